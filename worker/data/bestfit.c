@@ -7,8 +7,9 @@
 
 #define NO_BIN UINT32_MAX
 
-/* Which rooms some bin has: a set of [0, size] as a tree of 64-bit words, so that the next room at
- * or above a length is found in as many steps as the tree is high (5 for the longest sequence). */
+/* The set of the rooms that some bin has, a subset of [0, size], as a tree of 64-bit words: the
+ * next room at or above a length is found in as many steps as the tree is high (5 for the longest
+ * sequence). */
 enum { LEVELS = 5 };
 
 struct rooms {

@@ -9,7 +9,7 @@
 struct piece;
 
 /* Longest piece first (of equals the earlier), each into the bin with the least room that holds it
- * (of equals the one that came to have that room last), else into a new one.
+ * (of equal bins the last to come to that room), else into a new one.
  * placed [n]: pieces in that order. where [n]: bin of each piece. Lengths lie in [1, size].
  * O(n log n + size / 64); while it runs: 4 bytes a bin and 4 a token of `size`.
  * fails: out of memory. */

@@ -48,8 +48,8 @@ int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, stru
 {
     const int width = d->meta.width;
     assert(first >= 0 && n >= 0 && n <= d->n_tokens - first);
-    /* What is narrower than an id lies at the end of the array, and is widened from the front: what
-     * is written at i ends before what is still to be read, of i + 1, begins. */
+    /* Tokens narrower than an id are read to the end of the array and widened from the front: the
+     * id written at i ends before token i + 1, which is still to be read, begins. */
     char *raw = (char *)ids + (4 - width) * n;
     if (read_at(&d->part[PART_TOKENS], raw, width * n, width * first, e) < 0) return -1;
     for (int64_t i = 0; i < n; i++) {
@@ -140,7 +140,7 @@ static int open_part(struct data *d, int id, const char *dir, struct err *e)
                    (long long)st.st_size, (long long)size, dir);
 }
 
-/* What the files are, as far as it shows without reading them. */
+/* The identity of the files, as far as it shows without reading them. */
 static int identity(const struct data *d, char *out, size_t size, struct err *e)
 {
     size_t n = 0;

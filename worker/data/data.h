@@ -21,20 +21,20 @@
  * every source's set, format, key, end id and weight, every file's path and digest, and, where a
  * source may be text that the model's own tokenizer cuts, the digests of that one's files, and the
  * day of submission where a chat template may ask for it. It does
- * not depend on seq_len, packing or overlong: those are properties of an order, and one prepared
+ * not depend on seq_len, packing or overlong: they are properties of an order, and one prepared
  * directory serves stages of several lengths. <parent>/<id>.lock is held while <id> is being made.
  *
  * Byte tokenizer: ids 0..255 are bytes, 256 ends a document, 257 is padding. V >= 258. The model's
- * own tokenizer: see encode_text.h. Token files and records of ids are taken as they are: nothing
- * is added to them.
+ * own tokenizer: see encode_text.h. Token files and records of ids are taken as they are: no id is
+ * added to them.
  *
- * Who checks the digests: one rank a node (DATA_CHECK), because hashing 100 GB in every rank would
- * take longer than training on it. What it found is kept in <parent>/<id>.checked with the size,
- * inode and times of every file, and holds while those do: a later open of the same files does not
- * hash again. The others (DATA_TRUST) check sizes and the document index. Every token read is
+ * One rank a node checks the digests (DATA_CHECK), because hashing 100 GB in every rank would take
+ * longer than training on it. Its result is kept in <parent>/<id>.checked with the size, inode and
+ * times of every file, and holds while these are the same: a later open of the same files does not
+ * hash again. The other ranks (DATA_TRUST) check sizes and the document index. Every token read is
  * checked against the largest id that preparation saw, by any process that opens it.
  *
- * Nothing is mapped: a batch is read with pread, so that a file that is cut or fails under a
+ * No file is mapped: a batch is read with pread, so that a file that is cut or fails under a
  * running job is an ERR_CORRUPT or ERR_IO with its name. In memory: 8 bytes a document, and what an
  * order says. tested: tests/engine/test_data.c, test_packing.c, test_order.c, test_prepare.c */
 #ifndef SEQD_DATA_DATA_H
@@ -61,14 +61,14 @@ enum data_set {
 struct data_stats {
     char id[80];
     int64_t n_tokens, n_documents; /* SET_TRAIN */
-    int64_t n_bytes;               /* of SET_TRAIN, what was text: its bytes; 0: it was all ids */
+    int64_t n_bytes;               /* bytes of the text in SET_TRAIN; 0: it was all ids */
     int64_t eval_tokens, eval_documents, eval_bytes;
-    int64_t n_after;        /* of an embed job that truncates: ids that end every text */
+    int64_t n_after;        /* ids that end every text of an embed job that truncates */
     bool own_tokens;        /* text was cut by the model's tokenizer, not into bytes */
     int64_t n_masked;       /* tokens of both sets that may not be targets */
     int64_t n_skipped;      /* records of both sets without a token: skipped */
     int64_t max_token;      /* the largest id of both sets */
-    double unigram_entropy; /* of SET_TRAIN, nats per token */
+    double unigram_entropy; /* entropy of SET_TRAIN, nats per token */
     double made_mb_s; /* by data_prepare: MB of the sources a second; 0: it was there already */
 };
 
@@ -76,7 +76,7 @@ struct data_stats {
  * ids among them, and the number of bytes is unknown. */
 bool data_all_bytes(const struct data_stats *s, enum data_set set);
 
-/* What says how text is cut, of a job whose model has a tokenizer of its own. */
+/* The inputs of cutting text, for a job whose model has a tokenizer of its own. */
 struct data_model {
     const char *dir;     /* the model directory; borrowed */
     int64_t submitted_s; /* as of struct rank_args: for a chat template that writes the date */
@@ -85,14 +85,14 @@ struct data_model {
 
 /* roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH; symlinks may not leave it).
  * spec->model.shape.vocab: ids beyond it are refused. progress: in bytes of the sources, which are
- * read twice; NULL: not reported. model: where data_needs_tokenizer(spec); else NULL will do.
+ * read twice; NULL: not reported. model: needed if data_needs_tokenizer(spec); else NULL will do.
  * fails: ERR_NOT_FOUND, ERR_INVALID with the field and the file, with the line of a JSONL record
  * or the position of a token; ERR_CORRUPT for a token file whose sizes contradict each other. */
 int data_prepare(const struct job_spec *spec, const struct data_model *model,
                  const char *const *roots, int n_roots, const char *parent,
                  struct progress *progress, struct data_stats *out, struct err *e);
 
-/* Whether a source may hold text that the tokenizer of model.path cuts. */
+/* May a source hold text that the tokenizer of model.path cuts? */
 bool data_needs_tokenizer(const struct job_spec *spec);
 
 /* ---- a prepared directory -------------------------------------------------------------------- */
@@ -116,13 +116,13 @@ int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, stru
 int data_read_mask(const struct data *d, int64_t first, int64_t n, uint8_t *learn, struct err *e);
 /* The bytes of text that tokens [first, first + n) stand for, where data_bytes_known. */
 int data_read_bytes(const struct data *d, int64_t first, int64_t n, uint32_t *bytes, struct err *e);
-/* Tokens `id` among the first `most` of both sets; repeats: those alone that follow another one.
- * -1: as data_read. */
+/* Counts tokens `id` among the first `most` of both sets; repeats: only tokens that follow another
+ * token `id`. -1: as data_read. */
 int64_t data_count_id(const struct data *d, int32_t id, bool repeats, int64_t most, struct err *e);
 bool data_bytes_known(const struct data *d);          /* there is a bytes.bin */
 const uint64_t *data_documents(const struct data *d); /* end offsets; borrowed until data_close */
 
-struct data_source { /* a range of documents; those of SET_TRAIN come first */
+struct data_source { /* a range of documents; ranges of SET_TRAIN come first */
     int set;
     double weight; /* as the spec had it; 0: none */
     int64_t first_document, n_documents;
@@ -132,7 +132,7 @@ const struct data_source *data_source(const struct data *d, int i);
 bool data_masked(const struct data *d);  /* there is a loss.bin */
 bool data_latents(const struct data *d); /* samples of latents (latents.h), not tokens */
 
-struct data_origin { /* of a document; as it lies in origins.bin */
+struct data_origin { /* origin of a document, as it lies in origins.bin */
     uint32_t source; /* index over data.train, then eval.data */
     uint32_t file;   /* index into the files of the directory: data_file */
     uint64_t record; /* JSONL: line, from 1; token files: document of the file, from 0; text: 0 */
@@ -150,7 +150,7 @@ const char *data_file(const struct data *d, uint32_t file); /* path; "" when the
  *   concat    all documents end to end, cut every seq_len tokens
  *   none      a sample is one document
  *   best_fit  whole documents, longest first, each into the sample with the least room that holds
- *             it (bestfit.h); of documents of one length the earlier first
+ *             it (bestfit.h); the earlier of two documents of one length goes first
  * Documents longer than seq_len, before packing:
  *   split     into fragments of seq_len, the last one shorter (concat: cut where the sample ends)
  *   truncate  the first seq_len tokens stay      drop   they are left out
@@ -172,10 +172,10 @@ struct order_options {
     int64_t seq_len, seed;
     int64_t longest; /* tokens of a document that has a row of the table for each; 0: no table */
     bool in_order;   /* as the documents lie, weights unused: evaluation, score */
-    bool document_mask, reset_positions, causal; /* what data_batch writes */
+    bool document_mask, reset_positions, causal; /* for data_batch */
     bool windowed; /* some layer has a window: samples of one document, too, need a reach_map */
     bool reach;    /* data_batch writes it: who counts bytes by it */
-    int64_t vocab; /* of the model: padding is one of its ids (token_pad); 0: of bytes */
+    int64_t vocab; /* the model's: padding is one of its ids (token_pad); 0: that of bytes */
     struct mask_rule mask; /* prob > 0: a hidden token's target is itself, and only hidden ones have
                             * targets */
 };
@@ -184,10 +184,10 @@ struct order_options {
  * stage_eval_seq_len. SET_EVAL is in order. */
 struct order_options data_order_options(const struct job_spec *s, int set, int64_t seq_len);
 
-struct order_stats { /* of one pass */
+struct order_stats { /* counts of one pass */
     int64_t n_samples, n_fragments;
     int64_t n_tokens;    /* in samples; padding not counted */
-    int64_t n_documents; /* of which something is in a sample */
+    int64_t n_documents; /* documents that have a part in a sample */
     int64_t dropped_documents, dropped_tokens;
     int64_t truncated_documents, truncated_tokens; /* tokens: those cut off */
     int64_t split_documents;                       /* longer than seq_len, and kept in parts */
@@ -207,8 +207,8 @@ int64_t data_order_samples(const struct data_order *o);
  * fails: ERR_IO, ERR_CORRUPT naming the file. */
 int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, struct batch *b,
                struct err *e);
-/* Whom everybody sees in sample n, whatever the options say of reach; sh: any rank's, of more than
- * one. *map: n 0 where nothing can be left out. */
+/* Maps the keys that each segment sees in sample n, whatever the options say of reach; sh: any
+ * rank's, of more than one. *map: n 0 where no key can be left out. */
 void data_reach(const struct data_order *o, const struct shard *sh, int64_t n,
                 struct reach_map *map);
 /* Targets of sample n alone (any rank can count the global batch before it computes); reads the
@@ -221,8 +221,8 @@ bool data_order_bytes_known(const struct data_order *o);
 
 /* Counts of a pass over the data; random masks are left out of them. */
 struct order_learnt {
-    int64_t tokens;  /* that may be targets */
-    int64_t cut_off; /* documents that have such tokens, and none in what truncate leaves of them */
+    int64_t tokens;  /* tokens that may be targets */
+    int64_t cut_off; /* documents that have such tokens, but none after truncation */
 };
 /* Reads the disk where something is masked. fails: as data_batch. */
 int data_order_learnt(const struct data_order *o, struct order_learnt *out, struct err *e);
@@ -230,13 +230,13 @@ int data_order_learnt(const struct data_order *o, struct order_learnt *out, stru
 struct sample {
     int stream;    /* source with weights, else 0 */
     int64_t index; /* among the stream's samples, as packed */
-    int64_t pass;  /* of the stream */
+    int64_t pass;  /* the stream's pass */
     int64_t n_tokens, n_fragments;
     int64_t first; /* private to the packer */
 };
 struct fragment {
-    int64_t document; /* of the directory */
-    int64_t token;    /* of the directory: its first */
+    int64_t document; /* its number in the directory */
+    int64_t token;    /* number of its first token in the directory */
     int64_t length;
     int64_t pos; /* in the sample */
 };
@@ -246,10 +246,10 @@ void data_fragment(const struct data_order *o, const struct sample *s, int64_t k
 
 /* Global sample n as one JSON object: {"sample", "pass", "tokens", "targets", "n_fragments",
  * "fragments": [{"source", "file", "record", "byte_offset", "document", "offset", "length",
- * "pos"}]}, at most max_fragments of them. offset: tokens from the document's beginning. Of latents
- * "latents": [C, T, H, W], "text_len", "label" in the place of tokens and targets; the one fragment
- * is the sample, in 16-bit words. Returns the length that it has or would need, as jwrite does; -1:
- * as data_batch. */
+ * "pos"}]}, at most max_fragments of them. offset: tokens from the document's beginning. A sample
+ * of latents has "latents": [C, T, H, W], "text_len", "label" in the place of tokens and targets;
+ * its one fragment is the sample, in 16-bit words. Returns the length that it has or would need, as
+ * jwrite does; -1: as data_batch. */
 int64_t data_trace(const struct data_order *o, int64_t n, int64_t max_fragments, char *out,
                    size_t size, struct err *e);
 

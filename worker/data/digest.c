@@ -10,9 +10,9 @@ enum { BATCH = 256 }; /* files of one run of the pool */
 struct digest_run {
     const struct digest_in *in;
     struct meta_file *out;
-    int first;             /* of the batch */
+    int first;             /* first file of the batch */
     _Atomic int bad;       /* the first file that failed so far; later ones are left out */
-    _Atomic int64_t bytes; /* that others than the caller have read, and not reported */
+    _Atomic int64_t bytes; /* bytes that others than the caller have read, and not reported */
     struct err e[BATCH];   /* code ERR_NONE: none */
 };
 

@@ -12,8 +12,8 @@ struct encode {
     struct file_out out[PART_N];
     int width;                /* bytes of a token: 2 or 4 */
     bool too_wide;            /* an id did not fit into 2 bytes: begin again with 4 */
-    struct encode_text *text; /* borrowed: of each worker; NULL: text is cut into bytes */
-    int n_workers;            /* of those */
+    struct encode_text *text; /* borrowed [n_workers]; NULL: text is cut into bytes */
+    int n_workers;            /* number of workers */
     struct pool *pool;        /* borrowed: their threads; NULL: the caller is the only one */
     bool ids;                 /* a record of ids was among the documents: bytes.bin is left out */
     bool masked;   /* loss.bin is being written: from the first token that may not be learnt */
@@ -21,12 +21,12 @@ struct encode {
     int64_t vocab; /* ids lie below */
     int set;       /* enum data_set of the data that follow */
     uint32_t source, file;
-    int64_t mark; /* tokens before what the positions in sentences count from: file or record */
-    int64_t file_mark;             /* tokens before this file's */
-    int64_t n_tokens, n_documents; /* of both sets */
+    int64_t mark;      /* tokens before the file or record that positions in sentences count from */
+    int64_t file_mark; /* tokens before this file's */
+    int64_t n_tokens, n_documents; /* counts of both sets */
     int64_t document_start;
     uint32_t last;  /* the id that was put last */
-    int32_t end_id; /* of the tokenizer that cut the last text; -1: none */
+    int32_t end_id; /* that of the tokenizer that cut the last text; -1: none */
     int64_t *count; /* owned [n_count]: how often each id stands in SET_TRAIN */
     int64_t n_count;
     struct meta *meta; /* borrowed: stats, max_file, max_pos and parts are filled in */
@@ -45,11 +45,11 @@ void encode_file(struct encode *c, int set, uint32_t source, uint32_t file);
 int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, struct err *e);
 int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *learn,
                struct err *e);
-/* What a tokenizer made of a text (encode_text.h). */
+/* Puts the tokens that a tokenizer made of a text (encode_text.h). */
 struct encode_cut;
 int encode_put(struct encode *c, const struct encode_cut *cut, struct err *e);
-/* Ends the document; one without a token is none, and counted as skipped. eod: the end id is
- * added to what is not empty: TOKEN_EOD, or the tokenizer's. */
+/* Ends the document; one without a token is none, and counted as skipped. eod: the end id,
+ * TOKEN_EOD or the tokenizer's, is added to a document that is not empty. */
 int encode_end(struct encode *c, bool eod, uint64_t record, uint64_t offset, struct err *e);
 /* fsyncs; the parts of the meta get sizes and digests. */
 int encode_close(struct encode *c, struct err *e);

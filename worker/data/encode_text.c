@@ -48,8 +48,8 @@ static void open_chat(struct encode_text *t)
     t->chat_open = chat_model_open(&t->chat, t->dir, &t->no_chat) == 0;
 }
 
-/* Opens the template: one that cannot be used is no fault of data that have no conversation. A
- * directory without one has the id that it had before there were any. */
+/* Opens the template. A template that cannot be used is no fault of data that have no conversation.
+ * A directory without a template has the id that it had before there were any. */
 static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
 {
     char path[FILE_PATH_SIZE], of[SHA256_HEX], day[32];
@@ -122,8 +122,8 @@ static int reserve(struct encode_text *t, int64_t n, struct err *e)
     return 0;
 }
 
-/* Bytes of every token: those up to its end that no token before it has. Returns those after the
- * last one. */
+/* Counts the bytes of every token: the bytes up to its end that no token before it has. Returns
+ * the number of bytes after the last token. */
 static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t given)
 {
     const struct tokens *ids = &t->ids;
@@ -139,7 +139,7 @@ static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t gi
     return (int64_t)n - covered;
 }
 
-/* After those that are there. special: with the ids that the post-processor adds. */
+/* Appends to the tokens that t has. special: with the ids that the post-processor adds. */
 static int cut_part(struct encode_text *t, const struct text_part *part, size_t given, bool special,
                     struct encode_cut *out, struct err *e)
 {
@@ -219,8 +219,8 @@ static int check_chat(struct encode_text *t, struct err *e)
                              "give the whole text (\"text\", or \"prompt\" and \"completion\")", e);
 }
 
-/* Which tokens from `first` on have a byte of the assistant's. Turns do not overlap; one may be
- * empty. */
+/* Marks the tokens from `first` on that have a byte of the assistant's. Turns do not overlap; one
+ * may be empty. */
 static void learn_turns(struct encode_text *t, int64_t first)
 {
     const struct template_output *o = &t->turns;

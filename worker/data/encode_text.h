@@ -5,10 +5,10 @@
  * post-processor puts around a text (that is where a BOS comes from, if there is one), and then the
  * end id, unless the last one is it already. The end id is eos_token of tokenizer_config.json, else
  * of special_tokens_map.json, else the first eos_token_id of generation_config.json or config.json;
- * without any, nothing is added. Nor is it where a job embeds: what the post-processor makes is
- * the whole of it.
+ * without any, nothing is added. An embed job adds no end id, either: the post-processor's result
+ * is the whole document.
  *
- * A conversation is what the template makes of it and no more: neither the post-processor nor the
+ * A conversation is the template's output and no more: neither the post-processor nor the
  * end id adds anything, as transformers' apply_chat_template does not. Its strftime_now is midnight
  * (UTC) of the day on which the job was submitted. */
 #ifndef SEQD_DATA_ENCODE_TEXT_H
@@ -32,18 +32,19 @@ struct encode_text {             /* one worker's */
     struct err no_chat;     /* why it is not */
     struct text pair;       /* owned scratch */
     struct template_output turns;
-    /* Of the texts that were cut and not put yet, one after the other; owned. */
+    /* The tokens of the texts that were cut and not put yet, one text after the other; owned. */
     struct tokens ids;
-    uint32_t *bytes; /* that each id stands for */
+    uint32_t *bytes; /* bytes that each id stands for */
     uint8_t *learn;  /* may it be a target? */
-    int64_t room;    /* of bytes and learn */
+    int64_t room;    /* allocated elements of bytes and learn */
 };
 
-/* What a worker made of a text: elements [at, at + n) of its arrays, good until it forgets them. */
+/* The tokens that a worker made of a text: elements [at, at + n) of its arrays, good until it
+ * forgets them. */
 struct encode_cut {
     const struct encode_text *by;
     int64_t at, n;
-    int64_t rest; /* of a part of a text: bytes after its last token */
+    int64_t rest; /* bytes of a part of a text after its last token */
 };
 
 /* Adds all that a prepared directory is a function of: the digests of tokenizer.json,
@@ -54,9 +55,9 @@ struct encode_cut {
  * fails: ERR_IO, ERR_INVALID. */
 int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
                        char of[SHA256_HEX], struct err *e);
-/* Another worker of the same, after the digest; it opens what it needs when it needs it. */
+/* Another worker of the same, after the digest; it opens its files when it needs them. */
 struct encode_text encode_text_like(const struct encode_text *t);
-/* What was cut has been put. */
+/* Forgets the tokens that were cut, once they have been put. */
 void encode_text_forget(struct encode_text *t);
 void encode_text_fini(struct encode_text *t);
 

@@ -6,7 +6,7 @@
 #include "worker/family/family.h"
 #include "worker/plan/noise.h"
 
-#define T_SCALE 1000 /* of a time, as the models' embedders have it */
+#define T_SCALE 1000 /* scale of a time, as the models' embedders have it */
 
 #define PI 3.14159265358979323846
 
@@ -160,7 +160,7 @@ static void draw_frames(const struct job_spec *s, int64_t n, struct flow_draw *d
     double u = uniform(w.w[0]);
     int kind = 0;
     while (kind < 4 && u >= s->objective.frame_mask[kind]) u -= s->objective.frame_mask[kind++];
-    if (kind == 4 || d->T < 2) return; /* of a single frame something must be learnt */
+    if (kind == 4 || d->T < 2) return; /* a single frame is learnt, never given clean */
     const int64_t k = some_frames(w.w[1], d->T);
     switch (kind) {
     case 0:

@@ -1,12 +1,12 @@
-/* flow.h: what is drawn for a sample of latents, and the noise: of rectified flow (2209.03003) as
- * Open-Sora 1.2 trains it, and of the prediction of noise (worker/plan/noise.h).
+/* flow.h: the random draws for a sample of latents, and the noise, for rectified flow (2209.03003)
+ * as Open-Sora 1.2 trains it, and for the prediction of noise (worker/plan/noise.h).
  *
  *   x_t = (1 - t) x_0 + t noise, the model learns v = x_0 - noise      t in [0, 1], 1: all noise
  *   x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) noise, it learns the noise     t = 0 .. 999
  *
  * Everything drawn is a pure function of (seed, number of the sample in the order, index):
  * Philox4x32-10, so that the noise of an element does not depend on the number of ranks, on which
- * of them holds it, or on what was drawn before; a resumed training draws the same.
+ * of them holds it, or on earlier draws; a resumed training draws the same.
  * tested: tests/engine/test_latents.c */
 #ifndef SEQD_DATA_FLOW_H
 #define SEQD_DATA_FLOW_H
@@ -22,20 +22,21 @@ struct job_spec;
 struct flow_draw {
     double t;            /* rectified flow: 0 .. 1; noise: the number of a step */
     double told;         /* the time as the model is told it: 0 .. 1000 */
-    double keep, noise;  /* of x_0 and of the noise in x_t */
+    double keep, noise;  /* factors of x_0 and of the noise in x_t */
     bool no_caption;     /* trained without its text */
     int64_t clean_head;  /* the first n frames are given as they are */
     int64_t clean_tail;  /* the last n */
     uint64_t clean_some; /* seed of a random few others; 0: none. flow_clean() decides */
     int64_t n_some, T;   /* frames of patches in all */
-    uint32_t last_word;  /* of the random ones: the last in their order */
+    uint32_t last_word;  /* word and number of the last random frame, in their order */
     int64_t last_frame;
 };
 
 /* For sample n of an order. Steps of noise are uniform. Times: uniform, or the logistic function of
  * a normal (2403.03206); with objective.transform shifted towards noise for large pictures and long
  * videos, r t / (1 + (r - 1) t), r = sqrt(height width / 512^2) * sqrt(frames of latents), 1 for a
- * single frame; of STDiT3 5 for every whole clip of 17 frames, of other families all frames. */
+ * single frame. STDiT3 counts 5 frames of latents for every whole clip of 17 frames, the other
+ * families count all frames. */
 void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t n,
                struct flow_draw *out);
 /* Is frame `frame` (of patches) given clean? Then its time is 0 and it is no target. */
@@ -47,7 +48,7 @@ bool flow_clean(const struct flow_draw *d, int64_t frame);
 enum flow_use { FLOW_TRAIN, FLOW_SAMPLE };
 void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int64_t count,
                 float *out);
-/* The same of what step i of request n draws. */
+/* The same for the noise that step i of request n draws. */
 void flow_step_noise(int64_t seed, int64_t i, int64_t n, int64_t first, int64_t count, float *out);
 
 /* One rank's part of a sample: rows of patches spread along space, [share, frames], where the
@@ -57,32 +58,32 @@ struct flow_rows {
     int64_t grid[3];   /* patches: frames, height, width */
     int64_t share, s0; /* indices of space on this rank, pads included; the first of them */
 };
-/* Of line h of a picture W wide: the part in these rows, [*w0, *w1). */
+/* The part of line h, of a picture W wide, that lies in these rows: [*w0, *w1). */
 void flow_covered(const struct flow_rows *r, int64_t W, int64_t h, int64_t *w0, int64_t *w1);
-/* Where pixel (frame, h, w) lies: *row of patches, *in of its places. False: on another rank. */
+/* Finds pixel (frame, h, w): *row of patches, *in of its places. False: it is on another rank. */
 bool flow_place(const struct flow_rows *r, int64_t frame, int64_t h, int64_t w, int64_t *row,
                 int64_t *in);
 /* The grid of a sample: sides that are no multiple of the patch are padded. */
 void flow_grid(const struct model_shape *m, const struct latents_sample *x, int64_t grid[3]);
 
-/* What a rank trains on, as struct batch_latents has it: a patch row holds in_channels values for
- * each of its n places, channels outermost as a convolution has them (patches), or innermost as the
- * last layer has them (target).
- *   patches   [share * frames, patch values] x_t; of frames given clean x_0; 0 in pads
- *   target    [share * frames, n, shape_targets()] x_0 - noise; where noise is predicted the
- *             noise, then x_0; 0 where the sample has no value
+/* The values that a rank trains on, as struct batch_latents has them: a patch row holds in_channels
+ * values for each of its n places, channels outermost as a convolution has them (patches), or
+ * innermost as the last layer has them (target).
+ *   patches   [share * frames, patch values] x_t; x_0 in frames given clean; 0 in pads
+ *   target    [share * frames, n, shape_targets()] x_0 - noise; the noise, then x_0, where noise
+ *             is predicted; 0 where the sample has no value
  *   weight    [share * frames, n] 1; 0: frames given clean, pads, places beyond the sample's edges
  *   group     [share * frames] 0, or 1: frames given clean
  * fails: ERR_IO, ERR_CORRUPT naming the file. */
 struct flow_out {
     float *patches, *target, *weight;
     int32_t *group;
-    int64_t targets; /* of a place: shape_targets() */
+    int64_t targets; /* values of a place: shape_targets() */
 };
 int flow_fill(const struct data *d, const struct latents_sample *x, const struct flow_draw *draw,
               int64_t seed, int64_t n, const struct flow_rows *rows, const struct flow_out *out,
               struct err *e);
-/* Values that count in the loss: of frames that are not given clean. */
+/* The number of values that count in the loss, in frames that are not given clean. */
 int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *draw, int64_t patch_t);
 
 /* Time of Euler step i of n_steps: from 1 down to 0 at i = n_steps, shifted as in training where

@@ -1,8 +1,8 @@
 /* flow_batch.h: the samples of an order of latents as a diffusion model trains on them.
  *
- * Every sample has a grid of its own. What is drawn for sample n is a pure function of (seed, n),
- * as is the sample itself; so any rank may ask for any, and a resumed training continues where it
- * was.
+ * Every sample has a grid of its own. The draws for sample n are a pure function of (seed, n), as
+ * is the sample itself; so any rank may ask for any sample, and a resumed training continues where
+ * it was.
  *
  * Held-out samples are judged on draws of their own, always the same ones: a time and a noise
  * keyed by the sample's place, no caption left out, no frame given clean. So their losses can be
@@ -14,12 +14,12 @@
 
 struct flow_source {
     const struct data *data;        /* borrowed, as the rest */
-    const struct data_order *order; /* of it, by latents_order_options() */
+    const struct data_order *order; /* an order of data, by latents_order_options() */
     const struct job_spec *spec;
     bool held_out;
 };
 
-/* The n-th sample, what is drawn for it, and the number that its draws are keyed by.
+/* The n-th sample, its draws, and the number that they are keyed by.
  * fails: ERR_IO, ERR_CORRUPT naming the file; as latents_check. */
 struct flow_item {
     struct latents_sample sample;
@@ -28,7 +28,7 @@ struct flow_item {
 };
 int flow_item(const struct flow_source *s, int64_t n, struct flow_item *out, struct err *e);
 
-/* Its patches: of a frame, frames. fails: as flow_item. */
+/* Its patches: the patches of a frame, then the frames. fails: as flow_item. */
 int flow_item_grid(const struct flow_source *s, int64_t n, int64_t grid[2], struct err *e);
 /* Values that count in its loss, of all ranks; -1: as flow_item. */
 int64_t flow_item_targets(const struct flow_source *s, int64_t n, struct err *e);

@@ -12,7 +12,7 @@ struct fill {
     const struct flow_rows *rows;
     const struct flow_out *out;
     int64_t seed, n;
-    int64_t values; /* of a patch row */
+    int64_t values; /* values of a patch row */
 };
 
 static int64_t div_up(int64_t a, int64_t b)
@@ -29,7 +29,7 @@ void flow_grid(const struct model_shape *m, const struct latents_sample *x, int6
 
 void flow_covered(const struct flow_rows *r, int64_t W, int64_t h, int64_t *w0, int64_t *w1)
 {
-    const int64_t first = h / r->patch[1] * r->grid[2]; /* of the line's patches */
+    const int64_t first = h / r->patch[1] * r->grid[2]; /* first of the line's patches */
     const int64_t from = r->s0 - first, to = from + r->share;
     *w0 = (from > 0 ? from : 0) * r->patch[2];
     *w1 = (to < r->grid[2] ? to : r->grid[2]) * r->patch[2];
@@ -73,7 +73,7 @@ static void clear(const struct fill *f)
 }
 
 struct fill_place {
-    int64_t c, frame, h; /* of a line */
+    int64_t c, frame, h; /* place of a line */
     bool clean;
 };
 

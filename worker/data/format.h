@@ -1,7 +1,7 @@
 /* format.h: how the files of a data source are read: one row a format, one file a reader.
  *
- *   text      a file is a document: its bytes, then 256, or what the model's tokenizer makes of it
- *             (encode_text.h, format_text.c)
+ *   text      a file is a document: its bytes, then 256, or the ids that the model's tokenizer
+ *             makes of it (encode_text.h, format_text.c)
  *   jsonl     a line is a document: {"text"} (or text_key) and {"prompt", "completion"} as text
  *             is; {"messages"}, a conversation (encode_text.h); {"input_ids"} with "labels" or
  *             "loss_mask" as it is
@@ -34,21 +34,21 @@ struct format_in {
 
 struct format {
     const char *name; /* as in the job spec */
-    bool tokens;      /* of ids: spec_source.eod has a meaning */
+    bool tokens;      /* a format of ids: spec_source.eod has a meaning */
     /* Hashes the file and those that belong to it, in the order in which `read` reads them; NULL:
      * the file alone. */
     int (*hash)(const char *root, const char *path, struct intake *into, struct err *e);
     /* Reads the file to its end. fails: ERR_INVALID with file and line or token; ERR_CORRUPT when
      * its sizes contradict each other. */
     int (*read)(struct format_in *in, struct err *e);
-    /* Reads file[n], which follow each other in one source and are files index.. of the meta, at
-     * one time, as far as they are small enough to be held together; in->r is NULL. Returns how
-     * many it has read; the next one is for `read`. What is written, and the error of the first
-     * file that has one, are those of `read`; a file that is not what was hashed: ERR_CONFLICT.
-     * NULL: every file is read alone. */
+    /* Reads file[n] at one time, as far as they are small enough to be held together. They follow
+     * each other in one source and are the meta's files from index on; in->r is NULL. Returns how
+     * many it has read; the next one is for `read`. The output, and the error of the first file
+     * that has one, are the same as with `read`; a file that has changed since it was hashed:
+     * ERR_CONFLICT. NULL: every file is read alone. */
     int (*read_small)(struct format_in *in, const struct meta_file *file, uint32_t index, int n,
                       struct err *e);
-    /* In the id of prepared data: another word where the same bytes make other tokens than in a
+    /* A word in the id of prepared data: another one if the same bytes make other tokens than in a
      * version before; NULL: as in the first. */
     const char *reading;
 };

@@ -1,6 +1,6 @@
 /* JSONL: a record a line (jsonl_record.h). A line is held whole (at most LINE_SIZE bytes). Lines
- * that are held are parsed and cut by all workers, then put in their order: what is written, and
- * the error of the first line that has one, are those of one worker. */
+ * that are held are parsed and cut by all workers, then put in their order: the output, and the
+ * error of the first line that has one, are the same as with one worker. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { BATCH = 256 }; /* lines that are held, parsed and cut at one time, at mos
 struct jsonl_line {
     char *at;
     size_t n;
-    int64_t number, offset;  /* in the file: of the line, from 1, and of its first byte */
+    int64_t number, offset;  /* the line's number in the file, from 1; its first byte there */
     struct jsonl_record rec; /* the arrays are used again */
     struct encode_cut cut;   /* its text, where a tokenizer cuts it */
     struct err e;            /* code ERR_NONE: none */
@@ -25,11 +25,11 @@ struct jsonl_line {
 struct jsonl {
     struct format_in *in;
     struct jsonl_line *line; /* owned [BATCH] */
-    int n;                   /* of them that are held */
+    int n;                   /* lines that are held */
     uint32_t *id;            /* owned [room]: input_ids and which of them are learnt, to encode */
     uint8_t *learn;
     size_t room;
-    int64_t n_lines; /* of the file so far */
+    int64_t n_lines; /* lines of the file so far */
 };
 
 /* ---- documents ------------------------------------------------------------------------------- */
@@ -97,7 +97,7 @@ static int refuse_text(const struct format_in *in, const struct jsonl_record *r,
              r->text.at       ? in->text_key
              : r->messages.at ? "messages"
                               : "completion");
-    job_refuse_text(in->spec, "", what, &why); /* of which source: prepare.c says */
+    job_refuse_text(in->spec, "", what, &why); /* prepare.c names the source */
     return err_set(e, why.code, "%s", why.text);
 }
 
@@ -193,7 +193,7 @@ static int put_line(struct jsonl *s, const struct jsonl_line *l, struct err *e)
     return 0;
 }
 
-/* Of the lines that are held. */
+/* Parses, cuts and puts the lines that are held. */
 static int put_lines(struct jsonl *s, struct err *e)
 {
     struct encode *c = s->in->c;
@@ -227,7 +227,7 @@ static int hold_line(struct jsonl *s, char *line, size_t n, int64_t offset, stru
 static int read_lines(struct jsonl *s, struct err *e)
 {
     struct reader *r = s->in->r;
-    size_t searched = 0; /* of the held bytes, without a newline */
+    size_t searched = 0; /* held bytes known to have no newline */
     while (!r->end || r->n) {
         char *nl = r->n > searched ? memchr(r->buf + searched, '\n', r->n - searched) : NULL;
         if (!nl && !r->end) {
@@ -237,7 +237,7 @@ static int read_lines(struct jsonl *s, struct err *e)
             if (reader_fill(r, e) < 0) return -1;
             continue;
         }
-        /* All whole lines held, then what is left moves to the front. */
+        /* Takes all whole lines held; then the rest moves to the front. */
         char *line = r->buf, *end = r->buf + r->n;
         for (; nl; line = nl + 1, nl = memchr(line, '\n', (size_t)(end - line)))
             if (hold_line(s, line, (size_t)(nl - line), r->at + (line - r->buf), e) < 0) return -1;

@@ -4,7 +4,7 @@
 
 #define HEADER_SIZE ((int64_t)1 << 20) /* NumPy itself refuses more than 10000 unasked */
 
-struct literal { /* what is left of the dictionary's text */
+struct literal { /* the rest of the dictionary's text */
     const char *p, *end;
 };
 

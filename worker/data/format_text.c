@@ -1,6 +1,6 @@
 /* Text: a file is a document. A tokenizer takes it in parts, cut where the ids of the parts are
- * those of the whole (tokenizer_cut), by all workers; then they are put in their order. Where the
- * cuts lie depends on the text alone, so what is written does not depend on the number of workers.
+ * those of the whole (tokenizer_cut), by all workers; then they are put in their order. The places
+ * of the cuts depend on the text alone, so the output does not depend on the number of workers.
  * Text without such a place is one part, held whole.
  *
  * Small files are held side by side: all workers read and hash them, then cut their parts, and they
@@ -11,19 +11,19 @@
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 
-#define PART_SIZE ((size_t)1 << 16) /* of a part at least, but for the last one */
+#define PART_SIZE ((size_t)1 << 16) /* least size of a part, but for the last one */
 enum {
-    PARTS = 4,  /* that are held, for each worker */
-    FILES = 256 /* that are held, at most */
+    PARTS = 4,  /* parts that are held, for each worker */
+    FILES = 256 /* most files that are held */
 };
 
 struct held_part {
-    struct text_part part; /* of bytes that are held */
+    struct text_part part; /* a part of the bytes that are held */
     struct encode_cut cut;
     struct err e; /* code ERR_NONE: none */
 };
 
-struct held_parts { /* that are held, of one text or of several */
+struct held_parts { /* the held parts of one text or of several */
     struct encode *c;
     struct held_part *held; /* owned [room] */
     int n, room;
@@ -33,7 +33,7 @@ struct held_parts { /* that are held, of one text or of several */
 struct document {
     struct encode *c;
     /* The token that was made last: bytes after it may be its own. */
-    struct encode_text last; /* of one token, in the three below */
+    struct encode_text last; /* has one token, in the three members below */
     int32_t id;
     uint32_t bytes;
     uint8_t learn;
@@ -57,7 +57,7 @@ static int put_last(struct document *d, struct err *e)
     return d->any ? encode_put(d->c, &one, e) : 0;
 }
 
-/* All but its last token. */
+/* Puts all but its last token. */
 static int put_cut(struct document *d, struct encode_cut cut, struct err *e)
 {
     const struct encode_text *by = cut.by;
@@ -100,7 +100,7 @@ static void cut_part(void *arg, int64_t task, int worker)
     encode_text_part(&p->c->text[worker], &h->part, &h->cut, &h->e);
 }
 
-/* Those that are held. */
+/* Cuts the held parts. */
 static void cut_parts(struct held_parts *p)
 {
     for (int i = 0; i < p->c->n_workers; i++) encode_text_forget(&p->c->text[i]);
@@ -123,7 +123,7 @@ struct text_in_parts {
     size_t cut, searched; /* bytes of the reader's that are cut; without a place for a cut */
 };
 
-/* The parts that are held. */
+/* Cuts and puts the held parts. */
 static int put_parts(struct text_in_parts *s, struct err *e)
 {
     cut_parts(&s->parts);
@@ -141,7 +141,7 @@ static void hold(struct text_in_parts *s, size_t end, bool last)
     s->ended = last;
 }
 
-/* The next part of the bytes held: 1, or 0 where more of them are needed. */
+/* Holds the next part of the bytes held: 1, or 0 where more of them are needed. */
 static int next_part(struct text_in_parts *s, struct err *e)
 {
     const struct reader *r = s->in->r;
@@ -167,7 +167,7 @@ static int read_more(struct text_in_parts *s, struct err *e)
     return reader_fill(r, e);
 }
 
-/* All parts of the bytes held, then what is left moves to the front. Returns whether there were
+/* Puts all parts of the bytes held; then the rest moves to the front. Returns whether there were
  * any. */
 static int cut_held(struct text_in_parts *s, struct err *e)
 {
@@ -225,7 +225,7 @@ struct held_file {
     char *text;                 /* its bytes and room for one more, within those held */
     size_t n;
     bool grew;          /* it has more than were hashed */
-    struct intake into; /* what was read */
+    struct intake into; /* hash of the bytes read */
     int first, end;     /* its parts */
     struct err e;       /* code ERR_NONE: none */
 };
@@ -236,7 +236,7 @@ struct small_files {
     size_t room;
     struct held_file *file; /* owned [FILES] */
     int n;
-    struct held_parts parts; /* of them, where a tokenizer cuts text */
+    struct held_parts parts; /* parts of the files, where a tokenizer cuts text */
 };
 
 static void read_held(void *arg, int64_t task, int worker)
@@ -275,7 +275,7 @@ static int hold_parts_of(struct small_files *s, struct held_file *f)
     return 0;
 }
 
-/* Of all files before the first one that cannot be put. */
+/* Holds the parts of all files before the first one that cannot be put. */
 static void hold_parts(struct small_files *s)
 {
     int rc = 0;
@@ -311,7 +311,7 @@ static int put_file(struct small_files *s, struct held_file *f, uint32_t index, 
     return reader_unchanged(&f->into, f->of->path, f->of->sha256, e);
 }
 
-/* As many as are held at one time. Returns how many were put. */
+/* Reads and puts as many files as are held at one time. Returns how many were put. */
 static int read_some(struct small_files *s, const struct meta_file *file, uint32_t index, int n,
                      struct err *e)
 {

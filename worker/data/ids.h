@@ -28,7 +28,7 @@ enum ids_end {
     IDS_END_FIRST /* a document begins with it (llm.c) */
 };
 
-/* n numbers to the encoder, cut into documents at `eod` (-1: one document). Nothing is added or
+/* Gives n numbers to the encoder, cut into documents at `eod` (-1: one document). No id is added or
  * left out: the end id stays a token of its document. fails: also as encode_ids. */
 int ids_documents(struct ids_in *in, int64_t n, int64_t eod, enum ids_end end, struct err *e);
 

@@ -31,7 +31,7 @@ static int take_messages(struct jread *j, char *line, struct jsonl_member *m, st
     return 0;
 }
 
-/* Without what it has beside its messages, the model would read another conversation. */
+/* Members beside the messages without which the model would read another conversation. */
 static const char *const beside_messages[] = {"tools",  "functions", "images", "image",
                                               "videos", "audios",    "audio",  NULL};
 
@@ -140,7 +140,8 @@ static int take_attention(struct jsonl_record *r, const char *key, size_t i, int
     return 0;
 }
 
-/* Of the tokens that are kept; what a tokenizer wrote at padding is cut off with it. */
+/* Checks the positions of the tokens that are kept; a position that a tokenizer wrote at padding is
+ * cut off with it. */
 static int take_position(struct jsonl_record *r, const char *key, size_t i, int64_t v,
                          struct err *e)
 {
@@ -246,8 +247,8 @@ static int take_member(struct jsonl_record *r, const char *key, struct jread *j,
     return take_list(r, j, e);
 }
 
-/* A prompt or labels alone may be there for another purpose (a text beside its prompt): only what
- * makes a whole record counts. */
+/* A prompt or labels alone may be there for another purpose (a text beside its prompt): only the
+ * members of a whole record count. */
 static int check_kinds(const struct jsonl_record *r, const char *key, struct err *e)
 {
     const char *kind[4];

@@ -1,5 +1,5 @@
-/* jsonl_record.h: one record of a JSONL file. The members that it has say what it is; a record that
- * has those of two kinds is refused, because it is not known which was meant to be learnt. Strings
+/* jsonl_record.h: one record of a JSONL file. Its members decide its kind; a record that has the
+ * members of two kinds is refused, because it is not known which was meant to be learnt. Strings
  * are unescaped in place. */
 #ifndef SEQD_DATA_JSONL_RECORD_H
 #define SEQD_DATA_JSONL_RECORD_H
@@ -32,7 +32,7 @@ struct jsonl_record {
     struct jsonl_ids input_ids, labels, loss_mask;
     struct jsonl_list *list; /* owned [n_lists] */
     size_t n_lists, list_room;
-    size_t first, n; /* of input_ids: those that attention_mask keeps */
+    size_t first, n; /* the range of input_ids that attention_mask keeps */
 };
 
 /* A line of a file. Key: the member that is the text. The record's arrays are used again: zero

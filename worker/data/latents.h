@@ -6,10 +6,10 @@
  *    "num_frames": 51, "fps": 24, "text_len": 117, "label": 7}
  * latents    a tensor z [C, T, H, W]      text   a tensor y [L, width]; its first text_len rows
  *            (default: all) are the caption. Both F32, F16 or BF16
- * label      the class, from 0. text and label are what a model reads: latents_check() says which;
- *            what it does not read may stand there all the same
- * height, width   of the picture in pixels, num_frames, fps: what the model is told, and what the
- *            time of a sample is shifted by. num_frames defaults to T, fps to 24
+ * label      the class, from 0. latents_check() says whether a model reads text or label; a member
+ *            that it does not read may stand there all the same
+ * height, width (of the picture in pixels), num_frames, fps   the model is told them, and height,
+ *            width and num_frames shift the time of a sample. num_frames defaults to T, fps to 24
  * Paths are relative to the manifest's directory and must lie beneath its root.
  *
  * Prepared data holds every number of a sample as fp32, in 16-bit words, low word first, as if it
@@ -23,14 +23,14 @@
 #include "worker/data/data.h"
 
 #define LATENTS_HEAD  22          /* words */
-#define LATENTS_DIM   65535       /* of every dimension, at most */
-#define LATENTS_WORDS JOB_MAX_SEQ /* of a sample: 128 MiB as fp32 */
-#define LATENTS_VOCAB 65536       /* what the words are, taken for tokens */
+#define LATENTS_DIM   65535       /* the largest dimension */
+#define LATENTS_WORDS JOB_MAX_SEQ /* most words of a sample: 128 MiB as fp32 */
+#define LATENTS_VOCAB 65536       /* vocabulary of the words, taken for tokens */
 
 struct latents_sample {
-    int64_t document;             /* of the directory */
-    int64_t token;                /* of the directory: the first word of z */
-    int64_t C, T, H, W;           /* of z */
+    int64_t document;             /* its number in the directory */
+    int64_t token;                /* place of the first word of z in the directory */
+    int64_t C, T, H, W;           /* dimensions of z */
     int64_t text_len, text_width; /* 0: no text */
     int64_t height, width;        /* pixels */
     int64_t num_frames;
@@ -47,8 +47,8 @@ int latents_sample(const struct data_order *o, int64_t n, struct latents_sample 
 /* Can the model of this spec learn from it? Its channels; no more frames, and no more patches in a
  * frame, than data.frames, data.height and data.width say of the largest (a picture of another
  * shape may have as many); a caption of the model's width, as long as it reads at most; a class it
- * has. A longer caption is not cut off: what embedded it has read it whole, and a part of it is
- * not what a shorter caption would give.
+ * has. A longer caption is not cut off: its embedder has read it whole, and a part of the embedding
+ * is not the embedding of a shorter caption.
  * fails: ERR_INVALID, ERR_TOO_LARGE naming the manifest, its line and the field to change. */
 int latents_check(const struct data *d, const struct job_spec *s, const struct latents_sample *x,
                   struct err *e);
@@ -63,10 +63,11 @@ int latents_read_text(const struct data *d, const struct latents_sample *s, int6
 
 /* A path of a line, relative to the manifest's directory. */
 int latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE], struct err *e);
-/* Beneath root: nothing outside of it is read. The caller closes it. */
+/* Opens a file beneath root: no file outside of root is read. The caller closes it. */
 struct st_file;
 struct st_file *latents_file(const char *root, const char *path, struct err *e);
-/* Of n dimensions of 1 to LATENTS_DIM each, F32, F16 or BF16. NULL: there is none. */
+/* The tensor `name` of n_dims dimensions of 1 to LATENTS_DIM each, F32, F16 or BF16. NULL: there is
+ * none. */
 struct st_tensor;
 const struct st_tensor *latents_tensor(const struct st_file *f, const char *name, int n_dims,
                                        const char *path, struct err *e);

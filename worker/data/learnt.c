@@ -1,7 +1,7 @@
 /* data_order_learnt: the tokens that may be targets after documents were cut and packed. */
 #include "worker/data/order.h"
 
-/* Of tokens [token, token + n), those that may be learnt; -1: as data_read_mask. */
+/* Counts those of tokens [token, token + n) that may be learnt; -1: as data_read_mask. */
 static int64_t may_be_learnt(const struct data *d, int64_t token, int64_t n, struct err *e)
 {
     uint8_t learn[4096];
@@ -15,7 +15,7 @@ static int64_t may_be_learnt(const struct data *d, int64_t token, int64_t n, str
     return sum;
 }
 
-/* Of a part of a document: a causal model has no target in its first token. */
+/* Counts the targets in a part of a document: its first token is no target of a causal model. */
 static int64_t of_part(const struct data_order *o, int64_t token, int64_t n, struct err *e)
 {
     const int64_t first = o->options.causal ? 1 : 0;
@@ -39,7 +39,7 @@ static int add_samples(const struct data_order *o, int stream, int64_t *tokens, 
     return 0;
 }
 
-/* Documents that lost all of it with what was cut off. */
+/* Counts the documents that lost all their targets to truncation. */
 static int add_cut(const struct data_order *o, const struct pack *p, int64_t *cut, struct err *e)
 {
     const uint64_t *ends = data_documents(o->data);

@@ -1,5 +1,5 @@
-/* mask.h: which tokens a masked language model must tell (1810.04805, 3.1), and what it sees in
- * their place: the mask in 80 of 100, another token in 10, the token itself in 10.
+/* mask.h: the tokens that a masked language model must tell (1810.04805, 3.1), and the tokens that
+ * it sees in their place: the mask in 80 of 100, another token in 10, the token itself in 10.
  *
  * All of it is a function of the seed, the set, the sample's number and the position in the sample:
  * no rank, batch or pass enters but through the sample's number, so that the same tokens are hidden
@@ -19,8 +19,8 @@ struct mask_rule {
     int32_t n_special;
 };
 
-/* What is seen in the place of `id` at position pos of sample n; *target: id where it must be told,
- * else -1. */
+/* The id that is seen in the place of `id` at position pos of sample n; *target: id where it must
+ * be told, else -1. */
 int32_t mask_token(const struct mask_rule *r, int64_t n, int64_t pos, int32_t id, int32_t *target);
 
 #endif

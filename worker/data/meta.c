@@ -127,7 +127,7 @@ int meta_write(const struct meta *m, const char *dir, struct err *e)
     return rc;
 }
 
-/* ---- reading: every function returns -1 when a value is not what it must be ------------------ */
+/* ---- reading: every function returns -1 when a value is wrong -------------------------------- */
 
 struct meta_number { /* a member that is a whole number */
     const char *key;

@@ -1,4 +1,4 @@
-/* meta.h: meta.json of a prepared directory: what data_prepare knows and data_open must. */
+/* meta.h: meta.json of a prepared directory, from data_prepare to data_open. */
 #ifndef SEQD_DATA_META_H
 #define SEQD_DATA_META_H
 
@@ -31,8 +31,8 @@ struct meta_file { /* one file that was read */
 struct meta {
     struct data_stats stats;    /* without the id */
     int width;                  /* bytes of a token: 2 or 4 */
-    char tokenizer[SHA256_HEX]; /* of the tokenizer.json that cut text; "": text was bytes */
-    int max_file; /* where max_token stood: index of the file, position in its tokens */
+    char tokenizer[SHA256_HEX]; /* the tokenizer.json that cut text; "": text was bytes */
+    int max_file; /* the place of max_token: index of the file, position in its tokens */
     int64_t max_pos;
     struct meta_part part[PART_N];
     int n_sources;

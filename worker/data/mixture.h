@@ -1,10 +1,10 @@
-/* mixture.h: which source the n-th sample of a weighted mixture comes from.
+/* mixture.h: the source of the n-th sample of a weighted mixture.
  *
  * Samples are taken in blocks of MIXTURE_BLOCK. In every block each source has the same number of
  * places: its share of the weights, rounded by largest remainders (of equal remainders the earlier
- * source), so that weights with three decimals are met exactly. Which places of the block they are
- * is a permutation keyed by (seed, block). The places of a source, numbered through all blocks, are
- * its own samples 0, 1, ...: its order and its passes do not depend on the other sources. */
+ * source), so that weights with three decimals are met exactly. A permutation keyed by (seed,
+ * block) decides which places of the block they are. The places of a source, numbered through all
+ * blocks, are its own samples 0, 1, ...: its order and its passes do not depend on the others. */
 #ifndef SEQD_DATA_MIXTURE_H
 #define SEQD_DATA_MIXTURE_H
 

@@ -12,7 +12,7 @@
 #include "worker/family/family.h"
 #include "worker/plan/stage.h"
 
-/* The tokens that a masked language model must tell. Of the byte tokenizer's, bytes alone. */
+/* The tokens that a masked language model must tell: bytes alone with the byte tokenizer. */
 static struct mask_rule mask_rule(const struct job_spec *s, int set)
 {
     const struct model_shape *m = &s->model.shape;
@@ -202,7 +202,8 @@ static int64_t masked_targets(const struct data_order *o, const struct sample *s
     return n_targets;
 }
 
-/* Of `length` tokens from `token` on, which lie at the sample's positions from pos on. */
+/* Counts the targets among f's `length` tokens from `token` on, which lie at the sample's positions
+ * from pos on. */
 static int64_t hidden_targets(const struct data_order *o, int64_t n, const struct fragment *f,
                               struct err *e)
 {
@@ -238,7 +239,7 @@ static int64_t all_hidden_targets(const struct data_order *o, int64_t n, const s
     return count;
 }
 
-/* Of tokens [token, token + n). */
+/* Sums the bytes of the tokens in [token, token + n) that may be learnt. */
 static int64_t learnt_bytes(const struct data *d, int64_t token, int64_t n, struct err *e)
 {
     enum { PART = 1024 };

@@ -57,7 +57,7 @@ static int beyond_table(const struct pack *p, int64_t document, struct err *e)
                      (long long)p->o.longest);
 }
 
-/* What is left of a document of this length, and in how many pieces of at most seq_len. */
+/* Tokens that are kept of a document of this length; *n_pieces: its pieces of at most seq_len. */
 static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
 {
     const int64_t S = p->o.seq_len;
@@ -68,7 +68,7 @@ static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
     return *n_pieces ? length : 0;
 }
 
-/* Counts what the documents become; n_fragments as if none shared a sample. */
+/* Counts the documents as they are after overlong; n_fragments as if none shared a sample. */
 static int count(struct pack *p, struct err *e)
 {
     struct order_stats *st = &p->stats;

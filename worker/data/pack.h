@@ -9,7 +9,7 @@
 struct pack_options {
     const struct data *data; /* borrowed */
     int64_t first_document, n_documents;
-    int64_t seq_len, longest; /* of struct order_options */
+    int64_t seq_len, longest; /* as in struct order_options */
     int packing, overlong;    /* enum packing_id, overlong_id */
 };
 
@@ -20,7 +20,7 @@ struct piece { /* a fragment of a listed pack */
 
 struct pack {
     struct pack_options o;
-    int64_t first_token, n_tokens; /* of its documents */
+    int64_t first_token, n_tokens; /* tokens of its documents */
     struct order_stats stats;
     /* concat without anything left out needs no list: both are NULL then */
     struct piece *piece; /* owned [stats.n_fragments], sample by sample */

@@ -1,6 +1,6 @@
 /* data_prepare: two passes over the sources. The first hashes them, which gives the id and, most
- * often, finds the work done already; the second turns them into tokens and checks that what it
- * read is what was hashed. A lock per id keeps two preparations of the same data apart; the kernel
+ * often, finds the work done already; the second turns them into tokens and checks that it read the
+ * bytes that were hashed. A lock per id keeps two preparations of the same data apart; the kernel
  * releases it with the process, so that a killed one leaves nothing but a .tmp directory, which the
  * next one removes. */
 #include "worker/data/data.h"
@@ -38,7 +38,7 @@ struct prepare {
     const char *const *roots;
     struct progress *progress;
     struct source_list list;
-    int n_workers;            /* that cut records at once */
+    int n_workers;            /* workers that cut records at once */
     struct pool *pool;        /* theirs; NULL: the caller alone */
     struct encode_text *text; /* [n_workers]; NULL: text is bytes, or refused */
     int64_t begun_us;
@@ -123,7 +123,7 @@ static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
     return source_expand(&p->list, path, p->roots, n_roots, i, field, e);
 }
 
-/* Text and records are text: what is known to be something else is not read as if it were. */
+/* Text and records are text: a file known to be something else is not read as if it were text. */
 static int check_head(const struct prepare *p, const struct source_file *f, struct err *e)
 {
     const int format = p->source[f->source].spec->format;
@@ -178,7 +178,8 @@ static bool has_records(const struct prepare *p)
     return jsonl;
 }
 
-/* What a text ends with stays where the text is cut off, as the package tokenizers does it. */
+/* Does the job truncate texts? Then the ids that end a text stay, as the package tokenizers does
+ * it. */
 static bool cuts_texts(const struct job_spec *s)
 {
     return s->kind == JOB_EMBED && s->data.overlong == OVERLONG_TRUNCATE;
@@ -220,7 +221,7 @@ static int make_id(struct prepare *p, char id[80], struct err *e)
 
 /* ---- second pass ----------------------------------------------------------------------------- */
 
-/* What follows is of file i. */
+/* Begins file i: the data that follow belong to it. */
 static struct format_in begin_file(const struct prepare *p, struct encode *c, int i)
 {
     const struct source_file *f = &p->list.file[i];
@@ -319,7 +320,7 @@ static double hashed_size(const struct prepare *p)
     return n;
 }
 
-/* With 2 bytes a token, and again with 4 when an id turns out not to fit. */
+/* Writes 2 bytes a token, and again 4 when an id turns out not to fit. */
 static int write_all(struct prepare *p, const char *dir, struct err *e)
 {
     struct encode c;
@@ -336,7 +337,7 @@ static int write_all(struct prepare *p, const char *dir, struct err *e)
         c.n_workers = p->n_workers;
         c.pool = p->pool;
         if (rc == 0) rc = write_files(p, &c, dir, e);
-        encode_abort(&c); /* nothing to do after a success */
+        encode_abort(&c); /* no effect after a success */
         if (rc == 0 || !c.too_wide) break;
         if (e) *e = (struct err){0};
     }
@@ -373,7 +374,7 @@ static int lock_id(const char *parent, const char *id, struct err *e)
     return -1;
 }
 
-/* What was prepared for another job may hold text that this one must not read as bytes. */
+/* Data prepared for another job may hold text that this job must not read as bytes. */
 static int check_text(const struct prepare *p, const struct data_stats *s, struct err *e)
 {
     const char *field = p->source[s->n_bytes > 0 ? 0 : p->n_sources - 1].field;
@@ -424,7 +425,7 @@ bool data_needs_tokenizer(const struct job_spec *s)
     return text && job_has_tokenizer(s);
 }
 
-/* One for each thread of a rank. Where they cannot be started, the caller does it all. */
+/* Opens a worker for each thread of a rank. If they cannot be started, the caller does it all. */
 static int open_workers(struct prepare *p, const struct data_model *model, struct err *e)
 {
     const struct job_spec *s = p->spec;

@@ -10,7 +10,7 @@
 
 #define READER_CHUNK ((size_t)1 << 18)
 
-/* What every byte read goes into, of one file or of several that belong together. */
+/* Takes in every byte that is read, from one file or from several that belong together. */
 struct intake {
     struct sha256 sha;
     struct progress *progress; /* borrowed, in bytes; NULL: not reported */
@@ -22,16 +22,16 @@ struct reader {
     struct intake *into; /* borrowed */
     char *buf;           /* owned */
     size_t n, room;      /* bytes held, bytes allocated */
-    size_t taken;        /* of the bytes held, those that reader_take has handed out */
-    int64_t at;          /* where in the file buf begins */
-    bool end;            /* nothing is left after the bytes held */
+    size_t taken;        /* bytes held that reader_take has handed out */
+    int64_t at;          /* offset of buf in the file */
+    bool end;            /* the file ends after the bytes held */
 };
 
 /* root: path lies beneath it (source_open). */
 int reader_open(struct reader *r, const char *root, const char *path, struct intake *into,
                 struct err *e);
 void reader_close(struct reader *r);         /* safe on one that did not open, and twice */
-int64_t reader_size(const struct reader *r); /* of the whole file; -1 when it cannot be told */
+int64_t reader_size(const struct reader *r); /* bytes of the whole file; -1: they cannot be told */
 /* Reads once more after the bytes held; there must be room. */
 int reader_fill(struct reader *r, struct err *e);
 /* Doubles the room, up to `most`. fails: ERR_TOO_LARGE. */
@@ -42,9 +42,9 @@ void reader_drop(struct reader *r, size_t n);
  * may be more of them. */
 int reader_whole(const char *root, const char *path, struct intake *into, char *buf, size_t room,
                  size_t *n, struct err *e);
-/* Is what was read what had this digest? fails: ERR_CONFLICT. */
+/* Do the bytes that were read have this digest? fails: ERR_CONFLICT. */
 int reader_unchanged(struct intake *into, const char *path, const char *sha256, struct err *e);
-/* Reads the whole file for that alone. */
+/* Reads the whole file for its digest alone. */
 int reader_hash(const char *root, const char *path, struct intake *into, struct err *e);
 /* Exactly n bytes into out. fails: ERR_CORRUPT when the file ends before; `what` is in the
  * sentence. */

@@ -69,8 +69,8 @@ static int hide(const struct segment *g, int64_t i, int64_t token, int64_t n, st
     return 0;
 }
 
-/* Rows from i on whose targets are tokens [token, token + n): those that may not be learnt have
- * none. */
+/* Masks the targets of rows from i on, which are tokens [token, token + n): a row has no target
+ * where its token may not be learnt. */
 static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64_t n, struct err *e)
 {
     uint8_t learn[4096];
@@ -130,7 +130,7 @@ static int fill_segment(const struct segment *g, struct err *e)
     return 0;
 }
 
-/* Where a fault is injected. */
+/* Injects a fault. */
 static void mutate(const struct shard *sh, struct batch *b)
 {
     if (sh->P == 1) return;
@@ -142,7 +142,7 @@ static void mutate(const struct shard *sh, struct batch *b)
     }
 }
 
-struct row_places { /* of a sample's documents */
+struct row_places { /* for document_at: a sample's documents */
     struct segment g;
     bool mask;
 };
@@ -156,7 +156,7 @@ static struct reach_document document_at(void *arg, int64_t pos)
     return (struct reach_document){f.pos, f.pos + f.length};
 }
 
-/* Whom everybody sees, where something can be left out. */
+/* Maps the keys that each segment sees; map->n 0 where no key can be left out. */
 static void set_reach(const struct data_order *o, const struct sample *s, const struct shard *sh,
                       struct reach_map *map)
 {

@@ -1,4 +1,4 @@
-/* source.h: which files a data source names, and opening them without leaving the roots.
+/* source.h: the files that a data source names, and opening them without leaving the roots.
  *
  * A path is absolute and beneath a configured root, or relative to the first root where it matches
  * something. Its components may be shell patterns (* ? [..]; a leading dot only by name). Files are
@@ -14,7 +14,7 @@
 struct source_file {
     char *path; /* owned; full path, for opening and for sentences */
     int root;   /* index into the roots it was found under */
-    int source; /* the caller's: which data source named it */
+    int source; /* the caller's number of the data source that named it */
 };
 
 struct source_list {

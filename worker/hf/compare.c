@@ -8,14 +8,14 @@
 #include "worker/hf/mxfp4.h"
 #include "worker/hf/weights.h"
 
-/* Collects what is wrong: the first few by name, all by number; or each as a fault of its own. */
+/* Collects the complaints: the first few by name, all by number; or each as a fault of its own. */
 struct complaint {
     struct faults *faults; /* NULL: in text */
     char text[384];
     int n;
 };
 
-/* file: where it stands; fix: what to do about it. Both for faults alone. */
+/* file: the file that has it; fix: the remedy. Both are for faults alone. */
 static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
@@ -27,7 +27,7 @@ static void complain(struct complaint *c, const char *file, const char *fix, con
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    if (c->faults) { /* of a long path its end, which has the file's name */
+    if (c->faults) { /* a long path keeps its end, which has the file's name */
         const size_t size = strlen(file), cut = size > 160 ? size - 160 : 0;
         err_set(&e, ERR_INVALID, "%s%s: %s: %s", cut ? "..." : "", file + cut, what, fix);
         faults_add(c->faults, &e);
@@ -130,7 +130,7 @@ static int by_param_name(const void *a, const void *b)
     return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
 }
 
-/* Whether `name` has the values of one of the n sorted params. */
+/* Does `name` have the values of one of the n sorted params? */
 static bool packed(const struct hf_weights *w, const char *name, const struct param *params, int n)
 {
     struct param key;

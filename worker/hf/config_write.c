@@ -132,13 +132,13 @@ struct edit {
     struct jwrite w;
     const struct model_shape *m;
     enum dtype dtype;
-    bool bytes, theta; /* what has changed: ids of special tokens, rope_theta ... */
+    bool bytes, theta; /* the changes: ids of special tokens, rope_theta ... */
     bool rope;         /* ... the rule of RoPE's frequencies: all that says it is written as new */
-    bool flow;         /* says what the weights were trained on */
-    bool inside;       /* of text_config: whose wrapper has the keys that any file must have */
+    bool flow;         /* writes the objective that the weights were trained on */
+    bool inside;       /* edits text_config, whose wrapper has the keys that any file must have */
     bool seen_id[N_TOKEN_IDS];
     bool seen_dtype, seen_theta, seen_objective;
-    bool text_theta, text_rope; /* of a wrapper: what has changed in text_config */
+    bool text_theta, text_rope; /* in a wrapper: the changes in text_config */
     bool failed;
     char *key, *value; /* owned: room for the whole file; value: twice */
 };
@@ -200,7 +200,7 @@ static void edit_rope(struct edit *d, const char *key, const char *text, size_t 
     jwrite_end(&d->w);
 }
 
-/* What says RoPE's rule, in one spelling or the other. */
+/* Does the key say RoPE's rule, in one spelling or the other? */
 static bool says_rope(const char *key)
 {
     static const char *const keys[] = {"rope_theta",
@@ -215,7 +215,7 @@ static bool says_rope(const char *key)
     return false;
 }
 
-/* As the family's files call it. */
+/* The key of rope_theta as the family's files call it. */
 static const char *theta_key(const struct model_shape *m)
 {
     for (const struct hf_field *x = family_of(m)->fields; x->name; x++)
@@ -265,7 +265,7 @@ static void edit_key(struct edit *d)
         if (!d->seen_objective) jwrite_str(&d->w, d->key, family_objective(d->m));
         d->seen_objective = true;
     } else if (!strcmp(d->key, "quantization_config") && strcmp(d->value, "null")) {
-        return; /* what is written is not quantized */
+        return; /* the weights are written unquantized */
     } else if (d->rope && says_rope(d->key)) {
         return;
     } else if (!token_id(d) && !rope_theta(d)) {
@@ -302,7 +302,7 @@ static int edit_object(struct edit *d, const char *name, const char *text, size_
     return t == J_OBJECT_END && !d->failed ? 0 : -1;
 }
 
-/* Whether the file is a wrapper's: its RoPE is said inside. */
+/* Is the file a wrapper's? Then its RoPE is said inside. */
 static bool has_text_config(const char *text, size_t size)
 {
     struct jread j;
@@ -316,7 +316,7 @@ static bool has_text_config(const char *text, size_t size)
     return false;
 }
 
-/* Into out: from's config.json with what this job has changed. Length, or -1. */
+/* Writes from's config.json with this job's changes into out. Returns the length, or -1. */
 static int64_t write_edited(const char *path, const char *text, size_t size,
                             const struct model_shape *m, enum dtype dtype, bool bytes, char *out,
                             struct err *e)
@@ -326,7 +326,7 @@ static int64_t write_edited(const char *path, const char *text, size_t size,
     int64_t n = -1;
     if (hf_config_parse(text, size, path, &was, e) < 0) return -1;
     as = was;
-    as.rope_theta = m->rope_theta; /* what a job may change */
+    as.rope_theta = m->rope_theta; /* a job may change these two */
     as.rope = m->rope;
     const char *key = hf_shape_diff(&as, m);
     if (key) return err_set(e, ERR_CONFLICT, "%s: %s is not the job's", path, key);

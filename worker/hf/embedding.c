@@ -16,15 +16,15 @@ struct embedding_reading {
     const char *dir;
     struct model_shape *m;
     struct jread j;
-    const char *name; /* of the prompt that is looked for */
-    char **prompt;    /* where it goes; NULL: nothing is looked for */
+    const char *name; /* name of the prompt that is looked for */
+    char **prompt;    /* takes the prompt; NULL: no prompt is looked for */
     char path[FILE_PATH_SIZE];
     struct err e;
 };
 
 static int wrong(struct embedding_reading *r)
 {
-    if (r->e.code) return -1; /* of a file within it */
+    if (r->e.code) return -1; /* the error of a file within it */
     return err_set(&r->e, ERR_INVALID, "%s: %s", r->path,
                    r->j.err.code ? r->j.err.text : "it is not as sentence-transformers writes it");
 }
@@ -47,7 +47,7 @@ static int read_file(struct embedding_reading *r, const char *name,
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* By the keys of older files, and by the words of pooling_mode. */
+/* Poolings by the keys of older files, and by the words of pooling_mode. */
 static const struct {
     const char *key, *word;
     int pooling;
@@ -189,7 +189,7 @@ static int read_modules(struct embedding_reading *r)
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
-/* Where a config_sentence_transformers.json has what it says of prompts. */
+/* The place of the prompts in a config_sentence_transformers.json. */
 struct embedding_prompts {
     char name[NAME_MAX_SIZE]; /* default_prompt_name; "": none */
     struct jread at;          /* before the value of "prompts" */
@@ -233,7 +233,7 @@ static int copy_prompt(struct embedding_reading *r, char **out)
     return err_set(&r->e, ERR_INVALID, "%s: a prompt has a NUL", r->path);
 }
 
-/* The text of a prompt, an empty one as well; NULL: no prompt has that name. names: of all. */
+/* The text of a prompt, an empty one as well; NULL: no prompt has that name. names: all names. */
 static int read_prompt(struct embedding_reading *r, const struct embedding_prompts *p,
                        const char *name, char **out, char *names, size_t size)
 {

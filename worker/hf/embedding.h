@@ -8,12 +8,12 @@
 #include "api/core/err.h"
 #include "api/core/model_shape.h"
 
-/* Into m->pooling, m->normalizes, m->embed_module, m->prompted and m->prompt_apart; 0 where the
- * directory says nothing of them. fails: ERR_INVALID for a file that is not what it must be. */
+/* Fills m->pooling, m->normalizes, m->embed_module, m->prompted and m->prompt_apart; 0 where the
+ * directory says nothing of them. fails: ERR_INVALID for a file that the package does not write. */
 int hf_embedding_read(const char *dir, struct model_shape *m, struct err *e);
-/* The prompt of that name, "": of default_prompt_name. *text is the caller's to free; NULL: there
- * is none by default, or it is empty. fails: ERR_INVALID, for a name that is none of the prompts
- * with field embed.prompt_name. */
+/* The prompt of that name; "": default_prompt_name has the name. *text is the caller's to free;
+ * NULL: there is none by default, or it is empty. fails: ERR_INVALID, for a name that is none of
+ * the prompts with field embed.prompt_name. */
 int hf_embedding_prompt(const char *dir, const char *name, char **text, struct err *e);
 
 #endif

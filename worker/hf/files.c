@@ -72,7 +72,8 @@ bool hf_is_tokenizer(const char *name)
     return !strncmp(name, "tokeniz", 7) || any_end(name, ends);
 }
 
-/* Those of them without which text cannot be cut, and which cut nothing alone. */
+/* Is it a file that a tokenizer cuts text by? A chat template and generation_config.json are
+ * none. */
 static bool names_a_tokenizer(const char *name)
 {
     return hf_is_tokenizer(name) && strncmp(name, "chat_template.", 14) != 0 &&
@@ -121,7 +122,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Calls take for every name. The DIR is of a descriptor, so that what is looked up lies in it. */
+/* Calls take for every name, with the directory's descriptor, so that names are looked up in it. */
 static int each_name(const char *dir, void (*take)(struct hf_files *, int fd, const char *name),
                      struct hf_files *f, struct err *e)
 {
@@ -143,7 +144,7 @@ int hf_list_files(const char *dir, struct hf_files *out, struct err *e)
     return 0;
 }
 
-/* What the byte tokenizer may add to the files that are taken over. */
+/* Files that the byte tokenizer may add to the files that are taken over. */
 enum { BYTE_FILES = 3 };
 
 /* ---- copying --------------------------------------------------------------------------------- */

@@ -12,11 +12,11 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define HF_FILES     96 /* of one directory */
+#define HF_FILES     96 /* most files of one directory */
 #define HF_FILE_NAME 96 /* bytes of a name, its NUL included */
 #define HF_FILE_SIZE ((int64_t)64 << 20)
 
-/* Names in ascending order; what was left out, for a person. */
+/* Names in ascending order, and the files that were left out, for a person. */
 struct hf_files {
     int n, n_left;
     char name[HF_FILES][HF_FILE_NAME];
@@ -28,7 +28,7 @@ int hf_list_files(const char *dir, struct hf_files *out, struct err *e);
 /* Copies those files of `from` into `to`, which is made if it is missing, and fsyncs them. */
 struct hf_take {
     const char *from, *to;
-    bool tokenizer;           /* with those that say what ids mean */
+    bool tokenizer;           /* also copies those that say what ids mean */
     void (*still)(void *arg); /* called between pieces; NULL: not called */
     void *arg;
 };

@@ -1,5 +1,6 @@
-/* halves.h: what a directory of a wrapper (worker/family/wrapper.h) gives to one that is written
- * from it: the names of the text model's tensors, and the other half's tensors, byte by byte. */
+/* halves.h: the data that a directory of a wrapper (worker/family/wrapper.h) gives to a directory
+ * written from it: the names of the text model's tensors, and the other half's tensors, byte by
+ * byte. */
 #ifndef SEQD_HF_HALVES_H
 #define SEQD_HF_HALVES_H
 

@@ -19,7 +19,7 @@ struct stored {
     struct mxfp4 mx; /* mx.blocks NULL: it is stored as it is */
 };
 
-/* By the name of the tensor, or of its blocks: one of the two is there. */
+/* Looks up the name of the tensor, or of its blocks: one of the two is there. */
 static struct stored find_stored(const struct hf_weights *w, const struct param *p)
 {
     struct st_file *f = NULL;
@@ -72,7 +72,7 @@ static int read_blocks(const struct stored *x, const struct param *p, enum dtype
     return rc;
 }
 
-/* Into our order of rows. */
+/* Reads a tensor into our order of rows. */
 static int read_param(const struct stored *x, const struct param *p, enum dtype dtype, char *out,
                       struct err *e)
 {
@@ -276,7 +276,7 @@ int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void
     return rc;
 }
 
-/* A tokenizer that cannot be opened names none: what needs its text will say why. */
+/* A tokenizer that cannot be opened names none: code that needs its text will say why. */
 static int32_t find_mask(const char *dir)
 {
     struct err none;
@@ -286,7 +286,7 @@ static int32_t find_mask(const char *dir)
     return mask + 1;
 }
 
-/* What only the names of its tensors say. */
+/* Reads the properties that only the names of its tensors tell. */
 static int look_at_names(const char *dir, struct model_shape *m, struct err *e)
 {
     bool headless = false;

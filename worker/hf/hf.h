@@ -1,8 +1,8 @@
 /* hf.h: model directories as the Python package transformers reads and writes them.
  *
- *   config.json            <-> struct model_shape; v4 and v5 spellings, each family's own; what we
- *                              would compute differently (scaled RoPE, another activation or
- *                              family) is refused, naming the key (worker/family/config_table.h)
+ *   config.json            <-> struct model_shape; v4 and v5 spellings, each family's own; a model
+ *                              that we would compute differently (scaled RoPE, another activation
+ *                              or family) is refused, naming the key (worker/family/config_table.h)
  *   model.safetensors, or model.safetensors.index.json and its shards  <-> flat parameters
  *   all other files            those of the directory that the weights came from (struct
  *                              hf_beside, worker/hf/files.h), or the byte tokenizer's
@@ -24,25 +24,25 @@
 #include "worker/family/config.h"
 #include "worker/plan/plan.h"
 
-/* What stands beside the weights of a directory that is written. */
+/* The files beside the weights of a directory that is written. */
 struct hf_beside {
     const char
         *from;  /* a directory of the same model, whose files and keys are taken over; NULL: none */
-    bool bytes; /* the weights have learnt bytes: where from's tokenizer is another one, it and
+    bool bytes; /* the weights have learnt bytes: if from's tokenizer is another one, it and
                        * the ids of special tokens give way to the byte tokenizer's */
     void (*still)(void *arg); /* called while files are copied; NULL: not called */
     void *arg;
 };
 /* A config.json of the family's own kind with weights of that dtype, written to a temporary file
- * and renamed. With from's config.json: that one, key by key, but for what the job has changed:
- * dtype, rope_theta, what the weights were trained on, ids of special tokens. b NULL: a new model
- * that learns bytes.
+ * and renamed. With from's config.json: that one, key by key, but for the job's changes: dtype,
+ * rope_theta, the objective of the training, ids of special tokens. b NULL: a new model that learns
+ * bytes.
  * fails: ERR_CONFLICT where from is of another model. */
 int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype,
                     const struct hf_beside *b, struct err *e);
 
 /* The family's sizes as one line of JSON with the keys of model.config in a job spec, and
- * "n_params" (elements of all tensors): what `seqrank --describe DIR` prints. The agent reads it
+ * "n_params" (elements of all tensors). `seqrank --describe DIR` prints it, and the agent reads it
  * back. Returns the length, or -1 when it does not fit. */
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
 /* hf_config_read, and what else a directory says of itself: shape.tokenizer, shape.weightless,
@@ -71,31 +71,31 @@ struct hf_flat {
     const char *prefix;
     const void *data;
     enum dtype dtype;
-    /* Where data is NULL (it is on a device): elements [offset, offset + n) of the flat layout in
-     * fp32, n at most ST_CHUNK, all of one tensor. */
+    /* Called if data is NULL (it is on a device): elements [offset, offset + n) of the flat layout
+     * in fp32, n at most ST_CHUNK, all of one tensor. */
     int (*read)(void *arg, int64_t offset, int64_t n, float *out, struct err *e);
     void *arg;
-    const struct hf_halves *halves; /* of weights: worker/hf/halves.h; NULL: names are ours */
+    const struct hf_halves *halves; /* for weights: worker/hf/halves.h; NULL: names are ours */
 };
 
-/* Writes a model directory that transformers loads: config.json, model.safetensors, and what b says
- * (NULL: the byte tokenizer). dir is made if it does not exist; files and directory are fsynced.
- * written: of model.safetensors; its digest of tensors is that of hf_weights_digest. NULL: not
- * asked for. */
+/* Writes a model directory that transformers loads: config.json, model.safetensors, and the files
+ * of b (NULL: the byte tokenizer). dir is made if it does not exist; files and directory are
+ * fsynced. written: the digests of model.safetensors; its digest of tensors is that of
+ * hf_weights_digest. NULL: not asked for. */
 int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
                  const struct hf_beside *b, struct st_digest *written, struct err *e);
 /* The same of an array here, with the byte tokenizer. */
 int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
             struct err *e);
 
-/* Takes what is read, in order of the flat layout: [offset, offset + n) lies in one tensor, n is at
- * most ST_CHUNK. */
+/* Takes elements as they are read, in order of the flat layout: [offset, offset + n) lies in one
+ * tensor, n is at most ST_CHUNK. */
 struct hf_sink {
     int (*take)(void *arg, int64_t offset, int64_t n, const float *x, struct err *e);
     void *arg;
 };
-/* hf_load and hf_read_flat, a piece at a time: what is taken need not fit here. Names and shapes
- * have been checked before the first piece. */
+/* hf_load and hf_read_flat, a piece at a time: the whole need not fit here. Names and shapes have
+ * been checked before the first piece. */
 int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                    struct err *e);
 struct st_file;
@@ -129,10 +129,11 @@ int64_t hf_run_size(const struct param *p);
 /* ... and run i of the flat layout is this run of the file, run i of the file that one of ours. */
 int64_t hf_run_in_file(const struct param *p, int64_t i);
 int64_t hf_run_here(const struct param *p, int64_t i);
-/* Of tensors that are stacked or that a file has transposed (struct weight), no run of the file is
- * one of ours: they are read and written a block at a time, that many elements, which the file has
- * in another order: from the file's order to ours, elements of `unit` bytes, and back.
- * transposed: whether the file's block is, which what was unpacked is not. */
+/* A tensor that is stacked, or that a file has transposed (struct weight), has no run in the file
+ * that is one of ours. It is read and written a block at a time: hf_block_size elements, which the
+ * file has in another order. hf_block_here goes from the file's order to ours, by elements of
+ * `unit` bytes, hf_block_in_file goes back. transposed: whether the file's block is transposed; an
+ * unpacked block is not. */
 bool hf_by_blocks(const struct param *p);
 int64_t hf_block_size(const struct param *p);
 void hf_block_here(const struct param *p, const void *file, void *ours, int64_t unit,

@@ -61,7 +61,7 @@ static void count_params(struct hf_summary *s, struct faults *f)
     free(p);
 }
 
-/* What to do about a file that does not hold. */
+/* Adds the remedy to each fault of a file that does not hold. */
 static void advise(struct faults *f, int from)
 {
     for (int i = from; i < faults_kept(f); i++) {
@@ -74,7 +74,7 @@ static void advise(struct faults *f, int from)
     }
 }
 
-/* With the head, or all of the rest. */
+/* Compares all tensors with the head, or all without it. */
 static int compare(const struct hf_weights *w, const char *dir, struct model_shape *m,
                    struct err *e)
 {

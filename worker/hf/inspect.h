@@ -1,5 +1,5 @@
-/* inspect.h: a model directory looked at as a whole: what it holds, and everything that is wrong
- * with its config.json, its index, its shards and its tensors.
+/* inspect.h: a model directory looked at as a whole: its contents, and every fault of its
+ * config.json, its index, its shards and its tensors.
  * tested: tests/engine/test_inspect.c */
 #ifndef SEQD_HF_INSPECT_H
 #define SEQD_HF_INSPECT_H

@@ -53,7 +53,7 @@ static int64_t runs_of(const struct param *p, int part)
     return p->head_major_runs[part] ? p->head_major_runs[part] : 1;
 }
 
-/* Runs of a head before `part`; of all of it. */
+/* Runs of a head before `part`; part = head_major_parts: all runs of the head. */
 static int64_t runs_before(const struct param *p, int part)
 {
     int64_t n = 0;
@@ -79,7 +79,7 @@ static int64_t run_here(const struct param *p, int64_t heads, int64_t i)
     return heads * before + i / all * runs_of(p, part) + at - before;
 }
 
-/* In that many rows. */
+/* The number of heads in that many rows. */
 static int64_t heads_of(const struct param *p, int64_t rows)
 {
     return rows / p->head_major_dim / runs_before(p, p->head_major_parts);

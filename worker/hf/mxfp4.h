@@ -3,8 +3,8 @@
  * A stacked tensor NAME whose file would have [stack, cols, rows] is instead
  *   NAME_blocks  U8 [stack, rows, cols / 32, 16]: 32 values of 4 bits each (E2M1), of a byte the
  *                low ones first
- *   NAME_scales  U8 [stack, rows, cols / 32]: what they are times, 2^(scale - 127) (E8M0)
- * Every such value is exact in bf16. They are only read: what is written is plain.
+ *   NAME_scales  U8 [stack, rows, cols / 32]: their factor, 2^(scale - 127) (E8M0)
+ * Every such value is exact in bf16. They are only read: weights are written plain.
  * from: OCP Microscaling Formats 1.0; transformers, integrations/mxfp4.py */
 #ifndef SEQD_HF_MXFP4_H
 #define SEQD_HF_MXFP4_H
@@ -16,10 +16,10 @@ struct mxfp4 {
     const struct st_tensor *blocks, *scales;
 };
 
-/* Whether a directory has p so; p is stacked and transposed. */
+/* Does the directory have p so? p is stacked and transposed. */
 bool mxfp4_find(const struct hf_weights *w, const struct param *p, struct mxfp4 *out);
 bool mxfp4_fits(const struct mxfp4 *x, const struct param *p);
-/* Whether `name` is of one of the two; out: the tensor's. */
+/* Is `name` that of blocks or scales? out: the tensor's name. */
 bool mxfp4_part(const char *name, char *out, size_t size);
 /* Values [at, at + n) of [stack, rows, cols], both multiples of 32. fails: ERR_CORRUPT for a scale
  * that is NaN (255), and as st_read_bytes does. */

@@ -48,7 +48,7 @@ static struct evidence look(const struct hf_weights *w, const struct param *para
     return found;
 }
 
-/* Of a file of the base class: what is no tensor of a head. */
+/* Puts the base's name before the names of a file of the base class, but for tensors of a head. */
 static void put_base(struct hf_weights *w, const struct param *params, int n)
 {
     for (int i = 0; i < w->n; i++) {

@@ -15,7 +15,7 @@
 #include "api/core/err.h"
 #include "api/core/sha256.h"
 
-#define ST_TENSORS     131072 /* tensors in one file: of the largest model */
+#define ST_TENSORS     131072 /* most tensors in one file of the largest model */
 #define ST_DIMS        8
 #define ST_NAME_SIZE   192
 #define ST_HEADER_SIZE ((int64_t)100000000)
@@ -46,7 +46,7 @@ struct st_tensor {
     int n_dims;
     int64_t dims[ST_DIMS];
     int64_t count;  /* elements */
-    int64_t offset; /* of its first byte, from the start of the file */
+    int64_t offset; /* offset of its first byte from the start of the file */
     int64_t size;   /* bytes */
 };
 
@@ -77,7 +77,7 @@ int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at,
 /* Bytes [at, at + n) of a tensor, as they are stored. */
 int st_read_bytes(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                   uint8_t *out, struct err *e);
-/* The same as `type`, ST_BF16 or ST_F16: what is stored so is copied bit by bit, the rest is
+/* The same as `type`, ST_BF16 or ST_F16: a tensor stored so is copied bit by bit, any other is
  * rounded to nearest even. */
 int st_read_half(const struct st_file *f, const struct st_tensor *t, enum st_dtype type,
                  uint16_t *out, struct err *e);
@@ -90,7 +90,8 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
     int n_dims;
     int64_t dims[ST_DIMS];
     const void *data;
-    /* Where data is NULL: elements [at, at + n) of the tensor, in its dtype; n at most ST_CHUNK. */
+    /* Called if data is NULL: elements [at, at + n) of the tensor, in its dtype; n at most
+     * ST_CHUNK. */
     int (*read)(void *arg, int64_t at, int64_t n, void *out, struct err *e);
     void *arg;
     bool passed; /* no part of the digest of tensors */
@@ -102,10 +103,10 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
  * alone. On failure the .tmp file is removed. fails: ERR_IO naming the file (ENOSPC included). */
 int st_write(const char *path, const struct st_out *items, int n, struct err *e);
 
-struct st_digest {   /* of what was written, hashed beside the writing: nothing is read back */
+struct st_digest {   /* digests of a file, hashed beside the writing: no byte is read back */
     bool of_tensors; /* in: `tensors` is asked for */
     char file[SHA256_HEX];
-    char tensors[SHA256_HEX]; /* of their bytes, in the file's order: types, then names, ascend */
+    char tensors[SHA256_HEX]; /* their bytes, in the file's order: types, then names, ascend */
     int64_t size;             /* bytes of the file */
 };
 /* The same, by up to three threads of its own; out is filled on success. out NULL: as st_write. */

@@ -26,7 +26,7 @@ static int by_rule(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* With size 0 it only measures. Returns the length. */
+/* Writes the header; size 0 only measures it. Returns the length. */
 static int64_t header_json(const struct st_out *const *items, int n, char *out, size_t size)
 {
     struct jwrite w;
@@ -55,9 +55,9 @@ static int64_t header_json(const struct st_out *const *items, int n, char *out, 
 
 struct st_writer {
     struct file_out out;
-    struct pool *pool; /* of the tasks of a piece; NULL: one after the other */
+    struct pool *pool; /* for the tasks of a piece; NULL: one after the other */
     bool hashed;       /* digests are asked for */
-    bool of_tensors;   /* that of the tensors, too */
+    bool of_tensors;   /* the digest of tensors, too */
     struct sha256 file, tensors;
     /* The piece at hand. */
     const void *at;
@@ -66,7 +66,7 @@ struct st_writer {
     struct err *e;
 };
 
-/* What is done with a piece reads it alone, and so is done at one time. */
+/* The tasks of a piece only read it, and so run at one time. */
 enum piece_task { PIECE_HASH, PIECE_WRITE, PIECE_TENSORS };
 
 static void piece_task(void *arg, int64_t task, int worker)
@@ -110,8 +110,8 @@ static int write_header(struct st_writer *w, const struct st_out *const *items, 
     return rc;
 }
 
-/* A piece at a time, so that one pass over memory serves all that is done with it; what does not
- * lie here is asked for. */
+/* Writes a piece at a time, so that one pass over memory serves all its tasks; o->read gives a
+ * piece that does not lie here. */
 static int write_tensor(struct st_writer *w, const struct st_out *o, char *piece, struct err *e)
 {
     const int64_t unit = st_dtype_size(o->dtype), count = size_of(o) / unit;

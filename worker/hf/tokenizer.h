@@ -19,7 +19,7 @@ static inline int32_t token_pad(int64_t vocab)
     return vocab && vocab <= TOKEN_PAD ? 0 : TOKEN_PAD;
 }
 
-/* Ids that end a text: 256 of bytes; of another model what its directory says. */
+/* Ids that end a text: 256 for bytes; for another model, the ids that its directory names. */
 #define TOKEN_ENDS 16
 struct token_ends {
     int32_t n, id[TOKEN_ENDS];

@@ -114,7 +114,8 @@ static int parse_index(struct hf_weights *w, const char *text, size_t size, cons
     return found ? 0 : err_set(e, ERR_CORRUPT, "%s has no weight_map", path);
 }
 
-/* In all shards together, of 300 bytes each: what one directory may make a process hold. */
+/* Most tensors in all shards together, of 300 bytes each: one directory may make a process hold
+ * them. */
 enum { MAX_TENSORS = 2 * ST_TENSORS };
 
 static int too_many(struct hf_weights *w, const char *index, struct err *e)

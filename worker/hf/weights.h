@@ -9,7 +9,7 @@
 
 enum { HF_MAX_SHARDS = 1024 };
 
-/* Where the directory says each tensor is: weight_map, or the one file's own list. */
+/* The place of a tensor as the directory says it: by weight_map, or by the one file's own list. */
 struct hf_entry {
     char name[ST_NAME_SIZE];   /* ours */
     char stored[ST_NAME_SIZE]; /* the file's */
@@ -19,7 +19,7 @@ struct hf_entry {
 struct hf_weights {
     const struct model_shape *m;
     struct faults *faults;
-    char path[FILE_PATH_SIZE];           /* of model.safetensors, or of the index */
+    char path[FILE_PATH_SIZE];           /* path of model.safetensors, or of the index */
     struct st_file *file[HF_MAX_SHARDS]; /* owned */
     char shard_name[HF_MAX_SHARDS][96];
     int n_shards;
@@ -32,7 +32,7 @@ struct hf_weights {
  * older spellings of the family's are known. m: borrowed. fails: ERR_NOT_FOUND, ERR_CORRUPT,
  * ERR_TOO_LARGE. */
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e);
-/* Whether DIR has neither of the two. fails: ERR_TOO_LARGE for a path that is too long. */
+/* Does DIR have neither of the two? fails: ERR_TOO_LARGE for a path that is too long. */
 int hf_weightless(const char *dir, bool *out, struct err *e);
 /* The same, with every fault; a shard that cannot be read is left out, its file NULL. m NULL: the
  * shape is not known, names are the files'. faults NULL: as hf_weights_open. */
@@ -54,15 +54,16 @@ int hf_compare_flat(const struct st_file *f, const struct param *list, int n, co
                     struct err *e);
 bool hf_same_shape(const struct st_tensor *t, const struct param *p);
 
-/* From the files' names to ours, of every entry. fails: ERR_INVALID where some have family_base and
+/* Gives every entry our name for the file's. fails: ERR_INVALID where some have family_base and
  * some have not; with w->faults that is a fault. */
 int hf_name_entries(struct hf_weights *w, struct err *e);
-/* Whether no tensor of the head is there, of a model that has some. */
+/* *headless: the model has tensors of a head, and none of them is there. */
 int hf_find_head(const struct hf_weights *w, bool *headless, struct err *e);
 /* All tensors of the model with its head, sorted by name; the caller frees. */
 struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e);
 bool hf_is_param(const struct param *sorted, int n, const char *name);
-/* What files have beside the weights: a tied head, tables that are computed, other heads. */
+/* Is it a tensor that files have beside the weights: a tied head, a table that is computed, another
+ * head? */
 bool hf_skipped(const struct model_shape *m, const char *name);
 
 bool hf_starts_with(const char *s, const char *start);

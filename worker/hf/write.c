@@ -1,4 +1,4 @@
-/* The writing half of hf.h, and digests of what is written. */
+/* The writing half of hf.h, and digests of weights as it writes them. */
 #include "worker/hf/hf.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ struct named { /* one tensor of one flat array, for the writer */
     const struct hf_flat *flat;
     const struct param *param;
     char *block;    /* owned: one of a tensor that is written by blocks, as the file has it */
-    int64_t number; /* of that block */
+    int64_t number; /* number of that block */
 };
 
 /* Elements [offset, offset + n) of the flat layout, in the array's dtype. */
@@ -95,7 +95,7 @@ static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e
     return 0;
 }
 
-/* base: what of the name is left out. */
+/* base: bytes of the name that are left out at its beginning. */
 static struct st_out item_of(struct named *t, const struct param *p, size_t base)
 {
     static const enum st_dtype stored[] = {
@@ -146,7 +146,7 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
     } else {
         err_set(e, ERR_IO, "%s: out of memory", path);
     }
-    for (int i = 0; names && i < n * n_flats; i++) free(names[i].block); /* what failed */
+    for (int i = 0; names && i < n * n_flats; i++) free(names[i].block); /* left by a failure */
     free(names);
     free(items);
     free(params);
@@ -206,7 +206,7 @@ int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, c
             rc = read_named(&t, at, k, piece, e);
             if (rc == 0) sha256_add(&sha, piece, (size_t)(k * unit));
         }
-        free(t.block); /* what failed */
+        free(t.block); /* left by a failure */
     }
     if (rc == 0) sha256_hex(&sha, out);
     free(piece);

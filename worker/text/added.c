@@ -4,7 +4,7 @@
 #include <string.h>
 #include "worker/text/unicode.h"
 
-#define TOKENS     (1 << 16) /* of one file at most: large ones have 7,000 */
+#define TOKENS     (1 << 16) /* most of one file: large ones have 7,000 */
 #define TOKEN_SIZE 4096
 
 struct added_node {
@@ -24,7 +24,7 @@ struct added {
     struct vocab by_content; /* content to index */
     int32_t *by_id;          /* index, -1 */
     int64_t size;
-    struct trie trie[2]; /* of contents; of forms */
+    struct trie trie[2]; /* tries of contents; of forms */
     struct rune_bits *word, *space;
 };
 
@@ -235,7 +235,7 @@ static bool alone(const struct added *a, const struct text_run *r, int64_t begin
     return end == r->n || !rune_in(a->word, rune_get(r->text + end, &size));
 }
 
-/* Where the white space before `at` begins. */
+/* The place where the white space before `at` begins. */
 static int64_t space_before(const struct added *a, const struct text_run *r, int64_t at)
 {
     while (at > 0) {
@@ -291,7 +291,8 @@ int added_split(const struct added *a, bool normalized, const struct text_run *r
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* No token lies across the cut. One that ends or begins there may look at what is beside it. */
+/* True when the token does not lie across the cut, and does not look across it: a token that ends
+ * or begins there may look at the rune beside it. */
 static bool clear(const struct added *a, const struct added_token *t, uint32_t before,
                   uint32_t after)
 {

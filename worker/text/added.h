@@ -8,7 +8,7 @@
 
 struct added_token {
     struct text content;
-    struct text form; /* the normal form, of those that are looked for after the normalizer */
+    struct text form; /* the normal form, if it is looked for after the normalizer */
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
     bool skipped; /* its form is the content of a special token: decoding may leave it out */
@@ -25,7 +25,7 @@ const struct added_token *added_by_id(const struct added *a, int32_t id); /* NUL
 int32_t added_find(const struct added *a, const char *s, size_t n);       /* id, -1 */
 int64_t added_size(const struct added *a);                                /* 1 + the largest id */
 
-/* Calls each for the parts of r: with the id of a token that was found, or -1 for what is between.
+/* Calls each for the parts of r: with the id of a token that was found, or -1 for text between.
  * normalized: looks for the forms of normalized tokens, else for the contents of the others. */
 typedef int part_fn(void *who, const struct text_run *part, int32_t id, struct err *e);
 int added_split(const struct added *a, bool normalized, const struct text_run *r, part_fn *each,

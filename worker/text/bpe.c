@@ -7,7 +7,7 @@
 #include "worker/text/unicode.h"
 
 #define SHORT        48    /* symbols up to which looking at every pair is faster than a queue */
-#define WORDS        16384 /* of the cache: a power of two */
+#define WORDS        16384 /* words of the cache: a power of two */
 #define WORD_BYTES   40
 #define WORD_IDS     10
 #define RUNES_FAST   0x10000
@@ -25,7 +25,7 @@ struct word {
 struct symbol {
     int32_t id; /* -1: merged into one before */
     int32_t prev, next, begin;
-    int32_t rank; /* of the merge with the next one, -1: none */
+    int32_t rank; /* rank of the merge with the next one, -1: none */
 };
 
 /* The runes that some token has directly before this one. */
@@ -37,7 +37,7 @@ struct bpe_before {
 struct bpe {
     const struct vocab *v;
     struct merges merges;
-    struct vocab raw; /* of bytes, with ignore_merges */
+    struct vocab raw; /* vocabulary of bytes, with ignore_merges */
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
     struct text prefix, suffix;
     int32_t unk;       /* -1: none */
@@ -215,7 +215,7 @@ static void unknown(struct bpe *b, int64_t begin)
     if (!b->n_unk++) b->unk_begin = (int32_t)begin;
 }
 
-/* Tries <0xXX> for all bytes of s. What is unknown before it is added after it, as the package
+/* Tries <0xXX> for all bytes of s. Unknown runes before s are added after it, as the package
  * does. */
 static bool fallback(struct bpe *b, const char *s, int64_t n, int64_t begin)
 {
@@ -523,7 +523,8 @@ static void mark_before(struct rune_bits *to, const char *s, int64_t n, uint32_t
     }
 }
 
-/* NULL: not known. Texts are cut before two different runes, a newline and what a space becomes. */
+/* The runes that some token has before `after`; NULL: not known. Texts are cut before two different
+ * runes: a newline, and the rune that a space becomes. */
 static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
 {
     for (int i = 0; i < b->n_before; i++)
@@ -537,7 +538,7 @@ static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
     return bits;
 }
 
-/* Two strings of one id: what it stands for in a text is not known by it. */
+/* Do two strings share an id? Such an id does not tell its text. */
 static bool shared_ids(const struct vocab *v)
 {
     for (int64_t k = 0; k < v->n; k++)

@@ -7,7 +7,7 @@
 
 struct bpe;
 
-/* Of the object "model"; borrows v, to which its vocabulary has been added. byte_level: pieces
+/* Opens the object "model"; borrows v, to which its vocabulary has been added. byte_level: pieces
  * are bytes, and the vocabulary has their visible characters. */
 struct bpe *bpe_open(struct json j, const struct vocab *v, bool byte_level, struct err *e);
 void bpe_destroy(struct bpe *b);

@@ -1,4 +1,4 @@
-/* buffer.h: what this room puts text and ids into. */
+/* buffer.h: the buffers that this room puts text and ids into. */
 #ifndef SEQD_TEXT_BUFFER_H
 #define SEQD_TEXT_BUFFER_H
 
@@ -16,7 +16,7 @@ int text_add(struct text *t, const char *s, int64_t n); /* -1: out of memory */
 struct text_run {
     const char *text;
     int64_t n;
-    int64_t base;             /* of the first byte, where from is NULL: byte i came from base + i */
+    int64_t base;             /* place of the first byte; from is NULL: byte i came from base + i */
     const int32_t *from, *to; /* n each: byte i came from [from[i], to[i]) */
 };
 

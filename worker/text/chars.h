@@ -17,10 +17,10 @@ int64_t chars_count(const char *p, int64_t n);
 int64_t chars_at(const char *p, int64_t n, int64_t i);
 uint32_t chars_get(const char *p);            /* the code point that begins at p */
 int chars_put(char out[4], uint32_t c);       /* returns its bytes */
-int64_t chars_last(const char *p, int64_t n); /* where the last character begins; n > 0 */
+int64_t chars_last(const char *p, int64_t n); /* first byte of the last character; n > 0 */
 
 bool chars_space(uint32_t c);   /* str.isspace, and \s */
-bool chars_newline(uint32_t c); /* where str.splitlines breaks, beside \r\n */
+bool chars_newline(uint32_t c); /* str.splitlines breaks at it, beside \r\n */
 bool chars_printable(uint32_t c);
 bool chars_alpha(uint32_t c);
 bool chars_decimal(uint32_t c); /* general category Nd */

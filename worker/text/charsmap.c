@@ -5,7 +5,7 @@
 #include "api/core/utf8.h"
 
 struct charsmap {
-    uint32_t *unit; /* of the trie */
+    uint32_t *unit; /* units of the trie */
     int64_t n;
     struct text all;  /* bytes of the file: size of the trie, the trie ... */
     const char *pool; /* ... and strings, each with a NUL */
@@ -86,7 +86,7 @@ void charsmap_destroy(struct charsmap *m)
 }
 
 /* A unit of the trie: its label in the low 8 bits and bit 31, whether a value hangs on it in bit 8,
- * where its children lie, relative to it, in the others, times 256 by bit 9. A value: 31 bits. */
+ * the relative place of its children in the others, times 256 by bit 9. A value: 31 bits. */
 static int64_t offset_of(uint32_t unit)
 {
     return (int64_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
@@ -103,7 +103,7 @@ const char *charsmap_find(const struct charsmap *m, const char *s, int64_t n, in
         if (!leaf) continue;
         if (at >= m->n) return NULL;
         const int64_t value = m->unit[at] & ~(1u << 31);
-        /* what lies, as a key, outside of the strings or inside of a character is none */
+        /* a value outside of the strings, or inside of a character, is no replacement */
         if (value > m->pool_size || (value < m->pool_size && (m->pool[value] & 0xc0) == 0x80))
             return NULL;
         *size = (int64_t)strnlen(m->pool + value, (size_t)(m->pool_size - value));

@@ -1,5 +1,5 @@
 /* charsmap.h: the precompiled_charsmap of SentencePiece: characters that a normalizer replaces, in
- * a double-array trie, and what takes their place. */
+ * a double-array trie, and their replacements. */
 #ifndef SEQD_TEXT_CHARSMAP_H
 #define SEQD_TEXT_CHARSMAP_H
 
@@ -10,8 +10,8 @@ struct charsmap;
 /* v: the base64 of it, as a tokenizer.json has it. fails: ERR_INVALID, ERR_IO for memory. */
 struct charsmap *charsmap_open(struct json v, struct err *e);
 void charsmap_destroy(struct charsmap *m);
-/* What takes the place of s[n] by the shortest key that s begins with, *size bytes of UTF-8; NULL:
- * s begins with no key. */
+/* The replacement of s[n] by the shortest key that s begins with, *size bytes of UTF-8; NULL: s
+ * begins with no key. */
 const char *charsmap_find(const struct charsmap *m, const char *s, int64_t n, int64_t *size);
 
 #endif

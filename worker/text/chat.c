@@ -9,14 +9,14 @@
 struct chat { /* one rendering of a conversation */
     const struct chat_tokens *tokens;
     bool prompt;
-    int64_t most;     /* messages that the template sees; < 0: all */
-    int64_t *n;       /* of all messages; NULL: not asked */
-    uint8_t **answer; /* owned by the caller, [*n]: whose role is assistant; NULL: not asked */
-    bool join;        /* text parts of a content are one string */
+    int64_t most;           /* messages that the template sees; < 0: all */
+    int64_t *n;             /* number of all messages; NULL: not asked */
+    uint8_t **answer;       /* owned by the caller, [*n]: is the role assistant? NULL: not asked */
+    bool join;              /* text parts of a content are one string */
     struct chat_seen *seen; /* NULL: not asked */
 };
 
-/* What a template did with lists and mappings. */
+/* The use that a template made of lists and mappings. */
 struct chat_seen {
     struct pylist *messages;
     int64_t parts; /* the first message whose content is a list of parts; -1: none */

@@ -13,16 +13,16 @@ struct chat_model {
     struct text source; /* owned: its text */
     struct side_tokens special;
     const char *name[SIDE_TOKENS], *value[SIDE_TOKENS];
-    struct chat_tokens tokens; /* those of `special` that are there; points into this struct */
+    struct chat_tokens tokens; /* the tokens that `special` has; points into this struct */
 };
 
 /* fails: as template_create and side_file_open, with the file's path; ERR_INVALID for a
  * chat_template that is of another kind, or a list without a template "default". */
 int chat_model_open(struct chat_model *m, const char *dir, struct err *e);
-/* The same of a source and special tokens that are there already, which m then owns. */
+/* The same from a source and special tokens that m has already, and then owns. */
 int chat_model_compile(struct chat_model *m, struct err *e);
-/* There is no template, or bytes: the job reads text as bytes. what was given, and what to give in
- * its place. */
+/* Refuses a conversation: there is no template, or bytes: the job reads text as bytes. The sentence
+ * names the input that was given (what) and the input to give in its place (instead). */
 int chat_model_refuse(const char *what, bool bytes, const char *instead, struct err *e);
 void chat_model_close(struct chat_model *m);
 

@@ -35,8 +35,8 @@ struct token_decoder {
 };
 
 struct decoder_state {
-    int64_t n_tokens; /* that began */
-    int64_t cut;      /* STRIP: of this token; -1: no more */
+    int64_t n_tokens; /* tokens that began */
+    int64_t cut;      /* STRIP: characters cut off this token; -1: no more */
     struct text held; /* bytes that a later token decides about */
     struct text work; /* scratch */
 };
@@ -237,7 +237,7 @@ static int64_t incomplete(const char *p, int64_t n)
     return k == 0 || k == 1 || malformed(p + n - k, p + n) == k ? k : 0;
 }
 
-/* Passes on held[n], with U+FFFD for what is malformed. */
+/* Passes on held[n], with U+FFFD for malformed bytes. */
 static int pass_lossy(struct decoding *s, int at, int64_t n, bool first, struct text *out)
 {
     struct decoder_state *st = &s->state[at];
@@ -262,7 +262,7 @@ static int byte_level(struct decoding *s, int at, const char *p, int64_t n, stru
     int size;
     for (int64_t i = 0; i < n; i += size) {
         const int byte = bytes_byte(rune_get(p + i, &size));
-        if (byte < 0) { /* one that no byte has: the token as it is */
+        if (byte < 0) { /* a rune that stands for no byte: the token as it is */
             st->held.n = had;
             if (text_add(&st->held, p, n) < 0) return -1;
             break;

@@ -1,5 +1,6 @@
-/* decoder.h: the decoders of a tokenizer.json, one after the other, fed token by token. What a
- * decoder says of all tokens together, it says here as soon as no later token can change it. */
+/* decoder.h: the decoders of a tokenizer.json, one after the other, fed token by token. A decoder
+ * defines the text of all tokens together; here, text comes out as soon as no later token can
+ * change it. */
 #ifndef SEQD_TEXT_DECODER_H
 #define SEQD_TEXT_DECODER_H
 
@@ -12,7 +13,7 @@ int decoder_open(struct json j, struct token_decoder **out,
 void decoder_destroy(struct token_decoder *d);
 
 /* Appends the bytes that a token of this content adds to the middle of a text: a part of a
- * character, where that is what it stands for. -1: out of memory. */
+ * character, if the token stands for one. -1: out of memory. */
 int decoder_piece(const struct token_decoder *d, const char *token, int64_t n, struct text *out);
 
 /* The state of one text that is decoded. */
@@ -20,9 +21,9 @@ struct decoding;
 struct decoding *
 decoding_create(const struct token_decoder *d); /* borrows d; NULL: out of memory */
 void decoding_destroy(struct decoding *s);
-/* The content of the next token; appends what is final to out. -1: out of memory. */
+/* Takes the content of the next token; appends the final text to out. -1: out of memory. */
 int decoding_put(struct decoding *s, const char *token, int64_t n, struct text *out);
-/* The rest; then a new text may begin. */
+/* Appends the rest; then a new text may begin. */
 int decoding_finish(struct decoding *s, struct text *out);
 
 #endif

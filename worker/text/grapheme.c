@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include "worker/text/unicode.h"
 
-/* What has been seen of a cluster beside its last rune. */
+/* The state of a cluster: its last rune, and the runes seen before it. */
 struct grapheme {
     enum unicode_break last;
     bool consonant, linked; /* begins a conjunct; a linker came after its consonant */
@@ -28,7 +28,7 @@ static bool hangul(enum unicode_break a, enum unicode_break b)
     return (a == BREAK_LVT || a == BREAK_T) && b == BREAK_T;
 }
 
-/* Whether no cluster ends before k: rules GB3 to GB11. */
+/* Does no cluster end before k? Rules GB3 to GB11. */
 static bool joins(const struct grapheme *c, enum unicode_break k)
 {
     if (c->last == BREAK_CR || c->last == BREAK_LF || c->last == BREAK_CONTROL)

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Where the cluster ends that begins at s[at]; at < n. Regional indicators stand alone, and are not
+/* The end of the cluster that begins at s[at]; at < n. Regional indicators stand alone, and are not
  * joined in pairs: no caller here can tell, since it looks at clusters of at most five bytes. */
 int64_t grapheme_end(const char *s, int64_t n, int64_t at);
 

@@ -1,7 +1,7 @@
-/* heap.h: what bounds one compilation or one rendering of a chat template: memory, steps, depth.
+/* heap.h: the bounds of one compilation or one rendering of a chat template: memory, steps, depth.
  *
  * All memory is one arena, so a failure leaves by longjmp from wherever it is met to the setjmp of
- * template_create or template_render: nothing has to be freed on the way. heap_fail does not
+ * template_create or template_render: no memory has to be freed on the way. heap_fail does not
  * return; neither does a function here that says "fails". */
 #ifndef SEQD_TEXT_HEAP_H
 #define SEQD_TEXT_HEAP_H
@@ -20,7 +20,7 @@
 
 struct heap {
     struct arena arena;
-    struct err *e;   /* where heap_fail says why */
+    struct err *e;   /* heap_fail writes the error here */
     int64_t n_steps; /* left */
     int depth, line; /* evaluations that are open; the line being evaluated, for errors */
     int printed;     /* the line in which a list or a mapping first became text; 0: none has */

@@ -1,5 +1,5 @@
-/* json.h: a tokenizer.json, and the files beside it, as values that are looked into. Nothing is
- * copied but strings. */
+/* json.h: a tokenizer.json, and the files beside it, as values that are looked into. Only strings
+ * are copied. */
 #ifndef SEQD_TEXT_JSON_H
 #define SEQD_TEXT_JSON_H
 

@@ -1,4 +1,4 @@
-/* merges.h: which pairs of ids merge, in which order, into what. */
+/* merges.h: the pairs of ids that merge, with the order and the merged id. */
 #ifndef SEQD_TEXT_MERGES_H
 #define SEQD_TEXT_MERGES_H
 
@@ -8,13 +8,13 @@
 struct merge_slot {
     uint64_t pair; /* first id and second */
     int32_t rank;  /* -1: free */
-    int32_t id;    /* of the merged token */
+    int32_t id;    /* id of the merged token */
 };
 
 struct merges {
     struct merge_slot *slot;
     int64_t n_slots, n; /* a power of two; merges of the file */
-    int32_t *id;        /* by rank: of the merged token */
+    int32_t *id;        /* by rank: id of the merged token */
     int64_t id_room;
 };
 

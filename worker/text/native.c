@@ -3,7 +3,7 @@
 #include <string.h>
 #include "worker/text/template_run.h"
 
-/* What jinja2 and Python have beyond the tables: known, and refused by name. */
+/* Names that jinja2 and Python have beyond the tables: known, and refused by name. */
 static const char *const other_filters[] = {
     "filesizeformat", "forceescape", "format", "groupby",  "pprint",  "random", "slice",
     "striptags",      "urlencode",   "urlize", "wordwrap", "xmlattr", NULL};
@@ -78,7 +78,7 @@ void native_check_function(struct heap *h, struct pyvalue name)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* The place of a name among the parameters; -1: none of them. */
+/* The place of a name among the parameters; -1: it is not there. */
 static int place_of(const char *params, struct pyvalue name)
 {
     for (int i = 0; *params; i++) {

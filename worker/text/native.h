@@ -1,5 +1,5 @@
-/* native.h: what templates call that is written in C: filters, tests, methods and global
- * functions, one row each in native_*.c. */
+/* native.h: the functions in C that templates call: filters, tests, methods and global functions,
+ * one row each in native_*.c. */
 #ifndef SEQD_TEXT_NATIVE_H
 #define SEQD_TEXT_NATIVE_H
 
@@ -17,7 +17,7 @@ struct actual {
     int64_t n_kw;
 };
 
-/* of: what it is called on (filters, tests, methods). a: the parameters, V_MISSING where not
+/* of: the value that a filter, test or method is called on. a: the parameters, V_MISSING where not
  * passed. raw: all arguments. */
 typedef struct pyvalue native_fn(struct template_run *r, struct pyvalue of, const struct pyvalue *a,
                                  const struct actual *raw);

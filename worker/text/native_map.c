@@ -1,5 +1,5 @@
-/* Filters that call others: map, select, reject and their kin, and attr. What they return is
- * computed at once, but can be walked only once, like jinja2's generators. */
+/* Filters that call others: map, select, reject and their kin, and attr. Their result is computed
+ * at once, but can be walked only once, like jinja2's generators. */
 #include <string.h>
 
 #include "worker/text/native_key.h"
@@ -86,7 +86,8 @@ FILTER(f_map)
     return value_iter(&r->h, out);
 }
 
-/* Items for which the test holds, or not; attr: of the attribute that the first argument names. */
+/* Items for which the test holds, or not; attr: tests the attribute that the first argument names.
+ */
 static struct pyvalue choose(struct template_run *r, struct pyvalue of, const struct actual *raw,
                              bool wanted, bool attr)
 {

@@ -326,7 +326,7 @@ METHOD(l_index)
     heap_fail(&r->h, ERR_INVALID, "the value is not in the list");
 }
 
-METHOD(l_copy) /* nothing can change either of the two */
+METHOD(l_copy) /* the same list: no operation can change it */
 {
     return of;
 }

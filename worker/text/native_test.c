@@ -1,4 +1,4 @@
-/* Tests: what follows `is`. */
+/* Tests: the names that follow `is`. */
 #include <string.h>
 
 #include "worker/text/chars.h"
@@ -36,7 +36,7 @@ IS(t_le, value_order(&r->h, of, a[0], ORDER_LE))
 IS(t_gt, value_order(&r->h, of, a[0], ORDER_GT))
 IS(t_ge, value_order(&r->h, of, a[0], ORDER_GE))
 IS(t_in, value_in(&r->h, of, a[0]))
-/* Identity: of what has no identity of its own in Python either, equality. */
+/* Identity; equality for a value that has no identity of its own in Python either. */
 IS(t_sameas, of.type == a[0].type && (of.type <= V_STR ? value_eq(&r->h, of, a[0])
                                                        : of.p == a[0].p && of.id == a[0].id))
 

@@ -193,8 +193,8 @@ FILTER(f_tojson)
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-/* What int() or float() reads, without the white space around and single underscores between
- * digits. */
+/* The text that int() or float() reads, without the white space around and single underscores
+ * between digits. */
 static bool clean_number(struct template_run *r, struct pyvalue v, char out[64])
 {
     const struct str *s = text_strip(&r->h, v, value_none(), STRIP_LEFT | STRIP_RIGHT).s;

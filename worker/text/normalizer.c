@@ -33,7 +33,7 @@ struct normalizer_step {
     bool left, right;     /* STRIP */
 };
 
-struct runes { /* of one segment that is not stable */
+struct runes { /* runes of one segment that is not stable */
     uint32_t *c;
     uint8_t *class;
     int64_t n, room, class_room;
@@ -42,7 +42,7 @@ struct runes { /* of one segment that is not stable */
 struct normalizer {
     struct normalizer_step step[STEPS];
     int n;
-    struct run_buffer out[2]; /* in turn */
+    struct run_buffer out[2]; /* used in turn */
     struct runes runes;
     uint64_t *order; /* scratch of long segments */
     int64_t order_room;
@@ -308,7 +308,7 @@ static int segment(struct normalizer *n, const struct normalizer_step *s, const 
 static int normal_form(struct normalizer *n, const struct normalizer_step *s,
                        const struct text_run *r, struct run_buffer *out)
 {
-    int64_t done = 0, stable = 0; /* copied up to; where the last stable rune begins */
+    int64_t done = 0, stable = 0; /* copied up to; first byte of the last stable rune */
     for (int64_t i = 0; i < r->n;) {
         int size;
         if (!rune_in(s->bits, rune_get(r->text + i, &size))) {
@@ -446,7 +446,7 @@ static int strip(const struct normalizer_step *s, const struct text_run *r, stru
     return run_copy(out, r, begin, end);
 }
 
-/* Puts what takes the place of bytes [begin, end) of r: 1, or 0 where nothing does. */
+/* Puts the replacement of bytes [begin, end) of r: 1, or 0 where there is none. */
 static int put_mapped(const struct normalizer_step *s, const struct text_run *r, int64_t begin,
                       int64_t end, struct run_buffer *out)
 {
@@ -456,8 +456,8 @@ static int put_mapped(const struct normalizer_step *s, const struct text_run *r,
     return run_put(out, to, n, run_from(r, begin), run_to(r, end - 1)) < 0 ? -1 : 1;
 }
 
-/* As the package does: a cluster of at most five bytes goes as a whole where a key begins it, with
- * what follows that key; of others each character goes by itself. */
+/* As the package does: a cluster of at most five bytes that begins with a key is replaced as a
+ * whole, the bytes after the key included. In another cluster each character goes by itself. */
 static int precompiled(const struct normalizer_step *s, const struct text_run *r,
                        struct run_buffer *out)
 {
@@ -512,8 +512,8 @@ int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, bool 
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* What a step that looks at each rune alone makes of c: the first and the last rune of it; false:
- * nothing. */
+/* The first and the last rune that a step which looks at each rune alone makes of c; false: it
+ * makes none. */
 static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, uint32_t *last)
 {
     struct run_buffer out = {.spans = false};

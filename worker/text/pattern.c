@@ -11,7 +11,7 @@
 #include <pcre2.h>
 
 #define MATCH_LIMIT 100000000 /* tries at one place of the text */
-#define HEAP_KIB    65536     /* of one search */
+#define HEAP_KIB    65536     /* KiB of one search */
 #define STACK_SIZE  (8u << 20)
 
 struct pattern {
@@ -26,7 +26,7 @@ struct pattern {
     int64_t room, n_units;
     bool one_each; /* rune i is byte i */
     int64_t rune_pos, byte_pos;
-    int64_t next, last_end; /* runes; last_end: of the last match, -1 before it */
+    int64_t next, last_end; /* runes; last_end: end of the last match, -1 before it */
 };
 
 void pattern_destroy(struct pattern *p)

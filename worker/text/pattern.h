@@ -1,6 +1,6 @@
 /* pattern.h: the regular expressions of pre-tokenizers and normalizers, with Oniguruma's meaning.
  *
- * A pattern is read by this room, so that what it does not know is refused by its name. Its
+ * A pattern is read by this room, so that an unknown construct is refused by its name. Its
  * classes (\p{..}, \s, [..], letters that ignore case, single characters) are sets of runes by
  * the tables of unicode.h; runes that are in the same sets get the same byte. PCRE2 sees the
  * text as these bytes, and the pattern as classes of them: no table of its own takes part, and
@@ -24,10 +24,10 @@ int pattern_begin(struct pattern *p, const char *s, int64_t n, struct err *e);
 /* The next match, as Oniguruma's find_iter gives them: 1 with its bytes, 0 at the end, -1 where
  * a limit of the search was met. */
 int pattern_next(struct pattern *p, int64_t *begin, int64_t *end, struct err *e);
-/* Where b follows a: may a match have both, or may what is found on one side of a cut between them
- * depend on the other side? false: certainly not. */
+/* May a match have both a and b, where b follows a, or may the matches on one side of a cut between
+ * them depend on the other side? false: certainly not. */
 bool pattern_joins(const struct pattern *p, uint32_t a, uint32_t b);
-/* Certainly a match begins at a b that is not joined to what is before it. */
+/* Certainly a match begins at a b that is not joined to the rune before it. */
 bool pattern_begins(const struct pattern *p, uint32_t b);
 
 #endif

@@ -1,6 +1,7 @@
-/* The positions of a pattern, as Glushkov's construction has them: what may come first in a part,
- * what last, and so what next to what. Groups that stop backtracking and lazy quantifiers only
- * choose among these. What a lookahead reads counts as if it were matched there. */
+/* The positions of a pattern, as Glushkov's construction has them: the classes that may come first
+ * and last in a part, and so the classes that may stand next to each other. Groups that stop
+ * backtracking and lazy quantifiers only choose among these. Runes that a lookahead reads count as
+ * if they were matched there. */
 #include "worker/text/pattern_pairs.h"
 
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static void unite(struct class_bits *to, const struct class_bits *from)
     for (int i = 0; i < 4; i++) to->word[i] |= from->word[i];
 }
 
-/* What begins in `first` may follow what ends in `last`. */
+/* Notes that a class of `first` may follow a class of `last`. */
 static void follow(struct pairs_reading *r, const struct class_bits *last,
                    const struct class_bits *first)
 {

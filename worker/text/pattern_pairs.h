@@ -1,6 +1,6 @@
-/* pattern_pairs.h: which characters a pattern may read one after the other. Where it never reads b
- * directly after a, matches before such a pair do not depend on the text after it, nor matches
- * after it on the text before: a text may be cut there. */
+/* pattern_pairs.h: the pairs of characters that a pattern may read one after the other. If it never
+ * reads b directly after a, matches before such a pair do not depend on the text after it, nor
+ * matches after it on the text before: a text may be cut there. */
 #ifndef SEQD_TEXT_PATTERN_PAIRS_H
 #define SEQD_TEXT_PATTERN_PAIRS_H
 
@@ -8,18 +8,18 @@
 #include <stdint.h>
 #include "worker/text/buffer.h"
 
-struct class_bits { /* of the classes of runes of a pattern (pattern_parse.h) */
+struct class_bits { /* a set of the classes of runes of a pattern (pattern_parse.h) */
     uint64_t word[4];
 };
 
 struct pattern_pairs {
     bool known; /* false: it has a lookbehind or an anchor, or may match nothing */
-    struct class_bits after[256]; /* of each class those that a match, or what is looked ahead at,
-                                     may have directly after it: all of them, and perhaps more */
+    struct class_bits after[256]; /* for each class the classes that a match, or a lookahead, may
+                                     have directly after it: all of them, and perhaps more */
     struct class_bits alone;      /* one rune of these is a match, whatever is beside it */
 };
 
-/* Of a pattern as pattern_parse writes it. */
+/* Reads the pairs of a pattern as pattern_parse writes it. */
 void pattern_pairs_read(struct pattern_pairs *p, const struct text *pattern);
 
 static inline bool class_in(const struct class_bits *b, uint8_t c)

@@ -20,7 +20,7 @@ struct pattern_parse {
     struct rune_set set[SETS];
     int n_sets, n_items;
     struct item item[ITEMS];
-    bool fold[GROUPS]; /* of each open group: case is ignored */
+    bool fold[GROUPS]; /* for each open group: is case ignored? */
     int depth;
     bool can_repeat; /* the last item may be followed by a quantifier */
     uint32_t last;   /* the letter just read, where it stands for itself; 0: none */
@@ -125,7 +125,7 @@ static int hex(struct pattern_parse *r, int min, int max, uint32_t *rune)
     return n < min || v >= RUNES ? refuse(r, "a hexadecimal number of a character is wanted") : 0;
 }
 
-/* What follows a backslash: 0 and one character in *rune, 1 and a class added to s, -1. */
+/* Reads an escape after a backslash: 0 and one character in *rune, 1 and a class added to s, -1. */
 static int escape(struct pattern_parse *r, struct rune_set *s, uint32_t *rune)
 {
     static const char from[] = "nrtfvae", to[] = "\n\r\t\f\v\a\033";
@@ -227,7 +227,7 @@ static int members(struct pattern_parse *r, struct rune_set *s)
     return add_range(r, s, first, last);
 }
 
-/* What is in both. */
+/* Leaves in s the runes that are in both. */
 static int intersect(struct rune_set *s, struct rune_set *other)
 {
     return rune_set_negate(s) < 0 || rune_set_negate(other) < 0 || rune_set_merge(s, other) < 0 ||
@@ -251,7 +251,7 @@ static int operand(struct pattern_parse *r, struct rune_set *s, int depth)
     return r->p == first ? refuse(r, "an empty class") : 0;
 }
 
-/* With p after the opening bracket. */
+/* Reads a class; p is after the opening bracket. */
 static int class_of(struct pattern_parse *r, struct rune_set *s, int depth)
 {
     const bool negate = take(r, "^");
@@ -325,7 +325,7 @@ static int quantifier(struct pattern_parse *r)
     size_t n = *r->p == '{' ? braces(r) : 1;
     if (!n || !r->can_repeat) return refuse(r, "a quantifier that is not known here");
     const char after = r->p + n < r->end ? r->p[n] : 0;
-    /* After braces, + and ? do not mean what they mean after the others. */
+    /* After braces, + and ? have another meaning than after the others. */
     if (*r->p == '{' && (after == '+' || after == '?'))
         return refuse(r, "a quantifier after a quantifier");
     if (after == '+' || after == '?') n++;
@@ -464,7 +464,7 @@ static int by_rune(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Where any set begins or has ended, sorted; the caller frees it. */
+/* The runes at which any set begins or has ended, sorted; the caller frees them. */
 static uint32_t *borders(const struct pattern_parse *r, int64_t *n)
 {
     int64_t total = 1, at = 0;

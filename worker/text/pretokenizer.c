@@ -8,7 +8,7 @@
 #define STEPS 32
 
 enum pretokenizer_kind {
-    PREFIX_SPACE, /* of ByteLevel */
+    PREFIX_SPACE, /* ByteLevel's */
     METASPACE,    /* spaces become `text`, and one may be put before */
     SPLIT
 };
@@ -316,12 +316,12 @@ struct walk {
     piece_fn *each;
     void *who;
     bool spans;
-    bool continues; /* what begins at the beginning of the text does so after a cut */
+    bool continues; /* the beginning of the text is after a cut */
 };
 
 static int walk(const struct walk *w, int step, const struct text_run *r, struct err *e);
 
-/* What a split has read and not given yet. */
+/* A stretch that a split has read and not given yet. */
 struct pending {
     int64_t begin, end;
     bool any, was_match;
@@ -336,7 +336,7 @@ static int give(const struct walk *w, int step, const struct text_run *r, struct
     return walk(w, step + 1, &part, e);
 }
 
-/* The next stretch of r, a match or what lies between two. */
+/* Takes the next stretch of r, a match or the text between two. */
 static int stretch(const struct walk *w, int step, const struct text_run *r, struct pending *q,
                    int64_t begin, int64_t end, bool match, struct err *e)
 {
@@ -345,7 +345,7 @@ static int stretch(const struct walk *w, int step, const struct text_run *r, str
     if (b == REMOVED && match) return 0;
     if (b == CONTIGUOUS) join = q->any && match == q->was_match;
     if (b == MERGED_WITH_PREVIOUS) join = q->any && match && !q->was_match;
-    /* From the right, a match takes what follows it unless that is a match that took nothing. */
+    /* From the right, a match takes the text after it, unless that is a match that took none. */
     if (b == MERGED_WITH_NEXT) join = q->any && q->was_match && !match;
     if (!join && give(w, step, r, q, e) < 0) return -1;
     *q = (struct pending){join ? q->begin : begin, end, true, match};
@@ -369,7 +369,7 @@ static int split(const struct walk *w, int step, const struct text_run *r, struc
     return give(w, step, r, &q, e);
 }
 
-/* Before any split the run is what the caller gave. */
+/* Does the run follow a cut? Before any split the run is the caller's. */
 static bool continues(const struct walk *w, int step)
 {
     for (int i = 0; i < step; i++)
@@ -438,7 +438,8 @@ int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool sp
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Of a step that finds single runes: in_a and in_b, does it find those beside the cut? */
+/* The effect of a cut for a step that finds single runes. in_a and in_b: does it find the runes
+ * beside the cut? */
 static enum piece_cut cut_beside(const struct pretokenizer_step *s, bool in_a, bool in_b)
 {
     switch (s->behaviour) {
@@ -491,7 +492,7 @@ static enum piece_cut cut_split(const struct pretokenizer_step *s, uint32_t a, u
 
 enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b)
 {
-    bool split = false; /* what begins at the cut may be a piece, and may not */
+    bool split = false; /* a piece may begin at the cut, and may not */
     for (int i = 0; p && i < p->n; i++) {
         const struct pretokenizer_step *s = &p->step[i];
         int size;

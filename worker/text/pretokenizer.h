@@ -27,7 +27,8 @@ enum piece_cut {
     CUT_INSIDE, /* they are the same, but that the cut may divide one */
     CUT_PIECES  /* they are the same: one ends at the cut */
 };
-/* What is certain of a cut between *a and *b, which become what the steps make of them. */
+/* The certain effect of a cut between *a and *b, which become the runes that the steps make of
+ * them. */
 enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b);
 
 #endif

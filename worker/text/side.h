@@ -1,7 +1,7 @@
-/* side.h: what a model directory says beside its tokenizer.json: the special tokens, by their text.
+/* side.h: the files of a model directory beside its tokenizer.json: the special tokens, by text.
  *
- * tokenizer_config.json comes first; what it does not name is special_tokens_map.json's. A token is
- * a string, or an object with its "content"; any other value names none. */
+ * tokenizer_config.json comes first; special_tokens_map.json has the tokens that it does not name.
+ * A token is a string, or an object with its "content"; any other value names none. */
 #ifndef SEQD_TEXT_SIDE_H
 #define SEQD_TEXT_SIDE_H
 
@@ -34,8 +34,8 @@ struct side_file {
     struct json object;
     char path[FILE_PATH_SIZE];
 };
-/* Finds the members `names` of its object; none of them where there is no file.
- * fails: ERR_IO, ERR_TOO_LARGE, ERR_INVALID for what is not a JSON object, all with the path. */
+/* Finds the members `names` of its object; without a file, it finds no member.
+ * fails: ERR_IO, ERR_TOO_LARGE, ERR_INVALID unless it is a JSON object, all with the path. */
 int side_file_open(struct side_file *f, const char *dir, const char *name, int n,
                    const char *const names[], struct json out[], struct err *e);
 void side_file_close(struct side_file *f);

@@ -42,7 +42,7 @@ static void compile(struct heap *h, struct template *t, const char *text, int64_
     template_parse(h, t, &tokens);
 }
 
-/* Of its own, so that no variable of the caller is in doubt after a longjmp. */
+/* A function of its own, so that no variable of the caller is in doubt after a longjmp. */
 static int try_compile(struct heap *h, struct template *t, const char *text, int64_t size)
 {
     if (setjmp(h->fail)) return -1;

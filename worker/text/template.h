@@ -7,9 +7,9 @@
  *
  * Refused when it is compiled, with its line and its name: include, import, extends, block,
  * autoescape and every filter, test or method of jinja2 and Python that is not here. Integers
- * have 64 bits; what would print an address (a function, a generator) is an error.
+ * have 64 bits; a value that would print an address (a function, a generator) is an error.
  *
- * Nothing is global: a compiled template is read only, and several threads may render it. */
+ * No state is global: a compiled template is read only, and several threads may render it. */
 #ifndef SEQD_TEXT_TEMPLATE_H
 #define SEQD_TEXT_TEMPLATE_H
 
@@ -44,13 +44,13 @@ struct template_span {
 struct template_output {
     char *text; /* owned; not NUL-terminated */
     int64_t size, room;
-    struct template_span *span; /* owned, [n_spans]: what {% generation %} enclosed */
+    struct template_span *span; /* owned, [n_spans]: text that {% generation %} enclosed */
     int64_t n_spans, span_room;
 };
 void template_output_fini(struct template_output *o);
 
-/* Renders into o, which is emptied first. json[size]: an object, the variables. now_s: what
- * strftime_now reads as the time, in seconds since 1970, UTC.
+/* Renders into o, which is emptied first. json[size]: an object, the variables. now_s: the time
+ * that strftime_now reads, in seconds since 1970, UTC.
  * fails: ERR_INVALID with the line and what raise_exception was called with, or what Python would
  * raise; ERR_TOO_LARGE past a limit. o holds nothing then. */
 int template_render(const struct template *t, const char *json, int64_t size, int64_t now_s,

@@ -1,4 +1,4 @@
-/* template_ast.h: a chat template as a tree: what the parser makes and the interpreter walks. */
+/* template_ast.h: a chat template as a tree, which the parser makes and the interpreter walks. */
 #ifndef SEQD_TEXT_TEMPLATE_AST_H
 #define SEQD_TEXT_TEMPLATE_AST_H
 
@@ -32,11 +32,11 @@ enum node_type {
     N_DATA,         /* value */
     N_PRINT,        /* a */
     N_IF,           /* list: condition, body, condition, body ... ; c: else, or NULL */
-    N_FOR,          /* a: target, b: what is walked, test, body, c: else; recursive: op */
+    N_FOR,          /* a: target, b: the iterable, test, body, c: else; recursive: op */
     N_SET,          /* a: target, b */
     N_SET_BLOCK,    /* a: target, b: filters or NULL, body */
     N_MACRO,        /* macro */
-    N_CALL_BLOCK,   /* a: the call, macro: what caller() runs */
+    N_CALL_BLOCK,   /* a: the call, macro: the body that caller() runs */
     N_FILTER_BLOCK, /* b: filters, body */
     N_WITH,         /* list: target, value ...; body */
     N_GENERATION,   /* body */
@@ -70,8 +70,8 @@ struct args {
 };
 
 struct macro {
-    struct pyvalue name; /* V_NONE: what caller() runs */
-    int symbol;          /* of name; -1: none */
+    struct pyvalue name; /* V_NONE: the body that caller() runs */
+    int symbol;          /* symbol of name; -1: none */
     int *param;          /* [n_params] symbols */
     struct pyvalue *param_name;
     struct template_node **preset; /* [n_params] defaults; NULL: none */

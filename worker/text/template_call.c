@@ -1,4 +1,4 @@
-/* Calls: arguments, macros, and what is written in C. */
+/* Calls: arguments, macros, and functions written in C. */
 #include <string.h>
 
 #include "worker/text/template_run.h"

@@ -8,11 +8,11 @@
 #include "worker/text/sink.h"
 
 struct lex {
-    struct heap *h; /* h->line: of p */
+    struct heap *h; /* h->line: line of p */
     struct template_tokens *out;
     const char *p, *end;
     bool line_begins; /* the last match ended with a newline */
-    char close[64];   /* of the brackets that are open */
+    char close[64];   /* closing characters of the open brackets */
     int n_open;
 };
 
@@ -78,7 +78,7 @@ static char sign_at(const struct lex *x, const char *p)
     return p < x->end && (*p == '-' || *p == '+') ? *p : 0;
 }
 
-/* After the "%}" or "#}" before p: what the tag takes with it. */
+/* The end of the white space after the "%}" or "#}" before p that the tag takes with it. */
 static const char *after_tag(const struct lex *x, const char *p, char sign)
 {
     if (sign == '-') return skip_space(x, p);

@@ -7,7 +7,7 @@
 #include "worker/text/value.h"
 
 enum token_type {
-    T_END, /* of the source */
+    T_END, /* end of the source */
     T_DATA,
     T_PRINT,     /* {{ */
     T_PRINT_END, /* }} */
@@ -25,8 +25,8 @@ struct token {
     uint8_t type;
     uint16_t op;
     int line;
-    struct str text;      /* of T_DATA and T_NAME; borrows the source */
-    struct pyvalue value; /* of T_CONST */
+    struct str text;      /* text of T_DATA and T_NAME; borrows the source */
+    struct pyvalue value; /* value of T_CONST */
 };
 
 struct template_tokens {
@@ -35,7 +35,7 @@ struct template_tokens {
 };
 
 /* source: newlines are \n alone; borrowed as long as the tokens.
- * fails: ERR_INVALID with the line of what is no template. */
+ * fails: ERR_INVALID with the line of the text that is no template. */
 void template_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size);
 
 #endif

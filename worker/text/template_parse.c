@@ -173,7 +173,7 @@ static struct template_node *parse_block(struct template_parse *p, const char *w
     return parse_body(p, words);
 }
 
-/* The same up to the only end word, which is skipped. A scope of its own: nothing is soft there. */
+/* The same up to the only end word, which is skipped. It is a scope of its own, with soft false. */
 static struct template_node *parse_scope(struct template_parse *p, const char *word)
 {
     const bool soft = p->soft;

@@ -10,9 +10,9 @@ struct template_parse {
     struct heap *h;
     struct template *t;
     const struct token *at;
-    int depth, loops; /* what is open; loops that break can leave */
+    int depth, loops; /* nested constructs that are open; loops that break can leave */
     bool soft; /* within a condition: an unknown filter fails when it is reached, as in jinja2 */
-    struct macro *macro[64]; /* that are open */
+    struct macro *macro[64]; /* macros that are open */
     int n_macros;
     struct dict *symbols; /* name -> number */
 };

@@ -337,7 +337,7 @@ static void render(struct template_run *r, const char *json, int64_t size,
     o->size = out.n;
 }
 
-/* Of its own, so that no variable of the caller is in doubt after a longjmp. */
+/* A function of its own, so that no variable of the caller is in doubt after a longjmp. */
 static int try_render(struct template_run *r, const char *json, int64_t size,
                       const struct run_prepare *prepare, struct template_output *o)
 {

@@ -22,14 +22,14 @@ struct template_run {
     struct heap h;
     const struct template *t;
     struct scope root;
-    struct text_sink *out;  /* where statements write */
+    struct text_sink *out;  /* takes the text of statements */
     struct text_sink *main; /* the output itself */
     int64_t now_s;
     int calls;                     /* macros that are open */
     struct template_output *spans; /* takes what {% generation %} encloses */
 };
 
-/* A loop that runs: what the variable `loop` is. */
+/* A loop that runs: the value of the variable `loop`. */
 struct template_loop {
     struct cursor items;
     struct pyvalue after, now, before, changed; /* after: V_MISSING when it was not looked at */
@@ -41,16 +41,16 @@ struct template_loop {
 
 struct macro_value {
     const struct macro *def;
-    struct scope *scope; /* where it was defined */
+    struct scope *scope; /* scope of its definition */
 };
 
-struct bound { /* a method and what it is called on */
+struct bound { /* a method and the value that it is called on */
     const struct native *native;
     struct pyvalue of;
 };
 
-/* Changes the variables after they were read and before the template sees them; looks at what it
- * has done with them after the last of it (NULL: nothing looks). */
+/* fn changes the variables after they were read and before the template sees them; after looks at
+ * their use once the template has ended (NULL: they are not looked at). */
 struct run_prepare {
     void (*fn)(struct template_run *r, struct dict *vars, const void *context);
     const void *context;
@@ -63,7 +63,7 @@ int run_template(const struct template *t, const char *json, int64_t size, int64
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
 enum flow run_body(struct template_run *r, const struct template_node *body, struct scope *scope);
-/* What the body writes, as a string. */
+/* The output of the body, as a string. */
 struct pyvalue run_capture(struct template_run *r, const struct template_node *body,
                            struct scope *scope);
 struct pyvalue run_loop_again(struct template_run *r, struct template_loop *l,
@@ -100,7 +100,7 @@ struct pyvalue call_native(struct template_run *r, struct scope *scope,
 struct pyvalue op_format(struct template_run *r, struct pyvalue format, struct pyvalue args);
 struct pyvalue op_escape(struct template_run *r, struct pyvalue v);
 
-/* An argument as an integer. fails: ERR_INVALID naming what it is for. */
+/* An argument as an integer. fails: ERR_INVALID naming its purpose. */
 int64_t run_int(struct template_run *r, struct pyvalue v, const char *what);
 
 #endif

@@ -1,4 +1,4 @@
-/* text_ops.h: what Python's str does, on strings of a template. Results keep the mark `safe`. */
+/* text_ops.h: methods of Python's str, on strings of a template. Results keep the mark `safe`. */
 #ifndef SEQD_TEXT_TEXT_OPS_H
 #define SEQD_TEXT_TEXT_OPS_H
 
@@ -17,7 +17,7 @@ struct pyvalue text_replace(struct heap *h, struct pyvalue v, struct pyvalue old
 struct pyvalue text_join(struct heap *h, struct pyvalue by, struct pyvalue items, bool strict);
 struct pyvalue text_case(struct heap *h, struct pyvalue v, enum chars_case to);
 struct pyvalue text_capitalize(struct heap *h, struct pyvalue v);
-struct pyvalue text_title(struct heap *h, struct pyvalue v); /* str.title: of each run of letters */
+struct pyvalue text_title(struct heap *h, struct pyvalue v); /* str.title, by runs of letters */
 /* In code points, -1: none; from and to count as in a slice; last: the last one. */
 int64_t text_find(struct heap *h, struct pyvalue v, struct pyvalue what, struct pyvalue from,
                   struct pyvalue to, bool last);

@@ -21,7 +21,7 @@ struct cut_answer {
 };
 
 struct tokenizer {
-    struct vocab vocab; /* of the model */
+    struct vocab vocab; /* the model's */
     struct added *added;
     struct normalizer *normalizer;
     struct pretokenizer *pretokenizer;
@@ -167,8 +167,8 @@ struct encoding {
     struct tokenizer *t;
     struct tokens *out;
     bool spans;       /* runs know where they are from */
-    bool continues;   /* the text does, after a cut */
-    const char *head; /* where what does so begins in its normal form; NULL: not in this part */
+    bool continues;   /* the text continues after a cut */
+    const char *head; /* normal form of the text that continues; NULL: not in this part */
 };
 
 static int span_room(struct tokens *out)
@@ -280,7 +280,8 @@ int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_s
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* By every step from the text to the ids, with what each makes of the runes beside the cut. */
+/* Asks every step from the text to the ids, with the runes that the steps before it make of those
+ * beside the cut. */
 static bool prove_cut(struct tokenizer *t, uint32_t a, uint32_t b)
 {
     if (!added_cut(t->added, false, a, b) || !normalizer_cut(t->normalizer, &a, &b) ||

@@ -1,7 +1,7 @@
 /* tokenizer.h: text to ids and back, by the tokenizer.json of a model directory.
  *
  * The ids are those of the Python package `tokenizers`, byte for byte. A component, option or
- * pattern that this room does not have is refused at load by its name; nothing is approximated.
+ * pattern that this room does not have is refused at load by its name; no rule is approximated.
  * Truncation and padding of the file are not applied, as transformers does not apply them unless
  * asked.
  *
@@ -23,8 +23,8 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define TOKENIZER_FILE_SIZE (256LL << 20) /* of a tokenizer.json at most: large ones have 35 MB */
-#define TOKENIZER_TEXT_SIZE (1LL << 30)   /* of one text at most: positions in it have 31 bits */
+#define TOKENIZER_FILE_SIZE (256LL << 20) /* most of a tokenizer.json: large ones have 35 MB */
+#define TOKENIZER_TEXT_SIZE (1LL << 30)   /* most of one text: positions in it have 31 bits */
 
 /* Ids of texts, and where they lie. Grows; the caller sets it to zero first, may set n to 0
  * again to reuse it, and frees it with tokens_fini. */
@@ -32,8 +32,8 @@ struct tokens {
     int32_t *id;
     int64_t n, room;
     /* With spans set before the call: id[i] stands for bytes [begin[i], end[i]) of the text that
-     * was encoded. Ids that a template adds have an empty span. Where a normalizer changed
-     * characters, the span is that of the characters that the changed ones came from. */
+     * was encoded. Ids that a template adds have an empty span. If a normalizer changed characters,
+     * the span is that of the characters that the changed ones came from. */
     bool spans;
     int64_t *begin, *end, span_room;
 };
@@ -77,8 +77,8 @@ struct text_part {
 int tokenizer_encode_part(struct tokenizer *t, const struct text_part *part, bool add_special,
                           struct tokens *out, struct err *e);
 /* The first byte from `from` on before which a text may be cut, a blank or a newline; -1: none
- * within text[n]. Bytes after text[n] make no difference. Where a tokenizer's rules do not prove
- * that the two sides have the ids of the whole, there is none. */
+ * within text[n]. Bytes after text[n] make no difference. There is no cut unless the tokenizer's
+ * rules prove that the two sides have the ids of the whole. */
 int64_t tokenizer_cut(struct tokenizer *t, const char *text, size_t n, size_t from);
 
 /* Appends the text of id[n] to out; skip_special leaves special tokens out. Ids outside the
@@ -86,9 +86,9 @@ int64_t tokenizer_cut(struct tokenizer *t, const char *text, size_t n, size_t fr
 int tokenizer_decode(struct tokenizer *t, const int32_t *id, int64_t n, bool skip_special,
                      struct text *out, struct err *e);
 
-/* Appends the bytes that one id adds to the middle of a text: a part of a character, where that is
- * what it stands for, and what a special token adds where it is not skipped. Nothing of an id
- * without a token. */
+/* Appends the bytes that one id adds to the middle of a text: a part of a character, if the id
+ * stands for one, and the bytes that a special token adds if it is not skipped. An id without a
+ * token adds no byte. */
 int tokenizer_piece(const struct tokenizer *t, int32_t id, struct text *out, struct err *e);
 
 /* Decoding id by id. The texts that put and finish append, one after the other, are what
@@ -98,7 +98,7 @@ struct detokenizer;
 struct detokenizer *detokenizer_create(struct tokenizer *t, bool skip_special); /* borrows t */
 void detokenizer_destroy(struct detokenizer *d);
 int detokenizer_put(struct detokenizer *d, int32_t id, struct text *out, struct err *e);
-/* The rest of the text. The next put begins a new one. */
+/* Appends the rest of the text. The next put begins a new one. */
 int detokenizer_finish(struct detokenizer *d, struct text *out, struct err *e);
 
 /* How many ids the file's post-processor puts after a text. */

@@ -28,12 +28,12 @@ int unicode_fold(struct rune_set *s, uint32_t c);
 /* Sets of pre-tokenizers and normalizers. */
 enum unicode_set {
     UNICODE_SPACE,        /* White_Space */
-    UNICODE_NUMERIC,      /* of Digits */
-    UNICODE_PUNCTUATION,  /* of Punctuation and BertPreTokenizer, ASCII's symbols included */
-    UNICODE_WORD,         /* of Whitespace and of single_word */
-    UNICODE_MARK,         /* of StripAccents */
-    UNICODE_BERT_MARK,    /* of BertNormalizer's strip_accents */
-    UNICODE_BERT_CONTROL, /* of its clean_text, U+0000 and U+FFFD included */
+    UNICODE_NUMERIC,      /* for Digits */
+    UNICODE_PUNCTUATION,  /* for Punctuation and BertPreTokenizer, ASCII's symbols included */
+    UNICODE_WORD,         /* for Whitespace and single_word */
+    UNICODE_MARK,         /* for StripAccents */
+    UNICODE_BERT_MARK,    /* for BertNormalizer's strip_accents */
+    UNICODE_BERT_CONTROL, /* for its clean_text, U+0000 and U+FFFD included */
     UNICODE_SETS
 };
 /* One bit for each rune. */
@@ -46,12 +46,12 @@ static inline bool rune_in(const struct rune_bits *b, uint32_t c)
     return b->word[c / 64] >> (c % 64) & 1;
 }
 
-/* What a character is to grapheme clusters; the file of tables has these numbers. */
+/* The class of a character for grapheme clusters; the file of tables has these numbers. */
 enum unicode_break {
     BREAK_OTHER,
     BREAK_CONTROL,
     BREAK_EXTEND,
-    BREAK_LINKER, /* of conjuncts; extends, too */
+    BREAK_LINKER, /* linker of conjuncts; extends, too */
     BREAK_JOINER, /* U+200D */
     BREAK_SPACING,
     BREAK_PREPEND,
@@ -76,8 +76,8 @@ int unicode_lower(uint32_t c, uint32_t out[2]);
 int unicode_decompose(uint32_t c, bool compatible, uint32_t out[UNICODE_DECOMPOSED]);
 int unicode_combining(uint32_t c);                /* its canonical combining class */
 uint32_t unicode_compose(uint32_t a, uint32_t b); /* 0: they do not compose */
-/* Bits of the runes that may differ in a normal form, or that may join or pass another one; of all
- * others the normal form is themselves, whatever is beside them. composed: NFC or NFKC. */
+/* Bits of the runes that may differ in a normal form, or that may join or pass another one. Every
+ * other rune is its own normal form, whatever is beside it. composed: NFC or NFKC. */
 struct rune_bits *unicode_unstable(bool compatible, bool composed);
 
 #endif

@@ -14,8 +14,8 @@ struct edge {
 };
 
 struct unigram_place {
-    double score;      /* of the best way that ends here */
-    int32_t begin, id; /* of its last token; begin -1: no way yet */
+    double score;      /* score of the best way that ends here */
+    int32_t begin, id; /* place and id of its last token; begin -1: no way yet */
 };
 
 struct unigram {
@@ -231,7 +231,7 @@ static void mark_way(struct unigram *u, int64_t n)
 {
     for (int64_t end = n, next = -1; end >= 0;) {
         const int64_t begin = end ? u->place[end].begin : -1;
-        u->place[end].begin = (int32_t)next; /* now: where the token after it ends */
+        u->place[end].begin = (int32_t)next; /* now: the end of the token after it */
         next = end;
         end = begin;
     }

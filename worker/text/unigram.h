@@ -7,7 +7,7 @@
 
 struct unigram;
 
-/* Of the object "model"; adds its vocabulary to v, which it borrows. */
+/* Opens the object "model"; adds its vocabulary to v, which it borrows. */
 struct unigram *unigram_open(struct json j, struct vocab *v, struct err *e);
 void unigram_destroy(struct unigram *u);
 /* Appends the ids of one piece, in time that is linear in n. */

@@ -1,10 +1,10 @@
-/* value.h: what the expressions of a chat template compute with: Python's values, as far as a
- * template can see them. Strings are UTF-8 and count in code points; dicts keep the order of
- * insertion; nothing but a namespace changes after it was made, as in jinja2's
+/* value.h: the values that the expressions of a chat template compute with: Python's values, as far
+ * as a template can see them. Strings are UTF-8 and count in code points; dicts keep the order of
+ * insertion; no value but a namespace changes after it was made, as in jinja2's
  * ImmutableSandboxedEnvironment.
  *
- * A struct pyvalue is 16 bytes and is passed by value; what it points to lives in the heap's
- * arena. */
+ * A struct pyvalue is 16 bytes and is passed by value; the struct that it points to lives in the
+ * heap's arena. */
 #ifndef SEQD_TEXT_VALUE_H
 #define SEQD_TEXT_VALUE_H
 
@@ -38,13 +38,13 @@ enum pyview { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
 
 struct pyvalue {
     uint8_t type;
-    uint8_t safe; /* of V_STR: markupsafe's Markup, which escapes what is added to it */
+    uint8_t safe; /* a V_STR is markupsafe's Markup, which escapes strings added to it */
     uint16_t id;
     union {
         bool b;
         int64_t i;
         double d;
-        const struct str *s; /* of V_UNDEFINED: why, or NULL */
+        const struct str *s; /* V_UNDEFINED: why, or NULL */
         struct pylist *list;
         struct dict *dict; /* also of V_NAMESPACE and V_VIEW */
         struct pyrange *range;
@@ -148,10 +148,10 @@ enum pyorder { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE };
 bool value_order(struct heap *h, struct pyvalue a, struct pyvalue b, enum pyorder op);
 bool value_in(struct heap *h, struct pyvalue item, struct pyvalue of);
 bool value_has_len(struct pyvalue v);
-int64_t value_len(struct heap *h, struct pyvalue v); /* fails: for what has no len() */
+int64_t value_len(struct heap *h, struct pyvalue v); /* fails: for a value without len() */
 
 bool value_iterable(struct pyvalue v);
-/* fails: ERR_INVALID for what cannot be iterated. A generator gives what is left of it. */
+/* fails: ERR_INVALID for a value that cannot be iterated. A generator gives its remaining items. */
 void cursor_init(struct heap *h, struct cursor *c, struct pyvalue v);
 bool cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out);
 struct pylist *value_items(struct heap *h,

@@ -4,13 +4,13 @@
 
 #include "worker/text/sink.h"
 
-/* The value of a whole document, at most JREAD_DEPTH levels deep; of equal keys the last one
- * counts. fails: ERR_INVALID for anything but one JSON value, and for an integer past 64 bits. */
+/* The value of a whole document, at most JREAD_DEPTH levels deep; the last of equal keys counts.
+ * fails: ERR_INVALID for anything but one JSON value, and for an integer past 64 bits. */
 struct pyvalue json_read(struct heap *h, const char *text, int64_t size);
 
 struct json_style {
     bool ascii, sort;          /* ensure_ascii, sort_keys */
-    struct pyvalue indent;     /* of one level, a string; V_NONE: all on one line */
+    struct pyvalue indent;     /* a string for one level; V_NONE: all on one line */
     const char *comma, *colon; /* the separators */
     int64_t n_comma, n_colon;
 };

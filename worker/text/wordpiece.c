@@ -7,7 +7,7 @@
 
 struct wordpiece {
     const struct vocab *v;
-    struct text prefix; /* of tokens within a word */
+    struct text prefix; /* prefix of tokens within a word */
     int32_t unk;        /* -1: none */
     int64_t max_runes;
     int64_t longest; /* bytes of the longest token */

@@ -7,7 +7,7 @@
 
 struct wordpiece;
 
-/* Of the object "model"; borrows v, to which its vocabulary has been added. */
+/* Opens the object "model"; borrows v, to which its vocabulary has been added. */
 struct wordpiece *wordpiece_open(struct json j, const struct vocab *v, struct err *e);
 void wordpiece_destroy(struct wordpiece *w);
 /* Appends the ids of one piece: the unknown token alone, where some part of it has none. */
