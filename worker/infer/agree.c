@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 
-/* The rank whose choice is not that of the most; of two that differ, the second. -1: all agree.
- * *like: a rank that chose as most did. */
+/* The rank whose choice is not the most frequent one; the second rank, if two differ. -1: all
+ * agree. *like: a rank that chose as most did. */
 static int odd_rank(const int64_t *choice, int P, int *like)
 {
     int most = 0, odd = -1;

@@ -1,6 +1,6 @@
 /* agree.h: every rank chooses tokens for itself, from logits that have to be the same bits: a rank
  * that computes wrongly would continue with a text of its own, and its keys would spoil those of
- * all. So what they chose is compared. */
+ * all. So their choices are compared. */
 #ifndef SEQD_INFER_AGREE_H
 #define SEQD_INFER_AGREE_H
 
@@ -11,7 +11,7 @@
 
 struct agree_choice {
     int64_t token;    /* this rank's */
-    const char *id;   /* borrowed: of the prompt */
+    const char *id;   /* borrowed: the prompt's */
     int64_t position; /* how many tokens there are before it */
 };
 /* Choices [n <= JOB_MAX_BATCH] of a step, compared in one message. comm NULL: one rank. Returns n,

@@ -100,13 +100,13 @@ static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, con
 
 /* ---- the log-probabilities of a prompt ------------------------------------------------------- */
 
-/* What one row says of the token after it: a double, then the alternatives. */
+/* The bytes of one row's record of the token after it: a double, then the alternatives. */
 static size_t record_size(int n_top)
 {
     return sizeof(double) + (size_t)n_top * sizeof(struct sample_top);
 }
 
-/* Records of this rank's rows; those without a token after them stay zero. Returns the first token
+/* Records of this rank's rows; rows without a token after them stay zero. Returns the first token
  * whose log-probability is NaN or infinity. */
 static int64_t record_rows(const struct infer *in, struct infer_work *w, const struct request *r,
                            char *records)
@@ -135,7 +135,7 @@ static int64_t record_rows(const struct infer *in, struct infer_work *w, const s
     return bad;
 }
 
-/* From rank order to the order of the prompt. */
+/* Brings records from rank order to the order of the prompt. */
 static int order_records(const struct infer *in, const struct request *r, const char *records,
                          struct infer_tokens *out, struct err *e)
 {
@@ -160,7 +160,7 @@ static int order_records(const struct infer *in, const struct request *r, const 
     return 0;
 }
 
-/* After a forward pass of the prompt: its log-probabilities, gathered by rank 0. Collective. */
+/* After a forward pass of the prompt: rank 0 gathers its log-probabilities. Collective. */
 static int prompt_logprobs(const struct infer *in, struct infer_work *w, const struct request *r,
                            struct infer_tokens *out, struct err *e)
 {
@@ -218,7 +218,7 @@ static bool all_finite(const float *logits, int64_t n)
     return true;
 }
 
-/* Of an answer so far, where every rank has found the same. */
+/* Blames a logit of an answer so far; every rank has found the same. */
 static int blame_logits(const struct infer *in, const struct infer_work *w, struct err *e)
 {
     struct text_again x = {in, w};
@@ -227,8 +227,8 @@ static int blame_logits(const struct infer *in, const struct infer_work *w, stru
                         (long long)(w->request.n_tokens + w->n), w->request.id);
 }
 
-/* The prompt through the layers, the logits after it from their owner, and of an echoed prompt the
- * log-probabilities. */
+/* Adds the counts of the prompt's pass through the layers, of the logits after it from their owner,
+ * and of an echoed prompt's log-probabilities. */
 static int expect_prompt(const struct infer *in, struct infer_work *w, struct err *e)
 {
     const struct model *m = in->model;
@@ -276,7 +276,7 @@ static bool ends_text(const struct token_ends *ends, int32_t token)
     return false;
 }
 
-/* may_end false: none of the ends. */
+/* may_end false: chooses no end. */
 static int32_t choose(struct infer_work *w, const struct request *r, const struct token_ends *ends,
                       bool may_end, const struct sample_key *key)
 {
@@ -343,7 +343,7 @@ static struct infer_choice *choice_of(const struct infer_work *w)
     return &w->out->choice[w->sequence];
 }
 
-/* A continuation into w->tokens, after a prompt that is in the cache. */
+/* Begins a continuation in w->tokens, after a prompt that is in the cache. */
 static int begin_choice(const struct infer *in, struct infer_work *w, struct err *e)
 {
     struct request *r = &w->request;
@@ -377,7 +377,7 @@ static void done_part(const struct infer *in, struct infer_work *w, double part)
     w->part = part;
 }
 
-/* The prompt is a part of its request, by tokens; what is generated is the rest. */
+/* The prompt is a part of its request, by tokens; the generated tokens are the rest. */
 static double prompt_part(const struct request *r)
 {
     return (double)r->n_tokens / (double)(r->n_tokens + r->n * r->max_tokens);
@@ -391,7 +391,7 @@ static void note_token(const struct infer *in, struct infer_work *w)
     done_part(in, w, prompt + (1 - prompt) * n / (double)(r->n * r->max_tokens));
 }
 
-/* Only this rank's: the next token of a continuation, from w->logits. */
+/* Chooses the next token of a continuation from w->logits, for this rank only. */
 static void choose_next(const struct infer *in, struct infer_work *w)
 {
     const struct request *r = &w->request;
@@ -421,8 +421,8 @@ static int choose_tokens(const struct infer *in, struct infer_work *const *at, i
     return bad < 0 ? -1 : blame_logits(in, at[bad], e);
 }
 
-/* The token that all ranks have chosen. *ended: it was one that ends the text, and is not part of
- * it; or it completes a stop string; or the continuation has its length. */
+/* Takes the token that all ranks have chosen. *ended: it was one that ends the text, and is not
+ * part of it; or it completes a stop string; or the continuation has its length. */
 static int take_token(const struct infer *in, struct infer_work *w, bool *ended, struct err *e)
 {
     const struct request *r = &w->request;
@@ -452,7 +452,7 @@ static int take_token(const struct infer *in, struct infer_work *w, bool *ended,
     return 0;
 }
 
-/* The prompt is in the cache again, and alone. */
+/* Rewinds the cache to the prompt alone. */
 static void rewind_slot(const struct infer *in, struct infer_work *w)
 {
     model_use(in->model, w->slot);
@@ -460,7 +460,7 @@ static void rewind_slot(const struct infer *in, struct infer_work *w)
     if (w->states) context_put(in->model, &w->layout, w->states);
 }
 
-/* After a continuation: the next one begins, or the answer is done. */
+/* Ends a continuation: the next one begins, or the answer is done. */
 static int next_choice(const struct infer *in, struct infer_work *w, struct err *e)
 {
     if (end_choice(in, w, e)) return -1;
@@ -473,8 +473,9 @@ static int next_choice(const struct infer *in, struct infer_work *w, struct err 
     return 0;
 }
 
-/* Of each up to a token whose pass is wanted, w->tokens[w->n - 1], or to the end of the answer:
- * where a continuation has ended, the first token of the next one is chosen in another round. */
+/* Takes each work to a token whose pass is wanted, w->tokens[w->n - 1], or to the end of its
+ * answer. If a continuation has ended, the first token of the next one is chosen in another
+ * round. */
 static int advance(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                    struct err *e)
 {
@@ -501,7 +502,7 @@ static int advance(const struct infer *in, struct infer_work *w, int n, struct i
     return 0;
 }
 
-/* Logits of the rows of a pass, to the work that each is of. */
+/* Copies the logits of each row of a pass to its work. */
 static int take_logits(const struct infer *in, struct infer_work *w, const struct model_next *next,
                        int n, struct err *e)
 {

@@ -33,7 +33,7 @@ static void fill_layout(struct context_layout *c, const struct model_shape *m,
         if (states_size(p) > c->stride) c->stride = states_size(p);
         if (!o) continue;
         c->n_states++;
-        /* Where outputs are divided by their summed weights the sum is one more column of v. */
+        /* If outputs are divided by their summed weights, the sum is one more column of v. */
         c->layer[l] = (struct context_state){o->u.linear.n_heads, o->u.linear.key_dim,
                                              o->u.linear.value_dim + o->u.linear.normalise};
     }

@@ -13,14 +13,15 @@
 #include "api/core/sha256.h"
 #include "worker/model/model.h"
 
-/* Sizes of the states of all layers, as the family's programs have them: of linear attention, which
- * a file can have, and of the delta rule and short convolutions, of which a layer has several. */
+/* Sizes of the states of all layers, as the family's programs have them: states of linear
+ * attention, which a file can have; states of the delta rule and of short convolutions, several for
+ * a layer. */
 struct context_layout {
     int64_t n_layers, n_states; /* layers of linear attention */
     int64_t stride; /* bytes from one layer's states to the next: the largest of them, rounded */
-    int64_t size;   /* of all: n_layers * stride */
+    int64_t size;   /* bytes of all: n_layers * stride */
     struct context_state {
-        int64_t n_heads, key_dim, value_dim; /* of linear attention; 0: none */
+        int64_t n_heads, key_dim, value_dim; /* linear attention's; 0: none */
     } * layer;                               /* owned, [n_layers] */
 };
 int context_layout_init(struct context_layout *c, const struct model_shape *m, struct err *e);
@@ -33,15 +34,16 @@ struct context {
     int64_t stride; /* the layout's */
 };
 
-/* All states after the tokens that model m, made to generate, has read: out of it, and into it. */
+/* Copy all states after the tokens that model m, made to generate, has read: out of it, and into
+ * it. */
 void context_take(struct model *m, const struct context_layout *l, char *to);
 void context_put(struct model *m, const struct context_layout *l, const char *from);
 
-/* Both refuse a layout that has layers without a state: ERR_UNSUPPORTED, model.config. To path.tmp,
- * fsynced, renamed. */
+/* Writes path.tmp, which is fsynced and renamed. context_write and context_read refuse a layout
+ * that has layers without a state: ERR_UNSUPPORTED, model.config. */
 int context_write(const char *path, const struct context_layout *l, const struct context *c,
                   struct err *e);
-/* Fills c->n_tokens and what c->states points to. c->model: that of the weights in hand.
+/* Fills c->n_tokens and the memory at c->states. c->model: that of the weights in hand.
  * fails: ERR_CONFLICT, field context.load, when other weights made it; ERR_CORRUPT and ERR_INVALID
  * naming file and tensor; as st_open. */
 int context_read(const char *path, const struct context_layout *l, struct context *c,

@@ -106,8 +106,8 @@ struct embedder {
     struct artifact vectors, list;
 };
 
-/* Of the document of n tokens from `begin` on: how many at its end the post-processor has put
- * there. A record of ids stands for no text. */
+/* The number of ids that the post-processor has put at the end of the document of n tokens from
+ * `begin` on. A record of ids stands for no text. */
 static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, struct err *e)
 {
     uint32_t sizes[256];
@@ -134,7 +134,7 @@ static int64_t read_cut(struct embedder *s, int64_t begin, int64_t n, struct err
                : S;
 }
 
-/* Tokens of a document without the one that ends it, into s->ids; where its first one is. fails:
+/* Reads the tokens of a document, without its end, into s->ids; *offset: its first token. fails:
  * ERR_TOO_LARGE naming the document. */
 static int64_t read_document(struct embedder *s, int64_t document, int64_t *offset, struct err *e)
 {
@@ -157,7 +157,7 @@ static int64_t read_document(struct embedder *s, int64_t document, int64_t *offs
                      (long long)n, (long long)S);
 }
 
-/* All of them fit: known before the first is computed. */
+/* Checks that all documents fit, before the first is computed. */
 static int check_lengths(struct embedder *s, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);

@@ -2,17 +2,17 @@
  *
  * A document is a sequence of its own, its positions from 0. The token that ends documents is not
  * part of it (a model learns nothing of the state after that token: no token follows it). Hidden
- * states are those after the last layer and the final norm, what the head would read.
+ * states are those after the last layer and the final norm: the head's input.
  *   last   of the last token, which has seen the whole document
  *   mean   over its tokens, summed in double
  * normalize: divided by its length (2-norm); a vector of zeros stays one.
  * A document longer than data.seq_len is an error that names it, before anything is computed, or
- * under data.overlong "truncate" cut off; of text that the model's tokenizer has cut, the ids that
- * its post-processor puts after a text stay.
+ * under data.overlong "truncate" cut off; the ids that the post-processor of the model's tokenizer
+ * has put after a text stay.
  *
  *   embeddings.npy         float32 [documents, C], in the order of the prepared input
  *   embeddings.ids.jsonl   {"index", "document", "file", "record", "tokens", "offset"} a line:
- *                          which row is what; record: the line of a JSONL file
+ *                          a row's document; record: the line of a JSONL file
  * The numbers do not depend on the number of ranks but for the rounding of fp32 attention. */
 #ifndef SEQD_INFER_EMBED_H
 #define SEQD_INFER_EMBED_H
@@ -30,7 +30,7 @@ struct embed {
  * data's and comm's errors; ERR_ABORTED. */
 int embed_run(const struct infer *in, const struct data *d, struct embed *out, struct err *e);
 
-/* tokens [n] pooled into out [C], on every rank the same bits. Collective. Also for tests. */
+/* Pools tokens [n] into out [C], on every rank the same bits. Collective. Also for tests. */
 int embed_tokens(const struct infer *in, const int32_t *tokens, int64_t n, double *out,
                  struct err *e);
 

@@ -12,9 +12,9 @@
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"
 
-enum { LINE_SIZE = 4096 }; /* of an answer: a custom_id, escaped, and numbers */
+enum { LINE_SIZE = 4096 }; /* an answer: a custom_id, escaped, and numbers */
 
-/* What rank 0 tells the others: a sample to make, or that there are no more. */
+/* Rank 0's message to the others: a sample to make, or that there are no more. */
 struct order {
     int64_t request; /* -1: no more */
     struct flow_sample s;
@@ -34,7 +34,7 @@ struct flow_work {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Where captions' paths begin. */
+/* Finds the file and the root that captions' paths are relative to. */
 static int find_manifest(struct flow_generate *g, const struct job_spec *spec,
                          const char *const *roots, int n_roots, struct err *e)
 {
@@ -72,7 +72,7 @@ static int64_t caption_size(const struct model *m, const struct flow_sample *s)
     return s->x.text_len * m->shape.caption_channels * (int64_t)sizeof(float);
 }
 
-/* What rank 0 told, and what the steps switched. */
+/* Compares the counts of rank 0's messages and of the steps with the plan's. */
 static int check_steps(struct flow_work *w, const struct flow_sample *s, struct err *e)
 {
     struct model *m = w->m;
@@ -106,7 +106,7 @@ static int run_steps(struct flow_work *w, const struct flow_sample *s, struct er
     return 0;
 }
 
-/* From noise to latents. *ok: they are finite. Collective. */
+/* Makes latents from noise. *ok: they are finite. Collective. */
 static int make(struct flow_work *w, int64_t i, const struct flow_sample *s, bool *ok,
                 struct err *e)
 {
@@ -115,7 +115,7 @@ static int make(struct flow_work *w, int64_t i, const struct flow_sample *s, boo
     return flow_sample_finite(w->m, s, ok, e);
 }
 
-/* The sample at hand as an artifact; *done: on rank 0. Collective. */
+/* Writes the sample at hand as an artifact; *done: on rank 0. Collective. */
 static int keep(struct flow_work *w, int64_t i, const struct flow_sample *s,
                 struct artifact_done *done, struct err *e)
 {
@@ -136,7 +136,7 @@ static int make_again(void *arg, struct err *e)
     return run_steps(w, &w->order.s, e);
 }
 
-/* A sample that is NaN or infinity: where a weight is, no request can be answered and the job
+/* Blames a sample that is NaN or infinity. If a weight is, no request can be answered and the job
  * fails; otherwise the request is refused, on every rank. Rank 0 alone writes a line. */
 static int blame(struct flow_work *w, int64_t i, const struct flow_sample *s, struct err *e)
 {
@@ -145,7 +145,7 @@ static int blame(struct flow_work *w, int64_t i, const struct flow_sample *s, st
     if (finite_weights(w->m, name, e)) return -1;
     if (*name) return finite_blame(w->m, NULL, e, "sample %lld", (long long)i);
     if (finite_where(w->m, &again, where, e)) return -1;
-    infer_at(w->in, i + 1); /* what the search moved is in no plan */
+    infer_at(w->in, i + 1); /* the search's messages are in no plan */
     err_set(&w->request.refused, ERR_CORRUPT,
             "the sample is NaN or infinity, and first so is %s: guidance %.16g is too large%s",
             *where ? where : "what guidance makes of the model's outputs", s->guidance,
@@ -165,7 +165,7 @@ static int sample(struct flow_work *w, int64_t i, const struct flow_sample *s,
 
 /* ---- its line -------------------------------------------------------------------------------- */
 
-/* What lies under its name is of other requests, which this job had when it began. */
+/* Removes the file of its name: it belongs to other requests, which this job had when it began. */
 static int remove_stale(struct flow_work *w, int64_t i, struct err *e)
 {
     struct artifact_done done;
@@ -223,7 +223,7 @@ static int put_answer(struct flow_work *w, int64_t i, const struct artifact_done
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* The order and its caption, to everyone. */
+/* Sends the order and its caption to everyone. */
 static int tell(struct flow_work *w, struct err *e)
 {
     struct model *m = w->m;
@@ -237,8 +237,8 @@ static int tell(struct flow_work *w, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, m->batch.latents.text, size, m->bounce, e);
 }
 
-/* Rank 0: what request i asks for, with its caption; else w->request.refused says why not. A file
- * that this machine cannot read is not the request's fault alone, but no other is to name. */
+/* Rank 0 reads request i and its caption; else w->request.refused says why not. A file that this
+ * machine cannot read is not the request's fault alone, but no other is to name. */
 static void read_request(struct flow_work *w, int64_t i)
 {
     struct flow_request *r = &w->request;

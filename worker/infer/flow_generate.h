@@ -2,15 +2,15 @@
  * each.
  *
  * Rank 0 reads the requests and their captions and tells the other ranks what to sample; a request
- * that cannot be done is refused and the next one begins. sample-NNNNN.safetensors (NNNNN: which
- * request of the file, from 0) is complete before the request has its line in the journal
+ * that cannot be done is refused and the next one begins. sample-NNNNN.safetensors (NNNNN: the
+ * request's number in the file, from 0) is complete before the request has its line in the journal
  * (results.h), so that an attempt that continues computes no sample again. The line:
  *
  *   {"id": "req-3", "custom_id": "a", "response": {"status_code": 200, "request_id": "req-3",
  *    "body": {"artifact": "sample-00003.safetensors", "sha256": "..", "size": 1234, "latents":
  *    [4, 15, 60, 106], "steps": 30, "guidance": 7}}, "error": null}
  *
- * and of a refused one as of a batch of text. */
+ * and a refused request's as in a batch of text. */
 #ifndef SEQD_INFER_FLOW_GENERATE_H
 #define SEQD_INFER_FLOW_GENERATE_H
 
@@ -19,18 +19,18 @@
 
 struct flow_generate {
     struct prompts requests; /* rank 0: owned; lines of input.path */
-    const char *root;        /* rank 0: of input.path; borrowed */
+    const char *root;        /* rank 0: root of input.path; borrowed */
     char manifest[FILE_PATH_SIZE];
-    /* ---- what became of it; n_*: on rank 0 ---- */
-    int64_t n_samples, n_refused, n_resumed; /* of n_samples + n_refused: by an earlier attempt */
-    bool ledger_equal;                       /* of what this attempt moved */
+    /* ---- results; n_*: on rank 0 ---- */
+    int64_t n_samples, n_refused, n_resumed; /* n_resumed: both, by an earlier attempt */
+    bool ledger_equal;                       /* this attempt's counts are the plan's */
     struct artifact_done results, errors;    /* rank 0; errors without a name: none was refused */
 };
 
 /* Rank 0 reads input.path. fails: as prompts_read. */
 int flow_generate_open(struct flow_generate *g, const struct job_spec *spec,
                        const char *const *roots, int n_roots, struct err *e);
-/* Samples what has no sample yet. Collective. fails: ERR_ABORTED once stopped, ERR_IO. */
+/* Makes the samples that are missing. Collective. fails: ERR_ABORTED once stopped, ERR_IO. */
 int flow_generate_run(struct flow_generate *g, const struct infer *in, struct err *e);
 /* Rank 0, afterwards: the artifact of request i. 1: there is one; 0: it was refused; -1. */
 int flow_generate_sample(const struct flow_generate *g, const struct infer *in, int64_t i,

@@ -181,7 +181,7 @@ static int unwanted(struct request_line *l, const char *name, const char *what)
     return err_field(l->e, ERR_INVALID, name, "%s: %s, leave it out", name, what);
 }
 
-/* What the model is told of the sample: a caption, a class or nothing. */
+/* Checks the model's input for the sample: a caption, a class or none. */
 static int check_told(struct request_line *l)
 {
     const struct model_shape *m = &l->spec->model.shape;

@@ -1,4 +1,4 @@
-/* flow_request.h: what is asked of a generate job of a diffusion model: a line of input.path.
+/* flow_request.h: a request to a generate job of a diffusion model: a line of input.path.
  *
  *   {"custom_id": "a", "text": "a_t5.safetensors", "text_len": 117, "height": 480, "width": 854,
  *    "num_frames": 51, "fps": 24, "latents": {"T": 15, "H": 60, "W": 106}, "seed": 7,
@@ -9,8 +9,8 @@
  *            width], F32, F16 or BF16; its first text_len rows (default: all) are the caption. The
  *            path is relative to the file of requests and lies beneath its root
  * label      instead, of models that know classes (Latte): 0 .. n - 1
- * height, width   of the picture in pixels, num_frames, fps (default 24): what the model is told,
- *            and what times are shifted by unless objective.transform is false
+ * height, width   size of the picture in pixels, num_frames, fps (default 24): the model reads
+ *            them, and times are shifted by them unless objective.transform is false
  * latents    sizes of the sample, before patches. Default: H and W are an eighth of the pixels', T
  *            is num_frames, of STDiT3 five for every 17 frames and one for every four of the rest
  *            (rounded up), as the released autoencoders have it. Without num_frames that is T
@@ -18,8 +18,8 @@
  *            Default: sampling.seed and the SHA-256 of custom_id
  * steps, guidance   default: sampling's
  *
- * A member that is null is missing; one that is not known, or not this model's, refuses the request
- * and no other. tested: tests/engine/test_flow_generate.c, tests/fuzz/fuzz_flow.c */
+ * A member that is null is missing; an unknown member, or a member for other models, refuses the
+ * request and no other. tested: tests/engine/test_flow_generate.c, tests/fuzz/fuzz_flow.c */
 #ifndef SEQD_INFER_FLOW_REQUEST_H
 #define SEQD_INFER_FLOW_REQUEST_H
 
@@ -34,7 +34,7 @@ struct flow_request {
     struct err refused;        /* ERR_NONE: good; field: the member it is about */
 };
 
-/* Any bytes at all. spec: a job whose model.shape is known. */
+/* Reads a line of any bytes. spec: a job whose model.shape is known. */
 void flow_request_of_line(struct flow_request *r, const struct job_spec *spec, const char *line,
                           int64_t size);
 

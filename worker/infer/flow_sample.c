@@ -41,8 +41,8 @@ struct sample_draw {
     struct model *m;
     const struct flow_sample *s;
     const struct sample_rows *r;
-    int64_t step;                /* whose it is; -1: the sample's own, which each place counts */
-    const struct noise_draw *by; /* of a step: spread has the variance that was predicted */
+    int64_t step;                /* its step; -1: the sample's own, which each place counts */
+    const struct noise_draw *by; /* a step's: spread has the variance that was predicted */
 };
 
 static void put_value(const struct sample_draw *d, int64_t row, int64_t col, int64_t in, float z)
@@ -57,7 +57,7 @@ static void put_value(const struct sample_draw *d, int64_t row, int64_t col, int
     b->weight[row * d->r->places + in] = 1;
 }
 
-/* Values [w, w + n) of a line, where they belong. */
+/* Puts values [w, w + n) of a line in their places. */
 static void put_noise(const struct sample_draw *d, const struct sample_line *at, int64_t w,
                       int64_t n, const float *noise)
 {
@@ -144,8 +144,8 @@ static struct tensor velocity(const struct model *m, const struct sample_rows *r
     return tensor_of(m->dtype, m->prog.velocity, r->n, r->cols, r->cols);
 }
 
-/* What was predicted last, as patches lie: of a place its channels come one after another, and
- * those after in_channels are a variance. first: 0, or in_channels. */
+/* Takes channels of the last prediction, as patches lie: a place's channels come one after another,
+ * and channels after in_channels are a variance. first: 0, or in_channels. */
 static void take_channels(struct model *m, const struct sample_rows *r, int64_t first)
 {
     const struct tensor y = model_normed(m, 0, r->n), v = velocity(m, r);
@@ -210,7 +210,7 @@ static struct step_by step_of(const struct model *m, const struct flow_sample *s
     return (struct step_by){FLOW_TIMES * t, 1, t - flow_time(i + 1, s->steps, s->shift)};
 }
 
-/* Pads and what lies beyond the sample's edges stay 0: the model is shown zeros there. */
+/* Pads, and values beyond the sample's edges, stay 0: the model is shown zeros there. */
 static void clear_beyond(struct model *m, const struct sample_rows *r)
 {
     float *const places = model_batch(m)->latents.weight;
@@ -222,8 +222,8 @@ static void clear_beyond(struct model *m, const struct sample_rows *r)
     }
 }
 
-/* Adds what step i draws, by the variance that was predicted last. It is formed on the host, where
- * noise is, in double. */
+/* Adds the noise that step i draws, by the variance that was predicted last. It is formed on the
+ * host, where noise is, in double. */
 static int add_drawn(struct model *m, const struct flow_sample *s, const struct sample_rows *r,
                      int64_t i, struct err *e)
 {
@@ -264,7 +264,7 @@ int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, st
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
-/* ---- what became of it ----------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, struct err *e)
 {
@@ -296,7 +296,7 @@ struct sample_gather {
     struct model *m;
     const struct flow_sample *s;
     struct sample_rows r;
-    int64_t plane; /* c * frames + f: which one m->prog.plane holds on rank 0; -1: none */
+    int64_t plane; /* c * frames + f: the plane that m->prog.plane holds on rank 0; -1: none */
 };
 
 static int next_plane(struct sample_gather *g, struct err *e)

@@ -14,9 +14,9 @@
  * caption is as many rows of y_embedding, without a class the class after the last.
  *
  * z lies in the plan as model_batch()'s latents.patches, each rank's own rows of patches, fp32
- * whatever the model's precision. Nothing is allocated in a step. Noise is keyed by the element's
- * place in the whole sample, the steps are elementwise: another number of ranks makes no other
- * sample than the model's own sums do, and under determinism "ranks" the same bits.
+ * whatever the model's precision. A step allocates no memory. Noise is keyed by the element's place
+ * in the whole sample, the steps are elementwise: another number of ranks makes no other sample
+ * than the model's own sums do, and under determinism "ranks" the same bits.
  * tested: tests/engine/test_flow_sample.c */
 #ifndef SEQD_INFER_FLOW_SAMPLE_H
 #define SEQD_INFER_FLOW_SAMPLE_H
@@ -27,13 +27,13 @@
 #define FLOW_TIMES 1000 /* the model is told the time in thousandths: 0 .. 1000 */
 
 struct flow_sample {
-    struct latents_sample x; /* C, T, H, W; height, width, num_frames, fps; text_len, which rows of
-                              * model.batch.latents.text are filled; the rest is not read */
+    struct latents_sample x; /* C, T, H, W; height, width, num_frames, fps; text_len: the filled
+                              * rows of model.batch.latents.text; the rest is not read */
     int64_t seed, n;         /* keys of the noise: flow_noise(seed, FLOW_SAMPLE, n, ..) */
     int64_t steps;
     double guidance, shift; /* shift: flow_time()'s */
     int32_t label;
-    bool ancestral; /* of a model that predicts noise: steps draw from the learned variance */
+    bool ancestral; /* for a model that predicts noise: steps draw from the learned variance */
 };
 
 /* Can the model be told nothing, so that guidance has something to lead away from? */
@@ -44,17 +44,17 @@ int64_t flow_sample_passes(const struct model_shape *m, const struct flow_sample
 /* Sets the model to the sample's grid and z to its noise. Local.
  * fails: ERR_TOO_LARGE where the plan has no room for the grid. */
 int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *e);
-/* Step i of s->steps, in order. Collective. */
+/* Runs step i of s->steps, in order. Collective. */
 int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, struct err *e);
 
 /* *ok: every value is a finite number, on all ranks. Collective: a small sum, PURPOSE_CONTROL. */
 int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, struct err *e);
-/* z as tensor "z" [C, T, H, W], F32, in the safetensors file `path`, written by rank 0: it gets a
- * channel of a frame of patches at a time from all ranks (PURPOSE_CONTROL), in the file's order,
- * and never holds more. z lies where it did; the velocity's room is used. Collective. path: rank
- * 0's. fails: ERR_IO; the other ranks then wait until they are aborted. */
+/* Saves z as tensor "z" [C, T, H, W], F32, in the safetensors file `path`, written by rank 0: it
+ * gets a channel of a frame of patches at a time from all ranks (PURPOSE_CONTROL), in the file's
+ * order, and never holds more. z lies where it did; the velocity's room is used. Collective. path:
+ * rank 0's. fails: ERR_IO; the other ranks then wait until they are aborted. */
 int flow_sample_save(struct model *m, const struct flow_sample *s, const char *path, struct err *e);
-/* What finite and save move of PURPOSE_CONTROL on ring rank r. */
+/* The counts of finite and save on ring rank r, PURPOSE_CONTROL. */
 struct comm_count flow_sample_traffic(const struct model *m, const struct flow_sample *s, int r);
 
 #endif

@@ -30,11 +30,12 @@ struct generator {
     bool batch, writer; /* writer: rank 0 */
     int n;              /* at once */
     struct infer_work work[JOB_MAX_BATCH];
-    struct turn turn[JOB_MAX_BATCH]; /* of the work with that number, where it has an answer */
-    struct infer_steps steps;        /* of all */
+    struct turn turn[JOB_MAX_BATCH]; /* the turn of the work with that number, if it has an
+                                      * answer */
+    struct infer_steps steps;        /* steps of all works */
     int next;                        /* the first prompt that has not begun */
     int n_done;
-    int first; /* whose text is the RESULT's; p->n: there is none yet */
+    int first; /* the prompt whose text is the RESULT's; p->n: there is none yet */
     struct reply reply;
     struct artifact out;     /* prompts */
     struct held_lines *held; /* owned [p->n] */
@@ -75,13 +76,14 @@ static int keep_text(struct generator *g, int i, const struct infer_answer *a, s
     return 0;
 }
 
-/* What the model is called: its directory, or the job. */
+/* The model's name: its directory, or the job. */
 static const char *model_name(const struct job_spec *spec)
 {
     return spec_text(spec, *spec_text(spec, spec->model.path) ? spec->model.path : spec->name);
 }
 
-/* The line of g->reply into the artifact, or kept until those of the prompts before are there. */
+/* Writes the line of g->reply into the artifact, or keeps it until the lines of the prompts before
+ * are there. */
 static int put_line(struct generator *g, int i, struct err *e)
 {
     struct held_lines *h = &g->held[i];
@@ -95,7 +97,7 @@ static int put_line(struct generator *g, int i, struct err *e)
     return 0;
 }
 
-/* Prompt i has all its lines. */
+/* Prompt i has all its lines: writes the lines of the prompts that waited for it. */
 static int end_lines(struct generator *g, int i, struct err *e)
 {
     g->held[i].done = true;
@@ -162,7 +164,7 @@ static int refuse(struct generator *g, struct turn *t, struct err *e)
     return g->p->n > 1 ? err_prefix(e, "prompt %d", t->i) : -1;
 }
 
-/* The next prompt in work k, which has none. */
+/* Begins the next prompt in work k, which has none. */
 static int begin(struct generator *g, int k, struct err *e)
 {
     struct turn *t = &g->turn[k];
@@ -265,7 +267,7 @@ static void generator_close(struct generator *g)
     free(g->answered);
 }
 
-/* What an earlier attempt has answered, from rank 0 to everyone. */
+/* Sends rank 0's record of requests that an earlier attempt has answered to everyone. */
 static int share_answered(struct generator *g, struct err *e)
 {
     const struct model *m = g->in->model;
@@ -280,7 +282,7 @@ static int share_answered(struct generator *g, struct err *e)
     return 0;
 }
 
-/* The states after the prompt. A context is one: of one prompt. */
+/* Saves the states after the prompt. A job saves one context, so it must have one prompt. */
 static int save_context(struct generator *g, struct err *e)
 {
     const struct context *before = g->in->context;
@@ -309,7 +311,7 @@ static int finish(struct generator *g, struct err *e)
         t->artifact = g->out.done;
         return 0;
     }
-    t->n_refused = g->results.n_refused; /* of all attempts */
+    t->n_refused = g->results.n_refused; /* sum over all attempts */
     t->n_prompt_tokens = g->results.n_prompt_tokens;
     t->n_tokens = g->results.n_tokens;
     return results_finish(&g->results, g->in->job_dir, &t->artifact, &t->errors, e);

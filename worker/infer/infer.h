@@ -9,9 +9,9 @@
  * that have some are put back.
  *
  * Several requests (plan->batch) are answered at once: each has a cache, a sampler and memory for
- * its answer; a pass over the weights is for the next token of all of them, and what ranks send
- * each other for it is one message, as are their choices. What one of them is answered does not
- * depend on the others. */
+ * its answer; a pass over the weights is for the next token of all of them, and ranks send each
+ * other one message for it, and one for their choices. The answer to a request does not depend on
+ * the others. */
 #ifndef SEQD_INFER_INFER_H
 #define SEQD_INFER_INFER_H
 
@@ -32,9 +32,9 @@ struct infer {
     bool (*stopped)(void *arg); /* asked between windows and between tokens */
     void *arg;
     struct progress *progress;     /* NULL: not reported */
-    const struct context *context; /* generate: what every prompt follows; NULL: nothing */
-    const char *digest;            /* context.save: of the weights */
-    const struct token_ends *ends; /* generate: what ends a text; NULL: 256, of bytes */
+    const struct context *context; /* generate: precedes every prompt; NULL: none */
+    const char *digest;            /* context.save: the weights' digest */
+    const struct token_ends *ends; /* generate: tokens that end a text; NULL: 256, of bytes */
     struct tokenizer
         *tokenizer; /* generate: the model's own; NULL: text is bytes, or none at all */
     const struct err
@@ -52,32 +52,32 @@ const char *infer_finish_name(enum infer_finish f); /* "stop", "length" */
 
 struct infer_answer;
 
-/* What answers one request at a time. Set up once for a job, in the plan's memory. */
+/* A work answers one request at a time. It is set up once for a job, in the plan's memory. */
 struct infer_work {
-    int slot; /* of the plan's caches */
+    int slot; /* one of the plan's caches */
     struct sampler sampler;
-    float *logits, *first;  /* [V] of the token to come; those after the prompt */
+    float *logits, *first;  /* [V] logits of the next token; logits after the prompt */
     int32_t *tokens;        /* [sampling.max_tokens] */
     double *logprob;        /* the same; NULL unless this rank reports */
     struct sample_top *top; /* the same times a request's logprobs, at most n_top */
     int n_top;              /* -1: the job reports no log-probabilities */
-    struct spell spell;     /* of the continuation at work, with a tokenizer */
+    struct spell spell;     /* text of the continuation at work, with a tokenizer */
     struct context_layout layout;
-    char *states; /* of layers after the prompt, which a continuation changes; NULL: none */
+    char *states; /* states of layers after the prompt, which a continuation changes; NULL: none */
 
     struct request request;   /* the one at work */
     struct infer_answer *out; /* borrowed: its answer; NULL: none is at work */
-    bool done;                /* which is complete */
-    int64_t sequence, n;      /* which continuation, and its tokens so far */
+    bool done;                /* the answer is complete */
+    int64_t sequence, n;      /* number of the continuation; its tokens so far */
     int64_t choice;           /* the next one: this rank's, until all have the same */
-    int64_t stopped, cut;     /* what the last one left of it: see take_text */
-    double part;              /* of the request's work, which progress has been told of */
-    /* What this rank should have moved for it since infer_settle. */
+    int64_t stopped, cut;     /* the stop string at the last token: see take_text */
+    double part;              /* part of the request's work that progress was told of */
+    /* Expected counts of this rank for it since infer_settle. */
     struct comm_count want[PURPOSE_N];
 };
 /* The steps of all works of a job. */
 struct infer_steps {
-    struct infer_pace pace; /* of rows */
+    struct infer_pace pace; /* rows, and their time */
     /* By their number of rows, since infer_settle: passes, and comparisons of choices. */
     int64_t n_passes[JOB_MAX_BATCH + 1], n_choices[JOB_MAX_BATCH + 1];
 };
@@ -97,11 +97,11 @@ struct infer_tokens {
 struct infer_choice {
     struct infer_tokens
         tokens;     /* generated; the end of a document that ended it is not among them */
-    int64_t n_text; /* of these, how many come before a stop string */
-    /* With a tokenizer, what they say, before a stop string; else text is NULL. */
+    int64_t n_text; /* number of these before a stop string */
+    /* With a tokenizer: their text up to a stop string; else text is NULL. */
     char *text;         /* owned, NUL-terminated: the prompt's text, then theirs */
-    int64_t size;       /* of it */
-    int64_t begin;      /* of theirs */
+    int64_t size;       /* its bytes */
+    int64_t begin;      /* first byte of theirs */
     int64_t *token_end; /* owned: bytes of the whole text after each token, the prompt's first */
     enum infer_finish finish;
 };
@@ -110,28 +110,27 @@ struct infer_answer {
     struct infer_choice *choice; /* owned, [n] */
     int64_t n, n_generated;
     struct infer_pace prefill;  /* the prompt's pass through the layers */
-    struct infer_tokens prompt; /* with echo and logprobs: of the prompt, entry 0 has none */
+    struct infer_tokens prompt; /* with echo and logprobs: the prompt's; entry 0 has none */
 };
 /* The calls below are collective; every rank has the same requests, none of them refused. On an
  * error the caller ends all answers. */
 
-/* The prompt of a request that is at work in w from here on: it goes through the layers, and *out
- * is its answer once w->done, which the caller ends. fails: ERR_TOO_LARGE when the prompt is longer
- * than the plan's sequence, naming data.seq_len; ERR_CORRUPT when log-probabilities of an echoed
- * prompt are not finite. */
+/* Begins a request in w: its prompt goes through the layers, and *out is its answer once w->done,
+ * which the caller ends. fails: ERR_TOO_LARGE when the prompt is longer than the plan's sequence,
+ * naming data.seq_len; ERR_CORRUPT when log-probabilities of an echoed prompt are not finite. */
 int infer_begin(const struct infer *in, struct infer_work *w, const struct request *r,
                 struct infer_answer *out, struct err *e);
-/* One token of each of w [n] that is at work, and one pass for all that continue. What that took
- * is added to steps. fails: ERR_CORRUPT when logits are not finite, and when a rank chose another
- * token than the others. */
+/* Chooses one token for each of w [n] that is at work, and runs one pass for all that continue.
+ * Their counts and time are added to steps. fails: ERR_CORRUPT when logits are not finite, and when
+ * a rank chose another token than the others. */
 int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                struct err *e);
-/* Has this rank moved since infer_at what w [n] and their steps ask for and nothing else, to the
- * byte? Before the next infer_at. Local. */
+/* Tells whether this rank has moved since infer_at the bytes that w [n] and their steps ask for,
+ * and no others. Before the next infer_at. Local. */
 bool infer_settle(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps);
 void infer_answer_fini(struct infer_answer *a);
 
-/* Prefill of tokens [n] and the logits [V] after the last one, on every rank. Also for tests. */
+/* Prefills tokens [n]. logits [V]: the logits after the last one, on every rank. Also for tests. */
 int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
                   struct err *e);
 
@@ -139,10 +138,10 @@ int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, floa
 
 struct infer_text {
     char *text; /* owned: the first continuation of the first prompt, valid UTF-8; may be NULL */
-    int64_t n_prompts, n_prompt_tokens, n_tokens; /* of all prompts and continuations */
+    int64_t n_prompts, n_prompt_tokens, n_tokens; /* sums over all prompts and continuations */
     int64_t n_refused, n_resumed;      /* batch: refused; answered by an earlier attempt */
-    enum infer_finish finish;          /* of that text */
-    struct infer_pace prefill, decode; /* of what this attempt answered */
+    enum infer_finish finish;          /* that text's */
+    struct infer_pace prefill, decode; /* for the answers of this attempt */
     bool ledger_equal;
     struct artifact_done artifact; /* rank 0: generate.jsonl, or results.jsonl of a batch */
     struct artifact_done context;  /* rank 0: context.safetensors; no name: not asked for */
@@ -156,26 +155,26 @@ void infer_text_fini(struct infer_text *t);
 /* ---- shared by all of it (infer.c) ----------------------------------------------------------- */
 
 int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
-/* The same between two units, and what in->leave says. */
+/* The same between two units; asks in->leave, too. */
 int infer_check_unit(const struct infer *in, int journal, struct err *e);
-/* Says where the rank stands and starts counting what it moves. */
+/* Says where the rank stands and starts its counts. */
 void infer_at(const struct infer *in, int64_t step);
-/* What this rank's layers move in n_forwards forward passes at the model's length; how results
- * reach other ranks is the caller's to add. */
+/* The counts of this rank's layers in n_forwards forward passes at the model's length; the caller
+ * adds the counts of results that are sent to other ranks. */
 int infer_expect(const struct infer *in, int64_t n_forwards, struct comm_count want[PURPOSE_N],
                  struct err *e);
 /* Since infer_at: has this rank moved that and nothing else, to the byte, for every purpose? */
 bool infer_moved(const struct infer *in, const struct comm_count want[PURPOSE_N]);
 /* *ok on every rank becomes true only if it is true on all. Collective. */
 int infer_agree(const struct infer *in, bool *ok, struct err *e);
-/* A sequence of tokens [n <= plan's S], one document, no targets, through all layers.
+/* Runs a sequence of tokens [n <= plan's S], one document, no targets, through all layers.
  * Collective. */
 int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e);
 /* ERR_TOO_LARGE, data.seq_len: a prompt of n tokens is longer than the plan's sequence. */
 int infer_check_length(const struct infer *in, int64_t n, struct err *e);
 /* After infer_forward: the logits [V] after the last of n tokens, on every rank. Collective. */
 int infer_last_logits(const struct infer *in, int64_t n, float *logits, struct err *e);
-/* Which rank holds global position pos of the model's sequence, and in which row. */
+/* Returns the rank that holds global position pos of the model's sequence; *row: its row there. */
 int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e);
 
 #endif

@@ -57,7 +57,7 @@ static int reserve(struct prompts *p, int64_t size, struct err *e)
     return 0;
 }
 
-/* A whole file beneath a root; *data is the caller's to free. */
+/* Reads a whole file beneath a root; *data is the caller's to free. */
 static int read_file(const char *path, const char *const *roots, int n_roots, char **data,
                      int64_t *size, struct err *e)
 {
@@ -133,7 +133,7 @@ static int take_line(struct prompts *p, const char *line, size_t size, const cha
     return append(p, n, where, e);
 }
 
-/* The line as it stands, if it says whose it is. */
+/* Takes the line as it stands, if it has a custom_id. */
 static int take_request(struct prompts *p, const char *line, size_t size, const char *where,
                         struct err *e)
 {
@@ -145,7 +145,7 @@ static int take_request(struct prompts *p, const char *line, size_t size, const 
     return append(p, (int64_t)size, where, e);
 }
 
-/* Lines that say whose they are: of a batch, and what a diffusion model is asked. */
+/* Tells whether lines have a custom_id: requests of a batch, and requests to a diffusion model. */
 static bool holds_requests(const struct job_spec *s)
 {
     return s->input.source.format == DATA_OPENAI_BATCH || family_diffusion(&s->model.shape);
@@ -199,7 +199,7 @@ static int check_unique(const struct prompts *p, const char *path, struct err *e
     return rc;
 }
 
-/* A prompt is text: what is known to be something else is not read as if it were. */
+/* A prompt is text: a file of another known format is not read as text. */
 static int check_head(const char *data, int64_t size, const char *path, struct err *e)
 {
     const size_t n = size < CONTAINER_HEAD ? (size_t)size : CONTAINER_HEAD;

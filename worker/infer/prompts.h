@@ -1,4 +1,4 @@
-/* prompts.h: what generate continues: the literal input.prompt, or a file.
+/* prompts.h: prompts of a generate job: the literal input.prompt, or a file.
  *
  *   text           the whole file is one prompt
  *   jsonl          one prompt a line, the string under input.text_key
@@ -25,7 +25,7 @@ struct prompts {
     int n;
     int64_t *end;  /* owned, [n]: bytes [end[i-1], end[i]) of text are prompt i */
     char *text;    /* owned; not NUL-terminated */
-    int64_t *line; /* owned, [n]: where it stands in its file, from 1; rank 0's */
+    int64_t *line; /* owned, [n]: its line in the file, from 1; rank 0's */
 };
 
 /* Reads on this process. roots: as in data_prepare.
@@ -33,7 +33,7 @@ struct prompts {
  * ERR_NOT_FOUND. */
 int prompts_read(struct prompts *p, const struct job_spec *spec, const char *const *roots,
                  int n_roots, struct err *e);
-/* Rank 0's prompts to everyone; p is empty on the others. comm NULL: nothing to do. */
+/* Sends rank 0's prompts to everyone; p is empty on the others. comm NULL: does nothing. */
 int prompts_share(struct prompts *p, struct comm *comm, void *bounce, struct err *e);
 void prompts_fini(struct prompts *p);
 

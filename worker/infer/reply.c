@@ -215,7 +215,7 @@ static void write_parts(struct reply *p, struct jwrite *w, const struct reply_pa
     jwrite_end(w);
 }
 
-/* Bytes of text before each token: of those that say a byte, or nothing. */
+/* Bytes of text before each token, for tokens that stand for a byte or for none. */
 static void write_offsets(const struct reply *p, struct jwrite *w, const struct reply_part *part,
                           int n_parts)
 {
@@ -227,7 +227,7 @@ static void write_offsets(const struct reply *p, struct jwrite *w, const struct 
         }
 }
 
-/* The same of those that a tokenizer has spelt. */
+/* The same for tokens that a tokenizer has spelt. */
 static void write_spelt_offsets(struct jwrite *w, const struct request *r,
                                 const struct infer_choice *c)
 {

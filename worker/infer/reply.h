@@ -6,7 +6,7 @@
  *   {"id", "custom_id", "response": {"status_code": 200, "request_id", "body": {"id", "object",
  *    "model", "choices": [{"index", "text", "finish_reason", "logprobs"}], "usage"}},
  *    "error": null}
- *   of a chat: "object" is "chat.completion", with "created" (when the job was submitted), and a
+ *   in a chat "object" is "chat.completion", with "created" (when the job was submitted), and a
  *   choice has "message": {"role": "assistant", "content"} in place of its text
  *   refused: status_code 400, body {"error": {...}}, and the sentence under "error" as well
  *
@@ -14,16 +14,16 @@
  * text_offset, of the model's own distribution before temperature, cuts and penalties. A token's
  * alternatives hold the token itself, with the very digits of token_logprobs; with echo the
  * prompt's tokens come first, of which the first has null. text_offset counts bytes of the text's
- * tokens. Of a chat it is "content", a list of {"token", "logprob", "bytes", "top_logprobs"}, each
+ * tokens. In a chat it is "content", a list of {"token", "logprob", "bytes", "top_logprobs"}, each
  * of which has as many alternatives as were asked for.
  *
  * A token is named by its text in the middle of a text (tokenizer_piece); by "bytes:\xNN..." where
  * that is not whole characters; by "<|token-N|>" where it has none, or where another alternative
- * has the same, so that no two have one name. Of the byte tokenizer: a byte of ASCII but 0 is
+ * has the same, so that no two have one name. With the byte tokenizer a byte of ASCII but 0 is
  * itself, the others "bytes:\xNN", ids beyond are "<|eod|>", "<|pad|>" and "<|token-N|>".
  *
- * Where the model's ids are not bytes (data.tokenizer), a choice has "token_ids" after its text:
- * with echo the prompt's first. Without a tokenizer the text is empty. */
+ * If the model's ids are not bytes (data.tokenizer), a choice has "token_ids" after its text: with
+ * echo the prompt's first. Without a tokenizer the text is empty. */
 #ifndef SEQD_INFER_REPLY_H
 #define SEQD_INFER_REPLY_H
 
@@ -32,7 +32,7 @@
 struct reply {                         /* {0}: nothing yet */
     bool ids;                          /* tokens are not bytes: answers say "token_ids" */
     const struct tokenizer *tokenizer; /* borrowed: the model's own; NULL: it has none */
-    int64_t created;                   /* of chats: seconds since 1970 */
+    int64_t created;                   /* chats: seconds since 1970 */
     char *line;                        /* owned: the last one made, ends with a newline */
     int64_t size;                      /* bytes of it */
     int64_t room;
@@ -43,10 +43,10 @@ struct reply {                         /* {0}: nothing yet */
 };
 void reply_fini(struct reply *p);
 
-/* Choice c of a; prompt: its bytes. */
+/* Makes the line of choice c of a; prompt: its bytes. */
 int reply_prompt(struct reply *p, const struct request *r, const char *prompt, int64_t size,
                  const struct infer_answer *a, int64_t c, struct err *e);
-/* number: of the request in its file; model: its name. a: NULL where r is refused. */
+/* number: the request's number in its file; model: its name. a: NULL where r is refused. */
 int reply_batch(struct reply *p, const struct request *r, int64_t number, const char *model,
                 const struct infer_answer *a, struct err *e);
 /* The name of a token, NUL-terminated. Also for tests. */

@@ -56,7 +56,7 @@ static int reserve_tokens(struct request *r, int64_t n, struct err *e)
     return 0;
 }
 
-/* add_special: with what the tokenizer's post-processor puts around a text. */
+/* add_special: with the ids that the tokenizer's post-processor puts around a text. */
 static int cut_text(struct request *r, const struct job_spec *spec, const char *text, int64_t size,
                     bool add_special, struct err *e)
 {
@@ -146,7 +146,7 @@ void request_of_prompt(struct request *r, const struct job_spec *spec, const cha
 
 /* ---- the line of a batch --------------------------------------------------------------------- */
 
-enum request_api { API_TEXT = 1, API_CHAT = 2, API_BOTH = 3 }; /* which urls have a member */
+enum request_api { API_TEXT = 1, API_CHAT = 2, API_BOTH = 3 }; /* urls that have a member */
 
 /* Members whose range is that of a field of the job spec, and whose type is the field's. */
 static const struct request_number {
@@ -154,7 +154,7 @@ static const struct request_number {
     const char *path;
     size_t offset;
     enum request_api api; /* 0: both */
-    double also, means;   /* where they differ: a value beyond the range that clients write */
+    double also, means;   /* if they differ: a value beyond the range that clients write */
 } numbers[] = {
     {"temperature", "sampling.temperature", offsetof(struct request, sample.temperature)},
     {"top_k", "sampling.top_k", offsetof(struct request, sample.top_k), 0, -1, 0},   /* all */
@@ -448,7 +448,7 @@ static int take_url(struct body *b)
                      "url must be \"/v1/completions\" or \"/v1/chat/completions\"");
 }
 
-/* The body is read when all else is known: what it may have depends on the url. */
+/* The body is read when all else is known: its members depend on the url. */
 static int skip_body(struct body *b, struct jread *at)
 {
     *at = b->j;
@@ -484,7 +484,7 @@ static int take_line(struct body *b)
     return take_body(b);
 }
 
-/* What single members cannot say. */
+/* Checks the rules that concern several members. */
 static int check(struct body *b)
 {
     const struct request *r = b->r;

@@ -1,4 +1,4 @@
-/* requests.h: what is asked of a generate job, one struct per prompt, however the file looked.
+/* requests.h: requests to a generate job, one struct per prompt, whatever the file's format.
  *
  *   request_of_prompt   a prompt of input.prompt or of a text or jsonl file: the job's sampling.*
  *   request_of_line     a line of an openai_batch file:
@@ -9,13 +9,13 @@
  * min_p, repetition_penalty, frequency_penalty, presence_penalty, min_tokens, ignore_eos, seed,
  * stop (a string or up to SPEC_STOPS of them), n, logprobs, echo; model and user (strings) are read
  * and change nothing; stream may be false, best_of may be n. A member that is null or missing is as
- * the job says. Anything else refuses that request and no other: what cannot be done is not
- * silently left out.
+ * the job says. Anything else refuses that request and no other: a member that cannot be served is
+ * not silently left out.
  *
- * Of a chat the body has messages in place of prompt, which the model's chat template writes with
- * what opens the assistant's next turn; max_completion_tokens is max_tokens by another name;
- * logprobs is true or false, and top_logprobs the number of alternatives; there is no echo and no
- * best_of. Tools are refused.
+ * In a chat the body has messages in place of prompt: the model's chat template writes them and
+ * opens the assistant's next turn; max_completion_tokens is max_tokens by another name; logprobs is
+ * true or false, and top_logprobs the number of alternatives; there is no echo and no best_of.
+ * Tools are refused.
  *
  * sampling.max_tokens of the job is the most a request may ask for: the cache is planned for it.
  * The prompt and max_tokens must fit into data.seq_len together.
@@ -36,7 +36,7 @@
 
 struct job_spec;
 
-#define REQUEST_ID_SIZE 129 /* of a custom_id, with its NUL */
+#define REQUEST_ID_SIZE 129 /* bytes of a custom_id, with its NUL */
 
 /* How conversations are read; all of it borrowed. */
 struct request_chat {
@@ -46,7 +46,7 @@ struct request_chat {
 };
 
 struct request {
-    char id[REQUEST_ID_SIZE]; /* custom_id; of a prompt, its number */
+    char id[REQUEST_ID_SIZE]; /* custom_id; a prompt's number */
     int32_t *tokens;          /* owned room for token_room tokens: the prompt */
     char *text;               /* owned room for `room` bytes */
     int64_t room, token_room, n_tokens;
@@ -71,17 +71,17 @@ struct request {
 int request_init(struct request *r, int64_t room, struct err *e);
 void request_fini(struct request *r);
 
-/* i: which prompt of the job; keys the random numbers. r->refused: the text cannot be cut, or with
- * max_tokens it is longer than data.seq_len. */
+/* i: the prompt's number in the job; keys the random numbers. r->refused: the text cannot be cut,
+ * or with max_tokens it is longer than data.seq_len. */
 void request_of_prompt(struct request *r, const struct job_spec *spec, const char *prompt,
                        int64_t size, int64_t i);
-/* Any bytes at all. Afterwards r->refused says whether it can be done. */
+/* Reads a line of any bytes. Afterwards r->refused says whether it can be done. */
 void request_of_line(struct request *r, const struct job_spec *spec, const char *line,
                      int64_t size);
 /* The custom_id of a line. fails: ERR_INVALID when the line is no object or has none. */
 int request_id(const char *line, int64_t size, char out[REQUEST_ID_SIZE], struct err *e);
-/* What keys the random numbers of a request that has no seed of its own, beside the job's: 32 bits
- * of the SHA-256 of its custom_id. */
+/* The key, beside the job's seed, of the random numbers of a request without a seed of its own: 32
+ * bits of the SHA-256 of its custom_id. */
 int64_t request_key(const char *id);
 
 #endif

@@ -16,7 +16,7 @@
 /* ---- one line -------------------------------------------------------------------------------- */
 
 struct result_line {
-    int64_t number; /* of the request; -1: none */
+    int64_t number; /* the request's; -1: none */
     char id[REQUEST_ID_SIZE];
     bool refused;
     int64_t usage[2]; /* prompt_tokens, completion_tokens */
@@ -81,7 +81,7 @@ static int read_line(const char *text, size_t size, struct result_line *l)
 
 /* ---- the journal ----------------------------------------------------------------------------- */
 
-/* Notes what a line says; -1 when it is none of this batch's, or of a request that has one. */
+/* Notes the contents of a line; -1 when it is not this batch's, or its request has one already. */
 static int note(struct results *r, const char *text, size_t size)
 {
     struct result_line l;
@@ -120,7 +120,8 @@ static const char *map(int fd, size_t *size, struct err *e)
     return text;
 }
 
-/* Keeps the whole lines at the start; what follows the first that is not whole goes. */
+/* Keeps the whole lines at the start; cuts off the first line that is not whole and all after
+ * it. */
 static int recover(struct results *r, struct err *e)
 {
     size_t size, at = 0;
@@ -191,7 +192,7 @@ int results_add(struct results *r, int i, const char *line, int64_t size, struct
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Where the lines of a journal begin, by request; [n] is the caller's to free. */
+/* The offset of each request's line in a journal; [n] is the caller's to free. */
 static size_t *find_lines(const struct results *r, const char *text, size_t size, struct err *e)
 {
     struct result_line l;

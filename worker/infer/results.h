@@ -2,9 +2,9 @@
  *
  * DIR/batch-DIGEST.jsonl is a journal: one line of reply_batch per request, fsynced before another
  * one begins in its place. DIGEST is of the requests, so that a batch that was edited meanwhile
- * starts again. An attempt that finds a journal keeps its whole lines, cuts off what a crash left
- * half written and continues with the requests that have no line. When every request has one, the
- * journal becomes the artifact results.jsonl (a hard link to it; a copy in the order of the
+ * starts again. An attempt that finds a journal keeps its whole lines, cuts off a line that a crash
+ * left half written and continues with the requests that have no line. When every request has one,
+ * the journal becomes the artifact results.jsonl (a hard link to it; a copy in the order of the
  * requests where several were answered at once and ended in another order), and the lines of
  * refused requests errors.jsonl too. Requests are known by their custom_id. Rank 0 only. */
 #ifndef SEQD_INFER_RESULTS_H
@@ -15,19 +15,19 @@
 
 struct results { /* {.fd = -1}: closed */
     int fd;
-    char path[FILE_PATH_SIZE]; /* of the journal */
+    char path[FILE_PATH_SIZE]; /* the journal's */
     const struct prompts *p;   /* borrowed */
     uint8_t *answered;         /* owned, [p->n] */
     int64_t last;              /* the request of the last line; -1: there is none */
     bool mixed;                /* lines are not in the order of the requests */
     int64_t n_answered, n_refused;
-    int64_t n_prompt_tokens, n_tokens; /* of the answers, as their usage says */
+    int64_t n_prompt_tokens, n_tokens; /* sums over the answers, as their usage says */
 };
 
 int results_open(struct results *r, const char *job_dir, const struct prompts *p, struct err *e);
-/* The line of request i, which has none yet. */
+/* Adds the line of request i, which has none yet. */
 int results_add(struct results *r, int i, const char *line, int64_t size, struct err *e);
-/* Every request has its line. errors->name stays empty where none was refused. */
+/* Ends the results: every request has its line. errors->name stays empty where none was refused. */
 int results_finish(struct results *r, const char *job_dir, struct artifact_done *done,
                    struct artifact_done *errors, struct err *e);
 void results_close(struct results *r);

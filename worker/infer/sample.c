@@ -19,7 +19,7 @@ double sample_uniform(const struct sample_key *k)
     return (double)((((uint64_t)r[0] << 32) | r[1]) >> 11) * 0x1p-53;
 }
 
-/* ---- a sampler and what it remembers --------------------------------------------------------- */
+/* ---- a sampler and its memory ---------------------------------------------------------------- */
 
 int64_t sampler_size(int64_t n_vocab)
 {
@@ -125,7 +125,7 @@ static int32_t last_kept(struct sampler *s, const struct sample_options *o)
     else
         for (int64_t i = 0; i < V; i++) sum += s->weight[i];
     if (o->top_p >= 1) return last;
-    for (int64_t i = 0; i < k; i++) { /* those popped before lie at the end, the largest last */
+    for (int64_t i = 0; i < k; i++) { /* ids popped before lie at the end, the largest last */
         last = k < V ? s->heap[V - 1 - i] : heap_pop(s, V - i);
         run += s->weight[last];
         if (run >= o->top_p * sum) break;
@@ -133,7 +133,7 @@ static int32_t last_kept(struct sampler *s, const struct sample_options *o)
     return last;
 }
 
-/* Inverse of the cumulative distribution over what is kept, ids ascending. */
+/* Inverse of the cumulative distribution over the kept ids, ascending. */
 static int32_t draw(const struct sampler *s, int32_t last, double min_p, double u)
 {
     double sum = 0, run = 0;

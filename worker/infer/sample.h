@@ -9,7 +9,7 @@
  *   4 top_p         the fewest of those, from the largest down, that hold at least top_p of their
  *                   probability together
  *   5 min_p         of those the ones with at least min_p times the probability of the largest
- *   6 the draw, among what is left
+ *   6 the draw, among the ids that are left
  * Equal logits are cut by id: the lower one stays. Everything is in double, in an order that
  * depends on nothing but z: the same bits on every rank.
  *
@@ -32,12 +32,12 @@ struct sample_options {
 
 struct sample_key {
     int64_t seed;
-    int64_t request;  /* which prompt of the job; its low 32 bits count */
-    int64_t sequence; /* which continuation of it */
-    int64_t position; /* of the token that is being chosen */
+    int64_t request;  /* number of the prompt in the job; its low 32 bits count */
+    int64_t sequence; /* number of its continuation */
+    int64_t position; /* position of the token that is being chosen */
 };
 
-/* What a choice needs besides the logits, set up once. */
+/* The memory of a choice besides the logits, set up once. */
 struct sampler {
     int64_t n_vocab;
     double *z, *weight; /* after the penalties; exp((z - max) / temperature) */
@@ -46,13 +46,13 @@ struct sampler {
     uint8_t *prompt; /* 1: occurs in the prompt */
 };
 
-/* mem: borrowed, sampler_size bytes (25 a token of the vocabulary), aligned to 8; what is in it
- * does not matter before sampler_begin. */
+/* mem: borrowed, sampler_size bytes (25 a token of the vocabulary), aligned to 8; its contents do
+ * not matter before sampler_begin. */
 int64_t sampler_size(int64_t n_vocab);
 void sampler_init(struct sampler *s, int64_t n_vocab, void *mem);
 /* A new request: forgets the last one and notes the tokens of the prompt. */
 void sampler_begin(struct sampler *s, const int32_t *tokens, int64_t n);
-/* Another continuation of the same prompt: forgets what was generated. */
+/* Another continuation of the same prompt: forgets the generated tokens. */
 void sampler_rewind(struct sampler *s);
 /* The token has become part of the text. */
 void sampler_take(struct sampler *s, int32_t token);

@@ -34,12 +34,12 @@ struct scorer {
     int64_t sizes_first, sizes_n;   /* tokens [first, first + n) of the data, of which it knows */
     uint32_t sizes[1024];           /* their bytes */
     int64_t document, unscored;     /* the one being read; its tokens without a score */
-    struct score_sum sum, *bucket;  /* of that one; [n_buckets] */
-    double text_nll;                /* of that one, without its end */
+    struct score_sum sum, *bucket;  /* that document's; [n_buckets] */
+    double text_nll;                /* that document's, without its end */
     int64_t bucket_size, n_buckets; /* 0: not asked for */
     struct artifact out, logprobs;
     struct score_journal journal;
-    struct comm_count want[PURPOSE_N]; /* of a window, on this rank */
+    struct comm_count want[PURPOSE_N]; /* counts of a window, on this rank */
 };
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -190,7 +190,7 @@ static int add_window(struct scorer *s, struct score *out, struct err *e)
     return 0;
 }
 
-/* n_targets: what the batch said it has. */
+/* n_targets: the batch's count. */
 static int take_window(struct scorer *s, int64_t n_targets, struct score *out, struct err *e)
 {
     const int64_t before = out->total.n_targets + s->sum.n_targets;
@@ -264,8 +264,8 @@ static int share(struct scorer *s, int64_t *n, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, n, sizeof *n, m->bounce, e);
 }
 
-/* The last window of the journal once more: what is not the same to the bit is another model's, and
- * counts for nothing. */
+/* Computes the last window of the journal once more. A journal whose losses are not the same to the
+ * bit is another model's: it is dropped. */
 static int check_journal(struct scorer *s, struct score *out, struct err *e)
 {
     const bool writer = s->in->model->sp.shard.r == 0;
@@ -291,7 +291,7 @@ static int resume(struct scorer *s, struct score *out, struct err *e)
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-/* Where the plan has put what this rank works with. */
+/* Places this rank's memory as the plan has it. */
 static void scorer_place(struct scorer *s)
 {
     struct model *m = s->in->model;

@@ -10,11 +10,12 @@
  * Every rank computes the nll of its rows; rank 0 gathers them and adds in the order of the text.
  * No [S, V] tensor exists: the head runs in chunks.
  *
- * What a window gave is kept in a journal (score_journal.h), so that an attempt continues where the
- * one before it died; the results are written whole by the attempt that ends, the same bytes.
+ * The losses of a window are kept in a journal (score_journal.h), so that an attempt continues
+ * where the one before it died; the results are written whole by the attempt that ends, the same
+ * bytes.
  *
  *   ppl = exp(nll / tokens)      bits_per_byte = nll of text / ln 2 / bytes
- * tokens: those scored. bits_per_byte is of the text, as lm-evaluation-harness counts it: without
+ * tokens: scored tokens. bits_per_byte is of the text, as lm-evaluation-harness counts it: without
  * the loss of ids that end documents, over the bytes of the scored tokens and of each document's
  * first token, which nothing predicts. bytes is 0 where the input was ids.
  *
@@ -37,16 +38,16 @@ struct score_sum {
     int64_t n_targets, n_bytes;
 };
 double score_ppl(const struct score_sum *s); /* NaN without targets */
-/* Of the nats of the tokens that stand for text. NaN without bytes. */
+/* text_nll: nats of the tokens that stand for text. NaN without bytes. */
 double score_bits_per_byte(double text_nll, int64_t n_bytes);
 
 struct score {
     struct score_sum total; /* rank 0 */
-    double text_nll;        /* of total.nll, without ids that end documents; rank 0 */
+    double text_nll;        /* total.nll without ids that end documents; rank 0 */
     int64_t n_documents, n_windows, n_unscored;
     int64_t n_resumed;      /* windows whose losses an earlier attempt left */
-    struct infer_pace pace; /* of the windows that this attempt computed, with their losses */
-    bool ledger_equal;      /* every window moved what the formula says, on every rank */
+    struct infer_pace pace; /* for the windows that this attempt computed, with their losses */
+    bool ledger_equal;      /* every window moved the formula's bytes, on every rank */
     struct artifact_done artifact; /* rank 0: score.jsonl, one line per document */
     struct artifact_done buckets;  /* rank 0: score-buckets.json; no name: not asked for */
     struct artifact_done logprobs; /* rank 0: token-logprobs.npy; no name: not asked for */

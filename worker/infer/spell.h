@@ -1,8 +1,8 @@
-/* spell.h: the text of a prompt and of what is written after it, token by token, by the model's own
+/* spell.h: the text of a prompt and of its continuation, token by token, by the model's own
  * tokenizer, and where a stop string ends it.
  *
- * Both are one text to the decoder: what a token says may depend on those before it. Where the
- * prompt ends within it is known once the decoder has given all of the prompt's text. */
+ * Both are one text to the decoder: a token's text may depend on the tokens before it. The prompt's
+ * end within it is known once the decoder has given all of the prompt's text. */
 #ifndef SEQD_INFER_SPELL_H
 #define SEQD_INFER_SPELL_H
 
@@ -14,20 +14,20 @@ struct spell {
     struct text all;    /* prompt and continuation */
     struct text prompt; /* decoded alone */
     bool late;          /* the decoder holds a part of the prompt's text */
-    int64_t begin;      /* of the continuation in all */
+    int64_t begin;      /* the continuation's first byte in all */
     int64_t fed;        /* bytes of all that the stop strings have seen */
     int64_t *end;       /* owned [n]: bytes of all after each token, the prompt's first */
     int64_t n, n_prompt, room;
 };
 
-/* A new continuation of a prompt of ids [n]; what s held is used again. s is {0} before the first
- * one. */
+/* Begins a new continuation of a prompt of ids [n]; the memory of s is used again. s is {0} before
+ * the first one. */
 int spell_begin(struct spell *s, struct tokenizer *t, const int32_t *ids, int64_t n, struct err *e);
-/* The next token; *cut: bytes of all before a stop string that it completes, -1: none. */
+/* Puts the next token; *cut: bytes of all before a stop string that it completes, -1: none. */
 int spell_put(struct spell *s, struct stop *stop, int32_t id, int64_t *cut, struct err *e);
-/* The rest of the text. */
+/* Takes the rest of the text. */
 int spell_finish(struct spell *s, struct stop *stop, int64_t *cut, struct err *e);
-/* How many tokens of the continuation end within the first `cut` bytes. */
+/* The number of tokens of the continuation that end within the first `cut` bytes. */
 int64_t spell_tokens(const struct spell *s, int64_t cut);
 void spell_fini(struct spell *s);
 

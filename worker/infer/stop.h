@@ -8,8 +8,8 @@
  *                                                   who streams shows everything but those
  *
  * Knuth, Morris and Pratt (1977): one state per string, the longest end of the text that is a
- * beginning of the string. Nothing is read twice. Where several strings end at one byte, the
- * longest counts. */
+ * beginning of the string. No byte is read twice. If several strings end at one byte, the longest
+ * counts. */
 #ifndef SEQD_INFER_STOP_H
 #define SEQD_INFER_STOP_H
 
@@ -22,7 +22,7 @@ struct stop {
     struct stop_string {
         int size, state;
         unsigned char text[STOP_SIZE];
-        uint16_t border[STOP_SIZE]; /* of text[0..i]: its longest end that is a beginning too */
+        uint16_t border[STOP_SIZE]; /* the longest end of text[0..i] that is a beginning too */
     } string[SPEC_STOPS];
 };
 

@@ -83,7 +83,7 @@ static void pad_row(const struct job_spec *spec, struct batch *b, int64_t row)
     b->pos[row] = b->lo[row] = b->hi[row] = 0;
 }
 
-/* Of the whole window, on any rank. */
+/* The targets of the whole window, on any rank. */
 static int64_t count_targets(const struct window *w)
 {
     const uint64_t *ends = data_documents(w->d);

@@ -1,5 +1,5 @@
-/* window.h: what score reads of a text: windows of S tokens that begin every `stride` tokens, and
- * which of their tokens are new and scored. The rules are score.h's. */
+/* window.h: windows of a text that score reads, S tokens each: one begins every `stride` tokens. It
+ * tells which of their tokens are new and scored. The rules are score.h's. */
 #ifndef SEQD_INFER_WINDOW_H
 #define SEQD_INFER_WINDOW_H
 
@@ -9,7 +9,7 @@ struct window {
     const struct data *d; /* borrowed */
     int64_t S, stride, n_windows;
     bool document_mask;
-    /* the one that was read: tokens [first, first + n); new ones from position `fresh` */
+    /* the window that was read: tokens [first, first + n); new ones from position `fresh` */
     int64_t first, n, fresh;
     int32_t *ids;   /* [S] */
     uint8_t *learn; /* [S]: may be a target */
@@ -21,11 +21,12 @@ void window_init(struct window *w, const struct data *d, const struct job_spec *
                  void *mem);
 /* fails: ERR_IO, ERR_CORRUPT, naming the file. */
 int window_read(struct window *w, int64_t number, struct err *e);
-/* This rank's rows of it: targets only where a new token is scored. */
+/* Fills this rank's rows of it: targets only where a new token is scored. */
 void window_fill(const struct window *w, const struct job_spec *spec, const struct shard *sh,
                  struct batch *b);
 
-/* Is the token at position t scored? document_start: of its document, among the data's tokens. */
+/* Is the token at position t scored? document_start: the first token of its document, among the
+ * data's tokens. */
 bool window_scores(const struct window *w, int64_t t, int64_t document_start);
 /* The first position that a token of that document sees in this window. */
 int64_t window_seen_from(const struct window *w, int64_t document_start);

@@ -1,8 +1,8 @@
-/* batch.c: a batch on its way to where operations read it. */
+/* batch.c: copies a batch to the memory that operations read. */
 #include "worker/model/model.h"
 
-/* NULL stays NULL: operations do not see what a batch does not have, nor what no program reads, for
- * which the plan has no room. */
+/* NULL stays NULL: operations do not see arrays that a batch does not have, nor arrays that no
+ * program reads, for which the plan has no room. */
 static void *put(struct model *m, void *room, const void *from, int64_t size)
 {
     if (!from || !room) return NULL;

@@ -9,17 +9,17 @@
 #include "worker/plan/reach.h"
 
 /* Diffusion: a sample of latents [N0 space, N1 time] in patches. Rows of ROWS_T are spread along
- * space, [n_0, N1]; of ROWS_ALT along time, [n_1, N0] (worker/sp/dsp.h). */
+ * space, [n_0, N1]; rows of ROWS_ALT along time, [n_1, N0] (worker/sp/dsp.h). */
 struct batch_latents {
     int64_t grid[3];      /* patches: frames N1, height, width; N0 = height * width */
-    double height, width; /* of the picture in pixels: POSITION_2D of STDiT3 */
+    double height, width; /* pixels of the picture: POSITION_2D of STDiT3 */
     double t, fps;        /* TIMESTEP: t is 0 .. 1000; NOISE: the number of its step */
     int32_t label;        /* EMBED_ADD: the sample's class */
     float *patches;       /* [ROWS_T rows, patch values]; pads 0 */
     /* A row predicts n = patch_t patch_h patch_w places of in_channels values each. */
     float *target;  /* [ROWS_T rows, n, shape_targets()]; NULL: none */
-    float *weight;  /* [ROWS_T rows, n]: of the place in the loss; 0: pads, clean frames, what
-                     * is beyond the sample's edges */
+    float *weight;  /* [ROWS_T rows, n]: weight of the place in the loss; 0: pads, clean frames,
+                     * places beyond the sample's edges */
     float *text;    /* [n_text, caption channels] */
     int64_t n_text; /* rows of the caption, also of one that was dropped */
     bool dropped;   /* as many rows of the null caption (a weight) are read instead */
@@ -33,9 +33,9 @@ struct batch {
     int32_t *types;   /* BERT: token type; NULL: all 0 */
     struct reach_map reach;      /* whom everybody sees, but for windows; n 0: not known */
     int64_t sample;              /* global number: dropout's masks are keyed by it */
-    int64_t n_tokens, n_targets; /* of the whole sample, all ranks: padding not counted */
-    /* adaLN: which of the conditioning vectors a row takes, for ROWS_T and for ROWS_ALT: 0 (the
-     * sample's t) or 1 (t = 0: its frame is given clean); NULL: 0 */
+    int64_t n_tokens, n_targets; /* counts of the whole sample, all ranks, without padding */
+    /* adaLN: number of the conditioning vector that a row takes, for ROWS_T and for ROWS_ALT: 0
+     * (the sample's t) or 1 (t = 0: its frame is given clean); NULL: 0 */
     int32_t *group[2];
     struct batch_latents latents;
 };

@@ -12,14 +12,15 @@ int model_fetch(struct model *m, int bucket, struct err *e)
     return m->fetched ? m->buckets.fetch(m->buckets.arg, bucket, e) : 0;
 }
 
-/* Fetches what the head reads: after the last layer, held until the head is done. */
+/* Fetches the head's weights after the last layer; they are held until the head is done. */
 int model_fetch_head(struct model *m, struct err *e)
 {
     if (m->shape.tied && model_fetch(m, 0, e)) return -1;
     return model_fetch(m, m->shape.n_layers + 1, e);
 }
 
-/* Before a bucket's gradient is computed: what lies between tensors is summed and sent as well. */
+/* Clears a bucket before its gradient is computed: elements between tensors are summed and sent as
+ * well. */
 void model_clear(struct model *m, int bucket)
 {
     const struct zero *z = &m->plan->shards;
@@ -34,8 +35,8 @@ int model_reduce(struct model *m, int bucket, bool last, struct err *e)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Of a tensor that several ranks hold, each has a part of the gradient: of a norm by its rows, of a
- * KV head by its query heads. */
+/* Sums a tensor that several ranks hold. Each rank has a part of the gradient: a norm's by its
+ * rows, a KV head's by its query heads. */
 static int sum_slice(struct model *m, const struct slice *s, float *x, struct err *e)
 {
     struct comm *c = s->sharers == m->plan->tp ? m->tensor : m->sharers;

@@ -64,7 +64,7 @@ static int fetch(struct model *m, int bucket, struct err *e)
     return bucket > m->shape.n_layers ? model_fetch_head(m, e) : model_fetch(m, bucket, e);
 }
 
-/* The first of a bucket's tensors that holds some, before `found`; else `found`. */
+/* The first of a bucket's tensors that holds NaN or infinity, before `found`; else `found`. */
 static int64_t look_at_bucket(struct model *m, int bucket, int64_t found)
 {
     struct param *p = room_take(PROG_WEIGHTS * sizeof *p);

@@ -1,4 +1,4 @@
-/* finite.h: where a NaN or infinity in a result comes from: the tensor of the weights that holds
+/* finite.h: finds the source of a NaN or infinity in a result: the tensor of the weights that holds
  * one, else the first operation that made one of finite numbers. It costs nothing until then.
  *
  * tested: tests/engine/test_finite.c */
@@ -7,19 +7,19 @@
 
 #include "worker/model/model.h"
 
-/* Computes once more what led to the result, on every rank. */
+/* Repeats the computation that led to the result, on every rank. */
 struct finite_again {
     int (*again)(void *arg, struct err *e);
     void *arg;
 };
 
-/* Fails with what the result is and where its first NaN or infinity is: an ERR_CORRUPT about
- * model.path, or about precision.params where finite weights make values beyond the range of half
- * floats. x NULL: only the weights are searched. Returns -1. Collective over the ring; with zero 3
- * over all ranks, which all fetch. */
+/* Fails with the name of the result and the place of its first NaN or infinity: an ERR_CORRUPT
+ * about model.path, or about precision.params where finite weights make values beyond the range of
+ * half floats. x NULL: only the weights are searched. Returns -1. Collective over the ring; with
+ * zero 3 over all ranks, which all fetch. */
 int finite_blame(struct model *m, const struct finite_again *x, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* model_forward of the batch at hand: what most results are made of. */
+/* The same for a result that model_forward makes of the batch at hand, as most are. */
 int finite_blame_forward(struct model *m, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -39,7 +39,7 @@ int finite_least(struct model *m, int64_t *x, struct err *e);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
-/* After an operation of section b, while m->prog.watch.on. */
+/* Called after an operation of section b, while m->prog.watch.on. */
 void finite_look(struct model *m, int b, int op);
 
 #endif

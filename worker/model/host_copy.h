@@ -6,9 +6,9 @@
 #include "kernels/backend.h"
 #include "worker/plan/plan.h"
 
-/* n elements of type t at `to`, rounded to nearest even. */
+/* Writes n elements of type t at `to`, rounded to nearest even. */
 void copy_from_host(struct be *be, enum dtype t, void *to, const float *x, int64_t n);
-/* n elements of type t at `from`. What failed on the device, sync reports. */
+/* Reads n elements of type t at `from`. Failures on the device are reported by sync. */
 void copy_to_host(struct be *be, enum dtype t, const void *from, float *out, int64_t n);
 
 /* A whole array, read or written n elements at a time at [offset, offset + n) (struct hf_flat,

@@ -27,7 +27,7 @@ static int pass(struct in_time *t, enum purpose purpose, int root, int leaf, con
     return comm_wait(t->comm, &ticket, e);
 }
 
-/* What enters window w. */
+/* The states that enter window w. */
 static char *border(const struct in_time *t, int64_t w)
 {
     return w > 0 ? t->borders + (w - 1) * t->size : NULL;

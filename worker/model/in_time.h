@@ -9,9 +9,9 @@
  * Memory is that of one window and of a state for each layer and border. Only the states grow with
  * the length of the sequence.
  *
- * The ranks of a window work beside each other as on any sequence; what leaves on the last one goes
- * to the first, where the next window begins, and its gradient back: one message a border and
- * direction (purposes STATE, DSTATE). */
+ * The ranks of a window work beside each other as on any sequence; the states that leave the last
+ * one go to the first, where the next window begins, and their gradients go back: one message a
+ * border and direction (purposes STATE, DSTATE). */
 #ifndef SEQD_MODEL_IN_TIME_H
 #define SEQD_MODEL_IN_TIME_H
 
@@ -34,7 +34,7 @@ struct in_time {
     struct comm *comm; /* NULL: one rank */
     int64_t n_windows, n_layers;
     int64_t size;  /* bytes of the states of all layers: n_layers times one of them */
-    char *borders; /* [n_windows - 1] of size: what enters window w + 1; used on the first rank */
+    char *borders; /* [n_windows - 1] of size: states that enter window w + 1; the first rank's */
     char *out, *d_in; /* [size] each, in the comm segment */
     char *d_out;      /* [size] */
     /* Forward of window w, for the states alone. */
@@ -44,7 +44,7 @@ struct in_time {
     void *arg;
 };
 
-/* The whole sequence, all windows. Collective. */
+/* Walks the whole sequence, all windows. Collective. */
 int in_time_walk(struct in_time *t, struct err *e);
 
 #endif

@@ -108,7 +108,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     return 0;
 }
 
-/* For a sequence of S tokens, and what is generated after it. */
+/* Sets the frequencies for a sequence of S tokens and the tokens generated after it. */
 static void set_frequencies(struct model *m, int64_t S)
 {
     const int64_t size = m->plan->item[PLAN_INV_FREQ].size;
@@ -225,7 +225,8 @@ static int gather_rows(struct model *m, const int64_t *own, int64_t *all, struct
     return 0;
 }
 
-/* A rank that computes with its group's rows must know what they see (strategy_row.ranges). */
+/* A rank that computes with its group's rows must know the ranges that they see
+ * (strategy_row.ranges). */
 static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
 {
     const int64_t size = 8 * m->sp.shard.u * m->sp.shard.T;
@@ -238,7 +239,8 @@ static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
     return 0;
 }
 
-/* `in`, layers; what the head reads is there. b: as operations read it. */
+/* Runs `in` and the layers; the last stage fetches the head's weights, too. b: as operations read
+ * it. */
 static int forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
     m->sp.drop.sample = (uint32_t)b->sample;
@@ -283,7 +285,7 @@ static double sum_nll(const struct model *m, int first, int n)
     return s;
 }
 
-/* What the loss left of every row, for the host. */
+/* Takes the loss of every row to the host. */
 static void take_nll(struct model *m)
 {
     const int64_t T = m->sp.shard.T, n = m->plan->item[PLAN_NLL].size / (8 * m->plan->T);
@@ -311,7 +313,8 @@ int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct er
     return 0;
 }
 
-/* What a rank's loss counts too much or too little where ranks' means are averaged. */
+/* The fault: a factor by which a rank's loss is too large or too small, as if ranks' means were
+ * averaged. */
 static double mean_of_means(const struct model *m, const struct batch *b)
 {
     int64_t own = 0;

@@ -2,9 +2,9 @@
  * family's program (worker/program/program.h), section by section (section.h).
  *
  * Everything but attention is local to a row; attention goes through a strategy's table
- * (worker/sp), so that the model knows nothing of ranks. Nothing here allocates: every buffer is
- * the plan's (worker/plan/plan.h), so all kinds of job and all recompute modes run the same code on
- * other pointers.
+ * (worker/sp), so that the model knows nothing of ranks. Code here allocates no memory: every
+ * buffer is the plan's (worker/plan/plan.h), so all kinds of job and all recompute modes run the
+ * same code on other pointers.
  *
  * Sums over tokens (weight gradients, the loss) are taken per sum chunk of the shard, then over a
  * perfect binary tree of this rank's chunks; comm_sum_* continues the tree over ranks. Under
@@ -25,9 +25,10 @@
 #include "worker/plan/plan.h"
 #include "worker/sp/sp.h"
 
-/* Where a rank does not hold all weights and gradients (worker/plan/zero.h): called before a
- * bucket's weights are read, and when a bucket's gradient of one sequence is complete. A tied
- * embedding has two parts, the head's (last: false) and its own. Both slots or none. */
+/* Callbacks of a rank that does not hold all weights and gradients (worker/plan/zero.h). fetch is
+ * called before a bucket's weights are read, reduce when a bucket's gradient of one sequence is
+ * complete. A tied embedding has two parts, the head's (last: false) and its own. Both functions
+ * are set, or neither. */
 struct model_buckets {
     int (*fetch)(void *arg, int bucket, struct err *e);
     int (*reduce)(void *arg, int bucket, bool last, struct err *e);
@@ -38,17 +39,17 @@ struct model_options {
     const struct model_shape *shape; /* copied */
     const struct plan *plan;         /* borrowed for the model's life */
     void *arena, *segment; /* bases of plan->arena_size, plan->segment_size bytes of be's memory */
-    void *host;            /* of plan->host_size bytes; NULL where there are none */
-    struct offload *offload; /* borrowed: where the plan offloads; otherwise NULL */
+    void *host;            /* plan->host_size bytes; NULL where there are none */
+    struct offload *offload; /* borrowed; NULL: the plan offloads nothing */
     struct be *be;           /* borrowed */
     struct comm *comm;       /* borrowed: all ranks of the job; NULL for one rank */
     int rank, n_ranks;       /* in it; must be the plan's n_ranks */
     void *params;            /* NULL: the plan's PLAN_PARAMS; else weights that the caller owns */
 };
 
-/* generate: what one of the plan's caches holds. */
+/* generate: the contents of one of the plan's caches. */
 struct model_cache {
-    struct shard shard; /* of the prompt */
+    struct shard shard; /* the prompt's */
     int64_t used;       /* rows that hold a token */
     int64_t n_decoded;  /* tokens after the prompt so far */
 };
@@ -57,28 +58,28 @@ struct model {
     struct model_shape shape;
     const struct plan *plan;
     char *arena, *host;      /* the plan's; borrowed */
-    struct offload *offload; /* NULL: what layers keep stays on the device */
+    struct offload *offload; /* NULL: layers keep their data on the device */
     struct be *be;
     struct comm *job;   /* all ranks; NULL: one */
-    struct comm *comm;  /* of this rank's ring: a view of the job's; NULL: the ring is one rank */
-    struct comm *world; /* whose gradients and losses are summed: the stage's ranks in a training,
-                         * otherwise the ring's; NULL: one rank */
+    struct comm *comm;  /* this rank's ring: a view of the job's; NULL: the ring is one rank */
+    struct comm *world; /* ranks over which gradients and losses are summed: the stage's in a
+                         * training, otherwise the ring's; NULL: one rank */
     /* A pipeline's stages, of ranks in the same place of each; with a tied embedding, the first and
      * the last of them. NULL: one stage, or neither of the two. */
     struct comm *line, *ends;
     struct comm *tensor, *sharers; /* ranks that share every layer (parallel.tp), and those of them
                                     * that hold the same KV heads; NULL: one rank */
-    /* Ranks that hold a sequence: the ring's and theirs that share layers with them; the rings' too
-     * where world has them. NULL: one rank. */
+    /* holders: ranks that hold a sequence, the ring's and the ranks that share layers with them;
+     * all: the same of all rings, where world has these. NULL: one rank. */
     struct comm *holders, *all;
     struct sp sp;    /* sp.shard says which rows these are */
     int rank, ring;  /* the rank's number in its ring; the ring's number */
     int tensor_rank; /* among those that share every layer */
     /* A training's ranks that share one set of shards (worker/plan/zero.h), and the rank's number
-     * there; those of all groups that own what it does. NULL: one rank. */
+     * there; the ranks of all groups that own the same shard as this one. NULL: one rank. */
     struct comm *group, *owners;
     int place;
-    enum dtype dtype; /* the plan's precision: of weights and of what the kernels call act */
+    enum dtype dtype; /* the plan's precision: weights, and values that the kernels call act */
     void *params;     /* [n_held] of dtype, zero 3: this rank's shard: read through model_weight */
     void *fetched;    /* zero 3: a window of weights; NULL: params are whole */
     float *grad;      /* [n_grad], by bucket: a window; NULL when only inferring */
@@ -88,20 +89,20 @@ struct model {
     int64_t tree_stride; /* bytes */
     double *nll;         /* [T] of the host's, as model_nll and model_grad leave it */
     double *inv_freq;    /* the host's */
-    double rope_theta;   /* the base that they are made of */
+    double rope_theta;   /* the base of inv_freq */
     void *bounce;
     int64_t *all_lo, *all_hi;           /* [ulysses * T] lo and hi of the group's rows, or NULL */
-    int64_t *host_all_lo, *host_all_hi; /* what the host reads of them */
+    int64_t *host_all_lo, *host_all_hi; /* the host's copy of them */
     struct batch batch; /* the plan's arrays in the host's memory, which the caller fills */
     /* be->own_memory: the arrays of operations, and the batch at hand there: model_place. */
     struct batch room, there;
     struct model_cache cache[JOB_MAX_BATCH]; /* plan->batch of them */
-    int slot;                                /* which of them a forward pass fills */
+    int slot;                                /* number of the cache that a forward pass fills */
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
     int64_t placed_size;            /* both in whole pages: the high-water mark */
     int64_t host_end;               /* likewise of the host's part */
-    struct carry carry; /* LASP in time, contexts: what enters and leaves the sequence at
-                                * hand; zeros: nothing */
+    struct carry carry; /* LASP in time, contexts: states that enter and leave the sequence at hand;
+                         * zeros: none */
     struct pipe_messages pipe;
     struct section_state prog; /* the family's program where it is at work */
     struct progress
@@ -112,10 +113,10 @@ struct model {
  * fails: ERR_INVALID when arena, plan and ranks do not fit together. */
 int model_init(struct model *m, const struct model_options *o, struct err *e);
 
-/* Placing more of the plan (optimizer state): offset and size of an item count as placed. */
+/* Counts an item of the plan (optimizer state) as placed: its offset and size. */
 void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
-/* The same for an item in the arena that the caller works with: its memory; NULL where the plan has
- * none. size: bytes as the caller counts them, asserted to be the plan's. */
+/* Does the same for an item in the arena that the caller works with. Returns its memory; NULL where
+ * the plan has none. size: bytes as the caller counts them, asserted to be the plan's. */
 void *model_take(struct model *m, enum plan_id id, int64_t size);
 
 /* Weights from element `offset` of the flat layout (struct param) as [rows, cols]. Everything
@@ -123,14 +124,15 @@ void *model_take(struct model *m, enum plan_id id, int64_t size);
  * another layer are asked for. */
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols);
 
-/* Where the gradient of element `offset` is summed; by bucket: until the next bucket's turn. */
+/* The address at which the gradient of element `offset` is summed; by bucket: valid until the next
+ * bucket's turn. */
 float *model_gradient(const struct model *m, int64_t offset);
 
-/* For sequences of another length (a shorter prompt or window): S <= plan->S. */
+/* Sets the model for sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
-/* Diffusion: for another grid of patches than the plan's. */
+/* Diffusion: sets another grid of patches than the plan's. */
 int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e);
-/* For another base of the rotary embedding: it is part of no weight. */
+/* Sets another base of the rotary embedding: it is part of no weight. */
 void model_set_rope(struct model *m, double theta);
 
 /* Random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1; Philox keyed
@@ -150,41 +152,40 @@ struct batch *model_batch(struct model *m);
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* All layers; afterwards model_hidden is the residual stream after the last one. Collective over
- * the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
+/* Runs all layers; afterwards model_hidden is the residual stream after the last one. Collective
+ * over the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
 int model_forward(struct model *m, const struct batch *b, struct err *e);
-/* zero 3: hands out this rank's weights for a forward pass that other rings make. Otherwise
+/* zero 3: hands out this rank's weights for a forward pass that other rings make. Otherwise does
  * nothing. */
 int model_lend(struct model *m, struct err *e);
 /* [T, C] view, of the model's dtype, of the residual stream after the last layer (before the final
  * norm), until the next model_forward or model_decode. */
 struct tensor model_hidden(struct model *m);
 
-/* What stands for each token, [T, C]: of a model whose head begins with a norm what that norm makes
- * of the stream, else the stream. A view that lives until the next call. Local. */
+/* The state of each token, [T, C]: the output of the norm that the head begins with; the stream, if
+ * the head begins with no norm. A view that lives until the next call. Local. */
 struct tensor model_states(struct model *m);
 
-/* Makes again what the head reads, where a pass has used its memory since. Collective over the
- * ranks that share layers (parallel.tp), on which it comes before the next two; elsewhere these do
- * it. */
+/* Makes the head's input again, where a pass has used its memory since. Collective over the ranks
+ * that share layers (parallel.tp), on which it comes before the next two; elsewhere these do it. */
 int model_head(struct model *m, struct err *e);
 /* Rows [row0, row0 + n) of it after the final norm, as the head reads them: a view [n, C] that
  * lives until the next call. Local. */
 struct tensor model_normed(struct model *m, int64_t row0, int64_t n);
 
-/* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call; of
- * ranks that share layers, which have all rows of a shard, the columns of the own ids (frame_ids).
- * Local: no communication. */
+/* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call.
+ * Ranks that share layers have all rows of a shard; each returns the columns of its own ids
+ * (frame_ids). Local: no communication. */
 struct tensor model_logits(struct model *m, int64_t row0, int64_t n);
 
-/* After model_forward: nll of every row into m->nll (0 where there is no target) and the sum of
- * this rank's rows, in the fixed order. Local, but for ranks that share layers. Waits for the
- * device. */
+/* After model_forward: writes nll of every row into m->nll (0 where there is no target). *nll_sum:
+ * the sum of this rank's rows, in the fixed order. Local, but for ranks that share layers. Waits
+ * for the device. */
 int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct err *e);
 
-/* A sum of gradients begins: the next backward pass replaces what lies in m->grad, those after it
- * add. What no pass writes, between tensors, stays as it is. By bucket and under "ranks" each pass
- * replaces it anyway. */
+/* Begins a sum of gradients: the next backward pass replaces the contents of m->grad, later ones
+ * add to it. Elements between tensors, which no pass writes, keep their values. By bucket and under
+ * "ranks" each pass replaces it anyway. */
 void model_begin_grad(struct model *m);
 /* Forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step, 1).
  * *nll_sum: this rank's sum of nll. Gradients: added to m->grad, except after model_begin_grad and
@@ -194,16 +195,16 @@ int model_grad(struct model *m, const struct batch *b, float scale, double *nll_
 
 /* ---- a pipeline (pipe.c): this stage's part of a sequence ---------------------------------------
  *
- * Of several sequences between their passes each has a slot, 0 .. plan->slots - 1. A batch holds
- * the same at both passes. One stage: model_grad is the two, in slot 0. */
+ * Several sequences may be between their passes: each has a slot, 0 .. plan->slots - 1. A batch
+ * holds the same at both passes. One stage: model_grad is the two, in slot 0. */
 
 /* The stream of the stage before goes through the stage's sections, and on to the next. */
 int model_pipe_forward(struct model *m, const struct batch *b, int slot, struct err *e);
-/* And back; the last stage has the loss. *nll_sum: 0 on the others. */
+/* The gradient goes back the same way; the last stage has the loss. *nll_sum: 0 on the others. */
 int model_pipe_backward(struct model *m, const struct batch *b, int slot, float scale,
                         double *nll_sum, struct err *e);
-/* n sequences, one after another, in the order of 1F1B (worker/plan/pipe.h): calls for each pass of
- * the i-th, which has slot `slot` between the two; then model_pipe_settle. n is at most
+/* Runs n sequences, one after another, in the order of 1F1B (worker/plan/pipe.h): a call for each
+ * pass of the i-th, which has slot `slot` between the two; then model_pipe_settle. n is at most
  * plan->micro_batches. */
 struct pipe_passes {
     int (*forward)(void *arg, int64_t i, int slot, struct err *e);
@@ -211,17 +212,17 @@ struct pipe_passes {
     void *arg;
 };
 int model_pipe_run(struct model *m, int64_t n, const struct pipe_passes *passes, struct err *e);
-/* Of a forward pass to the loss. Evaluation. */
+/* Evaluation: a forward pass of all stages, up to the loss. */
 int model_pipe_score(struct model *m, const struct batch *b, double *nll_sum, struct err *e);
-/* Waits until what was sent has been received. */
+/* Waits until all messages that were sent have been received. */
 int model_pipe_settle(struct model *m, struct err *e);
-/* n values of the last stage to the others. Purpose LOSS. */
+/* Sends n values of the last stage to the others. Purpose LOSS. */
 int model_pipe_share(struct model *m, double *x, int n, struct err *e);
 
-/* m->grad summed over m->world (purpose GRAD), and the tied embedding's two parts joined. */
+/* Sums m->grad over m->world (purpose GRAD), and joins the tied embedding's two parts. */
 int model_reduce_grad(struct model *m, struct err *e);
-/* x: [elements of the bucket] of this rank's gradient; the part that it owns becomes the sum over
- * m->world. everywhere: and so does all of x. One rank: nothing. Purpose GRAD. Collective. */
+/* x: [elements of the bucket] of this rank's gradient; this rank's own part of it becomes the sum
+ * over m->world. everywhere: all of x does. One rank: does nothing. Purpose GRAD. Collective. */
 int model_sum_bucket(struct model *m, int bucket, bool everywhere, float *x, struct err *e);
 
 /* ---- generate -------------------------------------------------------------------------------- */
@@ -231,52 +232,54 @@ int model_sum_bucket(struct model *m, int bucket, bool everywhere, float *x, str
  * Ranks take turns in storing keys and values, CACHE_BLOCK tokens each. Collective; every rank
  * passes the same token. fails: ERR_TOO_LARGE after plan->n_decode tokens. */
 int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e);
-/* Forgets what was decoded: the cache holds the prompt of its last model_forward again, and the
+/* Forgets the decoded tokens: the cache holds the prompt of its last model_forward again, and the
  * next token follows it. */
 void model_rewind(struct model *m);
 
-/* Of several caches (plan->batch) the one that the calls above are about, model_forward and
- * section_state too, until the next call; 0 at first. The others keep what they hold. */
+/* Selects one of several caches (plan->batch) for the calls above, model_forward and section_state,
+ * until the next call; 0 at first. The others keep their contents. */
 void model_use(struct model *m, int slot);
-/* The next token of several sequences in one pass over the weights; no slot twice. Each has the
- * bits that model_decode gives it alone. */
+/* Decodes the next token of several sequences in one pass over the weights; no slot twice. Each has
+ * the bits that model_decode gives it alone. */
 struct model_next {
     int slot;
     int32_t token;
 };
 int model_decode_all(struct model *m, const struct model_next *next, int n, struct err *e);
-/* Their logits: of next[from] to next[from + n - 1], n <= plan->loss_chunk, [n, V], which live
+/* Their logits, [n, V], for next[from] to next[from + n - 1], n <= plan->loss_chunk. They live
  * until the next call. */
 int model_decoded(struct model *m, int from, int n, struct tensor *logits, struct err *e);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
-/* b as operations read it: what `in` and the layers read of it is there; and what the loss does. */
+/* b as operations read it. batch_inputs: its arrays that `in` and the layers read are on the
+ * device; batch_loss: the loss's are. */
 const struct batch *batch_inputs(struct model *m, const struct batch *b);
 const struct batch *batch_loss(struct model *m, const struct batch *b);
 
-/* x: a bucket's gradient, of which tensors that several ranks of tensor parallelism hold are summed
- * over these. */
+/* Sums the tensors of x, a bucket's gradient, that several ranks of tensor parallelism hold, over
+ * these ranks. */
 int model_sum_slices(struct model *m, int bucket, float *x, struct err *e);
 
 /* [T, cols] of the model's dtype at base: the rank's rows of the residual stream. */
 struct tensor model_rows(const struct model *m, void *base, int64_t cols);
 
-/* The pass so far in m->nll: its sum over this rank's rows. Waits for the device. */
+/* The sum of m->nll over this rank's rows, for the pass so far. Waits for the device. */
 double model_sum_nll(struct model *m);
-/* `in` and layers of the stage on a batch that is placed. */
+/* Runs `in` and the layers of the stage on a batch that is placed. */
 int model_sections(struct model *m, const struct batch *b, bool to_loss, struct err *e);
 
 /* views.c: finds rank, ring, place and the views of the job's endpoint. */
 int model_open_views(struct model *m, const struct model_options *o, struct err *e);
 
-/* zero 3: a section's weights, what the head reads. By bucket: a bucket's gradient is about to be
- * computed; is complete. Otherwise nothing. */
+/* zero 3: model_fetch fetches a section's weights, model_fetch_head the weights that the head
+ * reads. By bucket: model_clear is called before a bucket's gradient is computed, model_reduce when
+ * it is complete. Otherwise they do nothing. */
 int model_fetch(struct model *m, int bucket, struct err *e);
 int model_fetch_head(struct model *m, struct err *e);
 void model_clear(struct model *m, int bucket);
 int model_reduce(struct model *m, int bucket, bool last, struct err *e);
-/* Where the embedding's own gradient is summed. */
+/* The address at which the embedding's own gradient is summed. */
 float *model_embed_grad(struct model *m);
 /* Rows of the sequence that this rank has, without padding. */
 int64_t model_prompt_rows(const struct shard *sh);

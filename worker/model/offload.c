@@ -33,14 +33,14 @@ struct offload {
     struct offload_copy queue[OFFLOAD_FLIGHT];
     int64_t n_asked, n_done;
     bool closing, has_thread;
-    struct err failed; /* of the first copy that failed; code ERR_NONE: none */
+    struct err failed; /* error of the first copy that failed; code ERR_NONE: none */
     struct offload_count count;
     pthread_t thread;
 };
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* On a file system without O_TMPFILE it has a name for a moment. */
+/* The file has a name for a moment, on a file system without O_TMPFILE. */
 static int open_unnamed(int dir, struct err *e)
 {
     char name[64];
@@ -223,7 +223,7 @@ int offload_wait(struct offload *o, int64_t ticket, struct err *e)
     int rc = 0;
     if (o->host) {
         if (ticket) o->be->ops->copy_await(o->be, (int)((ticket - 1) % OFFLOAD_FLIGHT));
-        return 0; /* what failed, sync reports */
+        return 0; /* sync reports failures */
     }
     pthread_mutex_lock(&o->lock);
     while (o->n_done < ticket) pthread_cond_wait(&o->done, &o->lock);

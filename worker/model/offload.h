@@ -1,4 +1,4 @@
-/* offload.h: a store beside the device's memory for what layers keep until the backward pass
+/* offload.h: a store beside the device's memory for values that layers keep until the backward pass
  * (struct offload_plan): the host's part of the plan where the device has memory of its own, else a
  * file, which a thread reads and writes while the rank computes.
  *
@@ -28,7 +28,7 @@ struct offload_options {
     const struct plan *plan; /* borrowed */
     struct be *be;           /* borrowed */
     void *host;              /* plan->host_size bytes; NULL: a file */
-    int fd;                  /* of offload_file: the store closes it; -1 with `host` */
+    int fd;                  /* from offload_file: the store closes it; -1 with `host` */
     int64_t *n_tasks;        /* be_options.n_tasks: moves while the file is read and written */
 };
 
@@ -37,15 +37,16 @@ struct offload_options {
  * that has no room for all of it, where its file system can tell. */
 int offload_file(int dir, int64_t size, struct err *e);
 
-/* NULL: fails with ERR_IO. What it takes is the store's in any case. */
+/* Opens a store; NULL: failed, ERR_IO. The store owns fd from this call on, also if it fails. */
 struct offload *offload_open(const struct offload_options *o, struct err *e);
-/* NULL allowed. Waits for the copy under way; those after it are not made. */
+/* NULL allowed. Waits for the copy under way; later copies are not made. */
 void offload_close(struct offload *o);
 
-/* size bytes between buf, in the device's memory, and byte `at` of the store. */
+/* Ask for a copy of size bytes between buf, in the device's memory, and byte `at` of the store. */
 int64_t offload_out(struct offload *o, const void *buf, int64_t size, int64_t at);
 int64_t offload_back(struct offload *o, void *buf, int64_t size, int64_t at);
-/* ticket 0: nothing to wait for. fails: ERR_IO naming the field, of any copy so far. */
+/* Waits until the copy of `ticket` is made; ticket 0: returns at once. fails: ERR_IO naming the
+ * field, of any copy so far. */
 int offload_wait(struct offload *o, int64_t ticket, struct err *e);
 
 /* The store's ledger, since the last reset. No copy may be under way. */
@@ -54,7 +55,7 @@ struct offload_count {
 };
 struct offload_count offload_counted(struct offload *o);
 void offload_reset(struct offload *o); /* NULL allowed */
-/* As many bytes went out and came back. NULL: of a plan that offloads nothing. */
+/* Tells whether as many bytes went out and came back. o NULL: the plan offloads nothing. */
 bool offload_moved(struct offload *o, int64_t bytes);
 
 #endif

@@ -1,15 +1,16 @@
 /* op.h: the operations of a program (worker/program/program.h), each forward, backward and for one
  * new token, on one rank's rows.
  *
- * A frame is one section instance at work: where its values, their gradients and its weights are.
- * Every row of op_table[] reads its inputs from the frame and writes its outputs there; nothing is
- * allocated. Values are of the model's precision unless the program says fp32; gradients are too,
- * unless prog_grad_f32 says otherwise. An operation stages what a kernel cannot write where it
- * belongs in the frame's scratch, whose size op_scratch() (worker/program) says beforehand.
+ * A frame is one section instance at work: it points to its values, their gradients and its
+ * weights. Every row of op_table[] reads its inputs from the frame and writes its outputs there;
+ * none allocates memory. Values are of the model's precision unless the program says fp32;
+ * gradients are too, unless prog_grad_f32 says otherwise. A result that a kernel cannot write in
+ * its place is staged in the frame's scratch, whose size op_scratch() (worker/program) says
+ * beforehand.
  *
- * Values, weights, scratch and the batch's arrays are the device's. Where it has memory of its own,
- * the host reads the same arrays of the batch in frame.host, and what it works out for operations
- * it makes in frame.stage (op_stage() bytes) and uploads: struct twin.
+ * Values, weights, scratch and the batch's arrays are the device's. If the device has memory of its
+ * own, the host reads the same arrays of the batch in frame.host; it makes the tables of operations
+ * in frame.stage (op_stage() bytes) and uploads them: struct twin.
  *
  * Sums over rows (weight gradients, gradients of ROWS_COND and ROWS_TEXT values) are taken per
  * span: a sum chunk of the shard under determinism "ranks", else all rows of the rank. Gradients of
@@ -58,9 +59,9 @@ struct frame {
     float *weights_grad; /* NULL when only inferring */
     struct tensor tied;  /* PROG_TIED: the embedding */
     float *tied_grad;
-    float *embed_grad; /* EMBED: where its gradient goes; NULL: to its place in weights_grad */
-    /* Without a tree: gradients of weights are written, not added; but for EMBED's that joins what
-     * the head has written there. */
+    float *embed_grad; /* EMBED: room for its gradient; NULL: its place in weights_grad */
+    /* Without a tree: gradients of weights are written, not added; only EMBED's is added to the
+     * head's, which is there already. */
     bool fresh, embed_joins;
     char *scratch;
     int64_t scratch_size, scratch_used;
@@ -76,30 +77,30 @@ struct frame {
     struct dsp *dsp;
     struct frame_tensor tensor;
     const double *inv_freq;  /* [rotary_dim / 2], then as many of the second base */
-    float rope_scale;        /* of their cosines and sines */
+    float rope_scale;        /* factor of their cosines and sines */
     bool rope_single;        /* angles are formed in fp32 */
     const double *slope;     /* [H] of this layer's linear attention */
-    const void *carry_in;    /* of this layer: the state before the sequence; NULL: 0 */
+    const void *carry_in;    /* this layer's state before the sequence; NULL: 0 */
     void *carry_out;         /* the state after it; NULL: not wanted */
     const void *d_carry_out; /* backward: their gradients */
     void *d_carry_in;
-    bool again; /* forward: recomputing, and what out[1] held has been kept */
+    bool again; /* forward: recomputing, and the contents of out[1] have been kept */
 
     /* the loss */
     float *logits; /* [loss_chunk, V] */
     int64_t loss_chunk;
-    double *nll; /* [T]; MSE: of each place apart, [T, places] */
+    double *nll; /* [T]; MSE: one for each place, [T, places] */
     float loss_scale;
 
-    /* decode: where keys and values of each row's context lie, rows so far and the new one's, if
-     * this rank keeps it; the state of the one row of an operation whose states pass on */
+    /* decode: keys and values of each row's context, rows so far and the new one's, if this rank
+     * keeps it; the state of the one row of an operation whose states pass on */
     struct tensor cache[JOB_MAX_BATCH];
     void *state;
 };
 
 /* The functions of an operation. backward: s tells which inputs' gradients are written, not added
  * to, and which is the output's already. decode: rows of ROWS_T are new tokens, each of a sequence
- * of its own: of CACHE_ROWS all, else one. */
+ * of its own: all of them for CACHE_ROWS, else one. */
 struct op_row {
     int (*forward)(struct frame *f, const struct op *o, struct err *e);
     int (*backward)(struct frame *f, const struct op *o, const struct step *s, struct err *e);
@@ -118,15 +119,15 @@ OPERATORS(OP_ROW)
 void scratch_reset(struct frame *f);
 void *scratch_take(struct frame *f, int64_t size);
 struct tensor scratch_rows(struct frame *f, enum dtype t, int64_t rows, int64_t cols);
-/* Scratch that the host fills. dev: where operations read it; host: the same memory, or where the
- * host has it until twin_up(). */
+/* Scratch that the host fills. dev: the memory that operations read; host: the same memory, or the
+ * host's copy until twin_up(). */
 struct twin {
     void *dev, *host;
     int64_t size;
 };
 struct twin twin_take(struct frame *f, int64_t size);
 void twin_up(struct frame *f, const struct twin *t);
-/* `size` bytes that operations have written at p, for the host: waits for them. */
+/* Fetches `size` bytes that operations have written at p for the host: waits for them. */
 const void *frame_fetch(struct frame *f, const void *p, int64_t size);
 const struct batch *frame_host(const struct frame *f);
 
@@ -140,7 +141,7 @@ bool frame_wants(const struct frame *f, const struct op *o, int i); /* gradient 
 struct back {
     struct tensor to;   /* write here; */
     bool accumulate;    /* or add, if staged is false */
-    struct tensor grad; /* where it belongs */
+    struct tensor grad; /* its place in the frame */
     bool staged, first;
 };
 struct back back_begin(struct frame *f, const struct op *o, const struct step *s, int i);
@@ -149,25 +150,26 @@ struct back back_begin_new(struct frame *f, const struct op *o, const struct ste
                            enum dtype t);
 void back_end(struct frame *f, const struct back *b);
 
-/* y (+)= x, of any types; nothing when they are one buffer. */
+/* y (+)= x, of any types; does nothing when they are one buffer. */
 void frame_move(struct frame *f, struct tensor y, struct tensor x, bool add);
 void frame_zero(struct frame *f, struct tensor t);
-/* n ones in a row of scratch, fp32; and x [T, 1], fp32, in each of to's columns [T, ones]. */
+/* frame_ones: n ones in a row of scratch, fp32. frame_spread: x [T, 1], fp32, goes into each of
+ * to's columns [T, ones]. */
 struct tensor frame_ones(struct frame *f, int64_t n);
 void frame_spread(struct frame *f, struct tensor x, struct tensor ones, struct tensor to);
-/* n times value, at p. */
+/* Writes value n times, at p. */
 void frame_repeat(struct frame *f, int64_t *p, int64_t n, int64_t value);
 
 /* Weight i of the section [rows, cols]; one-dimensional: [1, rows]. n joined ones from i as one. */
 struct tensor frame_weight(const struct frame *f, int i, int n);
 float *frame_weight_grad(const struct frame *f, int i);
 
-/* The transport of f->tensor is told where the frame is. */
+/* Tells the transport of f->tensor where the frame is. */
 void frame_mark(struct frame *f);
 /* Rows of a table of ids, and of its gradient, that are the model's, and the first one's id.
  * Without tensor parallelism all of them, from 0. */
 struct frame_ids {
-    struct tensor w; /* rows 0: of the last ranks */
+    struct tensor w; /* rows 0: on the last ranks */
     int64_t first;
 };
 struct frame_ids frame_ids(const struct frame *f, struct tensor w);
@@ -180,7 +182,7 @@ struct span frame_span(const struct frame *f, enum rows_id rows, int i);
 struct tensor span_value(struct tensor t, struct span s);
 struct tensor span_grad(struct tensor t, struct span s);
 enum rows_id frame_rows_of(const struct frame *f, int value);
-/* The row of the batch that the first of a value's rows is. */
+/* The batch's number of the first of a value's rows. */
 int64_t frame_row0(const struct frame *f, enum rows_id rows);
 
 /* dst[n] = sum over spans: call() leaves a span's sum in dst, or adds it when not fresh. */
@@ -200,8 +202,8 @@ void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tenso
 /* dst [cols] (+)= sum over rows of dy, of the model's precision. */
 void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tensor dy);
 
-/* For operations that sum nothing: all rows at once, or one part at a time where gradients are in
- * parts. */
+/* Blocks of rows for operations that sum nothing: all rows at once, or one part at a time where
+ * gradients are in parts. */
 int frame_blocks(const struct frame *f, enum rows_id rows);
 struct span frame_block(const struct frame *f, enum rows_id rows, int i);
 
@@ -214,7 +216,7 @@ struct along {
     int64_t first, n, within;
 };
 struct along frame_along(const struct frame *f, enum rows_id rows, int dim);
-/* What HEADS made: rows of the whole grid, pads at the end, of this rank's heads. */
+/* The output of HEADS: rows of the whole grid, pads at the end, of this rank's heads. */
 struct tensor frame_by_heads(const struct frame *f, struct tensor t);
 
 #endif

@@ -25,7 +25,7 @@ struct interval {
     struct sp_seen host;
 };
 
-/* A sliding window cuts what a row's document leaves: before the row, and after it where rows look
+/* A sliding window cuts the keys of a row's document: before the row, and after it if rows look
  * both ways. pos: the rows' places in the sequence. */
 static void cut_row(const struct op *o, int64_t wide, int64_t pos, int64_t *lo, int64_t *hi)
 {
@@ -35,7 +35,7 @@ static void cut_row(const struct op *o, int64_t wide, int64_t pos, int64_t *lo, 
     if (!o->u.attn.causal && pos + window < *hi) *hi = pos + window;
 }
 
-/* Of the rows of a shard: a rank's, or its group's. */
+/* Cuts the intervals of the rows of a shard: a rank's, or its group's. */
 static struct interval cut(struct frame *f, const struct op *o, struct interval x,
                            const struct shard *sh)
 {
@@ -157,7 +157,7 @@ struct whole {
     struct tensor q, kv, o, d_o, dq, dkv;
     float *lse, *m, *delta;
     int64_t *lo, *hi;
-    int64_t ld;        /* of lse, m, delta, lo, hi */
+    int64_t ld;        /* leading dimension of lse, m, delta, lo, hi */
     struct tensor sum; /* fp32 [rows, H*D] where o is not */
 };
 
@@ -242,7 +242,7 @@ static struct tensor rows_at(struct tensor t, int64_t row0, int64_t n)
 struct grid {
     int64_t len, n;      /* rows of a sequence; sequences that exist: pads come after them */
     int64_t step, first; /* from a row of a sequence to the next; from a sequence to the next */
-    struct op op;        /* of the heads that are here */
+    struct op op;        /* the operation on this rank's heads */
     bool by_heads;       /* rows are those of the whole grid, [space, time] */
 };
 

@@ -17,7 +17,7 @@ struct carried {
     float *one;
 };
 
-/* What runs an operation's chunks (struct carry_pass). */
+/* The functions that run an operation's chunks (struct carry_pass). */
 struct steps {
     void (*step)(void *arg, const struct carry_step *s);
     bool (*ahead)(void *arg, float *b, float *a);
@@ -73,7 +73,8 @@ static int pass_backward(struct carried *c, const struct steps *s, struct err *e
     return carry_run(f->carry, &pass, e);
 }
 
-/* Rows of the rank that are no padding; those of them, the first, that see what enters. */
+/* valid: rows of the rank that are not padding; see: the first of these rows, as many as see the
+ * entering state. */
 struct rows_of_rank {
     int64_t valid, see;
 };
@@ -275,7 +276,7 @@ static void delta_step_back(void *arg, const struct carry_step *s)
     c->f->be->ops->delta_bwd(c->f->be, &a);
 }
 
-/* a = n matrices of one. */
+/* a = the identity matrix of each head. */
 static void put_ones(const struct carried *c, float *a)
 {
     const int64_t H = c->o->u.delta.n_heads, K = c->o->u.delta.key_dim;
@@ -304,9 +305,9 @@ static void add_seen(const struct carried *c, const struct carry_step *s, float 
     }
 }
 
-/* Column c of A is what becomes of a state's column, the unit vector of c, through rows without
- * values. What a row would give out is then its query as the entering state meets it: its product
- * with d_o is the gradient b of that state. Rows of documents that begin here see nothing of it. */
+/* Column c of A is the result for a state's column, the unit vector of c, after rows without
+ * values. A row's output is then its query as the entering state meets it: its product with d_o is
+ * the gradient b of that state. Rows of documents that begin here see nothing of it. */
 static void delta_map(const struct carried *c, float *b, float *a)
 {
     const struct rows_of_rank n = rows_of_rank(c->f, c->o);
@@ -344,7 +345,7 @@ static bool delta_ahead_back(void *arg, float *b, float *a)
     return true;
 }
 
-/* Where states pass by maps. */
+/* Takes scratch for maps, if states pass by maps. */
 static void take_map(struct carried *c, bool back)
 {
     struct frame *f = c->f;

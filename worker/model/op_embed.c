@@ -7,7 +7,7 @@
 struct embed_back {
     struct tensor dy;
     const int32_t *ids;
-    int64_t rows, cols, first; /* of the table; the id of its first row */
+    int64_t rows, cols, first; /* rows and columns of the table; the id of its first row */
 };
 
 static void embed_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
@@ -32,7 +32,7 @@ static void scale_by(struct frame *f, struct tensor t, float scale)
     if (scale != 1) f->be->ops->mix(f->be, &(struct mix_args){.a = t, .y = t, .alpha = scale});
 }
 
-/* As the package has it, whose scale is a number of the weights' type. */
+/* The scale is rounded to the weights' type where the package does so. */
 static float scale_of(const struct frame *f, const struct op *o)
 {
     const float scale = o->u.embed.scale;

@@ -1,5 +1,5 @@
-/* op_input.c: what a diffusion transformer begins with: PATCH, POSITION_2D, POSITION_1D, TIMESTEP
- * and TEXT. None has a gradient to hand on but where a value passes through. */
+/* op_input.c: the first operations of a diffusion transformer: PATCH, POSITION_2D, POSITION_1D,
+ * TIMESTEP and TEXT. None has a gradient to hand on but where a value passes through. */
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -132,7 +132,7 @@ static int position_1d_forward(struct frame *f, const struct op *o, struct err *
 
 const struct op_row op_position_1d = {position_1d_forward, pass_backward, NULL};
 
-/* Of the sample's t, and of t = 0; or of its frames per second, twice. */
+/* Embeds the sample's t, and t = 0; or its frames per second, twice. */
 static int timestep_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct batch_latents *b = &f->batch->latents;

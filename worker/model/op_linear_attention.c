@@ -1,7 +1,7 @@
 /* op_linear_attention.c: LINEAR_ATTENTION through worker/sp/linear.h.
  *
- * Where outputs are divided by their summed weights, q_i sum_j k_j (2006.16236), that sum travels
- * as one more column of v, which is 1: the kernels then work on [T, H*(Dv+1)]. */
+ * If outputs are divided by their summed weights, q_i sum_j k_j (2006.16236), that sum travels as
+ * one more column of v, which is 1: the kernels then work on [T, H*(Dv+1)]. */
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -76,8 +76,8 @@ static float *sums_of(struct frame *f, const struct linear *a)
     return z;
 }
 
-/* x [T, H*D] fp32 divided by z [H, T] in place: what finishes softmax attention does just that; a
- * row of zero sum (padding) becomes 0, as one that has seen no key. m is scratch. */
+/* x [T, H*D] fp32 divided by z [H, T] in place: the kernel that finishes softmax attention does
+ * just that; a row of zero sum (padding) becomes 0, as one that has seen no key. m is scratch. */
 static void divide(struct frame *f, struct tensor x, struct tensor to, const float *z, int64_t H)
 {
     float *m = scratch_take(f, 4 * H * x.rows), *l = scratch_take(f, 4 * H * x.rows);
@@ -124,7 +124,7 @@ static int linear_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* The wide output's gradient: of o = u / z, du = do / z and dz = - (do o) / z. */
+/* The wide output's gradient: o = u / z has du = do / z and dz = - (do o) / z. */
 static struct tensor wide_gradient(struct frame *f, const struct op *o, struct linear *a)
 {
     const int64_t H = a->shape.n_heads, T = a->o.rows, D = a->shape.value_dim - 1;
@@ -160,7 +160,7 @@ static struct tensor wide_gradient(struct frame *f, const struct op *o, struct l
     return wide;
 }
 
-/* The gradient of LRPE's angles: of each sum chunk, as LINEAR_ATTENTION leaves it. */
+/* The gradient of LRPE's angles for each sum chunk, as LINEAR_ATTENTION leaves it. */
 struct angles {
     const float *of;
     int64_t n, chunk; /* chunk: rows of one */

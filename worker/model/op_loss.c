@@ -1,6 +1,6 @@
 /* op_loss.c: XENT, MSE and NOISE, the last operation of a model.
  *
- * Forward leaves the loss of every row, of the last two of every place, in the frame's nll.
+ * Forward leaves the loss of every row (XENT) or every place (MSE, NOISE) in the frame's nll.
  * Backward does too, so that a training step computes logits once, a chunk of rows at a time and
  * never [S, V]. Under tensor parallelism a rank has the logits of some ids; ranks tell each other
  * the largest of a row's, the sum of their exponentials, and the target's logit. */
@@ -17,14 +17,14 @@ struct xent {
     const struct op *o;
     struct tensor x, w, b; /* w [V, C]; b [1, V] fp32, data NULL: none */
     int64_t first;         /* the id of w's first row */
-    enum rows_id rows;     /* of x, from row0 of the batch on */
+    enum rows_id rows;     /* rows of x, from row0 of the batch on */
     int64_t row0;
-    struct xent_stat *stat; /* [tp, loss_chunk]: what ranks say of a chunk's rows; NULL: one rank */
+    struct xent_stat *stat; /* [tp, loss_chunk]: ranks' numbers of a chunk's rows; NULL: one rank */
     struct tensor dx;       /* data NULL: forward only */
     bool add_dx;
-    float *db; /* [parts, V]: of each span apart */
+    float *db; /* [parts, V]: one row for each span */
     int part;
-    int rc; /* of the exchange; e has why */
+    int rc; /* result of the exchange; e has the error */
     struct err *e;
 };
 _Static_assert(sizeof(struct xent_stat) == OP_LOGIT_STAT, "what is planned and counted");
@@ -82,7 +82,8 @@ struct tensor loss_logits(struct frame *f, const struct op *o, int64_t row0, int
     return logits_of(f, &a, tensor_sub(a.x, row0, n, 0, a.x.cols));
 }
 
-/* What all ranks say of the rows of a chunk, from row r on: of this rank's own logits first. */
+/* Exchanges all ranks' numbers of the rows of a chunk, from row r on; computes the numbers of this
+ * rank's own logits first. */
 static int exchange(struct frame *f, struct xent *a, struct tensor logits, int64_t r)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -194,7 +195,7 @@ const struct op_row op_xent = {xent_forward, xent_backward, NULL};
  * over the values of all that do, on all ranks. */
 struct loss_places {
     int64_t n, in, out;
-    int64_t first; /* of the batch's, the first row's */
+    int64_t first; /* the first row's first place in the batch */
 };
 
 static struct loss_places places_of(const struct frame *f, const struct op *o, struct tensor a)
@@ -206,7 +207,7 @@ static struct loss_places places_of(const struct frame *f, const struct op *o, s
     return p;
 }
 
-/* What has a target of t: [T, n out_channels]. */
+/* The columns of t, [T, n out_channels], that have a target. */
 static struct tensor predicted(const struct loss_places *p, struct tensor t)
 {
     return tensor_of(t.dtype, t.data, t.rows * p->n, p->in, p->out);
@@ -274,7 +275,8 @@ static void noise(struct frame *f, const struct op *o, struct tensor dx)
                                  .last = at.last});
 }
 
-/* What must not be: the bound's gradient by the noise that is predicted. On the CPU alone. */
+/* The fault: adds the bound's gradient by the predicted noise, which must not count. On the CPU
+ * alone. */
 static void leak(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;

@@ -5,7 +5,7 @@
  * or with a clamped unit (u.moe.limit) and with biases.
  *
  * Rows are gathered expert by expert (a row goes to an expert at most once, so one needs room for T
- * rows), and what the experts made is kept in slots, [T*k, C], sorted by expert and then by row;
+ * rows), and the experts' outputs are kept in slots, [T*k, C], sorted by expert and then by row;
  * row t reads its k slots in the order of the router's choice. No sum depends on the number of
  * ranks: products are per row, and weight gradients per sum chunk, whose rows follow each other in
  * a list.
@@ -25,9 +25,9 @@ struct moe {
     int64_t T, C, I, E, k;
     int32_t *expert;    /* [T, k] */
     float *weight;      /* [T, k] */
-    struct twin row;    /* [T*k] int32: of each slot */
-    struct twin choice; /* [T*k]: which of [T, k] it is */
-    struct twin slot;   /* [k, T]: of row t's j-th choice */
+    struct twin row;    /* [T*k] int32: row of each slot */
+    struct twin choice; /* [T*k]: index in [T, k] of each slot */
+    struct twin slot;   /* [k, T]: slot of row t's j-th choice */
     struct twin first;  /* [E + 1]: slots of expert e are [first[e], first[e+1]); the host's */
 };
 
@@ -83,7 +83,7 @@ static void sort_slots(struct frame *f, struct moe *m)
     twin_up(f, &m->slot);
 }
 
-/* One matrix of an expert, or one bias: where in which weight of the section it lies. */
+/* The place of one matrix of an expert, or one bias, in a weight of the section. */
 struct part {
     int weight;
     int64_t row, rows;
@@ -111,8 +111,8 @@ static float *weight_grad_of(const struct frame *f, const struct moe *m, int64_t
     return frame_weight_grad(f, p.weight) + p.row * (w == 2 ? m->I : m->C);
 }
 
-/* Bias number w as weights are: data NULL: there is none. Those of the weights stand in their
- * order. */
+/* Bias number w, laid out as weights are; data NULL: there is none. Biases stand in the order of
+ * their weights. */
 static struct tensor bias_of(const struct frame *f, const struct moe *m, int64_t e, int w)
 {
     const struct part p = part_of(m, e, w);
@@ -197,7 +197,7 @@ static struct expert expert_forward(struct frame *f, const struct moe *m,
     return x;
 }
 
-/* What an expert makes, into its slots. */
+/* Writes an expert's output into its slots. */
 static void expert_slots(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
                          struct tensor slots)
 {
@@ -289,7 +289,8 @@ static void bias_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     if (dy.rows) f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dy, .db = dst});
 }
 
-/* Gradients of matrix w of expert e and of its bias: of what it made, dy, from what it read. */
+/* Gradients of matrix w of expert e and of its bias, from its output's gradient, dy, and its input
+ * `in`. */
 static void expert_sum(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
                        int w, struct tensor dy, struct tensor in)
 {
@@ -300,7 +301,8 @@ static void expert_sum(struct frame *f, const struct moe *m, const struct expert
         frame_sum(f, ROWS_T, bias_grad_of(f, m, e, w), dy.cols, &(struct sum_leaf){bias_leaf, &a});
 }
 
-/* da: of what the gated unit made; its gradients lie over what it read. */
+/* Backward of the gated unit. da: the gradient of its output; the gradients of its inputs overwrite
+ * these. */
 static void unit_backward(struct frame *f, const struct moe *m, const struct expert *x,
                           struct tensor da)
 {
@@ -318,8 +320,8 @@ static void unit_backward(struct frame *f, const struct moe *m, const struct exp
                        .fn = ACT_SILU, .a = x->h1, .b = x->h3, .dy = da, .da = x->h1, .db = x->h3});
 }
 
-/* An expert's weights and, into the rows of dx_slots that are its own, the gradient of what it
- * read. dy: of what it made. */
+/* Gradients of an expert's weights and, in its own rows of dx_slots, of its input. dy: the gradient
+ * of its output. */
 static void expert_backward(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
                             struct tensor dy, struct tensor da, struct tensor dx)
 {
@@ -341,7 +343,7 @@ struct slots_room {
     float *weight;                          /* [T] */
 };
 
-/* Gradient of the router's weights: of row t's j-th, dy_t times its slot. */
+/* Gradient of the router's weights: row t's j-th has dy_t times its slot. */
 static void weights_backward(struct frame *f, const struct moe *m, const struct slots_room *r,
                              struct tensor slots, float *dweight)
 {
@@ -434,7 +436,7 @@ static int moe_backward(struct frame *f, const struct op *o, const struct step *
                         tensor_sub(slots, first_of(&m, e), x.n, 0, m.C));
     }
     router_backward(f, &m, dweight, &dx);
-    for (int64_t j = 0; j < m.k; j++) { /* slots now hold the gradient of what the experts read */
+    for (int64_t j = 0; j < m.k; j++) { /* slots now hold the gradient of the experts' input */
         gathered(f, slots, slots_of(&m, j), room.x, m.T);
         frame_move(f, dx.to, room.x, true);
     }

@@ -1,18 +1,18 @@
 /* op_norm.c: NORM: RMSNorm and LayerNorm, of whole rows or of groups of columns (heads).
  *
  * Under tensor parallelism a norm may span ranks, each with the columns of its heads: they sum, in
- * fp32, the squares of a row, and backward what its gradient has of the row itself. Ranks that have
- * the same KV head have the same squares, of which the first one's count, and parts of the
- * gradient.
+ * fp32, the squares of a row, and backward the component of its gradient along the row. Ranks that
+ * have the same KV head have the same squares, and only the first rank's count; each has a part of
+ * the gradient.
  *
- * out[1] is rstd [T, groups], then the mean unless rms. The backward reads what the last forward
- * before it wrote. */
+ * out[1] is rstd [T, groups], then the mean unless rms. The backward reads the values that the last
+ * forward before it wrote. */
 #include "worker/model/op.h"
 
 #include <assert.h>
 
 struct norm {
-    struct tensor x, rest; /* what is normalised, and the columns after it, copied as they are */
+    struct tensor x, rest; /* normalised columns; the columns after them, copied as they are */
     struct tensor g, b;    /* weights [1, cols of a group]; data NULL: none */
     float *rstd, *mean;
     int64_t groups;
@@ -160,7 +160,7 @@ static void norm_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     norm_rows(f, a, s, dst);
 }
 
-/* A group's row as a row of its own: what a bias of the group is summed over. */
+/* Sums a group's bias: each group of a row counts as a row of its own. */
 static void shift_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     const struct norm_back *a = arg;

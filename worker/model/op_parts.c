@@ -4,13 +4,13 @@
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
 
-/* Where each rank's part of rows of `cols` begins, in elements. */
+/* cut[w]: the first element of rank w's part of rows of `cols`. */
 static void cuts(const struct frame *f, int64_t cols, int64_t cut[JOB_MAX_RANKS + 1])
 {
     for (int w = 0; w <= f->tensor.n; w++) cut[w] = w * f->rows[ROWS_PART].n * cols;
 }
 
-/* All rows of `part`, in order. */
+/* Gathers all rows of `part`, in order. */
 static int gather(struct frame *f, struct tensor all, struct tensor part, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -25,7 +25,7 @@ static int gather(struct frame *f, struct tensor all, struct tensor part, struct
                            dtype_size(all.dtype), f->tensor.bounce, e);
 }
 
-/* The own rows of the ranks' sum; those of others are left as parts of theirs. */
+/* *own: the ranks' sum of the own rows; the other rows of `all` stay partial sums. */
 static int scatter(struct frame *f, struct tensor all, struct tensor *own, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];

@@ -150,7 +150,7 @@ static const int32_t *rows_of_groups(const struct frame *f, const struct batch *
     return group ? group + frame_row0(f, rows) : NULL;
 }
 
-/* Which conditioning vector a row takes; NULL: the first. */
+/* The number of the conditioning vector that each row takes; NULL: all take the first. */
 static const int32_t *groups_of(const struct frame *f, const struct op *o, enum rows_id rows)
 {
     if (o->u.cond.first || !f->batch) return NULL;
@@ -301,7 +301,7 @@ const struct op_row op_table_add = {table_forward, table_backward, NULL};
 
 /* ---- SELECT ---------------------------------------------------------------------------------- */
 
-/* Which input a row takes, for the host; NULL: the first. */
+/* The number of the input that each row takes, for the host; NULL: all take the first. */
 static const int32_t *inputs_of(const struct frame *f, const struct op *o)
 {
     return f->batch ? rows_of_groups(f, frame_host(f), frame_rows_of(f, o->in[0])) : NULL;

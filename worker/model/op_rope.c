@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-/* Of each row: its token's position, or its frame's number. */
+/* The position of each row: its token's, or its frame's number. */
 static const int64_t *positions(struct frame *f, const struct op *o, bool frames)
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
@@ -37,7 +37,7 @@ static void rotate(struct frame *f, const struct op *o, struct tensor x, bool in
                                                 .single = f->rope_single});
 }
 
-/* The columns that turn: those of the heads. The columns after them (values) do not change. */
+/* The columns that turn are the heads'. The columns after them (values) do not change. */
 static struct tensor rotated(const struct op *o, struct tensor x)
 {
     return tensor_sub(x, 0, x.rows, 0, o->u.rope.n_heads * o->u.rope.head_dim);

@@ -7,7 +7,7 @@ struct mlp_walk {
     const struct piece_walk *w;
     struct frame *f;
     const struct frame *whole; /* the frame before */
-    int op;                    /* of the MLP: its first */
+    int op;                    /* the MLP's first operation */
     enum rows_id rows;
     bool back;
     bool fresh; /* the next piece's gradients of weights are written, not added */
@@ -98,7 +98,7 @@ static void sum_gradients(const struct mlp_walk *w, float *dst, const float *fro
     }
 }
 
-/* Where there was no piece. */
+/* Clears the gradients if there was no piece. */
 static void clear_rest(struct mlp_walk *w, float *dst)
 {
     if (w->fresh) sum_gradients(w, dst, NULL);

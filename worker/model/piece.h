@@ -18,7 +18,8 @@ struct piece_walk {
     void *arg;
 };
 
-/* All rows of the frame's rank. The frame is as before when it returns. fails: as run does. */
+/* Walks all rows of the frame's rank. The frame is as before when it returns. fails: as run
+ * does. */
 int piece_walk(struct frame *f, const struct piece_walk *w, struct err *e);
 
 #endif

@@ -5,7 +5,8 @@
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Of ranks that share every layer each has a part of the rows, here as on the next stage. */
+/* The bytes of this rank's stream. Each of the ranks that share every layer has a part of the rows,
+ * here as on the next stage. */
 static int64_t stream_bytes(const struct model *m)
 {
     return m->sp.shard.T / m->plan->tp * m->shape.width * dtype_size(m->dtype);
@@ -32,7 +33,7 @@ static int wait_sent(struct model *m, enum pipe_way way, struct err *e)
     return comm_wait(m->line, &m->pipe.ticket[way], e);
 }
 
-/* Injected: what was sent first is sent again. */
+/* Injected: the first stream is sent again. */
 static bool stale(struct model *m, enum pipe_way way)
 {
     const bool before = m->pipe.any;
@@ -41,7 +42,7 @@ static bool stale(struct model *m, enum pipe_way way)
     return before && mutant_on(MUTANT_STREAM_STALE);
 }
 
-/* Of a slot. A gradient has one place. */
+/* The stream of a slot. A gradient has one place. */
 static char *arrives_at(struct model *m, enum pipe_way way, int slot)
 {
     if (way == PIPE_BACK) return section_border(m, true, true);
@@ -75,7 +76,7 @@ static int post_send(struct model *m, enum pipe_way way, struct err *e)
     return 0;
 }
 
-/* And what the same neighbour sends in that event. */
+/* Sends the stream; receives the stream that the same neighbour sends in that event. */
 static int send_stream(struct model *m, enum pipe_way way, const void *stream, struct err *e)
 {
     const enum pipe_way other = way == PIPE_FORWARD ? PIPE_BACK : PIPE_FORWARD;

@@ -4,10 +4,9 @@
  * received. With 1F1B (worker/plan/pipe.h) that stage is never later than one pass.
  *
  * Between two stages the messages are numbered events, each posted as one batch on both (NCCL's
- * order: worker/comm/nccl.c). Where a stage has forward passes ahead, a: the first a streams go
- * forward alone; then the stream of F(i) goes forward as the gradient of B(i - a) comes back; then
- * the last a gradients come back alone. The next stage receives F(i) with what it sends of
- * B(i - a). */
+ * order: worker/comm/nccl.c). A stage with n forward passes ahead sends the first n streams alone;
+ * then the stream of F(i) goes forward as the gradient of B(i - n) comes back; then the last n
+ * gradients come back alone. The next stage receives F(i) as it sends the gradient of B(i - n). */
 #ifndef SEQD_MODEL_PIPE_H
 #define SEQD_MODEL_PIPE_H
 
@@ -19,8 +18,8 @@ struct pipe_messages {
     char *send[2]; /* in the segment, by way; NULL: one stage */
     struct comm_ticket ticket[2], arriving[2];
     bool sent[2], comes[2]; /* and not waited for */
-    int slot;               /* of the pass that runs */
-    int takes;              /* the slot of what arrives as this pass sends; -1: nothing does */
+    int slot;               /* slot of the pass that runs */
+    int takes;              /* slot of the stream that arrives as this pass sends; -1: none does */
     bool any;               /* forward there was one */
 };
 

@@ -39,8 +39,8 @@ static void normals(int64_t seed, uint32_t tensor, int64_t block, double out[4])
 struct draw {
     int64_t seed;
     int tensor, n_layers;
-    const struct param *p; /* of the whole model */
-    struct slice slice;    /* what rank t has of it */
+    const struct param *p; /* a tensor of the whole model */
+    struct slice slice;    /* rank t's part of it */
     int t;
 };
 
@@ -107,7 +107,7 @@ static void random_run(const struct draw *d, int64_t k, struct tensor out)
 
 /* ---- by all threads of the host -------------------------------------------------------------- */
 
-enum { TASK = 2 * LINE, STAGED = 16 * TASK }; /* elements of a task; of those that go up at once */
+enum { TASK = 2 * LINE, STAGED = 16 * TASK }; /* elements of a task; elements of an upload */
 
 struct random_piece { /* elements [k, k + out.cols) of a slice, in the host's memory */
     const struct draw *d;
@@ -120,7 +120,7 @@ static void random_task(void *arg, int64_t task, int worker)
     const struct random_piece *p = arg;
     const struct draw *d = p->d;
     const int64_t left = p->out.cols - task * TASK, end = left < TASK ? left : TASK;
-    const int64_t first = d->slice.whole_offset - d->p->offset; /* of the tensor's elements */
+    const int64_t first = d->slice.whole_offset - d->p->offset; /* one of the tensor's elements */
     (void)worker;
     for (int64_t j = 0; j < end;) {
         struct slice_run r = slice_run(&d->slice, d->t, p->k + task * TASK + j);
@@ -161,15 +161,15 @@ static void zeros(struct be *be, struct tensor out)
     }
 }
 
-/* What is to be drawn: element `from` of what the rank has, and those after it; the first `done` of
- * them are there. */
+/* The elements to draw: from element `from` of the rank's weights on; the first `done` of them are
+ * drawn. */
 struct random_part {
     struct be *be;
     struct tensor out;
     int64_t from, done;
 };
 
-/* Up to the element, as far as the part goes: how many of them are missing yet. */
+/* The number of elements before `end`, within the part, that are still missing. */
 static int64_t missing(const struct random_part *w, int64_t end)
 {
     const int64_t n = end - w->from < w->out.cols ? end - w->from : w->out.cols;
@@ -183,7 +183,7 @@ static void zero_to(struct random_part *w, int64_t end)
     w->done += n;
 }
 
-/* Tensors ascend; what lies between them is 0, as is what a slice has no element for. */
+/* Tensors ascend; elements between them are 0, as is room that a slice has no element for. */
 static void random_tensor(struct random_part *w, const struct draw *d)
 {
     const struct slice *s = &d->slice;

@@ -67,8 +67,8 @@ static char *cache_row(const struct model *m, const struct tensor *first, int sl
     return (char *)first->data + (slot * cache_stride(&m->plan->extent) + k) * row;
 }
 
-/* New keys and values: of one sequence where they stay; of several side by side after the caches,
- * and cache_of_row() puts them there. */
+/* The row at which new keys and values are written. One sequence's stay there; several sequences'
+ * lie side by side after the caches, and cache_of_row() copies each to its cache. */
 static int64_t new_rows_at(const struct model *m)
 {
     if (m->plan->batch > 1) return m->plan->batch * cache_stride(&m->plan->extent);
@@ -171,7 +171,8 @@ static int64_t cache_pos(const struct model *m, const struct shard *sh, int64_t 
     return sh->S + (block * m->plan->sp + m->rank) * CACHE_BLOCK + (k - prompt) % CACHE_BLOCK;
 }
 
-/* What the new token sees of a layer's cache: all of it, or the end that a window leaves. */
+/* The rows of a layer's cache that the new token sees: all of them, or the last ones, within its
+ * window. */
 static struct tensor visible_cache(const struct model *m, const struct op *o,
                                    const struct model_cache *c, struct tensor all)
 {
@@ -182,8 +183,8 @@ static struct tensor visible_cache(const struct model *m, const struct op *o,
     return tensor_sub(all, first, all.rows - first, 0, all.cols);
 }
 
-/* What sequence i's new token sees, its own key and value too if this rank keeps them: kv are the
- * new ones of all. */
+/* The rows that sequence i's new token sees, its own key and value too if this rank keeps them. kv:
+ * the new keys and values of all sequences. */
 static struct tensor cache_of_row(struct model *m, const struct here *h, const struct op *o, int i,
                                   struct tensor kv)
 {
@@ -208,8 +209,8 @@ static int value_of(const struct op *o, int k)
     return k < OP_INS ? o->in[k] : o->out[k - OP_INS];
 }
 
-/* The values of an operation: all rows, or row i of them. States and what has another form are no
- * rows of tokens. */
+/* Sets the values of an operation: all rows, or row i of them. States and values of another form
+ * are not rows of tokens. */
 static void set_values(struct frame *f, const struct op *o, const struct tensor *all, int i)
 {
     for (int k = 0; k < OP_VALUES; k++) {
@@ -221,8 +222,8 @@ static void set_values(struct frame *f, const struct op *o, const struct tensor 
     }
 }
 
-/* An operation that sees rows of keys and values: of each sequence's row its own, and what ranks
- * exchange is of all rows. */
+/* Runs an operation that sees rows of keys and values. Each sequence's row sees its own; ranks
+ * exchange data of all rows together. */
 static int decode_rows(struct model *m, const struct here *h, const struct op *o, struct err *e)
 {
     struct frame *f = &m->prog.frame;
@@ -231,7 +232,7 @@ static int decode_rows(struct model *m, const struct here *h, const struct op *o
     return op_table[o->kind]->decode(f, o, e);
 }
 
-/* An operation whose state passes on, of each sequence's row by itself. */
+/* Runs an operation whose state passes on, for each sequence's row by itself. */
 static int decode_each(struct model *m, const struct here *h, int op, struct err *e)
 {
     struct frame *f = &m->prog.frame;
@@ -263,14 +264,14 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     return decode_each(m, h, s->op, e);
 }
 
-/* A layer's part of what enters and leaves the sequence at its two ends. */
+/* A layer's part of the states that enter and leave the sequence at its two ends. */
 static char *carried(const struct model *m, const char *states)
 {
     if (!states || m->prog.frame.layer < 0) return NULL;
     return (char *)states + m->prog.frame.layer * m->carry.stride;
 }
 
-/* Where a context's states are kept, the last rank leaves there the state after the sequence. */
+/* If a context's states are kept, the last rank leaves the state after the sequence there. */
 static void set_carry(struct model *m, const struct here *h, const struct step *s)
 {
     struct frame *f = &m->prog.frame;
@@ -284,8 +285,8 @@ struct piece_run {
     struct model *m;
     const struct here *h;
     const struct step *first;
-    const int64_t *scratch; /* of each of the steps */
-    int64_t n_looked;       /* before them */
+    const int64_t *scratch; /* scratch of each of the steps */
+    int64_t n_looked;       /* operations before them */
 };
 
 static int run_in_piece(void *arg, int i, struct err *e)
@@ -319,7 +320,7 @@ static bool is_loss(const struct program *p, const struct step *s)
     return op_rules[p->op[s->op].kind]->loss;
 }
 
-/* The forward list; of `out`, up to the loss. */
+/* Runs the forward list; for `out`, up to the loss. */
 static int run_forward(struct model *m, const struct here *h, struct err *e)
 {
     const struct schedule *list = &h->s->steps;
@@ -339,7 +340,7 @@ static int run_forward(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* The backward list: what is computed again finds its states kept. */
+/* Runs the backward list: an operation that is computed again finds its states kept. */
 static int run_backward(struct model *m, const struct here *h, struct err *e)
 {
     const struct schedule *list = &h->s->steps;
@@ -374,13 +375,14 @@ static int share_states(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* Of a pass, in sections: backward costs two of forward for each. For people: see progress.h. */
+/* The length of a pass, in sections: backward costs two of forward for each. For people: see
+ * progress.h. */
 static double pass_length(const struct model *m, bool forward_alone)
 {
     return (forward_alone ? 1.0 : 3.0) * (m->shape.n_layers + 2);
 }
 
-/* What the last layers sent. */
+/* Settles the messages that the last layers sent. */
 static int settle(struct model *m, struct err *e)
 {
     if (m->prog.linear.ops && linear_settle(&m->prog.linear, e)) return -1;
@@ -469,7 +471,7 @@ static const struct op *loss_op(const struct model *m)
     return &out->op[out->n_ops - 1];
 }
 
-/* What the loss reads lies in the workspace: it is computed again if a backward pass has used the
+/* The loss's input lies in the workspace: it is computed again if a backward pass has used the
  * workspace since. The stream after the last layer has not changed. */
 static int out_again(struct model *m, const struct here *h, const struct batch *b, struct err *e)
 {
@@ -502,7 +504,7 @@ int section_loss(struct model *m, const struct batch *b, struct err *e)
     return op_table[loss_op(m)->kind]->forward(&m->prog.frame, loss_op(m), e);
 }
 
-/* What the loss reads is there, or made here alone. */
+/* Makes the loss's input unless it is there, without other ranks. */
 static void open_rows(struct model *m)
 {
     struct err e = {0};
@@ -528,7 +530,7 @@ struct tensor section_hidden(struct model *m)
     return model_rows(m, stream(m, m->shape.n_layers), m->shape.width);
 }
 
-/* The first operation of `out` alone: what the loss reads is not there afterwards. */
+/* Runs the first operation of `out` alone: the loss's input is not there afterwards. */
 struct tensor section_states(struct model *m)
 {
     const struct here h = section_at(m, m->shape.n_layers + 1);

@@ -28,11 +28,11 @@ struct section_row {
     bool own; /* this rank keeps its key and value */
 };
 
-/* What a model has beside struct model's own. */
+/* The part of struct model that sections use. */
 struct section_state {
     struct sections all;
-    struct frame frame;           /* of the section that runs */
-    int64_t weights[SECTION_MAX]; /* where each section's begin in the flat layout */
+    struct frame frame;           /* frame of the section that runs */
+    int64_t weights[SECTION_MAX]; /* each section's first element in the flat layout */
     struct sp_linear linear;
     struct sp_carry carry;
     struct dsp dsp;
@@ -45,15 +45,15 @@ struct section_state {
     struct batch one[2]; /* decode: the new tokens, as operations read them and as the host does */
     int32_t token[JOB_MAX_BATCH];
     int64_t pos[JOB_MAX_BATCH];
-    const struct section_row *row; /* of each: borrowed while they are decoded */
+    const struct section_row *row; /* one for each: borrowed while they are decoded */
     int n_rows;
-    int64_t grid[2];            /* of the sequence at hand */
+    int64_t grid[2];            /* grid of the sequence at hand */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
     float *velocity, *plane;    /* sampling: PLAN_VELOCITY, PLAN_PLANE */
     float *spread, *d_spread;   /* PLAN_SPREAD on the host and the device */
     struct section_watch watch;
     struct section_copies copies;
-    char *streams, *kept; /* of the slot at hand */
+    char *streams, *kept; /* memory of the slot at hand */
     int64_t stored;       /* bytes of the store before the slot's */
     char *d_streams, *work, *caches, *shared, *d_shared;
 };
@@ -67,28 +67,29 @@ struct here {
 };
 struct here section_at(const struct model *m, int b);
 
-/* Some layer's attention has a window. */
+/* Tells whether some layer's attention has a window. */
 bool section_windowed(const struct model *m);
-/* Where the host has an item that is mirrored; elsewhere where it lies. NULL: there is none. */
+/* The host's copy of an item that is mirrored; the item itself, if it is not. NULL: the plan has
+ * none. */
 void *section_host(const struct model *m, enum plan_id id);
-/* Pointers of the plan's items of this rank. */
+/* Sets the pointers to the plan's items of this rank. */
 void section_place(struct model *m, char *arena, char *segment);
-/* Of several sequences between their passes, the one at hand (plan.slots). */
+/* Selects the slot of one of several sequences between their passes (plan.slots). */
 void section_slot(struct model *m, int slot);
 /* The stream where the stage begins or ends; grad: its gradient. */
 char *section_border(const struct model *m, bool end, bool grad);
-/* The shard has changed. */
+/* Called when the shard has changed. */
 void section_resize(struct model *m);
 
-/* The stage's part of `in` and the layers; to_loss: then of `out`, up to the loss. A training step,
- * which continues with the backward, does not ask for it. */
+/* Runs the stage's part of `in` and the layers; to_loss: then `out`, up to the loss. A training
+ * step, which continues with the backward, does not ask for it. */
 int section_forward(struct model *m, const struct batch *b, bool to_loss, struct err *e);
-/* After section_forward without to_loss: loss and backward of everything. Leaves nll of every
- * row. */
+/* After section_forward without to_loss: computes the loss and the backward pass of everything.
+ * Leaves nll of every row. */
 int section_backward(struct model *m, const struct batch *b, float scale, struct err *e);
-/* After section_forward to the loss: nll of every row; what the loss reads; its logits. Where
- * layers are shared (parallel.tp), section_head goes before the last two: it gathers what the loss
- * reads. */
+/* After section_forward to the loss: section_loss computes nll of every row, section_normed returns
+ * the loss's input, section_logits its logits. Ranks that share layers (parallel.tp) call
+ * section_head before the last two: it gathers the loss's input. */
 int section_loss(struct model *m, const struct batch *b, struct err *e);
 int section_head(struct model *m, struct err *e);
 struct tensor section_states(struct model *m);
@@ -97,7 +98,7 @@ struct tensor section_logits(struct model *m, int64_t row0, int64_t n);
 struct tensor section_hidden(struct model *m);
 /* generate: state k of layer l after the context in m->slot, and its bytes; NULL: no more. */
 char *section_state(struct model *m, int l, int k, int64_t *size);
-/* The next token of n sequences, each with a cache of its own. */
+/* Decodes the next token of n sequences, each with a cache of its own. */
 int section_decode(struct model *m, const struct section_row *row, int n, struct err *e);
 
 #endif

@@ -4,14 +4,15 @@
 #include "worker/model/model.h"
 #include "worker/model/offload.h"
 
-/* What is copied of a stream, in all rows at hand; of a layer's record. size 0: nothing. */
+/* A part of a stream, for all rows at hand, or of a layer's record, that is copied. size 0: none
+ * is. */
 struct kept {
     char *buf;
     int64_t size, at;
     int64_t *ticket;
 };
 
-/* At border b. */
+/* The stream at border b. */
 static struct kept stream_of(struct model *m, int b)
 {
     const struct plan *p = m->plan;
@@ -23,7 +24,7 @@ static struct kept stream_of(struct model *m, int b)
                          m->prog.stored + plan_stored_stream(p, n), &m->prog.copies.stream[k]};
 }
 
-/* Of layer b. */
+/* The record of layer b. */
 static struct kept record_of(struct model *m, int b)
 {
     const struct plan *p = m->plan;
@@ -59,7 +60,7 @@ static void fetch(struct model *m, const struct kept *k, int64_t size)
     if (k->size) *k->ticket = offload_back(m->offload, k->buf, size, k->at);
 }
 
-/* The fault: the last half of the rows stays what the buffer had before. */
+/* The fault: the last half of the rows keeps the buffer's old contents. */
 static int64_t size_back(const struct model *m, const struct kept *k)
 {
     return mutant_on(MUTANT_STALE_OFFLOAD) && m->rank == 0 ? k->size / 2 : k->size;

@@ -2,9 +2,9 @@
  * (struct offload_plan). Inside worker/model.
  *
  * A stream goes out while the layer computes that reads it, a record while the next layer does. In
- * the backward pass both come back while the layer before the one that needs them computes. So at
- * most two copies are under way, one of either kind, and none between the passes of a stage. All of
- * it is nothing where nothing is offloaded. */
+ * the backward pass a layer needs both: they come back while the layer that runs before it
+ * computes. So at most two copies are under way, one of either kind, and none between the passes of
+ * a stage. A plan that offloads nothing makes no copies. */
 #ifndef SEQD_MODEL_SECTION_OFFLOAD_H
 #define SEQD_MODEL_SECTION_OFFLOAD_H
 
@@ -20,11 +20,11 @@ struct section_copies {
 
 struct model;
 
-/* Forward: section b has computed, or left its stream here from another stage. What went out
- * meanwhile has left: the next section may write its buffers. */
+/* Forward: section b has computed, or left its stream here from another stage. Waits for the copies
+ * that went out meanwhile: the next section may write their buffers. */
 int section_send_out(struct model *m, int b, struct err *e);
-/* Backward: before section b computes, what it reads is there, and what the next one reads is on
- * its way. */
+/* Backward: before section b computes, waits for the copies that it reads and asks for those that
+ * the next one reads. */
 int section_bring_back(struct model *m, int b, struct err *e);
 
 #endif

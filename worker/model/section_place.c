@@ -1,4 +1,4 @@
-/* section_place.c: where the plan has put what sections work with. */
+/* section_place.c: pointers to the plan's items that sections work with. */
 #include <assert.h>
 #include <string.h>
 #include "api/core/mutant.h"

@@ -12,7 +12,7 @@ struct tied_sends {
     char *at;       /* PLAN_TIED_SEND: n buffers; NULL: this rank sends none */
     int64_t stride; /* bytes from one to the next */
     int64_t n;
-    int64_t sent; /* of this step, the last n of them not waited for */
+    int64_t sent; /* buffers sent in this step; the last n of them not waited for */
     struct comm_ticket ticket[JOB_MAX_RANKS];
 };
 
@@ -23,7 +23,7 @@ int tied_send(struct tied_sends *s, struct model *m, const float *x, int64_t n, 
 /* The first stage: adds the oldest that it has not received to n floats of its own; room: n floats,
  * where it arrives. */
 int tied_join(struct model *m, float *own, float *room, int64_t n, struct err *e);
-/* The end of a step: all have been received. Where none was sent, nothing. */
+/* Ends a step: waits until all buffers have been received. Returns at once if none was sent. */
 int tied_settle(struct tied_sends *s, struct model *m, struct err *e);
 
 #endif

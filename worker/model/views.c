@@ -1,7 +1,8 @@
 /* views.c: the ranks that a rank works with, each set of them a view of the job's endpoint. */
 #include "worker/model/model.h"
 
-/* Ranks that share one set of shards, and those of all groups that own what this one does. */
+/* Ranks that share one set of shards, and ranks of all groups that own the same shard as this
+ * one. */
 static int open_groups(struct model *m, struct err *e)
 {
     const struct zero *z = &m->plan->shards;

@@ -17,13 +17,13 @@ struct sums {
 struct eval_pass {
     const struct eval_args *a;
     struct sums sum;
-    struct comm_count want[PURPOSE_N]; /* of this rank, once all windows are known */
+    struct comm_count want[PURPOSE_N]; /* this rank's counts, once all windows are known */
 };
 
 static double count_bytes(const struct model *m)
 {
     int64_t n = 0;
-    if (m->tensor_rank) return 0; /* the first of those that share layers counts their rows */
+    if (m->tensor_rank) return 0; /* the first of the ranks that share layers counts their rows */
     for (int64_t i = 0; m->batch.targets && i < m->sp.shard.T; i++)
         n += m->batch.targets[i] >= 0 && m->batch.targets[i] < 256;
     return (double)n;
@@ -36,7 +36,8 @@ static bool ring_looks(const struct train *t)
     return t->plan->pp == 1 && (t->plan->zero < 3 || t->plan->dp == 1);
 }
 
-/* Of the window in the model's batch, this ring's; of several stages on the last one alone. */
+/* Scores the window in the model's batch for this ring; in a pipeline only the last stage has the
+ * sums. */
 static int score(struct train *t, struct sums *own, struct err *e)
 {
     struct model *m = &t->model;
@@ -82,8 +83,8 @@ static int sum_rings(struct train *t, struct sums *sum, struct err *e)
     return model_pipe_share(m, &sum->nll, 2, e);
 }
 
-/* As in a training step: what is left, the counting of this very sum, travels with the next step's
- * verdict. */
+/* As in a training step, the counts of this very sum are not compared here: their verdict travels
+ * with the next step's. */
 static int compare(struct train *t, const struct comm_count *want, bool *equal, struct err *e)
 {
     struct comm *c = t->model.job;

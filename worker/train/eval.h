@@ -5,8 +5,8 @@
  * Window w is forwarded by ring w mod dp; a ring sums each window over its ranks, adds its windows
  * in order, and the rings' sums are added at the end. No gradient, nothing allocated, and nothing
  * of the training but activations and the batch is touched: both are filled again by the next step.
- * It is a step of its own in the ledger, compared with plan_eval_comm; of latents, each with a grid
- * of its own, with those grids in it. tested: tests/engine/test_eval.c, test_flow_train.c */
+ * It is a step of its own in the ledger, compared with plan_eval_comm; for latents, with the grid
+ * of each sample in it. tested: tests/engine/test_eval.c, test_flow_train.c */
 #ifndef SEQD_TRAIN_EVAL_H
 #define SEQD_TRAIN_EVAL_H
 
@@ -15,7 +15,8 @@
 struct eval_args {
     struct train_source source;    /* windows 0, 1, ... */
     int64_t n_windows;             /* at least 1 */
-    int64_t seq_len;               /* of a window, at most the plan's S; not of latents */
+    int64_t seq_len;               /* tokens of a window, at most the plan's S; unused for
+                                    * latents */
     const struct comm_count *want; /* this rank's plan_eval_comm */
     bool (*stopped)(void *arg);    /* asked between windows; NULL: never */
     void *arg;
@@ -23,9 +24,9 @@ struct eval_args {
 
 struct eval {
     double loss;              /* NaN without a target */
-    int64_t targets, windows; /* of all rings */
-    int64_t n_bytes;          /* of the targets: as the source says, else those below 256, which are
-                               * bytes where the data is text */
+    int64_t targets, windows; /* sums over all rings */
+    int64_t n_bytes;          /* bytes of the targets: as the source says, else targets below 256,
+                               * which are bytes if the data is text */
     bool ledger_equal;        /* on this rank, and with the last step's verdict on all others */
 };
 

@@ -56,8 +56,8 @@ static enum guard_verdict skip(struct guard *g, enum guard_reason why)
     return GUARD_SKIP;
 }
 
-/* The same steps give the same bits, so weights that are damaged before any update stay so: nothing
- * but to fail. */
+/* The same steps give the same bits, so weights that are damaged before any update stay so: the job
+ * can only fail. */
 static enum guard_verdict nonfinite(struct guard *g, int64_t step)
 {
     const struct job_spec *s = g->spec;

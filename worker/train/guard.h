@@ -1,13 +1,13 @@
-/* guard.h: which optimizer steps change the weights.
+/* guard.h: decides which optimizer steps change the weights.
  *
  * After loss and gradient norm of a step are known, and before the update, guard_judge decides:
  *   no number      guard.nonfinite: fail, skip the update, or roll back: the job goes back to its
  *                  last checkpoint (or its initial weights), does the same steps again and leaves
- *                  out the update of the one that was bad
+ *                  out the update of the bad one
  *   an outlier     guard.loss_z, guard.grad_norm_z: the update is skipped when the value lies more
  *                  than z deviations above the mean of recent accepted steps
- * Loss and norm are the same bits on every rank, and so is the verdict. Which fields can skip the
- * update of a step that was not marked is said in worker/plan/update.h.
+ * Loss and norm are the same bits on every rank, and so is the verdict. worker/plan/update.h tells
+ * which fields can skip the update of a step that was not marked.
  *
  * Mean and deviation are Welford's over the first GUARD_WINDOW accepted steps, and an exponential
  * window of that length after them (each new value has weight 1 / min(n, GUARD_WINDOW)); no step is
@@ -15,10 +15,10 @@
  * length. GUARD_STREAK skipped steps in a row are no accident: if their values were numbers, they
  * are the new level, and the windows start again; if not, the job fails.
  *
- * What is kept: struct guard_state travels in train_state.json, so that a resumed run judges as
- * the undisturbed one. A rollback goes to an older train state, which knows nothing of it;
- * therefore the count of rollbacks and the marked steps also lie in <job_dir>/guard.json, written
- * before the rollback happens. tested: tests/engine/test_guard.c */
+ * The state that is kept: struct guard_state travels in train_state.json, so that a resumed run
+ * judges as the undisturbed one. A rollback goes to an older train state, which knows nothing of
+ * it; therefore the count of rollbacks and the marked steps also lie in <job_dir>/guard.json,
+ * written before the rollback happens. tested: tests/engine/test_guard.c */
 #ifndef SEQD_TRAIN_GUARD_H
 #define SEQD_TRAIN_GUARD_H
 
@@ -41,7 +41,7 @@ struct guard_window {
 
 struct guard_state {
     int64_t skipped; /* steps without an update, so far: Adam's t is steps - skipped */
-    int64_t streak;  /* of them, in a row up to now */
+    int64_t streak;  /* skipped steps in a row up to now */
     int64_t rollbacks;
     struct guard_window loss, norm;
 };
@@ -60,11 +60,11 @@ struct guard {
     struct guard_state state;
     int64_t mark[GUARD_MARKS]; /* 0-based steps that rollbacks leave out */
     int n_marks;
-    enum guard_reason reason; /* of the last verdict that was not ACCEPT */
+    enum guard_reason reason; /* reason of the last verdict that was not ACCEPT */
     double z;                 /* GUARD_LOSS, GUARD_NORM: deviations above the mean */
 };
 
-/* The step is the next one: means begin again with a stage. */
+/* Called when `step` is the next one: means begin again with a stage. */
 void guard_begin(struct guard *g, int64_t step);
 /* Judges the step with 0-based index `step` and takes it into account. ROLLBACK: counted and marked
  * already; the caller saves (guard_save) and goes back. */

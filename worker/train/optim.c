@@ -40,7 +40,7 @@ void optim_sums(const struct optim *o, const struct optim_part *x)
     sum_run(o, x, &r);
 }
 
-/* Of the units of bucket b that this rank speaks for. */
+/* The sum of the units of bucket b that this rank speaks for. */
 static double sum_first(const struct optim *o, int b)
 {
     const struct model_shape *m = &o->spec->model.shape;

@@ -30,20 +30,21 @@ struct optim {
     struct be *be;
     int tensor_rank;
     double *partial; /* PLAN_SUMSQ: the sum of squares of every unit of the model */
-    double *mirror;  /* the host's copy of it; where that is the device's memory, partial itself */
+    double *mirror;  /* the host's copy of it; partial itself, if the host reads the device's
+                      * memory */
 };
 
-/* Sums of squares of the part's units, in double, to where the units have their places in
- * o->partial: the same bits whichever rank owns it. Async. */
+/* Writes the sums of squares of the part's units, in double, to the units' places in o->partial:
+ * the same bits whichever rank owns it. Async. */
 void optim_sums(const struct optim *o, const struct optim_part *x);
-/* All units' sums, added in order, to *sum; of slices that several ranks hold (worker/plan/slice.h)
- * on the first of them. Waits for the device: a step's one wait before its update. fails: the
+/* *sum: all units' sums, added in order; slices that several ranks hold (worker/plan/slice.h) count
+ * on the first of these. Waits for the device: a step's one wait before its update. fails: the
  * device's errors. */
 int optim_norm(const struct optim *o, double *sum, struct err *e);
-/* What gradients are multiplied with: max_grad_norm / (norm + 1e-6) if that is below 1
- * (max_grad_norm 0: no clip). */
+/* The factor of all gradients: max_grad_norm / (norm + 1e-6) if that is below 1 (max_grad_norm 0:
+ * no clip). */
 double optim_clip(const struct job_spec *spec, double norm);
-/* One AdamW step. Decay only where struct param has it; what lies between tensors is left alone. */
+/* One AdamW step. Decay only where struct param has it; elements between tensors are left alone. */
 void optim_update(const struct optim *o, const struct optim_part *x, const struct optim_rate *r);
 
 #endif

@@ -1,6 +1,6 @@
 #include "worker/train/pipelined.h"
 
-/* The i-th of the ring's samples, into the batch. */
+/* Reads the i-th of the ring's samples into the batch. */
 static int read_sample(struct train *t, const struct pipelined *p, int64_t i, struct err *e)
 {
     struct model *m = &t->model;

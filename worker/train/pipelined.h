@@ -3,7 +3,7 @@
  *
  * The samples' backward passes come in ascending order on every stage, so weight gradients are
  * added in the order that one stage has. A sample's arrays are read again for its backward pass:
- * what is kept of it are the stage's activations. */
+ * only the stage's activations are kept between its passes. */
 #ifndef SEQD_TRAIN_PIPELINED_H
 #define SEQD_TRAIN_PIPELINED_H
 
@@ -13,7 +13,7 @@ struct pipelined {
     int64_t first;       /* the ring's first sample; plan.micro_batches of them */
     float scale;         /* as model_grad's */
     struct train *train; /* pipelined_samples sets it */
-    /* out: of all ranks of the stages, on every one of them; tokens of the ring */
+    /* out: sum over all ranks of the stages, on each of them; tokens of the ring */
     double nll;
     int64_t n_tokens;
 };

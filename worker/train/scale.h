@@ -1,4 +1,4 @@
-/* scale.h: what the loss is multiplied with while half floats train.
+/* scale.h: the factor of the loss while half floats train.
  *
  * Gradients of activations are stored as half floats, which know nothing below 2^-24 and nothing
  * beyond 65504. So the loss's gradient is multiplied with a scale, every gradient is that many
@@ -34,15 +34,15 @@ struct scale_state {
 };
 
 double scale_of(const struct job_spec *spec, const struct scale_state *s);
-/* What a comparison of gradients multiplies its loss with, a mean over n targets: the
- * gradient of one target's logit is below 32. A power of two; 1 in other precisions. */
+/* The factor of the loss, a mean over n targets, in a comparison of gradients: the gradient of one
+ * target's logit is below 32. A power of two; 1 in other precisions. */
 double scale_fixed(const struct job_spec *spec, int64_t targets);
 
 /* The step's gradient did not fit: true, and the scale is halved; the step is to be skipped. False
  * where all are numbers, and where a smaller scale would not help: the loss is none itself, the
  * scale is 1, or SCALE_STREAK steps have overflowed already. That is the guard's to judge. */
 bool scale_overflows(const struct job_spec *spec, struct scale_state *s, double loss, double norm);
-/* The weights were updated. */
+/* Called when the weights were updated. */
 void scale_updated(const struct job_spec *spec, struct scale_state *s);
 
 /* One sentence about a step (0-based) that overflowed at scale `at`. */

@@ -17,7 +17,7 @@ static double cosine(double x)
     return 0.5 * (1 + cos(M_PI * x));
 }
 
-/* What is left of peak - low, in parts of it. */
+/* The rate above low, as a fraction of peak - low. */
 static double wsd_left(const struct job_spec *s, double y)
 {
     switch (s->schedule.decay_shape) {

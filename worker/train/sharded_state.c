@@ -6,14 +6,14 @@
 #include "api/core/mutant.h"
 #include "worker/model/host_copy.h"
 
-/* ---- what is held ---------------------------------------------------------------------------- */
+/* ---- places of elements ---------------------------------------------------------------------- */
 
 static bool whole(const struct sharded_state *h)
 {
     return h->plan->zero == 0;
 }
 
-/* Where model->grad has an element; not by bucket. */
+/* The address of an element in model->grad; not by bucket. */
 static float *gradient_at(const struct sharded_state *h, int64_t offset)
 {
     return h->model->grad + zero_local(&h->plan->shards, offset);
@@ -29,14 +29,14 @@ static struct zero_range own_range(const struct sharded_state *h, int b)
     return zero_range(z, b, h->model->place);
 }
 
-/* Where that part starts in an array of n_shard elements. */
+/* The index of that part in an array of n_shard elements. */
 static int64_t own_at(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
     return whole(h) ? zero_local(z, zero_begin(z, b)) : zero_at(z, b, h->model->place);
 }
 
-/* Element of model->params. */
+/* The index of bucket b's own part in model->params. */
 static int64_t params_at(const struct sharded_state *h, int b)
 {
     if (h->plan->zero == 3) return own_at(h, b);
@@ -86,7 +86,7 @@ static const int64_t *cut_of(const struct sharded_state *h, int b)
     return h->plan->shards.cut[zero_kind(&h->plan->shards, b)];
 }
 
-/* zero 3: into the window, before the model reads it. */
+/* zero 3: fetches a bucket into the window, before the model reads it. */
 static int bucket_fetch(void *arg, int b, struct err *e)
 {
     struct sharded_state *h = arg;
@@ -98,7 +98,7 @@ static int bucket_fetch(void *arg, int b, struct err *e)
                            cut_of(h, b), size, m->bounce, e);
 }
 
-/* zero 1 and 2: the updated parts to the whole group. */
+/* zero 1 and 2: sends the updated parts to the whole group. */
 static int bucket_publish(struct sharded_state *h, int b, struct err *e)
 {
     struct model *m = h->model;
@@ -149,7 +149,7 @@ static int64_t tied_elements(const struct sharded_state *h)
     return r.end - r.begin;
 }
 
-/* The borrower: a rank's part of what the head has given. */
+/* The borrower sends a rank's part of the head's gradient. */
 static int send_gradient(struct sharded_state *h, const float *x, struct err *e)
 {
     return tied_send(&h->sends, h->model, x, tied_elements(h), e);
@@ -160,7 +160,7 @@ static int take_gradient(struct sharded_state *h, float *own, struct err *e)
     return tied_join(h->model, own, h->tied, tied_elements(h), e);
 }
 
-/* After the update: the borrower's weights are the owner's. */
+/* After the update: sends the owner's weights to the borrower. */
 static int pass_weights(struct sharded_state *h, struct err *e)
 {
     struct model *m = h->model;
@@ -171,7 +171,7 @@ static int pass_weights(struct sharded_state *h, struct err *e)
                                  m->bounce, e);
 }
 
-/* The borrower: what the others of its group read too. */
+/* The borrower takes the updated weights, for the other ranks of its group as well. */
 static int take_weights(struct sharded_state *h, struct err *e)
 {
     return pass_weights(h, e) || bucket_publish(h, 0, e) ? -1 : 0;
@@ -189,7 +189,7 @@ int sharded_settle(struct sharded_state *h, struct err *e)
     return tied_settle(&h->sends, h->model, e);
 }
 
-/* Not by bucket. */
+/* Joins a tied embedding's two parts, not by bucket. */
 static int join_tied(struct sharded_state *h, struct err *e)
 {
     if (!h->model->ends) return 0;
@@ -286,7 +286,7 @@ int sharded_reduce(struct sharded_state *h, struct err *e)
     return 0;
 }
 
-/* Of all units of the model: each stage has those of its own buckets. */
+/* Shares the sums of all units of the model: each stage has its own buckets' sums. */
 static int share_units(struct sharded_state *h, struct err *e)
 {
     const struct pipe *p = &h->plan->pipe;

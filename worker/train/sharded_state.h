@@ -7,16 +7,16 @@
  *   zero 2   gradients as well: a bucket's are summed in the backward pass once they are complete
  *   zero 3   weights as well: a bucket's are fetched from their owners before they are read
  *
- * Groups of ranks (parallel.zero_group) have a set of shards each; what a rank has, those of its
- * place in the other groups have too, to the bit: all get the same sums.
+ * Groups of ranks (parallel.zero_group) have a set of shards each. Ranks of the same place in their
+ * groups have the same shard, to the bit: all get the same sums.
  *
  * Sums over ranks are the perfect binary tree over rank numbers, element by element, under every
  * stage and with groups of a power of two; a tied embedding's two parts are added before
  * micro-batches are. So with determinism "ranks" stages and groups differ in no bit.
  *
- * Of several stages (plan.pp) each has its own buckets. A tied embedding belongs to the first: the
- * last stage sums the head's part over its ranks, sends it there, is sent the updated weights, each
- * rank those of its place, and keeps them as it would have kept its own.
+ * A stage of several (plan.pp) has its own buckets. A tied embedding belongs to the first stage:
+ * the last one sums the head's part over its ranks and sends it there. Each rank of it is sent the
+ * updated weights of its place and keeps them as it would have kept its own.
  *
  * Fused (plan.fused): a bucket is updated as soon as it has been summed.
  *
@@ -42,11 +42,11 @@ struct sharded_state {
     float *ema;             /* [n_shard] moving average of the weights; NULL: none is kept */
     float *acc;             /* [n_shard] the step's gradient, where it is not model->grad itself */
     float *tied;            /* PLAN_GRAD_TIED: the head's part of the embedding's gradient */
-    struct optim_rate rate; /* fused: what buckets are updated with, before the step begins */
+    struct optim_rate rate; /* fused: the rate of bucket updates, set before the step begins */
     bool skip;              /* fused: the step that begins changes nothing */
     bool fresh;             /* the next sums begin a step: acc is overwritten */
-    struct tied_sends sends;    /* of `tied`, to the first stage */
-    struct slice_cursor slices; /* rank 0: where files' elements are (worker/ckpt/scatter.h) */
+    struct tied_sends sends;    /* messages with `tied`, to the first stage */
+    struct slice_cursor slices; /* rank 0: places of files' elements (worker/ckpt/scatter.h) */
     int64_t
         still_s; /* rank 0: when the others last received a sign of it (worker/ckpt/scatter.h) */
 };
@@ -58,31 +58,31 @@ void sharded_init(struct sharded_state *h, const struct job_spec *spec, struct m
  * each already, nothing is done. Collective. */
 int sharded_reduce(struct sharded_state *h, struct err *e);
 
-/* Of several stages, with a tied embedding: by bucket after each backward pass of the last stage,
- * which sends what the head has given; on the others nothing. Fused: waits for the first stage,
- * which sends the updated weights. */
+/* Several stages, a tied embedding, by bucket: called after each backward pass of the last stage,
+ * which sends the head's part of the gradient; other stages send nothing. Fused: waits for the
+ * first stage, which sends the updated weights. */
 int sharded_send_tied(struct sharded_state *h, struct err *e);
-/* After a step's passes: what the last stage has sent was received. */
+/* After a step's passes: waits until all messages of the last stage were received. */
 int sharded_settle(struct sharded_state *h, struct err *e);
 
 /* Norm of the summed gradient, the same bits on every rank. Collective. */
 int sharded_norm(struct sharded_state *h, double *norm, struct err *e);
 
-/* Updates the own part of everything, then tells the others. r NULL: the step is skipped; what is
- * sent is the same. fused: nothing is left to do. Collective. */
+/* Updates the own part of everything, then tells the others. r NULL: the step is skipped; the same
+ * messages are sent. fused: does nothing, all buckets are updated already. Collective. */
 int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct err *e);
 
 /* Elements [offset, offset + n) of an array in fp32, where this rank holds them; others are passed
  * over. Weights: the master's as well as the model's, and the average begins again from them. */
 void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                    const float *x);
-/* The same out of the sharded arrays: what this rank holds of elements [offset,
- * offset + n) goes to out[i] for element offset + i, the rest is left as it is. zero 0: all of it.
- * Otherwise each element comes from one rank of a group, its owner. SHARDED_GRAD: not when fused.
+/* The same out of the sharded arrays: element offset + i of [offset, offset + n) goes to out[i] if
+ * this rank holds it; the other entries of out keep their values. zero 0: all of it. Otherwise each
+ * element comes from one rank of a group, its owner. SHARDED_GRAD: not when fused.
  * fails: the device's errors. */
 int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                  float *out, struct err *e);
-/* Random weights (model_random) in what this rank holds. */
+/* Random weights (model_random) in the elements that this rank holds. */
 void sharded_random(struct sharded_state *h, int64_t seed);
 
 #endif

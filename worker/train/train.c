@@ -112,7 +112,7 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     t->want = t->own;
     note_reference(&t->model);
     t->model.be->ops->fill(t->model.be, t->model.grad, o->plan->n_grad,
-                           0); /* and between tensors */
+                           0); /* and the elements between tensors */
     sharded_init(&t->state, o->spec, &t->model, o->rank);
     return 0;
 }
@@ -133,7 +133,7 @@ static int fold_sample(struct train *t, double *nll, struct err *e)
     return m->all ? comm_sum_f64(m->all, PURPOSE_LOSS, nll, 1, m->bounce, e) : 0;
 }
 
-/* Of one sample, added to the sum. */
+/* The gradient of one sample, added to the sum. */
 static int gradient(struct train *t, int64_t sample, float scale, double *nll, struct err *e)
 {
     struct model *m = &t->model;
@@ -145,7 +145,7 @@ static int gradient(struct train *t, int64_t sample, float scale, double *nll, s
     return model_grad(m, &m->batch, scale, nll, e);
 }
 
-/* Of all rings' samples of the step. */
+/* Counts the targets of all rings' samples of the step. */
 static int count_targets(struct train *t, struct totals *sum, struct err *e)
 {
     const int64_t B = t->plan->micro_batches * t->plan->dp, first = stage_sample(t->spec, t->step);
@@ -196,7 +196,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
 _Static_assert(JOB_MAX_RANKS < ASKED && JOB_MAX_RANKS < ASKED_LEAVE / ASKED, "counts stay apart");
 
 /* Every rank compares its own counts with the plan; the sum of verdicts tells all, and with it go
- * the sum of the tokens and what a rank asks all the others for. Counting that sum itself is left
+ * the sum of the tokens and a rank's requests to all the others. Counting that sum itself is left
  * to the comparison after it, whose outcome travels with the next step's. */
 static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
 {

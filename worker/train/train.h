@@ -11,14 +11,14 @@
  *            order: with dp fixed no bit depends on sp
  *   judge    did the gradient fit, and does this step change the weights (worker/train/scale.h,
  *            guard.h)
- *   update   norm, clip, AdamW of what the rank owns (sharded_state.h); the same bits everywhere
+ *   update   norm, clip, AdamW of the rank's own part (sharded_state.h); the same bits everywhere
  *   compare  the ledger's counts with the plan's, purpose by purpose; the verdict is reduced
- * A step is a pure function of (spec, step, weights, m, v); nothing allocates in it.
+ * A step is a pure function of (spec, step, weights, m, v); it allocates no memory.
  *
  * A device with memory of its own is only asked for operations. The host waits for it once for each
- * sample's loss (model_grad), once for the norm, and for what a family's layers must know on the
- * host (the choice of experts); the update still runs when the step returns, and the next step's
- * first wait reports what failed in it. */
+ * sample's loss (model_grad), once for the norm, and for values that a family's layers must know on
+ * the host (the choice of experts); the update still runs when the step returns, and the next
+ * step's first wait reports its failures. */
 #ifndef SEQD_TRAIN_TRAIN_H
 #define SEQD_TRAIN_TRAIN_H
 
@@ -28,11 +28,12 @@
 #include "worker/train/scale.h"
 #include "worker/train/sharded_state.h"
 
-/* Where samples come from. All must be pure in n, so that any rank can ask for any sample. */
+/* The source of samples. All functions must be pure in n, so that any rank can ask for any
+ * sample. */
 struct train_source {
     int (*batch)(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e);
-    /* What counts in the loss of the whole sample, all ranks: tokens, or values of latents. -1
-     * with e when the data cannot be read. */
+    /* The number of targets in the loss of the whole sample, all ranks: tokens, or values of
+     * latents. -1 with e when the data cannot be read. */
     int64_t (*targets)(void *arg, int64_t n, struct err *e);
     void *arg;
     /* Diffusion: patches of a frame, frames; the model is set for them before batch is called.
@@ -75,16 +76,17 @@ struct train {
     struct train_source source;
     int64_t step; /* optimizer steps done: set it on resume */
     struct guard *guard;
-    enum guard_verdict verdict; /* of the last step */
+    enum guard_verdict verdict; /* verdict of the last step */
     struct scale_state scale;   /* for the next step: set it on resume */
-    double scale_was;           /* of the last step: its gradients are this many times too large */
+    double scale_was;           /* scale of the last step: its gradients are this many times too
+                                 * large */
     bool overflowed;            /* the last step was skipped for the scale's sake */
     bool empty;                 /* the last step was skipped: no token of its samples is a target */
     int64_t n_empty;            /* such steps so far: set it on resume */
     struct comm_count own[PURPOSE_N]; /* the plan's counts of this rank's step */
-    const struct comm_count *want;    /* [PURPOSE_N] of a step: own, or a shorter stage's */
-    struct comm_count now[PURPOSE_N]; /* of this step: less where documents do not meet */
-    int64_t offloaded;                /* of this step, by the plan: plan_offloaded() */
+    const struct comm_count *want;    /* [PURPOSE_N] counts of a step: own, or a shorter stage's */
+    struct comm_count now[PURPOSE_N]; /* counts of this step: less where documents do not meet */
+    int64_t offloaded;                /* bytes of this step, by the plan: plan_offloaded() */
     bool ask, asked; /* set ask on a rank: after the next step every rank's `asked` is set */
     bool ask_leave, asked_leave; /* the same: to save after that step and to end there */
     bool others_ok;              /* did every rank's counts hold in the steps before */

@@ -9,8 +9,8 @@ struct windowed_pass {
     double nll;
 };
 
-/* The rows of a window: the sample's, seen from the window's first token. What lies before it has
- * a negative index, so that a document that began there sees the carried state. */
+/* The rows of a window: the sample's, seen from the window's first token. Rows before it have a
+ * negative index, so that a document that began there sees the carried state. */
 static int load(struct windowed_pass *k, int64_t w, struct err *e)
 {
     struct model *m = &k->t->model;

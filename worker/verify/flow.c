@@ -32,8 +32,8 @@ int verify_flow_ranks(const struct verify_args *a, const struct flow_source *s,
 /* On one rank rows stand [place in the frame, frame]; a row's values are [channel, frame, line,
  * column] of its patch where it is read, channels last where it is predicted. */
 struct sizes {
-    int64_t C, T, H, W;    /* of z */
-    int64_t pt, ph, pw;    /* of a patch */
+    int64_t C, T, H, W;    /* sizes of z */
+    int64_t pt, ph, pw;    /* sizes of a patch */
     int64_t nt, nh, nw, n; /* patches along each; values of one channel in a patch */
     bool noise;            /* noise is predicted: keep of x_0 and part of the noise in x_t ... */
     double keep, part;     /* ... else 1 - t and t */
@@ -148,7 +148,7 @@ struct step_rows {
     struct comm_count gathered;
 };
 
-/* Rows [row0, row0 + n) of what the last linear map gives. */
+/* Rows [row0, row0 + n) of the last linear map's output. */
 static void fetch(struct model *m, int64_t row0, int64_t n, float *out)
 {
     const struct tensor t = model_normed(m, row0, n);

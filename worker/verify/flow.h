@@ -1,9 +1,9 @@
-/* flow.h: what verify does differently for diffusion models: their batches, and predictions
- * in the place of logits. Inside worker/verify: verify.h says what is compared.
+/* flow.h: verify's own code for diffusion models: their batches, and predictions in the place of
+ * logits. Inside worker/verify: verify.h lists the comparisons.
  *
  * Sample 0 of the order, as training draws it: its time, noise and clean frames are the same on
- * both sides. Where each value lies is found twice: by worker/data/flow_fill.c for the ranks, here
- * for the reference, a value at a time, from the definition of a patch. */
+ * both sides. The place of each value is found twice: by worker/data/flow_fill.c for the ranks,
+ * here for the reference, a value at a time, from the definition of a patch. */
 #ifndef SEQD_VERIFY_FLOW_H
 #define SEQD_VERIFY_FLOW_H
 
@@ -12,14 +12,14 @@
 
 struct flow_source verify_flow_source(const struct verify_args *a, const struct data_order *order);
 
-/* Sets the ranks' model for the sample and fills its batch; in `want`, what a pass over the plan's
- * largest sample moves becomes what this one does. */
+/* Sets the ranks' model for the sample and fills its batch; in `want`, the counts of a pass over
+ * the plan's largest sample become the counts of a pass over this one. */
 int verify_flow_ranks(const struct verify_args *a, const struct flow_source *s,
                       struct comm_count want[PURPOSE_N], struct err *e);
-/* The reference's. */
+/* Does the same for the reference. */
 int verify_flow_reference(const struct flow_source *s, struct model *ref, struct err *e);
-/* What both predict, row by row: v->logits_rel_l2 and logits_max_abs. ref is NULL on ranks that
- * have none. Collective. */
+/* Compares both sides' predictions, row by row: v->logits_rel_l2 and logits_max_abs. ref is NULL on
+ * ranks that have none. Collective. */
 int verify_flow_compare(struct model *m, struct model *ref, struct verify *v, struct err *e);
 
 #endif

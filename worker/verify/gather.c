@@ -18,7 +18,7 @@ struct whole_array {
     bool add; /* added to its elements */
 };
 
-/* Elements [at, at + n) of rank t's slice, which has `own` of them, to where they stand. */
+/* Copies elements [at, at + n) of rank t's slice, which has `own` of them, to their places. */
 static void put_slice(struct be *be, const struct slice *s, int t, struct zero_range own,
                       const float *x, const struct whole_array *to)
 {
@@ -55,16 +55,16 @@ static bool in_parts(const struct model *m)
     return m->plan->tp > 1 || m->plan->pp > 1;
 }
 
-/* A bucket of this stage, or on rank 0 of another (x NULL). */
+/* A bucket of this stage, or, on rank 0, of another stage (x NULL). */
 struct gathering {
     struct gathered *w;
     const struct device_array *x;
     const struct whole_array *to;
-    int stage;        /* that has it */
-    float *one, *all; /* a piece: of a rank, of all that share layers */
+    int stage;        /* the stage that has the bucket */
+    float *one, *all; /* a piece of a rank; the pieces of all ranks that share layers */
 };
 
-/* Elements [at, at + n) of all slices, on rank 0. */
+/* Gathers elements [at, at + n) of all slices on rank 0. */
 static int gather_piece(const struct gathering *g, int64_t at, int64_t n, struct err *e)
 {
     struct model *m = g->w->model;
@@ -151,7 +151,7 @@ static int take(struct gathered *w, int b, float *x, struct err *e)
 
 /* ---- a tied embedding of two stages ---- */
 
-/* The part that this rank passes on, or adds to: its own shard's. */
+/* This rank passes on, or adds to, its own shard's part. */
 static struct zero_range tied_part(const struct model *m)
 {
     const struct zero *z = &m->plan->shards;
@@ -175,7 +175,7 @@ static int join_tied(struct gathered *w, float *x, struct err *e)
                            4, m->bounce, e);
 }
 
-/* By bucket: what the head gave waits until the pass is over. */
+/* By bucket: the head's gradient waits until the pass is over. */
 static int keep_tied(struct gathered *w, const float *x)
 {
     struct model *m = w->model;

@@ -8,11 +8,11 @@
 struct logits_chunk {
     struct model *m, *ref;
     struct logits *sums;
-    float *own, *all, *one; /* of a rank, of all ranks; a row of the reference */
+    float *own, *all, *one; /* rows of a rank; rows of all ranks; a row of the reference */
     int64_t room, ids;      /* rows of a rank at a time; logits of a row */
 };
 
-/* Ranks that hold a sequence: of a stage. */
+/* The number of a stage's ranks that hold a sequence. */
 static int holders(const struct model *m)
 {
     return m->plan->sp * m->plan->tp;
@@ -28,7 +28,7 @@ static void compare_row(struct logits *sums, const float *one, const float *many
     }
 }
 
-/* Rows [row0, row0 + n) of every rank that has logits, on the first of them. */
+/* Gathers rows [row0, row0 + n) of every rank that has logits on the first of them. */
 static int gather(struct logits_chunk *c, int64_t row0, int64_t n, struct err *e)
 {
     struct model *m = c->m;
@@ -46,7 +46,7 @@ static int gather(struct logits_chunk *c, int64_t row0, int64_t n, struct err *e
     return 0;
 }
 
-/* From the last stage to rank 0. */
+/* Carries rows from the last stage to rank 0. */
 static int carry(struct logits_chunk *c, int64_t n, struct err *e)
 {
     struct model *m = c->m;
@@ -57,7 +57,8 @@ static int carry(struct logits_chunk *c, int64_t n, struct err *e)
     return pass_receive(m, m->plan->pp - 1, c->all, size, moved, e);
 }
 
-/* The row of c->one against the ids that the ranks of ring place q have of it, of n rows each. */
+/* Compares the row of c->one with the ids that the ranks of ring place q have of it, of n rows
+ * each. */
 static void compare_ids(struct logits_chunk *c, int q, int64_t row, int64_t n)
 {
     const int64_t V = c->m->shape.vocab;
@@ -69,7 +70,7 @@ static void compare_ids(struct logits_chunk *c, int q, int64_t row, int64_t n)
     }
 }
 
-/* Rows of every rank against the reference's at the same positions. */
+/* Compares rows of every rank with the reference's at the same positions. */
 static int compare(struct logits_chunk *c, int64_t row0, int64_t n, struct err *e)
 {
     const struct plan *p = c->m->plan;
@@ -96,8 +97,8 @@ static int one_chunk(struct logits_chunk *c, int64_t row0, int64_t n, struct err
     return c->ref ? compare(c, row0, n, e) : 0;
 }
 
-/* The rows that the head reads, of all ranks that share layers. Of several stages a forward pass
- * ends before the head, and they are gathered here. */
+/* Gathers the rows that the head reads, of all ranks that share layers. With several stages a
+ * forward pass ends before the head, and the rows' messages are counted here. */
 static int gather_rows(struct logits_chunk *c, struct err *e)
 {
     struct model *m = c->m;
@@ -131,7 +132,7 @@ int logits_compare(struct model *m, struct model *ref, struct logits *sums, stru
     c.room = LOGITS_GATHERED / (P * row);
     if (c.room < 1) c.room = 1;
     if (c.room > m->plan->loss_chunk) c.room = m->plan->loss_chunk;
-    c.own = calloc((size_t)c.room, (size_t)row); /* of fewer ids the rest stays 0 */
+    c.own = calloc((size_t)c.room, (size_t)row); /* a rank of fewer ids leaves the rest 0 */
     c.all = calloc((size_t)(first ? P * c.room : 1), (size_t)row);
     c.one = malloc((size_t)m->shape.vocab * sizeof(float));
     if (c.own && c.all && c.one)

@@ -11,16 +11,16 @@
 
 /* Sums over all rows compared so far. Zero at first. */
 struct logits {
-    double diff, norm, max_abs; /* of rank 0 */
-    struct comm_count moved;    /* what this rank is to have moved, purpose VERIFY */
-    struct comm_count rows;     /* and between ranks that share layers, purpose TENSOR */
+    double diff, norm, max_abs; /* on rank 0 */
+    struct comm_count moved;    /* expected counts of this rank, purpose VERIFY */
+    struct comm_count rows;     /* the same between ranks that share layers, purpose TENSOR */
 };
 
-/* Row by row, in chunks, after a forward pass over the same sample on both sides. ref: rank 0's,
- * elsewhere NULL. Collective over the ring that rank 0 is in: of several stages over the last one's
- * ranks, which have the logits, and rank 0. */
+/* Compares logits row by row, in chunks, after a forward pass over the same sample on both sides.
+ * ref: rank 0's, elsewhere NULL. Collective over the ring that rank 0 is in; with several stages,
+ * over the last one's ranks, which have the logits, and rank 0. */
 int logits_compare(struct model *m, struct model *ref, struct logits *sums, struct err *e);
-/* The result into v, of rank 0. */
+/* Writes rank 0's result into v. */
 void logits_end(const struct logits *sums, struct verify *v);
 
 #endif

@@ -1,4 +1,4 @@
-/* proof.h: what the files of a proof share. Inside worker/verify.
+/* proof.h: declarations that the files of a proof share. Inside worker/verify.
  *
  *   verify.c      the ranks' pass of one stage, and the verdict
  *   stages.c      the ranks' passes of several stages
@@ -22,14 +22,14 @@ struct proof {
     struct verify *v;
 };
 
-/* Rings, which all run the same tokens: their sum is this many times one ring's. */
+/* The number of rings, which all run the same tokens: their sum is this many times one ring's. */
 int proof_copies(const struct model *m);
-/* Where a fault is injected: a tensor's gradient on one rank. */
+/* The fault: drops a tensor's gradient on one rank. */
 void proof_drop_gradient(struct model *m);
 /* v->ledger_equal is true on a rank only if it is true on all of c. */
 int proof_agree(struct comm *c, const struct model *m, struct verify *v, struct err *e);
 
-/* The samples through the stages of a pipeline as a training runs them, and each on the reference
+/* Runs the samples through the stages of a pipeline as a training does, and each on the reference
  * while the ranks have it. v: targets, losses of the ranks, logits, the ledger. Collective. */
 int proof_stages(struct proof *p, struct err *e);
 

@@ -64,8 +64,8 @@ static int hide_fragment(const struct verify_args *a, struct batch *b, const str
     return 0;
 }
 
-/* Rows [pos, pos + f->length) of one sequence on one rank. The packer says which tokens; where they
- * stand, whom they see and what they have to predict is worked out here. */
+/* Rows [pos, pos + f->length) of one sequence on one rank. The packer says which tokens; their
+ * positions, the rows that they see and their targets are worked out here. */
 static int fill_fragment(const struct verify_args *a, struct batch *b, const struct fragment *f,
                          int64_t pos, struct err *e)
 {
@@ -235,8 +235,8 @@ int reference_end(struct reference *r, struct verify *v, struct err *e)
     return 0;
 }
 
-/* Loss and logits of sample i, as its first run left them: of the last one they are still there.
- * Progress does not know of it. */
+/* Makes loss and logits of sample i as its first run left them. The last sample's are still there.
+ * Progress is not told of this pass. */
 static int show(struct reference *r, int64_t i, struct err *e)
 {
     struct model *m = &r->model;
@@ -250,7 +250,7 @@ static int show(struct reference *r, int64_t i, struct err *e)
     return rc ? -1 : 0;
 }
 
-/* A single sample's results are kept once for all runs; of several each takes another's place. */
+/* A single sample's results are kept once for all runs; several samples take each other's place. */
 static int keep(struct reference *r, int64_t i, struct err *e)
 {
     if (r->kept == i) return 0;

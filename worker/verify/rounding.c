@@ -49,7 +49,7 @@ static void flip(const struct model *ref, int run)
     }
 }
 
-/* What a row says: logits, or a diffusion model's prediction. Lives until the next call. */
+/* A row's output: logits, or a diffusion model's prediction. Lives until the next call. */
 static struct tensor row_of(struct model *ref, int64_t row)
 {
     return family_diffusion(&ref->shape) ? model_normed(ref, row, 1) : model_logits(ref, row, 1);

@@ -1,17 +1,16 @@
 /* rounding.h: how far one rank's results move when its roundings differ.
  *
  * P ranks and one do the same arithmetic, but round in other places: sums over tokens are cut
- * elsewhere, partial results are merged in another order. The two results then differ by what the
- * model makes of roundings, and that is the model's own: a norm that divides by a small number, or
- * a gradient that is the rest of a difference, multiplies them. So it is measured, with the one
- * rank alone, where no exchange can be at fault.
+ * elsewhere, partial results are merged in another order. The two results then differ by the
+ * model's response to roundings, which is its own: a norm that divides by a small number, or a
+ * gradient that is the rest of a difference, multiplies them. So it is measured, with the one rank
+ * alone, where no exchange can be at fault.
  *
  * The reference runs several times more, each with the last bit of another eighth of the elements
  * of its first weights (those of `in`: the embedding) inverted. That is 0.35 units in the last
- * place rms of what the first layer reads, as two roundings of one number differ (0.41), and enough
- * to make every rounding after it independent of that in the first run. P ranks and one share most
- * of their roundings; at worst they share none, and then they differ as two runs of the reference
- * do:
+ * place rms of the first layer's input, as two roundings of one number differ (0.41), and enough to
+ * make every rounding after it independent of that in the first run. P ranks and one share most of
+ * their roundings; at worst they share none, and then they differ as two runs of the reference do:
  *
  *   |g_P - g_1| <= margin max_k |g_k - g_1|     of every tensor, and of the logits
  *
@@ -27,7 +26,7 @@
 
 #include "worker/model/model.h"
 
-/* How bounds are measured for weights of a dtype. */
+/* The rule for measuring bounds, for weights of a dtype. */
 struct rounding_rule {
     int runs;
     double margin;
@@ -38,8 +37,8 @@ struct rounding_rule {
 
 struct rounding_rule rounding_rule(enum dtype params);
 
-/* Results of the first run of a sample, and how far another is from them, of all samples. Zero at
- * first. */
+/* Results of a sample's first run, and the distance of another run from them, over all samples.
+ * Zero at first. */
 struct rounding {
     double *nll; /* [T] owned */
     float *rows; /* [n_rows + 1, cols] owned: logits, or predictions; the last is spare */
@@ -52,9 +51,10 @@ struct rounding {
 /* Keep the loss and logits that ref has just made of the sample in its batch. fails: ERR_IO without
  * memory. */
 int rounding_keep(struct rounding *c, struct model *ref, struct err *e);
-/* That sample in run `run`: its gradient is added to ref->grad; the weights are as they were. */
+/* Runs that sample in run `run`: its gradient is added to ref->grad; the weights are as they
+ * were. */
 int rounding_run(struct rounding *c, struct model *ref, int run, float scale, struct err *e);
-/* After the last sample of a run. */
+/* Ends a run, after its last sample. */
 void rounding_end(struct rounding *c, enum dtype params);
 void rounding_fini(struct rounding *c);
 

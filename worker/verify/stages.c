@@ -44,7 +44,7 @@ static int forward(void *arg, int64_t i, int slot, struct err *e)
     return model_pipe_forward(m, &m->batch, slot, e);
 }
 
-/* Rank 0 and the last stage of its line, before their backward passes. */
+/* Compares a sample on rank 0 and the last stage of its line, before their backward passes. */
 static int compare_sample(struct stages *s, int64_t i, struct err *e)
 {
     struct reference *r = s->p->ref;
@@ -53,7 +53,7 @@ static int compare_sample(struct stages *s, int64_t i, struct err *e)
     return logits_compare(s->m, r ? &r->model : NULL, &s->logits, e);
 }
 
-/* Of a sample under "ranks", else of all: nothing by bucket. */
+/* Sums the gradient of one sample under "ranks", else of all; by bucket it does nothing. */
 static int sum_gradient(struct stages *s, struct err *e)
 {
     if (s->m->plan->by_bucket) return 0;
@@ -114,8 +114,8 @@ static int sum_all(struct stages *s, struct err *e)
     return 0;
 }
 
-/* What the plan counts of the passes, and what was moved to be compared; then the agreement on it.
- */
+/* Compares the ledger with the plan's counts of the passes and the counts of the comparison's own
+ * messages; then ranks agree on the result. */
 static int compare_ledger(struct stages *s, struct err *e)
 {
     struct model *m = s->m;

@@ -119,7 +119,8 @@ static struct sides *sides_new(const struct model *m, const float *g1, const flo
     return s;
 }
 
-/* Elements from `at` on, at most n of them; both: of the second as well. Returns how many. */
+/* Reads at most n elements from `at` on; both: from the second side as well. Returns their
+ * number. */
 static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
 {
     struct be *be = s->model->be;
@@ -133,8 +134,8 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
  * keys shifts all scores of a row by the same, which softmax does not see) or by the data (of equal
  * tokens, or of one frame, nothing turns on queries and keys).
  * Rounding leaves about 1e-8 of the whole gradient there, in bf16 up to 1e-4: against a thousandth
- * of it the first passes, the second by what the reference's other runs measured, and a factor or a
- * missing part still shows. */
+ * of it the first passes, the second by the bound that the reference's other runs measured, and a
+ * factor or a missing part still shows. */
 static double noise_norm(struct sides *s)
 {
     double sum = 0;
@@ -166,7 +167,7 @@ static void compare_tensor(struct sides *s, const struct param *p, double noise,
     r->cosine = one > 0 && many > 0 ? dot / (r->norm_1 * r->norm_p) : one == many ? 1 : 0;
 }
 
-/* First what is farthest beyond its bound. */
+/* Sorts the tensor farthest beyond its bound first. */
 static int worse(const void *a, const void *b)
 {
     const struct verify_row *x = a, *y = b;
@@ -211,8 +212,8 @@ static int compare_grads(const struct verify_args *a, const struct model *ref, s
     return 0;
 }
 
-/* Of the first ring: rank 0 gathered what it compared, after one agreement. The pass itself has
- * been compared before weights were gathered for the reference. */
+/* Compares the first ring's ledger: rank 0 gathered the compared data, after one agreement. The
+ * pass itself has been compared before weights were gathered for the reference. */
 static int compare_gathered(const struct model *m, struct verify *v, struct err *e)
 {
     const uint32_t compared = 1u << PURPOSE_VERIFY | 1u << PURPOSE_CONTROL;
@@ -235,11 +236,11 @@ static void judge(struct verify *v)
     }
 }
 
-/* ---- what the model itself makes of roundings ------------------------------------------------ */
+/* ---- the model's response to roundings ------------------------------------------------------- */
 
-/* Only the usual bound, which a job has that says nothing: one that a job names is its word. A part
- * that is missing, or a factor 1/P, must show whatever the other runs measure: never more than
- * half of what P = 2 would make of that. */
+/* Widens only the usual bound, which applies if a job names none: a bound that a job names stays. A
+ * missing part, or a factor 1/P, must show whatever the other runs measure: the bound stays at or
+ * below half of the difference that it makes with P = 2. */
 static double widen(double allowed, double usual, double to)
 {
     const double most = 0.25;
@@ -247,7 +248,7 @@ static double widen(double allowed, double usual, double to)
     return to < most ? to : most;
 }
 
-/* What failed on the device before its memory was read. */
+/* Fails if an operation on the device failed before its memory was read. */
 static int check_device(const struct model *m, struct err *e)
 {
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
@@ -258,7 +259,7 @@ static bool near(double measured, double allowed, double usual, double part)
     return allowed == usual && !(measured <= part * allowed);
 }
 
-/* Whether anything is near a bound that may be widened, or beyond it. */
+/* Tells whether anything is near a bound that may be widened, or beyond it. */
 static bool near_bounds(const struct verify *v, struct job_tolerance usual, double part)
 {
     bool any = near(v->loss_rel, v->allowed_loss_rel, usual.loss_rel, part) ||
@@ -302,7 +303,7 @@ static int run_again(struct proof *p, struct err *e)
     return rc;
 }
 
-/* Only where something is near its bound, and counts are right. */
+/* Widens the bounds; called only where something is near its bound and counts are right. */
 static int widen_bounds(struct proof *p, struct job_tolerance usual, struct err *e)
 {
     struct reference *r = p->ref;
@@ -327,7 +328,7 @@ static int widen_bounds(struct proof *p, struct job_tolerance usual, struct err 
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* The verdict, of rank 0. Gradients are kept before the other runs overwrite them. */
+/* The verdict, on rank 0. Gradients are kept before the other runs overwrite them. */
 static int conclude(struct proof *p, struct err *e)
 {
     const struct verify_args *a = p->a;
@@ -377,7 +378,7 @@ static int run_whole(struct proof *p, struct err *e)
 {
     struct model *m = p->a->model;
     if (pass_whole(p, e)) return -1;
-    /* Of another ring loss and gradients are in the sums; logits are the first one's. */
+    /* Another ring's loss and gradients are in the sums; logits are the first ring's. */
     if (m->ring) return 0;
     if (p->ref && (reference_run(p->ref, 0, e) || reference_end(p->ref, p->v, e))) return -1;
     return compare_outputs(p, e) || compare_gathered(m, p->v, e) ? -1 : 0;
@@ -389,13 +390,13 @@ static int open_order(struct proof *p, struct err *e)
     struct order_options oo = latents(a->model)
                                   ? latents_order_options(a->spec, SET_TRAIN)
                                   : data_order_options(a->spec, SET_TRAIN, a->model->sp.shard.S);
-    /* Documents that fit a sequence of the job may not fit what is compared of it. */
+    /* Documents that fit a sequence of the job may not fit its compared part. */
     if (oo.seq_len < a->spec->data.seq_len) oo.overlong = OVERLONG_SPLIT;
     p->order = data_order_open(a->data, &oo, e);
     return p->order ? 0 : -1;
 }
 
-/* Rank 0's. */
+/* Opens the reference, on rank 0. */
 static int open_reference(struct proof *p, struct err *e)
 {
     struct model *m = p->a->model;

@@ -6,26 +6,26 @@
  * which tokens the sample has, and its fragments, position map and masks are checked. Compared: the
  * number of targets, the loss, the logits (row by row, in chunks) and the gradient of every tensor.
  *
- * What it cannot see: both sides run the same kernels on the same choice of window, so a kernel
- * that is wrong for every number of ranks is wrong on both. Those are compared with float64
- * elsewhere (tests/engine/check_kernels.c, test_attention.c, the goldens of test_train.c).
+ * It has a limit: both sides run the same kernels on the same choice of window, so a kernel that is
+ * wrong for every number of ranks is wrong on both. Kernels are compared with float64 elsewhere
+ * (tests/engine/check_kernels.c, test_attention.c, the goldens of test_train.c).
  *
  *   rel-L2 of a tensor   |g_P - g_1| / |g_1|    0 when both are 0, infinite when only g_1 is
  *
- * Allowed is the job's bound (verify.grad_rel_l2, loss_rel). Where it says nothing and something is
- * beyond half of the usual bound, more is allowed for those tensors in which roundings alone make
- * more in this model on this data: that is measured (worker/verify/rounding.h).
+ * The job's bound (verify.grad_rel_l2, loss_rel) limits each difference. If the job names none and
+ * a difference is beyond half of the usual bound, more is allowed for tensors in which roundings
+ * alone make more in this model on this data: this is measured (worker/verify/rounding.h).
  *
  * All rings (parallel.dp) run the same tokens, and the sums over them are compared: a ring that
- * computes something else moves the loss and the gradients by its share. Logits are compared of the
- * first ring, whose rank 0 has the reference's.
+ * computes something else moves the loss and the gradients by its share. Only the first ring's
+ * logits are compared: its rank 0 has the reference's.
  *
- * The same before step 1 of a training, with the training's own model (verify.first_step).
+ * The same runs before step 1 of a training, with the training's own model (verify.first_step).
  *
- * Of a pipeline pp + 1 samples go through the stages as in training (1F1B), so that every slot is
- * met and a stream or slot that is another sample's shows. The reference, on rank 0, runs each when
- * the last stage has its logits; gradients are the sums over all, each tensor's from the stage that
- * has it, a tied embedding's from the first.
+ * In a pipeline pp + 1 samples go through the stages as in training (1F1B), so that every slot is
+ * met and a stream or slot of another sample shows. The reference, on rank 0, runs each when the
+ * last stage has its logits; gradients are the sums over all, each tensor's from the stage that has
+ * it, a tied embedding's from the first.
  *
  * Kept as artifacts: verify.json (every tensor, worst first), and with verify.keep_grads
  * grads-sp1.safetensors and grads-spP.safetensors. */
@@ -52,7 +52,7 @@ struct verify_args {
 
 struct verify_row { /* one tensor */
     char name[64];
-    int stage; /* of a pipeline, from 0 */
+    int stage; /* stage of a pipeline, from 0 */
     int index; /* in the model's order (worker/plan/plan.h), which is that of forward */
     double rel_l2, allowed, cosine, norm_1, norm_p;
     double rounding; /* rel-L2 that one rank's own roundings make; 0: not measured */
@@ -64,14 +64,15 @@ struct verify { /* complete on rank 0 only; tokens, targets and losses are of al
     int64_t n_tokens, targets_1, targets_p;
     double loss_1, loss_p, loss_rel, allowed_loss_rel;
     double logits_max_abs, logits_rel_l2, allowed_logits_rel_l2;
-    bool controlled; /* bounds were widened to what the model makes of roundings */
+    bool controlled; /* bounds were widened to the model's response to roundings */
     int n_rows;
     struct verify_row *row; /* owned, farthest beyond its bound first */
     int nearest; /* row beyond its bound that is nearest to the output, where a fault of backward
                   * begins; -1: none is */
     float *grad; /* [n_params] the ranks', while verify_run runs: on the device */
     bool ledger_equal;          /* this rank's counts; reduced over ranks */
-    struct comm_count gathered; /* what this rank is to have moved of logits for the comparison */
+    struct comm_count gathered; /* expected counts of logits that this rank moves for the
+                                 * comparison */
     struct artifact_done artifact[VERIFY_ARTIFACTS]; /* name "": it is not kept */
 };
 
@@ -82,7 +83,8 @@ void verify_fini(struct verify *v);
 /* diff / norm; 0 where both are 0, else infinite where norm is. */
 double verify_ratio(double diff, double norm);
 
-/* What is wrong, one sentence with the worst tensor's name, into e (ERR_CORRUPT). Returns -1. */
+/* Writes one sentence about the inequality, with the worst tensor's name, into e (ERR_CORRUPT).
+ * Returns -1. */
 int verify_sentence(const struct verify *v, struct err *e);
 
 #endif
