@@ -1,7 +1,7 @@
-/* The attempts of this node, and what each message of seqd does to them. Everything here happens on
- * the loop thread, and nothing here is lost with it: what seqd must learn is in spools and logs on
- * disk, read by offset and sent until acknowledged (relay.h). So a session that breaks, and an
- * agent that is killed, only make the same bytes go again.
+/* The attempts of this node, and the effect of each message of seqd on them. All of it happens on
+ * the loop thread, and no data are lost with it: the data for seqd are in spools and logs on disk,
+ * read by offset and sent until acknowledged (relay.h). So a session that breaks, and an agent that
+ * is killed, only make the same bytes go again.
  *
  * An attempt begins only if its epoch is newer than all that began here of its job
  * (state_dir_epoch); the older attempts of that job are told to stop first. */
@@ -46,7 +46,7 @@ struct agent {
     struct loop *loop;
     struct agent_options o;
     struct state_dir state_dir;
-    char address[RANK_ADDRESS_SIZE]; /* where ranks listen */
+    char address[RANK_ADDRESS_SIZE]; /* ranks listen here */
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
     struct gpus *gpus; /* NULL: there are none */
     struct pins *pins; /* NULL: ranks are not bound to cores */
@@ -62,11 +62,11 @@ struct agent {
     int64_t heartbeat_ms; /* as seqd wants them */
     bool up;              /* since WELCOME: a session that is refused was never up */
     bool quitting;
-    struct questions *questions; /* of seqd, that programs answer */
-    struct fetches *fetches;     /* of files that seqd fetches */
+    struct questions *questions; /* seqd's, which programs answer */
+    struct fetches *fetches;     /* reads of files for seqd */
     struct capture *profiling;   /* seqrank --profile, once after the start */
-    struct profile profile;      /* what it found; zeros: nothing yet */
-    char buf[SPOOL_RECORD_SIZE]; /* of the record or chunk being sent */
+    struct profile profile;      /* its result; zeros: none yet */
+    char buf[SPOOL_RECORD_SIZE]; /* the record or chunk being sent */
 };
 
 /* ---- attempts -------------------------------------------------------------------------------- */
@@ -193,7 +193,7 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
     struct agent *a = arg;
     struct attempt *t = attempt_adopt(a->loop, dir, job, epoch);
     if (!t) {
-        file_remove(dir, NULL); /* its start record was never complete: nothing began */
+        file_remove(dir, NULL); /* its start record was never complete: no gang began */
         return;
     }
     add(a, t, nudged);
@@ -222,9 +222,9 @@ static void keep_prepared(struct agent *a)
     a->prepared = prepared_create(a->loop, a->trees, dir, &a->o.keep, &calls, a);
 }
 
-/* ---- what seqd says -------------------------------------------------------------------------- */
+/* ---- messages of seqd ------------------------------------------------------------------------ */
 
-/* *rank: out: the one that cannot be started; -1: the gang cannot. */
+/* *rank: out: the rank that cannot be started; -1: the gang cannot. */
 static int begin(struct agent *a, const struct msg *m, int *rank, struct err *e)
 {
     const struct launch l = {.loop = a->loop,
@@ -277,7 +277,7 @@ static bool listed(const struct msg *m, int64_t job, int64_t epoch)
     return false;
 }
 
-/* What no message of the list named. */
+/* Ends the attempts that no message of the list named. */
 static void end_unexpected(struct agent *a)
 {
     for (struct attempt *t = a->attempts, *next; t; t = next) {
@@ -306,7 +306,7 @@ static void send_profile(struct agent *a)
     if (session_is_up(a->session) && a->profile.hop > 0) session_send(a->session, &m);
 }
 
-/* Without one jobs run all the same: seqd then does not say what a step would take. */
+/* Takes the profile. Jobs run without one, too: seqd then does not tell how long a step takes. */
 static void profiled(void *arg, int64_t request, const char *text, size_t size,
                      const struct err *why)
 {
@@ -330,8 +330,8 @@ static void profile_start(struct agent *a)
     if (!(a->profiling = capture_start(&o, &e))) profiled(a, 0, "", 0, &e);
 }
 
-/* Of a session before this one it is no answer: a seqd that was restarted counts from 1 again, and
- * would take it for that of another file. */
+/* Sends no answer for a read of an earlier session: a seqd that was restarted counts from 1 again,
+ * and would take it for the answer about another file. */
 static void fetched(void *arg, const struct fetch_op *op)
 {
     struct agent *a = arg;
@@ -351,7 +351,7 @@ static void on_fetch(struct agent *a, const struct msg *m)
         session_send(a->session, &no);
 }
 
-/* Of a question or a removal: without a session it is asked again. */
+/* Sends the answer to a question or a removal; without a session seqd asks again. */
 static void answered(void *arg, const struct msg *m)
 {
     struct agent *a = arg;
@@ -379,7 +379,8 @@ static void on_attempt(struct agent *a, const struct msg *m)
     quit_check(a);
 }
 
-/* Of a node that is not known to end seqd need not hear, but where it has heard otherwise. */
+/* Tells seqd when this node ends. If no end is known, seqd need not be told, unless it was told of
+ * an end in this session. */
 static void send_leaving(struct agent *a)
 {
     struct msg m = {.type = MSG_LEAVING, .end_s = a->o.end_s, .margin_s = a->o.margin_s};
@@ -558,7 +559,7 @@ void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s)
     send_leaving(a);
 }
 
-/* With --auto: the GPUs that are ours, and the slots that follow. */
+/* With --auto: takes the GPUs that are ours, and the slots that follow. */
 static int take_allocation(struct agent *a, struct err *e)
 {
     const struct allocation *given = a->o.allocation;

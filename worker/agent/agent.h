@@ -14,19 +14,19 @@
 struct agent_options {
     const char *connect;    /* seqd's address, as for rpc_dial or rpc_dial_tls */
     const char *token_file; /* to join over TLS with; NULL: none */
-    const char *name;       /* of this node */
-    const char *address;    /* where its ranks listen for those of other nodes; NULL: found out */
+    const char *name;       /* this node's */
+    const char *address;    /* its ranks listen here for other nodes' ranks; NULL: found out */
     const char *state;      /* directory */
     const char *bin;        /* directory of seqgang and seqrank */
     const char *roots[RANK_ROOTS];
     int n_roots;
-    const char *writable[RANK_ROOTS]; /* where results are published */
+    const char *writable[RANK_ROOTS]; /* roots for published results */
     int n_writable;
     int n_slots;                 /* -1: as many as there are GPUs, else cores */
     const char *nvml;            /* the library to ask for GPUs; NULL: this node offers none */
     int look_ms;                 /* how often it is asked */
-    struct prepared_policy keep; /* of prepared data */
-    const struct allocation *allocation; /* what an engine gave; NULL: all that is seen */
+    struct prepared_policy keep; /* for prepared data */
+    const struct allocation *allocation; /* by an engine; NULL: everything visible */
     const char *pins;  /* ranks are bound to cores: as pins_open has it; NULL: they are not */
     bool emulated;     /* takes jobs of the device "emulated": tests */
     int64_t orphan_ms; /* without a session for so long: stop everything and leave; 0 = never */
@@ -34,7 +34,7 @@ struct agent_options {
 };
 
 struct agent;
-/* Adopts what is in the state directory, dials. The loop must have the signals already blocked. */
+/* Adopts the attempts in the state directory, dials. The loop's signals must be blocked already. */
 struct agent *agent_create(struct loop *l, const struct agent_options *o, struct err *e);
 /* Jobs here are to save and go elsewhere, and no job begins here. The loop is stopped as soon as
  * none is left; after grace_ms agent_quit. That is done at once where grace_ms is 0, where the seqd
@@ -44,7 +44,7 @@ void agent_leave(struct agent *a, int64_t grace_ms, const char *why);
 void agent_quit(struct agent *a, const char *why);
 void agent_reap(struct agent *a);                             /* SIGCHLD */
 bool agent_connected(const struct agent *a, int *n_attempts); /* and how many attempts it has */
-/* From now on; a gang that runs keeps the limit that it started with. */
+/* Sets the limit from now on; a gang that runs keeps the limit that it started with. */
 void agent_set_orphan(struct agent *a, int64_t orphan_ms);
 void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s);
 void agent_destroy(struct agent *a); /* gangs that still run are left running */

@@ -85,7 +85,7 @@ static bool is_gpu(const char *word)
     return (!strncmp(word, "GPU-", 4) || !strncmp(word, "MIG-", 4)) && !word[strspn(word, legal)];
 }
 
-/* What engines write where they give none. */
+/* Whether text is one of the words that engines write if they give no GPU. */
 static bool says_none(const char *text)
 {
     static const char *const words[] = {"", "-1", "NoDevFiles", "none", "void"};
@@ -119,7 +119,7 @@ static int find_words(struct allocation *a, const char *name, const char *text, 
     }
 }
 
-/* A job of Slurm without a variable of GPUs has none: those that the driver shows are others'. */
+/* A job of Slurm without a variable of GPUs has none: the driver's GPUs are other jobs'. */
 static int find_gpus(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const char *const ids[] = {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"};
@@ -151,8 +151,8 @@ static int place(const char *word, const struct gpu *list, int n)
     return at;
 }
 
-/* Newer names of parts do not say of which GPU: those that are divided, all of them, stand for it,
- * so that people see why no rank gets one. */
+/* Newer names of parts do not name their GPU. All divided GPUs stand for such a part, so that
+ * people see why no rank gets one. */
 static bool is_nameless_part(const char *word)
 {
     return !strncmp(word, "MIG-", 4) && strncmp(word, "MIG-GPU-", 8);

@@ -1,6 +1,6 @@
-/* allocation.h: what of this machine is ours, by what an engine gave (`seqw --auto`): a step of
- * Slurm by its variables, any container by its control groups and its CPU set. The least holds.
- * Pure but for the files below root. */
+/* allocation.h: the share of this machine that an engine gave us (`seqw --auto`). A step of Slurm
+ * is read from its variables, any container from its control groups and its CPU set. The least
+ * value holds. Pure but for the files below root. */
 #ifndef SEQD_AGENT_ALLOCATION_H
 #define SEQD_AGENT_ALLOCATION_H
 
@@ -10,7 +10,7 @@
 #include "api/core/gpu.h"
 
 #define ALLOCATION_NAME 64 /* as NODE_NAME */
-#define ALLOCATION_WORD 96 /* of CUDA_VISIBLE_DEVICES: an index, a UUID or its beginning */
+#define ALLOCATION_WORD 96 /* a word of CUDA_VISIBLE_DEVICES: an index, a UUID or its beginning */
 
 /* A value, and the variable or the limit that it came from: "SLURM_CPUS_PER_TASK". */
 struct allocation_value {
@@ -19,10 +19,10 @@ struct allocation_value {
 };
 
 enum allocation_rule {
-    ALLOCATION_ALL,     /* what the driver shows */
+    ALLOCATION_ALL,     /* all GPUs that the driver shows */
     ALLOCATION_NONE,    /* the engine gave none */
-    ALLOCATION_VISIBLE, /* words, where an index counts what the driver shows */
-    ALLOCATION_IDS,     /* indices of the machine, of which the driver may show fewer */
+    ALLOCATION_VISIBLE, /* words; an index counts the GPUs that the driver shows */
+    ALLOCATION_IDS,     /* indices of the machine's GPUs; the driver may show fewer */
 };
 
 struct allocation {
@@ -39,24 +39,24 @@ struct allocation {
 struct allocation_world {
     const char *root;    /* as for limits.h */
     char *const *env;    /* "NAME=value", ended by NULL */
-    int n_cores;         /* of the CPU set */
+    int n_cores;         /* cores of the CPU set */
     int64_t memory_size; /* bytes of the machine */
 };
 
 /* fails: ERR_INVALID naming the variable whose value cannot be. */
 int allocation_find(struct allocation *a, const struct allocation_world *w, struct err *e);
-/* Which of the GPUs that the driver shows, in its order, are ours: their places in out, in the
- * order of the words. Parts of a GPU (MIG) stand for the GPU, which no rank gets then. Returns how
- * many. fails: ERR_INVALID naming the word that is none of them, or is there twice. */
+/* Finds our GPUs in the list that the driver shows, in its order. out: their places in the list, in
+ * the order of the words. Parts of a GPU (MIG) stand for the GPU, which no rank gets then. Returns
+ * how many are ours. fails: ERR_INVALID naming the word that is none of them, or is there twice. */
 int allocation_match(const struct allocation *a, const struct gpu *list, int n, int out[GPU_MAX],
                      struct err *e);
 /* A slot for each GPU that a rank may get, else one for each core; at most `most`. */
 struct allocation_value allocation_slots(const struct allocation *a, const struct gpu *mine, int n,
                                          int64_t most);
-/* How long before its end an allocation is left: margin_s, at most a quarter of what is left of it
- * at now_s, so that a short one does some work. Seconds. */
+/* How long before its end an allocation is left: margin_s, at most a quarter of the time that it
+ * still has at now_s, so that a short one does some work. Seconds. */
 int64_t allocation_margin_s(int64_t end_s, int64_t now_s, int64_t margin_s);
-/* One line of the log: each value, and where it came from. driver: whether there is one. */
+/* Writes one line of the log: each value, and its origin. driver: whether there is one. */
 void allocation_say(const struct allocation *a, bool driver, int n_gpus,
                     const struct allocation_value *slots, const char *name);
 

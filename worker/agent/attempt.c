@@ -149,7 +149,7 @@ struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int6
     return a;
 }
 
-/* ---- the gang: its socket, and what is left when it died ------------------------------------- */
+/* ---- the gang: its socket, and the work after its death -------------------------------------- */
 
 static int sock_send(struct attempt *a, enum rank_msg_type type, const void *payload, size_t size)
 {
@@ -229,8 +229,8 @@ static bool gang_failure(int status, char out[80])
            snprintf(out, 80, "was ended by signal %d (%s)", signo, strsignal(signo)) > 0;
 }
 
-/* seqgang could not run, as without one of its libraries or on another kind of processor: nothing
- * of it is in the spool. */
+/* seqgang could not run, as without one of its libraries or on another kind of processor: the spool
+ * has no record of it. */
 static int spool_failure(const struct attempt *a, struct spool *s, struct err *e)
 {
     struct rank_fail f = {.code = ERR_INTERNAL};
@@ -320,7 +320,7 @@ void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n)
     if (a->sock >= 0) sock_flush(a);
 }
 
-/* ---- what seqd has and what it gets next ----------------------------------------------------- */
+/* ---- records and logs for seqd --------------------------------------------------------------- */
 
 void attempt_rewind(struct attempt *a)
 {
@@ -336,7 +336,7 @@ void attempt_ack(struct attempt *a, const struct msg *m)
     int i = m->rank - a->first_rank;
     if (m->rank < 0 || i < 0 || i >= a->n_logs) return;
     struct attempt_log *log = &a->log[i];
-    /* Said a second time: seqd could not keep what followed. */
+    /* An offset that comes a second time: seqd could not keep the bytes that followed. */
     if (m->offset == log->acked) log->sent = log->acked;
     if (m->offset > log->acked) log->acked = m->offset;
     if (log->acked > log->sent) log->sent = log->acked;

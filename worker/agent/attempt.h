@@ -28,7 +28,7 @@ struct attempt {
     char dir[FILE_PATH_SIZE];
     enum attempt_state state;
     int gang_pid;    /* our child, 0: adopted or reaped */
-    int gang_status; /* what waitpid said of it; 0: nothing, as of one that is not ours */
+    int gang_status; /* status from waitpid; 0: none, as for a process that is not our child */
     int sock;        /* to the gang, -1: not connected */
     struct loop *loop;
     struct loop_fd *on_sock;
@@ -48,7 +48,7 @@ struct attempt {
     bool expected;         /* by a message of an EXPECT that is not at its end */
     int64_t oom_kills;     /* probe_oom_kills() when it began here; -1: not known */
     bool judged, oom;      /* attempt_oom: it has been asked, and its answer */
-    cpu_set_t cpus;        /* that its ranks are bound to; none: they are not */
+    cpu_set_t cpus;        /* its ranks are bound to them; none: they are not bound */
     struct attempt_log log[JOB_MAX_RANKS];
 };
 
@@ -61,15 +61,15 @@ struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start
                               const cpu_set_t *cpus, const char *program, struct err *e);
 void attempt_free(struct attempt *a); /* the gang runs on */
 
-/* Once in a while, and when the gang's process was reaped: connects, sees whether the gang is dead
- * and then whether its ranks are, and closes the spool. True: call it again soon. */
+/* Called once in a while, and when the gang's process was reaped: connects, sees whether the gang
+ * is dead and then whether its ranks are, and closes the spool. True: call it again soon. */
 bool attempt_check(struct attempt *a);
 /* Forwarded at once or when the gang is connected. All may be called again. */
 void attempt_save(struct attempt *a);
 void attempt_stop(struct attempt *a);
 void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
 
-/* A new session: sending begins again after what is acknowledged. */
+/* A new session: sending begins again after the acknowledged bytes. */
 void attempt_rewind(struct attempt *a);
 void attempt_ack(struct attempt *a, const struct msg *m);
 /* The next record to send, into buf of SPOOL_RECORD_SIZE: its size, 0 when there is none now.

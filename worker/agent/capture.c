@@ -58,8 +58,8 @@ void capture_cancel(struct capture *a)
     free(a);
 }
 
-/* Words the end of a program that did not answer. A refusal is about what was asked; every other
- * end is this node's. One that was killed may answer the next time. */
+/* Words the end of a program that did not answer. A refusal is about the question; every other
+ * end is this node's. A program that was killed may answer the next time. */
 static void end_of(const struct capture *a, int status, struct err *e)
 {
     const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -104,7 +104,7 @@ static void pipe_read(void *arg, uint32_t events)
     struct capture *a = p->a;
     char rest[4096];
     size_t room = p->room - p->n;
-    /* What does not fit is read and dropped: the program must not block on a full pipe. */
+    /* Output that does not fit is read and dropped: the program must not block on a full pipe. */
     ssize_t n = read(p->fd, room ? p->text + p->n : rest, room ? room : sizeof rest);
     if (n > 0 && room) p->n += (size_t)n;
     if (n > 0 && !room) p->full = true;

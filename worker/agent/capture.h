@@ -8,9 +8,9 @@
 #include "api/core/err.h"
 #include "api/core/loop.h"
 
-/* Called once: with what it printed (NUL-terminated, borrowed for the call) and ERR_NONE; with
- * ERR_INVALID and the first line of its stderr where it refused (RANK_EXIT_REFUSED); or with what
- * is this node's: ERR_INTERNAL for every other end, ERR_PEER where it was killed, ERR_TIMEOUT. */
+/* Called once: with the program's output (NUL-terminated, borrowed for the call) and ERR_NONE; with
+ * ERR_INVALID and the first line of its stderr where it refused (RANK_EXIT_REFUSED); or with an
+ * error of this node: ERR_PEER where it was killed, ERR_TIMEOUT, ERR_INTERNAL for other ends. */
 typedef void capture_done(void *arg, int64_t request, const char *text, size_t size,
                           const struct err *why);
 

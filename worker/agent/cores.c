@@ -14,7 +14,7 @@
 #include <hwloc.h>
 #endif
 
-/* ---- what there is --------------------------------------------------------------------------- */
+/* ---- the cores of the machine ---------------------------------------------------------------- */
 
 #ifdef HAVE_HWLOC
 static bool is_allowed(hwloc_const_cpuset_t set, const cpu_set_t *allowed, cpu_set_t *out)
@@ -74,7 +74,7 @@ static bool is_free(const struct core *core, const cpu_set_t *used)
     return CPU_COUNT(&both) == 0;
 }
 
-/* Free cores of a node; of all where it is -1. */
+/* Counts the free cores of a node, or of all nodes if node is -1. */
 static int n_free(const struct cores *c, const cpu_set_t *used, int node)
 {
     int n = 0;
@@ -83,8 +83,8 @@ static int n_free(const struct cores *c, const cpu_set_t *used, int node)
     return n;
 }
 
-/* Of the nodes with n free cores that with the fewest: what is left over stays together. -1: none
- * has. */
+/* Finds the node with the fewest free cores that has n of them: the other free cores stay together.
+ * -1: none has. */
 static int tightest(const struct cores *c, const cpu_set_t *used, int n)
 {
     int best = -1, least = 0;
@@ -110,7 +110,7 @@ static int emptiest(const struct cores *c, const cpu_set_t *used)
     return best;
 }
 
-/* n free cores of a node, or of any where it is -1, in order; used grows by them. */
+/* Takes n free cores of a node, or of any if node is -1, in order; used grows by them. */
 static void take(const struct cores *c, cpu_set_t *used, int node, int n, cpu_set_t *cpus)
 {
     CPU_ZERO(cpus);

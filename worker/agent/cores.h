@@ -1,9 +1,9 @@
-/* cores.h: which cores the ranks of this node run on.
+/* cores.h: the cores that the ranks of this node run on.
  *
  * A rank gets as many whole cores as it has threads, with all hardware threads of theirs that this
  * process may use. The ranks of a gang lie beside each other and fill one NUMA node before the
  * next; a rank's cores are of one node where a node has as many free. Its memory follows: pages lie
- * where the thread runs that touches them first. No core goes to two ranks: where a gang's ranks
+ * where the thread runs that touches them first. No core goes to two ranks. If a gang's ranks
  * need more cores than are free, none of them is bound, as without this. */
 #ifndef SEQD_AGENT_CORES_H
 #define SEQD_AGENT_CORES_H
@@ -23,11 +23,11 @@ struct cores {
     } core[CORES_MAX];  /* neighbours beside each other, node by node */
 };
 
-/* The cores of this machine that have a CPU in `allowed`. synthetic: of a machine that hwloc makes
- * up from this description ("pack:2 numa:1 core:4 pu:2"), for tests; NULL: this one. fails:
- * ERR_UNSUPPORTED. */
+/* Finds the cores of this machine that have a CPU in `allowed`. synthetic: hwloc makes up a machine
+ * from this description ("pack:2 numa:1 core:4 pu:2") and its cores are taken, for tests; NULL: the
+ * cores of this machine. fails: ERR_UNSUPPORTED. */
 int cores_find(struct cores *c, const cpu_set_t *allowed, const char *synthetic, struct err *e);
-/* Of n_ranks ranks of n_threads threads each: cpus[i], the CPUs of rank i. None of them is in
+/* Chooses cores for n_ranks ranks of n_threads threads each. cpus[i]: the CPUs of rank i, outside
  * `used`. False: there are too few. */
 bool cores_choose(const struct cores *c, const cpu_set_t *used, int n_ranks, int n_threads,
                   cpu_set_t *cpus);
@@ -35,7 +35,7 @@ bool cores_choose(const struct cores *c, const cpu_set_t *used, int n_ranks, int
 void cores_print(const cpu_set_t *cpus, char *out, size_t size);
 
 /* The cores of an agent. Agents whose first CPU is the same share CPUs, and know nothing of each
- * other's ranks: the first of them that wants to binds, until it ends. Where a control group leaves
+ * other's ranks: the first of them that wants to binds, until it ends. If a control group leaves
  * less time than there are CPUs, others use them too, and no rank is bound. */
 struct pins;
 

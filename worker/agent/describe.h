@@ -1,4 +1,4 @@
-/* describe.h: what `seqrank --describe DIR` says about a model directory. */
+/* describe.h: the output of `seqrank --describe DIR` about a model directory. */
 #ifndef SEQD_AGENT_DESCRIBE_H
 #define SEQD_AGENT_DESCRIBE_H
 
@@ -6,8 +6,8 @@
 #include "api/core/err.h"
 #include "api/core/limits.h"
 
-/* Its JSON, on its way to seqd, which knows what the keys mean. fails: ERR_PEER where it is no
- * object, or too long to travel. */
+/* Takes its JSON, on its way to seqd, which knows the meaning of the keys. fails: ERR_PEER where it
+ * is no object, or too long to travel. */
 int describe_take(const char *json, size_t size, char out[SPEC_CONFIG_SIZE], struct err *e);
 
 #endif

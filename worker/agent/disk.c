@@ -11,7 +11,8 @@ struct disk_watch {
     struct disk_use use;
 };
 
-/* What could be read of it counts: a directory that fails is a smaller number, not none. */
+/* Takes the sizes of all that could be read: a directory that fails makes a smaller number, not
+ * none. */
 static void on_measured(void *arg, const struct tree *t, int n, const struct err *e)
 {
     struct disk_watch *d = arg;

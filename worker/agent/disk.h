@@ -1,4 +1,4 @@
-/* disk.h: what this node's jobs and prepared data take of its disk, measured now and then on the
+/* disk.h: the disk space that this node's jobs and prepared data take, measured now and then on the
  * thread of the agent's trees. Loop thread. */
 #ifndef SEQD_AGENT_DISK_H
 #define SEQD_AGENT_DISK_H
@@ -14,7 +14,7 @@ struct disk_watch;
 /* dir: the state directory. t is borrowed, and destroyed first. */
 struct disk_watch *disk_watch_create(struct loop *l, struct trees *t, const char *dir);
 void disk_watch_destroy(struct disk_watch *d); /* NULL allowed */
-/* As last measured; size 0: not yet. */
+/* The use as last measured; size 0: not yet. */
 struct disk_use disk_watch_use(const struct disk_watch *d);
 
 #endif

@@ -8,7 +8,7 @@
 /* Whole names, or beginnings where they end in '*'. */
 static const char *const allowed[] = {
     "PATH",            /* python3, whose packages may have NCCL */
-    "LD_LIBRARY_PATH", /* of the machine's own libraries */
+    "LD_LIBRARY_PATH", /* the machine's own libraries */
     "LANG",
     "LC_ALL",
     "TZ",

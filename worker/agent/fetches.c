@@ -12,7 +12,7 @@ struct fetches {
     void (*answer)(void *arg, const struct fetch_op *op);
     void *arg;
     pthread_t thread;
-    pthread_mutex_t mutex; /* of what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t wake;
     struct fetch_op *first, **last; /* to be read; the first one is under way */
     struct fetch_op *done, **done_last;

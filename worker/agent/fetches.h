@@ -9,7 +9,7 @@
 
 #define FETCHES_WAITING 64 /* each holds a chunk once it is read: 4 MiB */
 
-struct fetch_op { /* of one FETCH; valid during the call of answer */
+struct fetch_op { /* the read of one FETCH; valid during the call of answer */
     struct fetch_op *next;
     int64_t session, request; /* request: its numbers begin again with a restarted seqd */
     char path[RANK_PATH_SIZE];

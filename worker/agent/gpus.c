@@ -17,7 +17,7 @@ struct gpus {
     char kernels[2][FILE_PATH_SIZE], xids[FILE_PATH_SIZE], boot[64];
     bool told; /* GPU_XIDS has been written */
     bool chosen;
-    int n_mine; /* of those chosen */
+    int n_mine; /* the number chosen */
     char mine[GPU_MAX][GPU_UUID_SIZE];
     int look_ms;
     pthread_t thread;
@@ -69,7 +69,7 @@ static void xids_load(struct gpus *g)
     if (f) fclose(f);
 }
 
-/* Those that are new are written down; they are forgotten when the file has gone. */
+/* Samples the GPUs. New Xids are written to the file; all are forgotten when the file has gone. */
 static int sample_xids(struct gpus *g, struct gpu list[GPU_MAX], struct err *e)
 {
     if (g->told && !file_exists(g->xids)) {
@@ -180,8 +180,8 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state, 
     if (rc == 0) rc = file_join(g->kernels[1], &e, "%s/../lib/seqd/" GPU_KERNELS, bin);
     if (rc == 0) rc = file_join(g->xids, &e, "%s/" GPU_XIDS, state);
     read_boot(g->boot, sizeof g->boot);
-    if (rc == 0) rc = nvml_sample(g->nvml, list, &e) < 0 ? -1 : 0; /* which there are, and */
-    if (rc == 0) xids_load(g); /* what is remembered of them, before anything is written there */
+    if (rc == 0) rc = nvml_sample(g->nvml, list, &e) < 0 ? -1 : 0; /* finds the GPUs */
+    if (rc == 0) xids_load(g); /* sets their Xids of earlier, before the file is written */
     if (rc == 0) rc = look(g, &e);
     if (rc == 0 && (rc = pthread_create(&g->thread, NULL, watch, g)))
         rc = err_set(&e, ERR_IO, "no thread for the GPUs: %s", strerror(rc));

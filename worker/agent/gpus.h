@@ -10,15 +10,15 @@
 
 struct gpus;
 
-/* The first look is taken before it returns. library: as for nvml_open; bin: where seqrank is, and
- * its kernels have to be; state: seqw's directory; look_ms: from one look to the next. NULL: there
- * are none here; logs the reason. */
+/* The first look is taken before it returns. library: as for nvml_open; bin: the directory of
+ * seqrank, and its kernels have to be there; state: seqw's directory; look_ms: from one look to the
+ * next. NULL: there are none here; logs the reason. */
 struct gpus *gpus_open(const char *library, const char *bin, const char *state, int look_ms);
-/* As of the last look. A driver that has not answered for GPUS_SILENT_MS makes all of them
- * GPU_SILENT. */
+/* Copies the GPUs as of the last look. A driver that has not answered for GPUS_SILENT_MS makes all
+ * of them GPU_SILENT. */
 int gpus_get(struct gpus *g, struct gpu out[GPU_MAX]); /* g NULL: 0 */
-/* From now on only those that an engine gave, which must be among those of the last look. Loop
- * thread. fails: ERR_INVALID as allocation_match. */
+/* Keeps from now on only the GPUs that an engine gave, which must be among the GPUs of the last
+ * look. Loop thread. fails: ERR_INVALID as allocation_match. */
 int gpus_choose(struct gpus *g, const struct allocation *a, struct err *e); /* g NULL: 0 */
 void gpus_close(struct gpus *g);
 

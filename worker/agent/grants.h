@@ -1,6 +1,6 @@
-/* grants.h: what a job may read though it is private (api/core/beneath.h): what seqd grants it, as
- * the uploads of its owner, and what its spec names by job:ID, which becomes a path here. seqd has
- * judged both when the job was submitted. tested: tests/agent/test_agent_grants.c */
+/* grants.h: private files (api/core/beneath.h) that a job may read. seqd grants it some, as the
+ * uploads of its owner. Its spec names others by job:ID, which becomes a path here. seqd has judged
+ * both when the job was submitted. tested: tests/agent/test_agent_grants.c */
 #ifndef SEQD_AGENT_GRANTS_H
 #define SEQD_AGENT_GRANTS_H
 
@@ -15,8 +15,8 @@ struct grants {
 /* The absolute ones of list, as far as they lie beneath a root: seqd opens no directory that this
  * node's operator has not. */
 void grants_take(struct grants *g, const struct state_dir *s, const char *const *list, int n);
-/* What path is here: itself, or for job:ID/... the path of it, and a grant. fails: ERR_INVALID,
- * ERR_TOO_LARGE naming the field. */
+/* Resolves path on this node: to itself, or job:ID/... to its path, with a grant. fails:
+ * ERR_INVALID, ERR_TOO_LARGE naming the field. */
 int grants_path(struct grants *g, const struct state_dir *s, const char *path, const char *field,
                 char out[FILE_PATH_SIZE], struct err *e);
 /* The same of every path of a spec, which changes. */

@@ -1,5 +1,5 @@
-/* An ASSIGN becomes a start record and a gang. Nothing is kept between two calls: the caller lists
- * the attempt. The key of the job is wiped from memory once the gang has it. Loop thread. */
+/* An ASSIGN becomes a start record and a gang. No state is kept between two calls: the caller
+ * lists the attempt. The key of the job is wiped from memory once the gang has it. Loop thread. */
 #include "worker/agent/launch.h"
 
 #include <assert.h>

@@ -15,14 +15,14 @@ struct gpus;
 struct pins;
 struct state_dir;
 
-struct launch { /* what of this node a start needs; borrowed for the call */
+struct launch { /* parts of this node that a start needs; borrowed for the call */
     struct loop *loop;
     const struct state_dir *state_dir;
     const struct attempt *attempts;          /* all that are here: their cores are taken */
     struct gpus *gpus;                       /* NULL: there are none */
     struct pins *pins;                       /* NULL: ranks are not bound to cores */
     const char *node;                        /* its name, for sentences */
-    const char *address;                     /* where ranks listen: RANK_ADDRESS_SIZE bytes */
+    const char *address;                     /* ranks listen here: RANK_ADDRESS_SIZE bytes */
     const char *gang_program, *rank_program; /* seqgang, seqrank */
     int64_t orphan_ms;                       /* see struct agent_options */
 };
@@ -31,7 +31,7 @@ struct launch { /* what of this node a start needs; borrowed for the call */
  * and ERR_DEVICE; or -1. */
 int launch_unfit_rank(const struct launch *l, const struct msg *assign, struct err *e);
 /* The epoch of the job is recorded before the gang is started, so that no older attempt of it can
- * begin from here on. NULL: nothing was started, and its directory is gone. fails: as grants_spec,
+ * begin from here on. NULL: no gang was started, and its directory is gone. fails: as grants_spec,
  * state_dir_epoch_set and attempt_begin; ERR_TOO_LARGE for the path of seqrank. */
 struct attempt *launch_attempt(const struct launch *l, const struct msg *assign, struct err *e);
 

@@ -64,8 +64,8 @@ static int64_t cores_v1(const char *group)
     return quota(us, period_us);
 }
 
-/* From the group up to the mount. A container may see the path of the host, of which it has only
- * the mount. */
+/* Finds the least limit from the group up to the mount. A container may see the path of the host,
+ * of which it has only the mount. */
 static int64_t least_upwards(const char *mount, const char *group, level_limit *limit)
 {
     char path[FILE_PATH_SIZE];
@@ -91,7 +91,7 @@ static bool lists(const char *controllers, const char *controller)
     return false;
 }
 
-/* What is looked up in each group of this process: one line of /proc/self/cgroup, at its mount. */
+/* Looks up a value in one group of this process: a line of /proc/self/cgroup, at its mount. */
 typedef void group_look(void *arg, bool is_v2, const char *mount, const char *group);
 
 /* Lines are "0::/path" for v2 and "4:memory:/path" for v1. */
@@ -161,7 +161,7 @@ static int64_t kills_in(const char *dir, const char *name)
     return found;
 }
 
-/* Of the group itself; of the mount where a container sees the path of the host. */
+/* Takes the count of the group itself, or of the mount if a container sees the host's path. */
 static void take_kills(void *arg, bool is_v2, const char *mount, const char *group)
 {
     int64_t *kills = arg;

@@ -1,4 +1,4 @@
-/* seqw: the agent of one node. Dials seqd, starts gangs, relays what they say. */
+/* seqw: the agent of one node. Dials seqd, starts gangs, relays their records and logs. */
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -29,7 +29,7 @@ struct seqw {
     struct notify *notify;
 };
 
-/* For tests, which also come through a seqd --dev. */
+/* Reads variables for tests, which also come through a seqd --dev. */
 static void environment_read(struct agent_options *o)
 {
     const char *nvml = getenv("SEQD_NVML"), *emulated = getenv("SEQD_EMULATED");

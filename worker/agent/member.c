@@ -45,7 +45,7 @@ struct member {
     char dir[FILE_PATH_SIZE];
     char key[PKI_PEM_SIZE], cert[PKI_PEM_SIZE], ca[PKI_PEM_SIZE], joined_by[SHA256_HEX];
     struct rpc_identity identity; /* cert NULL: not joined */
-    struct pki_node node;         /* what the certificate says */
+    struct pki_node node;         /* as the certificate names it */
     struct loop_timer *renew, *retry, *end;
     bool asked;      /* a renewal is on its way */
     int64_t came_ms; /* when it came, by the loop's clock; 0: it is from a file */
@@ -95,7 +95,7 @@ static int token_read(const char *path, struct member_token *out, struct err *e)
     return rc ? err_prefix(e, "--join-token-file %s", path) : 0;
 }
 
-/* ---- what is kept ---------------------------------------------------------------------------- */
+/* ---- the key and the certificate on disk ----------------------------------------------------- */
 
 static int path_of(const struct member *m, const char *name, char out[FILE_PATH_SIZE],
                    struct err *e)
@@ -176,8 +176,9 @@ static int save(struct member *m, const char *cert, const char *ca, const char *
 
 /* ---- renewal --------------------------------------------------------------------------------- */
 
-/* Until half of its life is over: counted from when it came, as the clocks of seqd and of this node
- * may differ and jump. Only the wall clock says how old one from a file is. */
+/* The time until half of the certificate's life is over. It is counted from when it came, as the
+ * clocks of seqd and of this node may differ and jump. Only the wall clock tells the age of a
+ * certificate from a file. */
 static int64_t renew_in_ms(const struct member *m, int64_t life_ms)
 {
     if (m->came_ms) return m->came_ms + life_ms / 2 - loop_now_ms(m->loop);
@@ -251,7 +252,7 @@ static void failed(struct member *m, const char *why)
     m->retry_ms = m->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : m->retry_ms * 2;
 }
 
-/* After the callback of its stream. */
+/* Ends the client, after the callback of its stream. */
 static void client_end(void *arg)
 {
     struct member *m = arg;
@@ -366,7 +367,7 @@ static void find_start(struct member *m)
     failed(m, e.text);
 }
 
-/* Whether the file has another token than the one that was used, or is tried: it is tried now. */
+/* Whether the file has a token other than the used one and the tried one: it is tried now. */
 static bool token_is_new(struct member *m, struct err *e)
 {
     struct member_token t;
@@ -387,7 +388,7 @@ static void join_start(struct member *m)
     find_start(m);
 }
 
-/* Or it takes too long. */
+/* Tries again after a failure, or looks again at a join that takes long. */
 static void retry(void *arg)
 {
     struct member *m = arg;

@@ -7,7 +7,7 @@
  * fingerprint; only then, over TLS with a server of that authority, the token and the request are
  * sent. A token is used once: with node.pem it is not needed any more, and another token in the
  * file makes the node join again. A certificate is renewed at half its life over the open session.
- * Nothing here waits: looking at the coordinator is a thread's work. */
+ * No call here waits: looking at the coordinator is a thread's work. */
 #ifndef SEQD_AGENT_MEMBER_H
 #define SEQD_AGENT_MEMBER_H
 
@@ -33,7 +33,7 @@ void member_close(struct member *m); /* not in a callback; NULL allowed */
 const struct rpc_identity *member_identity(const struct member *m);
 
 void member_welcome(struct member *m); /* a session is up */
-/* What was asked for has come. False: nothing was asked for. */
+/* Takes the answer to a request. False: no request was pending. */
 bool member_answer(struct member *m, const struct msg *answer);
 /* seqd does not take the certificate: the token file may hold a new token. */
 void member_refused(struct member *m);

@@ -1,6 +1,6 @@
 /* The management library's functions and structs are declared here as its ABI has them, since the
- * toolkit does not always bring its header. from: NVML API reference (names with _v2, _v3 are what
- * the header's macros make of the plain ones). */
+ * toolkit does not always bring its header. from: NVML API reference (the header's
+ * macros turn plain names into names with _v2, _v3). */
 #include "worker/agent/nvml.h"
 
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ struct nvml {
     int (*name)(device, char *, unsigned);
     int (*memory)(device, struct memory *);
     int (*capability)(device, int *, int *);
-    /* What older drivers, or GPUs that have no such thing, may lack. */
+    /* Older drivers, or GPUs without the feature, may lack these. */
     int (*pci)(device, struct pci *);
     int (*ecc)(device, int, int, unsigned long long *);
     int (*mig)(device, unsigned *, unsigned *);
@@ -94,7 +94,7 @@ static const struct {
 #undef F
 };
 
-/* from: NVIDIA's catalogue of Xids, by what it asks of the operator: 154 says that such an action
+/* from: NVIDIA's catalogue of Xids, by the action that it asks for: 154 says that such an action
  * has become due, 79 wants the node restarted, 48, 74 and 144 to 150 a diagnosis, the others a
  * reset of the GPU. 8, 11, 13, 31, 43, 45 and the like end the program that caused them. */
 bool nvml_xid_matters(long long xid)
@@ -247,7 +247,7 @@ int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e)
         device d = NULL;
         char uuid[96] = "";
         if (n->handle(i, &d) != DONE || n->uuid(d, uuid, sizeof uuid) != DONE) continue;
-        if (strlen(uuid) >= GPU_UUID_SIZE) continue; /* of no whole GPU */
+        if (strlen(uuid) >= GPU_UUID_SIZE) continue; /* not a whole GPU's */
         int at = gpu_find(n->gpu, n->n, uuid);
         if (at < 0) at = add(n, d, uuid);
         if (at < 0) continue;

@@ -104,7 +104,7 @@ int options_grace_s(const struct seqw_options *o, int64_t *out_s, struct err *e)
     return err_prefix(e, "--stop-grace");
 }
 
-/* What the rows cannot say. */
+/* Checks that the rows cannot express. */
 static int check(const void *target, struct err *e)
 {
     const struct seqw_options *o = target;

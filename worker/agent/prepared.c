@@ -100,7 +100,7 @@ static void on_removed(void *arg, const struct tree *t, int n, const struct err 
     if (e) log_warn("prepared.remove", "why=\"%s\"", e->text);
 }
 
-/* "<id>.gone" is what a crash has left. */
+/* "<id>.gone" is left by a crash. */
 static bool is_gone(const char *name, char id[PREPARED_ID])
 {
     const size_t n = strlen(name);
@@ -109,7 +109,7 @@ static bool is_gone(const char *name, char id[PREPARED_ID])
     return prepared_id_good(id);
 }
 
-/* From here on no attempt finds it. */
+/* Renames it: from here on no attempt finds it. */
 static bool hide(const struct prepared *p, const char *id)
 {
     char path[FILE_PATH_SIZE], gone[FILE_PATH_SIZE];

@@ -1,8 +1,9 @@
-/* prepared.h: prepared data are kept as long as there is room: those that were used last, never
- * what an attempt here uses. What goes is made again when a job needs it, from the same files.
+/* prepared.h: prepared data are kept as long as there is room. The data that were used longest ago
+ * are removed first; data that an attempt here uses stay. A job that needs removed data makes them
+ * again from the same files.
  *
- * Once a minute a thread lists and measures them; what goes is renamed on the loop, where no
- * attempt can begin meanwhile, and removed on the thread. Loop thread.
+ * Once a minute a thread lists and measures them. Data to be removed are renamed on the loop, where
+ * no attempt can begin meanwhile, and removed on the thread. Loop thread.
  * tested: tests/agent/test_prepared.c */
 #ifndef SEQD_AGENT_PREPARED_H
 #define SEQD_AGENT_PREPARED_H
@@ -21,7 +22,7 @@
 
 struct prepared_policy {
     int64_t size;  /* bytes; 0: percent says it */
-    int percent;   /* of the file system; 0: no limit */
+    int percent;   /* share of the file system; 0: no limit */
     int64_t age_s; /* since it was last used; 0: no limit */
 };
 /* "200G", "20%", "30d", or two of them with a comma; "never". fails: ERR_INVALID. */
@@ -33,13 +34,13 @@ struct prepared_entry {
     bool in_use;
     bool goes; /* out */
 };
-/* Pure: marks what goes so that the rest takes at most `size` bytes (0: any) and was used within
- * age_s (0: any) before now_s. Sorts: the one that was used longest ago is first. Returns how many
- * go. */
+/* Pure: marks the entries to remove, so that the rest takes at most `size` bytes (0: any) and was
+ * used within age_s (0: any) before now_s. Sorts: the entry used longest ago is first. Returns how
+ * many go. */
 int prepared_pick(struct prepared_entry *list, int n, int64_t size, int64_t age_s, int64_t now_s);
 
 struct prepared_calls {
-    /* An attempt here uses it, or may: of one whose data are not known yet, every id. */
+    /* An attempt here uses it, or may. An attempt whose data are not known yet may use every id. */
     bool (*in_use)(void *arg, const char *id);
     int64_t (*utc_s)(void); /* NULL: the machine's */
 };

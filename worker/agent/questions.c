@@ -110,7 +110,7 @@ static void listed_models(void *arg, int64_t request, const char *text, size_t s
     traced(q, request, text, size, why);
 }
 
-/* What lies beneath the roots: one process at a time looks, whatever seqd asks. */
+/* Adds the roots and the grants to argv. */
 static void put_roots(struct questions *q, const struct grants *g, char words[][GRANT_SIZE],
                       char **argv)
 {
@@ -121,6 +121,7 @@ static void put_roots(struct questions *q, const struct grants *g, char words[][
     }
 }
 
+/* Lists the models beneath the roots: one process at a time looks, whatever seqd asks. */
 static void list_models(struct questions *q, const struct msg *m)
 {
     char *argv[2 + N_ROOTS + 1] = {"seqrank", "--models"};
@@ -186,7 +187,7 @@ static void find_files(struct questions *q, const struct msg *m)
     if (rc) found_files(q, m->request, "", 0, &e);
 }
 
-/* In this node's own state, which need not lie beneath a root. */
+/* Resolves a path in this node's own state, which need not lie beneath a root. */
 static int resolve(const char *path, char out[FILE_PATH_SIZE], struct err *e)
 {
     return realpath(path, out) ? 0 : err_errno(e, "%s", path);
@@ -218,7 +219,7 @@ void questions_describe(struct questions *q, const struct msg *m)
     described(q, m->request, "", 0, &e);
 }
 
-/* Which files a step learnt from: `seqrank --trace` reads the prepared data of this node. */
+/* Finds the files that a step learnt from: `seqrank --trace` reads this node's prepared data. */
 void questions_trace(struct questions *q, const struct msg *m)
 {
     const struct wire_trace *t = &m->trace;

@@ -1,5 +1,5 @@
 /* Records and log bytes are read from disk by offset, and go again in a new session until they are
- * acknowledged (attempt.h). So nothing here remembers what was sent. Loop thread. */
+ * acknowledged (attempt.h). So this file does not remember the sent bytes. Loop thread. */
 #include "worker/agent/relay.h"
 
 #include <assert.h>

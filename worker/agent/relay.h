@@ -1,5 +1,5 @@
-/* relay.h: what seqd is sent of the attempts of this node: records of their spools, and bytes of
- * their logs.
+/* relay.h: sends seqd the records of the spools of this node's attempts, and the bytes of their
+ * logs.
  *
  * Order on the stream: records as they are written; logs within RELAY_LOG_SIZE per call, so that a
  * talkative rank delays no other; the final record of an attempt follows the last byte of its logs.
@@ -19,14 +19,14 @@
 struct agent_session;
 struct attempt;
 
-/* As much as the session takes now (session_can_send); the rest is sent in a later call. */
+/* Sends as much as the session takes now (session_can_send), and the rest in a later call. */
 void relay_records(struct agent_session *s, struct attempt *t, char *buf);
-void relay_logs(struct agent_session *s, struct attempt *first, char *buf); /* of the whole list */
+void relay_logs(struct agent_session *s, struct attempt *first, char *buf); /* for the whole list */
 
 /* The final record of an attempt that has no spool: it is not here, or never began. Without a
  * session it is lost: seqd's next EXPECT asks again. */
 void relay_end(struct agent_session *s, int64_t job, int64_t epoch, enum gang_end how);
-/* Why it never began. rank: the one that could not be started, or RANK_GANG. */
+/* Why it never began. rank: the rank that could not be started, or RANK_GANG. */
 void relay_failure(struct agent_session *s, int64_t job, int64_t epoch, int rank,
                    const struct err *why);
 

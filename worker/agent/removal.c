@@ -46,8 +46,8 @@ static void answer(const struct node_removals *r, int64_t job, int what, int64_t
     r->done(r->arg, &m);
 }
 
-/* Its files are gone; with a job goes what says which epoch was its newest here: seqd gives its id
- * to no other job. */
+/* Its files are gone. With a job goes the record of its newest epoch here: seqd gives its id to no
+ * other job. */
 static void removed(void *arg, const struct tree *t, int n, const struct err *e)
 {
     const struct node_removals *r = arg;
@@ -67,7 +67,7 @@ static void start(struct node_removals *r, int64_t job, int what)
     struct err e;
     const bool whole = what == REMOVAL_JOB;
     if (!removal_rows[what].nodes) {
-        answer(r, job, what, 0, NULL); /* nothing of it is ever here */
+        answer(r, job, what, 0, NULL); /* no node ever has such files */
     } else if (file_join(t.path, &e, whole ? "%s/jobs/%lld" : "%s/jobs/%lld/checkpoints",
                          r->state_dir->dir, (long long)job) < 0) {
         answer(r, job, what, 0, &e);

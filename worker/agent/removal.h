@@ -1,6 +1,6 @@
-/* removal.h: what seqd has removed goes from this node, too: a job's directory, or its
- * checkpoints. A thread of trees.h does the work; seqd is told when it is durable. What is asked
- * for twice is done twice: the second time nothing is there. Loop thread. */
+/* removal.h: removes from this node a job's directory, or its checkpoints, that seqd has removed. A
+ * thread of trees.h does the work; seqd is told when it is durable. A removal that is asked for
+ * twice is done twice: the second time there are no files. Loop thread. */
 #ifndef SEQD_AGENT_REMOVAL_H
 #define SEQD_AGENT_REMOVAL_H
 
@@ -17,10 +17,10 @@ struct node_removals *removals_create(struct trees *t, const struct state_dir *s
                                       removal_done *done, void *arg);
 void removals_destroy(struct node_removals *r); /* after the trees; NULL allowed */
 
-/* MSG_REMOVE. busy: an attempt of the job is here, so nothing of it can go now. It is held then,
- * and answered after removals_over; told of it again, seqd hears at once what it waits for. */
+/* MSG_REMOVE. busy: an attempt of the job is here, so no file of it can go now. The request is held
+ * then, and answered after removals_over. If seqd asks again, it hears at once why it waits. */
 void removals_take(struct node_removals *r, const struct msg *m, bool busy);
 void removals_over(struct node_removals *r, int64_t job); /* no attempt of the job is here now */
-void removals_drop(struct node_removals *r);              /* what is held: the session is over */
+void removals_drop(struct node_removals *r); /* drops held requests: the session is over */
 
 #endif

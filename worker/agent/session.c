@@ -1,5 +1,5 @@
-/* A session is open from `opened` to `closed`, and up from WELCOME on. At most one is open. What is
- * sent is lost when it closes; its owner sends it again from disk. Loop thread. */
+/* A session is open from `opened` to `closed`, and up from WELCOME on. At most one is open. A
+ * message on its way is lost when it closes; its owner sends it again from disk. Loop thread. */
 #include "worker/agent/session.h"
 
 #include <assert.h>
@@ -26,9 +26,9 @@ struct agent_session {
     struct rpc_stream *stream; /* NULL: no session */
     bool accepted;             /* WELCOME came */
     bool refused;              /* REFUSED came instead */
-    uint32_t abi;              /* what its HELLO said, or the next one will say */
+    uint32_t abi;              /* in its HELLO, or in the next one */
     int64_t number;            /* how many there were */
-    struct arena arena;        /* of the message being handled */
+    struct arena arena;        /* the message being handled */
 };
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -42,7 +42,7 @@ int session_send(struct agent_session *s, const struct msg *m)
     void *data = wire_pack_for(m, s->abi, &arena, &size);
     int rc = data ? rpc_send(s->stream, data, size) : -1;
     arena_fini(&arena);
-    /* What does not go out now goes again from disk in a new session. */
+    /* A message that does not go out now goes again from disk in a new session. */
     if (rc < 0) rpc_stream_close(s->stream);
     return rc;
 }
@@ -72,7 +72,7 @@ int64_t session_number(const struct agent_session *s)
     return s->number;
 }
 
-/* ---- what seqd says -------------------------------------------------------------------------- */
+/* ---- messages of seqd ------------------------------------------------------------------------ */
 
 static void on_welcome(struct agent_session *s, const struct msg *m)
 {
@@ -169,7 +169,7 @@ static const struct rpc_calls stream_calls = {on_opened, on_message, on_closed, 
 
 /* ---- dialling -------------------------------------------------------------------------------- */
 
-/* There is a certificate, or another one: sessions begin with it. */
+/* Begins sessions with the certificate, the first or another one. */
 static void on_identity(void *arg)
 {
     struct agent_session *s = arg;

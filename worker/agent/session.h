@@ -38,13 +38,13 @@ int session_dial(struct agent_session *s, struct err *e);
 void session_destroy(struct agent_session *s);
 
 /* Queues a copy. -1: there is no session, it does not know this type of message, or its queue is
- * full; then it is closed. What must arrive is on disk, and goes again in the next session. */
+ * full; then it is closed. Data that must arrive are on disk, and go again in the next session. */
 int session_send(struct agent_session *s, const struct msg *m);
 /* It is up, and little is queued ahead of an acknowledgement. */
 bool session_can_send(const struct agent_session *s);
-bool session_is_open(const struct agent_session *s); /* seqd may not have answered HELLO yet */
-bool session_is_up(const struct agent_session *s);   /* WELCOME was received */
-uint32_t session_abi(const struct agent_session *s); /* what its HELLO says, or the next one will */
+bool session_is_open(const struct agent_session *s);   /* seqd may not have answered HELLO yet */
+bool session_is_up(const struct agent_session *s);     /* WELCOME was received */
+uint32_t session_abi(const struct agent_session *s);   /* in its HELLO, or the next one */
 int64_t session_number(const struct agent_session *s); /* how many were opened so far */
 
 #endif

@@ -48,8 +48,8 @@ static bool instance_read(const char *text, unsigned char out[WIRE_INSTANCE_SIZE
     return true;
 }
 
-/* Drawn once. One that is damaged is drawn again: this node is then another one, which has to wait
- * until its name is down. */
+/* Draws the instance once. A damaged one is drawn again: this node is then another one, which has
+ * to wait until its name is down. */
 static int instance_take(struct state_dir *s, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[2 * WIRE_INSTANCE_SIZE + 2];
@@ -203,7 +203,7 @@ static int open_artifact(const char *job_dir, const char *name, struct err *e)
     return fd < 0 ? err_errno(e, "open") : fd;
 }
 
-/* name: of checkpoints/, in at least two parts. */
+/* name: a path in checkpoints/ of at least two parts. */
 static int open_checkpoint(const char *job_dir, const char *name, struct err *e)
 {
     char root[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
@@ -216,7 +216,7 @@ static int open_checkpoint(const char *job_dir, const char *name, struct err *e)
     return fd < 0 ? err_errno(e, "open") : fd;
 }
 
-/* Of inode and time of the last write: what another file of that name, or a write, changes. */
+/* Mixes inode and time of the last write: another file of that name, or a write, changes it. */
 static int64_t stamp_of(const struct stat *st)
 {
     const uint64_t ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;

@@ -17,7 +17,7 @@
 #include "api/wire.h"
 
 struct state_dir {
-    char dir[RANK_PATH_SIZE - 128]; /* absolute; room for what is beneath */
+    char dir[RANK_PATH_SIZE - 128]; /* absolute; room for the paths beneath it */
     int lock_fd;
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int n_roots, n_writable;
@@ -25,8 +25,8 @@ struct state_dir {
     char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* without symbolic links */
 };
 
-/* Where results may be published: taken after state_dir_open. fails: ERR_NOT_FOUND and ERR_INVALID
- * naming one. */
+/* Takes the roots beneath which results may be published. Called after state_dir_open. fails:
+ * ERR_NOT_FOUND and ERR_INVALID naming one. */
 int state_dir_writable(struct state_dir *s, const char *const *roots, int n, struct err *e);
 /* Makes the directories and takes the lock. fails: ERR_CONFLICT when another agent has it;
  * ERR_NOT_FOUND naming a root. */
@@ -52,15 +52,15 @@ int state_dir_beneath(const struct state_dir *s, const char *path, char out[FILE
 
 struct state_dir_file {
     int64_t job;
-    const char *path; /* NAME: of artifacts/; checkpoints/DIR/NAME: as it says */
+    const char *path; /* NAME: a file in artifacts/; checkpoints/DIR/NAME: that file */
     int64_t offset;
     void *buf;
-    size_t size;   /* of buf */
+    size_t size;   /* bytes of buf */
     int64_t total; /* out: bytes of the whole file */
     int64_t stamp; /* out: another one once the file has been replaced or written; never 0 */
 };
-/* At most f->size bytes of a file that a job left, from an offset; returns their number, 0 at the
- * end. fails: ERR_NOT_FOUND; ERR_INVALID for a name that may lead elsewhere; ERR_IO. */
+/* Reads at most f->size bytes of a file that a job left, from an offset; returns their number, 0 at
+ * the end. fails: ERR_NOT_FOUND; ERR_INVALID for a name that may lead elsewhere; ERR_IO. */
 int64_t state_dir_fetch(const struct state_dir *s, struct state_dir_file *f, struct err *e);
 
 /* The directory of prepared data. fails: ERR_INVALID for an id that is not hex digits;

@@ -17,7 +17,7 @@
 #include "worker/hf/safetensors.h"
 #include "worker/plan/stage.h"
 
-/* What every checkpoint has; hf/ may have more. */
+/* The files of every checkpoint; hf/ may have more. */
 static const char config_file[] = "hf/config.json", weights_file[] = "hf/model.safetensors";
 static const char moments_file[] = "optim.safetensors", state_file[] = "train_state.json";
 static const char average_file[] = "hf_ema/model.safetensors";
@@ -51,7 +51,7 @@ static const struct {
     STATE(spec_digest, STATE_TEXT),
     STATE(n_ranks, STATE_INT32),
     STATE(layout, STATE_INT32),
-    /* What the first checkpoints did not have: absent is zero. */
+    /* The first checkpoints did not have these fields: absent is zero. */
     STATE(guard.skipped, STATE_INT),
     STATE(guard.streak, STATE_INT),
     STATE(guard.rollbacks, STATE_INT),
@@ -198,7 +198,7 @@ static void still(const struct ckpt_arrays *a)
     if (a->flow.arg && a->flow.still) a->flow.still(a->flow.arg);
 }
 
-/* What write_arrays wrote, as it was hashed on the way. */
+/* Digests of the files that write_arrays wrote, hashed on the way. */
 struct written {
     struct st_digest weights, average, moments;
 };

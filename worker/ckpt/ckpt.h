@@ -33,7 +33,7 @@
 struct job_spec;
 
 #define CKPT_PATH_SIZE 1280
-#define CKPT_SPEC_SIZE 16384 /* of ckpt_spec_json */
+#define CKPT_SPEC_SIZE 16384 /* size of ckpt_spec_json */
 
 struct hf_beside; /* worker/hf/hf.h */
 
@@ -44,15 +44,15 @@ struct ckpt_state {
                           * stage's length (worker/plan/stage.h) */
     int64_t seed;
     int64_t adam_t;               /* updates the moments have seen: step less those skipped */
-    double lr;                    /* of the last step; informational, lr is a function of step */
-    double loss;                  /* of the last step; informational */
+    double lr;                    /* the last step's; informational, lr is a function of step */
+    double loss;                  /* the last step's; informational */
     char data_id[80];             /* prepared data the cursor counts in */
-    char spec_digest[SHA256_HEX]; /* what must not change between attempts: ckpt_spec_digest */
+    char spec_digest[SHA256_HEX]; /* fields that must stay between attempts: ckpt_spec_digest */
     const char *spec_json;        /* ckpt_spec_json, borrowed; NULL: none, and when read */
     int32_t n_ranks;              /* informational */
     int32_t layout;               /* informational: enum layout_id */
-    struct guard_state guard;     /* what judges the next steps */
-    struct scale_state scale;     /* what scales them, in half floats */
+    struct guard_state guard;     /* judges the next steps */
+    struct scale_state scale;     /* scales them, in half floats */
     int64_t n_evals, eval_step;   /* evaluations so far, and the last one's step and loss */
     double eval_loss;
     int32_t has_best; /* a checkpoint of this job has the lowest loss so far: */
@@ -61,7 +61,7 @@ struct ckpt_state {
     int64_t steps_without_target; /* so far: none has updated anything */
 };
 
-/* The arrays of a checkpoint, flat by param_list, where they are too large to lie in one place:
+/* The arrays of a checkpoint, flat by param_list, when they are too large to lie in one place:
  * elements [offset, offset + n) of one in fp32, all of one tensor, n at most ST_CHUNK. Weights in
  * 16 bits: read gives the master weights, of which the model's are the rounded copy. */
 enum ckpt_array { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA };
@@ -73,25 +73,25 @@ struct ckpt_flow {
     void *arg;
 };
 
-/* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). params
- * are of dtype, the model's weights. master: NULL, or what they are rounded from: it is saved
- * beside them, and loaded instead of them. flow.arg not NULL: all arrays come and go that way, and
- * the pointers are NULL; dtype still says what weights are saved as, and in 16 bits there is a
- * master. */
+/* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). params:
+ * the model's weights, of dtype. master: NULL, or the fp32 weights that params are rounded from; it
+ * is saved beside them, and loaded instead of them. flow.arg not NULL: all arrays come and go that
+ * way, and the pointers are NULL; dtype is still the type in which weights are saved, and in 16
+ * bits there is a master. */
 struct ckpt_arrays {
     void *params;
     enum dtype dtype;
     float *master, *m, *v;
     struct ckpt_flow flow;
     bool average; /* with flow: there is a CKPT_EMA, saved as hf_ema/ and loaded from it */
-    const struct hf_beside *beside; /* what hf/ has beside its weights; NULL: the byte tokenizer */
+    const struct hf_beside *beside; /* files of hf/ beside its weights; NULL: the byte tokenizer */
 };
 
 struct ckpt_info {
     char path[CKPT_PATH_SIZE]; /* the step directory */
     int64_t step, epoch;
     int64_t size;                    /* bytes of all files */
-    int64_t save_ms;                 /* what writing it took; 0: of an earlier attempt */
+    int64_t save_ms;                 /* time that writing it took; 0: an earlier attempt wrote it */
     char weights_sha256[SHA256_HEX]; /* tensor bytes in name order: hf_weights_digest */
 };
 
@@ -102,17 +102,18 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
               const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
               struct err *e);
 
-/* The newest directory under job_dir/checkpoints whose manifest and digests hold; those that do not
- * are logged and passed over (they stay where they are). Returns 1 found, 0 none, -1 error. */
+/* Finds the newest directory under job_dir/checkpoints whose manifest and digests hold. Directories
+ * that fail are logged and passed over (they stay where they are). Returns 1 found, 0 none, -1
+ * error. */
 int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e);
 
 /* Checks manifest, sizes and digests of a step directory, large files at one time. fails:
- * ERR_CORRUPT or ERR_NOT_FOUND naming the first file that is damaged and what is wrong with it. */
+ * ERR_CORRUPT or ERR_NOT_FOUND naming the first damaged file and its fault. */
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 
 /* ckpt_check, then reads: the shape must equal `shape` (ERR_INVALID naming the first difference).
  * Arrays that are NULL are not read. s may be NULL; it is filled before the arrays, so that the
- * caller can say of which job a checkpoint is that has not what this job needs. */
+ * caller can name the job of a checkpoint that lacks data that this job needs. */
 int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
               struct ckpt_state *s, struct err *e);
 

@@ -1,5 +1,5 @@
 /* The fields of a job that must be the same when it resumes from a checkpoint: as a digest, which
- * decides, and as text, which says what differs. */
+ * decides, and as text, which names the difference. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "worker/plan/stage.h"
 
 #define STATE_FILE_SIZE 65536
-#define VALUE_SIZE      1024 /* of a value as text; the stages are the longest */
+#define VALUE_SIZE      1024 /* size of a value as text; the stages are the longest */
 
 static bool is_size(const struct field *f)
 {
@@ -25,7 +25,7 @@ static const void *value_of(const struct job_spec *spec, const struct field *f)
     return (is_size(f) ? (const char *)&spec->model.shape : (const char *)spec) + f->offset;
 }
 
-/* The row after f of what a job says, the model's sizes first; NULL after the last. */
+/* The row after f in a job's fields, the model's sizes first; NULL after the last. */
 static const struct field *next_row(const struct field *f)
 {
     const bool size = !f || is_size(f);
@@ -34,8 +34,8 @@ static const struct field *next_row(const struct field *f)
     return f->path ? f : NULL;
 }
 
-/* Left out, so that a field that comes with a later version leaves the digests of older jobs as
- * they were. */
+/* Whether a field has its default. It is left out then, so that a field of a later version leaves
+ * the digests of older jobs as they were. */
 static bool is_default(const struct job_spec *spec, const struct field *f)
 {
     return spec_is_default(spec, f, value_of(spec, f));
@@ -56,7 +56,7 @@ static void digest_field(struct sha256 *sha, const struct job_spec *spec, const 
     sha256_add(sha, text, strlen(text) + 1);
 }
 
-/* What the stages say, not which of two ways they say it. */
+/* Digests the meaning of the stages: two spellings of one stage give one digest. */
 static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
 {
     for (int i = 0; i < spec->n_stages; i++) {
@@ -75,8 +75,8 @@ static bool is_governed(const struct field *f)
     static const char *const parts[] = {"model.rope.", "data.",     "train.",
                                         "optim.",      "schedule.", "precision.",
                                         "objective.",  "ema.",      "seed"};
-    /* Which files a directory has beside its weights, and who says what text means: data_id knows
-     * what became of it. */
+    /* Skips the files that a directory has beside its weights, and the choice of the tokenizer:
+     * data_id covers the resulting ids. */
     if (is_size(f)) return f->kinds != 0;
     if (!strcmp(f->path, "data.tokenizer")) return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -175,7 +175,7 @@ static int refuse(struct err *e, const char *dir, const char *field, const char 
                      dir, field, made, has, dir);
 }
 
-/* With checkpoint.changes they may differ: nothing that was learnt has their shape. */
+/* With checkpoint.changes these fields may differ: no learnt array has their shape. */
 static bool is_free(const struct job_spec *spec, const char *path)
 {
     static const char *const parts[] = {"data.",     "train.", "optim.lr", "optim.weight_decay",
@@ -220,7 +220,7 @@ int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct e
     const int named = state ? name_difference(step_dir, state, size, spec, e) : -1;
     free(state);
     if (named > 0) return -1;
-    if (!named && spec->checkpoint.changes) return 0; /* what differs may */
+    if (!named && spec->checkpoint.changes) return 0; /* the difference is allowed */
     return err_field(e, ERR_CONFLICT, "checkpoint.resume",
                      "%s was made by a job with another model, data, schedule or precision; to "
                      "start from its weights alone set model.path to %s/hf",

@@ -12,7 +12,7 @@ struct digests {
     const struct manifest *m;
     const char *dir;
     int order[MANIFEST_FILES]; /* the largest first: the last one to end is a small one */
-    struct err *e;             /* owned: of each file; code ERR_NONE: none */
+    struct err *e;             /* owned: one for each file; code ERR_NONE: none */
 };
 
 static void check_one(void *arg, int64_t task, int worker)

@@ -29,7 +29,7 @@ static struct comm *world(const struct sharded_state *h)
     return h->model->job;
 }
 
-/* Of the host: files are read and written there. */
+/* The bounce buffer in the host's memory: files are read and written there. */
 static char *bounce(const struct sharded_state *h)
 {
     return comm_bounce(world(h), h->model->bounce);
@@ -79,7 +79,7 @@ static bool all_hold(const struct sharded_state *h, int which)
     return h->plan->zero == 0 || (which == SHARDED_WEIGHTS && h->plan->zero < 3);
 }
 
-/* What rank w holds of the elements of an order, and they lie in one bucket: a run. */
+/* The run of an order's elements that rank w holds; the elements of an order lie in one bucket. */
 static struct zero_range run_of(const struct sharded_state *h, const struct scatter_order *o, int w)
 {
     const struct zero *z = &h->plan->shards;
@@ -131,8 +131,8 @@ static void scatter_still(void *arg)
     keep_alive(arg, &why);
 }
 
-/* What ranks of tensor parallelism of number t have of elements [offset, offset + n) of the whole
- * model, all of one tensor; at, where it is not NULL, gets the slice. */
+/* Finds the elements that ranks with tensor-parallel number t hold of [offset, offset + n) of the
+ * whole model, all of one tensor. at, if it is not NULL, gets the slice. */
 static struct scatter_order order_of(struct sharded_state *h, struct slice *at, int t,
                                      const struct scatter_order *whole)
 {
@@ -158,13 +158,13 @@ static void spread(const struct slice *s, int t, const struct scatter_order *o,
     }
 }
 
-/* Of each stage the first group, or under zero 0 the first rank, has all. */
+/* Whether rank w gives: in each stage the first group, or under zero 0 the first rank, has all. */
 static bool gives(const struct sharded_state *h, int w)
 {
     return plan_sum_place(h->plan, w) < (h->plan->zero ? h->plan->zero_group : 1);
 }
 
-/* Elements of ranks' own layout, of those with number t. */
+/* Reads elements in the ranks' own layout, from the ranks with number t. */
 static int read_slice(struct sharded_state *h, int t, const struct scatter_order *o, float *out,
                       struct err *e)
 {
@@ -179,7 +179,7 @@ static int read_slice(struct sharded_state *h, int t, const struct scatter_order
     return 0;
 }
 
-/* Of elements of one tensor those that are of one slice, from the first on. */
+/* Counts the elements, from the first on, that lie in one slice; all lie in one tensor. */
 static int64_t of_one_slice(struct sharded_state *h, int64_t offset, int64_t n)
 {
     if (h->plan->tp == 1) return n;

@@ -2,18 +2,18 @@
  * shards they are: n elements at a time through the bounce buffer, purpose CONTROL, so that no rank
  * holds a whole array for it and only rank 0 needs the disk.
  *
- * Rank 0 sends orders and the others carry them out: only rank 0 knows what is in which file:
+ * Rank 0 sends orders and the others carry them out: only rank 0 knows the contents of the files.
  *   rank 0    ckpt_save or ckpt_load with scatter_arrays, or scatter_model, then scatter_end, also
  *             where that failed
  *   others    scatter_serve, which returns when rank 0 has ended
  *
  *   rank 0 -> owner   struct scatter_order, 24 bytes
  *     GIVE            the owner answers with its part of the elements, fp32
- *     TAKE            the elements follow: those that the owner holds
+ *     TAKE            the elements that the owner holds follow
  *     STILL           no data: rank 0 is busy with its disk, and no hang
  *     END
  *
- * Elements go to the ranks that hold some of them and come from those of rank 0's group: where
+ * Elements go to the ranks that hold some of them and come from the ranks of rank 0's group. If
  * every rank holds all, GIVE is not needed and TAKE goes to all. tested: tests/engine/test_dp.c */
 #ifndef SEQD_CKPT_SCATTER_H
 #define SEQD_CKPT_SCATTER_H

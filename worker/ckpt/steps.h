@@ -1,5 +1,5 @@
-/* steps.h: the directories of a job's checkpoints/, by name: which there are, which one is the
- * best, and which go.
+/* steps.h: the directories of a job's checkpoints/, by name: lists them, marks the best one, and
+ * removes old ones.
  *
  *   step-00000500         a checkpoint, complete unless a disk lied (worker/ckpt/ckpt.h)
  *   step-00000500.e3.tmp  one that attempt 3 was writing
@@ -17,11 +17,11 @@
 enum step_dir_kind { STEP_WHOLE, STEP_TMP, STEP_BAD };
 
 struct step_dir {
-    int64_t step, epoch; /* epoch: of a STEP_TMP */
+    int64_t step, epoch; /* epoch: set for a STEP_TMP */
     char name[64];
 };
 
-/* False: no name of this kind. epoch (may be NULL): of a STEP_TMP. */
+/* False: no name of this kind. epoch (may be NULL): set for a STEP_TMP. */
 bool steps_parse(const char *name, enum step_dir_kind *kind, int64_t *step, int64_t *epoch);
 
 /* The STEP_WHOLE directories of dir, newest first; the caller frees. Each other one is handed to
@@ -37,7 +37,7 @@ int steps_list(const char *dir, const struct steps_aside *aside, struct step_dir
 struct ckpt_keep {
     int newest;    /* complete ones that stay, at least 1 */
     int64_t every; /* and those whose step is divisible by it; 0: none */
-    /* Told of each complete one before it goes, so that no kill leaves one that is gone untold.
+    /* Called for each complete one before it goes, so that no kill leaves one gone without a call.
      * NULL: no caller asks. A failure keeps it, and ends the pruning. */
     int (*removing)(void *arg, int64_t step, const char *path, struct err *e);
     void *arg;

@@ -1,4 +1,4 @@
-/* bert.h: what the encoders in BERT's mould have in common. Inside worker/family. */
+/* bert.h: the common pieces of the encoders in BERT's mould. Inside worker/family. */
 #ifndef SEQD_FAMILY_BERT_H
 #define SEQD_FAMILY_BERT_H
 
@@ -11,7 +11,7 @@ struct bert_names {
     const char *head;
     const char *up, *up_bias, *norm, *norm_bias, *bias; /* after head */
 };
-/* The whole model. act: of the head. */
+/* Writes the whole model. act: the head's activation. */
 void bert_write(const struct model_shape *m, struct family *f, const struct bert_names *n,
                 enum act_id act);
 /* Heads, table of positions, activation. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
@@ -26,7 +26,7 @@ extern const char *const bert_nothing[]; /* keys that change nothing */
 #define BERT_FIELDS                                                                                \
     HF_SIZES, {"type_vocab_size", NULL, 0}, {"rms_norm_eps", "layer_norm_eps", 0},                 \
     {"rope_theta", NULL, HF_FIXED}, {"hidden_act", NULL, HF_UNWRITTEN}
-/* What the job says of dropout counts. */
+/* The job's dropout counts, not the file's. */
 #define BERT_SPECIALS                                                                              \
     HF_NEVER, {"hidden_act", hf_read_act, hf_write_act},                                           \
     {"position_embedding_type", bert_want_absolute, NULL},                                         \

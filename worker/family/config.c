@@ -1,5 +1,5 @@
-/* Reading config.json: in two passes, since model_type, which says what the other keys mean, may
- * stand anywhere. */
+/* Reading config.json: in two passes, since model_type, which decides the meaning of the other
+ * keys, may stand anywhere. */
 #include "worker/family/config_table.h"
 
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 #define PREFIX "model.config."
 
-/* Sentences begin with where the key stands; of a job they name its field, too. */
+/* Sentences begin with the place of the key; for a job they name its field, too. */
 int hf_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
 {
     char text[512], field[96];
@@ -101,7 +101,7 @@ static int read_enum(struct config *c, const struct field *f, const char *key)
     return hf_refuse(c, key, list);
 }
 
-/* What was kept has been judged before: only its types are asked for. */
+/* A kept value has been judged before: only its type is checked. */
 static int read_field(struct config *c, const struct field *f, const char *key)
 {
     const bool kept = c->form == CONFIG_KEPT;
@@ -187,7 +187,7 @@ static const struct hf_special *special(const struct hf_family *f, const char *k
 
 /* ---- keys that are none of the family's ------------------------------------------------------ */
 
-/* What every job may say, as spec_effective does, though some families have no key for it. */
+/* Sizes that every job may give, as spec_effective does, though some families have no such key. */
 static bool is_usual(const char *name)
 {
     static const char *const usual[] = {"max_position_embeddings", "rms_norm_eps", "rope_theta",
@@ -197,7 +197,7 @@ static bool is_usual(const char *name)
     return false;
 }
 
-/* What jobs of families with any rule of RoPE may say, by the names of the table. */
+/* Sizes that jobs of families with any rule of RoPE may give, by the names of the table. */
 static bool is_rope(const struct config *c, const char *name)
 {
     return family_row(c->m)->rope_kinds && !strncmp(name, "rope_", 5) &&
@@ -241,7 +241,7 @@ static bool read_neutral(struct config *c, const struct field *f, const char *ke
     return neutral;
 }
 
-/* A key as sentences quote it: of letters, digits and signs, and not too long. */
+/* A key as sentences quote it: letters, digits and signs, and not too long. */
 static const char *shown(const char *key)
 {
     const size_t n = strlen(key);
@@ -273,7 +273,7 @@ static int read_kept(struct config *c, const char *key)
 {
     const struct field *f = shape_field(key);
     if (array_of(key)) return hf_read_array(c, key, key);
-    if (!f || !strcmp(key, "model_type")) return hf_ignore(c, key); /* of another version */
+    if (!f || !strcmp(key, "model_type")) return hf_ignore(c, key); /* another version's */
     return read_field(c, f, key);
 }
 
@@ -282,7 +282,7 @@ static int read_key(struct config *c)
     char key[96];
     if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0; /* too long for us */
     if (c->form == CONFIG_KEPT) return read_kept(c, key);
-    if (!strcmp(key, "model_type")) return hf_ignore(c, key); /* of the first pass */
+    if (!strcmp(key, "model_type")) return hf_ignore(c, key); /* the first pass read it */
     const struct hf_special *x = special(c->family, key);
     if (!x && config_is_nothing(c, key) && (c->form == CONFIG_FILE || !shape_field(key)))
         return hf_ignore(c, key);
@@ -351,7 +351,7 @@ static void set_absent(struct config *c)
         shape_set(c->m, shape_field(a->name), a->value);
 }
 
-/* After a value that is wrong in itself: the next key, while the text is JSON. */
+/* Skips a value that is wrong in itself, up to the next key, while the text is JSON. */
 static int go_on(struct config *c, const struct jread *value)
 {
     if (faults_pass(c->faults, c->e)) return -1;
@@ -372,7 +372,7 @@ int config_read(struct config *c, const char *text, size_t size)
         if (go_on(c, &value)) return -1;
         broken = true;
     }
-    /* finish() may add to what is refused, and goes before what follows from it */
+    /* finish() may refuse further keys, and runs before the refusals are reported */
     const int rc = c->form == CONFIG_KEPT || broken ? 0 : finish(c);
     if (!c->faults) return c->n_refused ? say_refused(c) : rc;
     if (rc && !c->n_refused) faults_add(c->faults, c->e);

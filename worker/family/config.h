@@ -12,9 +12,9 @@ struct job_spec;
 
 #define MODEL_CONFIG_SIZE 65536 /* bytes of a model.config, as it is sent */
 
-/* Of what a text is, and so what a key means that is not there. */
+/* The origin of a text, which decides the meaning of an absent key. */
 enum config_form {
-    CONFIG_FILE, /* a config.json: what transformers makes of its absence for that model_type */
+    CONFIG_FILE, /* a config.json: as in transformers for that model_type */
     CONFIG_JOB,  /* model.config as a person writes it: shape_defaults(); sizes have the names of
                   * shape_fields, too. With model_type and "architectures" or "transformers_version"
                   * among its keys the package wrote it, and it is read like a CONFIG_FILE */
@@ -23,7 +23,7 @@ enum config_form {
 };
 
 /* Reads the text of a config.json. path is for the sentence only. fails: ERR_INVALID (missing or
- * malformed key), ERR_UNSUPPORTED (a key asks for what we do not compute); both name the key. */
+ * malformed key), ERR_UNSUPPORTED (a key asks for another computation); both name the key. */
 int hf_config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
                     struct err *e);
 /* DIR/config.json. */
@@ -31,7 +31,7 @@ int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
 /* The same, with every fault, each naming file and key. -1 where there is one: *m is not to be used
  * then. */
 int hf_config_check(const char *dir, struct model_shape *m, struct faults *f);
-/* As it stands, from directory to directory. */
+/* Copies it as it stands, from directory to directory. */
 int hf_config_copy(const char *from, const char *to, struct err *e);
 
 /* The model of a job: reads the text into s->model.shape and, as config_write() has it, into
@@ -44,8 +44,8 @@ int config_open(struct job_spec *s, struct err *e);
 /* s->model.config from s->model.shape. */
 void config_keep(struct job_spec *s);
 
-/* One line of JSON with the names of shape_fields: what the family has, and what else differs from
- * base. Returns the length, or -1 when it does not fit. */
+/* Writes one line of JSON with the names of shape_fields: the sizes of the family, and others that
+ * differ from base. Returns the length, or -1 when it does not fit. */
 int64_t config_write(const struct model_shape *m, const struct model_shape *base, char *out,
                      size_t size);
 

@@ -19,7 +19,7 @@ static const char *const changes_nothing[] = {
     "begin_suppress_tokens",
     /* dropout in training is the job's to say */
     "attention_dropout", "hidden_dropout", "dropout", "embd_pdrop", "resid_pdrop",
-    /* who made the file */
+    /* the maker of the file */
     "unsloth_version", "unsloth_fixed", NULL};
 
 bool config_is_nothing(const struct config *c, const char *key)

@@ -1,4 +1,4 @@
-/* config_job.c: the model of a job: what its model.config says, and the text that carries it. */
+/* config_job.c: the model of a job: its model.config, and the text that carries it. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "worker/family/config_table.h"
 #include "worker/family/shape.h"
 
-/* What a key means that is not there. Of a directory's description nothing is left out but sizes
- * that its family has not. */
+/* Sets the values of absent keys. A directory's description leaves out only sizes that its family
+ * does not have. */
 static void absent(const struct job_spec *s, struct model_shape *m)
 {
     if (*spec_text(s, s->model.path))

@@ -1,5 +1,5 @@
-/* config_model.c: which model a config.json is of: its model_type, and the classes that it names.
- * They are read in a pass of their own, since they may stand anywhere. */
+/* config_model.c: finds the model of a config.json by its model_type, and by the classes that it
+ * names. They are read in a pass of their own, since they may stand anywhere. */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -58,7 +58,7 @@ static bool find_wrapper(struct config *c, const char *type)
     return w->model.type;
 }
 
-/* The type is the string that follows. inside: of a text_config. */
+/* The type is the string that follows. inside: the key is in a text_config. */
 static int read_type(struct config *c, bool inside)
 {
     char type[48];
@@ -144,7 +144,7 @@ static int check_auto_map(struct config *c, const char *key)
 /* Keys by which a published file names its model. */
 static const struct {
     const char *key;
-    int (*check)(struct config *c, const char *key); /* of the value that follows */
+    int (*check)(struct config *c, const char *key); /* checks the value that follows */
     bool package; /* the package transformers writes it: absent keys have the package's defaults */
 } marks[] = {{"_class_name", check_classes, false},
              {"architectures", check_classes, true},
@@ -217,7 +217,7 @@ static int check_marks(struct config *c, const struct found *f)
 }
 
 /* A model.config that is a config.json of the package's: its keys, and the keys that it leaves out,
- * mean what they mean in a file. */
+ * mean the same as in a file. */
 static void read_as_file(struct config *c)
 {
     for (const struct field *f = shape_fields; f->path; f++)

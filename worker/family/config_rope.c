@@ -56,8 +56,8 @@ static int read_number(struct config *c, const char *object)
              {"attention_factor", &r->attention_factor}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         if (jread_is(&c->j, v[i].key)) return hf_read_real(c, v[i].key, 0, 1e9, v[i].out);
-    if (jread_is(&c->j, "finetuned")) return hf_ignore(c, object); /* who made it */
-    /* Which columns turn by which coordinate of a picture: of text all three are one number. */
+    if (jread_is(&c->j, "finetuned")) return hf_ignore(c, object); /* its origin */
+    /* These keys give each column a coordinate of a picture; in text all three are one number. */
     if (family_row(c->m)->text_of_pictures &&
         (jread_is(&c->j, "mrope_section") || jread_is(&c->j, "mrope_interleaved")))
         return hf_ignore(c, object);
@@ -127,7 +127,7 @@ int hf_read_layer_ropes(struct config *c, const char *key)
     struct jread here = c->j;
     enum jtok t = jread_next(&here);
     if (t != J_OBJECT || jread_next(&here) != J_KEY) return hf_read_rope(c, key);
-    if (jread_next(&here) != J_OBJECT) return hf_read_rope(c, key); /* v4: of full layers */
+    if (jread_next(&here) != J_OBJECT) return hf_read_rope(c, key); /* v4: for full layers */
     jread_next(&c->j);
     while ((t = jread_next(&c->j)) == J_KEY) {
         const bool local = jread_is(&c->j, "sliding_attention");
@@ -146,7 +146,7 @@ static int no_column(struct config *c)
                     c->partial_rotary);
 }
 
-/* Of a family that has it: a share of the head; others have all of it. */
+/* Reads the share of a head that RoPE turns, if the family has one; others turn all of it. */
 int hf_read_partial(struct config *c, const char *key)
 {
     double v = 1;

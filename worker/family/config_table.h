@@ -4,8 +4,7 @@
  * keys that say several sizes at once or none of ours (special), and what must go together. Keys
  * that change nothing are listed (config.c, and `nothing` of the family) and skipped. A key in no
  * table, and one that asks for another computation than ours, is refused, all of them together, by
- * name. What a key means, and what its absence means, is what transformers makes of it for that
- * model_type. */
+ * name. A key, and its absence, means the same as in transformers for that model_type. */
 #ifndef SEQD_FAMILY_CONFIG_TABLE_H
 #define SEQD_FAMILY_CONFIG_TABLE_H
 
@@ -31,17 +30,17 @@ struct config {
     const char *seen[HF_MAX_SEEN]; /* keys and fields met so far */
     int n_seen;
     struct err *e;
-    /* What makes a size only together with another key: 0 unless the file says it. */
+    /* Values that make a size only together with another key: 0 unless the file gives them. */
     double theta;               /* in a rope object */
     double expand_k, expand_v;  /* heads' widths in units of hidden_size */
     double mlp_ratio;           /* the MLP's likewise */
     double partial_rotary;      /* share of a head that RoPE turns */
     int64_t original;           /* original_max_position_embeddings at the top */
     bool rope_object;           /* one of two objects of RoPE has been read */
-    int64_t mixer_width;        /* of all heads together */
+    int64_t mixer_width;        /* width of all heads together */
     int64_t n_flags;            /* length of the list by layer */
     int64_t sigma;              /* values predicted for each channel: 1, or 2 with a variance */
-    int type;                   /* which of family->models the file is of */
+    int type;                   /* index of the file's model in family->models */
     int64_t window, full_first; /* a window, and how many layers come before it */
     bool window_on;             /* use_sliding_window */
     int64_t sparse_step;        /* decoder_sparse_step */
@@ -50,13 +49,13 @@ struct config {
     bool unknown;                     /* one of them means nothing here */
     int64_t n_rope_flags;             /* length of the list of layers with RoPE */
     int64_t n_windowed;               /* layers to which layer_types gives a window */
-    const struct hf_wrapper *wrapper; /* whose text_config is read; NULL: none */
+    const struct hf_wrapper *wrapper; /* its text_config is read; NULL: none */
     int tied; /* 1 + tie_word_embeddings of the wrapper; 0: it says nothing */
 };
 
 /* One size of the family. */
 struct hf_field {
-    const char *name; /* of a row of shape_fields; this key is read too */
+    const char *name; /* name of a row of shape_fields; this key is read too */
     const char *key;  /* as the family's files call it; NULL: by the same name */
     enum {
         HF_NEEDED = 1,    /* a file must say it, unless hf_model.absent does; never null */
@@ -74,9 +73,9 @@ struct hf_special {
     void (*write)(struct jwrite *w, const char *key, const struct model_shape *m);
 };
 
-/* What a size is that a file does not say: the default of the package's class. */
+/* The value of a size that a file does not give: the default of the package's class. */
 struct hf_absent {
-    const char *name; /* of a row of shape_fields; NULL: the last */
+    const char *name; /* name of a row of shape_fields; NULL: the last */
     double value;
 };
 
@@ -89,19 +88,19 @@ struct hf_model {
     const char *classes[HF_CLASSES + 1];
 };
 
-/* A model that reads pictures with a model of text: of its files the text model's half is taken,
+/* A model that reads pictures with a model of text. The text model's half of its files is taken,
  * the object text_config and its tensors; the rest passes through (worker/hf). */
 struct hf_wrapper {
     struct hf_model model;
     const char *text;        /* model_type of its text_config */
-    const char *const *keys; /* of the other half, whatever they say; NULL-terminated */
+    const char *const *keys; /* the other half's, whatever they say; NULL-terminated */
 };
 
 struct hf_family {
     const struct hf_field *fields;     /* ends with name NULL */
     const struct hf_special *specials; /* ends with key NULL */
     const struct hf_model *models;     /* the first: the family's own word */
-    /* After the last key. NULL: nothing to do. */
+    /* Called after the last key. NULL: not called. */
     int (*finish)(struct config *c);
     /* The one of models that is written of these sizes. NULL: the first. */
     int (*model)(const struct model_shape *m);
@@ -115,7 +114,7 @@ struct hf_family {
     {"num_attention_heads", NULL, HF_NEEDED}, {"intermediate_size", NULL, HF_NEEDED},              \
     {"vocab_size", NULL, HF_NEEDED}, {"max_position_embeddings", NULL, 0},                         \
     {"tie_word_embeddings", NULL, 0}
-/* What nearly all classes say where a file does not. */
+/* Defaults of nearly all classes for keys that a file lacks. */
 #define HF_ABSENT(max_pos, eps, theta)                                                             \
     {"max_position_embeddings", max_pos}, {"rms_norm_eps", eps}, {"rope_theta", theta}
 #define HF_ABSENT_SIZES(width, layers, heads, ffn, vocab)                                          \
@@ -152,7 +151,7 @@ extern const struct hf_wrapper hf_wrappers[]; /* the last: model.type NULL */
 int config_read_wrapper(struct config *c, const char *text, size_t size);
 /* The model that a file with these sizes is of. */
 const struct hf_model *config_model(const struct model_shape *m);
-/* "key": what m says of f. */
+/* Writes "key": the value of f in m. */
 void config_write_value(struct jwrite *w, const char *key, const struct field *f,
                         const struct model_shape *m);
 /* Whether shapes of the family say that size: by its own fields, or since every shape does. */
@@ -183,15 +182,15 @@ int hf_ignore(struct config *c, const char *key);
 int hf_want_false(struct config *c, const char *key);
 int hf_want_true(struct config *c, const char *key);
 int hf_want_null(struct config *c, const char *key);
-/* quantization_config: null, or, of hf_want_plain_or_mxfp4, quant_method "mxfp4". */
+/* quantization_config: null, or, for hf_want_plain_or_mxfp4, quant_method "mxfp4". */
 int hf_want_plain(struct config *c, const char *key);
 int hf_want_plain_or_mxfp4(struct config *c, const char *key);
 int hf_want_zero(struct config *c, const char *key);
 int hf_want_one(struct config *c, const char *key);
 int hf_want_silu(struct config *c, const char *key);
 int hf_want_word(struct config *c, const char *key, const char *word);
-/* rope_scaling of v4, rope_parameters of v5. Of families that take any rule (family_row.rope_kinds)
- * into shape.rope; of others rope_type must be "default". Takes theta and the share, too. */
+/* rope_scaling of v4, rope_parameters of v5. Families that take any rule (family_row.rope_kinds)
+ * get it in shape.rope; in others rope_type must be "default". Takes theta and the share, too. */
 int hf_read_rope(struct config *c, const char *key);
 /* The same of a family whose layers with a window have a base of their own, shape.rope_local: one
  * object for "full_attention", one for "sliding_attention". */
@@ -199,8 +198,8 @@ int hf_read_layer_ropes(struct config *c, const char *key);
 void hf_write_rope(struct jwrite *w, const char *key, const struct model_shape *m);
 /* partial_rotary_factor. */
 int hf_read_partial(struct config *c, const char *key);
-/* After the last key: rotary_dim of the share, and what goes before the object. fails: ERR_INVALID
- * for a share of no column. */
+/* Called after the last key: sets rotary_dim of the share, and the values that go before the
+ * object. fails: ERR_INVALID for a share of no column. */
 int hf_finish_rope(struct config *c);
 void hf_write_partial(struct jwrite *w, const char *key, const struct model_shape *m);
 /* original_max_position_embeddings beside the object, which it goes before. */
@@ -212,15 +211,15 @@ void hf_write_act(struct jwrite *w, const char *key, const struct model_shape *m
 /* An array of numbers into the rows NAME.0 and on of shape_fields. */
 int hf_read_array(struct config *c, const char *key, const char *name);
 /* An array with an element for every layer: read is called for each (c->n_flags tells which); it
- * returns 1 for what is no element, -1 with c->e for what is refused. */
+ * returns 1 for a value that is no element, -1 with c->e for a refused value. */
 int hf_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok));
 void hf_mark(int64_t mask[SHAPE_MASKS], int64_t l);
 /* Layer l is of the other kind. */
 void hf_mark_layer(struct model_shape *m, int64_t l, bool special);
-/* That there were as many as layers. */
+/* Checks that the list had as many elements as there are layers. */
 int hf_check_list(struct config *c, const char *key);
 
-/* Writers of what our files always say. */
+/* Writers of values that our files always have. */
 void hf_write_false(struct jwrite *w, const char *key, const struct model_shape *m);
 void hf_write_true(struct jwrite *w, const char *key, const struct model_shape *m);
 void hf_write_null(struct jwrite *w, const char *key, const struct model_shape *m);

@@ -1,5 +1,5 @@
-/* Values of config.json that many families' tables use: what is read, what must not ask for more
- * than we compute, and what our own files always say. */
+/* Values of config.json that many families' tables use: readers, checks that a key asks for no more
+ * than we compute, and writers of values that our own files always have. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

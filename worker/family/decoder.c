@@ -107,7 +107,7 @@ static int qk_norm(struct program *p, const struct model_shape *m, const struct 
                    &out);
 }
 
-/* What the attention reads: rotated, or, in a layer without RoPE, as it is. */
+/* The attention's input: rotated, or, in a layer without RoPE, as it is. */
 static int rotated(struct program *p, const struct model_shape *m, const struct decoder *d, int x,
                    int64_t heads, const char *name)
 {
@@ -118,7 +118,7 @@ static void queries_keys(struct program *p, const struct model_shape *m, const s
                          const struct projections *w, int x, int *q, int *kv)
 {
     const int64_t HD = m->n_heads * m->head_dim, KV = 2 * m->n_kv_heads * m->head_dim;
-    /* What the attention reads is kept, once. */
+    /* The attention's input is kept, once. */
     const enum keep_id keep = d->no_rope && !d->qk_norm ? KEEP_NONE_MODE : KEEP_NEVER;
     const int in[] = {x, PROG_NONE};
     if (d->fused) {

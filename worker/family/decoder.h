@@ -5,8 +5,8 @@
  *               x += r Wd (silu(Wg n2(x)) * Wu n2(x))
  *   logits = Whead norm(x) / logit_scale, Whead = embed when tied
  *
- * A family of this kind fills a struct decoder from its sizes; what a new one needs beside that is
- * a member here. */
+ * A family of this kind fills a struct decoder from its sizes. A new family that needs more gets a
+ * new member here. */
 #ifndef SEQD_FAMILY_DECODER_H
 #define SEQD_FAMILY_DECODER_H
 
@@ -24,10 +24,10 @@ enum qk_norm_id {
 struct decoder {
     bool qkv_bias, o_bias, mlp_bias;
     enum qk_norm_id qk_norm;
-    bool norm_after; /* norms of what attention and MLP make, instead of what goes into them */
+    bool norm_after; /* norms of the outputs of attention and MLP, instead of their inputs */
     bool fused;      /* q, k and v are one tensor of files, gate and up another */
-    bool no_rope;    /* of this kind of layer */
-    int64_t window;  /* of this kind of layer; 0: none */
+    bool no_rope;    /* this kind of layer has no RoPE */
+    int64_t window;  /* this kind of layer's; 0: none */
     double embed_scale, attn_scale, residual_scale, logit_scale;
 };
 
@@ -55,7 +55,7 @@ int decoder_want_full(struct config *c, const char *key);
     {"qkv_bias", NULL, HF_UNWRITTEN}, {"o_bias", NULL, HF_UNWRITTEN}
 #define DECODER_SPECIALS                                                                           \
     HF_NEVER,                                                                                      \
-    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */                     \
+    {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */                       \
     {"hidden_act", hf_want_silu, hf_write_silu},                                                   \
     {"rope_scaling", hf_read_rope, hf_write_rope},                                                 \
     {"rope_parameters", hf_read_rope, NULL},                                                       \

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include "worker/family/write.h"
 
-enum { TIME_COLS = 256 }; /* of a time's sinusoid, in every released model */
+enum { TIME_COLS = 256 }; /* columns of a time's sinusoid, in every released model */
 
-static const float EPS = 1e-6f; /* of every norm; no config has a key for it */
+static const float EPS = 1e-6f; /* every norm's; no config has a key for it */
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
@@ -41,7 +41,7 @@ int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const 
         out);
 }
 
-/* Its result is computed again rather than kept. */
+/* A product whose result is computed again rather than kept. */
 static int linear(struct dit d, int x, const char *prefix, int64_t rows, const char *name)
 {
     struct value out = like(d, x, name, KEEP_NONE_MODE);
@@ -64,9 +64,9 @@ int dit_norm(struct dit d, int x)
 
 /* ---- tensor parallelism ---------------------------------------------------------------------- */
 
-/* Of a rank of several that share every layer (GRID_TENSOR), the residual stream and norms have the
- * rank's part of the rows. What is gathered, and what is summed, is kept as what a ring makes is:
- * no exchange is made twice but in mode "full". All rows of x: */
+/* Gathers all rows of x. If several ranks share every layer (GRID_TENSOR), a rank's residual stream
+ * and norms have its part of the rows. Gathered and summed values are kept as a ring's results are:
+ * no exchange is made twice but in mode "full". */
 static int gathered(struct dit d, int x)
 {
     struct value out = like(d, x, "gathered", KEEP_RING);
@@ -131,8 +131,8 @@ static int projected(struct dit d, int x, const struct dit_projections *l, const
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-/* The weight is a convolution's, [C, channels, (frames,) rows, columns]: of one frame in some
- * families. */
+/* The weight is a convolution's, [C, channels, (frames,) rows, columns]; some families have no
+ * dimension of frames. */
 static int patch_weight(struct dit d, int64_t cols)
 {
     const struct model_shape *m = d.m;

@@ -1,10 +1,10 @@
-/* dit.h: what diffusion transformers over [space, time] have in common (2212.09748): patches,
+/* dit.h: the common pieces of diffusion transformers over [space, time] (2212.09748): patches,
  * conditioning on a time and a caption, blocks of modulated attention and MLP. The families stdit,
  * stdit3, latte and t2d put them together.
  *
  * They are written as if one rank held all rows. family_write() has the switches placed
  * (worker/program/spread.h): the residual stream is spread along space (ROWS_T, [space, time]), and
- * what sees rows along space is computed between two switches (ROWS_ALT, [time, space]). Under
+ * operations that see rows along space lie between two switches (ROWS_ALT, [time, space]). Under
  * GRID_TENSOR, and there alone, they are written for one of tp ranks, too. */
 #ifndef SEQD_FAMILY_DIT_H
 #define SEQD_FAMILY_DIT_H
@@ -18,10 +18,10 @@ struct dit {
     const struct model_shape *m;
 };
 
-/* Rules that all have in common; sets what config.json leaves out. fails: ERR_INVALID naming the
- * key. */
+/* Checks the rules of all these families; sets the sizes that config.json leaves out. fails:
+ * ERR_INVALID naming the key. */
 int dit_check(struct model_shape *m, struct err *e);
-/* Of families that read a caption. */
+/* The same for families that read a caption. */
 int dit_check_caption(struct model_shape *m, struct err *e);
 
 /* ---- pieces of `in` -------------------------------------------------------------------------- */
@@ -45,11 +45,11 @@ struct dit_vectors {
     int attn[3], mlp[3];
 };
 struct dit_vectors dit_vectors(struct dit d, int six); /* views of a value [ROWS_COND, 6 C] */
-/* scale_shift_table + what `in` shares as "time_block". */
+/* scale_shift_table + the value that `in` shares as "time_block". */
 struct dit_vectors dit_table(struct dit d, const struct program *in);
 
 struct dit_attn {
-    const char *prefix; /* of its weights: "attn" */
+    const char *prefix; /* prefix of its weights: "attn" */
     int dim;            /* along which rows see each other: 0 space, 1 time */
     bool rope, qk_norm;
 };
@@ -60,20 +60,20 @@ int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *na
 /* x + proj(attention to the caption that `in` shares). */
 int dit_cross(struct dit d, const struct program *in, int x);
 int dit_mlp(struct dit d, int x, const int v[3]); /* x + gate MLP(modulated x) */
-/* x is what the section hands on: the next one keeps it, if anybody. */
+/* x is the section's result: the next section keeps it, if any does. */
 void dit_result(struct dit d, int x);
 
 /* ---- pieces of `out` ------------------------------------------------------------------------- */
 
 /* Final modulation of T2I models: two vectors, final_layer.scale_shift_table + t ("time"). In rows
- * of frames given clean, upstream modulates what it has modulated before; so do we. */
+ * of frames given clean, upstream modulates the modulated rows again; so do we. */
 int dit_final_table(struct dit d, const struct program *in, int x);
 void dit_loss(struct dit d, int x); /* final_layer.linear, then the objective's loss */
 
 /* a W' + b of PREFIX.{weight,bias}; base PROG_NONE: not added. */
 struct dit_linear {
     const char *prefix;
-    int64_t rows; /* of the weight: columns of the result */
+    int64_t rows; /* rows of the weight: columns of the result */
     enum init_id init;
 };
 int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const struct value *out);

@@ -11,7 +11,7 @@ void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape
     jwrite_double(w, key, (double)m->ffn_width / (double)m->width);
 }
 
-/* One number, of rows and columns; two, those; three, frames first. */
+/* Reads one number for rows and columns, or two for them, or three with frames first. */
 int dit_read_patch(struct config *c, const char *key)
 {
     int64_t v[3] = {1, 1, 1}, n = 0;
@@ -56,7 +56,7 @@ void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape
     jwrite_bool(w, key, m->out_channels == 2 * m->in_channels);
 }
 
-/* Where a file does not say it, weights are what was published (check.c), or random. */
+/* If a file does not give it, the weights are the published ones (check.c), or random. */
 int dit_read_objective(struct config *c, const char *key)
 {
     const enum jtok t = jread_next(&c->j);
@@ -91,7 +91,7 @@ int dit_finish(struct config *c)
     return 0;
 }
 
-/* What is trained, and by which kernels. */
+/* Keys about the training and its kernels. */
 const char *const dit_nothing[] = {"input_size",
                                    "class_dropout_prob",
                                    "enable_flash_attn",

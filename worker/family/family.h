@@ -9,7 +9,7 @@
 #include "worker/program/program.h"
 
 #define FAMILY_KINDS   4      /* kinds of layer in one model */
-#define FAMILY_TENSORS 131072 /* of one model: 85 layers of 512 experts */
+#define FAMILY_TENSORS 131072 /* tensors of one model: 85 layers of 512 experts */
 
 /* Every family: its word among constants, and its row family_NAME, which stands in its file. Jobs
  * and checkpoints know a family by its place: new ones go last. */
@@ -59,9 +59,9 @@ struct family_row {
     char name[24]; /* the model_type of jobs; config.json's may be others (config_table.h) */
     const struct hf_family *config; /* its config.json (config_table.h), further names among it */
     enum task_id task;
-    bool linear, softmax; /* which attentions its layers have */
-    /* What leaves a chunk depends on what enters it by more than a decay: round the ring, ranks
-     * take turns, and other exchanges pass maps of states (worker/sp/carry.h). */
+    bool linear, softmax; /* attentions that its layers have */
+    /* The state after a chunk depends on the state before it by more than a decay. Round the ring,
+     * ranks take turns, and other exchanges pass maps of states (worker/sp/carry.h). */
     bool in_turn;
     /* Diffusion: the published weights predict noise (iddpm), and their sampler guides this many
      * channels; 0: they are of rectified flow, all channels are guided. */
@@ -76,11 +76,11 @@ struct family_row {
     bool position_table;   /* positions are rows of a table of max_position_embeddings */
     bool residual_turns;   /* diffusion: the residual is switched, a layer is spread as one */
     bool flat_patches;     /* diffusion: the tensor of patches has no dimension of frames */
-    /* Names of tensors in files. base: what stands before the names of the package's base class,
-     * and is left out in files of that class; NULL: the usual one. head: of a head that is tied to
-     * the embedding; NULL: the usual one. beside: of no use here, NULL-terminated: beginnings, or
-     * ends that begin with a point. rename: from what files of another age have; NULL: as it
-     * stands. */
+    /* Names of tensors in files. base: the prefix of the names of the package's base class, left
+     * out in files of that class; NULL: the usual one. head: the name of a head that is tied to the
+     * embedding; NULL: the usual one. beside: unused tensors, NULL-terminated: beginnings of names,
+     * or ends that begin with a point. rename: from the names in files of another age; NULL: names
+     * stay. */
     const char *base;
     const char *head;
     const char *const *beside;
@@ -88,8 +88,8 @@ struct family_row {
     /* Beginnings of the names of tensors that pass from directory to directory, NULL-terminated: a
      * wrapper's other half (wrapper.h). NULL: no wrapper has this family. */
     const char *const *passed;
-    /* Sizes that go together; completes what config.json leaves out. NULL: nothing to do. fails:
-     * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+    /* Checks sizes that go together; completes the sizes that config.json leaves out. NULL: no
+     * check. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
     int (*check)(struct model_shape *m, struct err *e);
     void (*write)(const struct model_shape *m, struct family *f);
     int (*layer_kind)(const struct model_shape *m, int64_t l); /* NULL: all of kind 0 */
@@ -119,25 +119,25 @@ static inline const char *family_head(const struct model_shape *m)
     const char *head = family_row(m)->head;
     return head ? head : "lm_head.weight";
 }
-/* What stands before the names of tensors, but in files of the base class; "": nothing. */
+/* The prefix of the names of tensors, but in files of the base class; "": none. */
 static inline const char *family_base(const struct model_shape *m)
 {
     const char *base = family_row(m)->base;
     return base ? base : family_diffusion(m) ? "" : "model.";
 }
-/* Of a position_table: how many positions it has rows for. */
+/* Counts the positions for which a position_table has rows. */
 static inline int64_t family_positions(const struct model_shape *m)
 {
     return m->max_pos - m->first_pos;
 }
-/* The sizes that nothing can be derived from. fails: ERR_INVALID naming the one that is missing. */
+/* Checks the sizes that are never derived. fails: ERR_INVALID naming one that is missing. */
 int family_needs(const struct model_shape *m, struct err *e);
-/* Derives the sizes that are not given (heads, their widths, what the family adds) and checks all
- * of them: a shape is completed before anything is made of it. A completed shape stays as it is.
+/* Derives the sizes that are not given (heads, their widths, the family's own) and checks all of
+ * them: a shape is completed before anything is made of it. A completed shape stays as it is.
  * fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int family_complete(struct model_shape *m, struct err *e);
-/* The sizes of what one rank has where m->tp share every layer: heads and columns over tp, of KV
- * heads at least one. */
+/* The sizes of one rank's share where m->tp ranks share every layer: heads and columns over tp, at
+ * least one KV head. */
 struct model_shape family_slice(const struct model_shape *m);
 /* The family as this shape has it. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);
@@ -145,7 +145,7 @@ void family_write(const struct model_shape *m, struct family *f);
 struct family *family_new(const struct model_shape *m);
 void family_free(struct family *f);
 int family_layer_kind(const struct model_shape *m, int64_t l);
-/* Which MLPs the layers of a model have: dense ones (prog_is_mlp), mixtures of experts. */
+/* The MLPs that the layers of a model have: dense ones (prog_is_mlp), mixtures of experts. */
 struct family_mlps {
     bool dense, experts;
 };

@@ -1,4 +1,4 @@
-/* fla.c: what the models of flash-linear-attention have in common: their layout and their keys. */
+/* fla.c: the layout and the keys that the models of flash-linear-attention share. */
 #include "worker/family/fla.h"
 
 #include <math.h>
@@ -69,7 +69,7 @@ static int head_of(struct config *c, const char *key, double expand, int64_t *ou
     return 0;
 }
 
-/* expand_v, ratio: what the package takes where the file says nothing. */
+/* expand_v, ratio: the package's defaults for missing keys. */
 int fla_finish(struct config *c, double expand_v, double ratio)
 {
     struct model_shape *m = c->m;
@@ -86,7 +86,7 @@ int fla_finish(struct config *c, double expand_v, double ratio)
     return 0;
 }
 
-/* Which kernels the package takes, and its convolution, which is off. */
+/* Keys about the package's kernels, and about its convolution, which is off. */
 const char *const fla_nothing[] = {
     "attn_mode",   "fuse_norm",  "fuse_cross_entropy", "fuse_linear_cross_entropy",
     "fuse_swiglu", "use_l2warp", "conv_size",          NULL};

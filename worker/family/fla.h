@@ -18,7 +18,7 @@ int fla_read_kv_heads(struct config *c, const char *key);
 void fla_write_expand_k(struct jwrite *w, const char *key, const struct model_shape *m);
 void fla_write_expand_v(struct jwrite *w, const char *key, const struct model_shape *m);
 void fla_write_swish(struct jwrite *w, const char *key, const struct model_shape *m);
-/* Widths of heads and MLP. expand_v, ratio: what the package takes where the file says nothing. */
+/* Sets widths of heads and MLP. expand_v, ratio: the package's defaults for missing keys. */
 int fla_finish(struct config *c, double expand_v, double ratio);
 extern const char *const fla_nothing[]; /* keys that change nothing */
 

@@ -23,7 +23,7 @@ static struct write_norm norm_of(const struct model_shape *m, const char *weight
         .weight = weight, .kind = NORM_RMS, .eps = m->norm_eps, .offset = true};
 }
 
-/* Of queries, or of the keys of a KV row. */
+/* Normalises the heads of queries, or of the keys of a KV row. */
 static int head_norm(struct program *p, const struct model_shape *m, int x, int64_t heads,
                      const char *weight)
 {

@@ -5,7 +5,7 @@
 
 #include "worker/family/family.h"
 
-/* As family_row has them. Layers of layer_mask have a gated delta network; but for those of
+/* Members of family_row. Layers of layer_mask have a gated delta network; but for those of
  * dense_mask and all of Qwen3.5's own family, layers have experts. */
 void gated_delta_write(const struct model_shape *m, struct family *f);
 int gated_delta_kind(const struct model_shape *m, int64_t l);

@@ -149,7 +149,7 @@ static void mark_layers(struct config *c)
     for (int64_t l = every - 1; l < m->n_layers; l += every) hf_mark_layer(m, l, true);
 }
 
-/* What the keys stand for that are not there. */
+/* Sets the values of absent keys. */
 static int finish_gemma(struct config *c)
 {
     struct model_shape *m = c->m;
@@ -227,7 +227,7 @@ static const struct hf_field gemma_fields[] = {HF_SIZES,
 static const struct hf_special gemma_specials[] = {
     HF_NEVER,
     {"attention_bias", hf_want_false, hf_write_false},
-    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */
+    {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */
     {"hidden_activation", want_gelu, write_gelu},
     {"hidden_act", hf_ignore, NULL}, /* the package reads hidden_activation */
     {"use_bidirectional_attention", hf_want_false, NULL},

@@ -139,7 +139,7 @@ static const struct hf_special specials[] = {
     {"scale_attn_weights", hf_want_true, NULL},
     {"scale_attn_by_inverse_layer_idx", hf_want_false, NULL},
     {"add_cross_attention", hf_want_false, NULL},
-    {"attn_pdrop", NULL, hf_write_zero}, /* what the job says counts */
+    {"attn_pdrop", NULL, hf_write_zero}, /* the job's value counts */
     {"resid_pdrop", NULL, hf_write_zero},
     {"embd_pdrop", NULL, hf_write_zero},
     {NULL, NULL, NULL}};

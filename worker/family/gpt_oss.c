@@ -137,7 +137,7 @@ static int read_window(struct config *c, const char *key)
     return hf_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
 
-/* One number, which the family's experts have. */
+/* Accepts one number alone, that of the family's experts. */
 static int want(struct config *c, const char *key, double value)
 {
     double v = value;
@@ -176,7 +176,7 @@ static int finish(struct config *c)
     return hf_check_list(c, "layer_types");
 }
 
-/* What the package takes where the key is missing alternates. */
+/* Writes the kind of every layer: the package's default for a missing key alternates. */
 static void write_layers(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_array(w, key);
@@ -187,7 +187,7 @@ static void write_layers(struct jwrite *w, const char *key, const struct model_s
     jwrite_end(w);
 }
 
-/* And its RoPE there is scaled. */
+/* Writes RoPE always: the package's default for a missing key is scaled. */
 static void write_rope_object(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     if (m->rope.kind != ROPE_DEFAULT) {
@@ -213,7 +213,7 @@ static const struct hf_field fields[] = {HF_SIZES,
 static const struct hf_special specials[] = {
     {"text_config", hf_want_null, NULL},
     {"quantization_config", hf_want_plain_or_mxfp4, NULL},
-    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */
+    {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */
     {"hidden_act", hf_want_silu, hf_write_silu},
     {"attention_bias", hf_want_true, hf_write_true},
     {"rope_scaling", hf_read_rope, write_rope_object},

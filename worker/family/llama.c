@@ -1,6 +1,6 @@
 /* llama.c: Llama, Mistral, Ministral, Qwen2, Qwen3 (2302.13971): the plain decoder of decoder.h;
- * Qwen2 has biases of q, k and v, Qwen3 a norm of each query and key head. Where the model has a
- * window, a layer of layer_mask is without. */
+ * Qwen2 has biases of q, k and v, Qwen3 a norm of each query and key head. If the model has a
+ * window, the layers of layer_mask have none. */
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
@@ -31,7 +31,7 @@ static int no_class(const char *field, const char *what, struct err *e)
                      what);
 }
 
-/* What can be saved: as one of the classes Llama, Mistral, Ministral, Qwen2, Qwen3. */
+/* Checks that one of the classes Llama, Mistral, Ministral, Qwen2, Qwen3 can save the model. */
 static int check_llama(struct model_shape *m, struct err *e)
 {
     if (m->o_bias && !m->qkv_bias)
@@ -85,7 +85,7 @@ static int read_llama_layers(struct config *c, const char *key)
     return has_window(c) ? window_read_layers(c, key) : hf_ignore(c, key);
 }
 
-/* What a key that is not in the file stands for. */
+/* Sets the values of keys that are not in the file. */
 static void llama_absent(struct config *c)
 {
     if (c->form == CONFIG_JOB) { /* a window that is given is meant */
@@ -150,7 +150,7 @@ static int refuse_chunks(struct config *c, const char *key)
     return hf_ignore(c, key);
 }
 
-/* By class of transformers. */
+/* Defaults for each class of transformers. */
 static const struct hf_absent of_llama[] = {
     HF_ABSENT(2048, 1e-6, 10000), HF_ABSENT_SIZES(4096, 32, 32, 11008, 32000), {NULL, 0}};
 static const struct hf_absent of_mistral[] = {HF_ABSENT(4096 * 32, 1e-6, 10000),

@@ -4,7 +4,7 @@
  *   per layer   h = n(x);  h = alpha h + beta attention(h)
  *               h = n(h);  x = alpha h + beta moe(h)
  *
- * The residual is what the norm made, not what went into it. Lightning attention: silu of the whole
+ * The residual is the norm's output, not its input. Lightning attention: silu of the whole
  * of q, k, v; no positions, no scale; one norm over all heads, eps 1e-6 whatever the model's is,
  * and a sigmoid gate. Its file has q, k and v of a head next to each other. */
 #include <math.h>
@@ -130,7 +130,7 @@ static int check_minimax(struct model_shape *m, struct err *e)
     for (int l = 0; l < m->n_layers; l++)
         if (shape_special(m, l)) return 0;
     for (int l = 1; l < m->n_layers;
-         l += 2) /* nothing said: every second one, as the package has */
+         l += 2) /* none is given: every second one, as the package has */
         m->layer_mask[l / 32] |= (int64_t)1 << (l % 32);
     return 0;
 }
@@ -163,8 +163,8 @@ static int minimax_layer(struct config *c, enum jtok t)
     return 0;
 }
 
-/* Two lists say which layers are linear; where a file has both, as transformers writes it, they
- * must agree. */
+/* Two lists say which layers are linear; if a file has both, as transformers writes it, they must
+ * agree. */
 static int read_either(struct config *c, const char *key, const char *other,
                        int (*read)(struct config *, enum jtok))
 {
@@ -276,7 +276,7 @@ static const struct hf_special minimax_specials[] = {
     {"shared_intermediate_size", hf_want_zero, NULL},
     {"sliding_window", hf_want_null, hf_write_null},
     {"hidden_act", hf_want_silu, hf_write_silu},
-    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */
+    {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */
     {"router_jitter_noise", hf_want_zero, hf_write_zero},
     {"partial_rotary_factor", hf_want_one, NULL},
     {"rope_scaling", hf_read_rope, NULL},
@@ -286,7 +286,7 @@ static const struct hf_special minimax_specials[] = {
 
 static const char *const minimax_nothing[] = {
     "router_aux_loss_coef", "output_router_logits", "block_size", "shared_moe_mode",
-    /* of a shared expert, which must not be there */ NULL};
+    /* a shared expert's, which must not be there */ NULL};
 
 static const struct hf_family config = {.nothing = minimax_nothing,
                                         .fields = minimax_fields,

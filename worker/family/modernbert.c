@@ -5,8 +5,8 @@
  *   per layer   x += Wo attn(rope(Wqkv n1(x)));  x += Wo (act(Wi n2(x)) * Wi' n2(x))
  *   logits = Wword n(gelu(Wd n(x))) + b
  *
- * The first layer has no n1. Layers with a window turn by a RoPE base of their own; those without
- * one are shape.layer_mask. local_attention is twice what a token sees on either side. */
+ * The first layer has no n1. Layers with a window turn by a RoPE base of their own; layers without
+ * one are in shape.layer_mask. local_attention is twice the tokens seen on either side. */
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
@@ -27,7 +27,7 @@ static int64_t window_of_kind(const struct model_shape *m, int kind)
                                        : WINDOW_ALL);
 }
 
-/* LayerNorm of x with the weights "NAME.weight" and, where the model has it, "NAME.bias". */
+/* LayerNorm of x with the weights "NAME.weight" and, if the model has it, "NAME.bias". */
 #define LAYER_NORM(p, m, x, name)                                                                  \
     write_norm(p, x,                                                                               \
                &(struct write_norm){name ".weight", (m)->norm_bias ? name ".bias" : NULL,          \
@@ -39,7 +39,7 @@ struct projected {
     bool has_bias;
     int64_t rows;
     enum init_id init;
-    const char *name; /* of what it makes */
+    const char *name; /* name of the result */
     enum keep_id keep;
 };
 static int projected(struct program *p, int a, int base, const struct projected *d)
@@ -153,7 +153,7 @@ static int read_local_attention(struct config *c, const char *key)
     return 0;
 }
 
-/* In its class the tokens on either side, in ours also the token itself. */
+/* In its class a window is the tokens on either side; in ours it has the token itself, too. */
 static int read_window(struct config *c, const char *key)
 {
     const bool file = c->form == CONFIG_FILE;

@@ -19,7 +19,7 @@ static struct write_norm norm_of(const struct model_shape *m, const char *weight
     return (struct write_norm){.weight = weight, .kind = NORM_RMS, .eps = m->norm_eps};
 }
 
-/* Of queries, or of the keys of a KV row: head by head, or all heads as one row. */
+/* Normalises queries, or the keys of a KV row: head by head, or all heads as one row. */
 static int head_norm(struct program *p, const struct model_shape *m, int x, int64_t heads,
                      const char *weight)
 {

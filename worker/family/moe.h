@@ -12,7 +12,7 @@ int moe_block(struct program *p, const struct model_shape *m, int x, const struc
  * ERR_UNSUPPORTED naming the key. */
 int moe_check(struct model_shape *m, struct err *e);
 
-/* As family_row has them, of decoders in Llama's mould. */
+/* Members of family_row for decoders in Llama's mould. */
 void moe_decoder_write(const struct model_shape *m, struct family *f);
 int moe_decoder_kind(const struct model_shape *m, int64_t l);
 int moe_decoder_check(struct model_shape *m, struct err *e);

@@ -160,7 +160,7 @@ static const struct hf_field olmoe_fields[] = {
     SIZES, {"num_local_experts", "num_experts", 0}, {"norm_topk_prob", NULL, 0}, {NULL, NULL, 0}};
 
 #define SPECIALS                                                                                   \
-    HF_NEVER, {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */           \
+    HF_NEVER, {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */             \
         {"hidden_act", hf_want_silu, hf_write_silu},                                               \
         {"rope_scaling", hf_read_rope, hf_write_rope},                                             \
     {                                                                                              \
@@ -174,7 +174,7 @@ static const struct hf_special mixtral_specials[] = {
     {NULL, NULL, NULL}};
 static const struct hf_special qwen2_moe_specials[] = {
     SPECIALS,
-    {"sliding_window", hf_ignore, NULL}, /* of use_sliding_window */
+    {"sliding_window", hf_ignore, NULL}, /* used by use_sliding_window */
     {"use_sliding_window", hf_want_false, hf_write_false},
     {"max_window_layers", hf_ignore, NULL},
     {"layer_types", decoder_want_full, NULL},

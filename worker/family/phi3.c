@@ -26,7 +26,7 @@ static int check_phi3(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-enum { ORIGINAL = 4096 }; /* tokens, where its file says nothing */
+enum { ORIGINAL = 4096 }; /* tokens, if its file has no such key */
 
 static const struct hf_absent own[] = {
     HF_ABSENT(4096, 1e-5, 10000), HF_ABSENT_SIZES(3072, 32, 32, 8192, 32064), {NULL, 0}};

@@ -75,7 +75,7 @@ static void write_layers(struct jwrite *w, const char *key, const struct model_s
     jwrite_end(w);
 }
 
-/* Where there is no list: the last of each group of this many layers has softmax attention. */
+/* Reads the size of a group of layers: without a list the last of each has softmax attention. */
 static int read_interval(struct config *c, const char *key)
 {
     return hf_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
@@ -114,7 +114,7 @@ static const struct hf_field moe_fields[] = {
 
 #define DELTA_SPECIALS                                                                             \
     HF_NEVER, {"attention_bias", hf_want_false, hf_write_false},                                   \
-    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */                     \
+    {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */                       \
     {"hidden_act", hf_want_silu, hf_write_silu}, {"layer_types", read_layers, write_layers},       \
     {"full_attention_interval", read_interval, NULL},                                              \
     {"attn_output_gate", hf_want_true, NULL}, {"output_gate_type", hf_want_silu, NULL},            \

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include "worker/family/bert.h"
 
-enum { FIRST = 2 }; /* of pad_token_id 1, the class's */
+enum { FIRST = 2 }; /* after pad_token_id 1, the class's */
 
-/* Where the head is not tied, transformers adds the other bias that its files have. */
+/* If the head is not tied, transformers adds the other bias that its files have. */
 static void write_roberta(const struct model_shape *m, struct family *f)
 {
     const struct bert_names names = {.embeddings = "roberta.embeddings.",

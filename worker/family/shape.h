@@ -1,5 +1,5 @@
-/* shape.h: the sizes of a model by name: the one table of struct model_shape. What of them a family
- * has is the family's row; how its files call them, too. */
+/* shape.h: the sizes of a model by name: the one table of struct model_shape. The
+ * family's row lists the sizes that a family has, and their names in its files. */
 #ifndef SEQD_FAMILY_SHAPE_H
 #define SEQD_FAMILY_SHAPE_H
 
@@ -8,32 +8,32 @@
 #include "api/core/field.h"
 #include "api/core/model_shape.h"
 
-/* Paths begin with "model.config."; offsets are into struct model_shape; kinds 0: what a directory
- * says of itself, which no person writes; fallback: what a job means that does not say it. Ends
- * with path NULL. */
+/* Paths begin with "model.config."; offsets are into struct model_shape; kinds 0: a directory gives
+ * the field, and no person writes it; fallback: the value in a job without the field. Ends with
+ * path NULL. */
 extern const struct field shape_fields[];
 
 /* Modules of sentence-transformers that change a vector; "another" is the last. NULL-terminated. */
 extern const char *const embed_module_words[];
 #define MODULE_UNKNOWN 15
 
-/* By the name in model.config. NULL: no size of any family. */
+/* Finds a field by its name in model.config. NULL: no size of any family. */
 const struct field *shape_field(const char *name);
 const char *shape_name(const struct field *f); /* "hidden_size" */
 
 /* Arrays have a row for each element, NAME.0 and on, one after another: its index, or -1. */
 int shape_element(const struct field *f);
 
-/* v is rounded to what f holds. */
+/* Sets f in m; v is rounded to a value that f holds. */
 void shape_set(struct model_shape *m, const struct field *f, double v);
-/* What a job means that says nothing. */
+/* Sets the sizes of a job that gives none. */
 void shape_defaults(struct model_shape *m);
 bool shape_equal(const struct model_shape *a, const struct model_shape *b, const struct field *f);
 /* The first size that people write and that differs; NULL: none does. */
 const struct field *shape_difference(const struct model_shape *a, const struct model_shape *b);
 /* The size as model.config has it: a number, or a word. */
 const char *shape_text(const struct model_shape *m, const struct field *f, char out[32]);
-/* Whether m says of f what a model says that has no such size: 0, or the fallback. */
+/* Whether f in m has the value of a model without that size: 0, or the fallback. */
 bool shape_neutral(const struct model_shape *m, const struct field *f);
 /* fails: ERR_INVALID with the first size outside its range. */
 int shape_check_ranges(const struct model_shape *m, struct err *e);

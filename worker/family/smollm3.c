@@ -1,5 +1,5 @@
 /* smollm3.c: SmolLM3: Llama with layers that have no positions, every fourth one unless its file
- * says which (NoPE, 2501.18795). Of layer_mask's bits: a layer without RoPE. */
+ * says which (NoPE, 2501.18795). A bit of layer_mask: a layer without RoPE. */
 #include <stddef.h>
 #include "worker/family/decoder.h"
 
@@ -72,7 +72,7 @@ static int finish_smollm3(struct config *c)
         return hf_error(c, ERR_INVALID, "no_rope_layers",
                         "no_rope_layers has %lld elements for %d layers",
                         (long long)c->n_rope_flags, m->n_layers);
-    for (int64_t l = m->n_layers; l < 32 * SHAPE_MASKS; l++) /* of a list that is longer */
+    for (int64_t l = m->n_layers; l < 32 * SHAPE_MASKS; l++) /* the list may be longer */
         m->layer_mask[l / 32] &= ~((int64_t)1 << (l % 32));
     if (!c->n_rope_flags && !hf_met(c, "layer_mask.0"))
         for (int64_t l = 0; l < m->n_layers; l++) hf_mark_layer(m, l, (l + 1) % every == 0);

@@ -1,4 +1,4 @@
-/* tnl.c: TransNormerLLM (2307.14995) as released; where the paper and the released code differ, the
+/* tnl.c: TransNormerLLM (2307.14995) as released. If the paper and the released code differ, the
  * code's form loads the weights.
  *
  *   x = embed[ids] sqrt(C)
@@ -20,7 +20,7 @@
 
 enum { PLAIN, WITH_LRPE };
 
-/* Of queries and keys at once: they turn by the same theta. */
+/* Turns queries and keys at once, by the same theta. */
 static int lrpe(struct program *p, int x, int theta)
 {
     return prog_op(

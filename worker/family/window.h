@@ -9,7 +9,7 @@
 
 enum window_kind { WINDOW_ALL, WINDOW_NONE }; /* kinds of layer: the model's window; none */
 
-/* family_row.layer_kind. Where no layer has a window, all are WINDOW_ALL. */
+/* family_row.layer_kind. If no layer has a window, all are WINDOW_ALL. */
 int window_kind(const struct model_shape *m, int64_t l);
 /* Some layer is of the second kind. */
 bool window_mixed(const struct model_shape *m);

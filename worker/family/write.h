@@ -1,4 +1,4 @@
-/* write.h: what the language models' programs are put together from. Inside worker/family. */
+/* write.h: the pieces of the language models' programs. Inside worker/family. */
 #ifndef SEQD_FAMILY_WRITE_H
 #define SEQD_FAMILY_WRITE_H
 
@@ -26,13 +26,12 @@ struct write_linear {
 };
 int write_linear(struct program *p, const struct write_linear *l);
 
-/* Of a rank of tensor parallelism (m->tp > 1) the residual stream and norms have the rank's part of
- * the rows, products whose columns are split all of them. Elsewhere rows are rows.
+/* With tensor parallelism (m->tp > 1) a rank's residual stream and norms have its part of the rows;
+ * products whose columns are split have all rows. Elsewhere rows are rows.
  * write_stream: the section's input. write_gathered: all rows of x. write_summed: write_linear
  * where columns of W and of a are split: the sum over ranks, rounded once, on the part of the rows.
  * write_of_ids: a tensor with a row, or an element, for each id. write_embedded: rows of such a
- * table times scale, of a rank whose table has some of the ids the sum over ranks, which is exact.
- */
+ * table times scale; if a rank's table has some of the ids, the sum over ranks, which is exact. */
 enum rows_id write_stream_rows(const struct model_shape *m);
 int write_stream(struct program *p, const struct model_shape *m);
 int write_gathered(struct program *p, const struct model_shape *m, int x);
@@ -46,7 +45,7 @@ int write_glu(struct program *p, enum act_id act, int a, int b, const char *name
 int write_act(struct program *p, enum act_id act, int a, const char *name, enum keep_id keep);
 int write_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                const char *name);
-/* Of a layer with that window, 0: none: by rope_local where it has one and the model has that. */
+/* RoPE of a layer with that window, 0: none: by rope_local if it has one and the model has that. */
 int write_window_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                       const char *name, int64_t window);
 /* Softmax attention of all query and key heads of m, by its scale and soft cap. window 0: none;
@@ -84,7 +83,7 @@ int write_mlp(struct program *p, const struct model_shape *m, int x, const struc
 /* A mixture of experts of x: gated MLPs with silu. Names of tensors, an expert's with one %d. */
 struct write_experts {
     const char *router, *gate, *up, *down;
-    int64_t width; /* of an expert */
+    int64_t width; /* an expert's */
     bool plain;    /* u.moe.plain */
 };
 int write_experts(struct program *p, const struct model_shape *m, int x,
@@ -96,7 +95,7 @@ struct write_shared {
 };
 int write_shared(struct program *p, const struct model_shape *m, int x, int y,
                  const struct write_shared *w);
-/* That there are as many experts, and chosen ones, as a program and FAMILY_TENSORS hold. fails:
+/* Checks that a program and FAMILY_TENSORS hold the experts, and the chosen ones. fails:
  * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int check_experts(struct model_shape *m, struct err *e);
 

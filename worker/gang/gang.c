@@ -10,7 +10,7 @@
  *            leave; a rank that still runs after the grace is killed
  *   over     when every rank is reaped: the final record, DIR/exit
  *
- * The order of records matters: what ended the attempt comes first, consequences after (rank.h). So
+ * The order of records matters: the cause of the end comes first, consequences after (rank.h). So
  * a rank's socket is read to its end before its death is recorded, and its death is recorded before
  * the others are told.
  *
@@ -114,7 +114,7 @@ static void record(struct gang *g, enum rank_msg_type type, int rank, const void
             gang_end(g, GANG_FAILED, -1, ABORT_GRACE_MS);
             return;
         }
-        /* Nothing can be reported any more: stop, and let the agent find the attempt lost. */
+        /* No record can be written any more: stop, and let the agent find the attempt lost. */
         log_error("gang.spool", "dir=%s why=\"%s\"", g->dir, e.text);
         g->spool_broken = true;
         gang_end(g, GANG_FAILED, -1, 0);
@@ -138,7 +138,7 @@ static void record_fail(struct gang *g, int rank, const struct err *e)
     record_failure(g, rank, e, 0);
 }
 
-/* The final record, then DIR/exit: who finds the file need not read the spool. */
+/* Writes the final record, then DIR/exit: a reader of that file need not read the spool. */
 static void record_end(struct gang *g)
 {
     char path[FILE_PATH_SIZE];
@@ -210,7 +210,7 @@ static void gang_save(struct gang *g)
     for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_SAVE, NULL, 0);
 }
 
-/* What rank 0 has is all that was to be saved: ranks that still wait for it may go. */
+/* Rank 0 has all that was to be saved: ranks that still wait for it may go. */
 static void rank_saved(struct gang *g, int rank)
 {
     if (rank == 0)
@@ -224,7 +224,7 @@ static void orphan_stop(void *arg)
     gang_stop(arg, GANG_ORPHANED);
 }
 
-/* ---- what ranks say -------------------------------------------------------------------------- */
+/* ---- packets of ranks ------------------------------------------------------------------------ */
 
 static void packet_bad(struct gang *g, struct proc *p, int64_t size)
 {
@@ -305,7 +305,7 @@ static void rank_exited(void *arg, uint32_t events)
     if (g->n_gone == g->n_started) gang_over(g);
 }
 
-/* ---- what the agent says --------------------------------------------------------------------- */
+/* ---- packets of the agent -------------------------------------------------------------------- */
 
 /* Ranks want all blobs in rank order. Only the first set counts: seqd sends again after a
  * reconnect. */
@@ -363,7 +363,7 @@ static void agent_accept(void *arg, uint32_t events)
     }
     g->agent_fd = fd;
     loop_timer_set(g->orphan_timer, -1);
-    agent_nudge(g); /* for what was recorded between its connect and this */
+    agent_nudge(g); /* for records between its connect and this */
 }
 
 /* ---- the hang watchdog ----------------------------------------------------------------------- */
@@ -441,7 +441,7 @@ static void watch_run(void *arg)
         return;
     }
     g->watched_ms = now_ms;
-    /* A machine that slept, or a gang that was stopped, says nothing about the ranks. */
+    /* Time in which the machine slept, or the gang was stopped, does not count for the ranks. */
     if (dt_ms > 2 * WATCH_MS) dt_ms = 2 * WATCH_MS;
     loop_timer_set(g->watch_timer, WATCH_MS);
     /* Ranks that wait for blobs wait for seqd, whose outage is not a hang. */
@@ -465,7 +465,7 @@ static int lock_inherited(const char *path)
     return fcntl(GANG_LOCK_FD, F_SETFD, FD_CLOEXEC) < 0 ? -1 : GANG_LOCK_FD;
 }
 
-/* The lock, and the proof that nothing ran here before. */
+/* Takes the lock, and proves that no gang ran here before. */
 static int gang_lock(struct gang *g, struct err *e)
 {
     char path[FILE_PATH_SIZE];

@@ -12,9 +12,10 @@ struct gang;
  * ran here (nothing was touched); any other failure has been put into the spool, with the final
  * record. */
 struct gang *gang_create(struct loop *l, const char *dir, struct err *e);
-/* Ends the attempt as if the agent had sent STOP; how is what the final record will say. */
+/* Ends the attempt as if the agent had sent STOP. how: the end that the final record names. */
 void gang_stop(struct gang *g, enum gang_end how);
-/* Kills what is left. The loop given to gang_create is stopped when the gang is over. */
+/* Kills the processes that are left. The loop given to gang_create is stopped when the gang is
+ * over. */
 void gang_destroy(struct gang *g);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include "api/core/spool.h"
 
-/* The least and the most payload bytes of what a rank may send; most 0: it may not. */
+/* The least and the most payload bytes of a packet that a rank may send; most 0: it may not. */
 static const struct {
     size_t least, most;
 } sizes[] = {

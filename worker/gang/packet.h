@@ -1,4 +1,4 @@
-/* packet.h: what a packet of a rank has to be before the gang takes it. Pure. */
+/* packet.h: the check of a rank's packet before the gang takes it. Pure. */
 #ifndef SEQD_GANG_PACKET_H
 #define SEQD_GANG_PACKET_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "api/core/rank.h"
 
-/* Whether a packet of size bytes with this head is one that a rank may send. */
+/* Whether a rank may send a packet of size bytes with this head. */
 bool packet_good(const struct rank_msg *head, int64_t size);
 
 #endif

@@ -19,7 +19,7 @@
 
 enum { SPARE_FD = 10 }; /* above every number that the child fills */
 
-/* In the child. Only calls that are safe after fork; the parent has one thread, so all are. */
+/* Runs in the child. Its calls must be safe after fork; the parent has one thread, so all are. */
 static void child_exec(const char *program, const char *gpu, const cpu_set_t *cpus, int gang_pid,
                        int sock, int memfd, int log_fd)
 {
@@ -29,8 +29,8 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
     /* Survives the exec. If the gang died before this call, getppid tells. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != gang_pid) _exit(127);
-    /* Its end is seqgang's to order: who signals every process of a machine or of an allocation
-     * wants jobs to save. */
+    /* seqgang orders its end: a signal to every process of a machine or of an allocation means that
+     * jobs are to save. */
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     setsid();
@@ -43,7 +43,7 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
         dup2(memfd, RANK_MEMFD) < 0)
         _exit(127);
     closefrom(RANK_MEMFD + 1);
-    /* By UUID: an index would be another GPU in another process. A rank without a GPU sees none. */
+    /* The UUID: an index would be another GPU in another process. A rank without one sees none. */
     if (setenv("CUDA_VISIBLE_DEVICES", gpu, 1) < 0) _exit(127);
     /* CPUs that were taken away meanwhile leave the rank where it may run. */
     if (cpus) sched_setaffinity(0, sizeof *cpus, cpus);
@@ -151,8 +151,8 @@ int64_t proc_receive(struct proc *p, void *buf, size_t size)
 {
     if (p->sock < 0) return -1;
     ssize_t n;
-    /* A rank that goes without having read our STOP resets the connection. That is said once, and
-     * before what it sent: its last words are still there. */
+    /* A rank that goes without having read our STOP resets the connection. recv reports it
+     * once, before the bytes that the rank sent: its last words are still there. */
     do n = recv(p->sock, buf, size, MSG_DONTWAIT | MSG_TRUNC);
     while (n < 0 && (errno == EINTR || errno == ECONNRESET));
     return n < 0 && errno != EAGAIN ? 0 : n;

@@ -21,7 +21,7 @@ struct proc {
 
 /* Forks and executes start->seqrank with the socket as RANK_SOCKET_FD, memfd as RANK_MEMFD, stdout
  * and stderr appended to DIR/rank-N.log, in its own session, to be killed when this process dies,
- * with its GPU, or none, as the only one that CUDA shows it, bound to its CPUs where DIR/cpus is.
+ * with its GPU, or none, as the only one that CUDA shows it, bound to its CPUs if DIR/cpus exists.
  * Its pid is in DIR/pids when this returns; it has not been told anything yet. */
 int proc_start(struct proc *p, int rank, const struct gang_start *start, const char *dir, int memfd,
                struct err *e);
@@ -29,9 +29,9 @@ int proc_start(struct proc *p, int rank, const struct gang_start *start, const c
 int proc_send(struct proc *p, enum rank_msg_type type, const void *payload, size_t size);
 /* RANK_ARGS. A rank that has already exited is not an error: its exit status tells why. */
 int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e);
-/* One packet into buf: its size, 0 when the rank closed its end, -1 when there is none now. */
+/* Receives one packet into buf: its size, 0 when the rank closed its end, -1 when none is there. */
 int64_t proc_receive(struct proc *p, void *buf, size_t size);
-void proc_kill(struct proc *p); /* SIGKILL; nothing when it is gone */
+void proc_kill(struct proc *p); /* SIGKILL; no signal when it is gone */
 /* Reaps it, once its pidfd is readable. */
 struct rank_exit proc_reap(struct proc *p);
 void proc_close(struct proc *p);

@@ -1,11 +1,11 @@
 /* watch.h: the hang watchdog: pure, fed with samples, so that tests move its time.
  *
  * Progress is any rank's last-operation record moving: an operation of the transport, or a task of
- * an operation that the CPU computes, however long that takes; or its files: what it reads, writes,
- * and hashes on the way. While a rank's CPU time alone moves,
- * time counts a tenth, so that what has no tasks is given patience and an endless loop is still
- * found. A rank that waits for its GPU sleeps, so it has that patience
- * always; a peer that it misses it finds itself, sooner (worker/comm). */
+ * an operation that the CPU computes, however long that takes; or the bytes of files that it reads,
+ * writes, and hashes on the way. While a rank's CPU time alone moves, time counts a tenth, so that
+ * work without tasks is given patience and an endless loop is still found. A rank that waits for
+ * its GPU sleeps, so it has that patience always. It finds a missing peer itself, sooner
+ * (worker/comm). */
 #ifndef SEQD_GANG_WATCH_H
 #define SEQD_GANG_WATCH_H
 
@@ -22,7 +22,7 @@ struct watch_sample {
 };
 
 struct watch {
-    int64_t quiet_ms; /* how long nothing has moved */
+    int64_t quiet_ms; /* how long no rank has moved */
     int64_t n_ops[JOB_MAX_RANKS], n_tasks[JOB_MAX_RANKS], cpu_ms[JOB_MAX_RANKS];
     int64_t moved[JOB_MAX_RANKS];
 };
@@ -37,7 +37,7 @@ int64_t watch_reached(const struct watch_sample *s);
  * hop 1, ring_kv, awaiting rank 0, after 812 operations. ..." */
 void watch_sentence(const struct watch *w, const struct watch_sample *s, int n, int first_rank,
                     char *out, size_t size);
-/* Where one rank stands, for the dump: "step 12, layer 3, hop 1, ring_kv, awaiting rank 0". */
+/* Words one rank's position for the dump: "step 12, layer 3, hop 1, ring_kv, awaiting rank 0". */
 void watch_where(const struct rank_lastop *op, char *out, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
-/* feed.h: where the samples of a training job come from: the order of each length that its stages
- * have, and the windows of its held-out evaluation, which are of data.seq_len throughout so that
- * its losses can be compared. A diffusion model's samples are of any length: one order serves. */
+/* feed.h: the samples of a training job: the order of each length that its stages have, and the
+ * windows of its held-out evaluation, which are of data.seq_len throughout so that its losses can
+ * be compared. A diffusion model's samples are of any length: one order serves. */
 #ifndef SEQD_RANK_FEED_H
 #define SEQD_RANK_FEED_H
 
@@ -10,10 +10,10 @@
 
 struct feed {
     struct data_order
-        *order[SPEC_STAGES + 1]; /* owned; of stage i at i + 1; NULL: of an equal length */
+        *order[SPEC_STAGES + 1]; /* owned; stage i's at i + 1; NULL: an earlier stage's length */
     struct data_order *eval;     /* owned; NULL: no evaluation */
     int64_t n_eval;              /* its samples that eval.max_tokens allows, at least 1 */
-    struct flow_source train_latents, eval_latents; /* of a diffusion model: the same orders */
+    struct flow_source train_latents, eval_latents; /* a diffusion model's: the same orders */
 };
 
 /* Borrows r's data until feed_close, which a feed that failed to open needs too. fails: the data's

@@ -14,7 +14,7 @@ void link_init(struct link *k, int fd)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* One packet: header and payload, the payload exactly `size` bytes of `want`. */
+/* Receives one packet: header and payload, the payload exactly `size` bytes of `want`. */
 static int receive(struct link *k, enum rank_msg_type want, void *payload, size_t size,
                    struct err *e)
 {

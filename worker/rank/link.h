@@ -18,10 +18,10 @@ struct link {
     int rank;     /* -1 until ARGS came */
     bool stopped; /* STOP was received or the socket closed */
     bool saving;  /* SAVE was received */
-    bool saved;   /* what it asked for was done: the rank leaves with RANK_EXIT_SAVED */
+    bool saved;   /* the work that SAVE asked for is done: the rank leaves with RANK_EXIT_SAVED */
 };
 
-/* What seqgang hands over first: 75 KiB, so the caller keeps it off the stack. */
+/* The first message of seqgang: 75 KiB, so the caller keeps it off the stack. */
 struct link_order {
     struct rank_args args;
     struct job_spec spec;

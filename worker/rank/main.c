@@ -84,8 +84,8 @@ static int guard(struct err *e)
     return 0;
 }
 
-/* Beside what seqd granted, a rank reads what is its job's own: its directory, and the prepared
- * data that it was told to use. */
+/* Beside seqd's grants, a rank reads its job's own data: its directory, and the prepared data that
+ * it was told to use. */
 static void confine(const struct rank_args *a)
 {
     const char *roots[RANK_ROOTS + RANK_GRANTS];

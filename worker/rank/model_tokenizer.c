@@ -43,7 +43,7 @@ int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e
     return -1;
 }
 
-/* One of the texts, from rank 0; data NULL: there is none. */
+/* Shares one of the texts, from rank 0; data NULL: there is none. */
 static int share_text(struct run *r, struct text *t, void *bounce, struct err *e)
 {
     int64_t size = t->data ? t->n : -1;
@@ -58,7 +58,7 @@ static int share_text(struct run *r, struct text *t, void *bounce, struct err *e
     return size ? comm_broadcast(r->comm, PURPOSE_CONTROL, 0, t->data, size, bounce, e) : 0;
 }
 
-/* Of a template that rank 0 cannot use, the others get no source either. */
+/* If rank 0 cannot use the template, the others get no source either. */
 static int share_chat(struct run *r, struct chat_model *m, void *bounce, struct err *e)
 {
     if (share_text(r, &m->source, bounce, e)) return -1;

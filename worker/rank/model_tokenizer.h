@@ -19,10 +19,10 @@ struct model_tokenizer {
     struct err no_chat;     /* it cannot be used: the sentence, on rank 0 */
 };
 
-/* Rank 0 alone. One that cannot be opened fails where the job needs text, with field
+/* Rank 0 alone. A tokenizer that cannot be opened fails if the job needs text, with field
  * "model.path"; t->why has the sentence otherwise. */
 int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e);
-/* From rank 0 to all. Collective. */
+/* Sends it from rank 0 to all. Collective. */
 int model_tokenizer_share(struct run *r, struct model_tokenizer *t, void *bounce, struct err *e);
 void model_tokenizer_fini(struct model_tokenizer *t);
 

@@ -31,7 +31,7 @@ static int64_t now_ms(void)
 
 /* ---- which directories ----------------------------------------------------------------------- */
 
-struct walk_seen { /* a directory, by what no link and no mount changes */
+struct walk_seen { /* a directory, by numbers that no link and no mount changes */
     dev_t dev;
     ino_t ino;
 };
@@ -66,7 +66,7 @@ static bool first_time(struct root_walk *w, const struct stat *st)
     return true;
 }
 
-struct names { /* of a directory: what makes it a model's */
+struct names { /* files of a directory that make it a model's */
     bool config, tokenizer, weights;
 };
 
@@ -166,7 +166,7 @@ static void walk_roots(struct root_walk *w, const char *const *roots, int n_root
 
 enum { ONE_SIZE = 16384 }; /* a report of MODELS_FAULTS faults; less than a pipe holds */
 
-/* In the process that looks at the directory: its whole life. */
+/* The whole life of the process that looks at the directory. */
 static void child(const char *path, int fd, const struct models_limits *l, pid_t parent)
 {
     static char out[ONE_SIZE];
@@ -183,7 +183,7 @@ static void child(const char *path, int fd, const struct models_limits *l, pid_t
     _exit(n > 0 && write(fd, out, (size_t)n) == n ? 0 : 1);
 }
 
-/* Until the child closes the pipe, or until_ms. Returns the bytes, or -1: too late. */
+/* Reads until the child closes the pipe, or until_ms. Returns the bytes, or -1: too late. */
 static int64_t receive(int fd, char *out, int64_t size, int64_t until_ms)
 {
     int64_t n = 0;
@@ -198,7 +198,7 @@ static int64_t receive(int fd, char *out, int64_t size, int64_t until_ms)
     }
 }
 
-/* One report into out. */
+/* Writes one report into out. */
 static void look_at(const char *path, const struct models_limits *l, int64_t until_ms, char *out)
 {
     char why[160] = "";

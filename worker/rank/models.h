@@ -1,16 +1,16 @@
-/* models.h: `seqrank --models ROOT ...`: what model directories lie beneath the roots.
+/* models.h: `seqrank --models ROOT ...`: lists the model directories beneath the roots.
  *
  * Prints one JSON object on one line: {"models": [as report.h, ascending by path, each with the
  * first MODELS_FAULTS faults], "incomplete": a sentence, or null}. Exit status 0, 2 for wrong
  * arguments.
  *
  * A model directory has weights in safetensors or an index of them, or a config.json beside a
- * tokenizer. What lies in one is not looked through. Links to directories are not followed, and a
+ * tokenizer. Directories inside one are not searched. Links to directories are not followed, and a
  * directory is seen once, however it is reached.
  *
- * What the directories hold is hostile: each is read by a process of its own, one after the other,
- * of bounded memory and time, and what kills that process is a fault of that directory alone. The
- * limits below bound the whole: 24 s, an answer of MODELS_SIZE.
+ * The files in the directories are hostile: each directory is read by a process of its own, one
+ * after the other, of bounded memory and time, and the death of that process is a fault of that
+ * directory alone. The limits below bound the whole: 24 s, an answer of MODELS_SIZE.
  * tested: tests/engine/test_models.c, tests/scripts/models.sh */
 #ifndef SEQD_RANK_MODELS_H
 #define SEQD_RANK_MODELS_H

@@ -4,7 +4,7 @@
 #include "api/core/jwrite.h"
 #include "worker/data/flow.h"
 
-struct seen { /* of a set */
+struct seen { /* counts of a set */
     int64_t n_samples, patches, values;
     int64_t largest; /* patches of a sample */
 };
@@ -37,7 +37,7 @@ static int look_at_all(struct run *r, const struct data *d, int set, struct seen
     return rc;
 }
 
-/* As a training counts them: with weights a pass is something else. */
+/* Counts a pass as a training does: with weights a pass is something else. */
 static int count_pass(const struct run *r, const struct data *d, int64_t *n, struct err *e)
 {
     const struct order_options oo = latents_order_options(r->spec, SET_TRAIN);

@@ -8,7 +8,7 @@
  * NULL. */
 int prepared_make(struct run *r, struct progress *progress, struct data_stats *out, struct err *e);
 
-/* Makes the job's prepared data from its sources if this node has none. Of the ranks here one
+/* Makes the job's prepared data from its sources if this node has none. One of the ranks here
  * works, the others wait for it at the lock. The first rank here reports before and after, by a
  * NOTE of code "preparing" and one of code "prepared": in between, seqd lets the start's deadline
  * rest.

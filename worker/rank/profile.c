@@ -12,8 +12,8 @@
 #include "worker/comm/comm.h"
 
 enum {
-    ROWS = 512,        /* of a product's operands, and tokens of attention */
-    COLS = 256,        /* of a product, and of attention's queries: heads of every size */
+    ROWS = 512,        /* rows of a product's operands, and tokens of attention */
+    COLS = 256,        /* columns of a product, and of attention's queries: heads of every size */
     HOP_BIG = 1 << 20, /* bytes */
     HOP_SMALL = 64,
     MIN_ROUNDS = 2,
@@ -27,7 +27,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Of this thread alone: who else computes on the machine while it is measured does not count. */
+/* CPU time of this thread alone: other programs that compute on the machine do not count. */
 static double own_s(void)
 {
     struct timespec t;
@@ -45,7 +45,7 @@ struct bench {
     double slice_s;
 };
 
-/* What is measured: heads of this size, or a product of that width. */
+/* One measurement: heads of this size, or a product of that width. */
 struct figure {
     enum dtype t;
     int64_t size;
@@ -188,7 +188,7 @@ static void refill(struct bench *b)
     for (int64_t i = 0; i < (int64_t)ROWS * 2 * COLS; i++) positive[i] += 1;
 }
 
-/* Of `work` flops or elements, the best of what fits in a slice of time. */
+/* The best rate of the runs that fit in a slice of time, each of `work` flops or elements. */
 static double rate(struct bench *b, void (*run)(struct bench *, const struct figure *),
                    const struct figure *f, double work)
 {
@@ -257,7 +257,7 @@ static int measure_rates(double slice_s, struct profile *out, struct err *e)
 struct profile_pair {
     struct comm *comm[2];
     struct rank_blob blob[2];
-    double slice_s, best[2]; /* of a small and a large message, rank 0's */
+    double slice_s, best[2]; /* for a small and a large message, rank 0's */
 };
 struct end {
     struct profile_pair *pair;

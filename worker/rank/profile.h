@@ -11,7 +11,7 @@
 
 #define PROFILE_SLICE_MS 5 /* 28 rates and 2 figures of a link: a quarter of a second */
 
-/* slice_ms: for each rate; a figure of the link, of two threads, has four times as long.
+/* slice_ms: time for each rate; a figure of the link, of two threads, has four times as long.
  * fails: as be_open and comm_listen. */
 int profile_measure(int64_t slice_ms, struct profile *out, struct err *e);
 int profile_main(void); /* prints one line of JSON; exit status */

@@ -44,7 +44,7 @@ static int copy(int from, int to, struct err *e)
     return rc;
 }
 
-/* Of a directory that is open: leaf, whole or not at all. from -1: text is its content. */
+/* Writes leaf in an open directory, whole or not at all. from -1: text is its content. */
 static int put(int dir, const char *leaf, int from, const char *text, struct err *e)
 {
     static const char tmp[] = ".seqd-part";
@@ -76,7 +76,7 @@ static int open_dir(int parent, const char *leaf)
     return openat(parent, leaf, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* It begins to exist with its owner's name in it: what a kill leaves is a temporary directory. */
+/* It begins to exist with its owner's name in it: a kill leaves a temporary directory. */
 static int make_own(int parent, const char *leaf, const char *owner, struct err *e)
 {
     char tmp[64];
@@ -137,7 +137,7 @@ int publish_open(struct publish *p, const char *path, const char *const *roots, 
     int rc = 1;
     p->dir = -1;
     if (!*path) return 0;
-    const mode_t mask = umask(022); /* what is published is for others too; no thread runs yet */
+    const mode_t mask = umask(022); /* published files are for others too; no thread runs yet */
     if (*path != '/' && n_roots) {
         rc = beneath(p, roots[0], path, path, owner, e);
     } else if (path_tidy(path, tidy, sizeof tidy)) {

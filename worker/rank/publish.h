@@ -1,6 +1,6 @@
-/* publish.h: a job's results once more, where it says: output.path, a directory beneath one that
- * the node's operator has given as writable. The directory is made by the job and is the job's: it
- * has a file that says whose, so that a later attempt continues and another job is refused. A file
+/* publish.h: a second copy of a job's results in output.path, a directory beneath one that the
+ * node's operator has given as writable. The directory is made by the job and is the job's: it has
+ * a file that names the owner, so that a later attempt continues and another job is refused. A file
  * is there whole or not at all. No link on the way is followed.
  * tested: tests/engine/test_publish.c */
 #ifndef SEQD_RANK_PUBLISH_H

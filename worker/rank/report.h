@@ -19,7 +19,7 @@
 #define REPORT_SIZE 65536 /* bytes of one with all faults */
 
 /* Looks at dir, which is called path, and writes at most max_faults of its faults. Returns the
- * length, or -1 where it does not fit; *n_faults: of all. */
+ * length, or -1 if it does not fit. *n_faults: the number of all faults. */
 int64_t report_write(const char *dir, const char *path, int max_faults, char *out, size_t size,
                      int *n_faults);
 /* The report of a directory that could not be looked at. */

@@ -1,7 +1,8 @@
-/* resident.h: what this process has in memory, as the kernel counts it (/proc/self/status and
- * pagemap), set against what a plan is of.
+/* resident.h: the memory of this process, as the kernel counts it (/proc/self/status and pagemap),
+ * divided so that it can be compared with a plan.
  *
- * A rank's own memory is its arena, its segment of what the node's ranks share, stacks and libc.
+ * A rank's own memory is its arena, its segment of the memory that the node's ranks share, stacks
+ * and libc.
  * Its resident size (top, peak_rss) is larger: a receiver copies straight out of the sender's
  * segment, so that pages of the other ranks' segments count for it too, though each exists once and
  * is in its owner's plan; and so do pages of files: the program, its libraries, prepared data. */
@@ -12,9 +13,9 @@
 
 struct resident {
     int64_t own;         /* bytes: anonymous pages and the own segment */
-    int64_t other_ranks; /* of their segments */
+    int64_t other_ranks; /* pages of their segments */
     int64_t files;
-    int64_t peak; /* of all three together, since the process began */
+    int64_t peak; /* the most of all three together, since the process began */
 };
 /* segment: the own one, of whole pages; NULL: none. All 0 where the kernel does not say. */
 void resident_read(const void *segment, int64_t size, struct resident *out);

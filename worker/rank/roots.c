@@ -24,7 +24,7 @@ static int find(const char *path, const char *const *roots, int n_roots, const c
         snprintf(joined, sizeof joined, "%s%s%s", path[0] == '/' ? "" : roots[i],
                  path[0] == '/' ? "" : "/", path);
         if (!realpath(roots[i], real_root)) continue;
-        /* Asked first: not even whether it exists is said of what is private. */
+        /* Asked first: an error does not even tell whether a private path exists. */
         if (beneath_private(joined)) {
             hidden = true;
             continue;

@@ -1,6 +1,6 @@
-/* roots.h: what a job names (model.path, checkpoint.resume, context.load) lies beneath a configured
- * root, after every symbolic link is followed; what lies in it is opened by beneath_read, as
- * seqrank is confined to its roots. Files of data are source.h's business. */
+/* roots.h: the paths that a job names (model.path, checkpoint.resume, context.load) lie beneath a
+ * configured root, after every symbolic link is followed. Files in them are opened by beneath_read,
+ * as seqrank is confined to its roots. Files of data are source.h's business. */
 #ifndef SEQD_RANK_ROOTS_H
 #define SEQD_RANK_ROOTS_H
 

@@ -117,7 +117,7 @@ static void *map_pages(int64_t size, struct err *e)
     return NULL;
 }
 
-/* The plan's bytes: where the device has memory of its own, there, and the host's part here. */
+/* Allocates the plan's bytes: on the device if it has its own memory, and the host's part here. */
 static int open_memory(struct run *r, struct err *e)
 {
     const struct plan *p = &r->plan;
@@ -139,7 +139,7 @@ static int open_memory(struct run *r, struct err *e)
     return 0;
 }
 
-/* Where activations wait for the backward pass. */
+/* Opens the memory or file in which activations wait for the backward pass. */
 static int open_offload(struct run *r, struct err *e)
 {
     const struct rank_args *a = r->args;
@@ -203,7 +203,7 @@ static int open_comm(struct run *r, struct err *e)
     if (n > 1) {
         if (comm_connect(r->comm, blobs, n, e)) goto out;
         r->segment = comm_segment(r->comm);
-        r->be->watch = comm_watch; /* what a device waits for may never come */
+        r->be->watch = comm_watch; /* a device may wait for data that never come */
         r->be->watch_arg = r->comm;
     }
     rc = 0;
@@ -234,7 +234,7 @@ static void close_memory(struct run *r)
     be_close(r->be);
 }
 
-/* Of a device that has CUDA's graphs. */
+/* Logs the counts of a device that has CUDA's graphs. */
 static void tell_graphs(const struct be_graphs *g)
 {
     if (!g) return;
@@ -273,7 +273,7 @@ void run_say(struct run *r, const struct rank_progress *now, const char *more)
              progress_unit_name(now->unit), percent, *more ? " " : "", more);
 }
 
-/* Before the work, which an unusable directory would waste. */
+/* Opens the output before the work, which an unusable directory would waste. */
 static int open_output(struct run *r, struct err *e)
 {
     const struct rank_args *a = r->args;
@@ -384,7 +384,7 @@ int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *
     return link_send_event(r->link, EV_ARTIFACT, 0, json, e);
 }
 
-/* Of the last step, or of the ranks' pass of a proof. */
+/* Writes the bytes of the last step, or of the ranks' pass of a proof. */
 static void write_offload(struct jwrite *w, const struct run *r)
 {
     if (!r->offload) return;

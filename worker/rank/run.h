@@ -21,18 +21,18 @@ struct run {
     struct link *link;
     const struct rank_args *args;
     struct job_spec *spec; /* train.steps is derived here when it was given as tokens or passes */
-    int n_roots;           /* with what was granted to this job */
+    int n_roots;           /* with the grants of this job */
     const char *roots[RANK_ROOTS + RANK_GRANTS];
     struct data *data; /* NULL for generate */
     struct plan plan;
     struct be *be;
-    void *arena;             /* plan.arena_size zeroed bytes of be's memory */
-    void *host;              /* plan.host_size of the host's; NULL where there are none */
-    struct offload *offload; /* NULL: the plan offloads nothing */
-    struct comm *comm;       /* NULL for one rank */
-    void *segment;           /* NULL for one rank */
-    void *own_segment;     /* where be has memory of its own: the same, allocated here; else NULL */
-    struct shm_head *head; /* the gang's page: where this rank shows that it moves */
+    void *arena;              /* plan.arena_size zeroed bytes of be's memory */
+    void *host;               /* plan.host_size of the host's; NULL where there are none */
+    struct offload *offload;  /* NULL: the plan offloads nothing */
+    struct comm *comm;        /* NULL for one rank */
+    void *segment;            /* NULL for one rank */
+    void *own_segment;        /* if be has memory of its own: the same, allocated here; else NULL */
+    struct shm_head *head;    /* the gang's page: this rank shows there that it moves */
     struct publish publish;   /* rank 0's */
     struct progress progress; /* rank 0 tells seqd */
     int64_t said_us;          /* when its log last said how far it is; 0: it has not */
@@ -52,25 +52,25 @@ int task_generate(struct run *r, struct err *e);
 int task_verify(struct run *r, struct err *e);
 int task_embed(struct run *r, struct err *e);
 
-/* ---- what tasks share ------------------------------------------------------------------------ */
+/* ---- shared by the tasks --------------------------------------------------------------------- */
 
 bool run_first(const struct run *r); /* rank 0 */
-/* A line of rank 0's log, every 10 s and for each further hundredth of the work. more: of the line,
- * as "loss=3.25"; "": none. */
+/* A line of rank 0's log, every 10 s and for each further hundredth of the work. more: the end of
+ * the line, as "loss=3.25"; "": none. */
 void run_say(struct run *r, const struct rank_progress *now, const char *more);
 /* STOP came or seqgang is gone. Asked between steps, windows and tokens, and so also the place
  * where the rank shows the gang's watchdog that it moves: one rank alone has no transfers. */
 bool run_stopped(void *run);
-/* Where SAVE was done: -1 with the sentence for the log; the exit status is RANK_EXIT_SAVED. */
+/* After SAVE was done: -1 with the sentence for the log; the exit status is RANK_EXIT_SAVED. */
 int run_saved(struct run *r, struct err *e);
-/* Between two units of work: on rank 0, once SAVE came, syncs the journal (-1: there is none) and
- * then is run_saved. fails: ERR_IO. */
+/* Called between two units of work. On rank 0, once SAVE came, it syncs the journal (-1: there is
+ * none) and then is run_saved. fails: ERR_IO. */
 int run_leave(void *run, int journal, struct err *e);
 void run_model_options(struct run *r, struct model_options *o);
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);
 struct jwrite;
-/* "ledger" and "memory" of a RESULT: what was planned and what m has placed, of the device and,
- * where that has memory of its own, of the host. */
+/* Writes "ledger" and "memory" of a RESULT: planned bytes and bytes that m has placed, of the
+ * device and, if that has memory of its own, of the host. */
 void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
                        const struct model *m);
 

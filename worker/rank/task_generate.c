@@ -87,7 +87,7 @@ static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends
     char dir[RANK_PATH_SIZE];
     const struct job_spec *s = r->spec;
     const int32_t eos = t ? tokenizer_special(t)->eos : -1;
-    if (spec_new_model(s)) return 0; /* nothing says that an id ends a text */
+    if (spec_new_model(s)) return 0; /* no file says that an id ends a text */
     if (roots_directory(spec_text(s, s->model.path), r->roots, r->n_roots, "model.path", dir, e) ||
         hf_read_ends(dir, ends, e))
         return -1;
@@ -97,7 +97,7 @@ static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends
     return 0;
 }
 
-/* What ends a text of a model whose ids are not bytes: rank 0 has its directory. */
+/* Gets the ids that end a text of a model whose ids are not bytes: rank 0 has its directory. */
 static int open_ends(struct run *r, struct model *m, struct token_ends *ends, struct infer *in,
                      struct err *e)
 {

@@ -1,4 +1,4 @@
-/* task_infer.h: what score, generate and embed share. */
+/* task_infer.h: functions that score, generate and embed share. */
 #ifndef SEQD_RANK_TASK_INFER_H
 #define SEQD_RANK_TASK_INFER_H
 
@@ -10,7 +10,7 @@ struct model *task_open_model(struct run *r, struct err *e);
 int task_send_artifacts(struct run *r, const struct artifact_done *const *list, int n,
                         struct err *e);
 
-/* generate, of a diffusion model (task_sample.c). */
+/* generate, for a diffusion model (task_sample.c). */
 int task_sample(struct run *r, struct err *e);
 
 #endif

@@ -46,7 +46,7 @@ static int send_note(struct run *r, const char *code, const char *text, struct e
 }
 
 /* Padding that stands in the data as tokens. An end id that is the pad id as well is padding where
- * it repeats. Of large data the beginning is looked at, since padding is in every record. */
+ * it repeats. Only the beginning of large data is read, since padding is in every record. */
 static int note_padding(struct run *r, const struct data *d, struct err *e)
 {
     enum { MOST = 1 << 26 };
@@ -71,8 +71,8 @@ static int note_padding(struct run *r, const struct data *d, struct err *e)
     return send_note(r, "padding", text, e);
 }
 
-/* What a person would want to know of what was not learnt, or learnt in parts; once, for the order
- * of the training set. */
+/* Tells people which data are not learnt, or are learnt in parts; once, for the order of the
+ * training set. */
 static int note(struct run *r, const struct data *d, const struct data_order *o,
                 const struct order_learnt *learnt, struct err *e)
 {
@@ -103,7 +103,7 @@ static void write_traffic(struct jwrite *w, const char *name, const struct form_
     jwrite_end(w);
 }
 
-/* What the forms of ring attention would move, for seqd to choose one. */
+/* Writes the traffic that the forms of ring attention would make, for seqd to choose one. */
 static int write_forms(struct run *r, const struct data_order *o, struct jwrite *w, struct err *e)
 {
     const struct job_spec *s = r->spec;
@@ -127,7 +127,7 @@ static int write_forms(struct run *r, const struct data_order *o, struct jwrite 
     return 0;
 }
 
-/* Of the order that the job begins with. */
+/* Writes the forms for the order that the job begins with. */
 static int count_forms(struct run *r, const struct data *d, struct jwrite *w, struct err *e)
 {
     const struct order_options oo = data_order_options(r->spec, SET_TRAIN, 0);
@@ -139,7 +139,7 @@ static int count_forms(struct run *r, const struct data *d, struct jwrite *w, st
     return rc;
 }
 
-/* Where no token is a target a training would end with the weights it began with. */
+/* Refuses data in which no token is a target: a training would end with its first weights. */
 static int check_learnt(const struct run *r, const struct order_options *o, const struct data *d,
                         const struct order_learnt *learnt, struct err *e)
 {
@@ -164,8 +164,8 @@ static int check_learnt(const struct run *r, const struct order_options *o, cons
                      field, verb);
 }
 
-/* Every order that the job will open, so that what it refuses is refused here. *per_pass: samples
- * of the first. */
+/* Opens each order that the job will open, so that its refusals come here. *per_pass: samples of
+ * the first. */
 static int try_order(struct run *r, const struct data *d, int set, int64_t seq_len,
                      struct jwrite *w, int64_t *per_pass, struct err *e)
 {

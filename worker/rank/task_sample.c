@@ -4,7 +4,7 @@
 #include "worker/infer/flow_generate.h"
 #include "worker/rank/task_infer.h"
 
-/* One after another: an artifact for every request that was answered. */
+/* Sends an artifact for every request that was answered, one after the other. */
 static int send_samples(struct run *r, const struct flow_generate *g, const struct infer *in,
                         struct err *e)
 {

@@ -8,7 +8,7 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* What each stage's steps and an evaluation will move. */
+/* Counts the messages and bytes that each stage's steps and an evaluation will move. */
 static int plan_comms(struct training *t, struct err *e)
 {
     const struct run *r = t->r;
@@ -81,7 +81,7 @@ static bool save_due(const struct training *t)
     return k == t->r->spec->train.steps || (every > 0 && k % every == 0) || t->train.asked;
 }
 
-/* Between two steps. A disk that is full is waited for by who leaves here as by who ends. */
+/* Called between two steps. A job that leaves waits for a full disk, as a job that ends does. */
 static int after_step(struct training *t, struct err *e)
 {
     const bool last = t->train.step == t->r->spec->train.steps;
@@ -94,7 +94,7 @@ static int after_step(struct training *t, struct err *e)
     return leaves ? run_saved(t->r, e) : 0;
 }
 
-/* What a device says of itself names no step; what comm says does. */
+/* Adds the step to a device's own error; comm's error names it already. */
 static int name_step(const struct training *t, struct err *e)
 {
     if (e->code == ERR_INTERNAL) err_prefix(e, "step %lld", (long long)t->train.step + 1);
@@ -152,7 +152,7 @@ int task_train(struct run *r, struct err *e)
     if (open_training(t, e) || before_steps(t, e)) goto out;
     while (t->train.step < r->spec->train.steps)
         if (one_step(t, e)) goto out;
-    training_curves_end(t); /* nothing follows a result */
+    training_curves_end(t); /* no event follows a result */
     if (run_first(r) && training_result(t, e)) goto out;
     rc = 0;
 out:

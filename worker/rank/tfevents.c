@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HEAD 12 /* of a record, before its data: length and CRC */
+#define HEAD 12 /* bytes of a record before its data: length and CRC */
 #define FOOT 4
 /* Key and length of a Value, of its tag, the tag; key and bytes of its number. Each length is below
  * 128: one byte. */
@@ -154,7 +154,7 @@ bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Where it fails the file is as long as before, or the next call writes the same over its end. */
+/* If it fails, the file is as long as before, or the next call writes the same over its end. */
 static int write_out(struct tfevents *f, int fd, struct err *e)
 {
     for (size_t done = 0; done < f->n;) {

@@ -17,13 +17,13 @@
  *   Value       1 tag string   2 simple_value float
  *   SessionLog  1 status enum, START = 1
  *
- * The first record of a file has file_version "brain.Event:2". Of a START with a step TensorBoard
- * drops what it has read before of that step and later ones, in files before this one as well, in
- * the order of their names; but for the first START of all.
+ * The first record of a file has file_version "brain.Event:2". At a START with a step TensorBoard
+ * drops the records of that step and later ones that it has read before, in files before this one
+ * as well, in the order of their names; but for the first START of all.
  *
  * Records wait in a buffer until tfevents_flush, which opens, writes and closes: the file is open
- * at no other time, and ends with a whole record at every time, but where a kill breaks a write. Of
- * one that a disk breaks the rest is cut off. Nothing is allocated.
+ * at no other time, and ends with a whole record at every time, unless a kill breaks a write. If a
+ * disk breaks a write, the broken rest is cut off. No memory is allocated.
  * tested: tests/engine/test_tfevents.c; TensorBoard itself: tests/golden/check_tensorboard.py */
 #ifndef SEQD_RANK_TFEVENTS_H
 #define SEQD_RANK_TFEVENTS_H
@@ -35,12 +35,12 @@
 #include "api/core/file.h"
 
 #define TFEVENTS_TAG     32    /* bytes of a tag, with its NUL */
-#define TFEVENTS_SCALARS 16    /* of one record, at most */
+#define TFEVENTS_SCALARS 16    /* scalars of one record, at most */
 #define TFEVENTS_BUF     65536 /* 250 records of a training's steps, at least */
 
 struct tfevents {
     char path[FILE_PATH_SIZE];
-    int64_t size; /* of the file */
+    int64_t size; /* bytes of the file */
     size_t n;     /* bytes that wait */
     unsigned char buf[TFEVENTS_BUF];
 };
@@ -52,12 +52,12 @@ struct tfevents_scalar {
 
 /* The first record of a file that the first flush makes. wall_s: seconds since 1970. */
 void tfevents_init(struct tfevents *f, const char *path, double wall_s);
-/* False: there is no room in the buffer, and nothing of it was taken. */
+/* False: there is no room in the buffer, and no byte of it was taken. */
 bool tfevents_start(struct tfevents *f, double wall_s, int64_t step);
 bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
                       const struct tfevents_scalar *s, int n);
 /* sync: all that was ever written survives a power cut. fails: ERR_IO, ERR_NOT_FOUND for a file or
- * directory that is gone, naming it: what waits waits on, and the next call may succeed. */
+ * directory that is gone, naming it: waiting records wait on, and the next call may succeed. */
 int tfevents_flush(struct tfevents *f, bool sync, struct err *e);
 
 #endif

@@ -9,7 +9,7 @@
 #include "api/core/rank.h"
 #include "worker/data/data.h"
 
-#define MAX_SAMPLES 65536 /* of one call: the largest global batch */
+#define MAX_SAMPLES 65536 /* samples of one call: the largest global batch */
 
 struct trace {
     struct order_options order;

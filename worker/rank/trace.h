@@ -1,4 +1,4 @@
-/* trace.h: `seqrank --trace`: which parts of which files a step of a job learnt from.
+/* trace.h: `seqrank --trace`: the parts of files that a step of a job learnt from.
  *
  *   seqrank --trace DIR KEY=VALUE ...     DIR: a prepared directory, <prepared_dir>/<prepared_id>
  *     seq_len=N          data.seq_len, or the stage's                   required
@@ -13,7 +13,7 @@
  *
  * Prints one JSON object on one line: {"prepared_id", "set", "seq_len", "first", "count",
  * "samples": [as data_trace]}. Weights of the mixture come from DIR itself. Exit status 0, 1 with a
- * sentence on stderr, 2 for wrong arguments. It reads nothing but DIR, and no model. */
+ * sentence on stderr, 2 for wrong arguments. It reads DIR alone, and no model. */
 #ifndef SEQD_RANK_TRACE_H
 #define SEQD_RANK_TRACE_H
 

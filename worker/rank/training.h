@@ -1,11 +1,11 @@
-/* training.h: one training job on one rank, and what happens to it between two steps.
+/* training.h: one training job on one rank, and its work between two steps.
  *
  *   task_train.c       its life: open, first step verified, steps, the end
- *   training_save.c    checkpoints: when, the best, what goes, disks that are full
+ *   training_save.c    checkpoints: when, the best, pruning, disks that are full
  *   training_bad.c     steps without an update, and going back
  *   training_eval.c    held-out evaluation, and the proof before the first step
- *   training_report.c  what it says: notes and the result
- *   training_curves.c  what it says, in files that TensorBoard reads
+ *   training_report.c  reports: notes and the result
+ *   training_curves.c  reports in files that TensorBoard reads
  *
  * Every rank takes every decision: from numbers that are the same on all of them, or after rank 0
  * has told the others. */
@@ -23,12 +23,12 @@
 
 struct curves { /* rank 0's */
     struct tfevents file;
-    char name[ARTIFACT_NAME]; /* "": nothing is written */
+    char name[ARTIFACT_NAME]; /* "": no file is written */
     int64_t start;            /* a START of this step comes before the next record; 0: none */
     int64_t flushed_us;       /* 0: never */
     bool any;                 /* there was a record */
-    bool failed;              /* nothing is tried before the next checkpoint or the end */
-    bool said;                /* that it failed; until it succeeds again */
+    bool failed;              /* no write is tried before the next checkpoint or the end */
+    bool said;                /* the failure was reported; until it succeeds again */
     bool listed;              /* as an artifact that grows */
 };
 
@@ -37,44 +37,44 @@ struct training {
     struct train train;
     struct guard guard;
     struct feed feed;
-    int stage; /* that the model is set for; STAGE_NONE: none yet */
-    struct comm_count want[SPEC_STAGES + 1][PURPOSE_N]; /* of a step in each stage */
+    int stage; /* the model is set for this stage; STAGE_NONE: none yet */
+    struct comm_count want[SPEC_STAGES + 1][PURPOSE_N]; /* for a step in each stage */
     struct comm_count eval_want[PURPOSE_N];
     struct ckpt_state state;
-    char spec_json[CKPT_SPEC_SIZE]; /* of state */
+    char spec_json[CKPT_SPEC_SIZE]; /* state's */
     struct ckpt_info last;          /* rank 0: the newest checkpoint; path "" before the first */
-    struct ckpt_info best;          /* rank 0: of the lowest held-out loss; path "" when none */
+    struct ckpt_info best;          /* rank 0: its held-out loss is the lowest; path "" when none */
     struct rank_step step;          /* the newest report */
     struct eval eval;               /* the newest evaluation; windows 0: none in this attempt */
     int64_t saved_us; /* rank 0: when the last checkpoint was complete, or the attempt began */
-    int64_t retry_us; /* rank 0: when to try again to save; 0: nothing is owed */
+    int64_t retry_us; /* rank 0: when to try again to save; 0: no checkpoint is owed */
     bool owed;        /* a checkpoint could not be written and is due since */
     bool ledger_equal;
-    char beside[FILE_PATH_SIZE]; /* rank 0: of weights_start */
+    char beside[FILE_PATH_SIZE]; /* rank 0: from weights_start */
     struct curves curves;
 };
 #define STAGE_NONE (-2)
 
 /* ---- saving (training_save.c) ---------------------------------------------------------------- */
 
-/* Which files of the model's directory checkpoints go without, as a note. */
+/* Sends a note that lists the files of the model's directory that checkpoints go without. */
 int training_say_left(struct training *t, const struct weights_start *from, struct err *e);
-/* What rank 0's clock asks for: call before a step, which tells the others. */
+/* Asks for a save when rank 0's clock wants one: call before a step, which tells the others. */
 void training_ask(struct training *t);
 /* Collective. A checkpoint of the step done last; best: its held-out loss is the lowest so far. A
  * disk that takes no more is a note, and the checkpoint is owed; must: the last one of the job,
  * which is waited for. fails: everything but disks. */
 int training_save(struct training *t, bool must, bool best, struct err *e);
-/* The checkpoint that `best` names on disk, if the state that was resumed from says the same. */
+/* Finds the checkpoint that `best` names on disk, if the state resumed from names the same. */
 int training_find_best(struct training *t, struct err *e);
 
 /* ---- bad steps (training_bad.c) -------------------------------------------------------------- */
 
-/* What lies in guard.json; then state decides. */
+/* Reads the guard's state from guard.json; then state decides. */
 int training_load_guard(struct training *t, struct err *e);
-/* After a step that was not accepted. Collective. */
+/* Called after a step that was not accepted. Collective. */
 int training_bad_step(struct training *t, struct err *e);
-/* Takes over what a checkpoint or a fresh start says. */
+/* Takes over the state of a checkpoint or of a fresh start. */
 void training_adopt(struct training *t, const struct weights_start *from);
 
 /* ---- evaluation (training_eval.c) ------------------------------------------------------------ */
@@ -88,7 +88,7 @@ int training_verify_first(struct training *t, struct err *e);
 
 /* ---- words (training_report.c) --------------------------------------------------------------- */
 
-/* EV_NOTE by rank 0; nothing on the others. from: the checkpoint's step of a rollback, else -1. */
+/* EV_NOTE by rank 0; the others send none. from: the checkpoint's step of a rollback, else -1. */
 struct training_note {
     const char *code, *text;
     int64_t step; /* 1-based */
@@ -98,7 +98,7 @@ struct training_note {
 int training_note(struct training *t, const struct training_note *n, struct err *e);
 int training_result(struct training *t, struct err *e);
 
-/* ---- curves (training_curves.c): nothing on ranks but the first ------------------------------ */
+/* ---- curves (training_curves.c): written by rank 0 alone ------------------------------------- */
 
 /* Each attempt writes a file of its own among the job's artifacts:
  *
@@ -107,24 +107,23 @@ int training_result(struct training *t, struct err *e);
  * at most once a second, and before a checkpoint. It is listed when it is there, without a digest
  * as long as it grows, and again with one at the end of the attempt; that of an attempt that was
  * killed, by the next one. A listed file with a digest is read-only. A disk that takes no more is a
- * note, and is tried again at the next checkpoint and at the end: what has no room in the buffer
- * until then is missing. fails: the link's errors alone. */
+ * note, and is tried again at the next checkpoint and at the end: records without room in the
+ * buffer until then are missing. fails: the link's errors alone. */
 
-/* Between opening and the first step. */
+/* Called between opening and the first step. */
 void training_curves_open(struct training *t);
-/* Is the step written? All up to 16,383 are; of those from 8,192 * 2^k to 8,192 * 2^(k + 1) 8,192
- * at equal distances; and the last. A record of a step takes less than 256 bytes: 17 MB for a
- * million steps, 38 MB for a thousand million. Evaluations are written all, as they are events all.
- */
+/* Is the step written? All up to 16,383 are, and the last. From 8,192 * 2^k to 8,192 * 2^(k + 1)
+ * there are 8,192 at equal distances. A record of a step takes less than 256 bytes: 17 MB for a
+ * million steps, 38 MB for a thousand million. Every evaluation is written, as each is an event. */
 bool training_curves_has(int64_t step, int64_t n_steps);
-/* After a step was reported, and after an evaluation. */
+/* Called after a step was reported, and after an evaluation. */
 int training_curves_step(struct training *t, struct err *e);
 int training_curves_eval(struct training *t, struct err *e);
-/* Before a checkpoint: what was written survives what the checkpoint survives. */
+/* Called before a checkpoint: makes the written records as durable as the checkpoint. */
 int training_curves_keep(struct training *t, struct err *e);
-/* After steps were taken back: TensorBoard drops those that come again. */
+/* Called after steps were taken back: TensorBoard drops the steps that come again. */
 void training_curves_back(struct training *t);
-/* Once, or again without effect. */
+/* Called once, or again without effect. */
 void training_curves_end(struct training *t);
 
 #endif

@@ -32,7 +32,7 @@ void training_adopt(struct training *t, const struct weights_start *from)
     t->stage = STAGE_NONE;
 }
 
-/* A fresh arena is zero; one that has trained is not. */
+/* A fresh arena is zero; an arena that training has used is not. */
 static void clear_moments(struct training *t)
 {
     struct model *m = &t->train.model;

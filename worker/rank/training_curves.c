@@ -100,7 +100,7 @@ static int finish(struct training *t, const char *name, struct err *e)
     return chmod(done.path, 0400) ? err_errno(e, "chmod %s", done.path) : 0;
 }
 
-/* One of an attempt that had no time to do it. */
+/* Finishes the file of an attempt that had no time to do it. */
 static int finish_left(struct training *t, const char *name, void *arg, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -159,7 +159,7 @@ static void put_step(struct training *t)
     put(t, s->step, v, n);
 }
 
-/* As EV_EVAL has it. */
+/* Puts the values of the evaluation, as EV_EVAL has them. */
 static void put_eval(struct training *t)
 {
     struct tfevents_scalar v[3] = {{"eval/loss", t->eval.loss}};

@@ -138,7 +138,7 @@ static int share(struct training *t, int64_t *word, struct err *e)
     return comm_sum_i64(t->r->comm, PURPOSE_CONTROL, word, 1, t->train.model.bounce, e);
 }
 
-/* Rank 0 writes; what the others hold it asks them for. */
+/* Rank 0 writes, and asks the others for the elements that they hold. */
 static int64_t write_or_say(struct training *t, bool best, struct err *why)
 {
     if (!run_first(t->r)) return scatter_serve(&t->train.state, why) ? BROKEN : SAVED;

@@ -27,7 +27,7 @@ static int about(struct err *e, const char *field)
     return -1;
 }
 
-/* Which checkpoint to resume from: 1 found, 0 none, -1. */
+/* Finds the checkpoint to resume from: 1 found, 0 none, -1. */
 static int find_checkpoint(struct run *r, struct ckpt_info *info, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
@@ -44,7 +44,7 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
 {
     char digest[SHA256_HEX];
     struct model_shape shape = slice_whole(&r->spec->model.shape);
-    /* As the stage of its last step had it. */
+    /* Takes rope_theta of the stage of the checkpoint's last step. */
     shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, info->step - 1));
     const int rc = ckpt_load(info->path, &shape, a, s, e);
     ckpt_spec_digest(r->spec, digest);
@@ -60,7 +60,7 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
     return 0;
 }
 
-/* Rank 0: where the weights come from. */
+/* Rank 0: chooses the origin of the weights. */
 static int choose(struct run *r, int64_t *origin, struct ckpt_info *info, struct err *e)
 {
     const int found = find_checkpoint(r, info, e);

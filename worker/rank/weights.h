@@ -1,6 +1,6 @@
-/* weights.h: where a job's weights come from. Rank 0 decides and reads; the others get the same
+/* weights.h: finds and loads a job's weights. Rank 0 decides and reads; the others get the same
  * bytes over the ring, so that they agree even if files change meanwhile or lie where they cannot
- * see them. In this order:
+ * see them. The sources are tried in this order:
  *
  *   train   the newest whole checkpoint of this job (unless checkpoint.resume is "none"), then
  *           checkpoint.resume's directory, then as the others
@@ -19,14 +19,14 @@ struct weights_start {
     /* Rank 0: JOB/beside, a copy of the files that the weights' directory has beside them and that
      * checkpoints take over, whatever becomes of that directory or checkpoint; "": there is no
      * directory.
-     * And what was left out (struct hf_files). */
+     * left names the files that were left out (struct hf_files). */
     char beside[FILE_PATH_SIZE];
     int n_left;
     char left[256];
 };
 
-/* Fills what h holds. Collective. fails: ERR_CONFLICT when a checkpoint belongs to another job or
- * other data; the errors of hf_load and ckpt_load. */
+/* Fills the arrays of h. Collective. fails: ERR_CONFLICT when a checkpoint belongs to another job
+ * or other data; the errors of hf_load and ckpt_load. */
 int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e);
 
 /* The same for a model that is whole on every rank, and has no checkpoint. Collective. */
