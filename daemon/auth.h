@@ -67,8 +67,8 @@ int auth_revoke(struct auth *a, int64_t id, store_done *done, void *arg, struct 
 /* Revokes all valid tokens of the user; done is called, later, also if there is none. Returns how
  * many. */
 int auth_revoke_user(struct auth *a, const char *user, store_done *done, void *arg);
-/* Whether a token that was right still is, as of what outlives its request; 0, of the Unix socket,
- * is. */
+/* Is the token of that id neither revoked nor expired? For streams and waits, which outlive the
+ * request that it was checked for. Id 0, a client of the Unix socket, is always valid. */
 bool auth_valid(const struct auth *a, int64_t id);
 const struct auth_token *auth_find(const struct auth *a, int64_t id);
 /* Returns a token by position, ascending by id; NULL past the last. */

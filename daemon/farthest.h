@@ -19,7 +19,7 @@ struct farthest_failure {
 
 struct farthest {
     int64_t step;   /* the farthest one that was completed */
-    int64_t stored; /* and of that, what events tell */
+    int64_t stored; /* the farthest that an event records; step may be ahead of it */
     uint64_t *name; /* owns */
     int n_names;
     struct farthest_failure *failed; /* owns */

@@ -23,8 +23,9 @@ struct gpus_offer {
 void gpus_offer(const struct nodes *t, int n_ranks, struct gpus_offer *out);
 /* Bytes of that GPU that a rank's plan may take. */
 int64_t gpus_limit(const struct gpus_offer *o);
-/* Checks that a job of that device can ever run here, which is unknown while no node is up. fails:
- * ERR_UNSUPPORTED, ERR_DOES_NOT_FIT, naming the field, the demand and the GPUs that there are. */
+/* Checks that nodes can ever run a job of the spec's device and ranks. Passes while no node is up:
+ * that is unknown then. fails: ERR_UNSUPPORTED, ERR_DOES_NOT_FIT, naming the field, the demand and
+ * the GPUs that there are. */
 int gpus_refuse(const struct nodes *t, const struct job_spec *s, struct err *e);
 
 #endif

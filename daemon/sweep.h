@@ -1,10 +1,9 @@
-/* sweep.h: the time to live of data that jobs leave: once a minute, rule by rule, oldest first,
- * some hundred at a time, each in a commit of its own. Data that a live job reads stays until the
- * job has ended.
+/* sweep.h: removes data that has outlived its time: once a minute, rule by rule, oldest first, in
+ * batches, each batch in one commit. Data that a live job reads stays until the job has ended.
  *
- * Ages are of the wall clock, which people set. When it is an hour further than the loop's clock
- * says, nothing is removed for an hour: a wrong year is set right before it costs anything. Loop
- * thread. */
+ * Ages are of the wall clock, which people set. If it has gained more than an hour on the loop's
+ * clock since the last sweep, sweeps remove nothing for an hour, so that a wrong year can be
+ * corrected before data is lost. Loop thread. */
 #ifndef SEQD_DAEMON_SWEEP_H
 #define SEQD_DAEMON_SWEEP_H
 

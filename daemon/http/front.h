@@ -32,7 +32,7 @@ struct front;
 /* The request that is under way on a connection. */
 struct front_request {
     const struct target *target;
-    const struct request_verdict *verdict; /* not NULL: the refusal; known with the whole body */
+    const struct request_verdict *verdict; /* the refusal, final with the whole body; NULL: none */
     bool last;                             /* close the connection after the answer */
     bool odd_type;                         /* as guard.h has it */
 };
@@ -51,7 +51,7 @@ struct front_calls { /* all on front's thread */
     /* Run the work that is ready. Returns how long the library may be left alone, ms; -1: until it
      * stirs. */
     int64_t (*run)(void *arg);
-    /* The client is gone; an answer that is under way may end. */
+    /* The client is gone: cut off an answer that is still being streamed to it. */
     void (*gone)(void *arg, struct front_conn *c);
 };
 

@@ -87,7 +87,7 @@ struct linear_apply_part {
     int64_t n, rows, cols;
     bool transposed, to_end;
     float scale;
-    int64_t from; /* linear_bf16.cu: the piece's first column of x, row or column of m */
+    int64_t from; /* linear_bf16.cu: the piece's first column of x and row of m, or column */
 };
 
 /* linear.cu. ends first, in each call of a slot. Scratch: the ends and the states. */

@@ -140,13 +140,14 @@ static __device__ __forceinline__ void copy8_async(int64_t *shared, const int64_
                  : "memory");
 #endif
 }
-/* Ends a group of copies; waits until at most N groups of this thread are under way. */
+/* Ends a group of this thread's copies. */
 static __device__ __forceinline__ void copies_commit(void)
 {
 #ifndef SEQD_EMU
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
+/* Waits until at most N of this thread's groups are under way. */
 template <int N> static __device__ __forceinline__ void copies_wait(void)
 {
 #ifndef SEQD_EMU

@@ -1,5 +1,6 @@
-/* config_house.c: keys of config.json that the package keeps for its own use, in files of any
- * model. No number that is computed here depends on them. */
+/* config_house.c: keys of config.json that transformers writes for any model and that change
+ * neither sizes nor arithmetic. They are skipped unless a family's table reads them (RoBERTa:
+ * pad_token_id); hf/files.c reads ends and padding itself. Others pass only with their default. */
 #include <string.h>
 #include "worker/family/config_table.h"
 

@@ -286,7 +286,7 @@ static const struct hf_special minimax_specials[] = {
 
 static const char *const minimax_nothing[] = {
     "router_aux_loss_coef", "output_router_logits", "block_size", "shared_moe_mode",
-    /* a shared expert's, which must not be there */ NULL};
+    /* shared_moe_mode is of a shared expert, which the fields refuse */ NULL};
 
 static const struct hf_family config = {.nothing = minimax_nothing,
                                         .fields = minimax_fields,

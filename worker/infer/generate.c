@@ -142,7 +142,8 @@ static bool any_at_work(const struct generator *g)
     return false;
 }
 
-/* Exactly, where no other one is half done. */
+/* Counts a request as done. If no other one is under way, progress is exactly this count, without
+ * the rounding of earlier parts. */
 static void count_done(struct generator *g)
 {
     struct progress *p = g->in->progress;

@@ -94,7 +94,8 @@ struct model {
     int64_t *all_lo, *all_hi;           /* [ulysses * T] lo and hi of the group's rows, or NULL */
     int64_t *host_all_lo, *host_all_hi; /* the host's copy of them */
     struct batch batch; /* the plan's arrays in the host's memory, which the caller fills */
-    /* be->own_memory: the arrays of operations, and the batch at hand there: model_place. */
+    /* be->own_memory: the device's arrays that a batch is copied into, and the current batch as
+     * operations read it, with pointers into these arrays (model_place). */
     struct batch room, there;
     struct model_cache cache[JOB_MAX_BATCH]; /* plan->batch of them */
     int slot;                                /* number of the cache that a forward pass fills */
@@ -104,7 +105,7 @@ struct model {
     struct carry carry; /* LASP in time, contexts: states that enter and leave the sequence at hand;
                          * zeros: none */
     struct pipe_messages pipe;
-    struct section_state prog; /* the family's program where it is at work */
+    struct section_state prog; /* runs the family's program: its sections, frame and buffers */
     struct progress
         *progress; /* borrowed: a pass reports to it, in parts of its piece; NULL: it does not */
 };

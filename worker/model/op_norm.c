@@ -48,7 +48,8 @@ static struct norm norm_of(const struct frame *f, const struct op *o)
     return n;
 }
 
-/* The kernel of the decoder's own norm, where it does: it is measured. */
+/* Can rmsnorm_fwd and _bwd, the decoder's own kernels, do this norm? Benches measure these
+ * kernels. */
 static bool plain(const struct norm *n)
 {
     return !n->sums && n->rms && n->groups == 1 && n->g.data && !n->b.data &&

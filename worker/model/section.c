@@ -271,7 +271,8 @@ static char *carried(const struct model *m, const char *states)
     return (char *)states + m->prog.frame.layer * m->carry.stride;
 }
 
-/* If a context's states are kept, the last rank leaves the state after the sequence there. */
+/* Sets the state that enters this layer and the place for its last state: the carry of a context
+ * or, in generate, the slot's cache, which the last rank writes. */
 static void set_carry(struct model *m, const struct here *h, const struct step *s)
 {
     struct frame *f = &m->prog.frame;

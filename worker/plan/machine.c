@@ -134,7 +134,8 @@ static double reference_s(const struct machine *m, const struct job_spec *spec,
            threads_of(m, &ref);
 }
 
-/* Each way. The ranks of one machine's cores share its disk. */
+/* Seconds of a step's offload copies in one direction. Ranks that compute on one machine's CPU
+ * cores share its disk. */
 static double offload_s(const struct machine *m, const struct plan *p)
 {
     const int here = p->n_ranks < m->ranks_per_node ? p->n_ranks : m->ranks_per_node;

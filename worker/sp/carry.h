@@ -44,8 +44,9 @@ struct sp_carry {
     int turn;
 };
 
-/* One chunk. in: the state before it (backward: the gradient of the one after it), out: the other;
- * NULL: unwanted. They differ. */
+/* One chunk. Forward: in is the state before it, out takes the state after it. Backward: in is the
+ * gradient of the state after it, out takes that of the state before it. out NULL: unwanted. in and
+ * out are different buffers. */
 struct carry_step {
     int chunk;
     int64_t row0, n_rows, pos; /* pos: global, of row0 */

@@ -30,8 +30,8 @@ int64_t added_size(const struct added *a);                                /* 1 +
 typedef int part_fn(void *who, const struct text_run *part, int32_t id, struct err *e);
 int added_split(const struct added *a, bool normalized, const struct text_run *r, part_fn *each,
                 void *who, struct err *e);
-/* Are the tokens of such a split certainly those of the two sides of a cut between runes `before`
- * and `after`? */
+/* May text be cut between runes `before` and `after`? true: added_split of the two sides certainly
+ * finds the tokens that added_split of the whole finds. */
 bool added_cut(const struct added *a, bool normalized, uint32_t before, uint32_t after);
 
 #endif
