@@ -31,8 +31,8 @@ static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE: another one */
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* What a plain loop in float makes of c = op(a) op(b), the yardstick for the kernel's error; and
- * what tensor cores cut off beside it (kern.h). Both as |error| / |want|. */
+/* The error of a plain loop in float for c = op(a) op(b), the yardstick for the kernel's error, and
+ * the loss that tensor cores cut off beside it (kern.h). Both are |error| / |want|. */
 struct naive_gemm {
     double rounded, cut;
 };
@@ -121,8 +121,8 @@ static void check_gemm(const struct gemm_case *p)
 
 static void check_gemm_all(void)
 {
-    /* those from 3 x 1100 cross the blocks of K, of rows and of columns, one of each at least; the
-     * last three those of tiles, with two threads */
+    /* shapes from 3 x 1100 on cross the blocks of K, of rows and of columns, one of each at least;
+     * the last three cross those of tiles, with two threads */
     static const int64_t shapes[][3] = {
         {1, 1, 1},      {1, 7, 300},     {2, 33, 5},     {5, 64, 16},   {13, 31, 257},
         {14, 32, 256},  {29, 65, 100},   {128, 1, 64},   {64, 128, 1},  {100, 96, 768},
@@ -146,10 +146,10 @@ static void check_gemm_all(void)
         }
 }
 
-/* That tensor cores cut off: seven products of 2^-26 are 0.875 places of fp32 at 1, which are lost
- * beside it. 8.0 and 9.0 lose each of them (kernels/cuda/emu.h), a device that kept all would lose
- * them of the total. Bounds reckon with it (kern.h), and a device that rounds to nearest where we
- * think it cuts off is one that we know too little of. */
+/* Checks that tensor cores cut off: seven products of 2^-26 are 0.875 places of fp32 at 1, which
+ * are lost beside it. 8.0 and 9.0 lose each of them (kernels/cuda/emu.h), a device that kept all
+ * would lose them of the total. Bounds reckon with it (kern.h), and a device that rounds to nearest
+ * where we think it cuts off is one that we know too little of. */
 static void check_gemm_cut(void)
 {
     if (!cuts(act)) return;
@@ -226,7 +226,7 @@ static void check_gemm_in_any_order(struct be *b, char *room, const struct gemm_
         b->ops->download(b, runs[i]->mem, room + 2 * third, size);
     }
     const double err = ref_rel_l2(c.t, want);
-    /* where there is no way to add the bias before the sum is rounded, it is rounded twice */
+    /* if the bias cannot be added before the sum is rounded, the sum is rounded twice */
     const double once = p->out == DT_BF16 ? 0x1p-9 : p->out == DT_F16 ? 0x1p-12 : 0;
     const double twice = p->bias ? once : 0;
     CHECK_MSG(err <= 2 * naive.rounded + ULP + cut + twice,
@@ -571,7 +571,7 @@ static void check_xent_parts(float cap)
         box_random(p.x, 44, 4);
         for (int64_t t = 0; t < p.T; t++) {
             p.target[t] = t % 4 == 2 ? -1 : (int32_t)(t * 7919 % p.V);
-            /* far apart: one part alone has what counts */
+            /* far apart: one part alone has the terms that count */
             if (t % 4 == 3) *box_at(p.x, t, (t * 31) % p.V) = 3000;
             /* no column of the first part */
             for (int64_t c = 0; t % 4 == 1 && c < p.part; c++) *box_at(p.x, t, c) = -INFINITY;
@@ -681,7 +681,7 @@ static void check_adamw(void)
     }
 }
 
-/* Units of unit elements each; of several, the bits are those of each alone. */
+/* Checks units of `unit` elements each: several units have the bits of each alone. */
 static void check_units(const float *g, const double *want, int64_t n, int64_t unit)
 {
     const int64_t n_units = (n + unit - 1) / unit;
@@ -874,7 +874,7 @@ static const struct {
     {"share to transfer_passed, pin to copy_await", check_transfers, 12, false},
 };
 
-static const char *only; /* SEQD_TEST_ONLY: of the checks those whose whole name contains it */
+static const char *only; /* SEQD_TEST_ONLY: runs the checks whose whole name contains it */
 
 /* A slot without a check shows as a wrong count. */
 static void test_every_slot(void)
@@ -965,7 +965,7 @@ static void check_device(const char *isa, int n_threads)
             char name[128];
             act = types[k].type;
             if (act != DT_F32 && (!checks[i].has_act || n_threads == 1)) continue;
-            /* what is about numbers alone takes a sanitizer minutes */
+            /* checks of numbers alone take a sanitizer minutes */
             if (SANITIZED && (checks[i].check == check_naive || checks[i].check == check_long))
                 continue;
             if (!concerns(isa, checks[i].name)) continue;

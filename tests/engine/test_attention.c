@@ -2,7 +2,7 @@
 #include "tests/lib/mutant.h"
 #include "tests/lib/variants.h"
 
-/* Rank counts and layouts first, first + step, ... of all twelve pairs. */
+/* Checks the pairs first, first + step and so on of all twelve pairs of rank count and layout. */
 static void check_problem(struct problem p, int first, int step)
 {
     truth(&p);

@@ -1,6 +1,6 @@
 /* Ring attention in 16 bits against float64 from the definition: eight ranks are as near to it as
  * one, and under determinism "ranks" their bits are the same. Keys and values travel as they are
- * stored, what is carried and summed is fp32 (tests/lib/ring.h checks the bytes of every run). */
+ * stored, carried and summed values are fp32 (tests/lib/ring.h checks the bytes of every run). */
 /* Not under sanitizers: test_attention and check_kernels run the same code. */
 #include "tests/lib/ring.h"
 
@@ -10,7 +10,7 @@
 #define SANITIZED 0
 #endif
 
-static enum dtype half; /* of the tests that run */
+static enum dtype half; /* type of the running tests */
 
 /* One rounding, in rel-L2: at most half a last place, 2 u of a number, but 0.8 u rms. */
 static double u(void)
@@ -22,7 +22,7 @@ static const struct heads {
     int64_t H, Hk, D;
 } heads[] = {{2, 2, 24}, {6, 2, 8}, {8, 1, 64}};
 
-struct squares { /* of errors and of the truth, over all cases */
+struct squares { /* squares of errors and of the truth, over all cases */
     double o, dq, dk, dv;
 };
 

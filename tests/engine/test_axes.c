@@ -1,12 +1,12 @@
-/* test_axes.c: products of every axis and every switch of memory, drawn by seed from what the check
- * of jobs accepts, each against the same training on one rank: losses, the gradient of every tensor
- * in the first step, weights and moments after three steps. engine.h compares what every rank sent
- * with the formulas, and what it placed with the plan. SEQD_TEST_PRODUCTS=N: that many, as make
- * soak asks for 500. And trainings that continue on another product.
+/* test_axes.c: products of every axis and every switch of memory, drawn by seed from the jobs that
+ * the check accepts, each against the same training on one rank: losses, the gradient of every
+ * tensor in the first step, weights and moments after three steps. engine.h compares what every
+ * rank sent with the formulas, and the memory that it placed with the plan. SEQD_TEST_PRODUCTS=N:
+ * that many, as make soak asks for 500. And trainings that continue on another product.
  *
- * Bounds: noise.h, and where ranks share layers also what one rank's training makes of the same
- * model with its ids in the other order. Under determinism "ranks" the bits are those of the same
- * rings without the other axes. */
+ * Bounds: noise.h, and if ranks share layers also one rank's training of the same model with its
+ * ids in the other order. Under determinism "ranks" the bits are those of the same rings without
+ * the other axes. */
 /* Not under sanitizers: each axis has a test of its own that is. */
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -16,7 +16,7 @@
 #include "worker/hf/hf.h"
 #include "worker/plan/check.h"
 
-/* How many times what two orders of one rank's sums differ by: noise.h. */
+/* Factor of the difference between two orders of one rank's sums: noise.h. */
 #define NOISE_PAIRS 4
 
 enum { STEPS = 3, N_PRODUCTS = 64, N_FEW = 12, MOST_RANKS = 16, MOST_TENSORS = 256 };
@@ -24,7 +24,7 @@ enum { STEPS = 3, N_PRODUCTS = 64, N_FEW = 12, MOST_RANKS = 16, MOST_TENSORS = 2
 static const char *const families[] = {"mistral", "bert",  "gpt2",    "gemma3", "tnl",
                                        "qwen3_5", "olmo2", "granite", "linear", "phi3"};
 enum { N_FAMILIES = sizeof families / sizeof *families };
-/* Of those whose layers ranks share, of sizes that two and four divide. */
+/* Models whose layers ranks share, of sizes that two and four divide. */
 static const struct model_shape shared[] = {
     {.family = FAMILY_LLAMA, .n_kv_heads = 2},
     {.family = FAMILY_BERT, .n_kv_heads = 4, .type_vocab = 2, .max_pos = 64},
@@ -59,7 +59,7 @@ static int draw_divisor(int seed, int i, int n)
 
 enum { DP = 1, SP = 2, PP = 4, TP = 8 };
 
-/* Which axes are above 1 goes round: each set of them once, all of them twice. */
+/* Sets of axes above 1 take turns: each set once, all axes twice. */
 enum { ALL_AXES = DP | SP | PP | TP, N_SETS = ALL_AXES + 1 };
 
 static int set_of(int product)
@@ -68,7 +68,7 @@ static int set_of(int product)
     return set ? set : ALL_AXES;
 }
 
-/* Of rings two in three are of groups that share heads, in a ring of one or two. */
+/* Two rings in three are of groups that share heads, in a ring of one or two. */
 static void draw_axes(struct job_spec *s, int product, int seed)
 {
     const int set = set_of(product);
@@ -92,7 +92,7 @@ static bool offloads(const struct job_spec *s)
     return s->memory.offload == OFFLOAD_ACTIVATIONS;
 }
 
-/* Where activations are offloaded a stage has more layers than buffers. */
+/* If activations are offloaded, a stage has more layers than buffers. */
 static void draw_model(struct product *x, int seed)
 {
     struct model_shape *m = &x->spec.model.shape;
@@ -127,7 +127,7 @@ static void draw_spec(struct product *x, int product, int seed)
     if (offloads(s) && s->parallel.pp > 2) s->parallel.pp = 2;
     draw_model(x, seed);
     x->y.vocab = (int32_t)(s->model.shape.vocab < 250 ? s->model.shape.vocab : 250);
-    const int ranks = s->parallel.dp * s->parallel.sp; /* that share state */
+    const int ranks = s->parallel.dp * s->parallel.sp; /* ranks that share state */
     s->model.shape.tied = draw(seed, 13, 2);
     s->precision.params = draw(seed, 14, 3) ? PRECISION_FP32 : PRECISION_BF16;
     s->determinism = draw(seed, 15, 4) ? DET_RUN : DET_RANKS;
@@ -142,7 +142,8 @@ static void draw_spec(struct product *x, int product, int seed)
     s->optim.eps = 1e-2; /* as large as gradients: the first step is no sign of a rounding */
 }
 
-/* Whether a job would be refused: what engine_spec leaves out is filled in a copy. */
+/* Returns whether a job would be accepted: fields that engine_spec leaves out are filled in a
+ * copy. */
 static bool accepted(const struct job_spec *s, struct err *e)
 {
     static struct job_spec job;
@@ -256,7 +257,7 @@ static void check_steps(const struct noise *d, const struct noise *e, const char
                   rows[i].noise);
 }
 
-/* Under "ranks" sp and pp change no bit, nor does what state is sharded over. */
+/* Under "ranks" sp and pp change no bit, nor does the sharding of state. */
 static void check_bits(struct product *x, const struct engine_run *r, const char *which)
 {
     static struct job_spec s;
@@ -446,7 +447,7 @@ static struct engine_run leg(struct product *x, struct stop *at, const struct ax
     return r;
 }
 
-/* What both legs have done, in the second. */
+/* Runs both legs; the second's result has the losses and norms of both. */
 static void resume(struct product *x, const struct change *c, struct engine_run *r)
 {
     struct stop at = {.dir = "/tmp/test_axes.XXXXXX"};

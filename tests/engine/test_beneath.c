@@ -1,6 +1,6 @@
-/* What a job names stays beneath its root, and so does every link in it: models, weights, shards,
- * checkpoints (contexts: test_context). Of a file that a link outside leads to no error says a byte
- * or the size. */
+/* A path that a job names stays beneath its root, and so does every link in it: models, weights,
+ * shards, checkpoints (contexts: test_context). No error says a byte or the size of a file that a
+ * link outside leads to. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -94,9 +94,10 @@ static void test_links(void)
     free(text);
 }
 
-/* ---- what jobs name -------------------------------------------------------------------------- */
+/* ---- paths that jobs name -------------------------------------------------------------------- */
 
-/* The sentence says what is wrong with the link, and nothing of what it leads to. */
+/* Checks that the sentence names the fault of the link, and nothing of the file that it leads
+ * to. */
 static void check_refused(const char *what, int64_t rc)
 {
     CHECK_MSG(rc < 0 && strstr(e.text, "leads outside"), "%s: %s", what, e.text);
@@ -182,7 +183,7 @@ static void test_checkpoint(void)
     free(x);
 }
 
-/* ---- what seqd keeps ------------------------------------------------------------------------- */
+/* ---- paths of seqd --------------------------------------------------------------------------- */
 
 static bool reads(const char *path)
 {
@@ -223,7 +224,7 @@ static void test_private(void)
     CHECK(roots_directory("state/none", roots, 1, "model.path", out, &e) < 0);
     CHECK(e.code == ERR_INVALID && !strcmp(e.field, "model.path"));
     CHECK(roots_directory("way/ann", roots, 1, "model.path", out, &e) < 0 && e.code == ERR_INVALID);
-    /* One of them is granted; what is not there yet is then missing, and not private. */
+    /* One of them is granted; a path that does not exist yet is then missing, and not private. */
     snprintf(granted, sizeof granted, "%s", in_root("state/uploads/ann"));
     beneath_grant(granted);
     beneath_grant(in_root("state/later"));

@@ -16,9 +16,9 @@ enum { H = 4, HK = 2, DK = 8, DV = 12, TAPS = 4, MAX_S = 400 };
 enum { CONV_C = 2 * HK * DK + H * DV, STATE = H * DK * DV, HALO = (TAPS - 1) * CONV_C };
 enum { MAP = H * DK * DK };
 enum { OUT_ROW = 2 * CONV_C + H * DV + HK * DK * 2 + H * DV + 3 * H };
-#define BAR 5e-6 /* that of check_kernels, backward */
+#define BAR 5e-6 /* the bound of check_kernels, backward */
 
-/* Rows of all that is read, and of what is made: y, o, then the gradients, in this order. */
+/* Rows of all inputs, and of the results: y, o, then the gradients, in this order. */
 struct whole {
     int64_t S;
     float x[MAX_S * CONV_C], dy[MAX_S * CONV_C], d_o[MAX_S * H * DV];
@@ -46,7 +46,7 @@ static float *rows(const float *from, int64_t r0, int64_t T, int64_t S, int64_t 
     if (!x) abort();
     for (int64_t i = 0; i < T * cols; i++)
         x[i] = from && r0 + i / cols < S ? from[r0 * cols + i]
-                                         : NAN; /* padding, and what is made */
+                                         : NAN; /* padding, and unwritten results */
     return x;
 }
 

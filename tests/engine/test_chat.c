@@ -1,5 +1,5 @@
-/* test_chat: conversations through chat templates, and the turns of the assistant in what they
- * make. */
+/* test_chat: conversations through chat templates, and the turns of the assistant in their
+ * output. */
 #include "worker/text/chat_model.h"
 
 #include <unistd.h>
@@ -59,7 +59,7 @@ static void test_render(void)
                "True True False 1");
 }
 
-/* Members of a message that are null are absent; those within them are not. */
+/* Members of a message that are null are absent; null members within them are not. */
 static void test_null(void)
 {
     check_text(plain,
@@ -192,7 +192,7 @@ static void test_refused(void)
                   "messages[0].images", "only text");
     check_refused(plain, "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [1]}]}",
                   "messages[0].tool_calls", "does not take calls");
-    /* Bytes are those of transformers, which prints the list: nothing is joined. */
+    /* Bytes are those of transformers, which prints the list: no part is joined. */
     check_refused(plain, "{\"messages\": [{\"role\": \"user\", \"content\": [" PARTS "]}]}",
                   "messages[0].content", "line 1 of the chat template prints a list");
     check_refused("{% for m in messages %}{{ m.a }}{% endfor %}",

@@ -1,4 +1,5 @@
-/* What "auto" becomes, and what a step would take: arithmetic by hand, limits against the plan. */
+/* The choice for "auto", and the time that a step would take: arithmetic by hand, limits against
+ * the plan. */
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/job.h"
@@ -165,7 +166,7 @@ static void test_degree(void)
     spec.model.rope.type = 0;
     spec.model.rope.rule.factor = spec.model.rope.rule.original = 0;
     CHECK(choice.alone_s > 3 * choice.option[0].time.step_s);
-    /* what does not fit is not chosen, though it were fastest */
+    /* an option that does not fit is not chosen, though it were fastest */
     m = devices(1, 1e-4, 1000);
     spec.train.global_batch = 4;
     choose(&m);
@@ -182,7 +183,7 @@ static void test_degree(void)
     CHECK(choice.option[0].fits && choice.option[0].sp > 1);
 }
 
-/* What was asked for stays; without a machine nothing is decided by time. */
+/* Fields that were asked for stay; without a machine nothing is decided by time. */
 static void test_asked(void)
 {
     struct machine m = devices(1, 1e-4, 1000), none = {0};
@@ -253,7 +254,7 @@ static void test_limits(void)
 
 static const struct {
     int family;
-    bool plain; /* of softmax attention alone */
+    bool plain; /* softmax attention alone */
 } kinds[] = {{FAMILY_LLAMA, true},   {FAMILY_BERT, true},    {FAMILY_TNL, false},
              {FAMILY_LINEAR, false}, {FAMILY_RETNET, false}, {FAMILY_MINIMAX, false}};
 #define N_KINDS ((int)(sizeof kinds / sizeof *kinds))
@@ -285,8 +286,8 @@ static void model_of(int family, int64_t seq_len, int ranks)
     spec.model.shape.max_pos = positions;
 }
 
-/* The longest is the longest of every family, whatever splits it; what the limits of a strategy are
- * made of is the plan's business. BERT's table of positions grows with it, unless it was given. */
+/* The longest is the longest of every family, whatever splits it; the plan defines the limits of a
+ * strategy. BERT's table of positions grows with it, unless it was given. */
 static void test_family_limits(void)
 {
     struct machine m = devices(1e-2, 1, 10);
@@ -401,7 +402,7 @@ static const struct option *found(int strategy, int form, int exchange)
     return NULL;
 }
 
-/* ---- what a step costs ----------------------------------------------------------------------- */
+/* ---- the cost of a step ---------------------------------------------------------------------- */
 
 static struct estimate estimate_of(const struct machine *m, const struct job_spec *s,
                                    struct plan *p)
@@ -416,9 +417,9 @@ static struct estimate estimate_of(const struct machine *m, const struct job_spe
     return t;
 }
 
-/* At one rate for every flop, the steps that the ranks run cost what the plan counts of the whole
- * sequence: two ways to the number, for every family. Recomputing costs beside that; BERT's head,
- * 256 x 256 before the logits, is computed again twice in every mode. */
+/* At one rate for every flop, the steps that the ranks run cost as much as the plan counts for the
+ * whole sequence: two ways to the number, for every family. Recomputing costs beside that; BERT's
+ * head, 256 x 256 before the logits, is computed again twice in every mode. */
 static void test_work_is_the_flops(void)
 {
     static struct plan p;
@@ -457,7 +458,7 @@ static void test_proof(void)
 }
 
 /* Rates of the sizes at hand: between two that were measured on a line of logarithms. A narrow
- * linear attention is what it was measured to be, whatever products reach. */
+ * linear attention has its measured rate, whatever products reach. */
 static void test_rates(void)
 {
     static struct plan p;
@@ -474,7 +475,7 @@ static void test_rates(void)
     machine_of_profile(&slow, 4, &m);
     for (int i = 0; i < 2; i++) {
         struct model_shape *s = &spec.model.shape;
-        s->n_heads = s->n_kv_heads = i ? 4 : 16; /* of 64, and of 16: neither is measured */
+        s->n_heads = s->n_kv_heads = i ? 4 : 16; /* heads of 64, and of 16: neither is measured */
         s->head_dim = 256 / s->n_heads;
         at[i] = estimate_of(&m, &spec, &p).compute_s;
     }
@@ -492,14 +493,14 @@ static void test_elements(void)
     machine_of_profile(&fast, 1, &m);
     model_of(FAMILY_LLAMA, 1024, 1);
     const double four = estimate_of(&m, &spec, &p).compute_s;
-    /* Of a layer forward and back at least two norms and a gate of 512 columns. */
+    /* A layer takes, forward and back, at least two norms and a gate of 512 columns. */
     CHECK_MSG(four > 4 * 1024 * (2 * 256 + 512) * 3 / 1e9 && four < 1, "%g s", four);
     spec.model.shape.n_layers = 8;
     const double eight = estimate_of(&m, &spec, &p).compute_s;
     CHECK(eight > 1.5 * four && eight < 2 * four);
 }
 
-/* Which sizes of groups were weighed on 8 ranks, as bits. */
+/* Returns the sizes of groups that were weighed on 8 ranks, as bits. */
 static int groups_weighed(void)
 {
     int sizes = 0;
@@ -534,7 +535,7 @@ static void test_groups(void)
     CHECK(choice.n == 1 && groups_weighed() == 2 && choice.asked);
 }
 
-/* What is listed of each family, and what is not. */
+/* Checks the options that are listed for each family, and those that are not. */
 static void test_compared(void)
 {
     struct machine m = devices(1e-3, 1, 10);
@@ -564,8 +565,9 @@ static void test_compared(void)
     CHECK(choice.n == 1 && choice.n_compared == 0);
 }
 
-/* States that wait for those before them: the time of the ring says that ranks take turns, that of
- * maps what they cost more, and the faster is chosen; the ring alone under "ranks". */
+/* States that wait for those before them: the time of the ring includes that ranks take turns, the
+ * time of maps includes their extra cost, and the faster is chosen; the ring alone under
+ * "ranks". */
 static void test_in_turn(void)
 {
     static struct plan p;
@@ -610,7 +612,7 @@ static void test_in_turn(void)
     }
 }
 
-/* Four ranks on two cores: those that take turns each have a core, those that pass maps half of
+/* Four ranks on two cores: ranks that take turns each have a core, ranks that pass maps half of
  * one. */
 static void test_turns_on_shared_cores(void)
 {
@@ -869,8 +871,8 @@ static int64_t memory_of(int pp, int tp)
     return p.arena_size + p.segment_size;
 }
 
-/* Weights are what does not fit: only ranks that share layers hold less of them, or only stages.
- * Whether the machine is known or not. */
+/* The weights do not fit: only ranks that share layers hold less of them, or only stages. Whether
+ * the machine is known or not. */
 static void test_only_one_fits(void)
 {
     const struct machine none = {0}, known = nodes(2, 1, 0);
@@ -908,7 +910,8 @@ static void test_only_one_fits(void)
         }
 }
 
-/* What a job says is in every option, and where it fits without times nothing else is looked at. */
+/* Every option has the fields that the job sets. Without times, no other option is examined if the
+ * job fits. */
 static void test_said(void)
 {
     const struct machine known = nodes(16, 1, 0), none = {0};
@@ -935,7 +938,7 @@ static void test_said(void)
             const struct option *o = &choice.option[i];
             CHECK((!a->pp || o->pp == a->pp) && (!a->tp || o->tp == a->tp));
             CHECK((!a->sp || o->sp == a->sp) && (!a->dp || o->dp == a->dp));
-            /* Where one of sp and dp is said, the other follows from it, as without a plan. */
+            /* If one of sp and dp is given, the other follows from it, as without a plan. */
             if (a->sp || a->dp) CHECK(o->sp * o->dp == 16);
         }
     }
@@ -974,7 +977,7 @@ static void test_node_zero(void)
 
 static int64_t ticks(void *arg)
 {
-    return (*(int64_t *)arg += 100); /* a plan takes 0.1 s, or what asks does */
+    return (*(int64_t *)arg += 100); /* a plan takes 0.1 s, or its caller does */
 }
 
 /* Neither more plans than the limit nor more time: and it is said. The first product is weighed
@@ -1085,7 +1088,8 @@ static void test_form_choice(void)
         }
 }
 
-/* Four ranks of blockwise fit in it, and not what all_gather holds more. */
+/* Returns a limit in which four ranks of blockwise fit, and the additional memory of all_gather
+ * does not. */
 static int64_t tight_mib(void)
 {
     static struct plan p;
@@ -1096,7 +1100,7 @@ static int64_t tight_mib(void)
     return ((p.arena_size + p.segment_size) >> 20) + 1;
 }
 
-/* Keys and values of all ranks must have room; and what a rank says may be anything. */
+/* Keys and values of all ranks must have room; and a rank may report any number. */
 static void test_form_limits(void)
 {
     const struct machine none = {0};

@@ -195,8 +195,8 @@ static void test_round_trip(void)
     arrays_free(&got);
 }
 
-/* Saved again from what was loaded, on another epoch: the same bytes in every file but the
- * manifest. */
+/* The loaded state is saved again, in another epoch: every file but the manifest has the same
+ * bytes. */
 static void test_resume_identical(void)
 {
     struct ckpt_info a, b;
@@ -431,7 +431,7 @@ static void test_prune(void)
     const struct ckpt_keep untold = {.newest = 1, .removing = refuse_removal};
     CHECK(ckpt_prune(in_dir("prune"), &untold, 3, &e) == -1 && e.code == ERR_PEER);
     CHECK(
-        file_exists(in_dir("prune/checkpoints/step-00000004"))); /* what is not told does not go */
+        file_exists(in_dir("prune/checkpoints/step-00000004"))); /* untold: the checkpoint stays */
     CHECK(ckpt_prune(in_dir("prune"), &(struct ckpt_keep){.newest = 0}, 3, &e) ==
           0); /* never the last complete one */
     CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 5);
@@ -442,8 +442,8 @@ static void test_prune(void)
     CHECK(ckpt_find_latest(in_dir("prune"), &info, &e) == 1 && info.step == 123456789);
 }
 
-/* What keep_every and the best name stays, however old; damaged ones go once there is a newer whole
- * one. */
+/* Checkpoints that keep_every and the best name stay, however old; damaged ones go once there is a
+ * newer whole one. */
 static void test_prune_policy(void)
 {
     const struct ckpt_keep keep = {.newest = 2, .every = 4};
@@ -548,7 +548,8 @@ static void test_write_fails(void)
     CHECK(save("plain", 1, 1, 1, NULL) == -1 && strstr(e.text, "plain"));
 }
 
-/* A writer killed at any moment leaves what was complete, and nothing that looks complete. */
+/* A writer killed at any moment leaves the complete checkpoints, and no other that looks
+ * complete. */
 static void test_killed(void)
 {
     struct ckpt_info info;
@@ -588,7 +589,7 @@ static int parse_said(const char *files, struct err *why)
 #define HEX64                  "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define ENTRY(path, size, hex) "{\"path\":\"" path "\",\"size\":" size ",\"sha256\":\"" hex "\"}"
 
-/* A node may send any manifest: nothing in it leads out of a directory. */
+/* A node may send any manifest: no path in it leads out of a directory. */
 static void test_manifest_said(void)
 {
     static const char *const good[] = {"", ENTRY("a", "0", HEX64), ENTRY("hf/a..b", "9", HEX64),
@@ -663,8 +664,8 @@ static void change(struct job_spec *spec, const struct field *f)
     }
 }
 
-/* The digests of jobs whose checkpoints were made by the version before: what a model's table of
- * sizes says, and in which order, is part of them. */
+/* The digests of jobs whose checkpoints were made by the version before: they cover the contents
+ * and the order of a model's table of sizes. */
 static void test_digests_stay(void)
 {
     static const char *const want[] = {
@@ -703,7 +704,7 @@ static void test_digests_stay(void)
     free(s);
 }
 
-/* Whatever field makes the digests differ is the one that the refusal names, with both values. */
+/* The refusal names the field that makes the digests differ, with both values. */
 static void test_spec_difference(void)
 {
     struct job_spec *s = malloc(sizeof *s);
@@ -749,7 +750,7 @@ static void test_spec_difference(void)
     s->stages[0].from_step = 3;
     ckpt_spec_refuse(in_dir("differs"), s, &e);
     CHECK_MSG(!strcmp(e.field, "stages") && strstr(e.text, "stages none, "), "%s", e.text);
-    /* One that an older version made says less. */
+    /* A checkpoint of an older version says less. */
     CHECK(!file_write(path, "{\"version\":1}", 13, &e));
     ckpt_spec_refuse(in_dir("differs"), s, &e);
     CHECK_STR(e.field, "checkpoint.resume");

@@ -180,7 +180,7 @@ static void test_every_class(void)
     CHECK_MSG(n_taken > 60 && n_refused > 60000, "%d, %d", n_taken, n_refused);
 }
 
-/* Every model of text of the package is computed, or its refusal says what it needs. */
+/* Every model of text of the package is computed, or its refusal names its needs. */
 static void test_lacks(void)
 {
     char *all = golden(), *next = NULL, *word, text[128];
@@ -288,7 +288,7 @@ static void test_no_type(void)
         snprintf(field, sizeof field, "model.config.%s", v[i].key);
         CHECK_STR(e.field, field);
     }
-    /* of a job's own nothing is published: its default is a llama */
+    /* a job's own config is not published: its default is a llama */
     snprintf(text, sizeof text, "{%s}", SIZES);
     spec_defaults(&job);
     CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s", e.text);

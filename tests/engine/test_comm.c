@@ -25,7 +25,7 @@ static const struct way {
     {"tls", TRANSPORT_TCP, 0, true},
 };
 enum { N_WAYS = 4 };
-static const struct way *way = &ways[0]; /* of the running test */
+static const struct way *way = &ways[0]; /* way of the running test */
 
 static struct comm_options options(struct comm_options o)
 {
@@ -179,7 +179,7 @@ static int views(struct comm *c, struct err *e)
     return 0;
 }
 
-/* A view of a view: of the ranks of one parity, neighbours in pairs. */
+/* A view of a view: pairs of neighbours among the ranks of one parity. */
 static int nested(struct comm *c, struct err *e)
 {
     const int P = comm_size(c), r = comm_rank(c);
@@ -671,7 +671,7 @@ static void test_kill_a_process_mid_hop(void)
     ranks_close(&g);
 }
 
-/* What a build without OpenSSL says. */
+/* Returns whether the build has OpenSSL; checks the error of a build without it. */
 static bool have_tls(void)
 {
     static struct rank_blob blob;

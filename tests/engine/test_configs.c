@@ -1,5 +1,5 @@
-/* test_configs.c: config.json files of every family, whole and with keys left out, against what the
- * Python package transformers makes of them (tests/golden/configs.txt, by make_configs.py): the
+/* test_configs.c: config.json files of every family, whole and with keys left out, against the
+ * reading of the Python package transformers (tests/golden/configs.txt, by make_configs.py): the
  * number of parameters, names and shapes of tensors, and the sizes that no shape shows. */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static bool is_key(const char *line, const char *key)
     return !strncmp(line + 1, key, n) && line[1 + n] == '"';
 }
 
-/* The object without that key; "*": of what says which model it is alone. */
+/* Writes the object without that key; "*": only the keys that say which model it is. */
 static void write_text(const struct block *b, const char *without, char *out, size_t size)
 {
     size_t n = (size_t)snprintf(out, size, "{");
@@ -183,7 +183,7 @@ static void test_as_the_package(void)
     free(all);
 }
 
-/* What a person writes keeps the job's defaults: nothing says that the package wrote it. */
+/* A config written by a person keeps the job's defaults: no key says that the package wrote it. */
 static void test_as_a_person(void)
 {
     static const char text[] =
@@ -255,7 +255,7 @@ static void test_neutral(void)
     }
 }
 
-/* A model that is published and not computed here: the sentence says what it needs. */
+/* A model that is published and not computed here: the sentence names its needs. */
 static void test_not_here(void)
 {
     static const struct {
@@ -274,7 +274,8 @@ static void test_not_here(void)
     }
 }
 
-/* What MiniMax's first releases must say: their own code has no default, or another computation. */
+/* Keys that MiniMax's first releases must have: their own code has no default, or another
+ * computation. */
 #define LAYERS(a, b) "\"layer_types\":[\"" a "_attention\",\"" b "_attention\"]"
 static void test_first_releases(void)
 {

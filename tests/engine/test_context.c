@@ -154,7 +154,7 @@ static void test_other_shapes_are_refused(void)
 struct story {
     struct job_spec spec;
     int32_t tokens[N_TOKENS + ROOM];
-    double diff, size; /* of all logits; of rank 0 */
+    double diff, size; /* largest of all logits, on rank 0 */
     bool same;         /* two greedy continuations of one prompt */
 };
 

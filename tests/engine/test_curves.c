@@ -1,5 +1,5 @@
-/* What a training leaves for TensorBoard, by real seqrank processes: the numbers that were
- * reported, each step once, through kills, saves, rollbacks and a disk that takes nothing. */
+/* The curves that a training leaves for TensorBoard, by real seqrank processes: the numbers that
+ * were reported, each step once, through kills, saves, rollbacks and a disk that takes nothing. */
 /* Not under sanitizers: test_tfevents and test_rank run the same code. */
 #include <math.h>
 
@@ -39,7 +39,7 @@ static struct order *make_order(const char *name)
     return o;
 }
 
-/* One that need not succeed. */
+/* Runs an order that need not succeed. */
 static void run(struct order *o, int kill_rank, int save_at_step,
                 void (*on_step)(struct gang *, const struct rank_step *))
 {
@@ -95,7 +95,7 @@ static void check_once(int64_t first, int64_t last)
                   (long long)k, tfe_count(&shown, "train/loss", k, &value));
 }
 
-/* The artifact of the event: of a file that is there, whole or growing. */
+/* Checks the artifact of the event: its file exists, whole or growing. */
 static void check_listed(const struct order *o, int n, const char *file, bool whole)
 {
     const struct gang_event *ev = gang_event(&g, EV_ARTIFACT, n);
@@ -163,7 +163,7 @@ static void test_train(void)
         CHECK(g.n_artifacts == 2 && g.n_notes == 0);
         check_listed(o, 0, shown.file[0], false);
         check_listed(o, 1, shown.file[0], true);
-        o->args.epoch = 2; /* nothing left to do: no file of it */
+        o->args.epoch = 2; /* no step left: no file of it */
         CHECK(gang_runs(&g, o) && g.n_artifacts == 0);
         show(o);
         CHECK(shown.n_files == 1);
@@ -194,7 +194,7 @@ static void test_which(void)
         all += training_curves_has(k, 1000000);
         n += training_curves_has(k, 1000000);
         if (k == 16383) CHECK(n == 16383);
-        if ((k & (k - 1)) == 0 && k >= 16384) { /* of a doubling */
+        if ((k & (k - 1)) == 0 && k >= 16384) { /* a doubling ends */
             CHECK_MSG(n == (k == 16384 ? 16384 : 8192), "%lld up to %lld", (long long)n,
                       (long long)k);
             n = 0;
@@ -208,7 +208,7 @@ static void test_which(void)
 /* ---- several --------------------------------------------------------------------------------- */
 
 /* kill -9 of the rank that writes, at a checkpoint of step 3; then of another one; then to the end.
- * The next attempt lists what the one before could not. */
+ * The next attempt lists the file that the one before could not. */
 static void test_kill(void)
 {
     struct order *o = make_order("killed");
@@ -217,7 +217,7 @@ static void test_kill(void)
     CHECK(g.n_artifacts == 1);
     show(o);
     CHECK(shown.n_files == 1);
-    check_once(1, 3); /* those after the checkpoint, of less than a second, were not written */
+    check_once(1, 3); /* steps after the checkpoint, of less than a second, were not written */
     check_listed(o, 0, shown.file[0], false);
     o->args.epoch = 2;
     run(o, 1, 0, NULL);
@@ -340,7 +340,7 @@ static void unblock(struct gang *k, const struct rank_step *s)
     if (s->step == 8) CHECK(!unlink(blocked)); /* the steps before have been tried */
 }
 
-/* Nothing can be written: one note, and the job's end is as ever. */
+/* No file can be written: one note, and the job's end is as ever. */
 static void test_never(void)
 {
     char sha[80], want[80];
@@ -359,7 +359,7 @@ static void test_never(void)
     free(o);
 }
 
-/* It continues at a checkpoint, and what waited is not lost. */
+/* It continues at a checkpoint, and the waiting records are not lost. */
 static void test_for_a_while(void)
 {
     struct order *o = make_order("while");

@@ -21,7 +21,7 @@
 #include "api/core/beneath.h"
 #include "worker/data/source.h"
 
-/* Which window of seq_len global sample n of concatenated documents is. */
+/* Returns the window of seq_len that global sample n of concatenated documents is. */
 static int64_t window_of(const struct data_order *o, int64_t n)
 {
     struct sample s;
@@ -189,7 +189,7 @@ static void test_source_errors(void)
     CHECK(!file_exists(in_dir("prepared/x.tmp")));
 }
 
-/* Where the kernel has no openat2, the old way must hold the same line. */
+/* If the kernel has no openat2, the old way must refuse the same paths. */
 static void test_open_old(void)
 {
     int fd = beneath_open_old(dir, in_dir("sub/c.md"), O_RDONLY);
@@ -293,8 +293,8 @@ static void test_damage(void)
     CHECK(!data_open(in_dir("prepared"), "0123", DATA_CHECK, &e) && e.code == ERR_NOT_FOUND);
 }
 
-/* Four at once, and some of them killed: those that live agree, the data is made once and nothing
- * of the dead is left. */
+/* Four at once, and some of them killed: the survivors agree, the data is made once and no file of
+ * the dead is left. */
 static void test_concurrent(void)
 {
     struct data_stats st;
@@ -309,7 +309,7 @@ static void test_concurrent(void)
         source_add("many.txt", DATA_TEXT, NULL);
         for (int k = 0; k < 4; k++)
             if ((pid[k] = fork()) == 0) _exit(prepare(&st) < 0);
-        /* which moment the kills meet is chance; every one must end the same way */
+        /* the moment of the kills is chance; every one must end the same way */
         for (int k = 0; k < round % 4; k++) kill(pid[k], SIGKILL);
         for (int k = 0; k < 4; k++) {
             int status;

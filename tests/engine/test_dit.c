@@ -98,7 +98,7 @@ static void test_rank_bits(void)
     }
 }
 
-/* What each rank sent is two switches for each attention along space, forward and backward. */
+/* Checks that each rank sent two switches for each attention along space, forward and backward. */
 static void check_bytes(const struct dit_golden *g, int P, bool rank_bits)
 {
     const int64_t n[2] = {g->grid[1] * g->grid[2], g->grid[0]}, row = g->m.width * 4;
@@ -146,7 +146,7 @@ static void test_mutants_are_caught(void)
     dit_close(&g);
 }
 
-/* What trains the variance must not move the noise: of a middle step, and of the last. */
+/* The loss that trains the variance must not move the noise, at a middle step and at the last. */
 static void test_mutants_of_noise(void)
 {
     static const char *const names[] = {"latte_noise", "stdit_noise"};

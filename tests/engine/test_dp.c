@@ -1,5 +1,5 @@
-/* Rings side by side and ZeRO: any dp x sp x stage x group trains what one rank trains, sends what
- * the formula says on every rank (engine_steps asks each), holds what the plan says, and resumes
+/* Rings side by side and ZeRO: any dp x sp x stage x group trains as one rank does, sends the bytes
+ * of the formula on every rank (engine_steps asks each), holds the memory of the plan, and resumes
  * from a checkpoint of any other. SEQD_TEST_PRODUCTS=N: N random products instead of a few. */
 #include <unistd.h>
 #include "api/core/file.h"
@@ -19,7 +19,7 @@ struct way {
     int group; /* zero_group; 0: all */
 };
 
-/* What is trained. */
+/* The training under test. */
 struct what {
     struct synth y;
     int precision, tied;
@@ -310,8 +310,8 @@ struct journey {
     struct ckpt_info info;
     int leg;
     int seen[LEG * LEGS * BATCH]; /* how often a ring's first rank took this sample */
-    float *w, *m, *v, *ema;       /* what was saved, and is loaded */
-    float *ema_next;              /* what this leg saves */
+    float *w, *m, *v, *ema;       /* saved arrays, which are loaded */
+    float *ema_next;              /* saved by this leg */
     struct comm_count moved[8];   /* CONTROL bytes of saving, by rank */
 };
 
@@ -397,7 +397,8 @@ static void check_moved(const struct journey *j, const struct plan *p)
     const int n_arrays = p->precision == PRECISION_BF16 ? 5 : 4;
     for (int r = 1; r < p->n_ranks; r++) {
         sent += j->moved[r].bytes_sent;
-        /* That rank 0 is still at it, and that it is done: also where there is nothing to give. */
+        /* Two messages: rank 0 is still at it, and it is done; also to ranks with nothing to
+         * give. */
         CHECK(j->moved[r].messages_received >= 2);
     }
     CHECK_MSG(j->moved[0].bytes_received == others * 4 * n_arrays, "%lld bytes, want %lld",

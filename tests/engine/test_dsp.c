@@ -1,4 +1,4 @@
-/* Dynamic Sequence Parallelism: where every row must lie, byte by byte; attention over either
+/* Dynamic Sequence Parallelism: the place of every row, byte by byte; attention over either
  * dimension against float64 from the definition. */
 #include "tests/lib/test.h"
 
@@ -82,7 +82,7 @@ static void scatter(const struct grid *f, int dim, int r, struct tensor t)
     }
 }
 
-/* Elements of t that are not what the whole says; pads must be zero. */
+/* Counts the elements of t that differ from the whole; pads must be zero. */
 static int64_t misplaced(const struct grid *f, int dim, int r, struct tensor t)
 {
     int64_t n = 0;
@@ -130,7 +130,7 @@ static bool same(struct comm_count a, struct comm_count b)
            a.messages_sent == b.messages_sent && a.messages_received == b.messages_received;
 }
 
-/* There and back: the backward of a switch is the switch back. Pads of what is read are NaN. */
+/* There and back: the backward of a switch is the switch back. Pads of inputs are NaN. */
 static void switch_body(struct ranks *g, int rank, void *arg)
 {
     struct grid *f = arg;
@@ -225,7 +225,7 @@ static void test_switch(void)
 
 /* ---- whole and spread ------------------------------------------------------------------------ */
 
-/* Gather of what a split left is the whole again, on every rank. */
+/* Gathering the parts of a split gives the whole again, on every rank. */
 static void gather_body(struct ranks *g, int rank, void *arg)
 {
     struct grid *f = arg;

@@ -1,12 +1,13 @@
 /* The moving average of the weights against one kept in float64 beside the training, by every rank
- * of what it owns: every ZeRO stage, bf16 with its master weights, fused updates, skipped steps. */
+ * for the elements that it owns: every ZeRO stage, bf16 with its master weights, fused updates,
+ * skipped steps. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"
 
 enum { STEPS = 6, S = 40 };
 
-struct beside { /* of one rank */
+struct beside { /* arrays of one rank */
     double *ema;
     float *w, *got, *last; /* last: the average before the step */
     int64_t n, n_bad, n_skipped;
@@ -18,7 +19,7 @@ struct watch {
     double decay;
 };
 
-/* NaN marks what a rank does not own. */
+/* Reads an array; NaN marks elements that the rank does not own. */
 static void read_own(struct train *t, enum sharded_array which, float *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) out[i] = NAN;

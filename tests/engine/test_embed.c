@@ -22,13 +22,14 @@ struct job {
     char id[80], dir[128];
     int family; /* enum model_family */
     struct embed out;
-    struct err e; /* of rank 0 */
+    struct err e; /* rank 0's */
     double want[N_DOCS][C];
     bool reference;
 };
 
-/* What stands for a row, in double, from the residual stream after the last layer: a decoder's
- * final norm, ModernBERT's LayerNorm; of BERT the stream itself, since its norm is the head's. */
+/* Computes the vector that stands for a row, in double, from the residual stream after the last
+ * layer: a decoder's final norm, ModernBERT's LayerNorm, or BERT's stream itself, since its norm is
+ * the head's. */
 static void state(const struct tiny_rank *t, int64_t row, double out[C])
 {
     struct model *m = (struct model *)&t->model;

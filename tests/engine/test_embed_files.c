@@ -63,7 +63,7 @@ static void check_vectors(struct order *o, const char *file, int n)
     free(o);
 }
 
-/* What transformers says of the last tokens, and of their first six columns. */
+/* Compares with the vectors of transformers for the last tokens, in their first six columns. */
 static void test_decoder(void)
 {
     static const double want[2][6] = {{-0.31934, 0.13768, -0.11359, 0.20622, -0.10633, -0.00247},
@@ -145,7 +145,7 @@ static struct order *as_published(const char *name, const char *model)
     return o;
 }
 
-/* Cut off where the package cuts them: what ends a text stays. */
+/* Cut off where the package cuts them: the tokens that end a text stay. */
 static void test_truncated(void)
 {
     check_vectors(as_published("truncated", "embed_bert"), "embed_bert/vectors.txt", 16);
@@ -280,12 +280,12 @@ static void test_refused(void)
         CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
         free(o);
     }
-    /* Tied to the embedding, it is there: nothing is missing. */
+    /* Tied to the embedding, it is there: no tensor is missing. */
     CHECK_MSG(!hf_read_dir(golden("embed_qwen3"), &m, &e) && !m.headless && m.unprefixed, "%s",
               e.text);
 }
 
-/* Neither planned nor held, and what a file has of it is not read. */
+/* The head is neither planned nor held, and a file's head is not read. */
 static void test_planned(void)
 {
     static struct plan p[2];

@@ -1,7 +1,6 @@
-/* test_families.c: model directories of the language-model families: what config.json means, which
- * tensors there must be, and that what is saved is what was loaded. The directories are
- * tests/golden's: those of BERT, Mistral and MiniMax were saved by the Python package
- * transformers. */
+/* test_families.c: model directories of the language-model families: the meaning of config.json,
+ * the tensors that there must be, and that a model is saved as it was loaded. The directories are
+ * tests/golden's: the Python package transformers saved those of BERT, Mistral and MiniMax. */
 #include "tests/lib/datadir.h"
 #include "tests/lib/goldens.h"
 
@@ -85,7 +84,7 @@ static void test_shapes(void)
     CHECK(m.rotary_dim == 36 && m.layer_mask[0] == 6 && m.tied && m.residual[3] == 1);
 }
 
-/* What describe prints travels as it stands, and is read back where the job is. */
+/* The output of describe travels as it stands, and is read back where the job is. */
 static void test_describe(void)
 {
     static struct model_shape m, back;
@@ -274,7 +273,7 @@ static void test_old_bert(void)
     free(a), free(b);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 #define CORE                                                                                       \
     "\"vocab_size\":300,\"hidden_size\":48,\"intermediate_size\":80,\"num_hidden_layers\":2,"      \
@@ -434,7 +433,7 @@ static void test_refusals(void)
     }
 }
 
-/* Where a file says nothing, what the package takes. */
+/* Keys that a file leaves out have the package's values. */
 static void test_defaults(void)
 {
     static struct model_shape m;
@@ -535,12 +534,12 @@ static void test_published_retnet(void)
     CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s", e.text);
     const struct model_shape *m = &job.model.shape;
     CHECK(m->family == FAMILY_RETNET && m->head_dim == 256 && m->value_dim == 512 && !m->tied);
-    /* of a layer: q and k, v, the gate and what goes out, the MLP, norms */
+    /* a layer: q and k, v, the gate and the output, the MLP, norms */
     const int64_t layer = 2048 * (2 * 2048 + 3 * 4096) + 3 * 2048 * 4096 + 2 * 2048 + 512;
     CHECK(count_of(m) == 24 * layer + 2 * 32000 * 2048 + 2048);
     CHECK_MSG(plan_make(&job, 0, &p, &e) == 0, "%s: %s", e.field, e.text);
     CHECK(p.n_params == count_of(m));
-    const int64_t state = 4 * 8 * 256 * 512; /* of a layer, which goes to the next rank */
+    const int64_t state = 4 * 8 * 256 * 512; /* a layer's, which goes to the next rank */
     struct comm_count c[PURPOSE_N];
     plan_comm(m, &p, 0, c);
     CHECK(c[PURPOSE_STATE].bytes_sent == 24 * state && c[PURPOSE_DSTATE].bytes_sent == 0);
@@ -589,7 +588,7 @@ static void test_published(void)
     CHECK(m.window == 128 && m.layer_mask[0] == 10 && m.rope_theta == 150000 && !m.tied);
     CHECK(m.rope.kind == ROPE_YARN && m.rope.factor == 32 && m.rope.no_truncate);
     CHECK(m.rope.original == 4096 && m.rope.beta_fast == 32 && m.rope.beta_slow == 1);
-    /* of a layer: attention, two norms, the router, the experts */
+    /* a layer: attention, two norms, the router, the experts */
     const int64_t layer = 2880 * (64 * 64 * 2 + 8 * 64 * 2) + 64 * 64 + 8 * 64 * 2 + 2880 + 64 +
                           2 * 2880 + 32 * 2881 + 32 * (2880 * 2880 * 3 + 2880 * 3);
     CHECK(count_of(&m) == 4 * layer + 2 * 201088 * 2880 + 2880);

@@ -58,8 +58,8 @@ static const struct way {
 
 enum { PLAIN = 2 }; /* from here on they take sinks, too */
 
-/* What a way keeps of a layer comes through every recompute mode; on 3 ranks heads do not divide
- * and rows are padded. */
+/* The tensors that a way keeps of a layer come through every recompute mode; on 3 ranks heads do
+ * not divide and rows are padded. */
 static void test_ways(void)
 {
     static const char *const softmax[] = {"bert",    "bert_wide",  "mistral",   "qwen3",
@@ -158,7 +158,7 @@ static void test_rank_bits(void)
  * eighth of all of it, but for gradients through ReLU, whose slope is a step: the values near 0
  * that fall on the other side take all of their gradient with them. In bf16 values are 1 % off:
  * 0.3 % of them, 0.6 % of those with a slope, and the root of that is 8 %; in fp16 an eighth as
- * many, whose squares add. Which those few are, an instruction set decides. Twice as much of
+ * many, whose squares add. The instruction set decides which few these are. Twice as much of
  * gradients through the delta rule, which divides queries, keys and its outputs by their
  * lengths. Not held to this: RetNet, whose head norm divides by a difference that cancels, and
  * MiniMax, whose router chooses otherwise where two experts are close. */

@@ -1,5 +1,5 @@
 /* test_family_jobs.c: jobs of every language-model family by real seqrank processes: training with
- * the proof before its first step, saving, and what the saved model is asked afterwards. */
+ * the proof before its first step, saving, and then requests to the saved model. */
 /* Not under sanitizers: test_rank and test_job start the same programs. */
 #include <math.h>
 #include <sys/stat.h>
@@ -183,7 +183,7 @@ static void train(const struct job_family *f, int seq_len, int sp, const struct 
 
 static const struct sums as_run = {DET_RUN, 0};
 /* Other orders of the same sums on one rank: two of any family, and all where windows of linear
- * attention sum as ranks do. One order is one draw: of a RetNet they move the last loss by 7e-6 to
+ * attention sum as ranks do. One order is one draw: they move a RetNet's last loss by 7e-6 to
  * 3.5e-5. */
 static const struct sums reordered[] = {{DET_RANKS, 0}, {DET_RUN, 16}, {DET_RUN, 7}, {DET_RUN, 9},
                                         {DET_RUN, 22},  {DET_RUN, 32}, {DET_RUN, 48}};
@@ -269,7 +269,7 @@ static void test_beyond_table(void)
     }
 }
 
-/* What the training on two ranks has left; its own config.json says what it is. */
+/* Sets the model that the training on two ranks has left; its own config.json describes it. */
 static void set_model(struct order *o, const struct job_family *f)
 {
     const char *path = model_dir[f - families];
@@ -278,7 +278,7 @@ static void set_model(struct order *o, const struct job_family *f)
     CHECK_MSG(!hf_config_read(path, &o->spec.model.shape, &e), "%s", e.text);
 }
 
-/* What the trained model says, the same on any number of ranks: prefill passes states on, every
+/* The trained model gives the same text on any number of ranks: prefill passes states on, every
  * token after it walks them. */
 static void test_generate(void)
 {

@@ -92,8 +92,8 @@ static void test_rings(void)
     }
 }
 
-/* Softmax families by every way of attention: what one rank learns, and the bytes that were
- * planned. On 2 ranks Ulysses divides groups of query heads that share keys, on 3 it does not. */
+/* Softmax families by every way of attention learn as one rank does, and move the planned bytes. On
+ * 2 ranks Ulysses divides groups of query heads that share keys, on 3 it does not. */
 static void test_ways(void)
 {
     static const struct {
@@ -125,7 +125,7 @@ static void test_ways(void)
             }
 }
 
-/* The gated delta rule by maps of states: what one rank learns. A second step has the rounding of
+/* The gated delta rule by maps of states learns as one rank does. A second step has the rounding of
  * the first in its weights. */
 static void test_maps(void)
 {

@@ -15,11 +15,11 @@ static struct synth text = {.S = S, .doc_len = 17, .vocab = 61};
 struct own {
     struct plan plan;
     struct engine_memory mem[JOB_MAX_RANKS];
-    struct err err[JOB_MAX_RANKS]; /* of each rank */
+    struct err err[JOB_MAX_RANKS]; /* [ranks] */
     float *w;                      /* the weights, [n_params] */
     int (*body)(struct train *t, struct err *e);
-    struct guard *guards; /* of each rank; NULL: none */
-    int64_t n_steps;      /* that rank 0 has done */
+    struct guard *guards; /* [ranks]; NULL: none */
+    int64_t n_steps;      /* steps that rank 0 has done */
 };
 
 static void rank_body(struct ranks *g, int rank, void *arg)
@@ -136,7 +136,7 @@ static void test_weight(void)
     }
 }
 
-/* Weights are finite, what they make is not. */
+/* Weights are finite, their results are not. */
 static void test_operation(void)
 {
     static const struct {

@@ -17,17 +17,17 @@
 static char scratch[64];
 
 struct job {
-    const char *name; /* of the golden model */
+    const char *name; /* name of the golden model */
     struct job_spec spec;
     char dir[128];
     int stop_after;            /* questions whether to stop that are answered no; 0: all */
     int asked;                 /* on rank 0 */
-    struct flow_generate done; /* of rank 0 */
+    struct flow_generate done; /* rank 0's */
     int n_sent;                /* artifacts of samples */
     bool stopped;              /* it ended so */
     bool damaged;              /* a weight is NaN */
     bool loud;                 /* weights are finite and too large */
-    struct err err;            /* of rank 0 */
+    struct err err;            /* rank 0's */
 };
 
 static void put(const char *name, const char *text)
@@ -307,7 +307,7 @@ static void test_resume(void)
         CHECK_MSG(j.asked <= most - after + 1 + 3, "%d asked after %d", j.asked, after);
         CHECK(j.n_sent == N_MANY - N_REFUSED && j.done.n_samples == N_MANY - N_REFUSED);
     }
-    job_of(&j, "stdit3", 2, "many.jsonl", "again"); /* nothing is left */
+    job_of(&j, "stdit3", 2, "many.jsonl", "again"); /* no sample is left */
     flow_rank_run(&j.spec, body, &j);
     CHECK(j.asked == 0 && j.done.n_resumed == N_MANY && j.n_sent == N_MANY - N_REFUSED);
 }
@@ -349,7 +349,7 @@ static void set(struct job_spec *s, const char *path, double v)
         *(int32_t *)at = (int32_t)v;
 }
 
-/* What a job of a diffusion model cannot mean, and one of a decoder. */
+/* Fields that are refused in a job of a diffusion model, and in one of a decoder. */
 static void test_rules(void)
 {
     static const struct {
@@ -382,7 +382,7 @@ static void test_rules(void)
     j.spec.input.source.path = 0;
     CHECK(!spec_intern(&j.spec, "x", 1, &j.spec.input.prompt));
     CHECK_MSG(family_check(&j.spec, &e) && strstr(e.text, "asked by requests"), "%s", e.text);
-    /* A directory without a description: its sizes say what it is. */
+    /* A directory without a description: its sizes describe it. */
     job_of(&j, "latte", 2, "many.jsonl", "none");
     struct job_spec *s = malloc(sizeof *s);
     spec_defaults(s);
@@ -408,7 +408,7 @@ static void test_rules(void)
 
 #define GOOD "\"custom_id\":\"a\"," CAPTION SIZE "\"num_frames\":17"
 
-/* A line, what the sentence says, and the member it is about. */
+/* A line, words of the error, and the member that it names. */
 static const char *const bad_lines[][3] = {
     {"", "the text ends", ""},
     {"[]", "must be a JSON object", ""},

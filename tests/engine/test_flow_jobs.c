@@ -174,8 +174,8 @@ static void test_by_heads(void)
     }
 }
 
-/* Killed at its first checkpoint and started again, also on another number of ranks: what it draws
- * depends on the step alone, and under "ranks" nothing depends on the ranks. */
+/* Killed at its first checkpoint and started again, also on another number of ranks: its draws
+ * depend on the step alone, and under "ranks" no result depends on the ranks. */
 static void check_resume(int family)
 {
     char want[80], sha[80], name[32];
@@ -206,7 +206,7 @@ static void check_resume(int family)
 static void test_resume(void)
 {
     check_resume(FAMILY_LATTE | NOISE);
-    check_resume(FAMILY_STDIT3); /* whose average the next test reads */
+    check_resume(FAMILY_STDIT3); /* the next test reads its average */
 }
 
 /* The averaged weights are a model.path. */
@@ -273,7 +273,7 @@ static void test_half(void)
     check_half(PRECISION_BF16, 0x1p-9), check_half(PRECISION_FP16, 0x1p-12);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void refused(struct order *o, const char *field)
 {
@@ -336,7 +336,7 @@ static void test_rules(void)
     o = bad(JOB_TRAIN);
     o->spec.parallel.form = FORM_TWO_PASS;
     refused(o, "parallel.form");
-    o = bad(JOB_TRAIN); /* of 4 heads */
+    o = bad(JOB_TRAIN); /* a model of 4 heads */
     o->spec.parallel.form = FORM_ULYSSES;
     o->spec.parallel.sp = o->spec.resources.ranks = 3;
     refused(o, "parallel.sp");
@@ -351,7 +351,7 @@ static void test_rules(void)
     refused(o, "data.train.0");
 }
 
-/* By the preparation, before a rank starts: which file and line. */
+/* Refused by the preparation, before a rank starts: the error names the file and the line. */
 static void refused_there(struct order *o, const char *field, const char *says)
 {
     struct err e = {0};
@@ -375,14 +375,14 @@ static void test_too_large(void)
     o = make_order(JOB_TRAIN, FAMILY_STDIT3, 1, "large");
     o->spec.data.width = 7; /* whole patches: as many */
     o->spec.data.frames = 3;
-    o->spec.data.train[0] = o->spec.eval.data[0]; /* of which the last has four */
+    o->spec.data.train[0] = o->spec.eval.data[0]; /* its last sample has four */
     refused_there(o, "data.frames", "held.jsonl line 3: z has 4 frames");
     o = make_order(JOB_TRAIN, FAMILY_LATTE, 1, "large");
     o->spec.model.shape.type_vocab = LATENTS_USUAL;
     refused_there(o, "model.config.type_vocab_size", "train.jsonl line 5: label 4");
 }
 
-/* Of samples [from, to), their first frame given where there are more. */
+/* Counts the values of samples [from, to). clean: the first frame is given if there are more. */
 static int64_t values(int from, int to, bool clean)
 {
     int64_t n = 0;

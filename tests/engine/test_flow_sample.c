@@ -31,7 +31,7 @@ struct run {
     const struct golden *g;
     struct job_spec spec;
     struct flow_sample s;
-    char path[128]; /* of the sample */
+    char path[128]; /* file of the sample */
 };
 
 static double number(const struct golden *g, const char *name)
@@ -108,7 +108,7 @@ static void golden_close(struct golden *g)
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-/* What the rank sent of a purpose is what the plan says, to the byte. */
+/* Checks that the rank sent the planned bytes of a purpose, to the byte. */
 static void check_count(const struct flow_rank *r, enum purpose purpose, struct comm_count want)
 {
     const struct comm_count *got = &comm_ledger(r->m.comm)[purpose];
@@ -287,9 +287,9 @@ static void check_bits(const struct golden *g, enum precision_id precision)
         if (P == 1) {
             float *z = latents_of(&r);
             const double d = distance(z, g->latents, g->count);
-            /* bf16: a pass may be 2e-2 off (api/core/job.c says why), and what a guidance of 7
-             * takes of two passes, 7 and 6 times, is 9 times as far off where their errors are
-             * independent: half of that. (2e-2 are met.) fp16: an eighth. */
+            /* bf16: a pass may be 2e-2 off (api/core/job.c says why), and a guidance of 7 takes 7
+             * times one pass and 6 times another. The result is 9 times as far off if their errors
+             * are independent: half of that is allowed. (2e-2 are met.) fp16: an eighth. */
             static const double most[] = {1e-5, 0.1, 0.1 / 8};
             CHECK_MSG(d <= most[precision], "%s: %.3g", g->name, d);
             free(z);
@@ -315,8 +315,8 @@ static void test_rank_bits(void)
     }
 }
 
-/* Guidance 1 is the prediction that was told everything, in half the passes: what a guidance that
- * is hardly more comes to. Each step adds four roundings of 2^-24 of a value at most. */
+/* Guidance 1 is the prediction that was told everything, in half the passes: a guidance that is
+ * hardly more comes to the same. Each step adds four roundings of 2^-24 of a value at most. */
 static void test_no_guidance(void)
 {
     for (int i = 0; i < 2; i++) {

@@ -188,8 +188,8 @@ static void check_rings_eval(const struct job_spec *s, const struct judged *one)
     engine_free(&r);
 }
 
-/* The same losses on any number of ranks; nothing of the training is changed by it; and what it
- * forwards is every value of every sample, none left out, none clean. */
+/* An evaluation has the same losses on any number of ranks and changes no state of the training. It
+ * forwards every value of every sample, none left out, none clean. */
 static void test_eval(void)
 {
     int64_t values = 0;
@@ -234,7 +234,7 @@ struct counted {
     int clean, mute;
 };
 
-/* What the sample is told; its caption or none, its class or that of none. */
+/* Checks the condition that the sample is told: its caption or none, its class or that of none. */
 static void check_told(const struct flow_source *s, const struct flow_item *x,
                        const struct batch_latents *l, struct counted *c)
 {
@@ -255,7 +255,7 @@ static void check_told(const struct flow_source *s, const struct flow_item *x,
     c->mute += l->dropped;
 }
 
-/* Which frames a rank's rows of either kind belong to. Patches of one frame, 2 x 2. */
+/* Checks the frames to which a rank's rows of either kind belong. Patches of one frame, 2 x 2. */
 static void check_batch(const struct flow_source *s, int64_t n, int P, int r, struct counted *c)
 {
     struct flow_item x;

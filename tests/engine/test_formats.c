@@ -24,14 +24,14 @@ static void test_llmc(void)
               data_stats(d)->unigram_entropy);
     data_close(d);
 
-    static const uint64_t other[] = {3, 8}; /* another end id; what is before it is a document */
+    static const uint64_t other[] = {3, 8}; /* another end id, which ends a document */
     one_source("a.bin", DATA_LLMC, 65001, 3);
     d = prepare_open();
     check_data(d, ids, 8, other, 2);
     data_close(d);
 }
 
-/* Ids beyond 16 bits: 4 bytes a token, also for what was read before the first of them. */
+/* Ids beyond 16 bits: 4 bytes a token, also for tokens read before the first of them. */
 static void test_llmc_wide(void)
 {
     static const int64_t ids[] = {128000, 5, 127999, 128000, 9};
@@ -145,7 +145,7 @@ static void test_long_shard(void)
     for (int i = 0; i < N; i++) bad += ids[i] != t[i];
     for (int64_t k = 0; k < n_documents; k++) bad += t[data_documents(d)[k] - 1] != 99;
     CHECK(bad == 0);
-    for (int64_t i = 0; i + 3 < N; i += 9973) /* any range is what the whole is */
+    for (int64_t i = 0; i + 3 < N; i += 9973) /* any range has the tokens of the whole */
         CHECK(data_read(d, i, 3, ids, &e) == 0 && ids[0] == t[i] && ids[2] == t[i + 2]);
     data_close(d);
     free(ids);

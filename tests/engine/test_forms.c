@@ -47,7 +47,7 @@ static void list_ways(void)
     }
 }
 
-/* What a training has beside its way. */
+/* Settings of a training beside its way. */
 struct setting {
     int64_t S, doc_len, window, full; /* full: bits of the layers without the window */
     double dropout;
@@ -116,9 +116,9 @@ static void train(struct engine_run *r, const struct way *w, const struct settin
     free(spec);
 }
 
-/* Three steps: the weights differ by what the order of fp32 sums leaves, which Adam's normalised
- * steps of 1e-3 at most carry into 3e-3 of weights of about 2e-2; the gradient of the first step
- * shows the rest. */
+/* Three steps: the weights differ by the rounding that the order of fp32 sums leaves, which Adam's
+ * normalised steps of 1e-3 at most carry into 3e-3 of weights of about 2e-2; the gradient of the
+ * first step shows the rest. */
 static void check_way(const struct way *w, const struct setting *t, int P)
 {
     struct engine_run one, many;
@@ -205,7 +205,7 @@ static void test_they_matter(void)
     CHECK(loss_with(40, 0) == plain); /* a window of the whole sequence is none */
 }
 
-/* ---- what a job may ask for ------------------------------------------------------------------ */
+/* ---- values that a job may ask for ----------------------------------------------------------- */
 
 static struct job_spec *asked(int sp)
 {
@@ -281,7 +281,7 @@ static void test_refusals(void)
     s->parallel.strategy = STRATEGY_ULYSSES;
     s->determinism = DET_RANKS;
     check_refused(s, "parallel.sp", "2 KV heads");
-    s = asked(8); /* of 4 query and 2 KV heads */
+    s = asked(8); /* 4 query and 2 KV heads */
     s->parallel.strategy = STRATEGY_USP;
     CHECK_MSG(family_check(s, &e) == 0, "%s", e.text);
     CHECK(s->parallel.ulysses == 2 && s->parallel.layout == LAYOUT_ZIGZAG);

@@ -26,7 +26,7 @@ struct job {
     struct job_spec spec;
     struct prompts p;
     char dir[128];
-    struct infer_text out; /* of rank 0; its text is copied */
+    struct infer_text out; /* rank 0's; its text is copied */
     char text[256];
 };
 
@@ -173,7 +173,7 @@ static void test_continuations(void)
     one_close(o);
 }
 
-/* The first end of the document that sampling comes upon, and what the options make of it. */
+/* The first end of the document that sampling comes upon, and its effect by the options. */
 static void test_ends(void)
 {
     struct one *o = one_open();
@@ -598,7 +598,7 @@ static void test_resume(void)
         CHECK(resume(whole, at + len - 1, 1) == lines);
     }
     CHECK(resume(whole, whole_size, 2) == N_BATCH);
-    /* What is no line of this batch, or a second one of the same request, is cut off. */
+    /* Text that is not a line of this batch, or a second line of the same request, is cut off. */
     char *bad = malloc(2 * whole_size + 100);
     memcpy(bad, whole, at);
     memcpy(bad + at, whole, whole_size);

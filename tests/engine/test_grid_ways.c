@@ -11,7 +11,7 @@ enum { STEPS = 3, MAX_P = 8 };
 
 static const char *const names[] = {"DSP", "Ulysses along space", "Ulysses along both", "Megatron"};
 
-/* What each rank moved for attention, all steps. */
+/* Bytes that each rank moved for attention in all steps. */
 struct moved {
     struct comm_count now[MAX_P];
     int n_steps;
@@ -55,7 +55,7 @@ static void check_bits(struct grid_data *d, const struct engine_run *one, enum g
 }
 
 /* 9 places and 5 frames: ranks have pads, and some nothing else. The forward pass has the bits of
- * DSP's; where DSP spreads blocks along time, weights' gradients are sums over other chunks. */
+ * DSP's; if DSP spreads blocks along time, weights' gradients are sums over other chunks. */
 static void test_bits(void)
 {
     static const struct grid_model uneven = {5, 6, 16, 4, 4};
@@ -82,7 +82,7 @@ static void test_bits(void)
 
 struct tensor_way {
     int P, recompute;
-    int model;                  /* of models[] */
+    int model;                  /* index in models[] */
     bool qk_norm, clean, noise; /* clean: frames that are given; noise: iddpm */
 };
 
@@ -133,7 +133,7 @@ static void compare_tensors(const struct tensor_way *w, const struct model_shape
         param_get(m, i, &p);
         for (int64_t k = 0; k < p.count; k++)
             norm += (double)want->grad[p.offset + k] * want->grad[p.offset + k];
-        if (norm < 1e-9 * all) continue; /* a bias of keys: nothing but rounding */
+        if (norm < 1e-9 * all) continue; /* a bias of keys: only rounding */
         const double off = rel_l2(got->grad + p.offset, want->grad + p.offset, p.count);
         CHECK_MSG(off <= 1e-4, "%s, %d ranks: gradient %.3g off", p.name, w->P, off);
     }

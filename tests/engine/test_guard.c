@@ -1,5 +1,5 @@
-/* Which steps change the weights: verdicts against sums done the long way, and trainings with a bad
- * step in their middle. */
+/* The choice of steps that change the weights: verdicts against sums done the long way, and
+ * trainings with a bad step in their middle. */
 #include <float.h>
 #include <unistd.h>
 #include "api/core/file.h"
@@ -96,7 +96,7 @@ static void test_outliers(void)
     CHECK(guard_z(&w, w.mean) == 0 && guard_z(&w, w.mean - 100) == 0);
     CHECK(guard_judge(g, 26, over, 3) == GUARD_SKIP && g->reason == GUARD_LOSS);
     CHECK(fabs(g->z - 4) < 1e-6);
-    CHECK(!memcmp(&g->state.loss, &w, sizeof w)); /* what was skipped is not learnt */
+    CHECK(!memcmp(&g->state.loss, &w, sizeof w)); /* a skipped loss is not learnt */
     CHECK(guard_judge(g, 27, 3, v.mean + 7 * sqrt(v.var)) == GUARD_SKIP && g->reason == GUARD_NORM);
     CHECK(g->state.skipped == 2 && g->state.streak == 2);
     CHECK(guard_judge(g, 28, w.mean - 1e3, 0) == GUARD_ACCEPT); /* good news are no outliers */

@@ -2,9 +2,9 @@
  * add to them, and that bits, bytes, pages and checkpoints are as exact as in fp32.
  *
  * u: the largest relative error of one rounding, 2^-9 in bf16 and 2^-12 in fp16. Sums are fp32, so
- * an error is made only where a number is stored, and bounds are multiples of u; of fp16's
- * subnormals, whose error is larger, the loss scale keeps gradients clear. Initial weights are
- * numbers of both formats here: all precisions start from the same. */
+ * an error is made only where a number is stored, and bounds are multiples of u; the loss scale
+ * keeps gradients clear of fp16's subnormals, whose error is larger. Initial weights are numbers of
+ * both formats here: all precisions start from the same. */
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -17,14 +17,14 @@
 
 static struct job_spec spec;
 static bool small;
-static enum precision_id half; /* of the tests that run */
+static enum precision_id half; /* precision of the running tests */
 
 static double u(void)
 {
     return half == PRECISION_FP16 ? 0x1p-12 : 0x1p-9;
 }
 
-/* ---- a run, and what it computed ------------------------------------------------------------- */
+/* ---- a run, and its results ------------------------------------------------------------------ */
 
 enum { MAX_S = 1024, MAX_C = 64 };
 
@@ -121,12 +121,12 @@ static void check_loss(const struct engine_run *one, const struct engine_run *ma
               rms);
 }
 
-/* Eight ranks round where one does, because what they pass on and add up is fp32 (keys and values
- * are passed on as they are stored). Only fp32 sums in another order tip a rounding now and then,
- * to the other neighbour, which is as far off on the average. So both errors are drawn from one
- * distribution, and over some ten thousand numbers their rms agrees to within a few percent; 10 %
- * is the bound. (What attention alone adds is held to it in test_attention_half.c, where nothing
- * else is rounded.)
+/* Eight ranks round where one does, because the values that they pass on and add up are fp32 (keys
+ * and values are passed on as they are stored). Only fp32 sums in another order tip a rounding now
+ * and then, to the other neighbour, which is as far off on the average. So both errors are drawn
+ * from one distribution, and over some ten thousand numbers their rms agrees to within a few
+ * percent; 10 % is the bound. (test_attention_half.c holds the error of attention alone to it,
+ * where nothing else is rounded.)
  *
  * The loss of a run is a mean of n errors of single tokens, which may by luck be anything below
  * their rms / sqrt(n): it is compared in rms token by token, and each mean is held to four
@@ -199,7 +199,7 @@ static double cosine(const float *a, const float *b, int64_t n)
 
 /* Roundings from the embedding to the last hidden state: norm, q, k, v, RoPE, o, residual, norm,
  * gate and up, activation, residual. Errors of n roundings in a row add up as independent ones do:
- * sqrt(n) u is 2 to 4 times what is measured, because most are smaller than u. */
+ * sqrt(n) u is 2 to 4 times the measured error, because most are smaller than u. */
 static double forward_error(const struct model_shape *m)
 {
     return sqrt(11.0 * m->n_layers) * u();
@@ -314,7 +314,7 @@ static void test_bits_of_ranks(void)
     if (!small) check_bits(1000, RECOMPUTE_SELECTIVE, true);
 }
 
-/* What is kept for the backward changes nothing, either. */
+/* Tensors that are kept for the backward change no bit, either. */
 static void test_bits_of_recompute(void)
 {
     struct synth y = {.S = 100, .doc_len = 45, .vocab = 61};
@@ -443,7 +443,7 @@ static int64_t count_words(const char *path, const char *word)
 }
 
 /* hf/ of a training in 16 bits is a model in 16 bits, and its weights are the rounded master
- * weights. Each precision reads what the other has written: widened is exact, fp32 is rounded to
+ * weights. Each precision reads the files of the other: widened is exact, fp32 is rounded to
  * nearest. */
 static void test_files(void)
 {

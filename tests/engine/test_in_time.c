@@ -21,7 +21,7 @@ struct toy {
     const int64_t *start;      /* [S] of the document */
     double slope[LAYERS][H];
     double *dx;                                  /* [S, C] out */
-    double dq_sum[LIN_MAX_P], dk_sum[LIN_MAX_P]; /* of the two scales, by rank */
+    double dq_sum[LIN_MAX_P], dk_sum[LIN_MAX_P]; /* sums for the two scales, by rank */
     struct comm_count moved[LIN_MAX_P][PURPOSE_N];
 };
 
@@ -371,9 +371,8 @@ static void test_trainings(void)
     check_magnified(61, 13);
 }
 
-/* 16 bits against fp32 without windows: a walk rounds what it rounds in other groups of tokens, but
- * no oftener, so it may be twice as far off as the same precision without windows, and no
- * farther. */
+/* 16 bits against fp32 without windows: a walk rounds in other groups of tokens, but no oftener, so
+ * it may be twice as far off as the same precision without windows, and no farther. */
 static void check_half(enum precision_id precision, int family, int64_t S, int64_t doc_len)
 {
     const double part = precision == PRECISION_FP16 ? 0.125 : 1;
@@ -381,7 +380,7 @@ static void check_half(enum precision_id precision, int family, int64_t S, int64
     struct engine_run exact, whole, r;
     struct synth y = {.S = S, .doc_len = doc_len, .vocab = 61};
     model_spec(&s, family, S);
-    /* What outputs are divided by must not be near 0, where any rounding is magnified. */
+    /* The divisor of outputs must not be near 0, where any rounding is magnified. */
     if (family == FAMILY_LINEAR) s.model.shape.feature_map = ACT_ELU1;
     train_once(&exact, &s, &y, 1, 0, EXCHANGE_AUTO, NULL);
     s.precision.params = (int32_t)precision;

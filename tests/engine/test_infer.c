@@ -1,5 +1,5 @@
 /* Generation and scoring over P ranks (threads on the real transport): the text does not depend on
- * P, decoding equals prefilling, scores equal what the plain definition gives. */
+ * P, decoding equals prefilling, scores equal those of the plain definition. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -50,7 +50,7 @@ static struct job_spec *story_spec(struct story *s, int P, enum layout_id layout
     return spec;
 }
 
-/* What the job's own sampling options make of these tokens. */
+/* Answers these tokens by the job's own sampling options. */
 static int answer_one(struct tiny_rank *t, const struct job_spec *spec, const int32_t *tokens,
                       int64_t n, bool reports, struct infer_answer *a, struct err *e)
 {
@@ -114,9 +114,9 @@ static void damaged_nan_body(struct ranks *g, int rank, void *arg)
     damage(g, rank, arg, NAN, "has logits that are NaN or infinity");
 }
 
-/* What ranks choose for the rows of a step; what each finds. */
+/* Tokens that ranks choose for the rows of a step, and the result of comparing them. */
 struct row_choices {
-    int64_t token[3][3]; /* of rank and row */
+    int64_t token[3][3]; /* [rank][row] */
     int first;           /* -1: an error, with these words */
     const char *rank, *prompt;
 };
@@ -159,7 +159,7 @@ static void test_agree(void)
 }
 
 /* Weights are finite, and so is the prompt: the token that is chosen has an embedding whose squares
- * are not. Where that begins is found by decoding it again. */
+ * are not. Decoding it again finds where that begins. */
 static void overflow_body(struct ranks *g, int rank, void *arg)
 {
     struct story *s = arg;
@@ -299,7 +299,7 @@ static void test_decode_equals_prefill(void)
     compare_decoding(0, FORM_BLOCKWISE);
 }
 
-/* Windows shorter than the prompt, than what is decoded, and of a token alone. */
+/* Windows shorter than the prompt, than the decoded text, and of a token alone. */
 static void test_decode_in_a_window(void)
 {
     compare_decoding(1, FORM_BLOCKWISE);
@@ -548,7 +548,7 @@ static void test_prompts(void)
         CHECK_MSG(!strncmp(e.field, "input", 5), "field %s", e.field);
         CHECK(!p.text && !p.end);
     }
-    for (int format = 0; format < DATA_FORMAT_N; format++) { /* what is no text, by its bytes */
+    for (int format = 0; format < DATA_FORMAT_N; format++) { /* not text, by its bytes */
         put("gz.jsonl", "\037\213\010\0\n{}", 7);
         CHECK(read_prompts(&p, "gz.jsonl", format, &e) == -1 && e.code == ERR_INVALID);
         CHECK_MSG(strstr(e.text, "gz.jsonl is a gzip file, which is not read: convert it: gunzip"),

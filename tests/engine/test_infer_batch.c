@@ -24,7 +24,7 @@ static char scratch[64];
 static const struct kind {
     const char *name;
     int32_t precision, determinism;
-    struct model_shape shape; /* without what all have */
+    struct model_shape shape; /* fields beside those that all have */
     bool load;                /* prompts follow a context */
 } models[] = {
     {"llama", PRECISION_FP32, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
@@ -68,14 +68,14 @@ static const char requests[] =
 #define N_REQUESTS 11
 #define N_REFUSED  1
 
-#define N_PROMPTS 16 /* of which some stop early: see job_of */
+#define N_PROMPTS 16 /* some stop early: see job_of */
 
 struct job {
     struct job_spec spec;
     struct prompts p;
     char dir[128];
     int leave_after;       /* units, then the attempt ends; 0: it does not */
-    struct infer_text out; /* of rank 0; its text is copied */
+    struct infer_text out; /* rank 0's; its text is copied */
     char text[256];
     int n_asked;  /* how often rank 0 asked whether to stop: between units, and before each pass */
     int n_passes; /* of these */
@@ -176,7 +176,7 @@ static void put(const char *name, const char *text, size_t size)
     CHECK_MSG(!file_write(path, text, size, &e), "%s", e.text);
 }
 
-/* Of different lengths. */
+/* Writes prompts of different lengths. */
 static void put_prompts(void)
 {
     char text[N_PROMPTS * 64], *at = text;
@@ -272,7 +272,7 @@ static void empty(const char *dir)
 /* ---- the same bytes -------------------------------------------------------------------------- */
 
 struct whole {
-    char *text; /* of an artifact */
+    char *text; /* text of an artifact */
     size_t size;
     struct job job;
 };
@@ -289,8 +289,8 @@ static void run_whole(struct whole *w, const struct kind *x, const char *file, i
                       &w->size, path);
 }
 
-/* Of a pass one message from each layer to each other rank, whatever its rows; bytes are the rows'
- * own. Choices are compared once for all rows, and again where a continuation has ended. */
+/* A pass sends one message from each layer to each other rank, whatever its rows; bytes are the
+ * rows' own. Choices are compared once for all rows, and again where a continuation has ended. */
 static void check_messages(const struct job *one, const struct job *j, const char *name)
 {
     const int P = j->spec.resources.ranks;
@@ -440,7 +440,7 @@ static void test_resume(void)
     resume(2);
 }
 
-/* An attempt that leaves while answers are half done: those that ended are kept. */
+/* An attempt that leaves while answers are half done: the answers that ended are kept. */
 static void test_leave(void)
 {
     static struct whole w;
@@ -456,7 +456,7 @@ static void test_leave(void)
         CHECK(j.left);
         job_of(&j, &models[0], "batch.jsonl", 1, 3);
         run(&j, "left");
-        /* Of those that had begun two others may be half done. */
+        /* Two others that had begun may be half done. */
         CHECK_MSG(j.out.n_resumed < units && j.out.n_resumed >= units - 3, "%lld of %d",
                   (long long)j.out.n_resumed, units);
         char *text = content("left", "artifacts/results.jsonl", &size, path);

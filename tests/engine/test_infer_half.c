@@ -41,8 +41,8 @@ static int32_t token(int64_t i)
     return (int32_t)(32 + i * i % 91);
 }
 
-/* What attention moved since the prompt: one ring of keys and values of 16 bits, and n tokens in
- * fp32. */
+/* Checks the bytes that attention moved since the prompt: one ring of keys and values of 16 bits,
+ * and n tokens in fp32. */
 static bool counts_hold(const struct model *m, int64_t n)
 {
     struct comm_count kv = {0}, decode = {0};

@@ -1,5 +1,5 @@
-/* Generate and score hold what the plan says: every page of the arena is touched, every item of it
- * is placed, and the process grows by nothing else. */
+/* Generate and score hold the memory of the plan: every page of the arena is touched, every item of
+ * it is placed, and the process grows by nothing else. */
 /* Not under sanitizers: test_infer and test_score run the same code; their pages are others. */
 #include "api/core/log.h"
 #include "tests/lib/linear.h"
@@ -13,7 +13,7 @@
 #define PROMPT 600
 #define ROOM   64
 #define OTHER  ((int64_t)256 << 10)                      /* libc, answers of ROOM tokens */
-#define STACK  (2 * sizeof(struct sections) + (1 << 20)) /* of a thread: two models as data */
+#define STACK  (2 * sizeof(struct sections) + (1 << 20)) /* a thread's: two models as data */
 
 static char scratch[64];
 static struct tiny_rank ready; /* one rank's, touched before anything is measured */
@@ -24,7 +24,7 @@ static void __attribute__((noinline)) touch_stack(void)
     for (size_t i = 0; i < sizeof room; i += 512) room[i] = 1;
 }
 
-/* Of the calling thread, whose stack is no part of what is measured. */
+/* Starts a measurement in the calling thread, whose stack is not measured. */
 static int64_t start(void)
 {
     touch_stack();

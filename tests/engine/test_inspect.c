@@ -136,7 +136,7 @@ static void test_tensors(void)
     CHECK_MSG(f.n == 9 + 1, "%d faults", f.n);
 }
 
-/* What indexes say. */
+/* Checks the contents of indexes. */
 static void test_index(void)
 {
     static const struct {
@@ -170,7 +170,7 @@ static void test_index(void)
     check_says("index", "weight_map occurs twice", "index.json");
 }
 
-/* What one file says. */
+/* Checks the contents of one file. */
 static void test_file(void)
 {
     static const struct {
@@ -205,7 +205,7 @@ static void test_file(void)
     }
 }
 
-/* What config.json is. */
+/* Checks directories with a missing or bad config.json. */
 static void test_config(void)
 {
     char *huge = malloc((5 << 20) + 1), deep[1024] = "{\"model_type\":\"llama\",\"_x\":";

@@ -148,7 +148,7 @@ static void test_defaults_of_kinds(void)
     CHECK(!family_check(&s, &e) && s.data.seq_len == 9 + 256);
 }
 
-/* A tolerance that the job does not give follows from its precision; one that it gives stays. */
+/* A tolerance that the job does not give follows from its precision; a given one stays. */
 static void test_tolerances(void)
 {
     struct job_spec s;
@@ -263,7 +263,7 @@ static void test_rules(void)
     }
 }
 
-/* What is refused, by the sentence; and what is taken. */
+/* Groups that are refused, with words of the error, and groups that are taken. */
 static void test_zero_group(void)
 {
     static const struct {
@@ -379,7 +379,7 @@ static void test_tls_is_for_tcp(void)
         }
 }
 
-/* NCCL is for GPUs, and sockets are not for what lies on them; nothing there is encrypted. */
+/* NCCL is for GPUs, and sockets are not for data on GPUs; no transport there is encrypted. */
 static void test_transports_of_gpus(void)
 {
     struct job_spec s;
@@ -467,7 +467,7 @@ static void several(struct job_spec *s)
     s->infer.batch = 3;
 }
 
-/* What a model may be asked: combinations that make no sense, each named by its field. */
+/* Requests to a model: combinations that make no sense, each named by its field. */
 static void break_infer(struct job_spec *s, int i)
 {
     static char long_stop[STOP_SIZE + 2];
@@ -504,7 +504,7 @@ static void break_infer(struct job_spec *s, int i)
     case 18: s->data.overlong = OVERLONG_SPLIT; break;
     case 19: s->input.source.path = 0; break;
     case 20: s->data.train[0].format = DATA_OPENAI_BATCH; break;
-    case 21: s->infer.batch = 2; break; /* of one prompt */
+    case 21: s->infer.batch = 2; break; /* batch with one prompt */
     case 22: s->infer.batch = 17; break;
     case 23: s->infer.batch = -1; break;
     case 24: s->input.source.format = DATA_TEXT; break;
@@ -514,7 +514,7 @@ static void break_infer(struct job_spec *s, int i)
     }
 }
 
-/* What is "auto" waits for a model.path to be described: the family decides it. */
+/* Fields that are "auto" wait for a model.path to be described: the family decides them. */
 static void test_auto_waits_for_the_family(void)
 {
     static struct job_spec s;
@@ -563,7 +563,7 @@ static void test_zigzag_is_refused_in_one_sentence(void)
 }
 
 /* Latte and STDiT 1.0 as published predict noise: weights that do not are told apart by their
- * directory or by the job. Ways: model.config; a path; one that says it; the job says it. */
+ * directory or by the job. Ways: model.config; a path; a path that says it; the job says it. */
 static void test_published_objectives(void)
 {
     static const int32_t families[] = {FAMILY_LATTE, FAMILY_STDIT, FAMILY_STDIT3, FAMILY_T2D};
@@ -599,7 +599,7 @@ static void test_published_objectives(void)
             }
 }
 
-/* What the prediction of noise has no use for, and weights of another objective. */
+/* Fields that the prediction of noise has no use for, and weights of another objective. */
 static void test_noise_rules(void)
 {
     static const char *const fields[] = {
@@ -678,7 +678,7 @@ static void test_infer_rules(void)
         CHECK_MSG(family_check(&s, &e) == -1, "case %d passes", i);
         CHECK_MSG(!strcmp(e.field, fields[i]), "case %d: field %s: %s", i, e.field, e.text);
     }
-    good(&s, JOB_GENERATE); /* and what does make sense */
+    good(&s, JOB_GENERATE); /* and requests that make sense */
     s.sampling.temperature = 1, s.sampling.top_k = 258, s.sampling.n = 3, s.sampling.min_p = 0.1;
     CHECK(!family_check(&s, &e));
     good(&s, JOB_GENERATE);

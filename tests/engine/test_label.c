@@ -11,7 +11,7 @@ static uint32_t draw(uint32_t *s, uint32_t n)
     return (*s >> 16) % n;
 }
 
-/* ---- what moves, counted index by index ------------------------------------------------------ */
+/* ---- moved elements, counted index by index -------------------------------------------------- */
 
 struct sizes {
     int n_dims, P;
@@ -51,7 +51,7 @@ static struct label_value value_of(const struct sizes *z, int64_t cols)
 struct search {
     const struct label_graph *g;
     bool has[LABEL_VALUES][LABELS];
-    int read_as[LABEL_VALUES]; /* of a value with one_label; -1: not read */
+    int read_as[LABEL_VALUES]; /* label of a value with one_label; -1: not read */
     struct label_cost best;
     int64_t n_complete;
 };
@@ -110,7 +110,7 @@ static struct label_cost brute(const struct label_graph *g)
     return s.best;
 }
 
-/* What the ways that were chosen cost. */
+/* Computes the cost of the chosen ways. */
 static bool cost_of(const struct label_graph *g, const int way[], struct label_cost *c)
 {
     struct label_graph one = *g;

@@ -11,7 +11,7 @@
 
 static const int degrees[] = {1, 2, 3, 4, 7, 8};
 enum { N_DEGREES = 6 };
-static struct lin_errors worst[3]; /* by dtype, of what passed */
+static struct lin_errors worst[3]; /* by dtype, of passed runs */
 
 static int pieces_of(int64_t Dk)
 {
@@ -265,7 +265,7 @@ static void test_volume_of_all_ranks(void)
 /* ---- mutants: each must be caught by the comparison above ------------------------------------ */
 
 #ifdef SEQD_MUTANTS
-/* Three ranks at least: what a rank passes on from one to another shows from there on. */
+/* Three ranks at least: a state that a rank passes on from one to another shows from there on. */
 static void check_mutant(int mutant, enum lin_docs docs)
 {
     struct lin_problem p = lin_make((struct lin_sizes){37, 3, 8, 6, 0}, docs, LIN_FIRST, false);

@@ -292,11 +292,11 @@ static void test_not_mixed(void)
     CHECK(prepare(&st) == -1 && strstr(e.text, "do not go together"));
 }
 
-/* ---- what is drawn --------------------------------------------------------------------------- */
+/* ---- draws ----------------------------------------------------------------------------------- */
 
 enum { N = 200000 };
 
-/* Of n standard normals the mean's deviation is 1/sqrt(n), the variance's sqrt(2/n), the fourth
+/* For n standard normals the mean's deviation is 1/sqrt(n), the variance's sqrt(2/n), the fourth
  * moment's sqrt(96/n); 5 deviations. */
 static void test_noise(void)
 {
@@ -325,8 +325,8 @@ static void test_noise(void)
     free(x);
 }
 
-/* Shares of [0, 1/4), ... of the times; a share's deviation is below 1/(2 sqrt(n)). The logistic
- * function of a normal is below 1/4 where the normal is below -ln 3. */
+/* Shares of the times in [0, 1/4) and so on; a share's deviation is below 1/(2 sqrt(n)). The
+ * logistic function of a normal is below 1/4 where the normal is below -ln 3. */
 static void test_times(void)
 {
     static const double want[2][4] = {{.25, .25, .25, .25},
@@ -465,7 +465,8 @@ static void rows_free(struct rows *r)
     free(r->patches), free(r->target), free(r->weight), free(r->group);
 }
 
-/* The definition, a value at a time: where each lies, what it is, and how many count. */
+/* Checks rows by the definition, a value at a time: the place of each, its number, and how many
+ * count. */
 static void check_rows(const struct latents_sample *x, const struct flow_draw *d,
                        const struct flow_rows *w, const struct rows *r, int64_t n_targets,
                        int64_t *counted)

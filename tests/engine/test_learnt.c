@@ -68,7 +68,7 @@ static void test_refused(void)
     check_refused("{\"input_ids\":[5,6],\"loss_mask\":[1,0]}\n", LOSS_ON_AUTO, "loss_mask is 0");
 }
 
-/* What is learnt is counted after documents were cut; completions that were lost are told. */
+/* Learnt tokens are counted after documents were cut; lost completions are told. */
 static void test_counted(void)
 {
     struct order *o = training("counted", repeated(cut, 2, answers), LOSS_ON_COMPLETION);

@@ -27,7 +27,7 @@ struct job {
     int sp, dp, pp, zero, group; /* pp 0: 1; zero_group 0: all */
     struct trial t;              /* its spec and the data's id */
     char dir[128];
-    uint32_t hidden; /* of the last rank */
+    uint32_t hidden; /* purposes hidden on the last rank */
     /* out: the verdict of rank 0; messages that the last rank has not counted where they are
      * compared */
     bool equal;
@@ -65,8 +65,8 @@ static int feed_open(struct feed *f, const struct job *j, const struct data *d, 
     return f->o ? 0 : -1;
 }
 
-/* Held-out windows, of which no ring has as many as another; what is left to compare, the verdict's
- * own sum, travels with the next step. */
+/* Held-out windows, of which no ring has as many as another; the last sum to compare, the verdict's
+ * own, travels with the next step. */
 static int evaluate(struct job *j, struct train *t, struct feed *f, bool *equal, struct err *e)
 {
     struct ledger *l = &comm_base(t->model.world)->ledger;
@@ -274,7 +274,8 @@ static void go(struct job *j)
     ranks_close(&g);
 }
 
-/* What the last rank is planned to move; how a result reaches rank 0 is no part of a plan. */
+/* Returns the purposes for which the last rank is planned to move messages; how a result reaches
+ * rank 0 is no part of a plan. */
 static uint32_t planned(const struct job *j)
 {
     static struct plan p;
@@ -293,7 +294,7 @@ static uint32_t planned(const struct job *j)
         if (c[i].messages_sent || c[i].messages_received) mask |= 1u << i;
     if (j->kind == GENERATE && !diffusion(j) && plan_decode_comm(m, p.sp, 1).messages_sent)
         mask |= 1u << PURPOSE_DECODE;
-    /* The first ring sends what is compared. */
+    /* The first ring sends the compared data. */
     if (j->kind == VERIFY && j->dp == 1) mask |= 1u << PURPOSE_VERIFY;
     return mask;
 }

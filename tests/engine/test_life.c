@@ -215,7 +215,7 @@ static void test_rollback_of_shards(void)
     }
 }
 
-/* Updates within the backward pass cannot wait for a verdict: what is bad is undone by going back,
+/* Updates within the backward pass cannot wait for a verdict: a bad update is undone by going back,
  * and a marked step is known beforehand. */
 static void test_rollback_of_fused(void)
 {
@@ -382,8 +382,8 @@ out:
     free(o);
 }
 
-/* With any number of ranks, rings, stages and ranks that share layers the same loss; and what a
- * score job of the same text says. */
+/* With any number of ranks, rings, stages and ranks that share layers the same loss; and the loss
+ * of a score job of the same text. */
 static void test_eval_is_exact(void)
 {
     static const struct {
@@ -473,7 +473,8 @@ static struct order *stage_order(int sp, const char *name)
 }
 
 /* A window is as long as eval.seq_len says in every stage, also in shorter ones: fewer windows with
- * more targets each, the same number in all evaluations, and what they send is as planned. */
+ * more targets each, the same number in all evaluations, and the bytes that they send are as
+ * planned. */
 static void test_eval_length(void)
 {
     double n_short = 0, n_long = 0;
@@ -635,7 +636,7 @@ static void test_first_step(void)
             for (int i = 0; i < g.n_steps; i++)
                 CHECK(g.step[i].memory_high == g.step[i].memory_planned && g.step[i].ledger_ok);
             o->args.epoch = 2;
-            run(o); /* nothing left to do, and nothing to verify */
+            run(o); /* no step left, and nothing to verify */
             CHECK(all_ok(&g) && !gang_event(&g, EV_VERIFIED, 0));
         }
         free(o);
@@ -699,7 +700,7 @@ static void test_mutants_between_groups(void)
 }
 #endif
 
-/* ---- ranks and what they hold ---------------------------------------------------------------- */
+/* ---- ranks and their state ------------------------------------------------------------------- */
 
 static struct order *shaped(const char *name, int dp, int sp, int zero, int group)
 {

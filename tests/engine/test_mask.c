@@ -14,7 +14,7 @@ struct rows {
     int64_t pos[S + 64], lo[S + 64], hi[S + 64];
 };
 
-/* What stands at position i of sample n: from the definition, with the tests' own generator. */
+/* Returns the id at position i of sample n, from the definition, with the tests' own generator. */
 static int32_t oracle(int64_t n, int64_t i, int32_t id, int32_t *target)
 {
     const uint32_t key[2] = {(uint32_t)spec->seed, 0x6d61736b};
@@ -178,7 +178,7 @@ static void test_causal(void)
     CHECK(data_order_options(spec, SET_TRAIN, S).causal);
     CHECK(data_order_options(spec, SET_TRAIN, S).mask.prob == 0);
     spec->model.shape.family = FAMILY_BERT;
-    spec->kind = JOB_EMBED; /* nothing is hidden from an embedding */
+    spec->kind = JOB_EMBED; /* no token is hidden from an embedding */
     CHECK(!data_order_options(spec, SET_TRAIN, S).causal);
     CHECK(data_order_options(spec, SET_TRAIN, S).mask.prob == 0);
 }

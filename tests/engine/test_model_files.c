@@ -1,10 +1,10 @@
-/* Model directories beside their weights: whose tokenizer it is, and which files and keys a
+/* Model directories beside their weights: the owner of the tokenizer, and the files and keys that a
  * checkpoint has from the directory that its job began with. */
 #include <sys/stat.h>
 #include "tests/lib/model_dir.h"
 #include "worker/hf/tokenizer.h"
 
-/* ---- whose tokenizer ------------------------------------------------------------------------- */
+/* ---- the tokenizer's owner ------------------------------------------------------------------- */
 
 static void test_recognised(void)
 {
@@ -31,7 +31,7 @@ static void test_recognised(void)
         put("bare", tokenizers[i], "{}");
         CHECK_MSG(tokenizer_of("bare") == TOKENIZER_OWN, "%s", tokenizers[i]);
     }
-    /* A link: whose file it leads to is not looked up. */
+    /* A link: the owner of its target is not looked up. */
     CHECK(!file_remove(in_dir("bare", ""), &e));
     put("bare", "x", "");
     CHECK(!symlink(in_dir("ours", "tokenizer.json"), in_dir("bare", "tokenizer.json")));
@@ -179,10 +179,10 @@ static void test_passes_through(void)
     check_config("hf", kept, lost);
     CHECK(!hf_config_read(in_dir("hf", ""), &back, &e) && !hf_shape_diff(&back, &m));
     CHECK(tokenizer_of("hf") == TOKENIZER_OWN);
-    /* From there again: nothing moves. */
+    /* From there again: no file changes. */
     CHECK(!save("hf2", "hf", false, DT_F32, &m) && same_file("hf", "hf2", "config.json"));
     for (int i = 0; i < N_OWN; i++) CHECK(same_file("own", "hf2", own_files[i][0]));
-    /* What the job has changed: rope_theta in every spelling, the dtype. */
+    /* Keys that the job has changed: rope_theta in every spelling, the dtype. */
     m.rope_theta = 5e4;
     CHECK(!save("hf3", "own", false, DT_F32, &m));
     check_config("hf3", (const char *const[]){KEPT, "\"rope_theta\":50000", NULL},
@@ -196,7 +196,7 @@ static void test_passes_through(void)
     CHECK(!hf_config_read(in_dir("hf5", ""), &back, &e) && back.rope_theta == 5e4);
     check_config("hf5", (const char *const[]){"\"torch_dtype\":\"float32\"", NULL},
                  (const char *const[]){"\"rope_theta\":50000,\"torch", "eos_token_id", NULL});
-    /* Of two bases it is that of layers without a window. */
+    /* If there are two bases, it is that of layers without a window. */
     struct model_shape two;
     put("v5", "config.json",
         "{\"model_type\":\"gemma3_text\",\"hidden_size\":48,\"num_hidden_layers\":2,"
@@ -243,7 +243,7 @@ static void test_passes_through(void)
     CHECK_MSG(strstr(e.text, "intermediate_size"), "%s", e.text);
 }
 
-/* A job that has read text as bytes has changed what the tokenizer and its ids say. */
+/* A job that has read text as bytes has changed the meaning of the tokenizer and of its ids. */
 static void test_bytes_take_its_place(void)
 {
     static const char *const now[] = {KEPT, "\"eos_token_id\":256", "\"bos_token_id\":256",
@@ -260,7 +260,7 @@ static void test_bytes_take_its_place(void)
         if (hf_is_tokenizer(name)) CHECK_MSG(!same_file("own", "bytes", name), "%s", name);
     }
     CHECK(!there("bytes", "tokenizer.model") && !there("bytes", "chat_template.jinja"));
-    /* What already was the byte tokenizer's stays as it is, changes by hand included. */
+    /* A file that already was the byte tokenizer's stays as it is, changes by hand included. */
     put("bytes", "tokenizer_config.json", "{\"chat_template\":\"mine\"}");
     CHECK(!save("bytes2", "bytes", true, DT_F32, &m));
     CHECK(same_file("bytes", "bytes2", "tokenizer_config.json"));

@@ -94,7 +94,7 @@ static void test_train_on_ids(void)
         check_passed(first_hf);
     }
     free(o);
-    /* That directory is a model.path like the first. */
+    /* The saved directory is a model.path like the first. */
     o = own_order(JOB_TRAIN, "train2", first_hf);
     if (job_runs(o)) {
         char hf[1300];
@@ -126,7 +126,7 @@ static void test_train_on_text(void)
     free(o);
 }
 
-/* The digest of what a job has learnt of train.jsonl; NULL: it failed. */
+/* Returns the digest of the weights that a job has learnt from train.jsonl; NULL: it failed. */
 static const char *learnt(struct order *o, char hf[1300], char sha[65])
 {
     o->spec.eval.n_data = 0;
@@ -184,7 +184,7 @@ static void test_left_out(void)
     make_own("linked");
     CHECK(!symlink("README.md", in_dir("linked", "LICENSE")));
     CHECK(!rename(in_dir("linked", "config.json"), in_dir("linked", "c")) &&
-          !symlink("c", in_dir("linked", "config.json"))); /* which is read all the same */
+          !symlink("c", in_dir("linked", "config.json"))); /* this link is read all the same */
     struct order *o = own_order(JOB_TRAIN, "linked-job", "linked");
     o->spec.eval.n_data = 0;
     if (job_runs(o)) {

@@ -1,5 +1,5 @@
-/* What text means to a model that does not read bytes: without a tokenizer it is refused, of a
- * field, with the way out, before files are read, in their lines, and in requests. */
+/* Text for a model that does not read bytes: without a tokenizer it is refused, of a field, with
+ * the way out, before files are read, in their lines, and in requests. */
 #include <sys/stat.h>
 #include "tests/lib/model_dir.h"
 #include "worker/data/data.h"
@@ -63,7 +63,7 @@ static void test_own_rules(void)
     }
 }
 
-/* What is known before a file is read. */
+/* Checks rules that are known before a file is read. */
 static void test_rules(void)
 {
     const int tokenizer = TOKENIZER_NONE;

@@ -1,4 +1,5 @@
-/* test_models.c: what seqrank --models finds beneath roots, and which limits hostile ones meet. */
+/* test_models.c: the models that seqrank --models finds beneath roots, and the limits that hostile
+ * ones meet. */
 #include <sys/stat.h>
 #include "api/core/jread.h"
 #include "tests/lib/model_dir.h"
@@ -34,8 +35,8 @@ static void test_found(void)
 {
     char deep[256] = "found", far[300];
     make_own("found/a");
-    put("found/a/inside", "model.safetensors", ""); /* of a: not looked through */
-    put("found/b", "config.json", "{}");            /* of anything */
+    put("found/a/inside", "model.safetensors", ""); /* within a: not looked through */
+    put("found/b", "config.json", "{}");            /* a config of anything */
     put("found/c", "config.json", "{");
     put("found/c", "tokenizer_config.json", "{}");
     put("found/d/e", "model.safetensors.index.json", "{}");
@@ -70,7 +71,7 @@ static void test_too_many(void)
     CHECK(count("has no config.json") == MODELS_MAX);
 }
 
-/* Time and memory: the one that has not enough is named, the others are listed. */
+/* Time and memory: a model that has not enough is named, the others are listed. */
 static void test_limits(void)
 {
     const struct models_limits no_time = {6000, 0, 24000, 0}, none_at_all = {6000, 6000, 0, 0},

@@ -1,6 +1,6 @@
-/* test_mxfp4.c: a directory of gpt-oss with its experts in MXFP4, against what transformers makes
- * of the same bytes (tests/golden/make_mxfp4.py): the very bits, whole and in pieces; saved as
- * plain bf16; and what is refused. */
+/* test_mxfp4.c: a directory of gpt-oss with its experts in MXFP4, against the reading of the same
+ * bytes by transformers (tests/golden/make_mxfp4.py): the very bits, whole and in pieces; saved as
+ * plain bf16; and refusals. */
 #include "tests/lib/datadir.h"
 
 #include "worker/hf/hf.h"
@@ -78,7 +78,7 @@ static void test_saved(void)
     free(text), free(half);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 enum { MAX_ITEMS = 64 };
 
@@ -109,7 +109,7 @@ static void damaged_open(struct damaged *d)
     }
 }
 
-/* Loading it fails with that code, and names what is wrong. */
+/* Loading it fails with that code, and names the fault. */
 static void expect(struct damaged *d, enum err_code code, const char *names)
 {
     float *x = malloc((size_t)n_params * 4);
@@ -157,7 +157,7 @@ static void test_refused(void)
     }
     expect(&d, ERR_INVALID, "down_proj_blocks is unexpected");
     st_close(plain);
-    damaged_open(&d); /* of a tensor that no file has so */
+    damaged_open(&d); /* a tensor that no file has so */
     item(&d, "o_proj.weight")->name = "model.layers.0.self_attn.o_proj.weight_blocks";
     expect(&d, ERR_INVALID, "o_proj.weight_blocks is unexpected");
 }

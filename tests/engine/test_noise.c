@@ -35,8 +35,8 @@ static void test_steps(void)
     }
 }
 
-/* Which steps a sample of n takes: the first few, and of all of them the sum of each times its
- * place from below, modulo a prime. */
+/* The steps that a sample of n takes: the first few, and the sum over all of each times its place
+ * from below, modulo a prime. */
 struct spacing {
     int64_t n, first[4], sum;
 };

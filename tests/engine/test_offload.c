@@ -1,6 +1,6 @@
-/* test_offload.c: what layers keep for the backward pass, offloaded (memory.offload): the same bits
- * as without it, memory and bytes by hand, what the planner decides, a disk that fails, what is
- * refused. engine.h compares memory and bytes of every step with the plan. */
+/* test_offload.c: tensors that layers keep for the backward pass, offloaded (memory.offload): the
+ * same bits as without it, memory and bytes by hand, the planner's decisions, a disk that fails,
+ * refusals. engine.h compares memory and bytes of every step with the plan. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -209,7 +209,7 @@ static void test_stages(void)
     engine_free(&one);
 }
 
-/* Fewer layers than buffers: nothing is copied. */
+/* Fewer layers than buffers: no byte is copied. */
 static void test_few_layers(void)
 {
     for (int L = 1; L <= 4; L++) {
@@ -231,8 +231,8 @@ static void test_few_layers(void)
 
 /* ---- goldens --------------------------------------------------------------------------------- */
 
-/* Memory is NaN before: what a buffer has when it is read was computed, or read back, in between.
- * Beside the training there are forward passes alone, which copy nothing. */
+/* Memory is NaN before: the contents of a buffer that is read were computed, or read back, in
+ * between. Beside the training there are forward passes alone, which copy nothing. */
 static void test_goldens(void)
 {
     for (int i = 0; i < LM_NAMES; i++) {
@@ -313,8 +313,8 @@ static void test_memory(void)
     CHECK(away.host_size >= 10 * stream && !away.offload.disk_size);
 }
 
-/* By hand: two stages of 6 layers, the first of which keeps two of three sequences: of each streams
- * 0 to 3 go out, and the records of layers 1 to 4. auto offloads on stages as well. */
+/* By hand: two stages of 6 layers, the first of which keeps two of three sequences: streams 0 to 3
+ * of each go out, and the records of layers 1 to 4. auto offloads on stages as well. */
 static void test_memory_of_stages(void)
 {
     struct plan p, of;
@@ -407,7 +407,7 @@ static void test_time(void)
     const double way = 10 * 512 * 64 * 4 / 25e9;
     CHECK(!(kept.offload_s > 0) && fabs(away.offload_s / (2 * way) - 1) < 1e-9);
     CHECK(fabs(away.step_s / kept.step_s - 1) < 1e-9);
-    m.offload = 1; /* byte a second: nothing hides it */
+    m.offload = 1; /* byte a second: no work hides it */
     machine_estimate(&m, &spec, &p, &away);
     const double seen = 2 * 10 * 512 * 64 * 4 - away.compute_s;
     CHECK(fabs((away.step_s - kept.step_s) / seen - 1) < 1e-9);
@@ -525,7 +525,7 @@ static void test_bad_disk(void)
     CHECK_STR(e.field, "memory.offload_dir");
     CHECK_MSG(strstr(e.text, "memory.offload_dir: write 5000 bytes of activations: No space left"),
               "%s", e.text);
-    CHECK(offload_wait(s, offload_back(s, buf, 5000, 0), &e)); /* nothing follows a failure */
+    CHECK(offload_wait(s, offload_back(s, buf, 5000, 0), &e)); /* no transfer follows a failure */
     offload_close(s);
     s = store_on(offload_file(at, 4096, &e), &p);
     CHECK(offload_wait(s, offload_back(s, buf, 5000, 0), &e));
@@ -611,7 +611,7 @@ static void test_refused(void)
     job();
     spec.memory.offload = OFFLOAD_NONE;
     CHECK_MSG(!family_check(&spec, &e), "%s", e.text);
-    CHECK_STR(spec_needs(&spec, 6), "memory.offload"); /* of a node of an older version */
+    CHECK_STR(spec_needs(&spec, 6), "memory.offload"); /* on a node of an older version */
 }
 
 int main(void)

@@ -11,7 +11,7 @@
 #include "tests/lib/gang.h"
 #include "worker/plan/check.h"
 
-enum { STEPS = 12, LAYERS = 5, ROWS = 76 /* of a rank: a zigzag of 4 parts of 38 */ };
+enum { STEPS = 12, LAYERS = 5, ROWS = 76 /* rows of a rank: a zigzag of 4 parts of 38 */ };
 
 static char scratch[64], spill[96], prepared_id[80], kept_sha[80];
 static struct gang g; /* 100 KiB: not on the stack */
@@ -91,7 +91,8 @@ static void test_prepare(void)
     free(o);
 }
 
-/* Of a layer: attention's output and its log-sum-exp, of a whole stage. */
+/* Returns the size of a layer's record: attention's output and its log-sum-exp, of a whole
+ * stage. */
 static long long record_size(void)
 {
     return mem_round(ROWS * 48 * 4, 64) + mem_round(ROWS * 6 * 4, 64);

@@ -6,13 +6,13 @@
  *
  * Bounds: an output is a sum of at most a few hundred products of numbers of order 1, in fp32:
  * 2^-24 each, a few hundred times, relative to the largest output; differences of step 1e-5 in
- * float64 err by 1e-10 (truncation) and 1e-11 (rounding): nothing beside that. */
+ * float64 err by 1e-10 (truncation) and 1e-11 (rounding), nothing beside that. */
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/model_shape.h"
 #include "tests/lib/ops_cases.h"
 
-enum { PLACES = 4 }; /* of a row, that MSE compares */
+enum { PLACES = 4 }; /* places of a row that MSE compares */
 
 static void fill_batch(struct env *t)
 {
@@ -152,7 +152,7 @@ static void open_frame(struct env *t, struct be *be, bool tree)
                           .rope_scale = 1};
 }
 
-/* What is differentiated: sum(r * out), or the scaled loss. */
+/* Returns the function that is differentiated: sum(r * out), or the scaled loss. */
 static double objective(struct env *t, const struct op_case *c)
 {
     double s = 0;

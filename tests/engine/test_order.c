@@ -1,5 +1,5 @@
-/* test_order: which sample is the n-th: mixtures, passes, the eval set; where its tokens came from;
- * and data that fails under way. */
+/* test_order: the n-th sample: mixtures, passes, the eval set; the places that its tokens came
+ * from; and data that fails under way. */
 #include "tests/lib/corpus.h"
 
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static void test_shares(void)
     CHECK(mixture_init(&m, (double[]){1, 1.0 / 0.0}, 2, &e) == -1);
 }
 
-/* Three sources of different sizes. first_doc[i]: where the documents of source i begin. */
+/* Three sources of different sizes. first_doc[i]: the first document of source i. */
 static void mixture_corpus(int64_t first_doc[4])
 {
     static const char *const names[] = {"m0.jsonl", "m1.jsonl", "m2.jsonl"};
@@ -118,8 +118,8 @@ static void test_mixture(void)
     data_close(corp.d);
 }
 
-/* A sample does not depend on what was asked before, on who asks, or on the other orders that are
- * open: what a resumed job, another number of ranks and another dp rely on. */
+/* A sample does not depend on earlier requests, on who asks, or on the other orders that are open:
+ * a resumed job, another number of ranks and another dp rely on this. */
 static void test_pure(void)
 {
     int64_t first_doc[4];
@@ -146,8 +146,8 @@ static void test_pure(void)
     data_close(corp.d);
 }
 
-/* Without weights the order of concatenated documents is what it always was: windows of the whole
- * set, permuted by (seed, pass). Values from the program before it knew orders. */
+/* Without weights the order of concatenated documents has not changed: windows of the whole set,
+ * permuted by (seed, pass). Values from the program before it knew orders. */
 static void test_old_order(void)
 {
     static const int64_t want[] = {
@@ -389,7 +389,7 @@ static void test_cut_under_way(void)
     }
 }
 
-/* The digests are looked at once: a second open trusts what the first found, for as long as the
+/* The digests are looked at once: a second open trusts the result of the first, for as long as the
  * files are the same ones; and sees at once when they are not. */
 static void test_checked_once(void)
 {

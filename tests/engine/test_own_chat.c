@@ -1,5 +1,5 @@
-/* Whole jobs on conversations, of a model directory with a chat template of its own: what is learnt
- * of them, the day that a template writes, and what is refused. */
+/* Whole jobs on conversations, of a model directory with a chat template of its own: the tokens
+ * that are learnt, the day that a template writes, and refusals. */
 #include <math.h>
 #include "tests/lib/own_model.h"
 #include "worker/data/data.h"
@@ -34,7 +34,7 @@ static struct order *chat_job(enum job_kind kind, const char *name, const char *
     return own_order(kind, name, model, "chat.jsonl");
 }
 
-/* ---- what is learnt -------------------------------------------------------------------------- */
+/* ---- learnt tokens --------------------------------------------------------------------------- */
 
 /* Is a byte of text[begin, end) in a turn of the assistant: after its header, to the end of its
  * </s>? */
@@ -220,7 +220,7 @@ static bool asks_chat(const char *name, int ranks, const char *model, const char
     return own_asks(name, ranks, model, "/v1/chat/completions", whole, answer, 16384);
 }
 
-/* Of an answer: the text of a member that is a list of numbers, or a string. */
+/* Returns the text of an answer's member that is a list of numbers, or a string. */
 static const char *part(const char *answer, const char *key, char end, char out[4096])
 {
     char name[64];
@@ -230,7 +230,7 @@ static const char *part(const char *answer, const char *key, char end, char out[
     return out;
 }
 
-/* As JSON: what the template writes of the messages below, before the answer. */
+/* Writes as JSON the ids of the template's text for the messages below, before the answer. */
 static void written_ids(char out[1024])
 {
     static const char prompt[] = "<s>[user]Hello</s>[assistant]";
@@ -417,7 +417,7 @@ static void test_prompts(void)
     check_prompt("plain", "[{\"role\":\"user\",\"content\":\"hi\"}]", 21);
 }
 
-/* Of a turn without content its end alone is learnt. */
+/* A turn without content has its end alone learnt. */
 static void test_null_learnt(void)
 {
     static const char want[] = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"

@@ -1,5 +1,5 @@
 /* Whole jobs on text, of a model directory with a tokenizer.json of its own: the ids of the golden
- * files, trained on, scored, embedded and generated from on several ranks, and what is refused. */
+ * files, trained on, scored, embedded and generated from on several ranks, and refusals. */
 #include <math.h>
 #include "api/core/gang_start.h"
 #include "tests/lib/own_model.h"
@@ -131,7 +131,7 @@ static void test_prepare(void)
     free(o);
 }
 
-/* The tokenizer's files are a part of what the data are. */
+/* The tokenizer's files are a part of the data's id. */
 static void test_id(void)
 {
     struct order *o = own_job(JOB_TRAIN, "id", "own");
@@ -175,7 +175,7 @@ static int notes(const char *code, const char *word)
     return n;
 }
 
-/* pad_token_id of config.json is 257; where it ends texts too, it is padding where it repeats. */
+/* pad_token_id of config.json is 257; if it ends texts too, it is padding where it repeats. */
 static void test_padding(void)
 {
     static const struct {
@@ -245,7 +245,8 @@ static void test_train(void)
     CHECK_MSG(loss[0] > 1 && fabs(loss[0] - loss[1]) < 1e-5, "%.17g %.17g", loss[0], loss[1]);
 }
 
-/* The loss of what stands for text: without the end that preparation has put after a line. */
+/* Returns the loss of the tokens that stand for text: without the end that preparation has put
+ * after a line. */
 static double text_nll(const struct order *o)
 {
     char *npy = get(o->args.job_dir, "artifacts/token-logprobs.npy");
@@ -279,7 +280,7 @@ static void test_score(void)
     CHECK_MSG(nll[0] > 1 && fabs(nll[0] - nll[1]) < 1e-5 * nll[0], "%.17g %.17g", nll[0], nll[1]);
 }
 
-/* A vector is of what the post-processor makes of a text: no end is added to it. */
+/* A vector is computed from the post-processor's ids of a text: no end is added to them. */
 static void test_embed(void)
 {
     int64_t n = 0;
@@ -333,7 +334,7 @@ static char *said(const char *answer, char *out, size_t size)
     return out;
 }
 
-/* What an answer says in ids, decoded. */
+/* Decodes the ids of an answer. */
 static void decode(const char *answer, struct text *out)
 {
     const char *p = strstr(answer, "\"token_ids\":[");
@@ -408,7 +409,7 @@ static void test_names(void)
     tokenizer_destroy(t);
 }
 
-/* Ids that say the same as the text, and a stop string within what was written. */
+/* Ids that say the same as the text, and a stop string within the written text. */
 static void test_stop(void)
 {
     static char answer[16384], stopped[16384];

@@ -82,7 +82,7 @@ static int check_order(const struct corpus *c, const struct order_options *optio
         bad += memcmp(seen, times, (size_t)c->n_tokens) != 0;
         bad += n_fragments != st->n_fragments || n_tokens != st->n_tokens;
     }
-    if (options->packing != PACKING_CONCAT) /* a piece a document, and what over-long ones give */
+    if (options->packing != PACKING_CONCAT) /* a piece a document, and those of over-long ones */
         bad += st->n_fragments < st->n_documents ||
                (!st->split_documents && st->n_fragments != st->n_documents);
     data_order_close(o);
@@ -119,8 +119,8 @@ static void test_every_token_once(void)
 
 /* ---- best fit -------------------------------------------------------------------------------- */
 
-/* The definition, in the obvious way: O(n^2). Returns the number of bins;
- * where[i] is document i's. */
+/* The definition, in the obvious way: O(n^2). Returns the number of bins and, in
+ * where[i], the bin of document i. */
 static int64_t naive_best_fit(const struct corpus *c, int64_t S, int64_t *where)
 {
     static int64_t room[MAX_DOCS], since[MAX_DOCS]; /* since: when a bin came to its room */
@@ -197,7 +197,7 @@ static void test_overlong(void)
         CHECK_STR(e.field, "data.overlong");
         CHECK_MSG(strstr(e.text, "/long.jsonl record 4 has 11 tokens, the sequence 10"), "%s",
                   e.text);
-        o.overlong = OVERLONG_AUTO; /* nothing is masked: split */
+        o.overlong = OVERLONG_AUTO; /* no mask: split */
         struct data_order *x = order_open(d, &o);
         CHECK(data_order_stats(x)->split_documents == 1 && data_order_stats(x)->n_tokens == 15);
         data_order_close(x);
@@ -270,7 +270,7 @@ static void test_table(void)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Where a rank's row stands, from the description of the layouts. */
+/* Returns the position of a rank's row, from the description of the layouts. */
 static int64_t row_pos(int64_t S, int P, int r, enum layout_id layout, int64_t row)
 {
     if (layout == LAYOUT_CONTIGUOUS) return row + r * ((S + P - 1) / P);

@@ -1,7 +1,7 @@
 /* test_pieces.c: dense MLPs in pieces of rows (memory.mlp_chunk_tokens): goldens in float64 of all
  * families, trainings beside those of whole MLPs, the same bits on any number of ranks, memory and
- * work by hand, what the planner decides and what is refused. engine.h compares memory and bytes of
- * every step with the plan. */
+ * work by hand, the planner's decisions and refusals. engine.h compares memory and bytes of every
+ * step with the plan. */
 #include "tests/lib/lm.h"
 #include "worker/family/shape.h"
 #include "worker/plan/check.h"
@@ -83,7 +83,7 @@ static void train(struct engine_run *r, const struct way *w)
 }
 
 /* The first step's gradients differ by the rounding of sums in fp32, whatever the precision; the
- * weights after three by what AdamW makes of that. */
+ * weights after three steps differ by AdamW's effect on that. */
 static void compare(const char *name, const struct way *w, const struct engine_run *whole,
                     const struct engine_run *cut)
 {
@@ -245,7 +245,7 @@ static struct plan *plan_of(int64_t limit, struct plan *p)
     return p;
 }
 
-/* What is kept and what works, by hand. */
+/* Kept memory and workspace, by hand. */
 static void test_memory(void)
 {
     struct plan whole, cut;
@@ -255,8 +255,8 @@ static void test_memory(void)
     plan_of(0, &cut);
     const int64_t T = 2048, C = 64, I = 4096, n = 128;
     CHECK(whole.item[PLAN_KEPT].size - cut.item[PLAN_KEPT].size == 3 * T * 2 * I * 4);
-    /* What the norm made, its rstd and its gradient, of all rows; gate and up, in which their
-     * gradients lie, the activation and its gradient, of a piece. */
+    /* The norm's output, its rstd and its gradient, for all rows; gate and up, in which their
+     * gradients lie, the activation and its gradient, for a piece. */
     CHECK_MSG(cut.item[PLAN_WORK].size == (2 * T * C + T + n * (2 * I + I + I)) * 4,
               "work: %lld bytes", (long long)cut.item[PLAN_WORK].size);
     CHECK(whole.item[PLAN_WORK].size >= T * 2 * I * 4);
@@ -294,7 +294,7 @@ static void test_work(void)
     CHECK(cut.compute_s > 5 * whole.compute_s);
 }
 
-/* auto: what keeps most and fits. Under "ranks" memory does not decide. */
+/* auto takes the mode that keeps most and fits. Under "ranks" memory does not decide. */
 static void test_auto(void)
 {
     static const struct {
@@ -372,8 +372,8 @@ static void test_large(void)
                spec_field("memory.recompute")->words[modes[i]], plan_bytes(a, size_of(&whole)),
                plan_bytes(b, whole.item[PLAN_WORK].size), plan_bytes(c, size_of(&cut)),
                plan_bytes(d, cut.item[PLAN_WORK].size));
-        /* gate, up, the activation and its gradient of 131072 rows, less pieces and what else
-         * works: over 8 GiB. */
+        /* gate, up, the activation and its gradient of 131072 rows, less pieces and the other
+         * workspace: over 8 GiB. */
         CHECK(size_of(&whole) - size_of(&cut) > (int64_t)8 << 30);
     }
 }

@@ -1,8 +1,8 @@
-/* Stages of a pipeline (parallel.pp): with dp fixed, stages change no bit of what is trained, under
+/* Stages of a pipeline (parallel.pp): with dp fixed, stages change no bit of the training, under
  * determinism "ranks" with any ring, and under "run" beside one stage with the same ring; a tied
- * embedding whose two parts are summed apart in "run" stays within the bounds of test_dp. What
- * every rank sends is counted by formulas written from the algorithm; what it holds is counted
- * here too. */
+ * embedding whose two parts are summed apart in "run" stays within the bounds of test_dp. Formulas
+ * written from the algorithm count the bytes that every rank sends; the memory that it holds is
+ * counted here too. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"
@@ -225,8 +225,8 @@ struct bytes {
     int64_t sent, received;
 };
 
-/* A rank of the job, and what it has to do with others: all from the way alone, but for who owns
- * which rows. */
+/* A rank of the job, and its relations to others: all from the way alone, but for who owns which
+ * rows. */
 struct view {
     const struct way *w;
     const struct plan *p;
@@ -414,7 +414,7 @@ static void check_tied(const struct way *w, const struct plan *p, int stage)
               (long long)p->item[PLAN_TIED_SEND].size);
 }
 
-/* engine_steps has seen that all of a plan is placed. Here: what is in it, by stage. */
+/* engine_steps has seen that all of a plan is placed. Checks the contents of the plan, by stage. */
 static void check_stage(const struct way *w, const struct plan *p, int stage)
 {
     const int layers = p->pipe.first[stage + 1] - p->pipe.first[stage] - (stage == 0) -

@@ -86,8 +86,8 @@ static void test_params_odd(void)
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-/* What an item takes of the arena, the segment and the host's part: of two of them where it is
- * mirrored. Returns how many. */
+/* A range that an item takes in the arena, the segment or the host's part. A mirrored item takes
+ * two of them; stretches() returns their number. */
 struct stretch {
     const char *name;
     int part; /* 0, 1, 2 */
@@ -142,8 +142,8 @@ static void check_layout(const struct plan *p)
     CHECK(sum == p->arena_size + p->segment_size && p->rounding >= 0);
 }
 
-/* A device with memory of its own: what the host fills or reads has a place with it, and what no
- * operation sees has none on the device. The CPU's plan knows no such part. */
+/* A device with memory of its own: an item that the host fills or reads has a place with it, and an
+ * item that no operation sees has none on the device. The CPU's plan knows no such part. */
 static void test_own_memory(void)
 {
     static const enum plan_id both[] = {PLAN_IDS, PLAN_LO, PLAN_NLL, PLAN_SUMSQ, PLAN_INV_FREQ},
@@ -197,7 +197,7 @@ static void test_sizes(void)
     CHECK(p.item[PLAN_DX].size == 512 * 64 * 4);
     CHECK(p.item[PLAN_RING_KV0].size == 512 * 32 * 4 &&
           p.item[PLAN_RING_DKV1].size == 512 * 32 * 4);
-    /* The head needs most: logits, what the norm made, its rstd and gradient. */
+    /* The head needs most: logits, the norm's output, its rstd and gradient. */
     CHECK(p.item[PLAN_WORK].size == 512 * 258 * 4 + 512 * 64 * 4 + 512 * 4 + 512 * 64 * 4);
     CHECK(p.item[PLAN_SCRATCH].size == 2 * BE_SCRATCH_PER_THREAD);
     CHECK(!p.item[PLAN_TREE].name && !p.item[PLAN_GRAD_ACC].name);
@@ -332,8 +332,8 @@ static void test_cache(void)
     CHECK(!p.item[PLAN_GRAD].name && !p.item[PLAN_ADAM_M].name && !p.item[PLAN_DX].name);
 }
 
-/* Each of several prompts at once has a cache and what is between its tokens; activations have room
- * for a row of each. */
+/* Each of several prompts at once has a cache and the state between its tokens; activations have
+ * room for a row of each. */
 static void test_batch(void)
 {
     static const enum plan_id each[] = {PLAN_CONTEXT_BEHIND, PLAN_ANSWER_LOGITS, PLAN_SAMPLER,
@@ -412,7 +412,7 @@ static void test_batch_that_fits(void)
     }
 }
 
-/* Where the field would be refused, "auto" is 1; the rest may be any. */
+/* If the field would be refused, "auto" is 1; the rest may be any. */
 static void test_batch_of_one(void)
 {
     many_prompts(2);
@@ -494,7 +494,7 @@ static void test_comm(void)
     for (int i = 0; i < PURPOSE_N; i++) CHECK(is(p.comm[i], 0, 0));
     /* one decoded token: 3 layers x 3 peers x 8 heads x (8 + 1) floats */
     CHECK(is(plan_decode_comm(&spec.model.shape, 4, 1), 9, 9 * 8 * 9 * 4));
-    /* of five sequences in one pass: as many messages */
+    /* five sequences in one pass: as many messages */
     CHECK(is(plan_decode_comm(&spec.model.shape, 4, 5), 9, 5 * 9 * 8 * 9 * 4));
 }
 
@@ -513,7 +513,8 @@ static int64_t item(const struct plan *p, enum plan_id id)
     return p->item[id].name ? p->item[id].size : 0;
 }
 
-/* What is whole and what is a shard, stage by stage; the largest shard is planned for everyone. */
+/* Checks the whole arrays and the shards, stage by stage; the largest shard is planned for
+ * everyone. */
 static void check_zero_memory(int group)
 {
     const int G = group ? group : 4;
@@ -590,7 +591,7 @@ static void test_zero_fused(void)
     CHECK(p.zero == 0 && !p.by_bucket && item(&p, PLAN_GRAD) >= p.n_params * 4);
 }
 
-/* By rank: what is sent here is received there, and in all the bytes are those of the algorithm: N
+/* By rank: the bytes sent here are received there, and in all they are those of the algorithm: N
  * floats leave for their owners from each of the G - 1 others in the K groups, are summed by the K
  * that own them, which each get 2 (K - 1)/K of them, and come back within the groups. */
 static void check_zero_comm(int group)

@@ -145,7 +145,8 @@ static int64_t lines(int64_t T, int64_t cols, int64_t unit)
     return mem_round(T * cols * unit, MEM_ALIGN);
 }
 
-/* What a layer keeps: q, kv, o, lse, the MLP's input, gate and up; o and lse; nothing. */
+/* Returns the bytes that a layer keeps, by mode: q, kv, o, lse, the MLP's input, gate and up; o and
+ * lse; nothing. */
 static int64_t kept_of_layer(const struct plan *p, const struct model_shape *m)
 {
     const int64_t T = p->T, u = p->extent.unit, HD = m->n_heads * m->head_dim;
@@ -158,7 +159,7 @@ static int64_t kept_of_layer(const struct plan *p, const struct model_shape *m)
                                                  : 0;
 }
 
-/* Two for a multiply-add; causal attention is half of S x S, or what a window leaves of it. */
+/* Two for a multiply-add; causal attention is half of S x S, or its share within a window. */
 static double flops_of(const struct plan *p, const struct model_shape *m, int64_t window)
 {
     const double C = (double)m->width, HD = (double)(m->n_heads * m->head_dim), S = (double)p->S;
@@ -304,8 +305,9 @@ static void test_switches(void)
     }
 }
 
-/* What ways of attention keep beside the blockwise ring: two_pass each layer's probabilities,
- * ulysses the own heads' q, k, v, o and lse of all rows. "full": one layer's, in the workspace. */
+/* Tensors that ways of attention keep beside those of the blockwise ring: two_pass each layer's
+ * probabilities, ulysses the own heads' q, k, v, o and lse of all rows. "full": one layer's, in the
+ * workspace. */
 static void test_kept_by_ways(void)
 {
     static const int families[] = {FAMILY_LLAMA, FAMILY_BERT};

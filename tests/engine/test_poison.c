@@ -1,12 +1,12 @@
-/* test_poison.c: no operator reads what nothing has written.
+/* test_poison.c: no operator reads memory that was not written.
  *
  * Sections of every family run step by step where the placement puts them, forward and backward, in
  * every mode of recomputing, with dense MLPs whole and in pieces of rows. Before each step its
- * scratch, exactly as large as the operator's rule says, the buffers that operators share, and what
- * the step is to write hold one byte pattern; before each pass the whole workspace does. With every
- * byte 0xff (a NaN in every precision, and an index of -1) all results are those of bytes that are
- * 0, bit for bit, and the same in every mode; pieces change the sums over rows alone. An operator
- * that no family's program reaches fails the test. */
+ * scratch, exactly as large as the operator's rule says, the buffers that operators share, and the
+ * values that the step is to write hold one byte pattern; before each pass the whole workspace
+ * does. With every byte 0xff (a NaN in every precision, and an index of -1) all results are those
+ * of bytes that are 0, bit for bit, and the same in every mode; pieces change the sums over rows
+ * alone. An operator that no family's program reaches fails the test. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +66,7 @@ struct way {
     enum recompute_id mode;
     bool train;
     int byte;
-    int64_t chunk; /* of dense MLPs; 0: they are whole */
+    int64_t chunk; /* rows of a piece of dense MLPs; 0: they are whole */
     bool shared;   /* layers of tensor parallelism, whose rows are all here */
 };
 
@@ -323,7 +323,7 @@ static void fill_inputs(struct runner *r)
 static void fill_output_grads(struct runner *r)
 {
     if (r->p->result != PROG_NONE) randomise_tensor(r, r->f.grad[r->p->result]);
-    for (int k = 0; k < r->p->n_shared; k++) /* of `in`: what later sections have added */
+    for (int k = 0; k < r->p->n_shared; k++) /* `in`: sums of later sections */
         if (!r->p->has_input) randomise_tensor(r, r->f.grad[r->p->shared[k]]);
 }
 
@@ -342,7 +342,8 @@ static void fill_tensor(const struct runner *r, struct tensor t)
                (size_t)(t.cols * dtype_size(t.dtype)));
 }
 
-/* What the step writes without reading it, unless it may be computed over what is read. */
+/* Fills the values that the step writes without reading them, unless they may overwrite an
+ * input. */
 static void fill_written(const struct runner *r, const struct step *st)
 {
     const struct op *o = &r->p->op[st->op];
@@ -418,7 +419,7 @@ static void run_list(struct runner *r, const struct step *step, const int64_t *s
     }
 }
 
-/* A digest of what leaves the section: FNV-1a. */
+/* Adds to a digest of the section's results: FNV-1a. */
 static void digest(uint64_t *h, const void *p, int64_t size)
 {
     const unsigned char *b = p;
@@ -484,7 +485,7 @@ static void make_plan(const struct way *w)
     memset(&spec, 0, sizeof spec);
     spec.kind = JOB_TRAIN;
     spec.model.shape = shape_of(w->family);
-    spec.model.shape.layer_mask[0] = 2; /* layer 1: of the other kind, where the family has two */
+    spec.model.shape.layer_mask[0] = 2; /* layer 1: the other kind, if the family has two */
     if (w->shared)
         spec.model.shape.window = 0;
     else if (w->family == FAMILY_LLAMA || w->family == FAMILY_GEMMA ||
@@ -494,7 +495,7 @@ static void make_plan(const struct way *w)
     if (w->family == FAMILY_LATTE) spec.model.shape.grid_way = GRID_HEADS_BOTH;
     if (w->family == FAMILY_GEMMA) spec.model.shape.rope_local = 100, spec.model.shape.qk_norm = 1;
     if (w->family == FAMILY_LATTE) spec.model.shape.trained_on = OBJECTIVE_IDDPM;
-    spec.data.seq_len = 37; /* which no number of chunks divides */
+    spec.data.seq_len = 37; /* no number of chunks divides it */
     spec.data.frames = 5;
     spec.data.height = 6;
     spec.data.width = 4;

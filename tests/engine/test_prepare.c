@@ -1,5 +1,5 @@
-/* test_prepare: data of several kinds through real seqrank processes: what the preparation says and
- * refuses, and that packed, masked and mixed data trains alike on any ranks. */
+/* test_prepare: data of several kinds through real seqrank processes: the output and the refusals
+ * of the preparation, and that packed, masked and mixed data trains alike on any ranks. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -28,7 +28,7 @@ static struct order *make_order(enum job_kind kind, int sp, int dp)
     char path[160];
     snprintf(dir, sizeof dir, "job-%d-%d-%d", kind, sp, dp);
     snprintf(path, sizeof path, "%s/%s", scratch, dir);
-    file_remove(path, NULL); /* of the test before */
+    file_remove(path, NULL); /* left by the test before */
     struct order *o = order_new(kind, scratch, prepared_id, dir);
     struct job_spec *s = &o->spec;
     s->model.shape.vocab = 300;
@@ -72,7 +72,7 @@ static void prepare(struct order *o)
     if (!g.n_fails && all_ok(&g)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
 }
 
-/* ---- what it says ---------------------------------------------------------------------------- */
+/* ---- its output ------------------------------------------------------------------------------ */
 
 /* The member of the k-th order of the result. */
 static int64_t order_number(int k, const char *key)
@@ -114,7 +114,7 @@ static void test_counts(void)
                                                                 "tokens)"),
               "%s", note);
     free(o);
-    o = make_order(JOB_TRAIN, 1, 1); /* nothing to say */
+    o = make_order(JOB_TRAIN, 1, 1); /* no note */
     add(&o->spec, "shard.bin", DATA_NANOGPT, 0);
     o->spec.data.train[0].eod = 299;
     prepare(o);
@@ -122,9 +122,9 @@ static void test_counts(void)
     free(o);
 }
 
-/* What the forms of ring attention would move, told by who has seen the documents: of short lines
- * all_gather gets a part; of one long document, whose last row sees all, as much as a ring brings,
- * but for the padding of the last of 23 samples. */
+/* The preparation, which has seen the documents, tells the bytes that the forms of ring attention
+ * would move. With short lines all_gather gets a part. With one long document, whose last row sees
+ * all, it gets as much as a ring brings, but for the padding of the last of 23 samples. */
 static void test_forms(void)
 {
     static const char *const files[] = {"lines.jsonl", "text.jsonl"};
@@ -149,7 +149,7 @@ static void test_forms(void)
                   "%s: %lld samples, a ring %lld, all_gather %lld", files[k], n, ring, all);
         free(o);
     }
-    struct order *o = make_order(JOB_TRAIN, 1, 1); /* nothing is open on one rank */
+    struct order *o = make_order(JOB_TRAIN, 1, 1); /* one rank has no choice */
     add(&o->spec, "lines.jsonl", DATA_JSONL, 0);
     prepare(o);
     CHECK(!strstr(g.result, "\"forms\""));
@@ -165,7 +165,8 @@ static void refuse(struct order *o, enum err_code code, const char *field, const
     free(o);
 }
 
-/* What an order refuses is refused by the preparation, for every length that the job will have. */
+/* The preparation refuses the data that an order refuses, for every length that the job will
+ * have. */
 static void test_refuses(void)
 {
     struct order *o = make_order(JOB_TRAIN, 1, 1);
@@ -194,7 +195,7 @@ static void test_refuses(void)
     refuse(o, ERR_INVALID, "data.train.0.path", "is 299: the model's vocabulary has 299 ids");
 }
 
-/* ---- what it is for -------------------------------------------------------------------------- */
+/* ---- its use --------------------------------------------------------------------------------- */
 
 /* One rank, two, three, two rings: the same samples, masks and targets, and so the same losses.
  * They differ by the order of fp32 sums: some 1e-7 relative a step, and a step's difference in the

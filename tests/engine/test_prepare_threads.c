@@ -7,7 +7,7 @@
 
 static const char chat_template[] = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ "
                                     "m.content }}{{ eos_token }}{% endfor %}";
-enum { RECORDS = 1500 }; /* several times what is held at one time */
+enum { RECORDS = 1500 }; /* several times the number held at one time */
 
 static uint32_t next(uint32_t *x)
 {
@@ -24,8 +24,8 @@ static int words(char *out, size_t size, uint32_t *x, int n)
     return at;
 }
 
-/* Of all kinds that the job reads, of a few bytes to a few thousand. bad: that line is no record,
- * nor is the last one. */
+/* Writes records of all kinds that the job reads, of a few bytes to a few thousand. bad: that line
+ * is no record, nor is the last one. */
 static void put_records(bool own, int bad)
 {
     struct file_out f;
@@ -94,7 +94,7 @@ static void check_files(bool own)
             CHECK_MSG(same_file(in_dir(a), in_dir(b)), "%s and %s", a, b);
         }
     }
-    /* There already: nothing was made, so there is no rate. */
+    /* There already: no data was made, so there is no rate. */
     CHECK(prepare_by(3, own, &more) == 0 && more.made_mb_s == 0);
 }
 
@@ -187,7 +187,7 @@ static void test_many_files(void)
 
 /* ---- one text -------------------------------------------------------------------------------- */
 
-enum { CUT = 1 << 16, TEXT_ROOM = 1 << 20 }; /* CUT: where format_text.c looks for the first cut */
+enum { CUT = 1 << 16, TEXT_ROOM = 1 << 20 }; /* CUT: format_text.c looks for the first cut here */
 
 struct letters { /* a text that is being written */
     char *at;    /* [TEXT_ROOM] */
@@ -211,7 +211,7 @@ static void add_words(struct letters *t, size_t end, uint32_t *x)
     while (t->n < end) add(t, "a");
 }
 
-/* What the places of cuts look at, from `before` bytes before the first one. */
+/* Writes text that decides the places of cuts, from `before` bytes before the first one. */
 static void write_text(struct letters *t, size_t before, size_t size)
 {
     uint32_t x = 11;
@@ -297,7 +297,7 @@ static bool make_model(const char *name, bool plain)
     return known;
 }
 
-/* Of each kind; those that allow no cut are read whole. */
+/* Texts of each kind of tokenizer; kinds that allow no cut are read whole. */
 static void test_text_kinds(void)
 {
     static const char *const kinds[] = {"gpt2",    "llama3", "o200k",         "qwen",  "gemma",
@@ -368,10 +368,11 @@ static void test_text_error(void)
 
 /* ---- many texts ------------------------------------------------------------------------------ */
 
-/* TEXTS: several times what is held at one time. HELD: bytes that one worker holds. */
+/* TEXTS: several times the number held at one time. HELD: bytes that one worker holds. */
 enum { TEXTS = 700, HELD = 4 * CUT, BIGGEST = 13 * CUT + 5 };
 
-/* Of text i: small, but for a few; some of the large ones are held by several workers alone. */
+/* Returns the size of text i: small, but for a few; some of the large ones are held by several
+ * workers alone. */
 static size_t text_size(int i)
 {
     switch (i) {
@@ -489,7 +490,7 @@ static void test_texts_error(void)
         char *text = file_read(in_dir(name), 64 << 20, &n, &e);
         size_t at = bad[k].at;
         CHECK(text && at < n);
-        while ((text[at] & 0xc0) == 0x80) at--; /* where a character begins */
+        while ((text[at] & 0xc0) == 0x80) at--; /* to the first byte of a character */
         text[at] = '\xff';
         put(name, text, n);
         free(text);
@@ -508,7 +509,7 @@ static void test_texts_error(void)
     }
 }
 
-struct change { /* of one file, when the second pass reads the first one */
+struct change { /* a change of one file, when the second pass reads the first one */
     struct progress p;
     const char *name, *to;
     bool done;
@@ -522,7 +523,7 @@ static void change_it(void *arg, const struct rank_progress *now)
     puts_file(c->name, c->to);
 }
 
-/* What is read is not what was hashed. */
+/* The text that is read is not the text that was hashed. */
 static void test_texts_changed(void)
 {
     static const char *const to[] = {"another", "a text grew", "short", ""};

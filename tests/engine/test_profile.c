@@ -1,4 +1,4 @@
-/* seqrank --profile: what it measures, and its one line of JSON, also when it is not ours. */
+/* seqrank --profile: its measurements, and its one line of JSON, also when it is not ours. */
 #include <math.h>
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"

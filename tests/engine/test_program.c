@@ -92,7 +92,7 @@ static void test_decoder_schedule(void)
     for (int i = 0; i < s.n_forward; i++) CHECK(!s.forward[i].piece); /* trainings only */
 }
 
-/* Which families have dense MLPs: all but those whose every layer is a mixture of experts. */
+/* Families that have dense MLPs: all but families whose every layer is a mixture of experts. */
 static void test_mlps(void)
 {
     static const int experts_alone[] = {FAMILY_MINIMAX, FAMILY_MIXTRAL, FAMILY_QWEN3_MOE,
@@ -130,7 +130,7 @@ static void test_decoder_gradients(void)
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* A row says all there is to say: nothing is 0 because it was left out. */
+/* A row is complete: no field is 0 because it was left out. */
 static void test_rules(void)
 {
     for (int kind = 0; kind < OP_KIND_N; kind++) {
@@ -227,7 +227,7 @@ static int draw(int n)
 
 enum { WIDTH = 8 };
 
-/* A value [rows, WIDTH] that is not viewed; of any rows if rows < 0. */
+/* A value [rows, WIDTH] that is not viewed; any rows if rows < 0. */
 static int any_value(const struct program *p, int rows)
 {
     for (int tries = 0; tries < 64; tries++) {
@@ -276,7 +276,7 @@ static void random_attention(struct program *p, int x)
             &out);
 }
 
-/* A dense MLP, which may add to what it reads. */
+/* A dense MLP, which may add to its input. */
 static void random_mlp(struct program *p, int x)
 {
     const int up = product(p, x, PROG_NONE, 2 * WIDTH);
@@ -422,7 +422,7 @@ static void test_slopes(void)
     CHECK(near(slope_of(SLOPE_TNL, 0, 8, 0, 4), 0.5 * 1.00001));
     CHECK(near(slope_of(SLOPE_TNL, 7, 8, 0, 4), 0.00390625 * 1.00001));
     CHECK(near(slope_of(SLOPE_TNL, 2, 8, 3, 4), 0.125 * (1 - 1 + 1e-5)));
-    /* 12 heads: those of 8, then every second one of 16. */
+    /* 12 heads: the slopes of 8, then every second one of 16. */
     CHECK(near(slope_of(SLOPE_TNL, 8, 12, 0, 2), sqrt(0.5) * 1.00001));
     CHECK(near(slope_of(SLOPE_TNL, 11, 12, 0, 2), exp2(-3.5) * 1.00001));
     CHECK(near(slope_of(SLOPE_TNL, 0, 1, 0, 1), exp2(-8) * 1.00001));

@@ -61,7 +61,7 @@ static void test_own(void)
     CHECK(!open_as("relative", "job 8\n"));
     publish_close(&p);
     CHECK(file_exists(in(root, "relative/" PUBLISH_OWNER)));
-    CHECK(!open_as("", "job 8\n") && !publish_file(&p, "/none", "x", &e)); /* nothing is asked */
+    CHECK(!open_as("", "job 8\n") && !publish_file(&p, "/none", "x", &e)); /* no output.path */
 }
 
 static void test_hostile(void)
@@ -80,7 +80,8 @@ static void test_hostile(void)
     CHECK(!file_write(in(root, "file"), "mine", 4, &e));
     CHECK(open_as(in(root, "file"), "job 9\n") && e.code == ERR_CONFLICT);
     check_text(in(root, "file"), "mine");
-    /* A link in the place of a file is replaced, not followed; of a directory, refused. */
+    /* A link in the place of a file is replaced, not followed; in the place of a directory, it is
+     * refused. */
     CHECK(!open_as(in(root, "z"), "job 9\n"));
     CHECK(!file_write(in(dir, "secret/kept"), "kept", 4, &e));
     CHECK(!symlink(in(dir, "secret/kept"), in(root, "z/x")) &&

@@ -57,8 +57,8 @@ static void test_table4(void)
     CHECK(n_cells == 15 && n_oom == 1);
 }
 
-/* Four cells of the table share B S / P = 32768 and S: what is divided stays the same for RSA,
- * and the rest is weights. So RSA's column must be flat and TP's must not: nothing fitted decides
+/* Four cells of the table share B S / P = 32768 and S: the divided memory stays the same for RSA,
+ * and the rest is weights. So RSA's column must be flat and TP's must not: no fitted number decides
  * that. */
 static void test_table4_shape(void)
 {
@@ -103,8 +103,8 @@ static void test_block(void)
 
 /* ---- the claims about the largest batch and length ------------------------------------------- */
 
-/* c: bytes that the head keeps for each logit: nothing was published about it; 16-bit logits, their
- * fp32 copy for the loss and nothing else are 6. */
+/* c: bytes that the head keeps for each logit: no number of them was published; 16-bit logits,
+ * their fp32 copy for the loss and nothing else are 6. */
 static struct published_case whole(enum published_system s, int64_t P, bool large, double c)
 {
     struct published_case w = {.system = s,

@@ -10,9 +10,9 @@
 
 static struct err e;
 
-struct drawn { /* what one rank has of a model's weights */
+struct drawn { /* one rank's slice of a model's weights */
     struct model_shape shape;
-    int t; /* of shape.tp */
+    int t; /* rank of shape.tp */
     int64_t n;
 };
 
@@ -64,7 +64,7 @@ static struct drawn golden(const char *name)
 }
 
 static const struct {
-    const char *name; /* of tests/golden; NULL: wide() */
+    const char *name; /* name in tests/golden; NULL: wide() */
     int tp, t;
     const char *sha256[N_TYPES];
 } known[] = {
@@ -134,7 +134,7 @@ static void test_known_bits(void)
     }
 }
 
-/* What the digests are of has every init. */
+/* The weights of the digests have every init. */
 static void test_every_init(void)
 {
     unsigned met = 0;

@@ -12,7 +12,7 @@
 #include "worker/plan/check.h"
 #include "worker/hf/hf.h"
 
-#define STEPS 20 /* of every training job here; a checkpoint every 3 */
+#define STEPS 20 /* steps of every training job here; a checkpoint every 3 */
 
 static char scratch[64]; /* everything of this test lies beneath it */
 
@@ -107,7 +107,7 @@ static void test_prepare(void)
     free(o);
 }
 
-static double losses[MAX_STEPS]; /* of the undisturbed run */
+static double losses[MAX_STEPS]; /* losses of the undisturbed run */
 static char final_sha[80], model_dir[1300];
 
 static void test_train(void)
@@ -157,9 +157,9 @@ static void read_wishes(struct gang *gang, const struct rank_step *s)
     if (f) fclose(f);
 }
 
-/* What rank 0's process has of its own is what was planned, and some for stacks and libc. What the
- * kernel counts beside that are the other ranks' segments, which it reads in place, and files:
- * peak_rss alone looks like memory that no plan has. */
+/* Rank 0's process has of its own the planned memory, and some for stacks and libc. The kernel
+ * counts beside that the other ranks' segments, which it reads in place, and files: peak_rss alone
+ * looks like memory that no plan has. */
 static void test_resident(void)
 {
     static const enum job_kind kinds[] = {JOB_TRAIN, JOB_SCORE};
@@ -186,7 +186,7 @@ static void test_resident(void)
             CHECK_MSG(own > 0.5 * planned && own < planned + room, "%.0f bytes, planned %.0f", own,
                       planned);
         CHECK_MSG(others > room && others < planned, "%.0f bytes of other ranks", others);
-        if (kinds[i] == JOB_TRAIN) /* of the arena, less the segment that other ranks read */
+        if (kinds[i] == JOB_TRAIN) /* the arena, less the segment that other ranks read */
             CHECK_MSG(largest_wish > 0.5 * planned, "%lld of %.0f bytes ask for large pages",
                       (long long)largest_wish, planned);
         const double peak = inside("peak_rss");
@@ -275,7 +275,7 @@ static void test_kill_and_resume(void)
         CHECK_MSG(g.step[i].loss == losses[g.step[i].step - 1], "step %lld: %.17g, not %.17g",
                   (long long)g.step[i].step, g.step[i].loss, losses[g.step[i].step - 1]);
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), final_sha);
-    o->args.epoch = 3; /* nothing left to do: the result all the same */
+    o->args.epoch = 3; /* no step left: the result all the same */
     run(&g, o);
     CHECK(all_ok(&g) && g.n_steps == 0);
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), final_sha);
@@ -331,8 +331,8 @@ static void test_stop_and_resume_elsewhere(void)
 }
 
 /* SAVE: all ranks leave after one and the same step with a checkpoint of it, which no interval
- * asked for, in whatever order they read of it. What was left of the training then ends with the
- * bits of one that was never stopped, and every step moved what was planned. */
+ * asked for, in whatever order they read of it. The rest of the training then ends with the bits of
+ * one that was never stopped, and every step moved the planned bytes. */
 static void test_save_and_resume(void)
 {
     char sha[80];
@@ -688,7 +688,7 @@ static struct order *loud_order(int n, const char *name, const char *dir)
     return o;
 }
 
-/* Gradients overflow: those steps are skipped and reported, and the scale falls until none does; a
+/* Gradients overflow: such steps are skipped and reported, and the scale falls until none does; a
  * training that is killed after them resumes with the scale it had, on another number of ranks, and
  * ends with the same bits. */
 static void test_loss_scale(void)
@@ -725,7 +725,7 @@ static void test_loss_scale(void)
     CHECK(number(g.result, "overflows") == overflows && number(g.result, "loss_scale") == scale);
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
     free(o), free(one);
-    o = loud_order(2, "loud-short", dir); /* ends before a gradient fits: nothing was trained */
+    o = loud_order(2, "loud-short", dir); /* ends before a gradient fits: no update was made */
     o->spec.train.steps = (int64_t)overflows;
     o->spec.schedule.warmup_steps = o->spec.checkpoint.every_steps = 0;
     expect_fail(o, ERR_INVALID, "precision.params", "updated the weights");
@@ -821,7 +821,7 @@ static void test_other_build(void)
     free(o);
 }
 
-/* What a rank says of its peers names the job, because a log has the lines of many jobs. */
+/* A rank's message about its peers names the job, because a log has the lines of many jobs. */
 static void test_peer_fault_names_the_job(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "blobs");

@@ -70,7 +70,7 @@ static void test_input_ids(void)
     data_close(d);
 }
 
-/* As tokenizers of transformers pad them: what attention_mask hides is no token. */
+/* As tokenizers of transformers pad them: an id that attention_mask hides is no token. */
 static void test_padded(void)
 {
     static const char text[] =
@@ -280,7 +280,7 @@ static void test_sets(void)
     CHECK(prepare(&st) == -1 && !strcmp(e.field, "eval.data.0.path"));
 }
 
-/* What was prepared for a large model is refused for a small one, with the place. */
+/* Data that was prepared for a large model is refused for a small one, with the place. */
 static void test_vocab(void)
 {
     static const int64_t ids[] = {5, 50256, 6};

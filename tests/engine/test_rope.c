@@ -110,8 +110,8 @@ static void set_shape(struct model_shape *m, size_t i)
     CHECK_MSG(rope_complete(m, &e) == 0, "%s", e.text);
 }
 
-/* "hf": what transformers has but for the last bit of its powf, which differs from one machine to
- * another; exact: the same to what fp32 loses on the way. */
+/* "hf": as transformers but for the last bit of its powf, which differs from one machine to
+ * another; exact: the same within the rounding of fp32 on the way. */
 static void test_against_transformers(void)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

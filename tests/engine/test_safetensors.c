@@ -339,8 +339,8 @@ static int not_nearest(enum st_dtype type, const uint16_t *got, const float *wan
     return bad;
 }
 
-/* Every exponent and sign, with mantissas on both sides of a half; all halves; what is stored so
- * bit by bit. */
+/* Every exponent and sign, with mantissas on both sides of a half; all halves; values that are
+ * stored in the type, bit by bit. */
 static void test_read_as(enum st_dtype type, const uint32_t *low)
 {
     const bool half = type == ST_F16;
@@ -426,7 +426,7 @@ static void test_config_good(void)
               &n) == 0,
         "%s", e.text);
     CHECK(!hf_shape_diff(&m, &n) && !memcmp(&m, &n, sizeof m));
-    /* what describe prints reads back */
+    /* the output of describe reads back */
     static struct job_spec s;
     spec_defaults(&s);
     CHECK(!spec_intern(&s, "/m", 2, &s.model.path));
@@ -443,7 +443,7 @@ static void test_config_good(void)
     CHECK(!hf_shape_diff(&m, &n));
 }
 
-/* What transformers 5.23 makes of a key, or of its absence, by model_type (configuration_*.py,
+/* The meaning to transformers 5.23 of a key, or of its absence, by model_type (configuration_*.py,
  * modeling_*.py). */
 static void test_config_meaning(void)
 {
@@ -458,7 +458,7 @@ static void test_config_meaning(void)
         {LLAMA SIZES ",\"sliding_window\":8,\"layer_types\":[\"sliding_attention\","
                      "\"full_attention\"]",
          0, 4, 12},
-        {LLAMA SIZES ",\"attention_dropout\":0.1", 0, 4, 12}, /* of training, which the job says */
+        {LLAMA SIZES ",\"attention_dropout\":0.1", 0, 4, 12}, /* a training's, which the job says */
         {MISTRAL SIZES, 4096, 4, 12},
         {MISTRAL SIZES ",\"sliding_window\":8,\"use_sliding_window\":false", 8, 4, 12},
         {MISTRAL SIZES ",\"sliding_window\":8,\"max_window_layers\":1", 8, 4, 12},
@@ -483,7 +483,7 @@ static void test_config_meaning(void)
     }
 }
 
-/* Everything that a file asks for and does not get, in one sentence; what is wrong goes before. */
+/* Everything that a file asks for and does not get, in one sentence; errors go before. */
 static void test_config_all_at_once(void)
 {
     struct model_shape m;
@@ -611,7 +611,7 @@ static const struct model_shape small = {.family = FAMILY_LLAMA,
                                          .norm_eps = 1e-5,
                                          .rope_theta = 10000};
 
-/* Every element tells where it is; gaps hold what must never be written or read. */
+/* Every element tells where it is; gaps hold a value that must never be written or read. */
 static float *make_params(const struct model_shape *m)
 {
     float *x = malloc((size_t)param_count(m) * sizeof *x);

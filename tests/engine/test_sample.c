@@ -79,8 +79,8 @@ static int times_in(const int32_t *list, int n, int id)
     return k;
 }
 
-/* What is left after penalties, temperature and cuts, with probabilities that add up to 1, ids
- * ascending. *margin: the least distance of a cut's sum from its bound. */
+/* Computes the entries left after penalties, temperature and cuts, with probabilities that add up
+ * to 1, ids ascending. *margin: the least distance of a cut's sum from its bound. */
 static int reference(const float *logits, int V, const struct sample_options *o,
                      const struct seen *s, int banned, struct entry *out, long double *margin)
 {
@@ -138,8 +138,8 @@ static int pick(const struct entry *e, int n, double u, long double *margin)
     return e[n - 1].id;
 }
 
-/* A choice of the sampler under test is the reference's. Where a sum lies within 1e-12 of a bound
- * (64 roundings of double, a thousand times over) the two may differ and nothing is compared. */
+/* A choice of the sampler under test is the reference's. If a sum lies within 1e-12 of a bound (64
+ * roundings of double, a thousand times over) the two may differ and nothing is compared. */
 static void compare(struct sampler *s, const float *logits, int V, const struct sample_options *o,
                     const struct seen *seen, int banned, int64_t draws)
 {
@@ -209,7 +209,8 @@ static void test_against_reference(void)
     }
 }
 
-/* Which ids can come at all, by asking often enough: u is spread evenly by the counter. */
+/* Returns the ids that can come at all, by asking often enough: u is spread evenly by the
+ * counter. */
 static uint64_t support(struct sampler *s, const float *logits, const struct sample_options *o,
                         int banned)
 {
@@ -248,7 +249,7 @@ static void test_exact_cuts(void)
     o.top_k = 4; /* the ties at 3, then the first of those at 1 */
     CHECK(support(&s, steps, &o, -1) == (1 << 1 | 1 << 2 | 1 << 4 | 1 << 3));
     o.top_k = 0;
-    o.min_p = 1; /* those equal to the largest */
+    o.min_p = 1; /* ids equal to the largest */
     CHECK(support(&s, steps, &o, -1) == (1 << 1 | 1 << 2 | 1 << 4));
     o.min_p = 0;
     CHECK(support(&s, steps, &o, -1) == 255 - (1 << 5)); /* -inf never */
@@ -424,7 +425,8 @@ static void test_stop_everywhere(void)
             }
 }
 
-/* Where the text of two tokens "ab" is cut by the stop string "ba", which lies over both. */
+/* Returns the place where the stop string "ba", which lies over both, cuts the text of two tokens
+ * "ab". */
 static int64_t cut_over_tokens(void)
 {
     static const char json[] =

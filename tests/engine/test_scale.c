@@ -1,5 +1,5 @@
-/* The loss scale of half floats: when it moves, what a step that overflowed leaves alone, and that
- * it changes neither the gradient nor the bits of other numbers of ranks. */
+/* The loss scale of half floats: when it moves, the state that an overflowed step leaves alone, and
+ * that it changes neither the gradient nor the bits of other numbers of ranks. */
 #include <math.h>
 #include <unistd.h>
 #include "api/core/file.h"
@@ -82,7 +82,7 @@ static float before[JOB_MAX_RANKS][3][MOST]; /* weights, m, v after the steps th
 static struct scale_state ends[JOB_MAX_RANKS];
 
 /* The first step of all begins at the largest scale there is: its logits' gradient alone, 2^24 /
- * 120 of what is below 1, is beyond half floats. */
+ * 120 of a value below 1, is beyond half floats. */
 static void begin_high(struct train *t, int rank, void *arg)
 {
     (void)rank, (void)arg;

@@ -31,7 +31,7 @@ static struct {
     int64_t n;
     int32_t id[MAX_TOKENS];
     bool learn[MAX_TOKENS];
-    int64_t start[MAX_TOKENS]; /* of its document */
+    int64_t start[MAX_TOKENS]; /* start of its document */
 } all;
 
 static void add_token(int32_t id, bool learn, int64_t start)
@@ -82,8 +82,8 @@ static double log_p(const float *logits, int32_t id)
     return (double)logits[id] - top - log(sum);
 }
 
-/* Window after window, token after token: what the prediction of each new token may see is
- * prefilled again. */
+/* Window after window, token after token: the tokens that the prediction of each new token may see
+ * are prefilled again. */
 static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
 {
     const int64_t S = r->spec.data.seq_len;
@@ -249,8 +249,9 @@ static void check_sums(const struct reading *r, const double *got, const int64_t
     free(text);
 }
 
-/* Every token's score is that of a prefill of what it may see, on one rank and on several. A logit
- * is a sum of fp32 products of size 10, in another order: 1e-4 is what decoding is held to. */
+/* Every token's score is that of a prefill of the tokens that it may see, on one rank and on
+ * several. A logit is a sum of fp32 products of size 10, in another order: 1e-4 is the bound of
+ * decoding. */
 static void test_strides(void)
 {
     static struct reading one = {.left = -1}, many = {.left = -1};

@@ -9,7 +9,7 @@
 static const int64_t lengths[] = {1, 2, 7, 8, 9, 15, 16, 17, 37, 1000, 4096};
 enum { N_LENGTHS = sizeof lengths / sizeof lengths[0] };
 
-/* Which rank holds global position p, straight from the definition of the layout. */
+/* Returns the rank that holds global position p, straight from the definition of the layout. */
 static int owner_of(int64_t p, int64_t S, int P, enum layout_id layout, bool rank_bits)
 {
     if (rank_bits) return (int)(p / ((S + 7) / 8) / (8 / P));

@@ -46,7 +46,7 @@ static void check_directory(const char *hf, int64_t vocab)
     CHECK(hf_read_pad(hf) == -1);
 }
 
-/* What was trained scores as it was trained. */
+/* A trained model scores as it was trained. */
 static void check_score(const char *hf, int64_t vocab, double loss)
 {
     struct order *o = ids_order(JOB_SCORE, "score", vocab, 2);

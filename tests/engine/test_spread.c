@@ -1,5 +1,5 @@
-/* Where the compiler places the switches of DSP: in every diffusion family where they were placed
- * by hand before it did so, and in random sections no dearer than by any other labelling. */
+/* The places at which the compiler puts DSP's switches: in every diffusion family those once chosen
+ * by hand, and in random sections no dearer than by any other labelling. */
 #include "tests/lib/test.h"
 
 #include <stdlib.h>

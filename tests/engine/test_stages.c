@@ -137,7 +137,7 @@ static void test_cuts_within(void)
     CHECK_MSG(found > all / 4 && found < all - all / 10, "%d of %d", found, all);
 }
 
-/* Of cuts that are equally good, the later stages have more. */
+/* Among cuts that are equally good, the later stages have more. */
 static void test_later_stages_have_more(void)
 {
     const double cost[] = {0, 1, 1, 1, 1, 1, 0};
@@ -189,7 +189,7 @@ static void test_order(void)
 struct clock {
     int n_stages;
     int64_t n, room;                                         /* micro-batches */
-    int64_t forward[JOB_MAX_RANKS], backward[JOB_MAX_RANKS]; /* what a pass of each stage takes */
+    int64_t forward[JOB_MAX_RANKS], backward[JOB_MAX_RANKS]; /* time of each stage's pass */
     int64_t f_end[JOB_MAX_RANKS][MOST_SAMPLES], b_end[JOB_MAX_RANKS][MOST_SAMPLES],
         now[JOB_MAX_RANKS];
 };
@@ -366,8 +366,8 @@ static double least_work(const struct plan *p, struct pipe *cut, int from, const
     return least;
 }
 
-/* Where stages that are cut by work do not fit and any others do, the plan has the best of them;
- * and what its ranks place is no larger. */
+/* If stages that are cut by work do not fit and any others do, the plan has the best of them; and
+ * the memory that its ranks place is no larger. */
 static void test_cut_by_memory(void)
 {
     static struct plan p, at;

@@ -1,5 +1,5 @@
-/* What only the TCP transport has: strangers at the door, peers that lie, die or fall silent, and
- * taking leave. What it shares with shared memory is in test_comm.c. */
+/* The TCP transport alone: strangers at the door, peers that lie, die or fall silent, and taking
+ * leave. test_comm.c tests the behaviour that it shares with shared memory. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -78,7 +78,7 @@ static bool guards_hold(const struct post *p)
 
 /* ---- messages, by hand ----------------------------------------------------------------------- */
 
-/* The frames are what they are documented to be, in either role, whatever pieces they come in. */
+/* The frames are as documented, in either role, whatever pieces they come in. */
 static void play(int puppet_rank, size_t piece)
 {
     struct duel d;
@@ -364,7 +364,7 @@ static stranger *const strangers[] = {
     stranger_noise,   stranger_leaves,  stranger_wrong_key,     stranger_reflects,
     stranger_repeats, stranger_hurries, stranger_wrong_version, stranger_wrong_ranks};
 
-/* None of them gets in, and none stops the right one: not even by holding all places. */
+/* No stranger gets in, and none stops the right one: not even by holding all places. */
 static void test_strangers(void)
 {
     enum { N = 8, N_IDLE = 80 };
@@ -409,7 +409,7 @@ static void test_impostor(void)
     duel_accept(&d); /* it tries again */
     memcpy(d.p.key, key, sizeof key);
     CHECK(puppet_hear(&d.p, SAY_HELLO));
-    d.p.heard.type = SAY_CHALLENGE; /* what it said itself */
+    d.p.heard.type = SAY_CHALLENGE; /* its own message */
     CHECK(puppet_write(&d.p, &d.p.heard, sizeof d.p.heard) && puppet_is_cut(&d.p));
     duel_join(&d);
     snprintf(want, sizeof want,
@@ -480,7 +480,7 @@ static void keys_differ(bool tls)
         if (!g.comm[r] && e.code == ERR_UNSUPPORTED) g.P = r; /* no TLS in this build */
     }
     ranks_connect(&g, blobs);
-    if (g.P) { /* who accepts may only see the other one turn away */
+    if (g.P) { /* the accepting rank may only see the other one turn away */
         CHECK_MSG(g.err[0].code == ERR_PEER && strstr(g.err[0].text, "did not come; "), "%s",
                   g.err[0].text);
         CHECK_MSG(g.err[1].code == ERR_PEER &&
@@ -667,7 +667,7 @@ static void test_closing_in_any_order(void)
     }
 }
 
-/* Nothing is left over: no thread, no descriptor, however the comm ended. */
+/* No thread and no descriptor is left over, however the comm ended. */
 static void test_nothing_is_left(void)
 {
     int n_fds = count_entries("/proc/self/fd"), n_rounds = 2;

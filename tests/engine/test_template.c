@@ -1,5 +1,5 @@
-/* test_template: chat templates: what jinja2 makes of small ones that use every construct
- * (tests/golden/make_template_golden.py), what is refused, and every limit. */
+/* test_template: chat templates: the output of jinja2 for small ones that use every construct
+ * (tests/golden/make_template_golden.py), refusals, and every limit. */
 #include "worker/text/template.h"
 
 #include "api/core/file.h"
@@ -142,7 +142,7 @@ static void test_tables(void)
     free(text);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------ */
+/* ---- refusals ------------------------------------------------------------------------------- */
 
 static void check_refused(const char *source, enum err_code code, const char *why)
 {

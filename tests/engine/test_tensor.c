@@ -158,7 +158,7 @@ static int64_t whole_row(const struct half *h, int P, int r, int64_t i)
     return i < nq + nk ? H * D + r * nk + i - nq : (H + HK) * D + r * nk + i - nq - nk;
 }
 
-struct slices { /* of one rank */
+struct slices { /* tensors of one rank */
     float *first, *b, *last, *d_first, *d_b, *d_last, *whole, *inner, *act, *part, *d_act, *d_inner;
     float *lse, *m, *delta, *x, *y, *dy, *dx;
 };

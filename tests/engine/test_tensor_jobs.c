@@ -1,6 +1,7 @@
 /* parallel.tp: trainings whose ranks share every layer by heads and columns equal those of one
- * rank: the loss, every gradient, and the weights after three steps; what every rank sends, by
- * formulas of this test's own. tests/engine/test_tensor.c has the two halves of a block. */
+ * rank: the loss, every gradient, and the weights after three steps; the bytes that every rank
+ * sends, by formulas of this test's own. tests/engine/test_tensor.c has the two halves of a
+ * block. */
 /* Not under sanitizers: test_tensor and test_rank run the same code. */
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -21,7 +22,7 @@ struct way {
     int heads, kv; /* 0: 4 and 2 */
     int vocab;     /* 0: 61 */
     int tied, precision, recompute;
-    int samples; /* of a ring in a step; 0: one */
+    int samples; /* samples of a ring in a step; 0: one */
     int strategy, layout;
     bool biases, qk_norm, dropout, fused,
         whole; /* whole: one document, of more tokens than packed */
@@ -111,7 +112,7 @@ static double worst_gradient(const struct engine_run *got, const struct engine_r
         for (int64_t k = 0; k < p.count; k++)
             norm += (double)want->grad[p.offset + k] * want->grad[p.offset + k];
         for (int64_t k = 0; k < want->n; k++) all += (double)want->grad[k] * want->grad[k];
-        if (norm < 1e-6 * all) continue; /* a bias of keys: nothing but rounding */
+        if (norm < 1e-6 * all) continue; /* a bias of keys: only rounding */
         if (d > worst) worst = d;
     }
     return worst;
@@ -318,11 +319,11 @@ static int64_t rows_of(const struct way *w)
     return segs * ((n + w->tp - 1) / w->tp * w->tp);
 }
 
-/* Where a rank stands. */
+/* The place of a rank. */
 struct at {
     const struct way *w;
     const struct plan *p;
-    int rank, t, stage, layers; /* layers: of its stage */
+    int rank, t, stage, layers; /* layers: its stage's */
     bool first, last;
 };
 
@@ -346,12 +347,12 @@ static int64_t unit_of(const struct way *w)
     return w->precision == PRECISION_FP32 ? 4 : 2;
 }
 
-/* What a rank sends to the others of tp in a step, of attention and MLP each: rows are gathered for
- * the products, again for the gradients of their weights, and as the gradient of what was summed;
- * sums are formed of what the last products make, and of the gradients of what was gathered. Under
- * recompute what attention makes is summed once more; no mode gathers more. Rows of the
- * embedding are summed, the head's gathered, and their gradients the other way round; and of each
- * row of logits three numbers of 8 bytes are told. */
+/* Returns the bytes that a rank sends to the others of tp in a step, for attention and MLP each:
+ * rows are gathered for the products, again for the gradients of their weights, and as the gradient
+ * of a sum; sums are formed of the last products' results, and of the gradients of gathered rows.
+ * Under recompute the result of attention is summed once more; no mode gathers more. Rows of the
+ * embedding are summed, the head's gathered, and their gradients the other way round; and three
+ * numbers of 8 bytes are told for each row of logits. */
 static int64_t want_rows(const struct at *a)
 {
     const struct way *w = a->w;
@@ -362,8 +363,8 @@ static int64_t want_rows(const struct at *a)
     const int64_t layers = a->layers * part * (gathers * unit_of(w) + sums * 4);
     const int64_t end = part * (unit_of(w) + 4);
     const int64_t ends = (a->first + a->last) * end + a->last * rows_of(w) * 24;
-    /* Of each row a number is summed and gathered, for queries and for keys, forward, backward, and
-     * where a norm is computed again, for itself or for the attention. */
+    /* A number of each row is summed and gathered, for queries and for keys, forward, backward, and
+     * if a norm is computed again, for itself or for the attention. */
     const int64_t numbers = spans ? 2 * (again ? 4 : 3) : 0;
     const int64_t norms = numbers * a->layers * rows_of(w) / w->tp * 2 * 4;
     return (w->tp - 1) * (layers + ends + norms) * samples_of(w);
@@ -402,7 +403,7 @@ static int64_t want_elements(const struct at *a)
     return (n + pad - 1) / pad * pad;
 }
 
-/* The norm: of each stage its units; then over tp. */
+/* Returns the bytes of the norm: each stage's units; then over tp. */
 static int64_t want_norm(const struct at *a)
 {
     const struct zero *z = &a->p->shards;
@@ -501,7 +502,8 @@ static void test_bytes(void)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* A training that continues on other products: each leg loads what the one before it saved. */
+/* A training that continues on other products: each leg loads the files that the one before it
+ * saved. */
 struct journey {
     char dir[64];
     struct ckpt_info info;
@@ -667,8 +669,8 @@ static void submit(int ranks, int tp)
     spec.parallel.tp = tp;
 }
 
-/* What is left to "auto" is weighed with the ranks that share layers set aside; a plan that does
- * not fit says what would. */
+/* Axes that are left to "auto" are weighed with the ranks that share layers set aside; a plan that
+ * does not fit names settings that would. */
 static void test_planned(void)
 {
     static struct machine slow;
@@ -693,7 +695,7 @@ static void test_planned(void)
     submit(4, 1);
     CHECK(!family_check(&spec, &e) && !plan_make(&spec, 0, &p, &e));
     CHECK(!strstr(p.reason, "tp "));
-    /* On stages: what is left is for rings. */
+    /* On stages: the ranks that are left are for rings. */
     submit(16, 2);
     spec.parallel.pp = 2;
     choice_make(&spec, &slow, &(struct choice_how){.limits = true}, &c);
@@ -705,7 +707,7 @@ static void test_planned(void)
     CHECK(plan_json(&spec, &p, json, sizeof json) > 0 && strstr(json, "\"stages\":["));
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void refuse(void (*change)(struct job_spec *), const char *part)
 {

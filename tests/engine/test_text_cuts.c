@@ -1,6 +1,6 @@
-/* Texts that are cut where tokenizer_cut says: the ids of the parts, and what they stand for, are
- * those of the whole text. Of every tokenizer of tests/golden/tokenizers, and of small ones that
- * have the steps which these have not. */
+/* Texts that are cut where tokenizer_cut says: the ids of the parts, and their text, are those of
+ * the whole text. Tests every tokenizer of tests/golden/tokenizers, and small ones that have the
+ * steps which these have not. */
 #include "api/core/file.h"
 #include "tests/lib/test.h"
 #include "worker/text/tokenizer.h"
@@ -16,7 +16,7 @@ static int below(int n)
     return (int)((seed >> 8) % (uint32_t)n);
 }
 
-/* Of one character to some words: what patterns, forms and added tokens look at. */
+/* Fragments of one character to some words, at which patterns, forms and added tokens look. */
 static const char *const fragments[] = {" ",
                                         " ",
                                         " ",
@@ -135,7 +135,7 @@ static int check_text(struct tokenizer *t, const char *name, const char *text, s
     for (int64_t at = 0; (at = tokenizer_cut(t, text, n, (size_t)at + 1)) >= 0; cuts++) {
         const size_t cut = (size_t)at;
         CHECK(text[cut] == ' ' || text[cut] == '\n');
-        /* What is not read yet has no say. */
+        /* Text that is not read yet has no say. */
         CHECK(tokenizer_cut(t, text, cut + 1, cut) == at && tokenizer_cut(t, text, cut, cut) < 0);
         two.n = 0;
         add_part(t, text, n, 0, cut, &two);
@@ -357,7 +357,8 @@ static void test_steps(void)
     }
 }
 
-/* No place within what is not UTF-8, and the byte is named by its place in the whole text. */
+/* No cut lies within bytes that are not UTF-8, and the byte is named by its place in the whole
+ * text. */
 static void test_bad_text(void)
 {
     static const char json[] = "{\"model\":" PLAIN "}";

@@ -72,7 +72,7 @@ static void test_records(void)
     flush();
     CHECK(tfevents_start(&f, wall + 1, 42));
     CHECK(!tfevents_flush(&f, true, &e) && !f.n);
-    CHECK(!tfevents_flush(&f, true, &e)); /* nothing waits */
+    CHECK(!tfevents_flush(&f, true, &e)); /* no bytes wait */
     const int n_events = tfe_read(path, ev, &left);
     CHECK_MSG(n_events == 2 + 8 + TFEVENTS_SCALARS + 1 + 1 && left == 0, "%d, %zu left", n_events,
               left);
@@ -97,7 +97,7 @@ static void test_no_number(void)
     CHECK(tfe_read(path, ev, &left) == 3 && ev[2].n == 1 && isnan(ev[2].value[0]));
 }
 
-/* No room: nothing of a record is taken, and after a flush there is room again. */
+/* No room: no byte of a record is taken, and after a flush there is room again. */
 static void test_room(void)
 {
     size_t left;
@@ -113,7 +113,7 @@ static void test_room(void)
     CHECK(tfe_read(path, ev, &left) == n + k + 1 && left == 0 && ev[n + k].n == 3);
 }
 
-/* One that is gone is not begun again in the middle. */
+/* A file that is gone is not begun again in the middle. */
 static void test_gone(void)
 {
     begin(1);
@@ -125,8 +125,8 @@ static void test_gone(void)
     CHECK(tfevents_flush(&f, false, &e) && strstr(e.text, "/nowhere/x"));
 }
 
-/* What a kill leaves may be of any length: the records before it are read, and no byte of the
- * one that is cut. Any other damage is seen. */
+/* A file that a kill leaves may be of any length: the records before the cut are read, and no byte
+ * of the record that is cut. Any other damage is seen. */
 static void test_cut(void)
 {
     size_t size, left;
@@ -150,7 +150,7 @@ static void test_cut(void)
     free(bytes);
 }
 
-/* A disk that takes every possible number of bytes of what waits: the file ends as before, and has
+/* A disk that takes every possible number of the waiting bytes: the file ends as before, and has
  * all of it when there is room. */
 static void test_full(void)
 {

@@ -35,11 +35,11 @@ static struct board {
     int64_t begun[MAX_RANKS];
 } board = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
 
-/* Where this thread's rank is: a pass begins with the reading of its sample. */
+/* The progress of this thread's rank: a pass begins with the reading of its sample. */
 static _Thread_local struct {
     int rank;
     const struct plan *plan;
-    int64_t sample[SAMPLES]; /* whose forward passes have begun */
+    int64_t sample[SAMPLES]; /* samples whose forward passes have begun */
     int64_t n_forward, n_back, before;
 } here;
 
@@ -109,7 +109,7 @@ static void check_way(const struct way *w)
                            .source = {batch, synth_targets, &synth}};
     engine_go(&r, &spec);
     CHECK(r.plan.micro_batches == SAMPLES && (r.plan.by_bucket || r.plan.rank_bits));
-    CHECK(here.plan == NULL); /* of another thread */
+    CHECK(here.plan == NULL); /* another thread's */
     engine_free(&r);
 }
 

@@ -1,5 +1,5 @@
 /* test_tiles: the emulated tile instructions (kernels/cpu/amx_emu.h) against the manual's steps in
- * plain C, and what they refuse; where the processor has tiles, compared with those too. */
+ * plain C, and their refusals; if the processor has tiles, compared with those too. */
 #include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@ struct tile { /* c, a, b of one product */
 };
 
 struct shape {
-    int rows, cols, words; /* of c, and k / 2 */
+    int rows, cols, words; /* rows, cols of c; k / 2 */
 };
 
 static uint32_t seed;
@@ -138,7 +138,8 @@ static inline void same_sums(const struct tile *x, const struct tile *y, const s
         }
 }
 
-/* Where they are: the same sums by the instructions themselves, and how often the same bits. */
+/* If the processor has them: the same sums by the instructions themselves, and how often the same
+ * bits. */
 static void test_hardware(void)
 {
 #ifdef __AMX_BF16__ /* the compiler knows them */

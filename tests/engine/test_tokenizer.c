@@ -1,5 +1,5 @@
-/* Tokenizers of every kind against what the package `tokenizers` answered
- * (tests/golden/tokenizers), and files that are refused. */
+/* Tokenizers of every kind against answers of the package `tokenizers` (tests/golden/tokenizers),
+ * and files that are refused. */
 #include "worker/text/tokenizer.h"
 
 #include <glob.h>
@@ -227,8 +227,7 @@ static bool inserted(const struct text *less, const struct text *piece, const st
     return false;
 }
 
-/* Between two words, an id adds its piece to what the decoder makes of them, where that is whole
- * characters. */
+/* Between two words, an id adds its piece to their decoded text, if that is whole characters. */
 static void check_pieces(struct tokenizer *t, const char *path)
 {
     struct tokens word = {0};

@@ -131,7 +131,7 @@ static void run_golden(const char *name)
 {
     static const struct {
         int P, determinism, recompute, threads;
-        int64_t chunk;   /* of the loss, 0: auto; 3 is less than a logical chunk */
+        int64_t chunk;   /* loss chunk, 0: auto; 3 is less than a logical chunk */
         const char *isa; /* NULL: the best */
     } ways[] = {{1, DET_RUN, RECOMPUTE_NONE, 1, 0, "portable"},
                 {1, DET_RUN, RECOMPUTE_NONE, 1, 7, NULL},
@@ -528,7 +528,7 @@ static void ring_pages(struct train *t, int rank, void *arg)
     pages_touched(comm_segment(t->model.comm), p->segment_size, bounce);
 }
 
-/* On every rank of a ring each page of arena and segment is used; what lies around the arena faults
+/* On every rank of a ring each page of arena and segment is used; memory around the arena faults
  * (engine_pages). */
 static void test_pages_of_a_ring(void)
 {
@@ -593,7 +593,7 @@ int main(void)
 #endif
     RUN(test_bits_short);
     RUN(test_bits_37);
-    if (SANITIZED || small_tests()) return test_done("train"); /* those take minutes */
+    if (SANITIZED || small_tests()) return test_done("train"); /* the others take minutes */
     RUN(test_bits_other_isas);
     RUN(test_bits_1000);
     RUN(test_bits_4096);

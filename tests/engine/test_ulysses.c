@@ -79,7 +79,7 @@ static void check_bits(struct problem p)
     problem_free(&p);
 }
 
-/* "ranks": where no group of heads is divided. */
+/* Checks "ranks" if no group of heads is divided. */
 static void test_rank_bits(void)
 {
     check_bits(problem_make(37, 8, 8, 16, DOCS_ONE, true));

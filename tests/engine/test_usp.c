@@ -160,8 +160,8 @@ static bool meets(const struct problem *p, const struct variant *v, int a, int b
     return false;
 }
 
-/* Where documents are known, a block goes as far as the last group that meets it, and its gradient
- * home from the first. */
+/* If documents are known, a block goes as far as the last group that meets it, and its gradient
+ * goes home from the first. */
 static void check_met(const struct problem *p, const struct variant *v)
 {
     const int r = v->P / v->u;

@@ -25,9 +25,9 @@ static void expect_equal(struct trial *t)
     CHECK(v->n_rows == param_tensors(&t->spec.model.shape));
     double all = 0;
     for (int i = 0; i < v->n_rows; i++) all += v->row[i].norm_1 * v->row[i].norm_1;
-    /* Nothing passes by being zero, but for an expert that no token chose, what softmax does not
-     * see and the caption of a sample whose own was not dropped; and no bound is wider than half of
-     * a missing half. */
+    /* No gradient passes by being zero, but for an expert that no token chose, a bias that softmax
+     * does not see and the caption of a sample whose own was not dropped; and no bound is wider
+     * than half of a missing half. */
     for (int i = 0; i < v->n_rows; i++) {
         const char *name = v->row[i].name;
         const bool may = strstr(name, "experts") || strstr(name, "key.bias") ||
@@ -51,7 +51,7 @@ static void check_equal(const struct way *w, enum precision_id precision)
     if (!way_takes(w, precision)) return;
     for (int P = w == ways ? 1 : 2; P <= 5; P++)
         for (int k = 0; k < 3; k++) {
-            if (w != ways && (P + k) % 2) continue; /* of every pair one or the other */
+            if (w != ways && (P + k) % 2) continue; /* one of every pair */
             trial_set(&t, w, P, lengths[k], precision);
             expect_equal(&t);
         }
@@ -152,8 +152,8 @@ static void test_equal_long(void)
     }
 }
 
-/* Of equal tokens attention is the mean of equal rows: the gradients of queries and keys are 0, and
- * what the ranks have of them is rounding. */
+/* Attention of equal tokens is the mean of equal rows: the gradients of queries and keys are 0, and
+ * the ranks have only rounding in them. */
 static void test_equal_tokens(void)
 {
     static const int some[] = {WAY_ZIGZAG,  WAY_CONTIGUOUS, WAY_GATHER,
@@ -198,8 +198,8 @@ static void test_widened(void)
     CHECK_MSG(widened > 0, "no gradient needed more than 2e-2: this test shows nothing");
 }
 
-/* What the job says itself is its word: a proof that the usual bound, widened, lets pass does not
- * pass one that is a little less. */
+/* A bound that the job sets is not widened: a proof that the usual bound, widened, lets pass does
+ * not pass a bound of the job that is a little less. */
 static void test_bound_of_the_job(void)
 {
     static struct trial t;
@@ -250,8 +250,8 @@ static double file_rel_l2(const struct verify *v, const char *name)
     return sqrt(diff / norm);
 }
 
-/* The artifacts are what they say: both gradient sets differ by what verify.json names; also when
- * the control has written over what was kept. */
+/* The artifacts are right: both gradient sets differ by the numbers that verify.json names; also
+ * when the control has written over the kept gradients. */
 static void check_artifacts(struct trial *t)
 {
     struct err e = {0};
@@ -288,7 +288,7 @@ static void test_artifacts(void)
     check_artifacts(&t);
 }
 
-/* ---- what is wrong is named ------------------------------------------------------------------ */
+/* ---- faults are named ------------------------------------------------------------------------ */
 
 static void expect_unequal(struct trial *t, const char *what)
 {
@@ -314,7 +314,7 @@ static void test_one_weight_off(void)
 }
 
 #ifdef SEQD_MUTANTS
-/* What a fault must make wrong, and nothing else. */
+/* The results that a fault must make wrong, and no others. */
 enum seen_as {
     IN_FORWARD,  /* logits */
     IN_BACKWARD, /* logits are right; nearest the output the last mixer's projections are wrong */
@@ -341,8 +341,8 @@ struct fault {
     }
 #define RING(w)                                                                                    \
     ALL(w, GRAD_OVER_P, IN_BACKWARD), ALL(w, HOP_OFF_BY_ONE, IN_FORWARD), ALL(w, SCALE, IN_FORWARD)
-/* What one rank passes on from another shows on a third; here a document lies over three of four
- * ranks' edges, and one begins within. */
+/* A state that one rank passes on from another shows on a third; here a document lies over three of
+ * four ranks' edges, and one begins within. */
 #define LASP(w)                                                                                    \
     DATA(w), ALL(w, GRAD_OVER_P, IN_BACKWARD), FROM(3, w, STATE_EARLY, IN_FORWARD),                \
         FROM(3, w, OWN_DROPPED, IN_FORWARD), FROM(4, w, STATE_CROSSED, IN_FORWARD)
@@ -351,7 +351,7 @@ struct fault {
 #define DELTA(w)                                                                                   \
     ALL(w, CARRY_LOST, IN_FORWARD), ALL(w, CARRY_EARLY, IN_FORWARD), ALL(w, HALO_LOST, IN_FORWARD)
 
-/* Where states pass by maps; through one on a third rank, whose rows a document covers. */
+/* Faults of states that pass by maps; through one on a third rank, whose rows a document covers. */
 #define MAPS(w)                                                                                    \
     DELTA(w), ALL(w, CARRY_BACK, IN_BACKWARD), FROM(3, w, MAP_LOST, IN_FORWARD),                   \
         FROM(4, w, MAP_BACK, IN_BACKWARD)
@@ -529,7 +529,7 @@ static void test_mutants(void)
     check_faults(PRECISION_FP32);
 }
 
-/* What is wrong is far beyond what 16 bits may differ by, too. */
+/* A fault is far beyond the differences of 16 bits, too. */
 static void test_mutants_half(void)
 {
     check_faults(PRECISION_BF16), check_faults(PRECISION_FP16);

@@ -178,7 +178,7 @@ static void test_samples(void)
 
 /* ---- artifacts ------------------------------------------------------------------------------- */
 
-/* Both gradients have every tensor of the model, and differ by what the verdict says. */
+/* Both gradients have every tensor of the model, and differ by the numbers of the verdict. */
 static void test_artifacts(void)
 {
     struct err e = {0};
@@ -219,9 +219,9 @@ static void test_artifacts(void)
 
 /* ---- bounds ---------------------------------------------------------------------------------- */
 
-/* As in test_verify: RetNet in bf16 with the eps of its released models. What roundings make is
+/* As in test_verify: RetNet in bf16 with the eps of its released models. The effect of roundings is
  * measured over all samples, and honest stages pass by it. Whether a bound has to be widened
- * depends on the roundings of the instruction set: of some, in few of many. */
+ * depends on the roundings of the instruction set: some need it in few of many. */
 static void test_widened(void)
 {
     int controlled = 0;
@@ -246,8 +246,8 @@ static void test_widened(void)
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* The reference is in the plan of the first stage alone, with weights of its own and room for all
- * gradients; limits take the stage that needs most with it. trial_body has seen that what rank 0
- * placed is its plan. */
+ * gradients; limits take the stage that needs most with it. trial_body has seen that rank 0 placed
+ * the memory of its plan. */
 static void check_memory(struct job_spec *s)
 {
     struct plan p, of, ref, one;
@@ -301,7 +301,7 @@ static void test_memory(void)
     }
 }
 
-/* ---- what is wrong is named ------------------------------------------------------------------ */
+/* ---- faults are named ------------------------------------------------------------------------ */
 
 static void test_one_weight_off(void)
 {
@@ -358,8 +358,8 @@ static void check_twice(const struct product *x, enum precision_id precision)
                          v->row[1].rel_l2 <= v->row[1].allowed);
 }
 
-/* Gradients are wrong of some stages alone, and no logits: of those from which the last stage that
- * can be wrong is `last`, and none before `first`. */
+/* Checks that gradients are wrong on some stages alone, and no logits: on no stage before `first`
+ * or after `last`. */
 static void check_stages(const struct product *x, enum precision_id precision, int mutant,
                          int first, int last)
 {

@@ -144,7 +144,7 @@ static void test_reason(void)
                                         set_family, set_pieces, set_zero};
     plan = (struct plan){.T = JOB_MAX_SEQ, .S = JOB_MAX_SEQ, .micro_batches = 2};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) parts[i](0);
-    /* Twice: what a part says may depend on those after it, such as whether there is a ring. */
+    /* Twice: the text of a part may depend on those after it, such as whether there is a ring. */
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) set_longest(parts[i]);
     const size_t most = explained();

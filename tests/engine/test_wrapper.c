@@ -1,6 +1,6 @@
 /* test_wrapper.c: directories of models that read pictures around a model of text. Made of the
  * goldens of the text models: in every layout that the package has the same weights are read, and
- * what is saved has the other half's keys and tensors as they were. */
+ * the saved directory has the other half's keys and tensors as they were. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/file.h"
@@ -19,7 +19,7 @@
 static struct err e;
 static char dir[300];
 
-/* The names of the text model's tensors: those that begin with "model.", and others. */
+/* Prefixes of the text model's tensors, for names that begin with "model.", and for others. */
 static const struct layout {
     const char *model, *other, *vision[2];
 } layouts[] = {
@@ -142,7 +142,7 @@ static void check_saved(const char *name, const struct layout *l, const struct m
     CHECK_MSG(!hf_save_flat(path_of("saved", ""), &other, &weights, &beside, &written, &e), "%s",
               e.text);
     CHECK(!hf_weights_digest(m, DT_F32, params, digest, &e));
-    CHECK_STR(written.tensors, digest); /* of what is computed alone */
+    CHECK_STR(written.tensors, digest); /* the text model's tensors alone */
     same_files(path_of("in", "model.safetensors"), path_of("saved", "model.safetensors"), l);
     CHECK_MSG(!hf_load(path_of("saved", ""), m, DT_F32, again, &e), "%s", e.text);
     CHECK(!memcmp(again, params, size));

@@ -291,7 +291,7 @@ static void test_parts(void)
     parts_case(6, 3, (int64_t[]){0, 5, 300, 301});
     parts_case(4, 4, (int64_t[]){0, 33, 70001, 70002, 140000}); /* several slices, the last short */
     parts_case(2, 2, (int64_t[]){0, 300001, 300001});
-    parts_case(4, 1, (int64_t[]){0, 9}); /* views of one: nothing moves */
+    parts_case(4, 1, (int64_t[]){0, 9}); /* views of one: no byte moves */
     int64_t cut[JOB_MAX_RANKS + 1];
     for (int w = 0; w <= JOB_MAX_RANKS; w++) cut[w] = w * (w + 1) / 2 % 97 + w * 100;
     parts_case(JOB_MAX_RANKS, JOB_MAX_RANKS, cut);

@@ -1,6 +1,7 @@
-/* parallel.zero_group: groups of ranks that shard state each for itself. What every rank sends, by
- * a formula written from the algorithm; what it holds; that groups hold the same bits; and that a
- * gradient which stays in its group shows. test_dp compares products with one rank. */
+/* parallel.zero_group: groups of ranks that shard state each for itself. Checks the bytes that
+ * every rank sends, by a formula written from the algorithm; the memory that it holds; that groups
+ * hold the same bits; and that a gradient which stays in its group shows. test_dp compares products
+ * with one rank. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"
@@ -10,11 +11,11 @@ enum { STEPS = 3, MAX_RANKS = 8, SEQ = 40 };
 
 struct way {
     int dp, sp, zero, group, precision, tied;
-    int64_t samples; /* of a ring in a step */
+    int64_t samples; /* samples of a ring in a step */
     bool fused, bits;
 };
 
-/* What the ranks of a run have in the end, and their bytes of the last step. */
+/* State of the ranks of a run at the end, and their bytes of the last step. */
 struct seen {
     const struct way *way;
     float *held[MAX_RANKS][3]; /* by group: weights, m, v */

@@ -174,7 +174,7 @@ static inline int64_t document_of(const struct problem *p, int64_t i)
     return d;
 }
 
-/* Which document every position is of: looked up as often as there are pairs of positions. */
+/* Stores the document of every position, because it is looked up for every pair of positions. */
 static inline void problem_documents(struct problem *p, enum docs docs)
 {
     p->docs = docs;
@@ -194,7 +194,7 @@ static inline struct problem problem_make(int64_t S, int64_t H, int64_t Hk, int6
     return p;
 }
 
-/* Of the scores' size, of either sign. */
+/* Gives each head a sink of the scores' size, of either sign. */
 static inline void problem_sinks(struct problem *p)
 {
     p->sink = random_floats(p->H, 3);

@@ -27,10 +27,10 @@ static struct {
     pthread_cond_t changed;
     bool hold;         /* syncs of the log wait */
     int n_held, n_let; /* waiting now; may pass one by one */
-    int faults;        /* which calls count */
+    int faults;        /* kinds of calls that count */
     int files;         /* SQLITE_OPEN_WAL, SQLITE_OPEN_MAIN_DB or both; 0: all */
     int64_t fail_at, n_calls;
-    int code;     /* what the failing call says: SQLITE_IOERR and the like; 0: of its own kind */
+    int code;     /* the failing call's result: SQLITE_IOERR and the like; 0: by its kind */
     bool goes_on; /* so do all after it */
     bool quick;   /* nothing is synced */
     bool full;

@@ -7,7 +7,7 @@
 
 enum { MAX_DOCS = 400, MAX_TOKENS = 40000, V = 70000 };
 
-struct corpus { /* what was written, known without reading it back */
+struct corpus { /* the written documents and tokens, known without reading them back */
     struct data *d;
     int64_t n_docs, n_tokens;
     int64_t start[MAX_DOCS + 1];

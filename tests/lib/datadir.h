@@ -1,4 +1,5 @@
-/* datadir.h: a directory of data files for tests of the preparation, and what they do with it. */
+/* datadir.h: a directory of data files for tests of the preparation, and the calls that these tests
+ * share. */
 #ifndef SEQD_TESTS_DATADIR_H
 #define SEQD_TESTS_DATADIR_H
 
@@ -61,7 +62,7 @@ static inline struct spec_source *source_add(const char *path, enum data_format 
     return source_in(&spec->data.train[spec->data.n_train++], path, format, key);
 }
 
-static struct told preparing; /* of the last one */
+static struct told preparing; /* reports of the last prepare() */
 
 static inline int prepare(struct data_stats *st)
 {

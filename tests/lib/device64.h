@@ -3,7 +3,7 @@
  *     struct be be = device64();
  *
  * Linear attention goes token by token, S = lambda S + k v', o = scale q S: no blocks, no powers of
- * lambda. What is not here is NULL in the table. */
+ * lambda. The table has NULL for every other operation. */
 #ifndef SEQD_TESTS_DEVICE64_H
 #define SEQD_TESTS_DEVICE64_H
 
@@ -40,7 +40,8 @@ static inline bool d64_valid(const struct d64_head *x, int64_t i)
 {
     return i < x->a->q.rows && x->a->lo[i] < x->a->hi[i];
 }
-/* Row i continues the document of the row before it (of the chunk, or of what entered). */
+/* Row i continues the document of the row before it (in the chunk, or in the state that
+ * entered). */
 static inline bool d64_goes_on(const struct d64_head *x, int64_t i)
 {
     return x->a->lo[i] < x->a->pos + i;
@@ -89,7 +90,7 @@ static inline double *d64_zeros(const struct d64_head *x)
     return S;
 }
 
-/* The state as row i reads it, from the one that row i-1 read; 0 before row 0. */
+/* Updates the state that row i-1 read to the state that row i reads; 0 before row 0. */
 static inline void d64_step(const struct d64_head *x, double *S, int64_t i)
 {
     d64_scale(S, x->Dk * x->Dv, d64_goes_on(x, i) ? x->lambda : 0);

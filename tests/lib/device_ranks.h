@@ -20,7 +20,7 @@ enum { N_SUM = 4 * 16 * 75, N_SLICES = 2 * 16 * 5000, N_SMALL = 5 };
 struct sums {
     int P;
     int64_t n;
-    bool any_order; /* of the transport's own, in sums */
+    bool any_order; /* sums are added in the transport's own order */
     int64_t cut[MAX_P + 1];
     float *all[MAX_P], *part[MAX_P], *gathered[MAX_P], *told[MAX_P]; /* results */
     double f[MAX_P][N_SMALL];
@@ -388,7 +388,8 @@ struct grid { /* [n0, n1, cols] of 2-byte elements, whole on the host */
     uint16_t *whole, *back[MAX_P];
 };
 
-/* Spread, switched there and back, and gathered again: all of it must be what it was. */
+/* Spreads a grid, switches it there and back, and gathers it again: every byte must be as
+ * before. */
 static void grid_body(struct ranks *g, int rank, void *arg)
 {
     struct grid *f = arg;

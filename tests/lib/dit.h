@@ -1,8 +1,8 @@
 /* dit.h: a family's program run operation by operation, every value and gradient in memory of its
  * own: for tests of families and of operations that do without schedule, placement and plan.
  *
- * A column is one rank's instance of a model. Nothing is computed again, nothing shares memory;
- * what backward must write is NaN before, what it must add to is what was there. */
+ * A column is one rank's instance of a model. No value is computed again and no two share memory. A
+ * gradient that backward must write is NaN before; a gradient that it must add to keeps its sum. */
 #ifndef SEQD_TESTS_DIT_H
 #define SEQD_TESTS_DIT_H
 
@@ -29,8 +29,8 @@ struct column {
     const struct family *family;
     int n_sections;
     struct column_section section[COLUMN_SECTIONS];
-    struct frame frame; /* what all sections have in common */
-    double *nll;        /* of each place of a row */
+    struct frame frame; /* shared by all sections */
+    double *nll;        /* [places of a row] */
 };
 
 static inline void *column_mem(int64_t size)
@@ -58,7 +58,8 @@ static inline struct tensor column_window(struct tensor base, const struct value
     return tensor_sub(base, 0, base.rows, v->view_col, v->cols);
 }
 
-/* Values of a section; what it reads of others lies there. */
+/* Allocates the values of a section; values of other sections that it reads stay in these
+ * sections. */
 static inline void column_place(struct column *c, int k)
 {
     struct column_section *s = &c->section[k], *in = &c->section[0];

@@ -24,13 +24,13 @@ struct dit_golden {
     struct family *family;
     struct st_file *weights, *gold;
     int64_t grid[3], z[4];            /* patches; C, T, H, W */
-    int64_t n_text, places;           /* places: of a patch */
+    int64_t n_text, places;           /* places: in a patch */
     float *patches, *target, *weight; /* [space, time] order, as on one rank */
     float *y, *mask, *prediction;
     double loss, n_counted;
 };
 
-/* What a run leaves, in [space, time] order. */
+/* Results of a run, in [space, time] order. */
 struct outcome {
     double *nll;
     float *prediction;
@@ -45,7 +45,7 @@ struct dit_run {
     bool planned; /* by the engine as a job runs it: schedule, placement, plan; else by hand */
     enum recompute_id recompute;
     int64_t mlp_chunk; /* planned: rows of a piece; 0: MLPs are whole */
-    bool offload;      /* planned: of activations */
+    bool offload;      /* planned: activations are offloaded */
     struct outcome *out;
     struct engine_memory mem[DIT_MAX_P]; /* planned: while it runs */
 };
@@ -83,7 +83,7 @@ static inline double gold_number(const struct dit_golden *g, const char *name)
 
 /* ---- samples in patches ---------------------------------------------------------------------- */
 
-/* Element [c, t, h, w] of what row (s, f) has at place k; -1: beyond the edge. */
+/* Returns the element [c, t, h, w] that row (s, f) has at place k; -1: beyond the edge. */
 static inline int64_t element(const struct dit_golden *g, int64_t s, int64_t f, int64_t k,
                               int64_t c)
 {
@@ -228,7 +228,7 @@ static inline void batch_free(struct batch *b)
     free((void *)b->latents.weight);
 }
 
-/* The prediction is what the loss reads. */
+/* Returns the prediction: the input of the last operation, the loss. */
 static inline struct tensor predicted(const struct column *c)
 {
     const struct column_section *s = &c->section[c->n_sections - 1];
@@ -343,7 +343,7 @@ static inline void make_spec(const struct dit_run *r, struct job_spec *spec)
     engine_on_device(spec);
 }
 
-/* A rank of the engine. Its memory is full of NaN: what is read before it was written shows. */
+/* A rank of the engine. Its memory is full of NaN: a read before the first write shows. */
 struct dit_seat {
     struct job_spec spec;
     struct plan plan;
@@ -526,7 +526,7 @@ static inline double loss_of(const struct dit_golden *g, const struct outcome *o
     return sum / g->n_counted;
 }
 
-/* Of one tensor: every row, or every fifth where the file has no more. */
+/* Compares every row of one tensor, or every fifth if the file has no more. */
 static inline struct distance tensor_distance(const struct weight *w, const float *got,
                                               const float *want, int64_t n_want)
 {
@@ -541,7 +541,7 @@ static inline struct distance tensor_distance(const struct weight *w, const floa
 
 struct verdict {
     double prediction, loss, worst;
-    char tensor[128]; /* whose gradient is worst */
+    char tensor[128]; /* the tensor with the worst gradient */
 };
 
 /* A gradient that is 0 in exact arithmetic (attention to one key) is compared with the model's
@@ -597,7 +597,7 @@ static inline bool dit_holds(const struct verdict *v)
 static const char *const dit_names[] = {GOLDENS_DIT};
 enum { DIT_NAMES = sizeof dit_names / sizeof dit_names[0] };
 
-/* What each rank sent is what the plan counts. Recomputing makes no switch twice but in mode
+/* Each rank sent as many bytes as the plan counts. Recomputing makes no switch twice but in mode
  * full. */
 static inline void check_traffic(const struct dit_run *r)
 {

@@ -205,11 +205,11 @@ void engine_keep(float **out, const float *from, int64_t n)
     memcpy(*out, from, (size_t)n * 4);
 }
 
-/* Where row i, column k of what rank t of tp has of a tensor stands in the whole one, by Megatron's
- * rule: columns of o and down, rows of q, k, v, gate and up, and of BERT's and diffusion models'
- * likewise; of fewer KV heads than ranks those in a row have the same; rows of what has one for
- * each id, of which the last ranks have fewer (-1: room that stays 0). Everything else is whole on
- * each rank. */
+/* Returns the index in the whole tensor of row i, column k of the slice of rank t of tp; -1: room
+ * that stays 0. Tensors are cut by Megatron's rule: o and down by columns; q, k, v, gate and up by
+ * rows; tensors of BERT and of diffusion models likewise. With fewer KV heads than ranks,
+ * neighbouring ranks have the same heads. A tensor with a row for each id is cut by rows, and the
+ * last ranks have fewer ids. Everything else is whole on each rank. */
 static int64_t whole_element(const struct model_shape *m, const struct param *part,
                              const struct param *whole, int t, int64_t i, int64_t k)
 {
@@ -224,7 +224,7 @@ static int64_t whole_element(const struct model_shape *m, const struct param *pa
     static const char *const by_id[] = {"embed_tokens", "lm_head.weight", "word_embeddings",
                                         "lm_head.bias", "decoder.",       "predictions.bias"};
     const int64_t cols = whole->cols ? whole->cols : 1;
-    if (strstr(part->name, "gate_up_proj")) { /* of each half its rows */
+    if (strstr(part->name, "gate_up_proj")) { /* each half is cut by rows */
         const int64_t I = m->ffn_width, own = I / tp;
         return (i / own * I + t * own + i % own) * cols + k;
     }
@@ -246,7 +246,8 @@ static int64_t whole_element(const struct model_shape *m, const struct param *pa
     return i * cols + k;
 }
 
-/* What is held of a slice, into the whole arrays. Ranks that hold the same write the same. */
+/* Copies this rank's slices into the whole arrays. Ranks that hold the same element write the same
+ * value. */
 static void put_slices(const struct train *t, const float *held, float *out)
 {
     const struct model_shape *m = &t->model.shape;
@@ -301,8 +302,9 @@ static void engine_start(struct train *t, const struct engine_run *r)
     t->step = r->first_step;
 }
 
-/* Elements of a tensor, from its first on, whose gradient a pass of the model here writes: not of
- * constants, of ids that pad a part of a table, nor of what a stage borrows but the table. */
+/* Returns the number of elements of a tensor, from its first on, whose gradient a pass of the model
+ * here writes. It excludes constants, ids that pad a part of a table, and tensors that a stage
+ * borrows, except the table. */
 static int64_t written(const struct model *m, int i, const struct param *p)
 {
     const struct zero *z = &m->plan->shards;
@@ -313,7 +315,7 @@ static int64_t written(const struct model *m, int i, const struct param *p)
     return left < 0 ? 0 : left * p->cols;
 }
 
-/* What the step before has left in gradients is not read. */
+/* Fills gradients with NaN: a step reads no value that the step before has left in them. */
 static void poison_gradients(struct train *t)
 {
     struct model *m = &t->model;

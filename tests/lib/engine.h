@@ -38,28 +38,28 @@ int synth_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, s
 /* The device that tests of the whole engine run on. */
 const char *engine_device(void);
 
-/* What a rank has to run a plan in. */
+/* Memory of a rank in which it runs a plan. */
 struct engine_memory {
     struct be *be;
     char *arena, *host;      /* host: NULL where the plan has no part there */
-    void *segment;           /* where the device has memory of its own, else NULL: it is comm's */
+    void *segment;           /* a device with memory of its own; else NULL: comm has it */
     struct offload *offload; /* NULL: the plan offloads nothing */
 };
 
-/* Memory as a job's rank has it, for what is timed; false: small pages, for tests that ask which
- * were touched. */
+/* Allocates memory as a job's rank does, for timings; false: small pages, for tests that ask which
+ * pages were touched. */
 extern bool engine_as_job;
 struct engine_memory engine_open(const struct job_spec *spec, const struct plan *p,
                                  const char *isa);
 
 void engine_close(struct engine_memory *m, const struct plan *p);
 
-/* What a test reads and writes of a rank's memory. */
+/* Read and write a rank's memory for a test. */
 void engine_read(struct be *be, void *to, const void *from, int64_t size);
 
 void engine_write(struct be *be, void *to, const void *from, int64_t size);
 
-/* NaN: what is read before it was written shows. */
+/* Fills memory with NaN: a read before the first write shows. */
 void engine_poison(struct be *be, void *at, int64_t size);
 
 /* Runs body(g, rank, arg) on the plan's ranks, whose memory is in mem[]; one rank: g is NULL. */
@@ -80,24 +80,25 @@ struct engine_run {
     const float *m, *v;   /* moments to start from; NULL: zero */
     int64_t memory_limit;
     int64_t delay_us, bytes_per_ms; /* as comm_options has them */
-    enum transport_id transport;    /* likewise; TRANSPORT_AUTO: what a test's ranks use */
+    enum transport_id transport;    /* likewise; TRANSPORT_AUTO: the transport of ranks.h */
     struct guard *guard;            /* [P], one for each rank; NULL: none */
     bool ledger_differs; /* a hook has falsified a plan: all ranks report it in the last step */
     void (*before_step)(struct train *, int rank, void *arg); /* NULL: nothing */
     void (*after_step)(struct train *, int rank, void *arg);
     void *arg;
-    struct engine_memory *mem; /* of each rank; engine_go has it */
+    struct engine_memory *mem; /* [ranks]; engine_go has it */
     /* out */
-    struct plan plan; /* of the stage that needs most */
+    struct plan plan; /* plan of the stage that needs most */
     int64_t n;        /* elements of the whole model: plan.n_params, unless layers are shared */
     double loss[ENGINE_STEPS], norm[ENGINE_STEPS];
-    float *weights, *grad, *adam_m, *adam_v; /* grad: of the first step, without the loss scale */
-    double scale;                            /* that it had */
+    float *weights, *grad, *adam_m, *adam_v; /* grad: first step's, without the loss scale */
+    double scale;                            /* the loss scale of the first step */
 };
 
 void engine_keep(float **out, const float *from, int64_t n);
 
-/* Every rank of each stage's first group adds what it owns to arrays that all threads share. */
+/* Copies the elements that this rank owns, if it is of its stage's first group, to arrays that all
+ * threads share. */
 void engine_collect(const struct train *t, enum sharded_array which, float *out);
 
 void engine_steps(struct train *t, struct engine_run *r, int rank, struct err *e);

@@ -1,5 +1,5 @@
 /* fake_rank.h: a rank without an engine, for tests of seqgang and seqw: it speaks the socket
- * protocol of api/core/rank.h and does what the job's name says, or the environment variable
+ * protocol of api/core/rank.h and behaves as the job's name says, or the environment variable
  * FAKE_RANK.
  *
  *     int main(int argc, char **argv) { if (fake_rank_is(argv)) return fake_rank_main(); ... }

@@ -1,4 +1,5 @@
-/* files.h: data files written byte by byte, and what a prepared directory must then hold. */
+/* files.h: data files written byte by byte, and the contents that a prepared directory must then
+ * hold. */
 #ifndef SEQD_TESTS_FILES_H
 #define SEQD_TESTS_FILES_H
 

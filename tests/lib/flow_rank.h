@@ -1,5 +1,5 @@
 /* flow_rank.h: a rank of the engine that samples a diffusion model of tests/golden, as a job runs
- * it. Its memory is full of NaN: what is read before it was written shows. */
+ * it. Its memory is full of NaN: a read before the first write shows. */
 #ifndef SEQD_TESTS_FLOW_RANK_H
 #define SEQD_TESTS_FLOW_RANK_H
 

@@ -1,5 +1,6 @@
 /* gang.h: drives real seqrank processes the way seqgang does: a socket pair each, one memfd, blobs
- * gathered and handed round, the abort flag raised when a rank dies; and keeps what they say.
+ * gathered and handed round, the abort flag raised when a rank dies; and keeps the messages of the
+ * ranks.
  *
  *     gang_program(argv[0]);
  *     gang_start(&g, n, &order);
@@ -99,12 +100,12 @@ struct gang {
     bool silent_blobs; /* never answer with BLOBS */
     bool short_blobs;  /* hand them round a byte too short */
     int kill_rank;     /* SIGKILL this one at the first checkpoint event; -1: none */
-    int64_t n_ops[MAX_RANKS], n_tasks[MAX_RANKS]; /* of the last-operation records, at the end */
+    int64_t n_ops[MAX_RANKS], n_tasks[MAX_RANKS]; /* last-operation records, at the end */
     void (*on_step)(struct gang *g, const struct rank_step *s); /* NULL: nothing */
     int stop_at_step; /* send STOP to all when this step is reported; 0: never */
     int save_at_step; /* the same with SAVE */
     int stopped; /* this rank's process stands still: killed when the others have left; -1: none */
-    struct rank_fail said[MAX_RANKS]; /* what each failed with */
+    struct rank_fail said[MAX_RANKS]; /* each rank's failure */
     int64_t left_ms[MAX_RANKS];       /* gang_now_ms when each had left */
 };
 
@@ -134,7 +135,7 @@ static inline void send_packet(struct gang *g, int r, enum rank_msg_type type, c
     if (g->fd[r] >= 0) sendmsg(g->fd[r], &m, MSG_NOSIGNAL);
 }
 
-/* Sets what the process of one of n ranks has in its environment; NULL: nothing. */
+/* Sets environment variables of the process of one of n ranks; NULL: none. */
 static void (*gang_env)(int rank, int n);
 
 /* Over NCCL: a GPU for each rank, or one, which NCCL takes for GPUs of several hosts: sockets. */

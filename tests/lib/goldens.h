@@ -1,4 +1,4 @@
-/* goldens.h: directories of tests/golden that hold a model and what another program makes of it. */
+/* goldens.h: directories of tests/golden that hold a model and another program's results of it. */
 #ifndef SEQD_TESTS_GOLDENS_H
 #define SEQD_TESTS_GOLDENS_H
 

@@ -1,5 +1,6 @@
-/* grid_train.h: trainings of a small Transformer-2D on videos of one size, by each way of what
- * ranks exchange for its attention (enum grid_way). What a step moved is read from the ledger. */
+/* grid_train.h: trainings of a small Transformer-2D on videos of one size, by each way in which
+ * ranks exchange data for its attention (enum grid_way). The bytes that a step moved are read from
+ * the ledger. */
 #ifndef SEQD_TESTS_GRID_TRAIN_H
 #define SEQD_TESTS_GRID_TRAIN_H
 
@@ -96,7 +97,7 @@ static inline void grid_close(struct grid_data *d)
     file_remove(d->dir, NULL);
 }
 
-/* What a rank moved in the step that has just ended for what its ranks exchange by a grid_way. */
+/* Returns the bytes that a rank moved by its grid_way in the step that has just ended. */
 static inline struct comm_count grid_moved(const struct train *t)
 {
     static const enum purpose purposes[] = {PURPOSE_SWITCH, PURPOSE_HEADS, PURPOSE_TENSOR};
@@ -106,7 +107,7 @@ static inline struct comm_count grid_moved(const struct train *t)
     return sum;
 }
 
-/* r->steps steps of it on P ranks: of parallel.tp by GRID_TENSOR, else of parallel.sp. */
+/* Runs r->steps steps on P ranks, which are parallel.tp with GRID_TENSOR, else parallel.sp. */
 static inline void grid_go(struct grid_data *d, struct engine_run *r, const struct job_spec *spec,
                            int P)
 {

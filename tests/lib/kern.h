@@ -1,4 +1,4 @@
-/* kern.h: what the parts of check_kernels share. */
+/* kern.h: declarations that the parts of check_kernels share. */
 #ifndef SEQD_TESTS_KERN_H
 #define SEQD_TESTS_KERN_H
 
@@ -14,10 +14,10 @@
 static struct be *be;       /* the device under test ... */
 static struct be *be_other; /* ... and one of the same instruction set with 3 threads */
 static bool quick;          /* SEQD_TEST_SHAPES=small: for tools that slow a device down */
-static enum dtype act;      /* of the tensors that the contract calls "act" */
+static enum dtype act;      /* type of the tensors that the contract calls "act" */
 static int64_t least_dim;   /* attention's checks leave out heads of fewer columns */
 
-/* What tensor cores make of products of 16 bits (kernels/cuda/emu.h names the measurement). The
+/* Bounds tensor cores' sums of products of 16 bits (kernels/cuda/emu.h names the measurement). The
  * total of CUT_K products, or more, and of the sum so far loses what lies past fp32's last place:
  * at most a place, half of one on average, toward zero each time, so that a long chain is off to
  * one side. Before that each addend loses less than half a place: as often up as down, by
@@ -27,7 +27,7 @@ static inline bool cuts(enum dtype in)
 {
     return be->own_memory && in != DT_F32;
 }
-/* Half of x's last place in fp32: what cutting it off costs on average. */
+/* Returns half of x's last place in fp32: cutting it off costs this much on average. */
 static inline double cut_mean(double x)
 {
     int e = 0;

@@ -39,7 +39,8 @@ static double angle_state_dot(const struct lin_case *c, struct mat x, int64_t i,
     return sum;
 }
 
-/* Of row i: the rows that it sees, the state that entered, and that which leaves. */
+/* Returns row i's part of the gradient: from the rows that it sees, the state that entered and the
+ * state that leaves. */
 static double angle_ref_row(const struct lin_case *c, const struct mat x[6], int64_t h, int64_t d,
                             int64_t i)
 {

@@ -10,7 +10,7 @@ struct attn_shape {
     int64_t Tq, Tk, H, Hk, D;
     enum mask mask;
     int n_calls;      /* the keys come in this many blocks of uneven length */
-    double deviation; /* of queries and keys: scores get its square */
+    double deviation; /* deviation of queries and keys: scores get its square */
     float cap;        /* soft cap of scores */
 };
 
@@ -24,7 +24,7 @@ struct attn_case {
     struct box q, kv, d_o;
     struct box o_act; /* 16 bits: the true o, rounded, of which delta is made */
     struct mat o, lse, dq, dkv;
-    struct mat bound_o, bound_dq, bound_dkv; /* 16 bits: of the error, element by element */
+    struct mat bound_o, bound_dq, bound_dkv; /* 16 bits: bounds of the error, element by element */
     int64_t *lo, *hi;
 };
 
@@ -68,11 +68,11 @@ static void attn_mask(struct attn_case *c)
     }
 }
 
-/* What 16 bits may cost: probabilities and ds are rounded to them before the products they feed, by
- * at most 2^-8 of themselves in bf16, 2^-11 or half the smallest subnormal in fp16. Sums are fp32:
- * a score is one of D products, of D^0.5 (2 deviation)^2 in size where all are large, and its error
- * goes through exp as it is; then a chain over the keys, in tiles. Each chain loses what cut_most
- * says. */
+/* Computes the errors that 16 bits may cause: probabilities and ds are rounded to them before the
+ * products they feed, by at most 2^-8 of themselves in bf16, 2^-11 or half the smallest subnormal
+ * in fp16. Sums are fp32: a score is one of D products, of D^0.5 (2 deviation)^2 in size where all
+ * are large, and its error goes through exp as it is; then a chain over the keys, in tiles. Each
+ * chain loses as much as cut_most returns. */
 static void attn_bounds(struct attn_case *c, const struct ref_attn *ra, struct mat q, struct mat kv,
                         struct mat o, struct mat d_o)
 {
@@ -151,7 +151,7 @@ struct attn_out {
 /* Query rows [r0, r0 + n) of a case through forward, finish, delta and backward. */
 static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, int64_t n)
 {
-    const int64_t odd = c->n_calls % 2; /* pairs of what is summed up begin at 8 bytes or do not */
+    const int64_t odd = c->n_calls % 2; /* pairs of addends begin at 8 bytes or do not */
     struct attn_out x = {box_new(n, c->H * c->D, 2 + odd),
                          box_new(c->H, n, 3),
                          box_new(c->H, n, 3),
@@ -198,8 +198,8 @@ static void attn_out_free(struct attn_out *x)
 
 /* lse of rows that see a key: within a few roundings of float64, -inf exactly for the others.
  * Tensor cores cut off D / CUT_K half places of a score (kern.h), while its sum is two thirds of it
- * on average: 21 ULP of it at D = 256. lse is off by what the scores are on average, which are at
- * most 2 deviations: by 42 ULP, of 8 * (4 + lse), and such rows see tens of keys. */
+ * on average: 21 ULP of it at D = 256. The error of lse is the average error of the scores, which
+ * are at most 2 deviations: 42 ULP, of 8 * (4 + lse), and such rows see tens of keys. */
 static bool lse_close(struct box m, struct mat want, double deviation)
 {
     for (int64_t i = 0; i < m.t.rows; i++)
@@ -217,7 +217,7 @@ static void check_attn_fp32(const struct attn_case *c, const struct attn_out *x)
 {
     double size = c->deviation * c->deviation, eo = ref_rel_l2(x->o.t, c->o);
     double eq = ref_rel_l2(x->dq.t, c->dq), ekv = ref_rel_l2(x->dkv.t, c->dkv);
-    /* Where every row sees one key, dq is 0: what is left is the rounding of dp - delta. */
+    /* If every row sees one key, dq is 0: only the rounding of dp - delta is left. */
     if (c->mask == DOC_EACH) eq /= sqrt((double)(c->Tq * c->H * c->D));
     CHECK_MSG(eo <= 2e-6 * size, "o %g", eo);
     CHECK_MSG(eq <= 5e-6 * size, "dq %g", eq);
@@ -255,7 +255,7 @@ static void check_attn_case(struct attn_case *c)
 static void check_attn(void)
 {
     enum { N = sizeof attn_shapes / sizeof attn_shapes[0] };
-    static struct attn_case with[DT_F16 + 1][N]; /* what they compare with is worked out once */
+    static struct attn_case with[DT_F16 + 1][N]; /* references are computed once */
     for (int i = 0; i < N; i++) {
         if (act != DT_F32 && attn_shapes[i].Tq > 1000) continue; /* adds nothing but time */
         if (act == DT_F16 && i % 3 == 1) continue;
@@ -305,7 +305,7 @@ static void check_attn_any_order(void)
 }
 
 /* One key has 2^26 times the weight of each of the others, whose values alone are not 0: together
- * they are what is asked for, and each alone is less than fp16 has between 0 and 1. */
+ * they are the expected output, and each alone is less than fp16 has between 0 and 1. */
 static void check_attn_far(void)
 {
     enum { Tk = 1024, D = 16 };

@@ -291,7 +291,7 @@ static void check_route_case(int64_t E, int64_t k, bool plain)
             for (int64_t j = 0; j < k; j++)
                 if (expert[t * k + j] == e)
                     want = share[j] / sum * ((double)dweight[t * k + j] - dot);
-            n_bad += !(fabs(*box_at(dx, t, e) - want) <= 8 * ULP); /* of weights in fp32 */
+            n_bad += !(fabs(*box_at(dx, t, e) - want) <= 8 * ULP); /* for weights in fp32 */
         }
     }
     CHECK_MSG(n_bad == 0 && box_intact(dx), "E %lld k %lld: %lld", (long long)E, (long long)k,

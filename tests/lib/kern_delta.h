@@ -86,7 +86,7 @@ struct del_ref {
     struct mat o, state, d[DEL_IN], d_log, d_state;
 };
 
-struct del_row { /* of one head: unit rows, and what the step is made of */
+struct del_row { /* unit rows and factors of one head's step */
     double q[256], k[256], q_norm, k_norm, beta, g, d_g; /* d_g: by a */
 };
 
@@ -283,8 +283,9 @@ static void del_close(struct box got, struct mat want, double bar, const char *w
     CHECK_MSG(e <= bar || (norm == 0 && e == 0), "%s %g", what, e);
 }
 
-/* The gradient of a decay of next to nothing is small beside what it is a difference of, where a
- * device sums it from the right (kernels/cuda/delta.cu). */
+/* Returns a wider bound for a device, which sums the gradient of a decay from the right
+ * (kernels/cuda/delta.cu): if the decay is next to nothing, the gradient is a small difference of
+ * larger numbers. */
 static double del_gate_bar(const struct del_case *c)
 {
     return be->own_memory && c->s.decay > 0 ? 1.2e-5 : 5e-6;

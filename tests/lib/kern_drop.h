@@ -70,7 +70,7 @@ static void check_dropout(void)
                 n_kept += f != 0;
             }
         CHECK(n_bad == 0 && box_intact(x));
-        /* of many words the share that is kept: five deviations */
+        /* the kept share of many words: within five deviations */
         const double p = 1 - d.rate, N = (double)(T * n);
         CHECK(N < 1000 || fabs((double)n_kept - N * p) <= 5 * sqrt(N * p * (1 - p)));
         /* columns in pieces: the same mask */

@@ -14,7 +14,7 @@ static const int64_t elem_shapes[][2] = {{1, 1}, {3, 17}, {5, 64}, {37, 100}, {4
 struct norm_case {
     int64_t T, C, groups;
     bool rms, g, b, accumulate;
-    double offset; /* of x: what the mean takes off */
+    double offset; /* offset of x, which the mean takes off */
 };
 
 struct norm_data {
@@ -121,7 +121,7 @@ static void check_norm_bits(const struct norm_case *p, const struct norm_data *d
     box_free(&y), box_free(&mean), box_free(&rstd);
 }
 
-/* What the model did before must come to the same bits: rmsnorm is norm with rms and a weight. */
+/* Checks that rmsnorm, which the model used before, has the bits of norm with rms and a weight. */
 static void check_norm_is_rmsnorm(const struct norm_case *p, const struct norm_data *d,
                                   struct box dx0)
 {
@@ -137,8 +137,8 @@ static void check_norm_is_rmsnorm(const struct norm_case *p, const struct norm_d
     box_free(&y), box_free(&dx), box_free(&rstd), box_free(&dg);
 }
 
-/* Rows whose columns lie in two parts, each of which knows what both add up to; the gradient is
- * what two ranks have a half of. */
+/* Rows whose columns lie in two parts, each of which knows the sum of both; two ranks have a half
+ * of the gradient each. */
 static void check_norm_parts(const struct norm_case *p, const struct norm_data *d, struct box dx0,
                              struct box dg0)
 {
@@ -217,7 +217,7 @@ static void check_norm_case(const struct norm_case *p)
          &(struct norm_bwd_args){d.x.t, d.dy.t, d.dx.t, g, d.mean.t.data, d.rstd.t.data,
                                  d.dg.t.data, d.db.t.data, p->groups, p->rms, p->accumulate, NULL,
                                  0, 0});
-    /* a group of one column has no gradient through the mean: nothing but cancellation */
+    /* a group of one column has no gradient through the mean: only cancellation */
     CHECK_MSG(n == 1 || ref_rel_l2(d.dx.t, d.mdx) <= few * (10 * ULP + 4 * sum + 4 * off), "dx %g",
               ref_rel_l2(d.dx.t, d.mdx));
     CHECK_MSG(n == 1 || ref_rel_l2(d.dg.t, d.mdg) <= few * (8 * ULP + sum + 2 * off), "dg %g",
@@ -279,8 +279,8 @@ static double ref_slope(enum act_id fn, double x)
            (12 * h);
 }
 
-/* Roundings: an exponential and what is done with it, at most 8; the normal distribution's
- * polynomial 5 and its argument x^2 / 2, at most 5 where the function is not flat. */
+/* Roundings: an exponential and the steps after it, at most 8; the normal distribution's polynomial
+ * 5 and its argument x^2 / 2, at most 5 where the function is not flat. */
 static const double act_error = 12 * ULP;
 
 static void act_inputs(struct box x)
@@ -345,7 +345,7 @@ static void check_act_tails(void)
     box_free(&x), box_free(&y);
 }
 
-/* Where an activation is bounded, infinity becomes what it tends to. */
+/* Checks that a bounded activation turns infinity into its limit. */
 static void check_act_ends(void)
 {
     static const struct {

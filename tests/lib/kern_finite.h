@@ -3,8 +3,9 @@
  *
  * A case calls an operation with inputs that are all finite; its sites are columns of inputs. The
  * walk runs it once as it is, when every output must be finite, and then once for each site, end of
- * the site and value (NaN, inf, -inf): every output that the site names must then hold NaN, or what
- * is not finite. Where output and input have as many rows, the row that was poisoned must.
+ * the site and value (NaN, inf, -inf): every output that the site names must then hold NaN, or a
+ * value that is not finite. If output and input have the same number of rows, the poisoned row
+ * must.
  *
  * A site names fewer outputs for infinity as mathematics does: exp(-inf) is 0, tanh(inf) is 1. */
 #ifndef SEQD_TESTS_KERN_FINITE_H
@@ -35,7 +36,7 @@ struct fin {
     bool failed; /* reported already: one line for each case */
 };
 
-/* ---- what cases are made of ------------------------------------------------------------------ */
+/* ---- parts of cases -------------------------------------------------------------------------- */
 
 static void *fin_mem(struct fin *f, int64_t size)
 {
@@ -84,7 +85,7 @@ static struct box fin_f32(struct fin *f, int64_t rows, int64_t cols, unsigned sh
     return b;
 }
 
-/* The next output: its bit. One that is read too is an input as well. */
+/* The next output: its bit. An output that is read too is an input as well. */
 static void fin_out(struct fin *f, struct box b)
 {
     f->out[f->n_outs++] = b;
@@ -199,9 +200,9 @@ static int fin_run(struct fin *f, const char *name, fin_fn fn, int arg)
     return f->n_sites;
 }
 
-/* NaN at both ends of a site, inf at one and -inf at the other; of an emulated device, which takes
- * a hundred times as long, NaN at one and either at the other; thin: one of the two, so that of
- * several shapes each site has both. */
+/* Selects NaN at both ends of a site, inf at one and -inf at the other. On an emulated device,
+ * which takes a hundred times as long, it selects NaN at one end and one infinity at the other;
+ * thin: only one of the two, so that over several shapes each site has both. */
 static bool fin_wanted(int arg, bool thin, int at, int end, enum fin_value value)
 {
     const bool near = end == at % 2;
@@ -211,7 +212,7 @@ static bool fin_wanted(int arg, bool thin, int at, int end, enum fin_value value
     return value == (near ? FIN_NAN : other);
 }
 
-/* arg: which shape, or which function. */
+/* arg: a shape or a function. */
 static void fin_walk(const char *name, fin_fn fn, int arg, bool thin)
 {
     struct fin first = {.at = -1};
@@ -331,7 +332,7 @@ static void fin_attn_blind(const struct fin_attn_case *c)
               (long long)n_bad);
 }
 
-/* Keys come in two calls; what is carried between them is poisoned there. */
+/* Keys come in two calls; the values carried between them are poisoned there. */
 static void fin_attn_fwd(struct fin *f, int arg)
 {
     const struct fin_attn *s = &fin_attns[arg];
@@ -387,8 +388,8 @@ static void fin_attn_sink_fwd(struct fin *f, int arg)
     FIN_CALL(attn_sink_fwd, &(struct attn_sink_fwd_args){m.t.data, l, T, T, H, sink.t});
 }
 
-/* What is infinite in a sink is so in its probability, or 0; an lse that is has a probability of
- * 0, or is of a row without keys. */
+/* An infinite sink has an infinite probability, or 0. An infinite lse has a probability of 0, or
+ * belongs to a row without keys. */
 static void fin_attn_sink_bwd(struct fin *f, int arg)
 {
     const int64_t T = 5, H = arg ? 8 : 3;
@@ -402,8 +403,8 @@ static void fin_attn_sink_bwd(struct fin *f, int arg)
              &(struct attn_sink_bwd_args){sink.t, lse.t.data, delta.t.data, T, T, H, d.t.data});
 }
 
-/* lse is of inputs that are finite: a score of inf has a probability of inf, one of -inf has 0,
- * which times what is infinite shows. */
+/* lse comes from finite inputs: a score of inf has a probability of inf. A score of -inf has a
+ * probability of 0, which times an infinite value shows. */
 static void fin_attn_bwd(struct fin *f, int arg)
 {
     const struct fin_attn *s = &fin_attns[arg];
@@ -795,7 +796,7 @@ static void fin_swiglu_bwd(struct fin *f, int arg)
     FIN_CALL(swiglu_bwd, &(struct swiglu_bwd_args){gu.t, da.t, dgu.t});
 }
 
-/* What an activation makes of inf and -inf that is finite; its slope is then too. */
+/* Returns whether the activation of this infinity is finite; its slope is then finite too. */
 static bool fin_bounded(enum act_id fn, enum fin_value value)
 {
     if (fn == ACT_SIGMOID || fn == ACT_TANH) return value != FIN_NAN;
@@ -851,8 +852,7 @@ static void fin_glu_bwd(struct fin *f, int fn)
     FIN_CALL(glu_bwd, &(struct glu_bwd_args){fn, a.t, b.t, dy.t, da.t, db.t, true, true});
 }
 
-/* Values are within the limit, and infinity becomes the limit: but for that which no gate has
- * below. */
+/* Values are within the limit, and infinity becomes the limit. A gate has no limit below. */
 static void fin_clamp_glu_fwd(struct fin *f, int arg)
 {
     const struct box a = fin_new(f, act, FIN_T, FIN_C, 1), b = fin_new(f, act, FIN_T, FIN_C, 0);
@@ -924,7 +924,7 @@ static void fin_add(struct fin *f, int arg)
     FIN_CALL(add, &(struct add_args){y.t.data, x.t.data, 1000});
 }
 
-/* Where v is infinite, nothing is left of the update: v shows. */
+/* An infinite v leaves no update: v shows. */
 static void fin_adamw(struct fin *f, int arg)
 {
     const int64_t n = 1000;
@@ -1062,7 +1062,7 @@ static void fin_softmax_bwd(struct fin *f, int arg)
     FIN_CALL(softmax_bwd, &(struct softmax_bwd_args){p.t, dp.t, delta.t.data});
 }
 
-/* What is dropped shows too. */
+/* A value that is dropped shows too. */
 static void fin_dropout(struct fin *f, int arg)
 {
     const struct attn_drop drop = {.rate = 0.5, .key = {(uint32_t)arg, 4}, .layer = 1};
@@ -1201,7 +1201,7 @@ static const struct fin_case {
 };
 enum { FIN_CASES = sizeof fin_cases / sizeof *fin_cases };
 
-/* Slots that move bytes, or none: what lies in them does not matter. */
+/* Slots that move bytes, or none: the values of the bytes do not matter. */
 static const size_t fin_movers[] = {FIN_SLOT(permute),
                                     FIN_SLOT(fill),
                                     FIN_SLOT(copy),

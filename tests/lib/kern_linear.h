@@ -11,7 +11,7 @@ enum lin_docs { ONE_DOC, FROM_BEFORE, MANY_DOCS, EACH_ROW, AT_BLOCKS };
 struct lin_shape {
     int64_t n, H, Dk, Dv;
     enum lin_docs docs;
-    double slope; /* of head 0; the next has half of it, and so on */
+    double slope; /* slope of head 0; the next has half of it, and so on */
     int64_t n_pad;
 };
 
@@ -28,15 +28,15 @@ static const struct lin_shape lin_shapes[] = {
     {1200, 1, 8, 8, MANY_DOCS, 1e-3, 0},
 };
 
-/* Up to the largest: of values a column more, the sum of weights. And more heads than go side by
- * side on one thread of kernels/cpu. */
+/* Shapes up to the largest; values have a column more, the sum of weights. The last has more heads
+ * than go side by side on one thread of kernels/cpu. */
 static const struct lin_shape lin_large_shapes[] = {
     {20, 1, 512, 513, FROM_BEFORE, 0.01, 0}, {100, 2, 288, 40, MANY_DOCS, 0.02, 3},
     {67, 2, 64, 384, AT_BLOCKS, 0.01, 1},    {66, 1, 301, 65, FROM_BEFORE, 1e-3, 0},
     {1050, 1, 264, 9, AT_BLOCKS, 1e-3, 2},   {70, 6, 128, 128, MANY_DOCS, 0.02, 3},
 };
 
-/* Of those that devices have a way of their own for, rows beginning where 16 bytes can be read. */
+/* Shapes for which devices have a way of their own; rows begin where 16 bytes can be read. */
 static const struct lin_shape lin_wide_shapes[] = {
     {200, 3, 128, 128, MANY_DOCS, 0.02, 9}, {150, 1, 64, 64, FROM_BEFORE, 0.3, 7},
     {190, 2, 64, 128, EACH_ROW, 0.01, 41},  {193, 1, 128, 64, AT_BLOCKS, 0, 0},
@@ -104,7 +104,7 @@ static struct linear_args lin_args(const struct lin_case *c)
 
 struct lin_ref {
     struct mat o, m, dq, dk, dv, dm; /* from a state of zero */
-    struct mat eo, edq, edk, edv;    /* what the entering states add */
+    struct mat eo, edq, edk, edv;    /* additions of the entering states */
 };
 
 static double lin_pow(double slope, int64_t d)
@@ -224,15 +224,16 @@ static void mat_add(struct mat to, struct mat x)
 }
 
 /* Sums of up to Dk, then of 64 and Dv products, of both signs: each as a chain whose error grows as
- * the root of its length, and a state that is rounded once a block. That the bars of blockwise
- * attention hold: forward 2e-6, backward 5e-6. In 16 bits the part that enters is added to what was
- * rounded: one rounding more than ref_rel_l2 takes off, 2^-9 of it in bf16, 2^-12 in fp16. So it is
- * where kernels/cuda adds to o for each 256 key columns.
+ * the root of its length, and a state that is rounded once a block. The bars are those of blockwise
+ * attention: forward 2e-6, backward 5e-6. In 16 bits the entering part is added to a rounded sum:
+ * one rounding more than ref_rel_l2 takes off, 2^-9 of it in bf16, 2^-12 in fp16. So it is where
+ * kernels/cuda adds to o for each 256 key columns.
  *
  * Tensor cores cut off (kern.h) half a place for each CUT_K products, of a sum that is two thirds
- * of the whole on average: ULP / 2 a time. Of m and dm that are 64 rows in three terms, 12 ULP:
- * 0.7e-6. Of rows, Dk and 64 in two terms, 40 ULP at Dk = 256: 2.4e-6, and with the 3.1e-6 that two
- * terms miss (kernels/cuda/linear_bf16.cu) 4e-6, the two having nothing to do with each other. */
+ * of the whole on average: ULP / 2 a time. For m and dm these are 64 rows in three terms, 12 ULP:
+ * 0.7e-6. For rows they are Dk and 64 in two terms, 40 ULP at Dk = 256: 2.4e-6, and with the 3.1e-6
+ * that two terms miss (kernels/cuda/linear_bf16.cu) 4e-6, the two having nothing to do with each
+ * other. */
 static void lin_compare(const struct lin_case *c, const struct lin_out *x, struct lin_ref *r)
 {
     const struct lin_out y = lin_run(be, c, c->s.n, true);
@@ -263,8 +264,8 @@ static void lin_bits(const struct lin_case *c, const struct lin_out *x)
     lin_out_free(&y);
 }
 
-/* Summary and output in two calls: the bits of one; what is not wanted is not touched, and what
- * need not be read may be anything. */
+/* Computes summary and output in two calls: the bits are those of one call. An output that is not
+ * wanted is not touched, and an input that need not be read may hold any value. */
 static void lin_apart(struct be *b, const struct lin_case *c, const struct lin_out *x)
 {
     const int64_t HK = c->s.H * c->s.Dk, HV = c->s.H * c->s.Dv, n = c->s.n;
@@ -292,7 +293,7 @@ static void lin_apart(struct be *b, const struct lin_case *c, const struct lin_o
     lin_out_free(&y);
 }
 
-/* Padding: nothing, exactly. */
+/* Checks that padding is exactly 0. */
 static void lin_padding(const struct lin_case *c, const struct lin_out *x)
 {
     int64_t n_bad = 0;

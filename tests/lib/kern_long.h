@@ -39,8 +39,8 @@ static void angle_recur(double s[ANGLE_N][ANGLE_D], double lambda, const double 
     }
 }
 
-/* Of queries from left to right, of keys from right to left: their gradients, and through them
- * theta's. In double the parts may cancel: 1e-16 of 100,000 times the whole. */
+/* Computes the gradients of queries, from left to right, and of keys, from right to left, and
+ * through them theta's. In double the parts may cancel: 1e-16 of 100,000 times the whole. */
 static void angle_recurrence(struct angle_long *l)
 {
     for (int set = 0; set < 2; set++) {
@@ -135,8 +135,8 @@ static void angle_long_sum(const struct angle_long *l, int64_t n, double *sum)
     box_free(&s), box_free(&ds), box_free(&m), box_free(&part);
 }
 
-/* Queries' and keys' parts alone are up to 100,000 times what is left of them. q and k are rounded,
- * the states between chunks come from blocks of fp32. */
+/* Queries' and keys' parts alone are up to 100,000 times their sum. q and k are rounded, the states
+ * between chunks come from blocks of fp32. */
 static void angle_long(double slope, int64_t n)
 {
     struct angle_long l = angle_long_new(slope);
@@ -151,7 +151,8 @@ static void angle_long(double slope, int64_t n)
 
 /* ---- decays ---------------------------------------------------------------------------------- */
 
-/* Of rows' shares in the gradient of a decay that is learnt; share: of the rate, or of dt_bias. */
+/* Checks the sum of the rows' shares in the gradient of a learnt decay; share: the parameter, a_log
+ * (the rate) or dt_bias. */
 static void decay_sum(struct box rows, struct mat want, const char *share)
 {
     struct box sum = box_new(1, 1, 0);

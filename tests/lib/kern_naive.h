@@ -106,7 +106,7 @@ static void naive_compare(const char *what, struct box one, struct box eight, st
 }
 
 /* Errors are drawn from one distribution, thousands of each: their rms agrees within a few percent.
- * What is done twice comes to the same bits. */
+ * The same call twice gives the same bits. */
 static void check_naive_shape(const struct attn_shape *s)
 {
     struct attn_case c = {0};

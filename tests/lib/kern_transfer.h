@@ -1,5 +1,5 @@
-/* kern_transfer.h: what ranks need of a device with memory of its own: transfers, memory that is
- * another's, waits that end. */
+/* kern_transfer.h: checks of the operations that ranks need of a device with memory of its own:
+ * transfers, memory of another process, waits that end. */
 #ifndef SEQD_TESTS_KERN_TRANSFER_H
 #define SEQD_TESTS_KERN_TRANSFER_H
 
@@ -10,14 +10,14 @@
 
 #define SHARED_N 1000 /* floats */
 
-/* Without scratch: nothing here needs it. */
+/* Opens a device without scratch, which no check here needs. */
 static struct be *open_bare(const char *device, struct err *e)
 {
     return be_open(&(struct be_options){.device = device, .n_threads = 1, .scratch_later = true},
                    e);
 }
 
-/* The holder of the handle sees what the owner wrote, and the owner what the holder writes. */
+/* Checks that the holder of the handle sees the owner's writes, and the owner the holder's. */
 static int64_t check_shared_bad(struct be *b, const float *p, float want)
 {
     float got[SHARED_N];
@@ -42,7 +42,7 @@ static void check_share_here(float *p)
     CHECK(check_shared_bad(be, p, 2.5f) == 0);
 }
 
-/* The handle as the argument of another process: what check_share_peer reads. */
+/* Passes the handle as an argument to another process, where check_share_peer reads it. */
 static void check_share_there(const char *device, float *p)
 {
     extern char **environ;
@@ -157,7 +157,7 @@ static void check_watch_ends(const char *device, const char *library)
         CHECK(watching.asked == 3);
         CHECK(goes_on ? rc == 0 : rc == -1 && e.code == ERR_PEER && !!strstr(e.text, "rank 3"));
         CHECK(on != 1 || !memcmp(got, x, sizeof x));
-        /* what was given up stays so */
+        /* a wait that was given up stays so */
         CHECK(b->ops->sync(b, &e) == rc && watching.asked == 3);
         b->ops->free(b, p, sizeof x);
         be_close(b);

@@ -19,7 +19,7 @@ static const struct latents_made latents_usual[] = {
     {4, 8, 6, 3, 640, 480, 16}, {1, 2, 2, 3, 256, 256, 1},
 };
 enum { LATENTS_USUAL = sizeof latents_usual / sizeof *latents_usual };
-/* Of the largest: data.frames, data.height, data.width. */
+/* Sizes of the largest sample: data.frames, data.height, data.width. */
 #define LATENTS_FRAMES 5
 #define LATENTS_HEIGHT 6
 #define LATENTS_WIDTH  8

@@ -5,7 +5,7 @@
  *
  * Two devices run it: float64 token by token (device64.h), and the CPU in fp32. Every buffer starts
  * as NaN, several layers share the buffers, messages are delayed at random, every run is compared
- * with the volume formulas, and what is kept for recomputing must give the same bits again. */
+ * with the volume formulas, and recomputing from kept tensors must give the same bits again. */
 #ifndef SEQD_TESTS_LINEAR_H
 #define SEQD_TESTS_LINEAR_H
 
@@ -23,7 +23,7 @@ enum { LIN_LAYERS = 3, LIN_MAX_P = 8 };
 enum lin_docs { LIN_ONE, LIN_MISS, LIN_HIT, LIN_SPAN, LIN_EACH, LIN_DOCS_N };
 enum lin_slopes { LIN_FLAT, LIN_FIRST, LIN_LAST, LIN_STEEP, LIN_SLOPES_N };
 
-struct lin_arrays { /* of one layer, in the sequence's order */
+struct lin_arrays { /* arrays of one layer, in the sequence's order */
     double *q, *k, *v, *d_o, *o, *dq, *dk, *dv;
     double *carry_in, *carry_out, *d_carry_out, *d_carry_in;
 };
@@ -89,8 +89,8 @@ static inline bool lin_starts(const struct lin_problem *p, int64_t i)
 static inline double lin_slope(enum lin_slopes kind, int64_t h, int64_t H)
 {
     const double alibi = exp2(-8.0 * (double)(h + 1) / (double)H);
-    if (kind == LIN_FIRST) return alibi * (1 + 1e-5); /* of TransNormerLLM's layer 0 */
-    if (kind == LIN_LAST) return alibi * 1e-5;        /* and of its last */
+    if (kind == LIN_FIRST) return alibi * (1 + 1e-5); /* TransNormerLLM's layer 0 */
+    if (kind == LIN_LAST) return alibi * 1e-5;        /* and its last */
     return kind == LIN_STEEP ? 40 * (double)(h + 1) : 0;
 }
 
@@ -220,7 +220,7 @@ static inline void lin_free(struct lin_problem *p)
 
 /* ---- one rank's tensors ---------------------------------------------------------------------- */
 
-struct lin_local { /* of one layer */
+struct lin_local { /* one layer's tensors */
     struct tensor q, k, v, d_o, o, dq, dk, dv;
     void *state;                                           /* [n_chunks] */
     void *carry_in, *carry_out, *d_carry_out, *d_carry_in; /* NULL: no carry */
@@ -593,7 +593,7 @@ static inline void lin_check_ledger(const struct lin_run *x, struct ranks *g, in
               v->P, (int)v->exchange, rank, e.text);
 }
 
-/* Runs v on p; x.out is the caller's to free. Returns what was bad. */
+/* Runs v on p; x.out is the caller's to free. Returns the number of failures. */
 static inline int64_t lin_run(const struct lin_problem *p, const struct lin_variant *v,
                               struct lin_run *x)
 {

@@ -2,8 +2,8 @@
  * (engine_device), compared with goldens of PyTorch in float64 (tests/golden/make_lm_golden.py):
  * logits, loss, every gradient, tokens decoded one by one.
  *
- * Bounds: 1e-5 relative L2 in fp32 is the requirement. What fp32 itself does to these models (sums
- * of at most 300 terms, 2 or 3 layers) is some 1e-6. */
+ * Bounds: 1e-5 relative L2 in fp32 is the requirement. The error of fp32 itself in these models
+ * (sums of at most 300 terms, 2 or 3 layers) is some 1e-6. */
 #ifndef SEQD_TESTS_LM_H
 #define SEQD_TESTS_LM_H
 
@@ -99,14 +99,14 @@ struct lm_run {
     const struct lm_golden *g;
     struct job_spec spec;
     struct engine_memory mem[JOB_MAX_RANKS]; /* while it runs */
-    /* out: of the whole job */
+    /* out, for the whole job */
     float *logits, *grad;
     double loss;
     enum strategy_id strategy;
 };
 
-/* The loss scale: gradients are computed times this. That of a short query or key is divided by its
- * length: less, so that fp16 holds it. */
+/* The loss scale: gradients are computed times this. The gradient of a short query or key is
+ * divided by its length: the scale is less there, so that fp16 holds it. */
 static inline float lm_scale(const struct lm_run *r)
 {
     if (r->spec.precision.params != PRECISION_FP16) return 1;
@@ -313,7 +313,7 @@ enum { LM_PROMPT = 21 };
 struct lm_decode {
     struct lm_run r;
     int64_t sample;
-    struct be_graphs graphs; /* out: of rank 0's device */
+    struct be_graphs graphs; /* out, from rank 0's device */
 };
 
 /* Prefill of the first LM_PROMPT tokens, then the others one by one: every rank has every row's

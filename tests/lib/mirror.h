@@ -2,12 +2,12 @@
  * host as ever; each has a mirror in the device's memory, which operations are given:
  *
  *     struct mirrors w = {.be = be};
- *     mirror_add(&w, block, size);      the mirror holds what the block does
+ *     mirror_add(&w, block, size);      the mirror holds the bytes of the block
  *     call(mirror_of(&w, pointer));     into the block, or NULL; tensors: mirror_tensor()
- *     mirror_upload(&w);                 the blocks hold what the mirrors do
+ *     mirror_upload(&w);                 the blocks hold the bytes of the mirrors
  *     mirror_free(&w);
  *
- * Where the device's memory is the host's, a block is its own mirror. */
+ * If the device's memory is the host's, a block is its own mirror. */
 #ifndef SEQD_TESTS_MIRROR_H
 #define SEQD_TESTS_MIRROR_H
 
@@ -16,8 +16,8 @@
 #include "kernels/backend.h"
 #include "tests/lib/test.h"
 
-/* Of device memory: of one set of mirrors, which is taken at once, and of scratch, which shapes of
- * tests do with. What an emulated device has it guards at every launch. */
+/* Sizes of device memory: one set of mirrors, which is taken at once, and scratch, enough for the
+ * shapes of tests. An emulated device guards all of its memory at every launch. */
 enum { MIRRORS = 96, MIRROR_POOL = 3 << 20, MIRROR_SCRATCH = 2 << 20 };
 
 struct mirrors {

@@ -1,4 +1,5 @@
-/* model_dir.h: a tiny model's directory with its own tokenizer, and what other ones have of it. */
+/* model_dir.h: a tiny model's directory with its own tokenizer, and checks of its files in other
+ * directories. */
 #ifndef SEQD_TESTS_MODEL_DIR_H
 #define SEQD_TESTS_MODEL_DIR_H
 
@@ -11,7 +12,7 @@
 
 static char scratch[64]; /* everything of a test lies beneath it */
 static struct err e;
-static float *weights; /* of tiny_shape */
+static float *weights; /* weights of tiny_shape */
 
 static inline const char *in_dir(const char *dir, const char *name)
 {

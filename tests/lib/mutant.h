@@ -1,4 +1,4 @@
-/* mutant.h: choosing an injected fault (api/core/mutant.h), and what a test says about it.
+/* mutant.h: choosing an injected fault (api/core/mutant.h), and reporting a test's verdict on it.
  * tests/mutants.sh gathers the lines into a table in which every fault must have been caught by
  * something. */
 #ifndef SEQD_TESTS_MUTANT_H
@@ -9,19 +9,21 @@
 
 #ifdef SEQD_MUTANTS
 extern const char *const mutant_names[]; /* "grad_over_p": enum mutant_id's, in lower case */
-/* From now on, in all threads: enum mutant_id; of GRAD_DROPPED, which tensor. No rank may run. */
+/* Choose the fault (enum mutant_id), and the tensor of GRAD_DROPPED, from now on in all threads. No
+ * rank may run. */
 void mutant_choose(int id);
 void mutant_choose_tensor(int tensor);
 
-/* by: what noticed it, or should have: "dkv of 3 ranks". One line for each fault and `by`. */
+/* by: the check that noticed it, or should have: "dkv of 3 ranks". One line for each fault and
+ * `by`. */
 static inline void mutant_report(int mutant, bool caught, const char *by)
 {
     printf("mutant %s %s %s\n", mutant_names[mutant], caught ? "caught" : "missed", by);
     CHECK_MSG(caught, "mutant %s passes: %s", mutant_names[mutant], by);
 }
 
-/* Of a fault that no proof sees: verify computes one step and no update, the control plane
- * nothing. */
+/* Reports a fault that no proof sees: verify computes one step and no update, and the control plane
+ * computes nothing. */
 static inline void verify_blind(int mutant)
 {
     printf("verify %s blind %s\n", mutant_names[mutant],

@@ -6,13 +6,13 @@
  *
  * bf16: products take rounded weights. Two runs round all of them to the same bits until a weight
  * lies so near the midpoint of two numbers of bf16 that the runs' last bits of fp32 fall to its two
- * sides: of 16,000 weights mostly none after a step, seldom more than ten. From there on the runs
- * differ by what that bit is worth, a thousand times what they differed before. By chance none or
- * ten of them are rounded otherwise than on one rank, and a pair says nothing of another's chance.
- * What one bit is worth after each step does: 2 times. Where a product sums activations in an order
- * of its own (tp), some are rounded to the other side in the first step too, and by chance whatever
- * follows from them. At worst everything is, as after one element in eight of the embedding was
- * moved by a bit (worker/verify/rounding.h): 2 times that.
+ * sides. This happens to mostly none of 16,000 weights after a step, seldom to more than ten. From
+ * there on the runs differ by what that bit is worth, a thousand times their difference before. By
+ * chance none or ten of them are rounded otherwise than on one rank, and a pair says nothing of
+ * another's chance. The effect of one bit after each step suffices: 2 times. If a product sums
+ * activations in an order of its own (tp), some are rounded to the other side in the first step
+ * too, and by chance so is every value that follows from them. At worst everything is, as after one
+ * element in eight of the embedding was moved by a bit (worker/verify/rounding.h): 2 times that.
  *
  * Below 2^-22 (4 roundings of fp32) results cannot be told apart. */
 #ifndef SEQD_TESTS_NOISE_H
@@ -31,8 +31,8 @@ struct trial {
     int steps; /* at most NOISE_STEPS */
 };
 
-/* The largest differences: of losses; relative, of the first step's gradient by tensor, of the
- * norms and, in the end, of weights and moments. */
+/* The largest differences: in losses; relative, in the first step's gradient by tensor, in the
+ * norms and, in the end, in weights and moments. */
 struct noise {
     double loss, norm, weights, m, v;
     double *grad; /* [param_tensors]; NULL: not asked for */
@@ -90,7 +90,7 @@ static inline void noise_keep(struct train *t, int rank, void *arg)
     engine_collect(t, SHARDED_WEIGHTS, h->weights[t->step]);
 }
 
-/* spec: the run's own copy, which lives as long as the run; ways: of determinism and isa. */
+/* spec: the run's own copy, which lives as long as the run; determinism, isa: how it computes. */
 static inline struct engine_run noise_run(const struct trial *x, struct job_spec *spec,
                                           int determinism, const char *isa, struct history *h)
 {
@@ -142,8 +142,8 @@ static inline void noise_nearest(const struct history *h, int64_t step, struct n
     }
 }
 
-/* What one bit of one weight is worth after a step: on one rank, of the weights most likely to be
- * rounded differently, each alone. */
+/* Measures the effect of one bit of one weight after a step: on one rank, for each of the weights
+ * most likely to be rounded differently, alone. */
 static inline void noise_of_a_bit(const struct trial *x, const struct engine_run *one,
                                   const struct history *h, int64_t step, struct noise *e)
 {
@@ -186,7 +186,7 @@ static inline void noise_flip(struct train *t, int rank, void *arg)
     }
 }
 
-/* What it is worth that every activation is rounded by another chance. */
+/* Measures the effect of rounding every activation by another chance. */
 static inline void noise_of_rounding(const struct trial *x, const struct engine_run *one,
                                      const struct history *h, int number, struct noise *e)
 {

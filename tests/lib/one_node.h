@@ -23,7 +23,7 @@
 
 #define SPOOL 64
 
-struct sim_attempt { /* what a node keeps of one attempt */
+struct sim_attempt { /* a node's record of one attempt */
     int64_t job, epoch;
     int task, n_ranks;
     int n_records, n_sent; /* sent in this session */
@@ -44,14 +44,14 @@ static struct world {
     struct logs *logs;
     struct control *control;
     bool up;
-    uint32_t abi; /* that the node speaks; 0: this one */
+    uint32_t abi; /* the node's ABI; 0: this one */
     int n_attempts, n_assigns, n_changed;
-    int64_t submitted_s; /* of the last ASSIGN */
+    int64_t submitted_s; /* from the last ASSIGN */
     struct sim_attempt attempt[32];
     int64_t log_acked;
     int n_log_acks, log_ack_rank;
     struct msg last_expect;
-    int form; /* of the last order's spec */
+    int form; /* form of the last order's spec */
     int n_expected;
 } w;
 
@@ -205,7 +205,7 @@ static inline void goodbye(void)
     control_link_calls.down(w.control, "n1", "the test said so", 0);
 }
 
-/* Sends what has not been sent in this session, after the last ACK. */
+/* Sends the records after the last ACK that have not been sent in this session. */
 static inline void send_spool(struct sim_attempt *a)
 {
     for (; a->n_sent < a->n_records; a->n_sent++) {

@@ -333,8 +333,8 @@ static inline void loop_mse(const struct env *t)
     }
 }
 
-/* Four cells of one noise and its variance, at step 371 and at the last. What the bound reads of a
- * noise is the float that the operation read, which no difference moves: it is detached. */
+/* Four cells of one noise and its variance, at step 371 and at the last. The bound reads the float
+ * of a noise that the operation read. No difference moves it: it is detached. */
 static inline void write_noise(struct env *t)
 {
     const int a = input(t, ROWS_T, 8);

@@ -1,5 +1,5 @@
-/* ops_rows.h: programs of one operation on rows each, and the obvious loop in float64 that says
- * what it computes (tests/engine/test_ops.c). */
+/* ops_rows.h: programs of one operation on rows each, and the obvious loop in float64 that defines
+ * its result (tests/engine/test_ops.c). */
 #ifndef SEQD_TESTS_OPS_ROWS_H
 #define SEQD_TESTS_OPS_ROWS_H
 
@@ -22,11 +22,11 @@ struct env {
     struct sp_carry carry;
     struct sp_linear linear;
     struct shard shard;
-    double *v[PROG_VALUES], *w; /* what the loops read and write */
+    double *v[PROG_VALUES], *w; /* inputs and outputs of the loops */
     double r[T * 64], inv_freq[16];
     float nll_room[1];
     double nll[T];
-    float *grads; /* of weights */
+    float *grads; /* gradients of weights */
     uint64_t rng;
     int32_t ids[T], targets[T], group[T];
     int64_t pos[T], lo[T], hi[T];

@@ -1,4 +1,4 @@
-/* pages.h: memory of which a test asks what was touched. */
+/* pages.h: memory of which a test asks which pages were touched. */
 #ifndef SEQD_TESTS_PAGES_H
 #define SEQD_TESTS_PAGES_H
 
@@ -9,7 +9,8 @@
 #include "tests/lib/test.h"
 #include "worker/plan/plan.h"
 
-/* Zeroed whole pages between two guard pages: small ones, for what asks which were touched. */
+/* Zeroed whole pages between two guard pages: small ones, for tests that ask which pages were
+ * touched. */
 static inline void *engine_pages(int64_t size)
 {
     char *p = mmap(NULL, (size_t)(size + 2 * PLAN_PAGE), PROT_READ | PROT_WRITE,
@@ -48,7 +49,7 @@ static inline int64_t pages_touched(void *base, int64_t size, const struct plan_
     return touched * PLAN_PAGE;
 }
 
-/* Of the whole process. */
+/* Returns the anonymous memory of the whole process, in bytes. */
 static inline int64_t pages_anonymous(void)
 {
     char line[128];

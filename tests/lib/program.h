@@ -1,5 +1,5 @@
-/* program.h: a section's schedule and places tried out on memory whose every byte remembers what
- * was written there: nothing here knows how schedule.c and placement.c arrive at theirs. */
+/* program.h: a section's schedule and places tried out on memory whose every byte remembers the
+ * value written there. This file does not know how schedule.c and placement.c arrive at theirs. */
 #ifndef SEQD_TESTS_PROGRAM_H
 #define SEQD_TESTS_PROGRAM_H
 
@@ -39,7 +39,7 @@ struct trial {
 struct span_of_bytes {
     enum region region;
     int64_t offset, rows, len, stride;
-    int tag; /* 0: nothing there */
+    int tag; /* 0: no value */
 };
 
 static inline int64_t trial_unit(const struct trial *t, int v, bool grad)
@@ -174,7 +174,7 @@ static inline void trial_extra(const struct trial *t, struct trial_step *s, cons
                                              t->x->loss_chunk * t->x->vocab * 4, TAG_JUNK + 1});
 }
 
-/* Input k may be computed over: what the kernels promise. */
+/* Returns whether the kernels promise that the output may overwrite input k. */
 static inline bool trial_over(enum op_kind kind, int k)
 {
     if (kind == OP_LINEAR) return k == 1;
@@ -327,7 +327,8 @@ static inline void trial_give(struct trial *t, int v, bool grad)
     trial_write(t, trial_span(t, v, grad));
 }
 
-/* What the section finds: its input and what is shared; what others' backward left. */
+/* Sets the memory that the section finds: its input, the shared values, and the gradients that
+ * others' backward left. */
 static inline void trial_begin(struct trial *t)
 {
     const struct program *p = t->p;

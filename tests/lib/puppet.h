@@ -1,5 +1,5 @@
 /* puppet.h: a rank played by hand over a plain socket, against an endpoint of the real transport:
- * it knows the handshake and the frames, and does with them what the test says.
+ * it knows the handshake and the frames, and uses them as the test says.
  *
  *     struct duel d;
  *     duel_open(&d, 1, &options);          the puppet is rank 1 of two: it dials the real rank 0
@@ -8,7 +8,7 @@
  *     puppet_frame(&d.p, FRAME_BEAT, ...)
  *     duel_close(&d);
  *
- * What it reads comes within a minute or counts as the end of the connection. */
+ * A read ends within a minute or counts as the end of the connection. */
 #ifndef SEQD_TESTS_PUPPET_H
 #define SEQD_TESTS_PUPPET_H
 
@@ -56,7 +56,7 @@ static inline bool puppet_write(struct puppet *p, const void *bytes, size_t size
     return send(p->fd, bytes, size, MSG_NOSIGNAL) == (ssize_t)size;
 }
 
-/* The other end has hung up. What it said before is skipped. */
+/* Returns whether the other end has hung up. Its earlier bytes are skipped. */
 static inline bool puppet_is_cut(struct puppet *p)
 {
     char waste[256];

@@ -23,7 +23,7 @@
 #include "tests/lib/test.h"
 #include "worker/comm/comm.h"
 
-/* What a test's ranks use where they do not say. */
+/* The transport of a test's ranks that name none. */
 static enum transport_id ranks_transport = TRANSPORT_AUTO;
 
 struct ranks {
@@ -31,7 +31,7 @@ struct ranks {
     int64_t map_size;
     int memfds[JOB_MAX_RANKS]; /* per node */
     struct shm_head *heads[JOB_MAX_RANKS];
-    int memfd;             /* of the first node */
+    int memfd;             /* the first node's */
     struct shm_head *head; /* the mapping of the first node */
     struct comm *comm[JOB_MAX_RANKS];
     struct err err[JOB_MAX_RANKS]; /* a rank's first failure; ERR_NONE: none */
@@ -56,7 +56,7 @@ static inline struct shm_head *ranks_head(const struct ranks *g, int rank)
     return g->heads[rank / g->n_local];
 }
 
-/* What seqgang does: the flag, then every door. by: the rank at fault; -1: none. */
+/* Aborts as seqgang does: the flag, then every door. by: the rank at fault; -1: none. */
 static inline void ranks_abort_node(struct ranks *g, int node, int by)
 {
     struct shm_head *h = g->heads[node];
@@ -151,14 +151,14 @@ static inline void ranks_connect(struct ranks *g, const struct rank_blob *blobs)
     for (int r = 0; r < g->P; r++) pthread_join(t[r].id, NULL);
 }
 
-/* Where a rank computes: comm_options' be and segment. */
+/* The device of a rank: comm_options' be and segment. */
 struct ranks_device {
     struct be *be;
     void *segment;
 };
 
 /* extra: transport, n_local (ranks per node; 0: one node), hop_timeout_ms (default 60000),
- * silence_ms, delay_seed, delay_max_us ...; NULL: none. device: of each rank; NULL: the host. */
+ * silence_ms, delay_seed, delay_max_us ...; NULL: none. device: [P]; NULL: the host. */
 static inline void ranks_open_on(struct ranks *g, int P, int64_t segment_size,
                                  const struct comm_options *extra,
                                  const struct ranks_device *device)

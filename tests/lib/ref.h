@@ -28,7 +28,7 @@ static inline void mat_free(struct mat *m)
     free(m->p);
     m->p = NULL;
 }
-/* 2^e, -1022 <= e <= 1023: what ldexp(1, e) is, without the cases that make it slow. */
+/* 2^e, -1022 <= e <= 1023: the value of ldexp(1, e), without the cases that make it slow. */
 static inline double ref_power(int e)
 {
     const uint64_t bits = (uint64_t)(e + 1023) << 52;
@@ -61,10 +61,10 @@ static inline struct mat mat_of(struct tensor t)
     return m;
 }
 
-/* The most by which rounding some value near x once, to nearest, can move it: nothing in fp32,
- * whose rounding the bounds of the operations count, and half a spacing of 16 bits: 2^-8 of the
- * power of two at or below the value in bf16, 2^-11 in fp16, and no less than for the smallest
- * power that is not subnormal. y is the result; the higher binade of the two counts. */
+/* The most by which rounding some value near x once, to nearest, can move it: 0 in fp32, whose
+ * rounding the bounds of the operations count, and half a spacing of 16 bits: 2^-8 of the power of
+ * two at or below the value in bf16, 2^-11 in fp16, and no less than for the smallest power that is
+ * not subnormal. y is the result; the higher binade of the two counts. */
 static inline double ref_rounding(enum dtype type, double x, double y)
 {
     int e = 0;
@@ -75,8 +75,8 @@ static inline double ref_rounding(enum dtype type, double x, double y)
 }
 
 /* |got - want| / |want| over all elements, and the plain norm of the difference where want is zero.
- * Where got has 16 bits, the rounding of its elements is taken off first: what is left is bounded
- * by the error of the fp32 value that was rounded, if it was rounded once. */
+ * If got has 16 bits, the rounding of its elements is taken off first: the rest is bounded by the
+ * error of the fp32 value that was rounded, if it was rounded once. */
 static inline double ref_rel_l2(struct tensor got, struct mat want)
 {
     double diff = 0, norm = 0;
@@ -125,7 +125,7 @@ static inline double ref_score(const struct ref_attn *a, struct mat q, struct ma
     return a->cap > 0 ? a->cap * tanh(s / a->cap) : s;
 }
 
-/* Of a capped score by the score. */
+/* Returns the derivative of a capped score by the score. */
 static inline double ref_cap_slope(const struct ref_attn *a, double s)
 {
     return a->cap > 0 ? 1 - s / a->cap * (s / a->cap) : 1;
@@ -311,7 +311,7 @@ static inline void ref_embed_bwd(struct mat dtable, const int32_t *ids, struct m
 }
 
 /* logits become their gradient; nll [T]. cap: they have been capped softly, and the gradient is of
- * what they were before; 0: they have not. */
+ * the logits before the cap; 0: they have not. */
 static inline void ref_xent(struct mat logits, const int32_t *targets, double scale, double *nll,
                             double cap)
 {

@@ -55,11 +55,11 @@ static int (*rest_look)(const char *node, const struct msg *m, struct err *e);
 static struct {
     bool by_unix;
     bool proxy;             /* before it: --tls-by-proxy */
-    const char *cert, *key; /* of TLS, with what follows */
+    const char *cert, *key; /* TLS, as the calls below */
     void (*dialed)(int fd);
     ssize_t (*send)(int fd, const void *bytes, size_t n); /* these do not wait */
     ssize_t (*recv)(int fd, void *bytes, size_t n);
-    void (*shut)(int fd); /* nothing more is sent */
+    void (*shut)(int fd); /* ends sending */
 } rest_by;
 
 struct rest_looked {
@@ -248,7 +248,7 @@ static inline ssize_t rest_send(int fd, const void *bytes, size_t n)
                         : send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* 0: the server has closed; -1 with EAGAIN: nothing is there. */
+/* Returns 0 if the server has closed, -1 with EAGAIN if no byte has arrived. */
 static inline ssize_t rest_recv(int fd, void *bytes, size_t n)
 {
     return rest_by.recv ? rest_by.recv(fd, bytes, n) : recv(fd, bytes, n, MSG_DONTWAIT);
@@ -310,7 +310,7 @@ static inline void clear(void)
     reply[0] = 0;
 }
 
-/* What the server answers until it closes the connection. Returns the status, 0 when it closed
+/* Reads the server's answer until it closes the connection. Returns the status, 0 when it closed
  * without a word. */
 static inline int answer_of(int fd)
 {

@@ -33,10 +33,10 @@ struct variant {
     bool rank_bits, fused; /* fused: q|k|v are windows of one wide tensor */
     enum strategy_id strategy;
     int n_threads, mutant;
-    enum dtype act; /* of q, kv, o and d_o; 16 bits want a problem that was rounded */
+    enum dtype act; /* type of q, kv, o and d_o; 16 bits want a problem that was rounded */
     enum transport_id transport;
     int n_local; /* ranks per node; 0: one node */
-    bool maps;   /* every rank knows what each rank sees, and leaves out what none sees */
+    bool maps;   /* every rank knows each rank's keys, and leaves out those that none sees */
     bool blind;  /* with a device's own memory: the host does not know the intervals */
 };
 
@@ -55,8 +55,8 @@ static inline int group_of(const struct variant *v)
     return v->u ? v->u : v->P % 2 ? 1 : 2;
 }
 
-/* Where local row i of rank r lies in the sequence; >= S: padding. Zigzag: chunks of u parts, as
- * many before the one as after the other of a group. */
+/* Returns the position in the sequence of local row i of rank r; >= S: padding. Zigzag: chunks of u
+ * parts, as many before the one as after the other of a group. */
 static inline int64_t global_of(const struct problem *p, const struct variant *v, int r, int64_t i)
 {
     if (v->rank_bits) return r * (8 / v->P) * ((p->S + 7) / 8) + i;
@@ -79,8 +79,8 @@ struct local { /* one rank's tensors, in one guarded allocation */
     struct tensor sink, d_sink; /* [1, H]; [SHARD_SEGS, H], its first row 0 */
     float *lse, *m, *delta, *sum;
     int64_t *lo, *hi;
-    void *kept, *arena;       /* what the form needs, or NULL */
-    int64_t *all_lo, *all_hi; /* of the rows of a rank's group, padding included, in order */
+    void *kept, *arena;       /* memory that the form needs, or NULL */
+    int64_t *all_lo, *all_hi; /* intervals of the rows of a rank's group, with padding, in order */
     float *block;
     int64_t block_size, kept_size, arena_size;
 };
@@ -281,7 +281,7 @@ static inline int64_t ring_size(const struct problem *p, int64_t T)
     return 4 * T * 2 * p->Hk * p->D * 4;
 }
 
-/* What lies in the comm segment: the ring's buffers, the form's, collectives'. */
+/* Returns the size of the comm segment: the buffers of the ring, of the form and of collectives. */
 static inline int64_t segment_size_of(const struct problem *p, const struct variant *v)
 {
     const struct attention_need need = need_of(p, v);
@@ -503,7 +503,7 @@ static inline void count_row(const struct problem *p, const struct variant *v, i
                       want);
 }
 
-/* What rank `rank` moves in one forward and one backward. */
+/* Counts the bytes that rank `rank` moves in one forward and one backward. */
 static inline void count_run(const struct problem *p, const struct variant *v, int rank,
                              struct comm_count want[PURPOSE_N])
 {
@@ -601,8 +601,9 @@ static inline struct norms norms(const float *x, const double *ref, int64_t rows
     return (struct norms){sqrt(s.err), sqrt(s.ref)};
 }
 
-/* Relative L2 error. Where the truth is zero by cancellation (a token that sees one key has no
- * gradient to it), relative to what cancels. NaN stays NaN, which no bound admits. */
+/* Relative L2 error. If the truth is zero by cancellation (a token that sees one key has no
+ * gradient to it), the error is relative to the terms that cancel. NaN stays NaN, which no bound
+ * admits. */
 static inline double norms_ratio(struct norms s, double cancelled)
 {
     return s.err / (s.ref > 1e-9 * cancelled ? s.ref : cancelled);
@@ -612,7 +613,7 @@ struct errors {
     double o, dq, dk, dv, sink;
 };
 
-/* The sum over ranks as a tree, in place: of the same bits for 1, 2, 4 and 8 under "ranks". */
+/* Sums over ranks as a tree, in place: the bits are the same for 1, 2, 4 and 8 under "ranks". */
 static inline const float *sinks_sum(const struct problem *p, const struct result *r)
 {
     for (int step = 1; step < MAX_P; step *= 2)

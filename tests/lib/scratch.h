@@ -1,5 +1,5 @@
-/* scratch.h: a folder for tests that write much and count on the order of what they write, not on a
- * disk: in memory where there is room for it, which a container's default of 64 MiB is not. */
+/* scratch.h: a folder for tests that write much and rely on the order of their writes, not on a
+ * disk. It is in memory if there is room for it; a container's default of 64 MiB is too small. */
 #ifndef SEQD_TESTS_SCRATCH_H
 #define SEQD_TESTS_SCRATCH_H
 

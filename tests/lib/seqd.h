@@ -1,4 +1,4 @@
-/* seqd.h: what every test of the daemon's parts begins with. */
+/* seqd.h: the common beginning of every test of the daemon's parts. */
 #ifndef SEQD_TESTS_SEQD_H
 #define SEQD_TESTS_SEQD_H
 

@@ -1,6 +1,6 @@
 /* sim.h: seqd's control over simulated nodes. Each keeps a spool of its own by the rules of
  * api/wire.h; time is moved by hand. A gang of a node counts as running until its final record is
- * made, so that what is promised to jobs can be compared with what runs.
+ * made, so that the promises to jobs can be compared with the running gangs.
  *
  *     begin();  hello(A);  submit(2, 0);  play_prepare(gang_of(A, 1, 1));  send_spool(A, ...);
  *     settle(); ...  finish();
@@ -41,7 +41,7 @@ struct gang { /* a node's part of an attempt */
     int task, n_ranks, first, n_local;
     unsigned char key[RANK_KEY_SIZE];
     int n_uuids;
-    char uuid[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* of its ranks' GPUs */
+    char uuid[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* its ranks' GPUs */
     int n_records, n_sent;
     int64_t acked;
     bool blobs, stopped, over, forgotten;
@@ -74,9 +74,9 @@ static struct world {
     struct logs *logs;
     struct control *control;
     bool obeys;                    /* gangs end when told to stop */
-    bool strangers;                /* some nodes send what is not theirs */
+    bool strangers;                /* some nodes send messages that are not theirs */
     int64_t pass_costs_ms, passes; /* a scheduling pass takes so long; those seen */
-    void (*hear)(const char *name, const struct msg *m); /* what is sent, or NULL */
+    void (*hear)(const char *name, const struct msg *m); /* called with messages sent, or NULL */
     struct sim node[NODES];
 } w;
 
@@ -107,7 +107,7 @@ static inline struct gang *gang_of(struct sim *n, int64_t job, int64_t epoch)
     return NULL;
 }
 
-/* ---- what a node writes down ----------------------------------------------------------------- */
+/* ---- records of a node ----------------------------------------------------------------------- */
 
 static inline void record(struct gang *g, int type, int rank, const void *data, size_t size,
                           const char *json)
@@ -375,7 +375,8 @@ static inline void open_seqd(void)
     open_seqd_with(fake_clock);
 }
 
-/* What the nodes say of what is over, late or once more, is no fault of theirs. */
+/* Checks that no message of the nodes is dropped: a report that is late, repeated or of an ended
+ * gang is not a fault. */
 static inline void check_dropped(void)
 {
     const struct nodes *t = control_nodes(w.control);

@@ -1,4 +1,4 @@
-/* store.h: where a test's rank offloads to. */
+/* store.h: the store to which a test's rank offloads. */
 #ifndef SEQD_TESTS_STORE_H
 #define SEQD_TESTS_STORE_H
 

@@ -12,8 +12,8 @@
  * In elements of H*E = T*C per rank, a block of two halves: 4 (P-1) forward and 4 (P-1) backward in
  * both; gathered again: 6 (P-1) backward.
  *
- * Weights are given as slices, a rank's own: of the first matrices rows [out / P, C], of the last
- * one columns. What follows g (its bias, the residual, norms) is on the caller's rows and needs no
+ * Weights are given as a rank's own slices: rows [out / P, C] of the first matrices, columns of the
+ * last one. The steps after g (its bias, the residual, norms) are on the caller's rows and need no
  * communication. */
 #ifndef SEQD_TESTS_TENSOR_HALVES_H
 #define SEQD_TESTS_TENSOR_HALVES_H
@@ -39,8 +39,8 @@ struct tensor_half {
     struct tensor first, bias, last;  /* [n, C], [1, n], [C, m] */
     float *d_first, *d_bias, *d_last; /* dense */
     float *whole; /* [S, C]: the gathered input: kept from forward unless `again`; TP: not used */
-    float *inner; /* [S, n]: what the first matrix made; kept */
-    float *act;   /* [S, m]: what the last one reads; kept */
+    float *inner; /* [S, n]: output of the first matrix; kept */
+    float *act;   /* [S, m]: input of the last one; kept */
     float *part;  /* [S, C] workspace */
     float *d_act, *d_inner; /* [S, m], [S, n] workspace of backward */
 };
@@ -48,7 +48,7 @@ struct tensor_half {
 /* Softmax attention over nq query and nk KV heads of this rank: inner is q | keys | values. */
 struct tensor_attention {
     struct tensor_half half;
-    int64_t n_heads, n_kv_heads, head_dim; /* of this rank */
+    int64_t n_heads, n_kv_heads, head_dim; /* this rank's */
     float scale;
     const int64_t *lo, *hi; /* [S] */
     float *lse, *m, *delta; /* [n_heads, S]; lse is kept */

@@ -19,7 +19,7 @@
 #define SANITIZED 0
 #endif
 
-extern int test_failures_now; /* of the running test, in whatever file its checks are */
+extern int test_failures_now; /* failures of the running test, in whatever file its checks are */
 
 #define CHECK_MSG(cond, ...)                                                                       \
     do {                                                                                           \
@@ -37,7 +37,8 @@ extern int test_failures_now; /* of the running test, in whatever file its check
 
 #define RUN(fn) test_run(#fn, fn)
 
-/* SEQD_TEST_SMALL: the short form, of make check, of sanitizers and of what has not changed. */
+/* SEQD_TEST_SMALL: the short form, for make check, for sanitizers and for programs that have not
+ * changed. */
 static inline bool small_tests(void)
 {
     return getenv("SEQD_TEST_SMALL") != NULL;

@@ -1,6 +1,6 @@
 /* tfevents.h: a reader of TensorBoard's event files that shares nothing with the writer: CRC by the
- * polynomial of the standard, bit 31 first, and messages field by field, unknown ones refused. What
- * TensorBoard makes of several files: tfe_show. */
+ * polynomial of the standard, bit 31 first, and messages field by field, unknown ones refused.
+ * tfe_show merges several files as TensorBoard does. */
 #ifndef SEQD_TESTS_TFEVENTS_H
 #define SEQD_TESTS_TFEVENTS_H
 
@@ -18,11 +18,11 @@ struct tfe_event {
     double wall_s;
     int64_t step;
     char version[32]; /* "": none */
-    int status;       /* of a session_log; 0: none */
+    int status;       /* status of a session_log; 0: none */
     int n;            /* scalars */
     char tag[TFE_TAGS][48];
     float value[TFE_TAGS];
-    size_t size; /* of the record */
+    size_t size; /* size of the record */
 };
 
 /* ---- CRC-32C --------------------------------------------------------------------------------- */
@@ -62,7 +62,7 @@ static inline bool tfe_crc_holds(const unsigned char *p, size_t n, const unsigne
 
 struct tfe_field {
     unsigned number, wire;
-    uint64_t v; /* of a varint or a number of 4 or 8 bytes; else the length */
+    uint64_t v; /* value of a varint or a number of 4 or 8 bytes; else the length */
     const unsigned char *bytes;
 };
 
@@ -202,8 +202,8 @@ struct tfe_curve {
     char file[16][256]; /* in the order of their names */
 };
 
-/* What TensorBoard shows of a directory: a START that is not the first drops what is of its step
- * and later ones (plugin_event_accumulator.py, _CheckForRestartAndMaybePurge). */
+/* Reads the curve that TensorBoard shows of a directory: a START that is not the first drops events
+ * of its step and later ones (plugin_event_accumulator.py, _CheckForRestartAndMaybePurge). */
 static inline void tfe_show(const char *dir, struct tfe_curve *c)
 {
     static struct tfe_event ev[TFE_EVENTS];

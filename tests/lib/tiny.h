@@ -19,7 +19,7 @@ struct tiny_rank {
     struct offload *offload;
 };
 
-/* Where a tensor's elements begin in m->params; -1: another stage has it. */
+/* Returns the index in m->params of a tensor's first element; -1: another stage has it. */
 static inline int64_t tiny_at(const struct model *m, const struct param *p)
 {
     const struct zero *z = &m->plan->shards;
@@ -44,7 +44,7 @@ static inline void tiny_scale(struct model *m)
     }
 }
 
-/* spec: checked; the plan's segment must be what the ranks were opened with. */
+/* spec: checked; the ranks must have been opened with the plan's segment. */
 static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, struct ranks *g,
                             int rank, struct err *e)
 {

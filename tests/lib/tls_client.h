@@ -66,8 +66,8 @@ static inline void tls_fresh_cert(const char *cert_path, const char *key_path, i
 #define TLS_FDS  16384
 #define TLS_PLAN "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
-static gnutls_session_t tls_of[TLS_FDS]; /* by descriptor; of a closed one: until it comes again */
-static gnutls_certificate_credentials_t tls_trust_all; /* what is under test is the server */
+static gnutls_session_t tls_of[TLS_FDS]; /* by descriptor; a closed one's stays until reuse */
+static gnutls_certificate_credentials_t tls_trust_all; /* the server is under test */
 static int tls_n_cut;                                  /* ended without close_notify */
 
 static inline void tls_drop(int fd)
@@ -104,7 +104,7 @@ static inline gnutls_session_t tls_client(int fd, const char *priority, const ch
     return tls_of[fd] = s;
 }
 
-/* 0, or GnuTLS's word for what is wrong. */
+/* Returns 0, or GnuTLS's error code. */
 static inline int tls_connect(int fd)
 {
     for (;;) {

@@ -1,4 +1,4 @@
-/* told.h: what a piece of work tells of its progress, every time it could. */
+/* told.h: records every progress report of a piece of work. */
 #ifndef SEQD_TESTS_TOLD_H
 #define SEQD_TESTS_TOLD_H
 
@@ -7,8 +7,8 @@
 
 struct told {
     struct progress p;
-    int n;                        /* how often */
-    int n_inside;                 /* of these, after the beginning and before the end */
+    int n;                        /* reports */
+    int n_inside;                 /* reports after the beginning and before the end */
     struct rank_progress at, was; /* the last one, and the first */
     bool fell, beyond;            /* went back; went beyond the total */
 };

@@ -1,16 +1,16 @@
 /* twin.h: buffers of kernel tests, for devices that reach no memory but their own.
  *
- * Tests keep what they compare in the host's memory, in blocks that twin_new gave. A call's args
- * struct points into them. Where the device has memory of its own, twin_in packs the blocks that
- * are pointed to, one after the other, into one stretch of device memory, and gives the call a copy
- * of the args whose pointers lead there; twin_back waits, brings the blocks back and so shows the
- * test everything that was written, beside the windows too. That every call starts from the host's
- * bytes and ends there costs two copies and lets the checks of the host's memory (sentinels, gaps,
- * inputs that stay as they are) hold for the device's as they stand.
+ * Tests keep the buffers that they compare in the host's memory, in blocks that twin_new gave. A
+ * call's args struct points into them. If the device has memory of its own, twin_in packs the
+ * blocks that are pointed to, one after the other, into one stretch of device memory, and gives the
+ * call a copy of the args whose pointers lead there; twin_back waits, brings the blocks back and so
+ * shows the test everything that was written, beside the windows too. That every call starts from
+ * the host's bytes and ends there costs two copies and lets the checks of the host's memory
+ * (sentinels, gaps, inputs that stay as they are) hold for the device's as they stand.
  *
  * Pointers are found by their value: each aligned word of the args that is an address in a block. A
  * word that is another address of the host fails the check: an operation would be given memory that
- * it cannot reach. What an operation reads on the host, its drop, is named by TWIN_HOST. */
+ * it cannot reach. TWIN_HOST names the field that an operation reads on the host, its drop. */
 #ifndef SEQD_TESTS_TWIN_H
 #define SEQD_TESTS_TWIN_H
 
@@ -23,10 +23,10 @@
 #include "kernels/backend.h"
 #include "tests/lib/test.h"
 
-#define TWIN_SIZE    ((int64_t)32 << 20) /* of device memory: scratch and the blocks of one call */
-#define TWIN_SCRATCH ((int64_t)9 << 20)  /* of it, at the front */
+#define TWIN_SIZE    ((int64_t)32 << 20) /* device memory: scratch and the blocks of one call */
+#define TWIN_SCRATCH ((int64_t)9 << 20)  /* its part at the front */
 #define TWIN_BLOCKS  1024
-#define TWIN_WORDS   96   /* of an args struct */
+#define TWIN_WORDS   96   /* words of an args struct */
 #define TWIN_GUARD   64   /* bytes after each block that no operation may write */
 #define TWIN_MARK    0xa5 /* as a double or a float: tiny; as an index: negative */
 
@@ -40,10 +40,10 @@ struct twin_block {
 static struct twins {
     struct twin_block block[TWIN_BLOCKS];
     int n;
-    struct be *be; /* where the memory below is from; NULL: the tests' device is the host */
+    struct be *be; /* owner of the memory below; NULL: the tests' device is the host */
     char *device;  /* TWIN_SIZE bytes of its memory */
     int64_t used;
-    char stage[TWIN_SIZE]; /* what is copied there, and back: scratch is NaN in it */
+    char stage[TWIN_SIZE]; /* bytes copied there, and back: scratch is NaN in it */
     uint64_t args[TWIN_WORDS];
 } twins;
 
@@ -114,8 +114,8 @@ static inline void twin_close(void)
     twins.be = NULL;
 }
 
-/* Scratch on the host: a private mapping of a file of NaN. What a call writes are copies of pages,
- * which are dropped before the next call: most write few, and need no megabytes of NaN each. */
+/* Scratch on the host: a private mapping of a file of NaN. A call writes to copies of pages, which
+ * are dropped before the next call: most calls write few, and need no megabytes of NaN each. */
 static inline void *twin_host_scratch(int64_t size)
 {
     const int fd = memfd_create("scratch", 0);
@@ -142,7 +142,7 @@ static inline void twin_take_scratch(struct be *b)
     if (!b->own_memory) munmap(b->scratch, (size_t)b->scratch_size);
 }
 
-/* What lies between the fields of args is made 0: it may hold any old address. Where the compiler
+/* Clears the padding between the fields of args: it may hold any old address. If the compiler
  * cannot, addresses of the host are not looked for. */
 #if defined(__has_builtin) && __has_builtin(__builtin_clear_padding)
 #define TWIN_CLEAR(args) __builtin_clear_padding(args)
@@ -193,7 +193,7 @@ static inline uint64_t twin_word(uint64_t word)
              : (int64_t)offsetof(struct dropout_args, drop), default                               \
              : (int64_t)-1)
 
-/* What to give the call; good until the next. Scratch is NaN then. */
+/* Returns the args to give the call; valid until the next. Scratch is NaN then. */
 static inline const void *twin_in(struct be *b, const void *args, size_t size, int64_t host)
 {
     if (!b->own_memory) {

@@ -27,9 +27,9 @@ struct way {
     enum form_id form;
     enum exchange_id exchange;
     const char *mixer; /* in the names of tensors that attention's backward makes wrong */
-    double dropout;    /* of attention's weights */
-    /* Of the queries' weights: scores that no plain exp survives. Of the delta rule's dt_bias,
-     * which is 1: decays that many rows survive. 0: 1. */
+    double dropout;    /* dropout of attention's weights */
+    /* Factor of the queries' weights, for scores that no plain exp survives, and of the delta
+     * rule's dt_bias, which is 1, for decays that many rows survive. 0: 1. */
     double gain;
     const char *text;     /* a file of write_docs; NULL: docs */
     int64_t mlp_chunk;    /* memory.mlp_chunk_tokens; 0: as by default, whole */
@@ -99,7 +99,7 @@ struct way {
     {                                                                                              \
         SIZES, .family = FAMILY_QWEN2_MOE, .n_kv_heads = 2, .qkv_bias = 1, EXPERTS                 \
     }
-/* More heads than above: with four, the gradient of A_log in bf16 is what few roundings leave. */
+/* More heads than above: with four, few roundings decide the gradient of A_log in bf16. */
 #define WAY_NEXT                                                                                   \
     {                                                                                              \
         SIZES, .layer_mask = {1}, .family = FAMILY_QWEN3_NEXT, .n_kv_heads = 2, .rotary_dim = 4,   \
@@ -353,7 +353,7 @@ static inline void trial_data(struct trial *t)
         s->data.width = LATENTS_WIDTH;
         s->data.train[0].format = DATA_LATENTS;
     } else {
-        s->data.seq_len = 200; /* longer than what is compared */
+        s->data.seq_len = 200; /* longer than the compared part */
         if (s->verify.max_tokens > 200) s->data.seq_len = s->verify.max_tokens;
         s->data.document_mask = s->data.reset_positions = 1;
         s->data.train[0].text_key = tiny_text(s, "text");
@@ -475,7 +475,7 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
     data_close(d);
 }
 
-/* Messages are late at random, so that what is used before it has come is not there. t->out is the
+/* Messages are late at random, so that data used before it has arrived is missing. t->out is the
  * caller's to end. */
 static inline void trial_run(struct trial *t)
 {
