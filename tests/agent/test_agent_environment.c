@@ -1,4 +1,4 @@
-/* test_agent_environment: what of seqw's environment reaches a rank. */
+/* test_agent_environment: the part of seqw's environment that a rank receives. */
 #include "tests/lib/test.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* What a job may read though it is private: only what lies beneath a root of this node is taken of
- * seqd, and job:ID becomes this node's own path. */
+/* Private files that a job may read: only paths beneath a root of this node are taken from seqd,
+ * and job:ID becomes this node's own path. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -22,7 +22,7 @@
 
 enum { RECORDS = 256, LOG_SIZE = 1 << 16, MAX_RANKS = 4 };
 
-/* What seqd has of one attempt. */
+/* seqd's view of one attempt. */
 struct view {
     int64_t job, epoch;
     int64_t seq; /* records held */
@@ -50,7 +50,7 @@ struct seqd {
     int n_hellos, n_heartbeats, n_answers, n_leavings;
     struct msg leaving;
     struct disk_use disk; /* as it last said */
-    int refusals;         /* of the next hellos */
+    int refusals;         /* number of next hellos to refuse */
     bool before;          /* it is of WIRE_ABI_BEFORE, which says no version of its own */
     uint32_t said[8];     /* ABI of the first hellos */
     struct msg answer;    /* the last DESCRIBED or FETCHED */
@@ -61,7 +61,7 @@ struct seqd {
 static struct seqd d;
 static struct gpu gpus[GPU_MAX]; /* as last told */
 static int n_gpus;
-static struct rank_fail refused; /* of an attempt that was never begun */
+static struct rank_fail refused; /* for an attempt that was never begun */
 static int refused_rank;
 static struct job_spec spec;
 
@@ -329,7 +329,7 @@ static void agent_kill(int pid)
     UNTIL(!d.stream);
 }
 
-/* name says what the fake ranks do. */
+/* name: the mode of the fake ranks. */
 static void assign(int64_t job, int64_t epoch, const char *name, int n_ranks)
 {
     memset(&spec, 0, sizeof spec);
@@ -471,8 +471,8 @@ static void test_whole_life(void)
     teardown();
 }
 
-/* When the node ends is told in each session, and when that changes. SAVE goes to the gang, and is
- * answered for what is not there. */
+/* The node's end time is sent in each session, and when it changes. SAVE goes to the gang, and is
+ * answered if the gang is not there. */
 static void test_leaving(void)
 {
     char config[128];
@@ -584,7 +584,7 @@ static void test_signals_to_all(void)
     teardown();
 }
 
-/* What the driver says of this machine from now on. */
+/* Sets the driver's report of this machine from now on. */
 static void machine_is(const char *text)
 {
     char path[128], part[160];
@@ -624,7 +624,7 @@ static void fake_nvml(const char *text)
     "far GPU-a GPU-c nvlink\n"                                                                     \
     "far GPU-a GPU-b 10\n"
 
-/* What the node has is in its HELLO, and every change in a heartbeat. */
+/* The node's GPUs are in its HELLO, and every change is in a heartbeat. */
 static void test_gpus(void)
 {
     setup();
@@ -660,8 +660,8 @@ static void test_gpus(void)
     teardown();
 }
 
-/* Without kernels a GPU is of no use. One with an Xid is of none to the next seqw either, until an
- * operator removes what was written down of it. */
+/* Without kernels a GPU is of no use. A GPU with an Xid is of no use to the next seqw either, until
+ * an operator removes its record. */
 static void test_unfit_gpus(void)
 {
     setup();
@@ -682,7 +682,7 @@ static void test_unfit_gpus(void)
     CHECK(gpus[2].health == GPU_XID && gpus[2].xid == 79 && gpus[0].health == GPU_OK);
     CHECK(unlink(in_here("state/" GPU_XIDS)) == 0);
     UNTIL(gpus[2].health == GPU_OK);
-    /* Of another boot: nothing. */
+    /* A record of another boot has no effect. */
     terminate(pid);
     const char old[] = "0000 GPU-a 79\n";
     CHECK(file_write(in_here("state/" GPU_XIDS), old, sizeof old - 1, NULL) == 0);
@@ -727,8 +727,8 @@ static void stop(int64_t job)
     UNTIL(view_of(job, 1)->end >= 0);
 }
 
-/* Two jobs have cores of their own while there are some, also after the agent was killed; what one
- * leaves, the next one gets. */
+/* Two jobs have cores of their own while there are some, also after the agent was killed; the cores
+ * that one job leaves go to the next one. */
 static void test_bound_ranks(void)
 {
     char apart[32];
@@ -791,7 +791,7 @@ static void test_visible_gpus(void)
     about(MSG_STOP, 7, 1);
     about(MSG_STOP, 8, 1);
     UNTIL(v->end >= 0 && w->end >= 0);
-    /* One that will not do is refused in the name of its rank, and nothing is started. */
+    /* A GPU that will not do is refused in the name of its rank, and no rank is started. */
     static const char other[][GPU_UUID_SIZE] = {"GPU-b", "GPU-x"};
     m.job = 9, m.n_uuids = 2, m.uuids = other;
     tell(&m);
@@ -916,8 +916,8 @@ static void kills_write(int n)
     CHECK(!file_write(path, text, strlen(text), NULL));
 }
 
-/* A report says whether the kernel killed for memory while the attempt was here: of a rank, of a
- * gang, and of an attempt that another agent began. */
+/* A report says whether the kernel killed for memory while the attempt was here, for a rank, for a
+ * gang, and for an attempt that another agent began. */
 static void test_killed_for_memory(void)
 {
     static const char *const what[] = {"rank", "gang", "rank, without memory", "gang, adopted"};
@@ -949,7 +949,8 @@ static void test_killed_for_memory(void)
     teardown();
 }
 
-/* seqd goes away and comes back: the ranks do not notice, and only what it lacks is sent again. */
+/* seqd goes away and comes back: the ranks do not notice, and only data that it lacks is sent
+ * again. */
 static void test_server_restart(void)
 {
     setup();
@@ -1120,7 +1121,7 @@ static void test_orphan_of_refusals(void)
     teardown();
 }
 
-/* Of another process: a file of /proc, its NULs as newlines. */
+/* Reads a file in /proc of another process, its NULs as newlines. */
 static const char *proc_file(int pid, const char *name)
 {
     static char text[65536];
@@ -1160,7 +1161,7 @@ static void test_rank_environment(void)
     teardown();
 }
 
-/* Where this machine lets the test make control groups. */
+/* Runs ranks in control groups, if this machine lets the test make them. */
 static void test_control_group(void)
 {
     static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -1183,7 +1184,7 @@ static void test_control_group(void)
     snprintf(want, sizeof want, "seqd-agent-%d/attempt-7-e2\n", (int)getpid());
     for (int i = 0; i < p.n; i++) CHECK(strstr(proc_file(p.pid[i], "cgroup"), want));
     CHECK(!strstr(proc_file(pid, "cgroup"), "attempt-7-e2"));
-    agent_kill(pid); /* the one that comes back ends it */
+    agent_kill(pid); /* the agent that comes back ends it */
     const int n_hellos = d.n_hellos;
     pid = agent_start("0");
     UNTIL(d.n_hellos > n_hellos && d.stream);
@@ -1253,7 +1254,7 @@ static void put_file(const char *name, int64_t job, size_t size)
     CHECK(file_make_dir(dir, NULL) == 0 && file_write(path, zeros, size, NULL) == 0);
 }
 
-/* Of a job that has ended nothing is left but what other jobs have; a symbolic link is not
+/* The removal of a job that has ended leaves only files of other jobs; a symbolic link is not
  * followed. */
 static void test_remove(void)
 {
@@ -1266,7 +1267,7 @@ static void test_remove(void)
     put_file("jobs/%lld/artifacts/a.bin", 7, 1 << 16);
     put_file("jobs/%lld/checkpoints/step-1/w/x.safetensors", 7, 1 << 16);
     put_file("jobs/%lld/checkpoints/step-1/y", 77, 100);
-    put_file("jobs/%lld.gone/rest", 7, 100); /* of a removal that a crash cut short */
+    put_file("jobs/%lld.gone/rest", 7, 100); /* rest of a removal that a crash cut short */
     char link[300];
     snprintf(link, sizeof link, "%s", in_dir("jobs/%lld/checkpoints/best", 7, 0));
     CHECK(symlink("../../77/checkpoints", link) == 0);
@@ -1285,8 +1286,8 @@ static void test_remove(void)
     teardown();
 }
 
-/* What seqd asks for before it says FORGET is held, and done then. Asked for again, it is refused
- * at once and held no more; a new session begins without what was held. */
+/* A removal that seqd asks for before it says FORGET is held, and done then. Asked for again, it is
+ * refused at once and held no more; a new session begins without held removals. */
 static void test_remove_held(void)
 {
     const struct msg ask_it = {.type = MSG_REMOVE, .job = 7, .what = REMOVAL_JOB};
@@ -1406,7 +1407,7 @@ static void test_describe(void)
     CHECK_MSG(strstr(d.answer.err.text, "beneath none"), "%s", d.answer.err.text);
     CHECK(symlink("/etc", in_dir("../link", 0, 0)) == 0);
     snprintf(path, sizeof path, "%s/link", d.dir);
-    ask(MSG_DESCRIBE, path, 0); /* what counts is where it leads */
+    ask(MSG_DESCRIBE, path, 0); /* the target of the link counts */
     CHECK_MSG(strstr(d.answer.err.text, "beneath none"), "%s", d.answer.err.text);
     snprintf(path, sizeof path, "%s/none", d.dir);
     ask(MSG_DESCRIBE, path, 0);
@@ -1475,7 +1476,7 @@ static void test_second_agent(void)
     teardown();
 }
 
-/* A seqd of the version before refuses the HELLO, and gets the next one in its own, at once; one
+/* A seqd of the version before refuses the HELLO, and gets the next one in its own, at once; a seqd
  * that has been upgraded meanwhile is spoken to in the newest. */
 static void test_seqd_before(void)
 {
@@ -1487,7 +1488,8 @@ static void test_seqd_before(void)
     CHECK(d.n_hellos == 3);
     CHECK(d.said[0] == WIRE_ABI);
     CHECK(d.said[1] == WIRE_ABI_BEFORE && d.said[2] == WIRE_ABI_BEFORE);
-    /* What it does not have is not sent: an answer to it would end the session there. */
+    /* Messages that its version lacks are not sent: an answer to REMOVE would end the session
+     * there. */
     tell(&(struct msg){.type = MSG_REMOVE, .job = 9});
     struct view *v = running(7, 2, "ok", 1);
     UNTIL(v->end == GANG_DONE);
@@ -1513,8 +1515,8 @@ static void test_seqd_before(void)
     teardown();
 }
 
-/* A restarted agent is the same instance, one with another state directory is not; one that was
- * refused dials again. */
+/* A restarted agent is the same instance, one with another state directory is not; a refused agent
+ * dials again. */
 static void test_instance(void)
 {
     unsigned char first[WIRE_INSTANCE_SIZE];
@@ -1546,7 +1548,7 @@ static void test_instance(void)
     teardown();
 }
 
-/* What the machine measured about itself comes once in every session. */
+/* The machine's measurements of itself come once in every session. */
 static void test_profile(void)
 {
     setup();

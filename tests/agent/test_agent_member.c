@@ -1,5 +1,6 @@
-/* A node's certificate: joining, what is kept through restarts, renewal, and coordinators that are
- * not the right one. The coordinator is this test: it signs what it is asked for, or refuses. */
+/* A node's certificate: joining, state kept through restarts, renewal, and coordinators that are
+ * not the right one. The coordinator is this test: it signs the requests of the node, or
+ * refuses. */
 #include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static struct {
     int64_t serial, life_s, behind_s;         /* how much less its clock shows */
     int n_joins;
 } d;
-static int64_t ahead_ms; /* of the loop's clock */
+static int64_t ahead_ms; /* lead of the loop's clock */
 
 static void reply(struct rpc_stream *s, const struct msg *m)
 {
@@ -101,7 +102,7 @@ static struct {
     char state[96], token_file[96];
     struct member *m;
     int n_ready, n_sent;
-    struct msg sent; /* the last, without what it points to */
+    struct msg sent; /* the last, without its pointers' targets */
     char csr[PKI_PEM_SIZE];
 } n;
 

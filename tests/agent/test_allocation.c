@@ -1,4 +1,5 @@
-/* test_allocation: what an engine gave, over made control groups, environments and GPUs. */
+/* test_allocation: the allocation that an engine gave, over made control groups, environments and
+ * GPUs. */
 #include "tests/lib/test.h"
 
 #include <stdarg.h>
@@ -216,7 +217,7 @@ static const struct gpu four[] = {{.uuid = "GPU-aa00-1"},
                                   {.uuid = "GPU-bb00-3"},
                                   {.uuid = "GPU-cc00-4", .health = GPU_MIG}};
 
-/* The places as digits, or what is wrong. */
+/* Returns the places as digits, or the error. */
 static const char *matched(char *variable, int n)
 {
     static char text[1024];

@@ -1,4 +1,4 @@
-/* Programs that are asked and do not answer: whose fault each end is. */
+/* Programs that are asked and do not answer: the blame for each end. */
 #include "api/core/rank.h"
 #include "tests/lib/test.h"
 #include "worker/agent/capture.h"

@@ -1,4 +1,4 @@
-/* test_cores: which cores ranks get, on machines that hwloc makes up. */
+/* test_cores: the cores that ranks get, on machines that hwloc makes up. */
 #include "tests/lib/test.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 static struct cores cores;
 static cpu_set_t got[64];
 
-/* "0-3,8": what cores_print writes. */
+/* Reads the form that cores_print writes, as "0-3,8". */
 static cpu_set_t set_of(const char *text)
 {
     cpu_set_t s;
@@ -78,7 +78,7 @@ static void test_beside_others(void)
 {
     machine("pack:2 numa:1 core:4 pu:2", "0-15");
     choice("0-3", 2, 1, WANT("4-5", "6-7"));            /* the node that this fills */
-    choice("0-3", 3, 1, WANT("8-9", "10-11", "12-13")); /* the one that has room for all */
+    choice("0-3", 3, 1, WANT("8-9", "10-11", "12-13")); /* the node with room for all */
     choice("8-15", 4, 1, WANT("0-1", "2-3", "4-5", "6-7"));
     choice("0-3,8", 5, 1, WANT("10-11", "12-13", "14-15", "4-5", "6-7")); /* 8: half of a core */
     choice("0-9", 4, 1, NULL);
@@ -87,7 +87,7 @@ static void test_beside_others(void)
     choice("0-15", 1, 1, NULL);
 }
 
-/* What a container or a batch system leaves. */
+/* Cores that a container or a batch system leaves. */
 static void test_allowed(void)
 {
     machine("pack:2 numa:1 core:4 pu:2", "1,5-6,12");

@@ -105,7 +105,7 @@ static void send_blobs(int fd, int n_ranks)
     free(blobs);
 }
 
-/* What the spool said: counts by type, and the records that matter. */
+/* The content of the spool: counts by type, and the records that matter. */
 struct seen {
     int n[RANK_EXIT + 1], n_records;
     struct rank_fail fail; /* the first */
@@ -120,7 +120,7 @@ static void seen_add(struct seen *v, const char *record, int64_t size)
     struct rank_msg head;
     struct rank_exit x;
     memcpy(&head, record, sizeof head);
-    CHECK(v->end < 0); /* nothing follows the final record */
+    CHECK(v->end < 0); /* no record follows the final one */
     v->n[head.type]++;
     v->n_records++;
     if (head.type == RANK_FAIL && v->n[RANK_FAIL] == 1) {
@@ -294,7 +294,7 @@ static void test_hang(void)
     dir_remove();
 }
 
-/* Where other nodes have ranks, their gangs get time to name the slowest of theirs. */
+/* If other nodes have ranks, their gangs get time to name their slowest rank. */
 static void test_hang_of_part(void)
 {
     dir_make();
@@ -326,7 +326,7 @@ static void test_stop(void)
     pid_t pid = gang_fork("wait");
     int fd = agent_connect();
     wait_records(fd, RANK_BLOB, 2);
-    /* An agent that dies and comes back: nothing happens to the ranks. */
+    /* An agent that dies and comes back does not affect the ranks. */
     close(fd);
     fd = agent_connect();
     send_blobs(fd, 2);
@@ -342,7 +342,7 @@ static void test_stop(void)
     dir_remove();
 }
 
-/* SAVE is told to every rank once, and when rank 0 has left with what is saved, the others are
+/* SAVE is told to every rank once, and when rank 0 has left with its state saved, the others are
  * told to stop: how they take that changes nothing. */
 static void test_save(void)
 {
@@ -374,7 +374,8 @@ static void test_saved_unasked(void)
     CHECK_MSG(v.end == GANG_FAILED && v.first_exit_status == RANK_EXIT_SAVED, "%d", v.end);
 }
 
-/* A rank that leaves with a STOP unread resets its socket; what it said before must not be lost. */
+/* A rank that leaves with a STOP unread resets its socket; its earlier messages must not be
+ * lost. */
 static void test_last_words(void)
 {
     int pair[2];
@@ -526,7 +527,8 @@ static void test_bad_start(void)
     dir_remove();
 }
 
-/* A record is of the size that 0.2.0 takes; what another version wrote is adopted, not begun. */
+/* A start record has the size that 0.2.0 takes; a gang of another version's record is adopted, not
+ * begun. */
 static void test_start_record(void)
 {
     char path[FILE_PATH_SIZE + 16];

@@ -67,7 +67,8 @@ static void test_quiet(void)
     CHECK(w.quiet_ms == 1000);
 }
 
-/* Of a real process: what it writes shows, and what a process that sleeps has moved stays. */
+/* The counts of a real process: they show its writes, and the count of a process that sleeps
+ * stays. */
 static void test_moved(void)
 {
     char buf[8192] = "";

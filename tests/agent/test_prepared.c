@@ -1,4 +1,5 @@
-/* Prepared data: what was used longest ago goes first, what is in use never, and nothing else. */
+/* Prepared data: the least recently used entry goes first, an entry in use never, and no other
+ * file. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -206,7 +206,7 @@ static void test_none_is_gone(void)
         }
 }
 
-/* A row of each kind that must not pass, and the start of what is said. */
+/* A row of each kind that must not pass, and the start of the error text. */
 static void test_refuses(void)
 {
     static const char *const words[] = {"auto", "contiguous", "zigzag", "spiral", NULL};

@@ -1,4 +1,4 @@
-/* The authority of a seqd: what it makes, what it signs, and what it refuses. */
+/* The authority of a seqd: its files, the requests that it signs, and its refusals. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -62,7 +62,7 @@ static void test_authority_damaged(void)
 {
     pki_close(open_ca("bad"));
     chmod(in_dir("bad/ca.pem"), 0644);
-    /* What lies there is made private again, with all of a state directory. */
+    /* The file that lies there is made private again, with all of a state directory. */
     struct pki *p = pki_open(in_dir("bad"), NOW, &e);
     struct stat st;
     CHECK(p && !stat(in_dir("bad/ca.pem"), &st) && (st.st_mode & 0777) == 0600);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include "tests/lib/test.h"
 
-/* One side's view: what happened so far. */
+/* One side's view of the events so far. */
 struct side {
     struct rpc_stream *stream;
     int n_opened, n_closed, n_messages;

@@ -23,7 +23,7 @@ struct side {
     struct rpc_stream *stream;
     int n_opened, n_closed, n_messages, n_refused;
     bool joins;
-    struct pki_node node; /* of the last peer; name empty: none */
+    struct pki_node node; /* the last peer's; name empty: none */
     char why[512], peer[RPC_PEER_SIZE];
 };
 
@@ -332,7 +332,7 @@ static void test_find(void)
     stop();
     CHECK(address_connect(address, 5000, &e) < 0);
     CHECK_MSG(strstr(e.text, "refused"), "%s", e.text);
-    /* What answers is no TLS. */
+    /* The server that answers does not speak TLS. */
     memset(&at_server, 0, sizeof at_server);
     loop = loop_create(NULL, NULL, NULL);
     server = rpc_serve(loop, "insecure:127.0.0.1:0", &calls, &at_server, &e);

@@ -274,7 +274,7 @@ static void test_round_trip(void)
         void *data = wire_pack(&in, &a, &size);
         CHECK_MSG(data, "type %d", type);
         CHECK_MSG(wire_unpack(data, size, &b, &out, &e) == 0, "type %d: %s", type, e.text);
-        arena_fini(&a); /* nothing of the answer lives in the packed bytes */
+        arena_fini(&a); /* the answer has no pointer into the packed bytes */
         msg_compare(&in, &out);
         arena_fini(&b);
     }
@@ -346,7 +346,7 @@ static int unpack_of(struct msg *in, struct err *e)
     return rc;
 }
 
-/* What packs but must not be believed. */
+/* Messages that pack but must not be believed. */
 static void test_refusals(void)
 {
     struct job_spec *spec = spec_fill();
@@ -428,7 +428,7 @@ static void test_refusals(void)
         CHECK_MSG(unpack_of(&m, &e) < 0, "%s", not_numeric[i]);
         CHECK_STR(e.field, "address");
     }
-    m.address[0] = 0; /* of an older seqw */
+    m.address[0] = 0; /* an older seqw sends none */
     CHECK(unpack_of(&m, &e) == 0);
     struct wire_attempt many = {1, 1, JOB_MAX_RANKS + 1};
     m.n_attempts = 1, m.attempts = &many;
@@ -587,8 +587,8 @@ static void test_versions(void)
     free(spec);
 }
 
-/* A job for a peer without some of the spec's fields: the rest is as it was, and what is left out
- * is the default there. */
+/* A job for a peer without some of the spec's fields: the rest is as it was, and a field that is
+ * left out has its default there. */
 static void test_spec_before(void)
 {
     struct job_spec *spec = spec_fill();

@@ -87,7 +87,7 @@ static void test_whole(void)
     finish();
 }
 
-/* One that cannot go is named, and keeps no other. */
+/* A tree that cannot be removed is named, and keeps no other. */
 static void test_failure(void)
 {
     static const char *const names[] = {"jobs/1", "jobs/2"};
@@ -105,7 +105,7 @@ static void test_failure(void)
     finish();
 }
 
-/* What is under way is cut short, what waits is dropped: no answer comes. */
+/* A removal that is under way is cut short, waiting ones are dropped: no answer comes. */
 static void test_end(void)
 {
     begin();

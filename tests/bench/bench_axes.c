@@ -1,8 +1,8 @@
 /* bench_axes: a training step on four ranks of one thread each, by the axis that they divide,
  * beside the ring of all four. Every way trains the same four sequences a step, in accumulation
- * where its rings are fewer. Best of a few steps; ways take turns, so that what else the machine
- * does falls on all of them. Two cores: what a way adds in waiting shows as what its ranks cannot
- * overlap. */
+ * where its rings are fewer. Best of a few steps; ways take turns, so that other load of the
+ * machine falls on all of them. On two cores the waiting that a way adds shows as time that its
+ * ranks cannot overlap. */
 #include "api/core/job.h"
 #include "tests/bench/peak.h"
 #include "tests/lib/engine.h"
@@ -21,7 +21,7 @@ struct way {
     bool offload; /* to a file in /tmp */
     /* out */
     double best_s;
-    int64_t memory, sent; /* bytes: planned of a rank; of the busiest rank in a step */
+    int64_t memory, sent; /* bytes: planned of a rank; by the busiest rank in a step */
 };
 
 static struct way ways[] = {

@@ -1,6 +1,6 @@
 /* DSP against Ulysses and Megatron, over links of a limited rate.
  *
- * Exchanges: wall time of what a pair of blocks exchanges, DSP's two switches against Ulysses'
+ * Exchanges: wall time of the exchanges in a pair of blocks, DSP's two switches against Ulysses'
  * all-to-alls: the ratio of times must be that of bytes within 10 %. Attention itself is left out.
  * Ulysses' four (q, k, v to heads, the output back) and eight (in both attentions) are all-to-alls
  * of one activation's slice each, as its description has them, by the same code and transport.

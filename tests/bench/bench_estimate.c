@@ -1,10 +1,11 @@
-/* bench_estimate: what a step was estimated to take against what it took, of small jobs of every
+/* bench_estimate: the estimated time of a step against its measured time, for small jobs of every
  * family and strategy: widths from 32 to 512, one to four ranks, trainings, walks in time, and the
  * passes of score, embed, generate and sampling.
  *
- * Estimates are made as seqd makes them: from the plan, and from what `seqrank --profile` measures
- * first. A time is the least of a few steps: other programs on the machine only ever add to it; and
- * where the machine was not quiet while it was profiled, all rows are off alike.
+ * Estimates are made as seqd makes them: from the plan, and from the measurements that `seqrank
+ * --profile` makes first. A time is the least of a few steps: other programs on the machine only
+ * ever add to it; and where the machine was not quiet while it was profiled, all rows are off
+ * alike.
  * SEQD_BENCH_JOB=name: that row alone. SEQD_BENCH_CLOCK=cpu: on a machine that is not quiet, the
  * processor time of a step over the cores that it has. */
 #include "api/core/job.h"
@@ -227,7 +228,7 @@ struct pass {
     double best;
 };
 
-/* What the plan calls a step: a window with its losses, a document, a prompt. */
+/* Runs a step in the plan's sense: a window with its losses, a document, a prompt. */
 static int one_pass(struct pass *x, struct model *m, struct err *e)
 {
     const bool diff = diffusion(x->row);

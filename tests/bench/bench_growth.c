@@ -17,8 +17,8 @@
 
 enum { H = 2, MOST_HEADS = 4, D = 64, C = H * D, ROUNDS = 3, MAX_LENGTHS = 8 };
 
-#define ROUND_S 0.05 /* of a length in a round, at least one run */
-#define LONG_S  10   /* of a run: two rounds are enough */
+#define ROUND_S 0.05 /* time of a length in a round, at least one run */
+#define LONG_S  10   /* seconds of a run: beyond, two rounds are enough */
 
 static struct be *be;
 
@@ -60,7 +60,7 @@ static struct tensor first(struct tensor t, int64_t S)
     return t;
 }
 
-/* What rows of a causal sequence see. */
+/* The ranges that rows of a causal sequence see. */
 struct causal {
     int64_t *lo, *hi;
 };

@@ -7,7 +7,7 @@
  * prefill computes for none (here) or one (a job). Both are stated in tokens/s and in GFLOP/s by
  * the plan's count, as a fraction of the peak of the unit that multiplies this dtype; score also as
  * a fraction of its own prefill's two rates. Decode reads every weight and the whole cache for a
- * token: GB/s of these, as a fraction of what the machine reads over as many bytes just before or
+ * token: GB/s of these, as a fraction of the machine's rate over as many bytes, read just before or
  * just after, whichever is more: on shared machines that changes from minute to minute. Limits are
  * measured in the same run (peak.h). Each figure is the best of a few. */
 #include "tests/bench/passes.h"
@@ -32,7 +32,7 @@ static void llama_spec(int64_t S, int P, int threads, enum precision_id precisio
 
 struct run {
     struct plan plan;
-    double forward, loss, token; /* seconds, the best; loss: of a forward pass and all losses */
+    double forward, loss, token; /* seconds, the best; loss: a forward pass and all losses */
     double read[2];              /* GB/s of memory: before the tokens, after them */
 };
 
@@ -58,8 +58,8 @@ static int time_passes(struct run *r, struct model *m, int rank, struct err *e)
     return 0;
 }
 
-/* What a rank reads for a token: its weights, once, though the table of a tied head is also that
- * of embeddings; and its rows of every layer's cache. */
+/* Returns the bytes that a rank reads for a token: its weights, once, though the table of a tied
+ * head is also that of embeddings; and its rows of every layer's cache. */
 static double token_bytes(const struct plan *p, int64_t S)
 {
     const struct model_shape *m = &spec.model.shape;
@@ -104,7 +104,7 @@ static struct run run(int64_t S, int P, int threads, enum precision_id p)
 struct figure {
     const char *what, *way, *precision;
     int64_t S;
-    double tokens_s, rate, of; /* rate: of unit, `of` its limit */
+    double tokens_s, rate, of; /* rate: in `unit`; of: as a part of `limit` */
     const char *unit, *limit;
 };
 

@@ -1,13 +1,13 @@
-/* bench_kernels: speed of the operations that matter, as fractions of what this machine can do.
+/* bench_kernels: speed of the operations that matter, as fractions of this machine's limits.
  *
  *     bench_kernels [word ...]   only figures whose op, dtype, shape and threads ("2t") have all;
  *                                "ten": the products that libraries are compared by
  *
  * Every figure is compared with its own limit, measured in the same run by as many threads
- * (peak.h): of the unit that multiplies its dtype, or of the memory that its operands lie in,
+ * (peak.h): that of the unit that multiplies its dtype, or of the memory that its operands lie in,
  * whichever takes longer for its flops or for its bytes; the line names it. Limits are measured
- * before and after each group of figures: figures are compared with the largest until then, and
- * the smallest is printed beside it at the end. Bytes are each operand's once, read or written. A
+ * before and after each group of figures: figures are compared with the largest until then, and the
+ * smallest is printed beside it at the end. Bytes are each operand's once, read or written. A
  * figure is the best of several short runs, because other programs share the machine, with their
  * median and worst; a table line is followed by the same as JSON. Flops of attention count visible
  * pairs only: 4 D a pair and head forward, 10 D backward. */
@@ -29,7 +29,7 @@
 /* ---- a figure -------------------------------------------------------------------------------- */
 
 static struct be *be;
-static struct peaks peaks; /* of this many threads */
+static struct peaks peaks; /* peaks of this many threads */
 static char **words;       /* up to NULL */
 static const char *set;    /* a word that names the figures being measured; or "" */
 
@@ -54,13 +54,13 @@ static struct spread time_rounds(void (*run)(void *), void *arg)
     return spread_of(s, n);
 }
 
-/* What an operation has to do. */
+/* The work of an operation. */
 struct work {
-    enum dtype type; /* that it multiplies; what the figure is of */
+    enum dtype type; /* dtype that it multiplies, and of the figure */
     double flops;    /* 0: it does not count */
     double in, out;  /* bytes of its operands that it reads and writes */
     double operands; /* bytes of them all; 0: in and out */
-    bool in_place;   /* what it writes lies where it was read */
+    bool in_place;   /* its output lies where it was read */
 };
 
 struct range {
@@ -154,7 +154,7 @@ static double print_figure(const struct figure *f)
     return of;
 }
 
-/* Of the figures of a set, all of one dtype. */
+/* Prints the mean of the figures of a set, all of one dtype. */
 static void print_mean(const char *name, enum dtype type, int n, double log_sum, double least)
 {
     const double mean = exp(log_sum / n);
@@ -328,8 +328,8 @@ static void run_linear_bwd(void *arg)
 
 /* Flops that blocks of 32 rows need: in a block every row with those up to it, 2 D for each of two
  * products forward and five backward; for a state 2 D^2 a row to form it and to read it: twice
- * forward, five times backward. Of the FMA peak, whatever the dtype: kernels/cpu/linear.inc says
- * which products are of pairs of bf16. */
+ * forward, five times backward. The limit is the FMA peak, whatever the dtype:
+ * kernels/cpu/linear.inc says which products are of pairs of bf16. */
 static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D)
 {
     char shape[64];
@@ -489,8 +489,8 @@ static void bench_rows(void)
     big_free(&d);
 }
 
-/* The ten products that libraries are compared by: of two layers' weights and of a head, forward
- * and both ways back, and a square. */
+/* The ten products that libraries are compared by: products of two layers' weights and of a head,
+ * forward and both ways back, and a square. */
 static void bench_ten(enum dtype type)
 {
     set = "ten";

@@ -1,4 +1,4 @@
-/* What the exchange of linear attention's states costs under latency: how long the chain of ranks
+/* The cost of the exchange of linear attention's states under latency: how long the chain of ranks
  * is, and how much of it stays exposed. Ratios for people, one JSON line each for programs.
  *
  * First on a device whose operations take a time by the clock and no core, so that the figures are
@@ -6,8 +6,8 @@
  *
  *   one layer      work + (P-1) hop, where receiving, computing and sending in turn takes P work
  *                  + (P-1) hop: that is the critical path
- *   many layers    the last rank starts (P-1) hops late and stays (P-1) hops late: of the latency
- *                  of layers * (P-1) hop, (P-1) hop remain, once. The ranks of all_gather start
+ *   many layers    the last rank starts (P-1) hops late and stays (P-1) hops late: the latency
+ *                  is (P-1) hop, once, instead of layers * (P-1) hop. The ranks of all_gather start
  *                  together: each layer has one hop, during which the outputs are computed, so that
  *                  no latency remains while a hop is shorter than that
  *
@@ -40,7 +40,7 @@ static void must(int rc, const struct err *e)
 
 /* ---- a device that takes its time ------------------------------------------------------------ */
 
-static int64_t work_us; /* of linear_fwd and linear_bwd; all else is at once */
+static int64_t work_us; /* time of linear_fwd and linear_bwd; all else is at once */
 
 /* A summary alone is a third of it, asked for apart it is paid once more (kernels/backend.h). */
 static void work(bool outputs)
@@ -247,8 +247,9 @@ static double hidden(const struct layers *a, double without_s)
     return 1 - (a->fwd_s + a->bwd_s - without_s) / injected;
 }
 
-/* What arithmetic lets hide: of a chain all but the first layer's, each way; of all_gather's one
- * hop as much as the outputs take, three quarters of a layer whose summary is made apart. */
+/* Returns the share that can be hidden: for a chain all layers but the first, each way; for
+ * all_gather's one hop as much as the outputs take, three quarters of a layer whose summary is made
+ * apart. */
 static double can_hide(const struct layers *a, double without_s)
 {
     if (a->exchange != EXCHANGE_ALL_GATHER) return 1 - 1.0 / a->n_layers;
@@ -267,7 +268,7 @@ static void report_hidden(const char *device, const struct layers *a, double wit
            without_s * 1e3, (a->fwd_s + a->bwd_s) * 1e3, share, can);
 }
 
-/* What it costs to make summaries apart, which shared memory saves (comm_hides). */
+/* Reports the cost of making summaries apart, which shared memory saves (comm_hides). */
 static void report_apart(const char *device, struct layers a, double apart_s)
 {
     a.together = true;

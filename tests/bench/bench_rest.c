@@ -1,5 +1,5 @@
-/* What TLS costs: submit, list and follow on kept connections beside plain HTTP, in one run;
- * handshakes; what an idle connection and a follower hold of the server's memory.
+/* The cost of TLS: submit, list and follow on kept connections beside plain HTTP, in one run;
+ * handshakes; the server's memory for an idle connection and for a follower.
  *
  * The server is this process, the client a child: its figures are of both together, on loopback.
  * Rounds of plain and TLS alternate, and the least of each counts: other load only adds. The time
@@ -60,7 +60,7 @@ static struct cost since(struct cost from, int n)
 /* ---- the client's process -------------------------------------------------------------------- */
 
 struct client {
-    int to_server; /* a pipe: what it has done, or asks for */
+    int to_server; /* a pipe: its reports and requests */
     bool tls;
     int fd;
     struct cost us[FIGURES];
@@ -336,7 +336,7 @@ static double least(double a, double b)
     return a && a < b ? a : b;
 }
 
-/* The test's client of rest.h speaks plain TCP: what it asks for goes by the Unix socket. */
+/* The test's client of rest.h speaks plain TCP: its requests go by the Unix socket. */
 static void measure(bool tls)
 {
     struct cost us[FIGURES];
@@ -425,7 +425,7 @@ static double held(bool tls, int n, void (*run)(struct client *c))
     return kib;
 }
 
-/* In a process of its own: what earlier ones freed would be used again. */
+/* Measures in a process of its own: memory that earlier ones freed would be used again. */
 static double held_alone(bool tls, int n, void (*run)(struct client *c))
 {
     int up[2], status;

@@ -1,6 +1,6 @@
-/* What the ring costs: hops against memcpy, two ranks against one rank of two threads, and how much
- * of an injected latency stays exposed. Ratios for people, one JSON line each for programs. Times
- * are the best of a few rounds: other work on the machine only ever adds.
+/* The cost of the ring: hops against memcpy, two ranks against one rank of two threads, and how
+ * much of an injected latency stays exposed. Ratios for people, one JSON line each for programs.
+ * Times are the best of a few rounds: other work on the machine only ever adds.
  *
  *     bench_ring [hops | steps | sums | attention | overlap ...]     these; without a word all */
 #include <math.h>
@@ -30,7 +30,7 @@ static void must(int rc, const struct err *e)
 struct hops {
     int64_t size;
     int n_rounds;
-    double best_s; /* of one hop, rank 0 */
+    double best_s; /* time of one hop, rank 0 */
     char *in[2];
 };
 
@@ -100,7 +100,7 @@ static void bench_hops(const char *name, enum transport_id transport)
 struct ring {
     int64_t size;
     int n_rounds;
-    double *s; /* of each step, rank 0 */
+    double *s; /* seconds of each step, rank 0 */
 };
 
 static void ring_body(struct ranks *g, int rank, void *arg)
@@ -136,7 +136,7 @@ static int by_value(const void *a, const void *b)
 
 enum { ROUNDS = 5, N_STEPS = 2000 };
 
-/* Of the steps of several rounds, seconds: a round's ranks are threads of their own. */
+/* Seconds of the steps of several rounds: a round's ranks are threads of their own. */
 struct ring_figure {
     double best, median, lowest, highest, p99; /* the medians: the middle one, and their spread */
 };
@@ -165,7 +165,7 @@ static struct ring_figure ring_measure(int P, int64_t size, const struct comm_op
     return f;
 }
 
-/* Ranks that do nothing but hop: what one step of the ring costs where nothing hides it. */
+/* Ranks that do nothing but hop: the cost of one step of the ring that no work hides. */
 static void bench_ring_step(const char *name, int P, enum transport_id transport, int n_local)
 {
     for (int64_t size = 64 << 10; size <= 4 << 20; size *= 64) {
@@ -357,7 +357,7 @@ static void print_two_ranks(const struct attn *one, const struct attn *two)
            (long long)two->S, name, two->fwd_s * 1e3, two->bwd_s * 1e3, f, b);
 }
 
-/* The ways take turns: what else the machine does meets all of them. */
+/* The ways take turns: other load of the machine meets all of them. */
 static void two_ranks(int64_t S)
 {
     const bool long_run = S > 4096;

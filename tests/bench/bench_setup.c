@@ -1,4 +1,4 @@
-/* bench_setup: what a job does before its first step and between steps, in MB/s, each beside the
+/* bench_setup: the work of a job before its first step and between steps, in MB/s, each beside the
  * limit that it has on this machine, measured in the same run:
  *
  *   random       weights of a Llama of 124 M, by one thread and by two

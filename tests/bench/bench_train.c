@@ -6,9 +6,9 @@
  *
  * Speeds are tokens/s and GFLOP/s by the plan's own count (causal attention counted once,
  * recomputation not counted), as a fraction of the peak of the unit that multiplies this dtype,
- * measured in the same run, again before each figure is printed: of the largest until then.
- * Two-rank efficiency is the ratio of the two ways on one row; what bf16 gains is its tokens/s over
- * those of fp32 in the same way. Each figure is the best of a few steps, with their median and
+ * measured in the same run, again before each figure is printed: the largest until then counts.
+ * Two-rank efficiency is the ratio of the two ways on one row; the gain of bf16 is its tokens/s
+ * over those of fp32 in the same way. Each figure is the best of a few steps, with their median and
  * worst: other programs on the machine only ever add time. */
 #include "tests/bench/figure.h"
 #include "tests/bench/passes.h"
@@ -116,10 +116,10 @@ struct figure {
     struct spread s;
     double flops;
     bool half;            /* its limit is that of bf16 */
-    double fp32_s, one_s; /* of the same in fp32, and on one rank; 0 where this is it */
+    double fp32_s, one_s; /* the same in fp32, and on one rank; 0 where this is it */
 };
 
-static struct peaks peaks; /* of two cores */
+static struct peaks peaks; /* peaks of two cores */
 static const char *isa;
 
 static void print_figure(const struct figure *f)

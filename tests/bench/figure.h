@@ -22,14 +22,14 @@ static inline int spread_by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of n > 0 seconds, which it sorts. */
+/* Returns the spread of n > 0 seconds, which it sorts. */
 static inline struct spread spread_of(double *s, int n)
 {
     qsort(s, (size_t)n, sizeof *s, spread_by_value);
     return (struct spread){s[0], s[n / 2], s[n - 1], n};
 }
 
-/* Of two parts that were measured one after the other. */
+/* Returns the spread of two parts that were measured one after the other. */
 static inline struct spread spread_sum(struct spread a, struct spread b)
 {
     return (struct spread){a.best + b.best, a.median + b.median, a.worst + b.worst,
@@ -44,7 +44,7 @@ static inline void spread_json(const struct spread *s, double unit)
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-#define GROWTH_LIMIT 0.05 /* of the highest rate that the lowest one may lack */
+#define GROWTH_LIMIT 0.05 /* part of the highest rate that the lowest one may lack */
 
 struct growth {
     double low, high; /* rates */

@@ -28,7 +28,7 @@ enum { PRECISIONS = PRECISION_BF16 + 1 };
 static const char *const words[PRECISIONS] = {"fp32", "bf16"};
 
 struct passes {
-    const struct job_spec *spec; /* of a kind that infers; parallel.sp ranks */
+    const struct job_spec *spec; /* its kind infers; parallel.sp ranks */
     /* On every rank, of a model with random weights that has a sequence of synth's. */
     int (*run)(struct model *m, int rank, void *arg, struct err *e);
     void *arg;

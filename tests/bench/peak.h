@@ -1,4 +1,4 @@
-/* peak.h: what this machine can do at most, measured in the run that is compared with it:
+/* peak.h: the limits of this machine, measured in the run that is compared with it:
  *
  *   multiply-adds   of fp32, and of bf16 with sums in fp32 (dot products, or the tiles of AMX),
  *                   with nothing but registers in the loop
@@ -223,7 +223,7 @@ struct peaks {
     const char *fp32_unit, *bf16_unit;
 };
 
-/* Of the unit for products of bf16; 0: there is none. */
+/* Returns the rate of the unit for products of bf16; 0: there is none. */
 static inline double peak_bf16_gflops(int n_threads, const char *isa)
 {
 #if defined(PEAK_HAS_BF16)
@@ -236,8 +236,8 @@ static inline double peak_bf16_gflops(int n_threads, const char *isa)
     return 0;
 }
 
-/* isa: of an opened CPU device: with "amx", this process may use the tiles. Without a product of
- * bf16 that is faster, it is widened and multiplied as fp32. */
+/* isa: that of an opened CPU device: with "amx", this process may use the tiles. Without a product
+ * of bf16 that is faster, it is widened and multiplied as fp32. */
 static inline struct peaks peaks_measure(int n_threads, const char *isa)
 {
     struct peaks p = {.fp32 = peak_gflops(n_threads, peak_work), .fp32_unit = "fp32 FMA"};
@@ -277,7 +277,7 @@ enum peak_mix { PEAK_READ, PEAK_COPY, PEAK_UPDATE };
 
 struct peak_memory {
     char *at;
-    int64_t slice; /* of a thread, a multiple of 1024 */
+    int64_t slice; /* bytes of a thread, a multiple of 1024 */
     int reps;
     enum peak_mix mix;
 };
@@ -363,7 +363,7 @@ static inline double peak_gb_s(int n_threads, int64_t footprint, enum peak_mix m
     }
     pool_close(p);
     free(m.at);
-    /* what is read and written of a slice: all once, or twice where it is updated */
+    /* bytes read and written: the whole slice once, or twice if it is updated */
     return (mix == PEAK_UPDATE ? 2.0 : 1.0) * (double)slice * n_threads * m.reps / best * 1e-9;
 }
 

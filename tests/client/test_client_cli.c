@@ -1,4 +1,4 @@
-/* The command line: verbs, options, operands, and what is refused. */
+/* The command line: verbs, options, operands, and refused words. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,7 +152,7 @@ static void test_url(void)
     unsetenv("SEQD_URL");
 }
 
-/* Where systemd runs seqd, its socket needs neither a URL nor a token. */
+/* The socket of a seqd that systemd runs needs neither a URL nor a token. */
 static void test_system_socket(void)
 {
     struct err e = {0};
@@ -203,7 +203,7 @@ static void test_job_id(void)
     fclose(f);
 }
 
-/* Every verb says what it is, and its help names each option that is its own. */
+/* Every verb describes itself, and its help names each option that is its own. */
 static void test_help(void)
 {
     char *out = NULL;
@@ -278,7 +278,7 @@ static int run_verb(const struct verb *v, int n, const char *option, char *said,
     return rc;
 }
 
-/* The usage line of its help is what it takes. */
+/* The usage line of a verb's help matches the operands that it takes. */
 static void check_synopsis(const struct verb *v)
 {
     const struct usage u = read_words(v->operands, v->operands + strlen(v->operands));

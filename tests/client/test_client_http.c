@@ -1,5 +1,5 @@
 /* Whole verbs against a scripted server: a child process that answers each connection with the next
- * reply of a list and keeps what it was asked. */
+ * reply of a list and keeps the requests. */
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
@@ -265,7 +265,7 @@ static void test_submit_several(void)
     CHECK(strstr(server_end(&s), "POST /v1/jobs ")); /* alone it is no batch */
 }
 
-/* What is no list of specs is sent nowhere. */
+/* A file that is not a list of specs is not sent. */
 static void test_submit_several_refused(void)
 {
     static const char *const wrong[][2] = {
@@ -541,7 +541,7 @@ static void test_ls(void)
 #define LIST(jobs)       JSON_REPLY("200 OK", "{\"data\":[" jobs "],\"has_more\":false}")
 #define NAMED(id, state) "{\"id\":" id ",\"name\":\"my run\",\"state\":\"" state "\"}"
 
-/* A name means the live job, else the newest; of several live ones none. */
+/* A name means the live job, else the newest; several live jobs of a name are refused. */
 static void test_names(void)
 {
     static const char *const live[] = {LIST(NAMED("7", "running")), JSON_REPLY("200 OK", JOB("x"))};

@@ -1,5 +1,6 @@
 /* seqctl pull against a server that breaks off at every byte, lies about names, sizes and digests,
- * or changes its mind; what lies in the directory already; and that no byte lands outside of it. */
+ * or changes its mind; files that lie in the directory already; and that no byte lands outside of
+ * it. */
 #include <arpa/inet.h>
 #include <ftw.h>
 #include <signal.h>
@@ -22,7 +23,7 @@ static struct {
     char dir[64], out[160], url[64];
     int listener;
     pid_t pid;
-    const char *name, *bytes, *sha256; /* of the one file beside MANIFEST.json, as the list says */
+    const char *name, *bytes, *sha256; /* the one file beside MANIFEST.json, as the list says */
     int64_t size;                      /* as the list says */
     int cut;                           /* bytes of a body until it breaks off; -1: never */
     bool ignores_range;                /* sends the whole */
@@ -231,7 +232,8 @@ static void test_broken(void)
     }
 }
 
-/* What an earlier pull left, of every size: right bytes continue, wrong ones are found out. */
+/* A partial file of every size, from an earlier pull: right bytes are continued, wrong ones
+ * found. */
 static void test_resume(void)
 {
     for (int n = 0; n <= (int)sizeof body + 1; n++) {
@@ -276,7 +278,7 @@ static void test_present(void)
     teardown();
 }
 
-/* A server that names what it likes writes nothing anywhere. */
+/* A server that sends bad names gets no file written. */
 static void test_names(void)
 {
     static const char *const bad[] = {"../x", "/tmp/x",  "hf/../../x", "hf//x", "./x",
@@ -316,7 +318,7 @@ static void test_lies(void)
     CHECK(pull() == CLI_ERROR && files_beneath(t.out) == 0);
     teardown();
     setup(body);
-    t.sha256 = ""; /* of a checkpoint there is none without */
+    t.sha256 = ""; /* every file of a checkpoint has one */
     CHECK(pull() == CLI_ERROR && access(in_out("hf/x"), F_OK));
     teardown();
     setup(body);

@@ -64,7 +64,7 @@ static void test_every_cut(void)
     }
 }
 
-/* Half an event before a lost connection is not joined with what the next one sends. */
+/* Half an event before a lost connection is not joined with the data of the next one. */
 static void test_restart(void)
 {
     struct sse s;

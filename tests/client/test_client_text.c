@@ -1,4 +1,4 @@
-/* What seqctl shows: cleaned strings, numbers, tables, curves, JSON values. */
+/* The text that seqctl shows: cleaned strings, numbers, tables, curves, JSON values. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* YAML: what is read, as JSON; what is refused, and where; what is printed reads back the same. And
- * tables of CSV. */
+/* YAML: texts that are read, as JSON; refused texts, with the place; printed texts read back the
+ * same. And tables of CSV. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,7 +155,7 @@ static void test_prints(void)
     struct jv *v = jv_parse(json, strlen(json), NULL);
     char *want = jv_dump(v, JV_COMPACT);
     struct err e = {0};
-    /* What is printed for a terminal has no control character; it reads back the same. */
+    /* Text for a terminal has no control character; it reads back the same. */
     free(out);
     out = printed(yaml_print, json, true);
     for (const char *p = out; *p; p++) CHECK(*p == '\n' || (*p >= 0x20 && *p < 0x7f));

@@ -83,7 +83,8 @@ static void test_real(void)
     const pid_t child = fork();
     if (!child) {
         cgroup_join(in(dir, "real"));
-        /* One that left the session and the parent: no signal to a group of processes finds it. */
+        /* A process that left the session and the parent: no signal to a group of processes finds
+         * it. */
         if (!fork()) setsid();
         if (write(ready[1], "x", 1) == 1) pause();
         _exit(0);

@@ -1,4 +1,4 @@
-/* Which files are text, which are containers of other programs, and which paths name no file. */
+/* Files that are text, files that are containers of other programs, and paths that name no file. */
 #include <string.h>
 #include "api/core/container.h"
 #include "api/core/remote.h"

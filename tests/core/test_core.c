@@ -352,7 +352,7 @@ static void test_jread_truncated(void)
     CHECK(read_all(sample, n + 1) == -1); /* with its NUL */
 }
 
-/* Every single byte replaced by every value: no crash, and what is accepted is consistent. */
+/* Every single byte replaced by every value: no crash, and accepted text is consistent. */
 static void test_jread_mutated(void)
 {
     char sample[] = "{\"a\":[1,-2e3,\"\\ud83d\\ude00x\\n\"],\"b\":{\"c\":null,\"d\":true}}";
@@ -607,7 +607,7 @@ static void test_private_dir(void)
 }
 
 /* A lock that a child has inherited, as one has that is not its own program yet, is waited for
- * until the child is gone; one that stays is not. */
+ * until the child is gone; a lock that stays is not. */
 static void test_file_lock(void)
 {
     char dir[] = "/tmp/seqd-core-XXXXXX", path[200];

@@ -1,4 +1,4 @@
-/* job:ID in the place of a path: what is one, what it means on a node; nothing leads out. */
+/* job:ID in the place of a path: its form, its meaning on a node; no path leads out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,8 @@ static void test_tidy(void)
     CHECK(!path_tidy("/234567890123456", out, sizeof out));
 }
 
-/* Every field that names files: one that is added to a spec is added there, or this counts it. */
+/* Every field that names files: a field that is added to a spec is added there, or this counts
+ * it. */
 static void test_fields(void)
 {
     struct job_spec *s = calloc(1, sizeof *s);

@@ -1,5 +1,6 @@
-/* Where optional libraries are looked for: each case in a process of its own, since a library stays
- * open. The library that is found is the tests' NCCL, under a name that no machine has. */
+/* The folders that are searched for optional libraries: each case in a process of its own, since a
+ * library stays open. The library that is found is the tests' NCCL, under a name that no machine
+ * has. */
 #include <limits.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@ static void shell(const char *command)
     CHECK_MSG(!system(all), "%s", all);
 }
 
-/* What find says in a process with this environment: what *l says, or the error's text. */
+/* Runs find in a process with this environment. out: the text of *l, or the error's. */
 static bool child_says(char *out, size_t size, const char *folders, const char *path,
                        int (*find)(char *, size_t))
 {
@@ -96,7 +97,7 @@ static void test_in_a_wheel(void)
     CHECK(!child_says(said, sizeof said, NULL, path, find_wanted));
 }
 
-/* One that is there and does not open is what the sentence is about. */
+/* The sentence is about a library that is there and does not open. */
 static void test_broken(void)
 {
     char said[1024], folders[256];
@@ -105,7 +106,7 @@ static void test_broken(void)
     CHECK_MSG(strstr(said, "broken/" WANTED ": "), "%s", said);
 }
 
-/* The folder that is named comes before what the system has. */
+/* The folder that is named comes before those of the system. */
 static void test_version_and_path(void)
 {
     char said[1024], folders[256], want[PATH_MAX + 64], real[PATH_MAX];

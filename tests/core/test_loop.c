@@ -85,7 +85,7 @@ static void take_long(void *arg)
     *(int64_t *)arg += 300;
 }
 
-/* What was posted before the turn is heard before a timer that is due judges. */
+/* Posts from before the turn run before a timer that is due. */
 static void test_mail_before_timers(void)
 {
     int64_t now = 0;

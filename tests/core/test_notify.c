@@ -1,5 +1,5 @@
-/* test_notify: what a manager is told, over a path and over an abstract name, and when the watchdog
- * is fed. The loop's clock is the test's. */
+/* test_notify: the messages to a manager, over a path and over an abstract name, and the feeding of
+ * the watchdog. The loop's clock is the test's. */
 #include "tests/lib/test.h"
 
 #include <stddef.h>
@@ -85,7 +85,7 @@ static void test_messages(void)
         notify_stopping(n);
         CHECK_STR(next(), "STOPPING=1\nSTATUS=stopping");
         later(NOTIFY_STATUS_MS);
-        CHECK_STR(next(), ""); /* nothing new, and no watchdog */
+        CHECK_STR(next(), ""); /* no news, and no watchdog */
         status = "two\nREADY=1";
         later(NOTIFY_STATUS_MS);
         CHECK_STR(next(), "STATUS=two READY=1");

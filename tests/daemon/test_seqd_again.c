@@ -139,7 +139,7 @@ static void test_no_progress(void)
     finish();
 }
 
-/* What is farther begins the day again. */
+/* A farther step begins the day again. */
 static void test_progress(void)
 {
     struct sim_attempt *a = begin_run();

@@ -1,4 +1,4 @@
-/* What reports of an attempt lead to: verdicts, without a store, a clock or nodes. A job of four
+/* The verdicts that reports of an attempt lead to, without a store, a clock or nodes. A job of four
  * ranks, two on each of the nodes a and b; b is not connected. */
 #include <signal.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static void drop(struct job *j)
     job_destroy(j);
 }
 
-/* Takes the next record of the part that has the rank. */
+/* Takes the next record of the rank's part. */
 static struct verdict tell(struct job *j, int part, int type, int rank, const void *data,
                            size_t size)
 {

@@ -402,7 +402,8 @@ static int try_token(const char *user, struct err *e)
     return auth_make(w.auth, &k, text, NULL, NULL, e);
 }
 
-/* A user has 100 at most; those that have ended make room for new ones, of anyone. */
+/* A user has at most 100 valid tokens. Tokens that have ended make room for new ones, of any
+ * user. */
 static void test_most_tokens(void)
 {
     char user[16], body[64];
@@ -473,7 +474,7 @@ static void test_audit(void)
     CHECK_MSG(n == 4, "%d rows", n);
     CHECK(get("/v1/audit?user=bob") == 200 && !strstr(reply, "olga") && strstr(reply, "bob"));
     CHECK(get("/v1/audit?limit=1") == 200 && strstr(reply, "\"has_more\":true"));
-    CHECK(post_as(user_a, "/v1/jobs", "{}") == 400); /* what was asked for and not done */
+    CHECK(post_as(user_a, "/v1/jobs", "{}") == 400); /* a request that was refused */
     CHECK(get("/v1/audit?limit=1") == 200 && strstr(reply, "\"status\":400}"));
     /* An end of seqd right after an answer loses nothing of it. */
     CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
@@ -548,7 +549,7 @@ static bool counted(const char *who)
     return false;
 }
 
-/* What its jobs take counts, also of those that have ended; a live one gets a note. */
+/* The disk space of a user's jobs counts, also that of ended jobs; a live job gets a note. */
 static void test_disk_limit(void)
 {
     begin_users();

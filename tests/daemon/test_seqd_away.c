@@ -121,7 +121,8 @@ static void to_gang(struct gang **a, struct gang **b)
     CHECK(is(1, "running"));
 }
 
-/* What it holds on other nodes is free for it alone, and its part there stops first. */
+/* The slots that the job holds on other nodes are free for it alone, and its part there stops
+ * first. */
 static void test_own_place(void)
 {
     struct gang *a, *b;

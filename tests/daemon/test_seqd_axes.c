@@ -1,6 +1,6 @@
-/* Where the ranks of a job's axes lie: ranks that talk most, those that share layers and those of
- * one ring, are on one node wherever nodes have room for them, and each node has consecutive ranks.
- * From a job's spec to the ASSIGN of its attempt (daemon/pass.h). */
+/* Places of the ranks of a job's axes: ranks that talk most, which share layers or are of one ring,
+ * are on one node wherever nodes have room for them, and each node has consecutive ranks. From a
+ * job's spec to the ASSIGN of its attempt (daemon/pass.h). */
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "daemon/pass.h"
@@ -38,7 +38,7 @@ static const struct way ways[] = {
     {{1, 4, 2, 1}, {6, 2}, 2, 0, 0},
     {{2, 3, 1, 2}, {7, 4, 3}, 3, 0, 0},
     {{1, 5, 2, 2}, {13, 9}, 2, 0, 0},
-    /* No node holds a ring: those that share layers stay together. */
+    /* No node holds a ring: ranks that share layers stay together. */
     {{1, 1, 4, 2}, {4, 4}, 2, 1, 0},
     {{1, 1, 4, 4}, {6, 6, 6, 6}, 4, 1, 0},
     {{2, 1, 4, 2}, {6, 6, 6}, 3, 2, 0},

@@ -1,4 +1,4 @@
-/* test_seqd_backup: a copy of the database over REST, what it holds, and what is refused. */
+/* test_seqd_backup: a copy of the database over REST, its content, and the refused requests. */
 #include "tests/lib/rest.h"
 
 #include <dirent.h>
@@ -135,7 +135,7 @@ static void secrets(void (*call)(const char *, const char *))
     call("token", "sq_of_dev");
 }
 
-/* A state directory that holds the copy alone: what lay beside the database is there again. */
+/* A state directory that holds the copy alone: the files beside the database are restored. */
 static void test_restored(void)
 {
     char from[256], to[256];
@@ -167,7 +167,7 @@ static void test_restored(void)
     nftw(old, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Over the state of another seqd: it keeps what it has, and does not start. */
+/* A copy over the state of another seqd: the files there stay, and seqd does not start. */
 static void test_restored_over_another(void)
 {
     char from[256], to[256];
@@ -192,7 +192,7 @@ static void test_restored_over_another(void)
     finish();
 }
 
-/* Stopped while one is being made: nothing hangs. */
+/* seqd stops while a copy is being made, and does not hang. */
 static void test_stopped(void)
 {
     begin();

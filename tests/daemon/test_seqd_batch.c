@@ -1,5 +1,6 @@
-/* POST /v1/jobs:batch: all jobs of a body or none, in one transaction; which spec is at fault;
- * keys, limits and turns of the loop; a client that goes, and seqd that stops, in the middle. */
+/* POST /v1/jobs:batch: all jobs of a body or none, in one transaction; the error names the spec at
+ * fault; keys, limits and turns of the loop; a client that goes, and seqd that stops, in the
+ * middle. */
 #include "api/core/job.h"
 #include "daemon/http/batch.h"
 #include "tests/lib/bad_disk.h"
@@ -156,7 +157,7 @@ static void test_none(void)
     for (int i = 1; i < 40; i++) strcat(many, ",{}");
     strcat(many, "]}");
     CHECK(batch(many) == 400 && strstr(reply, "/jobs/15/kind") && !strstr(reply, "/jobs/16/kind"));
-    /* One that does not fit is shown with its plan; a model on a node, and no node. */
+    /* A job that does not fit is shown with its plan; a model on a node, and no node. */
     CHECK(batch("{\"jobs\":[" SPEC(
               "a", "1") ",{\"kind\":\"train\"," MODEL
                         ",\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":1000000},\"train\":{"
@@ -254,7 +255,7 @@ static void test_idempotency(void)
         close_server();
         begin_in(false, 0); /* remembered across a restart */
     }
-    /* They are answered as they are now; one that was removed keeps its place. */
+    /* They are answered as they are now; a removed job keeps its place. */
     CHECK(post("/v1/jobs/3:cancel", "") == 202);
     CHECK(batch_with_key(THREE) == 201 && rows_are(2, 3) && strstr(reply, "\"cancelled\""));
     CHECK(talk("DELETE /v1/jobs/3 HTTP/1.1\r\n" HEAD "\r\n") < 300);
@@ -317,14 +318,14 @@ static void test_many_batches(void)
     answer_question(); /* of the last one */
     CHECK(answer_of(fd[BATCHES - 1]) == 201);
     CHECK(batch_as(user_a, THREE) == 201);
-    close_server(); /* seqd stops while the others wait: none of their jobs is there */
+    close_server(); /* seqd stops while the others wait: their jobs are not stored */
     for (int i = 0; i < BATCHES - 1; i++) close(fd[i]);
     begin_in(false, 0);
     CHECK(control_n_live(w.control) == 4);
     finish();
 }
 
-/* The client is gone before the node answers: what it asked for is done, wholly. */
+/* The client is gone before the node answers: all its jobs are submitted all the same. */
 static void test_client_gone(void)
 {
     begin();
@@ -368,7 +369,7 @@ static void test_limits(void)
     finish();
 }
 
-/* The queue's limit counts what is being committed. */
+/* The queue's limit counts jobs that are being committed. */
 static void test_queue_limit(void)
 {
     begin();
@@ -386,8 +387,8 @@ static void test_queue_limit(void)
 
 /* ---- a thousand ------------------------------------------------------------------------------ */
 
-/* While a commit is held back, what follows it waits as requests to the store: one of them is all
- * the jobs. Nothing of it is shown before it is on disk. */
+/* While a commit is held back, later work waits as requests to the store, and all jobs of a batch
+ * are one request. No job of it is shown before it is on disk. */
 static void test_one_transaction(void)
 {
     char *body = body_of(BATCH_JOBS);

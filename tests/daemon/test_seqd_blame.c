@@ -1,4 +1,4 @@
-/* Whose failure it is: every row of the rule, then what the fold makes of it. */
+/* The blame for a failure: every row of the rule, then its effect in the fold. */
 #include <signal.h>
 #include <stdlib.h>
 #include "api/core/choices.h"
@@ -24,7 +24,7 @@ static struct job *job_at(enum job_state state, bool stepped)
     return j;
 }
 
-/* ---- what is said once ----------------------------------------------------------------------- */
+/* ---- failures that occur once ---------------------------------------------------------------- */
 
 static const struct {
     int rank;
@@ -78,7 +78,8 @@ static void test_reports(void)
     }
 }
 
-/* Every signal: what a program does to itself is an exit, the rest comes from outside. */
+/* Every signal: signals that a program raises itself count as an exit, the rest come from
+ * outside. */
 static void test_exits(void)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
@@ -122,7 +123,7 @@ static void test_device_twice(void)
     job_destroy(j);
 }
 
-/* ---- what is said again ---------------------------------------------------------------------- */
+/* ---- failures that occur again --------------------------------------------------------------- */
 
 struct said {
     const char *node;

@@ -267,7 +267,7 @@ static void away(void)
     control_link_calls.down(w.control, "n1", "gone", 0);
 }
 
-/* What happens to the file at its third chunk: the reply ends short. */
+/* The file changes or is gone at its third chunk: the reply ends short. */
 static void test_cut(void)
 {
     static void (*const all[])(void) = {replaced, removed, shorter, away};
@@ -339,7 +339,7 @@ static void test_artifacts(void)
     finish();
 }
 
-/* Of one node at most TRANSFER_FETCHES chunks are on their way; the others wait their turn. */
+/* At most TRANSFER_FETCHES chunks of one node are on their way; the others wait their turn. */
 static void test_share(void)
 {
     enum { N = 9 };

@@ -1,5 +1,5 @@
-/* What REST and SSE show is on disk: while the sync of a commit is held back, every GET and every
- * stream shows the last committed state, though the fold in memory is ahead of it. */
+/* REST and SSE show only state that is on disk: while the sync of a commit is held back, every GET
+ * and every stream shows the last committed state, though the fold in memory is ahead of it. */
 #include "tests/lib/bad_disk.h"
 #include "tests/lib/rest.h"
 

@@ -1,5 +1,5 @@
 /* Jobs through their whole life against a simulated node: submits, preparation, rendezvous,
- * failures of every class, cancels, lost nodes. What is kept of them: test_seqd_kept.c. */
+ * failures of every class, cancels, lost nodes. test_seqd_kept.c tests the stored state. */
 #include "api/core/job.h"
 #include "tests/lib/one_node.h"
 
@@ -123,7 +123,7 @@ static void test_progress_of_none(void)
     finish();
 }
 
-/* What "auto" waited for stands in the order of the ranks, and after a restart. */
+/* The form that "auto" waited for is in the order to the ranks, also after a restart. */
 static void test_form(void)
 {
     static const char *const said[] = {
@@ -203,7 +203,7 @@ static void test_sigkill_is_infrastructure(void)
     send_spool(a);
     CHECK_STR(state_of(1), "stopping");
     CHECK(a->stopped &&
-          control_reserved(w.control, "n1") == 2); /* nothing is free before STOPPED */
+          control_reserved(w.control, "n1") == 2); /* no slot is free before STOPPED */
     rec_exit(a, RANK_GANG, GANG_FAILED, 0);
     send_spool(a);
     CHECK_STR(state_of(1), "starting"); /* the first retry is at once */
@@ -356,7 +356,7 @@ static void test_node_lost(void)
     hello();
     settle();
     CHECK(w.n_expected == 0);
-    play_train(a); /* what the old one still says counts for nothing */
+    play_train(a); /* reports of the old attempt are ignored */
     send_spool(a);
     CHECK_STR(state_of(1), "starting");
     CHECK(a->forgotten);
@@ -518,7 +518,7 @@ static void test_backoff_and_the_wall_clock(void)
             }
             w.now += 1001;
             settle();
-            const bool over = restarted && set > 0; /* what it says then is that the time is over */
+            const bool over = restarted && set > 0; /* by its clock the time is over */
             CHECK_STR(state_of(1), over ? "starting" : "queued");
             CHECK(over || strstr(control_job(w.control, 1)->reason, "waits 1.0 s more"));
             w.now += 1001;

@@ -61,7 +61,7 @@ static void on_done(void *arg, const struct err *e)
 }
 
 /* Commits that were complete before the call that is to fail are acknowledged before it: their
- * answers are on their way to the loop, which takes what is posted in order. */
+ * answers are on their way to the loop, which takes posts in order. */
 static struct loop *acks;
 static pthread_t acks_thread;
 static atomic_bool acks_open;
@@ -152,7 +152,7 @@ static int run_round(const struct round *r, int64_t *last)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* What was acknowledged is there, and the store opens. */
+/* Checks that the store opens and has all acknowledged jobs. */
 static void check_kept(int64_t last)
 {
     struct err e = {0};
@@ -208,7 +208,7 @@ static void test_failed_checkpoint(void)
 {
     int64_t last = 0;
     make_dir();
-    check_kept(0); /* what a first start writes and syncs is there */
+    check_kept(0); /* the files that a first start writes and syncs are there */
     const struct round r = {DISK_SYNC, SQLITE_OPEN_MAIN_DB, 1, FILLS_LOG, 0};
     CHECK(run_round(&r, &last) == DIED);
     CHECK(last == 2); /* the commit that filled the log was durable; the next was not promised */
@@ -446,7 +446,7 @@ static void test_stuck_writer(void)
     for (int i = 0; i < 2; i++)
         while (!store_moved(w.store)) loop_turn(w.loop, 1); /* with work and without */
     CHECK(get("/readyz") == 200);
-    clock_ms += 10 * STORE_STUCK_MS; /* no commit waits: nothing is stuck */
+    clock_ms += 10 * STORE_STUCK_MS; /* no commit waits: the store is not stuck */
     CHECK(get("/readyz") == 200);
     finish();
     rest_clock = NULL;

@@ -1,5 +1,5 @@
-/* A job's version and entity tag, 304, and PATCH: what it changes, whose change is refused, and
- * what a client may write in If-Match. */
+/* A job's version and entity tag, 304, and PATCH: the changes that it makes, users who are refused,
+ * and the values that If-Match takes. */
 #include "api/core/job.h"
 #include "daemon/http/etag.h"
 #include "tests/lib/rest.h"
@@ -127,7 +127,7 @@ static void test_edit(void)
     CHECK(get("/v1/jobs/1/events") == 200);
     CHECK(strstr(reply,
                  "\"type\":\"edit\",\"data\":{\"by\":\"tester\",\"detail\":{\"priority\":77}"));
-    /* Lists find it by what it says now, and so do filters after a restart. */
+    /* Lists find it by its new fields, and so do filters after a restart. */
     for (int i = 0; i < 2; i++) {
         CHECK(get("/v1/jobs?label.team=x") == 200 && strstr(reply, "\"id\":1,"));
         CHECK(get("/v1/jobs?label.node=evil") == 200 && strstr(reply, "\"data\":[]"));
@@ -204,7 +204,7 @@ static void test_refused(void)
     finish();
 }
 
-/* Bodies of a PATCH: of a job JSON, of an upload bytes, and neither of the other. */
+/* The body of a PATCH: a job takes JSON, an upload takes bytes, and neither takes the other. */
 static void test_types(void)
 {
     static const char head[] = "PATCH %s HTTP/1.1\r\n" HEAD "If-Match: *\r\nContent-Type: %s\r\n"

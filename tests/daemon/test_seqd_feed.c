@@ -1,5 +1,5 @@
-/* The events of all jobs as pages and streams: order, filters, whose they are, where a stream goes
- * on, what is missing, and what ends it. */
+/* The events of all jobs as pages and streams: order, filters, owners, resumption of a stream,
+ * gaps, and the ends of a stream. */
 #include <sqlite3.h>
 #include "daemon/http/feed.h"
 #include "tests/lib/rest.h"
@@ -173,7 +173,7 @@ static void unchunk(void)
     reply[reply_len = n] = 0;
 }
 
-/* What retention has removed, or is removing, is said to be missing. */
+/* Events that retention has removed, or is removing, are reported as gaps. */
 static void test_gaps(void)
 {
     begin_jobs();
@@ -195,7 +195,7 @@ static void test_gaps(void)
     close(fd);
     CHECK_STR(page(REST_TOKEN, ""), "3 5");
     CHECK(strstr(reply, "\"gaps\":[{\"from\":1,\"to\":2},{\"from\":4,\"to\":4}]"));
-    /* Bob may have had some in what is missing. */
+    /* The first gap may have had events of Bob. */
     CHECK_STR(page(user_b, ""), "5");
     CHECK(strstr(reply, "\"gaps\":[{\"from\":1,\"to\":2},"));
     finish();

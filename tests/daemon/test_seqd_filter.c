@@ -1,5 +1,5 @@
-/* Jobs by name, labels and state: as a list, and cancelled together; of jobs from before there was
- * an index of names, too.
+/* Jobs by name, labels and state: as a list, and cancelled together; also jobs from before the
+ * index of names existed.
  *   SEQD_BENCH=1   instead: pages by name, label and state of a million jobs, by the clock */
 #include <sqlite3.h>
 #include "api/core/clock.h"
@@ -121,7 +121,7 @@ static void test_refused(void)
     finish();
 }
 
-/* More jobs than a group of commits has room for; those that have ended are not counted. */
+/* Cancels more jobs than a group of commits has room for; jobs that have ended are not counted. */
 static void test_cancel_many(void)
 {
     enum { N = 2 * STORE_GROUP + 3 };

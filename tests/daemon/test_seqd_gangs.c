@@ -70,8 +70,8 @@ static int n_rows_of(enum store_ask ask, const int64_t n[4])
     return n_rows;
 }
 
-/* What proves the ring is itself not taken when the proof is committed: a seqd that is killed
- * between the two hears it again. */
+/* The record that proves the ring is not acknowledged yet when the proof is committed: a seqd that
+ * is killed between the two receives it again. */
 static void test_proof_is_kept(void)
 {
     struct gang *a, *b;
@@ -127,7 +127,7 @@ static void test_taken_once(void)
         CHECK(n_rows_of(ASK_EVENTS, events) == 2);
         CHECK(n_rows_of(ASK_EVENTS, notes) == 1);
         CHECK(n_rows_of(ASK_METRICS, (const int64_t[4]){1, 0, 9}) == 1);
-        /* It is a failure still, when no better cause comes; and what is new is taken. */
+        /* It is a failure still, when no better cause comes; and new records are taken. */
         rec_step(a, 2);
         rec_event(a, 0, EV_CHECKPOINT, 3, "{\"path\":\"/x/step-3\"}");
         send_spool(A, a);
@@ -140,7 +140,7 @@ static void test_taken_once(void)
     }
 }
 
-/* A node that is slow to report is not waited for: what rank 0 says proves the ring. */
+/* A node that is slow to report is not waited for: a report of rank 0 proves the ring. */
 static void test_late_ready(void)
 {
     struct gang *a, *b;
@@ -302,7 +302,7 @@ static void test_node_lost(void)
     pass(1001);
     struct gang *c = gang_of(C, 1, 3);
     CHECK(c && c->first == 2 && gang_of(A, 1, 3)->first == 0); /* rank 0 where the checkpoint is */
-    /* It comes back and still runs what was given up: no slot of it is free, whatever it says. */
+    /* It comes back and still runs the lost attempt: no slot of it is free, whatever it reports. */
     hello(B);
     settle();
     CHECK(control_reserved(w.control, "b") == 2 && !b->over);
@@ -313,7 +313,7 @@ static void test_node_lost(void)
     send_all(A), send_all(B), send_all(C);
     pass(1001);
     CHECK_STR(job(2)->reason_code, "waiting_for_slots");
-    play_run(b), send_spool(B, b); /* what it says counts for nothing but its end */
+    play_run(b), send_spool(B, b); /* only its end counts of its reports */
     settle();
     CHECK(b->forgotten &&
           control_reserved(w.control, "b") == (job(2)->n_places && *job(2)->node == 'b' ? 2 : 0));
@@ -321,7 +321,7 @@ static void test_node_lost(void)
     finish();
 }
 
-/* seqd is away while the node is given up: what was fenced stays fenced. */
+/* seqd is away while the node is given up: the fenced part stays fenced. */
 static void test_lost_and_restarted(void)
 {
     struct gang *a, *b;
@@ -341,7 +341,7 @@ static void test_lost_and_restarted(void)
     settle();
     send_all(B);
     CHECK(is(1, "stopping") && !job(1)->attempt->parts[0].ended && job(1)->attempt->parts[1].lost);
-    CHECK(control_reserved(w.control, "b") == 4); /* of the job, and of what runs there besides */
+    CHECK(control_reserved(w.control, "b") == 4); /* slots of the job and of the stale gang */
     rec_exit(a, RANK_GANG, GANG_STOPPED, 0), send_spool(A, a);
     settle();
     CHECK(job(1)->state == JOB_QUEUED && control_reserved(w.control, "b") == 2);
@@ -386,8 +386,8 @@ static void test_waits_for_checkpoints(void)
     finish();
 }
 
-/* What a job begins from by job:ID lies on one node: it goes there, also after a restart of seqd,
- * and waits while that node is away. */
+/* A job that begins from a checkpoint by job:ID goes to the node that has it, also after a restart
+ * of seqd, and waits while that node is away. */
 static void test_goes_to_its_source(void)
 {
     begin();
@@ -425,8 +425,8 @@ static enum err_code restart(int64_t id)
     return code;
 }
 
-/* The node with the checkpoint does not come back: the job starts again elsewhere when told to,
- * and not before; what it was told outlives seqd. */
+/* The node with the checkpoint does not come back: the job starts again elsewhere when told to, and
+ * not before; that order survives a restart of seqd. */
 static void test_restart_without_checkpoint(void)
 {
     struct gang *a, *b;
@@ -448,7 +448,7 @@ static void test_restart_without_checkpoint(void)
     CHECK(restart(1) == ERR_NONE && job(1)->checkpoint_step == 0 && !*job(1)->checkpoint_node);
     B->up = C->up = false;
     close_seqd(), open_seqd();
-    CHECK(restart(1) == ERR_CONFLICT); /* nothing is left to give up */
+    CHECK(restart(1) == ERR_CONFLICT); /* no checkpoint is left to give up */
     hello(B), hello(C);
     pass(1001);
     CHECK(!is(1, "queued") && strcmp(job(1)->node, "a") != 0);
@@ -521,7 +521,7 @@ static void test_lost_assign(void)
     settle();
     b = gang_of(B, 1, 2);
     CHECK(b && b->first == 2 && !memcmp(b->key, key, sizeof key) && A->n_assigns == 2);
-    /* Nothing that people read has it. */
+    /* Documents and events, which people read, do not have the key. */
     char hex[8];
     snprintf(hex, sizeof hex, "%02x%02x%02x", key[0], key[1], key[2]);
     CHECK(!strstr(doc(1), hex) && !strstr(events(1), hex));
@@ -592,7 +592,7 @@ static void test_disk(void)
     }
 }
 
-/* A node that makes its data is no late start; one that does nothing is, and is named. */
+/* A node that prepares its data is not a late start; an idle node is a late start, and is named. */
 static void test_preparing(void)
 {
     struct gang *a, *b;
@@ -657,7 +657,7 @@ static void tally_job(const struct job *j, const char *node, int32_t *slots)
         if (!strcmp(j->places[i].node, node)) *slots += j->places[i].n_ranks;
 }
 
-/* What is reserved is what the jobs' states say, and enough for what runs. */
+/* Checks that the reserved slots follow from the jobs' states and suffice for the running ranks. */
 static void check_slots(int64_t last_job)
 {
     for (int i = 0; i < NODES; i++) {
@@ -751,7 +751,7 @@ static void test_random(void)
                                            &(struct msg){.type = MSG_HEARTBEAT}),
                     send_all(&w.node[k]);
         }
-        pass(31000); /* EXPECT once more, for what a node missed */
+        pass(31000); /* EXPECT once more, for messages that a node missed */
         for (int k = 0; k < NODES; k++) send_all(&w.node[k]);
         settle();
         CHECK_MSG(control_n_live(w.control) == 0, "round %d: %d jobs never end", round,

@@ -1,5 +1,5 @@
 /* GPUs of simulated nodes (tests/lib/sim.h): who gets which, who keeps it over a restart of seqd,
- * what a fault does, and what is refused. */
+ * effects of a fault, and refused requests. */
 #include "api/core/job.h"
 #include "daemon/cluster.h"
 #include "daemon/gpus.h"
@@ -10,7 +10,7 @@
 
 #define GIB ((int64_t)1 << 30)
 
-/* n GPUs "A0", "A1", ... of a node, all well, each far from every other. */
+/* Gives a node GPUs "A0", "A1", ..., `count` of them, all well, each far from every other. */
 static void give_gpus(struct sim *n, int count)
 {
     n->n_gpus = count;
@@ -332,7 +332,8 @@ static void test_gone_at_hello(void)
     finish();
 }
 
-/* What the rank itself says: another GPU is tried, and when that fails as well it was the job. */
+/* The rank itself reports a device error: another GPU is tried, and a failure there, too, is the
+ * job's. */
 static void test_device_error(void)
 {
     int64_t id;
@@ -344,7 +345,7 @@ static void test_device_error(void)
     CHECK_STR(job(id)->avoid_gpu, "A0");
     g = gang_of(A, id, 3);
     CHECK(g && !strcmp(g->uuid[0], "A1") && !strcmp(g->uuid[1], "A2"));
-    close_seqd(); /* what is avoided is in the log of events */
+    close_seqd(); /* the GPU to avoid is in the log of events */
     open_seqd();
     CHECK_STR(job(id)->avoid_gpu, "A0");
     CHECK_STR(job(id)->avoid_node, "a");
@@ -358,7 +359,7 @@ static void test_device_error(void)
     finish();
 }
 
-/* Where no other will do, the one that failed is taken again. */
+/* Without another GPU the failed one is taken again. */
 static void test_nothing_else(void)
 {
     begin();
@@ -469,13 +470,13 @@ static void test_refused(void)
     CHECK(strstr(refused(&t, "emulated", 1), "no node takes it"));
     t.node[0].emulated = true;
     CHECK_STR(refused(&t, "emulated", 1), "");
-    t.node[1].n_gpus = 3; /* of a node that is away, and may come back */
+    t.node[1].n_gpus = 3; /* the node is away, and may come back */
     for (int i = 0; i < 3; i++)
         t.node[1].gpu[i] = (struct gpu){.memory_size = (20 + 10 * i) * GIB, .name = "X"};
     CHECK_STR(refused(&t, "cuda", 3), "");
     CHECK_STR(refused(&t, "cuda", 4),
               "resources.ranks 4: a rank takes a GPU, and all nodes together have 3 (n2: 3)");
-    /* Planned for what the ranks can count upon: the smallest of as many of the largest. */
+    /* The plan uses memory that every rank has: the smallest of the n largest GPUs. */
     gpus_offer(&t, 2, &o);
     CHECK(o.memory_size == 30 * GIB && gpus_limit(&o) == 29 * GIB && o.n_gpus == 3);
     CHECK_STR(o.node, "n2");

@@ -1,5 +1,5 @@
-/* Jobs that are asked to save and stop: what their node is told, when it is told to stop instead,
- * and what becomes of them, through restarts of seqd. */
+/* Jobs that are asked to save and stop: the orders to their node, also to stop instead, and the
+ * jobs' states afterwards, through restarts of seqd. */
 #include "api/core/job.h"
 #include "tests/lib/one_node.h"
 
@@ -47,7 +47,7 @@ static struct sim_attempt *running(void)
     return a;
 }
 
-/* What ranks do after SAVE, less `missing` of the last records. */
+/* Plays the ranks' records after SAVE, without the last `missing`. */
 static void play_save(struct sim_attempt *a, int64_t step, int missing)
 {
     rec_step(a, step);
@@ -89,7 +89,7 @@ static void test_suspend_and_resume(void)
     finish();
 }
 
-/* seqd ends at any point of it: the node is told again, or says again what it said. */
+/* seqd ends at any point of it: the node is told again, or repeats its reports. */
 static void test_restarted_in_between(void)
 {
     for (int missing = 0; missing < 6; missing++) {
@@ -239,8 +239,8 @@ static void pass(int64_t ms)
     }
 }
 
-/* What counts is the time in which it runs, over its attempts: neither the one in the queue nor the
- * one held. The warning comes once; the end says what is saved. */
+/* The limit counts the time in which the job runs, over its attempts, and not the time in the queue
+ * or suspended. The warning comes once; the error at the end names the saved step. */
 static void test_wall_limit(void)
 {
     begin();
@@ -326,7 +326,7 @@ static const char *reason_of(int64_t id)
     return control_job(w.control, id)->reason;
 }
 
-/* Cordoned: what runs runs on, what is queued waits. Drained: it saves, costs nothing, and waits
+/* Cordoned: running jobs continue, queued jobs wait. Drained: it saves, costs nothing, and waits
  * for its checkpoint; a restart of seqd changes nothing. */
 static void test_drain(void)
 {

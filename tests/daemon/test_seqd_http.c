@@ -1,5 +1,5 @@
-/* The HTTP front over raw sockets: what a request may look like, byte by byte, and how many clients
- * may be there at once. */
+/* The HTTP front over raw sockets: the form of requests, byte by byte, and the limits on clients at
+ * once. */
 #include <netinet/tcp.h>
 #include "tests/lib/rest.h"
 #include "tests/lib/tls_client.h"
@@ -31,7 +31,7 @@
 static const struct {
     const char *name, *bytes;
     size_t size;
-    int status; /* of the only answer */
+    int status; /* status of the only answer */
     bool host;  /* it is the host's name that is refused: on TCP */
 } hostile[] = {
     CASE("chunked and length",
@@ -136,7 +136,8 @@ static const struct {
     CASE("other method", "BREW /livez HTTP/1.1\r\n" HEAD "\r\n" SMUGGLED, 405),
 };
 
-/* Each is answered once, with a problem, and the connection is over: what follows is no request. */
+/* Each is answered once, with a problem, and the connection is over: later bytes are not a
+ * request. */
 static void test_hostile_requests(void)
 {
     begin();
@@ -159,7 +160,7 @@ static void test_hostile_requests(void)
     {                                                                                              \
         name, bytes, sizeof(bytes) - 1, says                                                       \
     }
-/* What looks odd and is right. */
+/* Requests that look odd and are right. */
 static const struct {
     const char *name, *bytes;
     size_t size;
@@ -263,7 +264,7 @@ static void test_large_requests(void)
 
 enum { DRIPS = 3000 };
 
-/* What follows `whole` comes byte by byte, up to DRIPS of them. */
+/* Sends `whole`, then `byte` again and again, up to DRIPS times. */
 static void drip(int fd, const char *whole, char byte)
 {
     char back[512];
@@ -331,7 +332,7 @@ static void test_half_closed(void)
     finish();
 }
 
-/* One that asks and does not read is cut off as one that says nothing is. */
+/* A client that asks and does not read is cut off, as a silent client is. */
 static void test_no_reader(void)
 {
     static const char ask[] = "GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n";

@@ -66,7 +66,7 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         ev->gives_up = rand_r(&seed) % 8 == 0;
         ev->exit_status = rand_r(&seed) % 3;
         ev->oom = rand_r(&seed) % 4 == 0;
-        ev->stepped_ms = j->stepped_ms; /* steps are no rows: what they leave is told here */
+        ev->stepped_ms = j->stepped_ms; /* steps have no rows: their time is told here */
         snprintf(ev->node, sizeof ev->node, "a \"quoted\" \\ node%d", rand_r(&seed) % 2);
         err_field(&ev->err, ERR_PEER, "data.train.0", "line\twith \"quotes\" \xc3\xa9 and %d", 5);
         break;
@@ -252,7 +252,7 @@ static void test_budgets(void)
     struct event late = {.type = EV_RANK_EXIT,
                          .cause = CAUSE_INFRASTRUCTURE,
                          .at_ms = 9000 + JOB_RETRY_MS - 1,
-                         .stepped_ms = 9000}; /* of a step that no row of the log has */
+                         .stepped_ms = 9000}; /* the step has no row in the log */
     CHECK(job_gives_up(j, 5000 + JOB_RETRY_MS) && !job_gives_up(j, 4999 + JOB_RETRY_MS));
     CHECK(!job_fold(j, &late, NULL) && j->target == JOB_QUEUED && j->stepped_ms == 9000);
     CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
@@ -260,7 +260,7 @@ static void test_budgets(void)
     CHECK(j->state == JOB_FAILED);
     job_destroy(j);
 
-    /* The log of a seqd that counted to 16 says nothing of days: what it retried was retried. */
+    /* The log of a seqd that counted to 16 says nothing of days: its retries stay valid. */
     static const char old[] = "{\"node\":\"n1\",\"class\":\"infrastructure\",\"signal\":9,"
                               "\"code\":\"peer\",\"text\":\"x\"}";
     struct event was = {.type = EV_RANK_EXIT, .at_ms = 1000 + 3 * JOB_RETRY_MS};
@@ -369,7 +369,8 @@ static void fold(struct job *j, enum job_event type)
     CHECK_MSG(!job_fold(j, &ev, NULL), "%s", job_event_name(type));
 }
 
-/* What is asked of a running job, one after the other, and where it is when it has stopped. */
+/* Folds requests to a running job, one after the other, and checks its state when it has
+ * stopped. */
 static void test_holds(void)
 {
 #define N 5
@@ -410,7 +411,7 @@ static void test_holds(void)
         if (j->state == JOB_FAILED) CHECK(j->err.code == ERR_WALL_LIMIT);
         job_destroy(j);
     }
-    struct job *j = queued(); /* what has not begun, and what starts, has nothing to save */
+    struct job *j = queued(); /* a job that has not begun, or starts, has nothing to save */
     fold(j, EV_SUSPEND);
     CHECK(j->state == JOB_SUSPENDED);
     struct event assign = {.type = EV_ASSIGN, .epoch = 1, .task = TASK_RUN};
@@ -439,7 +440,7 @@ static void test_hold_stops_the_clock(void)
     job_destroy(j);
 }
 
-/* The error of a time limit says what is saved. */
+/* The error of a time limit names the saved step. */
 static void test_wall_error(void)
 {
     for (int saved = 0; saved < 2; saved++) {

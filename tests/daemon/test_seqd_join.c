@@ -1,5 +1,5 @@
-/* Nodes that join over TLS, against the real store and real links: tokens, names, uses, times, what
- * a restart remembers, renewal and revocation. Time is the test's where seqd asks for it. */
+/* Nodes that join over TLS, against the real store and real links: tokens, names, uses, times, the
+ * state after a restart, renewal and revocation. Time is the test's where seqd asks for it. */
 #include <assert.h>
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -481,7 +481,7 @@ static void test_without_numbers(void)
     stop();
 }
 
-/* What is durable is what was answered. */
+/* Every answer is durable. */
 static void test_restart(void)
 {
     struct node n, m;
@@ -529,7 +529,7 @@ static void test_renewal(void)
     UNTIL(n.got);
     CHECK(n.got == MSG_JOINED && !pki_read(n.cert, &is, &e));
     CHECK(is.serial != was.serial && !strcmp(is.key, was.key) && !strcmp(is.name, "v1"));
-    /* Of another name, or for another key: no. */
+    /* A request of another name, or for another key, is refused. */
     node_key(&m, "v2");
     const struct msg bad[] = {{.type = MSG_JOIN, .node = "v2", .token = "", .pem = n.csr},
                               {.type = MSG_JOIN, .node = "v1", .token = "", .pem = m.csr}};

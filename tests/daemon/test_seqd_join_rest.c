@@ -1,4 +1,5 @@
-/* Join tokens and revocation over REST: what is shown once, what never, and what is refused. */
+/* Join tokens and revocation over REST: secrets that are shown once or never, and refused
+ * requests. */
 #include <time.h>
 #include "daemon/join.h"
 #include "tests/lib/rest.h"
@@ -45,7 +46,7 @@ static void finish_with_joins(void)
     pki_close(ca);
 }
 
-/* Of the last reply. */
+/* Reads a member of the last reply. */
 static void member(const char *name, char *out, size_t size)
 {
     char key[64];
@@ -138,7 +139,7 @@ static void test_node_revoked(void)
     finish_with_joins();
 }
 
-/* Where sessions are plain there is nothing to join. */
+/* A seqd with plain sessions refuses join tokens and revocation. */
 static void test_plain(void)
 {
     begin();

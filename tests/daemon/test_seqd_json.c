@@ -1,5 +1,5 @@
-/* Request bodies: what is read, what is refused and with which error, and that what is written
- * reads back as the same spec. */
+/* Request bodies: the specs that they give, refused bodies with their errors, and written specs,
+ * which read back the same. */
 #include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -60,8 +60,8 @@ static void test_short_spec(void)
     CHECK(s.data.train[0].format == DATA_TEXT && s.model.shape.vocab == 258);
 }
 
-/* The fields of an embed job that are not said are left to its model; of a stored job they are what
- * they are. */
+/* The fields that an embed job does not set are left to its model; a stored job leaves no field
+ * unset. */
 static void test_unsaid(void)
 {
     static const struct {
@@ -394,7 +394,7 @@ static void test_round_trip(void)
         round_trip(JSON_FOR_PEOPLE);
         round_trip(JSON_STORED);
     }
-    /* What seqd found out survives a restart: the shape that a path has, steps beside passes. */
+    /* Values that seqd found survive a restart: the shape that a path has, steps beside passes. */
     struct err e;
     CHECK(!read_text(
         "{\"kind\":\"train\",\"model\":{\"path\":\"/m\"}," DATA ",\"train\":{\"passes\":1}}", &e));
@@ -491,7 +491,7 @@ static void test_model_types(void)
     CHECK(!read_config(types[12].config, JSON_FOR_PEOPLE, &e) && s.model.shape.n_layers == 4);
 }
 
-/* What changes nothing passes, the rest is honoured or refused: all of it at once, by name. */
+/* Keys that change nothing pass, other keys are honoured or refused: all at once, by name. */
 static void test_config_keys(void)
 {
     struct err e;
@@ -563,7 +563,7 @@ static void test_config_of_previous_version(void)
     struct err e;
     CHECK(!read_config(SIZES, JSON_FOR_PEOPLE, &e));
     same = s.model.shape;
-    for (int form = 0; form < 2; form++) { /* what it showed can be submitted again */
+    for (int form = 0; form < 2; form++) { /* a config that seqd showed is valid again */
         CHECK_MSG(!read_config(config, (enum json_form)form, &e), "%s", e.text);
         CHECK(!memcmp(&s.model.shape, &same, sizeof same));
     }
@@ -573,7 +573,8 @@ static void test_config_of_previous_version(void)
     round_trip(JSON_STORED);
 }
 
-/* What another version has stored is read, and stays when this one writes the spec again. */
+/* A spec that another version has stored is read, and its unknown keys stay when this version
+ * writes the spec again. */
 static void test_stored_by_another_version(void)
 {
     static const char text[] =
@@ -589,7 +590,7 @@ static void test_stored_by_another_version(void)
     CHECK(json_spec_read(text, strlen(text), JSON_FOR_PEOPLE, &s, &e)); /* a person is told */
     CHECK_MSG(!json_spec_read(text, strlen(text), JSON_STORED, &s, &e), "%s", e.text);
     CHECK(s.data.seq_len == 100 && s.n_stages == 1 && s.data.train[0].weight == 0.5);
-    CHECK(s.stages[0].seq_len == 200 && s.train.steps == 5); /* what follows the unknown, too */
+    CHECK(s.stages[0].seq_len == 200 && s.train.steps == 5); /* keys after the unknown ones, too */
     CHECK(!family_check(&s, &e));
     s.train.steps = 7;
     CHECK(json_spec_write(&s, JSON_STORED, out, sizeof out) > 0);
@@ -601,7 +602,7 @@ static void test_stored_by_another_version(void)
     CHECK(strstr(whole, "\"sooner\":null") && strstr(whole, "\"steps\":7"));
     CHECK_MSG(!json_spec_read(whole, strlen(whole), JSON_STORED, &s, &e), "%s", e.text);
     CHECK(s.train.steps == 7);
-    char *more = json_spec_merge(out, out); /* nothing more than it says itself */
+    char *more = json_spec_merge(out, out); /* out lacks no key of itself */
     CHECK(!more);
     free(whole);
     free(more);

@@ -1,5 +1,5 @@
-/* What is on disk of jobs and of their logs, and what a seqd that is restarted makes of it: after
- * any record of a job, with a spec of another version, while a commit is in its sync. */
+/* The state of jobs and of their logs on disk, and its use by a restarted seqd: after any record of
+ * a job, with a spec of another version, while a commit is in its sync. */
 #include "tests/lib/bad_disk.h"
 #include "tests/lib/one_node.h"
 
@@ -23,7 +23,7 @@ static void on_steps(void *arg, const struct store_rows *rows, const struct err 
         out += sprintf(out, "%d ", atoi(strstr(rows->row[i].text[0], "\"step\":") + 7));
 }
 
-/* Bytes of a log that could not be kept are asked for again: nothing else would bring them. */
+/* Bytes of a log that could not be kept are asked for again: they come in no other way. */
 static void test_log_that_was_not_kept(void)
 {
     char path[160], text[32] = "";
@@ -34,7 +34,7 @@ static void test_log_that_was_not_kept(void)
     send_spool(a);
     settle();
     snprintf(path, sizeof path, "%s/jobs/1", w.dir);
-    FILE *f = fopen(path, "w"); /* where its directory should be */
+    FILE *f = fopen(path, "w"); /* in place of its directory */
     CHECK(f && !fclose(f));
     tell_log(a, 0, 0, "one\n");
     tell_log(a, 0, 4, "two\n");
@@ -42,7 +42,7 @@ static void test_log_that_was_not_kept(void)
     CHECK(!unlink(path));
     w.now += 1000;
     loop_turn(w.loop, 0);
-    CHECK(w.n_log_acks == 2 && w.log_acked == 0); /* of both ranks */
+    CHECK(w.n_log_acks == 2 && w.log_acked == 0); /* for both ranks */
     tell_log(a, 0, 0, "one\ntwo\n");
     w.now += 1000;
     loop_turn(w.loop, 0);
@@ -51,7 +51,7 @@ static void test_log_that_was_not_kept(void)
     finish();
 }
 
-/* What is listed is there: no step that was removed, none twice. */
+/* Listed checkpoints exist: no removed step is listed, and no step twice. */
 static void test_removed_checkpoints(void)
 {
     int n_listed, n_told;

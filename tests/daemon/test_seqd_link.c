@@ -49,7 +49,7 @@ static const char *on_admit(void *arg, const struct msg *hello)
 
 static const struct link_calls calls = {on_up, on_down, on_message, on_admit};
 
-/* The node's end: sends what it is told, counts what it receives. */
+/* The node's end: sends the given messages, counts the received ones. */
 struct peer {
     struct rpc_client *client;
     struct rpc_stream *stream;
@@ -289,7 +289,8 @@ static void test_other_versions(void)
     teardown();
 }
 
-/* A node of the version before joins; what its version does not have is not sent, and not taken. */
+/* A node of the version before joins; messages that its version does not have are not sent, and not
+ * taken. */
 static void test_version_before(void)
 {
     const struct msg remove = {.type = MSG_REMOVE, .job = 1};

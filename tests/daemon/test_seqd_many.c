@@ -1,5 +1,5 @@
-/* Many nodes and a long queue: what fits starts in one pass, passes leave the loop time for the
- * rest, and no node is given up while the loop is late. Counts passes and moves time by hand.
+/* Many nodes and a long queue: all jobs that fit start in one pass, passes leave the loop time for
+ * the rest, and no node is given up while the loop is late. Counts passes and moves time by hand.
  *   SEQD_BENCH=1   instead: 10,000 live jobs and 256 nodes after a restart of seqd, by the clock */
 #define NODES 256
 #define SLOTS 8
@@ -109,8 +109,9 @@ static void test_a_fifth(void)
     finish();
 }
 
-/* A pass takes eleven seconds after a restart, and nodes come back during it: what is queued when
- * it ends is read before any node is judged, and its time does not count as their silence. */
+/* A pass takes eleven seconds after a restart, and nodes come back during it: messages that are
+ * queued when it ends are read before any node is judged, and its time does not count as the nodes'
+ * silence. */
 static void test_behind(void)
 {
     struct gang *g[3];

@@ -1,5 +1,5 @@
-/* Models that are not a job's: GET /v1/models, where every node that is up is asked, and what it
- * answers is checked and passed on; the plan of a published config.json. */
+/* Models that are not a job's: GET /v1/models, where every node that is up is asked, and its answer
+ * is checked and passed on; the plan of a published config.json. */
 #include "tests/lib/rest.h"
 
 static struct msg listed(const char *text)
@@ -40,7 +40,7 @@ static void test_of_a_node(void)
         CHECK(answer_of(fd) == 200);
         CHECK_MSG(strstr(reply, v[i].reply), "%s: %s", v[i].answer, reply);
     }
-    w.fetch.type = 0; /* of an older version, it looks for a model without a name */
+    w.fetch.type = 0; /* an older node looks for a model without a name */
     const int fd = get_begin("/v1/models");
     wait_question();
     struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
@@ -80,8 +80,8 @@ static void test_of_nodes(void)
     finish();
 }
 
-/* A config.json as it was published is a model.config, for machines that are not here: what it
- * leaves out is what the package's class takes. */
+/* A config.json as it was published is a model.config, for machines that are not here: keys that it
+ * leaves out have the defaults of the package's class. */
 static void test_plan_of_published(void)
 {
 #define JOB(config, more)                                                                          \

@@ -35,7 +35,7 @@ static void test_outliers(void)
     CHECK(pace_speed(&p, &rate, &tokens) && rate == 2);
 }
 
-/* What was long ago is forgotten. */
+/* The pace of long ago is forgotten. */
 static void test_recent(void)
 {
     struct pace p = {0};

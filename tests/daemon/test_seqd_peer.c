@@ -1,5 +1,5 @@
 /* Who asks, and through which socket: TCP of IPv4 and IPv6, and the Unix socket with the word of
- * the kernel; what may lie where that socket is made. */
+ * the kernel; files that may lie in that socket's place. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -23,7 +23,7 @@ static struct {
     struct http_server *http;
     int port;
     bool v6;
-    struct http_peer peer; /* of the last request */
+    struct http_peer peer; /* peer of the last request */
 } s;
 
 static char reply[65536];
@@ -142,7 +142,7 @@ static void test_hosts(void)
     finish();
 }
 
-/* As another user, where the test may become one: 0, or what is wrong. */
+/* Asks as another user, if the test may become one. Returns 0, or the number of the failure. */
 static int as_user(uid_t uid, int n_before)
 {
     int fd[8];
@@ -224,7 +224,7 @@ static void test_same_client(void)
     CHECK(!door_same_client(&none, &user));
 }
 
-/* The last address is the proxy's own word; what stands before it is the client's. */
+/* The last address is the proxy's own word; earlier addresses are the client's. */
 static void test_forwarded(void)
 {
     static const struct {
@@ -268,7 +268,7 @@ static int try_path(const char *path, struct err *e)
     return fd;
 }
 
-/* What a dead server left is replaced, and nothing else. */
+/* The socket that a dead server left is replaced, and no other file. */
 static void test_left_over(void)
 {
     char file[128], other[128], longer[200];

@@ -14,8 +14,8 @@ struct item {
     pthread_t on;
 };
 
-static int n_worked, n_done; /* of the planner's thread; of the loop's */
-static sem_t gate;           /* what a task that holds the thread waits for */
+static int n_worked, n_done; /* on the planner's thread; on the loop's */
+static sem_t gate;           /* a task that holds the thread waits for it */
 
 static void note_work(void *arg)
 {

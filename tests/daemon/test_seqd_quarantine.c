@@ -1,11 +1,11 @@
-/* Bad nodes and bad jobs against seqd's control (tests/lib/sim.h): which are left out or
- * quarantined and how that ends, what a restarted seqd remembers. */
+/* Bad nodes and bad jobs against seqd's control (tests/lib/sim.h): the rules that leave out or
+ * quarantine them, the end of a quarantine, and the memory of a restarted seqd. */
 #include "daemon/quarantine.h"
 #include "tests/lib/sim.h"
 
-enum mood { GOOD, BAD, LACKS }; /* what becomes of gangs on a node */
+enum mood { GOOD, BAD, LACKS }; /* the fate of gangs on a node */
 static enum mood mood[NODES];
-static int crash_status; /* of ranks on bad nodes */
+static int crash_status; /* status of ranks on bad nodes */
 
 static void play_crash(struct gang *g)
 {
@@ -307,7 +307,8 @@ static void test_toy(void)
     CHECK(A->n_gangs == before + 1 && A->gang[before].n_ranks == 2);
     CHECK(A->gang[before].task == TASK_RUN && A->gang[before].job == 4);
     CHECK(is(4, "failed") && strstr(stored, "\"name\":\"toy run\"") && quarantine_of("a"));
-    /* One that waits for its node is one; a restarted seqd knows it for what it is. */
+    /* A toy run that waits for its node is the only one; a restarted seqd knows that it is a toy
+     * run. */
     goodbye(A);
     play_on(1300);
     CHECK(submit(1, 0) == 5);

@@ -1,5 +1,5 @@
-/* Removals: what goes is gone everywhere, what stays is untouched, and no crash and no node that is
- * away leaves anything. */
+/* Removals: removed data is gone everywhere, other data is untouched, and no crash and no node that
+ * is away leaves any remains. */
 #include <dirent.h>
 #include "api/core/removal.h"
 #include "daemon/removal.h"
@@ -8,7 +8,7 @@
 #define A (&w.node[0])
 #define B (&w.node[1])
 
-/* ---- what nodes are told, and answer --------------------------------------------------------- */
+/* ---- orders to nodes, and their answers ------------------------------------------------------ */
 
 static struct heard {
     char node[8];
@@ -87,7 +87,7 @@ static void until(int64_t job, int what, int want)
               (long long)state, want, shown);
 }
 
-/* Reads of the store are on their way to what nodes are told. */
+/* Runs the loop until nodes have received n orders: reads of the store come before each. */
 static void until_heard(int n)
 {
     for (int i = 0; i < 200 && n_heard < n; i++) loop_turn(w.loop, 10);
@@ -252,7 +252,7 @@ static void test_refusals(void)
     CHECK(order(live, REMOVAL_JOB) == ERR_CONFLICT && strstr(order_text, "cancel it"));
     CHECK(order(live, REMOVAL_METRICS) == ERR_CONFLICT && known(live));
     snprintf(path, sizeof path, "/state/jobs/%lld0/checkpoints/step-1", (long long)id);
-    const int64_t other = submit_model(path); /* of job 10, not of 1 */
+    const int64_t other = submit_model(path); /* model of job 10, not of 1 */
     CHECK(other > 0);
     snprintf(path, sizeof path, "/state/jobs/%lld/checkpoints/step-1", (long long)id);
     const int64_t user = submit_model(path);
@@ -319,7 +319,7 @@ static void test_away(void)
     finish();
 }
 
-/* A node speaks for itself alone, and only of what it was told. */
+/* A node answers for itself alone, and only for removals that it was told to do. */
 static void test_strange_answers(void)
 {
     begin_removal();
@@ -337,8 +337,8 @@ static void test_strange_answers(void)
     finish();
 }
 
-/* What a node began under another session of seqd it answers in this one, beside what it is asked
- * now: the second answer of one removal stands for no other. */
+/* A removal that a node began under another session of seqd is answered in this one, beside the
+ * current request: the second answer of one removal stands for no other. */
 static void test_answered_twice(void)
 {
     begin_removal();

@@ -117,7 +117,7 @@ static bool exists(int64_t id)
     return get(path) == 200;
 }
 
-/* Which jobs there are, and how many: of one list. */
+/* Marks the jobs that one list has, and returns their number. */
 static int all_there(bool there[JOBS + 1])
 {
     int n = 0;
@@ -131,7 +131,8 @@ static int all_there(bool there[JOBS + 1])
     return n;
 }
 
-/* What a dry run lists, and nothing else, is what goes: for many filters, until nothing is left. */
+/* A prune removes exactly the jobs that its dry run lists, for many filters, until no job is
+ * left. */
 static void test_prune_is_its_dry_run(void)
 {
     static const char *const states[] = {"", ",\"states\":[\"failed\"]",
@@ -268,7 +269,8 @@ static void test_gaps(void)
     finish();
 }
 
-/* One that is open while its job goes, here because its reader was slower than both. */
+/* A stream that is open while its job is cancelled and removed, as its reader was slower than
+ * both. */
 static void test_followed_and_removed(void)
 {
     begin();

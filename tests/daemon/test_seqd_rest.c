@@ -1,5 +1,5 @@
 /* The REST surface over raw sockets: every route, problems, paging, streams and their resumption.
- * What a request may look like: test_seqd_http.c. */
+ * test_seqd_http.c tests the form of requests. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ftw.h>
@@ -260,7 +260,8 @@ static void test_too_few_gpus(void)
 }
 
 /* A rank that is larger than any node, whatever resources.memory_mib allows it, and ranks that all
- * nodes together have no room for: with the plan. Not where a node does not say what it has. */
+ * nodes together have no room for, are refused with the plan. A node that does not report its
+ * memory refuses none. */
 static void test_too_little_memory(void)
 {
     static const struct {
@@ -338,7 +339,7 @@ static void test_plan_hardware(void)
     /* memory and bytes alone */
     CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":8,\"memory_gib\":16}")) == 200);
     CHECK(!strstr(reply, "step_s") && number_at("\"max_seq_len\":") > 32768);
-    /* what is asked for is kept, and still has limits */
+    /* the requested strategy is kept, and still has limits */
     CHECK(post("/v1/plan",
                PLAN_OF(",\"parallel\":{\"strategy\":\"rsa\",\"sp\":4},\"hardware\":{" CLUSTER
                        "}")) == 200);
@@ -390,18 +391,18 @@ static void test_plan_hardware_refused(void)
                       strstr(reply, bad_hardware[i].says),
                   "%zu: %d %s", i, status, reply);
     }
-    /* A job runs on what is here. */
+    /* A job runs on the nodes of this seqd, not on described hardware. */
     const char *job = PLAN_OF(",\"hardware\":{" CLUSTER "}");
     CHECK(post("/v1/jobs", job) == 400 && strstr(reply, "\"pointer\":\"/hardware\""));
     CHECK(post("/v1/jobs?dry_run=true", job) == 400 && strstr(reply, "POST /v1/plan"));
-    /* The error of what does not fit lists what was weighed. */
+    /* The error of a plan that does not fit lists the candidates that were weighed. */
     CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":0.1}")) == 400);
     CHECK(strstr(reply, "does_not_fit") && strstr(reply, "\"weighed\":[{"));
     finish();
 }
 
-/* What "auto" cut to make a job fit is stored with it: every node runs the same, and one of a
- * version that knows no pieces is not asked to. */
+/* The pieces that "auto" cut to make a job fit are stored with it: every node runs the same, and a
+ * node of a version that knows no pieces does not get the job. */
 static void test_pieces_are_kept(void)
 {
 #define WIDE                                                                                       \
@@ -440,7 +441,8 @@ static long long planned(const char *memory)
     return at ? strtoll(at + 14, NULL, 10) : 0;
 }
 
-/* The same of activations that "auto" offloads, and what is refused by name. */
+/* The choice of "auto" to offload activations is stored as well; bad settings are refused by
+ * name. */
 static void test_offload_is_kept(void)
 {
     char body[1024];
@@ -537,7 +539,7 @@ static void quarantine_node(const char *node, const char *reason)
     commit(t);
 }
 
-/* Quarantine over REST; a name may hold what a path has other uses for. */
+/* Quarantine over REST; a name may hold characters with a meaning in paths. */
 static void test_quarantine(void)
 {
     struct quarantine *q;
@@ -580,7 +582,7 @@ static void test_long_node(void)
     finish();
 }
 
-/* A job's "auto" is weighed once, with what the node measured, and stays what it became. */
+/* A job's "auto" is weighed once, with the node's measurements, and its choice stays. */
 static void test_auto_by_profile(void)
 {
     static const char job[] =
@@ -703,7 +705,7 @@ static void test_event_stream(void)
     fd = open_stream("/v1/jobs/9/events", NULL);
     CHECK(receive(fd, "there is no job 9") && status_of() == 404);
     close(fd);
-    /* One that leaves, and one that stays while seqd stops. */
+    /* A client that leaves, and a client that stays while seqd stops. */
     CHECK(post("/v1/jobs", job_json) == 201);
     fd = open_stream("/v1/jobs/2/events", NULL);
     CHECK(receive(fd, "submit"));
@@ -761,7 +763,7 @@ static void test_stalled_reader(void)
     for (int i = 0; i < 400; i++) add_metrics(1, 1 + 200 * i, 200); /* 400 rows, 2 MB of messages */
     CHECK(post("/v1/jobs/1:cancel", "") == 202);
     int fd = open_stream("/v1/jobs/1/metrics", NULL);
-    for (int i = 0; i < 100; i++) loop_turn(w.loop, 1); /* it fills what it may */
+    for (int i = 0; i < 100; i++) loop_turn(w.loop, 1); /* it fills its buffer */
     long long n = 0, want = 1;
     static char text[1 << 16];
     size_t held = 0;

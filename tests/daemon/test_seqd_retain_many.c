@@ -1,6 +1,6 @@
 /* Many jobs go while others are submitted: all of them and no other, the loop is never long in a
  * turn, no submission waits for them, and the file of the database becomes smaller.
- *   SEQD_BENCH=1   100,000 of 200,000 jobs, 1,000,000 rows, on a disk; prints what it measures */
+ *   SEQD_BENCH=1   100,000 of 200,000 jobs, 1,000,000 rows, on a disk; prints measurements */
 #include <sqlite3.h>
 #include <time.h>
 #include "api/core/removal.h"
@@ -13,7 +13,7 @@ static bool bench;
 static int n_jobs = 4000;
 static struct retain_policy policy;
 
-/* Of this thread alone: what the loop does, not what it waits for. */
+/* Returns the CPU time of this thread alone: the loop's work, without its waits. */
 static int64_t thread_us(void)
 {
     struct timespec t;

@@ -43,7 +43,7 @@ static const struct {
     {"INSERT INTO metrics (job, data) VALUES (J, '')", "queued", ""},
     {"INSERT INTO marks VALUES (J, 0, -5)", "queued", ""},
     {"INSERT INTO part_marks VALUES (J, 7, -1, 9223372036854775807)", "queued", ""},
-    {"UPDATE jobs SET state = 77 WHERE id = J", "queued", ""}, /* of no state: shown as it was */
+    {"UPDATE jobs SET state = 77 WHERE id = J", "queued", ""}, /* not a state: shown as it was */
     {"UPDATE jobs SET state = -1 WHERE id = J", "queued", ""},
     {"INSERT INTO keys VALUES ('tester key', 'print', J, 0)", "queued", ""},
 };
@@ -100,7 +100,7 @@ static void test_every_row(void)
     CHECK(post_with("/v1/jobs", "Idempotency-Key: key\r\n", job_json) == 422);
     CHECK(post("/v1/jobs", job_json) == 201);
     close_server();
-    begin_in(false, 0); /* what was failed stays so, and there is nothing to set aside again */
+    begin_in(false, 0); /* the failed job stays so, and no row is set aside again */
     CHECK(get("/v1/jobs/4") == 200 && strstr(reply, "\"state\":\"failed\""));
     CHECK(get("/v1/jobs/4/events") == 200);
     const char *first = strstr(reply, "unreadable");

@@ -1,5 +1,5 @@
 /* The scheduler on random clusters: never a part of a gang, never more than there is, and a reason
- * that, when what it names is mended, starts the job. */
+ * that names the cause: once this is mended, the job starts. */
 #include <stdlib.h>
 #include "daemon/sched/sched.h"
 #include "tests/lib/test.h"
@@ -44,7 +44,7 @@ static int make_nodes(struct sched_node *n)
     return count;
 }
 
-/* Of one stage, or of stages that differ. */
+/* Makes the need of one stage, or of stages that differ. */
 static const struct need *make_need(int n_ranks, int ring)
 {
     static struct need all[4096];
@@ -182,12 +182,12 @@ static void check_sums(const struct sched_job *j, int nj, const struct sched_nod
         /* Never more memory than there is; but a preparation finds a place on an idle node. */
         const int64_t held = before[k].memory_held + memory[k];
         const bool one_errand = !before[k].memory_held && memory[k] == NEED_ERRAND;
-        CHECK(after[k].memory_held >= held); /* what is kept for a job that waits counts, too */
+        CHECK(after[k].memory_held >= held); /* memory kept for a waiting job counts, too */
         CHECK(!before[k].memory_size || !memory[k] || held <= before[k].memory_size || one_errand);
         CHECK(after[k].n_attempts == before[k].n_attempts + attempts[k]);
         CHECK(!before[k].alone || !attempts[k]);
         CHECK(!alone[k] || (!before[k].n_attempts && attempts[k] == 1 && after[k].alone));
-        /* As many are held now that were free, as were given; those that are kept were free. */
+        /* As many GPUs became held as were given; newly kept GPUs were free. */
         for (int g = 0; g < before[k].n_gpus; g++) {
             const int was = before[k].gpu[g].state, is = after[k].gpu[g].state;
             given[k] -= is == SCHED_GPU_HELD && was != SCHED_GPU_HELD;
@@ -278,7 +278,7 @@ static void test_spread(void)
     CHECK_MSG(n_spread > 500 && n_split > 100, "%d spread, %d split", n_spread, n_split);
 }
 
-/* Mends what the reason names and asks again. */
+/* Mends the cause that the reason names and asks again. */
 static void check_reason(const struct sched_job *all, int nj, const struct sched_job *j,
                          const struct sched_node *nodes, int nn)
 {
@@ -343,7 +343,7 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
 static bool slots_suffice(const struct sched_job *j, const struct sched_node *n, int nn,
                           const struct sched_set *out)
 {
-    if (j->need && j->need->n_stages > 1) return false; /* which ranks they are matters */
+    if (j->need && j->need->n_stages > 1) return false; /* the stages of its ranks matter */
     for (int a = 0; a < nn; a++) {
         int32_t sum = 0;
         for (int k = 0; k < nn; k++) {
@@ -437,7 +437,7 @@ static void test_old(void)
                   "checkpoint.changes (upgrade seqw there)");
     }
     j.prepare = false;
-    sched_add(&j.blamed, 1); /* the one that failed it does, where the other may not */
+    sched_add(&j.blamed, 1); /* the node that failed it will do, as the other is too old */
     n[1].up = true;
     sched_pick(&j, 1, n, 2, 0);
     CHECK(j.node == 1);
@@ -505,7 +505,7 @@ static void test_memory_of_slots(void)
     n.memory_held = 0;
     sched_pick(&j[2], 1, &n, 1, 0);
     CHECK(j[2].node == 0 && n.memory_held == 400 * mib);
-    need.rank = 200 * mib + 1; /* of two ranks on one node, and there is no other */
+    need.rank = 200 * mib + 1; /* for two ranks on one node, the only node */
     sched_pick(&j[2], 1, &n, 1, 0);
     CHECK_STR(j[2].reason_code, "too_large");
     CHECK_STR(j[2].reason,
@@ -781,7 +781,8 @@ static void test_held_for_gpus(void)
     CHECK(n[0].gpu[1].state == SCHED_GPU_FREE && n[0].kept_for[1] == 1);
 }
 
-/* A held job that needs more than its node and what is free elsewhere is first in line for all. */
+/* A held job that needs more than its node and the free slots elsewhere is first in line for
+ * all. */
 static void test_held_and_large(void)
 {
     struct sched_node n[2] = {{.name = "a", .up = true, .net = 2, .n_slots = 4, .n_reserved = 1},
@@ -918,7 +919,8 @@ static void test_rings(void)
     CHECK(m[0].n_reserved == 1 && m[1].n_reserved == 6 && m[2].n_reserved == 1);
 }
 
-/* What cannot reach each other is not one cluster, and the reason counts only what could help. */
+/* Nodes that cannot reach each other are not one cluster, and the reason counts only nodes that
+ * could help. */
 static void test_reach(void)
 {
     struct sched_node n[3] = {{.name = "a", .up = true, .net = 1, .n_slots = 4},

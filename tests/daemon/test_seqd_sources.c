@@ -148,7 +148,7 @@ static const char two_sets[] =
     "{\"path\":\"b\",\"format\":\"megatron\"}],\"seq_len\":100},\"eval\":{\"data\":[{\"path\":"
     "\"c:d.jsonl\"}]},\"train\":{\"steps\":5}}";
 
-/* Which question is asked of which request. */
+/* Checks the question that each request sends to nodes. */
 static void test_questions(void)
 {
     begin_nodes("f");
@@ -167,7 +167,7 @@ static void test_questions(void)
           0);
     CHECK_MSG(post("/v1/plan", elsewhere) == 200 && n_asked == 3, "%s", reply);
     free(elsewhere);
-    /* Where no file is named, no node is asked. */
+    /* A request that names no file asks no node. */
     CHECK(post("/v1/jobs", "{\"kind\":\"train\"}") == 400 && n_asked == 3);
     finish_nodes();
 }

@@ -1,5 +1,5 @@
-/* The store: what it answers is what was written, one refused request sinks no other, and a process
- * killed in mid-load has on disk everything it had acknowledged. */
+/* The store: it answers with the rows that were written, one refused request sinks no other, and a
+ * process killed in mid-load has on disk everything it had acknowledged. */
 #include <ftw.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -211,7 +211,8 @@ static void test_list_while_states_change(void)
     remove_dir();
 }
 
-/* What the version before would misread makes the file one that it refuses, until it is gone. */
+/* A row that the version before would misread makes that version refuse the file, until the row is
+ * gone. */
 static void test_newer(void)
 {
     struct err e;

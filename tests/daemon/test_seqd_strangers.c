@@ -1,5 +1,5 @@
-/* What a node may speak of (api/wire.h): of every kind of message that nodes send, one that is not
- * its own to send. It changes nothing, and is counted. */
+/* Limits on the messages of a node (api/wire.h): for every kind of message, a node sends one that
+ * it may not send. This message changes nothing, and is counted. */
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "tests/lib/sim.h"
@@ -60,7 +60,8 @@ static void test_final_record(void)
     finish();
 }
 
-/* Steps out of any range are none, and many large ones do not overflow what is shown of them. */
+/* Steps out of any range are ignored, and many large ones do not overflow the figures that are
+ * shown. */
 static void test_wrong_steps(void)
 {
     static const struct rank_step wrong[] = {
@@ -116,7 +117,7 @@ static void test_other_ranks(void)
     finish();
 }
 
-/* What preparing made is a node's word: its id becomes a path, its sizes are multiplied. */
+/* The result of a preparation is a node's word: its id becomes a path, its sizes are multiplied. */
 static void test_prepared_result(void)
 {
     static const char *const bad[] = {
@@ -140,7 +141,7 @@ static void test_prepared_result(void)
     }
 }
 
-/* ---- what a node still says of what is over -------------------------------------------------- */
+/* ---- late reports of a node about attempts that are over ------------------------------------- */
 
 static void log_of(struct sim *n, int64_t epoch)
 {
@@ -206,12 +207,12 @@ static void test_log(void)
     char back[16];
     struct msg m = {.type = MSG_LOG, .job = 1, .epoch = 1, .rank = 0, .data = "evil", .size = 4};
     to_ready(&a, &b);
-    say(B, &m); /* of an attempt that is over, and was another node's */
+    say(B, &m); /* the attempt is over, and was another node's */
     say(C, &m);
     m.epoch = 2;
-    say(C, &m), say(B, &m); /* of a rank that is another node's */
+    say(C, &m), say(B, &m); /* the rank is another node's */
     m.epoch = 3;
-    say(A, &m); /* of one that has not begun */
+    say(A, &m); /* the attempt has not begun */
     m.job = 2;
     say(A, &m);
     for (int e = 1; e <= 3; e++)
@@ -238,7 +239,7 @@ static void test_about_itself(void)
     C->gpu[0] = A->gpu[0];
     C->gpu[0].health = GPU_XID;
     w.obeys = false;
-    hello(C); /* it says that it runs what is a's, and that a's GPU is broken */
+    hello(C); /* it says that it runs a's gang, and that a's GPU is broken */
     heartbeat(C);
     struct msg m = {.type = MSG_PROFILE, .profile = {.hop = 1e-6}};
     say(C, &m);
@@ -272,7 +273,7 @@ static void test_answers(void)
     struct msg m = {.type = MSG_FETCHED, .request = 1, .offset = 4, .data = "evil", .size = 4};
     say(B, &m); /* it was not asked */
     m.request = 2;
-    say(A, &m); /* what was not asked */
+    say(A, &m); /* an answer to no question */
     m.request = 1, m.offset = 0;
     say(A, &m); /* other bytes than were asked for */
     m.type = MSG_DESCRIBED;
@@ -289,7 +290,8 @@ static void test_answers(void)
 
 /* ---- the name -------------------------------------------------------------------------------- */
 
-/* A stranger that takes a name while it is down has no part of what the node holds. */
+/* A stranger that takes the name of a node that is down has no part of the gangs that the node
+ * holds. */
 static void test_taken_name(void)
 {
     struct gang *a, *b;
@@ -318,8 +320,8 @@ static void test_taken_name(void)
     finish();
 }
 
-/* Nor after a restart of seqd, nor where its own work begins while it is another machine: what a
- * part of an attempt was given to is in the log. */
+/* Nor after a restart of seqd, nor where its own work begins while it is another machine: the log
+ * has the instance that a part of an attempt was given to. */
 static void test_taken_over_restart(void)
 {
     struct gang *a, *b;

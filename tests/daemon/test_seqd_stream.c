@@ -1,5 +1,5 @@
-/* What leaves seqd bit by bit: the stream of a log, nothing lost and nothing twice, and parts of an
- * artifact. */
+/* Data that leaves seqd bit by bit: the stream of a log, without loss and repetition, and parts of
+ * an artifact. */
 #include "daemon/attempt.h"
 #include "daemon/control.h"
 #include "tests/lib/rest.h"
@@ -71,7 +71,7 @@ static void test_log_stream(void)
     CHECK(receive(fd, "three"));
     CHECK_STR(last_id(), "1.14");
     close(fd);
-    /* A client that comes back with the id of what it saw gets the rest once. */
+    /* A client that comes back with the last id that it saw gets the rest once. */
     fd = open_log("/v1/jobs/1/logs?rank=0", "1.8");
     CHECK(receive(fd, "three"));
     CHECK_STR(said(), "three\n");
@@ -127,7 +127,7 @@ static void test_no_line_lost(void)
             add_log(1, (int64_t)sent, piece);
             sent += m;
         }
-        size_t whole = sent; /* what must come now: the lines that have their end */
+        size_t whole = sent; /* due now: the lines that have their end */
         while (whole > n_got && all[whole - 1] != '\n') whole--;
         snprintf(want, sizeof want, "id: 1.%zu\n", whole);
         if (whole > n_got) CHECK(receive(fd, want));
@@ -146,7 +146,7 @@ static void test_no_line_lost(void)
 #define FILE_SIZE (WIRE_CHUNK + 1000)
 static char file[FILE_SIZE];
 
-/* The node answers what it is asked until the client has its reply. */
+/* Answers fetches as the node, until the client has its reply. */
 static void serve_file(int fd)
 {
     for (bool open = true; open;) {

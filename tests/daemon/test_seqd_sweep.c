@@ -1,4 +1,5 @@
-/* The time to live of what jobs leave, by an injected clock: what is due goes, the rest stays. */
+/* The time to live of files and rows that jobs leave, by an injected clock: data that is due goes,
+ * the rest stays. */
 #include <sqlite3.h>
 #include "api/core/file.h"
 #include "api/core/removal.h"
@@ -44,8 +45,8 @@ static bool goes(int64_t job, int what)
     return n_rows > 0;
 }
 
-/* Time passes, and the sweep that is due then asks what it asks of the store: a chain of reads and
- * commits. Only when it is over the next one has its time. */
+/* Lets time pass, and the sweep that is due then do its chain of reads and commits in the store.
+ * The time of the next sweep comes only when this one is over. */
 static void advance(int64_t ms)
 {
     pass(ms);
@@ -174,7 +175,7 @@ static int64_t submit_reader(int64_t of)
     return got_id;
 }
 
-/* What a live job reads stays until that one has ended, and keeps no other. */
+/* A job that a live job reads from stays until the reader has ended; no other job stays. */
 static void test_in_use(void)
 {
     begin_with((const char *const[]){"keep-jobs", "10m", NULL});

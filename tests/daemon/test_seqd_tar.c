@@ -1,5 +1,5 @@
 /* The tar file as a function of position, and ranges: every position of small files, names of all
- * lengths, sizes beyond what octal digits hold; and what the system's tar reads of it. */
+ * lengths, sizes beyond octal digits; the system's tar reads the file, too. */
 #include "daemon/http/range.h"
 #include "daemon/http/tar.h"
 #include "tests/lib/seqd.h"

@@ -401,8 +401,8 @@ static int serial_now(void)
     return serial;
 }
 
-/* The files of a new certificate are seen, asked for or not, while clients are served; those who
- * are there keep theirs, and a file that is no good changes nothing. */
+/* The files of a new certificate are seen, asked for or not, while clients are served; connected
+ * clients keep theirs, and an invalid file changes nothing. */
 static void test_renewal(void)
 {
     enum { N = 8 };
@@ -423,7 +423,7 @@ static void test_renewal(void)
     http_reload(s.http);
     for (int i = 0; i < 20; i++) CHECK(serial_now() == N + 1);
     snprintf(other, sizeof other, "%s/other.pem", s.dir);
-    tls_fresh_cert(s.cert, other, 99); /* of another key */
+    tls_fresh_cert(s.cert, other, 99); /* for another key */
     http_reload(s.http);
     for (int i = 0; i < 20; i++) CHECK(serial_now() == N + 1);
     CHECK(!unlink(s.key));
@@ -470,7 +470,7 @@ static void test_wrong_files(void)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* What options_read says to these, with --state: NULL when it agrees. */
+/* Returns the error of options_read for these words, with --state; NULL: it accepts them. */
 static const char *says(struct options *o, const char *const *words)
 {
     static struct err e;

@@ -1,4 +1,4 @@
-/* GET of a job that waits for a newer version: what ends the wait, and what bounds it. */
+/* GET of a job that waits for a newer version: the ends of the wait, and its limits. */
 #include "daemon/http/wait.h"
 #include "tests/lib/rest.h"
 
@@ -57,7 +57,7 @@ static void test_change(void)
     CHECK(still_waits(fd, 1));
     CHECK(post("/v1/jobs/1:cancel", "") == 202);
     CHECK(answer_of(fd) == 200 && strstr(reply, "\"state\":\"cancelled\""));
-    /* Nothing will change any more. */
+    /* The job has ended and will not change any more. */
     CHECK(get("/v1/jobs/1?wait=30s&since_version=3") == 304);
     CHECK(get("/v1/jobs/1?wait=30s&since_version=99") == 304);
     CHECK(get("/v1/jobs/2?wait=30s&since_version=1") == 404);
@@ -131,7 +131,7 @@ static void test_refused(void)
     finish_fake();
 }
 
-/* One more than may wait is told so; those that wait are answered, gone clients or not. */
+/* A wait above the limit is refused; the others are answered, gone clients or not. */
 static void test_limit(void)
 {
     int fd[WAIT_USER];

@@ -1,6 +1,6 @@
 /* check_emulated: check_kernels of CUDA's kernels, whose source runs on the host
- * (kernels/cuda/emu.h). What it proves is not a GPU's result. The program beside it is executed,
- * with its device chosen; on small shapes, unless FRESH is set: all of them take half an hour. */
+ * (kernels/cuda/emu.h). Its result does not prove a GPU's. The program beside it is executed, with
+ * its device chosen; on small shapes, unless FRESH is set: all of them take half an hour. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

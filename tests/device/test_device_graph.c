@@ -9,7 +9,7 @@
 
 enum { N = 400 };
 
-/* Two devices, one with graphs; what both are asked for must come to the same. */
+/* Two devices, one with graphs; the same calls to both must give the same results. */
 static struct {
     struct be *be[2];
     float *x[2]; /* N floats each */
@@ -45,7 +45,7 @@ static void pair_close(void)
     }
 }
 
-/* What the two have now; also the end of a list. */
+/* Compares the numbers of the two; this also ends a list. */
 static void pair_check(const char *what)
 {
     float got[2][N];
@@ -88,7 +88,7 @@ static void upload(int at, float value)
         pair.be[i]->ops->upload(pair.be[i], pair.x[i] + at, &value, sizeof value);
 }
 
-/* n operations, each with what the one before it came to; operation `odd` is another than ever. */
+/* Runs n operations, each on the result of the one before; operation `odd` differs every time. */
 static void steady(int n, int odd)
 {
     static float number = 1;
@@ -138,7 +138,7 @@ static void test_gaps(void)
         pair_check("one that is never the same");
         CHECK(by_graph() == (k < 2 ? 0 : 11) && n_graphs() == (k < 2 ? 0 : 2));
     }
-    for (int k = 0; k < 3; k++) { /* what was steady is not so any more */
+    for (int k = 0; k < 3; k++) { /* steady operations now differ */
         for (int i = 1; i <= 12; i++)
             i == 6 ? fill(6, (float)(9 + k)) : add(i, i == 9 ? 40 + k : i - 1);
         upload(40 + k, 3);
@@ -280,7 +280,7 @@ static void test_room(void)
         }
     const int64_t known = n_graphs();
     CHECK(known > 100 && known < MANY && by_graph() == 2 * 8 * known);
-    for (int k = 0; k < LATER; k++) { /* too short to be known; nothing is launched */
+    for (int k = 0; k < LATER; k++) { /* too short to be known; no graph is launched */
         pair.be[0]->ops->fill(pair.be[0], pair.x[0], 0, 0);
         CHECK(!pair.be[0]->ops->sync(pair.be[0], NULL));
     }
@@ -293,7 +293,8 @@ static void test_room(void)
     pair_close();
 }
 
-/* Where no graph can be made or launched: one by one, and why is said. */
+/* Without a graph that can be made or launched, operations run one by one, and the reason is
+ * told. */
 static void test_failures(void)
 {
     void *dl = dlopen("libkernels_emulated.so", RTLD_NOW | RTLD_NOLOAD);
@@ -322,7 +323,7 @@ static struct job_spec spec; /* 75 KiB: off the stack */
 enum { STEPS = 4 };
 
 struct seen {
-    struct be_graphs after[STEPS]; /* of rank 0 */
+    struct be_graphs after[STEPS]; /* graphs of rank 0 */
     int n;
     bool graphs;
 };

@@ -1,7 +1,7 @@
 /* Jobs of every kind by real seqrank processes on a device with memory of its own, beside the same
  * jobs on the CPU: SEQD_TEST_DEVICE names it, "emulated" where nothing does. Losses, weights,
- * scores, texts and samples are those of the CPU to rounding; what is planned of the device and of
- * the host is what is placed there; a killed training ends with the bits of an undisturbed one.
+ * scores, texts and samples are those of the CPU to rounding; the memory that is placed on the
+ * device and on the host is as planned; a killed training ends with the bits of an undisturbed one.
  * Small: fewer stages of ZeRO and proofs, and two ranks alone are asked. */
 #include <math.h>
 #include <sys/stat.h>
@@ -26,7 +26,7 @@ static struct gang g; /* 100 KiB: not on the stack */
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-static char text_id[80], latents_id[80]; /* of prepared data */
+static char text_id[80], latents_id[80]; /* ids of prepared data */
 
 static const struct model_shape llama = {.n_layers = 2,
                                          .width = 32,
@@ -171,9 +171,9 @@ static void near(const char *what, double got, double want, double tol)
               got, device, want);
 }
 
-/* All tensors of one file, in the other: one that was left out shows, what is nothing but roundings
- * (a bias that begins as 0) does not. apart2: the mean square of an element's error that has
- * nothing to do with tol. */
+/* All tensors of one file, in the other: a tensor that was left out shows, a tensor of mere
+ * roundings (a bias that begins as 0) does not. apart2: the mean square of an element's error that
+ * has nothing to do with tol. */
 static void near_files(const char *what, const char *got, const char *want, double tol,
                        double apart2)
 {
@@ -245,7 +245,7 @@ static void test_prepare(void)
     }
 }
 
-/* What a training is asked beside its model and ranks. */
+/* The options of a training beside its model and ranks. */
 struct way {
     const char *name;
     const struct model_shape *shape;
@@ -254,7 +254,7 @@ struct way {
     bool fused, ema, first_step, bits, nccl, evals;
     int64_t time_chunk;
     int group;    /* parallel.zero_group; 0: all */
-    bool offload; /* of activations, on the device */
+    bool offload; /* offloads activations, on the device */
 };
 
 static struct order *way_order(const struct way *w, const char *where)
@@ -279,10 +279,10 @@ static struct order *way_order(const struct way *w, const char *where)
 
 /* AdamW's first step of a weight is lr with the sign of its gradient, however small that is; later
  * ones are over a second moment that remembers the first gradient, and move with a gradient's
- * relative error alone. Of two gradients that are normal and differ by e of their size, e / pi have
- * other signs, and their weights are 2 lr apart. Gradients of two devices differ by half a rounding
- * u (0.46 u in test_verify); e here: 2 u, since it is a matter of few weights, 3 of 34,000. The
- * mean square: */
+ * relative error alone. If two gradients are normal and differ by e of their size, a part e / pi
+ * has other signs, and these weights are 2 lr apart. Gradients of two devices differ by half a
+ * rounding u (0.46 u in test_verify); e here: 2 u, since it is a matter of few weights, 3 of
+ * 34,000. The mean square: */
 static double moved_apart(double u, double lr)
 {
     return 2 * u / M_PI * 4 * lr * lr;
@@ -667,7 +667,7 @@ static void test_flow_train(void)
     }
 }
 
-/* eta 1: of a new model that predicts noise, whose steps draw. */
+/* eta 1: a new model that predicts noise, whose steps draw. */
 static void check_sample(int eta)
 {
     char path[2][RANK_PATH_SIZE + 64];

@@ -12,12 +12,12 @@ enum { SENDS, ALL_REDUCES = 2, REDUCE_SCATTERS, REDUCES, ALL_GATHERS, BROADCASTS
 static struct fake {
     void (**copy)(void *, const void *, size_t);
     void (**add)(float *, const float *, size_t);
-    int *version, *failing, *live, *done; /* done: of each kind, by every rank */
+    int *version, *failing, *live, *done; /* done: calls of each kind, by every rank */
 } fake;
 
 /* ---- without the library --------------------------------------------------------------------- */
 
-/* An endpoint of rank 0 of two; NULL, and what it says. */
+/* Opens an endpoint of rank 0 of two. NULL: it failed, e says why. */
 static struct comm *listen_one(struct ranks *g, struct be *be, void *segment, struct err *e)
 {
     char blob[BLOB_SIZE];
@@ -83,7 +83,8 @@ static void open_fake(void)
     fake.live = dlsym(library, "fake_nccl_live");
 }
 
-/* What moves messages: ranks' threads at once, so that nothing may be listed for later. */
+/* The device that moves messages: ranks' threads use it at once, so that no operation may be listed
+ * for later. */
 static struct be *mover;
 
 static void mover_open(void)
@@ -107,7 +108,7 @@ static void device_add(float *y, const float *x, size_t n)
     mover->ops->add(mover, &(struct add_args){.y = y, .x = x, .n = (int64_t)n});
 }
 
-/* ---- two ranks that do what a test says ------------------------------------------------------ */
+/* ---- two ranks that a test directs ----------------------------------------------------------- */
 
 enum { SIZE = 4096 };
 
@@ -397,7 +398,7 @@ static void views_body(struct ranks *g, int rank, void *arg)
     }
     be->ops->download(be, x, w->x[rank], sizeof x);
     be->ops->download(be, in, w->in[rank], 64);
-    for (int i = 0; i < N_VIEW; i++) /* of a view's two: summed twice; then of four; then doubled */
+    for (int i = 0; i < N_VIEW; i++) /* sums of a view's two, twice; then of four; then doubled */
         CHECK_MSG(x[i] == (float)(2 * 2 * 2 * (4 * i + 1 + 4 + 16 + 64)), "rank %d: x[%d] = %g",
                   rank, i, x[i]);
     CHECK(in[0] == (float)(1 << 2 * ((rank + 3) % 4)));

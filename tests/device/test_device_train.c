@@ -76,7 +76,7 @@ static void test_waits(void)
 
 #define WIDE 65700 /* columns of down_proj: a row is a unit, larger than usual ones */
 
-/* Of the first layer's gradient alone; the others' sums are 0. */
+/* Returns the norm of the first layer's gradient alone; the others' sums are 0. */
 static double norm_of(const struct plan *p, const struct engine_memory *m, const float *g)
 {
     struct err e = {0};
@@ -117,7 +117,7 @@ static void test_large_units(void)
     if (!g) abort();
     double sum = 0;
     struct param t;
-    memset(g, 0, (size_t)n * 4); /* what lies between tensors is in no unit */
+    memset(g, 0, (size_t)n * 4); /* gaps between tensors are in no unit */
     for (int i = 0; i < param_tensors(&spec.model.shape); i++) {
         param_get(&spec.model.shape, i, &t);
         const int64_t at = t.offset - zero_begin(&p->shards, 1);

@@ -1,4 +1,4 @@
-/* format.h: any bytes as a file of one format, read through to the encoder. What is accepted must
+/* format.h: any bytes as a file of one format, read through to the encoder. An accepted file must
  * make documents that add up. Used by fuzz_llmc.c, fuzz_npy.c, fuzz_megatron.c, fuzz_jsonl.c. */
 #ifndef SEQD_FUZZ_FORMAT_H
 #define SEQD_FUZZ_FORMAT_H
@@ -17,7 +17,7 @@ enum { FUZZ_VOCAB = 70000 };
 
 static char fuzz_dir[64];
 static struct job_spec
-    fuzz_spec; /* of a model that reads bytes, unless the fuzzer says otherwise */
+    fuzz_spec; /* its model is one that reads bytes, unless the fuzzer says otherwise */
 
 static void fuzz_end(void)
 {

@@ -33,7 +33,7 @@ int tls_bye(struct tls_conn *t)
     abort();
 }
 
-/* What the library has got: its bytes as they came, and what they mean. */
+/* The library's input: the bytes as received, and their meaning. */
 struct library {
     int fd;
     char raw[65536], means[65536];

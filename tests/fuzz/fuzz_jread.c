@@ -1,7 +1,7 @@
 /* sources: api/core/jread.c api/core/jwrite.c api/core/err.c
  *
  * Any bytes through the reader by two ways, token by token and by skipping: both must give the same
- * verdict; what is accepted is written again and must be read as the same tokens. */
+ * verdict; accepted text is written again and must be read as the same tokens. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

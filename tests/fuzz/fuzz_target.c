@@ -1,6 +1,6 @@
 /* sources: daemon/http/target.c daemon/http/guard.c daemon/http/chunked.c api/core/jwrite.c
- * The head of a request and its chunked body, byte by byte: what is let in has a sound target and
- * one length, however the bytes are cut. */
+ * The head of a request and its chunked body, byte by byte: an accepted request has a sound target
+ * and one length, however the bytes are cut. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* sources: worker/text/chars.c worker/text/chars_table.c worker/text/heap.c worker/text/native.c worker/text/native_function.c worker/text/native_map.c worker/text/native_method.c worker/text/native_seq.c worker/text/native_test.c worker/text/native_text.c worker/text/sink.c worker/text/template.c worker/text/template_attr.c worker/text/template_call.c worker/text/template_eval.c worker/text/template_expr.c worker/text/template_lex.c worker/text/template_op.c worker/text/template_parse.c worker/text/template_run.c worker/text/text_ops.c worker/text/value.c worker/text/value_json.c api/core/err.c api/core/mem.c api/core/jread.c
  *
  * A chat template up to the first NUL, and after it the variables; without a NUL, a conversation.
- * What renders is text: well-formed UTF-8 within the limit, with spans inside. */
+ * The rendered text is well-formed UTF-8 within the limit, with spans inside. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* sources: worker/text/[a-z]*.c api/core/err.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/sha256.c api/core/mem.c -DHAVE_PCRE2 -lpcre2-8
  *
  * Any bytes as a tokenizer.json: refused with a sentence, or it encodes and decodes a text whatever
- * its parts are, what is decoded id by id is what is decoded at once, and a text that is cut has
- * the ids of the whole. */
+ * its parts are, decoding id by id gives the same text as decoding at once, and a text that is cut
+ * has the ids of the whole. */
 #include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* sources: daemon/upload_list.c api/core/jread.c api/core/jwrite.c api/core/beneath.c api/core/err.c
- * The list of an upload: one that is taken stays beneath its directory, and reads back the same. */
+ * The list of an upload: an accepted list stays beneath its directory, and reads back the same. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* sources: client/yaml.c client/json.c api/core/err.c api/core/jwrite.c -lyaml -ljansson
- * Specs in YAML: refused with a sentence that says where, or read; what was read is printed and
- * reads back the same. */
+ * Specs in YAML: refused with a sentence that says where, or read; a spec that was read is printed
+ * and reads back the same. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

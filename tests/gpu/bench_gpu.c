@@ -1,10 +1,10 @@
-/* bench_gpu: speed of a device's operations beside what the same device was measured to do in this
- * run: bytes by a copy, products by its own largest. Trainings: bench_steps.
+/* bench_gpu: speed of a device's operations beside the same device's rates, measured in this run:
+ * bytes by a copy, products by its own largest. Trainings: bench_steps.
  *
  *     bench_gpu [FILE]   a table on stdout; a JSON line each is appended to FILE
  *
  * Flops are those that causal masks leave: 4 D a pair and head forward, 10 D backward. Forward
- * begins with the clearing of what is carried and ends with what attention hands on in bf16. */
+ * begins with the clearing of the carried state and ends with attention's output in bf16. */
 #include "tests/gpu/figure.h"
 
 static double copy_rate, product_rate; /* GB/s, TFLOP/s */
@@ -149,7 +149,7 @@ static struct attn_run attn_new(struct lumps *l, enum dtype type, int64_t S, int
     return x;
 }
 
-/* steps: of keys, in which the same is done again; 0 ends them. */
+/* steps: the keys of a step, for each further run of the same; 0 ends them. */
 static void bench_attn(enum dtype type, int64_t S, int64_t H, int64_t D, const int64_t *steps)
 {
     const char *name = type == DT_F16 ? "fp16" : "bf16";
@@ -370,7 +370,7 @@ int main(int argc, char **argv)
     bench_xent();
     bench_adamw();
     be_close(bench.be);
-    if (two_ways) { /* what 9.0 has of its own, beside what runs everywhere */
+    if (two_ways) { /* kernels of 9.0 alone, beside those that run everywhere */
         bench_open("sm80", true);
         bench_linears(" by 8.0's way");
         be_close(bench.be);

@@ -1,13 +1,13 @@
 /* bench_steps: whole training steps on one device: Llama's shape with 124 M and 1.2 B parameters in
  * bf16 at several lengths of a sequence, and a TransNormerLLM of 385 M on one sequence of 4,194,304
- * tokens, walked in time; what CUDA's graphs make of steps that are mostly launches, training and
- * decoding, beside the same without them, to the same bits. Each by a library's products and by the
- * device's own kernels; beside what it plans, a GPU's memory that the process has is a figure too.
+ * tokens, walked in time; CUDA's graphs for steps that are mostly launches, training and decoding,
+ * beside the same without them, to the same bits. Each by a library's products and by the device's
+ * own kernels; the process's memory of a GPU, beside the planned one, is a figure too.
  *
  *     bench_steps FILE llama|in_time|graphs   a table on stdout; JSON lines are appended to FILE
  *
- * Flops of a token: 6 for each weight that multiplies, and attention's 6 S C a layer, causal; what
- * is computed again is not counted. Short sequences are packed, as documents, into one of 16,384
+ * Flops of a token: 6 for each weight that multiplies, and attention's 6 S C a layer, causal;
+ * recomputed work is not counted. Short sequences are packed, as documents, into one of 16,384
  * tokens. A step begins with a batch on the host and ends when its loss is there. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -55,7 +55,7 @@ static const struct step_model {
       .rope_theta = 10000}},
 };
 
-/* Of TNL's own configuration of that size; tiny: 2 layers, 32 wide. */
+/* Returns TNL's own configuration of that size; tiny: 2 layers, 32 wide. */
 static struct model_shape tnl_shape(bool tiny)
 {
     struct model_shape m = {.family = FAMILY_TNL,
@@ -112,7 +112,7 @@ struct steps {
     double loss;
     struct be_graphs graphs; /* zeros: without */
     bool library;            /* products by one */
-    int64_t beside_mib;      /* of the GPU, beside the plan; -1: not known */
+    int64_t beside_mib;      /* memory of the GPU, beside the plan; -1: not known */
 };
 
 /* MiB in use on all GPUs; -1: not known. */
@@ -129,7 +129,8 @@ static int64_t used_mib(void)
 
 static int64_t used_before_mib; /* of this process */
 
-/* After a run: what made its products, and the device memory that it has beside the plan. */
+/* Notes after a run the maker of its products, and the device memory that it has beside the
+ * plan. */
 static void steps_look(struct steps *x, const struct be *be)
 {
     const int64_t plan = x->plan.arena_size + x->plan.segment_size, used = used_mib();
@@ -199,7 +200,7 @@ static int steps_run(struct steps *x, int n, struct err *e)
     return rc;
 }
 
-/* S: tokens of a sequence; doc: of a document in it; chunk: LASP in time. */
+/* S: tokens of a sequence; doc: tokens of a document in it; chunk: LASP in time. */
 static int steps_plan(struct steps *x, const struct model_shape *shape, int64_t S, int64_t doc,
                       int64_t chunk, struct err *e)
 {
@@ -236,7 +237,7 @@ static void steps_print(struct steps *x, double flops)
                 (long long)x->graphs.n_graphs);
 }
 
-/* What does not fit, or has no library, is left out; everything else is a failure. */
+/* A figure that does not fit, or has no library, is left out; every other error is a failure. */
 static void steps_failed(struct steps *x, const struct err *e)
 {
     figure_not_run(&x->figure, e->text);

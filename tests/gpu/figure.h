@@ -1,4 +1,4 @@
-/* figure.h: what the benchmarks of a device share: its memory, its clock, and a figure as a line of
+/* figure.h: common code of a device's benchmarks: its memory, its clock, and a figure as a line of
  * a table and as JSON.
  *
  *     BENCH_SECONDS=150   after this no figure begins; it says that it was not run
@@ -7,9 +7,9 @@
  *     BENCH_ONLY=words    figures alone whose key has them in it
  *
  * A figure is the best mean of a few batches of calls, each batch asked for at once and waited for
- * at its end: what a device's queue costs once is shared by all of a batch, as in a training. Its
- * key is the same in tests/gpu/torch_bench.py. Where products count, it says what made them,
- * cublasLt or the device's own kernels: a job has the first unless its determinism is "ranks"
+ * at its end: the cost of a device's queue is shared by all calls of a batch, as in a training. Its
+ * key is the same in tests/gpu/torch_bench.py. If products count, it names their maker, cublasLt or
+ * the device's own kernels: a job has the first unless its determinism is "ranks"
  * (worker/rank/run.c), and both ways are measured. */
 #ifndef SEQD_GPU_FIGURE_H
 #define SEQD_GPU_FIGURE_H
@@ -96,13 +96,13 @@ struct figure {
     double work, s; /* flops, bytes or tokens of a call; seconds */
     const char *unit;
     double of;      /* the limit in the same unit; 0: none is known */
-    const char *by; /* what made its products; NULL: it has none */
+    const char *by; /* the maker of its products; NULL: it has none */
 };
 
 #define BY_LIBRARY "cublasLt"
 #define BY_OWN     "own kernels"
 
-/* What made the products of an opened device since it had these counts. */
+/* Returns the maker of an opened device's products since it had these counts. */
 static inline const char *figure_by(const struct be *be, int64_t n_done, int64_t n_left)
 {
     const struct be_library none = {.n_left = n_left + 1}, *l = be->library ? be->library : &none;

@@ -1,5 +1,5 @@
-/* libraries: which of the libraries that may be there or not are found, as a rank looks for them: a
- * line each, NAME|found or not found|version and path, or why not. Needs no GPU. */
+/* libraries: looks for the optional libraries as a rank does and prints a line each, NAME|found or
+ * not found|version and path, or why not. Needs no GPU. */
 #include <stdio.h>
 #include "api/core/library.h"
 

@@ -1,13 +1,13 @@
 /* manager: a stand-in for systemd, as far as a test needs one: it starts the ExecStart of a unit of
- * Type=notify with the environment that systemd gives, tells what the service says, and ends it as
- * the unit wants.
+ * Type=notify with the environment that systemd gives, prints the service's messages, and ends it
+ * as the unit wants.
  *
  *     manager UNIT STATE_DIR RUNTIME_DIR [SECONDS]
  *
- * Prints a line for every line that the service sends, and "started PID", "timeout", "watchdog"
- * (it was not fed in time: SIGABRT), "exit N" or "signal N" at its end, which ends the manager.
- * SIGHUP, SIGUSR1, SIGTERM and SIGINT are passed on; by KillMode=process to the main process alone,
- * else to its session. SECONDS: how long the start may take (default 60). */
+ * Prints a line for every line that the service sends, and "started PID", "timeout", "watchdog" (it
+ * was not fed in time: SIGABRT), "exit N" or "signal N" at its end, which ends the manager. SIGHUP,
+ * SIGUSR1, SIGTERM and SIGINT are passed on; by KillMode=process to the main process alone, else to
+ * its session. SECONDS: how long the start may take (default 60). */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* hook.c: which fault is injected: linked into everything that MODE=mutants builds. */
+/* hook.c: the choice of the fault that is injected: linked into everything that MODE=mutants
+ * builds. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/mutant.h"

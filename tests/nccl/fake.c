@@ -2,7 +2,7 @@
  * another, and a group ends when each of its calls has met its peer's: so what would stand still in
  * a stream stands still here. Between two ranks the n-th send meets the n-th receive, whatever they
  * are for; the n-th collective of a rank meets the n-th of all others, and sums are added from the
- * last rank down, in the order of no tree. Nothing blocks: as with a communicator that must not,
+ * last rank down, in the order of no tree. No call blocks: as with a communicator that must not,
  * ncclCommGetAsyncError is asked until all is done. Sizes, types or collectives that differ are an
  * error, where NCCL would write or hang. */
 #include <pthread.h>
@@ -14,7 +14,7 @@
 enum { MOST = 16, CALLS = 512, USAGE = 5, REMOTE = 6 };
 enum { SEND, RECV, ALL_REDUCE, REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, KINDS };
 
-/* What a test sets: how to copy in the device's memory, which version to be, and ranks to fail. */
+/* Settings of a test: the copy in the device's memory, the version, and the rank that fails. */
 void (*fake_nccl_copy)(void *to, const void *from, size_t n);
 void (*fake_nccl_add)(float *y, const float *x, size_t n);
 int fake_nccl_version = 22809;
@@ -35,7 +35,7 @@ struct ncclComm {
     struct world *world;
     int rank, n_calls;
     bool active;      /* its group has been closed */
-    ncclComm_t *part; /* where its split's communicator goes; NULL: it is in none */
+    ncclComm_t *part; /* place for its split's communicator; NULL: it is in none */
     int color, key;
     ncclResult_t failed;
     struct call call[CALLS];
@@ -337,7 +337,7 @@ ncclResult_t ncclRecv(void *to, size_t n, ncclDataType_t type, int peer, ncclCom
     return call(comm, (struct call){.kind = RECV, .peer = peer, .to = to, .n = n});
 }
 
-/* n_from and n_to elements that lie apart, or in place: where x.from is at_from. */
+/* n_from and n_to elements that lie apart, or in place, with x.from at at_from. */
 static ncclResult_t collective(int kind, struct call x, int op, size_t n_from, size_t n_to,
                                const void *at_from, ncclComm_t comm)
 {

@@ -1,4 +1,4 @@
-/* Compiled, never run, where NCCL's header is: what worker/comm/nccl_api.h says is what it says. */
+/* Compiled, never run, where NCCL's header is: checks worker/comm/nccl_api.h with that header. */
 #include <nccl.h>
 #include <stdalign.h>
 #include "worker/comm/nccl_api.h"

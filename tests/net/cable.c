@@ -110,7 +110,8 @@ static void take(struct way *w)
     }
 }
 
-/* Sends what is due; when cut, drops everything. Returns when the next is due, or -1. */
+/* Sends the frames that are due; when cut, drops everything. Returns when the next is due, or
+ * -1. */
 static int64_t give(struct way *w)
 {
     while (w->n) {

@@ -1,5 +1,5 @@
 /* thief ADDRESS NAME PKI: a session with the key and certificate in PKI, a node's STATE/pki, as the
- * node NAME, whatever name the certificate has. Prints what seqd says: "welcome" or "refused:" and
+ * node NAME, whatever name the certificate has. Prints seqd's answer: "welcome" or "refused:" and
  * the reason. */
 #include <stdio.h>
 #include <stdlib.h>

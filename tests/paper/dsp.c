@@ -1,5 +1,5 @@
-/* dsp.c: what a pair of blocks of a video transformer sends, by DSP and by each baseline. DSP, and
- * the baselines that the product has, run as the product runs them. */
+/* dsp.c: the sends of a pair of blocks of a video transformer, by DSP and by each baseline. DSP,
+ * and the baselines that the product has, run as the product runs them. */
 #include <stdlib.h>
 #include "api/core/job.h"
 #include "tests/paper/report.h"
@@ -224,7 +224,8 @@ static void switches(void)
     evidence_free(e);
 }
 
-/* Those that the program compiler has placed in a Transformer-2D, as a training runs them. */
+/* Counts the switches that the program compiler has placed in a Transformer-2D, as a training runs
+ * them. */
 static void step_switches(void)
 {
     static const struct row row = {

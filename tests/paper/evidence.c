@@ -72,8 +72,8 @@ struct evidence *evidence_ledger(int P, int64_t segment_size,
 
 /* ---- trainings: three books that the planner does not keep ----------------------------------- */
 
-/* Where the model's own code ends placing its buffers, which pages the kernel says were touched,
- * and every allocation of the process while steps run. */
+/* The books: the end of the buffers that the model's own code places, the pages that the kernel
+ * reports as touched, and every allocation of the process while steps run. */
 
 struct watch {
     pthread_barrier_t line;
@@ -82,7 +82,7 @@ struct watch {
     int64_t last; /* the step after which all is read */
 };
 
-/* All ranks are ready, none is in a step. The first step warms what the C library keeps. */
+/* All ranks are ready, none is in a step. The first step warms the caches of the C library. */
 static void before(struct train *t, int rank, void *arg)
 {
     struct watch *w = arg;
@@ -138,7 +138,7 @@ struct evidence *evidence_training(struct engine_run *r, struct job_spec *spec)
     return e;
 }
 
-/* What ranks send in the first step: bytes of all of them, and messages of rank 0. */
+/* Counts of the sends in the first step: bytes of all ranks, and messages of rank 0. */
 struct step_count {
     int64_t bytes, messages;
 };

@@ -27,8 +27,8 @@ enum { EVIDENCE_RANKS = 8, EVIDENCE_PHASES = 2 }; /* forward, backward */
 enum { EVIDENCE_LEAST = 1024 };                   /* tokens: a rank of 64 has some */
 
 /* COUNTED. Runs body(g, rank, arg) on P ranks (tests/lib/ranks.h) over the product's transport.
- * Each rank calls evidence_phase after its forward and, where it has one, after its backward: what
- * the ledger counted since the phase before is that phase's. */
+ * Each rank calls evidence_phase after its forward and, where it has one, after its backward: the
+ * counts of the ledger since the phase before are that phase's. */
 struct evidence *evidence_ledger(int P, int64_t segment_size,
                                  void (*body)(struct ranks *, int, void *), void *arg);
 void evidence_phase(struct ranks *g, int rank);
@@ -57,14 +57,15 @@ struct evidence *evidence_switches(const struct label_graph *g);
 
 void evidence_free(struct evidence *e);
 enum kind evidence_kind(const struct evidence *e);
-/* NULL: the run was good; otherwise what was wrong with it. */
+/* Returns the fault of the run; NULL: it was good. */
 const char *evidence_fault(const struct evidence *e);
-/* The number: of a ledger, the bytes that all ranks sent forward. */
+/* Returns the number; for a ledger it is the bytes that all ranks sent forward. */
 int64_t evidence_value(const struct evidence *e);
-/* Of a ledger. */
+/* For a ledger: return its ranks, and the bytes that a rank sent in a phase. */
 int evidence_n_ranks(const struct evidence *e);
 int64_t evidence_sent(const struct evidence *e, int rank, int phase);
-/* Of a training: the plan's number for the same bytes; what else was seen, in words. */
+/* For a training: return the plan's number for the same bytes, and further observations in
+ * words. */
 int64_t evidence_planned(const struct evidence *e);
 const char *evidence_note(const struct evidence *e);
 

@@ -1,4 +1,4 @@
-/* fits.c: claims about the longest sequence, by what the planner fits into a device. */
+/* fits.c: claims about the longest sequence, by the sizes that the planner fits into a device. */
 #include <stdlib.h>
 #include "api/core/job.h"
 #include "tests/paper/report.h"
@@ -67,8 +67,8 @@ static void by_lasp(struct job_spec *s, int64_t S)
 
 /* LASP is compared with a softmax model of the same sizes: `way` shares a sequence of S tokens
  * between some of the devices; the others take other sequences. claimed: the paper's number, or,
- * with `differs`, the one that the planner finds; of that the tolerance is a hundredth, as sizes
- * beside a model's own change from version to version. */
+ * with `differs`, the planner's number; the tolerance is then a hundredth, as sizes beside a
+ * model's own change from version to version. */
 struct rival {
     struct row row;
     void (*way)(struct job_spec *s, int64_t S);

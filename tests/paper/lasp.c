@@ -33,7 +33,7 @@ static void layer(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     const int64_t T = r->S / P, W = H * D;
     const double slope[H] = {
-        0, 1e-4}; /* undecayed, and nearly so: what all tokens before say arrives */
+        0, 1e-4}; /* undecayed, and nearly so: the states of all tokens before arrive */
     float *seg = comm_segment(g->comm[rank]), *rows = numbers(8 * T * W);
     struct tensor x[8];
     for (int i = 0; i < 8; i++) x[i] = tensor_f32(rows + i * T * W, T, W, W);
@@ -64,8 +64,8 @@ static void layer(struct ranks *g, int rank, void *arg)
     free(rows), free(lo), free(hi), free(own), free(state);
 }
 
-/* What each exchange must send, by its paper: states a rank, forward and backward; a chain
- * ends at the last rank, and backward at the first. */
+/* The sends that each exchange must have, by its paper: states a rank, forward and backward; a
+ * chain ends at the last rank, and backward at the first. */
 static const struct exchange {
     enum exchange_id id;
     const char *name, *source, *text;
@@ -152,7 +152,8 @@ static int tnl(struct job_spec *s, int64_t seq_len, int ranks, int64_t time_chun
     return family_check(s, e);
 }
 
-/* What the model above carries from window to window: 4 layers of 4 heads of 32 x 32 floats. */
+/* The bytes that the model above carries from window to window: 4 layers of 4 heads of 32 x 32
+ * floats. */
 #define STATES_OF_A_WINDOW (4 * 4 * 32 * 32 * 4)
 
 /* The largest to the smallest. */

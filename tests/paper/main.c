@@ -1,6 +1,6 @@
 /* make paper: the published claims of RSA, LASP and DSP against counted runs on this machine, the
- * planner, and accounts, each row by its kind. Argument: where to write. Exit status 1 when a count
- * or a plan is not what it must be. */
+ * planner, and accounts, each row by its kind. Argument: the directory to write to. Exit status 1
+ * when a count or a plan is wrong. */
 #include "tests/paper/report.h"
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* memory.c: what the planner says a rank holds, against real trainings on CPU ranks (evidence.c
- * says what is read of them). */
+/* memory.c: the planner's memory of a rank, against real trainings on CPU ranks (evidence.c lists
+ * the values that are read from them). */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/paper/report.h"
@@ -23,7 +23,7 @@ struct shape {
     int pp, tp;         /* stages, and ranks that share every layer; 0: one */
 };
 
-enum { MICRO_BATCHES = 4 }; /* of a step on several stages */
+enum { MICRO_BATCHES = 4 }; /* micro-batches of a step on several stages */
 
 static int degree(int n)
 {

@@ -14,8 +14,8 @@ enum unit {
     PER_ROW     /* for each head and query: B H S */
 };
 
-/* What a block keeps for its backward (2205.05198, section 4). whole: TP has all of it on every
- * rank; every other system divides it. */
+/* The values that a block keeps for its backward (2205.05198, section 4). whole: TP has all of it
+ * on every rank; every other system divides it. */
 static const struct kept {
     const char *name;
     enum unit unit;
@@ -92,7 +92,7 @@ int published_tensors(const struct published_case *c, int64_t l,
     return n;
 }
 
-/* What lives at moment t. */
+/* Returns the bytes that live at moment t. */
 static double live_at(const struct published_case *c, int64_t t)
 {
     struct published_tensor x[PUBLISHED_TENSORS];

@@ -1,4 +1,4 @@
-/* published.h: what the systems of the papers store and send, counted tensor by tensor.
+/* published.h: the tensors that the systems of the papers store and send, counted tensor by tensor.
  *
  * These are not our engine's buffers (plan.h) but those of the programs that were measured in the
  * papers, so that their printed numbers can be compared with an account instead of a fit:
@@ -8,8 +8,8 @@
  *   RING     blockwise ring, 2310.01889: no scores are stored
  *   ULYSSES  all-to-all from tokens to heads, 2309.14509; scores stored as in RSA
  * A layer is a post-2018 transformer block in 16 bits without recomputing, with attention and
- * hidden dropout: masks are one byte an element. Two numbers cannot be enumerated from what was
- * published and are fitted to RSA's table: PUBLISHED_STAGE and PUBLISHED_EDGE.
+ * hidden dropout: masks are one byte an element. Two numbers cannot be enumerated from the
+ * publications and are fitted to RSA's table: PUBLISHED_STAGE and PUBLISHED_EDGE.
  *
  * Letters: P ranks, B sequences, S tokens of each, C width, H heads, Hk KV heads. */
 #ifndef SEQD_TESTS_PAPER_PUBLISHED_H
@@ -33,8 +33,8 @@ enum published_system {
  * bytes (13.5 a parameter of its embedding and 3 layers: between 12 and the 16 of mixed
  * precision). */
 #define PUBLISHED_STAGE (896.0 * 1024 * 1024)
-/* Fitted: what is stored before the first layer and beside it, bytes for each token and column: the
- * embedding's sum, its mask, what a pipeline receives, and the allocator's slack. */
+/* Fitted: the storage before the first layer and beside it, bytes for each token and column: the
+ * embedding's sum, its mask, a pipeline's input, and the allocator's slack. */
 #define PUBLISHED_EDGE 15.4
 /* Bytes a parameter of a whole model in the claims about the largest batch and length: 16-bit
  * weight and gradient copies that share (2), master weight, and Adam's two (4 each). */
@@ -50,7 +50,7 @@ struct published_case {
 };
 
 /* One stored tensor. Time runs over a step: the forward of layer l is moment l, its backward moment
- * 2 L - 1 - l; what a layer stores lives from one to the other. */
+ * 2 L - 1 - l; a tensor that a layer stores lives from one to the other. */
 struct published_tensor {
     const char *name;
     int64_t layer; /* -1: not of a layer */
@@ -58,7 +58,7 @@ struct published_tensor {
     int64_t born, dies;
     bool fitted;
 };
-#define PUBLISHED_TENSORS 20 /* of a layer and beside it, at most */
+#define PUBLISHED_TENSORS 20 /* tensors of a layer and beside it, at most */
 
 /* Fills out[] with the tensors beside the layers and those of layer l. Returns how many. */
 int published_tensors(const struct published_case *c, int64_t l,
@@ -74,7 +74,7 @@ int64_t published_max_length(struct published_case c, double limit);
 
 /* ---- bytes on the wire ----------------------------------------------------------------------- */
 
-/* X: a rank's slice of one activation, bytes. What each rank sends: */
+/* X: a rank's slice of one activation, bytes. The bytes that each rank sends: */
 enum published_op {
     PUBLISHED_HOPS,           /* once round a ring, P-1 hops: (P-1) X */
     PUBLISHED_ALL_GATHER,     /* (P-1) X */
@@ -82,7 +82,7 @@ enum published_op {
     PUBLISHED_ALL_REDUCE,     /* of the whole: 2 (P-1) X */
     PUBLISHED_ALL_TO_ALL      /* X (P-1) / P */
 };
-/* Of which slice: all heads; the KV heads of K or V; the same in fp32. */
+/* The slice: all heads; the KV heads of K or V; the same in fp32. */
 enum published_slice { PUBLISHED_WIDTH, PUBLISHED_KV, PUBLISHED_KV32, PUBLISHED_SLICE_N };
 
 struct published_send {
@@ -93,8 +93,8 @@ struct published_send {
 };
 #define PUBLISHED_SENDS 6
 
-/* What a layer of each system sends. scatter: RSA's dK and dV by reduce-scatter instead of the
- * paper's all-reduce of the whole; TP_SP: gathered inputs are gathered again for the weights'
+/* Lists the sends of a layer of each system. scatter: RSA's dK and dV by reduce-scatter instead of
+ * the paper's all-reduce of the whole; TP_SP: gathered inputs are gathered again for the weights'
  * gradients. Returns how many. */
 int published_sends(enum published_system s, bool variant,
                     struct published_send out[PUBLISHED_SENDS]);

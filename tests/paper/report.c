@@ -10,7 +10,7 @@ enum result {
     DIFFERENT,  /* a count, a plan or an account, and the paper says something else */
     HOLDS,      /* a promise of this engine, counted or planned */
     NO_CLAIM,   /* a number without a published one */
-    BROKEN,     /* counted or planned, and not what it must be: the program then fails */
+    BROKEN,     /* counted or planned, and wrong: the program then fails */
     RESULT_N
 };
 static const char *const kinds[KIND_N] = {"counted", "planned", "account", "compared"};
@@ -90,7 +90,7 @@ static const char *shown(double v, char text[32])
     return text;
 }
 
-/* The only place that writes a row. fault: of a broken one. */
+/* The only place that writes a row. fault: the fault of a broken row. */
 static void write_row(enum kind kind, enum result result, const struct row *r, const char *ours,
                       double ratio, const char *fault)
 {
@@ -113,7 +113,7 @@ static void write_row(enum kind kind, enum result result, const struct row *r, c
     if (result == BROKEN) printf("  BROKEN: %s: %s %s\n", r->what, ours, fault ? fault : "");
 }
 
-/* Of what the product gave. */
+/* Judges a number that the product gave. */
 static enum result judged(const struct row *r, bool ok)
 {
     if (!ok) return BROKEN;

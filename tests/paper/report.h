@@ -1,5 +1,5 @@
-/* report.h: build/paper/REPORT.md: claims, what was found, of what kind, and the result; numbers
- * for the plots. The report itself decides each result: a section says only what is claimed. */
+/* report.h: build/paper/REPORT.md: claims, findings, their kinds, and the results; numbers for the
+ * plots. The report itself decides each result: a section states only the claims. */
 #ifndef SEQD_PAPER_REPORT_H
 #define SEQD_PAPER_REPORT_H
 
@@ -10,7 +10,7 @@
 
 struct row {
     const char *what;
-    const char *source; /* of the claim; NULL: a promise of this engine */
+    const char *source; /* source of the claim; NULL: a promise of this engine */
     double claimed;     /* 0: `claimed_text` alone, or no number was published */
     double tolerance;   /* from the precision of the claim: half a unit of its last digit */
     bool above;         /* the claim is "more than `claimed`" */
@@ -23,14 +23,15 @@ struct row {
 
 void report_open(const char *dir);
 void report_section(const char *title, const char *text);
-/* What this version refuses to run, in its own words: no row, and no number in its place. */
+/* Reports a case that this version refuses to run, in its own words: no row, and no number in its
+ * place. */
 void report_absent(const char *what, const char *why);
 /* A published claim for which there is neither a run nor an account. */
 void report_unmeasured(const char *what, const char *source, const char *claimed, const char *why);
 /* The rows of one table; between them nothing else. */
 void report_table(void);
 
-/* Counted: what each rank sends, forward and backward, must be want[rank], to the byte. */
+/* Counted: each rank must send want[rank] bytes, forward and backward, exactly. */
 void report_bytes(const struct row *, const struct evidence *e,
                   int64_t want[EVIDENCE_RANKS][EVIDENCE_PHASES]);
 /* Counted or planned, as the evidence is, which is of one kind: a number made of the values of n
@@ -44,7 +45,7 @@ void report_compared(const struct row *, const struct evidence *e, int64_t their
 
 void report_picture(const char *name, const char *caption); /* name.png, if it can be drawn */
 FILE *report_data(const char *name);                        /* build/paper/name.dat */
-/* Returns how many rows are broken: a count or a plan is not what it must be. */
+/* Returns how many rows are broken: a count or a plan is wrong. */
 int report_close(void);
 
 /* The sections. */
@@ -54,7 +55,7 @@ void paper_memory(void); /* plan == high-water of real trainings */
 void paper_lasp(void);   /* 2404.02882 */
 void paper_fits(void);   /* the longest sequences */
 void paper_dsp(void);    /* 2403.10266 */
-void paper_rest(void);   /* what is neither run nor accounted for */
+void paper_rest(void);   /* claims that are neither run nor accounted for */
 
 /* One attention layer of the product on P ranks, bidirectional, forward and backward (ring.c). */
 struct layer {

@@ -1,4 +1,4 @@
-/* ring.c: what Ring Self-Attention sends for a layer, counted by the transport of P ranks. */
+/* ring.c: the sends of Ring Self-Attention for a layer, counted by the transport of P ranks. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +118,7 @@ struct form_rows {
     const char *name, *source; /* source NULL: no published claim */
     int strategy, form, max_P;
     int forward, backward;
-    bool over_P; /* what goes to each other rank is the P-th part of a slice */
+    bool over_P; /* each other rank gets the P-th part of a slice */
     const char *text;
 };
 
@@ -139,8 +139,8 @@ static void ring_row(const struct form_rows *f, int P, int64_t Hk)
     evidence_free(e);
 }
 
-/* Groups of u ranks share heads, which pass round P/u groups: of each slice a group's all-to-all
- * sends (u-1)/u, and a hop as much as a rank's whole. */
+/* Groups of u ranks share heads, which pass round P/u groups: a group's all-to-all sends (u-1)/u of
+ * each slice, and a hop as much as a rank's whole slice. */
 static void groups_row(int P, int u)
 {
     char what[128], claimed[96];

@@ -1,6 +1,6 @@
-/* rsa.c: the tables and claims of Ring Self-Attention, by an account of what its authors' system
- * and the ones it was compared with store (tests/paper/published.h); and what the product's planner
- * says of the same model on as many stages. */
+/* rsa.c: the tables and claims of Ring Self-Attention, by an account of the storage of its authors'
+ * system and of the ones it was compared with (tests/paper/published.h); and the product's plan of
+ * the same model on as many stages. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -46,7 +46,7 @@ static double cell(enum published_system s, int i)
     return published_peak(&c) / MIB;
 }
 
-/* how: words for what the cell is taken to be, or none. */
+/* how: words for the meaning of the cell, or none. */
 static void name_cell(bool tp, int i, const char *how, char what[96])
 {
     snprintf(what, 96, "%s, P %lld, B %lld, S %lld: %sMiB per device",
@@ -116,7 +116,7 @@ static double mib(const int64_t v[], int n)
     return (double)v[0] / MIB;
 }
 
-/* Less than the table's, where it must be: of B sequences a stage keeps few. */
+/* Reports a plan, which must be less than the table's number: a stage keeps few of B sequences. */
 static void planned_cell(bool tp, int i, struct evidence *plan)
 {
     const double printed = tp ? table4[i].tp : table4[i].rsa;

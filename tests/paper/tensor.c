@@ -1,5 +1,5 @@
 /* tensor.c: two transformer blocks in tensor parallelism with sequence parallelism, forward, by the
- * halves of tests/lib/tensor_halves.h: what DSP's table calls Megatron-SP. */
+ * halves of tests/lib/tensor_halves.h: DSP's table calls this Megatron-SP. */
 #include <math.h>
 #include <stdlib.h>
 #include "tests/paper/report.h"

@@ -1,5 +1,6 @@
-/* What must hold. The checker has its own table of transitions and its own small model; it reads
- * the committed rows from SQLite itself, and knows what clients were told and what gangs did. */
+/* The rules that must hold. The checker has its own table of transitions and its own small model;
+ * it reads the committed rows from SQLite itself, and knows the replies to clients and the acts of
+ * gangs. */
 #include <sqlite3.h>
 #include "api/core/job_state.h"
 #include "tests/sim/sim.h"
@@ -18,7 +19,7 @@ struct model {
     } place[PLACES];
     char gpu[PLACES][GPU_UUID_SIZE];
     int restarts, max_restarts;
-    int64_t rank_size; /* of its node's memory, by the stored plan */
+    int64_t rank_size; /* bytes of its node's memory, by the stored plan */
     bool tainted, acked, cancel_acked, whole;
     int64_t shown_version, step_epoch, assign_ms;
     int64_t read_epoch; /* as of the look before */
@@ -316,7 +317,7 @@ static void take_product(struct model *m, const struct row *r)
         used[nonce] = true;
 }
 
-/* Nothing of the attempt is alive but on nodes that were given up. */
+/* Checks that no process of the attempt is alive, except on nodes that were given up. */
 static void check_stopped(const struct model *m, const struct row *r)
 {
     for (int i = 0; i < m->n_places && !m->tainted; i++)
@@ -342,7 +343,8 @@ static void check_done(const struct model *m, const struct row *r)
     }
 }
 
-/* Of an attempt that is done, every step and every checkpoint that its rank 0 told of is there. */
+/* Checks that every step and every checkpoint that rank 0 of a finished attempt told of is
+ * there. */
 static void check_whole(void)
 {
     for (int64_t j = 1; j <= n_models; j++) {
@@ -359,7 +361,7 @@ static void check_whole(void)
     }
 }
 
-/* Where what stops goes. A job that is to end is not held. */
+/* Sets the target state of a stopping job. A job that is to end is not held. */
 static void take_ask(struct model *m, const struct row *r)
 {
     const bool stopping = m->state == JOB_STOPPING;
@@ -514,7 +516,7 @@ static void read_metrics(void)
     sqlite3_finalize(st);
 }
 
-/* Of the batch that a new job's name tells of: all of its jobs come at once. */
+/* Counts a new job in the batch that its name gives: all jobs of a batch come at once. */
 static void count_batch(const char *name, int count[SIM_JOBS + 1], int want[SIM_JOBS + 1])
 {
     int number, n;
@@ -636,7 +638,7 @@ void check_cancelled(int64_t job)
 
 void check_cordoned(int node, bool is)
 {
-    check_rows(); /* what was committed before does not count */
+    check_rows(); /* rows committed before do not count */
     cordoned[node] = is;
 }
 

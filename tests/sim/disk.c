@@ -1,5 +1,5 @@
-/* A disk for SQLite: files in memory, each with what the system shows and what is on disk. Power
- * that is cut leaves of the writes since the last sync any part. */
+/* A disk for SQLite: files in memory, each with the content that the system shows and the content
+ * on disk. A power cut keeps any part of the writes since the last sync. */
 #include <errno.h>
 #include <sqlite3.h>
 #include "tests/sim/oom.h"
@@ -96,7 +96,7 @@ static void apply(struct image *m, const struct change *c, int64_t size)
         image_write(m, c->data, size, c->at);
 }
 
-/* Nothing, everything, or any of it, torn between sectors. */
+/* Keeps none, all or some of the changes since the last sync, torn between sectors. */
 static void lose_power(struct file *f)
 {
     const int how = sim_below(4);
@@ -254,7 +254,8 @@ static int io_truncate(sqlite3_file *file, sqlite3_int64 size)
     return SQLITE_OK;
 }
 
-/* A sync that fails has dropped what it should have written: another one succeeds all the same. */
+/* A sync that fails has dropped the data that it should have written: another one succeeds all the
+ * same. */
 static int io_sync(sqlite3_file *file, int flags)
 {
     struct handle *h = (struct handle *)file;

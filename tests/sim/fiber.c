@@ -16,7 +16,7 @@ struct fiber {
     void *(*main)(void *arg);
     void *arg;
     bool used, done, ready;
-    int node; /* whose it is: -1: seqd's */
+    int node; /* the node that it is of; -1: seqd */
     pthread_cond_t *waits;
     int64_t until_ms; /* -1: no limit */
 };
@@ -123,7 +123,7 @@ int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*main)(v
     return EAGAIN;
 }
 
-/* One that has called _exit is as good as over. */
+/* Joins a fiber. A fiber that has called _exit counts as over. */
 int __wrap_pthread_join(pthread_t t, void **out)
 {
     struct fiber *f = &fibers[(size_t)t - 1];

@@ -1,6 +1,6 @@
 /* seqgang and its ranks, by the rules of api/core/gang_start.h and rank.h: the directory, the lock,
- * the socket and the spool are real, the processes are not. What every gang does is noted: that is
- * the truth that the checker compares with. */
+ * the socket and the spool are real, the processes are not. Every act of a gang is noted: these
+ * notes are the truth that the checker compares with. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -109,7 +109,7 @@ static void die(struct gang *g)
     leave(g, true);
 }
 
-/* What its fate is, now that it is time. */
+/* Carries out the gang's fate, now that it is time. */
 static void fall(struct gang *g)
 {
     const int r = g->first + sim_below(g->n_local);

@@ -45,7 +45,7 @@ struct gang {
 };
 
 extern struct gang gangs[SIM_GANGS];
-extern int n_gangs, active[SIM_GANGS], n_active; /* active: those whose processes may be there */
+extern int n_gangs, active[SIM_GANGS], n_active; /* active: gangs whose processes may be there */
 struct gang_truth {                              /* of a job */
     int checkpoint[SIM_NODES], faults;
 };
@@ -53,6 +53,6 @@ extern struct gang_truth truth[SIM_JOBS + 1];
 
 void truth_reset(void);
 bool gang_has_ranks(const struct gang *g);
-int64_t truth_say(const struct gang *g, int type); /* what it says: a number that is said once */
+int64_t truth_say(const struct gang *g, int type); /* a number for its report, used once */
 
 #endif

@@ -1,6 +1,6 @@
-/* daemon/http/http.h without sockets, and its clients: they submit jobs and batches of them, with
- * a key that they use again when no answer came; they cancel, suspend, resume, restart and read,
- * and drain nodes. What they are told goes to the checker, unless the network loses it. */
+/* daemon/http/http.h without sockets, and its clients: they submit jobs and batches of them, with a
+ * key that they use again when no answer came; they cancel, suspend, resume, restart and read, and
+ * drain nodes. Replies go to the checker, unless the network loses them. */
 #include "daemon/http/http.h"
 #include "daemon/http/door.h"
 #include <unistd.h>
@@ -322,7 +322,7 @@ static void send_off(struct http_req *r)
     loop_post(seqd_loop(), handle, r);
 }
 
-/* Nothing that the cluster could never take. Returns its length. */
+/* Writes a spec that the cluster can take. Returns its length. */
 static size_t write_spec(char *out, size_t size, const char *name)
 {
     static const int sizes[] = {1, 1, 1, 2, 2, 3, 4};

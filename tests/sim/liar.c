@@ -1,4 +1,4 @@
-/* A node that speaks the protocol and says what is not so. Nothing of it may change a job that it
+/* A node that speaks the protocol and sends false reports. No report of it may change a job that it
  * has no part of. */
 #include <string.h>
 #include "api/core/job_state.h"

@@ -15,7 +15,7 @@ struct packet {
     char data[];
 };
 
-struct end { /* of one program: its streams */
+struct end { /* the streams of one program */
     struct loop *loop;
     const struct rpc_calls *calls;
     void *arg;
@@ -50,7 +50,7 @@ struct rpc_client {
     struct loop_timer *retry;
     int node;
     enum kind kind;
-    char ca[PKI_PEM_SIZE], cert[PKI_PEM_SIZE]; /* of a session: cert; of both: ca */
+    char ca[PKI_PEM_SIZE], cert[PKI_PEM_SIZE]; /* ca: for JOIN, too; cert: for SESSION */
     int64_t wait_ms, retry_ms;
 };
 
@@ -103,7 +103,7 @@ static void stream_free(struct rpc_stream *s)
     free(s);
 }
 
-/* The other end is told when what is on its way has come, or a part of it. */
+/* Tells the other end when the data on its way has come, or a part of it. */
 static void leave_peer(struct rpc_stream *s)
 {
     struct rpc_stream *p = s->peer;
@@ -235,7 +235,7 @@ static void turn(void *arg)
     struct rpc_stream *all[64];
     int n = 0;
     for (struct rpc_stream *s = e->first; s && n < 64; s = s->next) all[n++] = s;
-    while (n--) stream_turn(all[n]); /* none of them frees another one; the oldest first */
+    while (n--) stream_turn(all[n]); /* no turn frees another stream; the oldest first */
 }
 
 /* A client that ends in its own callback is not there any more when its turn has come. */
@@ -315,7 +315,8 @@ static bool reachable(int node)
     return server && seqd_paused() <= sim_now && !cut(node, true) && !cut(node, false);
 }
 
-/* As in a handshake: which authority the server has, and who the client is. False: no session. */
+/* Checks, as in a handshake, the server's authority and the client's identity. False: no
+ * session. */
 static bool shake_hands(const struct rpc_client *c, struct pki_node *holder)
 {
     struct err e;
@@ -393,7 +394,7 @@ void rpc_client_destroy(struct rpc_client *c)
     free(c);
 }
 
-/* ---- what a node asks before it joins -------------------------------------------------------- */
+/* ---- requests of a node before it joins ------------------------------------------------------ */
 
 int __wrap_address_connect(const char *address, int timeout_ms, struct err *e);
 int __wrap_pki_find(int fd, const char *fingerprint, int64_t timeout_ms, char ca[PKI_PEM_SIZE],

@@ -1,4 +1,4 @@
-/* A life of an agent: worker/agent/agent.c over what is simulated beneath it. */
+/* A life of an agent: worker/agent/agent.c over simulated layers beneath it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -79,7 +79,7 @@ int64_t node_paused(int i)
     return nodes[i].paused_ms;
 }
 
-/* ---- what the agent asks of its machine ------------------------------------------------------ */
+/* ---- the agent's questions to its machine ---------------------------------------------------- */
 
 int probe_cores(void)
 {

@@ -117,7 +117,7 @@ static bool fail_one(int kind, int64_t at, int count[4])
     if (WIFSIGNALED(status) && !aborted)
         printf("  crash: signal %d, the allocation at 0x%llx\n", WTERMSIG(status),
                (long long)oom.told->caller);
-    /* Ended: the writer did, with 70, or what was asked went with it. */
+    /* Ended: the writer did, with 70, or the request went with it. */
     const int how = oom.told->status >= 500 ? 1 : oom.told->status ? 0 : aborted ? 2 : 3;
     count[how]++;
     return true;

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 struct oom_told {   /* in memory that a parent sees */
-    int64_t caller; /* of the allocation that failed: an offset in the program; 0: none */
-    int status;     /* what the request was answered; 0: nothing */
+    int64_t caller; /* caller of the failed allocation: an offset in the program; 0: none */
+    int status;     /* status of the answer; 0: no answer */
 };
 
 extern struct oom {
@@ -16,7 +16,7 @@ extern struct oom {
     struct oom_told *told;
 } oom;
 
-void *sim_malloc(size_t size); /* of the simulator: they do not fail */
+void *sim_malloc(size_t size); /* the simulator's own: they do not fail */
 void *sim_calloc(size_t n, size_t size);
 void *sim_realloc(void *p, size_t size);
 

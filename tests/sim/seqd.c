@@ -1,4 +1,4 @@
-/* A life of seqd: the parts that daemon/main.c joins, over the simulated disk and network. */
+/* A life of seqd: the modules that daemon/main.c joins, over the simulated disk and network. */
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ static struct {
     struct logs *logs;
     struct control *control;
     struct links *link;
-    struct pki *ca; /* where nodes join: its authority ... */
+    struct pki *ca; /* its authority, if nodes join ... */
     struct joins *joins;
     char token[128]; /* ... and the file with the token of all of them */
     bool told;       /* it is there */
@@ -168,7 +168,7 @@ static void close_all(bool orderly)
     d.dying = true;
     check_close();
     if (d.routes.trail) trail_stop(d.routes.trail);
-    if (!orderly) clients_cut(); /* what is answered from here on reaches no client */
+    if (!orderly) clients_cut(); /* answers from here on reach no client */
     errands_end(d.routes.planner, false);
     store_close(d.store);
     if (orderly) clients_cut();

@@ -1,5 +1,5 @@
 /* sim.h: a whole cluster in one thread, made from one seed: seqd and its agents are the product's
- * code; what lies beneath them is simulated.
+ * code; the layers beneath them are simulated.
  *
  *   world.c    the clock, whose turn it is, which fault comes next
  *   fiber.c    the store's threads as fibers, and the system's clocks
@@ -9,13 +9,13 @@
  *   seqd.c     a life of seqd: control, link, store, routes as daemon/main.c joins them
  *   node.c     a life of an agent: worker/agent/agent.c, its GPUs
  *   gang.c     gangs and ranks, by the rules of api/core/gang_start.h and rank.h
- *   truth.c    what gangs did, and which of their processes live
- *   liar.c     a node that says what is not so
+ *   truth.c    the acts of gangs, and their live processes
+ *   liar.c     a node that sends false reports
  *   oom.c      allocations that fail, one after the other
- *   still.c    nothing grows where nothing happens
- *   check.c    what must hold: a small model of jobs over committed rows, and what was told
+ *   still.c    a check that an idle cluster does not grow
+ *   check.c    the rules: a small model of jobs over committed rows, and replies to clients
  *
- * What one seed does, it does again: no real time, no thread, no real random number. */
+ * A seed repeats its run exactly: no real time, no thread, no real random number. */
 #ifndef SEQD_TESTS_SIM_SIM_H
 #define SEQD_TESTS_SIM_SIM_H
 
@@ -34,13 +34,13 @@ enum {
     SIM_NODES = 5, /* the last one is the liar */
     SIM_LIAR = SIM_NODES - 1,
     SIM_GPUS = 4,
-    SIM_JOBS = 512,  /* of one seed */
+    SIM_JOBS = 512,  /* jobs of one seed */
     SIM_GANGS = 2048 /* the same */
 };
 
 /* ---- world.c --------------------------------------------------------------------------------- */
 
-extern int64_t sim_now, sim_utc; /* milliseconds; sim_utc: what the wall clock shows */
+extern int64_t sim_now, sim_utc; /* milliseconds; sim_utc: the wall clock */
 extern bool sim_tight; /* ranks take 1 to 3 times as much memory as a node has for each slot */
 extern bool sim_calm;  /* the faults are over: everything must come to its end */
 extern bool sim_tls;   /* nodes join with tokens and have certificates */
@@ -57,11 +57,11 @@ const char *sim_dir(void); /* the seed's directory */
 
 /* ---- fiber.c --------------------------------------------------------------------------------- */
 
-void fibers_turn(bool all); /* runs what is ready, or some of it */
-void fiber_yield(void);     /* lets others run; nothing outside a fiber */
+void fibers_turn(bool all); /* runs the ready fibers, or some of them */
+void fiber_yield(void);     /* lets others run; no effect outside a fiber */
 bool fiber_inside(void);
-void fibers_drop(void);    /* those of seqd are forgotten, wherever they are */
-int fiber_exit_code(void); /* of _exit in a fiber since the last drop; -1: there was none */
+void fibers_drop(void);    /* forgets the fibers of seqd, wherever they are */
+int fiber_exit_code(void); /* code of _exit in a fiber since the last drop; -1: there was none */
 
 /* ---- disk.c ---------------------------------------------------------------------------------- */
 
@@ -70,17 +70,17 @@ extern struct disk_faults {
     int fail_in;  /* the n-th call from now fails; 0: none */
     bool no_sync; /* the next sync fails */
     bool shorter; /* the call that fails has written a part */
-    bool aside;   /* it is the checker that calls: nothing fails */
+    bool aside;   /* it is the checker that calls: no call fails */
 } disk;
 void disk_install(void);
 void disk_reset(void);     /* an empty disk */
-void disk_cut(bool power); /* every open file is dead; power: what was not synced may be lost */
+void disk_cut(bool power); /* every open file is dead; power: unsynced writes may be lost */
 
 /* ---- net.c ----------------------------------------------------------------------------------- */
 
 void net_reset(void);
-void net_turn(struct loop *l); /* what has arrived for that process */
-/* Cuts a node from seqd until then: what it says, what it is told, or both. */
+void net_turn(struct loop *l); /* delivers arrived messages to that process */
+/* Cuts a node from seqd until then: messages from it (up), to it (down), or both. */
 void net_cut(int node, bool up, bool down, int64_t until_ms);
 void net_break(int node); /* its session breaks; both ends learn of it, not at once */
 void net_mend(void);
@@ -91,7 +91,7 @@ int64_t net_opened(void); /* streams that were ever opened */
 void seqd_reset(void);
 bool seqd_up(void);
 void seqd_turn(void);              /* starts it when it is time */
-void seqd_kill(bool power);        /* kill -9; power: and the disk loses what was not synced */
+void seqd_kill(bool power);        /* kill -9; power: and the disk loses unsynced writes */
 void seqd_pause(int64_t until_ms); /* SIGSTOP */
 int64_t seqd_paused(void);         /* until when; 0: it is not */
 struct loop *seqd_loop(void);
@@ -110,7 +110,7 @@ void nodes_reset(int n_gpus);
 const char *node_name(int node);
 int node_slots(int node);
 int64_t node_memory(int node);
-int nodes_gpus(void); /* of all nodes */
+int nodes_gpus(void); /* GPUs of all nodes */
 void nodes_turn(void);
 void node_kill(int node);   /* its agent, kill -9 */
 void node_quit(int node);   /* its agent, SIGTERM; a second one where it is leaving */
@@ -122,7 +122,7 @@ bool node_runs(int node);
 int64_t node_paused(int node);
 struct loop *node_loop(int node);
 void node_reap(int node); /* SIGCHLD */
-int node_now(void);       /* whose turn it is, -1: no node's */
+int node_now(void);       /* the node in turn, -1: none */
 void node_enter(int node);
 void nodes_end(void);
 
@@ -135,9 +135,9 @@ void gang_kill_any(int node); /* one of its gangs, and so its ranks */
 void gang_kill_all(int node);
 void gang_pause_any(int node, int64_t until_ms);
 int gangs_alive(void);
-/* Bytes that its gangs take now, by what a rank of each job takes. */
+/* Returns the bytes that its gangs take now; of_rank: the bytes of a rank of a job. */
 int64_t gang_memory(int node, int64_t of_rank(int64_t job));
-int gang_ranks(int node); /* that run there now and hold slots */
+int gang_ranks(int node); /* ranks that run there now and hold slots */
 bool gang_uses_gpu(int node, const char *uuid);
 /* The truth about attempts, for the checker. */
 bool gang_done(int64_t job, int64_t epoch); /* every rank of it exited 0 */
@@ -157,21 +157,21 @@ void liar_stop(void);
 
 void clients_reset(void);
 void clients_turn(bool submit);
-void clients_cut(void); /* seqd is gone, and with it what was asked */
+void clients_cut(void); /* seqd is gone, and the open requests with it */
 int clients_jobs(void);
 void clients_probe(int i); /* sends the i-th kind of request: submit, cancel, show, list, ... */
 
 /* ---- check.c --------------------------------------------------------------------------------- */
 
 void check_reset(void);
-void check_rows(void);  /* what has been committed since the last look */
+void check_rows(void);  /* takes the rows committed since the last look */
 void check_again(void); /* after a start: all that was there is there */
-void check_truth(void); /* slots and GPUs by what runs */
+void check_truth(void); /* compares slots and GPUs with running gangs */
 bool check_ended(void); /* every job is final */
 void check_at_end(void);
 void check_tainted(int64_t job); /* the liar has, or had, a part of it */
 bool check_waits_for_liar(int64_t job);
-/* What clients were told. */
+/* Take the replies to clients. */
 void check_submitted(const char *key, int64_t job);
 void check_cancelled(int64_t job);
 void check_cordoned(int node, bool is); /* from here on; false: or it is not known */

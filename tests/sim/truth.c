@@ -1,5 +1,5 @@
-/* What gangs did and which of their processes live: what the checker compares with, and what the
- * agent asks of the system. */
+/* The acts of gangs and their live processes: the checker compares with them, and the agent's calls
+ * to the system read them. */
 #include <signal.h>
 #include <sys/types.h>
 #include "api/core/process.h"
@@ -124,7 +124,7 @@ int gangs_alive(void)
     return n;
 }
 
-/* ---- what the agent asks of the system ------------------------------------------------------- */
+/* ---- the agent's calls to the system --------------------------------------------------------- */
 
 pid_t __wrap_waitpid(pid_t pid, int *status, int flags);
 int __wrap_kill(pid_t pid, int signo);
@@ -141,7 +141,7 @@ pid_t __wrap_waitpid(pid_t pid, int *status, int flags)
     return 0;
 }
 
-/* Of a rank: pid = FIRST_PID + 100 * gang + 1 + its place there. */
+/* Finds the gang of a rank: pid = FIRST_PID + 100 * gang + 1 + its place there. */
 static struct gang *gang_of_rank(int pid)
 {
     const int i = (pid - FIRST_PID) / 100;

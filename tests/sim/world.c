@@ -100,7 +100,7 @@ void sim_note(int64_t job, const char *fmt, ...)
     va_end(args);
 }
 
-/* The last that is known of the job, and of what it stands on. */
+/* Prints the last notes of the job, with the notes that are of no job. */
 static void show_notes(int64_t job)
 {
     int64_t from = n_notes;
@@ -291,7 +291,8 @@ static void run(uint64_t s, int64_t max_steps)
     begin(s);
     uint64_t kinds = sim_random() | (uint64_t)1 << sim_below(N_DRAWN);
     if (getenv("SEQD_SIM_KINDS")) kinds = strtoull(getenv("SEQD_SIM_KINDS"), NULL, 0);
-    /* In every fifth seed: the others, of which some are kept as cases, do what they always did. */
+    /* In every fifth seed: the other seeds, some of them kept as cases, stay as they always
+     * were. */
     const bool leaves = s % 5 == 1 && kinds >> AGENT_LEAVES & 1;
     const int every_ms = 300 + sim_below(3000);
     const int64_t calm_ms = sim_now + 60000 + sim_below(240000);
@@ -346,7 +347,7 @@ static bool caught_elsewhere(int mutant)
     return mutant == MUTANT_CANCEL_LOST || mutant == MUTANT_STALE_FREE;
 }
 
-/* Which rule each of the others breaks, and how many seeds that took. */
+/* Reports the rule that each of the other mutants breaks, and the number of seeds that it took. */
 static int run_mutants(void)
 {
     int missed = 0, n = 0;
