@@ -160,7 +160,7 @@ side check-headers: "each compiles alone" one "make -s check-headers"
 side fuzzers-link: "what they reach" one tests/fuzz/link.sh
 side help: "make help" count tests/scripts/test_help.sh
 side layers: "includes that the design forbids are found" count tests/scripts/test_layers.sh
-side prose: "of comments: what must be read twice only falls" one tests/scripts/prose.sh
+side prose: "sentences of comments that must be read twice" one tests/scripts/prose.sh
 side test-prose: "comments are told from code" count tests/scripts/test_prose.sh
 side words: "of the documents and comments" one tests/scripts/words.sh
 side check-layers: "what includes what" one "make -s check-layers"
