@@ -171,7 +171,8 @@ static int follow_all(struct cli *c, const struct printer *p)
     return rc;
 }
 
-/* Lists the events of all jobs, one page after the other, each looked at once. */
+/* Lists the events of all jobs, page by page. CSV and JSON are printed after the last page, other
+ * formats after each. */
 static int list_all(struct cli *c, const struct printer *p)
 {
     char cursor[256] = "";

@@ -34,7 +34,8 @@ static struct jv *change_of(const struct cli *c)
     return NULL;
 }
 
-/* Once, of the version that the job has now. *job NULL with CLI_OK: it had another one by then. */
+/* Tries once to change the job, in the version just read. *job NULL with CLI_OK: the job had
+ * another version by then. */
 static int try_once(struct cli *c, int64_t id, const char *body, struct jv **job)
 {
     char path[64], tag[32];

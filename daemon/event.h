@@ -74,7 +74,7 @@ struct event {
     /* PREPARED */
     char prepared_id[80];
     int64_t n_tokens, steps; /* steps: train.steps, derived from the count of tokens */
-    int32_t form; /* 1 + what parallel.form "auto" became, an enum form_id; 0: it was not open */
+    int32_t form; /* 1 + the enum form_id that parallel.form "auto" became; 0: it was not "auto" */
     /* CHECKPOINT, ARTIFACT, PREPARED: the rank's report, a JSON object; "": none */
     char detail[EVENT_DETAIL_SIZE];
 };

@@ -402,7 +402,8 @@ static void fold_ask(struct job *j, const struct event *ev, enum job_state befor
     memcpy(j->err_node, j->node, sizeof j->err_node);
 }
 
-/* The time in which failures are tried again does not run while a job is held. */
+/* Clears times and backoff of retries, which do not run while a job is held. A job that still stops
+ * to be suspended is queued after that. */
 static void fold_resume(struct job *j, enum job_state before)
 {
     if (before == JOB_STOPPING) {

@@ -22,7 +22,7 @@
 
 #define JOIN_TOKENS       256
 #define JOIN_CERTIFICATES 8192                   /* unexpired: one or two of each node */
-#define JOIN_PER_NODE     16                     /* for one node: the oldest goes */
+#define JOIN_PER_NODE     16                     /* of one node: a new one replaces the oldest */
 #define JOIN_USES         10000                  /* uses of one token */
 #define JOIN_TOKEN_S      ((int64_t)366 * 86400) /* the longest life of a token */
 #define JOIN_TTL_S        ((int64_t)30 * 86400)  /* life of a certificate, by default */

@@ -42,7 +42,7 @@ int join_table_load(struct join_table *t, struct store *s, struct err *e);
 
 struct join_token *token_find(struct join_table *t, const char *id);
 void token_drop(struct join_table *t, struct store_txn *txn, struct join_token *old);
-int64_t token_last(const struct join_table *t); /* the largest number, of revocations too */
+int64_t token_last(const struct join_table *t); /* largest number of a token or revocation */
 
 const struct certificate *certificate_find(const struct join_table *t, int64_t serial);
 /* The newest of that node that counts. */

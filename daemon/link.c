@@ -83,7 +83,8 @@ static void session_refuse(struct link_session *s, const char *why)
     rpc_stream_close(s->stream);
 }
 
-/* It may not join, and is told why. It closes the session; the watch does so if it does not. */
+/* Refuses a node and tells it why. The node is to close the session; if it does not, its next
+ * message closes it, or the watch when it stays silent. */
 static void session_turn_away(struct link_session *s, const char *node, const char *why,
                               int64_t retry_ms)
 {

@@ -87,7 +87,7 @@ static int64_t utc_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Creates the joins before the first commit: it loads tables. */
+/* Creates the joins. Called before the first commit, because joins_create() loads tables. */
 static int create_joins(struct seqd *d, struct err *e)
 {
     const struct options *o = &d->o;

@@ -347,7 +347,7 @@ static void on_event(const struct taking *k)
     if (!is_taken(k)) k->v->type = VERDICT_EVENT;
 }
 
-/* malloc'd; NULL: it is no object, or too long. */
+/* Returns the JSON object of a result, malloc'd; NULL: it is not an object, or too long. */
 static char *read_result(const struct record *r)
 {
     char *json = malloc(RANK_RESULT_SIZE + 1);

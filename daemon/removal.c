@@ -99,7 +99,8 @@ static void remove_files(struct removals *r)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Others write between two of them: a commit of rows takes at most a fifth of the time. */
+/* Waits four times as long as the commit of rows took, so that others can write: removals take at
+ * most a fifth of the time. */
 static void on_rows_removed(void *arg, const struct err *e)
 {
     struct removals *r = arg;

@@ -370,7 +370,7 @@ static int start_everywhere(struct one_run *r, struct err *e)
     if (in < 0) return -1;
     snprintf(nodes, sizeof nodes, "--nodes=%lld", (long long)r->o.nodes);
     snprintf(tasks, sizeof tasks, "--ntasks=%lld", (long long)r->o.nodes);
-    /* One task to a node, with all that the job has of it. */
+    /* Runs one task on each node, with the job's whole share of that node. */
     char *argv[48 + 2 * OPTION_LIST] = {
         "srun",    nodes,        tasks, "--ntasks-per-node=1", "--overlap", "--cpu-bind=none",
         "--label", "sh",         "-c",  agent_script,          "seqw",      program,

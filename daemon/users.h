@@ -1,5 +1,5 @@
-/* users.h: the live jobs of each user, and the limits on them. Operators and admins have none. In
- * memory alone: after a restart the live jobs are counted again. Loop thread. */
+/* users.h: the live jobs of each user, and the limits on them. Operators and admins have no limits.
+ * The table is in memory only: after a restart the live jobs are counted again. Loop thread. */
 #ifndef SEQD_DAEMON_USERS_H
 #define SEQD_DAEMON_USERS_H
 

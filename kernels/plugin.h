@@ -10,8 +10,8 @@
 /* The library exports one, by this name. */
 #define KERNELS_PLUGIN "seqd_kernels"
 struct kernels_plugin {
-    int abi;         /* KERNELS_ABI and sizeof(struct be_ops) of its build: */
-    size_t ops_size; /* both are the opener's, or it is not used */
+    int abi;         /* KERNELS_ABI of its build: the opener's, or it is refused */
+    size_t ops_size; /* sizeof(struct be_ops), likewise */
     struct be *(*open)(const struct be_options *o, struct err *e);
 };
 

@@ -236,7 +236,7 @@ int option_adopt(const struct option_table *t, void *now, const void *fresh, opt
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
-/* Words from column HELP_COLUMN on; at: the column now. */
+/* Writes the words of text in lines from HELP_COLUMN to HELP_WIDTH; *at: column of the output. */
 static void wrap(FILE *out, const char *text, int *at)
 {
     while (*text) {

@@ -31,7 +31,7 @@ struct checkpoint {
     size_t size;                   /* size of text so far */
     char weights_sha256[SHA256_HEX], sha256[SHA256_HEX];
     int n;
-    struct manifest_file file[MANIFEST_FILES + 1]; /* the manifest among them, by name */
+    struct manifest_file file[MANIFEST_FILES + 1]; /* sorted by name, the manifest included */
     struct tar_file tar_file[MANIFEST_FILES + 1];
     struct tar tar;
 };

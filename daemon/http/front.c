@@ -66,7 +66,7 @@ static const struct request_verdict all_taken = {
 static const struct request_verdict yours_taken = {
     429, "peer", "a quarter of all connections are yours: close some; only health is answered now"};
 
-static int64_t now_ms(void) /* the loop's clock belongs to its thread */
+static int64_t now_ms(void) /* not loop_now_ms: it is for the loop's thread alone */
 {
     struct timespec t;
     clock_gettime(CLOCK_BOOTTIME, &t);

@@ -26,8 +26,8 @@ struct submit_key {
 /* fails: ERR_INVALID for a key of a wrong length, and for a body that is not JSON. */
 int key_read(struct submit_key *k, struct routes *R, struct http_req *r,
              const struct principal *who, struct err *e);
-/* Holds the key until key_drop, so that no other request has it meanwhile: fails with ERR_CONFLICT
- * where one does: the client may come again. Without a key nothing is held. */
+/* Holds the key until key_drop. fails: ERR_CONFLICT while another request holds it; the client may
+ * try again. Without a key nothing is held. */
 int key_hold(struct submit_key *k, struct err *e);
 void key_drop(struct submit_key *k);
 /* Finds the job that the key made: the first one of the request. Without a key: none, at once. */

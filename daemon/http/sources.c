@@ -63,7 +63,7 @@ static const struct node *next_node(const struct sources *s)
     return next;
 }
 
-/* Whether it is about a file that was asked for. */
+/* Tells whether the error is about a file that the node was asked for. */
 static bool refuses(const struct sources *s, const struct err *e)
 {
     const size_t n = strlen(e->field);

@@ -13,7 +13,7 @@
 #include "api/core/log.h"
 
 #define FILE_MAX      (1 << 20)
-#define HANDSHAKE_MAX 16384 /* bytes of one message: no client certificate is asked for */
+#define HANDSHAKE_MAX 16384 /* bytes of one message: enough without a client certificate */
 
 static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:"
                                  "+ECDHE-RSA:-MAC-ALL:+AEAD:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:"

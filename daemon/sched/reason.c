@@ -175,7 +175,8 @@ static struct size needed(const struct sched_job *j)
     return s;
 }
 
-/* The node that it may use with the most memory, free or all; *n_usable: how many there are. */
+/* Returns the node with the most memory (of_free: free memory) among the *n_usable nodes that the
+ * job may use. */
 static const struct sched_node *roomiest(const struct sched_job *j, const struct sched_node *nodes,
                                          int n, bool of_free, int *n_usable)
 {

@@ -9,7 +9,7 @@ void reason(struct sched_job *j, const char *code, const char *fmt, ...)
 void reason_no_node(struct sched_job *j, const struct sched_node *nodes, int n);
 void reason_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
                       const struct room_group *g);
-/* The reason when its ranks would fit idle nodes, and their memory does not. */
+/* Sets the reason of a job whose ranks would fit on idle nodes, but not their memory. */
 void reason_too_heavy(struct sched_job *j, const struct sched_node *nodes, int n);
 void reason_waiting(struct sched_job *j, const struct sched_node *nodes, int n);
 void reason_behind(struct sched_job *j, const struct sched_node *nodes, int n, int64_t first);

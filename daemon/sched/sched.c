@@ -219,7 +219,8 @@ static void make_idle(struct sched_node *at)
     }
 }
 
-/* Tries it: how many ranks a node holds depends on their stages. */
+/* Tells whether a job of several stages would fit on idle nodes. It is placed on copies of them,
+ * since the number of ranks that a node holds depends on their stages. */
 static bool fits_stages(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     struct sched_node *idle = malloc((size_t)n * sizeof *idle);

@@ -84,7 +84,7 @@ static int delete_part(struct removing *r, int i, int64_t job)
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* All parts of it as far as n reaches. */
+/* Deletes the rows of a removal, part by part, until r->n is used up. */
 static int delete_rows(struct removing *r, int64_t job, int what)
 {
     int rc = SQLITE_OK;

@@ -8,7 +8,7 @@
 #include "api/core/log.h"
 #include "daemon/store/schema.h"
 
-#define INTERRUPTIBLE 3043000     /* before this version the walk through the pages cannot be */
+#define INTERRUPTIBLE 3043000     /* first version of SQLite that can interrupt quick_check */
 #define MAX_SIZE      (128 << 20) /* size of a file that is walked then: under a second */
 #define LOG_PART      16384
 #define OPS           1000 /* between two looks at the clock */

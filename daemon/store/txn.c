@@ -57,7 +57,7 @@ const char *const txn_sql[OP_N] = {
                          "(revoked_at > 0 OR (expires_at > 0 AND expires_at <= ?1))",
     [OP_AUDIT] = "INSERT INTO audit (at, token, request, role, status, user, address, action) "
                  "VALUES (?1, ?2, ?3, ?4, ?8, ?5, ?6, ?7)",
-    /* Among the newest alone: it is there, or was not written. */
+    /* Searches the newest rows alone: a request without a row there has none at all. */
     [OP_AUDIT_ANSWER] = "UPDATE audit SET status = ?3, made = ?5 WHERE seq = (SELECT seq FROM "
                         "audit WHERE request = ?2 AND at = ?1 AND status = 0 AND "
                         "seq > (SELECT max(seq) FROM audit) - 10000 ORDER BY seq DESC LIMIT 1)",

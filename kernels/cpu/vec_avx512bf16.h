@@ -40,7 +40,7 @@ static inline vf v_load_pairs_n(const uint16_t *lo, const uint16_t *hi, int64_t 
 static inline void v_store_pairs(const uint16_t *lo, const uint16_t *hi, float *x, float *y)
 {
     const __m512i l = _mm512_loadu_si512(lo), h = _mm512_loadu_si512(hi);
-    /* in each quarter of a: the words 0 to 3 of 8, of b the words 4 to 7 */
+    /* a holds words 0 to 3 of the 8 in each quarter, b holds words 4 to 7 */
     const __m512i a = _mm512_unpacklo_epi16(l, h), b = _mm512_unpackhi_epi16(l, h);
     const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
     const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);

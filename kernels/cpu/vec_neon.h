@@ -147,7 +147,8 @@ static inline vf v_round(vf x)
 {
     return vrndnq_f32(x);
 }
-/* x = n + the result, which lies in [0, 1); n is whole. -inf gives an n whose power of two is 0. */
+/* Splits x into a whole n and the result, in [0, 1]. Below -160, x counts as -160: then the power
+ * of two is 0. */
 static inline vf v_frac(vf x, vf *n)
 {
     x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */

@@ -134,7 +134,8 @@ static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int h
     return alpha;
 }
 
-/* A lane's carried rows, of the first n_rows: l is on the first lane of four. */
+/* Loads a lane's carried m and l for rows below n_rows; other rows start empty. Four lanes share a
+ * row: only the first takes its l, since fwd_end adds the four. */
 template <int FRAGS>
 static __device__ __forceinline__ void fwd_begin(const fwd_state &st, int n_rows, int row,
                                                  int64_t head, float (&m)[FRAGS][2],
@@ -385,8 +386,9 @@ static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
     st.l[at] = sum;
 }
 
-/* The places of the pieces' states, in the scratch; piece 0: the call is not cut. n_blocks: blocks
- * of an uncut call. Two to four blocks for each multiprocessor are enough. */
+/* Places the pieces' states in the scratch; piece 0: the call is not cut. n_blocks: blocks of an
+ * uncut call. Aims at four blocks for each multiprocessor, in pieces of PIECE_LEAST keys or
+ * more. */
 static fwd_state fwd_pieces(struct cuda *c, const attn_call &call, int64_t n_heads,
                             int64_t n_blocks)
 {

@@ -216,7 +216,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
                 *d_o = room.tile[1] + stage * 2 * sh::tile;
         const bwd_queries *queries = room.queries + stage;
         copies_wait<0>();
-        __syncthreads(); /* the tile is there, the one before it is read */
+        __syncthreads(); /* this tile has arrived, the last one has been read */
         w.tile++;
         bwd_seek(&w, b);
         if (sh::stages > 1 && w.head < w.last) dkv_fetch(room, b, w, other);
@@ -289,7 +289,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
         const T *k = room.tile[0] + stage * 2 * sh::tile, *v = room.tile[1] + stage * 2 * sh::tile;
         const attn_view view = attn_view_of(bounds, k0);
         copies_wait<0>();
-        __syncthreads(); /* the tile is there, the one before it is read */
+        __syncthreads(); /* this tile has arrived, the last one has been read */
         if (sh::stages > 1 && k0 + ATTN_T < hull.hi) dq_fetch(room, b, g, k0 + ATTN_T, other);
         copies_commit();
         if (view != SEES_NONE) {

@@ -242,7 +242,8 @@ template <int TILE> struct f32_room {
 template <bool K_ROWS, int TILE> struct f32_packs {
     static const int n = F32_K * TILE / 4 / F32_THREADS;
     float x[n][4];
-    /* Worked out in each step: 128 registers have no room for them beside the sums. */
+    /* Computes the place of pack i again in each step: 128 registers cannot keep the places beside
+     * the sums. */
     static __device__ __forceinline__ int pack(int i)
     {
         return made_again((int)threadIdx.x) + i * F32_THREADS;

@@ -27,8 +27,9 @@ static __device__ __forceinline__ void angle_pass(angle_sums &t, double lambda)
     t.a2 = lambda * (t.a2 + t.s2), t.s2 *= lambda;
 }
 
-/* Takes column e of v through the rows [0, n_valid), and the state that leaves after them; at1:
- * index in the states of the first half. */
+/* Returns the part of column e of v in the gradient of angle d of head h: from the rows
+ * [0, n_valid), and from the state that leaves after them. at1, at2: the column's places in the
+ * states, one for each half of the key. */
 static __device__ double angle_column(const angle &x, int64_t h, int64_t d, int64_t e,
                                       int64_t n_valid, double lambda)
 {

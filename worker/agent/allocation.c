@@ -195,8 +195,8 @@ int allocation_match(const struct allocation *a, const struct gpu *list, int n, 
 {
     int m = 0;
     if (a->gpus == ALLOCATION_NONE) return 0;
-    /* A driver that shows as many as were given shows those, whatever their numbers on the whole
-     * machine are: the engine keeps the others' files from us. */
+    /* If the driver shows as many GPUs as were given, it shows exactly the given ones, although
+     * the whole machine may number them otherwise: the engine hides the files of other GPUs. */
     const bool all = a->gpus == ALLOCATION_ALL || (a->gpus == ALLOCATION_IDS && a->n_words == n);
     for (int i = 0; all && i < n; i++) out[m++] = i;
     for (int i = 0; !all && i < a->n_words; i++)

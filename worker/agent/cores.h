@@ -39,8 +39,8 @@ void cores_print(const cpu_set_t *cpus, char *out, size_t size);
  * less time than there are CPUs, others use them too, and no rank is bound. */
 struct pins;
 
-/* NULL: no rank is bound here; the log says why. apart: agents with different ones are taken to
- * share no CPUs (tests); "" otherwise; borrowed. */
+/* Returns NULL if no rank is bound here; the log says why. apart, borrowed: a name for tests, as
+ * agents of different names count as sharing no CPUs; "" otherwise. */
 struct pins *pins_open(const char *apart);
 /* As cores_choose; pins may be NULL. */
 bool pins_choose(struct pins *p, const cpu_set_t *used, int n_ranks, int n_threads,

@@ -35,7 +35,7 @@ struct seqw_options {
 
 /* 0: run; 1: --help, --version or --check-config was answered; -1: wrong, *e says what. */
 int options_read(struct seqw_options *o, int argc, char **argv, struct err *e);
-/* --leave-margin; an option that options_read took does not fail. */
+/* Reads --leave-margin, in seconds; it cannot fail once options_read has accepted the option. */
 int options_margin_s(const struct seqw_options *o, int64_t *out_s, struct err *e);
 int options_grace_s(const struct seqw_options *o, int64_t *out_s, struct err *e); /* --stop-grace */
 /* SIGHUP: takes what may change while seqw runs, and logs what needs a restart. -1: the file is

@@ -81,7 +81,7 @@ struct comm {
     struct be *be; /* messages of tensors lie in its memory; NULL: in the host's, as all others */
     char *segment; /* messages of tensors are sent from it; borrowed, from shm.c or the caller */
     int64_t segment_size;
-    char *host; /* this rank's share of the shared segment: `segment`, or with be a bounce */
+    char *host; /* this rank's share of shared memory: `segment`; with be: a bounce buffer */
     int64_t host_size;
     struct shm_head *head; /* the gang's page; borrowed from shm.c */
     struct comm_where where;

@@ -291,7 +291,7 @@ static int nccl_watch(struct comm *c, struct err *e)
     return advance(c, e);
 }
 
-/* Marks are used in turns: waits for a mark that is still in use. */
+/* Waits until a mark is free: marks are used in turns. */
 static int room(struct comm *c, struct err *e)
 {
     const struct timespec pause = {0, POLL_NS};

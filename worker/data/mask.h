@@ -19,8 +19,8 @@ struct mask_rule {
     int32_t n_special;
 };
 
-/* The id that is seen in the place of `id` at position pos of sample n; *target: id where it must
- * be told, else -1. */
+/* Returns the id that the model sees in place of `id` at position pos of sample n; *target: id if
+ * the model must predict it, else -1. */
 int32_t mask_token(const struct mask_rule *r, int64_t n, int64_t pos, int32_t id, int32_t *target);
 
 #endif

@@ -43,7 +43,7 @@ static int overlong_error(const struct pack *p, int64_t document, struct err *e)
                      (long long)document_length(p, document), (long long)p->o.seq_len);
 }
 
-/* A document whose positions are more than the model's table has. */
+/* Fails, naming the record of a document that is longer than the model's table of positions. */
 static int beyond_table(const struct pack *p, int64_t document, struct err *e)
 {
     struct data_origin at;

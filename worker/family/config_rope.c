@@ -102,7 +102,8 @@ int hf_read_rope(struct config *c, const char *key)
     return hf_refuse(c, key, "rope_scaling and rope_parameters say different things");
 }
 
-/* The default rule with a base of its own. */
+/* Reads the RoPE of sliding_attention: only its base, into rope_local, since its rule must be the
+ * default. The RoPE read before stays as it is. */
 static int read_local(struct config *c, const char *key)
 {
     const struct shape_rope full = c->m->rope;

@@ -93,7 +93,7 @@ struct hf_model {
 struct hf_wrapper {
     struct hf_model model;
     const char *text;        /* model_type of its text_config */
-    const char *const *keys; /* the other half's, whatever they say; NULL-terminated */
+    const char *const *keys; /* keys of the other half, skipped with any value; NULL-terminated */
 };
 
 struct hf_family {

@@ -144,7 +144,8 @@ static const struct hf_absent own[] = {
     {"linear_attn_beta_factor", 1},  {"full_attn_alpha_factor", 1},
     {"full_attn_beta_factor", 1},    {"mlp_alpha_factor", 1},
     {"mlp_beta_factor", 1},          {NULL, 0}};
-/* Its first release, and the model that followed, are of code beside their files. */
+/* Models of the family: transformers' own; the first release and its successor M1, whose code
+ * comes with their files. */
 enum { TYPE_MINIMAX };
 static const struct hf_model models[] = {
     [TYPE_MINIMAX] = {"minimax", own, {"MiniMaxForCausalLM", "MiniMaxModel"}},

@@ -234,7 +234,7 @@ static const struct hf_special specials[] = {
     {"partial_rotary_factor", hf_want_one, NULL},
     {NULL, NULL, NULL}};
 
-/* Other heads, dropout, and how the package computes. */
+/* Keys that change nothing here: other heads, dropout, and how transformers computes. */
 static const char *const nothing[] = {"classifier_pooling",        "deterministic_flash_attn",
                                       "embedding_dropout",         "mlp_dropout",
                                       "initializer_cutoff_factor", "layer_norm_eps",

@@ -75,7 +75,8 @@ static void write_layers(struct jwrite *w, const char *key, const struct model_s
     jwrite_end(w);
 }
 
-/* Reads the size of a group of layers: without a list the last of each has softmax attention. */
+/* Reads the size of a group of layers: without a list of layers, the last layer of each group has
+ * softmax attention. */
 static int read_interval(struct config *c, const char *key)
 {
     return hf_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);

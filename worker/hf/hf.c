@@ -49,7 +49,7 @@ static int read_block(const struct stored *x, const struct param *p, int64_t b, 
     return rc;
 }
 
-/* n elements of `to`, which has dtype. */
+/* Writes n elements of x to `to`, rounded to dtype. */
 static void put(void *to, enum dtype dtype, const float *x, int64_t n)
 {
     if (dtype == DT_F32)

@@ -89,7 +89,8 @@ static int parse_ints(struct jread *j, int64_t *out, int max)
     return t == J_ARRAY_END ? n : -1;
 }
 
-/* count and size from shape and dtype, compared with data_offsets [begin, end). */
+/* Computes count and size from shape and dtype, and checks data_offsets [begin, end) against the
+ * size. */
 static int check_sizes(struct st_file *f, struct st_tensor *t, int64_t begin, int64_t end,
                        struct err *e)
 {

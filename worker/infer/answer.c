@@ -311,8 +311,8 @@ static int take_text(const struct infer *in, struct infer_work *w, struct err *e
     return 0;
 }
 
-/* Keeps the text up to the stop string, which the last characters that the decoder held may have
- * completed. */
+/* Keeps the text up to the stop string, if there is one: the last characters, which the decoder
+ * held back, may complete it. */
 static int keep_text(struct infer_work *w, struct infer_choice *out, struct err *e)
 {
     struct spell *s = &w->spell;

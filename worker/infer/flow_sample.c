@@ -210,7 +210,7 @@ static struct step_by step_of(const struct model *m, const struct flow_sample *s
     return (struct step_by){FLOW_TIMES * t, 1, t - flow_time(i + 1, s->steps, s->shift)};
 }
 
-/* Pads, and values beyond the sample's edges, stay 0: the model is shown zeros there. */
+/* Sets pads and values beyond the sample's edges to 0: the model is shown zeros there. */
 static void clear_beyond(struct model *m, const struct sample_rows *r)
 {
     float *const places = model_batch(m)->latents.weight;

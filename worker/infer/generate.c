@@ -76,7 +76,7 @@ static int keep_text(struct generator *g, int i, const struct infer_answer *a, s
     return 0;
 }
 
-/* The model's name: its directory, or the job. */
+/* Returns the model's name: the path of its directory, else the job's name. */
 static const char *model_name(const struct job_spec *spec)
 {
     return spec_text(spec, *spec_text(spec, spec->model.path) ? spec->model.path : spec->name);

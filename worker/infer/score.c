@@ -31,8 +31,8 @@ struct scorer {
     double *nll;                    /* [P * T] by position in the window */
     bool text;                      /* the input was text: tokens below 256 are its bytes */
     bool cut;                       /* it was text, and the data say how many bytes a token has */
-    int64_t sizes_first, sizes_n;   /* tokens [first, first + n) of the data, of which it knows */
-    uint32_t sizes[1024];           /* their bytes */
+    int64_t sizes_first, sizes_n;   /* tokens [first, first + n) of the data are in `sizes` */
+    uint32_t sizes[1024];           /* bytes of each of these tokens */
     int64_t document, unscored;     /* the one being read; its tokens without a score */
     struct score_sum sum, *bucket;  /* that document's; [n_buckets] */
     double text_nll;                /* that document's, without its end */

@@ -204,9 +204,9 @@ int model_pipe_forward(struct model *m, const struct batch *b, int slot, struct 
 /* The gradient goes back the same way; the last stage has the loss. *nll_sum: 0 on the others. */
 int model_pipe_backward(struct model *m, const struct batch *b, int slot, float scale,
                         double *nll_sum, struct err *e);
-/* Runs n sequences, one after another, in the order of 1F1B (worker/plan/pipe.h): a call for each
- * pass of the i-th, which has slot `slot` between the two; then model_pipe_settle. n is at most
- * plan->micro_batches. */
+/* Runs n sequences in the order of 1F1B (worker/plan/pipe.h), then model_pipe_settle. Calls forward
+ * and backward once for each sequence i, which holds slot `slot` between the two calls. n is at
+ * most plan->micro_batches. */
 struct pipe_passes {
     int (*forward)(void *arg, int64_t i, int slot, struct err *e);
     int (*backward)(void *arg, int64_t i, int slot, struct err *e);

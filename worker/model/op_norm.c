@@ -161,7 +161,7 @@ static void norm_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     norm_rows(f, a, s, dst);
 }
 
-/* Sums a group's bias: each group of a row counts as a row of its own. */
+/* Sums the gradient of the bias, which groups share: each group of a row counts as a row. */
 static void shift_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     const struct norm_back *a = arg;

@@ -72,7 +72,8 @@ static int check_strategy(const struct job_spec *s, struct err *e)
                                                   : "attention that reads both ways");
 }
 
-/* The strategy that has this form, as a job may name one beside any strategy. */
+/* Returns the strategy that has this form, STRATEGY_N if none has: a job may name any form beside
+ * any strategy. */
 static int owner_of(int form)
 {
     int id = STRATEGY_AUTO + 1;

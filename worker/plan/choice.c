@@ -132,7 +132,7 @@ static void weigh_groups(struct weighing *w, struct option o)
         if (o.sp % o.ulysses == 0) weigh(w, &o);
 }
 
-/* Every exchange of states where the strategy has one, and every group; else as asked. */
+/* Weighs each exchange of states and each group size of the strategy that the job leaves open. */
 static void weigh_strategy(struct weighing *w, struct option o, enum strategy_id strategy)
 {
     const int32_t asked = w->asked->parallel.exchange;

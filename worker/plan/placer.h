@@ -35,8 +35,8 @@ int64_t placer_times(struct placer *b, int64_t x, int64_t y);
 
 /* All but parameters of a plan by its family's program (memory_program.c). wanted_chunk 0: auto. */
 void memory_program(struct placer *b, bool reference);
-/* Buffers of score and generate beside the model (memory_infer.c); states after a context, of the
- * family's layers. */
+/* Places the buffers of score and generate beside the model (memory_infer.c). memory_contexts:
+ * places the states that the family's layers have after a context. */
 void memory_infer(struct placer *b);
 void memory_contexts(struct placer *b, const struct family *f);
 /* The largest matrix, in elements, that one weight-gradient product of the family writes; pieces:

@@ -248,7 +248,7 @@ struct plan {
     int pp, tp;             /* stages, and ranks that share a layer's heads */
     struct pipe pipe;       /* the sections of each stage, and the stage of this plan: shards,
                              * memory and n_* of weights are those of one rank of it */
-    bool cut_by_memory;     /* the stages: by work they would not fit */
+    bool cut_by_memory;     /* stages are cut by memory: cut by work, they would not fit */
     int64_t stage_size[JOB_MAX_RANKS]; /* arena_size of each stage; one stage: not used */
     int64_t slots;               /* sequences that are kept between their passes; 1 of one stage */
     enum strategy_id strategy;   /* never AUTO */
@@ -343,9 +343,9 @@ void plan_sections(const struct model_shape *m, const struct plan *p, struct sec
 struct schedule_mode plan_schedule(const struct plan *p, bool train);
 /* Sets one section of the plan: `in`, `out`, or a kind of layer. */
 void plan_section(const struct program *program, const struct plan *p, struct section *out);
-/* Bytes from the start of PLAN_KEPT to the record of a section, where it is at work: b as of
- * buckets, 0 is `in`, 1 .. L the layers (`out` keeps nothing); and of PLAN_CACHES, of layers only.
- */
+/* Returns the offset in PLAN_KEPT, in bytes, of the record of section b while it is at work. b
+ * counts as for buckets: 0 is `in`, 1 .. L are the layers (`out` keeps nothing). plan_cache: the
+ * same in PLAN_CACHES, for layers only. */
 int64_t plan_record(const struct model_shape *m, const struct plan *p, int b);
 int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
 /* Layers of the stages before: section b of a stage is its number b less these. */

@@ -35,7 +35,8 @@ static void note(struct report_lines *l, const struct report_line *one)
                                         : to->size;
 }
 
-/* Values that are computed one over the other are one buffer: the first of them names it. */
+/* Tells whether value v lies over an earlier value, as values computed in place do: they are one
+ * buffer, reported once, by the name of the first. */
 static bool seen(const struct program *p, const struct place *at, int v)
 {
     for (int i = 0; i < v; i++)

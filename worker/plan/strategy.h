@@ -90,7 +90,8 @@ enum layout_id strategy_layout(const struct model_shape *m, int32_t id, int ring
 /* Ranks that share heads. asked: parallel.ulysses; 0 is the largest divisor of sp that divides the
  * KV heads. */
 int strategy_group(const struct model_shape *m, int32_t id, int sp, int asked);
-/* Whether sp ranks may run it so: family_check() refuses the rest, and later callers ask again. */
+/* Tells whether sp ranks may run strategy id with that layout: family_check() refuses the rest, and
+ * later callers ask again. */
 bool strategy_takes(const struct model_shape *m, int32_t id, enum layout_id layout, int sp);
 
 /* The blockwise ring, which softmax layers of a hybrid take as well (strategy_rsa.c). */

@@ -37,7 +37,7 @@
 #define PROG_WEIGHTS 1600 /* 512 experts of three and the rest of a layer */
 #define PROG_SHARED  8
 #define HEAD_PARTS   4 /* parts of a tensor that a file groups by head */
-#define FUSED_PARTS  3 /* parts of a tensor that a file has in place of several */
+#define FUSED_PARTS  3 /* parts of one tensor of a file that fuses several tensors */
 #define PROG_SUMS    8 /* sum chunks of a whole sequence, at most */
 #define PROG_X       0 /* the value every section but `in` begins with */
 #define PROG_NONE    (-1)

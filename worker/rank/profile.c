@@ -13,7 +13,7 @@
 
 enum {
     ROWS = 512,        /* rows of a product's operands, and tokens of attention */
-    COLS = 256,        /* columns of a product, and of attention's queries: heads of every size */
+    COLS = 256,        /* columns of a product; attention's queries have no more */
     HOP_BIG = 1 << 20, /* bytes */
     HOP_SMALL = 64,
     MIN_ROUNDS = 2,

@@ -21,7 +21,7 @@ struct run {
     struct link *link;
     const struct rank_args *args;
     struct job_spec *spec; /* train.steps is derived here when it was given as tokens or passes */
-    int n_roots;           /* with the grants of this job */
+    int n_roots;           /* number of roots, this job's grants included */
     const char *roots[RANK_ROOTS + RANK_GRANTS];
     struct data *data; /* NULL for generate */
     struct plan plan;
@@ -63,8 +63,8 @@ void run_say(struct run *r, const struct rank_progress *now, const char *more);
 bool run_stopped(void *run);
 /* After SAVE was done: -1 with the sentence for the log; the exit status is RANK_EXIT_SAVED. */
 int run_saved(struct run *r, struct err *e);
-/* Called between two units of work. On rank 0, once SAVE came, it syncs the journal (-1: there is
- * none) and then is run_saved. fails: ERR_IO. */
+/* Called between two units of work. On rank 0, once SAVE came, syncs the journal (-1: there is
+ * none) and returns as run_saved does; else returns 0. fails: ERR_IO. */
 int run_leave(void *run, int journal, struct err *e);
 void run_model_options(struct run *r, struct model_options *o);
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);

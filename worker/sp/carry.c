@@ -137,7 +137,7 @@ static int run_ring(struct sp_carry *sp, const struct carry_pass *p, const struc
 
 /* ---- maps ------------------------------------------------------------------------------------ */
 
-/* b += A S, of n heads from h on: at S, A and b their first. */
+/* Adds A S to b for n heads, or A' S in the backward pass. a, in (S) and b: the first head's. */
 static void apply(struct sp_carry *sp, const struct carry_pass *p, int64_t n, const float *a,
                   const float *in, float *b)
 {

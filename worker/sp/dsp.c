@@ -53,7 +53,7 @@ static void zero(struct dsp *d, char *at, int64_t size)
 {
     static const char nothing[2];
     assert(size % 2 == 0 && (uintptr_t)at % 2 == 0);
-    if (size && (uintptr_t)at % 4) { /* bf16 of which whole floats do not begin here */
+    if (size && (uintptr_t)at % 4) { /* a bf16 before the first aligned float */
         d->be->ops->upload(d->be, at, nothing, 2);
         at += 2, size -= 2;
     }

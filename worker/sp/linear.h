@@ -27,11 +27,11 @@
 #include "worker/sp/sp.h"
 
 /* Workspace: one set serves all layers. States of H*Dk*Dv elements:
- *   send[2]   in the comm segment. ring, scan: states to send, in turns; all_gather: one alone, for
- *             zeros and for a state at the sequence's edge
- *   recv[2]   received states, and for a scan the same in the order of the kernels
+ *   send[2]   in the comm segment. ring, scan: states to send, in turns; all_gather: send[0] alone,
+ *             holds zeros or a state at the sequence's edge
+ *   recv[2]   received states; a scan has [0] as received, [1] in the kernels' order
  *   all       in the comm segment. all_gather: [P * n_chunks] summaries
- *   m         arena: [n_chunks] the own summaries
+ *   m         arena: [n_chunks] this rank's summaries
  * P = 1 needs m alone. */
 struct linear_buffers {
     void *send[2], *recv[2], *all, *m;

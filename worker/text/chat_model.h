@@ -21,8 +21,9 @@ struct chat_model {
 int chat_model_open(struct chat_model *m, const char *dir, struct err *e);
 /* The same from a source and special tokens that m has already, and then owns. */
 int chat_model_compile(struct chat_model *m, struct err *e);
-/* Refuses a conversation: there is no template, or bytes: the job reads text as bytes. The sentence
- * names the input that was given (what) and the input to give in its place (instead). */
+/* Refuses a conversation. bytes: because the job reads text as bytes; else because there is no chat
+ * template. The sentence names the input that was given (what) and the input to give in its place
+ * (instead). */
 int chat_model_refuse(const char *what, bool bytes, const char *instead, struct err *e);
 void chat_model_close(struct chat_model *m);
 

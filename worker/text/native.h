@@ -44,7 +44,8 @@ const struct native *native_test(struct heap *h, struct pyvalue name, bool soft)
 const struct native *native_find_filter(struct pyvalue name);
 const struct native *native_find_test(struct pyvalue name);
 const struct native *native_find(const struct native *table, struct pyvalue name);
-/* fails: ERR_UNSUPPORTED when it is Python's or jinja2's, and not here. */
+/* fails: ERR_UNSUPPORTED when Python or jinja2 has a method, or a function, of this name that
+ * native.c does not have. */
 void native_check_method(struct heap *h, struct pyvalue name);
 void native_check_function(struct heap *h, struct pyvalue name);
 

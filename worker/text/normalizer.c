@@ -27,7 +27,7 @@ struct normalizer_step {
     bool compatible, composed; /* NORMAL_FORM */
     struct rune_bits *bits;    /* NORMAL_FORM: unstable; STRIP_ACCENTS and CLEAN: dropped */
     struct rune_bits *space;   /* CLEAN, STRIP */
-    struct text text, content; /* PREPEND; REPLACE by content, of text or of pattern */
+    struct text text, content; /* PREPEND: text; REPLACE: text or pattern, by content */
     struct pattern *pattern;
     struct charsmap *map; /* PRECOMPILED */
     bool left, right;     /* STRIP */

@@ -271,7 +271,7 @@ static int next_in_set(const struct pretokenizer_step *s, const struct text_run 
     return 0;
 }
 
-/* 0 of a space, 1 of a word, 2 of the rest. */
+/* Returns 0 for a space, 1 for a character of a word, 2 for any other. */
 static int word_class(const struct pretokenizer_step *s, const struct text_run *r, int64_t at,
                       int *size)
 {

@@ -173,7 +173,8 @@ static struct template_node *parse_block(struct template_parse *p, const char *w
     return parse_body(p, words);
 }
 
-/* The same up to the only end word, which is skipped. It is a scope of its own, with soft false. */
+/* Parses the body of a tag that has only one end word, and skips that word. A condition around the
+ * tag does not reach into the body: soft is false there. */
 static struct template_node *parse_scope(struct template_parse *p, const char *word)
 {
     const bool soft = p->soft;

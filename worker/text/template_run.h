@@ -7,7 +7,7 @@
 #include "worker/text/template.h"
 #include "worker/text/template_ast.h"
 
-/* Calls of macros one inside the other. */
+/* Limit of nested macro calls. */
 #define RUN_CALLS 64
 
 /* Variables of one block; a block sees those of the blocks around it. */

@@ -32,7 +32,7 @@ struct job_spec;
 #define GUARD_WINDOW 64
 #define GUARD_MIN    16
 #define GUARD_STREAK 32
-#define GUARD_MARKS  1000 /* the most that guard.rollbacks may say */
+#define GUARD_MARKS  1000 /* highest value of guard.rollbacks */
 
 struct guard_window {
     int64_t n; /* accepted values so far */

@@ -9,7 +9,7 @@
 
 /* ---- slices of parallel.tp ------------------------------------------------------------------- */
 
-enum { PIECE = 65536 }; /* elements of a slice at a time: outside the plan, as rows of logits are */
+enum { PIECE = 65536 }; /* elements of a slice at a time; the plan omits their memory */
 
 /* A flat array of the whole model on rank 0; data NULL: elsewhere. */
 struct whole_array {

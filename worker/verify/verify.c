@@ -378,7 +378,8 @@ static int run_whole(struct proof *p, struct err *e)
 {
     struct model *m = p->a->model;
     if (pass_whole(p, e)) return -1;
-    /* Another ring's loss and gradients are in the sums; logits are the first ring's. */
+    /* Returns on other rings: their loss and gradients are already in the sums, and only the first
+     * ring's logits are compared. */
     if (m->ring) return 0;
     if (p->ref && (reference_run(p->ref, 0, e) || reference_end(p->ref, p->v, e))) return -1;
     return compare_outputs(p, e) || compare_gathered(m, p->v, e) ? -1 : 0;
