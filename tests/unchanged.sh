@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/digests has a line for each of four parts of check-all that take many minutes: the digest of
-# the files that it reads, without comments, as they were when it last passed. It is run where they changed since. Of the
-# part asan, the engine under sanitizers, each test has a line, too: asan/test_NAME.
+# the files that it reads, without comments, as they were when it last passed. It is run where they
+# changed since. Each test of the part asan, the engine under sanitizers, has a line, too: asan/test_NAME.
 #   tests/unchanged.sh PART...            prints those that have passed on these files (FRESH=1: none).
 #                                         Exit 0: all of them
 #   tests/unchanged.sh --passed PART...   writes the lines of PARTS. Fails when one changes: commit it
