@@ -61,6 +61,7 @@ enum mutant_id {
     MUTANT_STAGE_ALONE,    /* parallel.tp: a later stage's shared gradients are one rank's part */
     MUTANT_EMA_SKIPPED,    /* the average of the weights moves on a skipped step */
     MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
+    MUTANT_ROUTE_BLIND,    /* routers of all ranks but the first do not see the last expert */
     MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the first one's keys and values */
     MUTANT_STOP_FORGOTTEN, /* a stop string begins again at each token */
     MUTANT_MAP_PIECE,      /* delta rule: only the last piece of rows is left of a map's gradient */

@@ -38,6 +38,20 @@ static const struct model_shape llama = {.n_layers = 2,
                                          .max_pos = 4096,
                                          .norm_eps = 1e-5,
                                          .rope_theta = 10000};
+/* Rows choose 2 of 6 experts. */
+static const struct model_shape mixtral = {.family = FAMILY_MIXTRAL,
+                                           .n_layers = 2,
+                                           .width = 32,
+                                           .n_heads = 4,
+                                           .n_kv_heads = 2,
+                                           .head_dim = 8,
+                                           .ffn_width = 16,
+                                           .n_experts = 6,
+                                           .experts_per_token = 2,
+                                           .vocab = 260,
+                                           .max_pos = 4096,
+                                           .norm_eps = 1e-5,
+                                           .rope_theta = 10000};
 static const struct model_shape linear = {.family = FAMILY_LINEAR,
                                           .feature_map = ACT_ELU1,
                                           .normalise = 1,
@@ -637,6 +651,19 @@ static void test_verify(void)
     }
 }
 
+/* The experts of rows are kept and followed in the host's memory. */
+static void test_verify_experts(void)
+{
+    for (int stages = small_tests() ? 2 : 1; stages <= 2; stages++) {
+        struct order *o = with_data(
+            make_order(JOB_VERIFY, &mixtral, stages == 1 ? 2 : 1, "experts", device));
+        o->spec.parallel.pp = stages;
+        o->spec.precision.params = PRECISION_BF16;
+        if (runs(o, "experts", device)) CHECK(flag(g.result, "equal"));
+        free(o);
+    }
+}
+
 /* A bound of zero widens nothing; roundings are beyond it, and the first weights' bits are flipped
  * and flipped back on the device. */
 static void test_verify_refuses(void)
@@ -718,6 +745,7 @@ int main(int argc, char **argv)
     RUN(test_embed);
     RUN(test_generate);
     RUN(test_verify);
+    RUN(test_verify_experts);
     RUN(test_flow_train);
     RUN(test_flow_sample);
     RUN(test_ranks);

@@ -55,12 +55,11 @@ struct way {
         SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = {2}, .family = FAMILY_GEMMA,            \
                .attn_cap = 0.5, .final_cap = 2, .tied = 1                                          \
     }
-/* Sinks, clamped experts with biases, windows as above. Every row goes to both experts: in 16 bits
- * a router that must choose may choose otherwise where two are close. */
+/* Sinks, clamped experts with biases, windows as above. */
 #define WAY_GPT_OSS                                                                                \
     {                                                                                              \
         SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = {2}, .family = FAMILY_GPT_OSS,          \
-               .n_experts = 2, .experts_per_token = 2                                              \
+               .n_experts = 4, .experts_per_token = 2                                              \
     }
 #define WAY_BERT                                                                                   \
     {                                                                                              \
@@ -93,8 +92,7 @@ struct way {
                .delta_heads = 4, .delta_key_heads = 2, .delta_key_dim = 12, .delta_value_dim = 10, \
                .conv_width = 4                                                                     \
     }
-/* Experts that all rows go to: no rounding sends a row elsewhere. */
-#define EXPERTS .n_experts = 2, .experts_per_token = 2, .expert_width = 16, .shared_width = 24
+#define EXPERTS .n_experts = 5, .experts_per_token = 2, .expert_width = 16, .shared_width = 24
 #define WAY_QWEN2_MOE                                                                              \
     {                                                                                              \
         SIZES, .family = FAMILY_QWEN2_MOE, .n_kv_heads = 2, .qkv_bias = 1, EXPERTS                 \

@@ -56,6 +56,7 @@ const char *const mutant_names[] = {
     [MUTANT_STAGE_ALONE] = "stage_alone",
     [MUTANT_EMA_SKIPPED] = "ema_skipped",
     [MUTANT_DROPOUT_SAME] = "dropout_same",
+    [MUTANT_ROUTE_BLIND] = "route_blind",
     [MUTANT_CACHE_SHARED] = "cache_shared",
     [MUTANT_STOP_FORGOTTEN] = "stop_forgotten",
     [MUTANT_MAP_PIECE] = "map_piece",

@@ -61,6 +61,7 @@ static void place_items(struct base *b, void *params)
     m->all_hi = take(b, PLAN_HI_ALL, p->slots, 8 * p->ulysses * T, NULL);
     m->host_all_lo = section_host(m, PLAN_LO_ALL);
     m->host_all_hi = section_host(m, PLAN_HI_ALL);
+    m->route_room = model_take(m, PLAN_ROUTES, p->item[PLAN_ROUTES].size);
     take(b, PLAN_SCRATCH, 1, p->item[PLAN_SCRATCH].size, NULL); /* the backend has it */
 }
 

@@ -72,9 +72,11 @@ struct model {
     /* holders: ranks that hold a sequence, the ring's and the ranks that share layers with them;
      * all: the same of all rings, where world has these. NULL: one rank. */
     struct comm *holders, *all;
-    struct sp sp;    /* sp.shard says which rows these are */
-    int rank, ring;  /* the rank's number in its ring; the ring's number */
-    int tensor_rank; /* among those that share every layer */
+    struct sp sp;            /* sp.shard says which rows these are */
+    int rank, ring;          /* the rank's number in its ring; the ring's number */
+    int tensor_rank;         /* among those that share every layer */
+    int32_t *route_room;     /* PLAN_ROUTES; NULL: none */
+    struct routing *routing; /* borrowed while a proof runs; NULL: it needs none */
     /* A training's ranks that share one set of shards (worker/plan/zero.h), and the rank's number
      * there; the ranks of all groups that own the same shard as this one. NULL: one rank. */
     struct comm *group, *owners;

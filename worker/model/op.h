@@ -42,6 +42,8 @@ struct frame_tensor {
     void *bounce;
 };
 
+struct routing;
+
 struct frame {
     struct be *be;
     const struct program *p;
@@ -85,6 +87,9 @@ struct frame {
     const void *d_carry_out; /* backward: their gradients */
     void *d_carry_in;
     bool again; /* forward: recomputing, and the contents of out[1] have been kept */
+
+    struct routing *routing; /* a proof's experts of rows (routing.h); NULL: it has none */
+    int32_t *chosen;         /* this layer's, [T, k]; NULL: likewise */
 
     /* the loss */
     float *logits; /* [loss_chunk, V] */

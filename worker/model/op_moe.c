@@ -18,6 +18,8 @@
 #include "worker/model/op.h"
 
 #include <assert.h>
+#include "api/core/mutant.h"
+#include "worker/model/routing.h"
 
 struct moe {
     const struct op *o;
@@ -212,17 +214,31 @@ static const int32_t *slots_of(const struct moe *m, int64_t j)
     return (const int32_t *)m->slot.dev + j * m->T;
 }
 
+/* Injected: routers of all ranks but the first do not see the last expert. */
+static struct tensor seen(const struct frame *f, struct tensor logits)
+{
+    const bool blind = mutant_on(MUTANT_ROUTE_BLIND) && f->sp->shard.r;
+    return tensor_sub(logits, 0, logits.rows, 0, logits.cols - blind);
+}
+
+/* Each row's experts and their weights. */
+static int choose(struct frame *f, const struct moe *m, struct err *e)
+{
+    const struct route_args a = {.logits = seen(f, route_logits(f, m)),
+                                 .k = m->k,
+                                 .expert = m->expert,
+                                 .weight = m->weight,
+                                 .plain = m->o->u.moe.plain};
+    f->be->ops->route(f->be, &a);
+    return f->routing ? routing_meet(f, &a, e) : 0;
+}
+
 static int moe_forward(struct frame *f, const struct op *o, struct err *err)
 {
     struct moe m = moe_of(f, o);
     const struct tensor y = frame_out(f, o, 0), none = {0};
     const struct tensor slots = scratch_rows(f, f->dtype, m.T * m.k, m.C);
-    (void)err;
-    f->be->ops->route(f->be, &(struct route_args){.logits = route_logits(f, &m),
-                                                  .k = m.k,
-                                                  .expert = m.expert,
-                                                  .weight = m.weight,
-                                                  .plain = o->u.moe.plain});
+    if (choose(f, &m, err)) return -1;
     sort_slots(f, &m);
     const struct expert_room room = expert_room(f, &m);
     for (int64_t e = 0; e < m.E; e++) {

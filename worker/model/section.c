@@ -6,6 +6,7 @@
 #include "worker/model/finite.h"
 #include "worker/model/model.h"
 #include "worker/model/piece.h"
+#include "worker/model/routing.h"
 
 /* ---- frames from the plan -------------------------------------------------------------------- */
 
@@ -120,6 +121,14 @@ static void open_weights(struct model *m, const struct here *h, struct frame *f)
     f->tied_grad = m->grad ? model_gradient(m, in->weight[0].offset) : NULL;
 }
 
+/* The experts that the layer's rows choose, of a proof's pass. */
+static int32_t *routes_of(const struct model *m, const struct here *h)
+{
+    const int first = pipe_first(&m->plan->pipe) ? 1 : pipe_begin(&m->plan->pipe);
+    if (!m->routing || !routing_chosen(&m->shape, h->p)) return NULL;
+    return m->routing->expert + (h->b - first) * m->sp.shard.T * m->shape.experts_per_token;
+}
+
 /* The frame of section b: everything that does not change from step to step. */
 static void open_frame(struct model *m, const struct here *h, const struct batch *b, bool grads)
 {
@@ -128,6 +137,8 @@ static void open_frame(struct model *m, const struct here *h, const struct batch
     f->batch = b;
     f->layer = h->b >= 1 && h->b <= m->shape.n_layers ? h->b - 1 : -1;
     f->again = false;
+    f->routing = m->routing;
+    f->chosen = routes_of(m, h);
     f->slope = m->prog.slopes + (f->layer < 0 ? 0 : f->layer) * m->shape.n_heads;
     for (int v = 0; v < h->p->n_values; v++) {
         f->value[v] = tensor_at(m, h, v, false);

@@ -158,6 +158,26 @@ static int64_t cache_rows(const struct plan *p)
     return p->T + (n_blocks + p->sp - 1) / p->sp * CACHE_BLOCK + 1;
 }
 
+int64_t plan_routes(const struct model_shape *m, int64_t n_layers, int64_t rows, bool follow)
+{
+    const int64_t k = m->experts_per_token, E = m->n_experts;
+    return 4 * (n_layers * rows * k + (follow ? rows * k + E : 0));
+}
+
+/* The experts that rows of a proof choose: this rank's rows, or all of the reference's. */
+static int put_routes(struct placer *b, const struct memory_choice *c, struct err *e)
+{
+    struct plan *p = b->p;
+    struct shard sh;
+    if (!c->reference && !c->proven) return 0;
+    if (b->m->n_experts <= b->m->experts_per_token) return 0;
+    if (plan_shard(p, c->reference ? p->S : plan_verify_seq(c->spec, p), 0, &sh, e)) return -1;
+    const int64_t size = plan_routes(b->m, pipe_layers(&p->pipe), sh.T, c->reference);
+    placer_put(b, &(struct placer_want){PLAN_ROUTES, "routes", PLAN_DATA, size,
+                                        c->reference ? c->samples : p->slots, .host = HOST_ALONE});
+    return 0;
+}
+
 /* Fills the segment up to the size of the largest stage's: this stage does not use that room. */
 static void put_rest(struct placer *b, int64_t segment_size)
 {
@@ -181,6 +201,7 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
     put_parameters(&b, c);
     memory_program(&b, c->reference);
     memory_infer(&b);
+    if (put_routes(&b, c, e)) return -1;
     put_rest(&b, c->segment_size);
     if (b.overflow)
         return err_set(e, ERR_DOES_NOT_FIT, "the model and sequence need more than 2^56 bytes");

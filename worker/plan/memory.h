@@ -14,6 +14,8 @@ struct memory_choice {
     int64_t wanted_chunk, n_decode;
     int batch;            /* generate: prompts at once */
     int64_t segment_size; /* at least: all ranks have one size, of the stage that needs most */
+    bool proven; /* a proof runs beside the ranks, which keep the experts that rows choose */
+    int samples; /* reference: of the proof */
     bool reference;
     bool weights; /* reference: it has a copy of its own (the ranks have shards) */
     bool collect; /* reference: and room for the ranks' whole gradient, as PLAN_GRAD_ACC */

@@ -9,6 +9,11 @@
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
+static bool is_proven(const struct job_spec *s, const struct plan *p)
+{
+    return p->kind == JOB_VERIFY || (p->kind == JOB_TRAIN && s->verify.first_step);
+}
+
 static int place_rank(const struct job_spec *s, struct plan *p, int64_t segment_size, struct err *e)
 {
     const struct memory_choice c = {.shape = &s->model.shape,
@@ -16,13 +21,9 @@ static int place_rank(const struct job_spec *s, struct plan *p, int64_t segment_
                                     .wanted_chunk = s->memory.loss_chunk_tokens,
                                     .n_decode = s->sampling.max_tokens,
                                     .batch = p->batch,
-                                    .segment_size = segment_size};
+                                    .segment_size = segment_size,
+                                    .proven = is_proven(s, p)};
     return memory_place(p, &c, e);
-}
-
-static bool is_proven(const struct job_spec *s, const struct plan *p)
-{
-    return p->kind == JOB_VERIFY || (p->kind == JOB_TRAIN && s->verify.first_step);
 }
 
 /* Places the reference after the rank's own part. The reference runs on rank 0, and so in the first
@@ -182,6 +183,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     const struct memory_choice c = {.shape = &whole,
                                     .spec = spec,
                                     .wanted_chunk = spec->memory.loss_chunk_tokens,
+                                    .samples = plan_verify_samples(p),
                                     .reference = true,
                                     .weights = p->zero == 3 || parts,
                                     .collect = p->by_bucket || parts};

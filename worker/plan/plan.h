@@ -181,6 +181,8 @@ enum plan_id {
                     * own_memory: this rank's part of it */
     PLAN_STAGE,    /* the host's: op_stage() bytes of any step */
     PLAN_OFFLOAD,  /* the host's: the store of struct offload_plan */
+    PLAN_ROUTES,   /* the host's: the experts that rows of a proof choose, plan_routes() bytes for
+                    * each sequence between its passes; in the reference for each sample */
     PLAN_ID_N
 };
 
@@ -397,6 +399,9 @@ int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
 /* Samples of the order that are verified, from the first. A pipeline verifies one more than it has
  * stages, so that every slot of every stage has had one and the first has another after it. */
 int plan_verify_samples(const struct plan *p);
+/* Bytes of the experts that a sample's rows choose in n_layers, int32 [n_layers, rows, k]; follow:
+ * with room for one layer's own choice and a row of its logits, fp32 [E]. */
+int64_t plan_routes(const struct model_shape *m, int64_t n_layers, int64_t rows, bool follow);
 
 /* The one-rank reference that a proof runs beside the ranks' part, in the same arena at
  * p->reference_offset, of a pipeline in that of the first stage, whose p is: offsets in *ref are

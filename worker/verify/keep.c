@@ -38,6 +38,17 @@ static void write_rows(struct jwrite *w, const struct verify *v)
     jwrite_end(w);
 }
 
+/* Choices of experts: how many there are, how many differ, and how far. */
+static void write_routes(struct jwrite *w, const struct verify *v)
+{
+    jwrite_object(w, "routes");
+    jwrite_int(w, "rows", v->routes.rows);
+    jwrite_int(w, "turned", v->routes.turned);
+    jwrite_double(w, "gap", v->routes.gap);
+    jwrite_double(w, "allowed_gap", v->allowed_gap);
+    jwrite_end(w);
+}
+
 int verify_keep_json(const struct verify_args *a, struct verify *v, struct err *e)
 {
     struct artifact out = {0};
@@ -65,6 +76,7 @@ int verify_keep_json(const struct verify_args *a, struct verify *v, struct err *
     jwrite_double(&w, "allowed_rel_l2", a->spec->verify.grad_rel_l2);
     jwrite_bool(&w, "controlled", v->controlled);
     if (v->nearest >= 0) jwrite_str(&w, "nearest", v->row[v->nearest].name);
+    if (v->routes.rows) write_routes(&w, v);
     write_rows(&w, v);
     jwrite_end(&w);
     int64_t n = jwrite_finish(&w);

@@ -4,6 +4,7 @@
  *   stages.c      the ranks' passes of several stages
  *   reference.c   the one rank: its batches, its passes
  *   logits.c      logits of all ranks beside the reference's
+ *   follow.c      experts that rows of the ranks choose, for the reference to follow
  *   gather.c      gradients and weights that no rank has whole
  *   rounding.c    the reference again, with other roundings
  *   flow.c        diffusion models
@@ -20,6 +21,7 @@ struct proof {
     struct data_order *order;
     struct reference *ref; /* rank 0's; NULL elsewhere */
     struct verify *v;
+    struct routing kept; /* the experts that rows of this rank choose */
 };
 
 /* The number of rings, which all run the same tokens: their sum is this many times one ring's. */

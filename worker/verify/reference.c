@@ -110,9 +110,27 @@ static int fill_tokens(struct reference *r, int64_t i, struct err *e)
     return 0;
 }
 
+int32_t *reference_routes(struct reference *r, int64_t i)
+{
+    const struct plan_item *it = &r->plan.item[PLAN_ROUTES];
+    if (!r->model.route_room) return NULL;
+    return (int32_t *)((char *)r->model.route_room + i * it->stride);
+}
+
+/* The model follows the experts of sample i. */
+static void follow(struct reference *r, int64_t i)
+{
+    const struct model_shape *s = &r->model.shape;
+    r->routing.follow = true;
+    r->routing.expert = reference_routes(r, i);
+    r->routing.own = r->routing.expert + s->n_layers * r->plan.T * s->experts_per_token;
+    r->model.routing = &r->routing;
+}
+
 static int fill(struct reference *r, int64_t i, struct err *e)
 {
     struct model *m = &r->model;
+    if (m->route_room) follow(r, i);
     const struct flow_source flow = verify_flow_source(r->a, r->order);
     if (r->filled == i) return 0;
     r->filled = -1;
@@ -222,9 +240,12 @@ int reference_run(struct reference *r, int64_t i, struct err *e)
     begin(r);
     if (i == 0) clear_gradient(r);
     reference_dropout(r->a->spec, m);
-    if (fill(r, i, e) || model_grad(m, &m->batch, loss_scale(r), &nll, e)) return -1;
+    if (fill(r, i, e)) return -1;
+    r->routing.judged = true;
+    const int rc = model_grad(m, &m->batch, loss_scale(r), &nll, e);
+    r->routing.judged = false;
     r->nll += nll;
-    return 0;
+    return rc;
 }
 
 int reference_end(struct reference *r, struct verify *v, struct err *e)
@@ -232,6 +253,7 @@ int reference_end(struct reference *r, struct verify *v, struct err *e)
     if (model_reduce_grad(&r->model, e)) return -1;
     reference_unscale(r, r->model.grad, r->n_targets);
     v->loss_1 = r->nll / targets(r);
+    v->routes = (struct verify_routes){r->routing.rows, r->routing.turned, r->routing.gap};
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #ifndef SEQD_VERIFY_REFERENCE_H
 #define SEQD_VERIFY_REFERENCE_H
 
+#include "worker/model/routing.h"
 #include "worker/verify/rounding.h"
 #include "worker/verify/verify.h"
 
@@ -15,6 +16,7 @@ struct reference {
     struct model model;
     struct plan plan;
     struct rounding rounding;
+    struct routing routing; /* the ranks' choice of experts in the sample at hand */
     int64_t n_samples;
     int64_t filled;    /* the sample that the model's batch holds; -1: none */
     int64_t kept;      /* the sample whose results `rounding` keeps; -1: none */
@@ -29,6 +31,9 @@ struct reference *reference_open(const struct verify_args *a, const struct data_
                                  struct verify *out, struct err *e);
 void reference_close(struct reference *r); /* NULL allowed */
 
+/* The room of the experts that sample i's rows choose, [layers, S, k]; to be filled before the
+ * sample first runs. NULL: no row chooses. */
+int32_t *reference_routes(struct reference *r, int64_t i);
 /* Runs forward and backward of sample i of plan_verify_samples, in ascending order. Its logits are
  * there until the next. */
 int reference_run(struct reference *r, int64_t i, struct err *e);

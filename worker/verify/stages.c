@@ -11,6 +11,7 @@
 #include "worker/comm/ledger.h"
 #include "worker/plan/volume.h"
 #include "worker/train/scale.h"
+#include "worker/verify/follow.h"
 #include "worker/verify/logits.h"
 #include "worker/verify/proof.h"
 
@@ -19,6 +20,7 @@ struct stages {
     struct model *m;
     struct gathered w;
     struct logits logits;
+    struct comm_count chose; /* expected counts of experts of rows that this rank moves */
     struct comm_count want[PURPOSE_N];
     int64_t first;     /* sample of the round */
     int64_t offloaded; /* bytes, by the plan */
@@ -41,7 +43,16 @@ static int forward(void *arg, int64_t i, int slot, struct err *e)
     s->offloaded += plan_offloaded(m->plan, m->sp.shard.T);
     s->p->v->n_tokens += m->batch.n_tokens;
     s->p->v->targets_p += m->batch.n_targets;
+    follow_keep(m, &s->p->kept, slot);
     return model_pipe_forward(m, &m->batch, slot, e);
+}
+
+/* Brings the experts that the sample's rows chose to the reference. */
+static int gather_choices(struct stages *s, int64_t i, int slot, struct err *e)
+{
+    struct reference *r = s->p->ref;
+    follow_keep(s->m, &s->p->kept, slot);
+    return follow_gather(s->m, r ? reference_routes(r, s->first + i) : NULL, &s->chose, e);
 }
 
 /* Compares a sample on rank 0 and the last stage of its line, before their backward passes. */
@@ -72,7 +83,8 @@ static int backward(void *arg, int64_t i, int slot, struct err *e)
     struct stages *s = arg;
     struct model *m = s->m;
     double nll;
-    if (compare_sample(s, i, e) || gather_stages(&s->w, e)) return -1;
+    if (gather_choices(s, i, slot, e) || compare_sample(s, i, e) || gather_stages(&s->w, e))
+        return -1;
     if (read_sample(s, i, e)) return -1;
     if (model_pipe_backward(m, &m->batch, slot, s->scale, &nll, e)) return -1;
     if (gather_passed(&s->w, e)) return -1;
@@ -125,6 +137,7 @@ static int compare_ledger(struct stages *s, struct err *e)
     s->want[PURPOSE_CONTROL] = *all = (struct comm_count){0};
     volume_add(all, s->w.moved, 1);
     volume_add(all, s->logits.moved, 1);
+    volume_add(all, s->chose, 1);
     volume_add(&s->want[PURPOSE_TENSOR], s->logits.rows, 1);
     v->ledger_equal = ledger_equals(comm_ledger(m->job), s->want, 0) &&
                       offload_moved(m->offload, s->offloaded);

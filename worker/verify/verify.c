@@ -14,6 +14,7 @@
 #include "worker/plan/volume.h"
 #include "worker/train/scale.h"
 #include "worker/verify/flow.h"
+#include "worker/verify/follow.h"
 #include "worker/verify/keep.h"
 #include "worker/verify/logits.h"
 #include "worker/verify/proof.h"
@@ -224,10 +225,20 @@ static int compare_gathered(const struct model *m, struct verify *v, struct err 
     return proof_agree(m->holders, m, v, e);
 }
 
+/* A choice of experts turns where two router logits differ by less than their errors, which are of
+ * the size of those of the model's logits, or smaller. They are larger in some rows, and of
+ * millions of rows the farthest counts: 11 times the error of the logits was seen of honest ranks.
+ * A router that is wrong turns some row by more than the deviation of its logits. */
+static double gap_for(double logits_rel_l2)
+{
+    return fmin(1, 20 * logits_rel_l2);
+}
+
 static void judge(struct verify *v)
 {
+    v->allowed_gap = gap_for(v->allowed_logits_rel_l2);
     v->equal = v->targets_1 == v->targets_p && v->loss_rel <= v->allowed_loss_rel &&
-               v->logits_rel_l2 <= v->allowed_logits_rel_l2;
+               v->logits_rel_l2 <= v->allowed_logits_rel_l2 && v->routes.gap <= v->allowed_gap;
     v->nearest = -1;
     for (int i = 0; i < v->n_rows; i++) {
         if (v->row[i].rel_l2 <= v->row[i].allowed) continue;
@@ -263,6 +274,7 @@ static bool near(double measured, double allowed, double usual, double part)
 static bool near_bounds(const struct verify *v, struct job_tolerance usual, double part)
 {
     bool any = near(v->loss_rel, v->allowed_loss_rel, usual.loss_rel, part) ||
+               near(v->routes.gap, v->allowed_gap, gap_for(usual.grad_rel_l2), part) ||
                near(v->logits_rel_l2, v->allowed_logits_rel_l2, usual.grad_rel_l2, part);
     for (int i = 0; i < v->n_rows && !any; i++)
         any = near(v->row[i].rel_l2, v->row[i].allowed, usual.grad_rel_l2, part);
@@ -377,7 +389,10 @@ static int compare_outputs(struct proof *p, struct err *e)
 static int run_whole(struct proof *p, struct err *e)
 {
     struct model *m = p->a->model;
+    follow_keep(m, &p->kept, 0);
     if (pass_whole(p, e)) return -1;
+    int32_t *const to = p->ref ? reference_routes(p->ref, 0) : NULL;
+    if (follow_gather(m, to, &p->v->gathered, e)) return -1;
     /* Returns on other rings: their loss and gradients are already in the sums, and only the first
      * ring's logits are compared. */
     if (m->ring) return 0;
@@ -431,6 +446,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
                            .n_samples = plan_verify_samples(m->plan)};
     const int rc = run(&p, e);
     m->progress = NULL; /* the model runs on, in a training */
+    m->routing = NULL;
     m->sp.drop.rate = 0;
     data_order_close(p.order);
     reference_close(p.ref);
@@ -460,6 +476,13 @@ int verify_sentence(const struct verify *v, struct err *e)
     char at[48], near_at[48];
     where(v, worst, at);
     where(v, near, near_at);
+    if (!(v->routes.gap <= v->allowed_gap))
+        return err_set(e, ERR_CORRUPT,
+                       "%d ranks do not equal 1 rank: of %lld choices of experts %lld differ, the "
+                       "farthest by %.3g of its logits' deviation (allowed %.3g), worst tensor "
+                       "%s%s: rel-L2 %.3g",
+                       v->n_ranks, (long long)v->routes.rows, (long long)v->routes.turned,
+                       v->routes.gap, v->allowed_gap, worst->name, at, worst->rel_l2);
     if (v->targets_1 != v->targets_p)
         return err_set(e, ERR_CORRUPT,
                        "%d ranks do not equal 1 rank: %lld targets instead of %lld, worst tensor "

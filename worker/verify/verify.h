@@ -16,6 +16,10 @@
  * a difference is beyond half of the usual bound, more is allowed for tensors in which roundings
  * alone make more in this model on this data: this is measured (worker/verify/rounding.h).
  *
+ * A rounding decides between two experts whose router logits are almost equal. The reference
+ * follows the ranks' choice, and so computes the same function; a choice that is not its own must
+ * be near it, by its own logits (worker/model/routing.h).
+ *
  * All rings (parallel.dp) run the same tokens, and the sums over them are compared: a ring that
  * computes something else moves the loss and the gradients by its share. Only the first ring's
  * logits are compared: its rank 0 has the reference's.
@@ -58,12 +62,20 @@ struct verify_row { /* one tensor */
     double rounding; /* rel-L2 that one rank's own roundings make; 0: not measured */
 };
 
+/* Experts that rows of the ranks choose, over all samples and layers; 0 where no row chooses. */
+struct verify_routes {
+    int64_t rows, turned; /* turned: one rank alone would have chosen other experts */
+    double gap;           /* struct routing */
+};
+
 struct verify { /* complete on rank 0 only; tokens, targets and losses are of all samples */
     bool equal;
     int n_ranks, n_stages, n_samples;
     int64_t n_tokens, targets_1, targets_p;
     double loss_1, loss_p, loss_rel, allowed_loss_rel;
     double logits_max_abs, logits_rel_l2, allowed_logits_rel_l2;
+    struct verify_routes routes;
+    double allowed_gap;
     bool controlled; /* bounds were widened to the model's response to roundings */
     int n_rows;
     struct verify_row *row; /* owned, farthest beyond its bound first */

@@ -1,0 +1,32 @@
+/* routing.h: the experts that rows choose, kept by one side of a proof and followed by the other.
+ *
+ * A row goes to the k experts whose router logits are the largest. If two logits differ by less than
+ * a rounding, ranks and one rank may choose differently. Both are right, but they then compute
+ * different functions of the weights. So the ranks keep their choice and the reference follows it,
+ * with the weights that its own logits give those experts. The choice is judged separately: if the
+ * reference would have chosen otherwise, `gap` tells by how much. */
+#ifndef SEQD_MODEL_ROUTING_H
+#define SEQD_MODEL_ROUTING_H
+
+#include "worker/model/op.h"
+
+struct routing {
+    int32_t *expert; /* [layers of the stage, T, k], the host's: written, or followed */
+    int32_t *own;    /* follow: [T, k] room, then a row of logits, fp32 [E] */
+    bool follow;
+    bool judged;          /* follow: forward passes count in the next three */
+    int64_t rows, turned; /* rows that chose, and rows that alone would choose other experts */
+    /* The largest of all turned rows: the best expert of its own choice that was not followed
+     * exceeds the worst followed in its place by this part of the standard deviation of the row's
+     * logits. */
+    double gap;
+};
+
+/* Tells whether rows of a layer choose among its experts: there are more than a row takes. */
+bool routing_chosen(const struct model_shape *m, const struct program *layer);
+
+/* After a forward `route` of this layer: keeps the choice, or replaces it in a->expert and
+ * a->weight. fails: ERR_INTERNAL for a choice to follow that names no k experts. */
+int routing_meet(struct frame *f, const struct route_args *a, struct err *e);
+
+#endif

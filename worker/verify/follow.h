@@ -1,0 +1,20 @@
+/* follow.h: the experts that the ranks' rows choose, kept by their passes and brought to the
+ * reference, which follows them (worker/model/routing.h). Inside worker/verify. */
+#ifndef SEQD_VERIFY_FOLLOW_H
+#define SEQD_VERIFY_FOLLOW_H
+
+#include "worker/model/model.h"
+#include "worker/model/routing.h"
+
+/* This rank's choices keep to m->route_room, those of the sequence in `slot`; NULL room: none are
+ * kept. s stays where it is until the proof ends and m->routing is NULL again. */
+void follow_keep(struct model *m, struct routing *s, int slot);
+
+/* Gathers the kept choices of one sample on rank 0, into `to` of the reference's, which is NULL
+ * elsewhere: [layers, S, k]. After the sample's forward pass. Collective over the ranks of a stage
+ * that hold the sequence; with several stages, each calls before its backward pass of the sample,
+ * and rank 0 receives theirs, the last stage's first. Adds the expected counts, purpose VERIFY, to
+ * *moved. Without choices it does nothing. */
+int follow_gather(struct model *m, int32_t *to, struct comm_count *moved, struct err *e);
+
+#endif
