@@ -225,10 +225,16 @@ static void test_no_prompt(void)
     CHECK(!prepares(o));
     fails("embed.prompts", "this input is not");
     free(o);
-    struct model_shape m;
+    /* A default that names none is refused where it is read, and by nothing else. */
     make_prompted("{\"default_prompt_name\":\"q\",\"prompts\":{\"p\":\"x\"}}");
-    CHECK(hf_read_dir(in_dir("prompted", ""), &m, &e) == -1);
-    CHECK_MSG(strstr(e.text, "default_prompt_name \"q\" is none"), "%s", e.text);
+    o = prompted("no-default");
+    CHECK(o->spec.model.shape.prompted && !prepares(o));
+    fails("model.path", "default_prompt_name \"q\" is none of its prompts: it has \"p\"");
+    free(o);
+    o = prompted("no-default");
+    o->spec.embed.prompts = 0;
+    CHECK(prepares(o));
+    free(o);
 }
 
 /* Contradictions, and a mean that leaves the prompt out. */

@@ -249,7 +249,8 @@ static int read_prompt(struct embedding_reading *r, const struct embedding_promp
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-/* The prompt r->name, which is "" for the default. */
+/* The prompt r->name, which is "" for the default. A description, which is not given the text's
+ * place, takes a default that names no prompt for one: it is refused where the text is wanted. */
 static int read_prompts(struct embedding_reading *r)
 {
     struct embedding_prompts p = {.name = ""};
@@ -258,7 +259,9 @@ static int read_prompts(struct embedding_reading *r)
     const bool by_default = !r->name[0];
     const char *name = by_default ? p.name : r->name;
     int rc = name[0] ? read_prompt(r, &p, name, &text, names, sizeof names) : 0;
-    if (!rc && name[0] && !text)
+    if (!rc && name[0] && !text && !r->prompt)
+        r->m->prompted = true;
+    else if (!rc && name[0] && !text)
         rc = err_field(&r->e, ERR_INVALID, by_default ? "model.path" : "embed.prompt_name",
                        "%s: %s \"%s\" is none of its prompts: it has %s", r->path,
                        by_default ? "default_prompt_name" : "embed.prompt_name", name,
