@@ -98,7 +98,7 @@ ENGINE_SRC := $(call src,kernels kernels/cpu worker/comm worker/sp worker/model 
 RANK_SRC   := $(call src,worker/rank)
 GANG_SRC   := $(call src,worker/gang)
 AGENT_SRC  := $(call src,worker/agent)
-DAEMON_SRC := $(call src,daemon daemon/http daemon/sched daemon/spec daemon/store)
+DAEMON_SRC := $(call src,daemon $(addprefix daemon/,access http loop mailbox run sched spec state store upload))
 CLIENT_SRC := $(call src,client)
 # Instruction sets beside portable, best first. Sanitizers get the best one that this machine has: what
 # the others compute is the release's to test.

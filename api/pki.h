@@ -7,7 +7,7 @@
  *   for seqd itself  DNS name "seqd", for servers; made at each start, its key is in no file
  *   for a node       URI "seqd:node:NAME", for clients; the key never leaves the node
  * A certificate is good for a purpose, a name and a time. Whether it was revoked is not written in
- * it: seqd keeps the serial numbers that it has given (daemon/join.h).
+ * it: seqd keeps the serial numbers that it has given (daemon/access/join.h).
  *
  * The fingerprint of the authority is the SHA-256 of its certificate (DER), as hex digits. It comes
  * with a join token, by a way that the operator trusts, and is all that a node knows before it

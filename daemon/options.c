@@ -14,9 +14,9 @@
 #include "api/core/log.h"
 #include "api/core/version.h"
 #include "api/settings.h"
-#include "daemon/join.h"
-#include "daemon/listen.h"
-#include "daemon/node.h"
+#include "daemon/access/join.h"
+#include "daemon/http/listen.h"
+#include "daemon/state/node.h"
 
 #define AT(field) OPTION_TARGET(struct options, field)
 

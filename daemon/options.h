@@ -8,8 +8,8 @@
 #include "api/core/err.h"
 #include "api/core/option.h"
 #include "api/core/rank.h"
-#include "daemon/retain.h"
-#include "daemon/users.h"
+#include "daemon/state/retain.h"
+#include "daemon/state/users.h"
 
 #define OPTIONS_FILE "/etc/seqd/seqd.toml" /* read without --config and --dev, where it exists */
 

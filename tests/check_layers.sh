@@ -28,9 +28,15 @@ worker/agent    : api/core api
 daemon/store    : api/core
 daemon/sched    : api/core api
 daemon/spec     : api/core worker/family worker/plan
-daemon          : api/core api worker/plan daemon/sched daemon/spec daemon/store
-daemon/http     : api/core worker/family worker/plan daemon daemon/spec
-daemon/main.c   : api/core api daemon daemon/http daemon/spec
+daemon/mailbox  : api/core api
+daemon/run      : api/core api
+daemon/state    : api/core api worker/plan daemon/sched daemon/spec daemon/store
+daemon/upload   : api/core daemon/mailbox daemon/state
+daemon/access   : api/core daemon/mailbox daemon/state daemon/store daemon/upload
+daemon/loop     : api/core api worker/plan daemon/access daemon/mailbox daemon/sched daemon/spec daemon/state daemon/store
+daemon/http     : api/core worker/family worker/plan daemon/access daemon/loop daemon/spec daemon/state daemon/upload
+daemon          : api/core api daemon/access daemon/http daemon/state
+daemon/main.c   : api/core api daemon daemon/access daemon/http daemon/loop daemon/mailbox daemon/run daemon/spec daemon/upload
 client          : api/core
 '
 # header, or a folder of headers : the only files that include it. <header>: of the system, where

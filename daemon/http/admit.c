@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/log.h"
-#include "daemon/auth.h"
+#include "daemon/access/auth.h"
 #include "daemon/http/door.h"
 #include "daemon/http/guard.h"
 #include "daemon/http/reply.h"

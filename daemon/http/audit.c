@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/jwrite.h"
-#include "daemon/auth.h"
-#include "daemon/doc.h"
+#include "daemon/access/auth.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
+#include "daemon/state/doc.h"
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX     1000

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/jwrite.h"
-#include "daemon/doc.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/state/doc.h"
 
 static struct backups *backups_of(struct routes *R)
 {

@@ -8,10 +8,10 @@
 #include <string.h>
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
-#include "daemon/doc.h"
 #include "daemon/http/key.h"
 #include "daemon/http/prepare.h"
 #include "daemon/http/reply.h"
+#include "daemon/state/doc.h"
 
 /* One request on its way; lives until it is answered. */
 struct spec_batch {

@@ -3,11 +3,11 @@
  * time for others; the answer is given once all are on disk. */
 #include <stdlib.h>
 #include "api/core/jwrite.h"
-#include "daemon/cluster.h"
 #include "daemon/http/filter.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "daemon/order.h"
+#include "daemon/loop/order.h"
+#include "daemon/state/cluster.h"
 
 /* The order to each job, and the member of the answer that counts the jobs that took it. */
 struct mass_order {

@@ -10,11 +10,11 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "api/core/manifest.h"
-#include "daemon/event.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/tar.h"
 #include "daemon/http/transfer.h"
+#include "daemon/state/event.h"
 
 #define ENTRY_JSON (6 * MANIFEST_PATH_SIZE + 256) /* a file in the list, at most */
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "daemon/http/listen.h"
 #include "daemon/http/tls.h"
-#include "daemon/listen.h"
 
 static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff}; /* ::ffff:0:0/96 */
 

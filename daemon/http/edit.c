@@ -1,11 +1,11 @@
 /* PATCH /v1/jobs/{id}: another priority, other labels, of a job that is as its If-Match says. */
 #include <stdlib.h>
-#include "daemon/cluster.h"
 #include "daemon/http/etag.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/loop/order.h"
 #include "daemon/spec/json.h"
-#include "daemon/order.h"
+#include "daemon/state/cluster.h"
 
 struct job_edit {
     struct routes *R;

@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "api/core/mem.h"
 #include "api/core/jwrite.h"
-#include "daemon/auth.h"
-#include "daemon/commit.h"
-#include "daemon/doc.h"
+#include "api/core/mem.h"
+#include "daemon/access/auth.h"
 #include "daemon/http/filter.h"
 #include "daemon/http/reply.h"
+#include "daemon/loop/commit.h"
+#include "daemon/state/doc.h"
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX     1000

@@ -6,7 +6,7 @@
 #define SEQD_DAEMON_HTTP_FILTER_H
 
 #include "daemon/http/http.h"
-#include "daemon/jobs.h"
+#include "daemon/state/jobs.h"
 
 #define FILTER_TAGS 8 /* the name, and labels */
 #define FILTER_LIVE                                                                                \

@@ -17,16 +17,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "api/core/mem.h"
 #include "api/core/jwrite.h"
+#include "api/core/mem.h"
 #include "api/core/removal.h"
 #include "api/core/utf8.h"
-#include "daemon/attempt.h"
-#include "daemon/auth.h"
-#include "daemon/doc.h"
+#include "daemon/access/auth.h"
 #include "daemon/http/feed.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/wait.h"
+#include "daemon/state/attempt.h"
+#include "daemon/state/doc.h"
 
 #define HEARTBEAT_MS 15000
 #define GUARD_MS     500 /* how long a stream may outlive its token */

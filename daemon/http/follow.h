@@ -2,8 +2,8 @@
 #ifndef SEQD_DAEMON_HTTP_FOLLOW_H
 #define SEQD_DAEMON_HTTP_FOLLOW_H
 
-#include "daemon/control.h"
 #include "daemon/http/routes.h"
+#include "daemon/loop/control.h"
 
 struct follows;
 struct feeds;

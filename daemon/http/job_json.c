@@ -5,8 +5,8 @@
 #include <string.h>
 #include "api/core/choices.h"
 #include "api/core/job.h"
-#include "daemon/doc.h"
 #include "daemon/spec/json.h"
+#include "daemon/state/doc.h"
 #include "worker/plan/check.h"
 
 /* shown: an object; takes it. */

@@ -2,7 +2,7 @@
 #ifndef SEQD_DAEMON_HTTP_JOB_JSON_H
 #define SEQD_DAEMON_HTTP_JOB_JSON_H
 
-#include "daemon/control.h"
+#include "daemon/loop/control.h"
 
 /* malloc'd: the committed job, from its row of ASK_JOB. */
 char *job_json(const struct control *c, int64_t id, const struct store_row *row);

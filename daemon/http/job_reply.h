@@ -2,8 +2,8 @@
 #ifndef SEQD_DAEMON_HTTP_JOB_REPLY_H
 #define SEQD_DAEMON_HTTP_JOB_REPLY_H
 
-#include "daemon/control.h"
 #include "daemon/http/http.h"
+#include "daemon/loop/control.h"
 
 /* json: the job's. unchanged: it equals the client's copy, as the client says without a tag;
  * If-None-Match is stricter. Both are of a GET that is answered by 200. */

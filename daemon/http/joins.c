@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "daemon/access/join.h"
 #include "daemon/http/body.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "daemon/join.h"
 
 struct joins_view {
     struct routes *R;

@@ -7,10 +7,10 @@
 #include <string.h>
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
-#include "daemon/control.h"
+#include "daemon/access/names.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "daemon/names.h"
+#include "daemon/loop/control.h"
 
 #define ANSWER_SIZE ((size_t)16 << 20) /* bytes of one answer: 16 nodes with very many models */
 

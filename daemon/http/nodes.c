@@ -2,14 +2,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "daemon/cluster.h"
-#include "daemon/doc.h"
-#include "daemon/gpus.h"
 #include "daemon/http/body.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "daemon/memory.h"
-#include "daemon/order.h"
+#include "daemon/loop/order.h"
+#include "daemon/state/cluster.h"
+#include "daemon/state/doc.h"
+#include "daemon/state/gpus.h"
+#include "daemon/state/memory.h"
 
 struct node_view {
     struct routes *R;

@@ -9,10 +9,10 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/jread.h"
-#include "daemon/event.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "daemon/spec/json.h"
+#include "daemon/state/event.h"
 #include "worker/plan/check.h"
 #include "worker/plan/stage.h"
 

@@ -5,10 +5,10 @@
 #define SEQD_DAEMON_HTTP_PREPARE_H
 
 #include "api/core/job.h"
+#include "daemon/access/names.h"
 #include "daemon/http/refs.h"
 #include "daemon/http/sources.h"
-#include "daemon/names.h"
-#include "daemon/planner.h"
+#include "daemon/loop/planner.h"
 #include "worker/plan/machine.h"
 
 #define PREPARE_PLAN_SIZE 131072 /* 96 alternatives are a third of it */

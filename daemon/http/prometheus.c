@@ -6,10 +6,10 @@
 #include <string.h>
 #include "api/core/job_state.h"
 #include "api/core/version.h"
-#include "daemon/cluster.h"
-#include "daemon/gpus.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/state/cluster.h"
+#include "daemon/state/gpus.h"
 
 /* 30 families of at most 8 samples, 60 bytes each, with their help; and four of each node. */
 #define TEXT_SIZE (16384 + NODE_MAX * 4 * (64 + NODE_NAME))

@@ -7,9 +7,9 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "api/core/removal.h"
-#include "daemon/doc.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/state/doc.h"
 
 #define LIMIT_NORMAL 100
 #define LIMIT_MAX    1000

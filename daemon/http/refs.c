@@ -6,8 +6,8 @@
 #include "api/core/beneath.h"
 #include "api/core/job_paths.h"
 #include "api/core/jread.h"
-#include "daemon/event.h"
 #include "daemon/http/filter.h"
+#include "daemon/state/event.h"
 
 #define REFS_PAGE 1000 /* checkpoints of one query */
 

@@ -3,9 +3,9 @@
 #ifndef SEQD_DAEMON_HTTP_ROUTES_H
 #define SEQD_DAEMON_HTTP_ROUTES_H
 
-#include "daemon/control.h"
 #include "daemon/http/http.h"
-#include "daemon/principal.h"
+#include "daemon/loop/control.h"
+#include "daemon/state/principal.h"
 
 struct auth;
 struct follows;

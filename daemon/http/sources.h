@@ -4,8 +4,8 @@
 #define SEQD_DAEMON_HTTP_SOURCES_H
 
 #include "api/core/job.h"
-#include "daemon/control.h"
-#include "daemon/names.h"
+#include "daemon/access/names.h"
+#include "daemon/loop/control.h"
 
 #define SOURCES_MS    2000 /* for all nodes together: a job need not wait for the answer */
 #define SOURCES_FOUND 2048 /* lists of files that a batch asks for once: it has 1,000 jobs */

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/jwrite.h"
-#include "daemon/auth.h"
-#include "daemon/doc.h"
+#include "daemon/access/auth.h"
 #include "daemon/http/body.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/state/doc.h"
 
 #define TOKEN_JSON_SIZE 1024
 #define PAGE_DEFAULT    100

@@ -5,8 +5,8 @@
 #ifndef SEQD_DAEMON_HTTP_TRAIL_H
 #define SEQD_DAEMON_HTTP_TRAIL_H
 
-#include "daemon/control.h"
 #include "daemon/http/http.h"
+#include "daemon/loop/control.h"
 
 struct trail;
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "daemon/event.h"
 #include "daemon/http/range.h"
 #include "daemon/http/reply.h"
+#include "daemon/state/event.h"
 
 struct transfer {
     struct transfer *next, **link; /* in R->transfers */

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "daemon/access/names.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "daemon/names.h"
-#include "daemon/uploads.h"
+#include "daemon/upload/uploads.h"
 
 struct upload_request {
     struct upload_op op;

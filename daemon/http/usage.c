@@ -4,10 +4,10 @@
 #include <string.h>
 #include "api/core/jwrite.h"
 #include "daemon/http/reply.h"
-#include "daemon/cluster.h"
-#include "daemon/doc.h"
 #include "daemon/http/routes.h"
-#include "daemon/tally.h"
+#include "daemon/loop/tally.h"
+#include "daemon/state/cluster.h"
+#include "daemon/state/doc.h"
 
 #define LIMIT_NORMAL 20
 #define ROW_SIZE     256 /* a row of the answer */

@@ -3,12 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/duration.h"
-#include "api/core/jread.h"
 #include "api/core/job_state.h"
+#include "api/core/jread.h"
 #include "api/core/jwrite.h"
-#include "daemon/auth.h"
-#include "daemon/cluster.h"
-#include "daemon/doc.h"
+#include "daemon/access/auth.h"
 #include "daemon/http/etag.h"
 #include "daemon/http/feed.h"
 #include "daemon/http/filter.h"
@@ -18,7 +16,9 @@
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/wait.h"
-#include "daemon/order.h"
+#include "daemon/loop/order.h"
+#include "daemon/state/cluster.h"
+#include "daemon/state/doc.h"
 
 #define PAGE_DEFAULT    100
 #define PAGE_MAX        1000

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "daemon/auth.h"
+#include "daemon/access/auth.h"
 #include "daemon/http/etag.h"
 #include "daemon/http/job_reply.h"
 #include "daemon/http/reply.h"

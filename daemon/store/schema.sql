@@ -75,7 +75,7 @@ CREATE TABLE IF NOT EXISTS part_marks (
   PRIMARY KEY (job, epoch, part)
 ) STRICT, WITHOUT ROWID;
 
--- Failures of the last hour that are a node's, one row per job (daemon/quarantine.h).
+-- Failures of the last hour that are a node's, one row per job (daemon/state/quarantine.h).
 CREATE TABLE IF NOT EXISTS blames (
   node TEXT NOT NULL,
   job  INTEGER NOT NULL REFERENCES jobs (id),
@@ -90,7 +90,7 @@ CREATE TABLE IF NOT EXISTS quarantine (
   reason TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Nodes that get no new work by order (daemon/cordon.h).
+-- Nodes that get no new work by order (daemon/state/cordon.h).
 CREATE TABLE IF NOT EXISTS cordons (
   node   TEXT PRIMARY KEY,
   at     INTEGER NOT NULL,
@@ -107,7 +107,7 @@ CREATE TABLE IF NOT EXISTS keys (
   at          INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Bearer tokens (daemon/auth.h). A token itself is shown once and kept nowhere.
+-- Bearer tokens (daemon/access/auth.h). A token itself is shown once and kept nowhere.
 CREATE TABLE IF NOT EXISTS tokens (
   id         INTEGER PRIMARY KEY,
   user       TEXT NOT NULL,
@@ -134,7 +134,7 @@ CREATE TABLE IF NOT EXISTS audit (
   made    TEXT NOT NULL DEFAULT '' -- its Location: "/v1/jobs/7"
 ) STRICT;
 
--- Join tokens (daemon/join.h). The token itself is nowhere.
+-- Join tokens (daemon/access/join.h). The token itself is nowhere.
 CREATE TABLE IF NOT EXISTS join_tokens (
   id         TEXT PRIMARY KEY,
   hash       TEXT NOT NULL,      -- SHA-256 of the token

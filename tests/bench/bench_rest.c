@@ -8,7 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include "daemon/attempt.h"
+#include "daemon/state/attempt.h"
 #include "tests/lib/rest.h"
 #include "tests/lib/tls_client.h"
 

@@ -1,7 +1,7 @@
 /* Deaths that repeat: the same failure at the same place is final at the third time, kills by
  * others never are, and steps that were made before are no progress. All of it outlives seqd. */
 #include <signal.h>
-#include "daemon/blame.h"
+#include "daemon/state/blame.h"
 #include "tests/lib/one_node.h"
 
 static const struct job *the_job(void)

@@ -6,7 +6,7 @@
 #include "api/core/choices.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
-#include "daemon/record.h"
+#include "daemon/loop/record.h"
 #include "tests/lib/test.h"
 
 #define EPOCH 7

@@ -1,9 +1,9 @@
 /* Places of the ranks of a job's axes: ranks that talk most, which share layers or are of one ring,
  * are on one node wherever nodes have room for them, and each node has consecutive ranks. From a
- * job's spec to the ASSIGN of its attempt (daemon/pass.h). */
+ * job's spec to the ASSIGN of its attempt (daemon/loop/pass.h). */
 #include "api/core/job.h"
 #include "api/core/job_state.h"
-#include "daemon/pass.h"
+#include "daemon/loop/pass.h"
 #include "tests/lib/test.h"
 #include "worker/plan/axes.h"
 

@@ -4,7 +4,7 @@
 #include "api/core/choices.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
-#include "daemon/blame.h"
+#include "daemon/state/blame.h"
 #include "tests/lib/test.h"
 #include "worker/family/shape.h"
 

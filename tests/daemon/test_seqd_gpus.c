@@ -1,9 +1,9 @@
 /* GPUs of simulated nodes (tests/lib/sim.h): who gets which, who keeps it over a restart of seqd,
  * effects of a fault, and refused requests. */
 #include "api/core/job.h"
-#include "daemon/cluster.h"
-#include "daemon/gpus.h"
 #include "daemon/sched/ring.h"
+#include "daemon/state/cluster.h"
+#include "daemon/state/gpus.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/sim.h"
 #include "worker/family/shape.h"

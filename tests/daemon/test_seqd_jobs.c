@@ -4,10 +4,10 @@
 #include "api/core/choices.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
-#include "daemon/jobs.h"
+#include "daemon/state/jobs.h"
 #include "tests/lib/mutant.h"
-#include "worker/plan/check.h"
 #include "worker/family/shape.h"
+#include "worker/plan/check.h"
 
 static struct job_spec *spec_of(int kind)
 {

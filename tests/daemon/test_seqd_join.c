@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/rpc.h"
-#include "daemon/join.h"
+#include "daemon/access/join.h"
 #include "tests/lib/test.h"
 
 static char dir[] = "/tmp/seqd-join-XXXXXX";

@@ -1,7 +1,7 @@
 /* Join tokens and revocation over REST: secrets that are shown once or never, and refused
  * requests. */
 #include <time.h>
-#include "daemon/join.h"
+#include "daemon/access/join.h"
 #include "tests/lib/rest.h"
 
 static struct pki *ca;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "api/rpc.h"
-#include "daemon/link.h"
+#include "daemon/mailbox/link.h"
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
 

@@ -1,5 +1,5 @@
 /* The speed of an attempt: over its last reports, without those that are far off. */
-#include "daemon/pace.h"
+#include "daemon/state/pace.h"
 #include "tests/lib/test.h"
 
 static struct rank_progress at(int unit, double from, double done, double s, int64_t tokens)

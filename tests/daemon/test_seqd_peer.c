@@ -14,7 +14,7 @@
 #include "api/core/log.h"
 #include "daemon/http/door.h"
 #include "daemon/http/http.h"
-#include "daemon/listen.h"
+#include "daemon/http/listen.h"
 #include "tests/lib/test.h"
 
 static struct {

@@ -2,7 +2,7 @@
  * seqd ends. */
 #include <pthread.h>
 #include <semaphore.h>
-#include "daemon/planner.h"
+#include "daemon/loop/planner.h"
 #include "tests/lib/rest.h"
 
 /* ---- the thread ------------------------------------------------------------------------------ */

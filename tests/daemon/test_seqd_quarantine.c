@@ -1,6 +1,6 @@
 /* Bad nodes and bad jobs against seqd's control (tests/lib/sim.h): the rules that leave out or
  * quarantine them, the end of a quarantine, and the memory of a restarted seqd. */
-#include "daemon/quarantine.h"
+#include "daemon/state/quarantine.h"
 #include "tests/lib/sim.h"
 
 enum mood { GOOD, BAD, LACKS }; /* the fate of gangs on a node */

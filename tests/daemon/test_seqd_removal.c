@@ -2,7 +2,7 @@
  * is away leaves any remains. */
 #include <dirent.h>
 #include "api/core/removal.h"
-#include "daemon/removal.h"
+#include "daemon/loop/removal.h"
 #include "tests/lib/sim.h"
 
 #define A (&w.node[0])

@@ -1,7 +1,7 @@
 /* DELETE and the list of removals, as clients see them. */
 #include "api/core/job_state.h"
 #include "api/core/removal.h"
-#include "daemon/order.h"
+#include "daemon/loop/order.h"
 #include "tests/lib/rest.h"
 
 static int delete (const char *path)

@@ -4,7 +4,7 @@
 #include <sqlite3.h>
 #include <time.h>
 #include "api/core/removal.h"
-#include "daemon/sweep.h"
+#include "daemon/loop/sweep.h"
 #include "tests/lib/sim.h"
 
 #define A (&w.node[0])

@@ -1,7 +1,7 @@
 /* Data that leaves seqd bit by bit: the stream of a log, without loss and repetition, and parts of
  * an artifact. */
-#include "daemon/attempt.h"
-#include "daemon/control.h"
+#include "daemon/loop/control.h"
+#include "daemon/state/attempt.h"
 #include "tests/lib/rest.h"
 
 /* ---- logs ------------------------------------------------------------------------------------ */

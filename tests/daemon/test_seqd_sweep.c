@@ -3,7 +3,7 @@
 #include <sqlite3.h>
 #include "api/core/file.h"
 #include "api/core/removal.h"
-#include "daemon/sweep.h"
+#include "daemon/loop/sweep.h"
 #include "tests/lib/sim.h"
 
 #define A      (&w.node[0])

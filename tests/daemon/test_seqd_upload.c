@@ -7,9 +7,9 @@
 #include <sys/wait.h>
 #include "api/core/file.h"
 #include "api/core/sha256.h"
-#include "daemon/upload_dir.h"
-#include "daemon/upload_list.h"
-#include "daemon/uploads.h"
+#include "daemon/upload/upload_dir.h"
+#include "daemon/upload/upload_list.h"
+#include "daemon/upload/uploads.h"
 #include "tests/lib/rest.h"
 
 static char dir[128];

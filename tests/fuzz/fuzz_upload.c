@@ -1,10 +1,10 @@
-/* sources: daemon/upload_list.c api/core/jread.c api/core/jwrite.c api/core/beneath.c api/core/err.c
+/* sources: daemon/upload/upload_list.c api/core/jread.c api/core/jwrite.c api/core/beneath.c api/core/err.c
  * The list of an upload: an accepted list stays beneath its directory, and reads back the same. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/beneath.h"
-#include "daemon/upload_list.h"
+#include "daemon/upload/upload_list.h"
 
 static void check(const struct upload_list *l)
 {

@@ -13,8 +13,8 @@
 #include <unistd.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
-#include "daemon/control.h"
-#include "daemon/order.h"
+#include "daemon/loop/control.h"
+#include "daemon/loop/order.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"

@@ -11,13 +11,13 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include "daemon/auth.h"
+#include "daemon/access/auth.h"
 #include "daemon/http/batch.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
 #include "daemon/http/transfer.h"
-#include "daemon/planner.h"
+#include "daemon/loop/planner.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
 

@@ -20,14 +20,14 @@ fault() {
 }
 if tests/check_layers.sh "$copy"; then passed=$((passed + 1)); echo "ok   the tree as it is"
 else failed=$((failed + 1)); echo "FAIL the tree as it is"; fi
-fault "an edge in a .c" worker/gang/proc.c '#include "daemon/jobs.h"' 'worker/gang may not include daemon/jobs.h'
+fault "an edge in a .c" worker/gang/proc.c '#include "daemon/state/jobs.h"' 'worker/gang may not include daemon/state/jobs.h'
 fault "an edge in a header" api/core/job.h '#  include "worker/plan/plan.h"' 'api/core may not include worker/plan/plan.h'
 fault "an edge in a .cu" kernels/cuda/attn.cu '#include "worker/comm/comm.h"' 'kernels may not include worker/comm/comm.h'
 fault "an edge in a .cc" kernels/cuda/emu.cc '#include "worker/comm/comm.h"' 'kernels may not include worker/comm/comm.h'
 fault "an edge in a .inc" kernels/cpu/attn.inc '#include "worker/comm/comm.h"' 'kernels may not include worker/comm/comm.h'
-fault "a header that is none" daemon/node.c '#include "jobs.h"' 'does not exist'
-fault "another project's header" daemon/node.c '#include <sqlite3.h>' 'may not include sqlite3.h'
-fault "a cycle of headers" daemon/event.h '#include "daemon/jobs.h"' 'a cycle of includes'
+fault "a header that is none" daemon/state/node.c '#include "jobs.h"' 'does not exist'
+fault "another project's header" daemon/state/node.c '#include <sqlite3.h>' 'may not include sqlite3.h'
+fault "a cycle of headers" daemon/state/event.h '#include "daemon/state/jobs.h"' 'a cycle of includes'
 sed -i 's/#include "api\/[a-z]*.h"//' "$copy"/worker/agent/*.[ch]
 case $(tests/check_layers.sh "$copy") in
 *'no source of worker/agent includes from api any more'*) passed=$((passed + 1)); echo "ok   a rule that nothing uses" ;;

@@ -3,15 +3,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/file.h"
-#include "daemon/auth.h"
-#include "daemon/control.h"
+#include "daemon/access/auth.h"
+#include "daemon/access/join.h"
+#include "daemon/access/secret.h"
 #include "daemon/http/batch.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
-#include "daemon/join.h"
-#include "daemon/planner.h"
-#include "daemon/secret.h"
+#include "daemon/loop/control.h"
+#include "daemon/loop/planner.h"
 #include "daemon/store/reserve.h"
 #include "tests/sim/sim.h"
 

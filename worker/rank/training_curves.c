@@ -136,7 +136,7 @@ static void put(struct training *t, int64_t step, const struct tfevents_scalar *
     c->any |= tfevents_scalars(&c->file, wall_s(), step, s, n);
 }
 
-/* The names and units of the metrics over REST (daemon/doc.c). */
+/* The names and units of the metrics over REST (daemon/state/doc.c). */
 static void put_step(struct training *t)
 {
     const struct rank_step *s = &t->step;

@@ -1,0 +1,81 @@
+/* auth.h: who a request comes from: a bearer token, or the user at the other end of the Unix
+ * socket.
+ *
+ * A token is "seqd_ID_SECRETCHECK": its id, 32 random bytes as digits, and 8 digits of the SHA-256
+ * of all before them, by which a mistyped one and a leaked one are recognised. SQLite has the
+ * SHA-256 of the whole text: 256 random bits need no slow hash. The token itself is shown once.
+ *
+ * All tokens are in memory: a token that is revoked here is refused from then on, and the
+ * revocation is on disk before the answer. Loop thread. */
+#ifndef SEQD_DAEMON_ACCESS_AUTH_H
+#define SEQD_DAEMON_ACCESS_AUTH_H
+
+#include "api/core/err.h"
+#include "daemon/state/principal.h"
+#include "daemon/store/store.h"
+
+#define AUTH_TOKENS      10000 /* 256 bytes each; ended tokens make room for new ones */
+#define AUTH_USER_TOKENS 100   /* valid tokens of one user */
+#define AUTH_TOKEN_SIZE  112   /* a token's text, with its NUL */
+#define AUTH_LABEL_SIZE  65
+#define AUTH_ADDRESS     16 /* bytes of a client's address or network, by which failures count */
+#define AUTH_FAILURES    10 /* wrong tokens of one address in AUTH_WINDOW_MS */
+#define AUTH_WINDOW_MS   60000
+#define AUTH_USED_MS     (3600 * 1000)  /* how exactly the last use is known */
+#define AUTH_DEFAULT_TTL (90LL * 86400) /* seconds */
+#define AUTH_MAX_TTL     (3650LL * 86400)
+
+struct auth;
+
+struct auth_clock {
+    int64_t (*utc_ms)(void); /* NULL: the machine's */
+};
+
+/* Loads the tokens. fails as store_load. */
+struct auth *auth_create(struct store *s, const struct auth_clock *clock, struct err *e);
+void auth_destroy(struct auth *a); /* NULL allowed */
+
+/* The value of Authorization, or NULL. fails: ERR_UNAUTHORIZED; ERR_TOO_LARGE when that address has
+ * shown AUTH_FAILURES wrong ones within AUTH_WINDOW_MS: it is not listened to then, unless its
+ * token is right. */
+int auth_bearer(struct auth *a, const char *authorization,
+                const unsigned char address[AUTH_ADDRESS], struct principal *out, struct err *e);
+/* The user of a process on this machine, by login name: root and seqd's own user are admins. fails:
+ * ERR_UNAUTHORIZED for a uid without a name. */
+int auth_uid(struct auth *a, uint32_t uid, struct principal *out, struct err *e);
+
+const char *role_name(enum role r);       /* "user" */
+enum role role_by_name(const char *name); /* ROLE_NONE: there is no such role */
+/* A user's name: 1 to 64 of letters, digits and ._@-, not beginning with . or -. */
+bool auth_name_ok(const char *name);
+
+struct auth_token {
+    int64_t id, created_ms, expires_ms, revoked_ms, used_ms; /* UTC; 0: never, not yet */
+    enum role role;
+    char user[USER_NAME], label[AUTH_LABEL_SIZE];
+    unsigned char hash[32];
+};
+
+/* Makes a token of user, role, label and expires_ms of *k, valid at once; fills in *k and its text.
+ * done (may be NULL) is called when it is on disk. fails: ERR_TOO_LARGE at
+ * AUTH_TOKENS and AUTH_USER_TOKENS. */
+int auth_make(struct auth *a, struct auth_token *k, char text[AUTH_TOKEN_SIZE], store_done *done,
+              void *arg, struct err *e);
+/* Revokes a token, which is never valid again. A token that is revoked already is no error. fails:
+ * ERR_NOT_FOUND, and done is not called. */
+int auth_revoke(struct auth *a, int64_t id, store_done *done, void *arg, struct err *e);
+/* Revokes all valid tokens of the user; done is called, later, also if there is none. Returns how
+ * many. */
+int auth_revoke_user(struct auth *a, const char *user, store_done *done, void *arg);
+/* Is the token of that id neither revoked nor expired? For streams and waits, which outlive the
+ * request that it was checked for. Id 0, a client of the Unix socket, is always valid. */
+bool auth_valid(const struct auth *a, int64_t id);
+const struct auth_token *auth_find(const struct auth *a, int64_t id);
+/* Returns a token by position, ascending by id; NULL past the last. */
+const struct auth_token *auth_at(const struct auth *a, int i);
+/* The first token whose id is larger than that one. */
+int auth_after(const struct auth *a, int64_t id);
+/* UTC milliseconds, by the clock that tokens expire by. */
+int64_t auth_now_ms(const struct auth *a);
+
+#endif

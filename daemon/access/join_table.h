@@ -1,0 +1,64 @@
+/* join_table.h: the rows of joins in memory and in the store: tokens, certificates, revocations.
+ * join.c judges by them.
+ *
+ * Tokens are numbered in the order in which they are made, by no clock. A revocation holds the
+ * largest number that was given by then: a token of that number or lower never serves the name. It
+ * stays as long as there is such a token, so a clock that jumps brings no node back. */
+#ifndef SEQD_DAEMON_ACCESS_JOIN_TABLE_H
+#define SEQD_DAEMON_ACCESS_JOIN_TABLE_H
+
+#include <stdbool.h>
+#include "api/core/sha256.h"
+#include "daemon/access/join.h"
+
+#define JOIN_ID_SIZE     6
+#define JOIN_ID_HEX      (2 * JOIN_ID_SIZE + 1)
+#define JOIN_REVOCATIONS JOIN_CERTIFICATES
+
+struct join_token {
+    char id[JOIN_ID_HEX], hash[SHA256_HEX], names[NODE_NAME];
+    int64_t number, uses, used, created_ms, expires_ms;
+};
+
+struct certificate {
+    char node[NODE_NAME], key[SHA256_HEX], token[JOIN_ID_HEX];
+    int64_t serial, expires_ms;
+    bool revoked;
+};
+
+struct revocation {
+    char node[NODE_NAME];
+    int64_t at_ms, number;
+};
+
+struct join_table {
+    int n_tokens, n_certificates, n_revocations;
+    struct join_token token[JOIN_TOKENS];
+    struct certificate certificate[JOIN_CERTIFICATES];
+    struct revocation revocation[JOIN_REVOCATIONS];
+};
+
+int join_table_load(struct join_table *t, struct store *s, struct err *e);
+
+struct join_token *token_find(struct join_table *t, const char *id);
+void token_drop(struct join_table *t, struct store_txn *txn, struct join_token *old);
+int64_t token_last(const struct join_table *t); /* largest number of a token or revocation */
+
+const struct certificate *certificate_find(const struct join_table *t, int64_t serial);
+/* The newest of that node that counts. */
+const struct certificate *certificate_of(const struct join_table *t, const char *node,
+                                         int64_t now_ms);
+
+const struct revocation *revocation_find(const struct join_table *t, const char *node);
+/* Every certificate of the node, and every token of today for that name.
+ * fails: ERR_NOT_FOUND when it has none that counts, at any time; ERR_TOO_LARGE. */
+int revocation_add(struct join_table *t, struct store_txn *txn, const char *node, int64_t now_ms,
+                   struct err *e);
+
+/* Drops rows that serve for nothing any more: tokens and certificates that have expired, and
+ * revocations without a token that they refuse. */
+void join_table_prune(struct join_table *t, struct store_txn *txn, int64_t now_ms);
+/* Drops the oldest certificate of a node that has JOIN_PER_NODE. */
+void join_table_trim(struct join_table *t, struct store_txn *txn, const char *node);
+
+#endif

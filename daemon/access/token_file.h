@@ -1,0 +1,13 @@
+/* token_file.h: the token of seqd --dev, for its own user: STATE/token (0600), and a context for
+ * seqctl (api/core/context.h). */
+#ifndef SEQD_DAEMON_ACCESS_TOKEN_FILE_H
+#define SEQD_DAEMON_ACCESS_TOKEN_FILE_H
+
+#include "daemon/access/auth.h"
+
+/* Keeps the token that is there as long as it is valid, else makes an admin's, which does not
+ * expire. url: the address of REST; NULL: no context is written. A context that cannot be written
+ * is logged alone. fails: ERR_IO naming the file. */
+int token_file_write(struct auth *a, const char *state_dir, const char *url, struct err *e);
+
+#endif

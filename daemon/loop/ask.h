@@ -1,0 +1,31 @@
+/* ask.h: questions to nodes: one message out, exactly one back, or an error after ASK_TIMEOUT_MS.
+ * Questions are not durable: the caller asks again. Loop thread. */
+#ifndef SEQD_DAEMON_LOOP_ASK_H
+#define SEQD_DAEMON_LOOP_ASK_H
+
+#include "api/core/loop.h"
+#include "daemon/mailbox/outbox.h"
+#include "daemon/state/cluster.h"
+
+#define ASK_TIMEOUT_MS 10000
+#define ASK_MODELS_MS  35000 /* for all models: longer than the node gives itself */
+#define ASK_FILES_MS   2000  /* for files of data: a job need not wait for the answer */
+#define ASK_NODES      8
+
+/* m is the answer (DESCRIBED or FETCHED), or NULL with e: no node, no answer in time. Called
+ * once. */
+typedef void ask_answer(void *arg, const struct msg *m, const struct err *e);
+
+struct asks;
+/* Borrows the cluster, and the outbox's arg. */
+struct asks *asks_create(struct loop *l, const struct cluster *k, const struct outbox *o);
+void asks_destroy(struct asks *a); /* gives no more answers */
+/* m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL, for a DESCRIBE alone:
+ * any node that is up and, when that node fails to answer, up to ASK_NODES others: a node that
+ * cannot run seqrank, or has not the files, speaks for no other. The last failure is the answer. */
+void asks_add(struct asks *a, const char *node, const struct msg *m, ask_answer *answer, void *arg);
+/* DESCRIBED or FETCHED. False: this node was not asked that, or has answered. */
+bool asks_take(struct asks *a, const char *node, const struct msg *m);
+void asks_node_down(struct asks *a, const char *node);
+
+#endif

@@ -1,0 +1,100 @@
+/* commit.h: folds events into jobs, writes them to the store, and acts once they are on disk.
+ *
+ *   event -> job_fold (memory) -> rows join the open group -> COMMIT -> calls -> done
+ *
+ * Every commit of a job also has what its attempt has gathered: steps, and the marks of its parts.
+ * Loop thread. */
+#ifndef SEQD_DAEMON_LOOP_COMMIT_H
+#define SEQD_DAEMON_LOOP_COMMIT_H
+
+#include <stdint.h>
+#include "api/core/job_state.h"
+#include "api/core/loop.h"
+#include "daemon/spec/json.h"
+#include "daemon/state/cluster.h"
+#include "daemon/state/doc.h"
+#include "daemon/store/store.h"
+
+#define COMMIT_MAX_LIVE 100000 /* jobs that are not final: about 2 KiB each */
+
+/* The calls that follow when data is on disk, in this order. */
+struct commit_calls {
+    /* The records of a part up to seq are not needed any more. */
+    void (*marked)(void *arg, const char *node, int64_t job, int64_t epoch, int64_t seq);
+    /* An event of j, folded in that epoch: act on it. */
+    void (*event)(void *arg, struct job *j, enum job_event type, int64_t epoch);
+    /* Something of this job: a cue for its followers. */
+    void (*changed)(void *arg, int64_t job);
+    /* A pass may find something new. */
+    void (*pass)(void *arg);
+};
+
+struct commits {
+    struct cluster *cluster;
+    struct store *store;
+    struct loop *loop;
+    int64_t (*utc_ms)(void);
+    const struct commit_calls *calls;
+    void *arg;
+    int64_t last_job, last_event; /* ids that are taken */
+    int n_new;                    /* jobs that are being committed for the first time */
+    struct commit *waiting;       /* owned: until they are on disk */
+    char doc[DOC_JOB_SIZE];       /* scratch of the loop thread */
+    char spec_json[JSON_SPEC_SIZE];
+};
+
+/* Frees the commits that a store did not take because it was being closed. Call it after
+ * store_close. */
+void commits_fini(struct commits *all);
+
+/* Called after the commit; j is NULL when e is set, and may be NULL when it has ended. j is the
+ * fold, which may be ahead of the disk again: an answer to a client is read from the store. */
+typedef void commit_done(void *arg, const struct job *j, const struct err *e);
+
+/* Folds ev into j and commits it. Fills in seq, job, epoch (unless it is an ASSIGN) and at_ms. done
+ * may be NULL. -1 when the transition is illegal: logged, nothing changed, done not called. */
+int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_done *done,
+                 void *arg);
+/* Commits gathered steps and the marks, when there is anything new. */
+void commit_flush(struct commits *all, struct job *j);
+/* Commits the result, and the marks. Takes json, malloc'd. */
+void commit_result(struct commits *all, struct job *j, char *json);
+
+struct commit_new {
+    const struct job_spec *spec;   /* checked */
+    const char *plan;              /* JSON, or NULL */
+    const char *key, *fingerprint; /* Idempotency-Key, or NULL */
+    const char *source;            /* a node: has checkpoint source_step, or NULL; see struct job */
+    int64_t source_step;
+    const char *owner; /* a user; NULL: seqd itself */
+    const char *only;  /* a toy run: tests this node; NULL: a job */
+};
+/* A job's first event. fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE when the
+ * queue is full; ERR_NO_SPACE when the disk is. The job joins the cluster only
+ * once it is on disk: a submission whose key exists must leave no job. */
+void commit_submit(struct commits *all, const struct commit_new *n, commit_done *done, void *arg);
+
+/* Jobs that are submitted together, in one transaction of the store: all of them, or none. */
+struct commit_batch;
+struct commit_batch *commit_batch_create(void);
+void commit_batch_destroy(struct commit_batch *b); /* NULL allowed */
+/* Copies the fields that it needs of n, whose key is not looked at. */
+void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *n);
+int commit_batch_n(const struct commit_batch *b);
+int64_t commit_batch_size(const struct commit_batch *b); /* bytes that it holds, about */
+const struct job *commit_batch_job(const struct commit_batch *b, int i);
+/* b: all of its jobs, as commit_done has one, borrowed until the callee returns; NULL with e. */
+typedef void commit_batch_done(void *arg, const struct commit_batch *b, const struct err *e);
+/* Submits all jobs of b, as commit_submit. Their ids are consecutive; the key, which may be NULL,
+ * names the first one. Takes b. */
+void commit_batch_submit(struct commits *all, struct commit_batch *b, const char *key,
+                         const char *fingerprint, commit_batch_done *done, void *arg);
+
+/* Gives an answer that follows from the fold as it is now, after the commit of the events that made
+ * it so: else it would tell of a state that is not on disk. refusal NULL: it was done. */
+void commit_answer(struct commits *all, const struct job *j, const struct err *refusal,
+                   commit_done *done, void *arg);
+/* The row of an event joins t. */
+void commit_event(struct store_txn *t, const struct event *ev);
+
+#endif

@@ -1,0 +1,259 @@
+#include "daemon/loop/order.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
+#include "daemon/spec/json.h"
+#include "daemon/state/attempt.h"
+#include "worker/plan/check.h"
+
+static void set_by(struct event *ev, const char *by)
+{
+    snprintf(ev->by, sizeof ev->by, "%s", by);
+}
+
+void order_cancel(struct commits *all, int64_t id, const char *by, commit_done *done, void *arg)
+{
+    struct event ev = {.type = EV_CANCEL, .rank = -1};
+    struct job *j = jobs_find(&all->cluster->jobs, id);
+    struct err e;
+    if (!j || job_final(j->state)) {
+        err_set(&e, ERR_NOT_FOUND, "job %lld is not live", (long long)id);
+        if (j)
+            commit_answer(all, j, &e, done, arg);
+        else
+            done(arg, NULL, &e);
+        return;
+    }
+    if (j->state == JOB_STOPPING && j->target == JOB_CANCELLED) {
+        commit_answer(all, j, NULL, done, arg);
+        return;
+    }
+    set_by(&ev, by);
+    if (commit_apply(all, j, &ev, done, arg)) {
+        err_set(&e, ERR_CONFLICT, "job %lld cannot be cancelled now", (long long)id);
+        commit_answer(all, j, &e, done, arg);
+    }
+}
+
+/* Decides which event a hold or its end asks of a job. -1: *e says why that cannot be; 0: it is so;
+ * 1: *ev. */
+static int hold_event(const struct job *j, enum job_event type, struct event *ev, struct err *e)
+{
+    const bool stopping = j->state == JOB_STOPPING, suspends = type == EV_SUSPEND;
+    const enum job_state at = stopping ? j->target : j->state;
+    *ev = (struct event){.type = type, .rank = -1};
+    if (stopping && at != JOB_QUEUED && at != JOB_SUSPENDED)
+        return err_set(e, ERR_CONFLICT, "job %lld is stopping and will be %s: it cannot be %s",
+                       (long long)j->id, job_state_name(at), suspends ? "suspended" : "resumed");
+    return suspends ? at != JOB_SUSPENDED : at == JOB_SUSPENDED;
+}
+
+static void hold(struct commits *all, int64_t id, enum job_event type, const char *by,
+                 commit_done *done, void *arg)
+{
+    struct job *j = jobs_find(&all->cluster->jobs, id);
+    struct event ev;
+    struct err e = {0};
+    if (!j || job_final(j->state)) {
+        err_set(&e, ERR_NOT_FOUND, "job %lld is not live", (long long)id);
+        if (j)
+            commit_answer(all, j, &e, done, arg);
+        else
+            done(arg, NULL, &e);
+        return;
+    }
+    const int wanted = hold_event(j, type, &ev, &e);
+    set_by(&ev, by);
+    if (wanted > 0 && !commit_apply(all, j, &ev, done, arg)) return;
+    if (wanted > 0) err_set(&e, ERR_CONFLICT, "job %lld cannot do that now", (long long)id);
+    commit_answer(all, j, e.code ? &e : NULL, done, arg);
+}
+
+void order_suspend(struct commits *all, int64_t id, const char *by, commit_done *done, void *arg)
+{
+    hold(all, id, EV_SUSPEND, by, done, arg);
+}
+
+void order_resume(struct commits *all, int64_t id, const char *by, commit_done *done, void *arg)
+{
+    hold(all, id, EV_RESUME, by, done, arg);
+}
+
+static int check_restart(struct commits *all, const struct job *j, struct err *e)
+{
+    if (j->state != JOB_QUEUED || j->attempt || !*j->checkpoint_node)
+        return err_set(
+            e, ERR_CONFLICT,
+            "job %lld is %s%s: only a job whose checkpoint is on a node that is away, or a "
+            "queued one where it is cordoned, can be restarted",
+            (long long)j->id, job_state_name(j->state),
+            *j->checkpoint_node ? "" : " and has no checkpoint");
+    const struct node *n = node_find(&all->cluster->nodes, j->checkpoint_node);
+    struct cordon why;
+    if (!n || !n->up || quarantine_find(all->cluster->quarantine, n->name)) return 0;
+    if (cordon_of(all->cluster->cordons, n, loop_now_ms(all->loop), &why)) return 0;
+    return err_set(e, ERR_CONFLICT,
+                   "node %s is up: job %lld resumes there from its checkpoint of step %lld",
+                   j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
+}
+
+/* The node that holds the checkpoint of a job that runs is away: its attempt is given up, and with
+ * it the checkpoint. */
+static int give_up(struct commits *all, struct job *j, const char *by, commit_done *done, void *arg)
+{
+    struct event ev;
+    const struct attempt_part *p = attempt_away(j);
+    attempt_lose_node(p, "is given up, and with it the checkpoint there", &ev);
+    if (commit_apply(all, j, &ev, NULL, NULL)) return -1;
+    ev = (struct event){.type = EV_GIVE_UP, .rank = -1, .step = j->checkpoint_step};
+    memcpy(ev.node, j->checkpoint_node, sizeof ev.node);
+    set_by(&ev, by);
+    return commit_apply(all, j, &ev, done, arg);
+}
+
+static bool is_away(const struct job *j)
+{
+    return attempt_alive(j) && attempt_away(j) && *j->checkpoint_node &&
+           job_away_on(j, j->checkpoint_node);
+}
+
+void order_restart(struct commits *all, int64_t id, const char *by, commit_done *done, void *arg)
+{
+    struct job *j = jobs_find(&all->cluster->jobs, id);
+    struct err e = {0};
+    if (!j) {
+        err_set(&e, ERR_NOT_FOUND, "job %lld is not live", (long long)id);
+        done(arg, NULL, &e);
+        return;
+    }
+    if (is_away(j)) {
+        if (!give_up(all, j, by, done, arg)) return;
+        err_set(&e, ERR_CONFLICT, "job %lld cannot be restarted now", (long long)id);
+    } else if (!check_restart(all, j, &e)) {
+        struct event ev = {.type = EV_RESTART, .rank = -1, .step = j->checkpoint_step};
+        memcpy(ev.node, j->checkpoint_node, sizeof ev.node);
+        set_by(&ev, by);
+        if (!commit_apply(all, j, &ev, done, arg)) return;
+        err_set(&e, ERR_CONFLICT, "job %lld cannot be restarted now", (long long)id);
+    }
+    commit_answer(all, j, &e, done, arg);
+}
+
+/* The stored spec with the change in it. fails: as order_edit, but for the commit. */
+static int edit_spec(struct commits *all, struct job *j, const struct order_edit *o,
+                     struct job_spec *spec, struct err *e)
+{
+    if (job_step(j->state, EV_EDIT) < 0)
+        return err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot be changed now",
+                       (long long)j->id, job_state_name(j->state));
+    if (!j->stored &&
+        json_spec_write(j->spec, JSON_STORED, all->spec_json, sizeof all->spec_json) <= 0)
+        return err_set(e, ERR_INTERNAL, "the spec of job %lld cannot be written", (long long)j->id);
+    char *stored = json_spec_edit(j->stored ? j->stored : all->spec_json, o->change,
+                                  strlen(o->change), spec, e);
+    if (!stored || family_check(spec, e)) {
+        free(stored);
+        return -1;
+    }
+    if (j->stored) {
+        free(j->stored);
+        j->stored = stored;
+    } else {
+        free(stored);
+    }
+    return 0;
+}
+
+void order_edit(struct commits *all, struct job *j, const struct order_edit *o, commit_done *done,
+                void *arg)
+{
+    struct job_spec *spec = malloc(sizeof *spec);
+    struct event *ev = calloc(1, sizeof *ev);
+    struct err e = {0};
+    if (!spec || !ev) abort();
+    ev->type = EV_EDIT;
+    ev->rank = -1;
+    set_by(ev, o->by);
+    if (strlen(o->change) >= sizeof ev->detail)
+        err_set(&e, ERR_TOO_LARGE, "a change of a job has at most %zu bytes, this has %zu",
+                sizeof ev->detail - 1, strlen(o->change));
+    else if (!edit_spec(all, j, o, spec, &e)) {
+        strcpy(ev->detail, o->change);
+        job_set_spec(j, spec);
+        if (commit_apply(all, j, ev, done, arg)) abort(); /* job_step has said that it is legal */
+    }
+    if (e.code) commit_answer(all, j, &e, done, arg);
+    free(spec);
+    free(ev);
+}
+
+struct releasing {
+    struct commits *all;
+    struct err refusal; /* code ERR_NONE: there is none */
+    commit_done *done;
+    void *arg;
+};
+
+static void released(void *arg, const struct err *e)
+{
+    struct releasing *r = arg;
+    r->done(r->arg, NULL, r->refusal.code ? &r->refusal : NULL);
+    r->all->calls->pass(r->all->arg);
+    free(r);
+}
+
+/* Makes the refusal, which is given after the commit that it may follow from, as is the answer that
+ * it was done. */
+static struct releasing *about_node(struct commits *all, const char *node, commit_done *done,
+                                    void *arg)
+{
+    struct releasing *r = malloc(sizeof *r);
+    if (!r) abort();
+    *r = (struct releasing){.all = all, .done = done, .arg = arg};
+    if (!node_find(&all->cluster->nodes, node) && !cordon_find(all->cluster->cordons, node))
+        err_set(&r->refusal, ERR_NOT_FOUND, "there is no node %.63s", node);
+    return r;
+}
+
+void order_cordon(struct commits *all, const struct cordon *row, commit_done *done, void *arg)
+{
+    struct releasing *r = about_node(all, row->node, done, arg);
+    struct store_txn *t = store_begin();
+    struct cordon c = *row;
+    c.at_ms = all->utc_ms();
+    if (!r->refusal.code) cordon_set(all->cluster->cordons, t, &c, &r->refusal);
+    store_commit(all->store, t, released, r);
+}
+
+void order_uncordon(struct commits *all, const char *node, commit_done *done, void *arg)
+{
+    struct releasing *r = about_node(all, node, done, arg);
+    struct store_txn *t = store_begin();
+    const struct node *n = node_find(&all->cluster->nodes, node);
+    struct cordon left;
+    const bool was = !r->refusal.code && cordon_end(all->cluster->cordons, t, node);
+    if (!was && n && cordon_of(all->cluster->cordons, n, loop_now_ms(all->loop), &left))
+        err_set(&r->refusal, ERR_CONFLICT, "node %s is drained by itself: %s", node, left.reason);
+    store_commit(all->store, t, released, r);
+}
+
+void order_release(struct commits *all, const char *node, commit_done *done, void *arg)
+{
+    struct releasing *r = malloc(sizeof *r);
+    if (!r) abort();
+    *r = (struct releasing){.all = all, .done = done, .arg = arg};
+    struct store_txn *t = store_begin();
+    /* A refusal, too, is given after the commit that it may follow from. */
+    if (quarantine_find(all->cluster->quarantine, node))
+        quarantine_end(all->cluster->quarantine, t, node, "released by hand");
+    else if (node_find(&all->cluster->nodes, node))
+        err_set(&r->refusal, ERR_CONFLICT, "node %s is in no quarantine", node);
+    else
+        err_set(&r->refusal, ERR_NOT_FOUND, "there is no node %.63s", node);
+    store_commit(all->store, t, released, r);
+}
+
+/* ---- once a second --------------------------------------------------------------------------- */

@@ -1,0 +1,44 @@
+/* order.h: orders of clients about existing jobs and nodes: cancel, suspend, edit, release. Loop
+ * thread. by: the user who made the request; the event has it. */
+#ifndef SEQD_DAEMON_LOOP_ORDER_H
+#define SEQD_DAEMON_LOOP_ORDER_H
+
+#include "daemon/loop/commit.h"
+
+typedef void order_call(struct commits *all, int64_t id, const char *by, commit_done *done,
+                        void *arg);
+
+/* fails through done: ERR_NOT_FOUND when it is not live. Cancelling twice is no error. */
+order_call order_cancel;
+
+/* Holds it: a running job saves and stops before. order_resume queues it again. A job that is so
+ * already, or on its way, is answered and changed no further. fails through done: ERR_NOT_FOUND
+ * when it is not live; ERR_CONFLICT when it is on its way to its end. */
+order_call order_suspend, order_resume;
+
+/* Gives up the checkpoint that a queued job waits for while its node is away: it starts again where
+ * there is room, or from what checkpoint.resume or that node's own job directory has. fails through
+ * done: ERR_NOT_FOUND; ERR_CONFLICT when it waits for no such node. */
+void order_restart(struct commits *all, int64_t id, const char *by, commit_done *done, void *arg);
+
+struct order_edit {
+    const char *by;
+    const char *change; /* JSON, as json_spec_edit takes it */
+};
+/* Another priority, other labels; ranks run on. fails through done: ERR_INVALID and ERR_TOO_LARGE
+ * naming the field; ERR_CONFLICT in a state that takes no change. */
+void order_edit(struct commits *all, struct job *j, const struct order_edit *o, commit_done *done,
+                void *arg);
+
+/* From now on the node gets no new work; row->drains: the gangs that run there go. fails through
+ * done, whose j is always NULL: ERR_NOT_FOUND; ERR_TOO_LARGE. */
+void order_cordon(struct commits *all, const struct cordon *row, commit_done *done, void *arg);
+/* Ends the cordon. fails as above, and ERR_CONFLICT for a node that ends soon. Not cordoned: no
+ * error. */
+void order_uncordon(struct commits *all, const char *node, commit_done *done, void *arg);
+
+/* Ends a node's quarantine. fails through done, whose j is always NULL: ERR_NOT_FOUND; ERR_CONFLICT
+ * when it is in none. */
+void order_release(struct commits *all, const char *node, commit_done *done, void *arg);
+
+#endif

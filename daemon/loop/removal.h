@@ -1,0 +1,50 @@
+/* removal.h: removes jobs and their files: the acting half of retention.
+ *
+ *   a row of `removals`, committed      the intent; from here on a whole job is in no answer
+ *   seqd's own files, on a thread       logs of ranks
+ *   rows, some hundred in a commit      metrics, events, then the job's
+ *   the nodes are told, until they say that it is gone
+ *
+ * Every step follows from the rows alone and can be done twice, so a crash anywhere loses and
+ * leaves nothing: an unfinished removal is taken up after the restart. A node that is away is told
+ * when it is back; until then the removal is pending, which is seen. Loop thread. */
+#ifndef SEQD_DAEMON_LOOP_REMOVAL_H
+#define SEQD_DAEMON_LOOP_REMOVAL_H
+
+#include "api/trees.h"
+#include "daemon/loop/commit.h"
+#include "daemon/mailbox/outbox.h"
+#include "daemon/store/logs.h"
+
+#define REMOVAL_RETRY_MS 30000 /* until what failed is tried again */
+#define REMOVAL_PACE     4     /* times the length of a commit of rows between two of them */
+
+struct removals;
+
+/* Borrows all. Takes up the pending removals. */
+struct removals *removals_create(struct commits *all, struct logs *logs, const struct outbox *out);
+void removals_destroy(struct removals *r); /* after the store; NULL allowed */
+void removals_pause(struct removals *r);   /* seqd is stopping */
+
+/* Removes one job, or something of it. done: j is always NULL; fails: ERR_NOT_FOUND; ERR_CONFLICT
+ * while it is not final, or a live job reads its files. A removal that is under way already is no
+ * failure. */
+void removals_order(struct removals *r, const struct store_removal *what, commit_done *done,
+                    void *arg);
+
+/* The bytes of seqd's own files of n jobs, in the order given: TREES_BATCH at most. */
+void removals_measure(struct removals *r, const int64_t *jobs, int n, trees_done *done, void *arg);
+
+/* Something has been added to what goes. */
+void removals_wake(struct removals *r);
+/* The logs of an attempt that is long over, of a job that lives. */
+void removals_cut_log(struct removals *r, int64_t job, int64_t epoch, int n_ranks);
+
+/* A node whose version has no removals (abi, api/wire.h) is told of none: the reason stands beside
+ * each. */
+void removals_node_up(struct removals *r, const char *node, uint32_t abi);
+void removals_node_down(struct removals *r, const char *node);
+/* MSG_REMOVED. False: it was not asked. */
+bool removals_take(struct removals *r, const char *node, const struct msg *m);
+
+#endif

@@ -1,0 +1,55 @@
+/* session.h: messages to nodes: about attempts that begin and stop, about attempts that nodes
+ * should have when they come (back), and about data that seqd has on disk. Every message is
+ * idempotent at the node and follows from committed events. Loop thread. */
+#ifndef SEQD_DAEMON_LOOP_SESSION_H
+#define SEQD_DAEMON_LOOP_SESSION_H
+
+#include "daemon/mailbox/outbox.h"
+#include "daemon/state/attempt.h"
+#include "daemon/state/cluster.h"
+#include "daemon/store/logs.h"
+
+struct session { /* with all nodes */
+    struct cluster *cluster;
+    struct logs *logs;
+    const unsigned char *secret; /* SECRET_SIZE bytes: the keys of attempts follow from it */
+    const char *uploads;         /* see struct control_options */
+    struct outbox out;
+};
+
+/* ---- of one attempt -------------------------------------------------------------------------- */
+
+void session_assign(const struct session *s, const struct job *j); /* to every part */
+/* Sends STOP to every part that has not ended. */
+void session_stop(const struct session *s, const struct job *j, int64_t now_ms);
+/* Sends, for a job that is stopping, SAVE where it is to save and the nodes' agents know how, else
+ * STOP. */
+void session_end(const struct session *s, struct job *j, int64_t now_ms);
+/* All blobs again, when all are here and the ring is not open yet. p NULL: to every part. */
+void session_blobs(const struct session *s, const struct job *j, const struct attempt_part *p);
+/* Records up to seq are on disk. */
+void session_ack(const struct session *s, const char *node, int64_t job, int64_t epoch,
+                 int64_t seq);
+/* Acknowledges a log of no attempt that runs there: no byte of it is wanted up to `offset`. */
+void session_ack_stale_log(const struct session *s, const char *node, const struct msg *m);
+/* The node may let go of the attempt's spool. */
+void session_forget(const struct session *s, const char *node, int64_t job, int64_t epoch);
+
+/* ---- of all ---------------------------------------------------------------------------------- */
+
+void session_expect(const struct session *s, const char *node); /* the attempts it should have */
+void session_expect_all(const struct session *s);
+/* A node is up: `attach` before its EXPECT and `resume` after it tell it the known state of each of
+ * its attempts. An attempt that runs there and is not ours any more is noted as stale. */
+/* Notes the attempts of its HELLO that are over: it was away when they ended, or seqd was. */
+void session_note_past(const struct session *s, struct node *n, const struct msg *hello);
+void session_note_stale(const struct session *s, struct node *n, const struct msg *hello);
+/* Whether a HELLO lists that attempt. */
+bool session_listed(const struct msg *hello, int64_t job, int64_t epoch);
+void session_attach(const struct session *s, const char *node, const struct msg *hello);
+void session_resume(const struct session *s, const char *node, int64_t now_ms);
+
+logs_durable session_ack_log;                   /* arg: struct session */
+void session_ask_logs(const struct session *s); /* for what was not kept */
+
+#endif

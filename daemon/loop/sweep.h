@@ -1,0 +1,25 @@
+/* sweep.h: removes data that has outlived its time: once a minute, rule by rule, oldest first, in
+ * batches, each batch in one commit. Data that a live job reads stays until the job has ended.
+ *
+ * Ages are of the wall clock, which people set. If it has gained more than an hour on the loop's
+ * clock since the last sweep, sweeps remove nothing for an hour, so that a wrong year can be
+ * corrected before data is lost. Loop thread. */
+#ifndef SEQD_DAEMON_LOOP_SWEEP_H
+#define SEQD_DAEMON_LOOP_SWEEP_H
+
+#include "daemon/loop/removal.h"
+#include "daemon/state/retain.h"
+
+#define SWEEP_MS      60000
+#define SWEEP_JUMP_MS 3600000 /* a jump of the wall clock; and how long it has to hold */
+
+struct sweep;
+
+/* Borrows all. policy: copied. */
+struct sweep *sweep_create(struct commits *all, struct removals *r,
+                           const struct retain_policy *policy);
+void sweep_destroy(struct sweep *s); /* after the store; NULL allowed */
+/* A new attempt of j: the logs of those beyond --keep-epochs go. */
+void sweep_epoch(struct sweep *s, const struct job *j);
+
+#endif

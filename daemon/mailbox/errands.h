@@ -1,0 +1,42 @@
+/* errands.h: a thread that does for the loop what takes time, for the loop does no work: it hands
+ * an errand over and is called back through its mailbox. Errands run one after another.
+ *
+ * Loop thread, but for errands_ending. tested: tests/daemon/test_seqd_planner.c */
+#ifndef SEQD_DAEMON_MAILBOX_ERRANDS_H
+#define SEQD_DAEMON_MAILBOX_ERRANDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "api/core/err.h"
+#include "api/core/loop.h"
+
+struct errands;
+
+/* The caller's, until done is called: once, on the loop's thread. */
+struct errand {
+    void (*work)(void *arg);               /* on the thread: touches what arg has alone */
+    void (*done)(void *arg, bool dropped); /* dropped: the thread ends; perhaps work was called */
+    void *arg;
+    struct errand *next; /* the thread's */
+};
+
+struct errands_options {
+    size_t stack_size; /* bytes; 0: the system's */
+    int most;          /* errands that wait at once, with the one under way */
+    const char *what;  /* "requests of uploads": named when too many wait already */
+};
+
+struct errands *errands_create(struct loop *l, const struct errands_options *o);
+/* finish: all that wait are done, and called back here; otherwise they are dropped, and the one
+ * under way, too, when it ends. No other is taken from now on. NULL allowed, as in
+ * errands_destroy, which drops. */
+void errands_end(struct errands *t, bool finish);
+void errands_destroy(struct errands *t);
+
+/* fails: ERR_PEER where too many wait, or after errands_end. */
+int errands_do(struct errands *t, struct errand *x, struct err *e);
+
+/* Any thread: tells whether the work under way had better end soon. */
+bool errands_ending(const struct errands *t);
+
+#endif

@@ -1,0 +1,18 @@
+/* outbox.h: the way to a node. */
+#ifndef SEQD_DAEMON_MAILBOX_OUTBOX_H
+#define SEQD_DAEMON_MAILBOX_OUTBOX_H
+
+#include "api/wire.h"
+
+struct outbox {
+    /* -1 when the node has no session. link_send in seqd, a recorder in tests. */
+    int (*send)(void *arg, const char *node, const struct msg *m);
+    void *arg;
+};
+
+static inline int outbox_send(const struct outbox *o, const char *node, const struct msg *m)
+{
+    return o->send(o->arg, node, m);
+}
+
+#endif

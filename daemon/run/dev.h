@@ -1,0 +1,36 @@
+/* dev.h: the one local node of `seqd --dev`: a seqw in a session of its own, so that Ctrl-C reaches
+ * seqd alone, which then has it stop every gang and end, by a message: SIGTERM would have it save.
+ * A seqw that outlived a killed seqd is adopted, one that dies is started again, each time after
+ * twice as long. Loop thread only. */
+#ifndef SEQD_DAEMON_RUN_DEV_H
+#define SEQD_DAEMON_RUN_DEV_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/loop.h"
+#include "api/core/option.h"
+
+struct dev;
+
+struct dev_options {
+    const char *state_dir;    /* seqw's own directory is <state_dir>/node */
+    const char *node_address; /* address that it dials */
+    int n_slots;
+    const char *const *roots; /* directories jobs may read */
+    int n_roots;
+    const struct option_list *writable; /* and beneath which they may publish */
+    /* Tells the node of that name to quit. Its session's ABI; 0: it has none now. */
+    uint32_t (*quit)(void *arg, const char *node);
+    /* It has ended of itself, and this is why; "": it is started again. */
+    void (*died)(void *arg, const char *why);
+    void *arg; /* argument of both */
+};
+
+/* Copies o. fails when seqw is not beside this program. */
+struct dev *dev_start(struct loop *l, const struct dev_options *o, struct err *e);
+/* Asks it to stop all gangs and exit; gone is called when it has (killed after DEV_STOP_MS). */
+#define DEV_STOP_MS 20000
+void dev_stop(struct dev *d, loop_call *gone, void *arg);
+void dev_destroy(struct dev *d); /* NULL allowed */
+
+#endif

@@ -1,0 +1,129 @@
+#include "daemon/state/blame.h"
+
+#include <signal.h>
+#include <string.h>
+#include "api/core/job.h"
+#include "api/core/rank.h"
+
+/* Tells whether the error is that of a full or read-only disk (err_errno). */
+static bool disk_fault(const struct err *e)
+{
+    static const char *const said[] = {"No space left", "Read-only file system",
+                                       "Disk quota exceeded"};
+    for (int i = 0; e->code == ERR_IO && i < 3; i++)
+        if (strstr(e->text, said[i])) return true;
+    return false;
+}
+
+static bool has_stepped(const struct job *j)
+{
+    return j->step_epoch == j->epoch;
+}
+
+static void set(struct event *ev, enum cause cause, enum blame blame)
+{
+    ev->cause = cause;
+    ev->blame = blame;
+}
+
+/* Before the first step a node that cannot start ranks looks like this, and a job that crashes too:
+ * the next node tells them apart. After it, the node has shown that it can. */
+static void unexplained(const struct job *j, struct event *ev)
+{
+    if (has_stepped(j))
+        set(ev, CAUSE_USER, BLAME_NONE);
+    else
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_NODE);
+}
+
+/* A device that fails once is to blame; when the next one fails as well, the job is. */
+static enum cause cause_of_device(const struct job *j)
+{
+    const bool again = j->n_failures > 0 && j->err.code == ERR_DEVICE;
+    return again ? CAUSE_USER : CAUSE_INFRASTRUCTURE;
+}
+
+/* Data of another digest than the job was prepared from (worker/rank/prepared.c). */
+static bool other_files(const struct err *e)
+{
+    return e->code == ERR_CONFLICT && !strcmp(e->field, "data.train");
+}
+
+void blame_report(const struct job *j, struct event *ev)
+{
+    const struct err *e = &ev->err;
+    if (disk_fault(e)) {
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_NONE);
+        return;
+    }
+    if (ev->rank == RANK_GANG) {
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_NODE);
+        return;
+    }
+    if (e->code == ERR_NOT_FOUND || other_files(e)) {
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_FILES);
+        return;
+    }
+    switch (e->code) {
+    /* Would fail the same way again: trying again only wastes time. */
+    case ERR_INVALID:
+    case ERR_DOES_NOT_FIT:
+    case ERR_TOO_LARGE:
+    case ERR_CORRUPT:
+    case ERR_CONFLICT:
+    case ERR_UNSUPPORTED: set(ev, CAUSE_FINAL, BLAME_NONE); return;
+    case ERR_PEER:
+    case ERR_ABORTED: set(ev, CAUSE_INFRASTRUCTURE, BLAME_NONE); return;
+    case ERR_DEVICE: set(ev, cause_of_device(j), BLAME_NONE); return;
+    case ERR_INTERNAL: unexplained(j, ev); return;
+    default: set(ev, CAUSE_USER, BLAME_NONE); return;
+    }
+}
+
+void blame_exit(const struct job *j, struct event *ev)
+{
+    if (ev->signal && !rank_signal_own(ev->signal))
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_NONE);
+    else
+        unexplained(j, ev);
+}
+
+void blame_gang_end(const struct job *j, int end, struct event *ev)
+{
+    if (end == GANG_DONE || end == GANG_FAILED)
+        unexplained(j, ev);
+    else
+        set(ev, CAUSE_INFRASTRUCTURE, BLAME_NONE);
+}
+
+void blame_settle(const struct job *j, bool elsewhere, struct event *ev)
+{
+    if (ev->blame == BLAME_FILES && !elsewhere) set(ev, CAUSE_FINAL, BLAME_NONE);
+    /* If it was left out and taken all the same, no other node could take the job: that is
+     * enough. */
+    if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_NODE, ev)) set(ev, CAUSE_USER, BLAME_JOB);
+    if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_JOB, ev)) /* that question is settled */
+        set(ev, CAUSE_USER, BLAME_NONE);
+    if (ev->blame && *j->only) set(ev, CAUSE_FINAL, BLAME_NONE); /* a toy run has its answer */
+}
+
+bool blame_counts(const struct job *j, const struct event *ev)
+{
+    const bool by_memory = ev->oom && j->alone;
+    const bool consequence = ev->err.code == ERR_PEER || ev->err.code == ERR_ABORTED;
+    if (ev->type != EV_RANK_EXIT && ev->type != EV_HANG) return false;
+    if (ev->cause == CAUSE_FINAL || ev->blame || disk_fault(&ev->err)) return false;
+    if (ev->signal == SIGKILL || ev->signal == SIGTERM) return by_memory;
+    return ev->signal || ev->exit_status || !consequence || by_memory;
+}
+
+void blame_again(const struct job *j, int32_t count, struct event *ev)
+{
+    if (count < FARTHEST_AGAIN) return;
+    set(ev, CAUSE_FINAL, BLAME_NONE);
+    if (j->spec->kind == JOB_TRAIN)
+        err_prefix(&ev->err, "the same failure %d times after step %lld", (int)count,
+                   (long long)job_where(j));
+    else
+        err_prefix(&ev->err, "the same failure %d times at the same place", (int)count);
+}

@@ -1,0 +1,37 @@
+/* cluster.h: the data that seqd decides upon: its live jobs, its nodes, those of them in
+ * quarantine, and users. Plain data of the loop thread; questions about more than one of the four
+ * are answered here. */
+#ifndef SEQD_DAEMON_STATE_CLUSTER_H
+#define SEQD_DAEMON_STATE_CLUSTER_H
+
+#include "daemon/state/cordon.h"
+#include "daemon/state/jobs.h"
+#include "daemon/state/node.h"
+#include "daemon/state/quarantine.h"
+#include "daemon/state/users.h"
+
+struct cluster {
+    struct jobs jobs;
+    struct nodes nodes;
+    struct quarantine *quarantine; /* owns */
+    struct cordons *cordons;       /* owns */
+    struct users users;
+    char no_node[512]; /* why none is up, where that is known; "": it is not, or one is */
+};
+
+void cluster_init(struct cluster *k);
+void cluster_fini(struct cluster *k);
+
+/* Returns a node that is up and none of `but`, in no quarantine if there is such a node; or
+ * NULL. */
+const char *cluster_any_node(const struct cluster *k, const char (*but)[NODE_NAME], int n_but);
+/* Slots held on it, as committed: by jobs, and by ranks of attempts that are over here and not yet
+ * there. */
+int32_t cluster_reserved(const struct cluster *k, const char *node);
+/* Whether nothing of an attempt is left on the node, as committed. */
+bool cluster_is_empty(const struct cluster *k, const char *node);
+/* Forgets a node that is down and holds nothing of a job; it looks at every job. False: there is
+ * none. Moves other nodes, as node_forget_one. */
+bool cluster_forget_node(struct cluster *k);
+
+#endif

@@ -1,0 +1,106 @@
+#include "daemon/state/cordon.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/jwrite.h"
+#include "api/core/log.h"
+
+struct cordons {
+    int n;
+    struct cordon row[NODE_MAX];
+};
+
+struct cordons *cordons_create(void)
+{
+    struct cordons *c = calloc(1, sizeof *c);
+    if (!c) abort();
+    return c;
+}
+
+void cordons_destroy(struct cordons *c)
+{
+    free(c);
+}
+
+static struct cordon *find(struct cordons *c, const char *node)
+{
+    for (int i = 0; i < c->n; i++)
+        if (!strcmp(c->row[i].node, node)) return &c->row[i];
+    return NULL;
+}
+
+const struct cordon *cordon_find(const struct cordons *c, const char *node)
+{
+    return find((struct cordons *)c, node);
+}
+
+void cordon_load(struct cordons *c, const struct cordon *row)
+{
+    struct cordon *r = find(c, row->node);
+    if (!r && c->n == NODE_MAX) return;
+    if (!r) r = &c->row[c->n++];
+    *r = *row;
+}
+
+int cordon_set(struct cordons *c, struct store_txn *t, const struct cordon *row, struct err *e)
+{
+    if (!find(c, row->node) && c->n == NODE_MAX)
+        return err_set(e, ERR_TOO_LARGE,
+                       "%d nodes are cordoned or drained, as many as there can be: uncordon one",
+                       NODE_MAX);
+    cordon_load(c, row);
+    store_cordon_set(t, row->node, row->at_ms, row->drains, row->by, row->reason);
+    log_info("node.cordon", "node=%s drains=%d by=%s why=\"%s\"", row->node, row->drains, row->by,
+             row->reason);
+    return 0;
+}
+
+bool cordon_end(struct cordons *c, struct store_txn *t, const char *node)
+{
+    struct cordon *r = find(c, node);
+    if (!r) return false;
+    *r = c->row[--c->n];
+    store_cordon_remove(t, node);
+    log_info("node.uncordon", "node=%s", node);
+    return true;
+}
+
+int64_t cordon_left_ms(const struct node *n, int64_t now_ms)
+{
+    if (!n->end_s) return -1;
+    return n->end_ms > now_ms ? n->end_ms - now_ms : 0;
+}
+
+static bool leaves(const struct node *n, int64_t now_ms)
+{
+    return n->end_s && cordon_left_ms(n, now_ms) <= n->margin_s * 1000;
+}
+
+bool cordon_of(const struct cordons *c, const struct node *n, int64_t now_ms, struct cordon *out)
+{
+    const struct cordon *row = cordon_find(c, n->name);
+    if (!row && !leaves(n, now_ms)) return false;
+    *out = row ? *row : (struct cordon){0};
+    if (!leaves(n, now_ms) || out->drains) return true;
+    memcpy(out->node, n->name, sizeof out->node);
+    out->drains = true;
+    if (!*out->reason)
+        snprintf(out->reason, sizeof out->reason, "the node ends in %lld s",
+                 (long long)cordon_left_ms(n, now_ms) / 1000);
+    return true;
+}
+
+void cordon_note(const struct cordon *c, char *out, size_t size)
+{
+    struct jwrite w;
+    char text[CORDON_REASON + 128];
+    snprintf(text, sizeof text, "node %s is drained%s%s", c->node, *c->reason ? ": " : "",
+             c->reason);
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "code", "drain");
+    jwrite_str(&w, "text", text);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) *out = 0;
+}

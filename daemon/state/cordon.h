@@ -1,0 +1,44 @@
+/* cordon.h: nodes that get no new work, and those of them that are drained: their gangs save and
+ * stop, and the jobs go elsewhere.
+ *
+ * An operator's order is a row of the store and outlives seqd, and the node. A node whose agent
+ * says when it ends (LEAVING) is drained without a row, its margin before that. */
+#ifndef SEQD_DAEMON_STATE_CORDON_H
+#define SEQD_DAEMON_STATE_CORDON_H
+
+#include "daemon/state/node.h"
+#include "daemon/state/principal.h"
+#include "daemon/store/store.h"
+
+#define CORDON_REASON 256
+
+struct cordon {
+    char node[NODE_NAME];
+    int64_t at_ms; /* UTC; 0: by itself, as the node ends */
+    bool drains;
+    char by[USER_NAME];
+    char reason[CORDON_REASON]; /* "": none was given */
+};
+
+struct cordons;
+struct cordons *cordons_create(void);
+void cordons_destroy(struct cordons *c);
+/* NULL: the node has no row. */
+const struct cordon *cordon_find(const struct cordons *c, const char *node);
+void cordon_load(struct cordons *c, const struct cordon *row); /* a row of the store */
+/* Cordons the node: its row joins t. fails: ERR_TOO_LARGE, with as many rows as there can be
+ * nodes. */
+int cordon_set(struct cordons *c, struct store_txn *t, const struct cordon *row, struct err *e);
+/* Ends the cordon: the row's end joins t. False: the node has none. */
+bool cordon_end(struct cordons *c, struct store_txn *t, const char *node);
+
+/* Returns how long a node that ends is still there; -1: it is not known to end. */
+int64_t cordon_left_ms(const struct node *n, int64_t now_ms);
+/* Finds the cordon that holds for the node now, by its row or its end. False: there is none.
+ * now_ms: the loop's. */
+bool cordon_of(const struct cordons *c, const struct node *n, int64_t now_ms, struct cordon *out);
+
+/* Writes the note for a job that goes because of the cordon: a JSON object. */
+void cordon_note(const struct cordon *c, char *out, size_t size);
+
+#endif

@@ -1,0 +1,54 @@
+/* doc.h: the JSON form of jobs, nodes and steps. Pure: struct in, text out. Every writer returns
+ * the length, or -1 when size is too small. */
+#ifndef SEQD_DAEMON_STATE_DOC_H
+#define SEQD_DAEMON_STATE_DOC_H
+
+#include "api/core/jwrite.h"
+#include "api/core/rank.h"
+#include "daemon/state/cordon.h"
+#include "daemon/state/jobs.h"
+#include "daemon/state/node.h"
+#include "daemon/state/quarantine.h"
+
+#define DOC_JOB_SIZE  (6 * SPEC_TEXT_SIZE + 40960) /* 64 KiB of labels, every byte escaped */
+#define DOC_STEP_SIZE 8192
+/* Sizes for a node, with every byte of its texts escaped, and for each of its GPUs. */
+#define DOC_PROFILE_SIZE 2048
+#define DOC_NODE_SIZE    (1024 + DOC_PROFILE_SIZE + 6 * QUARANTINE_REASON + 6 * CORDON_REASON)
+#define DOC_GPU_SIZE     2048
+
+/* "2026-11-21T12:00:00.123Z"; out holds at least 32 bytes. */
+char *doc_time(int64_t at_ms, char *out);
+
+/* The members of a job's JSON without braces: all but result, plan and spec_effective. */
+int64_t doc_job(const struct job *j, char *out, size_t size);
+/* Tells whether it is one JSON object or array, as every document, plan, result and event is that
+ * seqd stored. */
+bool doc_is_json(const char *text);
+/* Writes an error as a job's JSON has it: an object. */
+int64_t doc_error(const struct err *e, char *out, size_t size);
+/* Writes, as doc_job, a job whose row cannot be read. at_ms: since when that is known, or 0. */
+int64_t doc_unreadable(int64_t id, const struct err *e, int64_t at_ms, char *out, size_t size);
+/* Returns the members of doc_job as they were committed, in braces and malloc'd, with the reason
+ * for waiting of the last scheduling pass, which is an observation and no state: it is in memory
+ * alone. live: NULL when the job has ended. */
+char *doc_shown(int64_t id, const char *doc, const struct job *live);
+/* One optimizer step. */
+int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t size);
+/* The facts about a node that the table of nodes does not have. */
+struct doc_node {
+    int32_t n_reserved;
+    int64_t memory_held;      /* bytes */
+    int64_t holders[GPU_MAX]; /* the job that holds each of its GPUs; 0: none does */
+    int64_t now_ms;
+    const struct quarantined *quarantined; /* NULL: in none */
+    const struct cordon *cordon;           /* NULL: it takes work */
+    bool is_empty;                         /* no live or stale attempt is there */
+    int64_t revoked_ms; /* when its last certificate was revoked; 0: it has one, or needs none */
+};
+void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d);
+/* One event row: {"seq","job","epoch","at","type","data"}. */
+int64_t doc_event(int64_t seq, int64_t job, int64_t epoch, int64_t at_ms, int type,
+                  const char *data, char *out, size_t size);
+
+#endif

@@ -1,0 +1,686 @@
+#include "daemon/state/jobs.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/choices.h"
+#include "api/core/device.h"
+#include "api/core/job.h"
+#include "api/core/job_state.h"
+#include "api/core/jread.h"
+#include "api/core/mutant.h"
+#include "worker/plan/stage.h"
+
+/* ---- one job --------------------------------------------------------------------------------- */
+
+static size_t spec_size(const struct job_spec *s)
+{
+    return offsetof(struct job_spec, text) + s->text_used;
+}
+
+int64_t job_size(const struct job *j)
+{
+    return (int64_t)(sizeof *j + spec_size(j->spec) + (j->plan ? strlen(j->plan) : 0));
+}
+
+struct job *job_create(int64_t id, const struct job_spec *spec)
+{
+    struct job *j = calloc(1, sizeof *j);
+    if (!j) return NULL;
+    j->spec = malloc(spec_size(spec));
+    if (!j->spec) {
+        free(j);
+        return NULL;
+    }
+    memcpy(j->spec, spec, spec_size(spec));
+    j->id = id;
+    j->err_rank = -1;
+    j->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
+    return j;
+}
+
+void job_destroy(struct job *j)
+{
+    if (!j) return;
+    free(j->spec);
+    free(j->places);
+    free(j->away_ms);
+    free(j->gpus);
+    free(j->left);
+    farthest_fini(&j->farthest);
+    free(j->result);
+    free(j->plan);
+    free(j->metrics);
+    free(j->stored);
+    free(j);
+}
+
+void job_spec_copy(const struct job *j, struct job_spec *out)
+{
+    size_t n = spec_size(j->spec);
+    memcpy(out, j->spec, n);
+    memset((char *)out + n, 0, sizeof *out - n);
+}
+
+void job_set_spec(struct job *j, const struct job_spec *spec)
+{
+    struct job_spec *copy = malloc(spec_size(spec));
+    if (!copy) abort();
+    memcpy(copy, spec, spec_size(spec));
+    free(j->spec);
+    j->spec = copy;
+}
+
+void job_set_plan(struct job *j, char *json)
+{
+    free(j->plan);
+    j->plan = json;
+    const int32_t ring = j->spec->parallel.sp * job_tp(j->spec);
+    need_read(&j->need, json ? json : "{}",
+              &(struct need_of){job_takes_gpus(j), j->spec->parallel.pp, ring});
+}
+
+bool job_takes_gpus(const struct job *j)
+{
+    return device_find(spec_text(j->spec, j->spec->resources.device))->is_gpu;
+}
+
+/* Generation keeps a journal of a batch alone; its work on other prompts is done again. */
+bool job_saves(const struct job *j)
+{
+    const int kind = j->spec->kind;
+    return j->task == TASK_RUN && (kind == JOB_TRAIN || kind == JOB_SCORE || kind == JOB_GENERATE);
+}
+
+bool job_placed(const struct job *j)
+{
+    return j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
+}
+
+int job_gpu_rank(const struct job *j, const char *node, const char *uuid)
+{
+    return job_placed(j) ? job_gpu_given(j, node, uuid) : -1;
+}
+
+int job_gpu_given(const struct job *j, const char *node, const char *uuid)
+{
+    for (int i = 0; i < j->n_places && j->gpus; i++) {
+        const struct job_place *p = &j->places[i];
+        if (strcmp(p->node, node)) continue;
+        for (int r = p->first_rank; r < p->first_rank + p->n_ranks; r++)
+            if (!strcmp(j->gpus[r], uuid)) return r;
+    }
+    return -1;
+}
+
+bool job_needs_data(const struct job *j)
+{
+    return j->spec->kind != JOB_GENERATE && !*j->prepared_id;
+}
+
+int32_t job_slots(const struct job *j, const char *node)
+{
+    int32_t n = 0;
+    if (!job_placed(j) || j->task != TASK_RUN || j->gpus) return 0;
+    for (int i = 0; i < j->n_places; i++)
+        if (!node || !strcmp(j->places[i].node, node)) n += j->places[i].n_ranks;
+    return n;
+}
+
+int64_t job_memory(const struct job *j, const struct job_place *p)
+{
+    return j->task == TASK_RUN ? need_of(&j->need, p->first_rank, p->n_ranks) : NEED_ERRAND;
+}
+
+int job_away(const struct job *j)
+{
+    int first = -1;
+    for (int i = 0; i < j->n_places; i++)
+        if (j->away_ms[i] && (first < 0 || j->away_ms[i] < j->away_ms[first])) first = i;
+    return first;
+}
+
+bool job_away_on(const struct job *j, const char *node)
+{
+    for (int i = 0; i < j->n_places; i++)
+        if (j->away_ms[i] && !strcmp(j->places[i].node, node)) return true;
+    return false;
+}
+
+static enum job_phase_id phase_in(const struct job *j, enum job_state state)
+{
+    if (j->task == TASK_PREPARE) return PHASE_PREPARING;
+    return state == JOB_STARTING ? PHASE_STARTING : PHASE_RUNNING;
+}
+
+const char *job_phase(const struct job *j)
+{
+    if (j->state == JOB_STARTING && j->task == TASK_PREPARE) return "preparing";
+    if (j->state == JOB_STOPPING && j->saving) return "saving";
+    return job_state_name(j->state);
+}
+
+static int64_t div_up(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+int64_t job_steps(const struct job_spec *s, int64_t n_tokens)
+{
+    if (s->kind != JOB_TRAIN) return 0;
+    if (s->train.steps) return s->train.steps;
+    /* A pass is ceil(n_tokens / S) windows; the run's last step may reach into another one. */
+    if (s->train.tokens) return stage_steps_of_tokens(s, s->train.tokens);
+    int64_t samples[SPEC_STAGES + 1];
+    for (int i = -1; i < s->n_stages; i++)
+        samples[i + 1] = div_up(n_tokens > 0 ? n_tokens : 1, stage_seq_len(s, i));
+    return stage_steps_of_passes(s, s->train.passes, samples);
+}
+
+/* ---- the fold -------------------------------------------------------------------------------- */
+
+static int64_t backoff_ms(int32_t n_failures)
+{
+    if (n_failures <= 1) return 0; /* the first retry is at once */
+    int64_t ms = (int64_t)1000 << (n_failures - 2 > 6 ? 6 : n_failures - 2);
+    return ms > JOB_BACKOFF_MAX_MS ? JOB_BACKOFF_MAX_MS : ms;
+}
+
+void job_set_wake(struct job *j, int64_t utc_ms, int64_t now_ms)
+{
+    int64_t left_ms = j->not_before_ms - utc_ms;
+    if (left_ms < 0) left_ms = 0;
+    if (left_ms > j->backoff_ms) left_ms = j->backoff_ms;
+    j->wake_ms = now_ms + left_ms;
+}
+
+static void fold_places(struct job *j, const struct event *ev)
+{
+    int n = ev->n_places ? ev->n_places : 1;
+    struct job_place *p = realloc(j->places, (size_t)n * sizeof *p);
+    if (!p) abort();
+    j->places = p;
+    j->n_places = n;
+    free(j->away_ms);
+    if (!(j->away_ms = calloc((size_t)n, sizeof *j->away_ms))) abort();
+    if (ev->n_places) {
+        memcpy(p, ev->places, (size_t)n * sizeof *p);
+        return;
+    }
+    *p = (struct job_place){.n_ranks = ev->task == TASK_PREPARE ? 1 : j->spec->resources.ranks};
+    memcpy(p->node, ev->node, sizeof p->node);
+    memcpy(p->instance, ev->places[0].instance, sizeof p->instance);
+}
+
+/* The ranks' GPUs, which are the job's until every node has confirmed that it is over there. */
+static void fold_gpus(struct job *j, const struct event *ev)
+{
+    const int n = j->places[j->n_places - 1].first_rank + j->places[j->n_places - 1].n_ranks;
+    free(j->gpus);
+    j->gpus = NULL;
+    if (!*ev->gpus[0]) return;
+    if (!(j->gpus = malloc((size_t)n * sizeof *j->gpus))) abort();
+    memcpy(j->gpus, ev->gpus, (size_t)n * sizeof *j->gpus);
+}
+
+static void fold_assign(struct job *j, const struct event *ev)
+{
+    fold_places(j, ev);
+    fold_gpus(j, ev);
+    j->epoch = ev->epoch;
+    j->task = ev->task;
+    j->alone = j->crowded;
+    j->crowded = false;
+    memcpy(j->node, ev->node, sizeof j->node);
+    if (ev->task == TASK_RUN) j->attempts++;
+    if (!j->started_ms) j->started_ms = ev->at_ms;
+    if (!j->tried_ms) j->tried_ms = ev->at_ms;
+}
+
+/* The GPU of the rank that its device failed is not the next one's, if that can be. */
+static void fold_avoid(struct job *j, const struct event *ev)
+{
+    if (ev->err.code != ERR_DEVICE || ev->rank < 0 || !j->gpus) return;
+    for (int i = 0; i < j->n_places; i++) {
+        const struct job_place *p = &j->places[i];
+        if (ev->rank < p->first_rank || ev->rank >= p->first_rank + p->n_ranks) continue;
+        memcpy(j->avoid_gpu, j->gpus[ev->rank], sizeof j->avoid_gpu);
+        memcpy(j->avoid_node, p->node, sizeof j->avoid_node);
+    }
+}
+
+static bool same_failure(const struct job_left *l, enum job_phase_id phase, const struct event *ev)
+{
+    return l->phase == (int32_t)phase && l->code == (int32_t)ev->err.code &&
+           l->exit_status == ev->exit_status && l->signal == ev->signal;
+}
+
+bool job_leaves(const struct job *j, const char *node, int blame)
+{
+    for (int i = 0; i < j->n_left; i++)
+        if (j->left[i].blame == blame && !strcmp(j->left[i].node, node)) return true;
+    return false;
+}
+
+bool job_failed_so(const struct job *j, int blame, const struct event *ev)
+{
+    for (int i = 0; i < j->n_left; i++)
+        if (j->left[i].blame == blame && same_failure(&j->left[i], phase_in(j, j->state), ev))
+            return true;
+    return false;
+}
+
+int64_t job_where(const struct job *j)
+{
+    if (j->spec->kind != JOB_TRAIN) return (int64_t)j->progress.done;
+    return j->step_epoch == j->epoch ? j->step : 0;
+}
+
+int32_t job_failed_here(const struct job *j, const struct event *ev)
+{
+    return farthest_count(&j->farthest, ev);
+}
+
+static void leave(struct job *j, enum job_phase_id phase, const struct event *ev)
+{
+    for (int i = 0; i < j->n_left; i++)
+        if (j->left[i].blame == ev->blame && same_failure(&j->left[i], phase, ev) &&
+            !strcmp(j->left[i].node, ev->node))
+            return;
+    if (j->n_left == JOB_MAX_LEFT) { /* the oldest is forgotten */
+        memmove(j->left, j->left + 1, (size_t)--j->n_left * sizeof *j->left);
+    } else {
+        j->left = realloc(j->left, (size_t)(j->n_left + 1) * sizeof *j->left);
+        if (!j->left) abort();
+    }
+    struct job_left *l = &j->left[j->n_left++];
+    *l = (struct job_left){.blame = ev->blame,
+                           .phase = (int32_t)phase,
+                           .code = (int32_t)ev->err.code,
+                           .exit_status = ev->exit_status,
+                           .signal = ev->signal};
+    if (ev->blame != BLAME_JOB) memcpy(l->node, ev->node, sizeof l->node);
+}
+
+/* Updates the nodes it leaves out, by the blame of the failure, and the failures that are known to
+ * be its own. */
+static void fold_blame(struct job *j, const struct event *ev, enum job_state before)
+{
+    const enum job_phase_id phase = phase_in(j, before);
+    int n = 0;
+    for (int i = 0; i < j->n_left && ev->blame == BLAME_JOB; i++)
+        if (j->left[i].blame != BLAME_NODE || !same_failure(&j->left[i], phase, ev))
+            j->left[n++] = j->left[i];
+    if (ev->blame == BLAME_JOB) j->n_left = n;
+    if (ev->blame) leave(j, phase, ev);
+}
+
+bool job_gives_up(const struct job *j, int64_t at_ms)
+{
+    return at_ms - (j->stepped_ms ? j->stepped_ms : j->tried_ms) >= JOB_RETRY_MS;
+}
+
+/* A node is away from that time on, or (0) is not. */
+static void fold_away(struct job *j, const char *node, int64_t since_ms)
+{
+    for (int i = 0; i < j->n_places; i++)
+        if (!strcmp(j->places[i].node, node)) j->away_ms[i] = since_ms;
+}
+
+/* Fixes the target of a stopping job. Cancel outranks every other one; the first failure outranks
+ * those that follow from it. */
+static void fold_failure(struct job *j, const struct event *ev, enum job_state before)
+{
+    j->crowded = j->crowded || ev->oom;
+    /* It moves: another node has a place for it, and it has waited for long enough. */
+    const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
+    if (ev->type == EV_NODE_LOST) fold_away(j, ev->node, 0);
+    if (before == JOB_STOPPING) return;
+    j->err = ev->err;
+    j->err_cause = ev->cause;
+    j->err_rank = ev->rank;
+    memcpy(j->err_node, ev->node, sizeof j->err_node);
+    fold_avoid(j, ev);
+    fold_blame(j, ev, before);
+    if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
+    /* A node that lacks files is asked once: the next one need not wait. */
+    const bool at_once = moves || ev->blame == BLAME_FILES;
+    if (!at_once) j->n_failures++;
+    j->backoff_ms = at_once ? 0 : backoff_ms(j->n_failures);
+    j->not_before_ms = ev->at_ms + j->backoff_ms;
+    bool again = ev->cause == CAUSE_INFRASTRUCTURE && !ev->gives_up;
+    if (ev->cause == CAUSE_USER && j->restarts < j->spec->limits.restarts) {
+        j->restarts++;
+        again = true;
+    }
+    j->target = again ? JOB_QUEUED : JOB_FAILED;
+}
+
+static void fold_prepared(struct job *j, const struct event *ev)
+{
+    fold_away(j, j->node, 0);
+    memcpy(j->prepared_id, ev->prepared_id, sizeof j->prepared_id);
+    memcpy(j->prepared_node, j->node, sizeof j->prepared_node);
+    j->n_tokens = ev->n_tokens;
+    /* Once and for all: data that another node prepares again change nothing. */
+    if (ev->form && j->spec->parallel.form == FORM_AUTO) j->spec->parallel.form = ev->form - 1;
+    if (!ev->steps) return;
+    j->steps = ev->steps;
+    j->spec->train.steps = ev->steps;
+    if (j->spec->schedule.warmup_steps < 0) j->spec->schedule.warmup_steps = div_up(ev->steps, 50);
+}
+
+/* Forgets all that it has learnt: it is not counted upon any more. */
+static void fold_restart(struct job *j)
+{
+    j->checkpoint_step = 0;
+    j->checkpoint_node[0] = 0;
+    j->n_failures = 0;
+    j->not_before_ms = j->backoff_ms = 0;
+    j->avoid_gpu[0] = j->avoid_node[0] = 0;
+    j->n_left = 0;
+    j->stepped_ms = j->tried_ms = 0;
+    farthest_clear(&j->farthest);
+}
+
+/* Sets the state after an attempt that is asked to save and stop. A job that stops already goes
+ * where it was to go, but a job that is suspended is not queued. */
+static void fold_ask(struct job *j, const struct event *ev, enum job_state before)
+{
+    static const enum job_state targets[JOB_EVENT_N] = {
+        [EV_SUSPEND] = JOB_SUSPENDED, [EV_WALL_LIMIT] = JOB_FAILED, [EV_DRAIN] = JOB_QUEUED};
+    if (before == JOB_STOPPING && (j->target != JOB_QUEUED || ev->type != EV_SUSPEND)) return;
+    if (before != JOB_STARTING && before != JOB_RUNNING && before != JOB_STOPPING) return;
+    j->target = targets[ev->type];
+    if (before == JOB_STOPPING) return;
+    j->saving = before == JOB_RUNNING && job_saves(j);
+    if (ev->type != EV_WALL_LIMIT) return;
+    j->err = ev->err;
+    j->err_cause = CAUSE_FINAL;
+    j->err_rank = -1;
+    memcpy(j->err_node, j->node, sizeof j->err_node);
+}
+
+/* Clears times and backoff of retries, which do not run while a job is held. A job that still stops
+ * to be suspended is queued after that. */
+static void fold_resume(struct job *j, enum job_state before)
+{
+    if (before == JOB_STOPPING) {
+        if (j->target == JOB_SUSPENDED) j->target = JOB_QUEUED;
+        return;
+    }
+    j->stepped_ms = j->tried_ms = 0;
+    j->n_failures = 0;
+    j->not_before_ms = j->backoff_ms = 0;
+}
+
+/* The state that the limit left, and how to go further, is known now. */
+static void end_by_wall(struct job *j)
+{
+    const size_t n = strlen(j->err.text);
+    char *out = j->err.text + n;
+    if (j->err.code != ERR_WALL_LIMIT || j->state != JOB_FAILED) return;
+    if (j->spec->kind != JOB_TRAIN)
+        snprintf(out, sizeof j->err.text - n, "; submit it with a larger limit");
+    else if (j->checkpoint_step)
+        snprintf(
+            out, sizeof j->err.text - n,
+            "; step %lld is saved: `seqctl continue %lld --set limits.wall_s=...` continues it",
+            (long long)j->checkpoint_step, (long long)j->id);
+    else
+        snprintf(out, sizeof j->err.text - n, "; no step is saved");
+}
+
+static void fold_end(struct job *j, const struct event *ev, enum job_state before)
+{
+    j->ran_ms += ev->ran_ms;
+    j->saving = false;
+    for (int i = 0; i < j->n_places; i++) j->away_ms[i] = 0;
+    if (ev->type == EV_STOPPED) {
+        j->state = j->target;
+        end_by_wall(j);
+        return;
+    }
+    if (before == JOB_STOPPING) j->state = JOB_SUCCEEDED;
+    j->err = (struct err){0};
+    j->err_cause = CAUSE_NONE;
+    j->err_rank = -1;
+}
+
+/* Returns a member of a rank's report of its product; 0: it has none. */
+static int64_t number_in(const char *json, const char *key)
+{
+    struct jread r;
+    int64_t n = 0;
+    jread_init(&r, json, strlen(json));
+    if (jread_next(&r) != J_OBJECT) return 0;
+    while (jread_next(&r) == J_KEY) {
+        const bool found = jread_is(&r, key);
+        if (!found && jread_skip(&r)) return 0;
+        if (found) return jread_next(&r) == J_NUMBER && !jread_int(&r, &n) && n > 0 ? n : 0;
+    }
+    return 0;
+}
+
+static bool is_unsaved(const struct job *j)
+{
+    return !strcmp(j->reason_code, JOB_UNSAVED);
+}
+
+/* A checkpoint that failed is why a job that runs has less than it seems, or waits: until the next
+ * one, or the attempt's end. */
+static void fold_note(struct job *j, const struct event *ev)
+{
+    char code[sizeof j->reason_code] = "", text[1024] = "";
+    struct jread r;
+    size_t n;
+    jread_init(&r, ev->detail, strlen(ev->detail));
+    if (jread_next(&r) != J_OBJECT) return;
+    while (jread_next(&r) == J_KEY) {
+        const bool is_code = jread_is(&r, "code"), is_text = jread_is(&r, "text");
+        if (!is_code && !is_text && jread_skip(&r)) return;
+        if (!is_code && !is_text) continue;
+        if (jread_next(&r) != J_STRING) return;
+        if (is_code && jread_copy(&r, code, sizeof code)) return;
+        if (is_text && !strcmp(code, JOB_UNSAVED)) {
+            if (jread_copy(&r, text, sizeof text)) return;
+            for (n = sizeof j->reason - 1; n && (text[n] & 0xc0) == 0x80;)
+                n--; /* a whole character */
+            snprintf(j->reason, sizeof j->reason, "%.*s", (int)n, text);
+            memcpy(j->reason_code, code, sizeof code);
+        }
+    }
+}
+
+bool job_unsaved(const struct job *j)
+{
+    return job_placed(j) && is_unsaved(j);
+}
+
+/* The name that a rank gave its product; NULL: it has none. */
+static const char *name_in(const char *json, char *out, size_t size)
+{
+    struct jread r;
+    jread_init(&r, json, strlen(json));
+    if (jread_next(&r) != J_OBJECT) return NULL;
+    while (jread_next(&r) == J_KEY) {
+        const bool found = jread_is(&r, "name");
+        if (!found && jread_skip(&r)) return NULL;
+        if (found) return jread_next(&r) == J_STRING && !jread_copy(&r, out, size) ? out : NULL;
+    }
+    return NULL;
+}
+
+/* Whether no attempt has come as far before. */
+static bool is_further(struct job *j, const struct event *ev)
+{
+    char name[256];
+    if (ev->type == EV_STEP) return farthest_step(&j->farthest, ev->step);
+    if (ev->type != EV_CHECKPOINT)
+        return farthest_product(&j->farthest, ev->type, name_in(ev->detail, name, sizeof name),
+                                ev->step);
+    farthest_step(&j->farthest, ev->step);
+    if (ev->step > j->farthest.stored) j->farthest.stored = ev->step;
+    return ev->step > j->checkpoint_step;
+}
+
+/* This attempt made progress: a failure from here on is not of a node that cannot start ranks. The
+ * same progress once more is no progress of the job. */
+static void fold_progress(struct job *j, const struct event *ev)
+{
+    j->step_epoch = j->epoch;
+    if (is_further(j, ev) && ev->at_ms > j->stepped_ms) j->stepped_ms = ev->at_ms;
+}
+
+static void fold_reached(struct job *j, const struct event *ev)
+{
+    farthest_step(&j->farthest, ev->step);
+    if (ev->step > j->farthest.stored) j->farthest.stored = ev->step;
+    if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
+}
+
+int job_fold(struct job *j, const struct event *ev, struct err *e)
+{
+    enum job_state before = j->state;
+    if (ev->type == EV_SUBMIT) {
+        memcpy(j->owner, ev->by, sizeof j->owner);
+        if (j->version) return err_set(e, ERR_CONFLICT, "job %lld exists", (long long)j->id);
+        j->created_ms = ev->at_ms;
+        memcpy(j->only, ev->node, sizeof j->only);
+        memcpy(j->source, ev->source, sizeof j->source);
+        j->source_step = *j->source && ev->step < 1 ? 1 : ev->step;
+        j->version = 1;
+        return 0;
+    }
+    int next = job_step(before, ev->type);
+    if (next < 0)
+        return err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot take the event %s",
+                       (long long)j->id, job_state_name(before), job_event_name(ev->type));
+    j->state = (enum job_state)next;
+    if (is_unsaved(j) && (ev->type == EV_CHECKPOINT || !job_placed(j))) j->reason_code[0] = 0;
+    switch (ev->type) {
+    case EV_NOTE: fold_note(j, ev); break;
+    case EV_ASSIGN: fold_assign(j, ev); break;
+    case EV_PREPARED: fold_prepared(j, ev); break;
+    case EV_STEP:
+        j->step = ev->step;
+        fold_progress(j, ev);
+        break;
+    case EV_ARTIFACT:
+    case EV_EVAL:
+    case EV_VERIFIED: fold_progress(j, ev); break;
+    case EV_CHECKPOINT:
+        fold_progress(j, ev);
+        j->checkpoint_step = ev->step;
+        j->save_ms = number_in(ev->detail, "save_ms");
+        memcpy(j->checkpoint_node, j->node, sizeof j->checkpoint_node);
+        j->n_failures = 0;
+        break; /* a GPU that failed stays avoided: it got no better by that */
+    case EV_RANK_EXIT:
+    case EV_NODE_LOST:
+    case EV_START_TIMEOUT:
+    case EV_HANG: fold_failure(j, ev, before); break;
+    case EV_CANCEL:
+        if (before != JOB_STOPPING || !mutant_on(MUTANT_CANCEL_LOST)) j->target = JOB_CANCELLED;
+        j->saving = false;
+        break;
+    case EV_SUSPEND:
+    case EV_WALL_LIMIT:
+    case EV_DRAIN: fold_ask(j, ev, before); break;
+    case EV_WALL_WARNING: j->warned = true; break;
+    case EV_RESUME: fold_resume(j, before); break;
+    case EV_AWAY: fold_away(j, ev->node, ev->at_ms); break;
+    case EV_BACK: fold_away(j, ev->node, 0); break;
+    case EV_REACHED: fold_reached(j, ev); break;
+    case EV_FAILED_AT: farthest_fail(&j->farthest, ev); break;
+    case EV_GIVE_UP:
+    case EV_RESTART: fold_restart(j); break;
+    case EV_STOPPED:
+    case EV_DONE: fold_end(j, ev, before); break;
+    default: break;
+    }
+    /* Steps come once a second and are no rows of the log: they leave the version alone. */
+    if (ev->type != EV_STEP) j->version++;
+    if (job_final(j->state)) j->finished_ms = ev->at_ms;
+    return 0;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+int jobs_init(struct jobs *t)
+{
+    *t = (struct jobs){.n_buckets = 1024};
+    t->bucket = calloc((size_t)t->n_buckets, sizeof *t->bucket);
+    return t->bucket ? 0 : -1;
+}
+
+static void destroy_one(void *arg, struct job *j)
+{
+    jobs_remove(arg, j);
+    job_destroy(j);
+}
+
+void jobs_fini(struct jobs *t)
+{
+    if (t->bucket) jobs_each(t, destroy_one, t);
+    free(t->bucket);
+    t->bucket = NULL;
+}
+
+static struct job **slot(const struct jobs *t, int64_t id)
+{
+    return &t->bucket[(uint64_t)id % (uint64_t)t->n_buckets];
+}
+
+struct job *jobs_find(const struct jobs *t, int64_t id)
+{
+    struct job *j = *slot(t, id);
+    while (j && j->id != id) j = j->next;
+    return j;
+}
+
+/* Keeps chains short; when memory is short they just grow. */
+static void grow(struct jobs *t)
+{
+    struct jobs bigger = {.n_buckets = t->n_buckets * 4, .n = t->n};
+    bigger.bucket = calloc((size_t)bigger.n_buckets, sizeof *bigger.bucket);
+    if (!bigger.bucket) return;
+    for (int i = 0; i < t->n_buckets; i++)
+        for (struct job *j = t->bucket[i], *next; j; j = next) {
+            next = j->next;
+            struct job **at = slot(&bigger, j->id);
+            j->next = *at;
+            *at = j;
+        }
+    free(t->bucket);
+    *t = bigger;
+}
+
+void jobs_add(struct jobs *t, struct job *j)
+{
+    if (t->n > 2 * t->n_buckets) grow(t);
+    struct job **at = slot(t, j->id);
+    j->next = *at;
+    *at = j;
+    t->n++;
+}
+
+void jobs_remove(struct jobs *t, struct job *j)
+{
+    struct job **at = slot(t, j->id);
+    while (*at && *at != j) at = &(*at)->next;
+    if (!*at) return;
+    *at = j->next;
+    j->next = NULL;
+    t->n--;
+}
+
+void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg)
+{
+    for (int i = 0; i < t->n_buckets; i++)
+        for (struct job *j = t->bucket[i], *next; j; j = next) {
+            next = j->next;
+            call(arg, j);
+        }
+}

@@ -1,0 +1,18 @@
+/* memory.h: how much of the nodes' memory is held, and whether a plan finds room in it.
+ * tested: tests/daemon/test_seqd_committed.c, test_seqd_rest.c, and by the simulator */
+#ifndef SEQD_DAEMON_STATE_MEMORY_H
+#define SEQD_DAEMON_STATE_MEMORY_H
+
+#include "daemon/state/cluster.h"
+
+/* Returns the bytes held there by no live attempt of this seqd: by attempts that are over here and
+ * not yet there, which count as all of the node's where their job has ended, and by models that the
+ * node looks at. */
+int64_t memory_beside(const struct cluster *k, const struct node *n);
+/* Bytes held on the node, as committed. */
+int64_t memory_held(const struct cluster *k, const struct node *n);
+/* fails: ERR_DOES_NOT_FIT where the ranks of a job with that plan would find too little memory on
+ * all known nodes together, were those idle. A node that does not say how much it has holds any. */
+int memory_refuse(const struct nodes *t, const struct job_spec *s, const char *plan, struct err *e);
+
+#endif

@@ -1,0 +1,202 @@
+#include "daemon/state/node.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/sha256.h"
+
+void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE])
+{
+    struct sha256 s;
+    char hex[SHA256_HEX];
+    sha256_init(&s);
+    sha256_add(&s, hello->instance, sizeof hello->instance);
+    sha256_hex(&s, hex);
+    memcpy(out, hex, INSTANCE_ID_SIZE - 1);
+    out[INSTANCE_ID_SIZE - 1] = 0;
+}
+
+struct node *node_find(struct nodes *t, const char *name)
+{
+    for (int i = 0; i < t->n; i++)
+        if (!strcmp(t->node[i].name, name)) return &t->node[i];
+    return NULL;
+}
+
+struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms)
+{
+    struct node *n = node_find(t, name);
+    if (n || t->n == NODE_MAX) return n;
+    n = &t->node[t->n++];
+    *n = (struct node){.since_ms = now_ms};
+    snprintf(n->name, sizeof n->name, "%s", name);
+    return n;
+}
+
+static void past_clear(struct node *n)
+{
+    free(n->past);
+    n->past = NULL;
+    n->n_past = 0;
+}
+
+struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms)
+{
+    char is[INSTANCE_ID_SIZE];
+    struct node *n = node_expect(t, hello->node, now_ms);
+    if (!n) return NULL;
+    n->up = n->joined = true;
+    n->lost = false;
+    node_instance_id(hello, is);
+    if (strcmp(is, n->instance)) past_clear(n); /* another machine of that name */
+    memcpy(n->instance, is, sizeof n->instance);
+    n->since_ms = n->seen_ms = now_ms;
+    n->abi = hello->abi;
+    n->end_s = n->margin_s = 0;
+    n->n_slots = hello->n_slots;
+    n->n_cores = hello->n_cores;
+    n->memory_size = hello->memory_size;
+    n->emulated = hello->emulated;
+    node_take_gpus(n, hello);
+    snprintf(n->address, sizeof n->address, "%s", hello->address);
+    snprintf(n->version, sizeof n->version, "%s", hello->version);
+    return n;
+}
+
+bool node_take_gpus(struct node *n, const struct msg *m)
+{
+    bool news = n->n_gpus != m->n_gpus;
+    for (int i = 0; i < m->n_gpus && !news; i++) {
+        const struct gpu *was = &n->gpu[i], *is = &m->gpus[i];
+        news = strcmp(was->uuid, is->uuid) || was->health != is->health ||
+               (was->n_processes > 0) != (is->n_processes > 0);
+    }
+    n->n_gpus = m->n_gpus;
+    if (m->n_gpus) memcpy(n->gpu, m->gpus, (size_t)m->n_gpus * sizeof *n->gpu);
+    return news;
+}
+
+void node_ends(struct node *n, const struct msg *m, int64_t now_ms, int64_t utc_ms)
+{
+    n->end_s = m->end_s;
+    n->margin_s = m->margin_s;
+    n->end_ms = now_ms + m->end_s * 1000 - utc_ms;
+}
+
+void node_down(struct nodes *t, const char *name, int64_t since_ms)
+{
+    struct node *n = node_find(t, name);
+    if (!n || !n->up) return;
+    n->up = false;
+    n->since_ms = since_ms;
+}
+
+void nodes_begin(struct nodes *t, int64_t now_ms)
+{
+    for (int i = 0; i < t->n; i++)
+        if (!t->node[i].joined) t->node[i].since_ms = now_ms;
+}
+
+static int64_t later(int64_t at_ms, int64_t by_ms, int64_t now_ms)
+{
+    return at_ms + by_ms < now_ms ? at_ms + by_ms : now_ms;
+}
+
+void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms)
+{
+    for (int i = 0; i < t->n; i++) {
+        struct node *n = &t->node[i];
+        if (n->up)
+            n->seen_ms = later(n->seen_ms, lag_ms, now_ms);
+        else
+            n->since_ms = later(n->since_ms, lag_ms, now_ms);
+    }
+}
+
+struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms)
+{
+    for (int i = 0; i < t->n; i++) {
+        struct node *n = &t->node[i];
+        if (n->up || n->lost || now_ms - n->since_ms < lost_ms) continue;
+        n->lost = true;
+        return n;
+    }
+    return NULL;
+}
+
+bool node_forget_one(struct nodes *t)
+{
+    struct node *old = NULL;
+    for (int i = 0; i < t->n; i++) {
+        struct node *n = &t->node[i];
+        if (!n->up && !n->held && (!old || n->since_ms < old->since_ms)) old = n;
+    }
+    if (!old) return false;
+    node_stale_clear(old);
+    past_clear(old);
+    memmove(old, old + 1, (size_t)(&t->node[t->n] - (old + 1)) * sizeof *old);
+    t->n--;
+    return true;
+}
+
+void nodes_fini(struct nodes *t)
+{
+    for (int i = 0; i < t->n; i++) {
+        node_stale_clear(&t->node[i]);
+        past_clear(&t->node[i]);
+    }
+}
+
+int node_net(const struct node *n)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (inet_pton(AF_INET, n->address, &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127 ? 1 : 2;
+    if (inet_pton(AF_INET6, n->address, &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6) ? 3 : 4;
+    return 0;
+}
+
+void node_stale_clear(struct node *n)
+{
+    free(n->stale);
+    n->stale = NULL;
+    n->n_stale = 0;
+}
+
+void node_stale_add(struct node *n, const struct stale *stale)
+{
+    n->stale = realloc(n->stale, (size_t)(n->n_stale + 1) * sizeof *n->stale);
+    if (!n->stale) abort();
+    n->stale[n->n_stale++] = *stale;
+}
+
+void node_stale_remove(struct node *n, int64_t job, int64_t epoch)
+{
+    for (int i = 0; i < n->n_stale; i++) {
+        if (n->stale[i].job != job || n->stale[i].epoch != epoch) continue;
+        n->stale[i] = n->stale[--n->n_stale];
+        return;
+    }
+}
+
+int32_t node_stale_slots(const struct node *n)
+{
+    int32_t slots = 0;
+    for (int i = 0; i < n->n_stale; i++) slots += n->stale[i].slots;
+    return slots;
+}
+
+void node_past_add(struct node *n, int64_t job, int64_t epoch)
+{
+    if (!n->past && !(n->past = calloc(NODE_PAST, sizeof *n->past))) abort();
+    if (!node_past_has(n, job, epoch)) n->past[n->n_past++ % NODE_PAST] = (struct past){job, epoch};
+}
+
+bool node_past_has(const struct node *n, int64_t job, int64_t epoch)
+{
+    const int64_t kept = n->n_past < NODE_PAST ? n->n_past : NODE_PAST;
+    for (int64_t i = 0; i < kept; i++)
+        if (n->past[i].job == job && n->past[i].epoch == epoch) return true;
+    return false;
+}

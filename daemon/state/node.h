@@ -1,0 +1,100 @@
+/* node.h: the table of nodes, with the nodes that are up, since when, and their slots. Plain data,
+ * loop thread. */
+#ifndef SEQD_DAEMON_STATE_NODE_H
+#define SEQD_DAEMON_STATE_NODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/profile.h"
+#include "api/wire.h"
+#include "daemon/state/event.h"
+
+#define NODE_MAX     256   /* known at one time */
+#define NODE_LOST_MS 10000 /* unseen for this long: its attempts are given up */
+#define NODE_PAST    1024  /* attempts of a node that are over: the newest are known */
+
+/* An attempt that runs on a node and is over for seqd: its slots are not free yet. */
+struct stale {
+    int64_t job, epoch;
+    int32_t ranks, slots; /* ranks that run there; slots of the ranks without a GPU */
+};
+
+struct past {
+    int64_t job, epoch;
+};
+
+struct node {
+    char name[NODE_NAME], version[32];
+    uint32_t abi; /* version that its session speaks, or spoke last: api/wire.h */
+    bool up;
+    bool lost;   /* down for longer than NODE_LOST_MS, and acted upon */
+    bool joined; /* it has said HELLO: abi and instance hold */
+    bool held;   /* by a live job: valid between a look at all jobs and node_forget_one */
+    char instance[INSTANCE_ID_SIZE];
+    int64_t n_dropped; /* messages of it that counted for nothing: they were not its own to send */
+    int64_t since_ms;  /* loop clock: up or down since */
+    int64_t seen_ms;   /* last message */
+    int32_t n_slots, n_cores;
+    int64_t memory_size;    /* 0: it has not said */
+    int n_described;        /* questions about models that it is at: each is a process there */
+    struct disk_use disk;   /* as it last said */
+    struct profile profile; /* its measurements of itself; zeros until it reports */
+    char address[RANK_ADDRESS_SIZE]; /* at which its ranks listen; "": no other node reaches them */
+    bool emulated;                   /* takes jobs of the device "emulated" */
+    int n_gpus;
+    struct gpu gpu[GPU_MAX]; /* as it last said */
+    /* Values of this session, as LEAVING has them; end_s 0: not known to end. end_ms: by the
+     * loop. */
+    int64_t end_s, margin_s, end_ms;
+    int n_stale;
+    struct stale *stale; /* owns */
+    int64_t n_past;      /* ever; the last NODE_PAST are kept */
+    struct past *past;   /* owns */
+};
+
+struct nodes {
+    int n;
+    struct node node[NODE_MAX];
+};
+
+void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE]);
+struct node *node_find(struct nodes *t, const char *name); /* NULL: never seen */
+/* A node said HELLO. NULL when the table is full. */
+struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms);
+/* A HELLO or HEARTBEAT says what GPUs it has. True: something about their health is new. */
+bool node_take_gpus(struct node *n, const struct msg *m);
+/* A LEAVING. utc_ms: the wall clock at now_ms, by which the node's end is told. */
+void node_ends(struct node *n, const struct msg *m, int64_t now_ms, int64_t utc_ms);
+void node_down(struct nodes *t, const char *name, int64_t since_ms);
+/* A node that jobs of a previous seqd run on: down as of now, so it has its time to come back. */
+struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
+/* The loop's first tick: until now no node that is expected could be heard, however long the replay
+ * took. */
+void nodes_begin(struct nodes *t, int64_t now_ms);
+/* The loop was late by lag_ms: that is no silence of any node. */
+void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms);
+/* The next node that has been down for lost_ms by now (marks it), or NULL. */
+struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms);
+
+/* Forgets the node that has been down for longest and is not held. False: there is none. Moves
+ * other nodes: pointers to them do not hold after it. */
+bool node_forget_one(struct nodes *t);
+
+void nodes_fini(struct nodes *t);
+
+/* Nodes of the same net can form one gang: both speak IPv4 or both IPv6, and both are this one host
+ * (loopback) or neither is. 0: its ranks reach no other node. */
+int node_net(const struct node *n);
+
+/* Attempts that a node said it runs and that are not expected there. */
+void node_stale_clear(struct node *n);
+void node_stale_add(struct node *n, const struct stale *stale);
+void node_stale_remove(struct node *n, int64_t job, int64_t epoch); /* it is gone, says the node */
+int32_t node_stale_slots(const struct node *n);
+
+/* Attempts that this instance of the node had and that are over for seqd. Until it is told, it
+ * may send more of them: no fault, and of no use. */
+void node_past_add(struct node *n, int64_t job, int64_t epoch);
+bool node_past_has(const struct node *n, int64_t job, int64_t epoch);
+
+#endif

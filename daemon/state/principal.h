@@ -1,0 +1,32 @@
+/* principal.h: who a request comes from, and what that one may do. */
+#ifndef SEQD_DAEMON_STATE_PRINCIPAL_H
+#define SEQD_DAEMON_STATE_PRINCIPAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define USER_NAME 65 /* bytes of a user's name, with its NUL */
+
+/* Each may do what those before it may. Numbers are stored. */
+enum role {
+    ROLE_NONE,     /* not known: health, version and documents */
+    ROLE_USER,     /* jobs of its own */
+    ROLE_OPERATOR, /* all jobs, nodes */
+    ROLE_ADMIN,    /* tokens of others, the audit log */
+    ROLE_N
+};
+
+struct principal {
+    enum role role;
+    int64_t token; /* id of the token that was shown; 0: none, the socket knows who it is */
+    char user[USER_NAME];
+};
+
+/* owner "": a job of a version without owners, which is for operators only. */
+static inline bool principal_owns(const struct principal *p, const char *owner)
+{
+    return p->role >= ROLE_OPERATOR || (*owner && !strcmp(p->user, owner));
+}
+
+#endif

@@ -1,0 +1,61 @@
+/* users.h: the live jobs of each user, and the limits on them. Operators and admins have no limits.
+ * The table is in memory only: after a restart the live jobs are counted again. Loop thread. */
+#ifndef SEQD_DAEMON_STATE_USERS_H
+#define SEQD_DAEMON_STATE_USERS_H
+
+#include "api/core/err.h"
+#include "daemon/state/principal.h"
+
+#define USERS_BUCKETS   256
+#define USERS_MINUTE_MS 60000
+
+struct users_limits { /* limits of one user; 0: none */
+    int64_t jobs;     /* live jobs */
+    int64_t running;  /* with ranks on nodes: more wait, with that as their reason */
+    int64_t submits;  /* POSTs of jobs and plans within a minute */
+    int64_t disk;     /* bytes that its jobs take, live or ended: as last tallied */
+};
+
+/* Bytes of a user's jobs (tally.h). */
+struct user_disk {
+    int64_t jobs; /* how many */
+    int64_t rows, logs, checkpoints, artifacts;
+};
+
+struct user {
+    struct user *next;
+    char name[USER_NAME];
+    int32_t n_live;   /* with those that are being committed */
+    int32_t n_placed; /* with ranks on nodes: by the scheduling pass */
+    int64_t window_ms;
+    int64_t n_submits; /* since then */
+    bool limited;      /* it has asked as a user since the start, not as an operator */
+    struct user_disk disk;
+    struct user_disk tally; /* sums of the count that is under way */
+};
+
+struct users {
+    struct users_limits limits;
+    struct user *bucket[USERS_BUCKETS];
+};
+
+void users_fini(struct users *t);
+/* The entry of that name, made where there is none; NULL for "". It lives as long as the table. */
+struct user *users_of(struct users *t, const char *name);
+
+/* Counts one more POST. fails: ERR_TOO_LARGE with when to come again. now_ms: the loop's clock. */
+int users_ask(struct users *t, const struct principal *who, int64_t now_ms, struct err *e);
+/* The POST that was counted brings n jobs: counts the others too, or none of them. fails: as
+ * users_ask, with how many are free. */
+int users_ask_more(struct users *t, const struct principal *who, int n, int64_t now_ms,
+                   struct err *e);
+/* fails: ERR_TOO_LARGE when that user may not have n more live jobs, or its jobs take as much of
+ * disks as they may. */
+int users_refuse(struct users *t, const struct principal *who, int n, struct err *e);
+int64_t users_disk(const struct user *u); /* bytes in all */
+bool users_over_disk(const struct users *t, const struct user *u);
+void users_each(struct users *t, void (*call)(void *arg, struct user *u), void *arg);
+void users_join(struct users *t, const char *owner); /* a job of that owner begins to be live */
+void users_leave(struct users *t, const char *owner);
+
+#endif

@@ -1,0 +1,64 @@
+/* upload_dir.h: inputs that clients bring, on disk. File work that blocks: for uploads.c's thread.
+ *
+ *   DIR/lock                      flocked: one seqd per directory
+ *   DIR/parts/ID/list.json        the list of upload ID; tree/ has the bytes received of it
+ *   DIR/lists/NAME.json           the list of a complete upload
+ *   DIR/files/NAME/...            its files, which jobs read
+ *
+ * An upload is complete or absent: every file has its size and digest, all is synced, and then one
+ * rename gives it its name. A kill leaves a part, which continues where its files end, or goes
+ * after expire_ms without a byte. tested: tests/daemon/test_seqd_upload.c */
+#ifndef SEQD_DAEMON_UPLOAD_UPLOAD_DIR_H
+#define SEQD_DAEMON_UPLOAD_UPLOAD_DIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "daemon/state/principal.h"
+
+#define UPLOADS_COUNT 1000 /* uploads at once, complete or not */
+
+struct upload_dir_options {
+    const char *dir;       /* made when it is missing */
+    int64_t max, user_max; /* bytes, of all and of one owner, received or promised */
+    int64_t expire_ms;
+};
+
+struct upload_dir;
+struct upload_dir *upload_dir_open(const struct upload_dir_options *o, int64_t now_ms,
+                                   struct err *e);
+void upload_dir_close(struct upload_dir *d);
+const char *upload_dir_files(const struct upload_dir *d); /* DIR/files, absolute; never changes */
+
+/* body: upload_list.h. The same list again is the upload that is here, complete or not: *made says
+ * whether it is new. fails: ERR_INVALID; ERR_CONFLICT for a name that has other files;
+ * ERR_TOO_LARGE over a quota; ERR_NO_SPACE. */
+int upload_dir_create(struct upload_dir *d, const char *owner, const char *body, size_t size,
+                      int64_t now_ms, int64_t *id, bool *made, struct err *e);
+/* Appends to file number `file`, which must have `offset` bytes. *at: how many it has then, also
+ * after ERR_CONFLICT because of the offset. A file whose last byte completes it with another digest
+ * than listed becomes empty: ERR_CORRUPT. */
+int upload_dir_write(struct upload_dir *d, int64_t id, int file, int64_t offset, const void *bytes,
+                     size_t n, int64_t now_ms, int64_t *at, struct err *e);
+/* fails: ERR_CONFLICT naming a file that is not whole; ERR_CORRUPT as upload_dir_write. */
+int upload_dir_commit(struct upload_dir *d, int64_t id, struct err *e);
+int upload_dir_remove(struct upload_dir *d, int64_t id, struct err *e);
+/* Removes parts of which nothing has come for expire_ms. */
+void upload_dir_sweep(struct upload_dir *d, int64_t now_ms);
+
+struct upload_name {
+    int64_t id;
+    char name[64], owner[USER_NAME];
+};
+/* Describes complete upload number i, from 0; false: there are fewer. */
+bool upload_dir_complete(const struct upload_dir *d, int i, struct upload_name *out);
+/* Describes upload id, complete or not; false: there is none. */
+bool upload_dir_name(const struct upload_dir *d, int64_t id, struct upload_name *out);
+
+/* JSON; the caller frees. NULL with ERR_NOT_FOUND. */
+char *upload_dir_show(struct upload_dir *d, int64_t id, struct err *e);
+/* Lists the uploads that are who's own; without files. */
+char *upload_dir_list(struct upload_dir *d, const struct principal *who);
+
+#endif

@@ -1,0 +1,61 @@
+/* upload_list.h: the description of an upload: its name and its files, with sizes and digests. The
+ * body of POST /v1/uploads, and the file beside the data on disk. Pure.
+ * tested: tests/daemon/test_seqd_upload.c, tests/fuzz/fuzz_upload.c */
+#ifndef SEQD_DAEMON_UPLOAD_UPLOAD_LIST_H
+#define SEQD_DAEMON_UPLOAD_UPLOAD_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/sha256.h"
+#include "daemon/state/principal.h"
+
+#define UPLOAD_NAME  64
+#define UPLOAD_PATH  256
+#define UPLOAD_FILES 1000
+#define UPLOAD_MAX   ((int64_t)1 << 50) /* bytes in all: sums do not overflow */
+
+struct upload_file {
+    char path[UPLOAD_PATH]; /* relative, stays beneath */
+    int64_t size;
+    char sha256[SHA256_HEX];
+};
+
+struct upload_list {
+    char name[UPLOAD_NAME];
+    char owner[USER_NAME];  /* "": none */
+    int64_t id, created_ms; /* on disk alone */
+    int n;
+    int64_t size; /* size of all files */
+    struct upload_file file[];
+};
+
+/* Room for UPLOAD_FILES files; the caller frees. upload_list_fit gives back the unused room. */
+struct upload_list *upload_list_new(void);
+struct upload_list *upload_list_fit(struct upload_list *l);
+
+/* 1 to 63 letters, digits, '.', '_' and '-', no dot in front. */
+int upload_name_check(const char *name, struct err *e);
+/* {"name", "files": [{"path", "size", "sha256"}]}; stored: "id", "owner" and "created_ms" as well.
+ * l has the room of upload_list_new. fails: ERR_INVALID naming the field; ERR_TOO_LARGE. */
+int upload_list_read(struct upload_list *l, const char *text, size_t size, bool stored,
+                     struct err *e);
+/* Whether they have the same owner and files. */
+bool upload_list_same(const struct upload_list *a, const struct upload_list *b);
+/* Bytes that upload_list_write needs at most. */
+size_t upload_list_room(const struct upload_list *l);
+/* Writes its text, which reads back the same. Returns its length. */
+int64_t upload_list_write(const struct upload_list *l, char *out, size_t size);
+
+struct jwrite;
+struct upload_shown { /* facts that REST shows beside the list */
+    const char *path; /* path where nodes read it; NULL: not yet */
+    const char *created_at;
+    int64_t received;
+    const int64_t *at; /* bytes of each file, unless it is done */
+    bool done, files;  /* files: with the list */
+};
+void upload_list_show(const struct upload_list *l, const struct upload_shown *v, struct jwrite *w);
+
+#endif

@@ -1,0 +1,59 @@
+/* uploads.h: uploads for the loop thread: one thread does the file work of upload_dir.h, in order,
+ * and answers by the loop's mailbox. */
+#ifndef SEQD_DAEMON_UPLOAD_UPLOADS_H
+#define SEQD_DAEMON_UPLOAD_UPLOADS_H
+
+#include "api/core/loop.h"
+#include "daemon/mailbox/errands.h"
+#include "daemon/upload/upload_dir.h"
+
+#define UPLOADS_WAITING   64 /* requests at once; each may hold a body of 1 MiB */
+#define UPLOADS_SWEEP_MS  60000
+#define UPLOADS_EXPIRE_MS (24 * 3600 * 1000ll) /* for an upload to which no byte has come */
+
+/* An upload of another is not there, unless who may see all (principal_owns). */
+enum upload_what {
+    UPLOAD_CREATE, /* who, body, size -> id, made, json */
+    UPLOAD_WRITE,  /* id, file, offset, body, size -> at */
+    UPLOAD_COMMIT, /* id -> json */
+    UPLOAD_REMOVE, /* id */
+    UPLOAD_SHOW,   /* id -> json */
+    UPLOAD_LIST,   /* -> json */
+    UPLOAD_SWEEP
+};
+
+struct upload_op { /* the caller's, until call is called */
+    struct errand errand;
+    struct uploads *of; /* uploads_do sets both */
+    enum upload_what what;
+    struct principal who; /* the user of the request */
+    int64_t id, offset;
+    int file;
+    const char *body; /* borrowed as long */
+    size_t size;
+    /* the answer */
+    struct err err; /* code 0: done */
+    bool made;
+    int64_t at;              /* WRITE: bytes of the file, also after a conflict; -1: not known */
+    struct upload_name name; /* COMMIT, REMOVE: the upload's */
+    char *json;              /* owned by the op's owner; NULL: none */
+    void (*call)(void *arg, struct upload_op *op);
+    void *arg;
+};
+
+struct uploads;
+/* fails: as upload_dir_open. */
+struct uploads *uploads_open(struct loop *l, const struct upload_dir_options *o, struct err *e);
+/* The directory of complete uploads, absolute: nodes have it as a root. */
+const char *uploads_files(const struct uploads *u);
+/* The owner of the complete upload of that name ("": none); NULL: there is no such upload. */
+const char *uploads_owner(const struct uploads *u, const char *name);
+/* The complete upload of that id; NULL: there is none. Valid until the loop turns. */
+const struct upload_name *uploads_find(const struct uploads *u, int64_t id);
+const struct upload_name *uploads_at(const struct uploads *u, int i); /* from 0; NULL: no more */
+/* Finishes what waits and calls it; the loop must not turn again. */
+void uploads_close(struct uploads *u);
+/* fails: ERR_PEER when too many wait; op->call is not called then. */
+int uploads_do(struct uploads *u, struct upload_op *op, struct err *e);
+
+#endif
