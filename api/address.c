@@ -1,3 +1,5 @@
+/* address.c: parses numeric hosts and Unix paths, tries to bind before gRPC does, and connects with
+ * a time limit. */
 #include "api/address.h"
 
 #include <arpa/inet.h>

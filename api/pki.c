@@ -1,3 +1,5 @@
+/* pki.c: makes, reads, signs and verifies certificates with OpenSSL: PEM, digests, certificates,
+ * the authority, then requests of nodes. */
 #include "api/pki.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* rpc_client.c: the dialling side of rpc.h: it keeps one session open and dials again after 0.1 to
+ * 1 s whenever it ends. */
 #include <grpc/grpc_security.h>
 #include <grpc/support/time.h>
 #include <stdio.h>

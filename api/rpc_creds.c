@@ -1,3 +1,5 @@
+/* rpc_creds.c: makes gRPC's credentials from pki.h, renews the server's certificate, and checks the
+ * client's when a session opens. */
 #include "api/rpc_creds.h"
 
 #include <pthread.h>

@@ -1,3 +1,5 @@
+/* rpc_endpoint.c: runs the thread of the completion queue and hands its finished operations to the
+ * loop (rpc_stream.h). */
 #include <errno.h>
 #include <grpc/support/time.h>
 #include <poll.h>

@@ -1,3 +1,5 @@
+/* rpc_server.c: the listening side of rpc.h: it accepts calls, checks who calls which method, and
+ * ends or refuses them. */
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <stdio.h>

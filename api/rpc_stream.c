@@ -1,3 +1,5 @@
+/* rpc_stream.c: reads and writes the messages of one session: one read and one write of gRPC at a
+ * time, the rest in a queue. */
 #include "api/rpc_stream.h"
 
 #include <grpc/byte_buffer.h>

@@ -1,3 +1,5 @@
+/* trees.c: walks trees with openat and unlinkat on one thread, and gives results to the loop thread
+ * in the order of the requests. */
 #include "api/trees.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* wire.c: packs and unpacks each kind of message by a pair of functions; wire_*.c have those for
+ * specs, GPUs and removals. */
 #include "api/wire.h"
 
 #include <assert.h>

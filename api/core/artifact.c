@@ -1,3 +1,5 @@
+/* artifact.c: writes NAME.tmp through file.h, hashing as it goes; artifact_finish renames it and
+ * syncs its directory. */
 #include "api/core/artifact.h"
 
 #include <assert.h>

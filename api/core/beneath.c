@@ -1,3 +1,5 @@
+/* beneath.c: opens by openat2 with RESOLVE_BENEATH, else by realpath and a walk that follows no
+ * link; marks private directories, and confines a process to roots and grants. */
 #include "api/core/beneath.h"
 
 #include <errno.h>

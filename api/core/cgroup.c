@@ -1,3 +1,5 @@
+/* cgroup.c: makes, joins, kills and removes groups by mkdir, rmdir and words written to their
+ * files. A failure is logged, and the attempt runs without a group. */
 #include "api/core/cgroup.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* container.c: the table of containers (suffixes, first bytes, the command that converts each) and
+ * the list of suffixes of text. */
 #include "api/core/container.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* context.c: keeps a context as JSON in a file named by its escaped URL, and the URL of the current
+ * one in the file `current`. */
 #include "api/core/context.h"
 
 #include <dirent.h>

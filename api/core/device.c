@@ -1,3 +1,5 @@
+/* device.c: the table of kinds of devices: their names, and whether they have memory of their
+ * own. */
 #include "api/core/device.h"
 
 #include <assert.h>

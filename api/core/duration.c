@@ -1,3 +1,5 @@
+/* duration.c: reads digits and one letter of unit, and refuses a time outside the caller's
+ * range. */
 #include "api/core/duration.h"
 
 #include <string.h>

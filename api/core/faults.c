@@ -1,3 +1,4 @@
+/* faults.c: keeps the first FAULTS errors and counts all of them. */
 #include "api/core/faults.h"
 
 #include <stddef.h>

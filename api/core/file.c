@@ -1,3 +1,5 @@
+/* file.c: writes through a buffer that is hashed as it is flushed, reads whole files, and makes,
+ * locks, syncs and removes directories. */
 #include "api/core/file.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* gpu.c: names the states of a GPU, and checks and finds GPUs of a list by UUID. */
 #include "api/core/gpu.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* job.c: job_check(): ranges by the table of fields, then the rules of model, data, lengths and
+ * ranks; job_*.c have those of inference, text and training. */
 #include "api/core/job.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* job_paths.c: lists a spec's paths, and reads and writes job:ID in its forms by hand-written
+ * scanners. */
 #include "api/core/job_paths.h"
 
 #include <stdio.h>

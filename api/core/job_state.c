@@ -1,3 +1,5 @@
+/* job_state.c: the table of transitions: a state's row has the next state for each event that is
+ * legal there. */
 #include "api/core/job_state.h"
 
 #include <assert.h>

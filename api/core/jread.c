@@ -1,3 +1,5 @@
+/* jread.c: is a state machine over the text, one token a call; strings stay in place and are
+ * unescaped only on request. */
 #include "api/core/jread.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* jwrite.c: appends to the buffer, counts past its end instead of failing, and prints doubles with
+ * the fewest digits that read back the same. */
 #include "api/core/jwrite.h"
 
 #include <assert.h>

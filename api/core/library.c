@@ -1,3 +1,5 @@
+/* library.c: tries dlopen in each place in order, keeps the first reason for a failure, and asks a
+ * library for its version. */
 #include "api/core/library.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,5 @@
+/* log.c: formats a line into a buffer of 1 KiB, turns line breaks inside it into spaces, and writes
+ * it whole. */
 #include "api/core/log.h"
 
 #include <stdarg.h>

@@ -1,3 +1,5 @@
+/* loop.c: a turn waits in epoll, calls descriptors, then due timers (a binary heap). Mail arrives
+ * by an eventfd, signals by a signalfd. */
 #include "api/core/loop.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* manifest.c: writes and reads MANIFEST.json, and checks files against it by size or by digest. */
 #include "api/core/manifest.h"
 
 #include <assert.h>

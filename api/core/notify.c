@@ -1,3 +1,5 @@
+/* notify.c: sends datagrams without waiting, from a timer; the watchdog is fed only while the
+ * caller's tick says that work moves on. */
 #include "api/core/notify.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* option.c: reads values by the kind of their row, for the command line, the file and a reload
+ * alike, and prints --help from the same rows. */
 #include "api/core/option.h"
 
 #include <assert.h>

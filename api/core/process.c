@@ -1,3 +1,5 @@
+/* process.c: reads /proc/PID/stat and /proc/PID/io, and opens descriptors 0, 1 and 2 before
+ * anything else runs. */
 #include "api/core/process.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+/* progress.c: keeps the counts of the current piece and calls the reporter when its interval has
+ * passed. */
 #include "api/core/progress.h"
 
 #include "api/core/clock.h"

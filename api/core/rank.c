@@ -1,3 +1,5 @@
+/* rank.c: names the purposes of messages and the units of progress, and checks the ids of prepared
+ * data. */
 #include "api/core/rank.h"
 
 #include <assert.h>

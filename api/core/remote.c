@@ -1,3 +1,5 @@
+/* remote.c: recognises addresses by their scheme and refuses them with the command that downloads
+ * each. */
 #include "api/core/remote.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* room.c: keeps returned rooms in a list of the thread, which the thread's end frees. */
 #include "api/core/room.h"
 
 #include <pthread.h>

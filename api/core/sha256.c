@@ -1,3 +1,5 @@
+/* sha256.c: hashes blocks in portable C, or with the SHA extensions where the processor has them,
+ * and files by large reads. */
 #include "api/core/sha256.h"
 
 #include <errno.h>

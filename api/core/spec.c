@@ -1,3 +1,5 @@
+/* spec.c: the tables of a job spec: the words of each enum and a row for each scalar field; and the
+ * field nearest to a misspelt one. */
 #include "api/core/job.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* spool.c: appends records with their CRC, and reads them one by one up to the first that is cut
+ * short or does not check. */
 #include "api/core/spool.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* thread.c: starts threads, and writes the last words of a program that cannot start one. */
 #include "api/core/thread.h"
 
 #include <fcntl.h>

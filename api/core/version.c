@@ -1,3 +1,4 @@
+/* version.c: returns the version, with the revision that the build passes in SEQD_REVISION. */
 #include "api/core/version.h"
 
 #ifndef SEQD_REVISION
