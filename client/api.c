@@ -1,3 +1,5 @@
+/* api.c: sends requests, repeats those that may be repeated, turns refusals into messages and exit
+ * codes, and prints answers in the chosen format. */
 #include "client/api.h"
 
 #include <assert.h>

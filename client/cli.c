@@ -1,3 +1,5 @@
+/* cli.c: parses the command line by the table of options, finds the server and its token, and
+ * prints messages. */
 #include "client/cli.h"
 
 #include <assert.h>

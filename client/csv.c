@@ -1,3 +1,5 @@
+/* csv.c: collects the columns of all rows first, in the order in which they appear, then prints a
+ * header and the rows. */
 #include "client/csv.h"
 
 #include <assert.h>

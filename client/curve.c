@@ -1,3 +1,5 @@
+/* curve.c: averages pairs of points when the curve is full, and draws lines between points on a
+ * canvas of dots. */
 #include "client/curve.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* filter.c: makes the options of a filter into a query string or a body of JSON. */
 #include "client/filter.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* follow.c: polls the streams and the signals together, and reopens a lost stream after 0.1 to
+ * 2 s. */
 #include "client/follow.h"
 
 #include <assert.h>

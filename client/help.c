@@ -1,3 +1,5 @@
+/* help.c: prints the help of seqctl and of one verb, and finds the verb or option nearest to a
+ * misspelt word. */
 #include "client/help.h"
 
 #include <string.h>

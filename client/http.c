@@ -1,3 +1,5 @@
+/* http.c: drives libcurl's multi handle: options of a request, headers and bytes of its answer, and
+ * errors in words. */
 #include "client/http.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* join.c: makes, lists and revokes join tokens through seqd's REST routes; client/node.c and
+ * client/token.c have the verbs. */
 #include "client/join.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* json.c: wraps Jansson: reading by dotted paths, building values, setting members by path, and
+ * printing. */
 #include "client/json.h"
 
 #include <assert.h>

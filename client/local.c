@@ -1,3 +1,5 @@
+/* local.c: opens names beneath a directory descriptor, hashes the bytes that are already there,
+ * and renames a complete file. */
 #include "client/local.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* name.c: asks seqd for the live jobs of a name, then for the newest one; several live jobs are an
+ * error. */
 #include "client/name.h"
 
 #include <stdio.h>

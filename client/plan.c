@@ -1,3 +1,5 @@
+/* plan.c: prints the answer of POST /v1/plan: memory, communication, the options that were weighed;
+ * the verb plan. */
 #include "client/plan.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+/* progress.c: formats progress, rate and time left from a job's JSON, and decides when a new line
+ * is due. */
 #include "client/progress.h"
 
 #include <math.h>

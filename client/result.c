@@ -1,3 +1,4 @@
+/* result.c: one function for each kind of job, which writes its result in a line. */
 #include "client/result.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+/* screen.c: moves the cursor up over the last frame and writes the next one with a single
+ * buffer. */
 #include "client/screen.h"
 
 #include <stdarg.h>

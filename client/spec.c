@@ -1,3 +1,5 @@
+/* spec.c: reads files or stdin as JSON, lines of JSON or YAML, applies --set, and makes relative
+ * paths absolute. */
 #include "client/spec.h"
 
 #include <assert.h>

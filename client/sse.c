@@ -1,3 +1,4 @@
+/* sse.c: collects a line, then the fields of an event, and calls back at its blank line. */
 #include "client/sse.h"
 
 #include <assert.h>

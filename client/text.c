@@ -1,3 +1,5 @@
+/* text.c: decodes UTF-8, replaces control characters, measures columns by East Asian Width, and
+ * prints tables. */
 #include "client/text.h"
 
 #include <assert.h>

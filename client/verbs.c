@@ -1,3 +1,4 @@
+/* verbs.c: lists the verbs in the order of seqctl help. */
 #include "client/verbs.h"
 
 #include <stddef.h>

@@ -1,3 +1,5 @@
+/* yaml.c: reads the subset from libyaml's events into JSON values, and prints JSON values as
+ * YAML. */
 #include "client/yaml.h"
 
 #include <stdlib.h>
