@@ -1,3 +1,5 @@
+/* backend.c: opens a device by its name: the CPU is part of this program, the others are libraries
+ * beside it, opened by dlopen. Host tasks run on a pool. */
 #include "kernels/backend.h"
 
 #include <assert.h>

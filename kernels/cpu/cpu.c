@@ -1,3 +1,5 @@
+/* cpu.c: chooses the instruction set (the best one that this processor has, or the requested one),
+ * and owns the device's memory. */
 #include "kernels/cpu/cpu.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* pool.c: wakes workers by a futex and hands out tasks by an atomic counter. One word, the gate,
+ * decides who takes part in a run. */
 #include "kernels/cpu/pool.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* blas.cu: finds cuBLASLt's calls with dlsym, and keeps an algorithm for each shape of product that
+ * was seen. */
 #include "kernels/cuda/blas.h"
 
 #include <stdio.h>

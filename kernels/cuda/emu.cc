@@ -1,3 +1,5 @@
+/* emu.cc: runs the fibers of a block one after another, switches them at barriers and exchanges,
+ * and adds the products of an mma in fixed point. */
 #include "kernels/cuda/emu.h"
 #include "kernels/half.h"
 

@@ -1,3 +1,5 @@
+/* emu_hopper.cc: barriers in memory and by name, strip copies, and products of warpgroups, each
+ * with the checks of emu_hopper.h. */
 #include "kernels/cuda/emu_hopper.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* graph.cu: hashes and compares lists of operations, finds their gaps, captures graphs between
+ * gaps, and wraps each slot of the table so that it is kept. */
 #include "kernels/cuda/graph.h"
 
 #include <stddef.h>
