@@ -1,3 +1,5 @@
+/* engine.c: draws synthetic samples from (sample, position), runs each rank in a thread, and
+ * gathers shards into whole arrays. */
 #include <pthread.h>
 #include "api/core/job.h"
 #include "tests/lib/engine.h"

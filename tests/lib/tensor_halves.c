@@ -1,3 +1,5 @@
+/* tensor_halves.c: computes attention and MLP from matrix products and local attention, with
+ * rows_in before a half and rows_out after it. */
 #include "tests/lib/tensor_halves.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* test.c: runs a test, counts passed and failed ones, and prints the total. */
 #include "tests/lib/test.h"
 
 int test_failures_now;

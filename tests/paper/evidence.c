@@ -1,3 +1,5 @@
+/* evidence.c: makes evidence from ledgers, from trainings that are watched while they run, and from
+ * the planner. */
 #include "tests/paper/evidence.h"
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -1,3 +1,5 @@
+/* published.c: counts each system's tensors and sends by tables, and searches for the largest batch
+ * or length that fits. */
 #include "tests/paper/published.h"
 
 #include <assert.h>

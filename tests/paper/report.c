@@ -1,3 +1,5 @@
+/* report.c: judges each row, writes it, and counts the results for the summary; write_row() alone
+ * writes rows. */
 #include "tests/paper/report.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* rest.c: lists the claims that no section has a row about, each with the reason. */
 #include <stddef.h>
 #include "tests/paper/report.h"
 
