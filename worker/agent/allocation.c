@@ -1,3 +1,5 @@
+/* allocation.c: reads Slurm's variables and control groups, takes the least, and matches the words
+ * of engines with the driver's GPUs. */
 #include "worker/agent/allocation.h"
 
 #include <errno.h>

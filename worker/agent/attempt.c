@@ -1,3 +1,5 @@
+/* attempt.c: starts or adopts a gang, talks to it over its Unix socket, ends the spool of a dead
+ * one, and reads records and logs for seqd. */
 #include "worker/agent/attempt.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* capture.c: reads both outputs of a program through pipes on the loop, with a timer that kills it,
+ * and words its end. */
 #include "worker/agent/capture.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* cores.c: asks hwloc for cores and NUMA nodes, chooses the node that fits tightest, and claims the
+ * machine by an abstract socket. */
 #include "worker/agent/cores.h"
 
 #include <errno.h>

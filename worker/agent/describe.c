@@ -1,3 +1,4 @@
+/* describe.c: takes one JSON object from the printed text, unread, if it fits. */
 #include "worker/agent/describe.h"
 
 #include <string.h>

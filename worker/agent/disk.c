@@ -1,3 +1,4 @@
+/* disk.c: asks the thread of trees.h to measure both directories, again and again by a timer. */
 #include "worker/agent/disk.h"
 
 #include <stdio.h>

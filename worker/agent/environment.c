@@ -1,3 +1,4 @@
+/* environment.c: copies the variables whose names are in its list. */
 #include "worker/agent/environment.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* fetches.c: one thread that reads pieces of files in the order of requests; the loop sends its
+ * answers. */
 #include "worker/agent/fetches.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* gpus.c: samples the driver from one thread, keeps the last answer under a lock, and stores Xids
+ * by the boot's id. */
 #include "worker/agent/gpus.h"
 
 #include <pthread.h>

@@ -1,3 +1,5 @@
+/* grants.c: makes the list of private directories from seqd's grants and from the job:ID paths of a
+ * spec, which it replaces. */
 #include "worker/agent/grants.h"
 
 #include <stdio.h>

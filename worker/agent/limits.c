@@ -1,3 +1,5 @@
+/* limits.c: finds this process's groups in /proc/self/cgroup and their mounts, and walks up reading
+ * one file a level. */
 #include "worker/agent/limits.h"
 
 #include <limits.h>

@@ -1,3 +1,5 @@
+/* member.c: reads the token, keeps key and certificate, renews at half of their life, and joins: a
+ * thread looks at the coordinator, then a session sends the request. */
 #include "worker/agent/member.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* prepared.c: lists prepared data once a minute by the thread of trees.h, picks by last use,
+ * renames on the loop and removes on the thread. */
 #include "worker/agent/prepared.h"
 
 #include <errno.h>

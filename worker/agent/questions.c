@@ -1,3 +1,5 @@
+/* questions.c: starts seqrank with the arguments of each question (capture.h), and sends its output
+ * or its failure as the answer. */
 #include "worker/agent/questions.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* removal.c: holds a removal until no attempt of the job is here, then hands the directory to
+ * trees.h and answers when it is gone. */
 #include "worker/agent/removal.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* spawn.c: calls posix_spawn with file actions for the three descriptors, and for the lock of a
+ * gang. */
 #include "worker/agent/spawn.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* state_dir.c: takes the lock and the instance, lists attempts, keeps epochs, and opens files of
+ * jobs for seqd. */
 #include "worker/agent/state_dir.h"
 
 #include <dirent.h>
