@@ -1,3 +1,5 @@
+/* ckpt.c: train_state.json by a table of fields; saving into a directory .tmp that a rename
+ * publishes; finding the newest good checkpoint; loading. */
 #include "worker/ckpt/ckpt.h"
 
 #include <stdio.h>

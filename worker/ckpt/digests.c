@@ -1,3 +1,4 @@
+/* digests.c: sorts the files by size, largest first, and hashes them by a pool of threads. */
 #include "worker/ckpt/digests.h"
 
 #include <stdlib.h>

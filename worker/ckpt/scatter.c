@@ -1,3 +1,5 @@
+/* scatter.c: rank 0 cuts arrays into pieces of one slice and sends orders to the ranks that hold
+ * them; scatter_serve has the other side. */
 #include "worker/ckpt/scatter.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* steps.c: parses names of checkpoint directories, sorts them newest first, replaces the link
+ * `best`, and prunes by renaming before removing. */
 #include "worker/ckpt/steps.h"
 
 #include <dirent.h>
