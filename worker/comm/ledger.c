@@ -1,3 +1,4 @@
+/* ledger.c: adds up bytes and messages by purpose, and compares counts with a formula's. */
 #include "worker/comm/ledger.h"
 
 #include "api/core/err.h"

@@ -1,3 +1,5 @@
+/* tls.c: drives OpenSSL over a BIO of its own, which neither waits nor raises SIGPIPE. A build
+ * without OpenSSL has stubs. */
 #include "worker/comm/tls.h"
 
 #ifdef HAVE_OPENSSL
