@@ -1,3 +1,5 @@
+/* bestfit.c: sorts pieces by length, longest first, and puts each into the fullest bin with room; a
+ * tree of bits finds that bin. */
 #include "worker/data/bestfit.h"
 
 #include <assert.h>

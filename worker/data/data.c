@@ -1,3 +1,5 @@
+/* data.c: opens each part of a prepared directory, checks it against meta.json, and reads ids,
+ * masks, sizes and origins by pread. */
 #include "worker/data/data.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* digest.c: hashes batches of files on the pool; the first file that fails, by its place in the
+ * list, gives the error. */
 #include "worker/data/digest.h"
 
 #include <stdatomic.h>

@@ -1,3 +1,5 @@
+/* encode.c: appends tokens, ends, masks, byte counts and origins to one file each, and counts ids
+ * for the entropy. */
 #include "worker/data/encode_text.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* encode_text.c: opens the tokenizer and the chat template once, and cuts texts, pairs of prompt
+ * and completion, and conversations into ids. */
 #include "worker/data/encode_text.h"
 
 #include <stdio.h>

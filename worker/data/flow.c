@@ -1,3 +1,5 @@
+/* flow.c: draws by Philox from counters of (stream, sample, index): noise, times, frames that are
+ * given clean; and shifts times by a sample's size. */
 #include "worker/data/flow.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+/* flow_batch.c: reads a sample and its draws, and fills the rows that this rank has of it, and its
+ * condition. */
 #include "worker/data/flow_batch.h"
 
 #include <assert.h>

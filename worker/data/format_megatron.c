@@ -1,3 +1,5 @@
+/* format_megatron.c: reads an index of Megatron-LM by three columns at once, and cuts the tokens of
+ * its .bin into documents. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,3 +1,5 @@
+/* format_npy.c: parses the header of a .npy file as a Python literal, and reads its integers as
+ * ids. */
 #include <stdlib.h>
 #include <string.h>
 #include "worker/data/npy.h"

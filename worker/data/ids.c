@@ -1,3 +1,5 @@
+/* ids.c: reads whole numbers of 1 to 8 bytes, and begins another document before or after each end
+ * id. */
 #include "worker/data/ids.h"
 
 #include <assert.h>

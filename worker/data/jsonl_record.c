@@ -1,3 +1,5 @@
+/* jsonl_record.c: reads the members of a line as they come, then checks that they are those of one
+ * kind, and lists beside input_ids against it. */
 #include "worker/data/jsonl_record.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* latents.c: decodes the words of a prepared sample, reads its numbers, and checks its sizes
+ * against the model's. */
 #include "worker/data/latents.h"
 
 #include <string.h>

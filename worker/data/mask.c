@@ -1,3 +1,5 @@
+/* mask.c: draws four words for a token by Philox: they decide whether it is hidden, and the id in
+ * its place. */
 #include "worker/data/mask.h"
 
 #include <stdbool.h>

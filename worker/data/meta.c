@@ -1,3 +1,5 @@
+/* meta.c: writes and reads meta.json member by member, and checks that its ranges and counts agree
+ * with each other. */
 #include "worker/data/meta.h"
 
 #include <stdlib.h>

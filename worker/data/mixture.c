@@ -1,3 +1,5 @@
+/* mixture.c: gives each source its places of a block, and permutes the block to find the source
+ * that has place n. */
 #include "worker/data/mixture.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* npy_head.c: prints the dictionary of dtype and shape, padded to NPY_HEAD bytes. */
 #include "worker/data/npy_head.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* pack.c: counts fragments, then lists them in the order of their samples. Whole documents under
+ * concat need no list: a search by token finds them. */
 #include "worker/data/pack.h"
 
 #include <assert.h>

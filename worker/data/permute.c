@@ -1,3 +1,4 @@
+/* permute.c: permutes [0, n) by a keyed Feistel network. */
 #include "worker/data/permute.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* reader.c: keeps a window of the file, which grows on request, and hashes each block as it is
+ * read. */
 #include "worker/data/reader.h"
 
 #include <assert.h>

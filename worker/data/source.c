@@ -1,3 +1,5 @@
+/* source.c: expands the patterns of a path directory by directory, below an opened root, into a
+ * sorted list of files. */
 #include "worker/data/source.h"
 
 #include <dirent.h>
