@@ -1,3 +1,5 @@
+/* decoder.c: writes the programs of a decoder: attention and MLP of a layer, embedding and head,
+ * each as its struct decoder says. */
 #include "worker/family/decoder.h"
 
 #include <math.h>

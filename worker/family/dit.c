@@ -1,3 +1,5 @@
+/* dit.c: writes linear layers, norms and gates of diffusion transformers, their inputs, and the two
+ * halves of a block. */
 #include "worker/family/dit.h"
 
 #include <math.h>

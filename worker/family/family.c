@@ -1,3 +1,5 @@
+/* family.c: the table of families; sizes completed and checked by a family's row; programs written
+ * by it, with switches and without a head. */
 #include "worker/family/family.h"
 
 #include <assert.h>

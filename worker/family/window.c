@@ -1,3 +1,5 @@
+/* window.c: keeps the layers without a window as bits of layer_mask, and reads and writes
+ * layer_types. */
 #include "worker/family/window.h"
 
 #include <string.h>

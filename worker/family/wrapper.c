@@ -1,3 +1,5 @@
+/* wrapper.c: the table of wrappers, their keys of the other half, and the reader of the keys around
+ * text_config. */
 #include "worker/family/wrapper.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* write.c: appends operations and weights of language models to a program: norms, products,
+ * attention, MLPs, experts, ends. */
 #include "worker/family/write.h"
 
 #include <assert.h>
