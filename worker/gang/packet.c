@@ -1,3 +1,4 @@
+/* packet.c: compares a packet's size with the smallest and the largest of its type. */
 #include "worker/gang/packet.h"
 
 #include <stddef.h>

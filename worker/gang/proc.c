@@ -1,3 +1,5 @@
+/* proc.c: forks seqrank with its socket, log and shared segment in fixed descriptors, notes its
+ * pid, and reaps it by a pidfd. */
 #include "worker/gang/proc.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* start.c: reads the record of gang_start.h and refuses numbers that are out of range, and one of
+ * another version. */
 #include "worker/gang/start.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* watch.c: counts the time without progress from samples of all ranks, finds the slowest rank, and
+ * says where it stands. */
 #include "worker/gang/watch.h"
 
 #include <stdio.h>
