@@ -1,3 +1,5 @@
+/* embedding.c: reads modules.json, the pooling's config and the prompts, by one reader of JSON that
+ * names the file in its errors. */
 #include "worker/hf/embedding.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* files.c: sorts the names of a directory into files to take and files to leave, copies them, and
+ * looks for tokenizers and end ids. */
 #include "worker/hf/files.h"
 
 #include <dirent.h>

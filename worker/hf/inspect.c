@@ -1,3 +1,5 @@
+/* inspect.c: reads config.json, opens all shards, compares tensors with the model's, and keeps each
+ * fault with its remedy. */
 #include "worker/hf/inspect.h"
 
 #include <stdio.h>

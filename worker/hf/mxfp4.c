@@ -1,3 +1,5 @@
+/* mxfp4.c: finds the blocks and scales of a tensor, checks their shapes, and unpacks groups of 32
+ * values. */
 #include "worker/hf/mxfp4.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* safetensors.c: maps a file, parses its header, checks its layout, and converts elements to
+ * fp32. */
 #include "worker/hf/safetensors.h"
 
 #include <assert.h>

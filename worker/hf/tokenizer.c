@@ -1,3 +1,5 @@
+/* tokenizer.c: writes the three files of the byte tokenizer for transformers, and recognises its
+ * tokenizer.json by its bytes. */
 #include "worker/hf/tokenizer.h"
 
 #include <assert.h>

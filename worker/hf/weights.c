@@ -1,3 +1,5 @@
+/* weights.c: opens model.safetensors, or the shards of its index, and finds a tensor by the model's
+ * name for it. */
 #include "worker/hf/weights.h"
 
 #include <stdio.h>
