@@ -1,3 +1,5 @@
+/* agree.c: sends every rank's choices to all others and compares them; the error names a rank whose
+ * choice is not the most frequent one. */
 #include "worker/infer/agree.h"
 
 #include <stdio.h>

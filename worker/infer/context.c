@@ -1,3 +1,5 @@
+/* context.c: lays out the states of all layers side by side, and moves them between a model, memory
+ * and a safetensors file. */
 #include "worker/infer/context.h"
 
 #include <math.h>

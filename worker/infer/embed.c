@@ -1,3 +1,5 @@
+/* embed.c: sums hidden states over each rank's rows in double, adds up the ranks' sums, and writes
+ * a vector for each document. */
 #include "worker/infer/embed.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* flow_generate.c: rank 0 reads a request and tells the others; all sample and check that the
+ * latents are finite; rank 0 writes the artifact and the request's line. */
 #include "worker/infer/flow_generate.h"
 
 #include <assert.h>

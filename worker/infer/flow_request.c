@@ -1,3 +1,5 @@
+/* flow_request.c: reads the members of a request by a table, then the rules between members: a
+ * caption or a class, sizes, the seed. */
 #include "worker/infer/flow_request.h"
 
 #include <stdio.h>

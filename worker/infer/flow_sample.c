@@ -1,3 +1,5 @@
+/* flow_sample.c: draws noise for the rank's own patches, predicts with and without the caption, and
+ * advances z by one step after another. */
 #include "worker/infer/flow_sample.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* infer.c: runs forward passes for generate, score and embed: the prompt's prefill, the last
+ * token's logits, and the expected bytes of a pass. */
 #include "worker/infer/infer.h"
 
 #include "worker/comm/ledger.h"

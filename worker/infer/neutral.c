@@ -1,3 +1,5 @@
+/* neutral.c: the table of neutral members, each with the values that pass, and the comparison with
+ * it. */
 #include "worker/infer/neutral.h"
 
 #include <string.h>

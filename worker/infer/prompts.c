@@ -1,3 +1,5 @@
+/* prompts.c: reads a file as one prompt, as lines of JSON or as requests, checks that names differ,
+ * and broadcasts the bytes from rank 0. */
 #include "worker/infer/prompts.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* reply.c: writes an answer member by member: text, log-probabilities with alternatives, usage; in
+ * the forms of a continuation, a completion and a chat. */
 #include "worker/infer/reply.h"
 
 #include <assert.h>

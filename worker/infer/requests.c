@@ -1,3 +1,5 @@
+/* requests.c: reads the body of a request by a table of its members, turns a prompt or messages
+ * into ids, and words every refusal. */
 #include "worker/infer/requests.h"
 
 #include <assert.h>

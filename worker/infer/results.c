@@ -1,3 +1,5 @@
+/* results.c: reads the journal's whole lines when it opens it, appends one line for each request,
+ * and publishes the journal as results.jsonl. */
 #include "worker/infer/results.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* sample.c: penalises and orders logits by a heap, cuts them by top_k, top_p and min_p, and inverts
+ * the cumulative distribution. */
 #include "worker/infer/sample.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* score.c: computes one window after another, gathers its losses on rank 0, and adds them to their
+ * documents and to buckets of positions. */
 #include "worker/infer/score.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* score_journal.c: appends fixed-size records with their digests, and counts the good ones when it
+ * opens the file. */
 #include "worker/infer/score_journal.h"
 
 #include <errno.h>

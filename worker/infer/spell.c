@@ -1,3 +1,5 @@
+/* spell.c: feeds ids to the tokenizer's decoder, notes how much text follows each token, and looks
+ * for stop strings in new text. */
 #include "worker/infer/spell.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* stop.c: advances the state of each string by the Knuth-Morris-Pratt borders of its text. */
 #include "worker/infer/stop.h"
 
 #include <string.h>

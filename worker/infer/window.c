@@ -1,3 +1,5 @@
+/* window.c: reads the tokens of a window, and fills a rank's rows of the batch with them, their
+ * targets and their reach. */
 #include "worker/infer/window.h"
 
 #include "api/core/job.h"
