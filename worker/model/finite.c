@@ -1,3 +1,5 @@
+/* finite.c: looks into weights bucket by bucket, then at each operation's output in a pass that is
+ * run again; all ranks agree on the first find. */
 #include "worker/model/finite.h"
 
 #include <stdarg.h>

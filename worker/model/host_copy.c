@@ -1,3 +1,4 @@
+/* host_copy.c: converts between fp32 and 16-bit elements on the host, a buffer at a time. */
 #include "worker/model/host_copy.h"
 
 #include "kernels/half.h"

@@ -1,3 +1,5 @@
+/* in_time.c: walks the windows forward with states passed on, then backward with gradients of
+ * states passed on. */
 #include "worker/model/in_time.h"
 
 #include <assert.h>

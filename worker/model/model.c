@@ -1,3 +1,5 @@
+/* model.c: places a model's memory by the plan, runs its sections for a batch, forward and
+ * backward, and sums the loss. */
 #include "worker/model/model.h"
 
 #include <assert.h>

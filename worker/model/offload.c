@@ -1,3 +1,5 @@
+/* offload.c: copies on a thread of its own to and from an unnamed file, or by the device's copy
+ * stream to pinned host memory. */
 #include "worker/model/offload.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* op.c: the functions that all operations share: scratch, values, gradients, weights, and sums over
+ * rows in a fixed order. */
 #include "worker/model/op.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* piece.c: narrows the frame's values to one piece of rows after another, runs the steps of the MLP
+ * on each, and adds up gradients. */
 #include "worker/model/piece.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* pipe.c: numbers the messages between neighbouring stages, posts a send and a receive together,
+ * and runs passes in the order of 1F1B. */
 #include "worker/model/pipe.h"
 
 #include "api/core/mutant.h"

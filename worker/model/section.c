@@ -1,3 +1,5 @@
+/* section.c: makes the frame of a section from the plan's places, and runs its steps: forward,
+ * backward, and for new tokens. */
 #include "worker/model/section.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* section_offload.c: asks for copies of a stream or a record at fixed points of a pass, and waits
+ * for the copy before it. */
 #include "worker/model/section_offload.h"
 
 #include "api/core/mutant.h"

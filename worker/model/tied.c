@@ -1,3 +1,5 @@
+/* tied.c: posts each part as one message, receives it on the first stage, and adds it to the
+ * gradient there. */
 #include "worker/model/tied.h"
 
 #include <assert.h>
