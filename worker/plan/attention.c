@@ -1,3 +1,5 @@
+/* attention.c: shares heads out over ranks, and puts the buffers of a form end to end, in arena or
+ * segment. */
 #include "worker/plan/attention.h"
 
 #include "api/core/mem.h"

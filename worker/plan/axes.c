@@ -1,3 +1,5 @@
+/* axes.c: turns a rank into its place on the axes and back, and lists lines, blocks and strides of
+ * ranks. */
 #include "worker/plan/axes.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* choice.c: weighs products of axes, strategies, groups and exchanges in nested loops, keeps the
+ * best options, and searches for the longest sequence. */
 #include "worker/plan/choice.h"
 
 #include <stdlib.h>

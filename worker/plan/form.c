@@ -1,3 +1,5 @@
+/* form.c: counts both forms' bytes on prepared samples, and chooses by time, or by bytes if the
+ * machine is not known. */
 #include "worker/plan/form.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* machine.c: turns a profile or given hardware into rates, and adds up the time of a step: work,
+ * messages by purpose, copies, the pipeline's idle time. */
 #include "worker/plan/machine.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+/* memory.c: lists the parameters, gradients and optimizer state, picks the loss chunk, and places
+ * all lists one after another. */
 #include "worker/plan/memory.h"
 
 #include "api/core/mem.h"

@@ -1,3 +1,5 @@
+/* noise.c: computes beta, its running product and the posterior's variance, for single steps and
+ * for the kept steps of a sampler. */
 #include "worker/plan/noise.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* param.c: lists a model's tensors in the flat layout from the programs of its family: names,
+ * shapes, offsets, buckets (plan.h). */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

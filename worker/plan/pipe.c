@@ -1,3 +1,5 @@
+/* pipe.c: cuts sections into stages: by cost with a bisection for the smallest limit, and within
+ * memory by dynamic programming. */
 #include "worker/plan/pipe.h"
 
 #include <assert.h>

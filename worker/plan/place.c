@@ -1,3 +1,5 @@
+/* place.c: places every stage, cuts again by memory if one does not fit, and adds the one-rank
+ * reference of a proof. */
 #include "worker/plan/place.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* plan.c: plan_make(): checks the shape, resolves every auto, tries modes until the memory fits,
+ * then counts communication and flops. */
 #include "worker/plan/plan.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* product.c: tries all divisors for each axis that the job leaves open; a layer's ranks stay within
+ * a node. */
 #include "worker/plan/product.h"
 
 #include <stdbool.h>

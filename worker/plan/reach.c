@@ -1,3 +1,5 @@
+/* reach.c: takes the least and the greatest position that a segment's queries see, from its
+ * documents, and asks which blocks meet them. */
 #include "worker/plan/reach.h"
 
 #include <assert.h>

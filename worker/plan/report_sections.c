@@ -1,3 +1,5 @@
+/* report_sections.c: writes the buffers of sections as JSON: one line for all values of a name in
+ * one place. */
 #include "worker/plan/report.h"
 
 #include <stdio.h>

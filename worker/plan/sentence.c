@@ -1,3 +1,4 @@
+/* sentence.c: appends by vsnprintf, and stops at the buffer's end. */
 #include "worker/plan/sentence.h"
 
 #include <stdarg.h>

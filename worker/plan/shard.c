@@ -1,3 +1,5 @@
+/* shard.c: computes segments, padding and sum chunks for each layout, and maps local rows to
+ * positions. */
 #include "worker/plan/shard.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* slice.c: finds a tensor's slices by comparing the sliced shape with the whole one, and maps
+ * elements between a slice and the whole tensor. */
 #include "worker/plan/slice.h"
 
 #include <assert.h>

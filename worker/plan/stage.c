@@ -1,3 +1,5 @@
+/* stage.c: finds a field's last value at or before a stage, and counts the samples and steps of
+ * stages. */
 #include "worker/plan/stage.h"
 
 #include <math.h>

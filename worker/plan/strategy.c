@@ -1,3 +1,4 @@
+/* strategy.c: the table of strategies' rows, and the functions that answer by a row. */
 #include "worker/plan/strategy.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* update.c: the table of the fields that make an update wait. */
 #include "worker/plan/update.h"
 
 #include "api/core/choices.h"

@@ -1,3 +1,5 @@
+/* volume.c: one formula for each exchange of rings, gathers, reductions, broadcasts and
+ * decoding. */
 #include "worker/plan/volume.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* volume_state.c: the formulas of volume.h for states of linear attention: sent on by a ring, in
+ * pieces by a scan, or gathered. */
 #include <assert.h>
 #include "worker/plan/volume.h"
 

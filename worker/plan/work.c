@@ -1,3 +1,5 @@
+/* work.c: walks the schedule of each section, and adds the seconds of each term of an operation
+ * (op_rules.h) at the machine's rate. */
 #include "worker/plan/work.h"
 
 #include <math.h>

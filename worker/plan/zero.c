@@ -1,3 +1,5 @@
+/* zero.c: cuts each bucket at the unit whose border is nearest to an even share, and computes every
+ * offset from these cuts. */
 #include "worker/plan/zero.h"
 
 #include <assert.h>
