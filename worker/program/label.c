@@ -1,3 +1,5 @@
+/* label.c: solves for labels operation by operation: a state is the labels that all live values
+ * have, and only the cheapest way to reach it is kept. */
 #include "worker/program/label.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* op_rules.c: the table of rules, and sums and maxima of its rows over an operation or a step:
+ * scratch, shared buffers, work. */
 #include "worker/program/op_rules.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* program.c: appends weights, values and operations, and answers questions about them: writers,
+ * readers, the MLP of an operation, decays. */
 #include "worker/program/program.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* rope.c: computes the inverse frequencies of each rule, the factor of cosines and sines, and
+ * completes a shape's rope fields. */
 #include "worker/program/rope.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* rule.c: the checks, scratch requests and terms of work that several rules share. */
 #include "worker/program/rule.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* rule_linear.c: LINEAR: out = [base +] a W' [+ b]. */
 #include <assert.h>
 #include "worker/program/rule.h"
 

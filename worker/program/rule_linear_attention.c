@@ -1,3 +1,5 @@
+/* rule_linear_attention.c: LINEAR_ATTENTION: its states and angles, and its scratch for each way to
+ * compute. */
 #include <assert.h>
 #include <math.h>
 #include "worker/program/rule.h"

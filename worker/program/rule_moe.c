@@ -1,3 +1,4 @@
+/* rule_moe.c: MOE: every row goes to some experts. */
 #include <assert.h>
 #include <stddef.h>
 #include "worker/program/rule.h"

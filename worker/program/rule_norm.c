@@ -1,3 +1,4 @@
+/* rule_norm.c: NORM: RMSNorm and LayerNorm. */
 #include <assert.h>
 #include "worker/program/rule.h"
 

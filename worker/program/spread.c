@@ -1,3 +1,5 @@
+/* spread.c: makes a label graph of a section, solves it, and writes the section again with a SWITCH
+ * wherever labels differ. */
 #include "worker/program/spread.h"
 
 #include <assert.h>
