@@ -1,3 +1,5 @@
+/* feed.c: opens one order of samples for each sequence length of the stages, and one for the
+ * held-out windows. */
 #include "worker/rank/feed.h"
 
 #include <assert.h>

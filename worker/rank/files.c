@@ -1,3 +1,5 @@
+/* files.c: reads FIELD:FORMAT:PATH, expands the path beneath the roots as a preparation does, and
+ * opens the first file. */
 #include "worker/rank/files.h"
 
 #include <stdbool.h>

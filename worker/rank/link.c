@@ -1,3 +1,5 @@
+/* link.c: sends and receives one packet a message, checks the received order, and looks for STOP
+ * and SAVE without blocking. */
 #include "worker/rank/link.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* model_tokenizer.c: opens both on rank 0, shares their bytes, and compiles them on the other
+ * ranks. */
 #include "worker/rank/model_tokenizer.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* models.c: walks the roots by openat, then forks a process for each model directory, with limits
+ * of time and memory, that writes its report to a pipe. */
 #include "worker/rank/models.h"
 
 #include <dirent.h>

@@ -1,3 +1,5 @@
+/* prepare_latents.c: reads the head of every sample, checks it against the model, and reports
+ * counts and the largest sizes. */
 #include "worker/rank/prepare_latents.h"
 
 #include "api/core/job.h"

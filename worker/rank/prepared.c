@@ -1,3 +1,5 @@
+/* prepared.c: calls data_prepare() with the model's directory and the prompt of an embed job; a
+ * node without the data makes them and compares the id. */
 #include "worker/rank/prepared.h"
 
 #include <assert.h>

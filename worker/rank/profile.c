@@ -1,3 +1,5 @@
+/* profile.c: times each operation on one thread at several sizes, and messages of two sizes between
+ * two threads on the transport. */
 #include "worker/rank/profile.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+/* publish.c: opens the output directory beneath a writable root, takes it by a file with the
+ * owner's name, and copies each result by write and rename. */
 #include "worker/rank/publish.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* report.c: inspects a directory (worker/hf/inspect.h), opens its tokenizer and template, and
+ * writes the report as JSON. */
 #include "worker/rank/report.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* resident.c: reads the sizes of /proc/self/status, and counts a segment's touched pages in
+ * /proc/self/pagemap. */
 #include "worker/rank/resident.h"
 
 #include <fcntl.h>

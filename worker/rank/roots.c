@@ -1,3 +1,5 @@
+/* roots.c: resolves a path by realpath and looks for the root above it; private paths are
+ * refused. */
 #include "worker/rank/roots.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* run.c: opens data, plan, memory, comm and backend, runs the task of the job's kind by its row,
+ * and closes them in reverse. */
 #include "worker/rank/run.h"
 
 #include <assert.h>

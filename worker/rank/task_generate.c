@@ -1,3 +1,5 @@
+/* task_generate.c: runs a generate job of text: context, tokenizer, end ids and prompts from rank
+ * 0, then infer_generate() and the result. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"

@@ -1,3 +1,4 @@
+/* task_infer.c: opens a model with its weights, and sends the list of artifacts. */
 #include "worker/rank/task_infer.h"
 
 #include <stdlib.h>

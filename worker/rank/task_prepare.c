@@ -1,3 +1,5 @@
+/* task_prepare.c: runs a preparation: makes the data, tries every order that the job will open, and
+ * reports counts, notes and traffic by form. */
 #include <stdio.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"

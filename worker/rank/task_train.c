@@ -1,3 +1,5 @@
+/* task_train.c: runs a training: proof and first evaluation, then steps with stages, evaluations
+ * and checkpoints between them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+/* tfevents.c: encodes events as protocol buffers by hand, frames them with CRC-32C, and writes its
+ * buffer on a flush. */
 #include "worker/rank/tfevents.h"
 
 #include <assert.h>

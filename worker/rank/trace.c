@@ -1,3 +1,5 @@
+/* trace.c: reads its arguments by the words of the job spec, opens the order that they describe,
+ * and prints each sample's fragments. */
 #include "worker/rank/trace.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* training_bad.c: acts on the guard's verdict: it skips a bad step, rolls back to the last
+ * checkpoint, or fails the job. */
 #include "worker/rank/training.h"
 
 #include <stdio.h>

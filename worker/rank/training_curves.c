@@ -1,3 +1,5 @@
+/* training_curves.c: writes metrics and evaluations into TensorBoard event files, and lists these
+ * among the job's artifacts. */
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* training_eval.c: evaluates on held-out data when it is due, and proves the first step against one
+ * rank before any step. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

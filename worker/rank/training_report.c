@@ -1,3 +1,5 @@
+/* training_report.c: writes the notes and the result of a training, and publishes the files of its
+ * last checkpoint. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* training_save.c: saves checkpoints: rank 0 writes and prunes, all ranks agree on the outcome and
+ * wait for a full disk together. */
 #include <assert.h>
 #include <poll.h>
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* weights.c: chooses the origin on rank 0, shares the choice, and loads whole arrays, slices or
+ * pieces from it. */
 #include "worker/rank/weights.h"
 
 #include <stdio.h>
