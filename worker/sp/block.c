@@ -1,3 +1,5 @@
+/* block.c: walks the pairs of segments in the fixed order, calls the backend's attention on each,
+ * and adds blocks, sinks and dropout. */
 #include "worker/sp/block.h"
 
 #include <assert.h>

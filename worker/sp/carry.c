@@ -1,3 +1,5 @@
+/* carry.c: runs a pass by its exchange: a chain of states (ring), the same in pieces (scan), or
+ * maps of all ranks composed locally (all_gather). */
 #include "worker/sp/carry.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* linear.c: makes the chunks of a pass, runs the kernels on each, folds summaries into states, and
+ * calls the exchange (linear_exchange.c). */
 #include "worker/sp/linear.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* over_p.c: divides every element of a gradient, in its own dtype. */
 #include "worker/sp/over_p.h"
 
 void sp_divide(struct tensor grad, int P)

@@ -1,3 +1,5 @@
+/* sp.c: the table of strategies, the placing of buffers, and decoding: partial results of one
+ * token, gathered and merged in rank order. */
 #include "worker/sp/sp.h"
 
 #include <assert.h>
