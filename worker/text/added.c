@@ -1,3 +1,5 @@
+/* added.c: finds added tokens by two tries, one for the raw text and one for the normalized text,
+ * and hands on the parts between them. */
 #include "worker/text/added.h"
 
 #include <stdlib.h>

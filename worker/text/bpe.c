@@ -1,3 +1,5 @@
+/* bpe.c: turns a piece into symbols, merges pairs by their rank (short pieces by search, long ones
+ * by a queue), and remembers pieces. */
 #include "worker/text/bpe.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* buffer.c: grows arrays by doubling, and appends text, runs with their source offsets, and ids. */
 #include "worker/text/buffer.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* Code points of UTF-8, and Python's properties and cases of them by binary search in
+ * chars_table.c. */
 #include "worker/text/chars.h"
 
 #include <stddef.h>

@@ -1,3 +1,5 @@
+/* Renders a conversation: checks and adapts its messages as transformers does, sets the variables,
+ * and finds the assistant's turns in the output. */
 #include "worker/text/chat.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Reads the template and the special tokens of a directory, and compiles the template. */
 #include "worker/text/chat_model.h"
 
 #include <stdlib.h>

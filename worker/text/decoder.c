@@ -1,3 +1,5 @@
+/* decoder.c: runs decoders as stages: each holds back the bytes that a later token could still
+ * change, and passes on the others. */
 #include "worker/text/decoder.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* grapheme.c: asks for each rune whether a cluster ends before it, from the state of the cluster so
+ * far. */
 #include "worker/text/grapheme.h"
 
 #include <stdbool.h>

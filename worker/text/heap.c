@@ -1,3 +1,5 @@
+/* Allocates zeroed memory from an arena, counts steps and depth, and leaves by longjmp when a limit
+ * is met. */
 #include "worker/text/heap.h"
 
 #include <stdarg.h>

@@ -1,3 +1,5 @@
+/* json.c: looks members and elements up by reading on from their place in the text (jread.h); no
+ * tree is built. */
 #include "worker/text/json.h"
 
 static const char *file_of(struct json v)

@@ -1,3 +1,4 @@
+/* merges.c: reads merges as pairs or as "a b", and puts them into a hash table by the two ids. */
 #include "worker/text/merges.h"
 
 #include <stdlib.h>

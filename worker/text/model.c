@@ -1,3 +1,5 @@
+/* model.c: opens the vocabulary, then BPE, WordPiece or Unigram by the file's type, and calls
+ * whichever is open. */
 #include "worker/text/model.h"
 
 #include <stdlib.h>

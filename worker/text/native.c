@@ -1,3 +1,5 @@
+/* Looks functions up by name, refuses known names without an implementation, and binds arguments to
+ * parameters. */
 #include "worker/text/native.h"
 
 #include <string.h>

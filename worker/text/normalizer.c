@@ -1,3 +1,5 @@
+/* normalizer.c: reads each normalizer as a step, and applies steps to runs: normal forms by
+ * segments, others rune by rune. */
 #include "worker/text/normalizer.h"
 
 #include <stdlib.h>

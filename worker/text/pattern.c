@@ -1,3 +1,5 @@
+/* pattern.c: gives PCRE2 the pattern of pattern_parse.c and the text as one byte for each rune; a
+ * build without PCRE2 refuses patterns. */
 #include "worker/text/pattern.h"
 
 #include <assert.h>

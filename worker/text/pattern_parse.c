@@ -1,3 +1,5 @@
+/* pattern_parse.c: reads a regular expression by recursive descent, collects its sets of runes, and
+ * refuses other constructs by name. */
 #include "worker/text/pattern_parse.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* post.c: reads the post-processors, and joins the ids that they put before and after a text. */
 #include "worker/text/post.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+/* pretokenizer.c: reads each pre-tokenizer as a step: a finder of matches and a behaviour; steps
+ * call each other piece by piece. */
 #include "worker/text/pretokenizer.h"
 
 #include <stdlib.h>

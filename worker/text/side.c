@@ -1,3 +1,5 @@
+/* side.c: reads the special tokens from tokenizer_config.json, then from
+ * special_tokens_map.json. */
 #include "worker/text/side.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Appends to growing text, and prints values as Python's str() and repr() do. */
 #include "worker/text/sink.h"
 
 #include <inttypes.h>

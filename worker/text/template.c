@@ -1,3 +1,4 @@
+/* Compiles a template: checks its UTF-8, normalizes its newlines, lexes and parses it. */
 #include "worker/text/template.h"
 
 #include <stdlib.h>

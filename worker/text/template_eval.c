@@ -1,3 +1,4 @@
+/* Expressions of a chat template: one function for each type of node, called by eval(). */
 #include <string.h>
 
 #include "worker/text/template_run.h"

@@ -1,3 +1,5 @@
+/* Splits a template into text, comments and tags, trims white space around tags, and reads the
+ * tokens inside them. */
 #include "worker/text/template_lex.h"
 
 #include <ctype.h>

@@ -1,3 +1,5 @@
+/* Statements by recursive descent: one function for each tag, which reads its body up to the end
+ * word. */
 #include "worker/text/template_parse.h"
 
 #include <stdio.h>

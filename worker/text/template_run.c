@@ -1,3 +1,4 @@
+/* Runs statements: scopes, loops, macros, blocks with filters, and the spans of generation tags. */
 #include "worker/text/template_run.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Methods of Python's str: strip, split, replace, join, case, find and count, by code points. */
 #include "worker/text/text_ops.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+/* tokenizer.c: opens the parts of a tokenizer.json, and encodes: added tokens, normalizer,
+ * pre-tokenizer, model, post-processor. Proves where a text may be cut. */
 #include "worker/text/tokenizer.h"
 
 #include <stdlib.h>

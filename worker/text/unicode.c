@@ -1,3 +1,5 @@
+/* unicode.c: builds sets of runes from measured tables, and looks up case, decomposition,
+ * composition and break classes. */
 #include "worker/text/unicode.h"
 
 #include <assert.h>

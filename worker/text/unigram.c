@@ -1,3 +1,4 @@
+/* unigram.c: finds the best way by Viterbi's algorithm over a trie of tokens, place by place. */
 #include "worker/text/unigram.h"
 
 #include <math.h>

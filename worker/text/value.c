@@ -1,3 +1,5 @@
+/* Values: strings, lists, dicts as open hash tables in order of insertion; truth, equality, order
+ * and iteration. */
 #include "worker/text/value.h"
 
 #include <assert.h>

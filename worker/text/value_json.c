@@ -1,3 +1,5 @@
+/* Reads JSON by jread.h into values, and writes values with the separators and escapes of Python's
+ * json.dumps. */
 #include "worker/text/value_json.h"
 
 #include <inttypes.h>

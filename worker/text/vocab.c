@@ -1,3 +1,4 @@
+/* vocab.c: keeps the strings in one buffer, with a hash table by string and an array by id. */
 #include "worker/text/vocab.h"
 
 #include <stdlib.h>

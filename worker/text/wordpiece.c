@@ -1,3 +1,5 @@
+/* wordpiece.c: tries tokens from the longest down at each place; a word in which one place has none
+ * is the unknown token. */
 #include "worker/text/wordpiece.h"
 
 #include <stdlib.h>
