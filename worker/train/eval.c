@@ -1,3 +1,5 @@
+/* eval.c: gives each ring every dp-th window, adds its windows in order, and sums the rings' losses
+ * and counts. */
 #include "worker/train/eval.h"
 
 #include <math.h>

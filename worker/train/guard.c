@@ -1,3 +1,5 @@
+/* guard.c: keeps running means and variances of loss and norm, judges a step by them, and stores
+ * marked steps in guard.json. */
 #include "worker/train/guard.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* optim.c: sums squares unit by unit on the device, and updates runs of elements that have one
+ * weight decay. */
 #include "worker/train/optim.h"
 
 #include <math.h>

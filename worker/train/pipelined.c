@@ -1,3 +1,5 @@
+/* pipelined.c: gives the pipeline functions that read a sample, run its forward pass, and add up
+ * its gradient after the backward pass. */
 #include "worker/train/pipelined.h"
 
 /* Reads the i-th of the ring's samples into the batch. */

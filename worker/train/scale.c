@@ -1,3 +1,5 @@
+/* scale.c: computes the scale from the counts of overflows and updates, and says in a sentence what
+ * an overflow did. */
 #include "worker/train/scale.h"
 
 #include <math.h>

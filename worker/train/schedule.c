@@ -1,3 +1,5 @@
+/* schedule.c: computes the rate of a step: warmup, then the fraction between low and peak that the
+ * schedule leaves. */
 #include "worker/train/schedule.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+/* sharded_state.c: moves buckets between owners and users, sums their gradients, updates the own
+ * part, and carries a tied embedding's two parts. */
 #include "worker/train/sharded_state.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* train.c: reads the step's samples, adds up their gradients, asks guard and scale, updates, and
+ * compares the ledger with the plan. */
 #include "worker/train/train.h"
 
 #include <math.h>

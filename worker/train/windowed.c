@@ -1,3 +1,5 @@
+/* windowed.c: moves the sample's rows to each window, and calls the model forward or backward on it
+ * for in_time_walk(). */
 #include "worker/train/windowed.h"
 
 #include "api/core/job.h"
