@@ -1,3 +1,5 @@
+/* flow.c: fills the ranks' batch from the order and the reference's from the definition, and
+ * compares predicted patches row by row. */
 #include "worker/verify/flow.h"
 
 #include <math.h>

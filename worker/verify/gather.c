@@ -1,3 +1,5 @@
+/* gather.c: collects buckets from shards, slices and stages into flat arrays of the whole model on
+ * rank 0. */
 #include "worker/verify/gather.h"
 
 #include <stdlib.h>

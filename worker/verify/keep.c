@@ -1,3 +1,4 @@
+/* keep.c: writes verify.json, and both sides' gradients as safetensors. */
 #include "worker/verify/keep.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+/* logits.c: computes the reference's rows chunk by chunk, gathers the ranks' rows of the same
+ * positions, and sums their differences. */
 #include "worker/verify/logits.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* pass.c: sends and receives in messages of bounded size, and counts them. */
 #include "worker/verify/pass.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+/* reference.c: builds a batch from tokens and document ends, checks the packer's fragments, and
+ * runs the samples one after another. */
 #include "worker/verify/reference.h"
 
 #include <stdlib.h>

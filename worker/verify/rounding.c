@@ -1,3 +1,5 @@
+/* rounding.c: flips last bits of the weights of `in`, runs the reference again, and compares losses
+ * and rows with those that were kept. */
 #include "worker/verify/rounding.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+/* verify.c: runs the ranks' side, then the reference, compares tensors piece by piece, and names
+ * the largest difference in a sentence. */
 #include "worker/verify/verify.h"
 
 #include <assert.h>
