@@ -1,4 +1,5 @@
-/* Writing config.json, and a shape as one line of JSON; comparing shapes. */
+/* config_write.c: writes a new config.json, or edits an old one member by member; prints and
+ * compares shapes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* The writing half of safetensors.h. */
+/* safetensors_write.c: writes the header, then each tensor piece by piece, and hashes the file and
+ * its tensors beside it if asked. */
 #include "worker/hf/safetensors.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
-/* The writing half of hf.h, and digests of weights as it writes them. */
+/* write.c: writes weights of the flat layout as tensors of a file, block by block, and hashes
+ * weights. */
 #include "worker/hf/hf.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* flow_caption.c: the file that a request names. */
+/* flow_caption.c: reads the embedding of a caption from the file that a request names, and checks
+ * its sizes and numbers. */
 #include <math.h>
 #include <stdio.h>
 #include "worker/hf/safetensors.h"

@@ -1,4 +1,4 @@
-/* One rank holds the sequence. */
+/* strategy_local.c: the row of "local": one rank holds the sequence, so that nothing is sent. */
 #include "worker/plan/strategy.h"
 
 static const struct strategy_form whole = {.what = ""};

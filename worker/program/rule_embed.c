@@ -1,4 +1,5 @@
-/* rule_embed.c: EMBED and EMBED_ADD. */
+/* rule_embed.c: the rules of EMBED, a row of a table for each token, and of EMBED_ADD, rows added
+ * to a value. */
 #include "worker/program/rule.h"
 
 const struct op_rule rule_embed = {

@@ -1,4 +1,4 @@
-/* rule_linear.c: LINEAR: out = [base +] a W' [+ b]. */
+/* rule_linear.c: the rule of LINEAR, the matrix product out = [base +] a W' [+ b]. */
 #include <assert.h>
 #include "worker/program/rule.h"
 

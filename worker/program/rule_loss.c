@@ -1,4 +1,4 @@
-/* rule_loss.c: XENT, MSE and NOISE. */
+/* rule_loss.c: the rules of the losses XENT, MSE and NOISE, the last operation of a model. */
 #include "worker/program/rule.h"
 
 /* Statistics that ranks exchange of a chunk's rows; the bias in fp32, and the gradient of each

@@ -1,4 +1,5 @@
-/* rule_moe.c: MOE: every row goes to some experts. */
+/* rule_moe.c: the rule of MOE: the shapes of router and experts, and room for the routes and slots
+ * of all rows. */
 #include <assert.h>
 #include <stddef.h>
 #include "worker/program/rule.h"

@@ -1,4 +1,5 @@
-/* rule_norm.c: NORM: RMSNorm and LayerNorm. */
+/* rule_norm.c: the rule of NORM, RMSNorm or LayerNorm, which also writes the statistics of each
+ * row. */
 #include <assert.h>
 #include "worker/program/rule.h"
 

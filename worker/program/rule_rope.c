@@ -1,4 +1,5 @@
-/* rule_rope.c: ROPE and LRPE. */
+/* rule_rope.c: the rules of ROPE, which rotates queries and keys in place, and of LRPE, whose
+ * result has twice the columns. */
 #include <assert.h>
 #include "worker/program/rule.h"
 

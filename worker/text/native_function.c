@@ -1,4 +1,4 @@
-/* Global functions. */
+/* The global functions of chat templates: range, dict, namespace, raise_exception, strftime_now. */
 #include <string.h>
 #include <time.h>
 

@@ -1,4 +1,5 @@
-/* Methods of strings, lists, dicts and loops. */
+/* The methods that templates may call on strings, lists, dicts and loops, each with Python's
+ * result. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Filters of sequences and of any value. */
+/* The filters of sequences, as sort, unique and batch, and those of any value, as length and
+ * default. */
 #include <stdlib.h>
 #include <string.h>
 

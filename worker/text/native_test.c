@@ -1,4 +1,4 @@
-/* Tests: the names that follow `is`. */
+/* The tests of chat templates: the names that follow `is`, each a question about a value. */
 #include <string.h>
 
 #include "worker/text/chars.h"

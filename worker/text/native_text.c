@@ -1,4 +1,4 @@
-/* Filters of text. */
+/* The filters of text and numbers: case, trim, indent, truncate, escape, tojson, int, round. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
