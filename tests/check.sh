@@ -162,6 +162,8 @@ side help: "make help" count tests/scripts/test_help.sh
 side layers: "includes that the design forbids are found" count tests/scripts/test_layers.sh
 side prose: "sentences of comments that must be read twice" one tests/scripts/prose.sh
 side test-prose: "comments are told from code" count tests/scripts/test_prose.sh
+side opening: "every source says its work" one tests/scripts/opening.sh
+side test-opening: "sources without a line are found" count tests/scripts/test_opening.sh
 side words: "of the documents and comments" one tests/scripts/words.sh
 side check-layers: "what includes what" one "make -s check-layers"
 side symbols: "cycles of calls are found" count tests/scripts/test_symbols.sh
