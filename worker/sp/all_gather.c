@@ -38,7 +38,7 @@ static int64_t kv_cols(const struct key_gather *w)
     return 2 * w->sp->shape.n_kv_heads * w->sp->shape.head_dim;
 }
 
-/* Rank j's part of a buffer of all ranks' rows. */
+/* Returns rank j's part of a buffer that holds the rows of all ranks. */
 static struct tensor part_of(const struct key_gather *w, enum dtype dtype, void *all, int j)
 {
     const int64_t T = w->sp->shard.T, n = kv_cols(w);
@@ -50,7 +50,7 @@ static struct tensor rows_in(struct tensor t, int64_t seg_len, int g, struct rea
     return tensor_sub(t, g * seg_len + rows.first, rows.n, 0, t.cols);
 }
 
-/* One message each way, of whole rows; none where there is no row. */
+/* One message is sent and one received, both of whole rows; a side without rows has no message. */
 struct trade {
     enum purpose purpose;
     enum comm_channel channel;
@@ -83,7 +83,8 @@ static void zero_rest(struct key_gather *w, struct tensor seg, struct reach_rows
     w->sp->be->ops->fill(w->sp->be, at + end * size, (seg.rows - end) * size, 0);
 }
 
-/* Asks everybody for the rows that are seen here, and offers the own ones. */
+/* Posts the receives of the rows that queries here see, and the sends of own rows that others
+ * see. */
 static int kv_post(struct key_gather *w, struct tensor own, struct err *e)
 {
     struct sp *sp = w->sp;
@@ -106,7 +107,7 @@ static int kv_post(struct key_gather *w, struct tensor own, struct err *e)
     return 0;
 }
 
-/* The rows of rank r-i are here. */
+/* Waits until the rows of rank r-i are here, and makes *b of them. */
 static int kv_wait(struct key_gather *w, int i, struct block *b, struct err *e)
 {
     const int j = (w->r - i + w->P) % w->P;

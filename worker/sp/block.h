@@ -22,33 +22,36 @@ struct block_view {
 };
 
 struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct tensor dkv);
-/* seen: the host's; lo NULL: the ranges are not known, and every key is taken for seen. */
+/* seen: the host's copy of the ranges; lo NULL: they are not known, and every key counts as
+ * seen. */
 struct block_view block_view(const struct sp *sp, struct sp_seen seen);
-/* The host's view of rows: lo and hi themselves where the device has no memory of its own. */
+/* Returns the ranges that the host reads: lo and hi themselves, unless the device has its own
+ * memory. */
 struct sp_seen block_seen(const struct sp *sp, const int64_t *lo, const int64_t *hi,
                           struct sp_seen host);
 
-/* Does any query of segment c see any key in segment g of b? */
+/* Tells whether any query of segment c sees any key in segment g of b. */
 bool block_pair_seen(const struct sp *sp, const struct block *b, const struct block_view *v, int c,
                      int g);
-/* 1/sqrt(D). */
+/* Returns the factor of the scores: 1/sqrt(D), or the family's own. */
 float block_scale(const struct sp *sp);
-/* Dropout as query segment c has it. False: none. */
+/* Fills out with the dropout of query segment c. False: there is none. */
 bool block_drop(const struct sp *sp, int c, struct attn_drop *out);
 
-/* Forward: o, m and the running sum (in lse) start at 0, blocks are added, then normalised. */
+/* Forward in three calls: set o, m and the running sum (in lse) to 0, add blocks, normalise. */
 void block_fwd_start(struct sp *sp, const struct sp_fwd_args *a);
 void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b,
                const struct block_view *v, bool later);
 void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a);
 
-/* Backward: dq = 0 and delta; then blocks are added into dq and into their own dkv. */
+/* Backward: start sets dq to 0 and computes delta; then each block adds to dq and to its own
+ * dkv. */
 void block_bwd_start(struct sp *sp, const struct sp_bwd_args *a);
 void block_bwd(struct sp *sp, const struct sp_bwd_args *a, const struct block *b,
                const struct block_view *v, bool later);
 
-/* Whole tensors of equal shape and dtype, row by row where they are windows of wider ones. Sums and
- * zeros are fp32. */
+/* These work on whole tensors of equal shape and dtype, row by row where a tensor is a window of a
+ * wider one. Sums and zeros are fp32. */
 void block_zero(struct sp *sp, struct tensor t);
 void block_copy(struct sp *sp, struct tensor dst, struct tensor src);
 void block_add(struct sp *sp, struct tensor dst, struct tensor src);

@@ -6,7 +6,8 @@
 #include "api/core/mutant.h"
 #include "worker/plan/plan.h"
 
-/* The first and last rank of the pass, and this rank's neighbours in its direction; -1: none. */
+/* A pass goes from rank `first` to rank `last`; from and to: this rank's neighbours in that
+ * direction, -1: none. */
 struct course {
     int first, last, by, from, to;
 };
@@ -101,7 +102,8 @@ static void lose_mutant(struct sp_carry *sp, const struct carry_pass *p)
         sp->be->ops->fill(sp->be, p->states, p->count, 0);
 }
 
-/* Computes the chunks, from the state at p->states; out: for the last one's state. */
+/* Computes this rank's chunks, beginning with the state at p->states. out gets the last one's
+ * state. */
 static void compute(struct sp_carry *sp, const struct carry_pass *p, float *out)
 {
     const struct shard *sh = &sp->shard;
@@ -139,7 +141,8 @@ static int run_ring(struct sp_carry *sp, const struct carry_pass *p, const struc
 
 /* ---- maps ------------------------------------------------------------------------------------ */
 
-/* Adds A S to b for n heads, or A' S in the backward pass. a, in (S) and b: the first head's. */
+/* Adds A S to b for n heads; in the backward pass A' S. a, in (S) and b point to the first
+ * head's. */
 static void apply(struct sp_carry *sp, const struct carry_pass *p, int64_t n, const float *a,
                   const float *in, float *b)
 {
@@ -157,7 +160,8 @@ static void apply(struct sp_carry *sp, const struct carry_pass *p, int64_t n, co
     }
 }
 
-/* Piece by piece: an arrived state goes through this rank's map, if b is there, and on. */
+/* Passes the state on piece by piece: waits for a piece, adds its image under this rank's map to b,
+ * and sends the sum. there: this rank has b and its map. */
 static int chain_pieces(struct sp_carry *sp, const struct carry_pass *p, const struct course *c,
                         bool there, struct comm_ticket arrival[], struct err *e)
 {
@@ -204,8 +208,8 @@ static int run_scan(struct sp_carry *sp, const struct carry_pass *p, const struc
     return there ? 0 : post(sp, p, chain_channel(p), c->to, send, p->count, sent, e);
 }
 
-/* Receives the maps of all others, the previous rank's first, and sends the own one to all, the
- * next rank first: one exchange. size: floats of a map. */
+/* Receives the maps of all other ranks, the previous rank's first, and sends its own map to each,
+ * the next rank first, in one exchange. size: floats of a map. */
 static int trade(struct sp_carry *sp, const struct carry_pass *p, int64_t size, struct err *e)
 {
     const int P = sp->shard.P, r = sp->shard.r;

@@ -44,9 +44,9 @@ struct sp_carry {
     int turn;
 };
 
-/* One chunk. Forward: in is the state before it, out takes the state after it. Backward: in is the
- * gradient of the state after it, out takes that of the state before it. out NULL: unwanted. in and
- * out are different buffers. */
+/* A step computes one chunk. Forward: in is the state before it, out takes the state after it.
+ * Backward: in is the gradient of the state after it, out takes that of the state before it. out
+ * NULL: unwanted. in and out are different buffers. */
 struct carry_step {
     int chunk;
     int64_t row0, n_rows, pos; /* pos: global, of row0 */
@@ -62,10 +62,10 @@ struct carry_pass {
     float *edge_out; /* on the pass's last rank: state that leaves the sequence; NULL: unwanted */
     void (*step)(void *arg, const struct carry_step *s);
     void *arg;
-    /* For an exchange that is no ring. A state is `heads` matrices [rows, cols], A as many [rows,
-     * rows]; heads 0: A is zero, and there is none. ahead() makes b [count] and A of all rows of
-     * the rank, before anything has entered; false: it cannot, and the rank waits as in a ring,
-     * which heads 0 alone may. */
+    /* Scan and all_gather alone read these. A state is `heads` matrices [rows, cols], and A as many
+     * [rows, rows]; heads 0: A is zero and is not stored. ahead() makes b [count] and A of all rows
+     * of the rank, before any state has entered; false: it cannot, and the rank waits as in a ring,
+     * which is allowed with heads 0 alone. */
     int64_t heads, rows, cols;
     bool (*ahead)(void *arg, float *b, float *a);
 };
@@ -73,9 +73,9 @@ struct carry_pass {
 /* fails: as comm does. A call returns when its receives are done; its sends may still be under
  * way. */
 int carry_run(struct sp_carry *sp, const struct carry_pass *p, struct err *e);
-/* Each chunk of a forward pass once more, from the states that carry_run left: no exchange. */
+/* Computes each chunk of a forward pass again, from the states that carry_run left: no exchange. */
 void carry_again(struct sp_carry *sp, const struct carry_pass *p);
-/* Waits for the sends: before the ledger is read, and before send or all serve another purpose. */
+/* Waits for the sends. Call it before the ledger is read, and before another use of send or all. */
 int carry_settle(struct sp_carry *sp, struct err *e);
 
 #endif

@@ -71,7 +71,7 @@ static int64_t gathered_at(const struct change *c, int w, int64_t n)
     return at + n > N ? N - n : at;
 }
 
-/* Block [n, m] out of src [., N_to] for the rank whose part of `to` begins at j0. */
+/* Packs block [n, m] out of src [., N_to], for the rank whose part of `to` begins at j0. */
 static void pack(const struct change *c, void *out, const char *src, struct dsp_block b, int64_t j0)
 {
     const int64_t s = c->row_size;
@@ -85,7 +85,8 @@ static void pack(const struct change *c, void *out, const char *src, struct dsp_
     if (b.n > 0 && b.m > 0) be->ops->permute(be, &a);
 }
 
-/* Block [n, m], rows `stride` apart in n, turned into dst [., N_from] from column i0 on. */
+/* Unpacks block [n, m], whose rows in n are `stride` apart, transposed into dst [., N_from] from
+ * column i0 on. */
 static void unpack(const struct change *c, char *dst, const void *in, struct dsp_block b,
                    int64_t stride, int64_t i0)
 {
@@ -123,7 +124,7 @@ static int wait_all(struct change *c, struct err *e)
     return 0;
 }
 
-/* Offsets of the blocks, which lie in rank order in both buffers. */
+/* Computes the offsets of the blocks, which lie in rank order in both buffers. */
 static void offsets(const struct change *c, int64_t out[], int64_t in[])
 {
     const int r = c->d->r;
@@ -213,5 +214,6 @@ int dsp_gather(struct dsp *d, struct tensor whole, struct tensor src, int dim, s
     return wait_all(&c, e);
 }
 
-/* Its attention is along a dimension that no rank splits, and so the program's own. */
+/* DSP needs no attention over ranks: attention is along a dimension that no rank splits, and the
+ * program itself runs it. */
 const struct sp_row sp_row_dsp = {.form = {NULL}};

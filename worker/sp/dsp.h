@@ -34,9 +34,9 @@ struct dsp {
     enum purpose purpose;
 };
 
-/* Rows of a rank, spread along dim. */
+/* Counts the rows that a rank has of an activation spread along dim. */
 int64_t dsp_rows(const int64_t n[2], int P, bool rank_bits, int dim);
-/* Bytes that leave (or come to) a rank at once; size: an element's. */
+/* Counts the bytes that leave a rank at once, or come to it; size: bytes of an element. */
 int64_t dsp_buffer_size(const int64_t n[2], int P, bool rank_bits, int64_t cols, int64_t size);
 
 /* src spread along `from`, dst along `to`, which differ; both [dsp_rows, cols] of one dtype with ld

@@ -9,7 +9,7 @@ static int64_t block_size(const struct dsp *d, const struct dsp_heads *h)
     return h->rows.rows * h->rows.cols / d->P * dtype_size(h->rows.dtype);
 }
 
-/* The columns of w's heads, out of this rank's rows into a block, or back. */
+/* Moves the columns of w's heads from this rank's rows into a block, or back. */
 static void move_block(struct dsp *d, const struct dsp_heads *h, int w, char *block)
 {
     const int64_t size = dtype_size(h->rows.dtype), set = h->rows.cols / h->sets * size;

@@ -21,7 +21,7 @@ static struct linear_chunk chunk_make(const struct sp_linear *sp, const int64_t 
     return c;
 }
 
-/* The chunk that is folded at a step. */
+/* Returns the chunk that is folded at a step. */
 static int chunk_at(const struct linear_pass *p, int step)
 {
     return p->back ? p->n - 1 - step : step;
@@ -94,7 +94,7 @@ static void *state_of(const struct linear_pass *p, const void *state, int chunk)
 
 enum linear_part { SUMMARIES = 1, OUTPUTS = 2, BOTH = 3 };
 
-/* Every chunk's output and summary, as from a state of zero. */
+/* Computes every chunk's output, summary or both, as if a state of zero entered it. */
 static void chunks_fwd(struct linear_pass *p, const struct linear_fwd *a, enum linear_part part)
 {
     struct be *be = p->sp->be;
@@ -299,7 +299,7 @@ static int run_fwd(struct sp_linear *sp, const struct linear_fwd *a,
     return pass_end(&p, e);
 }
 
-/* Decays of the next head each. */
+/* The fault: returns the decays shifted by one head. */
 static const double *shifted(const struct sp_linear_shape *s)
 {
     static _Thread_local double slope[256];
@@ -426,5 +426,5 @@ const struct sp_linear_ops *linear_find(enum exchange_id id, int P)
     return &linear_table[id];
 }
 
-/* Softmax layers of a hybrid: the ring. */
+/* The softmax layers of a hybrid model take the ring. */
 const struct sp_row sp_row_lasp = {.form = {&sp_rsa}};

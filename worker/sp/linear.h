@@ -101,7 +101,7 @@ const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
 /* A call returns when its receives are done; its last sends may still be under way. This waits for
  * them: before the ledger is read, and before send or all serve another purpose. */
 int linear_settle(struct sp_linear *sp, struct err *e);
-/* o again from q, k, v and the kept states: no communication. */
+/* Computes o again from q, k, v and the kept states, without communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);
 /* One new token: o = q S, S = lambda S + k v'. Local: every rank already has the state
  * after the context. */

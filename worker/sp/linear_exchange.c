@@ -32,7 +32,8 @@ static int64_t piece_rows(const struct linear_pass *p)
     return p->shape->key_dim / p->n_pieces;
 }
 
-/* Piece number i of a state in the order of the kernels, and of one that travels. */
+/* Returns piece i of a state in the order of the kernels. piece_packed() has the order of
+ * messages. */
 static struct linear_view piece_in(const struct linear_pass *p, const void *state, int i)
 {
     if (!state) return (struct linear_view){0};
@@ -115,7 +116,7 @@ const struct linear_exchange linear_chain = {chain_post, NULL, chain_fold};
 
 /* ---- gather ---------------------------------------------------------------------------------- */
 
-/* Summaries in the order of the sequence: chunk k of rank w is number w * n + k. */
+/* Returns a summary by its number in the order of the sequence: chunk k of rank w has w * n + k. */
 static char *gathered(const struct linear_pass *p, int64_t number)
 {
     return (char *)p->sp->buf.all + number * p->size;
@@ -126,13 +127,14 @@ static int64_t own_number(const struct linear_pass *p, int step)
     return (int64_t)p->sp->shard.r * p->n + (p->back ? p->n - 1 - step : step);
 }
 
-/* The rank that holds the last token. With a carried state that is arithmetic. */
+/* Returns the rank that holds the last token. With a carried state no padding stands before S, so a
+ * division finds it. */
 static int edge_rank(const struct linear_pass *p)
 {
     return (int)((p->sp->shard.S - 1) / p->sp->shard.T);
 }
 
-/* The last rank has a carried state to get or to give, but no token. */
+/* Tells whether the last rank gets or gives a carried state, but has no token. */
 static bool edge_apart(const struct linear_pass *p)
 {
     return p->edges && edge_rank(p) != p->sp->shard.P - 1;
@@ -143,7 +145,8 @@ static int edge_send(struct linear_pass *p, int to, struct err *e)
     return linear_send(p, &p->sp->sent[0], to, chain_channel(p), p->sp->buf.send[0], p->size, e);
 }
 
-/* Backward: before the summaries, one of which it becomes part of. */
+/* Backward: posts the message with the carried state's gradient, before the summaries, since it
+ * becomes part of one of them. */
 static int gather_post(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
@@ -157,7 +160,7 @@ static int gather_post(struct linear_pass *p, struct err *e)
     return edge_send(p, w, e);
 }
 
-/* Forward: after the fold that makes it. */
+/* Forward: passes the last state to the last rank, after the fold that has made it. */
 static int edge_pass(struct linear_pass *p, struct err *e)
 {
     const int r = p->sp->shard.r, last = p->sp->shard.P - 1, w = edge_rank(p);
@@ -166,7 +169,7 @@ static int edge_pass(struct linear_pass *p, struct err *e)
     return r == last ? linear_receive(p, w, chain_channel(p), p->edge_out, p->size, e) : 0;
 }
 
-/* A state of this rank's own making or keeping enters step 0. */
+/* Tells whether the carried state, or its gradient, enters step 0 on this rank. */
 static bool has_edge(const struct linear_pass *p)
 {
     const int r = p->sp->shard.r;
@@ -182,7 +185,8 @@ static void fold_whole(struct linear_pass *p, const struct linear_chunk *c, cons
                      (struct linear_view){(char *)m, stride}, (struct linear_view){out, stride});
 }
 
-/* The own summaries as they are sent: the first that has tokens with the edge folded in. */
+/* Copies the own summaries to their place among all. The first one that has tokens gets the carried
+ * state folded in. */
 static void gather_own(struct linear_pass *p)
 {
     struct be *be = p->sp->be;
@@ -198,7 +202,7 @@ static void gather_own(struct linear_pass *p)
     }
 }
 
-/* Backward: does the document of the chunk's first row reach back to rank w's rows? */
+/* Tells, backward, whether the document of the chunk's first row reaches back to rank w's rows. */
 static bool reaches(const struct linear_pass *p, int chunk, int w)
 {
     const struct linear_chunk *c = &p->chunk[chunk];
@@ -206,8 +210,8 @@ static bool reaches(const struct linear_pass *p, int chunk, int w)
     return c->sees && p->seen.lo[c->row0] < (w + 1) * p->sp->shard.T;
 }
 
-/* Receives the summaries of all others, the previous rank's first, and sends the own ones to all,
- * the next rank first: one exchange. */
+/* Receives the summaries of all other ranks, the previous rank's first, and sends its own to each,
+ * the next rank first, in one exchange. */
 static int trade_summaries(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
@@ -240,7 +244,8 @@ static int gather_send(struct linear_pass *p, struct err *e)
     return comm_batch_end(sp->comm, e);
 }
 
-/* Others' summaries [from, to) in the order of the fold become the state that enters step 0. */
+/* Folds the other ranks' summaries [from, to), in the order of the fold, into the state that enters
+ * step 0. */
 static void fold_others(struct linear_pass *p, int64_t from, int64_t to)
 {
     struct linear_chunk c = {.n_valid = p->sp->shard.sum_len};

@@ -38,14 +38,15 @@ struct linear_pass {
     int n_edges; /* gather: number of arrivals before the summaries */
 };
 
-/* The row of a strategy's table. */
+/* An exchange is a row of linear_table[]: up to three functions that a pass calls in this order. */
 struct linear_exchange {
-    /* Before the chunks are computed: posts the receives. */
+    /* Posts the receives, before the chunks are computed. */
     int (*post)(struct linear_pass *, struct err *);
-    /* When the chunks' summaries are complete, whether their outputs are or not; NULL: no send is
+    /* Sends summaries as soon as they are complete, whether outputs are or not; NULL: no send is
      * possible then. */
     int (*send)(struct linear_pass *, struct err *);
-    /* After: waits, folds, sends on, so that entry[] is filled and the edge has left. */
+    /* Waits, folds and sends on, so that entry[] is filled and the last state has left. Called
+     * after the chunks. */
     int (*fold)(struct linear_pass *, struct err *);
 };
 extern const struct linear_exchange linear_chain, linear_gather;
@@ -53,12 +54,14 @@ extern const struct linear_exchange linear_chain, linear_gather;
 struct linear_chunk linear_chunk_of(const struct linear_pass *p, int step);
 void *linear_summary(const struct linear_pass *p, int step); /* summary of a step's chunk */
 
-/* A state, or a piece of every head's, heads `stride` bytes apart. data NULL: none. */
+/* A view is a state, or a piece of every head's state, heads `stride` bytes apart. data NULL:
+ * none. */
 struct linear_view {
     char *data;
     int64_t stride;
 };
-/* out = lambda^n_valid in + m, or m where nothing gets through; rows of Dk: `rows` a head. */
+/* Computes out = lambda^n_valid in + m, or out = m where the chunk lets no state through. rows:
+ * rows of Dk for each head. */
 void linear_fold_view(struct linear_pass *p, const struct linear_chunk *c, int64_t rows,
                       struct linear_view in, struct linear_view m, struct linear_view out);
 

@@ -6,7 +6,7 @@
 #include "api/core/mutant.h"
 #include "kernels/backend.h"
 
-/* Every element by 1/P; fp32 or fp64. */
+/* Divides every element by P; grad is fp32 or fp64. */
 void sp_divide(struct tensor grad, int P);
 
 static inline void sp_mutant_over_p(struct tensor grad, int P)

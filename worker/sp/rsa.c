@@ -59,27 +59,27 @@ static struct tensor dkv_buffer(const struct ring *g, int which)
     return buffer(g->sp, DT_F32, g->sp->buf.dkv[which]);
 }
 
-/* The block that is here at step i is rank r-i's. */
+/* Returns the owner of the block that is here at step i: rank r-i. */
 static int owner_at(const struct ring *g, int i)
 {
     return (g->r - i + g->P) % g->P;
 }
 
-/* Does KV_j make hop i, from rank j+i-1 to j+i? */
+/* Tells whether KV_j makes hop i, from rank j+i-1 to rank j+i. */
 static bool kv_moves(const struct ring *g, int j, int i)
 {
     return i <= reach_far(g->reach, &g->sp->shard, j);
 }
 
-/* Does dKV_j leave rank j+i after step i? */
+/* Tells whether dKV_j leaves rank j+i after step i. */
 static bool dkv_moves(const struct ring *g, int j, int i)
 {
     const int near = reach_near(g->reach, &g->sp->shard, j);
     return near && (g->sp->rank_bits || near <= i);
 }
 
-/* Posts one hop: `from` goes to the next rank if it `sends`, `to` fills from the one before if that
- * one does. */
+/* A hop sends `from` to the next rank where `sends`, and fills `to` from the previous rank where
+ * `receives`. */
 struct hop {
     enum comm_channel channel;
     int number;
@@ -119,7 +119,7 @@ static int kv_post(struct ring *g, int i, struct err *e)
     return hop_post(g, &h, e);
 }
 
-/* The own block sets out. */
+/* Copies the own block into the segment and posts its first hop. */
 static int kv_start(struct ring *g, struct tensor own, struct err *e)
 {
     if (g->P == 1) return 0;
@@ -127,14 +127,14 @@ static int kv_start(struct ring *g, struct tensor own, struct err *e)
     return kv_post(g, 1, e);
 }
 
-/* Step i's block has arrived; it travels on unless this was the last step. */
+/* Waits for step i's block and posts its next hop, unless this is the last step. */
 static int kv_next(struct ring *g, int i, struct err *e)
 {
     if (comm_wait(g->sp->comm, &g->kv, e)) return -1;
     return i == g->P - 1 ? 0 : kv_post(g, i + 1, e);
 }
 
-/* The block that is here at step i. Its keys lie in kv[i & 1]. */
+/* Returns the block that is here at step i. Its keys and values lie in kv[i & 1]. */
 static struct block visitor(const struct ring *g, int i, struct tensor dkv)
 {
     return block_of(g->sp, owner_at(g, i), kv_buffer(g, i & 1), dkv);
@@ -175,8 +175,9 @@ static int dkv_send(struct ring *g, int i, struct err *e)
     return hop_post(g, &h, e);
 }
 
-/* One step with a visiting block: its gradient arrives (or is born here, in "run" at the first rank
- * that meets it), is added to and sent on. */
+/* Computes one step with a visiting block: waits for its keys and its gradient, adds to the
+ * gradient and sends it on. In "run" the gradient begins as zeros at the first rank that meets the
+ * block. */
 static int bwd_step(struct ring *g, const struct sp_bwd_args *a, const struct block_view *view,
                     int i, struct err *e)
 {
@@ -197,7 +198,7 @@ static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *
     struct ring g = ring_of(sp, a->kv.dtype, a->reach);
     struct block own = block_of(sp, g.r, a->kv, a->dkv);
     struct block_view view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
-    /* The own part of dKV travels, too. */
+    /* Under "ranks" the own part of dKV travels too: it begins in the buffer that is sent. */
     bool sets_out = sp->rank_bits && g.P > 1 && dkv_moves(&g, g.r, 0);
     if (kv_start(&g, a->kv, e)) return -1;
     block_bwd_start(sp, a);

@@ -11,7 +11,7 @@
 STRATEGIES(ROW)
 #undef ROW
 
-/* No job runs them (worker/plan/strategy_tp.c). */
+/* No job runs the strategies tp and tp_sp by these words (worker/plan/strategy_tp.c). */
 const struct sp_row sp_row_tp = {.form = {NULL}}, sp_row_tp_sp = {.form = {NULL}};
 
 static const struct sp_row *const rows[STRATEGY_N] = {
@@ -53,9 +53,9 @@ int sp_open_groups(struct sp *sp, struct err *e)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* The contents of buf.part, for a pass of n tokens. One rank's partial result of a token is
- * attention over its own keys, and their log-sum-exp; the merged one is a product with their
- * softmax over ranks, of which there is one at a time. */
+/* buf.part holds these for a pass of n tokens. A rank's partial result of a token is attention over
+ * its own keys, with their log-sum-exp. Merging weighs the ranks' results by the softmax of their
+ * log-sum-exps; there is one table of weights, used for one token at a time. */
 struct partial {
     float *o, *lse; /* [H*D], [H], one after the other */
 };
@@ -84,20 +84,20 @@ static struct merging merging_of(const struct sp *sp, int64_t n)
     return m;
 }
 
-/* The partial results of `rank`, of all tokens. */
+/* Returns the partial results of `rank`, for all tokens. */
 static float *rank_part(const struct merging *m, int rank)
 {
     return (float *)m->all.data + rank * m->all.ld;
 }
 
-/* This rank's own result of token i. */
+/* Returns the place of this rank's own result for token i. */
 static struct partial own_part(const struct sp *sp, const struct merging *m, int64_t i)
 {
     float *o = rank_part(m, sp->shard.r) + i * partial_size(sp);
     return (struct partial){o, o + sp->shape.n_heads * sp->shape.head_dim};
 }
 
-/* n numbers at `to`, all of which are x. */
+/* Writes x n times at `to`, on the device. */
 static void numbers(struct sp *sp, const struct merging *m, int64_t *to, int64_t n, int64_t x)
 {
     const struct permute_args a = {
@@ -106,7 +106,8 @@ static void numbers(struct sp *sp, const struct merging *m, int64_t *to, int64_t
     sp->be->ops->permute(sp->be, &a);
 }
 
-/* Before the first key. The sink is one rank's to count: rank 0's, which need not have keys. */
+/* Starts a result before the first key. Rank 0 alone counts the sink, whether it has keys or
+ * not. */
 static void decode_start(struct sp *sp, const struct partial *own)
 {
     const struct sp_attn_shape *s = &sp->shape;
@@ -124,7 +125,7 @@ static void decode_start(struct sp *sp, const struct partial *own)
     sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
 }
 
-/* Token i. This rank's keys all lie before it: it sees every one of them. */
+/* Attends from token i to this rank's keys. They all lie before the token, so it sees every one. */
 static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct merging *m,
                        int64_t i)
 {
@@ -159,7 +160,7 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, const stru
                                                                 .head_dim = s->head_dim});
 }
 
-/* Gathers the results of all tokens: one message to each other rank. */
+/* Gathers all ranks' results for all tokens, in one message to each other rank. */
 static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
 {
     const int P = sp->shard.P, r = sp->shard.r;
@@ -184,7 +185,8 @@ static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
     return 0;
 }
 
-/* Weights of the ranks: softmax of their lse. A rank without keys has -inf and weighs 0. */
+/* Computes the weights of the ranks: the softmax of their lse. A rank without keys has -inf and
+ * weighs 0. */
 static void decode_weigh(struct sp *sp, const struct merging *m, struct tensor all)
 {
     const int64_t P = sp->shard.P, H = sp->shape.n_heads, D = sp->shape.head_dim;
@@ -201,7 +203,7 @@ static void decode_weigh(struct sp *sp, const struct merging *m, struct tensor a
                              &(struct softmax_fwd_args){.x = m->weights, .lo = m->lo, .hi = m->hi});
 }
 
-/* o of token i in rank order, the same bits on every rank and whatever other tokens there are. */
+/* Sums o of token i in rank order: the same bits on every rank, whatever other tokens there are. */
 static void decode_merge(struct sp *sp, const struct merging *m, struct tensor o, int64_t i)
 {
     const int64_t H = sp->shape.n_heads, D = sp->shape.head_dim, size = partial_size(sp);

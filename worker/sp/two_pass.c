@@ -41,7 +41,8 @@ static struct two_pass pass_of(struct sp *sp, struct tensor q, struct tensor kv,
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-/* Rows of query segment c and the columns of a key segment at `pos`, of head h. */
+/* Returns the tile of head h with the rows of query segment c and the columns of the key segment at
+ * `pos`. */
 static struct tensor tile_of(const struct two_pass *w, int64_t h, int c, int64_t pos)
 {
     const struct shard *sh = &w->sp->shard;
@@ -50,7 +51,7 @@ static struct tensor tile_of(const struct two_pass *w, int64_t h, int c, int64_t
     return tensor_sub(rows, c * sh->seg_len, sh->seg_len, pos, sh->seg_len);
 }
 
-/* Segment c of head h of [T, H*D]. */
+/* Returns segment c of head h of t [T, H*D]. */
 static struct tensor head_of(const struct two_pass *w, struct tensor t, int64_t h, int c)
 {
     const int64_t n = w->sp->shard.seg_len, D = w->sp->shape.head_dim;
@@ -68,7 +69,8 @@ static struct tensor own_half(const struct two_pass *w, enum half half)
     return tensor_sub(w->kv, 0, w->kv.rows, half == VALUES ? n : 0, n);
 }
 
-/* The gradient of rank `owner`'s keys or values, of full length: rows in the order of ranks. */
+/* Returns rank `owner`'s part of the full-length gradient of keys or of values. Rows are in rank
+ * order. */
 static struct tensor full_of(const struct two_pass *w, int owner, enum half half)
 {
     const int64_t n = w->sp->shape.n_kv_heads * w->sp->shape.head_dim, T = w->sp->shard.T;
@@ -76,7 +78,7 @@ static struct tensor full_of(const struct two_pass *w, int owner, enum half half
     return tensor_sub(all, owner * T, T, half == VALUES ? n : 0, n);
 }
 
-/* Room for one tile of one head, dense. */
+/* Returns room for one dense tile of one head. */
 static struct tensor room_of(const struct two_pass *w)
 {
     const int64_t n = w->sp->shard.seg_len;
@@ -85,8 +87,8 @@ static struct tensor room_of(const struct two_pass *w)
 
 /* ---- pairs of segments ----------------------------------------------------------------------- */
 
-/* One pair in which a query sees a key: query segment c against key segment g of the rank whose
- * keys or values (or the gradients of either) are `block`. */
+/* A pair is query segment c against key segment g of a rank, in which some query sees a key. block:
+ * that rank's keys or values, or the gradients of either. */
 struct score_pair {
     int c, g;
     int64_t pos; /* position of the key segment */
@@ -125,7 +127,7 @@ static void drop_tile(struct two_pass *w, const struct score_pair *p, int64_t h,
         w->sp->be, &(struct dropout_args){.x = tile, .drop = &drop, .col_pos = p->pos, .head = h});
 }
 
-/* A~ of a pair: A itself where nothing is dropped. */
+/* Returns A~ of a pair: A after dropout, or A itself where nothing is dropped. */
 static struct tensor dropped(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     const struct tensor a = tile_of(w, h, p->c, p->pos), room = room_of(w);
@@ -153,7 +155,7 @@ static void output_pair(struct two_pass *w, const struct score_pair *p, int64_t 
                                    .accumulate = true});
 }
 
-/* dV += A~' dO: before dX takes A's place. */
+/* Adds A~' dO to dV. It comes before score_grad_pair(), which writes dX over A. */
 static void value_grad_pair(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     product(w, &(struct gemm_args){.a = dropped(w, p, h),
@@ -163,7 +165,7 @@ static void value_grad_pair(struct two_pass *w, const struct score_pair *p, int6
                                    .accumulate = true});
 }
 
-/* A becomes scale dX. */
+/* Writes scale dX over A. */
 static void score_grad_pair(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     const struct tensor a = tile_of(w, h, p->c, p->pos), dp = room_of(w);
@@ -223,7 +225,8 @@ static int hop_post(struct two_pass *w, int i, struct err *e)
     return comm_sendrecv(sp->comm, &x, &w->ticket, e);
 }
 
-/* The keys, or values, of all ranks go round: f gets the own ones, then those of r-1, r-2, ... */
+/* Sends the keys, or values, of all ranks round. f is called with the own ones, then with those of
+ * r-1, r-2, ... */
 static int go_round(struct two_pass *w, enum half half, pair_fn *f, struct err *e)
 {
     const int P = w->sp->shard.P, r = w->sp->shard.r;
@@ -267,7 +270,7 @@ static int two_pass_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
     return go_round(&w, VALUES, output_pair, e);
 }
 
-/* Rows [w T, (w + 1) T) of the full length are rank w's. */
+/* Sums the full-length gradients over ranks: rows [w T, (w + 1) T) are rank w's. */
 static int sum_full(struct two_pass *w, bool all_reduce, struct err *e)
 {
     struct sp *sp = w->sp;

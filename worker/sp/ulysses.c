@@ -26,8 +26,8 @@ struct heads { /* one call */
     int u, r; /* ranks of the group; this one's place */
     int n_runs;
     int64_t run; /* rows of this rank in a run */
-    /* The rank of the ring that the group is, and the heads of one KV head; in a group of all, the
-     * rank that holds the sequence, without the ranks' padding. */
+    /* This group as one rank of the ring of groups, with the heads of one KV head. If the group is
+     * all ranks: one rank that holds the whole sequence, without padding. */
     struct sp whole;
     const struct sp_ops *ops; /* the operations that `whole` runs */
     struct reach_map room;
@@ -84,7 +84,7 @@ static struct head_share share_of(const struct heads *h, int w)
 
 /* ---- the all-to-all -------------------------------------------------------------------------- */
 
-/* Rows of run c in a tensor of the group's rows, and in one of the own rows. */
+/* Returns the rows of run c out of a tensor of the group's rows; own_run(): out of the own rows. */
 static struct tensor run_of(const struct heads *h, struct tensor t, int c)
 {
     return tensor_sub(t, c * h->u * h->run, h->u * h->run, 0, t.cols);
@@ -95,15 +95,15 @@ static struct tensor own_run(const struct heads *h, struct tensor t, int c)
     return tensor_sub(t, c * h->run, h->run, 0, t.cols);
 }
 
-/* Rank j's part of run c in a tensor of the group's rows. */
+/* Returns rank j's part of run c out of a tensor of the group's rows. */
 static struct tensor rows_of(const struct heads *h, struct tensor t, int c, int j)
 {
     return tensor_sub(t, (c * h->u + j) * h->run, h->run, 0, t.cols);
 }
 
-/* The part of tensors of a run's rows that is of rank w's heads: queries [run, nq*D], keys and
- * values [run, nk*2*D]. A buffer holds for each run all ranks' queries, then all ranks' keys and
- * values. */
+/* A parcel is the part of a run's rows that belongs to rank w's heads: queries [run, nq*D], keys
+ * and values [run, nk*2*D]. For each run a buffer holds the queries of all ranks, then the keys and
+ * values of all ranks. */
 struct parcel {
     struct tensor q, kv;
 };
@@ -126,7 +126,8 @@ static struct parcel parcel_of(const struct heads *h, enum dtype dtype, void *bu
                            tensor_of(dtype, from + n * kv_at * D * unit, n, nk, nk)};
 }
 
-/* Offsets of the ranks' parcels of queries, or with kv of keys and values, from the first one. */
+/* Computes the offsets of the ranks' parcels of queries, or with kv of keys and values, from the
+ * first one. */
 static void parcels_at(const struct heads *h, enum dtype dtype, bool kv, int64_t at[])
 {
     at[0] = 0;
@@ -137,7 +138,7 @@ static void parcels_at(const struct heads *h, enum dtype dtype, bool kv, int64_t
     }
 }
 
-/* Offsets of the ranks' rows in a run's. */
+/* Computes the offsets of each rank's rows among a run's rows. */
 static void rows_at(const struct heads *h, struct tensor t, int64_t at[])
 {
     for (int w = 0; w <= h->u; w++) at[w] = w * h->run * t.cols * dtype_size(t.dtype);
@@ -150,7 +151,8 @@ static struct tensor query_cols(const struct heads *h, struct tensor t, int w)
     return tensor_sub(t, 0, t.rows, s.q0 * D, s.nq * D);
 }
 
-/* KV head k's key (or value) in [T, 2*Hk*D]; the i-th of a rank's own in [.., nk*2*D]. */
+/* Returns KV head k's key (or value) in [T, 2*Hk*D]. own_kv_cols(): the i-th of a rank's own heads
+ * in [.., nk*2*D]. */
 static struct tensor kv_cols(const struct heads *h, struct tensor t, int64_t k, bool value)
 {
     const int64_t D = h->sp->shape.head_dim, Hk = h->sp->shape.n_kv_heads;
@@ -174,7 +176,7 @@ static void pack_kv(struct heads *h, struct tensor to, struct tensor kv, int w)
     }
 }
 
-/* Both at once; kv's buffers NULL: queries alone. */
+/* Exchanges q and kv in one batch. kv's buffers NULL: queries alone. */
 static int exchange(struct heads *h, struct comm_blocks q[2], struct comm_blocks kv[2], bool own,
                     struct err *e)
 {
@@ -190,8 +192,8 @@ static int exchange(struct heads *h, struct comm_blocks q[2], struct comm_blocks
     return 0;
 }
 
-/* Exchanges run c's parcels in `buffer` for rows of q_all and kv_all; to_rows: which way.
- * kv_all.data NULL: queries alone. */
+/* Exchanges run c's parcels in `buffer` and the rows of q_all and kv_all: into rows if to_rows,
+ * else out of them. kv_all.data NULL: queries alone. */
 static int trade_run(struct heads *h, void *buffer, int c, struct tensor q_all,
                      struct tensor kv_all, bool to_rows, struct err *e)
 {
@@ -221,7 +223,8 @@ static int trade(struct heads *h, void *buffer, struct tensor q_all, struct tens
     return 0;
 }
 
-/* Rows of the own heads from all ranks; q, and kv unless it has no data, are of the own tokens. */
+/* Gathers the rows of the own heads from all ranks into q_all and kv_all. q and kv are of the own
+ * tokens; kv.data NULL: queries alone. */
 static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct tensor q_all,
                     struct tensor kv_all, struct err *e)
 {
@@ -239,8 +242,8 @@ static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct t
     return trade(h, sp->buf.at[ATTN_OUT], q_all, kv_all, true, e);
 }
 
-/* The other way: rows of the own heads, which lie in the comm segment, go to their tokens' ranks;
- * the received rows of the own tokens are then in the buffer ATTN_IN, parcel by parcel. */
+/* Sends the rows of the own heads, which lie in the comm segment, back to the ranks of their
+ * tokens. The rows received for the own tokens then lie in the buffer ATTN_IN, parcel by parcel. */
 static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all, struct err *e)
 {
     return trade(h, h->sp->buf.at[ATTN_IN], q_all, kv_all, false, e);
@@ -248,7 +251,7 @@ static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all,
 
 /* ---- attention over the own heads ------------------------------------------------------------ */
 
-/* The query heads of the i-th own KV head, counted from the first own one. */
+/* A group is the query heads of one own KV head, counted from the first own query head. */
 struct group {
     int64_t first, n;
 };
@@ -262,7 +265,8 @@ static struct group group_of(const struct heads *h, int64_t i)
     return (struct group){a - h->mine.q0, z - a};
 }
 
-/* The columns of a KV head's queries, and its own, of rows that are `whole`'s. */
+/* Returns the columns of a KV head's queries, for the rows that `whole` has. pair_cols() does so
+ * for its key and value. */
 static struct tensor group_cols(const struct heads *h, struct tensor t, struct group g)
 {
     const int64_t D = h->sp->shape.head_dim;
@@ -284,7 +288,7 @@ static void take_group(struct heads *h, struct group g)
     h->whole.drop.head = h->sp->drop.head + (uint32_t)(h->mine.q0 + g.first);
 }
 
-/* Zeroes the rows after those of `whole`: padding of the last ranks. */
+/* Zeroes the rows after those of `whole`, which are the padding of the last ranks. */
 static void zero_rest(struct heads *h, struct tensor t)
 {
     const int64_t T = h->whole.shard.T, size = t.cols * dtype_size(t.dtype) / 4;
