@@ -1,8 +1,8 @@
 /* batch.c: copies a batch to the memory that operations read. */
 #include "worker/model/model.h"
 
-/* NULL stays NULL: operations do not see arrays that a batch does not have, nor arrays that no
- * program reads, for which the plan has no room. */
+/* Uploads an array. NULL stays NULL: operations see neither arrays that a batch lacks nor arrays
+ * that no program reads, for which the plan has no room. */
 static void *put(struct model *m, void *room, const void *from, int64_t size)
 {
     if (!from || !room) return NULL;
@@ -10,7 +10,8 @@ static void *put(struct model *m, void *room, const void *from, int64_t size)
     return room;
 }
 
-/* Patches of a row as this model has them: values, and places. */
+/* Counts the places of a patch: frames times lines times columns. alt_rows() counts this rank's
+ * rows of ROWS_ALT. */
 static int64_t places(const struct model *m)
 {
     return m->shape.patch_t * m->shape.patch_h * m->shape.patch_w;

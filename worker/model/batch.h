@@ -31,7 +31,7 @@ struct batch {
     int64_t *pos;     /* RoPE position: from the document's start (reset_positions) or global */
     int64_t *lo, *hi; /* visible global key range, as in kernels/backend.h; padding: 0, 0 */
     int32_t *types;   /* BERT: token type; NULL: all 0 */
-    struct reach_map reach;      /* whom everybody sees, but for windows; n 0: not known */
+    struct reach_map reach;      /* reach of every segment, without windows; n 0: not known */
     int64_t sample;              /* global number: dropout's masks are keyed by it */
     int64_t n_tokens, n_targets; /* counts of the whole sample, all ranks, without padding */
     /* adaLN: number of the conditioning vector that a row takes, for ROWS_T and for ROWS_ALT: 0

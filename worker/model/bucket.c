@@ -62,7 +62,8 @@ int model_sum_slices(struct model *m, int bucket, float *x, struct err *e)
     return rc;
 }
 
-/* A part of n floats, which is the group's sum, becomes that of all groups. */
+/* Adds up a part of n floats over the groups: it is the sum over one group before, and over all
+ * groups after. */
 static int sum_owners(struct model *m, float *x, int64_t n, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];

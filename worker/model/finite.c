@@ -9,7 +9,7 @@
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* An exponent of ones is NaN or infinity in every dtype. */
+/* Tells whether a NaN or infinity is among n elements: in every dtype its exponent is all ones. */
 static bool holds(const void *p, int64_t n, enum dtype t)
 {
     const uint32_t mask = t == DT_F32 ? 0x7f800000 : t == DT_F16 ? 0x7c00 : 0x7f80;
@@ -66,7 +66,8 @@ static int fetch(struct model *m, int bucket, struct err *e)
     return bucket > m->shape.n_layers ? model_fetch_head(m, e) : model_fetch(m, bucket, e);
 }
 
-/* The first of a bucket's tensors that holds NaN or infinity, before `found`; else `found`. */
+/* Returns the first of a bucket's tensors that holds NaN or infinity, if it comes before `found`;
+ * else `found`. */
 static int64_t look_at_bucket(struct model *m, int bucket, int64_t found)
 {
     struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
@@ -96,7 +97,8 @@ int finite_weights(struct model *m, char name[64], struct err *e)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* A find as a number; an earlier one is smaller. Every rank runs the same operations. */
+/* A find is one number: the count of operations so far, the section, the operation. An earlier find
+ * is a smaller number, and every rank runs the same operations. */
 #define FIND(n, b, op) ((n) << 24 | (int64_t)(b) << 8 | (op))
 
 _Static_assert(SECTION_MAX < 1 << 16 && PROG_OPS < 1 << 8, "they fit");
@@ -110,7 +112,8 @@ void finite_look(struct model *m, int b, int op)
     if (tensor_holds(m->be, m->prog.frame.value[v])) w->first = FIND(w->n_ops, b, op);
 }
 
-/* "the output of model.layers.2.mlp.down_proj.weight", "the attention of model.layers.2". */
+/* Describes a find: "the output of model.layers.2.mlp.down_proj.weight", "the attention of
+ * model.layers.2". */
 static void describe(const struct model *m, int64_t find, char *out, size_t size)
 {
     const int b = (int)(find >> 8 & 0xffff), op = (int)(find & 0xff);

@@ -4,7 +4,8 @@
 
 #include <assert.h>
 
-/* From rank `root` to rank `leaf`, and at once when they are one. */
+/* Sends states or their gradients from rank `root` to rank `leaf`; copies them if the two are one
+ * rank. */
 static int pass(struct in_time *t, enum purpose purpose, int root, int leaf, const char *from,
                 char *to, struct err *e)
 {
@@ -29,7 +30,7 @@ static int pass(struct in_time *t, enum purpose purpose, int root, int leaf, con
     return comm_wait(t->comm, &ticket, e);
 }
 
-/* The states that enter window w. */
+/* Returns the states that enter window w; NULL: it is the first window. */
 static char *border(const struct in_time *t, int64_t w)
 {
     return w > 0 ? t->borders + (w - 1) * t->size : NULL;

@@ -33,9 +33,9 @@ void *model_take(struct model *m, enum plan_id id, int64_t size)
     return (it->in_host ? m->host : m->arena) + it->offset;
 }
 
-/* The plan's buffer, for n instances of `size` bytes each as this code counts them; asserts that
- * the plan counted the same. NULL when the job does not use it. *stride in bytes, 0 for one
- * instance. */
+/* Returns the plan's buffer for n instances of `size` bytes each as this code counts them, and
+ * asserts that the plan counted the same. NULL: the job does not use it. *stride in bytes, 0 for
+ * one instance. */
 static void *take(struct base *b, enum plan_id id, int64_t n, int64_t size, int64_t *stride)
 {
     const struct plan_item *it = &b->m->plan->item[id];
@@ -165,7 +165,7 @@ int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e)
 
 /* ---- a whole sequence ------------------------------------------------------------------------ */
 
-/* Element `offset` of the flat layout in a window that holds its bucket. */
+/* Returns the place of element `offset` of the flat layout in a window that holds its bucket. */
 static int64_t in_window(const struct model *m, int64_t offset)
 {
     const struct zero *z = &m->plan->shards;
@@ -191,7 +191,8 @@ struct tensor model_rows(const struct model *m, void *base, int64_t cols)
     return tensor_of(m->dtype, base, m->sp.shard.T / m->plan->tp, cols, cols);
 }
 
-/* Valid rows come first on every rank, whatever the layout: positions ascend with the row. */
+/* Counts this rank's valid rows. They come first, whatever the layout, since positions ascend with
+ * the row. */
 int64_t model_prompt_rows(const struct shard *sh)
 {
     int64_t n = 0;
@@ -214,7 +215,7 @@ static int sync(struct model *m, struct err *e)
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
-/* One of two numbers of each of the group's rows, run by run. */
+/* Gathers a number for each of the group's rows, run by run: lo or hi. */
 static int gather_rows(struct model *m, const int64_t *own, int64_t *all, struct err *e)
 {
     const struct shard *sh = &m->sp.shard;
@@ -228,7 +229,7 @@ static int gather_rows(struct model *m, const int64_t *own, int64_t *all, struct
     return 0;
 }
 
-/* A rank that computes with its group's rows must know the ranges that they see
+/* Gathers the ranges that the group's rows see, for strategies that compute with these rows
  * (strategy_row.ranges). */
 static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
 {
@@ -270,15 +271,17 @@ int model_lend(struct model *m, struct err *e)
     return pipe_last(p) ? model_fetch_head(m, e) : 0;
 }
 
-/* Under "ranks" a tied embedding's sum is kept apart from the head's until both have been summed
- * over ranks: a + b + c + d in one buffer would depend on how many of them are here. */
+/* Returns where the embedding's own gradient is summed. Under "ranks" a tied embedding's sum stays
+ * apart from the head's until both have been summed over ranks: a + b + c + d in one buffer would
+ * depend on the number of ranks. */
 float *model_embed_grad(struct model *m)
 {
     const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket && !m->line;
     return apart ? m->grad + m->plan->n_params : model_gradient(m, 0); /* its first weight */
 }
 
-/* Rows ascending within a sum chunk, then a perfect binary tree over the n chunks from `first`. */
+/* Sums the losses of rows, ascending within a sum chunk, then as a perfect binary tree over the n
+ * chunks from `first`. */
 static double sum_nll(const struct model *m, int first, int n)
 {
     double s = 0;
@@ -316,8 +319,7 @@ int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct er
     return 0;
 }
 
-/* The fault: a factor by which a rank's loss is too large or too small, as if ranks' means were
- * averaged. */
+/* The fault: returns the factor by which a rank's loss is wrong if ranks' means are averaged. */
 static double mean_of_means(const struct model *m, const struct batch *b)
 {
     int64_t own = 0;
@@ -393,7 +395,8 @@ struct tensor model_logits(struct model *m, int64_t row0, int64_t n)
 
 /* ---- one token after another ----------------------------------------------------------------- */
 
-/* Token i after the prompt is stored by this rank: blocks go round, so that growth is even. */
+/* Tells whether this rank stores token i after the prompt: ranks take blocks in turn, so that their
+ * caches grow evenly. */
 static bool stores(const struct model *m, int64_t i)
 {
     return i / CACHE_BLOCK % m->plan->sp == m->rank;

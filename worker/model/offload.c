@@ -29,7 +29,8 @@ struct offload {
     void *pinned; /* the host's part, which the device reads and writes */
     int fd;
     int64_t *n_tasks;
-    /* Under lock: request i lies in queue[i % OFFLOAD_FLIGHT], [n_done, n_asked) are left. */
+    /* Under lock. Request i lies in queue[i % OFFLOAD_FLIGHT]; requests [n_done, n_asked) are still
+     * to be served. */
     pthread_mutex_t lock;
     pthread_cond_t asked, done;
     struct offload_copy queue[OFFLOAD_FLIGHT];
@@ -42,7 +43,7 @@ struct offload {
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* The file has a name for a moment, on a file system without O_TMPFILE. */
+/* Opens a file without a name. It has one for a moment on a file system without O_TMPFILE. */
 static int open_unnamed(int dir, struct err *e)
 {
     char name[64];
@@ -102,7 +103,8 @@ static int64_t copy(const struct offload *o, const struct offload_copy *r, struc
     return done;
 }
 
-/* After a failure nothing is copied: the pass ends where it waits next. */
+/* The thread: serves requests in order. After a failure it copies no more, and the pass ends where
+ * it waits next. */
 static void *serve(void *arg)
 {
     struct offload *o = arg;
@@ -125,7 +127,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* Signals are for the rank's own thread. */
+/* Starts the thread with all signals blocked: they are for the rank's own thread. */
 static int start(struct offload *o, struct err *e)
 {
     sigset_t all, before;
@@ -199,7 +201,7 @@ static int64_t ask(struct offload *o, const struct offload_copy *r)
     return ticket;
 }
 
-/* On a device: the next mark. */
+/* On a device: asks for the copy beside the operations, with the next mark as its ticket. */
 static int64_t beside(struct offload *o, void *dst, const void *src, int64_t size)
 {
     o->be->ops->copy_beside(o->be, dst, src, size, (int)(o->n_asked % OFFLOAD_FLIGHT));

@@ -103,13 +103,13 @@ struct tensor frame_ones(struct frame *f, int64_t n)
     return t;
 }
 
-/* A product with a row of ones. */
+/* Spreads x over columns by a product with a row of ones. */
 void frame_spread(struct frame *f, struct tensor x, struct tensor ones, struct tensor to)
 {
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = x, .b = ones, .c = to});
 }
 
-/* Memory that is whole floats is filled where it lies; other ends come from here. */
+/* Zeroes a run of bytes: by fill() if it is whole floats, else by uploads of zeros. */
 static void zero_run(struct frame *f, char *to, int64_t size)
 {
     static const char zeros[4096];
@@ -328,8 +328,8 @@ void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tenso
 
 /* ---- grids ----------------------------------------------------------------------------------- */
 
-/* The spread dimension is outermost: dimension 0 for ROWS_T, 1 for ROWS_ALT. A part of ROWS_T is
- * whole lines of it. */
+/* Finds the indices of `dim` in this rank's rows. The spread dimension is outermost: dimension 0
+ * for ROWS_T, 1 for ROWS_ALT. A part of ROWS_T is whole lines of it. */
 struct along frame_along(const struct frame *f, enum rows_id rows, int dim)
 {
     const struct dsp *d = f->dsp;

@@ -19,14 +19,14 @@ static struct sp_attn_shape shape_of(const struct frame *f, const struct op *o)
 
 /* ---- over the sequence ----------------------------------------------------------------------- */
 
-/* The keys that each row sees, [lo, hi): as operations and as the host read them. */
+/* The keys that each row sees, [lo, hi): one copy as operations read it, one as the host does. */
 struct interval {
     const int64_t *lo, *hi;
     struct sp_seen host;
 };
 
-/* A sliding window cuts the keys of a row's document: before the row, and after it if rows look
- * both ways. pos: the rows' places in the sequence. */
+/* Cuts the keys of one row by a sliding window: drops keys far before the row and, if rows look
+ * both ways, keys far after it. pos: the row's place in the sequence. */
 static void cut_row(const struct op *o, int64_t wide, int64_t pos, int64_t *lo, int64_t *hi)
 {
     const int64_t window = o->u.attn.window, from = pos - window + 1 - wide;
@@ -35,7 +35,7 @@ static void cut_row(const struct op *o, int64_t wide, int64_t pos, int64_t *lo, 
     if (!o->u.attn.causal && pos + window < *hi) *hi = pos + window;
 }
 
-/* Cuts the intervals of the rows of a shard: a rank's, or its group's. */
+/* Cuts the intervals of all rows of a shard: this rank's shard or its group's. */
 static struct interval cut(struct frame *f, const struct op *o, struct interval x,
                            const struct shard *sh)
 {
@@ -65,7 +65,8 @@ static struct interval own_keys(struct frame *f, const struct op *o)
     return cut(f, o, x, &f->sp->shard);
 }
 
-/* The same of the group's rows. The host has them where there is a window to cut them by. */
+/* Returns the intervals of the group's rows. The host has a copy of them where a window must cut
+ * them. */
 static struct interval all_keys(struct frame *f, const struct op *o)
 {
     const struct interval x = {f->all_lo, f->all_hi, {f->host_all_lo, f->host_all_hi}};
@@ -76,7 +77,7 @@ static struct interval all_keys(struct frame *f, const struct op *o)
     return cut(f, o, (struct interval){x.lo, x.hi, host}, &group);
 }
 
-/* Whom everybody sees in this layer. */
+/* Returns the reach of every segment in this layer: the batch's map, cut by the layer's window. */
 static const struct reach_map *reach_of(struct frame *f, const struct op *o, struct reach_map *room)
 {
     return reach_window(&f->batch->reach, &f->sp->shard, o->u.attn.window, o->u.attn.causal, room);
@@ -106,7 +107,7 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
     return f->sp->ops->attn_fwd(f->sp, &a, e);
 }
 
-/* Room for the sinks' gradient; data NULL: the operation has none. */
+/* Takes room for the sinks' gradient; data NULL: the operation has none. */
 static struct tensor sink_room(struct frame *f, const struct op *o)
 {
     if (!o->n_w) return (struct tensor){0};
@@ -152,7 +153,7 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
 
 /* ---- blocks that are whole here -------------------------------------------------------------- */
 
-/* Queries of one call all see the same keys, [0, n_keys). */
+/* Attention of one call whose queries all see the same keys, [0, n_keys). */
 struct whole {
     struct tensor q, kv, o, d_o, dq, dkv;
     float *lse, *m, *delta;
@@ -207,7 +208,7 @@ static void whole_forward(struct frame *f, const struct op *o, const struct whol
     f->be->ops->copy(f->be, w->lse, w->m, 4 * H * w->ld);
 }
 
-/* Adds to dq and dkv, which are fp32. */
+/* Computes the backward of one call and adds to dq and dkv, which are fp32. */
 static void whole_backward(struct frame *f, const struct op *o, const struct whole *w)
 {
     const int64_t H = o->u.attn.n_heads, D = o->u.attn.head_dim;
@@ -237,8 +238,9 @@ static struct tensor rows_at(struct tensor t, int64_t row0, int64_t n)
     return tensor_sub(t, row0, n, 0, t.cols);
 }
 
-/* Dimension `dim` is whole: rows are [indices of the spread one, N_dim], and each index is a
- * sequence of its own. Indices that only pad the spread dimension see no key. */
+/* Attention along dimension `dim`, which is whole here: rows are [indices of the spread dimension,
+ * N_dim], and each index is a sequence of its own. Indices that only pad the spread dimension see
+ * no key. */
 struct grid {
     int64_t len, n;      /* rows of a sequence; sequences that exist: pads come after them */
     int64_t step, first; /* from a row of a sequence to the next; from a sequence to the next */
@@ -266,7 +268,7 @@ static struct tensor grid_tensor(const struct frame *f, const struct grid *g, st
     return g->by_heads ? frame_by_heads(f, t) : t;
 }
 
-/* The rows of sequence i. */
+/* Returns the rows of sequence i, as a window with the stride between them. */
 static struct tensor sequence_of(const struct grid *g, struct tensor t, int64_t i)
 {
     struct tensor s = rows_at(t, i * g->first, g->len);
@@ -346,7 +348,7 @@ static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 
 const struct op_row op_attention = {attention_forward, attention_backward, attention_decode};
 
-/* Every rank has all rows of the text. */
+/* Counts the rows of the text, all of which every rank has. */
 static int64_t text_rows(const struct frame *f)
 {
     const int64_t n = f->batch->latents.n_text;
@@ -367,7 +369,7 @@ static int cross_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* A span's rows give their own part of the text's gradient. */
+/* Computes each span's own part of the text's gradient, from the span's rows. */
 static int cross_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor q = frame_in(f, o, 0), d_o = frame_dy(f, o);

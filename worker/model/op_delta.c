@@ -6,7 +6,7 @@
 #include "api/core/delta.h"
 #include "api/core/mutant.h"
 
-/* An operation at work on the chunks of a rank. */
+/* One operation that computes the chunks of a rank, as the argument of its steps. */
 struct carried {
     struct frame *f;
     const struct op *o;
@@ -73,8 +73,8 @@ static int pass_backward(struct carried *c, const struct steps *s, struct err *e
     return carry_run(f->carry, &pass, e);
 }
 
-/* valid: rows of the rank that are not padding; see: the first of these rows, as many as see the
- * entering state. */
+/* Counts of this rank's rows. valid: rows that are no padding; see: the rows, from the first on,
+ * that see the state which enters. */
 struct rows_of_rank {
     int64_t valid, see;
 };
@@ -89,7 +89,7 @@ static struct rows_of_rank rows_of_rank(const struct frame *f, const struct op *
     return n;
 }
 
-/* A single row that continues what its state holds, which it changes in place. */
+/* Runs a single row that continues the state, which it changes in place. */
 static void one_token(struct frame *f, const struct op *o,
                       void (*step)(void *arg, const struct carry_step *s))
 {
@@ -135,7 +135,8 @@ static void conv_step_back(void *arg, const struct carry_step *s)
     c->f->be->ops->conv_bwd(c->f->be, &a);
 }
 
-/* The rows that the next rank sees are this one's alone, where it has as many. */
+/* Makes the state that leaves: the last rows of this rank alone, if it has enough of them. False:
+ * it has too few, and needs rows of the rank before. */
 static bool conv_ahead(void *arg, float *b, float *a)
 {
     const struct carried *c = arg;
@@ -148,7 +149,8 @@ static bool conv_ahead(void *arg, float *b, float *a)
     return true;
 }
 
-/* So are the gradients of the rows before it, by as many of its own, whose dx is made again. */
+/* Makes the gradient of the state that enters from the first rows of this rank, if it has enough of
+ * them. Their dx is computed again later. */
 static bool conv_ahead_back(void *arg, float *b, float *a)
 {
     const struct carried *c = arg;
@@ -159,7 +161,7 @@ static bool conv_ahead_back(void *arg, float *b, float *a)
     return true;
 }
 
-/* The gradient of the taps by the rows of a sum chunk. */
+/* Computes the gradient of the taps from the rows of a sum chunk. */
 static void conv_leaf(struct frame *f, void *arg, struct span span, float *dst, bool fresh)
 {
     const struct carried *c = arg;
@@ -210,7 +212,7 @@ const struct op_row op_short_conv = {short_conv_forward, short_conv_backward, sh
 
 /* ---- DELTA ----------------------------------------------------------------------------------- */
 
-/* Queries, keys and values in a row of a value of that shape or of its gradient. */
+/* Queries, keys and values as windows of the first input's columns, or of its gradient's. */
 struct parts {
     struct tensor q, k, v;
 };
@@ -276,7 +278,7 @@ static void delta_step_back(void *arg, const struct carry_step *s)
     c->f->be->ops->delta_bwd(c->f->be, &a);
 }
 
-/* a = the identity matrix of each head. */
+/* Sets a to the identity matrix of each head. */
 static void put_ones(const struct carried *c, float *a)
 {
     const int64_t H = c->o->u.delta.n_heads, K = c->o->u.delta.key_dim;
@@ -290,7 +292,8 @@ static void put_ones(const struct carried *c, float *a)
                                                 .size = 4});
 }
 
-/* b [Dk, Dv] of each head = the sum over rows of seen' d_o: the first of them (fresh), or more. */
+/* Adds the product seen' d_o over these rows to b [Dk, Dv] of each head; the first rows replace
+ * b. */
 static void add_seen(const struct carried *c, const struct carry_step *s, float *b)
 {
     const int64_t H = c->o->u.delta.n_heads, K = c->o->u.delta.key_dim;
@@ -305,9 +308,10 @@ static void add_seen(const struct carried *c, const struct carry_step *s, float 
     }
 }
 
-/* Column c of A is the result for a state's column, the unit vector of c, after rows without
- * values. A row's output is then its query as the entering state meets it: its product with d_o is
- * the gradient b of that state. Rows of documents that begin here see nothing of it. */
+/* Computes A, and backward b. Column c of A is the state that leaves if the unit vector of c enters
+ * as a state's column and rows have no values. The output of a row is then its query as the
+ * entering state meets it, and its product with d_o gives the gradient b of that state. Rows of
+ * documents that begin on this rank see no entering state. */
 static void delta_map(const struct carried *c, float *b, float *a)
 {
     const struct rows_of_rank n = rows_of_rank(c->f, c->o);

@@ -32,7 +32,7 @@ static void scale_by(struct frame *f, struct tensor t, float scale)
     if (scale != 1) f->be->ops->mix(f->be, &(struct mix_args){.a = t, .y = t, .alpha = scale});
 }
 
-/* The scale is rounded to the weights' type where the package does so. */
+/* Returns the scale, rounded to the weights' type if the package does so. */
 static float scale_of(const struct frame *f, const struct op *o)
 {
     const float scale = o->u.embed.scale;
@@ -40,7 +40,7 @@ static float scale_of(const struct frame *f, const struct op *o)
     return half_value(f->dtype, half_round(f->dtype, scale));
 }
 
-/* Ids of the rows that the output has here. */
+/* Returns the ids of the rows that the output has on this rank. */
 static const int32_t *ids_of(const struct frame *f, const struct op *o)
 {
     return f->batch->ids + frame_row0(f, frame_rows_of(f, o->out[0]));
@@ -58,7 +58,7 @@ static int embed_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* No operation reads the output's gradient after this: it is scaled in place. */
+/* Scales the output's gradient in place: no operation reads it after this. */
 static int embed_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = frame_dy(f, o);
@@ -76,7 +76,8 @@ static int embed_backward(struct frame *f, const struct op *o, const struct step
 
 const struct op_row op_embed = {embed_forward, embed_backward, NULL};
 
-/* Row numbers in the table; positions beyond it cannot be: the plan refuses such lengths. */
+/* Returns the row of the table for each row. Positions lie within the table, since the plan refuses
+ * longer sequences. */
 static const int32_t *index_of(struct frame *f, const struct op *o)
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);

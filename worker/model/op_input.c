@@ -30,8 +30,8 @@ const struct op_row op_patch = {patch_forward, no_backward, NULL};
 
 /* ---- sinusoids ------------------------------------------------------------------------------- */
 
-/* out[0, n) = sin(x w_j), out[n, 2n) = cos(x w_j), w_j = 10000^(-j / n); the cosines first where
- * asked for. (1706.03762) */
+/* Writes out[0, n) = sin(x w_j) and out[n, 2n) = cos(x w_j), with w_j = 10000^(-j / n); cos_first
+ * swaps the halves. (1706.03762) */
 static void sinusoid(double x, int64_t n, bool cos_first, float *out)
 {
     for (int64_t j = 0; j < n; j++) {
@@ -41,7 +41,7 @@ static void sinusoid(double x, int64_t n, bool cos_first, float *out)
     }
 }
 
-/* Writes the line of an index. */
+/* Lines that are added to rows: write() makes the line of an index. */
 struct input_lines {
     void (*write)(const struct input_lines *l, int64_t index, float *out);
     const struct batch_latents *b;
@@ -49,7 +49,7 @@ struct input_lines {
     double scale, sx, sy;
 };
 
-/* Lines k .. k + n of those along a dimension to where they stand in the table. */
+/* Copies lines k .. k + n of a dimension to each place in the table where they stand. */
 static void place_lines(struct frame *f, const struct along *d, struct tensor table,
                         const struct twin *lines, int64_t k, int64_t n)
 {
@@ -64,8 +64,8 @@ static void place_lines(struct frame *f, const struct along *d, struct tensor ta
                                       .size = line});
 }
 
-/* y = in + a line of fp32 for each row, by its index along dimension `dim`. Every index's is worked
- * out once, OP_STAGE bytes of them at a time. */
+/* Adds to each row the fp32 line of its index along dimension `dim`. Each line is made once,
+ * OP_STAGE bytes of lines at a time. */
 static void add_lines(struct frame *f, const struct op *o, int dim, const struct input_lines *l)
 {
     const struct tensor y = frame_out(f, o, 0);
@@ -90,8 +90,8 @@ static int pass_backward(struct frame *f, const struct op *o, const struct step 
     return 0;
 }
 
-/* Open-Sora's PositionEmbedding2D: the first half of the columns says where along the width, the
- * second along the height; sines before cosines in each. */
+/* Writes Open-Sora's PositionEmbedding2D: the first half of the columns is for the place along the
+ * width, the second for that along the height; sines before cosines in each. */
 static void line_2d(const struct input_lines *l, int64_t index, float *out)
 {
     const int64_t n = l->cols / 4, width = l->b->grid[2];

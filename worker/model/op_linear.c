@@ -8,7 +8,7 @@ static void bias_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = span_grad(*dy, s), .db = dst});
 }
 
-/* dst[cols] (+)= sum over rows of dy. */
+/* Sums dy over rows into dst [cols], or adds to it. */
 void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tensor dy)
 {
     frame_sum(f, rows, dst, dy.cols, &(struct sum_leaf){bias_leaf, &dy});

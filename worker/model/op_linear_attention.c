@@ -18,7 +18,7 @@ static struct tensor head_cols(struct tensor t, int64_t h, int64_t stride, int64
     return tensor_sub(t, 0, t.rows, h * stride, n);
 }
 
-/* wide [T, H*(Dv+1)] <-> narrow [T, H*Dv]. */
+/* Copies between wide [T, H*(Dv+1)] and narrow [T, H*Dv]. */
 static void widen(struct frame *f, struct tensor wide, struct tensor narrow, int64_t H, bool back)
 {
     const int64_t D = narrow.cols / H;
@@ -64,7 +64,7 @@ static void mark_place(struct frame *f)
     if (f->linear->comm) comm_where(f->linear->comm)->layer = f->layer;
 }
 
-/* Sums of weights z [H, T] out of a wide output. */
+/* Copies the sums of weights z [H, T] out of a wide output. */
 static float *sums_of(struct frame *f, const struct linear *a)
 {
     const int64_t T = a->o.rows, H = a->shape.n_heads, D = a->shape.value_dim - 1;
@@ -76,7 +76,7 @@ static float *sums_of(struct frame *f, const struct linear *a)
     return z;
 }
 
-/* x [T, H*D] fp32 divided by z [H, T] in place: the kernel that finishes softmax attention does
+/* Divides x [T, H*D], fp32, by z [H, T] in place. The kernel that finishes softmax attention does
  * just that; a row of zero sum (padding) becomes 0, as one that has seen no key. m is scratch. */
 static void divide(struct frame *f, struct tensor x, struct tensor to, const float *z, int64_t H)
 {
@@ -124,7 +124,7 @@ static int linear_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* The wide output's gradient: o = u / z has du = do / z and dz = - (do o) / z. */
+/* Computes the wide output's gradient: o = u / z has du = do / z and dz = - (do o) / z. */
 static struct tensor wide_gradient(struct frame *f, const struct op *o, struct linear *a)
 {
     const int64_t H = a->shape.n_heads, T = a->o.rows, D = a->shape.value_dim - 1;
@@ -160,7 +160,7 @@ static struct tensor wide_gradient(struct frame *f, const struct op *o, struct l
     return wide;
 }
 
-/* The gradient of LRPE's angles for each sum chunk, as LINEAR_ATTENTION leaves it. */
+/* LINEAR_ATTENTION leaves the gradient of LRPE's angles like this, one for each sum chunk. */
 struct angles {
     const float *of;
     int64_t n, chunk; /* chunk: rows of one */

@@ -29,7 +29,7 @@ struct xent {
 };
 _Static_assert(sizeof(struct xent_stat) == OP_LOGIT_STAT, "what is planned and counted");
 
-/* The ids whose logits this rank has. */
+/* Cuts w to the ids whose logits this rank has, and takes room for all ranks' numbers. */
 static void take_ids(struct frame *f, struct xent *a)
 {
     const struct frame_ids own = frame_ids(f, a->w);
@@ -56,7 +56,7 @@ static struct xent xent_of(struct frame *f, const struct op *o, struct err *e)
     return a;
 }
 
-/* x = cap tanh(x / cap), in place. */
+/* Replaces x by cap tanh(x / cap). */
 static void cap_logits(struct frame *f, struct tensor x, float cap)
 {
     f->be->ops->mix(f->be, &(struct mix_args){.a = x, .y = x, .alpha = 1 / cap});
@@ -82,8 +82,8 @@ struct tensor loss_logits(struct frame *f, const struct op *o, int64_t row0, int
     return logits_of(f, &a, tensor_sub(a.x, row0, n, 0, a.x.cols));
 }
 
-/* Exchanges all ranks' numbers of the rows of a chunk, from row r on; computes the numbers of this
- * rank's own logits first. */
+/* Computes this rank's numbers of the rows of a chunk, which begins at row r, and exchanges them
+ * with all ranks. */
 static int exchange(struct frame *f, struct xent *a, struct tensor logits, int64_t r)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -100,7 +100,7 @@ static int exchange(struct frame *f, struct xent *a, struct tensor logits, int64
                            f->tensor.bounce, a->e);
 }
 
-/* Gradients of a chunk's logits: to the rows and to the weights. */
+/* Passes the gradient of a chunk's logits on to its rows, the weights and the bias. */
 static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct tensor dlogits,
                             float *dw, bool fresh, bool fresh_b)
 {
@@ -122,8 +122,8 @@ static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct t
     f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dlogits, .db = db});
 }
 
-/* Loss chunks of one span, whose weight gradient goes to dst. The gradient of logits takes their
- * own memory, in 16 bits the first half of each row. */
+/* Computes the loss chunks of one span, and adds their weight gradient to dst. The gradient of
+ * logits overwrites the logits; in 16 bits it takes the first half of each row. */
 static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     struct xent *a = arg;
@@ -160,7 +160,7 @@ static int xent_forward(struct frame *f, const struct op *o, struct err *e)
     return a.rc;
 }
 
-/* A span's own sum of the bias's gradient. */
+/* Adds a span's own sum of the bias's gradient to dst. */
 static void xent_bias_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     struct xent *a = arg;
@@ -190,9 +190,9 @@ const struct op_row op_xent = {xent_forward, xent_backward, NULL};
 
 /* ---- MSE ------------------------------------------------------------------------------------- */
 
-/* A row predicts n places of out_channels values, the first in_channels of which have a target. All
- * places of all rows are one tensor [T n, in_channels]; weight says which count, loss_scale is one
- * over the values of all that do, on all ranks. */
+/* A row predicts n places of out_channels values, of which the first in_channels have a target. All
+ * places of all rows are one tensor [T n, in_channels]. weight says which places count; loss_scale
+ * is one over the number of values that count, on all ranks. */
 struct loss_places {
     int64_t n, in, out;
     int64_t first; /* the first row's first place in the batch */
@@ -207,7 +207,7 @@ static struct loss_places places_of(const struct frame *f, const struct op *o, s
     return p;
 }
 
-/* The columns of t, [T, n out_channels], that have a target. */
+/* Returns t [T, n out_channels] as a window of the columns that have a target. */
 static struct tensor predicted(const struct loss_places *p, struct tensor t)
 {
     return tensor_of(t.dtype, t.data, t.rows * p->n, p->in, p->out);
@@ -252,7 +252,7 @@ const struct op_row op_mse = {mse_forward, mse_backward, NULL};
 
 /* ---- NOISE ----------------------------------------------------------------------------------- */
 
-/* All of a place's values have a target: [T n, out_channels], as they lie. */
+/* Computes the loss with a target for every value of a place: [T n, out_channels], as they lie. */
 static void noise(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;
@@ -275,8 +275,8 @@ static void noise(struct frame *f, const struct op *o, struct tensor dx)
                                  .last = at.last});
 }
 
-/* The fault: adds the bound's gradient by the predicted noise, which must not count. On the CPU
- * alone. */
+/* The fault, on the CPU alone: adds the bound's gradient by the predicted noise, which must not
+ * count. */
 static void leak(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;

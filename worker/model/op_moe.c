@@ -55,7 +55,8 @@ static struct moe moe_of(struct frame *f, const struct op *o)
     return m;
 }
 
-/* first[e + 1]: the first slot of expert e; sort_slots counts up from there. */
+/* Counts slots: first[e + 1] becomes the first slot of expert e, and sort_slots counts up from
+ * there. */
 static void count_slots(const struct moe *m, const int32_t *expert, int32_t *first)
 {
     for (int64_t e = 0; e <= m->E; e++) first[e] = 0;
@@ -66,7 +67,7 @@ static void count_slots(const struct moe *m, const int32_t *expert, int32_t *fir
     for (int64_t e = 2; e <= m->E; e++) first[e] += first[e - 1];
 }
 
-/* Slots in ascending order of (expert, row). */
+/* Sorts slots in ascending order of (expert, row). */
 static void sort_slots(struct frame *f, struct moe *m)
 {
     const int32_t *expert = frame_fetch(f, m->expert, 4 * m->T * m->k);
@@ -85,13 +86,13 @@ static void sort_slots(struct frame *f, struct moe *m)
     twin_up(f, &m->slot);
 }
 
-/* The place of one matrix of an expert, or one bias, in a weight of the section. */
+/* One matrix of an expert, or one bias, as a part of a weight of the section. */
 struct part {
     int weight;
     int64_t row, rows;
 };
 
-/* w: 0 w1, 1 w3, 2 w2. */
+/* Returns the part of matrix w: 0 w1, 1 w3, 2 w2. */
 static struct part part_of(const struct moe *m, int64_t e, int w)
 {
     const int64_t rows = w == 2 ? m->C : m->I;
@@ -113,8 +114,8 @@ static float *weight_grad_of(const struct frame *f, const struct moe *m, int64_t
     return frame_weight_grad(f, p.weight) + p.row * (w == 2 ? m->I : m->C);
 }
 
-/* Bias number w, laid out as weights are; data NULL: there is none. Biases stand in the order of
- * their weights. */
+/* Returns bias number w; data NULL: there is none. Biases are laid out as weights are and stand in
+ * the order of their weights. */
 static struct tensor bias_of(const struct frame *f, const struct moe *m, int64_t e, int w)
 {
     const struct part p = part_of(m, e, w);
@@ -137,7 +138,7 @@ static struct tensor gathered(struct frame *f, struct tensor from, const int32_t
     return to;
 }
 
-/* c = a w' [+ bias] */
+/* Computes c = a w' [+ bias]. */
 static void product(struct frame *f, struct tensor a, struct tensor w, struct tensor bias,
                     struct tensor c)
 {
@@ -145,7 +146,7 @@ static void product(struct frame *f, struct tensor a, struct tensor w, struct te
                      &(struct gemm_args){.a = a, .b = w, .c = c, .trans_b = true, .bias = bias});
 }
 
-/* Router logits [T, E], fp32. */
+/* Computes the router's logits [T, E] in fp32. */
 static struct tensor route_logits(struct frame *f, const struct moe *m)
 {
     const struct tensor logits = scratch_rows(f, DT_F32, m->T, m->E);
@@ -208,7 +209,7 @@ static void expert_slots(struct frame *f, const struct moe *m, const struct expe
             tensor_sub(slots, first_of(m, e), x->n, 0, m->C));
 }
 
-/* Slots of all rows' j-th choice. */
+/* Returns the slots of all rows' j-th choice. */
 static const int32_t *slots_of(const struct moe *m, int64_t j)
 {
     return (const int32_t *)m->slot.dev + j * m->T;
@@ -260,7 +261,7 @@ static int moe_forward(struct frame *f, const struct op *o, struct err *err)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* The rows of an expert that lie in a span: [from, to) of its own. */
+/* The rows of an expert that lie in a span, as indices [from, to) among the expert's own rows. */
 struct expert_rows {
     int64_t from, to;
 };
@@ -273,13 +274,13 @@ static struct expert_rows rows_within(const struct expert *x, struct span s)
     return r;
 }
 
-/* Sums over an expert's rows; in.data NULL: of dy alone. */
+/* A sum of dy' in over an expert's rows; in.data NULL: the sum of dy alone. */
 struct expert_leaf {
     const struct expert *x;
     struct tensor dy, in;
 };
 
-/* dw [out, in] += dy' in */
+/* Adds dy' in to dw [out, in]. */
 static void expert_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     const struct expert_leaf *a = arg;
@@ -305,8 +306,8 @@ static void bias_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     if (dy.rows) f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dy, .db = dst});
 }
 
-/* Gradients of matrix w of expert e and of its bias, from its output's gradient, dy, and its input
- * `in`. */
+/* Computes the gradients of matrix w of expert e and of its bias, from the gradient dy of its
+ * output and its input `in`. */
 static void expert_sum(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
                        int w, struct tensor dy, struct tensor in)
 {
@@ -317,8 +318,8 @@ static void expert_sum(struct frame *f, const struct moe *m, const struct expert
         frame_sum(f, ROWS_T, bias_grad_of(f, m, e, w), dy.cols, &(struct sum_leaf){bias_leaf, &a});
 }
 
-/* Backward of the gated unit. da: the gradient of its output; the gradients of its inputs overwrite
- * these. */
+/* Computes the backward of the gated unit. da: the gradient of its output. The gradients of its two
+ * inputs overwrite the inputs. */
 static void unit_backward(struct frame *f, const struct moe *m, const struct expert *x,
                           struct tensor da)
 {
@@ -336,8 +337,8 @@ static void unit_backward(struct frame *f, const struct moe *m, const struct exp
                        .fn = ACT_SILU, .a = x->h1, .b = x->h3, .dy = da, .da = x->h1, .db = x->h3});
 }
 
-/* Gradients of an expert's weights and, in its own rows of dx_slots, of its input. dy: the gradient
- * of its output. */
+/* Computes the gradients of an expert's weights and of its input, from the gradient dy of its
+ * output. dx: the input's gradient. */
 static void expert_backward(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
                             struct tensor dy, struct tensor da, struct tensor dx)
 {
@@ -359,7 +360,8 @@ struct slots_room {
     float *weight;                          /* [T] */
 };
 
-/* Gradient of the router's weights: row t's j-th has dy_t times its slot. */
+/* Computes the gradient of the router's weights: for row t's j-th choice it is the product of dy_t
+ * and the choice's slot. */
 static void weights_backward(struct frame *f, const struct moe *m, const struct slots_room *r,
                              struct tensor slots, float *dweight)
 {
@@ -376,7 +378,7 @@ static void weights_backward(struct frame *f, const struct moe *m, const struct 
     }
 }
 
-/* Gradient of T slots from `at` on: a slot's weight times dy of its row. */
+/* Computes the gradient of T slots from `at` on: a slot's weight times dy of its row. */
 static void slots_part(struct frame *f, const struct moe *m, const struct slots_room *r, int64_t at,
                        struct tensor dy, struct tensor d_slots)
 {

@@ -21,7 +21,7 @@ struct norm {
     int64_t n_all, n_same;
 };
 
-/* The columns that are normalised, and those after them. */
+/* Returns the columns that are normalised; rest_of() returns the columns after them. */
 static struct tensor head_of(const struct op *o, struct tensor t)
 {
     const int64_t n = o->u.norm.dim ? o->u.norm.groups * o->u.norm.dim : t.cols;
@@ -48,15 +48,15 @@ static struct norm norm_of(const struct frame *f, const struct op *o)
     return n;
 }
 
-/* Can rmsnorm_fwd and _bwd, the decoder's own kernels, do this norm? Benches measure these
- * kernels. */
+/* Tells whether rmsnorm_fwd and _bwd, the decoder's own kernels, can do this norm. Benches measure
+ * these kernels. */
 static bool plain(const struct norm *n)
 {
     return !n->sums && n->rms && n->groups == 1 && n->g.data && !n->b.data &&
            n->g.dtype == n->x.dtype;
 }
 
-/* 1 + g in place of g: in fp32, where the weights have fewer digits. */
+/* Puts 1 + g in the place of g, in fp32, since the weights may have fewer digits. */
 static void add_one(struct frame *f, const struct op *o, struct norm *n)
 {
     if (!o->u.norm.offset) return;
@@ -66,7 +66,8 @@ static void add_one(struct frame *f, const struct op *o, struct norm *n)
     n->g = g;
 }
 
-/* dy.data NULL: forward. A number of each row over all ranks' columns. */
+/* Sums a number of each row over the columns of all ranks: its squares, or backward (dy.data not
+ * NULL) the component of its gradient along it. */
 static int sum_span(struct frame *f, const struct op *o, struct norm *n, struct tensor dy,
                     struct err *e)
 {

@@ -4,7 +4,7 @@
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
 
-/* cut[w]: the first element of rank w's part of rows of `cols`. */
+/* Cuts rows of `cols`: cut[w] is the first element of rank w's part. */
 static void cuts(const struct frame *f, int64_t cols, int64_t cut[JOB_MAX_RANKS + 1])
 {
     for (int w = 0; w <= f->tensor.n; w++) cut[w] = w * f->rows[ROWS_PART].n * cols;
@@ -25,7 +25,8 @@ static int gather(struct frame *f, struct tensor all, struct tensor part, struct
                            dtype_size(all.dtype), f->tensor.bounce, e);
 }
 
-/* *own: the ranks' sum of the own rows; the other rows of `all` stay partial sums. */
+/* Sums the ranks' parts: *own becomes the sum of this rank's own rows. The other rows of `all` stay
+ * partial sums. */
 static int scatter(struct frame *f, struct tensor all, struct tensor *own, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -45,7 +46,7 @@ static int gather_forward(struct frame *f, const struct op *o, struct err *e)
     return gather(f, frame_out(f, o, 0), frame_in(f, o, 0), e);
 }
 
-/* No operation reads the output's gradient after this: the sum is formed in its memory. */
+/* Forms the sum in the memory of the output's gradient: no operation reads it after this. */
 static int gather_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     struct tensor own;
@@ -56,7 +57,7 @@ static int gather_backward(struct frame *f, const struct op *o, const struct ste
 
 const struct op_row op_gather = {gather_forward, gather_backward, NULL};
 
-/* A column of ones times the bias. */
+/* Adds the bias to each row, as a product of a column of ones and the bias. */
 static void add_bias(struct frame *f, const struct op *o, struct tensor sum)
 {
     const struct tensor b = scratch_rows(f, DT_F32, 1, sum.cols);

@@ -37,7 +37,8 @@ const struct op_row op_act = {act_forward, act_backward, NULL};
 
 /* ---- GLU ------------------------------------------------------------------------------------- */
 
-/* silu(a) * b where a and b are the halves of one buffer: the decoder's own kernel. */
+/* Tells whether this is silu(a) * b with a and b the halves of one buffer, for which the decoder
+ * has its own kernel. */
 static bool is_swiglu(const struct frame *f, const struct op *o, struct tensor a, struct tensor b)
 {
     const int64_t unit = dtype_size(a.dtype);
@@ -117,7 +118,8 @@ static int mix_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* grad (+)= factor dy, unless it is dy's own buffer and the factor 1. */
+/* Writes factor dy to the gradient of input i, or adds it. Does nothing if the gradient lies in
+ * dy's own buffer and the factor is 1. */
 static void mix_part(struct frame *f, const struct op *o, const struct step *s, int i, float factor)
 {
     if (!frame_wants(f, o, i)) return;
@@ -150,7 +152,8 @@ static const int32_t *rows_of_groups(const struct frame *f, const struct batch *
     return group ? group + frame_row0(f, rows) : NULL;
 }
 
-/* The number of the conditioning vector that each row takes; NULL: all take the first. */
+/* Returns the number of the conditioning vector that each row takes; NULL: all rows take the
+ * first. */
 static const int32_t *groups_of(const struct frame *f, const struct op *o, enum rows_id rows)
 {
     if (o->u.cond.first || !f->batch) return NULL;
@@ -169,7 +172,8 @@ static int modulate_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* One span's gradient of conditioning vectors, fp32 [G, C], on its way into the part's own rows. */
+/* Takes room for one span's gradient of conditioning vectors, fp32 [G, C]; part_end() moves it to
+ * that part's own rows. */
 static struct tensor part_begin(struct frame *f, const struct tensor like)
 {
     const struct tensor t = scratch_rows(f, DT_F32, f->rows[ROWS_COND].n, like.cols);
@@ -258,7 +262,7 @@ const struct op_row op_gate = {gate_forward, gate_backward, NULL};
 
 /* ---- TABLE ----------------------------------------------------------------------------------- */
 
-/* The table [n, C] as one row, which is added to every conditioning vector [n C]. */
+/* Returns the table [n, C] as one row, which is added to every conditioning vector [n C]. */
 static struct tensor table_row(const struct frame *f, const struct op *o)
 {
     const struct tensor t = frame_weight(f, o->w, 1);
@@ -266,7 +270,7 @@ static struct tensor table_row(const struct frame *f, const struct op *o)
     return tensor_of(t.dtype, t.data, 1, n, n);
 }
 
-/* How many times a stands in a row of the table. */
+/* Counts how many times input a stands in a row of the table. */
 static int64_t repeats(const struct frame *f, const struct op *o)
 {
     return frame_out(f, o, 0).cols / frame_in(f, o, 0).cols;
@@ -301,13 +305,14 @@ const struct op_row op_table_add = {table_forward, table_backward, NULL};
 
 /* ---- SELECT ---------------------------------------------------------------------------------- */
 
-/* The number of the input that each row takes, for the host; NULL: all take the first. */
+/* Returns, for the host, the number of the input that each row takes; NULL: all rows take the
+ * first. */
 static const int32_t *inputs_of(const struct frame *f, const struct op *o)
 {
     return f->batch ? rows_of_groups(f, frame_host(f), frame_rows_of(f, o->in[0])) : NULL;
 }
 
-/* Rows from i on that take the same input. */
+/* Counts the rows from i on that take the same input. */
 static int64_t run_of(const int32_t *group, int64_t i, int64_t n_rows)
 {
     int64_t n = 1;

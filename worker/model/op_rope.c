@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-/* The position of each row: its token's, or its frame's number. */
+/* Returns the position of each row: its token's, or the number of its frame. */
 static const int64_t *positions(struct frame *f, const struct op *o, bool frames)
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
@@ -16,7 +16,8 @@ static const int64_t *positions(struct frame *f, const struct op *o, bool frames
     return pos.dev;
 }
 
-/* The second table begins where the first ends: all operations rotate as many columns. */
+/* Returns the table of frequencies. The second one begins at the end of the first, since all
+ * operations rotate the same number of columns. */
 static const double *frequencies(const struct frame *f, const struct op *o)
 {
     const int64_t n = o->u.rope.rotary_dim ? o->u.rope.rotary_dim : o->u.rope.head_dim;
@@ -37,7 +38,8 @@ static void rotate(struct frame *f, const struct op *o, struct tensor x, bool in
                                                 .single = f->rope_single});
 }
 
-/* The columns that turn are the heads'. The columns after them (values) do not change. */
+/* Returns the columns that turn, which are the heads'. The columns after them (values) do not
+ * change. */
 static struct tensor rotated(const struct op *o, struct tensor x)
 {
     return tensor_sub(x, 0, x.rows, 0, o->u.rope.n_heads * o->u.rope.head_dim);
@@ -52,7 +54,7 @@ static int rope_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* No operation reads the output's gradient after this: it is turned back in place. */
+/* Turns the output's gradient back in place: no operation reads it after this. */
 static int rope_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = f->grad[o->out[0]];
@@ -66,8 +68,9 @@ const struct op_row op_rope = {rope_forward, rope_backward, NULL};
 
 /* ---- LRPE ------------------------------------------------------------------------------------ */
 
-/* theta is [H, D]; the input has one or more sets of H heads (queries, then keys), each of which
- * turns by the same angles. Their gradient is that of LINEAR_ATTENTION, which knows distances. */
+/* theta is [H, D]. The input has one or more sets of H heads (queries, then keys), each of which
+ * turns by the same angles. LINEAR_ATTENTION computes the gradient of the angles, as it knows the
+ * distances. */
 struct lrpe {
     struct tensor theta;
     int64_t n_sets;

@@ -5,7 +5,7 @@
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
 
-/* The gates [T, C], in the model's precision. */
+/* Spreads the gates over columns: [T, C] in the model's precision. */
 static struct tensor spread(struct frame *f, const struct op *o, struct tensor ones)
 {
     const struct tensor gate = frame_in(f, o, 2);
@@ -28,7 +28,7 @@ static int row_gate_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* d [T, C] summed over columns, into the gate's gradient. */
+/* Sums d [T, C] over columns into the gate's gradient. */
 static void gate_gradient(struct frame *f, const struct op *o, const struct step *s,
                           struct tensor d, struct tensor ones)
 {

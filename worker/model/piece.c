@@ -23,7 +23,7 @@ static struct tensor window(struct tensor t, int64_t row0, int64_t n)
     return t.data ? tensor_sub(t, row0, n, 0, t.cols) : t;
 }
 
-/* Gradients of values on these rows lie as the values do. */
+/* Narrows a value and its gradient, which has the same rows, to the rows of a span. */
 static void narrow_value(const struct mlp_walk *w, int v, struct span s)
 {
     if (v == PROG_NONE) return;
@@ -45,7 +45,7 @@ static void narrow(const struct mlp_walk *w, struct span s)
     w->f->fresh = w->fresh;
 }
 
-/* Injected: backward leaves out the last piece of every rank but the first. */
+/* The fault: backward leaves out the last piece of every rank but the first. */
 static bool left_out(const struct mlp_walk *w, struct span s)
 {
     const int in = w->f->p->op[w->op].in[0];
@@ -78,7 +78,7 @@ static int run_span(struct mlp_walk *w, int i, struct err *e)
     return 0;
 }
 
-/* Gradients of n weights from w on, in `dst` that of the section: cleared, or `from` is added. */
+/* Clears the gradients of n weights from `first` on in dst, or adds `from` to them. */
 static void sum_weights(const struct mlp_walk *w, int first, int n, float *dst, const float *from)
 {
     const struct be_ops *ops = w->f->be->ops;
@@ -107,8 +107,8 @@ static void clear_rest(struct mlp_walk *w, float *dst)
     w->fresh = false;
 }
 
-/* dst: the gradients of the MLP's weights, w->gradient of them, of `count` sum chunks from `first`
- * on, a power of two of them: as sum_range() of op.c. */
+/* Runs `count` sum chunks from `first` on, a power of two of them, as sum_range() of op.c does. dst
+ * gets the gradients of the MLP's weights (w->gradient). */
 static int run_tree(struct mlp_walk *w, int first, int count, float *dst, int level, struct err *e)
 {
     struct frame *f = w->f;

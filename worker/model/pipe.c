@@ -7,8 +7,8 @@
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* The bytes of this rank's stream. Each of the ranks that share every layer has a part of the rows,
- * here as on the next stage. */
+/* Returns the bytes of this rank's stream. Each of the ranks that share every layer has a part of
+ * the rows, here as on the next stage. */
 static int64_t stream_bytes(const struct model *m)
 {
     return m->sp.shard.T / m->plan->tp * m->shape.width * dtype_size(m->dtype);
@@ -35,7 +35,7 @@ static int wait_sent(struct model *m, enum pipe_way way, struct err *e)
     return comm_wait(m->line, &m->pipe.ticket[way], e);
 }
 
-/* Injected: the first stream is sent again. */
+/* The fault: the first stream is sent again. */
 static bool stale(struct model *m, enum pipe_way way)
 {
     const bool before = m->pipe.any;
@@ -44,7 +44,7 @@ static bool stale(struct model *m, enum pipe_way way)
     return before && mutant_on(MUTANT_STREAM_STALE);
 }
 
-/* The stream of a slot. A gradient has one place. */
+/* Returns where a stream arrives: that of the slot, or the one place of a gradient. */
 static char *arrives_at(struct model *m, enum pipe_way way, int slot)
 {
     if (way == PIPE_BACK) return section_border(m, true, true);
@@ -78,7 +78,8 @@ static int post_send(struct model *m, enum pipe_way way, struct err *e)
     return 0;
 }
 
-/* Sends the stream; receives the stream that the same neighbour sends in that event. */
+/* Sends the stream, and in the same event posts the receive of the stream that this neighbour sends
+ * back, if one is due. */
 static int send_stream(struct model *m, enum pipe_way way, const void *stream, struct err *e)
 {
     const enum pipe_way other = way == PIPE_FORWARD ? PIPE_BACK : PIPE_FORWARD;

@@ -11,7 +11,7 @@
 #include "kernels/philox.h"
 #include "worker/plan/slice.h"
 
-/* (0, 1): never 0, so that its logarithm is finite. */
+/* Returns a number in (0, 1): never 0, so that its logarithm is finite. */
 static double uniform(uint32_t u)
 {
     return ((double)u + 0.5) / 4294967296.0;
@@ -24,7 +24,7 @@ static void words(int64_t seed, uint32_t tensor, int64_t block, uint32_t u[4])
     philox4x32(key, counter, u);
 }
 
-/* Four normals from one Philox block (Box and Muller). */
+/* Makes four normals from one Philox block (Box and Muller). */
 static void normals(int64_t seed, uint32_t tensor, int64_t block, double out[4])
 {
     uint32_t u[4];
@@ -44,7 +44,7 @@ struct draw {
     int t;
 };
 
-/* Elements [k, k + n), n at most LINE and k a multiple of 4. */
+/* Draws elements [k, k + n), n at most LINE and k a multiple of 4. */
 static void normal_line(const struct draw *d, double std, int64_t k, int64_t n, float *out)
 {
     for (int64_t j = 0; j < n; j += 4) {
@@ -92,7 +92,7 @@ static void store(struct tensor to, const float *line)
     for (int64_t j = 0; j < to.cols; j++) half[j] = half_round(to.dtype, line[j]);
 }
 
-/* Elements [k, k + out.cols) of the tensor itself. */
+/* Draws elements [k, k + out.cols) of the whole tensor, rounded to out's type. */
 static void random_run(const struct draw *d, int64_t k, struct tensor out)
 {
     float line[LINE];
@@ -135,7 +135,8 @@ static void random_piece(struct be *be, const struct draw *d, int64_t k, struct 
     be_host_run(be, random_task, &(struct random_piece){d, k, out}, (out.cols + TASK - 1) / TASK);
 }
 
-/* Elements [k, k + out.cols) of the slice: in place, where the host reaches it. */
+/* Draws elements [k, k + out.cols) of the slice: in place where the host reaches it, else through
+ * uploads. */
 static void random_slice(struct be *be, const struct draw *d, int64_t k, struct tensor out)
 {
     if (!be->own_memory) {
@@ -161,7 +162,7 @@ static void zeros(struct be *be, struct tensor out)
     }
 }
 
-/* The elements to draw: from element `from` of the rank's weights on; the first `done` of them are
+/* The elements to draw, from element `from` of the rank's weights on. The first `done` of them are
  * drawn. */
 struct random_part {
     struct be *be;
@@ -169,7 +170,7 @@ struct random_part {
     int64_t from, done;
 };
 
-/* The number of elements before `end`, within the part, that are still missing. */
+/* Counts the elements before `end`, within the part, that are still missing. */
 static int64_t missing(const struct random_part *w, int64_t end)
 {
     const int64_t n = end - w->from < w->out.cols ? end - w->from : w->out.cols;
@@ -183,7 +184,8 @@ static void zero_to(struct random_part *w, int64_t end)
     w->done += n;
 }
 
-/* Tensors ascend; elements between them are 0, as is room that a slice has no element for. */
+/* Draws a slice after zeroing the elements before it. Tensors come in ascending order; elements
+ * between them are 0, as is room for which a slice has no element. */
 static void random_tensor(struct random_part *w, const struct draw *d)
 {
     const struct slice *s = &d->slice;

@@ -55,7 +55,7 @@ static char *address(const struct model *m, const struct here *h, const struct p
     return NULL;
 }
 
-/* The state of an operation in the cache of a slot. */
+/* Returns the state of an operation in the cache of a slot. */
 static char *state_at(const struct model *m, const struct here *h, int op, int slot)
 {
     const struct place *x = &h->s->at.state[op];
@@ -63,15 +63,15 @@ static char *state_at(const struct model *m, const struct here *h, int op, int s
     return first ? first + slot * state_stride(x) : NULL;
 }
 
-/* Row k of a slot's keys and values of which `first` are the first cache's. */
+/* Returns row k of a slot's keys and values. first: the keys and values of the first cache. */
 static char *cache_row(const struct model *m, const struct tensor *first, int slot, int64_t k)
 {
     const int64_t row = first->cols * dtype_size(first->dtype);
     return (char *)first->data + (slot * cache_stride(&m->plan->extent) + k) * row;
 }
 
-/* The row at which new keys and values are written. One sequence's stay there; several sequences'
- * lie side by side after the caches, and cache_of_row() copies each to its cache. */
+/* Returns the row at which new keys and values are written. With one sequence they stay there; with
+ * several they lie side by side after the caches, and cache_of_row() copies each to its cache. */
 static int64_t new_rows_at(const struct model *m)
 {
     if (m->plan->batch > 1) return m->plan->batch * cache_stride(&m->plan->extent);
@@ -83,8 +83,8 @@ static bool in_parts(enum rows_id rows)
     return rows == ROWS_COND || rows == ROWS_TEXT;
 }
 
-/* A view's window of its base is found from the base: a place says where rows begin, not where
- * shared values do. */
+/* Finds a value's tensor. A view is a window of its base's tensor and is found from the base: a
+ * place says where rows begin, but not where shared values do. */
 static struct tensor tensor_at(const struct model *m, const struct here *h, int v, bool grad)
 {
     const struct program *p = h->p;
@@ -131,7 +131,7 @@ static int32_t *routes_of(const struct model *m, const struct here *h)
     return m->routing->expert + (h->b - first) * m->sp.shard.T * m->shape.experts_per_token;
 }
 
-/* The frame of section b: everything that does not change from step to step. */
+/* Opens the frame of section b: everything in it that does not change from step to step. */
 static void open_frame(struct model *m, const struct here *h, const struct batch *b, bool grads)
 {
     struct frame *f = &m->prog.frame;
@@ -149,7 +149,7 @@ static void open_frame(struct model *m, const struct here *h, const struct batch
     open_weights(m, h, f);
 }
 
-/* Rows of each kind on this rank, for the shard that was set last. */
+/* Sets the rows of each kind on this rank, for the shard that was set last. */
 static void set_rows(struct model *m, int64_t T)
 {
     struct frame *f = &m->prog.frame;
@@ -175,8 +175,8 @@ static void set_scratch(struct model *m, const struct here *h, const struct step
     scratch_reset(f);
 }
 
-/* Position of row k of this rank's part of a cache: rows of the prompt ascend, and so do the blocks
- * of new tokens that it stores (model.c). */
+/* Returns the position of row k of this rank's part of a cache: positions ascend over the prompt's
+ * rows, then over the blocks of new tokens that this rank stores (model.c). */
 static int64_t cache_pos(const struct model *m, const struct shard *sh, int64_t k, int64_t prompt)
 {
     if (k < prompt) return shard_pos(sh, k);
@@ -184,8 +184,8 @@ static int64_t cache_pos(const struct model *m, const struct shard *sh, int64_t 
     return sh->S + (block * m->plan->sp + m->rank) * CACHE_BLOCK + (k - prompt) % CACHE_BLOCK;
 }
 
-/* The rows of a layer's cache that the new token sees: all of them, or the last ones, within its
- * window. */
+/* Returns the rows of a layer's cache that the new token sees: all of them, or the last ones within
+ * its window. */
 static struct tensor visible_cache(const struct model *m, const struct op *o,
                                    const struct model_cache *c, struct tensor all)
 {
@@ -196,8 +196,8 @@ static struct tensor visible_cache(const struct model *m, const struct op *o,
     return tensor_sub(all, first, all.rows - first, 0, all.cols);
 }
 
-/* The rows that sequence i's new token sees, its own key and value too if this rank keeps them. kv:
- * the new keys and values of all sequences. */
+/* Returns the rows that sequence i's new token sees, with its own key and value if this rank keeps
+ * them. kv: the new keys and values of all sequences. */
 static struct tensor cache_of_row(struct model *m, const struct here *h, const struct op *o, int i,
                                   struct tensor kv)
 {
@@ -222,8 +222,8 @@ static int value_of(const struct op *o, int k)
     return k < OP_INS ? o->in[k] : o->out[k - OP_INS];
 }
 
-/* Sets the values of an operation: all rows, or row i of them. States and values of another form
- * are not rows of tokens. */
+/* Sets the values of an operation to all their rows (i < 0), or to row i. States and values of
+ * another form have no rows of tokens and stay whole. */
 static void set_values(struct frame *f, const struct op *o, const struct tensor *all, int i)
 {
     for (int k = 0; k < OP_VALUES; k++) {
@@ -277,7 +277,7 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     return decode_each(m, h, s->op, e);
 }
 
-/* A layer's part of the states that enter and leave the sequence at its two ends. */
+/* Returns this layer's part of the states that enter or leave the sequence. */
 static char *carried(const struct model *m, const char *states)
 {
     if (!states || m->prog.frame.layer < 0) return NULL;
@@ -314,7 +314,7 @@ static int run_in_piece(void *arg, int i, struct err *e)
     return 0;
 }
 
-/* The dense MLP whose steps begin with `first`. */
+/* Runs the dense MLP whose steps begin with `first`, piece by piece. */
 static int run_pieces(struct model *m, const struct here *h, const struct step *first,
                       const int64_t *scratch, struct err *e)
 {
@@ -375,7 +375,7 @@ static int run_backward(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* Every rank decodes: the last rank sends the states after the prompt to all. */
+/* Sends the states after the prompt from the last rank to all, since every rank decodes. */
 static int share_states(struct model *m, const struct here *h, struct err *e)
 {
     if (!m->comm || m->plan->kind != JOB_GENERATE) return 0;
@@ -389,8 +389,8 @@ static int share_states(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* The length of a pass, in sections: backward costs two of forward for each. For people: see
- * progress.h. */
+/* Returns the length of a pass in sections, for progress reports: backward counts as two of
+ * forward. */
 static double pass_length(const struct model *m, bool forward_alone)
 {
     return (forward_alone ? 1.0 : 3.0) * (m->shape.n_layers + 2);
@@ -437,7 +437,7 @@ static void set_loss(struct model *m, float scale)
     f->logits = (float *)(m->prog.work + m->prog.all.out.at.logits.offset);
 }
 
-/* The loss and the head. A tied embedding gets its first part here. */
+/* Runs the loss and the head, backward. A tied embedding gets its first part here. */
 static int out_backward(struct model *m, const struct batch *b, struct err *e)
 {
     const int last = m->shape.n_layers + 1;
@@ -485,8 +485,8 @@ static const struct op *loss_op(const struct model *m)
     return &out->op[out->n_ops - 1];
 }
 
-/* The loss's input lies in the workspace: it is computed again if a backward pass has used the
- * workspace since. The stream after the last layer has not changed. */
+/* Computes the loss's input again if a backward pass has used the workspace, where it lies, since.
+ * The stream after the last layer has not changed. */
 static int out_again(struct model *m, const struct here *h, const struct batch *b, struct err *e)
 {
     if (m->prog.frame.p == h->p && !m->prog.frame.grad[PROG_X].data) return 0;
@@ -518,7 +518,7 @@ int section_loss(struct model *m, const struct batch *b, struct err *e)
     return op_table[loss_op(m)->kind]->forward(&m->prog.frame, loss_op(m), e);
 }
 
-/* Makes the loss's input unless it is there, without other ranks. */
+/* Makes the loss's input unless it is there. Other ranks take no part. */
 static void open_rows(struct model *m)
 {
     struct err e = {0};

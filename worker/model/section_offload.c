@@ -14,7 +14,7 @@ struct kept {
     int64_t *ticket;
 };
 
-/* The stream at border b. */
+/* Returns the part of the stream at border b that leaves the device. */
 static struct kept stream_of(struct model *m, int b)
 {
     const struct plan *p = m->plan;
@@ -26,7 +26,7 @@ static struct kept stream_of(struct model *m, int b)
                          m->prog.stored + plan_stored_stream(p, n), &m->prog.copies.stream[k]};
 }
 
-/* The record of layer b. */
+/* Returns the record of layer b, if it leaves the device. */
 static struct kept record_of(struct model *m, int b)
 {
     const struct plan *p = m->plan;

@@ -21,7 +21,7 @@ void *section_host(const struct model *m, enum plan_id id)
     return (it->in_host ? m->host : m->arena) + it->offset;
 }
 
-/* The decays of every layer's linear attention. */
+/* Sets the decays of every layer's linear attention. */
 static void set_slopes(struct model *m)
 {
     double *slopes = section_host(m, PLAN_SLOPES);
@@ -102,8 +102,8 @@ static void place_ring(struct model *m, char *arena, char *segment)
                  item(m, PLAN_ATTN_SEGMENT, arena, segment));
 }
 
-/* An array of a batch, where operations read it and where the host fills it. size: as this code
- * counts it. */
+/* Places an array of a batch, once where operations read it and once where the host fills it. size:
+ * as this code counts it. */
 static void place_array(struct model *m, enum plan_id id, int64_t size, void *room, void *host)
 {
     void *at[2] = {model_take(m, id, size), section_host(m, id)};
@@ -165,7 +165,8 @@ static void place_pipe(struct model *m, char *arena, char *segment)
     for (int i = 0; i < 2 && send; i++) m->pipe.send[i] = send + i * stride;
 }
 
-/* A section that does not work in place passes on to the other stream. */
+/* Numbers the streams: a section that does not work in place leaves its result in the other
+ * buffer. */
 static void number_streams(struct model *m)
 {
     struct section_state *s = &m->prog;

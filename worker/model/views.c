@@ -1,8 +1,8 @@
 /* views.c: the ranks that a rank works with, each set of them a view of the job's endpoint. */
 #include "worker/model/model.h"
 
-/* Ranks that share one set of shards, and ranks of all groups that own the same shard as this
- * one. */
+/* Opens the views of the ranks that share one set of shards, and of the ranks of all groups that
+ * own this rank's shard. */
 static int open_groups(struct model *m, struct err *e)
 {
     const struct zero *z = &m->plan->shards;
@@ -14,7 +14,8 @@ static int open_groups(struct model *m, struct err *e)
     return comm_view(m->world, zero_owners(z, rank), &m->owners, e);
 }
 
-/* The first stage owns a tied embedding, and the last one reads it. */
+/* Opens the view of the first stage, which owns a tied embedding, and the last one, which reads
+ * it. */
 static int open_ends(struct model *m, int p, struct err *e)
 {
     const int last = m->plan->pp - 1;
@@ -22,7 +23,7 @@ static int open_ends(struct model *m, int p, struct err *e)
     return comm_view(m->line, (struct rank_set){.n = 2, .at = {0, (uint8_t)last}}, &m->ends, e);
 }
 
-/* Ranks that share every layer, and the same KV heads. */
+/* Opens the views of the ranks that share every layer, and of those with the same KV heads. */
 static int open_tensor(struct model *m, const struct model_options *o, struct err *e)
 {
     const struct axes a = plan_axes(o->plan);
