@@ -322,20 +322,21 @@ static int rotated(struct dit d, int x)
                    &out);
 }
 
-/* Rows are exchanged for heads. */
+/* Tells whether attention along dim takes an all-to-all that exchanges rows for heads. */
 static bool turns(const struct model_shape *m, int dim)
 {
     return dim >= 0 &&
            (m->grid_way == GRID_HEADS_BOTH || (m->grid_way == GRID_HEADS_SPACE && dim == 0));
 }
 
-/* All rows are here, of heads that are. */
+/* Tells whether attention along dim has all rows of this rank's own heads: after that exchange, or
+ * because ranks share the heads of every layer. */
 static bool by_heads(const struct model_shape *m, int dim)
 {
     return turns(m, dim) || (dim >= 0 && m->grid_way == GRID_TENSOR);
 }
 
-/* To heads, or back. */
+/* Adds the exchange of rows for heads, or back. */
 static int turned(struct dit d, int x, int sets, bool back)
 {
     const struct value out = like(d, x, back ? "rows_of_heads" : "heads_of_rows", KEEP_RING);

@@ -117,7 +117,8 @@ static const struct hf_special latte_specials[] = {DIT_SPECIALS,
                                                    {"qk_norm", hf_want_false, NULL},
                                                    {NULL, NULL, NULL}};
 
-/* Said of all of them by those who make them; labels need neither. */
+/* Published directories of every variant have these keys, and they change nothing here: a model
+ * that reads class labels has no use for the last two. */
 static const char *const latte_nothing[] = {"input_size",       "class_dropout_prob", "num_frames",
                                             "caption_channels", "model_max_length",   NULL};
 

@@ -223,7 +223,9 @@ static const struct step *step_at(const struct section_placer *b, int t)
     return t < nf ? &b->s->forward[t] : &b->s->backward[t - nf];
 }
 
-/* In place goes by the rows of a piece, so this is done after it. */
+/* Extends lives over a dense MLP that runs piece by piece: a node with all rows lives through all
+ * its steps, since they run again for the next piece. Joining nodes in place looks at one piece, so
+ * this comes after it. */
 static void extend_lives(struct section_placer *b)
 {
     for (int t = 0; t < b->n_steps; t++) {

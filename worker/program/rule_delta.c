@@ -4,7 +4,8 @@
 #include "api/core/delta.h"
 #include "worker/program/rule.h"
 
-/* The state that enters each sum chunk: kept, so that computing again needs no exchange. */
+/* Adds the output that keeps the state entering each sum chunk, so that computing again needs no
+ * exchange. */
 static int extra_state(const char *name, int64_t cols, struct value *v)
 {
     v->name = name;
@@ -19,13 +20,13 @@ static void need_carry(const struct program *p, const struct op *op, struct op_n
     n->carry = rule_max(n->carry, p->value[op->out[1]].cols);
 }
 
-/* Backward, the gradients of two states in turns. */
+/* Backward: asks for the gradients of two states, used in turns. */
 static void ask_carried(struct op_ask *a)
 {
     ask_bytes(a, 2 * 4 * a->p->value[a->op->out[1]].cols);
 }
 
-/* generate: the range that a new token sees. */
+/* generate: asks for the range of keys that a new token sees. */
 static void ask_token(struct op_ask *a)
 {
     if (a->x->cache_rows) ask_bytes(a, 2 * (int64_t)sizeof(int64_t));
@@ -106,7 +107,8 @@ static void need_delta(const struct program *p, const struct op *op, struct op_n
     n->summary = rule_max(n->summary, map + state_size(op));
 }
 
-/* Scratch of the map's matrices: values of zero, a one, and backward the would-be outputs. */
+/* Asks for the scratch of the map: values of zero, a one, and backward the outputs of rows without
+ * values. */
 static void ask_map(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]), rows = T < MAP_ROWS ? T : MAP_ROWS;
@@ -130,9 +132,10 @@ static void scratch_delta(struct op_ask *a)
     ask_bytes(a, 4 * delta_spans(T) * state_size(a->op));
 }
 
-/* Counts for each row S' k, the update of S and S' q; backward computes the states again. For a
- * map, A by the first two as of values that are Dk wide; forward b, backward S' q as well and b by
- * a product. Maps are applied one after the other. */
+/* Counts three products for each row: S' k, the update of S, and S' q. The backward costs three
+ * times as much, since it computes the states again. If states pass by maps, A takes the first two
+ * products (backward all three) with values that are Dk wide, and b the first two (backward one);
+ * then the maps of the other ranks are applied one after the other. */
 static void work_delta(const struct op_site *s, struct op_work *w)
 {
     const struct op *op = s->op;
