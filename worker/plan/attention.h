@@ -53,7 +53,7 @@ struct attention_need {
     bool ring; /* and it needs the blockwise ring's buffers */
 };
 void attention_need(const struct attention_shape *s, struct attention_need *out);
-/* Takes size bytes for a buffer, for a strategy's row; size 0: none. */
+/* Reserves size bytes for a buffer, on behalf of a strategy's row; size 0: none. */
 void attention_put(struct attention_need *n, enum attention_buffer b, int64_t size,
                    bool in_segment);
 

@@ -36,7 +36,7 @@ struct rank_set axes_line(const struct axes *a, int rank, unsigned along)
     return of;
 }
 
-/* n ranks from `first`, each `stride` after the one before it. */
+/* Makes the set of n ranks from `first` on, each `stride` after the one before it. */
 static struct rank_set series(int first, int n, int stride)
 {
     struct rank_set of = {.n = n};

@@ -32,16 +32,16 @@ struct rank_set {
     uint8_t at[JOB_MAX_RANKS];
 };
 
-/* The ranks that stand where `rank` does on every axis but those of `along` (bits of enum axis),
- * itself among them. */
+/* Returns the ranks that stand where `rank` does on every axis but those of `along` (bits of enum
+ * axis). `rank` is among them. */
 struct rank_set axes_line(const struct axes *a, int rank, unsigned along);
 
-/* All ranks are blocks of `size` consecutive ones, a divisor of n_ranks. rank_block: the block of
- * `rank`. rank_across: the ranks of its place in each block. */
+/* Cut all ranks into blocks of `size` consecutive ones, a divisor of n_ranks. rank_block returns
+ * the block of `rank`; rank_across the ranks that have its place in each block. */
 struct rank_set rank_block(int rank, int size);
 struct rank_set rank_across(int rank, int size, int n_ranks);
 
-/* The ranks of `in` whose numbers in it are the elements of `of`. */
+/* Returns the ranks of `in` whose numbers in it are the elements of `of`. */
 struct rank_set rank_set_within(const struct rank_set *in, const struct rank_set *of);
 
 static inline int rank_set_at(const struct rank_set *s, int i)
@@ -50,7 +50,7 @@ static inline int rank_set_at(const struct rank_set *s, int i)
     return s->at[i];
 }
 
-/* The number of `rank` in it; -1: it is not. */
+/* Returns the number of `rank` in the set; -1: it is not there. */
 int rank_set_index(const struct rank_set *s, int rank);
 
 #endif

@@ -36,8 +36,9 @@ static int check_prompt_text(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* The default of data.seq_len is a token for each byte of an inline prompt: more than a tokenizer
- * makes of it, but for the ids that its post-processor puts around a short one. */
+/* Adds some tokens to the default of data.seq_len. It is a token for each byte of an inline prompt:
+ * more than a tokenizer makes of the prompt, but for the ids that its post-processor puts around a
+ * short one. */
 static void leave_room(struct job_spec *s)
 {
     enum { AROUND = 8 };
@@ -80,7 +81,8 @@ static int check_text(struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
-/* The value of "auto": for a diffusion model config.json's, else the published objective. */
+/* Returns the value of "auto": for a diffusion model config.json's objective, else the published
+ * one. */
 static enum objective_id own_objective(const struct job_spec *s, const struct family_row *f)
 {
     if (f->task == MODEL_MASKED_LM) return OBJECTIVE_MASKED_LM;
@@ -103,7 +105,7 @@ static int check_objective(struct job_spec *s, struct err *e)
                      objective_words[s->objective.type], objective_words[own]);
 }
 
-/* The field's default is the byte tokenizer's. */
+/* Tells whether the field has its default, which is the byte tokenizer's mask. */
 static bool mask_is_default(const struct job_spec *s)
 {
     return s->objective.mask_token == spec_field("objective.mask_token")->fallback;
@@ -169,7 +171,7 @@ static int check_masked(struct job_spec *s, struct err *e)
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* Latents are for diffusion models alone. */
+/* Refuses latents, unless the model is a diffusion model. */
 static int check_format(const struct job_spec *s, const struct spec_source *src, const char *field,
                         struct err *e)
 {
@@ -182,7 +184,7 @@ static int check_format(const struct job_spec *s, const struct spec_source *src,
                      field);
 }
 
-/* Formats of tokens find documents by an id of the model. */
+/* Checks the end id of formats of tokens, which find documents by an id of the model. */
 static int check_eod(const struct job_spec *s, const struct spec_source *src, const char *field,
                      struct err *e)
 {
@@ -226,7 +228,8 @@ static int check_weights(const struct job_spec *s, struct err *e)
                      "directory's config.json and tokenizer");
 }
 
-/* A directory that was saved from its base class has no head, and an embed job needs none. */
+/* Refuses a directory without a head, as it was saved from its base class, unless the job is an
+ * embed job, which needs none. */
 static int check_head(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -242,7 +245,7 @@ static int check_head(struct job_spec *s, struct err *e)
                      first.name);
 }
 
-/* The text of a prompt is read with the data. */
+/* Checks the fields of a prompt. Its text is read later, with the data. */
 static int check_prompt(const struct job_spec *s, struct err *e)
 {
     const bool named = spec_text(s, s->embed.prompt_name)[0];
@@ -263,7 +266,8 @@ static int check_prompt(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Vectors as the model's publisher makes them, but for the fields that the job sets. */
+/* Sets pooling and normalization as the model's publisher does, but for the fields that the job
+ * sets. */
 static int check_published(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;

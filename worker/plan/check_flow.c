@@ -61,7 +61,7 @@ static int check_flow(const struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
-/* Fields that have no effect are mistakes. */
+/* Checks a job that predicts noise. A field that has no effect is a mistake. */
 static int check_noise(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -91,8 +91,8 @@ static int check_noise(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Sampled by another objective than they were trained on, weights give a picture of noise, and no
- * number shows it. */
+/* Refuses to sample by another objective than weights were trained on: the picture would be noise,
+ * and no number would show it. */
 static int check_trained(const struct job_spec *s, struct err *e)
 {
     const int32_t on = s->model.shape.trained_on;

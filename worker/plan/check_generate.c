@@ -7,7 +7,7 @@
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* The sequence is the prompt and the tokens written after it. */
+/* Checks that the sequence has room for the prompt and the tokens written after it. */
 static int check_room(const struct job_spec *s, struct err *e)
 {
     const char *prompt = spec_text(s, s->input.prompt);
@@ -44,8 +44,8 @@ static int check_stops(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Greedy, and no request of a batch can change it: a field that only a draw would use is a
- * mistake. */
+/* Refuses fields that only a draw would use, where sampling is greedy and no request can change
+ * that. */
 static int check_greedy(const struct job_spec *s, struct err *e)
 {
     const char *field = s->sampling.top_k       ? "sampling.top_k"
@@ -100,7 +100,7 @@ static int refuse_batch(const struct job_spec *s, enum err_code code, const char
     return err_field(e, code, "infer.batch", "infer.batch %d: %s", s->infer.batch, why);
 }
 
-/* Each prompt must be answered as it is alone. */
+/* Refuses several prompts at once where a prompt would not be answered as it is alone. */
 int rules_batch(const struct job_spec *s, struct err *e)
 {
     if (!*spec_text(s, s->input.source.path) || s->input.source.format == DATA_TEXT)
@@ -128,7 +128,8 @@ int rules_batch(const struct job_spec *s, struct err *e)
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* The fields that the steps of a sample read; the rest of sampling is about tokens. */
+/* Tells whether the steps of a diffusion sample read this field; the rest of sampling is about
+ * tokens. */
 static bool of_flow(const char *path)
 {
     return !strcmp(path, "sampling.steps") || !strcmp(path, "sampling.guidance") ||
@@ -146,7 +147,7 @@ static bool is_default(const struct job_spec *s, const struct field *f)
     }
 }
 
-/* A field that has no effect is a mistake. */
+/* Refuses a field of sampling that has no effect. */
 static int check_heeded(const struct job_spec *s, bool flow, struct err *e)
 {
     for (const struct field *f = spec_fields; f->path; f++) {
@@ -185,7 +186,8 @@ static int check_samples(const struct job_spec *s, struct err *e)
     return check_requests(s, e) || rules_latents(s, e) || check_heeded(s, true, e) ? -1 : 0;
 }
 
-/* NTK by length turns every key again with each token that is written; keys in a cache stay. */
+/* Refuses a base that depends on the length (NTK): it turns every key again with each new token,
+ * and keys in a cache stay. */
 static int check_rope(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;

@@ -4,7 +4,8 @@
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
 
-/* "auto" of a model that is not described waits, but where one rank leaves no choice. */
+/* Resolves "auto". For a model that is not described yet it waits, unless one rank leaves no
+ * choice. */
 static void set_auto(struct job_spec *s)
 {
     const struct model_shape *m = &s->model.shape;
@@ -20,7 +21,7 @@ static void set_auto(struct job_spec *s)
                                    : LAYOUT_CONTIGUOUS;
 }
 
-/* Groups of a ring's ranks. */
+/* Checks the groups of a ring's ranks (parallel.ulysses). */
 static int check_groups(const struct job_spec *s, struct err *e)
 {
     const struct strategy_row *row = strategy_row(s->parallel.strategy);
@@ -38,7 +39,8 @@ static int check_groups(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* A form of the family's strategy that has another strategy's name. */
+/* Tells whether the family's own strategy has a form of this name, which is another strategy's
+ * name. */
 static bool is_form(int32_t own, const char *word)
 {
     int form = 0;
@@ -119,7 +121,8 @@ static int check_form(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Maps of states are multiplied, and the products of more ranks round otherwise. */
+/* Refuses exchanges that multiply maps of states under "ranks": their products round differently
+ * with the number of ranks. */
 static int check_exchange(const struct job_spec *s, struct err *e)
 {
     const int exchange = s->parallel.exchange;
@@ -143,7 +146,7 @@ static int check_dropout(const struct job_spec *s, struct err *e)
                      "sequence: not with this family, whose layers have other attention");
 }
 
-/* A program of a grid is written for its form, on one rank as on several. */
+/* Sets the way of a grid: its program is written for its form, on one rank as on several. */
 static void set_grid_way(struct job_spec *s)
 {
     struct model_shape *m = &s->model.shape;
@@ -151,7 +154,8 @@ static void set_grid_way(struct job_spec *s)
         m->grid_way = strategy_form(strategy_default(m, 2), s->parallel.form)->grid_way;
 }
 
-/* A stage has a layer at least. Diffusion conditions all layers by values of the first section. */
+/* Checks that each stage has a layer, and that no diffusion model has stages: values of its first
+ * section condition all layers. */
 static int check_stages(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;

@@ -42,7 +42,7 @@ static int check_parameters(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Whether a job may set the base. */
+/* Tells whether a job may set the base. */
 static bool turns(const struct model_shape *m)
 {
     return config_says(family_row(m)->config, "rope_theta");

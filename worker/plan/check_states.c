@@ -2,7 +2,8 @@
 #include "worker/family/family.h"
 #include "worker/plan/rules.h"
 
-/* A walk keeps nothing between its windows but states, and sums gradients as it goes. */
+/* Checks a walk in time, which keeps only states between its windows and sums gradients as it
+ * goes. */
 static int check_in_time(const struct job_spec *s, struct err *e)
 {
     static const char field[] = "memory.time_chunk";

@@ -125,8 +125,8 @@ static void weigh(struct weighing *w, const struct option *question)
     keep(c, &o);
 }
 
-/* Groups of every size. One group of all ranks is "ulysses", groups of one are "rsa": they are
- * weighed as such unless groups were asked for. */
+/* Weighs groups of every size. One group of all ranks is "ulysses", and groups of one are "rsa":
+ * they are weighed under these names unless groups were asked for. */
 static void weigh_groups(struct weighing *w, struct option o)
 {
     const bool all = w->asked->parallel.strategy == o.strategy;
@@ -162,7 +162,7 @@ static void weigh_strategies(struct weighing *w, const struct option *o)
             weigh_strategy(w, *o, (enum strategy_id)id);
 }
 
-/* grouped: also with ZeRO's groups within nodes. */
+/* Weighs the strategies of one product; grouped: also with ZeRO's groups within nodes. */
 static void weigh_product(struct weighing *w, const struct axes *a, bool grouped)
 {
     struct option o = {.sp = a->sp, .dp = a->dp, .pp = a->pp, .tp = a->tp};
@@ -173,7 +173,7 @@ static void weigh_product(struct weighing *w, const struct axes *a, bool grouped
     w->out->products_weighed += !at_limit(w);
 }
 
-/* The axes as the spec sets them; 0: it leaves an axis open. */
+/* Returns the axes as the spec sets them; 0: it leaves an axis open. */
 static struct axes said_of(const struct job_spec *s)
 {
     return (struct axes){
@@ -185,7 +185,7 @@ static bool same_axes(const struct axes *a, const struct axes *b)
     return a->dp == b->dp && a->pp == b->pp && a->sp == b->sp && a->tp == b->tp;
 }
 
-/* The other products, where any might do better: any that fits where the first does not. */
+/* Weighs the other products. Without times it stops at the first that fits. */
 static void weigh_others(struct weighing *w, const struct axes *first, int ranks, bool faster)
 {
     struct axes product[PRODUCTS_MAX];
@@ -203,7 +203,8 @@ static void weigh_others(struct weighing *w, const struct axes *first, int ranks
     }
 }
 
-/* The product that job_check makes of the spec comes first: it runs where no other is better. */
+/* Weighs the product that job_check makes of the spec first: it runs unless another one is better.
+ * Then weighs the others, if one may be faster or the first does not fit. */
 static void weigh_all(struct weighing *w)
 {
     const struct job_spec *a = w->asked;
@@ -237,8 +238,9 @@ static bool is_diffusion(const struct job_spec *s)
     return family_diffusion(&s->model.shape);
 }
 
-/* n: tokens, or of a video frames as large as the asked ones. Positions that are rows of a table
- * are as many as the model says, or as the longest sequence has. */
+/* Tells whether sequences of n tokens fit, or a video of n frames of the asked size. If positions
+ * are rows of a table, it has the rows that the model says, or as many as the longest sequence
+ * needs. */
 static bool fits_at(struct weighing *w, int64_t n)
 {
     struct model_shape *m = &w->spec->model.shape;
@@ -256,7 +258,7 @@ static bool fits_at(struct weighing *w, int64_t n)
     return try_plan(w) == 1;
 }
 
-/* Memory grows with the length, so that halving finds the longest. */
+/* Finds the longest sequence that fits, by bisection, since memory grows with the length. */
 static int64_t longest(struct weighing *w)
 {
     int64_t fits = is_diffusion(w->spec) ? 1 : w->spec->parallel.sp, fails = JOB_MAX_SEQ + 1;
@@ -284,7 +286,7 @@ static void find_limits(struct weighing *w)
         c->max_batch = found[0] / w->asked->data.seq_len * b->dp;
 }
 
-/* The whole step on one rank, to show the gain of the others. */
+/* Estimates the whole step on one rank, to show the gain of the others. */
 static void alone(struct weighing *w)
 {
     struct estimate t;

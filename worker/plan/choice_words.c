@@ -7,7 +7,7 @@
 #include "worker/plan/weigh.h"
 #include "worker/program/rope.h"
 
-/* "sp 4 x dp 1", "sp 4 in groups of 2 x dp 1 x pp 2 x tp 2, zero_group 2" */
+/* Adds the degrees: "sp 4 x dp 1", "sp 4 in groups of 2 x dp 1 x pp 2 x tp 2, zero_group 2". */
 static void add_degrees(struct sentence *w, const struct option *o)
 {
     sentence_add(w, "sp %d", o->sp);
@@ -18,7 +18,7 @@ static void add_degrees(struct sentence *w, const struct option *o)
     if (o->zero_group) sentence_add(w, ", zero_group %d", o->zero_group);
 }
 
-/* "lasp by ring, sp 4 x dp 1" */
+/* Adds the name of an option: "lasp by ring, sp 4 x dp 1". */
 static void add_name(struct sentence *w, const struct option *o)
 {
     sentence_add(w, "%s", strategy_word(o->strategy));
@@ -38,7 +38,8 @@ static void add_seconds(struct sentence *w, double s)
         sentence_add(w, "%.3g s", s);
 }
 
-/* Some that divides the model is faster, but not by enough. */
+/* Tells whether an option that divides the model is faster than the chosen one, though not by
+ * enough. */
 static bool faster_one(const struct choice *c)
 {
     bool any = false;
@@ -89,7 +90,7 @@ static void explain(struct choice *c)
                          "yet, and decides it when the data are prepared");
 }
 
-/* A ring costs time where one rank would have done: worth a sentence before it is paid for. */
+/* Warns of a ring that is slower than one rank would be, before anyone pays for it. */
 static void warn(const struct job_spec *asked, struct choice *c)
 {
     struct sentence w = sentence_in(c->warning, sizeof c->warning);
@@ -111,7 +112,8 @@ static void warn(const struct job_spec *asked, struct choice *c)
                  "sequences, or parallel.dp");
 }
 
-/* Two keys of a file say by how much a length was stretched, and the factor counts. */
+/* Warns if two keys of a file say different things about how much a length was stretched; the
+ * factor counts. */
 static void warn_rope(const struct model_shape *m, struct choice *c)
 {
     double ratio;
@@ -179,7 +181,7 @@ static void write_estimate(const struct choice *c, struct jwrite *w)
     jwrite_end(w);
 }
 
-/* At the largest size. */
+/* Writes the rate at the largest size. */
 static void write_rate(struct jwrite *w, const char *key, const double rate[PROFILE_SIZES])
 {
     jwrite_double(w, key, rate[PROFILE_SIZES - 1] * 1e-9);

@@ -12,7 +12,8 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
     return traffic_program(m, p, rank, &t, out, e);
 }
 
-/* The streams of n windows of S tokens, and the sums from the last stage to the others. */
+/* Counts the streams of n windows of S tokens, and the sums that the last stage sends to the
+ * others. */
 static int count_stages(const struct model_shape *m, const struct plan *p, int64_t S, int64_t n,
                         struct comm_count out[PURPOSE_N], struct err *e)
 {

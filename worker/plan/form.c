@@ -19,7 +19,7 @@ bool form_waits(const struct job_spec *s)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-/* The direction with more bytes: both run at once. */
+/* Returns the direction with more bytes, since both run at once. */
 static struct form_traffic longer(const struct comm_count *c)
 {
     if (c->bytes_received > c->bytes_sent)
@@ -104,8 +104,8 @@ static struct candidate candidate_of(const struct job_spec *s, const struct mach
     return c;
 }
 
-/* Whether all_gather is taken. If the machine is not known, bytes decide, unless it costs a slower
- * recompute mode. */
+/* Tells whether all_gather is taken. If the machine is not known, bytes decide, unless it costs a
+ * slower recompute mode. */
 static bool gathers(const struct candidate *ring, const struct candidate *all)
 {
     const double most = 1 - FORM_GAIN;
@@ -142,7 +142,7 @@ static void explain(const struct candidate *ring, const struct candidate *all, b
                  (long long)n, b, ring->messages, a, all->messages, timed);
 }
 
-/* Whether it is within the limit that plan_make sets for a step (10^18 bytes). */
+/* Tells whether the traffic is within the limit that plan_make sets for a step (10^18 bytes). */
 static bool sane(const struct form_traffic *t)
 {
     const int64_t most = 1000000000000000000;

@@ -30,8 +30,8 @@ struct form_seen {
     struct form_traffic blockwise, all_gather;
 };
 
-/* Is it open until the data are prepared? spec: checked. If documents are not told apart and no
- * window is set, every query sees all keys: the form is blockwise. */
+/* Tells whether the form is open until the data are prepared. spec: checked. If documents are not
+ * told apart and no window is set, every query sees all keys: the form is blockwise. */
 bool form_waits(const struct job_spec *spec);
 
 /* Counts one sample of data.seq_len tokens. p: made of the spec. */
@@ -40,8 +40,8 @@ void form_count(const struct job_spec *spec, const struct plan *p, const struct 
 
 #define FORM_REASON_SIZE 384
 
-/* The cheaper one of those that fit; reason: why, with the bytes. seen: as a rank sent it, so any
- * value may be in it. */
+/* Returns the cheaper form of those that fit; reason: why, with the bytes. seen: as a rank sent it,
+ * so any value may be in it. */
 enum form_id form_choose(const struct job_spec *spec, const struct machine *m,
                          const struct form_seen *seen, char reason[FORM_REASON_SIZE]);
 

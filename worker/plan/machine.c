@@ -63,13 +63,14 @@ double machine_share(const struct machine *m, const struct plan *p)
     return m->cores <= 0 ? 1 : 1 / fmax(1, here * p->n_threads / m->cores);
 }
 
-/* How many threads or devices of its own a rank has. */
+/* Returns how many threads or devices of its own a rank has. */
 static double threads_of(const struct machine *m, const struct plan *p)
 {
     return m->cores <= 0 ? 1 : p->n_threads * machine_share(m, p);
 }
 
-/* Consecutive ranks among which those of a purpose are that send each other something. */
+/* Returns how many consecutive ranks hold a set of ranks that send each other messages of a
+ * purpose: if a node has fewer, the network carries them. */
 static int span_of(const struct plan *p, int purpose)
 {
     const int ring = p->sp * p->tp, group = p->zero_group;
@@ -80,13 +81,15 @@ static int span_of(const struct plan *p, int purpose)
     case PURPOSE_CONTROL: return p->n_ranks;
     case PURPOSE_GRAD:
     case PURPOSE_PARAM:
-        /* Rows of sp ranks of a stage: from one to the next lie all of its stages. */
+        /* A group takes rows of sp ranks of its stage. All stages of a row lie before the next
+         * row. */
         return group <= p->sp ? group * p->tp : ((group / p->sp - 1) * p->pp + 1) * ring;
     default: return ring;
     }
 }
 
-/* The gradients' bytes that ZeRO's groups pass to each other: their own sums, there and back. */
+/* Returns the bytes of gradients that ZeRO's groups pass to each other: the sums of their own
+ * shards, there and back. */
 static double across_groups(const struct plan *p)
 {
     const double groups = (double)plan_sum_ranks(p) / p->zero_group;
@@ -94,8 +97,9 @@ static double across_groups(const struct plan *p)
     return 2 * (groups - 1) / groups * 4 * (double)p->n_shard * sums;
 }
 
-/* How much longer than one rank's messages the exchange of states takes: one rank after another
- * round the ring; a scan's pieces follow each other down that chain; all_gather takes no longer. */
+/* Returns how many times as long as one rank's messages the exchange of states takes. A ring passes
+ * them from one rank to the next; the pieces of a scan follow each other down that chain;
+ * all_gather takes the time of one. */
 static double chain(const struct job_spec *s, const struct plan *p)
 {
     const int asked = s->parallel.exchange, planned = p->exchange;
@@ -123,7 +127,8 @@ static double purpose_s(const struct machine *m, const struct plan *p, int purpo
     return n * m->hop + (bytes - apart) / rate + (apart > 0 ? apart / m->network : 0);
 }
 
-/* A proof runs its one-rank reference on the first of the ranks alone, while the others wait. */
+/* Estimates a proof's one-rank reference, which runs on the first rank alone while the others
+ * wait. */
 static double reference_s(const struct machine *m, const struct job_spec *spec,
                           const struct plan *p)
 {
@@ -136,8 +141,8 @@ static double reference_s(const struct machine *m, const struct job_spec *spec,
            threads_of(m, &ref);
 }
 
-/* Seconds of a step's offload copies in one direction. Ranks that compute on one machine's CPU
- * cores share its disk. */
+/* Returns the seconds of a step's offload copies in one direction. Ranks that compute on one
+ * machine's CPU cores share its disk. */
 static double offload_s(const struct machine *m, const struct plan *p)
 {
     const int here = p->n_ranks < m->ranks_per_node ? p->n_ranks : m->ranks_per_node;
@@ -146,8 +151,8 @@ static double offload_s(const struct machine *m, const struct plan *p)
     return bytes / m->offload * (m->copies ? here : 1);
 }
 
-/* The forward pass's share of a step, when the backward pass takes twice as long, and computes it
- * again under recompute "full". */
+/* Returns the forward pass's share of a step: the backward pass takes twice as long, and under
+ * recompute "full" computes the forward again. */
 static double forward_part(const struct plan *p)
 {
     return p->recompute == RECOMPUTE_FULL ? 1.0 / 4 : 1.0 / 3;
@@ -172,7 +177,8 @@ static void count_slowest(const struct machine *m, const struct job_spec *spec,
     }
 }
 
-/* 1F1B: a stage waits for its first sequence and after its last one. */
+/* Returns the time that a stage waits under 1F1B: for its first sequence, and after its last
+ * one. */
 static double bubble_s(const struct plan *p, double compute_s)
 {
     return compute_s / (double)p->micro_batches * (p->pp - 1);

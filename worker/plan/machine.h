@@ -61,8 +61,8 @@ struct machine {
 void machine_of_profile(const struct profile *p, int32_t cores, struct machine *out);
 void machine_of_hardware(const struct hardware *h, struct machine *out);
 
-/* How much of a core a thread of p's has while all ranks compute: threads beyond the cores take
- * turns. */
+/* Returns the part of a core that a thread of p's has while all ranks compute: threads beyond the
+ * cores take turns. */
 double machine_share(const struct machine *m, const struct plan *p);
 
 struct estimate {

@@ -49,7 +49,7 @@ static int64_t max64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Elements of one rank's gradient buffer. */
+/* Counts the elements of one rank's gradient buffer. */
 static int64_t gradient_size(const struct model_shape *m, const struct plan *p)
 {
     const bool apart = p->rank_bits && m->tied && p->pp == 1;
@@ -59,7 +59,7 @@ static int64_t gradient_size(const struct model_shape *m, const struct plan *p)
     return mem_round(p->n_params + own_embed, 16 * plan_sum_ranks(p));
 }
 
-/* The largest part of the embedding that a rank sums. */
+/* Counts the elements of the largest part of the embedding that a rank sums. */
 static int64_t embed_part(const struct plan *p)
 {
     const struct zero *z = &p->shards;
@@ -69,7 +69,8 @@ static int64_t embed_part(const struct plan *p)
     return most;
 }
 
-/* A stage receives the head's part of a tied embedding's gradient, or keeps it until it is sent. */
+/* Tells whether this stage receives the head's part of a tied embedding's gradient, or keeps it
+ * until it is sent. */
 static bool keeps_tied(const struct plan *p)
 {
     if (!p->shards.tied || !trains(p)) return false;
@@ -129,9 +130,9 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
 }
 
-/* Rows of a loss chunk, at most. In a training each chunk reads and writes the gradient of the head
- * once more: 8 bytes an element beside 6 flops a row, so that few rows wait for memory. It takes
- * LOSS_ROWS then, as long as their logits are no larger than that gradient. */
+/* Returns the most rows of a loss chunk. In a training each chunk reads and writes the gradient of
+ * the head once more: 8 bytes an element beside 6 flops a row, so that a chunk of few rows waits
+ * for memory. It takes LOSS_ROWS then, as long as their logits are no larger than that gradient. */
 static int64_t chunk_limit(const struct placer *b)
 {
     int64_t n = LOGITS_BYTES / (4 * max64(family_slice(b->m).vocab, 1));
@@ -151,8 +152,8 @@ static int64_t pick_chunk(const struct placer *b, int64_t wanted)
     return mem_round((len + n_chunks - 1) / n_chunks, LOSS_STEP);
 }
 
-/* Blocks of new tokens go round the ranks; one row more, where the ranks whose turn it is not put
- * the key and value that they compute and drop. */
+/* Counts the rows of a cache: the prompt's, this rank's blocks of new tokens, and one more. A rank
+ * whose turn it is not computes the new key and value there and drops them. */
 static int64_t cache_rows(const struct plan *p)
 {
     if (p->kind != JOB_GENERATE || p->grid[0]) return 0; /* a diffusion model appends nothing */

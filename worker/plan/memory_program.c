@@ -59,7 +59,8 @@ int plan_layers_before(const struct plan *p)
     return pipe_first(&p->pipe) ? 0 : pipe_begin(&p->pipe) - 1;
 }
 
-/* Records are in the order of the stage's layers; the record of `in` is last. */
+/* Returns the bytes of the records before a layer: records are in the order of the stage's layers,
+ * and that of `in` is last. */
 static int64_t records_before(const struct model_shape *m, const struct plan *p,
                               const int64_t *size, int layers)
 {
@@ -126,7 +127,8 @@ int plan_scan_pieces(int64_t n)
 
 /* ---- the needs of all sections together ------------------------------------------------------ */
 
-/* Calls for every section, kinds of layer that there are once each. */
+/* A visit calls back for `in` and `out` if the stage has them, and once for each kind of layer that
+ * it has. */
 struct visit {
     void (*call)(void *arg, const struct program *p);
     void *arg;
@@ -140,7 +142,7 @@ static void visit_sections(const struct family *f, const struct plan *p, const s
     if (pipe_last(&p->pipe)) v->call(v->arg, &f->out);
 }
 
-/* The largest of each kind of buffer, and columns of the widest value. */
+/* The largest buffer of each kind, and the columns of the widest value. */
 struct needs {
     struct op_need op;
     bool pieces; /* dense MLPs run in pieces: the gradients of one are summed at once */
@@ -215,9 +217,9 @@ static int64_t most_rows(const struct plan *p)
     return n;
 }
 
-/* At least the bytes that attention keeps of a layer. A published form keeps the probabilities of
- * all keys for every row and head; any other keeps less than eight values of every row of the
- * sequence. */
+/* Returns an upper bound of the bytes that attention keeps of a layer. A published form keeps the
+ * probabilities of all keys for every row and head; any other keeps less than eight values of every
+ * row of the sequence. */
 static double most_kept(const struct plan *p, const struct needs *n)
 {
     const bool all = strategy_form(p->strategy, p->form)->published;
@@ -225,7 +227,7 @@ static double most_kept(const struct plan *p, const struct needs *n)
     return 4 * rows * (keys + 8 * n->cols);
 }
 
-/* The most bytes that the host works out for a step of a section. */
+/* Returns the most bytes that the host computes for a step of a section (op_stage). */
 static int64_t stage_of(const struct program *p, const struct schedule *s, const struct extent *x)
 {
     int64_t most = 0;
@@ -246,8 +248,8 @@ static void put_stage(struct placer *b, const struct sections *s)
                                         .host = HOST_ALONE});
 }
 
-/* The result of some layer's operations is written again in the backward pass (a norm at the end of
- * a layer, whose gradient reads its output). */
+/* Tells whether the backward pass writes the layer's result again (a norm at the end of a layer,
+ * whose gradient reads its output). */
 static bool writes_again(const struct program *p, const struct schedule *s)
 {
     for (int i = 0; i < s->n_backward; i++) {
@@ -271,8 +273,8 @@ static int at_least_0(int n)
     return n > 0 ? n : 0;
 }
 
-/* p->kept is known. A layer's result that is written again must not lie where the stream before its
- * input arrives meanwhile. */
+/* Plans the copies of streams and records, once p->kept is known. A layer's result that is written
+ * again must not lie where the stream before its input arrives meanwhile. */
 static void plan_offload(struct placer *b, const struct sections *s, int64_t row_size)
 {
     struct offload_plan *o = &b->p->offload;
@@ -295,7 +297,7 @@ static void plan_offload(struct placer *b, const struct sections *s, int64_t row
                                         b->p->own_memory, .host = HOST_ALONE});
 }
 
-/* Records, streams and the workspace. */
+/* Places records, streams and the workspace. */
 static void put_sections(struct placer *b, const struct sections *s)
 {
     struct plan *p = b->p;

@@ -12,7 +12,7 @@ static double beta_at(int64_t t)
     return first + (last - first) * (double)t / (NOISE_STEPS - 1);
 }
 
-/* a_t; 1 before the first step. */
+/* Returns a_t; it is 1 before the first step. */
 static double kept(int64_t t)
 {
     double a = 1;
@@ -37,8 +37,8 @@ struct noise_step noise_step(int64_t t)
                                .last = t == 0};
 }
 
-/* The step that is the k-th kept one, from below: the stride is added up, and halves are rounded to
- * even, as published. */
+/* Returns the step that is the k-th kept one, from below. The stride is added up, and halves are
+ * rounded to even, as published. */
 static int64_t spaced(int64_t k, int64_t n)
 {
     const double stride = (double)(NOISE_STEPS - 1) / (double)(n - 1);
@@ -67,7 +67,7 @@ struct noise_jump noise_jump(int64_t i, int64_t n)
     return (struct noise_jump){s.t, alpha, sqrt(1 - s.below) - alpha * sqrt(1 - s.a)};
 }
 
-/* beta of a kept step, from the one below it. */
+/* Returns beta of a kept step, counted from the kept step below it. */
 static double beta_of(const struct kept_step *s)
 {
     return 1 - s->a / s->below;

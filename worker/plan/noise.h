@@ -42,7 +42,7 @@ struct noise_draw {
     bool last;               /* no value is drawn */
 };
 struct noise_draw noise_draw(int64_t i, int64_t n);
-/* The standard deviation that v stands for; 0 in the last step. */
+/* Returns the standard deviation that v stands for; 0 in the last step. */
 double noise_spread(const struct noise_draw *d, double v);
 
 #endif

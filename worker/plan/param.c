@@ -11,7 +11,7 @@ static int64_t count_of(const struct weight *w)
     return w->cols ? w->rows * w->cols : w->rows;
 }
 
-/* How many layers of that kind are among the first n. */
+/* Counts the layers of a kind among the first n. */
 static int64_t layers_of(const struct model_shape *m, int kind, int64_t n)
 {
     int64_t count = 0;
@@ -20,7 +20,7 @@ static int64_t layers_of(const struct model_shape *m, int kind, int64_t n)
     return count;
 }
 
-/* Elements before layer l, from the first layer. */
+/* Counts the elements of the layers before layer l. */
 static int64_t layers_size(const struct family *f, const struct model_shape *m, int64_t l)
 {
     int64_t size = 0;
@@ -89,7 +89,7 @@ static void write_name(char out[64], const struct program *p, int bucket, const 
     assert(n > 0 && n < 64);
 }
 
-/* Tensor i of section `bucket`, which begins at `offset`. */
+/* Fills in tensor i of section `bucket`, which begins at `offset`. */
 static void fill(struct param *out, const struct program *p, int bucket, int i, int64_t offset)
 {
     const struct weight *w = &p->weight[i];
@@ -120,7 +120,7 @@ static const struct program *section(const struct family *f, const struct model_
     return bucket == 0 ? &f->in : bucket <= m->n_layers ? family_layer(f, m, bucket - 1) : &f->out;
 }
 
-/* Calls for [from, to) of all tensors. */
+/* Fills in tensors [from, to) of all. */
 static void get(const struct model_shape *m, int from, int to, struct param *out)
 {
     struct family *f = family_new(m);

@@ -43,16 +43,16 @@ static inline int pipe_layers(const struct pipe *p)
 {
     return pipe_end(p) - pipe_begin(p) - pipe_first(p) - pipe_last(p);
 }
-/* Whether a section is one of them. */
+/* Tells whether the plan's stage has a section. */
 static inline bool pipe_has(const struct pipe *p, int section)
 {
     return section >= pipe_begin(p) && section < pipe_end(p);
 }
 
-/* The stage that has a section. */
+/* Returns the stage that has a section. */
 int pipe_stage(const struct pipe *p, int section);
 
-/* One stage that holds all of n_layers layers. */
+/* Returns the cut with one stage, which holds all n_layers layers. */
 struct pipe pipe_whole(int n_layers);
 
 /* Cuts n_layers + 2 sections, whose costs are cost[], into n stages: the dearest stage is as

@@ -22,7 +22,7 @@ static bool has_backward(enum job_kind kind)
     return kind == JOB_TRAIN || kind == JOB_VERIFY;
 }
 
-/* The longest of the run: memory is placed once. */
+/* Returns the length of the run's longest sequence: memory is placed once, for it. */
 static int64_t sequence_length(const struct job_spec *s)
 {
     int64_t n = s->data.seq_len;
@@ -35,14 +35,14 @@ static int64_t sequence_length(const struct job_spec *s)
     return n;
 }
 
-/* A bucket may be updated before the gradients of others are known: its gradient is summed once in
- * a step, and its update waits for no other bucket. */
+/* Tells whether a bucket may be updated before the gradients of others are known: its gradient is
+ * summed once in a step, and its update waits for no other bucket. */
 static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {
     return s->kind == JOB_TRAIN && p->micro_batches == 1 && p->n_windows == 1 && !update_waits(s);
 }
 
-/* Patches of the largest sample of a diffusion model: patches of a frame, then frames. */
+/* Finds the grid of a diffusion model's largest sample: patches of a frame, then frames. */
 static int find_grid(const struct job_spec *s, struct plan *p, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -69,7 +69,7 @@ static int find_grid(const struct job_spec *s, struct plan *p, struct err *e)
     return 0;
 }
 
-/* LASP in time: all that memory is planned for is one window. */
+/* Cuts the sequence into windows (LASP in time): memory is planned for one window. */
 static void cut_windows(const struct job_spec *s, struct plan *p)
 {
     int64_t window;
@@ -94,23 +94,23 @@ static bool asks_pieces(const struct job_spec *s)
     return s->memory.mlp_chunk_tokens > 0 && family_mlps(&s->model.shape).dense;
 }
 
-/* Pieces change the order in which gradients of weights are summed: under "ranks" no limit of
- * memory may decide on them. */
+/* Tells whether the plan may run MLPs in pieces. Pieces change the order in which gradients of
+ * weights are summed, so under "ranks" no limit of memory may decide on them. */
 static bool may_cut(const struct job_spec *s, const struct plan *p)
 {
     return has_backward(p->kind) && s->memory.mlp_chunk_tokens < 0 && !p->rank_bits &&
            family_mlps(&s->model.shape).dense;
 }
 
-/* Windows keep nothing between them but states. On the CPU there is a place where the job names
- * one. */
+/* Tells whether the plan may offload: not between windows, which keep only states, and on the CPU
+ * only if the job names a place. */
 static bool may_offload(const struct job_spec *s, const struct plan *p)
 {
     return has_backward(p->kind) && s->memory.offload == OFFLOAD_AUTO && !s->memory.time_chunk &&
            (p->own_memory || *spec_text(s, s->memory.offload_dir));
 }
 
-/* Ranks that share the layers of a grid (GRID_TENSOR) share its places. */
+/* Checks that ranks which share the layers of a grid (GRID_TENSOR) can share its places. */
 static int check_places(const struct plan *p, const int64_t grid[2], struct err *e)
 {
     if (grid[0] % p->tp == 0) return 0;
@@ -119,7 +119,7 @@ static int check_places(const struct plan *p, const int64_t grid[2], struct err 
                      (long long)grid[0]);
 }
 
-/* Prompts at once, at most: if the plan decides, place_batch() may take fewer. */
+/* Returns the most prompts at once: if the plan decides, place_batch() may take fewer. */
 static int batch_limit(const struct job_spec *s)
 {
     if (s->kind != JOB_GENERATE) return 1;
@@ -198,8 +198,9 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
            64 * (double)p->n_grad * samples > 4e18;
 }
 
-/* 2 per multiply-add; causal attention counted once (half of S x S); no recompute. A walk computes
- * every window but the last twice: first for the states at its border, without the losses. */
+/* Counts flops: 2 per multiply-add, causal attention once (half of S x S), no recompute. A walk
+ * computes every window but the last twice: first for the states at its border, without the
+ * losses. */
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {
     const bool losses = p->kind != JOB_GENERATE && p->kind != JOB_EMBED;
@@ -257,7 +258,8 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
     return 0;
 }
 
-/* Bytes with sp ranks of a ring and this recompute mode, or -1 where that is no legal choice. */
+/* Returns the bytes with sp ranks of a ring and this recompute mode, or -1 if that is no legal
+ * choice. */
 static int64_t size_if(const struct job_spec *s, int64_t limit, const struct plan *now, int sp,
                        enum recompute_id recompute)
 {
@@ -271,7 +273,7 @@ static int64_t size_if(const struct job_spec *s, int64_t limit, const struct pla
     return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
-/* Bytes under another ZeRO stage, in groups of `group` ranks; 0: groups of all. */
+/* Returns the bytes under another ZeRO stage, in groups of `group` ranks; 0: groups of all. */
 static int64_t size_zero(const struct job_spec *s, int64_t limit, const struct plan *now, int stage,
                          int group)
 {
@@ -284,7 +286,7 @@ static int64_t size_zero(const struct job_spec *s, int64_t limit, const struct p
     return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
-/* Bytes with dense MLPs in pieces. */
+/* Returns the bytes with dense MLPs in pieces. */
 static int64_t size_pieces(const struct job_spec *s, int64_t limit, const struct plan *now)
 {
     struct plan p = *now;
@@ -292,7 +294,7 @@ static int64_t size_pieces(const struct job_spec *s, int64_t limit, const struct
     return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
-/* Bytes with activations offloaded. */
+/* Returns the bytes with activations offloaded. */
 static int64_t size_offload(const struct job_spec *s, int64_t limit, const struct plan *now)
 {
     struct plan p = *now;
@@ -398,8 +400,8 @@ static bool fits(const struct plan *p, int64_t limit)
     return limit <= 0 || total(p) <= limit;
 }
 
-/* The first that fits: dense MLPs whole, then in pieces, under each mode of recompute up to `last`;
- * else the last. Each of them grows with the sequence. */
+/* Places the first mode that fits: dense MLPs whole, then in pieces, under each recompute mode up
+ * to `last`; if none fits, the last one. Each of them grows with the sequence. */
 static int place_modes(const struct job_spec *spec, int64_t limit, enum recompute_id last,
                        struct plan *p, struct err *e)
 {
@@ -436,8 +438,8 @@ static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *
     return place_ranks(spec, limit, p, e);
 }
 
-/* Offloading comes last, and with it all is computed again that may be: to copy it would take
- * longer. */
+/* Tries modes in order. Offloading comes last, and recomputes everything that may be recomputed: to
+ * copy it would take longer. */
 static int place_first(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
     const bool any = p->recompute == RECOMPUTE_AUTO;

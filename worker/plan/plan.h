@@ -57,22 +57,25 @@ struct param {
     int32_t n_dims;
     int64_t dims[5];
 };
-/* Elements of the flat buffer with its gaps: offset of the end, a multiple of 16. */
+/* Counts the elements of the flat buffer, gaps included: the offset of its end, a multiple of
+ * 16. */
 int64_t param_count(const struct model_shape *m);
-/* The element where a bucket's weights begin. */
+/* Returns the element at which a bucket's weights begin. */
 int64_t param_section(const struct model_shape *m, int bucket);
-/* How many tensors there are. */
+/* Counts the tensors. */
 int param_tensors(const struct model_shape *m);
-/* The tensors of a bucket (zero.h), [*first, *last): 0 is `in`, 1 .. L the layers, L + 1 `out`. */
+/* Finds the tensors of a bucket (zero.h), [*first, *last): 0 is `in`, 1 .. L the layers, L + 1
+ * `out`. */
 void param_range(const struct model_shape *m, int bucket, int *first, int *last);
-/* The prefix of the names of a bucket's tensors: "model.layers.3.". p: the bucket's program. */
+/* Writes the prefix of the names of a bucket's tensors: "model.layers.3.". p: the bucket's
+ * program. */
 void param_prefix(const struct program *p, int bucket, char out[64]);
-/* The i-th tensor, 0 <= i < param_tensors. */
+/* Gets the i-th tensor, 0 <= i < param_tensors. */
 void param_get(const struct model_shape *m, int i, struct param *out);
-/* Gets the tensors of a bucket, in the room of PROG_WEIGHTS; returns how many, and *first, unless
- * NULL, is the number of the first. One by one they would take as long as the square of that. */
+/* Gets the tensors of a bucket, in the room of PROG_WEIGHTS. Returns how many; *first, unless NULL,
+ * is the number of the first. To get them one by one would take time quadratic in their number. */
 int param_bucket(const struct model_shape *m, int bucket, struct param *out, int *first);
-/* The first max tensors. Returns how many there are. */
+/* Gets the first max tensors. Returns how many there are. */
 int param_list(const struct model_shape *m, struct param *out, int max);
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -88,7 +91,7 @@ enum plan_class {
     PLAN_CLASS_N
 };
 const char *plan_class_name(enum plan_class c);
-/* Bytes of an element of that precision. */
+/* Returns the bytes of an element of that precision. */
 static inline int64_t precision_size(enum precision_id p)
 {
     return p == PRECISION_FP32 ? 4 : 2;
@@ -301,7 +304,7 @@ static inline struct axes plan_axes(const struct plan *p)
 {
     return (struct axes){.dp = p->dp, .pp = p->pp, .sp = p->sp, .tp = p->tp};
 }
-/* The place of rank `rank` of the job: .s in its ring, ring .d. */
+/* Returns the place of rank `rank` of the job: .s in its ring, ring .d. */
 static inline struct axes_place plan_place(const struct plan *p, int rank)
 {
     const struct axes a = plan_axes(p);
@@ -318,14 +321,14 @@ static inline int64_t plan_sums_in_step(const struct plan *p)
 {
     return plan_sums_each(p) ? p->micro_batches : 1;
 }
-/* How many of those parts are under way at once. */
+/* Returns how many of those parts are under way at once. */
 static inline int64_t plan_tied_sends(const struct plan *p)
 {
     return pipe_lent(&p->pipe, plan_sums_in_step(p));
 }
 
-/* The shard of rank s of a ring, for a sequence of S tokens or the plan's grid where it has one.
- * fails: as shard_init. */
+/* Makes the shard of rank s of a ring, for a sequence of S tokens, or for the plan's grid if it has
+ * one. fails: as shard_init. */
 int plan_shard(const struct plan *p, int64_t S, int s, struct shard *out, struct err *e);
 
 /* ---- a family's sections --------------------------------------------------------------------- */
@@ -341,7 +344,7 @@ struct sections {
     struct section in, out, layer[FAMILY_KINDS];
 };
 void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out);
-/* The mode in which the plan's schedules are made. train: with a backward pass. */
+/* Returns the mode in which the plan's schedules are made. train: with a backward pass. */
 struct schedule_mode plan_schedule(const struct plan *p, bool train);
 /* Sets one section of the plan: `in`, `out`, or a kind of layer. */
 void plan_section(const struct program *program, const struct plan *p, struct section *out);
@@ -350,22 +353,23 @@ void plan_section(const struct program *program, const struct plan *p, struct se
  * same in PLAN_CACHES, for layers only. */
 int64_t plan_record(const struct model_shape *m, const struct plan *p, int b);
 int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
-/* Layers of the stages before: section b of a stage is its number b less these. */
+/* Counts the layers of the stages before: section b of a stage is its number b less these. */
 int plan_layers_before(const struct plan *p);
-/* The buffer of PLAN_X that stream b of a training has; b of a stage: within it. */
+/* Returns the buffer of PLAN_X that stream b of a training has; b of a stage: within it. */
 int plan_stream(const struct plan *p, int b);
 /* Bytes from the start of a sequence's part of the store to stream b, b within a stage, to the
  * record of layer b >= 1, of those that are copied. */
 int64_t plan_stored_stream(const struct plan *p, int b);
 int64_t plan_stored_record(const struct model_shape *m, const struct plan *p, int b);
-/* Bytes that go out, and as many come back, in one forward and backward pass with T rows. */
+/* Counts the bytes that go out, and as many come back, in one forward and backward pass with T
+ * rows. */
 int64_t plan_offloaded(const struct plan *p, int64_t T);
-/* The backward pass of section `in` reads weights, so zero 3 fetches its bucket again. That of an
- * embedding alone reads none. */
+/* Tells whether the backward pass of section `in` reads weights, so that zero 3 fetches its bucket
+ * again. The backward of an embedding alone reads none. */
 bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
-/* Tokens that are worked on at once of sequences of S: S, or a window of it. */
+/* Returns how many tokens of sequences of S are worked on at once: S, or a window of it. */
 int64_t plan_held(const struct plan *p, int64_t S);
-/* Into how many pieces a scan cuts a state of Dk rows. */
+/* Returns into how many pieces a scan cuts a state of n rows, or of n heads. */
 int plan_scan_pieces(int64_t n);
 /* Bytes from the start of PLAN_SHARED (gradient: PLAN_DSHARED) to shared value k; k = n_shared:
  * the end. */
@@ -380,24 +384,25 @@ int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool 
  * fails: ERR_DOES_NOT_FIT with the numbers and the remedies; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
 
-/* The plan that a rank of the job places: its stage's. `p` is of any stage. plan_make's is of the
- * stage that needs most memory; all have one segment_size. */
+/* Makes the plan that a rank of the job places, that of its stage. `p` may be of any stage.
+ * plan_make's is of the stage that needs most memory; all have one segment_size. */
 int plan_of_rank(const struct job_spec *spec, const struct plan *p, int rank, struct plan *out,
                  struct err *e);
 /* Sets shards and counts of a stage, without its memory: plan_comm and the estimate read them. */
 void plan_set_stage(const struct model_shape *m, struct plan *p, int stage);
 
-/* How many alternatives this generate job may report with a token; the bound where each request
- * has its own number. -1: not even log-probabilities. */
+/* Returns how many alternatives this generate job may report with a token; the bound, if each
+ * request has its own number. -1: not even log-probabilities. */
 #define PLAN_ALTERNATIVES 20
 int plan_alternatives(const struct job_spec *spec);
 
-/* Tokens that are verified: all of a verify job's sequence, or the tokens that verify.first_step
- * takes from a training's first one. */
+/* Returns how many tokens are verified: all of a verify job's sequence, or the tokens that
+ * verify.first_step takes from a training's first one. */
 int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
 
-/* Samples of the order that are verified, from the first. A pipeline verifies one more than it has
- * stages, so that every slot of every stage has had one and the first has another after it. */
+/* Returns how many samples of the order are verified, from the first on. A pipeline verifies one
+ * more than it has stages: so every slot of every stage has had one, and the first has another
+ * after it. */
 int plan_verify_samples(const struct plan *p);
 /* Bytes of the experts that a sample's rows choose in n_layers, int32 [n_layers, rows, k]; follow:
  * with room for one layer's own choice and a row of its logits, fp32 [E]. */
@@ -442,7 +447,8 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
                       const struct plan_forward *x, struct comm_count out[PURPOSE_N],
                       struct err *e);
 
-/* Are gradients and losses summed over rings too? Where there is a backward pass. */
+/* Tells whether gradients and losses are summed over rings too: they are in jobs with a backward
+ * pass. */
 bool plan_sums_rings(const struct plan *p);
 /* The number of ranks that they are summed over, and the number of `rank` among its own: the ranks
  * of its stage and tp index, all or those of its ring. */
@@ -477,16 +483,16 @@ void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_coun
 void plan_verify_comm(const struct model_shape *m, const struct plan *p, int rank,
                       struct comm_count out[PURPOSE_N]);
 
-/* The traffic of each rank in a pass for the next tokens of n sequences (all layers). */
+/* Returns the traffic of each rank in a pass for the next tokens of n sequences (all layers). */
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks, int64_t n);
 
-/* plan.reason, from the rest of the plan: plan_make has called it (tests call it, too). */
+/* Sets plan.reason from the rest of the plan: plan_make has called it (tests call it, too). */
 void plan_explain(const struct job_spec *spec, struct plan *p);
-/* The plan as JSON: memory by class and by tensor, communication by purpose, flops, reason.
+/* Writes the plan as JSON: memory by class and by tensor, communication by purpose, flops, reason.
  * Returns the length or -1 if it does not fit. */
 int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, size_t size);
 
-/* "3.2 GiB", into out (at least 24 bytes). Returns out. */
+/* Writes a size like "3.2 GiB" into out (at least 24 bytes). Returns out. */
 char *plan_bytes(char *out, int64_t n);
 
 #define PLAN_PAGE 4096

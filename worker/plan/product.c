@@ -9,7 +9,8 @@ static bool agrees(int said, int degree)
     return !said || said == degree;
 }
 
-/* Ranks that share layers are consecutive: a node has whole sets of them, or is one alone. */
+/* Tells whether ranks that share layers stay within a node: they are consecutive, so a node has
+ * whole sets of them, or the job has one node. */
 static bool within_node(int tp, int ranks, int per_node)
 {
     return per_node <= 0 || per_node >= ranks || per_node % tp == 0;

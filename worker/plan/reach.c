@@ -48,7 +48,7 @@ const struct reach_map *reach_window(const struct reach_map *map, const struct s
     return room;
 }
 
-/* The keys that either sees; a segment that sees none is all padding. */
+/* Joins the keys that either segment sees. A segment that sees none is all padding. */
 static struct reach joined(struct reach a, struct reach b)
 {
     if (a.lo >= a.meets) return b;
@@ -70,7 +70,7 @@ const struct reach_map *reach_groups(const struct reach_map *map, const struct s
     return room;
 }
 
-/* The reach of query segment c of q. */
+/* Returns the reach of query segment c of q. */
 static const struct reach *seen_by(const struct reach_map *map, const struct shard *q, int c)
 {
     return &map->seg[q->pos[c] / q->seg_len];

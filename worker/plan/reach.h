@@ -45,12 +45,12 @@ const struct reach_map *reach_window(const struct reach_map *map, const struct s
 const struct reach_map *reach_groups(const struct reach_map *map, const struct shard *sh,
                                      struct reach_map *room);
 
-/* Below, map NULL is a map in which nothing is known; sh: any rank's. */
+/* In the functions below, map NULL is a map in which no reach is known; sh: any rank's. */
 
-/* Must rank q have keys of rank j, so that the ring brings them? */
+/* Tells whether rank q must have keys of rank j, so that the ring brings them. */
 bool reach_meets(const struct reach_map *map, const struct shard *sh, int q, int j);
-/* Keys of rank j travel j+1, j+2, ...: the last distance, and the first, at which they are met; 0:
- * nowhere. */
+/* Return the last distance, and the first, at which a rank meets the keys of rank j, which travel
+ * j+1, j+2, ...; 0: no rank does. */
 int reach_far(const struct reach_map *map, const struct shard *sh, int j);
 int reach_near(const struct reach_map *map, const struct shard *sh, int j);
 

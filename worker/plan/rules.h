@@ -5,13 +5,13 @@
 
 #include "api/core/job.h"
 
-/* Whether the model's sizes are known; else no node has described model.path yet. */
+/* Tells whether the model's sizes are known; else no node has described model.path yet. */
 static inline bool rules_known(const struct job_spec *s)
 {
     return s->model.shape.width > 0;
 }
 
-/* model.rope, into the sizes of a model that is known; rope_complete() comes after it. */
+/* Puts model.rope into the sizes of a model that is known; rope_complete() comes after it. */
 int rules_rope(struct job_spec *s, struct err *e);
 /* Makes an error of a rule that model.rope names report model.rope's own field. Returns -1. */
 int rules_rope_error(const struct job_spec *s, struct err *e);
@@ -23,13 +23,14 @@ int rules_tensor(struct job_spec *s, struct err *e);
 int rules_states(const struct job_spec *s, struct err *e);
 /* The destination of offloaded activations. */
 int rules_offload(const struct job_spec *s, struct err *e);
-/* Can sequences have n tokens where positions are rows of a table? More than the table has where
- * documents are packed and each counts its own positions; none may be longer than the table then
- * (order_options.longest). */
+/* Tells whether sequences can have n tokens if positions are rows of a table: more than the table
+ * has where documents are packed and each counts its own positions. No document may be longer than
+ * the table then (order_options.longest). */
 bool rules_positions(const struct job_spec *s, int64_t n);
 /* The rules of a generate job; for a diffusion model, those of samples. */
 int rules_generate(struct job_spec *s, struct err *e);
-/* Can prompts of a generate job that is otherwise sound be answered several at once? */
+/* Checks that prompts of a generate job, which is otherwise sound, can be answered several at
+ * once. */
 int rules_batch(const struct job_spec *s, struct err *e);
 /* The rules of a diffusion model: sizes are those of its largest latents, and no field counts
  * tokens. */

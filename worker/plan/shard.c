@@ -28,7 +28,8 @@ static int init_rank_bits(struct shard *sh, enum layout_id layout, struct err *e
     return 0;
 }
 
-/* Chunks of u segments: the group's first one, and as far from the end its second. */
+/* Gives a rank a segment in each of its group's two chunks of u segments. The second chunk is as
+ * far from the end as the first is from the beginning. */
 static void init_zigzag(struct shard *sh)
 {
     const int group = sh->r / sh->u, last = 2 * (sh->P / sh->u) - 1;

@@ -48,14 +48,16 @@ struct shard {
 /* layout: contiguous or zigzag. fails: ERR_INVALID (P not 1, 2, 4, 8 under "ranks"). */
 int shard_init(struct shard *sh, int64_t S, int P, int r, enum layout_id layout, bool rank_bits,
                struct err *e);
-/* The same with groups of u ranks. */
+/* Does the same with groups of u ranks. */
 int shard_init_groups(struct shard *sh, int64_t S, int P, int u, int r, enum layout_id layout,
                       bool rank_bits, struct err *e);
-/* The shard of the rank's group, as one rank of a ring of P / u: its ranks' rows, run by run. */
+/* Returns the shard of the rank's group as one rank of a ring of P / u: its ranks' rows, run by
+ * run. */
 struct shard shard_group(const struct shard *sh);
-/* Runs of a group: rows of a rank that lie next to those of the group's other ranks, T / runs. */
+/* Counts the runs of a group. A run is rows of a rank that lie next to those of the group's other
+ * ranks: T / runs rows. */
 int shard_runs(const struct shard *sh);
-/* The same with segments that are multiples of `parts` rows; not under "ranks". */
+/* Does the same with segments that are multiples of `parts` rows; not under "ranks". */
 int shard_init_parts(struct shard *sh, int64_t S, int P, int u, int r, enum layout_id layout,
                      int parts, struct err *e);
 /* n indices of `unit` rows each, contiguous: S = n * unit. */

@@ -23,7 +23,7 @@ static struct slice slice_of(const struct param *part, const struct param *whole
     return s;
 }
 
-/* Rows of one of its parts, as a tensor. */
+/* Returns the rows of one part of a fused tensor as a tensor. */
 static struct param fused_part(const struct param *p, int i)
 {
     struct param part = *p;
@@ -33,7 +33,7 @@ static struct param fused_part(const struct param *p, int i)
     return part;
 }
 
-/* Returns how many slices it has of the tensor. */
+/* Lists the slices that a rank has of a tensor, one for each fused part. Returns how many. */
 static int slice_tensor(const struct param *part, const struct param *whole, int tp, int tensor,
                         struct slice *out)
 {
@@ -52,7 +52,7 @@ static int64_t within(int64_t x, int64_t most)
     return x < 0 ? 0 : x > most ? most : x;
 }
 
-/* Does a slice lie in one piece in the tensor? */
+/* Tells whether a slice lies in one piece in the tensor. */
 static bool in_one(const struct slice *s)
 {
     return s->cols == s->whole_cols || s->rows == 1;
@@ -103,7 +103,7 @@ struct slice_run slice_run(const struct slice *s, int t, int64_t at)
     return (struct slice_run){row * s->whole_cols + index * s->cols + col, s->cols - col};
 }
 
-/* How many of the slice's elements come before element k of the tensor. */
+/* Counts the slice's elements that come before element k of the tensor. */
 static int64_t before(const struct slice *s, int t, int64_t k)
 {
     const int64_t index = t / s->sharers, size = s->rows * s->cols;
@@ -118,7 +118,7 @@ struct slice_part slice_part(const struct slice *s, int t, int64_t from, int64_t
     return (struct slice_part){at, before(s, t, from + n) - at};
 }
 
-/* The bucket that holds an element of the whole layout, by halves. */
+/* Moves the cursor to the bucket that holds an element of the whole layout, by bisection. */
 static void move_to(struct slice_cursor *c, const struct model_shape *m, int64_t whole)
 {
     const struct model_shape all = slice_whole(m);

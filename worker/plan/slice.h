@@ -25,17 +25,17 @@ struct slice {
     int64_t count;                /* elements of the tensor */
     int64_t offset, whole_offset; /* elements of the flat layouts, a rank's and the model's */
 };
-/* The shape of the whole model, which files have. */
+/* Returns the shape of the whole model, which files have. */
 struct model_shape slice_whole(const struct model_shape *m);
-/* Slices of the tensors of a bucket, in the order of param_bucket(): out [PROG_WEIGHTS]. Returns
- * how many. */
+/* Lists the slices of the tensors of a bucket, in the order of param_bucket(): out [PROG_WEIGHTS].
+ * Returns how many. */
 int slice_bucket(const struct model_shape *m, int bucket, struct slice *out);
 
-/* Elements that rank t's slice holds, from the beginning of its room on. */
+/* Counts the elements that rank t's slice holds, from the beginning of its room on. */
 int64_t slice_size(const struct slice *s, int t);
-/* Borders of the parts of a slice that its sharers sum: cut [sharers + 1]. */
+/* Computes the borders of the parts of a slice that its sharers sum: cut [sharers + 1]. */
 void slice_cut(const struct slice *s, int64_t *cut);
-/* Does rank t speak for its slice, as the first that holds it? */
+/* Tells whether rank t speaks for its slice, as the first rank that holds it. */
 static inline bool slice_first(const struct slice *s, int t)
 {
     return t % s->sharers == 0;
@@ -61,7 +61,8 @@ struct slice_cursor {
     int n;
     struct slice of[SLICE_TENSORS];
 };
-/* The slice of the tensor that holds element `whole` of the whole layout. c: zero at first. */
+/* Returns the slice of the tensor that holds element `whole` of the whole layout. c: zero at
+ * first. */
 struct slice slice_find(struct slice_cursor *c, const struct model_shape *m, int64_t whole);
 
 #endif

@@ -17,7 +17,7 @@
 
 struct job_spec;
 
-/* The stage of the 0-based step `step`: -1 before the first, else an index of stages[]. */
+/* Returns the stage of the 0-based step `step`: -1 before the first, else an index of stages[]. */
 int stage_at(const struct job_spec *s, int64_t step);
 /* The values in a stage (-1: before the first). rope_theta: the model's unless a stage sets it. */
 int64_t stage_seq_len(const struct job_spec *s, int stage);
@@ -29,10 +29,10 @@ double stage_rope_theta(const struct job_spec *s, int stage);
 int64_t stage_first(const struct job_spec *s, int stage);
 int64_t stage_end(const struct job_spec *s, int stage);
 
-/* The first sample of a step, counted in the order of its length. */
+/* Returns the first sample of a step, counted in the order of its length. */
 int64_t stage_sample(const struct job_spec *s, int64_t step);
 
-/* Steps that hold `tokens` positions, over the stages' lengths; at least 1. */
+/* Counts the steps that hold `tokens` positions, over the stages' lengths; at least 1. */
 int64_t stage_steps_of_tokens(const struct job_spec *s, int64_t tokens);
 /* Steps after which `passes` passes over the data are done, where a pass of length
  * stage_seq_len(i) is samples[i + 1] sequences: a step of a stage is global_batch / samples of a

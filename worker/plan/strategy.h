@@ -62,8 +62,8 @@ struct strategy_row {
     /* Checks a job on more than one rank; fails with the field and the way out. NULL: no more rules
      * than its family's. */
     int (*check)(const struct job_spec *s, struct err *e);
-    /* Time of the slowest rank's attention over the mean, of H heads; u: struct plan's ulysses.
-     * NULL: 1. */
+    /* Returns the time of the slowest rank's attention over the mean, for H heads; u: struct plan's
+     * ulysses. NULL: 1. */
     double (*imbalance)(int64_t H, int sp, int u, bool causal, enum layout_id layout);
 };
 
@@ -71,13 +71,13 @@ struct strategy_row {
 const struct strategy_row *strategy_row(int32_t id);
 /* "rsa" */
 const char *strategy_word(int32_t id);
-/* A form that the strategy has, else its default. */
+/* Returns the form if the strategy has it, else its default. */
 enum form_id strategy_form_id(int32_t id, int32_t form);
 const struct strategy_form *strategy_form(int32_t id, int32_t form);
-/* Has it more than one? */
+/* Tells whether the strategy has more than one form. */
 bool strategy_has_forms(int32_t id);
 
-/* The kind of sequences that a family has: never SPLITS_ANY. */
+/* Returns the kind of sequences that a family has: never SPLITS_ANY. */
 enum splits_id strategy_splits(const struct family_row *f);
 bool strategy_fits(int32_t id, const struct family_row *f); /* STRATEGY_AUTO: yes */
 /* Zigzag balances causal softmax attention and nothing else; states pass from rank to rank in the

@@ -5,7 +5,7 @@
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
 
-/* Heads are exchanged in blocks of one size. */
+/* Checks that ranks divide the heads, which are exchanged in blocks of one size. */
 static int check_heads(const struct job_spec *s, struct err *e)
 {
     const int64_t H = s->model.shape.n_heads;

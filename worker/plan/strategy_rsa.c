@@ -67,7 +67,7 @@ static const struct strategy_form scattered = {
 
 /* ---- all-gather ------------------------------------------------------------------------------ */
 
-/* Under "ranks" its backward is the ring's. */
+/* Lists the buffers of all_gather. Under "ranks" its backward is the ring's. */
 static void gather_need(const struct attention_shape *s, struct attention_need *out)
 {
     const int64_t elements = s->T * 2 * s->Hk * s->D;
@@ -98,7 +98,8 @@ static const struct strategy_form gathered = {
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* With contiguous shards the last rank of a causal sequence sees nearly all of it. */
+/* Returns the time of the slowest rank over the mean. With contiguous shards the last rank of a
+ * causal sequence sees nearly all of it. */
 double strategy_ring_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
 {
     const double rings = (double)sp / u;

@@ -15,7 +15,7 @@
 #include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
 
-/* The most of any rank, so that all have the same segment. */
+/* Lists the buffers of the rank that needs most, so that all have the same segment. */
 static void heads_need(const struct attention_shape *s, struct attention_need *out)
 {
     const int64_t rows = s->u * s->T, D = s->D;
@@ -66,7 +66,8 @@ static void heads_traffic(const struct attention_pass *a, struct comm_count out[
     }
 }
 
-/* Adds to that each own KV head's pass round the ranks of this one's place in their groups. */
+/* Adds the ring's traffic: each own KV head passes round the ranks of this one's place in their
+ * groups. */
 static void ring_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
 {
     const struct shard group = shard_group(a->sh);
@@ -119,7 +120,8 @@ static int check_usp(const struct job_spec *s, struct err *e)
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-/* If heads do not divide, some ranks have one more. */
+/* Returns the time of a rank with the most heads over the mean: if heads do not divide, some ranks
+ * have one more. */
 static double heads_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
 {
     return ceil((double)H / u) * u / (double)H;

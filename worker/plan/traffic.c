@@ -25,16 +25,16 @@ int plan_sum_place(const struct plan *p, int rank)
     return plan_sums_rings(p) ? at.d * p->sp + at.s : at.s;
 }
 
-/* One operation on every bucket: `scatter` sums each into its owners' parts, otherwise parts of
- * elements of `size` bytes are gathered everywhere in a group. times: by kind of bucket, of one of
- * them, all kinds of layer alike. */
+/* A sweep is one exchange of every bucket. scatter: gradients are summed into their owners' parts;
+ * else parts with elements of `size` bytes are gathered everywhere in a group. times: how often, by
+ * kind of bucket; all kinds of layer have one number. */
 struct traffic_sweep {
     bool scatter;
     int64_t size;
     int64_t times[ZERO_LAYER + 1];
 };
 
-/* A part of n floats is summed over groups, `times` times. */
+/* Counts the sum of a part of n floats over groups, `times` times. */
 static void count_owners(const struct zero *z, int rank, int64_t n, int64_t times,
                          struct comm_count *out)
 {
@@ -62,7 +62,8 @@ static void count_sweep(const struct plan *p, int rank, const struct traffic_swe
     }
 }
 
-/* Each unit's sum of squares goes from its owner to the others of its group. */
+/* Counts the norm's exchange: each unit's sum of squares goes from its owner to the others of its
+ * group. */
 static void count_norm(const struct plan *p, int rank, struct comm_count *out)
 {
     const struct zero *z = &p->shards;
@@ -72,8 +73,8 @@ static void count_norm(const struct plan *p, int rank, struct comm_count *out)
                    z->n_of[k] - (k == ZERO_EMBED && z->borrows));
 }
 
-/* Gradients of tensors that several ranks of tensor parallelism hold, over these; times as in a
- * sweep. */
+/* Counts the sums of gradients of tensors that several ranks of tensor parallelism hold; times as
+ * in a sweep. */
 static void count_slices(const struct model_shape *m, const struct plan *p, int rank,
                          const int64_t times[ZERO_LAYER + 1], struct comm_count *out)
 {
@@ -97,8 +98,8 @@ static void count_slices(const struct model_shape *m, const struct plan *p, int 
     free(own);
 }
 
-/* How often gradients are summed, and into whose hands. A tied embedding gets two parts, from the
- * head and from its own end; parts that are summed apart travel apart. */
+/* Counts the sums of gradients: how often, and into whose hands. A tied embedding gets two parts,
+ * from the head and from its own end; parts that are summed apart travel apart. */
 static void count_gradients(const struct model_shape *m, const struct plan *p, int rank,
                             struct comm_count *out)
 {
@@ -121,17 +122,17 @@ static void count_gradients(const struct model_shape *m, const struct plan *p, i
     count_sweep(p, rank, &s, out);
 }
 
-/* Fetches of the embedding in a pass with its backward: by `in`, which may read weights backwards,
- * and by a tied head. */
+/* Counts the fetches of the embedding in a pass with its backward: by `in`, which may read weights
+ * backwards, and by a tied head. */
 static int64_t fetches_of_embed(const struct model_shape *m, const struct plan *p)
 {
     const int64_t in = pipe_first(&p->pipe) ? 1 + plan_fetches_in(m, p) : 0;
     return in + (p->shards.tied && pipe_last(&p->pipe));
 }
 
-/* zero 1 and 2: updated weights go to the whole group. zero 3: every bucket before its forward
- * and its backward; the head's are one visit, and so is the embedding, which needs no weights
- * backwards, unless it is the head as well. */
+/* Counts the exchange of weights. zero 1 and 2: updated weights go to the whole group. zero 3:
+ * every bucket is fetched before its forward and its backward. The head is fetched once for both,
+ * and so is the embedding, which needs no weights backwards, unless it is the head as well. */
 static void count_weights(const struct model_shape *m, const struct plan *p, int rank,
                           struct comm_count *out)
 {
@@ -146,8 +147,8 @@ static void count_weights(const struct model_shape *m, const struct plan *p, int
     count_sweep(p, rank, &s, out);
 }
 
-/* LASP in time: the states at a window's end go from the last rank to the first, their gradients
- * back. */
+/* Counts the borders of LASP in time: the states at a window's end go from the last rank to the
+ * first, their gradients back. */
 static void count_borders(const struct plan *p, int r, struct comm_count out[PURPOSE_N])
 {
     const struct comm_count sent = {p->carry_size, 0, 1, 0}, received = {0, p->carry_size, 0, 1};
@@ -184,9 +185,9 @@ void traffic_streams(const struct model_shape *m, const struct plan *p, int64_t 
     if (!pipe_last(&p->pipe)) volume_add(out, received, n);
 }
 
-/* A tied embedding: the head's part of its gradient from the last stage to the first, and the
- * weights back: each rank's own part. In a proof the first stage's ranks then get the whole sum,
- * which by bucket they do anyway. */
+/* Counts a tied embedding of a pipeline: the head's part of its gradient goes from the last stage
+ * to the first, and the weights back, each rank's own part. In a proof the first stage's ranks then
+ * get the whole sum, which by bucket they do anyway. */
 static void count_tied(const struct plan *p, int rank, struct comm_count out[PURPOSE_N])
 {
     const struct zero *z = &p->shards;
@@ -205,7 +206,8 @@ static void count_tied(const struct plan *p, int rank, struct comm_count out[PUR
         volume_add(&out[PURPOSE_GRAD], volume_all_gather(z->W, w, z->cut[ZERO_EMBED], 4), n);
 }
 
-/* The last stage tells the others the loss, and in a training each its units' sums of squares. */
+/* Counts the last messages of a step: the last stage tells the others the loss; in a training each
+ * stage tells its units' sums of squares. */
 static void count_line(const struct plan *p, struct comm_count out[PURPOSE_N])
 {
     int64_t cut[JOB_MAX_RANKS + 1];

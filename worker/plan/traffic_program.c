@@ -16,7 +16,7 @@ struct traffic_count {
     int64_t times;
 };
 
-/* An operation of a step. */
+/* One operation of a step, whose exchange is counted. */
 struct moved {
     const struct program *p;
     const struct op *op;
@@ -47,7 +47,8 @@ static void count_keys(const struct traffic_count *c, const struct moved *m)
     for (int i = 0; i < PURPOSE_N; i++) add(c, (enum purpose)i, once[i]);
 }
 
-/* Once for a sequence: the keys that each row of the group sees, in two numbers. */
+/* Counts, once for a sequence, the exchange of the ranges of keys that the group's rows see: two
+ * numbers a row. */
 static void count_ranges(const struct traffic_count *c)
 {
     const struct shard *sh = &c->sh;
@@ -75,7 +76,7 @@ static void count_states(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, H * Dk * Dv * 4, c->sh.r == c->p->sp - 1));
 }
 
-/* n: elements that pass, by exchange x. */
+/* Counts n elements of states that pass by exchange x. */
 static void count_passed(const struct traffic_count *c, const struct moved *m, enum exchange_id x,
                          int64_t n, int pieces)
 {
@@ -117,7 +118,7 @@ static void count_heads(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_HEADS, (struct comm_count){bytes, bytes, others, others});
 }
 
-/* Parts of rows of a value's columns; sums of parts in fp32. */
+/* Counts parts of a value's rows, gathered, or summed in fp32. */
 static void count_parts(const struct traffic_count *c, const struct moved *m)
 {
     const bool sums = op_rules[m->op->kind]->sums != m->back;
@@ -129,7 +130,7 @@ static void count_parts(const struct traffic_count *c, const struct moved *m)
              : volume_all_gather(c->p->tp, c->t, cut, c->p->extent.unit));
 }
 
-/* The sum of a number of each row, for all. */
+/* Counts the sum of a number of each row, which all ranks get. */
 static void count_span(const struct traffic_count *c, const struct moved *m)
 {
     const int tp = c->p->tp;
@@ -140,7 +141,7 @@ static void count_span(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_TENSOR, volume_all_gather(tp, c->t, cut, 4));
 }
 
-/* A message to each of the others for each chunk of rows. */
+/* Counts the numbers of logits' rows: a message to each of the others for each chunk. */
 static void count_logits(const struct traffic_count *c, const struct moved *m)
 {
     const int tp = c->p->tp;

@@ -14,7 +14,8 @@ bool update_scales(const struct job_spec *s)
     return s->precision.params == PRECISION_FP16;
 }
 
-/* The other choices end the job or go back to older weights, whatever has become of these. */
+/* Tells whether a value that is not finite skips the update. The other choices end the job or go
+ * back to older weights, whatever has become of these. */
 static bool skips_nonfinite(const struct job_spec *s)
 {
     return s->guard.nonfinite == NONFINITE_SKIP;

@@ -20,10 +20,10 @@ struct update_rule {
 };
 extern const struct update_rule update_rules[]; /* ends with field NULL */
 
-/* Some field does. */
+/* Tells whether some field makes the update wait. */
 bool update_waits(const struct job_spec *s);
 
-/* optim.max_grad_norm: the gradient is clipped. */
+/* Tells whether optim.max_grad_norm clips the gradient. */
 bool update_clips(const struct job_spec *s);
 /* precision.params: half floats, whose loss is scaled; a gradient that overflows skips the step. */
 bool update_scales(const struct job_spec *s);

@@ -110,7 +110,7 @@ enum volume_way {
 };
 int64_t volume_pair(enum volume_way way, int P, int64_t n_rows, int64_t row_size);
 
-/* sum += times * v */
+/* Adds times * v to sum. */
 void volume_add(struct comm_count *sum, struct comm_count v, int64_t times);
 
 #endif

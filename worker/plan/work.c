@@ -18,8 +18,8 @@ struct work_count {
 
 /* ---- rates ----------------------------------------------------------------------------------- */
 
-/* Between two measured sizes, and below the smallest, on a line of logarithms; above the largest as
- * there. */
+/* Returns the rate at a size. Between two measured sizes, and below the smallest, it lies on a line
+ * of logarithms; above the largest it is that of the largest. */
 static double rate_at(const double rate[PROFILE_SIZES], const double size[PROFILE_SIZES], double at)
 {
     const int last = PROFILE_SIZES - 1;
@@ -31,7 +31,7 @@ static double rate_at(const double rate[PROFILE_SIZES], const double size[PROFIL
 
 /* ---- terms ----------------------------------------------------------------------------------- */
 
-/* A product is as fast as its smallest side lets it be. */
+/* Adds a product, which is as fast as its smallest side lets it be. */
 static void add_product(const struct work_count *c, const struct op_term *t)
 {
     const double *rate = c->m->rate[RATE_GEMM][c->p->precision];
@@ -41,13 +41,13 @@ static void add_product(const struct work_count *c, const struct op_term *t)
                           rate_at(rate, profile_widths, side);
 }
 
-/* rate: elements/s; 0: not counted. */
+/* Adds n elements; rate: elements/s; 0: not counted. */
 static void add_elements(const struct work_count *c, double n, double rate)
 {
     if (rate > 0) c->out->other_s += c->times * n / rate;
 }
 
-/* Time of the slowest rank over the mean. */
+/* Returns the time of the slowest rank's attention over the mean. */
 static double imbalance(const struct plan *p, const struct op *op)
 {
     const struct strategy_row *row = strategy_row(p->strategy);
@@ -55,7 +55,8 @@ static double imbalance(const struct plan *p, const struct op *op)
     return row->imbalance(op->u.attn.n_heads, p->sp, p->ulysses, op->u.attn.causal, p->layout);
 }
 
-/* A tile's edge costs as much as its middle: rates are measured over 512 keys. */
+/* Returns the factor for the edges of tiles, which cost as much as their middle: rates are measured
+ * over 512 keys. */
 static double edges(const struct work_count *c, double keys)
 {
     const double tile = 32, measured = 512;
@@ -72,9 +73,9 @@ static void add_attention(const struct work_count *c, const struct op_site *s,
     c->out->attention_s += c->times * flops * slowest * edges(c, t->keys) / rate;
 }
 
-/* The state that enters is added after, for a third of the whole (kernels/backend.h); or it must be
- * there before, and the last rank is done when all have had their turn, each with a core for
- * itself. */
+/* Adds an operation on states. Either the state that enters is added after the rows, for a third of
+ * the whole (kernels/backend.h); or it must be there before them, and the last rank is done when
+ * all ranks have had their turn, each with a core for itself. */
 static void add_states(const struct work_count *c, const struct op_site *s, const struct op_term *t)
 {
     const int kind = s->back ? RATE_LINEAR_BACK : RATE_LINEAR;
@@ -115,7 +116,8 @@ enum work_pass {
     PASS_BOTH    /* forward and backward */
 };
 
-/* train: the model is made to train, and runs that schedule's forward list. */
+/* Adds the steps of a section; train: the model is made to train, and runs that schedule's forward
+ * list. */
 static void count_section(struct work_count *c, const struct program *prog, enum work_pass pass,
                           bool train)
 {
@@ -146,7 +148,8 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
     family_free(f);
 }
 
-/* Gradients, by bucket cleared, and their norm, then AdamW of the rank's own part. */
+/* Adds the update: gradients, which by bucket are also cleared, their norm, then AdamW of the
+ * rank's own part. */
 static void count_update(struct work_count *c)
 {
     c->times = 1;

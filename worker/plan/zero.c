@@ -9,7 +9,7 @@
 
 enum { ALIGN = 16 };
 
-/* Sum of x[kind] over the first n layers. */
+/* Sums x[kind] over the first n layers. */
 static int64_t sum_layers(const struct zero *z, const int64_t x[ZERO_KIND_N], int n)
 {
     int64_t sum = 0;
@@ -18,7 +18,7 @@ static int64_t sum_layers(const struct zero *z, const int64_t x[ZERO_KIND_N], in
     return sum;
 }
 
-/* Sum of x[kind] over the buckets before b. */
+/* Sums x[kind] over the buckets before b. */
 static int64_t sum_before(const struct zero *z, const int64_t x[ZERO_KIND_N], int b)
 {
     const int layers = b <= z->n_layers + 1 ? b - 1 : z->n_layers;
@@ -159,7 +159,7 @@ void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_sha
     if (w->target < len / ZERO_UNITS_MAX) w->target = len / ZERO_UNITS_MAX;
 }
 
-/* Rows of a unit of a tensor with `cols` columns. */
+/* Returns the rows of a unit of a tensor with `cols` columns. */
 static int64_t unit_rows(const struct zero_walk *w, int64_t cols)
 {
     return w->target > cols ? w->target / cols : 1;
@@ -192,8 +192,9 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* cut[w] is the start of the unit whose border is nearest to w / W of the bucket, the first of two.
- * By tensors, not by units: plans are made by the hundred, and buckets have thousands of units. */
+/* Cuts a bucket: cut[w] is the start of the unit whose border is nearest to w / W of the bucket, of
+ * two the first. It walks tensors, not units: plans are made by the hundred, and buckets have
+ * thousands of units. */
 static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
 {
     const enum zero_kind k = zero_kind(z, b);
@@ -228,7 +229,7 @@ static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
     units[z->W] = unit;
 }
 
-/* The first bucket of each kind stands for all of it. */
+/* Returns the first bucket of a kind, which stands for all of that kind. */
 static int first_of(const struct zero *z, enum zero_kind k)
 {
     for (int b = 0; b < zero_buckets(z); b++)

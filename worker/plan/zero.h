@@ -81,7 +81,8 @@ void zero_set_stage(struct zero *z, int first, int end);
 struct rank_set zero_group(const struct zero *z, int rank);
 int zero_place(const struct zero *z, int rank);
 struct rank_set zero_owners(const struct zero *z, int rank);
-/* Borders of the pieces of a part of n elements that is summed over groups: cut [n_groups + 1]. */
+/* Computes the borders of the pieces of a part of n elements that is summed over groups: cut
+ * [n_groups + 1]. */
 void zero_cut_part(const struct zero *z, int64_t n, int64_t *cut);
 
 static inline int zero_buckets(const struct zero *z)
@@ -95,7 +96,7 @@ static inline enum zero_kind zero_kind(const struct zero *z, int b)
     return b <= z->n_layers ? (enum zero_kind)(ZERO_LAYER + z->layer[b - 1]) : ZERO_HEAD;
 }
 
-/* Does the stage hold a bucket; its own, or one that it borrows? */
+/* zero_owns: the bucket is the stage's own. zero_holds: the stage has it, or borrows it. */
 static inline bool zero_owns(const struct zero *z, int b)
 {
     return b >= z->first && b < z->end;
@@ -113,7 +114,7 @@ int64_t zero_held(const struct zero *z);
 /* First element of bucket b in the flat layout, and elements. */
 int64_t zero_begin(const struct zero *z, int b);
 int64_t zero_len(const struct zero *z, int b);
-/* The bucket that holds element `offset` of the flat layout. */
+/* Returns the bucket that holds element `offset` of the flat layout. */
 int zero_bucket(const struct zero *z, int64_t offset);
 
 struct zero_range {
