@@ -17,14 +17,16 @@ struct device {
     const char *plugin; /* open NULL: the library that has it */
 };
 
-/* "emulated": the kernels of "cuda" on the host (kernels/cuda/emu.h). For tests: it is slow. */
+/* The device "emulated" runs the kernels of "cuda" on the host (kernels/cuda/emu.h). It is slow,
+ * for tests. */
 static const struct device devices[] = {
     {"cpu", cpu_open, NULL},
     {"cuda", NULL, "libkernels_cuda.so"},
     {"emulated", NULL, "libkernels_emulated.so"},
 };
 
-/* Beside this program, or where its RUNPATH says. It stays open: its kernels are running. */
+/* Opens the library beside this program, or where its RUNPATH says. It stays open: its kernels are
+ * running. */
 static struct be *plugin_open(const struct device *d, const struct be_options *o, struct err *e)
 {
     void *library = dlopen(d->plugin, RTLD_NOW | RTLD_LOCAL);

@@ -64,7 +64,7 @@ static inline struct tensor tensor_of(enum dtype t, void *data, int64_t rows, in
 {
     return (struct tensor){data, rows, cols, ld, t};
 }
-/* A window of rows [r0, r0 + n) and columns [c0, c0 + m). */
+/* Returns a window of rows [r0, r0 + n) and columns [c0, c0 + m). */
 static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, int64_t c0,
                                        int64_t m)
 {
@@ -865,7 +865,7 @@ void be_close(struct be *be); /* NULL allowed */
  * starts some, and where it cannot the caller does all. fn asks the device for nothing. */
 void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker), void *arg,
                  int64_t n_tasks);
-/* The instruction sets compiled in that this machine can run, NULL-terminated. */
+/* Returns the instruction sets compiled in that this machine can run, NULL-terminated. */
 const char *const *be_isas(void);
 
 #endif

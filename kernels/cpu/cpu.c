@@ -53,8 +53,9 @@ static bool have_avx512bf16(void)
 {
     return have_avx512() && __builtin_cpu_supports("avx512bf16");
 }
-/* Cores with matrix tiles leave bf16 to them: their vectors of it run at a quarter of the rate of
- * fp32 ones, so that widening is faster. Cores without have them at the full rate. */
+/* Tells whether vectors of bf16 are slow. Cores with matrix tiles leave bf16 to them: their vectors
+ * of it run at a quarter of the rate of fp32 ones, so that widening is faster. Cores without tiles
+ * run them at the full rate. */
 static bool slow_avx512bf16(void)
 {
     return cpuid_7_edx(CPUID_AMX_BF16);
@@ -69,8 +70,8 @@ static bool have_amx(void)
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA  18
 
-/* Linux grants a process the room that the tiles take in its threads' state when asked, once for
- * all of its threads; a kernel that does not know them, or a sandbox, refuses. */
+/* Asks Linux for the room that the tiles take in the state of a thread. It grants that once for all
+ * threads of the process; a kernel that does not know tiles, or a sandbox, refuses. */
 static bool have_amx(void)
 {
     return have_avx512() && __builtin_cpu_supports("avx512bf16") &&

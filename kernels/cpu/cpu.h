@@ -35,7 +35,7 @@ static inline void cpu_run(struct be *be, pool_fn fn, void *arg, int64_t n_tasks
     pool_run(be->pool, fn, arg, n_tasks);
 }
 
-/* The BE_SCRATCH_PER_THREAD bytes of one worker, 64-byte aligned. Undefined contents. */
+/* Returns the BE_SCRATCH_PER_THREAD bytes of one worker, 64-byte aligned. Undefined contents. */
 static inline char *cpu_scratch(struct be *be, int worker)
 {
     return be->scratch + worker * BE_SCRATCH_PER_THREAD;

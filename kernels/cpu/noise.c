@@ -14,15 +14,15 @@ struct noise_bound {
     double value, slope;
 };
 
-/* Between two normals, in nats: d is how far their means are apart. */
+/* Returns the divergence between two normals, in nats; d: the distance of their means. */
 static struct noise_bound divergence(double log_min, double s, double d)
 {
     const double ratio = exp(log_min - s), apart = d * d * exp(-s);
     return (struct noise_bound){0.5 * (s - log_min - 1 + ratio + apart), 0.5 * (1 - ratio - apart)};
 }
 
-/* A tanh for the normal's distribution, as the definition has it. density: times dx / ds, where x
- * is over exp(s / 2). */
+/* Approximates the normal's distribution by a tanh, as the definition does. density: times dx / ds,
+ * where x is over exp(s / 2). */
 static double below(double x, double *density)
 {
     const double root = sqrt(2 / M_PI), cubic = 0.044715;
@@ -31,7 +31,7 @@ static double below(double x, double *density)
     return 0.5 * (1 + h);
 }
 
-/* -log P of the sample z in its step, whose normal's mean is d away. */
+/* Returns -log P of the sample z in its step, whose normal's mean is d away. */
 static struct noise_bound likelihood(double z, double s, double d)
 {
     const double inverse = exp(-0.5 * s);

@@ -82,7 +82,8 @@ static bool spin(_Atomic uint32_t *word, uint32_t seen)
     return false;
 }
 
-/* The caller's part stands for all: every run has it, and one thread alone writes. */
+/* Runs a task and counts the caller's: its part stands for all, since every run has it and one
+ * thread alone writes. */
 static void do_task(struct pool *p, int64_t task, int index)
 {
     p->fn(p->arg, task, index);
@@ -166,7 +167,7 @@ void pool_run(struct pool *p, pool_fn fn, void *arg, int64_t n_tasks)
     p->running = false;
 }
 
-/* Workers take no signals: the thread that opened the device takes them. */
+/* Starts a worker with all signals blocked: the thread that opened the device takes them. */
 static int start(struct worker *w)
 {
     sigset_t all, old;
