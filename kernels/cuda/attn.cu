@@ -25,16 +25,18 @@
 
 /* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
-/* 128 queries a block: 4 warps of two fragments of 16 rows (a fragment of keys or values from
- * shared memory serves both); heads of 256 have room for one: 8 warps. SMALL: within SMEM_SMALL. */
+/* A block takes 128 queries: 4 warps of two fragments of 16 rows (a fragment of keys or values from
+ * shared memory serves both); heads of 256 have room for one: 8 warps. SMALL: the block stays
+ * within SMEM_SMALL. */
 template <int DP, bool SMALL = false> struct fwd_shape {
     static const int frags = DP > 128 ? 1 : 2, warps = DP > 128 && !SMALL ? 8 : 4;
     static const int rows = 16 * frags * warps, threads = warps * WARP;
     static const int ld = attn_ld<DP>::value, smem = (rows + 2 * ATTN_T) * ld * 2;
 };
 
-/* piece: keys of each; then o, m and l are those of piece 0, the next ones o_step and ml_step on,
- * and no state is carried into any. */
+/* piece: the number of keys of each piece, where a call is cut into pieces; then o, m and l are
+ * those of piece 0, the next piece's lie o_step and ml_step further, and no state is carried into
+ * any. */
 struct fwd_state {
     float *o, *m, *l;
     int64_t o_ld, ml_ld;
@@ -43,7 +45,7 @@ struct fwd_state {
     int64_t o_step, ml_step;
 };
 
-/* A block's part of both: the call of its piece alone. */
+/* Narrows the call and the state to the block's piece. */
 static __device__ __forceinline__ void fwd_piece(attn_call *c, fwd_state *st)
 {
     const int z = (int)blockIdx.z, from = z * st->piece;
@@ -55,7 +57,7 @@ static __device__ __forceinline__ void fwd_piece(attn_call *c, fwd_state *st)
     st->l += z * st->ml_step;
 }
 
-/* s[f] = q[16 f ..] k' */
+/* Computes the scores s[f] = q[16 f ..] k' of fragment f. */
 template <int DP, int FRAGS, class T>
 static __device__ __forceinline__ void fwd_scores(float (&s)[FRAGS][ATTN_N][4], const T *q,
                                                   const T *k)
@@ -82,7 +84,7 @@ static __device__ __forceinline__ void fwd_scores(float (&s)[FRAGS][ATTN_N][4], 
     }
 }
 
-/* o = alpha o + p v: the tile's part is summed alone, in the order of keys. */
+/* Sets o = alpha o + p v: the tile's part is summed alone, in the order of keys. */
 template <int DP, int FRAGS, class T>
 static __device__ __forceinline__ void
 fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
@@ -241,7 +243,7 @@ struct fwd_room {
     attn_keep keep;
 };
 
-/* As fwd_softmax, for a row that 16 lanes have, four scores each. */
+/* Does as fwd_softmax, for a row that 16 lanes have, four scores each. */
 static __device__ __forceinline__ float f32_softmax(float (&s)[F32_EACH], float scale2, float *m,
                                                     float *l)
 {
@@ -264,7 +266,8 @@ static __device__ __forceinline__ float f32_softmax(float (&s)[F32_EACH], float 
     return alpha;
 }
 
-/* The probabilities of a tile, masked by dropout, into shared memory; scores in s. */
+/* Puts the probabilities of a tile, masked by dropout, into shared memory; their scores are in
+ * s. */
 static __device__ __forceinline__ void f32_probabilities(fwd_room *room, const attn_call &c,
                                                          float (&s)[F32_EACH][F32_EACH],
                                                          const attn_span (&rows)[F32_EACH], int k0,
@@ -470,8 +473,8 @@ void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
 
 /* ---- finish and delta ------------------------------------------------------------------------ */
 
-/* Each element alone; a head's first column also writes m, which says as much of `seen` before as
- * after. */
+/* Finishes each element alone. A head's first column also writes m: `seen`, which the other columns
+ * read, is the same from the new m as from the old. */
 struct finish_of {
     mat o, out;
     float *m;
@@ -533,7 +536,7 @@ void cuda_attn_delta(struct be *be, const struct attn_delta_args *a)
 
 /* ---- sinks ----------------------------------------------------------------------------------- */
 
-/* Row h of m and l: in powers of two, as attn_fwd carries them. */
+/* Starts row h of m and l with the sink of head h: in powers of two, as attn_fwd carries them. */
 struct sink_of {
     mat sink;
     float *m, *l;

@@ -21,7 +21,7 @@
 
 /* ---- a call ---------------------------------------------------------------------------------- */
 
-/* Dropout as a kernel has it. on: false: none. */
+/* Dropout as a kernel takes it. on: false: there is none. */
 struct attn_rule {
     bool on;
     uint32_t key[2], layer, sample, head, least; /* kept: words of at least `least` */
@@ -55,7 +55,7 @@ static inline attn_rule attn_rule_of(const struct attn_drop *d)
     return r;
 }
 
-/* args: forward's or backward's. */
+/* Takes the call from the args of forward or of backward. */
 template <class A> static inline attn_call attn_call_of(const A *a)
 {
     assert(a->head_dim <= ATTN_MAX && a->q.rows < 1 << 30 && a->kv.rows < 1 << 30);
@@ -89,7 +89,8 @@ template <class F> static inline void attn_typed(const attn_call &c, F f)
 template <int N> struct attn_size {
     static const int value = N;
 };
-/* f with the padded size of heads of D; fp16's of 96 are padded to 128, for the build's sake. */
+/* Calls f with the padded size of heads of D; fp16's of 96 are padded to 128, so that fewer kernels
+ * are built. */
 template <class T, class F> static inline void attn_sized(int64_t D, F f)
 {
     if constexpr (!is_f16<T>) {
@@ -108,7 +109,7 @@ template <class T, class F> static inline void attn_sized(int64_t D, F f)
 
 /* ---- the keys that a query sees -------------------------------------------------------------- */
 
-/* Key rows [lo, hi) of the call; none: 0, 0. */
+/* A span of key rows [lo, hi) of the call; one without rows is 0, 0. */
 struct alignas(8) attn_span {
     int lo, hi;
 };
@@ -123,7 +124,7 @@ static __device__ __forceinline__ bool attn_in(attn_span s, int key)
     return key >= s.lo && key < s.hi;
 }
 
-/* The keys that query row `row` sees; rows past the last see none. */
+/* Returns the keys that query row `row` sees; rows past the last see none. */
 static __device__ __forceinline__ attn_span attn_row(const attn_call &c, int row)
 {
     if (row >= c.Tq) return {0, 0};
@@ -134,14 +135,14 @@ static __device__ __forceinline__ attn_span attn_row(const attn_call &c, int row
     return {(int)lo, (int)hi};
 }
 
-/* The maximum that is stored for row `row`. A row whose scores are all -inf has the sum 0 although
- * it saw a key, and its m must not mean that it saw none. */
+/* Returns the maximum that is stored for row `row`. A row whose scores are all -inf has the sum 0
+ * although it saw a key, and its m must not mean that it saw none. */
 static __device__ __forceinline__ float attn_seen(const attn_call &c, int row, float m, float l)
 {
     return l == 0 && m == -INFINITY && attn_row(c, row).hi ? -FLT_MAX : m;
 }
 
-/* The keys that rows [i0, i0 + n) see together, as one interval: for a whole warp. */
+/* Returns the keys that rows [i0, i0 + n) see together, as one interval; a whole warp calls it. */
 static __device__ __forceinline__ attn_span attn_hull(const attn_call &c, int i0, int n)
 {
     int lo = 1 << 30, hi = 0;
@@ -181,7 +182,7 @@ static __device__ __forceinline__ void attn_keep_make(attn_keep &keep, const att
         keep[r][q] = (uint8_t)bits;
     }
 }
-/* The factor of key row t of the tile. */
+/* Returns dropout's factor for key row t of the tile. */
 static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const attn_rule &d,
                                                     int query, int64_t key, int t)
 {
@@ -202,9 +203,9 @@ template <int DP> struct attn_ld {
     static const int value = DP + 8;
 };
 
-/* N rows from r0 of a head's columns, which begin at x's first; 0 past the last row. aligned: rows
- * begin at 16 bytes and D is whole packs. AGAIN: addresses are computed each time, and take no
- * registers in between. */
+/* Loads N rows from r0 of a head's columns, which begin at x's first; rows past the last become 0.
+ * aligned: rows begin at 16 bytes and D is whole packs. AGAIN: addresses are computed each time,
+ * and take no registers in between. */
 template <int DP, int N, int THREADS, bool AGAIN = false, class T>
 static __device__ __forceinline__ void attn_fetch(T *to, const T *x, int64_t ld, int r0, int n_rows,
                                                   int D, bool aligned)
@@ -225,14 +226,15 @@ static __device__ __forceinline__ void attn_fetch(T *to, const T *x, int64_t ld,
     }
 }
 
-/* A's fragment: rows [0, 16) of s, K [k, k + 16). */
+/* Loads A's fragment: rows [0, 16) of s, K [k, k + 16). */
 template <int DP, class T>
 static __device__ __forceinline__ void attn_a(uint32_t (&a)[4], const T *s, int k)
 {
     const int lane = threadIdx.x % WARP;
     ldmatrix4<false>(a, s + lane % 16 * attn_ld<DP>::value + lane / 16 * 8, k);
 }
-/* B's of columns [n, n + 16), two of 8; TURNED: B(k, n) is s[n][k], otherwise s[k][n]. */
+/* Loads B's fragments of columns [n, n + 16), two of 8; TURNED: B(k, n) is s[n][k], otherwise
+ * s[k][n]. */
 template <int DP, bool TURNED, class T>
 static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const T *s, int n, int k)
 {
@@ -255,7 +257,8 @@ static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const T *s, i
 /* How a warp's rows see a tile: not at all, in part, every row all of it. */
 enum attn_view { SEES_NONE, SEES_SOME, SEES_ALL };
 
-/* A warp's queries: keys that any query sees lie in `some`; every query sees the keys in `all`. */
+/* The keys that a warp's queries see: `some` holds the keys that any query sees; every query sees
+ * the keys in `all`. */
 struct attn_bounds {
     attn_span some, all;
 };
@@ -275,14 +278,15 @@ static __device__ __forceinline__ attn_bounds attn_bounds_of(const attn_call &c,
     }
     return {attn_hull(c, row, n), {lo, hi}};
 }
-/* Keys of the tile from k0. */
+/* Tells how the queries see the keys of the tile that begins at k0. */
 static __device__ __forceinline__ attn_view attn_view_of(const attn_bounds &b, int k0)
 {
     if (!attn_meets(b.some, k0, k0 + ATTN_T)) return SEES_NONE;
     return b.all.lo <= k0 && b.all.hi >= k0 + ATTN_T ? SEES_ALL : SEES_SOME;
 }
 
-/* Scores that a row does not see become -inf; rows: queries from `row`, columns: keys from k0. */
+/* Sets scores of keys that a row does not see to -inf; rows are queries from `row`, columns keys
+ * from k0. */
 static __device__ __forceinline__ void attn_mask(float (&s)[ATTN_N][4], const attn_call &c, int row,
                                                  int k0)
 {
@@ -294,7 +298,7 @@ static __device__ __forceinline__ void attn_mask(float (&s)[ATTN_N][4], const at
         if (!attn_in(rows[e / 2], at + 8 * n + e % 2)) s[n][e] = -INFINITY;
 }
 
-/* Rounded, as A of the next product. */
+/* Rounds the probabilities to T, as operand A of the next product. */
 template <class T>
 static __device__ __forceinline__ void attn_round(uint32_t (&a)[ATTN_T / 16][4],
                                                   const float (&x)[ATTN_N][4])
@@ -305,7 +309,7 @@ static __device__ __forceinline__ void attn_round(uint32_t (&a)[ATTN_T / 16][4],
         a[k][i] = pack_pair<T>(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
-/* A warp's 16 rows x N columns of an fp32 tensor from (row, col), in the order of products.
+/* Reads a warp's 16 rows x N columns of an fp32 tensor from (row, col), in the order of products.
  * Elements past (n_rows, n_cols) are read as 0 and not written. */
 template <int N>
 static __device__ __forceinline__ void attn_get(float (&to)[N / 8][4], const float *x, int64_t ld,
@@ -332,8 +336,8 @@ static __device__ __forceinline__ void attn_put(const float (&from)[N / 8][4], f
     }
 }
 
-/* exp2 to 2^-22, 0 below the smallest normal number: results that are rounded to 16 bits need no
- * more. */
+/* Returns exp2 to within 2^-22, and 0 below the smallest normal number: results that are rounded to
+ * 16 bits need no more. */
 static __device__ __forceinline__ float attn_exp2(float x)
 {
 #ifdef SEQD_EMU
@@ -357,7 +361,7 @@ static __device__ __forceinline__ float attn_exp2(float x)
 typedef float f32_slice[ATTN_T][F32_SLICE + 4];
 typedef float f32_tile[ATTN_T][ATTN_T + 16]; /* two rows of a warp lie in different banks */
 
-/* Columns [c, c + F32_SLICE) of ATTN_T rows from r0; x's column `col` is the head's first. */
+/* Loads columns [c, c + F32_SLICE) of ATTN_T rows from r0; x's column `col` is the head's first. */
 static __device__ __forceinline__ void f32_fetch(f32_slice &to, const mat &x, int r0, int n_rows,
                                                  int64_t col, int c, int D, bool aligned)
 {
@@ -376,7 +380,7 @@ static __device__ __forceinline__ void f32_fetch(f32_slice &to, const mat &x, in
     });
 }
 
-/* d[i][j] += a[row i] b[row j] over a slice of n columns. */
+/* Adds the products of a slice of n columns: d[i][j] += a[row i] b[row j]. */
 static __device__ __forceinline__ void f32_dot(float (&d)[F32_EACH][F32_EACH], const f32_slice &a,
                                                const f32_slice &b, int n)
 {
@@ -394,7 +398,7 @@ static __device__ __forceinline__ void f32_dot(float (&d)[F32_EACH][F32_EACH], c
     }
 }
 
-/* part[i][e] = sum over k of w[row i][k] b[k][2 tx + e]. */
+/* Sets part[i][e] = sum over k of w[row i][k] b[k][2 tx + e]. */
 static __device__ __forceinline__ void f32_mix(float (&part)[F32_EACH][2], const f32_tile &w,
                                                const f32_slice &b)
 {
@@ -450,8 +454,8 @@ static __device__ __forceinline__ void f32_put(const f32_acc<DP> &from, float *x
     }
 }
 
-/* Does anybody of the ATTN_T queries whose intervals the warp's lanes have (two each) see keys
- * [k0, k0 + ATTN_T)? */
+/* Tells whether any of the ATTN_T queries whose intervals the warp's lanes have (two each) sees
+ * keys [k0, k0 + ATTN_T). */
 static __device__ __forceinline__ bool attn_anybody(const attn_span (&rows)[2], int k0)
 {
     return __any_sync(FULL, attn_meets(rows[0], k0, k0 + ATTN_T) ||

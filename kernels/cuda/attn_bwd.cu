@@ -21,7 +21,7 @@
 #include "kernels/cuda/attn_bwd.h"
 #include "kernels/cuda/hopper.h"
 
-/* A warp of one block has one tile of queries. */
+/* Finds the keys that each tile of queries sees: each block is one warp, which takes one tile. */
 static __global__ void attn_spans(bwd_call b)
 {
     const attn_span s = attn_hull(b.c, (int)blockIdx.x * ATTN_T, ATTN_T);
@@ -30,9 +30,9 @@ static __global__ void attn_spans(bwd_call b)
 
 /* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
-/* 8 warps of 16 owned rows. Heads of 256 leave room for 64 rows and one buffer of walked ones; two
- * warps then have the same rows, and half of the result's columns. SMALL: within SMEM_SMALL: 6
- * warps, or four that have the same 16 rows. */
+/* A block has 8 warps of 16 owned rows. Heads of 256 leave room for 64 rows and one buffer of
+ * walked ones; two warps then have the same rows, and half of the result's columns. SMALL: within
+ * SMEM_SMALL: 6 warps, or four that have the same 16 rows. */
 template <int DP, bool SMALL> struct bwd_shape {
     static const int warps = !SMALL ? 8 : DP > 128 ? 4 : 6;
     static const int beside = DP <= 128 ? 1 : SMALL ? 4 : 2; /* warps of the same rows */
@@ -44,7 +44,7 @@ template <int DP, bool SMALL> struct bwd_shape {
     static_assert(!SMALL || smem <= SMEM_SMALL, "it is small");
 };
 
-/* Shared memory of both kernels. */
+/* The shared memory of both kernels. */
 template <class T, int DP, bool SMALL> struct bwd_room {
     T *own[2], *tile[2]; /* tile: stage s is bwd_shape::tile * 2 s further */
     bwd_queries *queries;
@@ -57,7 +57,7 @@ static __device__ __forceinline__ bwd_room<T, DP, SMALL> bwd_room_of(char *share
     return {{own, own + sh::own}, {tile, tile + sh::tile}, (bwd_queries *)(shared + sh::queries)};
 }
 
-/* s and dP of a warp's rows, that own[] begins with, and a walked tile. */
+/* Computes s and dP of a warp's rows, with which own[] begins, and a walked tile. */
 template <int DP, class T>
 static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
                                                     const T *own0, const T *own1, const T *tile0,
@@ -85,7 +85,8 @@ static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float
     }
 }
 
-/* acc += k (w tile): the tile's part is summed alone. tile: from the warp's first column. */
+/* Adds acc += k (w tile): the tile's part is summed alone. tile points to the warp's first
+ * column. */
 template <int DP, int COLS, class T>
 static __device__ __forceinline__ void
 bwd_add(float (&acc)[COLS / 8][4], const uint32_t (&w)[ATTN_T / 16][4], const T *tile, float k)
@@ -106,7 +107,7 @@ bwd_add(float (&acc)[COLS / 8][4], const uint32_t (&w)[ATTN_T / 16][4], const T 
     }
 }
 
-/* A warp's place in its block: its first row, and the first column that it makes. */
+/* Return a warp's place in its block: its first row, and the first column that it makes. */
 template <class SH> static __device__ __forceinline__ int bwd_warp_row(void)
 {
     return (int)threadIdx.x / WARP / SH::beside * 16;
@@ -118,7 +119,7 @@ template <class SH> static __device__ __forceinline__ int bwd_warp_col(void)
 
 /* ---- dk and dv ------------------------------------------------------------------------------- */
 
-/* The walked tile's q and dO on their way. */
+/* Starts the copies of the walked tile's q and dO. */
 template <class T, int DP, bool SMALL>
 static __device__ __forceinline__ void dkv_fetch(const bwd_room<T, DP, SMALL> &room,
                                                  const bwd_call &b, const bwd_walk &w, int stage)
@@ -131,7 +132,8 @@ static __device__ __forceinline__ void dkv_fetch(const bwd_room<T, DP, SMALL> &r
                                             (const T *)from[i].data + (int64_t)w.head * b.c.D,
                                             from[i].ld, w.tile * ATTN_T, b.c.Tq, b.c.D, b.aligned);
 }
-/* The rest of a tile's rows, one by a thread: loaded early, stored when the place is free. */
+/* The numbers of a tile's rows besides q and dO, one row to a thread: loaded early, stored when the
+ * place is free. */
 struct bwd_loaded {
     bwd_stat stat;
     attn_span sees;
@@ -150,7 +152,7 @@ static __device__ __forceinline__ void dkv_put_down(bwd_queries *to, const bwd_l
     to->sees[threadIdx.x] = x.sees;
 }
 
-/* How queries of a tile see keys [k0, k0 + 16). */
+/* Tells how the queries of a tile see keys [k0, k0 + 16). */
 static __device__ __forceinline__ attn_view dkv_view(const bwd_queries *q, int k0)
 {
     bool mine = false, whole = true;
@@ -164,7 +166,7 @@ static __device__ __forceinline__ attn_view dkv_view(const bwd_queries *q, int k
     return __any_sync(FULL, !whole) ? SEES_SOME : SEES_ALL;
 }
 
-/* A warp's rows are keys from k0, the columns queries. */
+/* Masks what queries do not see: a warp's rows are keys from k0, the columns queries. */
 static __device__ __forceinline__ void dkv_mask(float (&s)[ATTN_N][4], const bwd_queries *q, int k0)
 {
     const int key = k0 + threadIdx.x % WARP / 4, at = threadIdx.x % 4 * 2;
@@ -326,7 +328,7 @@ struct f32_rows {
     int64_t col;
 };
 
-/* s and dP of a pair of tiles. */
+/* Computes s and dP of a pair of tiles. */
 static __device__ __forceinline__ void f32_products(bwd_f32_room *room, const bwd_call &b,
                                                     const f32_rows (&own)[2],
                                                     const f32_rows (&tile)[2],
@@ -349,8 +351,9 @@ static __device__ __forceinline__ void f32_products(bwd_f32_room *room, const bw
     }
 }
 
-/* Element (r, t) of the tiles p and ds: dP passes dropout's mask before delta is taken off, and
- * dv's probabilities pass it; ds has them whole, and is of the score before a soft cap. */
+/* Sets element (r, t) of the tiles p and ds: dP passes dropout's mask before delta is taken off,
+ * and so do the probabilities that dv takes; ds takes unmasked ones, and belongs to the score
+ * before a soft cap. */
 static __device__ __forceinline__ void f32_one(bwd_f32_room *room, const attn_call &c,
                                                const bwd_stat &q, int r, int t, bool seen, float s,
                                                float dp, float factor)
@@ -362,7 +365,7 @@ static __device__ __forceinline__ void f32_one(bwd_f32_room *room, const attn_ca
     room->ds[r][t] = c.cap > 0 ? ds * (1 - y * y) : ds;
 }
 
-/* acc += k (w x): slice by slice, the tile's part is summed alone. */
+/* Adds acc += k (w x): slice by slice, the tile's part is summed alone. */
 template <int DP>
 static __device__ __forceinline__ void f32_add(f32_acc<DP> &acc, const f32_tile &w,
                                                f32_slice &slice, const f32_rows &x, int D,

@@ -44,7 +44,8 @@ struct bwd_walk {
     int head, last, tile, k0, k1;
 };
 
-/* Advances to the first such tile from `tile` of its head. Called by a whole warp. */
+/* Advances to the first tile that sees some of the keys, from `tile` of its head on. A whole warp
+ * calls it. */
 static __device__ __forceinline__ void bwd_seek(bwd_walk *w, const bwd_call &b)
 {
     for (; w->head < w->last; w->head++, w->tile = 0)
@@ -64,7 +65,8 @@ struct alignas(16) bwd_queries {
     attn_span sees[ATTN_T];
 };
 
-/* One probability, raised, and its ds, that is not, in place of score and dP. */
+/* Turns one score and dP into a probability, raised, and its ds, which is not raised, in their
+ * places. */
 template <int RAISED>
 static __device__ __forceinline__ void bwd_one(float *s, float *dp, float scale2, bwd_stat q)
 {

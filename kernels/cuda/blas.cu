@@ -44,7 +44,7 @@ struct key {
     int32_t align[3]; /* alignment of a, b, d, in bytes */
 };
 
-/* ours: cuBLASLt has no way for it. */
+/* How a product is computed: an algorithm of cuBLASLt; ours: cuBLASLt has none for it. */
 struct way {
     bool taken, ours;
     struct key key;
@@ -71,7 +71,7 @@ static bool wanted(struct be_library *l)
     return false;
 }
 
-/* false: it is not there, or one of its calls is not. */
+/* Returns false if the library is not there, or one of its calls is not. */
 #ifdef SEQD_EMU
 static bool find_all(struct blas *b, struct be_library *l)
 {
@@ -151,7 +151,7 @@ static uint64_t key_hash(const struct key *k)
     return h;
 }
 
-/* The key's way, or a place for it: if all are taken, another key's. */
+/* Returns the key's way, or a place for it: if all are taken, another key's. */
 static struct way *way_find(struct blas *b, const struct key *k)
 {
     const uint64_t at = key_hash(k);

@@ -56,14 +56,15 @@ enum {
        void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout,   \
        const struct blas_algo *, void *workspace, size_t size, cudaStream_t))
 
-/* NULL: there is no library, or none is wanted. *l says which, or why. */
+/* Opens the library. NULL: there is none, or none is wanted. *l says which library it is, or why
+ * there is none. */
 struct blas *blas_open(struct be_library *l);
 void blas_close(struct blas *b);
-/* false: it did no work. */
+/* Computes a product by cuBLASLt. Returns false if it did no work. */
 bool blas_gemm(struct cuda *c, const struct gemm_args *a);
 
 #ifdef SEQD_EMU
-/* emu_blas.cc: in place of a library. */
+/* Stands in for dlsym of a library (emu_blas.cc). */
 void *emu_blas_find(const char *name);
 #endif
 

@@ -8,7 +8,7 @@ static __device__ __forceinline__ int64_t group_of(const int32_t *group, int64_t
     return group ? group[row] : 0;
 }
 
-/* Terms of out[g]: dy x of g's rows; x.data NULL: dy. */
+/* The terms of out[g]: dy x of g's rows; x.data NULL: dy. */
 struct group_term {
     mat dy, x;
     const int32_t *group;
@@ -76,7 +76,7 @@ struct modulate_of {
     }
 };
 
-/* dx (+)= (bias + factor[g]) dy */
+/* Computes dx (+)= (bias + factor[g]) dy. */
 struct group_dx {
     mat factor, dy, dx;
     const int32_t *group;

@@ -9,7 +9,8 @@ struct conv_rows {
     int64_t pos, width;
     const float *state;
     int64_t cols;
-    /* Row i of x, of the state where i < 0; it is in the document. */
+    /* Returns an element of row i of x, or of the state where i < 0; the caller knows that the row
+     * is in the document. */
     __device__ float at(int64_t i, int64_t c) const
     {
         if (i >= 0) return get(x, i, c);
@@ -19,7 +20,7 @@ struct conv_rows {
     {
         return pos + from >= lo[row];
     }
-    /* Before the activation: taps in ascending order. */
+    /* Sums the taps, in ascending order, to the value before the activation. */
     __device__ float sum(int64_t row, int64_t c) const
     {
         float s = 0;
@@ -29,7 +30,7 @@ struct conv_rows {
         }
         return s;
     }
-    /* The gradient of that sum, of dy. */
+    /* Returns the gradient of that sum, from dy. */
     __device__ float d_sum(int64_t row, int64_t c, const mat &dy) const
     {
         const float z = sum(row, c), s = 1 / (1 + expf(-z));
@@ -59,8 +60,8 @@ struct conv_fwd {
     }
 };
 
-/* The last width - 1 rows of the state and the rows after it: a column to a thread, which reads no
- * row of the state after it has written it. */
+/* Writes the leaving state, the last width - 1 rows of the entering state and the rows after it: a
+ * thread takes a column, and reads no row of the state after it has written it. */
 struct conv_leave {
     struct conv_rows r;
     const int64_t *hi;
@@ -87,8 +88,8 @@ void cuda_conv_fwd(struct be *be, const struct conv_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Row `row` counts from the first of the state: its gradient from the leaving state, then from the
- * rows that read it, ascending. */
+/* Sums the gradient of row `row`, counted from the state's first row: from the leaving state, then
+ * from the rows that read it, ascending. */
 struct conv_dx {
     struct conv_rows r;
     const int64_t *hi;

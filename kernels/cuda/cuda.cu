@@ -56,7 +56,8 @@ static int version_set(struct err *e, int has)
                    has / 1000, has % 1000 / 10, want / 1000, want % 1000 / 10);
 }
 
-/* Is there a device? Without a driver the runtime says the same as with one that is too old. */
+/* Checks that there is a device. Without a driver the runtime says the same as with one that is too
+ * old. */
 static int find(struct err *e)
 {
     int n = 0, driver = 0;
@@ -75,7 +76,8 @@ static int find(struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "device \"cuda\": %s", cudaGetErrorString(rc));
 }
 
-/* No more shared memory than 8.6 has; devices that are built for without its kernels refuse. */
+/* Limits kernels to the shared memory of 8.6; devices whose build leaves out those kernels
+ * refuse. */
 static int small_shapes(struct cuda *c, const cudaDeviceProp *p, struct err *e)
 {
 #ifndef SEQD_EMU
@@ -90,7 +92,8 @@ static int small_shapes(struct cuda *c, const cudaDeviceProp *p, struct err *e)
     return 0;
 }
 
-/* isa: "sm80", "sm86", "sm90", or NULL: the value of SEQD_CUDA_ISA, or the device's best. */
+/* Reads the device's properties and settles the instruction set. isa: "sm80", "sm86", "sm90", or
+ * NULL: the value of SEQD_CUDA_ISA, or the device's best. */
 static int examine(struct cuda *c, const char *isa, struct err *e)
 {
     cudaDeviceProp p;
@@ -117,7 +120,8 @@ static int examine(struct cuda *c, const char *isa, struct err *e)
     return 0;
 }
 
-/* No graphs if CUDA_LAUNCH_BLOCKING waits for each launch, to see which one fails. */
+/* Returns false if CUDA_LAUNCH_BLOCKING waits for each launch, to see which one fails, or if graphs
+ * are turned off. */
 static bool wants_graphs(const struct be_options *o)
 {
     const char *graphs = getenv("SEQD_CUDA_GRAPHS"), *blocking = getenv("CUDA_LAUNCH_BLOCKING");
@@ -125,7 +129,8 @@ static bool wants_graphs(const struct be_options *o)
            !(blocking && strcmp(blocking, "0"));
 }
 
-/* The scratch, where the device has its own. */
+/* Opens the streams and the memory; cuBLASLt and graphs where they are wanted; the scratch where
+ * the device has its own. */
 static int open_rest(struct cuda *c, const struct be_options *o, struct err *e)
 {
     cudaError_t rc = stream_open(c);

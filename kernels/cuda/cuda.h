@@ -68,7 +68,7 @@ static inline struct cuda *cuda_of(struct be *be)
 void cuda_launched(struct cuda *c, const char *kernel);
 /* Keeps an error for a launch that asks for more shared memory than a block may have. */
 void cuda_smem_fits(struct cuda *c, int smem, const char *kernel);
-/* The first failure is kept for sync. Returns whether rc is none. what: "copying", "waiting" ... */
+/* Keeps the first failure for sync. Returns whether rc is none. what: "copying", "waiting" ... */
 bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what);
 /* Waits until the device has passed the event. false: a failure, or be->watch ended the wait. */
 bool cuda_wait(struct cuda *c, cudaEvent_t e);

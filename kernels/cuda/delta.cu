@@ -103,7 +103,7 @@ template <int J, int C> struct delta_part {
     float s[J][C];
 };
 
-/* p: the states; reads that of head h. NULL: zeros. */
+/* Reads the part from the states p, of head h. p NULL: zeros. */
 template <int J, int C>
 static __device__ void part_read(const struct delta_in &x, const float *p, int64_t h, int64_t c0,
                                  struct delta_part<J, C> &to)
@@ -137,7 +137,7 @@ static __device__ __forceinline__ void part_decay(struct delta_part<J, C> &p,
         p.s[j][c] = r.begins ? 0 : fmaf(r.times, p.s[j][c], r.plus * p.s[j][c]);
 }
 
-/* p += x y' */
+/* Adds p += x y'. */
 template <int J, int C>
 static __device__ __forceinline__ void part_add(struct delta_part<J, C> &p, const float (&x)[J],
                                                 const float (&y)[C])
@@ -147,7 +147,7 @@ static __device__ __forceinline__ void part_add(struct delta_part<J, C> &p, cons
     for (int c = 0; c < C; c++) p.s[j][c] = fmaf(x[j], y[c], p.s[j][c]);
 }
 
-/* to = p' x, on every lane. */
+/* Sets to = p' x, on every lane. */
 template <int J, int C>
 static __device__ __forceinline__ void part_across(const struct delta_part<J, C> &p,
                                                    const float (&x)[J], float (&to)[C])
@@ -161,7 +161,7 @@ static __device__ __forceinline__ void part_across(const struct delta_part<J, C>
     }
 }
 
-/* to += times p y: this lane's rows. */
+/* Adds to += times p y, for this lane's rows. */
 template <int J, int C>
 static __device__ __forceinline__ void part_along(const struct delta_part<J, C> &p,
                                                   const float (&y)[C], float times, float (&to)[J])
@@ -194,7 +194,7 @@ static __device__ __forceinline__ void cols_write(const mat &x, int64_t row, int
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* o or, for the backward, u; data NULL: unwanted. */
+/* Writes o or, for the backward, u; data NULL: unwanted. */
 template <int J>
 static __global__ void delta_forward(struct delta_in x, mat o, mat u_out, const float *state,
                                      float *state_out)
@@ -227,7 +227,7 @@ static __global__ void delta_forward(struct delta_in x, mat o, mat u_out, const 
     part_write(x, state_out, h, c0, S);
 }
 
-/* f(std::integral_constant) with the lanes' share of K rows. */
+/* Calls f with a lane's share of K rows, as a constant (delta_share). */
 template <int J> struct delta_share {
     static constexpr int value = J;
 };
@@ -263,8 +263,8 @@ void cuda_delta_fwd(struct be *be, const struct delta_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* A head has as many warps as its columns need; a block is the heads of one head of keys, one after
- * another, so that their sums have one order. */
+/* The args of the backward's kernels. A head has as many warps as its columns need; a block takes
+ * the heads of one head of keys, one after another, so that their sums have one order. */
 struct delta_back {
     struct delta_in x;
     mat d_o, dq, dk, dv, db, d_log;
@@ -275,7 +275,8 @@ struct delta_back {
     int64_t spans;
 };
 
-/* to[row][col0 + d] (+)= sum over warps of their lanes' parts. part: [warps, K] shared. */
+/* Sums the warps' parts: to[row][col0 + d] (+)= sum over warps of their lanes' parts. part: [warps,
+ * K] shared. */
 template <int J>
 static __device__ __forceinline__ void sum_warps(const struct delta_in &x, const float (&mine)[J],
                                                  float *part, const mat &to, int64_t row,
@@ -294,7 +295,7 @@ static __device__ __forceinline__ void sum_warps(const struct delta_in &x, const
     }
 }
 
-/* The sum over all warps, on the first thread. room: [DELTA_MOST] shared. */
+/* Returns the sum over all warps, on the first thread. room: [DELTA_MOST] shared. */
 static __device__ __forceinline__ double sum_lanes(double mine, double *room)
 {
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
@@ -306,7 +307,8 @@ static __device__ __forceinline__ double sum_lanes(double mine, double *room)
     return sum;
 }
 
-/* Rows from the last to the first: dv, which holds u before, and the part of dk from D. */
+/* Walks the rows from the last to the first: dv, which holds u before, and the part of dk from
+ * D. */
 template <int J, int C>
 static __device__ void walk_back(const struct delta_back &b, int64_t h, int64_t n, float *part)
 {
@@ -352,7 +354,8 @@ static __device__ double part_inner(const struct delta_in &x, const float *p, in
     return warp_sum(sum);
 }
 
-/* Rows from the first to the last: dq, the rest of dk, db, the terms of g's sums in d_log. */
+/* Walks the rows from the first to the last: dq, the rest of dk, db, the terms of g's sums in
+ * d_log. */
 template <int J, int C>
 static __device__ void walk_on(const struct delta_back &b, int64_t h, int64_t n, float *part,
                                double *room)
@@ -420,7 +423,7 @@ static __global__ void __launch_bounds__(DELTA_MOST *WARP) delta_walk_on(struct 
         walk_on<J, C>(b, h, n, (float *)(room + DELTA_MOST), room);
 }
 
-/* dx of one head of keys becomes that of the row before it was divided by its length. */
+/* Turns dx of one head of keys into the gradient of the row before it was divided by its length. */
 template <int J>
 static __device__ void raw_of(const mat &x, const mat &dx, int64_t row, int64_t col0, int64_t K)
 {
@@ -444,7 +447,7 @@ static __device__ void zero_cols(const mat &t, int64_t row, int64_t col0, int64_
     for (int64_t c = threadIdx.x % WARP; c < n; c += WARP) set(t, row, col0 + c, 0);
 }
 
-/* A row to a block, a head of keys to a warp. */
+/* Finishes the rows: a block takes a row, a warp a head of keys. */
 template <int J> static __global__ void delta_rows(struct delta_back b, mat da)
 {
     const struct delta_in &x = b.x;
@@ -468,8 +471,9 @@ static __device__ bool closes(const struct delta_in &x, int64_t h, int64_t i)
     return x.lo[i] == x.pos + i || gate_of(x, h, i).g < DELTA_GONE;
 }
 
-/* A span of a head to a thread: the sums from the right. The value of a sum at the other end of its
- * rows is known: its difference from that is rounding, which is spread over the rows. */
+/* Sums the gates' gradients from the right; a thread takes a span of a head. The value of a sum at
+ * the other end of its rows is known: its difference from that is rounding, which is spread over
+ * the rows. */
 static __global__ void delta_gates(struct delta_back b, mat da)
 {
     const struct delta_in &x = b.x;

@@ -29,8 +29,8 @@
 #define UNROLL               _Pragma("unroll")
 #endif
 
-/* Before a launch with more than 48 KiB of shared memory: `dynamic` bytes of it, `declared` beside.
- * sync reports a size that a block may not have. */
+/* Allows a kernel more than 48 KiB of shared memory, before its launch: `dynamic` bytes of it,
+ * `declared` beside. sync reports a size that a block may not have. */
 #define SMEM_ALLOW(c, kernel, dynamic, declared)                                                   \
     (cuda_smem_fits(c, (dynamic) + (int)(declared), #kernel),                                      \
      (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic))
@@ -101,7 +101,7 @@ static __device__ __forceinline__ float to_float(f16 x)
     return y;
 #endif
 }
-/* To nearest, ties to even; NaN stays NaN. */
+/* Rounds to nearest, ties to even; NaN stays NaN. */
 static __device__ __forceinline__ void put(float *to, float x)
 {
     *to = x;
@@ -120,7 +120,7 @@ static __device__ __forceinline__ void put(f16 *to, float x)
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to->bits) : "f"(x));
 #endif
 }
-/* f with an element of t, that is one of 16 bits. */
+/* Calls f with an element of type t, which has 16 bits. */
 template <class F> static inline void half_typed(enum dtype t, F f)
 {
     assert(t == DT_BF16 || t == DT_F16);
@@ -149,8 +149,8 @@ static __device__ __forceinline__ void store(T *p, const float (&x)[VEC])
     *(pack<T, VEC> *)p = v;
 }
 
-/* A tensor as a kernel has it, of any dtype: a kernel that waits for memory anyway loses no time by
- * a test of the dtype. */
+/* A tensor as a kernel takes it, of any dtype: a kernel that waits for memory anyway loses no time
+ * by a test of the dtype. */
 struct mat {
     void *data; /* NULL: not there */
     int64_t ld;
@@ -194,13 +194,13 @@ static __device__ __forceinline__ void set(const mat &t, int64_t row, int64_t co
     const float v[1] = {x};
     store(t, row, col, v);
 }
-/* May its rows be read 16 bytes at a time? */
+/* Tells whether the tensor's rows can be read 16 bytes at a time. */
 static inline bool fits_packs(struct tensor t)
 {
     return !t.data || ((uintptr_t)t.data % 16 == 0 && t.ld * dtype_size(t.dtype) % 16 == 0);
 }
 
-/* Rows before the padding, which stands at the end. */
+/* Returns the number of rows before the padding, which stands at the end. */
 static __device__ __forceinline__ int64_t valid_rows(const int64_t *lo, const int64_t *hi,
                                                      int64_t n)
 {
@@ -222,7 +222,8 @@ static __device__ __forceinline__ float warp_max(float x)
     for (int d = WARP / 2; d; d /= 2) x = fmaxf(x, __shfl_xor_sync(FULL, x, d));
     return x;
 }
-/* The sum over all threads of a block of N threads, on each of them. room: [N / WARP] shared. */
+/* Returns the sum over all threads of a block of N threads, to each of them. room: [N / WARP]
+ * shared. */
 template <int N, class T> static __device__ __forceinline__ T block_sum(T x, T *room)
 {
     x = warp_sum(x);

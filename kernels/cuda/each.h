@@ -7,7 +7,7 @@
 #define EACH_THREADS 256
 #define EACH_BLOCKS  4096 /* then a thread takes several */
 
-/* f.at<VEC>(row, col) for every VEC columns of every row. */
+/* Calls f.at<VEC>(row, col) for every VEC columns of every row. */
 template <int VEC, class F> static __global__ void each_kernel(F f, int64_t n, int64_t per_row)
 {
     const int64_t stride = (int64_t)gridDim.x * EACH_THREADS;
@@ -25,7 +25,8 @@ template <int VEC, class F> static void each_vec(struct cuda *c, F f, int64_t ro
                dim3(EACH_THREADS), 0, f, n, per_row);
 }
 
-/* all: the tensors that f reads and writes: 8 elements at a time if all of them allow it. */
+/* Launches f on every element. all: the tensors that f reads and writes: 8 elements at a time if
+ * all of them allow it. */
 template <class F, int N>
 static void each(struct cuda *c, F f, const struct tensor (&all)[N], int64_t rows, int64_t cols)
 {

@@ -5,13 +5,14 @@
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* No difference of nearly equal numbers: 0.5 (1 + erf(z)) is 0.5 erfc(-z), and 0.5 (1 + tanh(z))
- * the sigmoid of 2z. */
+/* The formulas subtract no nearly equal numbers: 0.5 (1 + erf(z)) is 0.5 erfc(-z), and 0.5 (1 +
+ * tanh(z)) the sigmoid of 2z. */
 static __device__ __forceinline__ float sigmoid(float x)
 {
     return 1 / (1 + expf(-x));
 }
-/* In double: in the tail every bit of the argument counts z^2 times. */
+/* Returns GELU's factor of x, computed in double: in the tail every bit of the argument counts z^2
+ * times. */
 static __device__ __forceinline__ double gelu_share(float x)
 {
     return 0.5 * erfc((double)x * -0.70710678118654752440);
@@ -229,7 +230,7 @@ void cuda_clamp_glu_bwd(struct be *be, const struct clamp_glu_bwd_args *a)
          {a->a, a->b, a->dy, a->da, a->db}, a->a.rows, a->a.cols);
 }
 
-/* The halves of a row of gate and up. */
+/* Returns one half of each row of gate and up. */
 static struct tensor half(struct tensor t, int which)
 {
     return tensor_sub(t, 0, t.rows, which * t.cols / 2, t.cols / 2);
@@ -448,7 +449,7 @@ void cuda_sumsq(struct be *be, const struct sumsq_args *a)
 
 /* ---- permutations ---------------------------------------------------------------------------- */
 
-/* W: bytes that a thread moves at a time. */
+/* Permutes in words of type W, the bytes that a thread moves at a time. */
 template <class W>
 static __global__ void permute_kernel(struct permute_args a, int64_t words, int64_t n)
 {

@@ -127,7 +127,8 @@ static struct fiber *lane(int i)
     return at < emu.n ? &emu.fiber[at] : NULL;
 }
 
-/* Whether lane i took part in this exchange. It may have reached the next one, or ended, since. */
+/* Tells whether lane i took part in this exchange. It may have reached the next one, or ended,
+ * since. */
 bool emu_lane_took_part(int i)
 {
     const struct fiber *f = lane(i);
@@ -191,8 +192,9 @@ static struct warp_product {
 
 #define DOT_COLS 8 /* at a time */
 
-/* Parts of a sum are counted in units of one place: 17 of 2^26 each fit in an int. What is not
- * finite has no such count: there the plain sum stands. */
+/* Adds the K products of an mma to each sum, truncated. Parts of a sum are counted in units of one
+ * place: 17 of 2^26 each fit in an int. A number that is not finite has no such count: there the
+ * plain sum stands. */
 template <int K> static void dot(float *sum, const float *a, const float *b, int b_ld, int bits)
 {
     float part[K][DOT_COLS], most[DOT_COLS], plain[DOT_COLS], unit[DOT_COLS], per[DOT_COLS];
@@ -246,7 +248,7 @@ static float half(uint32_t word, int high, bool f16)
 
 #define INFINITE 0x7f800000
 
-/* The bits of the largest, without its sign. */
+/* Returns the bits of the number of the largest size, without its sign. */
 static int largest(const float *x, int n)
 {
     int most = 0;
@@ -257,7 +259,8 @@ static int largest(const float *x, int n)
     return most;
 }
 
-/* The first lane that runs after the exchange computes the parts of all lanes. */
+/* Multiplies a warp's fragments: the first lane that runs after the exchange computes the parts of
+ * all lanes. */
 static void multiply(struct warp_product *p, bool f16)
 {
     float a[16][16], b[16][8], sum[16][8];
@@ -454,7 +457,7 @@ static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void(
 
 #define PAGE ((size_t)4096)
 
-/* `size` bytes of fd, or of no file where fd < 0, between two guard pages. NULL: no room. */
+/* Maps `size` bytes of fd, or of no file where fd < 0, between two guard pages. NULL: no room. */
 static char *map_region(size_t size, int fd)
 {
     if (n_regions == REGIONS) return NULL;
@@ -489,7 +492,7 @@ static cudaError_t unmap_region(void *p)
     return cudaSuccess;
 }
 
-/* NaN. */
+/* Fills the new memory with NaN. */
 cudaError_t cudaMalloc(void **p, size_t size)
 {
     emu_outside("memory taken");
@@ -617,7 +620,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 
 static std::atomic<bool> stalled;
 
-/* For tests, which find it by its name in the library: stops the streams, or lets them run. */
+/* Stops the streams, or lets them run: for tests, which find it by its name in the library. */
 extern "C" __attribute__((visibility("default"))) void emu_stall(bool still)
 {
     stalled = still;

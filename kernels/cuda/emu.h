@@ -57,8 +57,8 @@ extern char *emu_smem;            /* the block's dynamic shared memory */
 
 /* `thread` refers to data of its own or the device's alone: it may run later, by a graph. */
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
-/* emu_graph.cc. Work is done at once, unless this host thread captures a stream; a call that a
- * capture may not contain aborts. */
+/* Does the work at once, unless this host thread captures a stream; a call that a capture may not
+ * contain aborts (emu_graph.cc). */
 void emu_work(const std::function<void()> &work);
 void emu_outside(const char *what);
 /* Arguments are copied when it is launched, as a device's are. */
@@ -71,18 +71,20 @@ static inline void emu_launch(dim3 grid, dim3 block, size_t smem, K kernel, A...
 
 void emu_block_barrier(void);
 void emu_warp_barrier(void);
-/* This lane's word of up to 64 bytes is there for all others after it. */
+/* Shows this lane's word of up to 64 bytes to all lanes of the warp, which can read it after the
+ * call. */
 #define EMU_SLOT 64
 void emu_exchange(const void *mine, size_t size);
 const void *emu_of_lane(int lane);
 bool emu_lane_took_part(int lane); /* it had not left the kernel before */
 int emu_lane(void);
-/* The thread's number in its block. It waits until ready(arg), which others bring about. */
+/* emu_thread returns the thread's number in its block; emu_wait_for makes it wait until ready(arg),
+ * which others bring about. */
 int emu_thread(void);
 void emu_wait_for(bool (*ready)(const void *arg), const void *arg);
 void emu_fail(const char *why) __attribute__((noreturn));
-/* Asynchronous work (emu_hopper.cc). begin, end: of a block. step: all threads wait; does a part of
- * the work, or returns false where none is left. */
+/* Asynchronous work (emu_hopper.cc). begin and end are called at the ends of a block, step when all
+ * threads wait: it does a part of the work, or returns false where none is left. */
 void emu_async_begin(void);
 bool emu_async_apart(void); /* only one of the warps that could run does */
 bool emu_async_step(void);
@@ -105,8 +107,8 @@ void emu_async_end(void);
 #define EMU_WGMMA_K    16
 #define EMU_WGMMA_BITS 26
 void emu_dot(float *sum, int n, const float *a, const float *b, int b_ld, int K, int bits);
-/* This lane's four elements of D + A B, of the warp's fragments (mma.h): words a[0..3], b[0..1], of
- * bf16 or of fp16, and d[0..3]. */
+/* Computes this lane's four elements of D + A B, of the warp's fragments (mma.h): words a[0..3],
+ * b[0..1], of bf16 or of fp16, and d[0..3]. */
 struct emu_fragments {
     uint32_t a[4], b[2];
     float d[4];

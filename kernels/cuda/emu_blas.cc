@@ -88,8 +88,9 @@ static int MatmulPreferenceSetAttribute(void *p, int which, const void *value, s
     return 0;
 }
 
-/* Elements of 16 bits go in pairs: a column that begins between two has no way, nor have bf16 and
- * fp16 together. data: what was promised. */
+/* Chooses an algorithm. Elements of 16 bits go in pairs: a column that begins between two has no
+ * algorithm, nor have bf16 and fp16 together. data keeps the alignments that the caller
+ * promised. */
 static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void *d,
                                   void *preference, int most, struct blas_choice *choice, int *n)
 {

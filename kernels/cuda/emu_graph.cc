@@ -27,8 +27,8 @@ static struct {
 } execs;
 static std::atomic<int> failing;
 
-/* For tests, as emu_stall: 1 capture does not begin, 2 it does not end well, 3 no graph can be made
- * of it, 4 none can be launched; 0: all goes well. */
+/* Makes a step of graphs fail, for tests, as emu_stall: 1: capture does not begin; 2: it does not
+ * end well; 3: no graph can be made of it; 4: none can be launched; 0: all goes well. */
 extern "C" __attribute__((visibility("default"))) void emu_graphs_fail(int where)
 {
     failing = where;

@@ -15,8 +15,8 @@ uint32_t emu_shared_at(const void *shared)
 
 static bool has_barriers; /* the block has made some */
 
-/* Where copies come at once and a warp runs as far ahead of the others as it can; elsewhere copies
- * come late and warps keep together. */
+/* Tells in which blocks copies come at once and a warp runs as far ahead of the others as it can;
+ * elsewhere copies come late and warps keep together. */
 static bool is_odd_block(void)
 {
     return (blockIdx.x + blockIdx.y + blockIdx.z) % 2;
@@ -146,7 +146,8 @@ static struct copying {
 } copies[COPIES];
 static int n_copies;
 
-/* Where bit 4 and those above of an address go: rows of 128 bytes, eight of them turn. */
+/* Returns the place of address `at` in a strip: rows are 128 bytes, and bits 4 to 6 are XORed with
+ * the row's number modulo eight. */
 static uint32_t swizzled(uint32_t at)
 {
     return at ^ ((at >> 7 & 7) << 4);
@@ -230,7 +231,8 @@ uint32_t emu_matrix_turn(uint32_t pair)
 #define DEEP 64 /* products of a warp under way */
 #define MOST 4  /* accumulators of a thread under way */
 
-/* One product of a warp, from the first of its lanes that comes until the last has waited. */
+/* One product of a warp: it lives from the first of its lanes that comes until the last has
+ * waited. */
 struct product {
     struct emu_product p; /* a, b, n, transposed */
     unsigned batch;
@@ -273,7 +275,8 @@ static uint16_t shared_bits(uint32_t at)
     return x;
 }
 
-/* Element (k, n) of a matrix in strips, from its first: rows are n (or A's m); transposed: k. */
+/* Returns element (k, n) of a matrix in strips, counted from its first: rows are n (or A's m);
+ * transposed: k. */
 static uint16_t matrix_bits(uint64_t desc, bool transposed, int k, int n)
 {
     const uint32_t at = (uint32_t)(desc & 0x3fff) << 4, leading = (desc >> 16 & 0x3fff) << 4,
@@ -339,7 +342,7 @@ static void multiply(struct product *x)
     }
 }
 
-/* The four warps of a group issue the same, in the same order. */
+/* Checks that the four warps of a group issue the same products, in the same order. */
 static void check_group(const struct emu_product *p, unsigned turn)
 {
     const int first = emu_thread() / 128 * 4;
@@ -405,7 +408,7 @@ void emu_products_commit(void)
     self()->batch++;
 }
 
-/* What number `turn` reads is still what it read. */
+/* Checks that the operands of product `turn` are still what it read. */
 static void check_operands(struct thread *t, unsigned turn)
 {
     struct product *x = &warps[emu_thread() / 32].made[turn % DEEP];
@@ -490,7 +493,8 @@ static bool is_waited_for(const struct barrier *b)
     return false;
 }
 
-/* A copy arrives only when a thread waits for it: read without a wait, its bytes are NaN. */
+/* Does a part of the asynchronous work. A copy arrives only when a thread waits for it: read
+ * without a wait, its bytes are NaN. */
 bool emu_async_step(void)
 {
     if (finish_products()) return true;

@@ -38,7 +38,7 @@ struct hopper_map {
 void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, int row,
                     uint64_t *b);
 
-/* NaN until its writer's emu_shared_made. */
+/* Writes a word that products read as NaN until its writer calls emu_shared_made. */
 void emu_shared_put(uint32_t at, uint32_t word);
 void emu_shared_made(void);
 uint32_t emu_matrix_turn(uint32_t pair);

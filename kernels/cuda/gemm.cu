@@ -30,7 +30,8 @@ struct product {
 
 #define TILES_TOGETHER 8 /* rows of tiles that blocks take before the next column of tiles */
 
-/* A block's first row and column: blocks that run together share the parts of a and b in L2. */
+/* Finds a block's first row and column: blocks that run together share the parts of a and b in
+ * L2. */
 template <int TILE>
 static __device__ __forceinline__ void tile_begin(const product &p, int64_t *m0, int64_t *n0)
 {
@@ -54,7 +55,7 @@ static inline bool wants_small(struct cuda *c, const product &p)
     return div_up(p.M, 128) * div_up(p.N, 128) < c->n_sm;
 }
 
-/* N neighbours of a row, from a column that N divides, when their sums are whole. */
+/* Writes N neighbours of a row, from a column that N divides, when their sums are whole. */
 template <int N>
 static __device__ __forceinline__ void finish(const product &p, int64_t row, int64_t col,
                                               const float (&x)[N])
@@ -83,7 +84,7 @@ static __device__ __forceinline__ void finish(const product &p, int64_t row, int
 #define PAD    8 /* elements after each row, so that rows lie in different banks */
 #define WARP_N 32
 
-/* Warps in two rows, of WARP_N columns each. */
+/* A block's warps stand in two rows; each warp has WARP_N columns. */
 template <int TILE> struct half_shape {
     static const int warp_m = TILE / 2, across = TILE / WARP_N, threads = 2 * across * WARP;
 };
@@ -94,7 +95,7 @@ template <bool K_ROWS, int TILE> struct tile {
     static const int ld = cols + PAD, size = rows * ld, threads = half_shape<TILE>::threads;
 };
 
-/* Elements [r0, r0 + rows) x [c0, c0 + cols) of g [n_rows, n_cols], 0 where there are none.
+/* Loads elements [r0, r0 + rows) x [c0, c0 + cols) of g [n_rows, n_cols], 0 where there are none.
  * ALIGNED: 16 bytes at a time. */
 template <class TILE, bool ALIGNED, class T>
 static __device__ __forceinline__ void fetch(T *to, const T *g, int64_t ld, int64_t r0, int64_t c0,
@@ -116,7 +117,7 @@ static __device__ __forceinline__ void fetch(T *to, const T *g, int64_t ld, int6
     }
 }
 
-/* A's fragment of rows [m, m + 16), K [k, k + 16). */
+/* Loads A's fragment of rows [m, m + 16), K [k, k + 16). */
 template <bool K_ROWS, int TILE, class T>
 static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const T *s, int m, int k)
 {
@@ -127,7 +128,7 @@ static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const T *s, int 
         ldmatrix4<false>(a, s + (m + i % 2 * 8 + r) * ld + k + i / 2 * 8);
 }
 
-/* B's of columns [n, n + 16): two of 8. */
+/* Loads B's fragments of columns [n, n + 16): two of 8. */
 template <bool K_ROWS, int TILE, class T>
 static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, int n, int k)
 {
@@ -237,8 +238,9 @@ template <int TILE> struct f32_room {
     float a[2][F32_K][TILE + 4], b[2][F32_K][TILE + 4];
 };
 
-/* Packs of 4 of a thread, of rows of K [k0, k0 + F32_K) x [c0, c0 + TILE), on their way through
- * registers. K_ROWS: stored so, in packs along the row, else in packs along K. */
+/* A thread's packs of 4 elements, of rows of K [k0, k0 + F32_K) x [c0, c0 + TILE), on their way
+ * through registers. K_ROWS: memory has rows of K too, and packs run along the row; otherwise packs
+ * run along K. */
 template <bool K_ROWS, int TILE> struct f32_packs {
     static const int n = F32_K * TILE / 4 / F32_THREADS;
     float x[n][4];
@@ -258,7 +260,7 @@ template <bool K_ROWS, int TILE> struct f32_packs {
         const int at = pack(i);
         return K_ROWS ? at % (TILE / 4) * 4 : at / (F32_K / 4);
     }
-    /* g: [K, n_cols], or [n_cols, K]. */
+    /* Loads the packs from g, which is [K, n_cols], or [n_cols, K]. */
     __device__ __forceinline__ void fetch(const float *g, int64_t ld, int64_t k0, int64_t c0,
                                           int64_t K, int64_t n_cols, bool aligned)
     {

@@ -164,7 +164,7 @@ static bool same(const struct list *a, const struct list *b, int i)
     return x->hash == y->hash && !memcmp(a->bytes + x->at, b->bytes + y->at, (size_t)x->size);
 }
 
-/* How many of the list's operations are those of the pattern, gaps aside. */
+/* Counts the list's operations that are those of the pattern, gaps aside. */
 static int n_same(const struct pattern *p, const struct list *l)
 {
     int n = 0;
@@ -172,7 +172,7 @@ static int n_same(const struct pattern *p, const struct list *l)
     return n;
 }
 
-/* NULL: the list is unlike all. */
+/* Finds the pattern that is most like the list. NULL: it is unlike all. */
 static struct pattern *find(struct graphs *g)
 {
     const struct list *l = &g->list;
@@ -194,7 +194,7 @@ static int64_t age_left(const struct graphs *g, const struct pattern *p)
     return p->last + (p->n_seen > 1 ? AGE_KNOWN : AGE_NEW) - g->now;
 }
 
-/* A place for the list, where there is one. */
+/* Keeps the list as a new pattern, in a free place or that of a pattern whose time is over. */
 static void remember(struct cuda *c)
 {
     struct graphs *g = c->graphs;
@@ -220,7 +220,7 @@ static void remember(struct cuda *c)
     g->shape[at] = g->list.shape;
 }
 
-/* An operation that differs is a gap from now on: no graph goes over it. */
+/* Marks each operation that differs as a gap from now on: no graph goes over it. */
 static void find_gaps(struct cuda *c, struct pattern *p)
 {
     bool settled = false;
@@ -234,7 +234,7 @@ static void find_gaps(struct cuda *c, struct pattern *p)
     }
 }
 
-/* Operations [from, to), that no gap is among. */
+/* Runs operations [from, to), which hold no gap. */
 static void run_steady(struct cuda *c, struct pattern *p, int from, int to)
 {
     struct graphs *g = c->graphs;
@@ -292,7 +292,7 @@ void graph_forget(struct cuda *c)
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-/* The member of the args that points to a struct of the host; NULL: none. */
+/* Returns the member of the args that points to a struct of the host; NULL: none. */
 template <class A> static auto drop_in(A *a, int) -> decltype(&a->drop)
 {
     return &a->drop;
@@ -302,8 +302,8 @@ template <class A> static const struct attn_drop **drop_in(A *, long)
     return NULL;
 }
 
-/* Padding between members has no meaning. With a compiler that cannot clear it, equal operations
- * may look different, and are launched one by one. */
+/* Clears the padding between members, which has no meaning. With a compiler that cannot clear it,
+ * equal operations may look different, and are launched one by one. */
 template <class A> static void clear_padding(A *a)
 {
 #if __has_builtin(__builtin_clear_padding)
@@ -396,7 +396,8 @@ static void copy(struct be *be, void *dst, const void *src, int64_t size)
     ask_copy(be, &a);
 }
 
-/* Never the same twice, and the last of a step: the device should not wait for the next one. */
+/* Launches AdamW at once: its args are never the same twice, and it is the last of a step: the
+ * device should not wait for the next one. */
 static void adamw(struct be *be, const struct adamw_args *args)
 {
     struct cuda *c = cuda_of(be);

@@ -21,10 +21,10 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* The operations' slots. An operation goes into the list if there is one (graph_open), else it is
- * launched at once. */
+/* Fills in the operations' slots. An operation goes into the list if there is one (graph_open),
+ * else it is launched at once. */
 void graph_slots(struct be_ops *t);
-/* Operations are listed from now on. NULL: memory is short, they are not. */
+/* Lists operations from now on. NULL: memory is short, they are not listed. */
 const struct be_graphs *graph_open(struct cuda *c);
 /* Launches the listed operations: called before any work that is not listed. */
 void graph_flush(struct cuda *c);

@@ -11,7 +11,8 @@ static void *way_to_map(bool asked)
     return asked ? &emulated : NULL; /* a device's own way is 8.0's here */
 }
 #else
-/* The driver's function, which no library links us to. NULL: another device, or an old driver. */
+/* Finds the driver's function that makes maps, with which no library links us. NULL: another
+ * device, or an old driver. */
 static void *way_to_map(bool)
 {
     int device = 0, major = 0, minor = 0;

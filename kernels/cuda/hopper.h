@@ -34,13 +34,13 @@ typedef CUtensorMap hopper_map;
  * and isa does not name another; NULL otherwise. fails: -1 where isa names 9.0 and it cannot be. */
 int hopper_open(struct cuda *c, const char *isa, struct err *e);
 
-/* May rows of heads of D columns be copied as tiles? */
+/* Tells whether rows of heads of D columns can be copied as tiles. */
 static inline bool hopper_takes(struct tensor t, int64_t D)
 {
     return t.dtype == DT_BF16 && D % 8 == 0 && fits_packs(t);
 }
-/* The rows of t as n_heads heads of D columns, to be copied as strips of n_rows rows; columns and
- * rows past the last are zeros. An error of the driver goes to c->failed. */
+/* Maps the rows of t as n_heads heads of D columns, to be copied as strips of n_rows rows; columns
+ * and rows past the last are zeros. An error of the driver goes to c->failed. */
 hopper_map hopper_map_of(struct cuda *c, struct tensor t, int64_t n_heads, int64_t D, int n_rows);
 
 /* Attention's kernels for 9.0; false: they do not take the call (hopper_attn*.cu). Backward's spans
@@ -48,7 +48,8 @@ hopper_map hopper_map_of(struct cuda *c, struct tensor t, int64_t n_heads, int64
 struct bwd_call;
 bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a);
 bool hopper_attn_bwd(struct cuda *c, const struct attn_bwd_args *a, const struct bwd_call &b);
-/* Linear attention's (linear.h), of its part of a walk. The summary asks nothing of q and out. */
+/* Linear attention's kernels (linear.h), for its part of a walk. The summary does not use q and
+ * out. */
 struct linear_part;
 bool hopper_linear_summary(struct cuda *c, const struct linear_part &p);
 bool hopper_linear_rows(struct cuda *c, const struct linear_part &p);
@@ -63,7 +64,7 @@ static __device__ __forceinline__ uint32_t hopper_at(const void *shared)
     return (uint32_t)__cvta_generic_to_shared(shared);
 #endif
 }
-/* The first address from p on where a strip may begin. */
+/* Returns the first address from p on where a strip may begin. */
 static __device__ __forceinline__ char *hopper_align(char *p)
 {
     return p + (1024 - hopper_at(p) % 1024) % 1024;
@@ -100,7 +101,7 @@ static __device__ __forceinline__ void barrier_arrive(hopper_barrier *b)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(hopper_at(b)) : "memory");
 #endif
 }
-/* Arrives, and the phase waits for `bytes` more bytes. */
+/* Arrives, and makes the phase wait for `bytes` more bytes. */
 static __device__ __forceinline__ void barrier_expect(hopper_barrier *b, int bytes)
 {
 #ifdef SEQD_EMU
@@ -183,7 +184,8 @@ static __device__ __forceinline__ void named_arrive(int name, int n)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* A strip: the map's rows from `row`, columns from col of a head; b gets its bytes. One thread. */
+/* Copies a strip: the map's rows from `row`, columns from col of a head; b gets its bytes. One
+ * thread calls it. */
 static __device__ __forceinline__ void strip_copy(void *to, const hopper_map *map, int col,
                                                   int head, int row, hopper_barrier *b)
 {
@@ -196,7 +198,7 @@ static __device__ __forceinline__ void strip_copy(void *to, const hopper_map *ma
                  : "memory");
 #endif
 }
-/* Rows of a head as STRIPS strips of n rows. */
+/* Copies rows of a head as STRIPS strips of n rows. */
 template <int STRIPS>
 static __device__ __forceinline__ void tile_copy(bf16 *to, const hopper_map *map, int n, int head,
                                                  int row, hopper_barrier *b)
@@ -208,8 +210,8 @@ static __device__ __forceinline__ void tile_copy(bf16 *to, const hopper_map *map
 
 /* ---- operands that threads write ------------------------------------------------------------- */
 
-/* A word that a product will read from shared memory: there for all once its writer has said
- * shared_made and a barrier has been passed. */
+/* Writes a word that a product will read from shared memory: all threads have it once its writer
+ * has called shared_made and a barrier has been passed. */
 static __device__ __forceinline__ void shared_put(uint32_t at, uint32_t word)
 {
 #ifdef SEQD_EMU
@@ -218,7 +220,7 @@ static __device__ __forceinline__ void shared_put(uint32_t at, uint32_t word)
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(word) : "memory");
 #endif
 }
-/* Four 8 x 8 matrices of bf16, as mma.h's ldmatrix4 finds them. */
+/* Writes four 8 x 8 matrices of bf16, as mma.h's ldmatrix4 finds them. */
 static __device__ __forceinline__ void shared_put4(uint32_t at, const uint32_t (&x)[4])
 {
 #ifdef SEQD_EMU
@@ -252,20 +254,22 @@ static __device__ __forceinline__ void shared_made(void)
  * Between products_begin and products_commit lies a batch of them, each under way until
  * products_wait: until then no thread touches their registers, or shared memory that they read. */
 
-/* The descriptor of a matrix in shared memory for a product. From its first element, which begins a
- * strip or a 16-byte piece of its first row: whole(8 rows) x 1024 further are the next eight rows;
- * a matrix whose N runs along rows (transposed) continues in the next strip of n_rows rows. */
+/* Returns the descriptor of a matrix in shared memory for a product, from its first element, which
+ * begins a strip or a 16-byte piece of its first row: the next eight rows lie 1024 bytes further,
+ * for each whole eight; a matrix whose N runs along rows (transposed) continues in the next strip
+ * of n_rows rows. */
 static __device__ __forceinline__ uint64_t matrix_at(uint32_t at, int n_rows)
 {
     const uint64_t eight_rows = 1024 >> 4, strip = (uint64_t)(n_rows * 2 * HOPPER_STRIP) >> 4;
     return (uint64_t)((at & 0x3ffff) >> 4) | strip << 16 | eight_rows << 32 | (uint64_t)1 << 62;
 }
-/* The place of K [16 k, 16 k + 16) if rows are A's M or B's N: four to a strip of n_rows rows. */
+/* Returns the place of K [16 k, 16 k + 16) if rows are A's M or B's N: four to a strip of n_rows
+ * rows. */
 static __device__ __forceinline__ uint32_t matrix_k(uint32_t at, int k, int n_rows)
 {
     return at + (uint32_t)(k / 4 * n_rows * 2 * HOPPER_STRIP + k % 4 * 32);
 }
-/* The same if rows are B's K. */
+/* Returns the same place if rows are B's K. */
 static __device__ __forceinline__ uint32_t matrix_k_transposed(uint32_t at, int k)
 {
     return at + (uint32_t)(k * 16 * 2 * HOPPER_STRIP);
@@ -296,9 +300,9 @@ template <int N> static __device__ __forceinline__ void products_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #endif
 }
-/* Work that makes d is done here, work that reads it is done after: the compiler sees neither that
- * products write d until they are waited for, nor that work between two waits is meant to be
- * there. */
+/* Pins d in registers: work that makes d is done before this point, work that reads it after: the
+ * compiler sees neither that products write d until they are waited for, nor that work between two
+ * waits is meant to be there. */
 template <int N> static __device__ __forceinline__ void registers_pin(float (&d)[N][4])
 {
 #ifndef SEQD_EMU
@@ -307,7 +311,7 @@ template <int N> static __device__ __forceinline__ void registers_pin(float (&d)
     for (int e = 0; e < 4; e++) asm volatile("" : "+f"(d[n][e])::"memory");
 #endif
 }
-/* threadIdx.x, read here: not kept in a register until it is needed again. */
+/* Returns threadIdx.x, read here: it is not kept in a register until it is needed again. */
 static __device__ __forceinline__ int thread_again(void)
 {
 #ifdef SEQD_EMU
@@ -332,7 +336,8 @@ static __device__ __forceinline__ int thread_again(void)
                    "%62, %63"
 #define HOPPER_PRODUCT(n) "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 "
 
-/* Both from shared memory (matrix_at). TURNED: rows there are B's K. !add: d is overwritten. */
+/* Multiplies A and B, both from shared memory (matrix_at). TURNED: rows there are B's K. !add: d is
+ * overwritten. */
 template <bool TURNED, int N8>
 static __device__ __forceinline__ void product(float (&d)[N8][4], uint64_t a, uint64_t b, bool add)
 {
@@ -355,7 +360,7 @@ static __device__ __forceinline__ void product(float (&d)[N8][4], uint64_t a, ui
                      : "memory");
 #endif
 }
-/* A from registers. */
+/* Multiplies as above, with A from registers. */
 template <bool TURNED, int N8>
 static __device__ __forceinline__ void product(float (&d)[N8][4], const uint32_t (&a)[4],
                                                uint64_t b, bool add)
@@ -421,12 +426,12 @@ static __device__ __forceinline__ void rows_put(const float (&from)[N8][4], floa
             *(hopper_pair *)(x + (row + 8 * h) * ld + col) = p;
     }
 }
-/* A thread's first row of its warpgroup's 64. */
+/* Returns a thread's first row of its warpgroup's 64. */
 static __device__ __forceinline__ int rows_mine(void)
 {
     return (int)threadIdx.x % HOPPER_GROUP / WARP * 16 + (int)threadIdx.x % WARP / 4;
 }
-/* Rounded to bf16, as A of a product of K = 8 N8. */
+/* Rounds x to bf16, as A of a product of K = 8 N8. */
 template <int N8>
 static __device__ __forceinline__ void rows_round(uint32_t (&a)[N8 / 2][4], const float (&x)[N8][4])
 {
@@ -435,7 +440,7 @@ static __device__ __forceinline__ void rows_round(uint32_t (&a)[N8 / 2][4], cons
     for (int i = 0; i < 4; i++)
         a[k][i] = pack_bf16(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
 }
-/* An 8 x 8 matrix of a warp transposed: lane 4 g + r has its (g, 2r) and (g, 2r + 1). */
+/* Transposes an 8 x 8 matrix of a warp: lane 4 g + r has its (g, 2r) and (g, 2r + 1). */
 static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
 {
 #ifdef SEQD_EMU
@@ -449,8 +454,8 @@ static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
 
 /* ---- registers ------------------------------------------------------------------------------- */
 
-/* A warpgroup keeps N registers a thread of those it had at the start, or takes N where others gave
- * some. All of its threads. */
+/* Makes a warpgroup keep N registers a thread of those it had at the start (give), or take N where
+ * others gave some. All of its threads call it. */
 template <int N> static __device__ __forceinline__ void registers_give(void)
 {
 #ifndef SEQD_EMU

@@ -52,7 +52,7 @@ struct hop_call {
     int64_t o_ld, ml_ld;
 };
 
-/* Tiles [first, last) of keys. */
+/* The tiles [first, last) of keys. */
 struct hop_tiles {
     int first, last;
 };
@@ -63,7 +63,7 @@ static __device__ __forceinline__ hop_tiles hop_tiles_of(attn_span s)
 
 /* ---- the warp that brings tiles -------------------------------------------------------------- */
 
-/* One thread: keys before values, which are needed a tile later. */
+/* Brings the tiles, by one thread: keys before values, which are needed a tile later. */
 template <int DP>
 static __device__ __forceinline__ void hop_produce(hop_room<DP> *room, const hopper_map *q,
                                                    const hopper_map *kv, const attn_call &c,
@@ -207,7 +207,7 @@ static __device__ __forceinline__ void hop_skip(hop_room<DP> *room, int i, int g
     ring_let_go(&room->values, i);
 }
 
-/* all: the block's tiles; the group's own lie within. */
+/* Runs a group over its tiles. all: the block's tiles; the group's own lie within. */
 template <int DP>
 static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const hop_call &h,
                                                     hop_tiles all, int i0, int head, int group)

@@ -25,7 +25,8 @@
 
 static const int hob_threads = (HOB_GROUPS + 1) * HOPPER_GROUP;
 
-/* own and tile: k and v, q and dO; the other way round in dq, that leaves `queries` alone. */
+/* own and tile are k and v, q and dO; in dq they are the other way round, and `queries` is
+ * unused. */
 template <int DP> struct hob_room {
     bf16 own[2][HOB_ROWS * DP], tile[HOB_STAGES][2][ATTN_T * DP];
     bwd_queries queries[HOB_STAGES];
@@ -40,7 +41,7 @@ struct hob_maps {
 
 /* ---- the warp that brings tiles -------------------------------------------------------------- */
 
-/* Two tensors' rows of a head each. One thread. */
+/* Copies rows of a head of two tensors. One thread calls it. */
 template <int DP, int N>
 static __device__ __forceinline__ void hob_copy(bf16 *to0, bf16 *to1, const hopper_map *map0,
                                                 const hopper_map *map1, int head0, int head1,
@@ -53,7 +54,7 @@ static __device__ __forceinline__ void hob_copy(bf16 *to0, bf16 *to1, const hopp
 
 /* ---- the groups that multiply ---------------------------------------------------------------- */
 
-/* s or dP of a group's rows, that own begins with, and a walked tile. */
+/* Computes s or dP of a group's rows, with which own begins, and a walked tile. */
 template <int DP>
 static __device__ __forceinline__ void hob_product(float (&s)[ATTN_N][4], uint32_t own,
                                                    uint32_t tile)
@@ -64,7 +65,7 @@ static __device__ __forceinline__ void hob_product(float (&s)[ATTN_N][4], uint32
                        matrix_at(matrix_k(tile, k, ATTN_T), ATTN_T), k > 0);
 }
 
-/* acc += w tile */
+/* Adds acc += w tile. */
 template <int DP>
 static __device__ __forceinline__ void hob_add(float (&acc)[DP / 8][4],
                                                const uint32_t (&w)[ATTN_T / 16][4], uint32_t tile)
@@ -82,7 +83,8 @@ static __device__ __forceinline__ uint32_t hob_own(hob_room<DP> *room, int i, in
 
 /* ---- dk and dv ------------------------------------------------------------------------------- */
 
-/* Run by a warp: each lane fills in the numbers of two of the tile's rows, besides q and dO. */
+/* Fills in the numbers of the tile's rows besides q and dO: a warp runs it, and each lane fills in
+ * two rows. */
 template <int DP>
 static __device__ __forceinline__ void hob_produce_queries(hob_room<DP> *room, const bwd_call &b,
                                                            const hob_maps *maps, int g, int k0)
@@ -112,7 +114,7 @@ static __device__ __forceinline__ void hob_produce_queries(hob_room<DP> *room, c
     }
 }
 
-/* How queries of a tile see keys [k0, k0 + 64): the same on all warps of a group. */
+/* Tells how the queries of a tile see keys [k0, k0 + 64): the same on all warps of a group. */
 static __device__ __forceinline__ attn_view hob_view(const bwd_queries *q, int k0)
 {
     bool mine = false, whole = true;
@@ -126,7 +128,8 @@ static __device__ __forceinline__ attn_view hob_view(const bwd_queries *q, int k
     return __any_sync(FULL, !whole) ? SEES_SOME : SEES_ALL;
 }
 
-/* A thread's rows are keys `key` and key + 8, the columns queries. */
+/* Masks what queries do not see: a thread's rows are keys `key` and key + 8, the columns
+ * queries. */
 static __device__ __forceinline__ void hob_mask(float (&s)[ATTN_N][4], const bwd_queries *q,
                                                 int key)
 {
@@ -224,7 +227,7 @@ static __global__ void __launch_bounds__(hob_threads, 1)
 
 /* ---- dq -------------------------------------------------------------------------------------- */
 
-/* Tiles of keys, from `first` on, n of them. One thread. */
+/* Brings n tiles of keys, from `first` on. One thread calls it. */
 template <int DP>
 static __device__ __forceinline__ void hob_produce_keys(hob_room<DP> *room, const bwd_call &b,
                                                         const hob_maps *maps, int head, int i0,
@@ -241,7 +244,7 @@ static __device__ __forceinline__ void hob_produce_keys(hob_room<DP> *room, cons
     }
 }
 
-/* A thread's rows are two queries, the columns keys from k0. */
+/* Masks what queries do not see: a thread's rows are two queries, the columns keys from k0. */
 static __device__ __forceinline__ void hob_mask_keys(float (&s)[ATTN_N][4],
                                                      const attn_span (&sees)[2], int k0)
 {

@@ -28,7 +28,8 @@
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/linear.h"
 
-/* GROUPS: groups of 64 columns of v; ROWS: out is written. Sizes in elements. */
+/* The sizes of a kernel's tiles, in elements. GROUPS: groups of 64 columns of v; ROWS: out is
+ * written. */
 template <int DK, int GROUPS, bool ROWS> struct hol_shape {
     static const int strips = DK / HOPPER_STRIP, threads = (GROUPS + 1) * HOPPER_GROUP;
     static const int blocks = GROUPS == 1 ? 2 : 1; /* blocks of threads to a multiprocessor */
@@ -44,7 +45,7 @@ struct hol_seen {
     uint64_t begins;
 };
 
-/* A tile: k, v's strips, q. a: each group's, hi and lo. */
+/* Shared memory. A tile is k, v's strips, q. Each group has an a, as hi and lo. */
 template <class S> struct hol_room {
     bf16 space[S::stages * S::tile + (S::threads / HOPPER_GROUP - 1) * 2 * S::a];
     hol_seen seen[S::stages];
@@ -75,7 +76,7 @@ static __device__ __forceinline__ int64_t hol_first_row(const linear_part &p,
 
 /* ---- the warp that brings tiles -------------------------------------------------------------- */
 
-/* Run by a warp. */
+/* Finds the use of a block's rows; a warp runs it. */
 static __device__ __forceinline__ void hol_see(hol_seen *to, int64_t *lo, const linear_part &p,
                                                const linear_blocks &b, int64_t r0)
 {
@@ -92,7 +93,7 @@ static __device__ __forceinline__ void hol_see(hol_seen *to, int64_t *lo, const 
     __syncwarp(); /* before lo is the next tile's */
 }
 
-/* A warp. */
+/* Brings the tiles; a warp runs it. */
 template <int DK, int GROUPS, bool ROWS, class R>
 static __device__ __forceinline__ void hol_produce(R *room, const linear_part &p,
                                                    const linear_blocks &b, const hol_maps *maps)
@@ -119,7 +120,7 @@ static __device__ __forceinline__ void hol_produce(R *room, const linear_part &p
 
 /* ---- the groups that multiply ---------------------------------------------------------------- */
 
-/* A thread's place, asked for at each use: registers are few. */
+/* A thread's place, which is asked for at each use: registers are few. */
 struct hol_place {
     int group, warp, lane;
 };
@@ -129,7 +130,8 @@ template <int GROUPS> static __device__ __forceinline__ hol_place hol_here(void)
     return {GROUPS > 1 ? t / HOPPER_GROUP : 0, t % HOPPER_GROUP / WARP, t % WARP};
 }
 
-/* A group's. Rows of its products are columns of v: the warp's 16 from 16 * warp. */
+/* A group's part of the walk. Rows of its products are columns of v: a warp has the 16 from 16 *
+ * warp. */
 template <int DK, int GROUPS, bool ROWS> struct hol_group {
     typedef hol_shape<DK, GROUPS, ROWS> sh;
     const linear_part &p;
@@ -147,7 +149,8 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         return room->space + i % sh::stages * sh::tile;
     }
-    /* Descriptors of k, q (by their columns), k transposed (by its rows), 16 at a time. */
+    /* Return the descriptors of k, q (by their columns), k transposed (by its rows), 16 at a
+     * time. */
     static __device__ uint64_t step(uint64_t m, int k)
     {
         return m + (matrix_k(0, k, LINEAR_T) >> 4);
@@ -164,13 +167,13 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         return matrix_at(hopper_at(tile(i) + sh::k + GROUPS * sh::v), LINEAR_T);
     }
-    /* hi; lo is sh::a after it */
+    /* Returns the place of hi; lo is sh::a after it. */
     __device__ uint32_t a_at(void) const
     {
         return hopper_at(room->space + sh::stages * sh::tile +
                          hol_here<GROUPS>().group * 2 * sh::a);
     }
-    /* f(element of the thread's part of the state, the one in global memory) */
+    /* Calls f(element of the thread's part of the state, its element in global memory). */
     template <class F> __device__ void each(float (&state)[DK / 8][4], const F &f) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -181,7 +184,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             f(state[n][e], g[(8 * n + t.lane % 4 * 2 + e % 2) * p.value_dim + e / 2 * 8]);
     }
 
-    /* v' as A of products, 16 rows of the block each. */
+    /* Loads v' as A of products, 16 rows of the block each. */
     __device__ void get_v(uint32_t (&v)[4][4], int i) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -207,7 +210,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             v[k][i] &= pair_within(row, from, to);
         }
     }
-    /* Times the powers with which rows go into the state; the others 0. */
+    /* Multiplies v by the powers with which rows go into the state; other rows become 0. */
     template <int LEVELS>
     __device__ void scale(uint32_t (&to)[LEVELS][4][4], const uint32_t (&v)[4][4],
                           const linear_span &s) const
@@ -262,14 +265,15 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             state[n][e] = s.through ? linear_pass(state[n][e], d[n][e], by) : d[n][e];
     }
 
-    /* a = q k' */
+    /* Computes a = q k'. */
     __device__ void scores(float (&a)[LINEAR_T / 8][4], int i) const
     {
         const uint64_t q = q_at(i), b = k_at(i);
         UNROLL
         for (int k = 0; k < DK / 16; k++) product<false>(a, step(q, k), step(b, k), k > 0);
     }
-    /* Times scale and powers where rows see each other, 0 elsewhere; to shared memory. */
+    /* Multiplies a by scale and powers where rows see each other, by 0 elsewhere, and puts it into
+     * shared memory. */
     __device__ void put_a(float (&a)[LINEAR_T / 8][4], const hol_seen &seen) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -310,7 +314,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
         }
         shared_made();
     }
-    /* The state as A of products. */
+    /* Splits the state into hi and lo, as A of products. */
     __device__ void split(uint32_t (&hi)[DK / 16][4], uint32_t (&lo)[DK / 16][4],
                           const float (&state)[DK / 8][4]) const
     {
@@ -332,7 +336,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             product<false>(o, hi[k], step(q, k), true);
         }
     }
-    /* out of the rows that see the state times their powers, the others' 0. */
+    /* Multiplies out by its powers in the rows that see the state; others become 0. */
     __device__ void decay(float (&o)[LINEAR_T / 8][4], const linear_span &s) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -346,7 +350,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             o[n][e] = at + r >= s.see0 && at + r < s.see1 ? o[n][e] : 0;
         }
     }
-    /* out += a v */
+    /* Adds out += a v. */
     __device__ void values(float (&o)[LINEAR_T / 8][4], const uint32_t (&v)[4][4]) const
     {
         const uint64_t hi = matrix_at(a_at(), LINEAR_T), lo = hi + (2 * sh::a >> 4);

@@ -23,7 +23,8 @@
 
 /* ---- documents ------------------------------------------------------------------------------ */
 
-/* How many of [0, n) come before the first that `is` not: by a warp, 32 probes at a time. */
+/* Counts how many of [0, n) come before the first for which `is` is false: a warp runs it, 32
+ * probes at a time. */
 template <class F> static __device__ int64_t count_prefix(F is, int64_t n)
 {
     int64_t from = 0, to = n; /* all before `from` are, none from `to` on */
@@ -68,7 +69,8 @@ struct scan {
     bool first; /* no state is carried yet */
 };
 
-/* Did the state that entered the segment of rows [r0, r1), in the order of the walk, stay? */
+/* Tells whether the state that entered the segment of rows [r0, r1), in the order of the walk, is
+ * still there at its end. */
 static __device__ __forceinline__ bool stays(const linear_part &p, int64_t r0, int64_t r1,
                                              int64_t n_valid)
 {
@@ -76,7 +78,7 @@ static __device__ __forceinline__ bool stays(const linear_part &p, int64_t r0, i
     return r1 < n_valid && p.lo[r1] < p.pos + r0;
 }
 
-/* A thread has one element of a head's state. */
+/* Carries the states from segment to segment: a thread has one element of a head's state. */
 static __global__ void scan_kernel(scan s)
 {
     const linear_part &p = s.p;
@@ -115,7 +117,7 @@ static __global__ void scan_kernel(scan s)
 
 /* ---- a walk --------------------------------------------------------------------------------- */
 
-/* Columns of a head can be read 16 bytes at a time. */
+/* Tells whether the columns of a head can be read 16 bytes at a time. */
 static bool wide(struct tensor t, int64_t head_cols)
 {
     return fits_packs(t) && head_cols % 8 == 0;

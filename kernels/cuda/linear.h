@@ -49,8 +49,8 @@ struct linear_walk {
     float state_scale; /* NULL: nowhere */
 };
 
-/* The same for the kernels, of some heads and segments: grid (columns of v, heads, segments). q and
- * k begin with the piece of head 0. */
+/* A walk as the kernels take it, for some heads and segments: grid (columns of v, heads, segments).
+ * q and k begin with the piece of head 0. */
 struct linear_part {
     mat q, k, v, out;
     bool wide_q, wide_k, wide_v; /* rows of a head can be read 16 bytes at a time */
@@ -90,12 +90,14 @@ struct linear_apply_part {
     int64_t from; /* linear_bf16.cu: the piece's first column of x and row of m, or column */
 };
 
-/* linear.cu. ends first, in each call of a slot. Scratch: the ends and the states. */
+/* The walks (linear.cu). Each call of a slot finds the ends first. The scratch has the ends and the
+ * states. */
 void linear_find_ends(struct cuda *c, const struct linear_args *a);
 void linear_walk_run(struct cuda *c, const struct linear_args *a, const struct linear_walk *w);
 void linear_apply_run(struct cuda *c, const struct linear_args *a, const struct linear_apply *p);
 
-/* linear_bf16.cu (16 bits), linear_f32.cu: 1 and 3 of a part. */
+/* The kernels of linear_bf16.cu (16 bits) and linear_f32.cu: the summary and the rows of a part,
+ * and the products with a state. */
 void linear_summary_bf16(struct cuda *c, const struct linear_part &p);
 void linear_summary_f32(struct cuda *c, const struct linear_part &p);
 void linear_rows_bf16(struct cuda *c, const struct linear_part &p);
@@ -129,7 +131,7 @@ static __device__ __forceinline__ float linear_pass(float state, float sum, line
     return d.near_1 ? state + x : x;
 }
 
-/* Powers of a head, in shared memory, each formed once by a block of threads. */
+/* The powers of a head, in shared memory, each formed once by a block of threads. */
 struct linear_powers {
     float power[LINEAR_T + 1];  /* lambda^d */
     float scaled[LINEAR_T + 1]; /* times scale */
@@ -156,8 +158,8 @@ struct linear_span {
     bool through;   /* the state's old content stays */
 };
 
-/* lo: lo of the block's rows and of the row after them, shared; edge: global index of its first
- * row. Called by all lanes of a warp. */
+/* Finds a block's span. lo: lo of the block's rows and of the row after them, shared; edge: global
+ * index of its first row. All lanes of a warp call it. */
 static __device__ __forceinline__ linear_span linear_span_of(const int64_t *lo, int64_t edge, int L,
                                                              bool first, bool last, bool reverse)
 {
@@ -173,7 +175,7 @@ static __device__ __forceinline__ linear_span linear_span_of(const int64_t *lo, 
     return {L, after < 0 ? 0 : after < L ? (int)after : L, L, 0, began, after < 0};
 }
 
-/* The first row of row r's document, from the block's first row: -1 for before. */
+/* Returns the first row of row r's document, from the block's first row: -1 for before. */
 static __device__ __forceinline__ int linear_start(const int64_t *lo, int64_t edge, int r)
 {
     const int64_t start = lo[r] - edge;
@@ -192,7 +194,7 @@ static __device__ __forceinline__ linear_blocks linear_blocks_of(const linear_pa
     return {row0, n_valid, n < 0 ? 0 : n < LINEAR_SEGMENT ? (int)n : LINEAR_SEGMENT};
 }
 
-/* Padding: columns [c0, c0 + cols) of the segment's rows of it become 0. */
+/* Zeroes the padding: columns [c0, c0 + cols) of the rows of it that the segment has. */
 static __device__ __forceinline__ void linear_zero(const linear_part &p, const linear_blocks &b,
                                                    int64_t c0, int cols)
 {

@@ -36,7 +36,8 @@ template <int DK, int TV> struct sizes {
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 
-/* Rows [r0, r0 + n) and columns [c0, c0 + cols) of g, as 64 rows of WIDTH; the others become 0. */
+/* Loads rows [r0, r0 + n) and columns [c0, c0 + cols) of g, as 64 rows of WIDTH; the others become
+ * 0. */
 template <int WIDTH, class T>
 static __device__ __forceinline__ void fetch(T *to, const mat &g, bool wide, int64_t r0, int64_t n,
                                              int64_t c0, int64_t cols)
@@ -57,7 +58,7 @@ static __device__ __forceinline__ void fetch(T *to, const mat &g, bool wide, int
     }
 }
 
-/* A's fragment of rows [m, m + 16), K [k, k + 16), from rows of M or, K_ROWS, of K. */
+/* Loads A's fragment of rows [m, m + 16), K [k, k + 16), from rows of M or, K_ROWS, of K. */
 template <bool K_ROWS, int LD, class T>
 static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const T *s, int m, int k)
 {
@@ -68,7 +69,7 @@ static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const T *s, int 
         ldmatrix4<false>(a, s + (m + i % 2 * 8 + r) * LD + k + i / 2 * 8);
 }
 
-/* B's of columns [n, n + 16): two of 8. */
+/* Loads B's fragments of columns [n, n + 16): two of 8. */
 template <bool K_ROWS, int LD, class T>
 static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, int n, int k)
 {
@@ -84,7 +85,7 @@ static __device__ __forceinline__ void frag_b(uint32_t (&b)[2][2], const T *s, i
     b[1][1] = x[3];
 }
 
-/* Pairs of elements as sums of bf16s, the largest first. */
+/* Splits pairs of elements into sums of bf16s, the largest first. */
 template <class T> static constexpr int n_terms = is_f16<T> ? 2 : 1;
 template <class T, int N>
 static __device__ __forceinline__ void split(uint32_t (&out)[n_terms<T>][N],
@@ -97,7 +98,7 @@ static __device__ __forceinline__ void split(uint32_t (&out)[n_terms<T>][N],
         if constexpr (is_f16<T>) out[1][i] = pack_bf16(x, y);
     }
 }
-/* d += a b, of sums: the smallest first. */
+/* Adds d += a b, where a and b are sums of bf16s: the smallest products come first. */
 template <int M, int N>
 static __device__ __forceinline__ void mma_sums(float (&d)[4], const uint32_t (&a)[M][4],
                                                 const uint32_t (&b)[N][2])
@@ -107,7 +108,7 @@ static __device__ __forceinline__ void mma_sums(float (&d)[4], const uint32_t (&
     for (int j = N - 1; j >= 0; j--) mma<bf16>(d, a[i], b[j]);
 }
 
-/* x M for a warp's 16 rows from m0: o += x (hi + lo), both in shared memory. */
+/* Adds x M for a warp's 16 rows from m0: o += x (hi + lo), both in shared memory. */
 template <int DK, int TV, class T>
 static __device__ __forceinline__ void times_state(float (&o)[TV / 8][4], const T *x, int m0,
                                                    const bf16 *state)
@@ -131,7 +132,7 @@ static __device__ __forceinline__ void times_state(float (&o)[TV / 8][4], const 
     }
 }
 
-/* Two neighbours of a row. */
+/* Writes two neighbours of a row. */
 static __device__ __forceinline__ void put_pair(const mat &t, bool pairs, bool add, int64_t row,
                                                 int64_t c0, int c, int cols, float x, float y)
 {
@@ -149,7 +150,7 @@ static __device__ __forceinline__ void put_pair(const mat &t, bool pairs, bool a
 
 /* ---- a walk --------------------------------------------------------------------------------- */
 
-/* Shared memory but the tiles; lo: lo of this block's rows and of the next one's. */
+/* The shared memory besides the tiles; lo: lo of this block's rows and of the next one's. */
 struct walk_tables {
     linear_powers powers;
     int64_t lo[2][LINEAR_T + 1];
@@ -192,7 +193,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
                               r0 == 0, left <= LINEAR_T, p.reverse);
     }
 
-    /* a = q k' of the warp's rows with all of the block's. */
+    /* Computes a = q k' of the warp's rows with all of the block's. */
     __device__ void scores(float (&a)[8][4], const T *kt) const
     {
         UNROLL
@@ -208,7 +209,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
-    /* Times scale and powers where rows see each other, 0 elsewhere. */
+    /* Multiplies a by scale and powers where rows see each other, by 0 elsewhere. */
     __device__ void mask(float (&a)[8][4], const linear_span &s, const int64_t *lo,
                          int64_t edge) const
     {
@@ -226,7 +227,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
-    /* o of the rows that see the state times their powers, the others' 0. */
+    /* Multiplies o by its powers in the rows that see the state; others become 0. */
     __device__ void decay(float (&o)[TV / 8][4], const linear_span &s) const
     {
         UNROLL
@@ -240,7 +241,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
-    /* o += a v */
+    /* Adds o += a v. */
     __device__ void values(float (&o)[TV / 8][4], const float (&a)[8][4], const T *vt) const
     {
         UNROLL
@@ -357,7 +358,8 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
-    /* f(element of the warp's part of the state, the one in global memory), where there is one. */
+    /* Calls f(element of the warp's part of the state, its element in global memory), where there
+     * is one. */
     template <class F> __device__ void each(float (&state)[z::slices][TV / 8][4], const F &f) const
     {
         float *g = linear_state(p);
@@ -466,7 +468,8 @@ static void run(struct cuda *c, const linear_part &p)
            dim3(THREADS), (size_t)smem, p);
 }
 
-/* With two stages, or where a block has no room for them with SMALL_TV and SMALL_STAGES. */
+/* Runs the kernel with two stages or, where a block has no room for them, with SMALL_TV and
+ * SMALL_STAGES. */
 template <class T, int DK, int TV, int SMALL_TV, int SMALL_STAGES, bool ROWS>
 static void run_either(struct cuda *c, const linear_part &p)
 {
@@ -506,7 +509,8 @@ void linear_rows_bf16(struct cuda *c, const linear_part &p)
 
 /* ---- the entering state --------------------------------------------------------------------- */
 
-/* A block of threads goes over a segment's rows, its columns of M laid out once, as hi + lo. */
+/* Applies M to rows: a block of threads goes over a segment's rows, with its columns of M laid out
+ * once, as hi + lo. */
 template <class T, int DK, int TV>
 static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part p)
 {
@@ -575,7 +579,7 @@ static void run_apply(struct cuda *c, const linear_apply_part &p, int64_t n_head
            dim3(THREADS), (size_t)smem, p);
 }
 
-/* The piece of `in` key columns from p.from on. */
+/* Chooses the kernel for the piece of `in` key columns from p.from on. */
 template <class T>
 static void choose_apply(struct cuda *c, const linear_apply_part &p, int64_t in, int64_t n_heads)
 {

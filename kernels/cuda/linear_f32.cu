@@ -11,7 +11,8 @@
 
 static_assert(TILE == LINEAR_T, "all products are of one size");
 
-/* This thread's row i and column j: rows are side by side, columns of a warp's lanes are. */
+/* Return this thread's row i and column j: its rows are adjacent, its columns 16 apart, so that
+ * adjacent lanes have adjacent columns. */
 static __device__ __forceinline__ int row_of(int i)
 {
     return (int)threadIdx.x / 16 * EACH + i;
@@ -21,13 +22,14 @@ static __device__ __forceinline__ int col_of(int j)
     return (int)threadIdx.x % 16 + 16 * j;
 }
 
-/* Element (r, k) of one factor and (k, c) of the other: at[r * row + k * step]. */
+/* A factor of a product: its element of row r (column r of the second factor) and index k of the
+ * sum is at[r * row + k * step]. */
 struct factor {
     const float *at;
     int row, step;
 };
 
-/* d += a b over k in [k0, k1), times f[k] if given. */
+/* Adds d += a b over k in [k0, k1), times f[k] if given. */
 template <int N>
 static __device__ __forceinline__ void multiply(float (&d)[EACH][N], factor a, factor b, int k0,
                                                 int k1, const float *f)
@@ -46,7 +48,8 @@ static __device__ __forceinline__ void multiply(float (&d)[EACH][N], factor a, f
     }
 }
 
-/* Rows [r0, r0 + n) and columns [c0, c0 + cols) of g as a tile of 64 x 64; the others are 0. */
+/* Loads rows [r0, r0 + n) and columns [c0, c0 + cols) of g as a tile of 64 x 64; the others are
+ * 0. */
 static __device__ __forceinline__ void fetch(float *to, const mat &g, int64_t r0, int64_t n,
                                              int64_t c0, int64_t cols)
 {
@@ -153,7 +156,7 @@ template <int N> struct walk {
         if (ROWS) rows(o, b, s, r0);
     }
 
-    /* f(element of the state, the one in global memory). */
+    /* Calls f(element of the state, its element in global memory). */
     template <class F> __device__ void each(const F &f) const
     {
         float *g = linear_state(p) + blockIdx.x * COLS;
@@ -225,7 +228,7 @@ void linear_rows_f32(struct cuda *c, const linear_part &p)
 
 /* ---- the entering state --------------------------------------------------------------------- */
 
-/* A block of threads has 64 rows and 64 columns of out. */
+/* Applies M to rows: a block of threads has 64 rows and 64 columns of out. */
 static __global__ void __launch_bounds__(THREADS, 2) apply_kernel(linear_apply_part p)
 {
     __shared__ float x[LINEAR_T * LD], m[TILE * LD], f[LINEAR_T];

@@ -54,7 +54,7 @@ struct embed_deal {
     embed_row *rows; /* [n] */
 };
 
-/* f(row, id) of the block's piece for each of this thread's part. */
+/* Calls f(row, id) for each row of the block's piece that is of this thread's part. */
 template <class F> static __device__ __forceinline__ void embed_each(const embed_deal &d, F f)
 {
     __shared__ int32_t ids[EMBED_PIECE];
@@ -131,7 +131,7 @@ static __global__ void __launch_bounds__(EMBED_COLS)
     }
 }
 
-/* As many rows at a time as the scratch has room for. */
+/* Takes as many rows at a time as the scratch has room for. */
 void cuda_embed_bwd(struct be *be, const struct embed_bwd_args *a)
 {
     shape_embed_bwd(a);
@@ -163,7 +163,7 @@ void cuda_embed_bwd(struct be *be, const struct embed_bwd_args *a)
 
 /* ---- softmax --------------------------------------------------------------------------------- */
 
-/* Over x [from, to): the largest, and the sum of exp(x - largest), in double. */
+/* The maximum of x [from, to), and the sum of exp(x - max), in double. */
 struct row_sum {
     float max;
     double sum;
@@ -361,7 +361,8 @@ struct noise_of {
     bool last;
 };
 
-/* As kernels/cpu/noise.c has them: a bound, and its derivative by the variance's logarithm s. */
+/* Computes, as kernels/cpu/noise.c does, a bound, and its derivative by the variance's logarithm
+ * s. */
 static __device__ double noise_divergence(double log_min, double s, double d, double *slope)
 {
     const double ratio = exp(log_min - s), apart = d * d * exp(-s);
@@ -391,7 +392,8 @@ static __device__ double noise_likelihood(double z, double s, double d, double *
     return -log(p - q < NOISE_LEAST ? NOISE_LEAST : p - q);
 }
 
-/* A thread a row: a place has a few channels. Its limit is exp in double, 2 to 4 a value. */
+/* A thread takes a row: a place has a few channels. The kernel's time goes to exp in double, 2 to 4
+ * a value. */
 static __global__ void noise_kernel(mat x, mat y, mat dx, const float *weight, double *row_loss,
                                     int64_t rows, int64_t C, noise_of a)
 {
@@ -427,13 +429,14 @@ void cuda_noise(struct be *be, const struct noise_args *a)
 
 /* ---- routing --------------------------------------------------------------------------------- */
 
-/* A logit as the order compares it: NaN comes last, but still has an expert. */
+/* Returns a logit as the order compares it: NaN comes last, but still has an expert. */
 static __device__ __forceinline__ float route_rank(float x)
 {
     return x != x ? -INFINITY : x;
 }
 
-/* The index after `at` in the order: descending logits, then ascending index; at < 0: the first. */
+/* Returns the index after `at` in the order: descending logits, then ascending index; at < 0: the
+ * first. */
 static __device__ int route_next(const float *x, int E, int at)
 {
     int best = -1;

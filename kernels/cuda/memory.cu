@@ -28,8 +28,8 @@ static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
     return NULL;
 }
 
-/* After a wait was given up, the device may never come to an end, and cudaFree would wait for it:
- * the process's end frees. */
+/* Frees memory, unless a wait was given up: then the device may never come to an end, cudaFree
+ * would wait for it, and the process's end frees. */
 static void cuda_free(struct be *be, void *p, int64_t)
 {
     struct cuda *c = cuda_of(be);
@@ -46,7 +46,7 @@ void cuda_copy(struct be *be, void *dst, const void *src, int64_t size)
 
 /* ---- from the host --------------------------------------------------------------------------- */
 
-/* n bytes of the ring in one piece, n <= STAGING_PIECE; NULL: the device failed. */
+/* Takes n bytes of the ring in one piece, n <= STAGING_PIECE; NULL: the device failed. */
 static char *staging_take(struct cuda *c, int64_t n)
 {
     struct staging *s = &c->staging;
@@ -106,7 +106,7 @@ static void download_piece(struct cuda *c, const void *src, int64_t size, int64_
     cuda_fine(c, rc, "copying to the host");
 }
 
-/* The next piece comes while one is put where it belongs. */
+/* Downloads in pieces: the next one comes while one is put where it belongs. */
 static void cuda_download(struct be *be, void *dst, const void *src, int64_t size)
 {
     struct cuda *c = cuda_of(be);

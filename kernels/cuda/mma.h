@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/device.h"
 
-/* Two floats rounded, lo in the low half. */
+/* Rounds two floats into a word, lo in the low half. */
 template <class T> static __device__ __forceinline__ uint32_t pack_pair(float lo, float hi)
 {
 #ifdef SEQD_EMU
@@ -52,7 +52,7 @@ static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
     return hi;
 }
 
-/* d += a b, elements T */
+/* Adds d += a b, with elements of type T. */
 template <class T>
 static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4],
                                            const uint32_t (&b)[2])

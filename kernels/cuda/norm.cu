@@ -88,8 +88,8 @@ void cuda_rmsnorm_fwd(struct be *be, const struct rmsnorm_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* dx (+)= r (dy g - mean(dy g) - x^ mean(dy g x^)), x^ = (x - mean) r;
- * rms: without the first mean. */
+/* Computes dx (+)= r (dy g - mean(dy g) - x^ mean(dy g x^)), x^ = (x - mean) r; rms: without the
+ * first mean. */
 static __global__ void norm_dx_kernel(mat x, mat dy, mat dx, mat g, const float *means,
                                       const float *rstd, int64_t groups, int64_t n, bool rms,
                                       bool add, const float *sums, int64_t n_all, int64_t n_same)
@@ -116,7 +116,7 @@ static __global__ void norm_dx_kernel(mat x, mat dy, mat dx, mat g, const float 
     }
 }
 
-/* Row r of these is group r % groups of row r / groups. */
+/* The terms of g's gradient: row r of the sum is group r % groups of row r / groups. */
 struct norm_dg {
     mat x, dy;
     const float *mean, *rstd;

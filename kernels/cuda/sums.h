@@ -9,8 +9,8 @@
 #define SUM_COLS   128 /* columns, and threads, of a block */
 #define SUM_PIECES 64
 
-/* out[col] += sum over rows of F::term(row, col), col in [0, cols). Rows may be anything that
- * ascends. */
+/* Sums each piece of the rows, for out[col] += sum over rows of F::term(row, col), col in [0,
+ * cols). Rows may be anything that ascends. */
 template <class F>
 static __global__ void sum_pieces(F f, int64_t rows, int64_t cols, int64_t piece, double *part)
 {
@@ -31,7 +31,7 @@ static __global__ void sum_add(const double *part, int64_t pieces, int64_t cols,
     out[col] = (float)((double)out[col] + sum);
 }
 
-/* In SUM_PIECES pieces, of at least 32 rows; the scratch must have room for their sums. */
+/* Sums in SUM_PIECES pieces, of at least 32 rows; the scratch must have room for their sums. */
 template <class F>
 static inline void sum_rows(struct cuda *c, F f, int64_t rows, int64_t cols, float *out)
 {
