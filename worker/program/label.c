@@ -75,7 +75,8 @@ static int64_t least_moved(const struct label_value *v, unsigned has, int to)
     return least;
 }
 
-/* Value v is read with label `to`. false: it may not be. */
+/* Reads value v with label `to`, and adds the move that this needs to the state. Returns false if
+ * it may not be read so. */
 static bool read_value(const struct solver *s, int i, int v, int to, struct label_state *at)
 {
     const struct label_value *x = &s->g->value[v];

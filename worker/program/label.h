@@ -53,9 +53,10 @@ struct label_cost {
     uint64_t early; /* bit 63 - i: something moves before operation i */
 };
 
-/* The way of each operation, such that the fewest elements move; among those the fewest moves;
- * among those the moves that come last, the first of them compared first. false: no choice of ways
- * is possible (LABEL_WHOLE or a second label asked of a value with one_label). */
+/* Chooses the way of each operation, such that the fewest elements move; among those choices the
+ * fewest moves; among those the moves that come last, the first of them compared first. Returns
+ * false if no choice is possible (LABEL_WHOLE or a second label asked of a value with
+ * one_label). */
 bool label_solve(const struct label_graph *g, int way[LABEL_OPS], struct label_cost *cost);
 
 #endif

@@ -173,22 +173,22 @@ unsigned op_reads_back(const struct op *op);
 /* out[1] is kept whatever is computed again: a step that does so finds it. */
 bool op_finds_kept(const struct program *p, const struct op *op);
 
-/* Bytes of scratch that a step takes, each piece rounded up to 64: a bound where pieces depend on
- * the batch. ATTENTION over a sequence in bf16 carries the first T * H * D * 4 bytes after a
- * window's from block to block (sp_buffers.o). */
+/* Returns the bytes of scratch that a step takes, each piece rounded up to 64: a bound where pieces
+ * depend on the batch. ATTENTION over a sequence in bf16 carries the first T * H * D * 4 bytes
+ * after a window's from block to block (sp_buffers.o). */
 int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
-/* Bytes of the host's that it takes where the device has memory of its own: data that the host
- * works out for the operation, or reads of it. */
+/* Returns the bytes of host memory that it takes where the device has memory of its own: data that
+ * the host works out for the operation, or reads of it. */
 int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x);
-/* How many lines of fp32 are worked out before they are used: at most `rows`, 64 KiB but for a
- * longer line. */
+/* Returns how many lines of fp32 are worked out before they are used: at most `rows`, 64 KiB except
+ * for a longer line. */
 int64_t op_stage_lines(int64_t rows, int64_t cols);
 
 /* Raises *n to the needs of the operation. */
 void op_needs(const struct program *p, const struct op *op, struct op_need *n);
 
 void op_work(const struct op_site *s, struct op_work *out);
-/* Multiply-adds of its forward pass. */
+/* Returns the multiply-adds of its forward pass. */
 double op_products(const struct op_site *s);
 
 #endif

@@ -170,7 +170,8 @@ static void live_forward(struct section_placer *b, const struct op *op, int t)
     }
 }
 
-/* A gradient lives from its first write to the step of the operation that wrote its value. */
+/* Extends lives by a backward step. A gradient lives from its first write to the step of the
+ * operation that wrote its value. */
 static void live_backward(struct section_placer *b, const struct step *st, int t)
 {
     const struct op *op = &b->p->op[st->op];
@@ -241,7 +242,8 @@ static void extend_lives(struct section_placer *b)
 
 /* ---- in place -------------------------------------------------------------------------------- */
 
-/* Whether two nodes are of one size, and meet only where `op` runs in that direction. */
+/* Tells whether two nodes are of one size, and live together in no other step than runs of the
+ * operation of `run`, in its direction. */
 static bool may_join(const struct section_placer *b, int x, int y, const struct step *run)
 {
     const struct placed_node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
@@ -254,7 +256,7 @@ static bool may_join(const struct section_placer *b, int x, int y, const struct 
     return true;
 }
 
-/* No step after a run of the operation reads the input's content, whether or not one reads the
+/* Tells whether no step after a run of the operation reads the input's content; a step may read the
  * output that was written over it. */
 static bool ends_with(const struct section_placer *b, int in, int op)
 {
@@ -282,7 +284,8 @@ static void join_forward(struct section_placer *b)
     }
 }
 
-/* A backward that may overwrite its inputs (GLU's): whole inputs, or two windows of a value. */
+/* Joins gradients with the values that a backward may overwrite (GLU's): whole inputs, or two
+ * windows of a value. */
 static void join_over_values(struct section_placer *b, const struct step *st)
 {
     const struct op *op = &b->p->op[st->op];
@@ -326,7 +329,8 @@ static bool in_work(const struct section_placer *b, int n)
            !a->shared && !a->crosses && !a->cached;
 }
 
-/* The lowest place for node n beside those placed before that live at the same time. */
+/* Returns the lowest place for node n beside the nodes placed before it that live at the same
+ * time. */
 static int64_t lowest(const struct section_placer *b, int n, const int *placed, int n_placed)
 {
     int64_t at = 0;
@@ -414,7 +418,7 @@ static struct place place_of(const struct section_placer *b, int n, int value)
     return at;
 }
 
-/* A view lies in the value that it is a view of. */
+/* Returns the place of a view, which lies in its base's. */
 static struct place window_of(const struct program *p, int v, struct place base, int64_t element)
 {
     if (base.where != PLACE_NONE) base.offset += p->value[v].view_col * element;
@@ -445,7 +449,8 @@ static void write_places(const struct section_placer *b, struct placement *out)
     }
 }
 
-/* One buffer serves for the streams before and after the section when no step needs both. */
+/* Tells whether one buffer serves for the streams before and after the section: no step needs
+ * both. */
 static bool one_serves(const struct section_placer *b, int x, int y)
 {
     const struct placed_node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];

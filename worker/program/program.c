@@ -180,8 +180,8 @@ static bool has_views(const struct program *p, int value)
     return false;
 }
 
-/* Whether its only reader is an attention, or rotates it into a value that only an attention
- * reads. */
+/* Tells whether the value's only reader is an attention, or rotates it into a value that only an
+ * attention reads. */
 static bool only_attended(const struct program *p, int value)
 {
     int n = 0, last = PROG_NONE;
@@ -194,7 +194,7 @@ static bool only_attended(const struct program *p, int value)
     return r->attends || (r->rotates && only_attended(p, op->out[0]));
 }
 
-/* Whether it is a part of a sum over ranks. */
+/* Tells whether value v is a part of a sum over ranks. */
 static bool is_summed(const struct program *p, int v)
 {
     for (int i = 0; i < p->n_ops; i++)
@@ -214,7 +214,7 @@ bool prog_grad_f32(const struct program *p, int value)
     return r->rotates || (r->multiplies && p->op[op].in[1] == PROG_NONE);
 }
 
-/* No operation but `op` reads the value or a window of it. */
+/* Tells whether no operation but `op` reads the value or a window of it. */
 static bool read_by(const struct program *p, int value, int op)
 {
     for (int i = 0; i < p->n_ops; i++)
@@ -259,8 +259,8 @@ struct program_span prog_mlp_weights(const struct program *p, int op)
 
 /* ---- decays ---------------------------------------------------------------------------------- */
 
-/* ALiBi (2108.12409): powers of two. Any other H has the slopes of the power below, then every
- * second one of the power above. */
+/* Returns the slope of head h of H under ALiBi (2108.12409): powers of two. An H that is no power
+ * of two has the slopes of the power below, then every second one of the power above. */
 static double alibi(int64_t h, int64_t H)
 {
     int64_t n = 1;

@@ -350,9 +350,10 @@ struct program {
 
 /* ---- writing one down (program.c) ------------------------------------------------------------ */
 
-/* An empty section. prefix: a literal. */
+/* Starts an empty section. prefix: a literal. */
 void prog_init(struct program *p, const char *prefix);
-/* The residual stream, `width` columns, as value PROG_X: first, in every section but `in`. */
+/* Adds the residual stream, of `width` columns, as value PROG_X: first, in every section but
+ * `in`. */
 int prog_input(struct program *p, int64_t width);
 /* Each adds and returns a number; they assert on overflow and on shapes that do not fit: families
  * are code, not input. prog_weight sets offset; prog_value sets view_of and view_col. */
@@ -367,23 +368,23 @@ int prog_view(struct program *p, int of, int64_t col, int64_t cols);
  * after those that it has: OP_*'s `in` says how many (beware of LINEAR without a base and MIX of
  * one: PROG_NONE). A value's name is the plan's; it need not be unique. out NULL: the losses. */
 int prog_op(struct program *p, const struct op *op, const struct value *out);
-/* A value that `in` shares, by its name there. */
+/* Adds a value that `in` shares, by its name there. */
 int prog_shared(struct program *p, const struct program *in, const char *name);
 
 /* ---- reading one ----------------------------------------------------------------------------- */
 
-/* The value whose memory this is: a view's, or itself. */
+/* Returns the value whose memory this is: a view's base, or itself. */
 int prog_base(const struct program *p, int value);
-/* The operation that writes it; PROG_NONE: the input, a shared value. */
+/* Returns the operation that writes it; PROG_NONE: it is the input or a shared value. */
 int prog_writer(const struct program *p, int value);
-/* Its gradient is fp32 whatever the precision. This holds for rows that all others read (ROWS_TEXT,
- * ROWS_COND, shared), and for a product's output that an attention alone reads, rotated or not:
- * such a gradient goes from the attention through RoPE to the product without being rounded. Any
- * other gradient is of the model's precision; an attention then adds its fp32 one to it from
- * scratch. */
+/* Tells whether its gradient is fp32 whatever the precision. This holds for rows that all others
+ * read (ROWS_TEXT, ROWS_COND, shared), and for a product's output that an attention alone reads,
+ * rotated or not: such a gradient goes from the attention through RoPE to the product without being
+ * rounded. Any other gradient is of the model's precision; an attention then adds its fp32 one to
+ * it from scratch. */
 bool prog_grad_f32(const struct program *p, int value);
-/* A dense MLP begins with operation `op`: MLP_OPS of them, LINEAR, ACT or GLU of its output, and
- * LINEAR, on the rows of a sequence, the values between them read by no other. */
+/* Tells whether a dense MLP begins with operation `op`: MLP_OPS of them, LINEAR, ACT or GLU of its
+ * output, and LINEAR, on the rows of a sequence, the values between them read by no other. */
 bool prog_is_mlp(const struct program *p, int op);
 #define MLP_OPS 3
 /* The place of its weights in the section's layout, in elements: [begin, end). */
@@ -497,11 +498,12 @@ static inline int64_t cache_stride(const struct extent *x)
     return x->cache_rows - 1;
 }
 int64_t state_stride(const struct place *state);
-/* Elements of the state that operation `op` has after a context; 0: it has none. Bytes of all those
- * of a program in fp32, each of them rounded up to MEM_ALIGN. */
+/* state_count returns the elements of the state that operation `op` has after a context, 0 if it
+ * has none; states_size the bytes of all states of a program in fp32, each rounded up to
+ * MEM_ALIGN. */
 int64_t state_count(const struct program *p, int op);
 int64_t states_size(const struct program *p);
-/* Rows of a piece of a value on `rows`, at most. */
+/* Returns the rows of a piece of a value on `rows`, at most. */
 int64_t extent_piece(const struct extent *x, enum rows_id rows);
 void placement_make(const struct program *p, const struct schedule *s, const struct extent *x,
                     struct placement *out);

@@ -24,7 +24,7 @@ static double rounded(const struct rule *x, double v)
     return x->single ? (double)(float)v : v;
 }
 
-/* theta^(2j / dim). */
+/* Returns theta^(2j / dim). */
 static double wave(const struct rule *x, double theta, int64_t j)
 {
     return rounded(x, pow(theta, rounded(x, 2.0 * (double)j / (double)x->dim)));
@@ -67,7 +67,7 @@ static void llama3(const struct rule *x, double *inv)
     }
 }
 
-/* Yarn: the pair that turns `rot` times over the original length. */
+/* Returns, for yarn, the pair that turns `rot` times over the original length. */
 static double turns(const struct rule *x, double rot)
 {
     return (double)x->dim * log((double)x->r->original / (rot * 2 * PI)) / (2 * log(x->theta));

@@ -20,28 +20,29 @@
 
 extern const char *const rope_words[]; /* by enum rope_id, NULL-terminated */
 
-/* The parameters that the rule of m->rope needs; completes the values that config.json may leave
+/* Fills in the parameters that the rule of m->rope needs, and the values that config.json may leave
  * out. The heads of m are complete. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int rope_complete(struct model_shape *m, struct err *e);
-/* Whether a and b have other rules; model.rope.compute is the job's, not the model's. */
+/* Tells whether a and b have other rules; model.rope.compute is the job's, not the model's. */
 bool rope_differs(const struct model_shape *a, const struct model_shape *b);
-/* Whether yarn's factor differs from max_position_embeddings / original_max_position_embeddings:
- * *ratio. The factor counts, as in transformers v5; older versions took the ratio. */
+/* Tells whether yarn's factor differs from max_position_embeddings /
+ * original_max_position_embeddings, which goes to *ratio. The factor counts, as in transformers v5;
+ * older versions took the ratio. */
 bool rope_disagrees(const struct model_shape *m, double *ratio);
-/* Tables of frequencies, one after another, whichever of them a rank's layers read: the second is
- * that of m->rope_local, for layers with a window. */
+/* Counts the tables of frequencies, which lie one after another, whichever of them a rank's layers
+ * read: the second is that of m->rope_local, for layers with a window. */
 int rope_tables(const struct model_shape *m);
-/* Columns of a head that turn. */
+/* Counts the columns of a head that turn. */
 int64_t rope_columns(const struct model_shape *m);
-/* Whether the frequencies depend on the length of the sequence. */
+/* Tells whether the frequencies depend on the length of the sequence. */
 bool rope_by_length(const struct model_shape *m);
-/* Frequencies [dim / 2] for a sequence of S tokens. theta: m->rope_theta, or that of a stage.
- * Returns the factor of cosines and sines. Under model.rope.compute "hf" every operation
- * is rounded to fp32, as transformers' are. */
+/* Computes the frequencies [dim / 2] for a sequence of S tokens. theta: m->rope_theta, or that of a
+ * stage. Returns the factor of cosines and sines. Under model.rope.compute "hf" every operation is
+ * rounded to fp32, as transformers' are. */
 double rope_frequencies(const struct model_shape *m, double theta, int64_t S, int64_t dim,
                         double *inv_freq);
-/* The frequencies of layers with a window, whose base is m->rope_local: the default rule, with
- * factor 1. */
+/* Computes the frequencies of layers with a window, whose base is m->rope_local: the default rule,
+ * with factor 1. */
 void rope_local_frequencies(const struct model_shape *m, int64_t dim, double *inv_freq);
 
 #endif

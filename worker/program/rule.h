@@ -6,17 +6,17 @@
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-/* Input i; NULL: absent. */
+/* Returns input i; NULL: it is absent. */
 const struct value *rule_in(const struct program *p, const struct op *op, int i);
 bool rule_alike(const struct value *a, const struct value *b); /* rows and columns */
-/* Rows of n joined weights from w on. */
+/* Returns the rows of n joined weights from w on. */
 int64_t rule_weight_rows(const struct program *p, int w, int n);
 int64_t rule_max(int64_t a, int64_t b);
 
 void check_nothing(const struct program *p, const struct op *op, const struct value *out);
-/* No output. */
+/* Asserts that there is no output. */
 void check_loss(const struct program *p, const struct op *op, const struct value *out);
-/* The output is as large as in[0], and as in[1] where there is one. */
+/* Asserts that the output is as large as in[0], and as in[1] where there is one. */
 void check_alike(const struct program *p, const struct op *op, const struct value *out);
 
 int alias_first(const struct op *op); /* in[0] */
@@ -36,12 +36,14 @@ int64_t ask_rows(const struct op_ask *a, int value);
 int64_t ask_elements(const struct op_ask *a, int value);
 int64_t ask_grad_elements(const struct op_ask *a, int value);
 
-/* frame_dy: the output's gradient rounded to the model's precision, where it is fp32. */
+/* Asks for room for frame_dy: the output's gradient rounded to the model's precision, where it is
+ * fp32. */
 void ask_dy(struct op_ask *a);
-/* back_begin: the gradient of input k in the model's precision, where it is fp32. */
+/* Asks for room for back_begin: the gradient of input k in the model's precision, where it is
+ * fp32. */
 void ask_dx(struct op_ask *a, int k);
-/* back_begin_new: the gradient of input k in fp32 by itself, where the wanted gradient is not fp32
- * or holds values. */
+/* Asks for room for back_begin_new: the gradient of input k in fp32 by itself, where the wanted
+ * gradient is not fp32 or holds values. */
 void ask_dx_new(struct op_ask *a, int k);
 
 void scratch_nothing(struct op_ask *a);
@@ -56,9 +58,9 @@ double work_rows(const struct op_site *s, int value);
 double work_size(const struct op_site *s, int value);
 void work_add(struct op_work *w, const struct op_term *t);
 void work_product(struct op_work *w, double rows, double inner, double cols);
-/* n elements, `slow` times as long as the rate says. */
+/* Adds n elements, `slow` times as long as the rate says. */
 void work_elements(struct op_work *w, enum op_term_id id, double n, double slow);
-/* Passes over the output, or over the input of a loss. */
+/* Adds passes over the output, or over the input of a loss. */
 void work_points(const struct op_site *s, struct op_work *w, double passes);
 
 void work_nothing(const struct op_site *s, struct op_work *w);

@@ -19,7 +19,7 @@ static void check_attention(const struct program *p, const struct op *op, const 
     assert(over_sequence(op));
 }
 
-/* lse, and over the sequence the values that its way of attention keeps. */
+/* Adds lse and, over the sequence, the values that its way of attention keeps. */
 static int extra_attention(const struct program *p, const struct op *op, struct value v[2])
 {
     v[0].name = op->kind == OP_CROSS ? "cross_lse" : "attn_lse";
@@ -33,8 +33,9 @@ static int extra_attention(const struct program *p, const struct op *op, struct 
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Over the sequence: the first key of each row where there is a window, and the end of its keys
- * where rows look both ways; and the same of the group's rows, if they are read. */
+/* Asks for the scratch of attention over the sequence: the first key of each row where there is a
+ * window, and the end of its keys where rows look both ways; and the same of the group's rows, if
+ * they are read. */
 static void ask_sequence(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]);
@@ -53,7 +54,7 @@ static void ask_sequence(struct op_ask *a)
     if (a->op->n_w) ask_bytes(a, 4 * PROG_SUMS * a->op->u.attn.n_heads);
 }
 
-/* Scratch of rows that see the same keys, `rows` at a time. */
+/* Asks for the scratch of rows that see the same keys, `rows` at a time. */
 static void ask_whole(struct op_ask *a, int64_t rows)
 {
     const int64_t H = a->op->u.attn.n_heads;

@@ -15,7 +15,7 @@ const struct op_rule rule_embed = {
     .work = work_once,
 };
 
-/* Row numbers in the table, and the rows that are added. */
+/* Asks for room for row numbers in the table, and for the rows that are added. */
 static void scratch_embed_add(struct op_ask *a)
 {
     const int64_t rows = ask_rows(a, a->op->out[0]);

@@ -29,7 +29,7 @@ int64_t op_stage_lines(int64_t rows, int64_t cols)
     return n < 1 ? 1 : n < rows ? n : rows;
 }
 
-/* A table of as many rows, worked out a few lines at a time. */
+/* Asks for a table of as many rows, which is worked out a few lines at a time. */
 static void scratch_position(struct op_ask *a)
 {
     const int out = a->op->out[0];

@@ -18,19 +18,20 @@ static void check_linear_attention(const struct program *p, const struct op *op,
     assert(2 * theta->cols == op->u.linear.key_dim);
 }
 
-/* Angles of LRPE. */
+/* Counts the angles of LRPE. */
 static int64_t angles(const struct op *op)
 {
     return op->n_w ? op->u.linear.n_heads * op->u.linear.key_dim / 2 : 0;
 }
 
-/* Columns of a value in the state: if outputs are normalised, the sum of keys is one more. */
+/* Counts the columns of a value in the state: if outputs are normalised, the sum of keys is one
+ * more. */
 static int64_t state_cols(const struct op *op)
 {
     return op->u.linear.value_dim + op->u.linear.normalise;
 }
 
-/* States of each sum chunk: kept, so that computing again needs no exchange. */
+/* Adds the states of each sum chunk, which are kept, so that computing again needs no exchange. */
 static int extra_linear_attention(const struct program *p, const struct op *op, struct value v[2])
 {
     v[0].name = "state";
@@ -47,7 +48,7 @@ static unsigned reads_linear_attention(const struct op *op)
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Outputs divided by their summed weights: v and o have a column more. */
+/* Asks for what outputs divided by their summed weights need: v and o have a column more. */
 static void ask_normalised(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]), H = a->op->u.linear.n_heads;
@@ -82,7 +83,7 @@ static void need_linear_attention(const struct program *p, const struct op *op, 
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* q k' v by the state: k v', then q S. */
+/* Counts q k' v by the state: k v', then q S. */
 static void work_linear_attention(const struct op_site *s, struct op_work *w)
 {
     const struct op *op = s->op;

@@ -17,7 +17,8 @@ static void check_moe(const struct program *p, const struct op *op, const struct
     assert(!b || (b[0].rows == E && b[1].rows == 2 * E * I && b[2].rows == E * C));
 }
 
-/* An expert's, one by one. */
+/* Returns the elements of the router or of one matrix of an expert: the experts' gradients are
+ * summed one by one. */
 static int64_t gradient_moe(const struct program *p, const struct op *op)
 {
     const int64_t C = p->value[op->in[0]].cols;

@@ -20,7 +20,7 @@ static int extra_norm(const struct program *p, const struct op *op, struct value
     return 1;
 }
 
-/* Factors of 1 + g; a number of each row that ranks sum. */
+/* Asks for the factors of 1 + g, and for a number of each row that ranks sum. */
 static void scratch_norm(struct op_ask *a)
 {
     scratch_rows_of(a);

@@ -35,7 +35,8 @@ static int alias_base(const struct op *op)
     return op->in[1] == PROG_NONE ? PROG_NONE : 1;
 }
 
-/* Forward: the bias in fp32, and a column of ones; backward: the gradient that is gathered. */
+/* Asks, forward, for the bias in fp32 and a column of ones; backward, for the gradient that is
+ * gathered. */
 static void scratch_scatter(struct op_ask *a)
 {
     ask_dy(a);

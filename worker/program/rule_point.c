@@ -109,7 +109,7 @@ const struct op_rule rule_row_gate = {
 
 /* ---- adaLN ----------------------------------------------------------------------------------- */
 
-/* One chunk's gradients of n vectors before they are added to the others'. */
+/* Asks for one chunk's gradients of n vectors, before they are added to the others'. */
 static void ask_vectors(struct op_ask *a, int x, int n)
 {
     if (!ask_back(a)) return;

@@ -8,7 +8,7 @@ static void check_switch(const struct program *p, const struct op *op, const str
     assert(out->cols == a->cols && a->rows != out->rows);
 }
 
-/* A gradient that is added to the value's own. */
+/* Asks for room for a gradient that is added to the value's own. */
 static void scratch_switch(struct op_ask *a)
 {
     const int in = a->op->in[0];

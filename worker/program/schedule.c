@@ -41,7 +41,8 @@ static bool in_pieces(const struct program *p, const struct schedule_mode *mode,
            prog_is_mlp(p, op);
 }
 
-/* Values of the MLP that begins with operation `op`, but for the last, and windows of them. */
+/* Marks the values of the MLP that begins with operation `op`, except the last, and their
+ * windows. */
 static void mark_values(const struct program *p, struct schedule *s, int op)
 {
     for (int v = 0; v < p->n_values; v++) {
@@ -98,7 +99,8 @@ static bool op_flows(const struct scheduler *w, const struct op *op)
     return any;
 }
 
-/* Values stand in the order in which they are written, views after their bases. */
+/* Finds the values through which gradients flow, in one pass: values stand in the order in which
+ * they are written, views after their bases. */
 static void find_flows(struct scheduler *w)
 {
     for (int i = 0; i < w->p->n_values; i++) {
@@ -111,7 +113,7 @@ static void find_flows(struct scheduler *w)
     }
 }
 
-/* The first value that is the same window: it stands for a gradient's window. */
+/* Returns the first value that is the same window: it stands for a gradient's window. */
 static int window(const struct program *p, int value)
 {
     const struct value *v = &p->value[value];
@@ -122,7 +124,7 @@ static int window(const struct program *p, int value)
     return value;
 }
 
-/* Columns of a value's gradient that have been written. */
+/* Counts the columns of a value's gradient that have been written. */
 static int64_t written_cols(const struct scheduler *w, int value)
 {
     int64_t n = 0;
@@ -196,7 +198,7 @@ static void recompute(struct scheduler *w, int value)
         if (op->out[k] != PROG_NONE) w->present[op->out[k]] = true;
 }
 
-/* The values that the backward of op reads. */
+/* Lists the values that the backward of op reads, and returns how many there are. */
 static int reads_of(const struct op *op, int out[OP_INS + OP_OUTS])
 {
     const unsigned bits = op_reads_back(op);
@@ -208,15 +210,15 @@ static int reads_of(const struct op *op, int out[OP_INS + OP_OUTS])
     return n;
 }
 
-/* Rows of all ranks. */
+/* Tells whether value v has the rows of all ranks. */
 static bool is_gathered(const struct program *p, int v)
 {
     const int op = prog_writer(p, v);
     return op != PROG_NONE && p->op[op].kind == OP_GATHER;
 }
 
-/* Drops values that came back for a step since `before`, except those that it reads itself and
- * those that come with them: only these are good for later steps. */
+/* Drops values that were computed again for a step (they were absent in `before`), except those
+ * that the step itself reads and those that come with them: only these are good for later steps. */
 static void drop_means(struct scheduler *w, const bool *before, const int *read, int n)
 {
     const struct program *p = w->p;
@@ -251,7 +253,7 @@ static void backward_of(struct scheduler *w, int i)
     push(w, st);
 }
 
-/* Operation i, unless no gradient flows back through it. */
+/* Lists the backward of operation i, unless no gradient flows back through it. */
 static void backward_at(struct scheduler *w, int i)
 {
     const struct program *p = w->p;
@@ -266,7 +268,8 @@ static void backward_at(struct scheduler *w, int i)
     backward_of(w, i);
 }
 
-/* The MLP that begins with operation i. Its input comes back first, whole. */
+/* Lists the backward of the MLP that begins with operation i. Its input is computed again first,
+ * whole. */
 static void backward_pieces(struct scheduler *w, int i)
 {
     const int x = w->p->op[i].in[0];

@@ -29,7 +29,7 @@ static bool on_grid(const struct value *v)
 
 /* ---- labels ---------------------------------------------------------------------------------- */
 
-/* The dimensions, as bits, that rows may be spread along. */
+/* Returns the dimensions, as bits, that rows may be spread along. */
 static unsigned may_spread(const struct op *o)
 {
     switch (op_rules[o->kind]->along) {
@@ -62,7 +62,7 @@ static int grid_value(const struct program *p, int v)
     return v != PROG_NONE && on_grid(&p->value[v]) ? v : -1;
 }
 
-/* The section's input, its operations, its result. */
+/* Makes the label graph: the section's input, its operations, its result. */
 static void make_graph(const struct program *p, unsigned allowed, struct label_graph *g)
 {
     const struct label_way home = {{HOME, HOME, HOME}, HOME};
@@ -82,7 +82,7 @@ static void make_graph(const struct program *p, unsigned allowed, struct label_g
         .in = {grid_value(p, p->result), -1, -1}, .out = -1, .n_ways = 1, .way = {home}};
 }
 
-/* The labels of p's operations, and their cost. false: there are none. */
+/* Finds the labels of p's operations, and their cost. Returns false if there are none. */
 static bool solve(const struct program *p, unsigned allowed, int label[PROG_OPS],
                   struct label_cost *cost)
 {
@@ -140,7 +140,7 @@ static void add_value(struct spreader *s, struct value v, int old, int label)
     s->p->value[s->p->n_values++] = v;
 }
 
-/* A value that no operation writes: the input, a shared one, a window. */
+/* Copies a value that no operation writes: the input, a shared one, a window. */
 static void copy_value(struct spreader *s, int v)
 {
     struct value x = s->value[v];
@@ -154,7 +154,7 @@ static void copy_value(struct spreader *s, int v)
     add_value(s, x, v, label);
 }
 
-/* Value v with the other label, if it is read there. */
+/* Adds value v with the other label, if it is read there. */
 static void add_switch(struct spreader *s, int v)
 {
     const int from = s->written[v], to = !from;

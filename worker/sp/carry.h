@@ -3,15 +3,15 @@
  * whole.
  *
  * The state that leaves a rank's rows is an affine map of the state that enters them, S -> A S + b,
- * that is not a decay: a matrix A for each head, the product of those of the rows, zero where a
- * document begins among them. How the state passes is sp_carry.exchange:
+ * that is not a decay: A is a matrix for each head, the product of the rows' matrices, and zero
+ * where a document begins among them. How the state passes is sp_carry.exchange:
  *   ring        a rank waits for the state of the rank before it, and then computes its chunks.
  *               The order of work is that of one rank, so that under determinism "ranks", where
  *               the chunks are the logical ones, the bits are those of one rank
- *   scan        each rank makes its A and b at once. The state passes as in the ring, but all that
- *               it waits for in a rank is A S + b; in plan_scan_pieces() of some heads each, so
- *               that a piece moves on while the next one is computed (2507.01004). Then all compute
- *               their rows
+ *   scan        each rank makes its A and b at once. The state passes as in the ring, but a rank
+ *               only computes A S + b before it sends it on: in plan_scan_pieces() pieces of some
+ *               heads each, so that a piece moves on while the next one is computed (2507.01004).
+ *               Then all ranks compute their rows
  *   all_gather  the A and b of every rank go to all ranks, and each forms the state that enters its
  *               rows: one exchange, after which only products are made in turn
  * A and b cost a pass more over the rows. Products of matrices round otherwise than rows one by
