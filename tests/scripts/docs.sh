@@ -72,6 +72,9 @@ deploy/README.md seqctl tokens create --user ann --ttl 30d >ann.token
 deploy/README.md seqctl backup seqd-monday.db
 deploy/README.md seqctl --url unix:/run/seqd/seqd.sock tokens create --user ann >ann.token
 deploy/README.md docker build -f deploy/container/Containerfile --target coordinator -t seqd:0.3.0 .
+deploy/README.md seqctl nodes; seqctl usage; seqctl usage users
+deploy/README.md seqctl nodes drain b --reason "memory errors"
+deploy/README.md seqctl explain 7
 deploy/README.md sbatch --nodes=2 --gpus-per-node=8 --time=12:00:00 deploy/slurm/oneshot.sbatch train.json --root /data'
 lib_start docs
 mkdir -p "$T/tree/build" "$T/doc"
