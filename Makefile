@@ -254,6 +254,14 @@ $(B)/gen/page_html.h: daemon/http/page.html
 	$(Q){ printf '#define PAGE_STYLE "%s"\n' "$(call csp_digest,$<,style)"; \
 	    printf '#define PAGE_SCRIPT "%s"\n' "$(call csp_digest,$<,script)"; \
 	    printf '#define PAGE_ETAG "%s"\n' "$$(sha256sum $< | cut -c 1-32)"; } >> $@
+# The reference of REST: a page that openapi.yaml becomes, with the page's style.
+$(B)/gen/docs.html: daemon/http/docs.awk api/openapi.yaml daemon/http/page.html
+	@mkdir -p $(@D)
+	$(Q)awk -f $^ >$@.tmp && mv $@.tmp $@
+$(B)/gen/docs_html.h: $(B)/gen/docs.html
+	$(call embed,$<,docs_html)
+	$(Q){ printf '#define DOCS_STYLE "%s"\n' "$(call csp_digest,$<,style)"; \
+	    printf '#define DOCS_ETAG "%s"\n' "$$(sha256sum $< | cut -c 1-32)"; } >> $@
 TEMPLATES := $(sort $(wildcard client/templates/*.yaml))
 $(B)/gen/templates.h: $(TEMPLATES)
 	@mkdir -p $(@D); for f in $^; do printf 'static const char template_%s[] = {' "$$(basename $$f .yaml)"; \
@@ -261,7 +269,7 @@ $(B)/gen/templates.h: $(TEMPLATES)
 $(B)/obj/client/init.o: $(B)/gen/templates.h
 $(B)/obj/daemon/store/schema.o: $(B)/gen/schema_sql.h
 $(B)/obj/daemon/http/health.o: $(B)/gen/openapi_yaml.h
-$(B)/obj/daemon/http/page.o: $(B)/gen/page_html.h
+$(B)/obj/daemon/http/page.o: $(B)/gen/page_html.h $(B)/gen/docs_html.h
 
 # ---- devices that are plugins ---------------------------------------------------------------
 # CUDA=1: with the device "cuda", for compute capability 8.0 (and PTX for later ones), 9.0a, 10.0.

@@ -68,6 +68,7 @@ const struct route route_table[] = {
     {"GET", "/v1/audit", "limit cursor user", ROLE_ADMIN, ROUTE_READS, route_audit},
     {"GET", "/metrics", "", ROLE_USER, ROUTE_READS, route_prometheus},
     {"GET", "/", "", ROLE_NONE, ROUTE_READS, route_page},
+    {"GET", "/docs", "", ROLE_NONE, ROUTE_READS, route_docs},
     {"GET", "/livez", "", ROLE_NONE, ROUTE_READS, route_livez},
     {"GET", "/readyz", "verbose", ROLE_NONE, ROUTE_READS, route_readyz},
     {"GET", "/version", "", ROLE_NONE, ROUTE_READS, route_version},

@@ -79,7 +79,7 @@ route_call route_nodes, route_release, route_cordon, route_drain, route_uncordon
 route_call route_join_token, route_join_tokens, route_join_token_revoke,
     route_node_revoke;                                              /* joins.c */
 route_call route_livez, route_readyz, route_version, route_openapi; /* health.c */
-route_call route_page;                                              /* page.c */
+route_call route_page, route_docs;                                  /* page.c */
 route_call route_tokens, route_token_make, route_token_revoke, route_tokens_revoke,
     route_me;                                                             /* tokens.c */
 route_call route_prometheus;                                              /* prometheus.c */

@@ -180,6 +180,24 @@ static void test_page(void)
     finish();
 }
 
+/* The reference is anyone's as well, and runs nothing. It has every operation of the table. */
+static void test_docs(void)
+{
+    static const char ask[] = "GET /docs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    char want[256];
+    begin();
+    CHECK(talk(ask) == 200 && strstr(reply, "Content-Type: text/html; charset=utf-8\r\n"));
+    CHECK(strstr(reply, "default-src 'none'; style-src 'sha256-") && !strstr(reply, "script-src"));
+    CHECK(strstr(reply, "\r\n\r\n<!doctype html>") && strstr(reply, "</html>"));
+    CHECK(!strstr(reply, "<script"));
+    for (const struct route *t = route_table; t->method; t++) {
+        snprintf(want, sizeof want, "<h3><b>%s</b> <code>%s</code></h3>", t->method, t->path);
+        CHECK_MSG(strstr(reply, want), "/docs lacks %s %s", t->method, t->path);
+    }
+    CHECK(get("/docs?x=1") == 400 && get("/docs/") == 404 && post("/docs", "") == 405);
+    finish();
+}
+
 static void test_plain_routes(void)
 {
     begin();
@@ -1051,6 +1069,7 @@ int main(void)
     RUN(test_openapi_fields);
     RUN(test_openapi_words);
     RUN(test_page);
+    RUN(test_docs);
     RUN(test_plain_routes);
     RUN(test_submit);
     RUN(test_too_few_gpus);

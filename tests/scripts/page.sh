@@ -61,6 +61,35 @@ check "a path and a member that are not there are found out" planted
 if command -v node >/dev/null; then check "node reads its script" node --check "$T/page.js"
 else echo "left out: there is no node to read the script"; fi
 
+# ---- the reference, of openapi.yaml ----
+docs() { awk -f daemon/http/docs.awk "$1" "$page"; }
+check "the reference is made" docs api/openapi.yaml
+docs api/openapi.yaml >"$T/docs.html"
+runs_nothing() { ! grep -nE "<script|(https?:)?//[A-Za-z0-9]|@import|url\(|\bsrc=|<(iframe|object|embed|form|base)\b| (style|on[a-z]+)=" "$T/docs.html"; }
+check "it runs nothing, and nothing in it is from elsewhere" runs_nothing
+lead() { # every link of its own to one place
+    grep -oE 'href="#[^"]*"' "$T/docs.html" | sed 's/href="#//; s/"//' | sort -u >"$T/links"
+    grep -oE ' id="[^"]*"' "$T/docs.html" | sed 's/ id="//; s/"//' | sort >"$T/places"
+    [ "$(wc -l <"$T/links")" -ge 60 ] && [ -z "$(uniq -d "$T/places")" ] && ! comm -23 "$T/links" "$T/places" | grep .
+}
+check "its links lead somewhere" lead
+# Every member and every description is in it, as its own text.
+whole() {
+    awk '/^    Node:$/ { on = 1; next } on && /^    [A-Z]/ { exit } on && match($0, /^        [a-z_]+:/) { print substr($0, 9, RLENGTH - 9) }' api/openapi.yaml >"$T/members"
+    [ "$(wc -l <"$T/members")" -ge 15 ] || return 1
+    sed -n '/id="schema-Node"/,/<\/section>/p' "$T/docs.html" >"$T/section"
+    while read -r m; do grep -q "<td><code>$m</code>" "$T/section" || { echo "$m is not in it"; return 1; }; done <"$T/members"
+}
+check "it has the members of a schema" whole
+changed() { sed "$1" api/openapi.yaml >"$T/changed.yaml"; ! cmp -s api/openapi.yaml "$T/changed.yaml" && docs "$T/changed.yaml"; }
+changed 's#summary: This document\.#summary: "<script>x()</script> \&amp; \\"q\\""#' >"$T/hostile.html"
+says "text enters as text" '<p>&lt;script&gt;x\(\)&lt;/script&gt; &amp;amp; &quot;q&quot;</p>' cat "$T/hostile.html"
+check "and not as markup" sh -c "! grep -q '<script' '$T/hostile.html'"
+refuse "a keyword that it does not render" 1 'line [0-9]+: a schema has multipleOf' changed 's/{type: integer, minimum: 1}/{type: integer, multipleOf: 2}/'
+refuse "a reference that leads nowhere" 1 'schemas/Jab leads nowhere' changed 's#schemas/Job"#schemas/Jab"#'
+refuse "an operation without a tag" 1 'needs one tag' changed '/tags: \[uploads\]/d'
+refuse "a text that its comma cuts" 1 'braces have no end' changed 's/description: Ids that end a text\./description: Ids, that end a text./'
+
 # ---- as seqd serves it ----
 # Two GPUs of the tests' own library, one of them broken, where that is built.
 if cp "${BUILD:-build/release}/libfake_nvml.so" "$BIN" 2>/dev/null; then
@@ -83,9 +112,16 @@ check "one Cache-Control" once_said
 tag=$(sed -n 's/^ETag: //Ip' "$T/head")
 says "not sent again while it is the same" '^HTTP/1.1 304' head_of -H "If-None-Match: $tag"
 says "nothing but the page is at /" '^HTTP/1.1 40[45]' curl -sS -D - -o "$T/out.body" "$url/index.html"
+docs_head() { curl -sS -D - -o "$T/docs.served" "$@" "$url/docs" | tr -d '\r'; }
+docs_head >"$T/docs.head"
+says "the reference is served to everyone" '^HTTP/1.1 200' cat "$T/docs.head"
+check "byte for byte" cmp "$T/docs.html" "$T/docs.served"
+says "under a policy that runs nothing" "^Content-Security-Policy: default-src 'none'; style-src 'sha256-[^']*'; img-src data:; frame-ancestors" cat "$T/docs.head"
+says "and not again while it is the same" '^HTTP/1.1 304' docs_head -H "If-None-Match: $(sed -n 's/^ETag: //Ip' "$T/docs.head")"
 refuse "REST needs a token as before" 22 401 curl -sSf "$url/v1/jobs"
 if command -v openssl >/dev/null; then
     digest() { { echo; cut_out "$1"; } | openssl dgst -sha256 -binary | openssl base64; }
+    says "the reference's policy names its style's digest" "style-src 'sha256-$(page=$T/docs.html; digest style | sed 's/[+/]/\\&/g')'" cat "$T/docs.head"
     for part in script style; do says "the policy names the $part's digest" "$part-src 'sha256-$(digest $part | sed 's/[+/]/\\&/g')'" cat "$T/head"; done
 else echo "left out: there is no openssl to compute digests"; fi
 token=$(cat "$STATE/token")
