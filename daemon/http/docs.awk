@@ -43,7 +43,7 @@ function block(d,    n, s, i) {
         if (kind[n] == "list") {
             s = substr(s, 3)
             if (s ~ /^[[{"']/ || !key_end(s)) { put(n, "", inline(s)); P++; continue }
-            raw[P] = sprintf("%*s", d + 2, "") s
+            raw[P] = substr(raw[P], 1, d) "  " s
             put(n, "", block(d + 2))
             continue
         }
