@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Refuses sentences of comments that have to be read twice (prose.awk): they begin with What, Of, Those,
-# One that, Where ..., or say "what is", "the one that".
+# Refuses sentences of comments and documents that have to be read twice (prose.awk): they begin with What, Of,
+# Those, One that, Where ..., or say "what is", "the one that". The changelog stays as users were told it.
 #   tests/scripts/prose.sh            the check
 #   tests/scripts/prose.sh PATH ...   of these files and folders only
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 list=$(tests/scripts/tree.sh "$@" | grep -E '\.(c|h|inc|cu|cuh)$' | grep -vE 'unicode_tables|chars_table' | LC_ALL=C sort)
-found=$(xargs awk -v want=comments -f tests/scripts/comments.awk <<<"$list" | awk -f tests/scripts/prose.awk)
+documents=$(tests/scripts/tree.sh "$@" | grep -E '\.md$|(^|/)openapi\.yaml$' | grep -vx .github/CHANGELOG.md | LC_ALL=C sort)
+found=$({ [ -z "$list" ] || xargs awk -v want=comments -f tests/scripts/comments.awk <<<"$list"
+    [ -z "$documents" ] || xargs awk -f tests/scripts/paragraphs.awk <<<"$documents"; } | awk -f tests/scripts/prose.awk)
 [ -z "$found" ] || cut -c 1-180 <<<"$found"
-echo "prose: $(grep -c . <<<"$found") found in $(wc -l <<<"$list") files"
+echo "prose: $(grep -c . <<<"$found") found in $(grep -c . <<<"$list"$'\n'"$documents") files"
 [ -z "$found" ]

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# comments.awk and prose.awk: comments are told from code, and sentences are counted.
+# comments.awk, paragraphs.awk and prose.awk: comments are told from code and paragraphs from the rest of
+# documents, and sentences are counted.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 T=$(mktemp -d); trap 'rm -rf "$T"' EXIT
@@ -31,6 +32,65 @@ Of a file the rest;
 Those that follow are counted, the one that is last too
 ... the one that ...
 ... what is ..."
+cat >"$T/a.md" <<'E2'
+# What it is
+
+A paragraph of `what is` two lines. What the
+second begins with [what a link](what/the/path.md) says.
+- an entry of a list, of one
+  sentence; one that waits
+1. Those of another list
+```
+What is in code.
+```
+| a cell | what they are, in a cell |
+<!-- Written by a program -->
+| What a row | what is |
+<!-- To here. -->
+Where it ends.
+E2
+paragraphs() { awk -f tests/scripts/paragraphs.awk "$1" | cut -f 2; }
+same "paragraphs" "$(paragraphs "$T/a.md")" "What it is
+A paragraph of code two lines. What the second begins with what a link says.
+an entry of a list, of one sentence; one that waits
+Those of another list
+a cell
+what they are, in a cell
+Where it ends."
+same "sentences of a document" "$(awk -f tests/scripts/paragraphs.awk "$T/a.md" | awk -f tests/scripts/prose.awk | sed 's/^[^:]*: //')" "What the second begins with what a link says.
+... what the ...
+... what a ...
+one that waits"
+cat >"$T/openapi.yaml" <<'E2'
+info:
+  summary: A short one
+  description: |
+    What is literal.
+
+    Another paragraph
+    of it.
+paths:
+  /v1:
+    get:
+      description: >-
+        One that is
+        folded.
+      parameters: [{name: a, description: "Quoted, \"of\" it: {x}.", schema: {description: plain in braces, type: string}}]
+components:
+    Spec:
+      properties: {a: {description: "What C has."}}
+    Other:
+      description: plain, to the end
+E2
+same "texts of OpenAPI" "$(paragraphs "$T/openapi.yaml")" 'A short one
+What is literal.
+Another paragraph of it.
+One that is folded.
+Quoted, \"of\" it: {x}.
+plain in braces
+plain, to the end'
+mkdir "$T/tree" && echo 'What it is, in a document that is in the tree.' >"$T/tree/b.md"
+same "the check reads documents" "$(tests/scripts/prose.sh "$T/tree" | tail -n 1)" "prose: 2 found in 1 files"
 sed 's#/\* short \*/##; s#^int  x#int x#' "$T/a.c" >"$T/b.c"
 same "a comment moves nothing" "$(code "$T/b.c" | tail -n +2)" "$(code "$T/a.c" | tail -n +2)"
 echo "$passed passed, $failed failed"
