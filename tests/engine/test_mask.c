@@ -7,11 +7,11 @@
 #include "tests/lib/philox.h"
 #include "worker/family/family.h"
 
-enum { S = 211 };
+enum { S = 211, LONG = 2 * 2048 + 700 }; /* LONG: targets are counted 2,048 tokens at a time */
 
 struct rows {
-    int32_t ids[S + 64], targets[S + 64];
-    int64_t pos[S + 64], lo[S + 64], hi[S + 64];
+    int32_t ids[LONG], targets[LONG];
+    int64_t pos[LONG], lo[LONG], hi[LONG];
 };
 
 /* Returns the id at position i of sample n, from the definition, with the tests' own generator. */
@@ -50,7 +50,8 @@ static struct data *text_data(bool masked)
 }
 
 /* The sample as one rank sees it, and how many tokens of it are targets, by the oracle. */
-static int64_t check_sample(const struct data *d, const struct data_order *o, int64_t n)
+static int64_t check_sample(const struct data *d, const struct data_order *o, int64_t n,
+                            int64_t length)
 {
     static struct rows rows;
     struct batch b = {
@@ -58,7 +59,7 @@ static int64_t check_sample(const struct data *d, const struct data_order *o, in
     struct shard sh;
     struct sample s;
     int64_t count = 0, bad = 0;
-    CHECK(shard_init(&sh, S, 1, 0, LAYOUT_CONTIGUOUS, false, &e) == 0);
+    CHECK(shard_init(&sh, length, 1, 0, LAYOUT_CONTIGUOUS, false, &e) == 0);
     CHECK(data_batch(o, &sh, n, &b, &e) == 0);
     data_sample(o, n, &s);
     for (int64_t k = 0; k < s.n_fragments; k++) {
@@ -120,7 +121,7 @@ static void check_data(bool masked)
     CHECK(!oo.causal && oo.mask.prob == 0.3);
     struct data_order *o = order_open(d, &oo);
     int64_t sum = 0;
-    for (int64_t n = 0; n < 3 * data_order_samples(o); n++) sum += check_sample(d, o, n);
+    for (int64_t n = 0; n < 3 * data_order_samples(o); n++) sum += check_sample(d, o, n, S);
     CHECK(sum > 0);
     for (int P = 2; P <= 8; P += P == 4 ? 4 : 1)
         for (int layout = LAYOUT_CONTIGUOUS; layout <= LAYOUT_ZIGZAG; layout++)
@@ -133,6 +134,28 @@ static void test_oracle(void)
 {
     check_data(false);
     check_data(true); /* only completions are learnt */
+}
+
+/* One document over the whole of a sample, and a second sample of the rest of it. */
+static void test_long(void)
+{
+    static char text[LONG + LONG / 2 + 16];
+    memset(text, 'a', LONG + LONG / 2);
+    sources_begin();
+    spec->model.shape.family = FAMILY_BERT;
+    spec->model.shape.vocab = 259;
+    spec->seed = 78;
+    spec->objective.mask_prob = 0.3;
+    spec->data.packing = PACKING_CONCAT;
+    puts_file("long.txt", text);
+    source_add("long.txt", DATA_TEXT, NULL);
+    struct data *d = prepare_open();
+    const struct order_options oo = data_order_options(spec, SET_TRAIN, LONG);
+    struct data_order *o = order_open(d, &oo);
+    CHECK(data_order_samples(o) == 2);
+    CHECK(check_sample(d, o, 0, LONG) + check_sample(d, o, 1, LONG) > LONG / 4);
+    data_order_close(o);
+    data_close(d);
 }
 
 /* Shares over 200 000 tokens: within five standard errors. A sample that comes again in another
@@ -187,6 +210,7 @@ int main(void)
 {
     datadir_begin("mask");
     RUN(test_oracle);
+    RUN(test_long);
     RUN(test_shares);
     RUN(test_causal);
     return datadir_end("mask");
