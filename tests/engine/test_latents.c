@@ -16,10 +16,10 @@ struct shape {
     enum st_dtype dtype;
 };
 
-/* Exact in every dtype. */
+/* Exact in every dtype; no length of pieces is a multiple of the period. */
 static float value(int64_t i, int which)
 {
-    return (float)((i * 7 + which * 3) % 64 - 31) / 8;
+    return (float)((i * 7 + which * 3) % 61 - 30) / 8;
 }
 
 static void put_tensor(const char *name, const char *key, const struct st_out *like, int which)
@@ -82,8 +82,12 @@ static void check_values(const struct data *d, const struct latents_sample *x,
 
 static void test_read(void)
 {
-    static const struct shape shapes[] = {{4, 3, 5, 7, 9, 6, ST_F32}, {2, 1, 1, 3, 4, 5, ST_BF16}};
-    for (size_t i = 0; i < 2; i++) {
+    /* Among them two of more values than are converted at a time, 4,096. */
+    static const struct shape shapes[] = {{4, 3, 5, 7, 9, 6, ST_F32},
+                                          {2, 1, 1, 3, 4, 5, ST_BF16},
+                                          {4, 2, 30, 37, 9, 6, ST_F32},
+                                          {4, 2, 30, 37, 9, 6, ST_BF16}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct latents_sample x;
         put_files(&shapes[i]);
         manifest(LINE ",\"num_frames\":51,\"fps\":23.5,\"text_len\":3}\n\n  \n" LINE "}");
