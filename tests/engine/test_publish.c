@@ -64,6 +64,23 @@ static void test_own(void)
     CHECK(!open_as("", "job 8\n") && !publish_file(&p, "/none", "x", &e)); /* no output.path */
 }
 
+/* A file of two pieces of a copy (1 MiB) and a byte, no two pieces alike. */
+static void test_large(void)
+{
+    enum { SIZE = (2 << 20) + 1 };
+    size_t n = 0;
+    char *want = malloc(SIZE);
+    for (int i = 0; want && i < SIZE; i++) want[i] = (char)(i % 251);
+    CHECK(want && !file_write(from, want, SIZE, &e));
+    CHECK_MSG(!open_as(in(root, "large"), "job 7\n"), "%s", e.text);
+    CHECK_MSG(!publish_file(&p, from, "x.bin", &e), "%s", e.text);
+    publish_close(&p);
+    char *got = file_read(in(root, "large/x.bin"), SIZE + 1, &n, &e);
+    CHECK_MSG(got && want && n == SIZE && !memcmp(got, want, SIZE), "%zu bytes, want %d", n, SIZE);
+    CHECK(!file_write(from, "better", 6, &e));
+    free(got), free(want);
+}
+
 static void test_hostile(void)
 {
     const char *const outside[] = {"/tmp/x", "/", in(dir, "secret/x")};
@@ -105,6 +122,7 @@ int main(void)
     CHECK(!file_make_dir(root, &e) && !file_make_dir(other, &e) &&
           !file_make_dir(in(dir, "secret"), &e) && !file_write(from, "results", 7, &e));
     RUN(test_own);
+    RUN(test_large);
     RUN(test_hostile);
     file_remove(dir, NULL);
     return test_done("publish");

@@ -1,6 +1,6 @@
 /* test_verify_pieces.c: verify of tensors that are longer than a piece of 65,536 elements, in which
- * it gathers and compares them. All tokens have the last ids, so that the embedding's gradient is
- * in its third piece alone. */
+ * it gathers and compares them, and of more bytes than stages send at a time. All tokens have the
+ * last ids, so that the embedding's gradient is in its third piece alone. */
 #include "api/core/log.h"
 #include "tests/lib/verify.h"
 
@@ -8,15 +8,17 @@ enum { VOCAB = 3200, FIRST_ID = 2800 }; /* 153,600 elements; ids from 134,400 on
 
 struct product {
     const char *name;
-    int sp, tp, zero, tied;
+    int sp, tp, zero, tied, pp;
 };
 
 static const struct product products[] = {
-    {"two ranks", 2, 1, 0, 0},
-    {"two ranks, tied", 2, 1, 0, 1},
-    {"two ranks, zero 3", 2, 1, 3, 0},
-    {"two parts of each layer", 1, 2, 0, 0}, /* 76,800 elements of a rank */
-    {"two parts of each layer, tied", 1, 2, 0, 1},
+    {"two ranks", 2, 1, 0, 0, 1},
+    {"two ranks, tied", 2, 1, 0, 1, 1},
+    {"two ranks, zero 3", 2, 1, 3, 0, 1},
+    {"two parts of each layer", 1, 2, 0, 0, 1}, /* 76,800 elements of a rank */
+    {"two parts of each layer, tied", 1, 2, 0, 1, 1},
+    {"two stages", 1, 1, 0, 0, 2},
+    {"two stages of two parts", 1, 2, 0, 0, 2}, /* 524,288 bytes of a piece from both parts */
 };
 
 static void write_ids(void)
@@ -45,9 +47,10 @@ static void set(struct trial *t, const struct product *x, enum precision_id prec
     w.shape.tied = x->tied;
     w.shape.ffn_width = 48; /* two divides it */
     trial_set(t, &w, x->sp, 96, precision);
-    t->spec.resources.ranks = x->sp * x->tp;
+    t->spec.resources.ranks = x->sp * x->tp * x->pp;
     t->spec.parallel.sp = x->sp;
     t->spec.parallel.tp = x->tp;
+    t->spec.parallel.pp = x->pp;
     t->spec.parallel.zero = x->zero;
     if (x->sp == 1) t->spec.parallel.layout = LAYOUT_AUTO;
     CHECK_MSG(!family_check(&t->spec, &e), "%s: %s: %s", x->name, e.field, e.text);
