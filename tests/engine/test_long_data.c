@@ -109,6 +109,24 @@ static void check_mask(const struct data *d)
     CHECK_MSG(!bad && data_stats(d)->n_masked == masked, "%lld bits differ", (long long)bad);
 }
 
+/* The rows of the masked record on one rank: the next id, where it may be learnt. */
+static void check_rows(const struct data_order *o)
+{
+    static int32_t ids[PLAIN], targets[PLAIN];
+    static int64_t pos[PLAIN], lo[PLAIN], hi[PLAIN];
+    struct batch b = {.ids = ids, .targets = targets, .pos = pos, .lo = lo, .hi = hi};
+    struct shard sh;
+    int64_t bad = 0;
+    CHECK(!shard_init(&sh, PLAIN, 1, 0, LAYOUT_CONTIGUOUS, false, &e));
+    CHECK_MSG(!data_batch(o, &sh, 1, &b, &e) && b.n_tokens == MASKED, "%s", e.text);
+    for (int64_t i = 0; i < MASKED; i++) {
+        const int64_t next = PLAIN + i + 1;
+        bad += ids[i] != id_at(PLAIN + i) || pos[i] != i;
+        bad += targets[i] != (i + 1 < MASKED && may_learn(next) ? id_at(next) : -1);
+    }
+    CHECK_MSG(!bad, "%lld rows differ", (long long)bad);
+}
+
 /* Each of two samples is a record; the order is the file's. */
 static void check_targets(const struct data *d)
 {
@@ -121,6 +139,7 @@ static void check_targets(const struct data *d)
     CHECK(data_order_samples(o) == 2 && data_targets(o, 0, &e) == PLAIN - 1);
     CHECK_MSG(data_targets(o, 1, &e) == want, "%lld targets, want %lld",
               (long long)data_targets(o, 1, &e), (long long)want);
+    check_rows(o);
     data_order_close(o);
 }
 
