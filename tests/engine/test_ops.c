@@ -357,6 +357,48 @@ static void test_tree(void)
     test_all(true);
 }
 
+/* ---- several pieces -------------------------------------------------------------------------- */
+
+/* Two lines of sines are worked out at a time: there are three places and four frames. */
+enum { WIDE = 8000 };
+
+static void write_wide_2d(struct env *t)
+{
+    write_position(t, OP_POSITION_2D, 2, WIDE);
+}
+
+static void write_wide_1d(struct env *t)
+{
+    write_position(t, OP_POSITION_1D, 1, WIDE);
+}
+
+static void test_lines_in_pieces(void)
+{
+    static const struct op_case wide[] = {{"wide position_2d", write_wide_2d, loop_position_2d},
+                                          {"wide position_1d", write_wide_1d, loop_position_1d}};
+    struct err e = {0};
+    struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 1}, &e);
+    CHECK(be && op_stage_lines(T, WIDE) == 2);
+    for (int k = 0; k < 2; k++) {
+        struct env *t = calloc(1, sizeof *t);
+        struct worst w = {0};
+        t->rng = 7;
+        fill_batch(t);
+        prog_init(&t->p, "");
+        wide[k].write(t);
+        open_frame(t, be, false);
+        place(t);
+        CHECK_MSG(!op_table[t->op.kind]->forward(&t->f, &t->op, &e), "%s", e.text);
+        wide[k].loop(t);
+        for (int64_t i = 0; i < T * WIDE; i++)
+            compare(&w, (double)((float *)t->f.value[t->op.out[0]].data)[i], out(t)[i]);
+        CHECK_MSG(good(&w), "%s: off by %g of %g", wide[k].name, w.err, w.size);
+        drop(t);
+        free(t);
+    }
+    be_close(be);
+}
+
 static void test_every_operator(void)
 {
     for (int k = 0; k < OP_KIND_N; k++)
@@ -367,6 +409,7 @@ int main(void)
 {
     RUN(test_whole);
     RUN(test_tree);
+    RUN(test_lines_in_pieces);
     RUN(test_every_operator);
     return test_done("ops");
 }

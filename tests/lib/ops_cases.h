@@ -222,32 +222,37 @@ static inline void loop_moe(const struct env *t)
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
+static inline void write_position(struct env *t, enum op_kind kind, int scale, int cols)
+{
+    const int a = input(t, ROWS_T, cols);
+    output(t, &(struct op){.kind = kind, .in = {a}, .u.position.scale = scale}, ROWS_T, cols);
+}
 static inline void write_position_2d(struct env *t)
 {
-    const int a = input(t, ROWS_T, 8);
-    output(t, &(struct op){.kind = OP_POSITION_2D, .in = {a}, .u.position.scale = 2}, ROWS_T, 8);
+    write_position(t, OP_POSITION_2D, 2, 8);
 }
 /* Patch grid of 1 x 3, four frames: row i is place i / 4. */
 static inline void loop_position_2d(const struct env *t)
 {
+    const int64_t cols = t->p.value[t->op.out[0]].cols, n = cols / 4;
     for (int64_t i = 0; i < T; i++)
-        for (int64_t c = 0; c < 8; c++) {
-            const double at = c < 4 ? (double)(i / 4 % 3) / 2 : (double)(i / 4 / 3) / 2;
-            const double a = at * (c % 2 ? 0.01 : 1);
-            out(t)[i * 8 + c] = in(t, 0)[i * 8 + c] + (c % 4 < 2 ? sin(a) : cos(a));
+        for (int64_t c = 0; c < cols; c++) {
+            const double at = c < 2 * n ? (double)(i / 4 % 3) / 2 : (double)(i / 4 / 3) / 2;
+            const double a = at * pow(10000, -(double)(c % n) / (double)n);
+            out(t)[i * cols + c] = in(t, 0)[i * cols + c] + (c / n % 2 ? cos(a) : sin(a));
         }
 }
 static inline void write_position_1d(struct env *t)
 {
-    const int a = input(t, ROWS_T, 8);
-    output(t, &(struct op){.kind = OP_POSITION_1D, .in = {a}, .u.position.scale = 1}, ROWS_T, 8);
+    write_position(t, OP_POSITION_1D, 1, 8);
 }
 static inline void loop_position_1d(const struct env *t)
 {
+    const int64_t cols = t->p.value[t->op.out[0]].cols, n = cols / 2;
     for (int64_t i = 0; i < T; i++)
-        for (int64_t c = 0; c < 8; c++) {
-            const double a = (double)(i % 4) * pow(10, -(double)(c % 4));
-            out(t)[i * 8 + c] = in(t, 0)[i * 8 + c] + (c < 4 ? sin(a) : cos(a));
+        for (int64_t c = 0; c < cols; c++) {
+            const double a = (double)(i % 4) * pow(10000, -(double)(c % n) / (double)n);
+            out(t)[i * cols + c] = in(t, 0)[i * cols + c] + (c < n ? sin(a) : cos(a));
         }
 }
 static inline void write_timestep(struct env *t)
