@@ -507,6 +507,27 @@ static void test_file(void)
     close(at);
 }
 
+/* One copy of two calls of 8 MiB and a part of a third, each of other bytes. */
+static void test_large_copy(void)
+{
+    enum { SIZE = (16 << 20) + 4096, AT = 4096 };
+    unsigned char *buf = malloc(SIZE), *back = calloc(1, SIZE);
+    struct plan p;
+    struct err e = {0};
+    const int at = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct offload *s = store_on(offload_file(at, AT + SIZE, &e), &p);
+    if (!buf || !back) abort();
+    for (int i = 0; i < SIZE; i++) buf[i] = (unsigned char)(i % 251);
+    CHECK(!offload_wait(s, offload_out(s, buf, SIZE, AT), &e));
+    CHECK(!offload_wait(s, offload_back(s, back, SIZE, AT), &e));
+    CHECK(!memcmp(buf, back, SIZE) && offload_moved(s, SIZE));
+    CHECK(!offload_wait(s, offload_back(s, back, AT, AT + SIZE - AT), &e));
+    CHECK(!memcmp(buf + SIZE - AT, back, AT)); /* the last bytes lie in their own place */
+    offload_close(s);
+    close(at);
+    free(buf), free(back);
+}
+
 /* Every failure names the field. No directory, no room at once, no room later, a file that ends. */
 static void test_bad_disk(void)
 {
@@ -628,6 +649,7 @@ int main(void)
     RUN(test_time);
     RUN(test_large);
     RUN(test_file);
+    RUN(test_large_copy);
     RUN(test_bad_disk);
     RUN(test_training_on_full);
     RUN(test_refused);
