@@ -76,6 +76,11 @@ static void check_values(const struct data *d, const struct latents_sample *x,
         CHECK(latents_read(d, x, at, k, z, &e) == 0);
         for (int64_t i = 0; i < k; i++) CHECK(z[i] == value(at + i, 0));
     }
+    float *whole = malloc((size_t)n * sizeof *whole);
+    int64_t bad = !whole || latents_read(d, x, 0, n, whole, &e);
+    for (int64_t i = 0; !bad && i < n; i++) bad = whole[i] != value(i, 0);
+    CHECK_MSG(!bad, "%lld values at once", (long long)n);
+    free(whole);
     CHECK(latents_read_text(d, x, 1, text_len * s->width - 1, y, &e) == 0);
     for (int64_t i = 0; i < text_len * s->width - 1; i++) CHECK(y[i] == value(i + 1, 1));
 }

@@ -139,6 +139,8 @@ static void check_targets(const struct data *d)
     CHECK(data_order_samples(o) == 2 && data_targets(o, 0, &e) == PLAIN - 1);
     CHECK_MSG(data_targets(o, 1, &e) == want, "%lld targets, want %lld",
               (long long)data_targets(o, 1, &e), (long long)want);
+    struct order_learnt learnt;
+    CHECK(!data_order_learnt(o, &learnt, &e) && learnt.tokens == PLAIN - 1 + want);
     check_rows(o);
     data_order_close(o);
 }

@@ -98,6 +98,54 @@ static void check_files(bool own)
     CHECK(prepare_by(3, own, &more) == 0 && more.made_mb_s == 0);
 }
 
+/* Sums the bytes of the tokens of a sample that are learnt, one by one. */
+static int64_t bytes_of(const struct data *d, const struct data_order *o, int64_t n)
+{
+    struct sample s;
+    int64_t sum = 0;
+    data_sample(o, n, &s);
+    for (int64_t k = 0; k < s.n_fragments; k++) {
+        struct fragment f;
+        data_fragment(o, &s, k, &f);
+        for (int64_t i = 1; i < f.length; i++) {
+            uint32_t bytes;
+            uint8_t learn;
+            CHECK(!data_read_bytes(d, f.token + i, 1, &bytes, &e) &&
+                  !data_read_mask(d, f.token + i, 1, &learn, &e));
+            sum += learn ? bytes : 0;
+        }
+    }
+    return sum;
+}
+
+/* Bytes of targets, also of a document of several times the tokens that are read at once. */
+static void test_target_bytes(void)
+{
+    static char text[40000];
+    uint32_t x = 5;
+    struct data_stats st;
+    const int n = snprintf(text, sizeof text, "{\"prompt\":\"one\",\"completion\":\"");
+    const int m = n + words(text + n, sizeof text - 64, &x, 5000);
+    snprintf(text + m, sizeof text - (size_t)m, "\"}\n{\"text\":\"the last\"}\n");
+    puts_file("records.jsonl", text);
+    CHECK_MSG(!prepare_by(2, true, &st), "%s", e.text);
+    struct data *d = data_open(in_dir("by2-1"), st.id, DATA_TRUST, &e);
+    CHECK_MSG(d, "%s", e.text);
+    struct order_options oo = data_order_options(spec, SET_TRAIN, 8000);
+    oo.packing = PACKING_CONCAT;
+    struct data_order *o = order_open(d, &oo);
+    int64_t all = 0;
+    for (int64_t k = 0; k < data_order_samples(o); k++) {
+        const int64_t want = bytes_of(d, o, k), got = data_target_bytes(o, k, &e);
+        CHECK_MSG(got == want, "sample %lld: %lld bytes, want %lld", (long long)k, (long long)got,
+                  (long long)want);
+        all += want;
+    }
+    CHECK_MSG(all > 15000, "%lld bytes", (long long)all);
+    data_order_close(o);
+    data_close(d);
+}
+
 static void test_own_files(void)
 {
     check_files(true);
@@ -558,6 +606,7 @@ int main(void)
     puts_file("model/tokenizer_config.json", "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}");
     puts_file("model/chat_template.jinja", chat_template);
     RUN(test_own_files);
+    RUN(test_target_bytes);
     RUN(test_byte_files);
     RUN(test_first_error);
     RUN(test_many_files);
