@@ -363,20 +363,27 @@ struct moves {
     int root, n_inside;
 };
 
+/* Byte i of what a rank has: no two slices of it are alike. */
+static char moved_byte(int rank, int64_t i)
+{
+    return (char)(i % 251 * 3 + rank);
+}
+
 static void moves_body(struct ranks *g, int rank, void *arg)
 {
     struct moves *m = arg;
     struct comm *c = g->comm[rank];
     void *bounce = comm_segment(c);
     struct err e;
-    memset(m->x[rank], rank == m->root ? 77 : 1, (size_t)m->size);
+    for (int64_t i = 0; i < m->size; i++)
+        m->x[rank][i] = (char)(moved_byte(77, i) + (rank == m->root ? 0 : 1));
     if (comm_broadcast(c, PURPOSE_CONTROL, m->root, m->x[rank], m->size, bounce, &e)) {
         ranks_fail(g, rank, &e);
         return;
     }
     int bad = 0;
-    for (int64_t i = 0; i < m->size; i++) bad |= m->x[rank][i] != 77;
-    memset(m->x[rank], bad ? 99 : rank, (size_t)m->size);
+    for (int64_t i = 0; i < m->size; i++) bad |= m->x[rank][i] != moved_byte(77, i);
+    for (int64_t i = 0; i < m->size; i++) m->x[rank][i] = moved_byte(bad ? 99 : rank, i);
     if (comm_gather(c, PURPOSE_VERIFY, m->root, m->x[rank], m->size,
                     rank == m->root ? m->all : NULL, bounce, &e)) {
         ranks_fail(g, rank, &e);
@@ -407,7 +414,7 @@ static void move_case(int P, int root, int64_t size)
     ranks_check(&g);
     int64_t n_wrong = 0;
     for (int r = 0; r < P; r++)
-        for (int64_t i = 0; i < size; i++) n_wrong += m.all[r * size + i] != r;
+        for (int64_t i = 0; i < size; i++) n_wrong += m.all[r * size + i] != moved_byte(r, i);
     CHECK_MSG(n_wrong == 0, "P %d root %d: %lld bytes wrong", P, root, (long long)n_wrong);
     for (int r = 0; r < P; r++) {
         struct comm_count want[PURPOSE_N] = {0};
