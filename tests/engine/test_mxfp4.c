@@ -3,7 +3,9 @@
  * plain bf16; and refusals. */
 #include "tests/lib/datadir.h"
 
+#include <math.h>
 #include "worker/hf/hf.h"
+#include "worker/hf/mxfp4.h"
 #include "worker/hf/safetensors.h"
 
 #define PACKED "tests/golden/gpt_oss_mxfp4"
@@ -76,6 +78,54 @@ static void test_saved(void)
     CHECK(text && !strstr(text, "quant") && strstr(text, "\"GptOssForCausalLM\""));
     st_close(want), st_close(got);
     free(text), free(half);
+}
+
+/* ---- long tensors ---------------------------------------------------------------------------- */
+
+/* 512 groups of 32 values are read at a time. */
+enum { GROUP = 32, GROUPS = 2 * 512 + 3, VALUES = GROUPS * GROUP };
+
+/* The value of four bits: a sign, two bits of exponent and one of mantissa. */
+static float four_bits(int bits)
+{
+    const int exponent = bits >> 1 & 3, mantissa = bits & 1;
+    const double x = exponent ? ldexp(1 + mantissa / 2.0, exponent - 1) : mantissa / 2.0;
+    return (float)(bits & 8 ? -x : x);
+}
+
+static void check_long(const struct mxfp4 *x, const uint8_t *block, const uint8_t *scale,
+                       int64_t at, int64_t n)
+{
+    float *out = malloc((size_t)n * sizeof *out);
+    int64_t bad = 0;
+    if (!out) abort();
+    CHECK_MSG(!mxfp4_read(x, at, n, out, &e), "%s", e.text);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t k = at + i;
+        const int bits = block[k / 2] >> (k % 2 ? 4 : 0) & 15;
+        bad += out[i] != ldexpf(four_bits(bits), scale[k / GROUP] - 127);
+    }
+    CHECK_MSG(!bad, "%lld of %lld values from %lld on differ", (long long)bad, (long long)n,
+              (long long)at);
+    free(out);
+}
+
+static void test_long(void)
+{
+    static uint8_t block[VALUES / 2], scale[GROUPS];
+    for (int i = 0; i < VALUES / 2; i++) block[i] = (uint8_t)(i * 7 % 253);
+    for (int i = 0; i < GROUPS; i++) scale[i] = (uint8_t)(120 + i % 13);
+    const struct st_out items[] = {
+        {.name = "blocks", .dtype = ST_U8, .n_dims = 1, .dims = {VALUES / 2}, .data = block},
+        {.name = "scales", .dtype = ST_U8, .n_dims = 1, .dims = {GROUPS}, .data = scale}};
+    CHECK_MSG(!st_write(in_dir("long.safetensors"), items, 2, &e), "%s", e.text);
+    struct st_file *f = st_open(in_dir("long.safetensors"), &e);
+    CHECK_MSG(f, "%s", e.text);
+    if (!f) return;
+    const struct mxfp4 x = {f, f, st_find(f, "blocks"), st_find(f, "scales")};
+    check_long(&x, block, scale, 0, VALUES);
+    check_long(&x, block, scale, GROUP, VALUES - 2 * GROUP);
+    st_close(f);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
@@ -169,6 +219,7 @@ int main(void)
     n_params = param_count(&shape);
     RUN(test_loaded);
     RUN(test_saved);
+    RUN(test_long);
     RUN(test_refused);
     return datadir_end("mxfp4");
 }
