@@ -363,7 +363,7 @@ struct moves {
     int root, n_inside;
 };
 
-/* Byte i of what a rank has: no two slices of it are alike. */
+/* Byte i of a rank's: no two slices of them are alike. */
 static char moved_byte(int rank, int64_t i)
 {
     return (char)(i % 251 * 3 + rank);
