@@ -1,3 +1,4 @@
+/* options.c: has the table of options, and checks them. */
 #include "daemon/options.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* auth.c: makes, finds, revokes and checks tokens, names the user of a Unix socket, and counts the
+ * wrong tokens of an address. */
 #include "daemon/access/auth.h"
 
 #include <pwd.h>

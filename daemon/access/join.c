@@ -1,3 +1,4 @@
+/* join.c: makes and revokes join tokens, judges each JOIN, and issues certificates. */
 #include <assert.h>
 #include <fnmatch.h>
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* join_table.c: loads, finds, revokes and prunes the rows of joins. */
 #include "daemon/access/join_table.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* names.c: turns upload:NAME into a path, refuses paths of seqd's own, and lists the uploads
+ * that a job may read. */
 #include "daemon/access/names.h"
 
 #include <stdio.h>

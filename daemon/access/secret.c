@@ -1,3 +1,4 @@
+/* secret.c: reads the secret of a state directory or makes it, and derives the keys of attempts. */
 #include "daemon/access/secret.h"
 
 #include <assert.h>

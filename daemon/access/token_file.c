@@ -1,3 +1,4 @@
+/* token_file.c: keeps the token of seqd --dev or makes another, and writes a context for seqctl. */
 #include "daemon/access/token_file.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* admit.c: finds who asks, checks parameters, role and owner, writes the audit row, and calls
+ * the route. */
 #include "daemon/http/admit.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,6 @@
-/*   body -> where each spec stands -> [key known? -> the first answer again]
+/* batch.c: prepares and submits several jobs of one request: all of them, or none.
+ *
+ *   body -> where each spec stands -> [key known? -> the first answer again]
  *        -> a spec a turn of the loop: prepare -> commit_batch_add
  *        -> dry_run: reply     else: commit_batch_submit, one transaction -> 201 */
 #include "daemon/http/batch.h"

@@ -1,3 +1,4 @@
+/* body.c: reads the members of a small JSON object into variables. */
 #include "daemon/http/body.h"
 
 #include <stdio.h>

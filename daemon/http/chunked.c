@@ -1,3 +1,4 @@
+/* chunked.c: takes a chunked body apart, byte by byte. */
 #include "daemon/http/chunked.h"
 
 #include "daemon/http/http.h"

@@ -1,3 +1,4 @@
+/* door.c: opens the listening sockets of REST, and tells who connects to each. */
 #include "daemon/http/door.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* etag.c: makes the entity tag of a job, and compares it with the tags that a client sends. */
 #include "daemon/http/etag.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* feed.c: answers GET /v1/events by pages and by streams, each a cursor into the table of
+ * events. */
 #include "daemon/http/feed.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* filter.c: reads a filter from a query or a body, and tests jobs by it. */
 #include "daemon/http/filter.h"
 
 #include <stdlib.h>

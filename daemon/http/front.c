@@ -1,3 +1,4 @@
+/* front.c: runs the thread of the clients' sockets, with its limits and deadlines. */
 #include "daemon/http/front.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* guard.c: reads the head of a request, and says why it is refused. */
 #include "daemon/http/guard.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* http.c: joins libmicrohttpd with the loop thread: requests, replies and streams. */
 #include "daemon/http/http.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* intake.c: reads heads and bodies of one connection, and passes them to the HTTP library. */
 #include "daemon/http/intake.h"
 
 #include <stdio.h>

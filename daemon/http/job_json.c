@@ -1,3 +1,4 @@
+/* job_json.c: puts a job's document, result, plan and spec together. */
 #include "daemon/http/job_json.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* job_reply.c: answers with a job and its ETag, or says that there is none. */
 #include "daemon/http/job_reply.h"
 
 #include <stdlib.h>

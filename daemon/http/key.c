@@ -1,3 +1,5 @@
+/* key.c: reads the Idempotency-Key of a request, holds it while that runs, and finds the jobs that
+ * it made before. */
 #include "daemon/http/key.h"
 
 #include <stdio.h>

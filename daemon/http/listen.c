@@ -1,3 +1,4 @@
+/* listen.c: opens listening sockets of TCP and of Unix. */
 #include "daemon/http/listen.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,6 @@
-/*   text -> json_spec_read -> names_resolve, refs_resolve -> [what checkpoint.resume was made with]
+/* prepare.c: makes a spec ready for a job: resolves its names, checks it, asks nodes, plans it.
+ *
+ *   text -> json_spec_read -> names_resolve, refs_resolve -> [what checkpoint.resume was made with]
  *        -> family_check -> [DESCRIBE to a node, for model.path -> family_check]
  *        -> [DESCRIBE to nodes, for files of data]
  *        -> planner's thread: choice_make, plan_make -> the loop again */

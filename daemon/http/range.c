@@ -1,3 +1,4 @@
+/* range.c: parses ranges of bytes, and compares validators. */
 #include "daemon/http/range.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* refs.c: resolves the job:ID of a spec one by one, by questions to the store. */
 #include "daemon/http/refs.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* reply.c: writes JSON and problems, and reads parameters of a query. */
 #include "daemon/http/reply.h"
 
 #include <stdio.h>

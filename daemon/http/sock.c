@@ -1,3 +1,4 @@
+/* sock.c: sends and receives over one socket, and keeps bytes that it does not take yet. */
 #include "daemon/http/sock.h"
 
 #include <errno.h>

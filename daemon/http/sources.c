@@ -1,3 +1,4 @@
+/* sources.c: lists the files of a job's data, and asks one node after another for them. */
 #include "daemon/http/sources.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* tar.c: computes the bytes of a tar file at any position. */
 #include "daemon/http/tar.h"
 
 #include <assert.h>

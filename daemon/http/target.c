@@ -1,3 +1,4 @@
+/* target.c: decodes a request target into its path and parameters. */
 #include "daemon/http/target.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* tls.c: loads the certificate, shakes hands, sends and receives by GnuTLS. */
 #include "daemon/http/tls.h"
 
 #include <errno.h>

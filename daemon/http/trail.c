@@ -1,3 +1,4 @@
+/* trail.c: gathers the statuses of answers, and writes them into the audit log. */
 #include "daemon/http/trail.h"
 
 #include <stdio.h>

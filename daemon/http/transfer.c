@@ -1,3 +1,4 @@
+/* transfer.c: fetches a node's file chunk by chunk, and writes it to the client. */
 #include "daemon/http/transfer.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* wait.c: keeps the requests that wait for a job, and answers them after its commit or their
+ * time. */
 #include "daemon/http/wait.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* ask.c: sends a question to a node, or to one after another, and gives its answer to the
+ * caller. */
 #include "daemon/loop/ask.h"
 
 #include <stdio.h>

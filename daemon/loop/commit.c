@@ -1,3 +1,5 @@
+/* commit.c: folds an event, writes its rows, and calls back after the commit; submits jobs in
+ * batches. */
 #include "daemon/loop/commit.h"
 
 #include <assert.h>

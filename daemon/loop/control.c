@@ -1,3 +1,5 @@
+/* control.c: acts on sessions, reports, passes and ticks, and sends the messages that follow
+ * from committed events. */
 #include "daemon/loop/control.h"
 
 #include <assert.h>

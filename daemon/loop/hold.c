@@ -1,3 +1,4 @@
+/* hold.c: judges once a second whether an attempt must save and stop. */
 #include "daemon/loop/hold.h"
 
 #include <string.h>

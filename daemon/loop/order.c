@@ -1,3 +1,4 @@
+/* order.c: turns the orders of clients into events and rows. */
 #include "daemon/loop/order.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* pass.c: describes jobs and nodes to sched_pick, and makes events of its choices. */
 #include "daemon/loop/pass.h"
 
 #include <assert.h>

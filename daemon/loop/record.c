@@ -1,3 +1,4 @@
+/* record.c: reads the records of a spool, and enters them into the attempt. */
 #include "daemon/loop/record.h"
 
 #include <signal.h>

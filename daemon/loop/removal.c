@@ -1,3 +1,4 @@
+/* removal.c: carries removals out, from their row to the last node that confirms. */
 #include "daemon/loop/removal.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* replay.c: folds the stored events again, and takes up the attempts that may still run. */
 #include "daemon/loop/replay.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* session.c: writes the messages about attempts that a node is to have, to keep or to end. */
 #include "daemon/loop/session.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* sweep.c: looks once a minute for data that has outlived its time, and orders its removal. */
 #include "daemon/loop/sweep.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* tally.c: counts the disk space of users page by page, and warns jobs whose user is over the
+ * limit. */
 #include "daemon/loop/tally.h"
 
 #include <stdio.h>

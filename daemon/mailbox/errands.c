@@ -1,3 +1,4 @@
+/* errands.c: runs errands on a thread of its own, and calls back on the loop's. */
 #include "daemon/mailbox/errands.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* link.c: keeps the sessions with nodes: HELLO, JOIN, heartbeats and messages. */
 #include "daemon/mailbox/link.h"
 
 #include <assert.h>

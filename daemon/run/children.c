@@ -1,3 +1,4 @@
+/* children.c: starts programs, waits for them and for signals, and ends them. */
 #include "daemon/run/children.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* dev.c: starts, adopts and restarts the local seqw of seqd --dev. */
 #include "daemon/run/dev.h"
 
 #include <errno.h>

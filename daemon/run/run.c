@@ -1,3 +1,4 @@
+/* run.c: starts seqd and the agents of one job, waits for its end, and stops them. */
 #include "daemon/run/run.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* need.c: reads the memory of ranks from a plan, and adds it up. */
 #include "daemon/sched/need.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* reason.c: counts nodes, slots and GPUs, and writes from them the reason that a job waits. */
 #include "daemon/sched/reason.h"
 
 #include <stdarg.h>
@@ -43,8 +44,7 @@ static const char *unit(const struct sched_job *j, int n)
     return n == 1 ? "slot" : "slots";
 }
 
-/* Counts over the nodes that are up; `group`: the nodes that the job may use together with its
- * leader. */
+/* Counts the nodes that are left out, by cause, and the room of all others. */
 struct census {
     int up, down, quarantined, lacks, old; /* up: nodes that it may use */
     int cordoned, ending;

@@ -1,3 +1,4 @@
+/* ring.c: walks from each GPU to its nearest neighbours, and keeps the shortest ring. */
 #include "daemon/sched/ring.h"
 
 #include <string.h>

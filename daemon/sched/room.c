@@ -1,3 +1,4 @@
+/* room.c: computes the room that nodes and groups of nodes have for a job. */
 #include "daemon/sched/room.h"
 
 bool room_ends(const struct sched_job *j, const struct sched_node *nodes, int i)

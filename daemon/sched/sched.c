@@ -1,3 +1,4 @@
+/* sched.c: places jobs in order, each as a whole or not at all. */
 #include "daemon/sched/sched.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* document.c: loads JSON within bounds, and writes it sorted and compact. */
 #include "daemon/spec/document.h"
 
 #include <stdbool.h>

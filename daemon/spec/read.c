@@ -1,3 +1,4 @@
+/* read.c: reads a job's spec from JSON, field by field of the table. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* rule.c: has the fields that may be "auto", and the rules of labels. */
 #include "daemon/spec/rule.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* write.c: writes a job's spec as JSON, field by field of the table. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>

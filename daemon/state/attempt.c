@@ -1,3 +1,5 @@
+/* attempt.c: keeps the parts and marks of an attempt, and gives verdicts on its failures, ends
+ * and deadlines. */
 #include "daemon/state/attempt.h"
 
 #include <stdio.h>

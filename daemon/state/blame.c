@@ -1,3 +1,4 @@
+/* blame.c: decides the cause of a failure, and whether its node is blamed. */
 #include "daemon/state/blame.h"
 
 #include <signal.h>

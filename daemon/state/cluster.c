@@ -1,3 +1,4 @@
+/* cluster.c: answers questions about jobs and nodes together. */
 #include "daemon/state/cluster.h"
 
 #include <stdlib.h>

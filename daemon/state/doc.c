@@ -1,3 +1,4 @@
+/* doc.c: writes jobs, steps, nodes and events as JSON. */
 #include "daemon/state/doc.h"
 
 #include <stdio.h>

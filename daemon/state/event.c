@@ -1,3 +1,4 @@
+/* event.c: writes an event as JSON, and reads it back. */
 #include "daemon/state/event.h"
 
 #include <stdio.h>

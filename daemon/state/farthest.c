@@ -1,3 +1,4 @@
+/* farthest.c: keeps the farthest step of a job, its products by their hashes, and its failures. */
 #include "daemon/state/farthest.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* gpus.c: finds the holder of a GPU, GPUs that fail, and the GPUs that a job could have. */
 #include "daemon/state/gpus.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* jobs.c: folds events into a job, answers questions about it, and keeps the table of jobs. */
 #include "daemon/state/jobs.h"
 
 #include <stddef.h>

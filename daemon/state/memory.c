@@ -1,3 +1,4 @@
+/* memory.c: adds up the memory that nodes hold, and refuses a plan that finds too little. */
 #include "daemon/state/memory.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* node.c: keeps the table of nodes: who is up and since when, its GPUs, its stale attempts. */
 #include "daemon/state/node.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* pace.c: computes the speed of an attempt from its last reports. */
 #include "daemon/state/pace.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* prepared.c: reads the report of a preparation, counts steps by it, and chooses the form. */
 #include "daemon/state/prepared.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* quarantine.c: counts the blames of nodes, begins and ends quarantines, and makes toy runs. */
 #include "daemon/state/quarantine.h"
 
 #include <assert.h>

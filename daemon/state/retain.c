@@ -1,3 +1,5 @@
+/* retain.c: has the rules of --keep-*, reads them, and collects the jobs whose data live jobs
+ * read. */
 #include "daemon/state/retain.h"
 
 #include <stdio.h>

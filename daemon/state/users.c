@@ -1,3 +1,4 @@
+/* users.c: counts the live jobs and requests of users, and refuses those over the limits. */
 #include "daemon/state/users.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* wall.c: computes the time that a job has left, its warning and its end. */
 #include "daemon/state/wall.h"
 
 #include <stdio.h>

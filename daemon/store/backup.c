@@ -1,3 +1,4 @@
+/* backup.c: copies the database on a thread of its own, checks the copy, and gives its bytes. */
 #include "daemon/store/backup.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* carried.c: puts the small files of a state directory into a copy, and takes them out again. */
 #include "daemon/store/carried.h"
 
 #include <sqlite3.h>

@@ -1,3 +1,4 @@
+/* load.c: reads the live rows with one statement each, and passes them to the caller. */
 #include "daemon/store/load.h"
 
 #include <sqlite3.h>

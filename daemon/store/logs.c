@@ -1,3 +1,4 @@
+/* logs.c: appends to the logs of ranks, syncs, reads and lists them. */
 #include "daemon/store/logs.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* query.c: has the statements of all questions, and runs one of them. */
 #include "daemon/store/query.h"
 
 #include <assert.h>

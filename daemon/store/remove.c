@@ -1,3 +1,5 @@
+/* remove.c: deletes the rows of removals, oldest first, lists jobs that have ended, and gives free
+ * pages back. */
 #include "daemon/store/remove.h"
 
 #include <sqlite3.h>

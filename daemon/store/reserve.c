@@ -1,3 +1,4 @@
+/* reserve.c: makes the file that keeps room on the disk, and removes it. */
 #include "daemon/store/reserve.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* schema.c: makes the tables, adds columns that an older file lacks, and sets how SQLite keeps
+ * them. */
 #include "daemon/store/schema.h"
 
 #include <sqlite3.h>

@@ -1,3 +1,5 @@
+/* store_check.c: looks for damage in the database file until its time is over, and writes its
+ * log again. */
 #include "daemon/store/store_check.h"
 
 #include <sqlite3.h>

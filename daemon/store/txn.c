@@ -1,3 +1,4 @@
+/* txn.c: has the statement of every operation, and appends operations to a request. */
 #include "daemon/store/txn.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* upload_dir.c: makes, fills, verifies and publishes uploads on disk, and removes them. */
 #include "daemon/upload/upload_dir.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* upload_list.c: reads, checks and writes the list of an upload. */
 #include "daemon/upload/upload_list.h"
 
 #include <stdio.h>

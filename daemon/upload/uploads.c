@@ -1,3 +1,4 @@
+/* uploads.c: hands the file work of uploads to a thread, and keeps their names for the loop. */
 #include "daemon/upload/uploads.h"
 
 #include <stdlib.h>
