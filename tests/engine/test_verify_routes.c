@@ -1,6 +1,6 @@
-/* test_verify_routes.c proves models whose rows choose among experts: in 16 bits a rounding may turn
- * a choice, which the reference then follows and judges (worker/model/routing.h); a wrong router is
- * found all the same. */
+/* test_verify_routes.c proves models whose rows choose among experts: in 16 bits a rounding may
+ * turn a choice, which the reference then follows and judges (worker/model/routing.h); a wrong
+ * router is found all the same. */
 /* Not under sanitizers: test_verify is. */
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"

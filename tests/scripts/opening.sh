@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Refuses sources that do not open with a line that says their work: `/* name.c: ... */`. The name may be left
-# out; the name of another file is refused. daemon/ is left out. In tests/fuzz the list of sources stands first.
+# out; the name of another file is refused. In tests/fuzz the list of sources stands first.
 #   tests/scripts/opening.sh            the check
 #   tests/scripts/opening.sh PATH ...   of these files and folders only
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-list=$(tests/scripts/tree.sh "$@" | grep -E '\.(c|cc|cu|cuh)$' | grep -v '^daemon/' | LC_ALL=C sort)
+list=$(tests/scripts/tree.sh "$@" | grep -E '\.(c|cc|cu|cuh)$' | LC_ALL=C sort)
 # The first comment of each file, where the file begins with it; four words beside a name are a line.
 found=$(tr '\n' '\0' <<<"$list" | xargs -0r awk '
     function judge(    name, word, n) {

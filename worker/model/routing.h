@@ -1,10 +1,10 @@
 /* routing.h: the experts that rows choose, kept by one side of a proof and followed by the other.
  *
- * A row goes to the k experts whose router logits are the largest. If two logits differ by less than
- * a rounding, ranks and one rank may choose differently. Both are right, but they then compute
- * different functions of the weights. So the ranks keep their choice and the reference follows it,
- * with the weights that its own logits give those experts. The choice is judged separately: if the
- * reference would have chosen otherwise, `gap` tells by how much. */
+ * A row goes to the k experts whose router logits are the largest. If two logits differ by less
+ * than a rounding, ranks and one rank may choose differently. Both are right, but they then
+ * compute different functions of the weights. So the ranks keep their choice and the reference
+ * follows it, with the weights that its own logits give those experts. The choice is judged
+ * separately: if the reference would have chosen otherwise, `gap` tells by how much. */
 #ifndef SEQD_MODEL_ROUTING_H
 #define SEQD_MODEL_ROUTING_H
 

@@ -1,5 +1,5 @@
-/* follow.c: gathers layer by layer, some rows of every rank at a time; each row goes to its place in
- * the sequence. */
+/* follow.c: gathers layer by layer, some rows of every rank at a time; each row goes to its place
+ * in the sequence. */
 #include "worker/verify/follow.h"
 
 #include <assert.h>
