@@ -25,7 +25,7 @@ inputs() {
 flags() { if [ "$1" = cuda ]; then make -s print-nvccflags; else grep -E '^ *(override )?(CFLAGS|EMU_FLAGS|ISA_|WARN|HARDEN)' Makefile; fi; }
 # A comment moves nothing.
 digest() {
-    local files sources='\.(c|h|inc|cu|cuh)$'
+    local files sources='\.(c|cc|h|inc|cu|cuh)$'
     files=$(inputs "$1")
     { grep -E "$sources" <<<"$files" | xargs awk -v want=code -f tests/scripts/comments.awk
       grep -vE "$sources" <<<"$files" | xargs -r sha256sum; flags "$1"; } | sha256sum | cut -d ' ' -f 1
