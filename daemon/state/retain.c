@@ -21,7 +21,7 @@ const struct retain_row retain_rows[RETAIN_N] = {
     [RETAIN_LOGS] = {"keep-logs", "30d", false, REMOVAL_LOGS, "The logs of their ranks."},
     [RETAIN_CHECKPOINTS] = {"keep-checkpoints", "90d", false, REMOVAL_CHECKPOINTS, "Their checkpoints, on the nodes."},
     [RETAIN_EPOCHS] = {"keep-epochs", "16", true, -1, "Logs of the newest attempts of a live job."},
-    [RETAIN_REMOVALS] = {"keep-removals", "365d", false, -1, "The records of what was removed."},
+    [RETAIN_REMOVALS] = {"keep-removals", "365d", false, -1, "The records of removals."},
     [RETAIN_AUDIT] = {"keep-audit", "365d", false, -1, "The audit: who did what."},
 };
 // clang-format on
