@@ -355,8 +355,8 @@ in = $(patsubst tests/$(1)/%.c,$(B)/tests/%,$(filter tests/$(1)/%,$(TEST_SRC)))
 # A test's folder says what it links. core, engine and device need neither HTTP nor gRPC nor SQL: they
 # build on a bare GPU machine too.
 TEST_LIBS = $(LIBTEST) $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
-$(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(LIBTEST) $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
-	$(call do_link,-lmicrohttpd -lgnutls -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
+$(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(B)/obj/tests/daemon/fold.o $(LIBTEST) $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
+	$(call do_link,-Wl$(COMMA)--wrap=job_fold -lmicrohttpd -lgnutls -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(call in,core): $(B)/tests/%: $(B)/obj/tests/core/%.o $(LIBTEST) $(LIBCORE)
 	$(call do_link,-lpthread)
 $(call in,device): $(B)/tests/%: $(B)/obj/tests/device/%.o $(TEST_LIBS)
@@ -383,7 +383,7 @@ $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 # The control plane in one thread: these objects take the place of gRPC, HTTP, threads and processes.
 SIM_WRAPS := pthread_create pthread_join pthread_cond_wait pthread_cond_timedwait pthread_cond_signal \
              pthread_cond_broadcast clock_gettime time _exit waitpid kill pki_find address_connect \
-             loop_timer_create loop_timer_destroy
+             loop_timer_create loop_timer_destroy job_fold
 # seqd and its agents are two programs: what both call alike gets another name in the agent's.
 names = nm -g --defined-only $(1) | awk 'NF == 3 { print $$3 }' | sort -u
 $(B)/libsim_agent.a: $(LIBAGENT) $(LIBDAEMON)

@@ -545,8 +545,8 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
 {
     enum job_state before = j->state;
     if (ev->type == EV_SUBMIT) {
-        memcpy(j->owner, ev->by, sizeof j->owner);
         if (j->version) return err_set(e, ERR_CONFLICT, "job %lld exists", (long long)j->id);
+        memcpy(j->owner, ev->by, sizeof j->owner);
         j->created_ms = ev->at_ms;
         memcpy(j->only, ev->node, sizeof j->only);
         memcpy(j->source, ev->source, sizeof j->source);

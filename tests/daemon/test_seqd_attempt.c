@@ -25,6 +25,7 @@ static struct job *job_of(int n_places)
         ev.places[i] = (struct job_place){
             .node = {(char)('a' + i)}, .first_rank = 2 * i, .n_ranks = 2};
     ev.n_ranks = 2 * n_places;
+    memcpy(ev.node, ev.places[0].node, sizeof ev.node);
     struct job *j = job_create(1, &s);
     CHECK(!job_fold(j, &(struct event){.type = EV_SUBMIT}, NULL) && !job_fold(j, &ev, NULL));
     j->attempt = attempt_create(j, 1000);

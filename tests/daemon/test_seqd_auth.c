@@ -565,7 +565,10 @@ static void test_disk_limit(void)
     users->limits = (struct users_limits){.disk = 6 << 20};
     users_of(users, "ann")->limited = true; /* it came as a user */
     struct job *runs = jobs_find(&control_commits(w.control)->cluster->jobs, 2);
-    runs->state = JOB_RUNNING;
+    struct event assign = {
+        .type = EV_ASSIGN, .node = "n", .epoch = 1, .task = TASK_RUN, .at_ms = 1};
+    CHECK(!job_fold(runs, &assign, NULL) &&
+          !job_fold(runs, &(struct event){.type = EV_READY}, NULL));
     CHECK(counted(operator_o));
     CHECK(strstr(reply, "\"user\":\"ann\",\"jobs\":2,") &&
           strstr(reply, "\"checkpoints\":6291456,") &&

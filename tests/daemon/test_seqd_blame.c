@@ -137,7 +137,8 @@ struct said {
 /* One attempt that fails so. */
 static void fail(struct job *j, const struct said *s, size_t line)
 {
-    struct event assign = {.type = EV_ASSIGN, .epoch = j->epoch + 1, .task = s->task, .at_ms = 1};
+    struct event assign = {
+        .type = EV_ASSIGN, .node = "n", .epoch = j->epoch + 1, .task = s->task, .at_ms = 1};
     CHECK(!job_fold(j, &assign, NULL));
     if (s->state == JOB_RUNNING) CHECK(!job_fold(j, &(struct event){.type = EV_READY}, NULL));
     struct event ev = {.type = EV_RANK_EXIT, .rank = 1, .signal = s->signo, .at_ms = 1};
@@ -158,7 +159,7 @@ static void fail(struct job *j, const struct said *s, size_t line)
     int n_left = 0;
     for (int i = 0; i < j->n_left; i++) n_left += j->left[i].blame != BLAME_JOB;
     CHECK_MSG(n_left == s->n_left, "line %zu: %d nodes left out", line, n_left);
-    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED, .at_ms = 1}, NULL));
 }
 
 #define INFRA CAUSE_INFRASTRUCTURE

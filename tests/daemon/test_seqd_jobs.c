@@ -35,6 +35,7 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
 {
     memset(ev, 0, sizeof *ev);
     ev->type = (enum job_event)(1 + rand_r(&seed) % (JOB_EVENT_N - 1));
+    if (ev->type == EV_READY && j->task == TASK_PREPARE) ev->type = EV_EDIT; /* it has no ring */
     ev->job = j->id;
     ev->at_ms = at;
     ev->epoch = j->epoch + (ev->type == EV_ASSIGN);
@@ -174,7 +175,8 @@ static void test_replay(void)
         struct event ev = {.type = EV_SUBMIT, .job = 1, .at_ms = 1000};
         struct err e;
         CHECK(!job_fold(live, &ev, &e) && !job_fold(again, &ev, &e));
-        CHECK(job_fold(live, &ev, &e) == -1); /* only once */
+        struct event twice = {.type = EV_SUBMIT, .job = 1, .at_ms = 2000, .by = "another"};
+        CHECK(job_fold(live, &twice, &e) == -1 && !*live->owner); /* only once */
         for (int i = 0; i < 60; i++) {
             static char text[EVENT_DATA_SIZE];
             static struct event back;
@@ -208,7 +210,8 @@ static void test_replay(void)
 
 static void fail_once(struct job *j, int cause, int64_t at)
 {
-    struct event assign = {.type = EV_ASSIGN, .epoch = j->epoch + 1, .task = TASK_RUN, .at_ms = at};
+    struct event assign = {
+        .type = EV_ASSIGN, .node = "n", .epoch = j->epoch + 1, .task = TASK_RUN, .at_ms = at};
     struct event ev = {.type = EV_RANK_EXIT, .cause = cause, .at_ms = at};
     struct event stopped = {.type = EV_STOPPED, .at_ms = at};
     err_set(&ev.err, ERR_PEER, "it died");
@@ -245,7 +248,8 @@ static void test_budgets(void)
 
     j = queued(); /* or from the last step, wherever it was reported */
     fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
-    struct event assign = {.type = EV_ASSIGN, .epoch = 2, .task = TASK_RUN, .at_ms = 2000};
+    struct event assign = {
+        .type = EV_ASSIGN, .node = "n", .epoch = 2, .task = TASK_RUN, .at_ms = 2000};
     CHECK(!job_fold(j, &assign, NULL) && !job_fold(j, &(struct event){.type = EV_READY}, NULL));
     CHECK(!job_fold(j, &(struct event){.type = EV_STEP, .step = 1, .at_ms = 5000}, NULL));
     CHECK(j->stepped_ms == 5000 && j->step_epoch == 2);
@@ -255,7 +259,7 @@ static void test_budgets(void)
                          .stepped_ms = 9000}; /* the step has no row in the log */
     CHECK(job_gives_up(j, 5000 + JOB_RETRY_MS) && !job_gives_up(j, 4999 + JOB_RETRY_MS));
     CHECK(!job_fold(j, &late, NULL) && j->target == JOB_QUEUED && j->stepped_ms == 9000);
-    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED, .at_ms = 1}, NULL));
     fail_once(j, CAUSE_INFRASTRUCTURE, 9000 + JOB_RETRY_MS);
     CHECK(j->state == JOB_FAILED);
     job_destroy(j);
@@ -266,7 +270,8 @@ static void test_budgets(void)
     struct event was = {.type = EV_RANK_EXIT, .at_ms = 1000 + 3 * JOB_RETRY_MS};
     j = queued();
     fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
-    assign = (struct event){.type = EV_ASSIGN, .epoch = 2, .task = TASK_RUN, .at_ms = 2000};
+    assign = (struct event){
+        .type = EV_ASSIGN, .node = "n", .epoch = 2, .task = TASK_RUN, .at_ms = 2000};
     CHECK(!job_fold(j, &assign, NULL) && !event_read(old, sizeof old - 1, &was, NULL));
     CHECK(!job_fold(j, &was, NULL) && j->target == JOB_QUEUED);
     job_destroy(j);
@@ -295,7 +300,8 @@ static void test_budgets(void)
 static void test_unsaved(void)
 {
     struct job *j = queued();
-    struct event assign = {.type = EV_ASSIGN, .epoch = 1, .task = TASK_RUN, .at_ms = 1};
+    struct event assign = {
+        .type = EV_ASSIGN, .node = "n", .epoch = 1, .task = TASK_RUN, .at_ms = 1};
     struct event note = {.type = EV_NOTE, .step = 4};
     CHECK(!job_fold(j, &assign, NULL) && !job_fold(j, &(struct event){.type = EV_READY}, NULL));
     snprintf(note.detail, sizeof note.detail, "{\"code\":\"other\",\"text\":\"x\"}");
@@ -306,7 +312,7 @@ static void test_unsaved(void)
                  i == 1 ? 400 : 1, "p");
         CHECK(!job_fold(j, &note, NULL) && job_unsaved(j));
         CHECK(strstr(j->reason, "write ") == j->reason && strlen(j->reason) < sizeof j->reason);
-        struct event next = {.type = i == 2 ? EV_DONE : EV_CHECKPOINT, .step = 5};
+        struct event next = {.type = i == 2 ? EV_DONE : EV_CHECKPOINT, .step = 5, .at_ms = 1};
         CHECK(!job_fold(j, &next, NULL) && !job_unsaved(j) && !*j->reason_code);
     }
     job_destroy(j);
@@ -316,12 +322,12 @@ static void test_unsaved(void)
 static enum job_state cancelled_after_a_failure(void)
 {
     struct job *j = queued();
-    struct event assign = {.type = EV_ASSIGN, .epoch = 1, .task = TASK_RUN};
+    struct event assign = {.type = EV_ASSIGN, .node = "n", .epoch = 1, .task = TASK_RUN};
     CHECK(!job_fold(j, &assign, NULL));
     CHECK(!job_fold(j, &(struct event){.type = EV_RANK_EXIT, .cause = CAUSE_USER}, NULL));
     CHECK(j->target == JOB_QUEUED);
-    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL));
-    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL, .at_ms = 1}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED, .at_ms = 1}, NULL));
     const enum job_state end = j->state;
     job_destroy(j);
     return end;
@@ -330,12 +336,12 @@ static enum job_state cancelled_after_a_failure(void)
 static void test_cancel_outranks(void)
 {
     struct job *j = queued();
-    struct event assign = {.type = EV_ASSIGN, .epoch = 1, .task = TASK_RUN};
+    struct event assign = {.type = EV_ASSIGN, .node = "n", .epoch = 1, .task = TASK_RUN};
     CHECK(!job_fold(j, &assign, NULL));
-    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL, .at_ms = 1}, NULL));
     CHECK(!job_fold(j, &(struct event){.type = EV_RANK_EXIT, .cause = CAUSE_USER}, NULL));
     CHECK(j->restarts == 0); /* a death that was ordered burns nothing */
-    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED, .at_ms = 1}, NULL));
     CHECK(j->state == JOB_CANCELLED);
     job_destroy(j);
     CHECK(cancelled_after_a_failure() == JOB_CANCELLED);
@@ -357,14 +363,16 @@ static void test_mutant(void)
 static struct job *running(void)
 {
     struct job *j = queued();
-    CHECK(!job_fold(j, &(struct event){.type = EV_ASSIGN, .epoch = 1, .task = TASK_RUN}, NULL));
+    CHECK(!job_fold(
+        j, &(struct event){.type = EV_ASSIGN, .node = "n", .epoch = 1, .task = TASK_RUN}, NULL));
     CHECK(!job_fold(j, &(struct event){.type = EV_READY}, NULL));
     return j;
 }
 
 static void fold(struct job *j, enum job_event type)
 {
-    struct event ev = {.type = type, .rank = -1, .cause = CAUSE_INFRASTRUCTURE, .ran_ms = 1000};
+    struct event ev = {
+        .type = type, .at_ms = 1, .rank = -1, .cause = CAUSE_INFRASTRUCTURE, .ran_ms = 1000};
     if (type == EV_WALL_LIMIT) err_field(&ev.err, ERR_WALL_LIMIT, "limits.wall_s", "it ran 60 s");
     CHECK_MSG(!job_fold(j, &ev, NULL), "%s", job_event_name(type));
 }
@@ -414,7 +422,7 @@ static void test_holds(void)
     struct job *j = queued(); /* a job that has not begun, or starts, has nothing to save */
     fold(j, EV_SUSPEND);
     CHECK(j->state == JOB_SUSPENDED);
-    struct event assign = {.type = EV_ASSIGN, .epoch = 1, .task = TASK_RUN};
+    struct event assign = {.type = EV_ASSIGN, .node = "n", .epoch = 1, .task = TASK_RUN};
     CHECK(job_fold(j, &assign, NULL)); /* held */
     fold(j, EV_RESUME);
     CHECK(!job_fold(j, &assign, NULL));
@@ -433,8 +441,11 @@ static void test_hold_stops_the_clock(void)
     fold(j, EV_STOPPED);
     CHECK(j->ran_ms == 1000 && j->checkpoint_step == 7);
     fold(j, EV_RESUME);
-    struct event assign = {
-        .type = EV_ASSIGN, .epoch = 2, .task = TASK_RUN, .at_ms = 5000 + 30 * JOB_RETRY_MS};
+    struct event assign = {.type = EV_ASSIGN,
+                           .node = "n",
+                           .epoch = 2,
+                           .task = TASK_RUN,
+                           .at_ms = 5000 + 30 * JOB_RETRY_MS};
     CHECK(!job_fold(j, &assign, NULL));
     CHECK(!job_gives_up(j, assign.at_ms + 1000));
     job_destroy(j);

@@ -1,0 +1,17 @@
+/* fold.c: takes the place of job_fold in the tests of seqd, and checks the job's invariants after
+ * each. */
+#include "tests/lib/job_invariant.h"
+#include "tests/lib/test.h"
+
+int __real_job_fold(struct job *j, const struct event *ev, struct err *e);
+int __wrap_job_fold(struct job *j, const struct event *ev, struct err *e);
+
+int __wrap_job_fold(struct job *j, const struct event *ev, struct err *e)
+{
+    const struct job was = *j;
+    const int rc = __real_job_fold(j, ev, e);
+    const char *why = rc ? invariant_refused(&was, j) : invariant_fold(&was, j, ev);
+    if (!why && !rc) why = job_invariant(j);
+    CHECK_MSG(!why, "job %lld after %s: %s", (long long)j->id, job_event_name(ev->type), why);
+    return rc;
+}

@@ -1,0 +1,16 @@
+/* fold.c: takes the place of job_fold, and checks the job's invariants after each. */
+#include "tests/lib/job_invariant.h"
+#include "tests/sim/sim.h"
+
+int __real_job_fold(struct job *j, const struct event *ev, struct err *e);
+int __wrap_job_fold(struct job *j, const struct event *ev, struct err *e);
+
+int __wrap_job_fold(struct job *j, const struct event *ev, struct err *e)
+{
+    const struct job was = *j;
+    const int rc = __real_job_fold(j, ev, e);
+    const char *why = rc ? invariant_refused(&was, j) : invariant_fold(&was, j, ev);
+    if (!why && !rc) why = job_invariant(j);
+    if (why) sim_broken("fold", j->id, "after %s: %s", job_event_name(ev->type), why);
+    return rc;
+}
