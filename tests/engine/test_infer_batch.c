@@ -217,6 +217,7 @@ static void job_of(struct job *j, const struct kind *x, const char *file, int P,
     j->spec.sampling.max_tokens = MAX_TOKENS;
     j->spec.sampling.temperature = 0.8;
     j->spec.infer.batch = batch;
+    j->spec.memory.loss_chunk_tokens = batch == 5 ? 2 : 0; /* logits of two prompts at a time */
     snprintf(path, sizeof path, "%s/%s", scratch, file);
     j->spec.input.source = (struct spec_source){tiny_text(&j->spec, path),
                                                 tiny_text(&j->spec, "text"), DATA_JSONL, 0, -1};
