@@ -507,12 +507,11 @@ static void check_rows(const struct latents_sample *x, const struct flow_draw *d
         }
 }
 
-/* Sizes that patches do not divide, more ranks than rows of patches, frames given clean. */
-static void check_ranks(const struct flow_draw *draw, int64_t n_targets)
+/* Patches of 2 x 2 x 3, on 1 to 12 ranks. */
+static void check_ranks(const struct shape *s, const struct flow_draw *draw, int64_t n_targets)
 {
-    static const struct shape s = {3, 5, 5, 7, 2, 3, ST_F32};
     struct latents_sample x;
-    put_files(&s);
+    put_files(s);
     manifest(LINE "}");
     spec->model.shape.patch_t = 2, spec->model.shape.patch_h = 2, spec->model.shape.patch_w = 3;
     struct data *d = prepare_open();
@@ -523,11 +522,11 @@ static void check_ranks(const struct flow_draw *draw, int64_t n_targets)
         struct flow_rows w = {.patch = {2, 2, 3}};
         int64_t counted = 0;
         flow_grid(&spec->model.shape, &x, w.grid);
-        CHECK(w.grid[0] == 3 && w.grid[1] == 3 && w.grid[2] == 3);
-        w.share = (9 + P - 1) / P;
+        CHECK(w.grid[0] == 3 && w.grid[1] == (s->H + 1) / 2 && w.grid[2] == (s->W + 2) / 3);
+        w.share = (w.grid[1] * w.grid[2] + P - 1) / P;
         for (int rank = 0; rank < P; rank++) {
             w.s0 = rank * w.share;
-            struct rows r = rows_new(w.share * 3, 3 * 12);
+            struct rows r = rows_new(w.share * 3, s->C * 12);
             const struct flow_out out = {r.patches, r.target, r.weight, r.group, n_targets};
             CHECK_MSG(flow_fill(d, &x, draw, 11, 5, &w, &out, &e) == 0, "%s", e.text);
             check_rows(&x, draw, &w, &r, n_targets, &counted);
@@ -535,19 +534,24 @@ static void check_ranks(const struct flow_draw *draw, int64_t n_targets)
         }
         CHECK_MSG(counted == flow_targets(&x, draw, 2), "P %d: %lld values, %lld counted", P,
                   (long long)flow_targets(&x, draw, 2), (long long)counted);
-        CHECK(counted == (draw->clean_head ? 3 : 5) * 3 * 5 * 7);
+        CHECK(counted == (draw->clean_head ? 3 : 5) * s->C * s->H * s->W);
     }
     data_order_close(o);
     data_close(d);
 }
 
+/* Sizes that patches do not divide, more ranks than rows of patches, frames given clean; lines of
+ * more values than are read at a time, 1,024. */
 static void test_rows(void)
 {
+    static const struct shape small = {3, 5, 5, 7, 2, 3, ST_F32},
+                              wide = {1, 5, 3, 2053, 2, 3, ST_F32};
     const struct flow_draw flow = {
         .t = 0.375, .told = 375, .keep = 0.625, .noise = 0.375, .T = 3, .clean_head = 1};
     const struct flow_draw noise = {.t = 600, .told = 600, .keep = 0.28, .noise = 0.96, .T = 3};
-    check_ranks(&flow, 3);
-    check_ranks(&noise, 6);
+    check_ranks(&small, &flow, 3);
+    check_ranks(&small, &noise, 6);
+    check_ranks(&wide, &flow, 1);
 }
 
 int main(void)
