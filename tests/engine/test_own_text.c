@@ -74,6 +74,8 @@ static void append_json(char *out, const char *s, size_t n)
     strcpy(out, "\"");
 }
 
+enum { TIMES = 4 };
+
 static void put_lines(void)
 {
     static char text[LINES * 8192];
@@ -83,6 +85,12 @@ static void put_lines(void)
         strcat(text, "}\n");
     }
     put("", "lines.jsonl", text);
+    char *all = malloc(TIMES * strlen(text) + 1);
+    if (!all) abort();
+    *all = 0;
+    for (int k = 0; k < TIMES; k++) strcat(all, text);
+    put("", "again.jsonl", all); /* more tokens than a score reads the bytes of at once, 1,024 */
+    free(all);
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -252,9 +260,12 @@ static double text_nll(const struct order *o)
     char *npy = get(o->args.job_dir, "artifacts/token-logprobs.npy");
     double sum = 0, x;
     int64_t at = 0;
-    for (int i = 0; i < n_lines; at += line[i++].n)
-        for (int64_t k = 1; k < line[i].n - !line[i].ends; k++) /* BOS is not scored */
+    for (int j = 0; j < TIMES * n_lines; at += line[j++ % n_lines].n) {
+        const struct line *l = &line[j % n_lines];
+        for (int64_t k = 1; k < l->n - !l->ends; k++) /* BOS is not scored */
             memcpy(&x, npy + 128 + (at + k) * (int64_t)sizeof x, sizeof x), sum -= x;
+    }
+    CHECK_MSG(at > 2048, "%lld tokens", (long long)at);
     free(npy);
     return sum;
 }
@@ -264,16 +275,17 @@ static void test_score(void)
 {
     double nll[2] = {0};
     for (int ranks = 1; ranks <= 2; ranks++) {
-        struct order *o = own_job(JOB_SCORE, ranks == 1 ? "score" : "score2", "own");
+        struct order *o = own_order(JOB_SCORE, ranks == 1 ? "score" : "score2", "own",
+                                    "again.jsonl");
         o->spec.resources.ranks = ranks;
         o->spec.data.seq_len = 8192;
         o->spec.score.token_logprobs = 1;
         if (job_runs(o)) {
             nll[ranks - 1] = number(g.result, "nll");
-            CHECK(number(g.result, "bytes") == (double)n_bytes);
+            CHECK(number(g.result, "bytes") == (double)(TIMES * n_bytes));
             const double bits = number(g.result, "bits_per_byte");
             CHECK(text_nll(o) < nll[ranks - 1] - 1);
-            CHECK(fabs(bits - text_nll(o) / log(2) / (double)n_bytes) < 1e-9);
+            CHECK(fabs(bits - text_nll(o) / log(2) / (double)(TIMES * n_bytes)) < 1e-9);
         }
         free(o);
     }
