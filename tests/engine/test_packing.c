@@ -150,7 +150,8 @@ static int64_t naive_best_fit(const struct corpus *c, int64_t S, int64_t *where)
 
 static void test_best_fit(void)
 {
-    static const int64_t lens[] = {60, 61, 63, 64, 65, 127, 128, 200, 4096, 4097};
+    /* The last has rooms of more than 4,096, found three levels of the tree up. */
+    static const int64_t lens[] = {60, 61, 63, 64, 65, 127, 128, 200, 4096, 4097, 8300};
     static int64_t where[MAX_DOCS];
     corpus_make(&corp, 300, 60, false);
     for (size_t s = 0; s < sizeof lens / sizeof *lens; s++) {
