@@ -99,7 +99,7 @@ static void test_row(void)
 
 static void test_no_choice(void)
 {
-    static const int32_t bad[][K] = {{3, 5}, {-1, 3}, {3, 3}};
+    static const int32_t bad[][K] = {{3, 5}, {3, -1}, {3, 3}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct met m = meet(bad[i][0], bad[i][1], false);
         CHECK_MSG(m.rc && m.error.code == ERR_INTERNAL, "%zu: %s", i, m.error.text);
@@ -138,7 +138,6 @@ static void prove(int64_t *turned, double *far)
     CHECK_MSG(v->equal && !v->controlled, "%s, %d ranks, seed %llu: %s", t.way->name, v->n_ranks,
               (unsigned long long)t.spec.seed, t.sentence.text);
     CHECK(v->ledger_equal);
-    /* The reference's sequence has the padding of one rank, which is none here. */
     CHECK(v->routes.rows == (int64_t)s->n_layers * v->n_samples * t.spec.verify.max_tokens);
     *turned += v->routes.turned;
     *far = fmax(*far, farthest(v));
@@ -161,6 +160,19 @@ static void test_honest(void)
            (long long)turned[PRECISION_FP32], far[PRECISION_FP32],
            (long long)turned[PRECISION_BF16], far[PRECISION_BF16]);
     CHECK_MSG(turned[PRECISION_BF16] > 0, "no rounding turned a choice: this test shows nothing");
+}
+
+/* The reference's rows are padded as the ranks' are: their choice is its own. */
+static void test_padded(void)
+{
+    int64_t turned = 0;
+    double far = 0;
+    for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++) {
+        prepare(&models[1], 2, 1, (enum precision_id)p, 1);
+        t.spec.determinism = DET_RANKS;
+        t.spec.verify.max_tokens = 37;
+        prove(&turned, &far);
+    }
 }
 
 /* Kept in verify.json: how many rows chose, and how many otherwise. */
@@ -206,6 +218,7 @@ int main(void)
     RUN(test_row);
     RUN(test_no_choice);
     RUN(test_honest);
+    RUN(test_padded);
     RUN(test_kept);
 #ifdef SEQD_MUTANTS
     RUN(test_blind);

@@ -96,6 +96,8 @@ static int follow(struct frame *f, const struct route_args *a, struct err *e)
     f->be->ops->download(f->be, s->own, a->expert, 4 * T * k);
     for (int64_t t = 0; t < T; t++) {
         const struct routed r = {x, E, k, s->own + t * k, f->chosen + t * k};
+        if (r.given[0] == ROUTING_OWN) continue;
+        if (s->judged && !f->again) s->rows++;
         if (!is_choice(&r))
             return err_set(e, ERR_INTERNAL, "layer %d: a row goes to expert %d of %lld", f->layer,
                            r.given[0], (long long)E);
@@ -104,7 +106,6 @@ static int follow(struct frame *f, const struct route_args *a, struct err *e)
         if (s->judged && !f->again) judge(s, &r);
         turn(f, a, t, &r);
     }
-    if (s->judged && !f->again) s->rows += T;
     return 0;
 }
 

@@ -10,9 +10,13 @@
 
 #include "worker/model/op.h"
 
+#define ROUTING_OWN (-1)
+
 struct routing {
-    int32_t *expert; /* [layers of the stage, T, k], the host's: written, or followed */
-    int32_t *own;    /* follow: [T, k] room, then a row of logits, fp32 [E] */
+    /* [layers of the stage, T, k], the host's: written, or followed; ROUTING_OWN first: the row
+     * chooses for itself, as padding does. */
+    int32_t *expert;
+    int32_t *own; /* follow: [T, k] room, then a row of logits, fp32 [E] */
     bool follow;
     bool judged;          /* follow: forward passes count in the next three */
     int64_t rows, turned; /* rows that chose, and rows that alone would choose other experts */

@@ -13,9 +13,9 @@
 
 struct choices {
     struct model *m;
-    int32_t *to;  /* [layers, S, k]; NULL: not on rank 0 */
+    int32_t *to;  /* [layers, rows, k]; NULL: not on rank 0 */
     int32_t *all; /* [holders, room, k]: on the first rank of a stage */
-    int64_t room, k;
+    int64_t rows, room, k;
     struct comm_count *moved;
 };
 
@@ -68,7 +68,7 @@ static int put(struct choices *c, int layer, int64_t row0, int64_t n, struct err
         const int64_t pos = shard_pos(&sh, row0);
         const int64_t real = S - pos < n ? S - pos : n;
         if (real <= 0) continue;
-        memcpy(c->to + (layer * S + pos) * c->k, c->all + q * p->tp * n * c->k,
+        memcpy(c->to + (layer * c->rows + pos) * c->k, c->all + q * p->tp * n * c->k,
                (size_t)(4 * real * c->k));
     }
     return 0;
@@ -117,9 +117,11 @@ static int bring_all(struct choices *c, struct err *e)
     return 0;
 }
 
-int follow_gather(struct model *m, int32_t *to, struct comm_count *moved, struct err *e)
+int follow_gather(struct model *m, int32_t *to, int64_t rows, struct comm_count *moved,
+                  struct err *e)
 {
-    struct choices c = {.m = m, .to = to, .k = m->shape.experts_per_token, .moved = moved};
+    struct choices c = {
+        .m = m, .to = to, .rows = rows, .k = m->shape.experts_per_token, .moved = moved};
     if (!m->routing || m->ring) return 0;
     const int64_t row = 4 * holders(m) * c.k;
     c.room = GATHERED / row < 1 ? 1 : GATHERED / row;

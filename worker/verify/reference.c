@@ -3,6 +3,7 @@
 #include "worker/verify/reference.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include "api/core/job.h"
 #include "kernels/philox.h"
 #include "worker/family/family.h"
@@ -201,6 +202,8 @@ struct reference *reference_open(const struct verify_args *a, const struct data_
         reference_close(r);
         return NULL;
     }
+    if (r->model.route_room)
+        memset(r->model.route_room, ROUTING_OWN, (size_t)r->plan.item[PLAN_ROUTES].size);
     out->targets_1 = r->n_targets;
     r->model.progress = a->progress;
     return r;

@@ -31,7 +31,7 @@ struct reference *reference_open(const struct verify_args *a, const struct data_
                                  struct verify *out, struct err *e);
 void reference_close(struct reference *r); /* NULL allowed */
 
-/* The room of the experts that sample i's rows choose, [layers, S, k]; to be filled before the
+/* The room of the experts that sample i's rows choose, [layers, plan.T, k]; to be filled before the
  * sample first runs. NULL: no row chooses. */
 int32_t *reference_routes(struct reference *r, int64_t i);
 /* Runs forward and backward of sample i of plan_verify_samples, in ascending order. Its logits are

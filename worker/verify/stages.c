@@ -52,7 +52,8 @@ static int gather_choices(struct stages *s, int64_t i, int slot, struct err *e)
 {
     struct reference *r = s->p->ref;
     follow_keep(s->m, &s->p->kept, slot);
-    return follow_gather(s->m, r ? reference_routes(r, s->first + i) : NULL, &s->chose, e);
+    return follow_gather(s->m, r ? reference_routes(r, s->first + i) : NULL, r ? r->plan.T : 0,
+                         &s->chose, e);
 }
 
 /* Compares a sample on rank 0 and the last stage of its line, before their backward passes. */

@@ -394,7 +394,7 @@ static int run_whole(struct proof *p, struct err *e)
     follow_keep(m, &p->kept, 0);
     if (pass_whole(p, e)) return -1;
     int32_t *const to = p->ref ? reference_routes(p->ref, 0) : NULL;
-    if (follow_gather(m, to, &p->v->gathered, e)) return -1;
+    if (follow_gather(m, to, p->ref ? p->ref->plan.T : 0, &p->v->gathered, e)) return -1;
     /* Returns on other rings: their loss and gradients are already in the sums, and only the first
      * ring's logits are compared. */
     if (m->ring) return 0;
