@@ -95,10 +95,14 @@ static inline const char *job_invariant(const struct job *j)
     return why ? why : invariant_failures(j);
 }
 
-/* A refused event changes nothing. */
-static inline const char *invariant_refused(const struct job *was, const struct job *j)
+/* The first rule that a fold of ev has broken, or NULL. rc: its result; a refused event changes
+ * nothing. was: the job before it. */
+static inline const char *invariant_broken(const struct job *was, const struct job *j,
+                                           const struct event *ev, int rc)
 {
-    return memcmp(was, j, sizeof *was) ? "a refused event changed the job" : NULL;
+    if (rc) return memcmp(was, j, sizeof *was) ? "a refused event changed the job" : NULL;
+    const char *why = invariant_fold(was, j, ev);
+    return why ? why : job_invariant(j);
 }
 
 #endif

@@ -9,8 +9,7 @@ int __wrap_job_fold(struct job *j, const struct event *ev, struct err *e)
 {
     const struct job was = *j;
     const int rc = __real_job_fold(j, ev, e);
-    const char *why = rc ? invariant_refused(&was, j) : invariant_fold(&was, j, ev);
-    if (!why && !rc) why = job_invariant(j);
+    const char *why = invariant_broken(&was, j, ev, rc);
     if (why) sim_broken("fold", j->id, "after %s: %s", job_event_name(ev->type), why);
     return rc;
 }
