@@ -29,7 +29,8 @@ static struct round round_of(struct comm *c, enum purpose p, enum comm_channel c
     return (struct round){.c = c, .purpose = p, .channel = channel};
 }
 
-/* The device whose memory has the round's messages, for operations on them; NULL: the host's. */
+/* Returns the device whose memory has the round's messages, for operations on them; NULL: the
+ * host's. */
 static struct be *device_of(const struct round *g)
 {
     return g->channel == CHANNEL_HOST ? NULL : comm_base(g->c)->be;
@@ -84,7 +85,7 @@ static int round_wait(struct round *g, struct err *e)
     return 0;
 }
 
-/* Every rank sends `send` to all others and receives theirs at recv + from * stride. */
+/* Sends `send` to all other ranks and receives theirs at recv + from * stride. */
 static int exchange_all(struct round *g, const void *send, char *recv, int64_t stride, int64_t size,
                         struct err *e)
 {
@@ -121,7 +122,7 @@ static void count_whole(struct comm *c, const struct collective *x)
         const int64_t its = (x->cut[w + 1] - x->cut[w]) * x->size;
         if (w == x->rank) continue;
         switch (x->kind) {
-        case COLLECTIVE_SUM: /* both of the next, in the slices of a sum */
+        case COLLECTIVE_SUM: /* a reduce-scatter and an all-gather, in the slices of a sum */
             count(c, x->purpose, its, own, sums);
             count(c, x->purpose, own, its, sums);
             break;
@@ -164,7 +165,8 @@ static void add_floats(struct be *be, float *restrict a, const float *restrict b
     for (; i < n; i++) a[i] += b[i];
 }
 
-/* rows[0] = the tree over n rows of len floats, stride apart; the others are used up. */
+/* Sets rows[0] to the tree's sum of n rows of len floats, stride apart; it overwrites the
+ * others. */
 static void tree_f32(struct be *be, float *rows, int64_t stride, int n, int64_t len)
 {
     if (n == 1) return;
@@ -174,7 +176,7 @@ static void tree_f32(struct be *be, float *rows, int64_t stride, int n, int64_t 
     add_floats(be, rows, rows + h * stride, len);
 }
 
-/* Slice [s0, s0 + len) of every part: bounce holds P outgoing slices, then P arrived ones. */
+/* Sums slice [s0, s0 + len) of every part: bounce holds P outgoing slices, then P arrived ones. */
 static int sum_slice(struct round *g, float *x, int64_t part, int64_t s0, int64_t len,
                      float *bounce, struct err *e)
 {
@@ -218,7 +220,8 @@ static int64_t largest_part(const int64_t *cut, int P)
     return most;
 }
 
-/* Slice s0 of every part: bounce holds P outgoing slices, then P arrived ones. */
+/* Reduces the slice of every part that begins at s0: bounce holds P outgoing slices, then P arrived
+ * ones. */
 static int reduce_slice(struct round *g, float *x, const int64_t *cut, int64_t s0, float *bounce,
                         struct err *e)
 {
@@ -281,7 +284,7 @@ int comm_all_gather(struct comm *c, enum purpose p, const void *own, void *x, co
     return 0;
 }
 
-/* All-gather of n 8-byte elements into the bounce buffer: P rows, rank order. */
+/* Gathers n 8-byte elements of every rank into the bounce buffer: P rows in rank order. */
 static char *gather_small(struct comm *c, enum purpose p, const void *x, int n, void *bounce,
                           struct err *e)
 {
@@ -440,7 +443,8 @@ int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t
     return 0;
 }
 
-/* Dissemination: after round k every rank has a sign of 2^(k+1) ranks. Messages are empty. */
+/* Disseminates: after round k every rank knows that 2^(k+1) ranks have arrived. Messages are
+ * empty. */
 int comm_barrier(struct comm *c, void *bounce, struct err *e)
 {
     struct round g = round_of(c, PURPOSE_CONTROL, CHANNEL_HOST);

@@ -18,9 +18,9 @@
 #include <time.h>
 #include "worker/comm/endpoint.h"
 
-/* How long a rank looks for its message before it sleeps. Pauses hold a core that the peer may
- * need. From a yield a rank comes back within a fraction of a microsecond where its core has no
- * other thread to run; from sleep, after tens of them. */
+/* SPINS and AWAKE_NS limit how long a rank looks for its message before it sleeps. Pauses hold a
+ * core that the peer may need. From a yield a rank returns within a fraction of a microsecond if
+ * its core has no other thread to run; from sleep, after tens of them. */
 enum { SPINS = 5, AWAKE_NS = 50000 };
 
 /* ---- an endpoint ----------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ int64_t comm_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* A delay that is a function of the message alone (splitmix64), so that a seed replays. */
+/* Computes a delay from the message alone (splitmix64), so that a seed replays. */
 static int64_t delay_ns(const struct comm *c, const struct comm_op *op)
 {
     if (!c->delay_max_us) return 0;
@@ -148,7 +148,7 @@ static int64_t delay_ns(const struct comm *c, const struct comm_op *op)
     return (int64_t)(z % (uint64_t)(c->delay_max_us * 1000 + 1));
 }
 
-/* When a message that is sent now would be there over the injected link; 0: there is none. */
+/* Returns when a message that is sent now would arrive over the injected link; 0: there is none. */
 static int64_t visible_ns(struct comm *c, const struct comm_op *op)
 {
     if (!c->delay_max_us && !c->latency_us && !c->bytes_per_ms) return 0;
@@ -158,7 +158,8 @@ static int64_t visible_ns(struct comm *c, const struct comm_op *op)
     return *link + c->latency_us * 1000 + delay_ns(c, op);
 }
 
-/* seqgang and the other ranks read this while we write: each number on its own is right. */
+/* Records the operation in the page. seqgang and other ranks read it meanwhile: each number is
+ * right alone, though two may be of different operations. */
 static void lastop_write(struct comm *c, const struct comm_op *op)
 {
     struct rank_lastop *l = &c->head->lastop[c->rank];
@@ -218,7 +219,7 @@ static int progress(struct comm *c, int64_t *wake_ns, struct err *e)
     return 0;
 }
 
-/* The first failure stays, and from now on no transport touches a buffer. */
+/* Keeps the first failure; from then on no transport touches a buffer. */
 static int fail(struct comm *c, struct err *e)
 {
     if (e)
@@ -264,7 +265,7 @@ static struct comm_op *op_new(struct comm *c, const struct comm_xfer *x, struct 
     if (failed_before(c, e)) return NULL;
     int i = 0;
     while (i < COMM_N_OPS && c->op[i].live) i++;
-    assert(i < COMM_N_OPS); /* a caller that never waits */
+    assert(i < COMM_N_OPS); /* else a caller never waits */
     c->op[i] = (struct comm_op){.live = true, .x = *x, .where = c->where};
     if (c->n_ops <= i) c->n_ops = i + 1;
     t->slot = i;
@@ -277,7 +278,7 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     assert(x->send_to != c->rank && x->recv_from != c->rank);
     assert(x->send_size >= 0 && x->recv_size >= 0);
     if (c->base) {
-        struct comm_xfer y = *x; /* by the endpoint's numbers */
+        struct comm_xfer y = *x; /* with the endpoint's rank numbers */
         if (y.send_to >= 0) y.send_to = rank_set_at(&c->of, y.send_to);
         if (y.recv_from >= 0) y.recv_from = rank_set_at(&c->of, y.recv_from);
         return comm_sendrecv(c->base, &y, t, e);
@@ -292,7 +293,8 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     return op_start(c, op, e) ? fail(c, e) : 0;
 }
 
-/* All of a view's ranks are reached in the same way where a stream's row reaches one. */
+/* Returns the transport of tensors to one other rank. If it moves them in the device's stream, it
+ * reaches all ranks of the view. */
 static const struct comm_ops *tensors_of(const struct comm *c)
 {
     const struct comm *b = comm_base(c);
@@ -372,7 +374,8 @@ static void there_print(const struct comm *c, int peer, char *out, size_t size)
         snprintf(out, size, "on another node, which is alive");
 }
 
-/* The rank of a collective that posted least, among the others on this node; else the next one. */
+/* Returns the rank of a collective that posted least, among the others on this node; else the next
+ * one. */
 static int furthest_behind(const struct comm *c, const struct comm_op *op)
 {
     int least = -1;
@@ -408,7 +411,8 @@ int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waite
                    purpose_name(op->x.purpose), there);
 }
 
-/* The abort flag goes before a lost peer: ranks that were told to stop close their connections. */
+/* Checks the abort flag before it looks for a lost peer: ranks that were told to stop close their
+ * connections. */
 static int check(struct comm *c, struct comm_op *op, struct err *e)
 {
     if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return comm_aborted(c, op, e);
@@ -424,7 +428,8 @@ static void relax(void)
 #endif
 }
 
-/* *done: op is; else patience is over. */
+/* Looks for messages without sleep. *done: op is complete; else the time to stay awake has
+ * passed. */
 static int wait_awake(struct comm *c, struct comm_op *op, int64_t start_ns, bool *done,
                       struct err *e)
 {
@@ -484,7 +489,8 @@ int comm_watch(void *comm, struct err *e)
     return fail(c, e);
 }
 
-/* Whether it has moved shows in the device's stream, which the host does not wait for. */
+/* Orders later operations after op, and counts its bytes. Only the device's stream shows when they
+ * have moved, and the host does not wait for it. */
 static int await(struct comm *c, struct comm_op *op, struct err *e)
 {
     if (comm_watch(c, e)) return -1;

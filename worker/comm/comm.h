@@ -48,8 +48,9 @@ struct comm; /* one rank's endpoint */
 struct comm_options {
     int rank, n_ranks;
     int first_local, n_local; /* ranks that share memfd; n_local 0: all of them */
-    /* AUTO: shm between local ranks, tcp between nodes; SHM, TCP: all. NCCL, and AUTO where every
-     * rank has a GPU of its own and NCCL is available: that for tensors, and AUTO for the rest. */
+    /* AUTO: local ranks use shm, ranks of different nodes tcp. SHM, TCP: all ranks use it. NCCL,
+     * and AUTO if every rank has a GPU of its own and NCCL is available: tensors use NCCL, and
+     * other messages shm within a node and tcp between nodes. */
     enum transport_id transport;
     const char *address;      /* tcp: numeric, to listen on and publish; NULL, "": 127.0.0.1 */
     const unsigned char *key; /* tcp: RANK_KEY_SIZE bytes, equal on all; NULL: zeros (tests) */
@@ -94,8 +95,9 @@ struct comm_ticket {
     int slot; /* -1: nothing pending */
 };
 
-/* Step one: makes the endpoint and fills blob (at most BLOB_SIZE). Step two: with the blobs of all
- * ranks, in rank order, connects. fails: ERR_UNSUPPORTED naming the pair no transport connects. */
+/* Connecting has two steps. comm_listen makes the endpoint and fills blob (at most BLOB_SIZE).
+ * comm_connect takes the blobs of all ranks, in rank order. fails: ERR_UNSUPPORTED naming the pair
+ * that no transport connects. */
 struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int *blob_size,
                          struct err *e);
 int comm_connect(struct comm *c, const struct rank_blob *blobs, int n, struct err *e);
@@ -104,32 +106,33 @@ void comm_close(struct comm *c); /* NULL allowed */
 int comm_rank(const struct comm *c);
 int comm_size(const struct comm *c);
 void *comm_segment(struct comm *c);
-/* From where messages of CHANNEL_HOST are sent: comm_bounce_size(n_ranks) bytes of comm's own where
- * tensors are in a device's memory, else the caller's `bounce`, in the segment. */
+/* Returns the buffer from which messages of CHANNEL_HOST are sent: comm_bounce_size(n_ranks) bytes
+ * of comm's own if tensors are in a device's memory, else the caller's `bounce`, in the segment. */
 void *comm_bounce(struct comm *c, void *bounce);
 struct comm_where *comm_where(struct comm *c); /* borrows: write the current place into it */
 
-/* Is a message under way while this core computes: a network carries it, or a bench makes it late?
- * In shared memory the receiver copies it itself. Ranks may differ. */
+/* Tells whether messages move while this core computes: a network carries them, or a bench delays
+ * them. In shared memory the receiver copies them itself. Ranks may get different answers. */
 bool comm_hides(const struct comm *c);
 
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e);
-/* Tickets posted between the two are one exchange, whose messages may pass each other; all are
- * posted before one is waited for. An exchange whose sends and receives are tickets of their own
- * must be a batch (nccl.c says why). */
+/* Tickets posted between these two calls are one exchange, whose messages may pass each other; all
+ * are posted before one is waited for. An exchange whose sends and receives are tickets of their
+ * own must be a batch (nccl.c says why). */
 int comm_batch_begin(struct comm *c, struct err *e);
 int comm_batch_end(struct comm *c, struct err *e);
-/* Has a transfer under way failed? For be->watch, while the host waits for the device: the abort
- * flag, a peer that is lost, or a transfer of tensors that is on for silence_ms. arg: a struct
- * comm. -1: it has, for good. */
+/* Checks the transfers under way; be->watch calls it while the host waits for the device. arg: a
+ * struct comm. -1: one has failed for good: the abort flag is up, a peer is lost, or a transfer of
+ * tensors has taken silence_ms. */
 int comm_watch(void *comm, struct err *e);
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 
-/* The endpoint of a set of ranks of c, of which the caller is one: rank i of it is the set's i-th.
- * A view: it shares the channels, ledger and place of c's endpoint, and dies with that; c may be a
- * view itself. All ranks: c itself. Allocates; NULL: no memory. */
+/* Makes the endpoint of a set of ranks of c, which includes the caller: its rank i is the set's
+ * i-th. It is a view: it shares the channels, ledger and place of c's endpoint, and is freed with
+ * it. c may be a view itself. A set of all ranks gives c itself. Allocates; NULL: no memory. */
 struct comm *comm_group(struct comm *c, struct rank_set of);
-/* The same into *out, which is NULL where c is or the set is this rank alone. fails: ERR_IO. */
+/* Sets *out as comm_group returns it, or to NULL if c is NULL or the set is this rank alone. fails:
+ * ERR_IO. */
 int comm_view(struct comm *c, struct rank_set of, struct comm **out, struct err *e);
 
 /* Collectives (collect.c), written once over sendrecv. bounce: a buffer in the comm segment of
@@ -164,10 +167,11 @@ int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t si
                    struct err *e);
 int comm_broadcast_tensor(struct comm *c, enum purpose p, int root, void *x, int64_t size,
                           void *bounce, struct err *e);
-/* All-to-all, in two halves, between which the caller computes; post it within a batch. Block w of
- * send, bytes [at[w], at[w + 1]), in the segment, goes to rank w, whose block for this rank comes
- * to block w of recv. Blocks of nothing stay. own: the own block too is copied; else recv's own
- * block is undefined. If one rank's blocks are all of one size, so must be all ranks'. */
+/* All-to-all has two halves, and the caller computes between them; post it within a batch. Block w
+ * of send, bytes [at[w], at[w + 1]), in the segment, goes to rank w, and rank w's block for this
+ * rank arrives in block w of recv. Empty blocks are not sent. own: this rank's own block is copied
+ * too; else recv's own block is undefined. If the blocks of one rank are all of one size, those of
+ * every rank must be. */
 struct comm_blocks {
     void *data;
     const int64_t *at; /* [n_ranks + 1] */
@@ -181,17 +185,19 @@ struct comm_exchange {
 int comm_all_to_all(struct comm *c, enum purpose p, struct comm_blocks send,
                     struct comm_blocks recv, bool own, struct comm_exchange *x, struct err *e);
 int comm_all_to_all_wait(struct comm *c, struct comm_exchange *x, struct err *e);
-/* out: n_ranks * size bytes, rank order. */
+/* Gathers x of all ranks on root. out: n_ranks * size bytes, in rank order. */
 int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t size, void *out,
                 void *bounce, struct err *e);
 int comm_barrier(struct comm *c, void *bounce, struct err *e);
 
-/* Counts since the last comm_ledger_reset, by purpose; wait_us is the time inside comm_wait. */
+/* The ledger has the counts since the last comm_ledger_reset, by purpose; wait_us is the time
+ * inside comm_wait. */
 const struct comm_count *comm_ledger(const struct comm *c); /* [PURPOSE_N] */
 int64_t comm_wait_us(const struct comm *c);
 void comm_ledger_reset(struct comm *c);
 
-/* Bytes a memfd needs for the n ranks that share it: header, channels, segments. Tests, shm.c. */
+/* Returns the bytes that a memfd needs for the n ranks that share it: header, channels, segments.
+ * Tests and shm.c call it. */
 int64_t comm_shm_size(int n_ranks, int64_t segment_size);
 
 #endif

@@ -19,8 +19,8 @@ bool comm_is_local(const struct comm *c, int rank)
     return rank >= c->first_local && rank < c->first_local + c->n_local;
 }
 
-/* The host's messages: shared memory for ranks that share it, TCP for the others, unless one is
- * asked for by name. */
+/* Chooses the transport of the host's messages: shared memory for ranks that share it, TCP for the
+ * others, unless one is asked for by name. */
 static int choose_host(struct comm *c, int p, enum transport_id asked, struct err *e)
 {
     enum transport_id id = asked;
@@ -61,7 +61,7 @@ static bool on_gpu(const struct comm_blob *b)
     return memcmp(b->gpu, none, sizeof none) != 0;
 }
 
-/* May the ranks' tensors travel by NCCL? If not, e says why. */
+/* Checks that the ranks' tensors may travel by NCCL. If not, e says why. */
 static int nccl_usable(const struct comm *c, const struct comm_blob *all, struct err *e)
 {
     for (int p = 0; p < c->n_ranks; p++) {
@@ -81,8 +81,8 @@ static int nccl_usable(const struct comm *c, const struct comm_blob *all, struct
     return 0;
 }
 
-/* Tensors in devices' memory go by NCCL where every rank has a GPU of its own; else by shared
- * memory on one host, which also serves ranks that share a GPU. */
+/* Chooses the transport of tensors in devices' memory: NCCL if every rank has a GPU of its own;
+ * else shared memory on one host, which also serves ranks that share a GPU. */
 static int choose_tensors(struct comm *c, const struct comm_blob *all, struct err *e)
 {
     const enum transport_id asked = (enum transport_id)c->blob.transport;
@@ -108,7 +108,7 @@ static int choose_tensors(struct comm *c, const struct comm_blob *all, struct er
     return 0;
 }
 
-/* The page is shared memory's, whichever transports are used. */
+/* Tells whether a transport is used. Shared memory always is: it has the page. */
 static bool wanted(const struct comm *c, const struct comm_ops *t)
 {
     if (t == &comm_shm) return true;
@@ -117,7 +117,7 @@ static bool wanted(const struct comm *c, const struct comm_ops *t)
     return false;
 }
 
-/* Opened before it is known whether all have it; "auto" does without. */
+/* Opens NCCL before it is known whether all ranks have it. "auto" continues without it. */
 static int open_nccl(struct comm *c, const struct comm_options *o, struct err *e)
 {
     const bool asked = o->transport == TRANSPORT_NCCL;
@@ -203,7 +203,7 @@ struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int
     return c;
 }
 
-/* Is b what rank p of this attempt would publish? */
+/* Checks that b is the blob that rank p of this attempt would publish. */
 static int blob_check(const struct comm *c, const struct comm_blob *b, int p, struct err *e)
 {
     const struct comm_blob *own = &c->blob;
@@ -259,7 +259,8 @@ out:
     return rc;
 }
 
-/* A rank that goes with tickets outstanding has failed somewhere else: no leave is taken. */
+/* Stops all transports. comm_close calls it for a rank with outstanding tickets, which has failed
+ * elsewhere: it then closes without a goodbye. */
 void comm_halt(struct comm *c)
 {
     for (int i = 0; i < N_TRANSPORTS; i++)

@@ -51,7 +51,7 @@ struct collective {
     int64_t size;
 };
 
-/* The memory that a message lies in. Without a device that has memory of its own it is all one. */
+/* The memory that a message lies in. If no device has memory of its own, both are the host's. */
 enum comm_memory { MEMORY_HOST, MEMORY_TENSORS, MEMORY_N };
 
 /* The blob that a rank publishes: its number and how to reach it. Plain data of one build. */
@@ -114,7 +114,7 @@ struct comm_ops {
     enum transport_id id;
     /* Makes the transport's state in c and fills its part of c->blob. */
     int (*open)(struct comm *c, const struct comm_options *o, struct err *e);
-    /* all: the blobs of all ranks, checked to be of this attempt. */
+    /* Connects. all: the blobs of all ranks, checked to be of this attempt. */
     int (*connect)(struct comm *c, const struct comm_blob *all, struct err *e);
     /* Announces a receive; from here on the transport may write to op->x.recv. */
     void (*recv_post)(struct comm *c, struct comm_op *op);
@@ -123,22 +123,23 @@ struct comm_ops {
     /* Sets *done when the bytes lie in op->x.recv. *wake_ns, when to look again without a wake. */
     int (*recv_try)(struct comm *c, struct comm_op *op, bool *done, int64_t *wake_ns,
                     struct err *e);
-    /* Is op, which is not done, still possible? fails: ERR_PEER, ERR_CORRUPT naming the peer. */
+    /* Checks that op, which is not done, can still end. fails: ERR_PEER, ERR_CORRUPT naming the
+     * peer. */
     int (*check)(struct comm *c, struct comm_op *op, struct err *e);
-    /* A row that moves tensors in the device's own stream has these in place of the three above:
-     * both sides at once, and operations to come wait for them; messages between batch(true) and
-     * batch(false) are one. */
+    /* A row that moves tensors in the device's own stream has these in place of recv_post, send_try
+     * and recv_try: post starts both sides at once, and await makes operations to come wait for
+     * them. Messages between batch(true) and batch(false) are one group. */
     int (*post)(struct comm *c, struct comm_op *op, struct err *e);
     void (*await)(struct comm *c, const struct comm_op *op);
     int (*batch)(struct comm *c, bool on, struct err *e);
-    /* Such a row may also have these two. Would it do x? The same answer on all of x's ranks. And:
-     * does it, as op; part of a batch if one is open. */
+    /* Such a row may also have these two. takes tells whether it would do x as a whole: all of x's
+     * ranks get the same answer. collective does x, as op, in the open batch if there is one. */
     bool (*takes)(const struct comm *c, const struct collective *x);
     int (*collective)(struct comm *c, struct comm_op *op, const struct collective *x,
                       struct err *e);
-    /* Whatever is under way: has it failed, or been so for too long? */
+    /* Checks everything under way: fails if it has failed, or takes too long. */
     int (*watch)(struct comm *c, struct err *e);
-    /* After a failure: touches no buffer of the caller's any more. */
+    /* Stops, after a failure, all access to the caller's buffers. */
     void (*halt)(struct comm *c);
     void (*close)(struct comm *c);
 };
@@ -154,19 +155,19 @@ struct comm *comm_base(const struct comm *c); /* the endpoint of a view, or itse
 bool comm_on_device(const struct comm *c, const struct comm_op *op); /* is it in be's memory? */
 bool comm_is_local(const struct comm *c, int rank);                  /* shares the memfd */
 int64_t comm_now_ns(void);                                           /* CLOCK_MONOTONIC */
-/* comm.c. comm_takes: does the transport of c's tensors take x as a whole? It sets x->of and
- * x->rank. comm_collective: posts it; counts no bytes. */
+/* comm.c. comm_takes sets x->of and x->rank, and tells whether the transport of c's tensors takes x
+ * as a whole. comm_collective posts it and counts no bytes. */
 bool comm_takes(const struct comm *c, struct collective *x);
 int comm_collective(struct comm *c, const struct collective *x, struct comm_ticket *t,
                     struct err *e);
-/* "step 12, layer 3, hop 1: rank 2" */
+/* Prints "step 12, layer 3, hop 1: rank 2". */
 void comm_where_print(char *out, size_t size, const struct comm_where *w, int rank);
-/* The errors that a wait for op ends with. */
+/* Set the errors that a wait for op ends with. */
 int comm_aborted(const struct comm *c, const struct comm_op *op, struct err *e);
 int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waited_ms,
                    struct err *e);
-/* "step 12, layer 3, hop 1: rank 2 expects 8 bytes of ring_kv from rank 1, which sends 9 of loss",
- * if that is so; purpose as it came. */
+/* Checks a message's size and purpose, as they were received. fails: "step 12, layer 3, hop 1: rank
+ * 2 expects 8 bytes of ring_kv from rank 1, which sends 9 of loss". */
 int comm_check_message(const struct comm *c, const struct comm_op *op, int64_t size,
                        int32_t purpose, struct err *e);
 

@@ -22,12 +22,13 @@ void ledger_sent(struct ledger *l, enum purpose p, int64_t size);
 void ledger_received(struct ledger *l, enum purpose p, int64_t size);
 void ledger_reset(struct ledger *l);
 
-/* All four numbers of one purpose: the one place where counted and planned are held together. */
+/* Compares all four numbers of one purpose. Every comparison of counted with planned numbers goes
+ * through it. */
 bool ledger_equal(const struct comm_count *got, const struct comm_count *want);
-/* The same for every purpose but those of `except`, 1 << purpose each. got, want: [PURPOSE_N]. */
+/* Compares every purpose but those of `except`, 1 << purpose each. got, want: [PURPOSE_N]. */
 bool ledger_equals(const struct comm_count *got, const struct comm_count *want, uint32_t except);
-/* got == want for every purpose. fails: ERR_INTERNAL naming the first purpose and number that
- * differ, with both values. got, want: [PURPOSE_N]. */
+/* Checks got == want for every purpose. fails: ERR_INTERNAL naming the first purpose and number
+ * that differ, with both values. got, want: [PURPOSE_N]. */
 int ledger_check(const struct comm_count *got, const struct comm_count *want, struct err *e);
 
 #endif

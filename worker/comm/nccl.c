@@ -91,7 +91,7 @@ static int load(struct nccl *n, struct err *e)
     return 0;
 }
 
-/* Bits of the collectives that this rank would leave to NCCL's own. */
+/* Returns the bits of the collectives that this rank would leave to NCCL's own. */
 static uint32_t own_collectives(const struct comm *c)
 {
     const char *how = getenv("SEQD_COLLECTIVES");
@@ -145,7 +145,7 @@ static int failed(struct comm *c, const struct comm_op *op, ncclResult_t rc, str
                    n->api.ncclGetErrorString(rc), n->api.ncclGetLastError(n->comm));
 }
 
-/* State of both communicators: an error goes before work that is not done. */
+/* Returns the state of both communicators. An error is reported before work that is not done. */
 static ncclResult_t state_of(const struct nccl *n)
 {
     ncclResult_t state[2] = {NCCL_OK, NCCL_OK};
@@ -192,7 +192,8 @@ static void nccl_halt(struct comm *c)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* The views' communicators: their ranks' collectives alone go there, messages by the parent. */
+/* Makes the views' communicators. Only collectives of a view use them; its messages use the
+ * parent. */
 static int split(struct comm *c, const struct comm_op *meeting, struct err *e)
 {
     struct nccl *n = c->nccl;
@@ -246,7 +247,8 @@ static void leave(struct comm *c, ncclComm_t *comm)
     *comm = NULL;
 }
 
-/* A rank that leaves with no transfer under way lets the others finish. */
+/* Closes the communicators. A rank that leaves with no transfer under way lets the others
+ * finish. */
 static void nccl_close(struct comm *c)
 {
     struct nccl *n = c->nccl;
@@ -265,7 +267,8 @@ static int mark_of(int64_t group, bool end)
     return (int)(group % GROUPS) * 2 + end;
 }
 
-/* Goes over the groups that have ended. fails: the oldest one has been on for too long. */
+/* Passes over the groups that have ended. fails: the oldest one has been in the stream for too
+ * long. */
 static int advance(struct comm *c, struct err *e)
 {
     struct nccl *n = c->nccl;
@@ -357,7 +360,7 @@ static bool even(const struct collective *x)
     return true;
 }
 
-/* The communicator of the collective. NULL: none. */
+/* Returns the communicator of the collective. NULL: there is none. */
 static ncclComm_t comm_of(const struct comm *c, const struct collective *x)
 {
     if (x->of.n == c->n_ranks) return c->nccl->comm;
@@ -371,7 +374,7 @@ static bool nccl_takes(const struct comm *c, const struct collective *x)
     return (c->nccl->whole >> x->kind & 1) && comm_of(c, x) && x->cut[x->of.n];
 }
 
-/* Uneven parts: one collective for each rank that has some, in one group. */
+/* Does a collective of uneven parts: one call for each rank that has a part, in one group. */
 static ncclResult_t each_part(struct comm *c, const struct collective *x, void *stream)
 {
     const struct nccl_api *api = &c->nccl->api;

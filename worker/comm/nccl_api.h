@@ -1,6 +1,6 @@
 /* nccl_api.h: the part of NCCL's interface for nccl.c, declared here, so that it is built without
- * NCCL's header and started without its library. tests/nccl/same.c holds these against the real
- * header. NCCL's own names. */
+ * NCCL's header and started without its library. The names are NCCL's own. tests/nccl/same.c
+ * compares these declarations with the real header. */
 #ifndef SEQD_COMM_NCCL_API_H
 #define SEQD_COMM_NCCL_API_H
 
@@ -22,7 +22,7 @@ typedef struct nccl_config ncclConfig_t;
 enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7 };
 enum { NCCL_BYTES = 0 /* ncclChar */, NCCL_FLOATS = 7 /* ncclFloat32 */, NCCL_SUM = 0 };
 
-/* The config as of 2.18; a newer library takes the rest for unset. */
+/* The config is that of 2.18; a newer library takes the other fields as unset. */
 #define NCCL_LEAST 21800
 #define NCCL_UNSET INT_MIN
 struct nccl_config {

@@ -71,8 +71,8 @@ int64_t comm_shm_size(int n_ranks, int64_t segment_size)
     return PAGE_SIZE + slots_size(n_ranks) + n_ranks * mem_round(segment_size, PAGE_SIZE);
 }
 
-/* Every rank grows the memfd by writing its last byte: that only ever grows it, so it does not
- * matter which comes first, and a rank with another plan cannot cut off the pages of the others
+/* Maps the memfd. Every rank grows it by writing its last byte: that never shrinks it, so the order
+ * of ranks does not matter, and a rank with another plan cannot cut off the pages of the others
  * before shm_connect has compared the sizes. No rank uses the segments before that. */
 static int map_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
@@ -168,9 +168,9 @@ void shm_door_move(struct comm *c, int rank)
         syscall(SYS_futex, door, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* After a sequentially consistent store: either the peer's bit shows here, or the peer, which looks
- * at everything once more after it set the bit, sees the store. So between ranks that are awake no
- * door is written, and no system call made. */
+/* Wakes a rank that sleeps. Call it after a sequentially consistent store: either the peer's bit
+ * shows here, or the peer, which looks at everything once more after it set the bit, sees the
+ * store. So between ranks that are awake no door is written, and no system call made. */
 static void wake(struct comm *c, int rank)
 {
     if (__atomic_load_n(&c->head->door[rank], __ATOMIC_SEQ_CST) & DOOR_SLEEPS)
@@ -203,7 +203,7 @@ static struct shm_slot *slot_of(struct comm *c, int src, int dst, enum comm_chan
     return &c->shm->slots[((d * c->n_local + s) * CHANNEL_N + channel) * DEPTH + number % DEPTH];
 }
 
-/* The message that lay in this one's slot before; 0: none did. */
+/* Returns the number of the message that this one's slot had before; 0: there was none. */
 static uint64_t number_before(uint64_t number)
 {
     return number > DEPTH ? number - DEPTH : 0;

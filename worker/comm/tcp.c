@@ -70,8 +70,8 @@ void tcp_detach(struct tcp *t, struct tcp_peer *p)
     p->dest_left = p->pay_left = 0;
 }
 
-/* The descriptor stays until the endpoint is closed: the peer shall hear why from a rank that
- * knows, not that we hung up. */
+/* Marks a peer as lost. The descriptor stays open until the endpoint is closed: the peer shall
+ * learn the cause from a rank that knows it, not that this rank hung up. */
 void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why)
 {
     if (p->lost) return;
@@ -262,7 +262,7 @@ static int say_left(struct comm *c, struct comm_op *op, int rank, struct err *e)
                    purpose_name(op->x.purpose), rank, c->tcp->peer[rank].address);
 }
 
-/* Whichever peer is lost, the attempt is over: every wait ends. A peer that took leave is missed
+/* Fails a wait if a peer is lost: any lost peer ends the attempt. A peer that took leave is missed
  * only by ranks that still wait for it; its earlier messages and acknowledgements were counted
  * before `left` was set. */
 static int tcp_check(struct comm *c, struct comm_op *op, struct err *e)

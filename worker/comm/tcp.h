@@ -101,18 +101,18 @@ struct tcp {
     struct tcp_peer peer[];  /* [n_ranks] */
 };
 
-/* tcp.c. A connection from tcp_hello.c, authenticated; takes fd and tls. */
+/* tcp.c. Adds an authenticated connection from tcp_hello.c; takes fd and tls. */
 void tcp_attach(struct tcp *t, int rank, int fd, struct tls *tls);
 void tcp_detach(struct tcp *t, struct tcp_peer *p); /* closes the connection */
 void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why);
 void tcp_wake(struct tcp *t); /* the progress thread */
 
-/* tcp_hello.c. Connects with every rank that via[] gives to TCP: lower ranks are dialled, higher
- * ones accepted. fails: ERR_PEER naming the rank that did not come and why; ERR_ABORTED. */
+/* tcp_hello.c. Connects with every rank that via[] gives to TCP: it dials lower ranks and accepts
+ * higher ones. fails: ERR_PEER naming the rank that did not connect and why; ERR_ABORTED. */
 int tcp_hello(struct tcp *t, const struct comm_blob *all, struct err *e);
 int tcp_hello_listen(struct tcp *t, const char *address, struct err *e); /* fills c->blob */
 
-/* tcp_frame.c, under the lock. Neither waits. */
+/* tcp_frame.c. Send and receive frames, under the lock. Neither waits. */
 void tcp_flush(struct tcp *t, struct tcp_peer *p);
 void tcp_receive(struct tcp *t, struct tcp_peer *p);
 

@@ -11,9 +11,9 @@
 #include "worker/comm/tcp.h"
 
 enum {
-    CHUNK = 256 << 10, /* received in one call: how long the lock is held for it */
-    N_CHUNKS = 4,      /* in one visit; epoll tells of the rest */
-    N_RECORDS = 64     /* the same of TLS records, which come one a call */
+    CHUNK = 256 << 10, /* received in one call, while the lock is held */
+    N_CHUNKS = 4,      /* received in one visit; epoll reports the rest */
+    N_RECORDS = 64     /* the same for TLS records: a call gives one */
 };
 
 /* ---- out ------------------------------------------------------------------------------------- */
@@ -32,7 +32,8 @@ static void put(struct tcp_peer *p, enum tcp_frame_type type, int channel, uint6
     p->out_size += (int)sizeof f;
 }
 
-/* The next message of a channel that may go: posted here, expected there, not held back. */
+/* Returns the next message of a channel that may be sent: posted here, expected there, not
+ * delayed. */
 static struct comm_op *next_send(struct tcp *t, struct tcp_lane *l)
 {
     if (l->sent >= l->granted || l->sent >= __atomic_load_n(&l->send_posted, __ATOMIC_ACQUIRE))
@@ -79,7 +80,7 @@ static bool out_fill(struct tcp *t, struct tcp_peer *p)
     return p->out_size > 0;
 }
 
-/* Frames first, then the payload; TLS takes one of them at a time. */
+/* Writes frames first, then the payload; TLS takes one of them at a time. */
 static ssize_t write_some(struct tcp_peer *p)
 {
     struct iovec v[2];
@@ -200,7 +201,7 @@ static void take_frame(struct tcp *t, struct tcp_peer *p, const struct tcp_frame
     }
 }
 
-/* Frames and the bytes after them in the small buffer. */
+/* Takes frames, and the bytes after them, from the small buffer. */
 static void take_buffered(struct tcp *t, struct tcp_peer *p)
 {
     int at = 0;
@@ -225,7 +226,7 @@ static void take_buffered(struct tcp *t, struct tcp_peer *p)
     p->in_size -= at;
 }
 
-/* Into the destination first; the bytes after the message, into the small buffer. */
+/* Reads into the destination first, and the bytes after the message into the small buffer. */
 static ssize_t read_some(struct tcp_peer *p, int64_t *want)
 {
     struct iovec v[2];

@@ -167,7 +167,7 @@ static bool proved(const struct tcp *t, const struct call *k, const struct hello
     return hmac_equal(want, m->proof);
 }
 
-/* A fresh connection has room for one message: less than all of it is a failure. */
+/* Sends one message. A fresh connection has room for all of it: a shorter write is a failure. */
 static bool say(const struct tcp *t, struct call *k, enum hello_type type)
 {
     bool dials = type == HELLO || type == PROOF;
@@ -212,7 +212,8 @@ static void hang_up(struct hall *h, struct call *k, const char *why)
     k->stage = FREE;
 }
 
-/* A peer that answered wrongly is the reason to report, even if no peer answers any more. */
+/* Hangs up on a peer that answered wrongly. This stays the reported cause, even if no peer answers
+ * later. */
 static void turn_away(struct hall *h, struct call *k, const char *why)
 {
     hang_up(h, k, why);
@@ -251,7 +252,7 @@ static void dial(struct hall *h, struct call *k)
     k->stage = DIALLING;
 }
 
-/* The connection is there, plain or encrypted: the dialler speaks first. */
+/* Begins the handshake on a connection, plain or encrypted: the dialler sends first. */
 static void begin(struct hall *h, struct call *k)
 {
     bool dials = k->peer >= 0;
@@ -312,7 +313,7 @@ static void heard_challenge(struct hall *h, struct call *k, const struct hello *
 {
     memcpy(k->nonce_a, m->nonce, sizeof k->nonce_a);
     k->stage = WAIT_WELCOME;
-    k->until_ns = h->deadline_ns; /* it may count us as connected from here on */
+    k->until_ns = h->deadline_ns; /* from here on the peer may count this rank as connected */
     if (!proved(h->t, k, m))
         turn_away(h, k, "it does not know this attempt's key");
     else if (!say(h->t, k, PROOF))
@@ -366,7 +367,7 @@ static void heard(struct hall *h, struct call *k)
         heard_welcome(h, k, &m);
 }
 
-/* Never reads beyond one message: frames follow WELCOME. */
+/* Reads one message and not a byte more: frames follow WELCOME. */
 static void listen_to(struct hall *h, struct call *k)
 {
     char *at = k->in + k->in_size;
@@ -383,7 +384,7 @@ static void listen_to(struct hall *h, struct call *k)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* A place for a guest: a free one, or that of the oldest, who has had his time. */
+/* Finds a place for a guest: a free one, or that of the oldest guest after GRACE_MS; else NULL. */
 static struct call *find_place(struct hall *h)
 {
     struct call *k = &h->guest[0];
@@ -419,7 +420,7 @@ static void serve(struct hall *h, struct call *k, short events)
         listen_to(h, k);
 }
 
-/* One look at everything, at most SLICE_MS long. */
+/* Serves every connection once, and waits at most SLICE_MS for an event. */
 static void round_of_calls(struct hall *h)
 {
     struct pollfd p[1 + JOB_MAX_RANKS + N_GUESTS];
@@ -461,8 +462,8 @@ static int too_late(struct hall *h, struct err *e)
                    h->n_missing, c->n_ranks - 1, why);
 }
 
-/* A node that was given no address publishes one that only it can reach: said before anybody waits
- * for it. */
+/* Checks the addresses. A node that was given none publishes one that only it can reach: the error
+ * comes before any rank waits for it. */
 static int check_addresses(const struct tcp *t, const struct comm_blob *all, struct err *e)
 {
     const struct comm *c = t->c;

@@ -9,7 +9,7 @@
 
 enum {
     N_EVENTS = JOB_MAX_RANKS + 1
-}; /* all that there can be: a peer without an event has no bytes waiting */
+}; /* as many as there can be: a peer without an event has no bytes waiting */
 
 static int timeout_ms(const struct tcp *t, int64_t now_ns)
 {
@@ -31,7 +31,8 @@ static void serve(struct tcp *t, const struct epoll_event *ev)
     if (ev->events & (EPOLLIN | EPOLLHUP | EPOLLERR)) tcp_receive(t, p);
 }
 
-/* Comes right after all that lay in the sockets was read, or at least begun. */
+/* Loses a peer that is silent for too long. Call it when the data in the sockets has been read, or
+ * at least begun. */
 static void check_silence(struct tcp *t, struct tcp_peer *p, int64_t now_ns)
 {
     int64_t silent_ns = now_ns - p->heard_ns;
@@ -39,8 +40,8 @@ static void check_silence(struct tcp *t, struct tcp_peer *p, int64_t now_ns)
     tcp_lose(t, p, (struct tcp_fault){.kind = FAULT_SILENT, .silent_ms = silent_ns / 1000000});
 }
 
-/* A thread that was not let run for two ticks has heard no peer: it listens once more before it
- * blames the others. */
+/* Checks silence and schedules heartbeats. A thread that did not run for two ticks has received no
+ * bytes: it listens once more before it blames the others. */
 static void tick(struct tcp *t, int64_t now_ns)
 {
     if (now_ns < t->next_tick_ns) return;
@@ -54,7 +55,7 @@ static void tick(struct tcp *t, int64_t now_ns)
     if (!late) t->next_tick_ns = now_ns + t->tick_ns;
 }
 
-/* Gone, lost, or nothing left to hear from. */
+/* Tells whether every peer has left or is lost. */
 static bool all_left(const struct tcp *t)
 {
     for (int r = 0; r < t->c->n_ranks; r++)
@@ -83,7 +84,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* Signals are for the rank's own thread. */
+/* Starts the thread with all signals blocked: they are for the rank's own thread. */
 int tcp_thread_start(struct tcp *t, struct err *e)
 {
     sigset_t all, before;

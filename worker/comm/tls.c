@@ -23,12 +23,13 @@ struct tls_context {
 struct tls {
     SSL *ssl;
     int fd;
-    bool ended; /* the socket said end of file */
+    bool ended; /* the socket is at its end */
 };
 
 /* ---- the key --------------------------------------------------------------------------------- */
 
-/* TLS_AES_128_GCM_SHA256: a key is good for one digest alone. */
+/* Makes the session of the key. A key is valid for one digest alone: that of
+ * TLS_AES_128_GCM_SHA256. */
 static SSL_SESSION *session_of(SSL *ssl)
 {
     static const unsigned char suite[] = {0x13, 0x01};

@@ -17,19 +17,20 @@
 struct tls_context; /* one for an endpoint */
 struct tls;         /* one connection; borrows the context and the descriptor */
 
-/* fails: ERR_UNSUPPORTED where this build has no TLS. */
+/* Opens an endpoint's context. fails: ERR_UNSUPPORTED if this build has no TLS. */
 struct tls_context *tls_context_open(const unsigned char key[RANK_KEY_SIZE], struct err *e);
 void tls_context_close(struct tls_context *x); /* NULL allowed */
 
 struct tls *tls_open(struct tls_context *x, int fd, bool dials); /* NULL: no memory */
 void tls_close(struct tls *t);                                   /* NULL allowed; fd stays open */
 
-/* One more step of the handshake. Returns 1 done, 0 when the peer has to speak first, -1 failed. */
+/* Takes one more step of the handshake. Returns 1 done, 0 when the peer has to send first, -1
+ * failed. */
 int tls_handshake(struct tls *t);
-/* As send and recv: -1 and errno, EAGAIN where they would wait; 0 from tls_read is the end. A write
- * that said EAGAIN has to be repeated with the same bytes. */
+/* These return as send and recv do: -1 and errno, EAGAIN where they would wait; 0 from tls_read is
+ * the end. After EAGAIN a write has to be repeated with the same bytes. */
 ssize_t tls_write(struct tls *t, const void *bytes, size_t size);
 ssize_t tls_read(struct tls *t, void *bytes, size_t size);
-bool tls_pending(const struct tls *t); /* decrypted bytes wait: no socket event will tell of them */
+bool tls_pending(const struct tls *t); /* decrypted bytes wait; no socket event announces them */
 
 #endif
