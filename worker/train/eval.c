@@ -31,8 +31,8 @@ static double count_bytes(const struct model *m)
     return (double)n;
 }
 
-/* A ring alone cannot look where others may hold its weights (zero 3), nor can a stage: all do, in
- * the end. */
+/* Tells whether each ring alone looks for the first value that is NaN or infinite. It cannot if
+ * others may hold its weights (zero 3), nor can a stage: all ranks then look, in the end. */
 static bool ring_looks(const struct train *t)
 {
     return t->plan->pp == 1 && (t->plan->zero < 3 || t->plan->dp == 1);
@@ -74,7 +74,7 @@ static int one_window(struct train *t, struct eval_pass *p, int64_t w, struct er
     return 0;
 }
 
-/* A ring's first rank speaks for it; the others add 0. */
+/* Adds the sums of all rings. A ring's first rank has its sum; the others add 0. */
 static int sum_rings(struct train *t, struct sums *sum, struct err *e)
 {
     struct model *m = &t->model;
@@ -85,8 +85,8 @@ static int sum_rings(struct train *t, struct sums *sum, struct err *e)
     return model_pipe_share(m, &sum->nll, 2, e);
 }
 
-/* As in a training step, the counts of this very sum are not compared here: their verdict travels
- * with the next step's. */
+/* Compares the ledger with the plan. As in a training step, the counts of this sum itself are not
+ * compared here: their verdict travels with the next step's. */
 static int compare(struct train *t, const struct comm_count *want, bool *equal, struct err *e)
 {
     struct comm *c = t->model.job;
@@ -138,7 +138,7 @@ int eval_run(struct train *t, const struct eval_args *a, struct eval *out, struc
 {
     const int64_t S = t->model.sp.shard.S;
     *out = (struct eval){0};
-    if (a->source.grid) return run(t, a, out, e); /* every sample sets the model, here and there */
+    if (a->source.grid) return run(t, a, out, e); /* every sample sets the model, in training too */
     if (model_set_seq(&t->model, a->seq_len, e)) return -1;
     if (run(t, a, out, e)) return -1;
     return model_set_seq(&t->model, S, e);

@@ -25,13 +25,13 @@ struct eval_args {
 struct eval {
     double loss;              /* NaN without a target */
     int64_t targets, windows; /* sums over all rings */
-    int64_t n_bytes;          /* bytes of the targets: as the source says, else targets below 256,
-                               * which are bytes if the data is text */
+    int64_t n_bytes;          /* bytes of the targets: as the source says, else the number of
+                               * targets below 256, which are bytes if the data is text */
     bool ledger_equal;        /* on this rank, and with the last step's verdict on all others */
 };
 
-/* Collective; the same numbers on every rank. Leaves the model at the length it had.
- * fails: the data's and comm's errors; ERR_ABORTED when stopped. */
+/* Scores the windows; *out has the same numbers on every rank. Leaves the model at the length it
+ * had. Collective. fails: the data's and comm's errors; ERR_ABORTED when stopped. */
 int eval_run(struct train *t, const struct eval_args *a, struct eval *out, struct err *e);
 
 double eval_bits_per_byte(const struct eval *v); /* NaN where n_bytes is not positive */

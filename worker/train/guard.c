@@ -21,10 +21,11 @@
 double guard_z(const struct guard_window *w, double x)
 {
     if (w->n < GUARD_MIN || !(x > w->mean)) return 0;
-    return (x - w->mean) / sqrt(w->var); /* infinite where nothing has varied */
+    return (x - w->mean) / sqrt(w->var); /* infinite if the values have not varied */
 }
 
-/* With weight 1/n this is Welford's recurrence for the mean and the variance of all n values. */
+/* Adds a value. With weight 1/n this is Welford's recurrence for the mean and the variance of all n
+ * values. */
 static void window_add(struct guard_window *w, double x)
 {
     w->n++;
@@ -48,7 +49,7 @@ bool guard_marked(const struct guard *g, int64_t step)
     return false;
 }
 
-/* The update of a step that was not marked has waited for this verdict. */
+/* Skips a step. The update of a step that was not marked has waited for this verdict. */
 static enum guard_verdict skip(struct guard *g, enum guard_reason why)
 {
     assert(why == GUARD_MARKED || update_waits(g->spec));
@@ -58,8 +59,8 @@ static enum guard_verdict skip(struct guard *g, enum guard_reason why)
     return GUARD_SKIP;
 }
 
-/* The same steps give the same bits, so weights that are damaged before any update stay so: the job
- * can only fail. */
+/* Judges a step with a value that is NaN or infinite. The same steps give the same bits, so weights
+ * that are damaged before any update stay damaged: the job can only fail. */
 static enum guard_verdict nonfinite(struct guard *g, int64_t step)
 {
     const struct job_spec *s = g->spec;

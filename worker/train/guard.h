@@ -64,24 +64,27 @@ struct guard {
     double z;                 /* GUARD_LOSS, GUARD_NORM: deviations above the mean */
 };
 
-/* Called when `step` is the next one: means begin again with a stage. */
+/* Forgets the means if a stage begins at `step`, the next one. */
 void guard_begin(struct guard *g, int64_t step);
 /* Judges the step with 0-based index `step` and takes it into account. ROLLBACK: counted and marked
  * already; the caller saves (guard_save) and goes back. */
 enum guard_verdict guard_judge(struct guard *g, int64_t step, double loss, double norm);
 
-/* A rollback leaves this step out, whatever its values: known before it is computed. */
+/* Tells whether a rollback leaves this step out, whatever its values. This is known before the step
+ * is computed. */
 bool guard_marked(const struct guard *g, int64_t step);
 
-/* One sentence about the last verdict that was not ACCEPT. */
+/* Writes one sentence about the last verdict that was not ACCEPT. */
 void guard_sentence(const struct guard *g, int64_t step, double loss, double norm, char *out,
                     size_t size);
 
-/* Deviations of x above the window's mean; 0 while there are too few values or x is below it. */
+/* Returns the deviations of x above the window's mean; 0 while there are too few values or x is
+ * below it. */
 double guard_z(const struct guard_window *w, double x);
 
-/* <job_dir>/guard.json: {"version":1,"rollbacks":..,"marks":[..]}. A file that is not there is no
- * rollback yet; loading adds to what g holds. fails: ERR_IO naming the file, ERR_CORRUPT. */
+/* Write and read <job_dir>/guard.json: {"version":1,"rollbacks":..,"marks":[..]}. A missing file
+ * means that there was no rollback yet; loading adds to g. fails: ERR_IO naming the file,
+ * ERR_CORRUPT. */
 int guard_save(const struct guard *g, const char *job_dir, struct err *e);
 int guard_load(struct guard *g, const char *job_dir, struct err *e);
 

@@ -9,7 +9,7 @@
 #include "worker/plan/slice.h"
 #include "worker/plan/update.h"
 
-/* Units of one size side by side, of which the last may be smaller: one operation. */
+/* A run is units of one size side by side, the last of which may be smaller: one operation. */
 struct optim_run {
     int64_t begin, end, unit; /* elements of the flat layout */
     int64_t first;            /* the number of its first unit in the bucket */
@@ -42,7 +42,8 @@ void optim_sums(const struct optim *o, const struct optim_part *x)
     sum_run(o, x, &r);
 }
 
-/* The sum of the units of bucket b that this rank speaks for. */
+/* Returns the sum of the units of bucket b that this rank counts: slices that it is the first to
+ * hold. */
 static double sum_first(const struct optim *o, int b)
 {
     const struct model_shape *m = &o->spec->model.shape;
@@ -78,7 +79,7 @@ double optim_clip(const struct job_spec *spec, double norm)
     return clip < 1 ? clip : 1;
 }
 
-/* Elements [from, to) of one tensor. */
+/* Updates a run of elements of one tensor. */
 static void update_run(const struct optim *o, const struct optim_part *x,
                        const struct optim_rate *r, const struct zero_range *run, bool decay)
 {

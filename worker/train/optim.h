@@ -37,14 +37,15 @@ struct optim {
 /* Writes the sums of squares of the part's units, in double, to the units' places in o->partial:
  * the same bits whichever rank owns it. Async. */
 void optim_sums(const struct optim *o, const struct optim_part *x);
-/* *sum: all units' sums, added in order; slices that several ranks hold (worker/plan/slice.h) count
- * on the first of these. Waits for the device: a step's one wait before its update. fails: the
- * device's errors. */
+/* Sets *sum to all units' sums, added in order; slices that several ranks hold
+ * (worker/plan/slice.h) count on the first of these. Waits for the device: a step's one wait before
+ * its update. fails: the device's errors. */
 int optim_norm(const struct optim *o, double *sum, struct err *e);
-/* The factor of all gradients: max_grad_norm / (norm + 1e-6) if that is below 1 (max_grad_norm 0:
- * no clip). */
+/* Returns the factor of all gradients: max_grad_norm / (norm + 1e-6) if that is below 1
+ * (max_grad_norm 0: no clip). */
 double optim_clip(const struct job_spec *spec, double norm);
-/* One AdamW step. Decay only where struct param has it; elements between tensors are left alone. */
+/* Takes one AdamW step. A weight decays only if its struct param has decay. Elements between
+ * tensors keep their values. */
 void optim_update(const struct optim *o, const struct optim_part *x, const struct optim_rate *r);
 
 #endif

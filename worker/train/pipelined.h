@@ -17,7 +17,8 @@ struct pipelined {
     double nll;
     int64_t n_tokens;
 };
-/* Gradients are summed as accumulate() of train.c has it. Collective. */
+/* Computes the ring's samples; gradients are summed as accumulate() of train.c does it.
+ * Collective. */
 int pipelined_samples(struct train *t, struct pipelined *p, struct err *e);
 
 #endif

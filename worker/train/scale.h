@@ -34,18 +34,19 @@ struct scale_state {
 };
 
 double scale_of(const struct job_spec *spec, const struct scale_state *s);
-/* The factor of the loss, a mean over n targets, in a comparison of gradients: the gradient of one
- * target's logit is below 32. A power of two; 1 in other precisions. */
+/* Returns the factor of the loss, a mean over n targets, in a comparison of gradients: the gradient
+ * of one target's logit is below 32. It is a power of two; 1 in other precisions. */
 double scale_fixed(const struct job_spec *spec, int64_t targets);
 
-/* The step's gradient did not fit: true, and the scale is halved; the step is to be skipped. False
- * where all are numbers, and where a smaller scale would not help: the loss is none itself, the
- * scale is 1, or SCALE_STREAK steps have overflowed already. That is the guard's to judge. */
+/* Tells whether the step's gradient did not fit. True: the scale is halved, and the step is to be
+ * skipped. False if loss and norm are finite, and if a smaller scale would not help: the loss
+ * itself is NaN or infinite, the scale is 1, or SCALE_STREAK steps have overflowed already. The
+ * guard judges these. */
 bool scale_overflows(const struct job_spec *spec, struct scale_state *s, double loss, double norm);
-/* Called when the weights were updated. */
+/* Counts an update of the weights, after which the scale may be doubled. */
 void scale_updated(const struct job_spec *spec, struct scale_state *s);
 
-/* One sentence about a step (0-based) that overflowed at scale `at`. */
+/* Writes one sentence about a step (0-based) that overflowed at scale `at`. */
 void scale_sentence(const struct job_spec *spec, const struct scale_state *s, int64_t step,
                     double at, char *out, size_t size);
 

@@ -15,13 +15,13 @@ static bool whole(const struct sharded_state *h)
     return h->plan->zero == 0;
 }
 
-/* The address of an element in model->grad; not by bucket. */
+/* Returns the address of an element in model->grad; not by bucket. */
 static float *gradient_at(const struct sharded_state *h, int64_t offset)
 {
     return h->model->grad + zero_local(&h->plan->shards, offset);
 }
 
-/* The part of bucket b that this rank updates. */
+/* Returns the part of bucket b that this rank updates. */
 static struct zero_range own_range(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
@@ -31,14 +31,14 @@ static struct zero_range own_range(const struct sharded_state *h, int b)
     return zero_range(z, b, h->model->place);
 }
 
-/* The index of that part in an array of n_shard elements. */
+/* Returns the index of that part in an array of n_shard elements. */
 static int64_t own_at(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
     return whole(h) ? zero_local(z, zero_begin(z, b)) : zero_at(z, b, h->model->place);
 }
 
-/* The index of bucket b's own part in model->params. */
+/* Returns the index of bucket b's own part in model->params. */
 static int64_t params_at(const struct sharded_state *h, int b)
 {
     if (h->plan->zero == 3) return own_at(h, b);
@@ -151,7 +151,7 @@ static int64_t tied_elements(const struct sharded_state *h)
     return r.end - r.begin;
 }
 
-/* The borrower sends a rank's part of the head's gradient. */
+/* Sends, on the borrower, a rank's part of the head's gradient. */
 static int send_gradient(struct sharded_state *h, const float *x, struct err *e)
 {
     return tied_send(&h->sends, h->model, x, tied_elements(h), e);
@@ -162,7 +162,7 @@ static int take_gradient(struct sharded_state *h, float *own, struct err *e)
     return tied_join(h->model, own, h->tied, tied_elements(h), e);
 }
 
-/* After the update: sends the owner's weights to the borrower. */
+/* Sends, after the update, the owner's weights to the borrower. */
 static int pass_weights(struct sharded_state *h, struct err *e)
 {
     struct model *m = h->model;
@@ -173,7 +173,7 @@ static int pass_weights(struct sharded_state *h, struct err *e)
                                  m->bounce, e);
 }
 
-/* The borrower takes the updated weights, for the other ranks of its group as well. */
+/* Takes the updated weights, on the borrower, and passes them to the other ranks of its group. */
 static int take_weights(struct sharded_state *h, struct err *e)
 {
     return pass_weights(h, e) || bucket_publish(h, 0, e) ? -1 : 0;
@@ -214,14 +214,14 @@ static int bucket_update(struct sharded_state *h, int b, const struct optim_rate
     return bucket_publish(h, b, e);
 }
 
-/* x: the bucket's gradient on this rank; its own part becomes the sum over ranks. */
+/* Sums a bucket. x: its gradient on this rank; this rank's own part becomes the sum over ranks. */
 static int bucket_sum(struct sharded_state *h, int b, float *x, struct err *e)
 {
     mark_place(h, b);
     return model_sum_bucket(h->model, b, whole(h), x, e);
 }
 
-/* The own part's sum joins those of the samples before. */
+/* Adds the own part's sum to those of the samples before. */
 static void bucket_keep(struct sharded_state *h, int b, const float *own)
 {
     const struct zero_range r = own_range(h, b);
@@ -233,7 +233,8 @@ static void bucket_keep(struct sharded_state *h, int b, const float *own)
         add(h, to, own, n);
 }
 
-/* By bucket: model->grad is a window, in which bucket b is complete for this sample. */
+/* Sums a bucket and, when fused, updates it. By bucket: model->grad is a window, in which bucket b
+ * is complete for this sample. */
 static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 {
     struct sharded_state *h = arg;
@@ -259,7 +260,8 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Under "ranks" a tied embedding's own part has been summed apart, after the flat layout. */
+/* Under "ranks": sums a tied embedding's own part, which lies apart after the flat layout, and adds
+ * it. */
 static int reduce_tied(struct sharded_state *h, struct err *e)
 {
     float *apart = h->model->grad + h->plan->n_params;
@@ -312,7 +314,7 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
                                          sums, cut, 8, h->model->bounce, e))
             return -1;
     }
-    struct comm *tensor = h->model->tensor; /* in the order of its ranks */
+    struct comm *tensor = h->model->tensor; /* summed in the order of its ranks */
     double sum;
     if (share_units(h, e) || optim_norm(&h->optim, &sum, e)) return -1;
     if (tensor && comm_sum_f64(tensor, PURPOSE_GRAD, &sum, 1, h->model->bounce, e)) return -1;
@@ -331,7 +333,7 @@ int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct e
 
 /* ---- in and out ------------------------------------------------------------------------------ */
 
-/* Elements of both a range and [offset, offset + n). */
+/* Returns the elements that are both in a range and in [offset, offset + n). */
 static struct zero_range meet(struct zero_range r, int64_t offset, int64_t n)
 {
     if (r.begin < offset) r.begin = offset;
@@ -359,7 +361,7 @@ static void write_bucket(struct sharded_state *h, enum sharded_array which, int 
     if (h->master) copy_from_host(be, DT_F32, h->master + at, x, n);
 }
 
-/* Weights as the model reads them; under zero 3 its shard. */
+/* Writes weights as the model reads them; under zero 3 to its shard. */
 static void write_params(struct sharded_state *h, int b, int64_t offset, int64_t n, const float *x)
 {
     const struct zero *z = &h->plan->shards;

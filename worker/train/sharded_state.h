@@ -54,35 +54,36 @@ struct sharded_state {
 /* Places the arrays and hands the model its buckets. h must stay where it is. */
 void sharded_init(struct sharded_state *h, const struct job_spec *spec, struct model *m, int rank);
 
-/* zero 0 and 1: model->grad is complete; sums it over ranks. by_bucket: the model has called for
- * each already, nothing is done. Collective. */
+/* zero 0 and 1: sums model->grad, which is complete, over ranks. by_bucket: does nothing, since the
+ * model has called for each bucket already. Collective. */
 int sharded_reduce(struct sharded_state *h, struct err *e);
 
-/* Several stages, a tied embedding, by bucket: called after each backward pass of the last stage,
- * which sends the head's part of the gradient; other stages send nothing. Fused: waits for the
- * first stage, which sends the updated weights. */
+/* For several stages with a tied embedding, by bucket: call it after each backward pass of the last
+ * stage, which sends the head's part of the gradient; other stages send nothing. Fused: waits for
+ * the first stage, which sends the updated weights. */
 int sharded_send_tied(struct sharded_state *h, struct err *e);
-/* After a step's passes: waits until all messages of the last stage were received. */
+/* Waits, after a step's passes, until all messages of the last stage were received. */
 int sharded_settle(struct sharded_state *h, struct err *e);
 
-/* Norm of the summed gradient, the same bits on every rank. Collective. */
+/* Computes the norm of the summed gradient, the same bits on every rank. Collective. */
 int sharded_norm(struct sharded_state *h, double *norm, struct err *e);
 
-/* Updates the own part of everything, then tells the others. r NULL: the step is skipped; the same
- * messages are sent. fused: does nothing, all buckets are updated already. Collective. */
+/* Updates the own part of all arrays, then sends it to the others. r NULL: the step is skipped; the
+ * same messages are sent. fused: does nothing, since all buckets are updated already.
+ * Collective. */
 int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct err *e);
 
-/* Elements [offset, offset + n) of an array in fp32, where this rank holds them; others are passed
- * over. Weights: the master's as well as the model's, and the average begins again from them. */
+/* Writes elements [offset, offset + n) of an array from fp32, as far as this rank holds them.
+ * Weights: writes both the master's and the model's, and the average begins again from them. */
 void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                    const float *x);
-/* The same out of the sharded arrays: element offset + i of [offset, offset + n) goes to out[i] if
- * this rank holds it; the other entries of out keep their values. zero 0: all of it. Otherwise each
- * element comes from one rank of a group, its owner. SHARDED_GRAD: not when fused.
- * fails: the device's errors. */
+/* Reads the sharded arrays: element offset + i of [offset, offset + n) goes to out[i] if this rank
+ * holds it; the other entries of out keep their values. zero 0: a rank holds all. Otherwise each
+ * element comes from one rank of a group, its owner. SHARDED_GRAD: not when fused. fails: the
+ * device's errors. */
 int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                  float *out, struct err *e);
-/* Random weights (model_random) in the elements that this rank holds. */
+/* Writes random weights (model_random) to the elements that this rank holds. */
 void sharded_random(struct sharded_state *h, int64_t seed);
 
 #endif

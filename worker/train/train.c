@@ -81,7 +81,8 @@ int train_set_grid(struct train *t, const struct train_source *source, int64_t n
 
 /* ---- init ------------------------------------------------------------------------------------ */
 
-/* Whether this attempt verifies or resumes from a checkpoint. */
+/* Marks the reference's memory as placed: the plan has it if this attempt verifies or resumes from
+ * a checkpoint. */
 static void note_reference(struct model *m)
 {
     const struct plan *p = m->plan;
@@ -114,7 +115,7 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     t->want = t->own;
     note_reference(&t->model);
     t->model.be->ops->fill(t->model.be, t->model.grad, o->plan->n_grad,
-                           0); /* and the elements between tensors */
+                           0); /* this zeroes the elements between tensors too */
     sharded_init(&t->state, o->spec, &t->model, o->rank);
     return 0;
 }
@@ -126,8 +127,8 @@ struct totals {
     int64_t tokens, targets;
 };
 
-/* Under "ranks" each sample's gradient and loss is summed over ranks before the samples are added,
- * so that the additions are the same whatever the number of ranks. */
+/* Sums a sample's gradient and loss over ranks. Under "ranks" alone this is done before the samples
+ * are added, so that the additions are the same whatever the number of ranks. */
 static int fold_sample(struct train *t, double *nll, struct err *e)
 {
     struct model *m = &t->model;
@@ -135,7 +136,7 @@ static int fold_sample(struct train *t, double *nll, struct err *e)
     return m->all ? comm_sum_f64(m->all, PURPOSE_LOSS, nll, 1, m->bounce, e) : 0;
 }
 
-/* The gradient of one sample, added to the sum. */
+/* Adds the gradient of one sample to the sum. */
 static int gradient(struct train *t, int64_t sample, float scale, double *nll, struct err *e)
 {
     struct model *m = &t->model;
@@ -159,7 +160,7 @@ static int count_targets(struct train *t, struct totals *sum, struct err *e)
     return 0;
 }
 
-/* The samples of a ring of several stages. */
+/* Accumulates the samples of a ring of several stages. */
 static int accumulate_stages(struct train *t, int64_t own, float scale, struct totals *sum,
                              struct err *e)
 {
@@ -192,14 +193,15 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     return m->all ? comm_sum_f64(m->all, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
-/* In the word of verdicts, which counts ranks: room for each rank's ask. */
+/* The sum of verdicts counts ranks in its low bits; the bits from here on count the ranks that
+ * ask. */
 #define ASKED       ((int64_t)1 << 20)
 #define ASKED_LEAVE ((int64_t)1 << 40)
 _Static_assert(JOB_MAX_RANKS < ASKED && JOB_MAX_RANKS < ASKED_LEAVE / ASKED, "counts stay apart");
 
-/* Every rank compares its own counts with the plan; the sum of verdicts tells all, and with it go
- * the sum of the tokens and a rank's requests to all the others. Counting that sum itself is left
- * to the comparison after it, whose outcome travels with the next step's. */
+/* Compares this rank's counts with the plan. The sum of verdicts tells all ranks; with it go the
+ * sum of the tokens and a rank's requests to the others. The counts of that sum itself are compared
+ * after it, and the outcome travels with the next step's. */
 static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
 {
     struct model *m = &t->model;
@@ -248,8 +250,8 @@ int64_t train_updates(const struct train *t)
     return t->step - t->scale.overflows - t->n_empty - (t->guard ? t->guard->state.skipped : 0);
 }
 
-/* Half floats had no room for the gradient of any step so far, of this one at no scale either: to
- * skip more or to go back would end with the weights that the job began with. */
+/* Tells whether half floats had no room for the gradient of any step so far, nor of this one at any
+ * scale: to skip more or to go back would end with the weights that the job began with. */
 static bool never_fits(const struct train *t, const struct rank_step *out)
 {
     return t->spec->precision.params == PRECISION_FP16 && isfinite(out->loss) &&
@@ -285,7 +287,7 @@ static enum guard_verdict judge(struct train *t, const struct rank_step *out)
     return v;
 }
 
-/* The learning rate is not at fault: there was no step. */
+/* Says why no step updated the weights. The learning rate is not at fault. */
 static int no_update(const struct train *t, int64_t steps, struct err *e)
 {
     const double scale = scale_of(t->spec, &t->scale);
@@ -317,7 +319,8 @@ int train_updated(const struct train *t, struct err *e)
     return t->step == 0 || train_updates(t) > 0 ? 0 : no_update(t, t->step, e);
 }
 
-/* The same steps give the same bits: another attempt would end here too. */
+/* Fails the job at a loss or norm that is NaN or infinite. The same steps give the same bits, so
+ * another attempt would end here too. */
 static int not_finite(struct train *t, const struct rank_step *out, struct err *e)
 {
     if (t->step == 0 && !spec_random_weights(t->spec))
@@ -338,7 +341,7 @@ static int not_finite(struct train *t, const struct rank_step *out, struct err *
                      t->spec->optim.lr);
 }
 
-/* Each step has masks of its own. */
+/* Returns the step that keys dropout: each step has its own masks. */
 static int64_t dropout_step(const struct train *t)
 {
     if (mutant_on(MUTANT_DROPOUT_SAME)) return 0;

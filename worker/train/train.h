@@ -45,13 +45,13 @@ struct train_source {
 };
 
 struct data_order;
-/* The samples of an order, which must outlive the source. */
+/* Makes a source of the samples of an order, which must outlive the source. */
 struct train_source train_source_order(const struct data_order *o);
 struct flow_source;
-/* Samples of latents; s must outlive the source. */
+/* Makes a source of samples of latents; s must outlive the source. */
 struct train_source train_source_latents(const struct flow_source *s);
-/* Sets the model for sample n where the source has grids, and exchanges in `counts` a pass over the
- * plan's largest for one over this. fails: the source's errors. */
+/* Sets the model for sample n if the source has grids; in `counts` it replaces one pass over the
+ * plan's largest grid by one over this grid. fails: the source's errors. */
 struct train;
 int train_set_grid(struct train *t, const struct train_source *source, int64_t n, bool forward,
                    struct comm_count counts[PURPOSE_N], struct err *e);
@@ -88,24 +88,26 @@ struct train {
     struct comm_count now[PURPOSE_N]; /* counts of this step: less where documents do not meet */
     int64_t offloaded;                /* bytes of this step, by the plan: plan_offloaded() */
     bool ask, asked; /* set ask on a rank: after the next step every rank's `asked` is set */
-    bool ask_leave, asked_leave; /* the same: to save after that step and to end there */
-    bool others_ok;              /* did every rank's counts hold in the steps before */
+    bool ask_leave, asked_leave; /* the same for a request to save after that step and to end
+                                  * there */
+    bool others_ok;              /* every rank's counts were the plan's in the steps before */
 };
 
-/* Places everything; weights and moments are left as they lie (zero in a fresh arena): call
+/* Places everything. Weights and moments are not written (zero in a fresh arena): call
  * sharded_random(&t->state, spec->seed), or load a checkpoint (worker/ckpt/scatter.h). */
 int train_init(struct train *t, const struct train_options *o, struct err *e);
 
-/* One optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.
+/* Takes one optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.
  * t->verdict says whether the weights changed. After GUARD_ROLLBACK the step is not done: the
- * caller goes back. fails: comm's errors; GUARD_FAIL, of the guard's, or where half floats have
- * never had room for a gradient, naming the step. */
+ * caller goes back. fails: comm's errors; on GUARD_FAIL the guard's error, or one that names the
+ * step if half floats have never had room for a gradient. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
 
-/* Updates of the weights so far, which Adam's moments have seen. A step whose samples, of all
- * rings, have no target is none: its loss is NaN, and weights, moments and average stay. */
+/* Returns the number of updates so far, which Adam's moments have seen. A step without a target in
+ * the samples of any ring is no update: its loss is NaN, and weights, moments and average stay. */
 int64_t train_updates(const struct train *t);
-/* After the last step. fails: ERR_INVALID where steps ran and none has updated the weights. */
+/* Checks, after the last step, that the weights were updated. fails: ERR_INVALID if steps ran and
+ * none has updated them. */
 int train_updated(const struct train *t, struct err *e);
 
 #endif

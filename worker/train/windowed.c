@@ -11,8 +11,9 @@ struct windowed_pass {
     double nll;
 };
 
-/* The rows of a window: the sample's, seen from the window's first token. Rows before it have a
- * negative index, so that a document that began there sees the carried state. */
+/* Loads the rows of a window: the sample's, with positions relative to the window's first token.
+ * Ranges that begin before it have a negative index, so that a document that began there sees the
+ * carried state. */
 static int load(struct windowed_pass *k, int64_t w, struct err *e)
 {
     struct model *m = &k->t->model;

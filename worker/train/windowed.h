@@ -4,8 +4,8 @@
 
 #include "worker/train/train.h"
 
-/* As model_grad of the whole sample: gradients are added, *nll is this rank's sum. Fills t->model's
- * batch again for every window. Collective. */
+/* Does as model_grad does for the whole sample: gradients are added, *nll is this rank's sum. Fills
+ * t->model's batch again for every window. Collective. */
 int windowed_sample(struct train *t, int64_t sample, float scale, double *nll, struct err *e);
 
 #endif
