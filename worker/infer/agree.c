@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* The rank whose choice is not the most frequent one; the second rank, if two differ. -1: all
+/* Finds the rank whose choice is not the most frequent one: the second rank, if two differ. -1: all
  * agree. *like: a rank that chose as most did. */
 static int odd_rank(const int64_t *choice, int P, int *like)
 {
@@ -28,7 +28,7 @@ static char *choice_text(char out[64], int rank, int64_t choice)
     return out;
 }
 
-/* One choice as each of P ranks has it. */
+/* Compares one choice, as each of P ranks has it. */
 static int compare(const struct agree_choice *c, const int64_t *each, int P, struct err *e)
 {
     char one[64], other[64];

@@ -14,10 +14,10 @@ struct agree_choice {
     const char *id;   /* borrowed: the prompt's */
     int64_t position; /* how many tokens there are before it */
 };
-/* Choices [n <= JOB_MAX_BATCH] of a step, compared in one message. comm NULL: one rank. Returns n,
- * or the first one that is AGREE_NOT_FINITE on all ranks, to be blamed. fails, -1: ERR_CORRUPT
- * naming the prompt of the first one that is not the same on all, and a rank that chose as others
- * did not. Collective. */
+/* Compares the choices [n <= JOB_MAX_BATCH] of a step in one message. comm NULL: one rank. Returns
+ * n, or the first choice that is AGREE_NOT_FINITE on all ranks, to be blamed. fails, -1:
+ * ERR_CORRUPT naming the prompt of the first choice that is not the same on all, and a rank that
+ * chose as others did not. Collective. */
 int agree_on(struct comm *comm, void *bounce, const struct agree_choice *choice, int n,
              struct err *e);
 

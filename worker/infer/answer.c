@@ -24,7 +24,7 @@ const char *infer_finish_name(enum infer_finish f)
 
 _Static_assert(SAMPLE_TOP == PLAN_ALTERNATIVES, "the plan counts them");
 
-/* One slot's share of an item of the plan. */
+/* Takes one slot's share of an item of the plan. */
 static void *slot_take(struct model *m, enum plan_id id, int64_t size, int slot)
 {
     const int64_t stride = mem_round(size, MEM_ALIGN);
@@ -79,7 +79,7 @@ static void infer_tokens_fini(struct infer_tokens *t)
     *t = (struct infer_tokens){0};
 }
 
-/* Copies; logprob and top may be NULL. */
+/* Copies tokens; logprob and top may be NULL. */
 static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, const double *logprob,
                        const struct sample_top *top, int n_top, struct err *e)
 {
@@ -100,14 +100,14 @@ static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, con
 
 /* ---- the log-probabilities of a prompt ------------------------------------------------------- */
 
-/* The bytes of one row's record of the token after it: a double, then the alternatives. */
+/* Returns the bytes of one row's record of the token after it: a double, then the alternatives. */
 static size_t record_size(int n_top)
 {
     return sizeof(double) + (size_t)n_top * sizeof(struct sample_top);
 }
 
-/* Records of this rank's rows; rows without a token after them stay zero. Returns the first token
- * whose log-probability is NaN or infinity. */
+/* Makes the records of this rank's rows; rows without a token after them stay zero. Returns the
+ * first token whose log-probability is NaN or infinity. */
 static int64_t record_rows(const struct infer *in, struct infer_work *w, const struct request *r,
                            char *records)
 {
@@ -160,7 +160,7 @@ static int order_records(const struct infer *in, const struct request *r, const 
     return 0;
 }
 
-/* After a forward pass of the prompt: rank 0 gathers its log-probabilities. Collective. */
+/* Gathers, after a forward pass of the prompt, its log-probabilities on rank 0. Collective. */
 static int prompt_logprobs(const struct infer *in, struct infer_work *w, const struct request *r,
                            struct infer_tokens *out, struct err *e)
 {
@@ -276,7 +276,7 @@ static bool ends_text(const struct token_ends *ends, int32_t token)
     return false;
 }
 
-/* may_end false: chooses no end. */
+/* Chooses a token; may_end false: none that ends the text. */
 static int32_t choose(struct infer_work *w, const struct request *r, const struct token_ends *ends,
                       bool may_end, const struct sample_key *key)
 {
@@ -295,8 +295,8 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
     return token;
 }
 
-/* The last token becomes text. w->stopped: how many tokens are the stop string's that it completes;
- * w->cut: with a tokenizer, the bytes of the whole text before that string. */
+/* Adds the last token to the text. w->stopped: the number of tokens of the stop string that it
+ * completes; w->cut: with a tokenizer, the bytes of the whole text before that string. */
 static int take_text(const struct infer *in, struct infer_work *w, struct err *e)
 {
     struct stop *stop = &w->request.stop;
@@ -311,7 +311,7 @@ static int take_text(const struct infer *in, struct infer_work *w, struct err *e
     return 0;
 }
 
-/* Keeps the text up to the stop string, if there is one: the last characters, which the decoder
+/* Keeps the text up to the stop string, if there is one. The last characters, which the decoder
  * held back, may complete it. */
 static int keep_text(struct infer_work *w, struct infer_choice *out, struct err *e)
 {
@@ -369,7 +369,7 @@ static int end_choice(const struct infer *in, struct infer_work *w, struct err *
                        logprobs ? r->logprobs : 0, e);
 }
 
-/* Progress is told how much of its request is done. */
+/* Tells progress how much of the request is done. */
 static void done_part(const struct infer *in, struct infer_work *w, double part)
 {
     if (part <= w->part) return;
@@ -377,7 +377,7 @@ static void done_part(const struct infer *in, struct infer_work *w, double part)
     w->part = part;
 }
 
-/* The prompt is a part of its request, by tokens; the generated tokens are the rest. */
+/* Returns the prompt's part of its request, by tokens; the generated tokens are the rest. */
 static double prompt_part(const struct request *r)
 {
     return (double)r->n_tokens / (double)(r->n_tokens + r->n * r->max_tokens);
@@ -404,7 +404,7 @@ static void choose_next(const struct infer *in, struct infer_work *w)
                     : AGREE_NOT_FINITE;
 }
 
-/* Every rank chooses for itself, of at [n] each. */
+/* Chooses a token for each of at [n], every rank for itself, and compares the choices. */
 static int choose_tokens(const struct infer *in, struct infer_work *const *at, int n,
                          struct infer_steps *steps, struct err *e)
 {
@@ -421,8 +421,8 @@ static int choose_tokens(const struct infer *in, struct infer_work *const *at, i
     return bad < 0 ? -1 : blame_logits(in, at[bad], e);
 }
 
-/* Takes the token that all ranks have chosen. *ended: it was one that ends the text, and is not
- * part of it; or it completes a stop string; or the continuation has its length. */
+/* Takes the token that all ranks have chosen. *ended: the token ends the text, and is not part of
+ * it; or it completes a stop string; or the continuation has its full length. */
 static int take_token(const struct infer *in, struct infer_work *w, bool *ended, struct err *e)
 {
     const struct request *r = &w->request;
@@ -473,7 +473,7 @@ static int next_choice(const struct infer *in, struct infer_work *w, struct err 
     return 0;
 }
 
-/* Takes each work to a token whose pass is wanted, w->tokens[w->n - 1], or to the end of its
+/* Advances each work to a token that needs a pass, w->tokens[w->n - 1], or to the end of its
  * answer. If a continuation has ended, the first token of the next one is chosen in another
  * round. */
 static int advance(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
@@ -552,7 +552,7 @@ static int forward_prompt(const struct infer *in, struct infer_work *w, struct e
     return 0;
 }
 
-/* The prompt and the logits after it. */
+/* Computes the prompt and the logits after it, and begins the first continuation. */
 static int begin_answer(const struct infer *in, struct infer_work *w, struct err *e)
 {
     const struct request *r = &w->request;

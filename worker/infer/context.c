@@ -25,7 +25,8 @@ static int64_t count_of(const struct context_state *s)
     return s->n_heads * s->key_dim * s->value_dim;
 }
 
-/* Every layer's states, of whatever kind, have the room of those of the layer that has most. */
+/* Fills the layout. The states of every layer, of whatever kind, have the room of the largest
+ * layer's. */
 static void fill_layout(struct context_layout *c, const struct model_shape *m,
                         const struct family *f)
 {

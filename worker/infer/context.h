@@ -13,9 +13,9 @@
 #include "api/core/sha256.h"
 #include "worker/model/model.h"
 
-/* Sizes of the states of all layers, as the family's programs have them: states of linear
- * attention, which a file can have; states of the delta rule and of short convolutions, several for
- * a layer. */
+/* The layout has the sizes of the states of all layers, as the family's programs have them: states
+ * of linear attention, which a file can have, and several for a layer of the delta rule or of short
+ * convolutions. */
 struct context_layout {
     int64_t n_layers, n_states; /* layers of linear attention */
     int64_t stride; /* bytes from one layer's states to the next: the largest of them, rounded */
@@ -34,8 +34,8 @@ struct context {
     int64_t stride; /* the layout's */
 };
 
-/* Copy all states after the tokens that model m, made to generate, has read: out of it, and into
- * it. */
+/* Copy all states after the tokens that model m has read: take out of it, and put into it. m was
+ * made to generate. */
 void context_take(struct model *m, const struct context_layout *l, char *to);
 void context_put(struct model *m, const struct context_layout *l, const char *from);
 

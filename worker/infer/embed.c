@@ -18,7 +18,7 @@
 
 #define PIECE 32 /* rows of hidden states that are downloaded at once */
 
-/* sum += rows [row0, row0 + n) of the states, rows ascending. */
+/* Adds rows [row0, row0 + n) of the states to sum, in ascending order. */
 static void add_rows(struct model *m, struct tensor states, int64_t row0, int64_t n, float *buf,
                      double *sum)
 {
@@ -33,7 +33,7 @@ static void add_rows(struct model *m, struct tensor states, int64_t row0, int64_
     }
 }
 
-/* This rank's part: positions [from, n) of the sequence that it holds. */
+/* Adds this rank's part of positions [from, n) of the sequence. */
 static void add_own(struct model *m, int64_t from, int64_t n, float *buf, double *sum)
 {
     const struct shard *sh = &m->sp.shard;
@@ -46,7 +46,7 @@ static void add_own(struct model *m, int64_t from, int64_t n, float *buf, double
     }
 }
 
-/* How many of C elements a small sum takes from element c on. */
+/* Returns how many of C elements a small sum takes from element c on. */
 static int sum_length(int64_t C, int64_t c)
 {
     return (int)(c + VOLUME_SMALL_N < C ? VOLUME_SMALL_N : C - c);
@@ -108,8 +108,8 @@ struct embedder {
     struct artifact vectors, list;
 };
 
-/* The number of ids that the post-processor has put at the end of the document of n tokens from
- * `begin` on. A record of ids stands for no text. */
+/* Returns the number of ids that the post-processor has put at the end of the document of n tokens
+ * from `begin` on. A record of ids stands for no text. */
 static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, struct err *e)
 {
     uint32_t sizes[256];
@@ -124,7 +124,7 @@ static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, str
     return 0;
 }
 
-/* The same of a document that is cut off. */
+/* Reads a document that is cut off; the ids at its end are kept. */
 static int64_t read_cut(struct embedder *s, int64_t begin, int64_t n, struct err *e)
 {
     const int64_t S = s->in->model->plan->S, after = ids_after(s, begin, n, e);
@@ -193,7 +193,7 @@ static int write_id(struct embedder *s, int64_t document, int64_t n, int64_t off
     return artifact_write(&s->list, line, (size_t)size + 1, e);
 }
 
-/* A forward pass, and the sum of a vector. */
+/* Compares the ledger with the counts of a forward pass and of the sum of a vector. */
 static int compare_ledger(struct embedder *s, struct embed *out, struct err *e)
 {
     const struct model *m = s->in->model;

@@ -26,8 +26,8 @@ struct embed {
     struct artifact_done vectors, ids; /* rank 0 */
 };
 
-/* Collective. fails: ERR_TOO_LARGE naming the document; ERR_CORRUPT when a state is not finite; the
- * data's and comm's errors; ERR_ABORTED. */
+/* Embeds all documents. Collective. fails: ERR_TOO_LARGE naming the document; ERR_CORRUPT when a
+ * state is not finite; the data's and comm's errors; ERR_ABORTED. */
 int embed_run(const struct infer *in, const struct data *d, struct embed *out, struct err *e);
 
 /* Pools tokens [n] into out [C], on every rank the same bits. Collective. Also for tests. */

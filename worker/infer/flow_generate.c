@@ -16,7 +16,7 @@
 
 enum { LINE_SIZE = 4096 }; /* an answer: a custom_id, escaped, and numbers */
 
-/* Rank 0's message to the others: a sample to make, or that there are no more. */
+/* Rank 0's message to the others: a sample to make, or that no more follows. */
 struct order {
     int64_t request; /* -1: no more */
     struct flow_sample s;
@@ -68,7 +68,7 @@ void flow_generate_close(struct flow_generate *g)
 
 /* ---- a sample -------------------------------------------------------------------------------- */
 
-/* Bytes of a sample's caption. */
+/* Returns the bytes of a sample's caption. */
 static int64_t caption_size(const struct model *m, const struct flow_sample *s)
 {
     return s->x.text_len * m->shape.caption_channels * (int64_t)sizeof(float);
@@ -167,7 +167,8 @@ static int sample(struct flow_work *w, int64_t i, const struct flow_sample *s,
 
 /* ---- its line -------------------------------------------------------------------------------- */
 
-/* Removes the file of its name: it belongs to other requests, which this job had when it began. */
+/* Removes the file that has the sample's name: it belongs to other requests, which this job had
+ * when it began. */
 static int remove_stale(struct flow_work *w, int64_t i, struct err *e)
 {
     struct artifact_done done;
@@ -230,7 +231,7 @@ static int tell(struct flow_work *w, struct err *e)
 {
     struct model *m = w->m;
     struct order *o = &w->order;
-    infer_at(w->in, o->request + 1); /* others learn it here */
+    infer_at(w->in, o->request + 1); /* the other ranks learn their step from the order */
     if (!m->comm) return 0;
     if (comm_broadcast(m->comm, PURPOSE_CONTROL, 0, o, sizeof *o, m->bounce, e)) return -1;
     comm_where(m->comm)->step = o->request + 1;
@@ -239,8 +240,8 @@ static int tell(struct flow_work *w, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, m->batch.latents.text, size, m->bounce, e);
 }
 
-/* Rank 0 reads request i and its caption; else w->request.refused says why not. A file that this
- * machine cannot read is not the request's fault alone, but no other is to name. */
+/* Reads, on rank 0, request i and its caption; else w->request.refused says why not. A file that
+ * this machine cannot read refuses the request too, though the machine may be at fault. */
 static void read_request(struct flow_work *w, int64_t i)
 {
     struct flow_request *r = &w->request;

@@ -27,12 +27,13 @@ struct flow_generate {
     struct artifact_done results, errors;    /* rank 0; errors without a name: none was refused */
 };
 
-/* Rank 0 reads input.path. fails: as prompts_read. */
+/* Reads input.path on rank 0. fails: as prompts_read. */
 int flow_generate_open(struct flow_generate *g, const struct job_spec *spec,
                        const char *const *roots, int n_roots, struct err *e);
 /* Makes the samples that are missing. Collective. fails: ERR_ABORTED once stopped, ERR_IO. */
 int flow_generate_run(struct flow_generate *g, const struct infer *in, struct err *e);
-/* Rank 0, afterwards: the artifact of request i. 1: there is one; 0: it was refused; -1. */
+/* Describes the artifact of request i, on rank 0 after the run. 1: there is one; 0: the request was
+ * refused; -1: an error. */
 int flow_generate_sample(const struct flow_generate *g, const struct infer *in, int64_t i,
                          struct artifact_done *out, struct err *e);
 void flow_generate_close(struct flow_generate *g);

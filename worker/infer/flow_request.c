@@ -34,7 +34,7 @@ static int take_count(struct request_line *l, const char *name, int64_t *out)
     return 0;
 }
 
-/* In the range of a field of the job spec. */
+/* Takes a number in the range of a field of the job spec. */
 static int take_number(struct request_line *l, const char *name, double *out)
 {
     char path[32];
@@ -207,8 +207,8 @@ static int too_large(struct request_line *l, int i, const char *field, int64_t m
                      sides[i], (long long)l->latents[i], field, (long long)most);
 }
 
-/* No more frames than planned for, and no more patches in one: a picture of another shape may have
- * as many. */
+/* Checks that there are no more frames than planned, and no more patches in a frame: a picture of
+ * another shape may have as many. */
 static int check_room(struct request_line *l)
 {
     const struct job_spec *s = l->spec;
@@ -221,7 +221,8 @@ static int check_room(struct request_line *l)
                                  : too_large(l, 2, "data.width", s->data.width);
 }
 
-/* Sizes of the latents, given or from the video's; the plan has room for them. */
+/* Sets the sizes of the latents, as given or from the video's, and checks that the plan has room
+ * for them. */
 static int check_sizes(struct request_line *l)
 {
     const struct job_spec *s = l->spec;
@@ -259,7 +260,8 @@ static int check_steps(struct request_line *l)
                      NOISE_STEPS);
 }
 
-/* Noise of its own seed, or of the job's and this name: as batches of text are drawn. */
+/* Keys the noise by the request's own seed, or by the job's seed and the custom_id, as batches of
+ * text are keyed. */
 static void set_key(struct request_line *l)
 {
     struct flow_request *r = l->r;

@@ -38,7 +38,7 @@ struct sample_line { /* one row of pixels of one channel */
     int64_t c, frame, h;
 };
 
-/* Noise, and where it goes. */
+/* Describes noise and its destination. */
 struct sample_draw {
     struct model *m;
     const struct flow_sample *s;
@@ -70,7 +70,7 @@ static void put_noise(const struct sample_draw *d, const struct sample_line *at,
     }
 }
 
-/* The part of a line that lies in this rank's patches. */
+/* Draws the part of a line that lies in this rank's patches. */
 static void draw_line(const struct sample_draw *d, const struct sample_line *at)
 {
     const struct flow_sample *s = d->s;
@@ -137,7 +137,7 @@ static int predict(struct model *m, const struct flow_sample *s, bool told, stru
 {
     struct batch *b = model_batch(m);
     b->latents.dropped = !told;
-    b->latents.label = told ? s->label : (int32_t)m->shape.type_vocab - 1; /* that is none */
+    b->latents.label = told ? s->label : (int32_t)m->shape.type_vocab - 1; /* the last: no class */
     return model_forward(m, b, e);
 }
 
@@ -146,7 +146,7 @@ static struct tensor velocity(const struct model *m, const struct sample_rows *r
     return tensor_of(m->dtype, m->prog.velocity, r->n, r->cols, r->cols);
 }
 
-/* Takes channels of the last prediction, as patches lie: a place's channels come one after another,
+/* Takes channels of the last prediction. In a patch the channels of a place lie one after another,
  * and channels after in_channels are a variance. first: 0, or in_channels. */
 static void take_channels(struct model *m, const struct sample_rows *r, int64_t first)
 {
@@ -177,7 +177,7 @@ struct channels {
     int64_t first, end;
 };
 
-/* z = alpha z + beta v of these channels; beta 0: v is not read. */
+/* Sets z = alpha z + beta v in these channels; beta 0: v is not read. */
 static void advance(struct model *m, const struct sample_rows *r, struct channels c, double alpha,
                     double beta)
 {
@@ -189,7 +189,8 @@ static void advance(struct model *m, const struct sample_rows *r, struct channel
     m->be->ops->mix(m->be, &a);
 }
 
-/* The channels that guidance leads; the others are as the model predicts them when told. */
+/* Returns the channels that guidance changes; the others are as the model predicts them with
+ * caption or class. */
 static struct channels guided(const struct model *m)
 {
     const int64_t n = shape_of_noise(&m->shape) ? family_row(&m->shape)->guided : 0;
@@ -224,8 +225,8 @@ static void clear_beyond(struct model *m, const struct sample_rows *r)
     }
 }
 
-/* Adds the noise that step i draws, by the variance that was predicted last. It is formed on the
- * host, where noise is, in double. */
+/* Adds the noise that step i draws, by the variance that was predicted last. The host computes it,
+ * in double. */
 static int add_drawn(struct model *m, const struct flow_sample *s, const struct sample_rows *r,
                      int64_t i, struct err *e)
 {
@@ -281,7 +282,8 @@ int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, s
     return 0;
 }
 
-/* Planes of channel c and frame f of patches, one after another: [C, frames, share, places]. */
+/* Packs planes of channel c and frame f of patches one after another: [C, frames, share,
+ * places]. */
 static void pack(struct model *m, const struct sample_rows *r)
 {
     const int64_t size = r->places * (int64_t)sizeof(float);
@@ -315,7 +317,7 @@ static int next_plane(struct sample_gather *g, struct err *e)
     return comm_gather(m->comm, PURPOSE_CONTROL, 0, own, size, m->prog.plane, m->bounce, e);
 }
 
-/* Values [w, w + n) of a line of the plane at hand. */
+/* Copies values [w, w + n) of a line of the current plane. */
 static void unpatch(const struct sample_gather *g, const struct sample_line *at, int64_t w,
                     int64_t n, float *out)
 {
@@ -327,7 +329,8 @@ static void unpatch(const struct sample_gather *g, const struct sample_line *at,
         out[k] = g->m->prog.plane[(row + (w + k) / p[2]) * r->places + in + (w + k) % p[2]];
 }
 
-/* The writer asks for elements in order: planes come as it reaches them. */
+/* Reads elements for the writer, which asks for them in order: each plane is gathered when it is
+ * reached. */
 static int read_latents(void *arg, int64_t at, int64_t n, void *out, struct err *e)
 {
     struct sample_gather *g = arg;

@@ -36,9 +36,10 @@ struct flow_sample {
     bool ancestral; /* for a model that predicts noise: steps draw from the learned variance */
 };
 
-/* Can the model be told nothing, so that guidance has something to lead away from? */
+/* Tells whether the model can predict without a caption or class, from which guidance leads
+ * away. */
 bool flow_sample_guided(const struct model_shape *m);
-/* Forward passes of the whole sample. */
+/* Returns the number of forward passes of the whole sample. */
 int64_t flow_sample_passes(const struct model_shape *m, const struct flow_sample *s);
 
 /* Sets the model to the sample's grid and z to its noise. Local.
@@ -47,14 +48,14 @@ int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *
 /* Runs step i of s->steps, in order. Collective. */
 int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, struct err *e);
 
-/* *ok: every value is a finite number, on all ranks. Collective: a small sum, PURPOSE_CONTROL. */
+/* Sets *ok if every value is finite on all ranks. Collective: a small sum, PURPOSE_CONTROL. */
 int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, struct err *e);
 /* Saves z as tensor "z" [C, T, H, W], F32, in the safetensors file `path`, written by rank 0: it
  * gets a channel of a frame of patches at a time from all ranks (PURPOSE_CONTROL), in the file's
  * order, and never holds more. z lies where it did; the velocity's room is used. Collective. path:
  * rank 0's. fails: ERR_IO; the other ranks then wait until they are aborted. */
 int flow_sample_save(struct model *m, const struct flow_sample *s, const char *path, struct err *e);
-/* The counts of finite and save on ring rank r, PURPOSE_CONTROL. */
+/* Returns the counts of flow_sample_finite and flow_sample_save on ring rank r, PURPOSE_CONTROL. */
 struct comm_count flow_sample_traffic(const struct model *m, const struct flow_sample *s, int r);
 
 #endif

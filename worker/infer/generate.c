@@ -17,7 +17,7 @@ struct turn {
     struct infer_answer answer;
 };
 
-/* Lines of a prompt that was answered before one that comes first in the artifact. */
+/* Lines of a prompt that was answered before an earlier one in the artifact. */
 struct held_lines {
     bool done;
     char *lines; /* owned */
@@ -62,7 +62,7 @@ static char *copy_text(const struct generator *g, const struct infer_choice *c)
     return text;
 }
 
-/* The first text of the job, for its RESULT. */
+/* Keeps the first text of the job, for its RESULT. */
 static int keep_text(struct generator *g, int i, const struct infer_answer *a, struct err *e)
 {
     const struct infer_choice *c = &a->choice[0];
@@ -97,7 +97,7 @@ static int put_line(struct generator *g, int i, struct err *e)
     return 0;
 }
 
-/* Prompt i has all its lines: writes the lines of the prompts that waited for it. */
+/* Notes that prompt i has all its lines, and writes those of the prompts that waited for it. */
 static int end_lines(struct generator *g, int i, struct err *e)
 {
     g->held[i].done = true;
@@ -151,7 +151,7 @@ static void count_done(struct generator *g)
     if (!any_at_work(g)) progress_at(p, fmax(g->n_done, progress_done(p)));
 }
 
-/* The request's line in results.jsonl reports it; a prompt ends the job. */
+/* Reports a refused request in its line of results.jsonl; a refused prompt ends the job. */
 static int refuse(struct generator *g, struct turn *t, struct err *e)
 {
     struct err *why = &t->request.refused;
@@ -183,7 +183,7 @@ static int begin(struct generator *g, int k, struct err *e)
     return infer_begin(g->in, &g->work[k], &t->request, &t->answer, e);
 }
 
-/* Every work has a prompt, as long as there are any. */
+/* Gives every work a prompt, as long as there are any. */
 static int begin_all(struct generator *g, struct err *e)
 {
     for (int k = 0; k < g->n; k++)

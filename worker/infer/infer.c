@@ -54,7 +54,7 @@ static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
 {
     struct batch *b = &m->batch;
     const struct shard *sh = &m->sp.shard;
-    const bool both = family_masked(&m->shape); /* it reads both ways */
+    const bool both = family_masked(&m->shape); /* a token sees those before and after it */
     b->n_tokens = n;
     b->n_targets = 0;
     for (int64_t i = 0; i < sh->T; i++) {
@@ -63,7 +63,7 @@ static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
         b->ids[i] = real ? tokens[pos] : token_pad(m->shape.vocab);
         b->targets[i] = -1;
         b->pos[i] = real ? m->carry.n_tokens + pos : 0;
-        b->lo[i] = real && m->carry.in ? -1 : 0; /* began before the sequence: sees its states */
+        b->lo[i] = real && m->carry.in ? -1 : 0; /* the document began before the sequence */
         b->hi[i] = real ? both ? n : pos + 1 : 0;
     }
 }
@@ -95,7 +95,7 @@ int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
 
-/* The logits after the last token of the sequence, on every rank. */
+/* Gives every rank the logits after the last token of the sequence. */
 int infer_last_logits(const struct infer *in, int64_t n, float *logits, struct err *e)
 {
     struct model *m = in->model;

@@ -40,8 +40,8 @@ struct infer {
     const struct err
         *no_tokenizer;        /* why that is so of a model with one; NULL, ERR_NONE: no reason */
     struct request_chat chat; /* generate: {0}: conversations are refused */
-    /* Between two units whose results are kept in a journal (-1: none): -1 to end there. NULL:
-     * never. */
+    /* Called between two units whose results are kept in a journal (-1: none). Returns -1 to end
+     * there. NULL: never. */
     int (*leave)(void *arg, int journal, struct err *e);
 };
 
@@ -69,20 +69,21 @@ struct infer_work {
     struct infer_answer *out; /* borrowed: its answer; NULL: none is at work */
     bool done;                /* the answer is complete */
     int64_t sequence, n;      /* number of the continuation; its tokens so far */
-    int64_t choice;           /* the next one: this rank's, until all have the same */
+    int64_t choice;           /* the next token: this rank's choice, until the choices are
+                               * compared */
     int64_t stopped, cut;     /* the stop string at the last token: see take_text */
     double part;              /* part of the request's work that progress was told of */
-    /* Expected counts of this rank for it since infer_settle. */
+    /* The counts expected of this rank for the request, since infer_settle. */
     struct comm_count want[PURPOSE_N];
 };
 /* The steps of all works of a job. */
 struct infer_steps {
     struct infer_pace pace; /* rows, and their time */
-    /* By their number of rows, since infer_settle: passes, and comparisons of choices. */
+    /* Passes, and comparisons of choices, by their number of rows, since infer_settle. */
     int64_t n_passes[JOB_MAX_BATCH + 1], n_choices[JOB_MAX_BATCH + 1];
 };
-/* w: [plan->batch], one for each slot. reports: rank 0, which also keeps log-probabilities where
- * they are asked for. */
+/* Sets up w [plan->batch], one for each slot. reports: this is rank 0, which also keeps
+ * log-probabilities if they are asked for. */
 int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e);
 void infer_work_fini(struct infer_work *w, int n);
 
@@ -112,12 +113,12 @@ struct infer_answer {
     struct infer_pace prefill;  /* the prompt's pass through the layers */
     struct infer_tokens prompt; /* with echo and logprobs: the prompt's; entry 0 has none */
 };
-/* The calls below are collective; every rank has the same requests, none of them refused. On an
- * error the caller ends all answers. */
+/* The calls below are collective. Every rank has the same requests, and none of them is refused. On
+ * an error the caller ends all answers. */
 
-/* Begins a request in w: its prompt goes through the layers, and *out is its answer once w->done,
- * which the caller ends. fails: ERR_TOO_LARGE when the prompt is longer than the plan's sequence,
- * naming data.seq_len; ERR_CORRUPT when log-probabilities of an echoed prompt are not finite. */
+/* Begins a request in w: its prompt goes through the layers. *out is its answer once w->done; the
+ * caller ends it. fails: ERR_TOO_LARGE when the prompt is longer than the plan's sequence, naming
+ * data.seq_len; ERR_CORRUPT when log-probabilities of an echoed prompt are not finite. */
 int infer_begin(const struct infer *in, struct infer_work *w, const struct request *r,
                 struct infer_answer *out, struct err *e);
 /* Chooses one token for each of w [n] that is at work, and runs one pass for all that continue.
@@ -125,8 +126,8 @@ int infer_begin(const struct infer *in, struct infer_work *w, const struct reque
  * a rank chose another token than the others. */
 int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                struct err *e);
-/* Tells whether this rank has moved since infer_at the bytes that w [n] and their steps ask for,
- * and no others. Before the next infer_at. Local. */
+/* Tells whether this rank has moved, since infer_at, the bytes that w [n] and their steps ask for,
+ * and no others. Call it before the next infer_at. Local. */
 bool infer_settle(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps);
 void infer_answer_fini(struct infer_answer *a);
 
@@ -147,7 +148,7 @@ struct infer_text {
     struct artifact_done context;  /* rank 0: context.safetensors; no name: not asked for */
     struct artifact_done errors;   /* rank 0: errors.jsonl of a batch; no name: none refused */
 };
-/* Collective; every rank has the same prompts. */
+/* Answers all prompts, the same on every rank. Collective. */
 int infer_generate(const struct infer *in, const struct prompts *p, struct infer_text *out,
                    struct err *e);
 void infer_text_fini(struct infer_text *t);
@@ -155,24 +156,27 @@ void infer_text_fini(struct infer_text *t);
 /* ---- shared by all of it (infer.c) ----------------------------------------------------------- */
 
 int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
-/* The same between two units; asks in->leave, too. */
+/* Checks for a stop between two units, and asks in->leave too. */
 int infer_check_unit(const struct infer *in, int journal, struct err *e);
 /* Says where the rank stands and starts its counts. */
 void infer_at(const struct infer *in, int64_t step);
-/* The counts of this rank's layers in n_forwards forward passes at the model's length; the caller
- * adds the counts of results that are sent to other ranks. */
+/* Computes the counts of this rank's layers in n_forwards forward passes at the model's length. The
+ * caller adds the counts of results that are sent to other ranks. */
 int infer_expect(const struct infer *in, int64_t n_forwards, struct comm_count want[PURPOSE_N],
                  struct err *e);
-/* Since infer_at: has this rank moved that and nothing else, to the byte, for every purpose? */
+/* Tells whether this rank has moved, since infer_at, exactly these bytes and messages, for every
+ * purpose. */
 bool infer_moved(const struct infer *in, const struct comm_count want[PURPOSE_N]);
-/* *ok on every rank becomes true only if it is true on all. Collective. */
+/* Sets *ok on every rank to true only if it is true on all. Collective. */
 int infer_agree(const struct infer *in, bool *ok, struct err *e);
 /* Runs a sequence of tokens [n <= plan's S], one document, no targets, through all layers.
  * Collective. */
 int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e);
-/* ERR_TOO_LARGE, data.seq_len: a prompt of n tokens is longer than the plan's sequence. */
+/* Checks the length of a prompt of n tokens. fails: ERR_TOO_LARGE, data.seq_len, if it is longer
+ * than the plan's sequence. */
 int infer_check_length(const struct infer *in, int64_t n, struct err *e);
-/* After infer_forward: the logits [V] after the last of n tokens, on every rank. Collective. */
+/* Gives every rank the logits [V] after the last of n tokens. Call it after infer_forward.
+ * Collective. */
 int infer_last_logits(const struct infer *in, int64_t n, float *logits, struct err *e);
 /* Returns the rank that holds global position pos of the model's sequence; *row: its row there. */
 int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e);

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* A value that is one of these words, or a list of one of them; "*": any string, true, false or
- * object. null, {} and [] pass for every name. */
+/* A value passes if it is one of these words, or a list of one of them; "*": any string, true,
+ * false or object. null, {} and [] pass for every name. */
 static const struct neutral {
     const char *name;
     const char *words[3];
@@ -34,7 +34,7 @@ static bool is_word(const struct neutral *n, const struct jread *j, enum jtok t)
     return false;
 }
 
-/* {"type": word} alone. */
+/* Tells whether the object is {"type": word} alone. */
 static bool is_type(const struct neutral *n, struct jread *j)
 {
     return jread_next(j) == J_KEY && jread_is(j, "type") && is_word(n, j, jread_next(j)) &&

@@ -1,13 +1,13 @@
-/* neutral.h: members of OpenAI requests that change nothing by the value that clients write for
- * them, and so pass, though no request of a batch can ask for anything by them. */
+/* neutral.h: members of OpenAI requests whose usual values change nothing. Requests with these
+ * values pass, though a batch has no use for the members. */
 #ifndef SEQD_INFER_NEUTRAL_H
 #define SEQD_INFER_NEUTRAL_H
 
 #include <stdbool.h>
 #include "api/core/jread.h"
 
-/* j has just returned the member's key. True: the value changes nothing, and j is past it. False: j
- * is as it was. */
+/* Tells whether the member's value changes nothing. j has just returned its key. True: j is past
+ * the value. False: j is as it was. */
 bool neutral_member(struct jread *j);
 
 #endif

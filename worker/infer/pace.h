@@ -9,7 +9,7 @@ struct infer_pace {
     int64_t n, us;
 };
 
-/* n tokens from begin_us, of clock_us(), until now. */
+/* Adds n tokens, and the time from begin_us, of clock_us(), until now. */
 static inline void pace_until_now(struct infer_pace *p, int64_t n, int64_t begin_us)
 {
     p->n += n;
@@ -22,7 +22,7 @@ static inline void pace_sum(struct infer_pace *p, const struct infer_pace *more)
     p->us += more->us;
 }
 
-/* Tokens a second; NaN: there were none. */
+/* Returns tokens a second; NaN: there were none. */
 static inline double pace_rate(const struct infer_pace *p)
 {
     return p->n && p->us > 0 ? (double)p->n * 1e6 / (double)p->us : (double)NAN;

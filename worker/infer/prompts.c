@@ -37,7 +37,8 @@ static int64_t used(const struct prompts *p)
     return p->n ? p->end[p->n - 1] : 0;
 }
 
-/* The bytes already lie at text[used, used + size). where: for the sentence. */
+/* Appends a prompt whose bytes already lie at text[used, used + size). where: its place, for the
+ * error. */
 static int append(struct prompts *p, int64_t size, const char *where, struct err *e)
 {
     if (size == 0) return err_field(e, ERR_INVALID, "input", "%s: the prompt is empty", where);
@@ -102,7 +103,8 @@ out:
     return rc;
 }
 
-/* One JSON object; the string under key goes to the end of p->text, which has room for the line. */
+/* Takes a line of one JSON object: appends the string under key to p->text, which has room for the
+ * line. */
 static int take_line(struct prompts *p, const char *line, size_t size, const char *key,
                      const char *where, struct err *e)
 {
@@ -180,7 +182,7 @@ static int by_id(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Two requests of one name could not be told apart in the results. */
+/* Refuses two requests of one name: the results could not tell them apart. */
 static int check_unique(const struct prompts *p, const char *path, struct err *e)
 {
     char(*id)[REQUEST_ID_SIZE] = calloc((size_t)p->n + 1, sizeof *id);
@@ -201,7 +203,7 @@ static int check_unique(const struct prompts *p, const char *path, struct err *e
     return rc;
 }
 
-/* A prompt is text: a file of another known format is not read as text. */
+/* Refuses a file of another known format: a prompt is text. */
 static int check_head(const char *data, int64_t size, const char *path, struct err *e)
 {
     const size_t n = size < CONTAINER_HEAD ? (size_t)size : CONTAINER_HEAD;

@@ -28,9 +28,8 @@ struct prompts {
     int64_t *line; /* owned, [n]: its line in the file, from 1; rank 0's */
 };
 
-/* Reads on this process. roots: as in data_prepare.
- * fails: ERR_INVALID (no prompt, an empty one, a bad line, naming it), ERR_TOO_LARGE,
- * ERR_NOT_FOUND. */
+/* Reads the prompts in this process. roots: as in data_prepare. fails: ERR_INVALID (no prompt, an
+ * empty one, a bad line, naming it), ERR_TOO_LARGE, ERR_NOT_FOUND. */
 int prompts_read(struct prompts *p, const struct job_spec *spec, const char *const *roots,
                  int n_roots, struct err *e);
 /* Sends rank 0's prompts to everyone; p is empty on the others. comm NULL: does nothing. */

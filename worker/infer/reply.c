@@ -35,7 +35,7 @@ char *reply_token(char out[32], int32_t id)
     return out;
 }
 
-/* NUL is none that a name may have. */
+/* Tells whether s consists of whole characters, without NUL, which no name may have. */
 static bool whole_characters(const struct text *s)
 {
     int64_t i = 0;
@@ -43,7 +43,7 @@ static bool whole_characters(const struct text *s)
     return i == s->n;
 }
 
-/* Into out, which is emptied first; -1: out of memory. */
+/* Names a token by its number. out is emptied first; -1: out of memory. */
 static int name_number(struct text *out, int32_t id)
 {
     char number[32];
@@ -65,7 +65,7 @@ static int name_bytes(struct text *out)
     return rc;
 }
 
-/* The name of a token, whatever other ones are called. */
+/* Names a token, regardless of the names of other tokens. */
 static int name_token(const struct reply *p, int32_t id, struct text *out)
 {
     char byte[32];
@@ -90,7 +90,7 @@ static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
     return 0;
 }
 
-/* The prompt, where echo wants it, and the text before the stop string, as UTF-8. */
+/* Returns, as UTF-8, the prompt if echo asks for it and the text before the stop string. */
 static const char *text_of(struct reply *p, const struct request *r, const struct infer_choice *c,
                            size_t *size)
 {
@@ -108,7 +108,7 @@ static const char *text_of(struct reply *p, const struct request *r, const struc
     return p->text + n;
 }
 
-/* As text_of, for a model whose ids are not bytes. */
+/* Writes the ids of text_of's text, for a model whose ids are not bytes. */
 static void write_ids(struct jwrite *w, const struct request *r, const struct infer_choice *c)
 {
     jwrite_array(w, "token_ids");
@@ -127,7 +127,7 @@ static void write_logprob(struct jwrite *w, const char *key, double v)
         jwrite_double(w, key, -9999); /* a probability that underflowed to 0 */
 }
 
-/* A name for the line; "" and p->full where memory has run out. */
+/* Returns a name for the line; "" and p->full if memory has run out. */
 static const char *full_name(struct reply *p, int rc, const struct text *name)
 {
     p->full |= rc < 0;
@@ -164,13 +164,14 @@ static int take_name(struct reply *p, int32_t id, int32_t own)
     return text_add(&p->others, p->name.data, p->name.n);
 }
 
-/* The name of an alternative to `own`: not one that the list has. Until the next name. */
+/* Returns the name of an alternative to `own`, which differs from all names of the list. Valid
+ * until the next name. */
 static const char *names_next(struct reply *p, int32_t id, int32_t own)
 {
     return full_name(p, p->full ? -1 : take_name(p, id, own), &p->name);
 }
 
-/* The likeliest ones; the token itself last where it is not among them. */
+/* Writes the likeliest tokens; the token itself comes last if it is not among them. */
 static void write_alternatives(struct reply *p, struct jwrite *w, const struct infer_tokens *t,
                                int64_t i)
 {
@@ -217,7 +218,7 @@ static void write_parts(struct reply *p, struct jwrite *w, const struct reply_pa
     jwrite_end(w);
 }
 
-/* Bytes of text before each token, for tokens that stand for a byte or for none. */
+/* Writes the bytes of text before each token, for tokens that stand for a byte or for none. */
 static void write_offsets(const struct reply *p, struct jwrite *w, const struct reply_part *part,
                           int n_parts)
 {
@@ -229,7 +230,7 @@ static void write_offsets(const struct reply *p, struct jwrite *w, const struct 
         }
 }
 
-/* The same for tokens that a tokenizer has spelt. */
+/* Writes the same for tokens that a tokenizer has spelt. */
 static void write_spelt_offsets(struct jwrite *w, const struct request *r,
                                 const struct infer_choice *c)
 {
@@ -240,7 +241,8 @@ static void write_spelt_offsets(struct jwrite *w, const struct request *r,
     }
 }
 
-/* One token of a chat, or one of its alternatives, that is opened already. */
+/* Writes the members of one token of a chat, or of one of its alternatives, into an object that is
+ * open. */
 static void write_chat_token(struct reply *p, struct jwrite *w, const char *name, int32_t id,
                              double logprob)
 {

@@ -46,10 +46,11 @@ void reply_fini(struct reply *p);
 /* Makes the line of choice c of a; prompt: its bytes. */
 int reply_prompt(struct reply *p, const struct request *r, const char *prompt, int64_t size,
                  const struct infer_answer *a, int64_t c, struct err *e);
-/* number: the request's number in its file; model: its name. a: NULL where r is refused. */
+/* Makes a request's line. number: the request's number in its file; model: its name. a: NULL if r
+ * is refused. */
 int reply_batch(struct reply *p, const struct request *r, int64_t number, const char *model,
                 const struct infer_answer *a, struct err *e);
-/* The name of a token, NUL-terminated. Also for tests. */
+/* Writes the name of a token of the byte tokenizer, NUL-terminated. Also for tests. */
 char *reply_token(char out[32], int32_t id);
 
 #endif

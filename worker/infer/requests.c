@@ -58,7 +58,8 @@ static int reserve_tokens(struct request *r, int64_t n, struct err *e)
     return 0;
 }
 
-/* add_special: with the ids that the tokenizer's post-processor puts around a text. */
+/* Cuts a text into tokens. add_special: with the ids that the tokenizer's post-processor puts
+ * around a text. */
 static int cut_text(struct request *r, const struct job_spec *spec, const char *text, int64_t size,
                     bool add_special, struct err *e)
 {
@@ -95,7 +96,7 @@ static int take_text(struct request *r, const struct job_spec *spec, const char 
     return 0;
 }
 
-/* As the job says. */
+/* Sets everything as the job says. */
 static void set_defaults(struct request *r, const struct job_spec *spec)
 {
     r->id[0] = 0;
@@ -123,7 +124,7 @@ static void set_defaults(struct request *r, const struct job_spec *spec)
     }
 }
 
-/* Bytes were counted when the job was taken. */
+/* Checks a prompt's length in tokens. That of bytes was checked when the job was submitted. */
 static int check_length(const struct request *r, const struct job_spec *spec, struct err *e)
 {
     const int64_t n = r->n_tokens + r->max_tokens;
@@ -244,7 +245,7 @@ static int take_ids(struct body *b)
             return err_field(b->e, ERR_INVALID, "prompt",
                              "prompt holds the token %lld: the vocabulary has %lld", (long long)id,
                              (long long)V);
-        assert(r->n_tokens < r->room); /* an id takes two bytes of the line */
+        assert(r->n_tokens < r->room); /* each id takes two bytes of the line */
         r->tokens[r->n_tokens++] = (int32_t)id;
     }
     return 0;
@@ -273,7 +274,7 @@ static int check_chat(const struct request *r, const struct job_spec *spec, stru
     return err_field(e, r->chat.why->code, "model.path", "%s", r->chat.why->text);
 }
 
-/* json[size]: the list of messages. */
+/* Renders the chat template. json[size]: the list of messages. */
 static int write_messages(struct request *r, const char *json, int64_t size, struct err *e)
 {
     const struct chat_model *m = r->chat.model;
@@ -450,7 +451,8 @@ static int take_url(struct body *b)
                      "url must be \"/v1/completions\" or \"/v1/chat/completions\"");
 }
 
-/* The body is read when all else is known: its members depend on the url. */
+/* Skips the body and notes its place: it is read when all else is known, since its members depend
+ * on the url. */
 static int skip_body(struct body *b, struct jread *at)
 {
     *at = b->j;

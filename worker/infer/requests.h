@@ -38,7 +38,7 @@ struct job_spec;
 
 #define REQUEST_ID_SIZE 129 /* bytes of a custom_id, with its NUL */
 
-/* How conversations are read; all of it borrowed. */
+/* Tells how conversations are read; all of it is borrowed. */
 struct request_chat {
     const struct chat_model *model; /* NULL, or without a template: they are refused */
     const struct err *why; /* the sentence of that refusal; NULL, ERR_NONE: there is no template */
@@ -67,21 +67,22 @@ struct request {
     struct err refused; /* ERR_NONE: good; field: the member it is about, without "body." */
 };
 
-/* room: bytes of the longest prompt or line. Without a tokenizer: the caller sets that. */
+/* Sets r up without a tokenizer, which the caller sets. room: bytes of the longest prompt or
+ * line. */
 int request_init(struct request *r, int64_t room, struct err *e);
 void request_fini(struct request *r);
 
-/* i: the prompt's number in the job; keys the random numbers. r->refused: the text cannot be cut,
- * or with max_tokens it is longer than data.seq_len. */
+/* Makes r of a prompt. i: its number in the job, which keys the random numbers. r->refused: the
+ * text cannot be cut into tokens, or with max_tokens it is longer than data.seq_len. */
 void request_of_prompt(struct request *r, const struct job_spec *spec, const char *prompt,
                        int64_t size, int64_t i);
 /* Reads a line of any bytes. Afterwards r->refused says whether it can be done. */
 void request_of_line(struct request *r, const struct job_spec *spec, const char *line,
                      int64_t size);
-/* The custom_id of a line. fails: ERR_INVALID when the line is no object or has none. */
+/* Reads the custom_id of a line. fails: ERR_INVALID when the line is no object or has none. */
 int request_id(const char *line, int64_t size, char out[REQUEST_ID_SIZE], struct err *e);
-/* The key, beside the job's seed, of the random numbers of a request without a seed of its own: 32
- * bits of the SHA-256 of its custom_id. */
+/* Returns the key, beside the job's seed, of the random numbers of a request without a seed of its
+ * own: 32 bits of the SHA-256 of its custom_id. */
 int64_t request_key(const char *id);
 
 #endif

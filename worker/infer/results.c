@@ -35,7 +35,8 @@ static void read_usage(struct jread *j, struct result_line *l)
     }
 }
 
-/* Into the members named by way, one object in another, to the usage at its end. */
+/* Descends into the members named by way, one object within another, and reads the usage at its
+ * end. */
 static void descend(struct jread *j, struct result_line *l, const char *const *way)
 {
     if (!*way) {
@@ -55,7 +56,7 @@ static void descend(struct jread *j, struct result_line *l, const char *const *w
     }
 }
 
-/* 0 when these bytes are one whole line of a journal. */
+/* Reads a line. 0: the bytes are one whole line of a journal. */
 static int read_line(const char *text, size_t size, struct result_line *l)
 {
     static const char *const way[] = {"body", "usage", NULL};
@@ -103,7 +104,7 @@ static int note(struct results *r, const char *text, size_t size)
     return 0;
 }
 
-/* The journal's bytes; NULL when it is empty. munmap'd by the caller. */
+/* Maps the journal's bytes; NULL when it is empty. The caller unmaps them. */
 static const char *map(int fd, size_t *size, struct err *e)
 {
     struct stat st;
@@ -194,7 +195,7 @@ int results_add(struct results *r, int i, const char *line, int64_t size, struct
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The offset of each request's line in a journal; [n] is the caller's to free. */
+/* Finds the offset of each request's line in a journal; [n] is the caller's to free. */
 static size_t *find_lines(const struct results *r, const char *text, size_t size, struct err *e)
 {
     struct result_line l;
@@ -213,7 +214,8 @@ static size_t *find_lines(const struct results *r, const char *text, size_t size
     return from;
 }
 
-/* The journal's lines in the order of the requests, all of them or those of refused ones. */
+/* Copies the journal's lines in the order of the requests: all of them, or those of refused
+ * ones. */
 static int copy_lines(const struct results *r, struct artifact *a, const char *text, size_t size,
                       bool refused, struct err *e)
 {
@@ -249,7 +251,7 @@ static int publish_copy(const struct results *r, const char *job_dir, const char
     return rc;
 }
 
-/* As another name of the journal; as a copy where the file system has no links, and where lines
+/* Publishes the journal under another name; as a copy if the file system has no links, or if lines
  * are in another order. */
 static int publish(const struct results *r, const char *job_dir, struct artifact_done *done,
                    struct err *e)

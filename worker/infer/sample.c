@@ -105,7 +105,7 @@ static void heap_fill(struct sampler *s)
     for (int64_t i = s->n_vocab / 2; i-- > 0;) sift(s, i, s->n_vocab);
 }
 
-/* Takes the next of the sorted order out of a heap of n; it lies after the heap afterwards. */
+/* Takes the next id of the sorted order out of a heap of n; it lies after the heap afterwards. */
 static int32_t heap_pop(struct sampler *s, int64_t n)
 {
     int32_t top = s->heap[0];
@@ -115,7 +115,7 @@ static int32_t heap_pop(struct sampler *s, int64_t n)
     return top;
 }
 
-/* The last id, in sorted order, that top_k and top_p leave. */
+/* Returns the last id, in sorted order, that top_k and top_p leave. */
 static int32_t last_kept(struct sampler *s, const struct sample_options *o)
 {
     int64_t V = s->n_vocab, k = o->top_k > 0 && o->top_k < V ? o->top_k : V;
@@ -135,7 +135,7 @@ static int32_t last_kept(struct sampler *s, const struct sample_options *o)
     return last;
 }
 
-/* Inverse of the cumulative distribution over the kept ids, ascending. */
+/* Draws by the inverse of the cumulative distribution over the kept ids, in ascending order. */
 static int32_t draw(const struct sampler *s, int32_t last, double min_p, double u)
 {
     double sum = 0, run = 0;

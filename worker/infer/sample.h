@@ -37,7 +37,7 @@ struct sample_key {
     int64_t position; /* position of the token that is being chosen */
 };
 
-/* The memory of a choice besides the logits, set up once. */
+/* A sampler is the memory of a choice besides the logits, set up once. */
 struct sampler {
     int64_t n_vocab;
     double *z, *weight; /* after the penalties; exp((z - max) / temperature) */
@@ -50,22 +50,22 @@ struct sampler {
  * not matter before sampler_begin. */
 int64_t sampler_size(int64_t n_vocab);
 void sampler_init(struct sampler *s, int64_t n_vocab, void *mem);
-/* A new request: forgets the last one and notes the tokens of the prompt. */
+/* Begins a new request: forgets the last one and notes the tokens of the prompt. */
 void sampler_begin(struct sampler *s, const int32_t *tokens, int64_t n);
-/* Another continuation of the same prompt: forgets the generated tokens. */
+/* Begins another continuation of the same prompt: forgets the generated tokens. */
 void sampler_rewind(struct sampler *s);
-/* The token has become part of the text. */
+/* Notes that the token has become part of the text. */
 void sampler_take(struct sampler *s, int32_t token);
-/* logits [n_vocab], of which one at least is above -inf and none is NaN or +inf. banned: an id that
- * must not be chosen, or -1; some other id must have a logit above -inf. */
+/* Chooses a token. logits [n_vocab]: at least one is above -inf, and none is NaN or +inf. banned:
+ * an id that must not be chosen, or -1; some other id must have a logit above -inf. */
 int32_t sampler_choose(struct sampler *s, const float *logits, const struct sample_options *o,
                        int32_t banned, const struct sample_key *key);
-/* Uniform in [0, 1) with 53 bits. Also for tests. */
+/* Returns a uniform number in [0, 1) with 53 bits. Also for tests. */
 double sample_uniform(const struct sample_key *key);
 
-/* Log-probabilities under softmax(logits), the model's own distribution before any of the above:
- * *chosen for token `id`, and the n most likely ones, the likeliest first, the lower id first where
- * they are equal. The same number for the same token in both. Returns how many: n or n_vocab. */
+/* Computes log-probabilities under softmax(logits), the model's own distribution before any of the
+ * above: *chosen for token `id`, and the n most likely ones, the likeliest first, the lower id
+ * first if they are equal. A token has the same number in both. Returns how many: n or n_vocab. */
 struct sample_top {
     int32_t id;
     double logprob;
@@ -77,8 +77,8 @@ int sample_logprobs(const float *logits, int64_t n_vocab, int32_t id, double *ch
 /* Copies n bytes as valid UTF-8: every byte that belongs to no character becomes U+FFFD. out has
  * room for 3 * n + 1; returns the length, NUL-terminated. */
 size_t sample_utf8(const unsigned char *bytes, size_t n, char *out);
-/* The bytes of tokens, for sample_utf8: the end of a document is none, an id that is no byte is one
- * that belongs to no character. out has room for n; returns how many. */
+/* Writes the bytes of tokens, for sample_utf8. The end of a document has no byte; an id that is no
+ * byte gives one that belongs to no character. out has room for n; returns how many. */
 size_t sample_bytes(const int32_t *tokens, int64_t n, unsigned char *out);
 
 #endif

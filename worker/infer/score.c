@@ -24,7 +24,7 @@ double score_bits_per_byte(double text_nll, int64_t n_bytes)
     return n_bytes ? text_nll / M_LN2 / (double)n_bytes : (double)NAN;
 }
 
-/* Rank 0's reading of the text, document by document across windows. */
+/* A scorer reads the text on rank 0, document by document across windows. */
 struct scorer {
     const struct infer *in;
     const struct data *d;
@@ -122,7 +122,7 @@ static int write_buckets(struct scorer *s, struct score *out, struct err *e)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* From rank order to the order of the text. */
+/* Brings losses from rank order to the order of the text. */
 static void put_in_order(struct scorer *s)
 {
     const struct model *m = s->in->model;
@@ -136,7 +136,7 @@ static void put_in_order(struct scorer *s)
     }
 }
 
-/* The bytes of the token at position t of the window, and of some after it. */
+/* Reads the bytes of the token at position t of the window, and of some after it. */
 static int read_sizes(struct scorer *s, int64_t t, struct err *e)
 {
     const int64_t at = s->w.first + t, left = data_stats(s->d)->n_tokens - at;
@@ -147,14 +147,14 @@ static int read_sizes(struct scorer *s, int64_t t, struct err *e)
     return data_read_bytes(s->d, at, s->sizes_n, s->sizes, e);
 }
 
-/* The bytes of text that the token stands for, which read_sizes has read. */
+/* Returns the bytes of text that the token stands for, which read_sizes has read. */
 static int64_t size_of(const struct scorer *s, int64_t t)
 {
     return s->cut ? (int64_t)s->sizes[s->w.first + t - s->sizes_first]
                   : s->text && s->w.ids[t] < 256;
 }
 
-/* The token at position t of the window; its log-probability, or NaN. */
+/* Counts the token at position t of the window. Returns its log-probability, or NaN. */
 static double read_token(struct scorer *s, int64_t t)
 {
     const int64_t start = document_start(s), begin = window_seen_from(&s->w, start);
@@ -192,7 +192,7 @@ static int add_window(struct scorer *s, struct score *out, struct err *e)
     return 0;
 }
 
-/* n_targets: the batch's count. */
+/* Adds a window and journals it. n_targets: the batch's count. */
 static int take_window(struct scorer *s, int64_t n_targets, struct score *out, struct err *e)
 {
     const int64_t before = out->total.n_targets + s->sum.n_targets;
@@ -206,8 +206,8 @@ static int take_window(struct scorer *s, int64_t n_targets, struct score *out, s
     return score_journal_add(&s->journal, s->nll, e);
 }
 
-/* The window's sum over ranks. Rank 0 has the rows and does not need it; it is how every rank
- * learns that the loss is a number. */
+/* Sums the window's loss over ranks. Rank 0 has the rows and does not need the sum; by it every
+ * rank learns whether the loss is finite. */
 static int sum_window(struct scorer *s, int64_t window, struct err *e)
 {
     struct model *m = s->in->model;
@@ -218,7 +218,7 @@ static int sum_window(struct scorer *s, int64_t window, struct err *e)
     return finite_blame_forward(m, e, "the loss of window %lld", (long long)window);
 }
 
-/* Its losses by position, on rank 0 in s->nll. Collective. */
+/* Computes a window: its losses by position, on rank 0 in s->nll. Collective. */
 static int compute_window(struct scorer *s, int64_t window, struct score *out, struct err *e)
 {
     struct model *m = s->in->model;
@@ -242,7 +242,7 @@ static int compute_window(struct scorer *s, int64_t window, struct score *out, s
     return 0;
 }
 
-/* Tokens of the data up to the end of the window that was read last. */
+/* Returns the number of the data's tokens up to the end of the window that was read last. */
 static double window_end(const struct scorer *s)
 {
     return (double)(s->w.first + s->w.n);
@@ -266,8 +266,8 @@ static int share(struct scorer *s, int64_t *n, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, n, sizeof *n, m->bounce, e);
 }
 
-/* Computes the last window of the journal once more. A journal whose losses are not the same to the
- * bit is another model's: it is dropped. */
+/* Computes the last window of the journal again. A journal whose losses differ in a bit is another
+ * model's: it is dropped. */
 static int check_journal(struct scorer *s, struct score *out, struct err *e)
 {
     const bool writer = s->in->model->sp.shard.r == 0;
@@ -277,7 +277,7 @@ static int check_journal(struct scorer *s, struct score *out, struct err *e)
     return writer && !out->n_resumed ? score_journal_cut(&s->journal, 0, e) : 0;
 }
 
-/* Windows that are in the journal go into the results as if they were computed here. Collective. */
+/* Adds the windows of the journal to the results as if they were computed here. Collective. */
 static int resume(struct scorer *s, struct score *out, struct err *e)
 {
     const bool writer = s->in->model->sp.shard.r == 0;
@@ -310,7 +310,8 @@ static void scorer_place(struct scorer *s)
     if (buckets) memset(s->bucket, 0, (size_t)buckets);
 }
 
-/* A window is a forward pass, the sum of its losses and their way to rank 0. */
+/* Computes the counts of a window: a forward pass, the sum of its losses and their gather on rank
+ * 0. */
 static int expect_window(struct scorer *s, struct err *e)
 {
     const struct model *m = s->in->model;

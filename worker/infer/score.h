@@ -38,7 +38,8 @@ struct score_sum {
     int64_t n_targets, n_bytes;
 };
 double score_ppl(const struct score_sum *s); /* NaN without targets */
-/* text_nll: nats of the tokens that stand for text. NaN without bytes. */
+/* Returns the bits per byte of text_nll, the nats of the tokens that stand for text. NaN without
+ * bytes. */
 double score_bits_per_byte(double text_nll, int64_t n_bytes);
 
 struct score {
@@ -53,8 +54,8 @@ struct score {
     struct artifact_done logprobs; /* rank 0: token-logprobs.npy; no name: not asked for */
 };
 
-/* Collective. fails: the data's and comm's errors; ERR_ABORTED; ERR_CORRUPT when a loss is not
- * finite, naming the window. */
+/* Scores all windows. Collective. fails: the data's and comm's errors; ERR_ABORTED; ERR_CORRUPT
+ * when a loss is not finite, naming the window. */
 int score_run(const struct infer *in, const struct data *d, struct score *out, struct err *e);
 
 #endif

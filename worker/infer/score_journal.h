@@ -16,7 +16,8 @@ struct score_journal { /* {.fd = -1}: closed */
     int64_t S, n; /* n: windows whose records are whole */
 };
 
-/* Makes job_dir when it is missing. nll [S]: used up, records are read into it. */
+/* Opens the journal, and makes job_dir when it is missing. nll [S] is scratch: records are read
+ * into it. */
 int score_journal_open(struct score_journal *j, const char *job_dir, const struct window *w,
                        double *nll, struct err *e);
 void score_journal_close(struct score_journal *j);
@@ -25,7 +26,7 @@ int score_journal_add(struct score_journal *j, const double *nll, struct err *e)
 /* Reads the record of window k < j->n. fails: ERR_CORRUPT when it has changed since
  * score_journal_open. */
 int score_journal_read(const struct score_journal *j, int64_t k, double *nll, struct err *e);
-/* Are these the losses of window k < j->n, to the bit? */
+/* Tells whether these are the losses of window k < j->n, to the bit. */
 bool score_journal_has(const struct score_journal *j, int64_t k, const double *nll);
 /* Cuts the journal: only the first n windows remain. */
 int score_journal_cut(struct score_journal *j, int64_t n, struct err *e);

@@ -27,7 +27,7 @@ int spell_begin(struct spell *s, struct tokenizer *t, const int32_t *ids, int64_
 int spell_put(struct spell *s, struct stop *stop, int32_t id, int64_t *cut, struct err *e);
 /* Takes the rest of the text. */
 int spell_finish(struct spell *s, struct stop *stop, int64_t *cut, struct err *e);
-/* The number of tokens of the continuation that end within the first `cut` bytes. */
+/* Counts the tokens of the continuation that end within the first `cut` bytes. */
 int64_t spell_tokens(const struct spell *s, int64_t cut);
 void spell_fini(struct spell *s);
 

@@ -27,10 +27,10 @@ struct stop {
 };
 
 void stop_init(struct stop *s);
-/* -1: empty, over STOP_SIZE bytes, or more than SPEC_STOPS of them. */
+/* Adds a string. -1: it is empty, has over STOP_SIZE bytes, or is more than SPEC_STOPS of them. */
 int stop_add(struct stop *s, const char *text, size_t size);
 void stop_begin(struct stop *s);
-/* byte -1: something that is no byte, which no stop string contains. */
+/* Feeds one byte; -1: a token that is no byte, which no stop string contains. */
 int stop_feed(struct stop *s, int byte);
 int stop_held(const struct stop *s);
 

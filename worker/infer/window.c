@@ -50,7 +50,7 @@ static int64_t start_of(const struct data *d, int64_t document)
     return document ? (int64_t)data_documents(d)[document - 1] : 0;
 }
 
-/* The document that holds a token: the first whose end lies after it. */
+/* Returns the document that holds a token: the first whose end lies after it. */
 static int64_t document_at(const struct data *d, int64_t token)
 {
     const uint64_t *ends = data_documents(d);
@@ -65,7 +65,8 @@ static int64_t document_at(const struct data *d, int64_t token)
     return lo;
 }
 
-/* Position i of the window, in the document that begins at token `start` and ends at `end`. */
+/* Fills the row of position i of the window, in the document that begins at token `start` and ends
+ * at `end`. */
 static void fill_row(const struct window *w, bool reset, int64_t i, int64_t start, int64_t end,
                      struct batch *b, int64_t row)
 {
@@ -85,7 +86,7 @@ static void pad_row(const struct job_spec *spec, struct batch *b, int64_t row)
     b->pos[row] = b->lo[row] = b->hi[row] = 0;
 }
 
-/* The targets of the whole window, on any rank. */
+/* Counts the targets of the whole window, on any rank. */
 static int64_t count_targets(const struct window *w)
 {
     const uint64_t *ends = data_documents(w->d);

@@ -19,16 +19,16 @@ struct window {
 int64_t window_size(int64_t S);
 void window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
                  void *mem);
-/* fails: ERR_IO, ERR_CORRUPT, naming the file. */
+/* Reads a window. fails: ERR_IO, ERR_CORRUPT, naming the file. */
 int window_read(struct window *w, int64_t number, struct err *e);
-/* Fills this rank's rows of it: targets only where a new token is scored. */
+/* Fills this rank's rows of the window: only new tokens that are scored are targets. */
 void window_fill(const struct window *w, const struct job_spec *spec, const struct shard *sh,
                  struct batch *b);
 
-/* Is the token at position t scored? document_start: the first token of its document, among the
- * data's tokens. */
+/* Tells whether the token at position t is scored. document_start: the first token of its document,
+ * among the data's tokens. */
 bool window_scores(const struct window *w, int64_t t, int64_t document_start);
-/* The first position that a token of that document sees in this window. */
+/* Returns the first position that a token of that document sees in this window. */
 int64_t window_seen_from(const struct window *w, int64_t document_start);
 
 #endif
