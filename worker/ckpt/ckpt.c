@@ -200,7 +200,7 @@ static void still(const struct ckpt_arrays *a)
     if (a->flow.arg && a->flow.still) a->flow.still(a->flow.arg);
 }
 
-/* Digests of the files that write_arrays wrote, hashed on the way. */
+/* The digests are of the files that write_arrays wrote, hashed as they were written. */
 struct written {
     struct st_digest weights, average, moments;
 };
@@ -227,7 +227,7 @@ static int write_arrays(const char *tmp, const struct model_shape *shape,
     return hf_write_flats(path, shape, moments, master ? 3 : 2, &out->moments, e);
 }
 
-/* A directory's files beside its weights. */
+/* Adds a directory's files beside its weights to the manifest. */
 static int add_files(struct manifest *m, const char *tmp, const char *sub,
                      const struct ckpt_arrays *a, struct err *e)
 {
@@ -242,7 +242,8 @@ static int add_files(struct manifest *m, const char *tmp, const char *sub,
     return 0;
 }
 
-/* Arrays are as they were hashed: a disk that keeps something else is found out by every check. */
+/* Puts an array's file into the manifest by the digest of the bytes that were written. So every
+ * check finds a disk that keeps other bytes. */
 static void put_array(struct manifest *m, const char *path, const struct st_digest *d)
 {
     manifest_put(m, path, d->size, d->file);
@@ -283,7 +284,7 @@ static int publish(const char *tmp, const char *final, struct manifest *m, struc
     return rename(tmp, final) < 0 ? err_errno(e, "rename %s", final) : 0;
 }
 
-/* m: its step and epoch are set. */
+/* Saves a checkpoint. m: its step and epoch are set. */
 static int save(const char *job_dir, struct manifest *m, const struct model_shape *shape,
                 const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
                 struct err *e)
@@ -374,7 +375,8 @@ static int load_weights(const char *hf, const struct model_shape *shape,
     return a->dtype == DT_F32 ? hf_load_pieces(hf, shape, &(struct hf_sink){flow_take, &w}, e) : 0;
 }
 
-/* A checkpoint of a training without an average: it begins from the weights, which are loaded. */
+/* Loads the average. If the checkpoint has none, the average begins from the weights, which are
+ * loaded. */
 static int load_average(const char *step_dir, const struct manifest *m,
                         const struct model_shape *shape, const struct ckpt_arrays *a, struct err *e)
 {

@@ -61,9 +61,10 @@ struct ckpt_state {
     int64_t steps_without_target; /* so far: none has updated anything */
 };
 
-/* The arrays of a checkpoint, flat by param_list, when they are too large to lie in one place:
- * elements [offset, offset + n) of one in fp32, all of one tensor, n at most ST_CHUNK. Weights in
- * 16 bits: read gives the master weights, of which the model's are the rounded copy. */
+/* A flow moves the arrays of a checkpoint, flat by param_list, when they are too large to lie in
+ * one place: elements [offset, offset + n) of an array in fp32, all of one tensor, n at most
+ * ST_CHUNK. If weights have 16 bits, read gives the master weights, of which the model's are the
+ * rounded copy. */
 enum ckpt_array { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA };
 struct ckpt_flow {
     int (*read)(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e);
@@ -73,10 +74,10 @@ struct ckpt_flow {
     void *arg;
 };
 
-/* Pointers to flat arrays by param_list; m and v may be NULL when loading (weights only). params:
- * the model's weights, of dtype. master: NULL, or the fp32 weights that params are rounded from; it
- * is saved beside them, and loaded instead of them. flow.arg not NULL: all arrays come and go that
- * way, and the pointers are NULL; dtype is still the type in which weights are saved, and in 16
+/* The pointers are of flat arrays by param_list; m and v may be NULL when loading (weights only).
+ * params: the model's weights, of dtype. master: NULL, or the fp32 weights that params are rounded
+ * from; it is saved beside them, and loaded instead of them. flow.arg not NULL: the flow moves all
+ * arrays, and the pointers are NULL; dtype is still the type in which weights are saved, and in 16
  * bits there is a master. */
 struct ckpt_arrays {
     void *params;
@@ -111,31 +112,32 @@ int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e)
  * ERR_CORRUPT or ERR_NOT_FOUND naming the first damaged file and its fault. */
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 
-/* ckpt_check, then reads: the shape must equal `shape` (ERR_INVALID naming the first difference).
- * Arrays that are NULL are not read. s may be NULL; it is filled before the arrays, so that the
- * caller can name the job of a checkpoint that lacks data that this job needs. */
+/* Does ckpt_check, then reads: the shape must equal `shape` (ERR_INVALID naming the first
+ * difference). Arrays that are NULL are not read. s may be NULL; it is filled before the arrays, so
+ * that the caller can name the job of a checkpoint that lacks data that this job needs. */
 int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
               struct ckpt_state *s, struct err *e);
 
-/* The state alone, digest-checked. */
+/* Loads the state alone and checks its digest. */
 int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e);
 
-/* Digest of the spec fields that must be the same when a job resumes: model shape, seq_len, masks,
- * steps, global batch, optimizer, schedule, seed. Not ranks, layout or memory; not the paths of the
- * data, whose identity is data_id. */
+/* Digests the spec fields that must be the same when a job resumes: model shape, seq_len, masks,
+ * steps, global batch, optimizer, schedule, seed. It omits ranks, layout and memory, and the paths
+ * of the data, whose identity is data_id. */
 void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX]);
-/* The same fields with their values, an object of strings. -1: it exceeds CKPT_SPEC_SIZE. */
+/* Writes the same fields with their values, as an object of strings. -1: it exceeds
+ * CKPT_SPEC_SIZE. */
 int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE]);
-/* Why a checkpoint whose digest differs is not this job's: sets ERR_CONFLICT with the first field
- * that differs and both its values, as far as the checkpoint says them. Returns -1; 0 when
+/* Says why a checkpoint whose digest differs is not this job's: sets ERR_CONFLICT with the first
+ * field that differs and both its values, as far as the checkpoint says them. Returns -1; 0 when
  * checkpoint.changes allows all that differs. */
 int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct err *e);
 
-/* MB a second that were written; 0: not known. */
+/* Returns the MB a second at which it was written; 0: not known. */
 double ckpt_mb_s(const struct ckpt_info *info);
 
-/* EV_CHECKPOINT payload: {"step":..,"path":..,"size":..,"weights_sha256":..}, and "save_ms" and
- * "mb_s" where they are known. Length, or -1. */
+/* Writes the payload of EV_CHECKPOINT: {"step":..,"path":..,"size":..,"weights_sha256":..}, and
+ * "save_ms" and "mb_s" if they are known. Returns its length, or -1. */
 int64_t ckpt_json(const struct ckpt_info *info, char *out, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* The fields of a job that must be the same when it resumes from a checkpoint: as a digest, which
- * decides, and as text, which names the difference. */
+/* ckpt_spec.c: fields of a job that must be the same when it resumes from a checkpoint: as a
+ * digest, which decides, and as text, which names the difference. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static const void *value_of(const struct job_spec *spec, const struct field *f)
     return (is_size(f) ? (const char *)&spec->model.shape : (const char *)spec) + f->offset;
 }
 
-/* The row after f in a job's fields, the model's sizes first; NULL after the last. */
+/* Returns the row after f in a job's fields, the model's sizes first; NULL after the last. */
 static const struct field *next_row(const struct field *f)
 {
     const bool size = !f || is_size(f);
@@ -34,8 +34,8 @@ static const struct field *next_row(const struct field *f)
     return f->path ? f : NULL;
 }
 
-/* Whether a field has its default. It is left out then, so that a field of a later version leaves
- * the digests of older jobs as they were. */
+/* Tells whether a field has its default. It is left out then, so that a field of a later version
+ * leaves the digests of older jobs as they were. */
 static bool is_default(const struct job_spec *spec, const struct field *f)
 {
     return spec_is_default(spec, f, value_of(spec, f));
@@ -143,8 +143,8 @@ int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE])
     return jwrite_finish(&w) < 0 ? -1 : 0;
 }
 
-/* The text of one field in the state file's object "spec". -1: the file has no such object, 0: the
- * object has no such field, 1: found. */
+/* Reads the text of one field in the state file's object "spec". -1: the file has no such object,
+ * 0: the object has no such field, 1: found. */
 static int stored_text(const char *state, size_t size, const char *path, char out[VALUE_SIZE])
 {
     struct jread j;
@@ -175,7 +175,8 @@ static int refuse(struct err *e, const char *dir, const char *field, const char 
                      dir, field, made, has, dir);
 }
 
-/* With checkpoint.changes these fields may differ: no learnt array has their shape. */
+/* Tells whether a field may differ: with checkpoint.changes these may, since no learnt array has
+ * their shape. */
 static bool is_free(const struct job_spec *spec, const char *path)
 {
     static const char *const parts[] = {"data.",     "train.", "optim.lr", "optim.weight_decay",
@@ -185,7 +186,8 @@ static bool is_free(const struct job_spec *spec, const char *path)
     return false;
 }
 
-/* 1: named in e, 0: no field of the table differs, -1: the checkpoint does not say. */
+/* Names the first field that differs. 1: it is named in e, 0: no field of the table differs, -1:
+ * the checkpoint does not say. */
 static int name_difference(const char *dir, const char *state, size_t size,
                            const struct job_spec *spec, struct err *e)
 {

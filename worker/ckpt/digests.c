@@ -5,14 +5,14 @@
 #include "kernels/cpu/pool.h"
 
 enum {
-    LARGE = 1 << 18, /* bytes of a file from which on a thread is started for it */
+    LARGE = 1 << 18, /* bytes of the smallest file for which a thread is started */
     THREADS = 3      /* at most: weights, their average and moments are the large ones */
 };
 
 struct digests {
     const struct manifest *m;
     const char *dir;
-    int order[MANIFEST_FILES]; /* the largest first: the last one to end is a small one */
+    int order[MANIFEST_FILES]; /* the largest first, so that the last to end is small */
     struct err *e;             /* owned: one for each file; code ERR_NONE: none */
 };
 

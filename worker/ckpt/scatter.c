@@ -23,7 +23,7 @@ _Static_assert(SHARDED_WEIGHTS == (int)CKPT_WEIGHTS && SHARDED_M == (int)CKPT_M 
 
 enum {
     DATA_AT = 64, /* in the bounce buffer: the order, then elements */
-    STILL_S = 1   /* the others hear from rank 0 about this often, between pieces */
+    STILL_S = 1   /* rank 0 sends a sign to the others about this often, between pieces */
 };
 
 static struct comm *world(const struct sharded_state *h)
@@ -31,7 +31,7 @@ static struct comm *world(const struct sharded_state *h)
     return h->model->job;
 }
 
-/* The bounce buffer in the host's memory: files are read and written there. */
+/* Returns the bounce buffer in the host's memory, from which files are read and written. */
 static char *bounce(const struct sharded_state *h)
 {
     return comm_bounce(world(h), h->model->bounce);
@@ -65,7 +65,8 @@ static int receive_one(struct sharded_state *h, int from, void *x, int64_t size,
     return comm_sendrecv(world(h), &m, &t, e) || comm_wait(world(h), &t, e) ? -1 : 0;
 }
 
-/* Is an order for the stage of rank w? The last one also takes the weights that it borrows. */
+/* Tells whether an order is for the stage of rank w. The last stage also takes the weights that it
+ * borrows. */
 static bool concerns(const struct sharded_state *h, const struct scatter_order *o, int w)
 {
     const struct plan *p = h->plan;
@@ -75,13 +76,14 @@ static bool concerns(const struct sharded_state *h, const struct scatter_order *
            stage == p->pp - 1;
 }
 
-/* Does each rank of a stage hold all elements of an array? */
+/* Tells whether each rank of a stage holds all elements of an array. */
 static bool all_hold(const struct sharded_state *h, int which)
 {
     return h->plan->zero == 0 || (which == SHARDED_WEIGHTS && h->plan->zero < 3);
 }
 
-/* The run of an order's elements that rank w holds; the elements of an order lie in one bucket. */
+/* Returns the run of an order's elements that rank w holds; the elements of an order lie in one
+ * bucket. */
 static struct zero_range run_of(const struct sharded_state *h, const struct scatter_order *o, int w)
 {
     const struct zero *z = &h->plan->shards;
@@ -126,7 +128,7 @@ static int keep_alive(struct sharded_state *h, struct err *e)
     return order_all(h, OP_STILL, e);
 }
 
-/* A failure shows in the next operation. */
+/* Keeps the others from a timeout. A failure shows in the next operation. */
 static void scatter_still(void *arg)
 {
     struct err why = {0};
@@ -147,7 +149,8 @@ static struct scatter_order order_of(struct sharded_state *h, struct slice *at, 
     return o;
 }
 
-/* Elements of a slice [o->offset, + o->n) between the slice and the whole range that w is of. */
+/* Copies elements [o->offset, + o->n) of a slice, between the slice and the whole range that w
+ * describes. */
 static void spread(const struct slice *s, int t, const struct scatter_order *o,
                    const struct scatter_order *w, float *slice, float *whole, bool to_whole)
 {
@@ -160,7 +163,8 @@ static void spread(const struct slice *s, int t, const struct scatter_order *o,
     }
 }
 
-/* Whether rank w gives: in each stage the first group, or under zero 0 the first rank, has all. */
+/* Tells whether rank w gives elements: in each stage the first group, or under zero 0 the first
+ * rank, has all. */
 static bool gives(const struct sharded_state *h, int w)
 {
     return plan_sum_place(h->plan, w) < (h->plan->zero ? h->plan->zero_group : 1);

@@ -21,14 +21,16 @@
 #include "worker/ckpt/ckpt.h"
 #include "worker/train/sharded_state.h"
 
-/* Rank 0's end. Borrows h. */
+/* Makes the arrays of ckpt_save and ckpt_load on rank 0. Borrows h. */
 struct ckpt_arrays scatter_arrays(struct sharded_state *h);
-/* Rank 0: the weights of a model directory (hf_load) to all. fails: hf_load's and comm's errors. */
+/* Sends, from rank 0, the weights of a model directory (hf_load) to all. fails: hf_load's and
+ * comm's errors. */
 int scatter_model(struct sharded_state *h, const char *dir, const struct model_shape *shape,
                   struct err *e);
-/* Rank 0: releases the others. One rank: nothing. */
+/* Releases the others; rank 0 calls it. With one rank it does nothing. */
 int scatter_end(struct sharded_state *h, struct err *e);
-/* Every other rank. fails: comm's errors; ERR_PEER for an order that makes no sense. */
+/* Serves rank 0's orders; every other rank calls it. fails: comm's errors; ERR_PEER for an order
+ * that makes no sense. */
 int scatter_serve(struct sharded_state *h, struct err *e);
 
 #endif

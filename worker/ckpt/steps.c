@@ -139,7 +139,8 @@ struct pruning {
     int64_t newest; /* complete step; -1: none */
 };
 
-/* First it stops being a checkpoint, then it goes: a kill between leaves a .tmp. */
+/* Removes a checkpoint: renames it first, then removes it, so that a kill in between leaves a
+ * .tmp. */
 static int remove_step(const char *path, struct err *e)
 {
     char gone[FILE_PATH_SIZE];

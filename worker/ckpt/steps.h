@@ -21,11 +21,11 @@ struct step_dir {
     char name[64];
 };
 
-/* False: no name of this kind. epoch (may be NULL): set for a STEP_TMP. */
+/* Parses a name. False: it is of none of these kinds. epoch (may be NULL): set for a STEP_TMP. */
 bool steps_parse(const char *name, enum step_dir_kind *kind, int64_t *step, int64_t *epoch);
 
-/* The STEP_WHOLE directories of dir, newest first; the caller frees. Each other one is handed to
- * `aside` with its path (NULL: passed over). A missing directory is an empty one. */
+/* Lists the STEP_WHOLE directories of dir, newest first; the caller frees. Each other one is given
+ * to `aside` with its path (NULL: passed over). A missing directory counts as empty. */
 struct steps_aside {
     int (*call)(void *arg, enum step_dir_kind kind, const struct step_dir *d, const char *path,
                 struct err *e);
@@ -37,8 +37,8 @@ int steps_list(const char *dir, const struct steps_aside *aside, struct step_dir
 struct ckpt_keep {
     int newest;    /* complete ones that stay, at least 1 */
     int64_t every; /* and those whose step is divisible by it; 0: none */
-    /* Called for each complete one before it goes, so that no kill leaves one gone without a call.
-     * NULL: no caller asks. A failure keeps it, and ends the pruning. */
+    /* Called for each complete one before it is removed, so that no kill leaves one removed without
+     * a call. NULL: no caller asks. A failure keeps it, and ends the pruning. */
     int (*removing)(void *arg, int64_t step, const char *path, struct err *e);
     void *arg;
 };
@@ -51,7 +51,7 @@ int ckpt_prune(const char *job_dir, const struct ckpt_keep *keep, int64_t epoch,
 
 /* Points `best` at a step. */
 int ckpt_mark_best(const char *job_dir, int64_t step, struct err *e);
-/* The step that `best` points at, if that is there; -1: none. */
+/* Returns the step that `best` points at, if the step exists; -1: there is none. */
 int64_t ckpt_best(const char *job_dir);
 
 #endif
