@@ -31,8 +31,8 @@ int verify_flow_ranks(const struct verify_args *a, const struct flow_source *s,
 
 /* ---- the reference: from the definition ------------------------------------------------------ */
 
-/* On one rank rows stand [place in the frame, frame]; a row's values are [channel, frame, line,
- * column] of its patch where it is read, channels last where it is predicted. */
+/* On one rank rows lie as [place in the frame, frame]. The values of a row are [channel, frame,
+ * line, column] of its patch if it is read, with channels last if it is predicted. */
 struct sizes {
     int64_t C, T, H, W;    /* sizes of z */
     int64_t pt, ph, pw;    /* sizes of a patch */
@@ -41,7 +41,8 @@ struct sizes {
     double keep, part;     /* ... else 1 - t and t */
 };
 
-/* From the definition of 1,000 steps of linear variances: the product of 1 - beta up to step t. */
+/* Sets keep and part. Noise is mixed by the definition of 1,000 steps of linear variances: the
+ * product of 1 - beta up to step t. */
 static void set_mixture(struct sizes *z, bool noise, double t)
 {
     double kept = 1;
@@ -142,7 +143,7 @@ int verify_flow_reference(const struct flow_source *s, struct model *ref, struct
 
 /* ---- predictions ----------------------------------------------------------------------------- */
 
-/* Sums over all rows compared so far, and rank 0's buffers of `room` rows a rank */
+/* The sums are over all rows compared so far; the buffers, on rank 0, have `room` rows a rank. */
 struct step_rows {
     double diff, norm, max_abs;
     float *own, *all, *one;
@@ -150,7 +151,7 @@ struct step_rows {
     struct comm_count gathered;
 };
 
-/* Rows [row0, row0 + n) of the last linear map's output. */
+/* Fetches rows [row0, row0 + n) of the last linear map's output. */
 static void fetch(struct model *m, int64_t row0, int64_t n, float *out)
 {
     const struct tensor t = model_normed(m, row0, n);

@@ -8,7 +8,7 @@
 #include "worker/plan/volume.h"
 #include "worker/verify/pass.h"
 
-/* Bytes of all ranks' rows at a time: outside the plan. */
+/* This many bytes of all ranks' rows are gathered at a time, outside the plan. */
 #define GATHERED ((int64_t)1 << 20)
 
 struct choices {
@@ -37,13 +37,13 @@ static bool is_first(const struct model *m)
     return m->rank == 0 && m->tensor_rank == 0;
 }
 
-/* The number of a stage's first layer, from 0. */
+/* Returns the number of a stage's first layer, from 0. */
 static int first_layer(const struct pipe *p)
 {
     return pipe_first(p) ? 0 : pipe_begin(p) - 1;
 }
 
-/* Rows [row0, row0 + n) of every rank of this stage, on the first of them. */
+/* Gathers rows [row0, row0 + n) of every rank of this stage on the first of them. */
 static int gather(struct choices *c, int layer, int64_t row0, int64_t n, struct err *e)
 {
     struct model *m = c->m;
@@ -57,7 +57,7 @@ static int gather(struct choices *c, int layer, int64_t row0, int64_t n, struct 
     return 0;
 }
 
-/* Puts them where the reference has those positions; padding has none. */
+/* Puts rows where the reference has their positions; padding has none. */
 static int put(struct choices *c, int layer, int64_t row0, int64_t n, struct err *e)
 {
     const struct plan *p = c->m->plan;
@@ -74,7 +74,7 @@ static int put(struct choices *c, int layer, int64_t row0, int64_t n, struct err
     return 0;
 }
 
-/* Some rows of a layer of `stage`, from its ranks to rank 0. */
+/* Brings some rows of a layer of `stage` from its ranks to rank 0. */
 static int bring(struct choices *c, int stage, int layer, int64_t row0, int64_t n, struct err *e)
 {
     struct model *m = c->m;

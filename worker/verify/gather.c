@@ -38,7 +38,7 @@ static void put_slice(struct be *be, const struct slice *s, int t, struct zero_r
     free(room);
 }
 
-/* Elements [at, at + n) of rank t's flat layout, among which are parts of its slices. */
+/* Puts those of elements [at, at + n) of rank t's flat layout that lie in its slices. */
 static void put_piece(struct be *be, const struct slice *own, int n_own, int t, int64_t at,
                       int64_t n, const float *x, const struct whole_array *to)
 {
@@ -51,7 +51,7 @@ static void put_piece(struct be *be, const struct slice *own, int n_own, int t, 
     }
 }
 
-/* No rank has the whole model. */
+/* Tells whether no rank has the whole model. */
 static bool in_parts(const struct model *m)
 {
     return m->plan->tp > 1 || m->plan->pp > 1;
@@ -100,8 +100,8 @@ static int gather_pieces(const struct gathering *g, int b, struct slice *own, st
     return 0;
 }
 
-/* Bucket b, at x of every rank of its stage that shares layers with the first. Other rings, and
- * ranks that hold other rows, have the same. */
+/* Gathers bucket b, which lies at x on every rank of its stage that shares layers with the first.
+ * Other rings, and ranks that hold other rows, have the same and take no part. */
 static int gather_parts(struct gathered *w, int b, const struct device_array *x,
                         const struct whole_array *to, struct err *e)
 {
@@ -122,7 +122,7 @@ static int gather_parts(struct gathered *w, int b, const struct device_array *x,
     return rc;
 }
 
-/* Does this rank receive what other stages have? */
+/* Tells whether this rank receives the buckets of other stages. */
 static bool receives(const struct model *m)
 {
     return m->plan->pp > 1 && pipe_first(&m->plan->pipe) && !m->ring && !m->rank && !m->tensor_rank;
@@ -136,7 +136,8 @@ static int fetch(void *arg, int b, struct err *e)
     return w->own.fetch(w->own.arg, b, e);
 }
 
-/* x: the sum of bucket b over the stage's ranks; NULL: another stage has it. */
+/* Takes a bucket's gradient. x: the sum of bucket b over the stage's ranks; NULL: another stage has
+ * it. */
 static int take(struct gathered *w, int b, float *x, struct err *e)
 {
     struct model *m = w->model;
@@ -153,7 +154,7 @@ static int take(struct gathered *w, int b, float *x, struct err *e)
 
 /* ---- a tied embedding of two stages ---- */
 
-/* This rank passes on, or adds to, its own shard's part. */
+/* Returns the part of bucket 0 that this rank passes on, or adds to: that of its own shard. */
 static struct zero_range tied_part(const struct model *m)
 {
     const struct zero *z = &m->plan->shards;
@@ -166,7 +167,8 @@ static float *tied_room(const struct model *m)
     return (float *)(m->arena + m->plan->item[PLAN_GRAD_TIED].offset);
 }
 
-/* x: the first stage's sum of its own part, which becomes that of both on all of its ranks. */
+/* Adds both parts of a tied embedding. x: the first stage's sum of its own part, which becomes the
+ * sum of both on all of its ranks. */
 static int join_tied(struct gathered *w, float *x, struct err *e)
 {
     struct model *m = w->model;
@@ -177,7 +179,7 @@ static int join_tied(struct gathered *w, float *x, struct err *e)
                            4, m->bounce, e);
 }
 
-/* By bucket: the head's gradient waits until the pass is over. */
+/* By bucket: keeps the head's gradient until the pass is over. */
 static int keep_tied(struct gathered *w, const float *x)
 {
     struct model *m = w->model;
@@ -186,12 +188,12 @@ static int keep_tied(struct gathered *w, const float *x)
     return 0;
 }
 
-/* Everyone gets the sum: a window's part from each owner. */
+/* Sums a bucket on all ranks: each gets every part of a window from its owner. */
 static int reduce(void *arg, int b, bool last, struct err *e)
 {
     struct gathered *w = arg;
     struct model *m = w->model;
-    const bool pair = b == 0 && m->ends; /* else an embedding's two parts are simply added */
+    const bool pair = b == 0 && m->ends; /* otherwise an embedding's two parts are added */
     float *x = m->grad + zero_window_at(&m->plan->shards, b);
     const bool everywhere = !(pair && last && m->plan->zero);
     if (model_sum_bucket(m, b, everywhere, x, e)) return -1;
@@ -265,7 +267,7 @@ int gather_gradient(struct gathered *w, struct err *e)
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* A bucket of this stage. */
+/* Sends a bucket of this stage. */
 static int send_weights(struct gathered *w, int b, void *params, struct err *e)
 {
     struct model *m = w->model;
@@ -291,7 +293,7 @@ int gather_weights(struct gathered *w, void *params, struct err *e)
         if (zero_owns(z, b) && send_weights(w, b, params, e)) return -1;
         if (!zero_owns(z, b) && receives(m) && gather_parts(w, b, NULL, &to, e)) return -1;
     }
-    /* After the last bucket its neighbour in the window is missing. */
+    /* After the last bucket the window lacks the head's weights: fetches them. */
     const bool head = z->tied && pipe_last(&m->plan->pipe);
     return m->fetched && head ? m->buckets.fetch(m->buckets.arg, 0, e) : 0;
 }

@@ -18,25 +18,26 @@ struct gathered {
     struct comm_count moved; /* expected counts of slices that this rank moves, purpose VERIFY */
 };
 
-/* From here on the gradients of by_bucket are summed over ranks into w->grad, of n elements,
- * instead of where a training puts them, and nothing is updated. Not by bucket: nothing. w must
- * stay where it is until gather_end. */
+/* Begins to sum the gradients of by_bucket over ranks into w->grad, of n elements, instead of where
+ * a training puts them; no weight is updated. Not by bucket: it changes no sum. w must stay where
+ * it is until gather_end. */
 void gather_begin(struct gathered *w, struct model *m, float *grad, int64_t n);
 void gather_end(struct gathered *w);
-/* parallel.tp, several stages; not by bucket: the model's gradient, which has been summed over
- * ranks of the stage, is added to w->grad. Otherwise does nothing. */
+/* For parallel.tp or several stages, not by bucket: adds the model's gradient, which has been
+ * summed over ranks of the stage, to w->grad. Otherwise does nothing. */
 int gather_gradient(struct gathered *w, struct err *e);
-/* Several stages, by bucket. gather_stages, before the own backward pass of a sample: rank 0
- * receives the gradients that the stages after it send in theirs; the others do nothing.
- * gather_passed, after that pass: sends the last stage's part of a tied embedding, which the first
- * takes in its own pass. */
+/* For several stages, by bucket. gather_stages comes before this rank's backward pass of a sample:
+ * rank 0 receives the gradients that the stages after it send in their passes; the others do
+ * nothing. gather_passed comes after that pass: it sends the last stage's part of a tied embedding,
+ * which the first stage takes in its own pass. */
 int gather_stages(struct gathered *w, struct err *e);
 int gather_passed(struct gathered *w, struct err *e);
 /* Waits until all messages of the last stage were received. */
 int gather_settle(struct gathered *w, struct err *e);
 
-/* zero 3, parallel.tp, several stages: sends all weights to params of the model's dtype (NULL: only
- * sent). Afterwards the head's are fetched, so that model_logits works. Otherwise does nothing. */
+/* For zero 3, parallel.tp or several stages: sends all weights to params of the model's dtype
+ * (NULL: only sent), then fetches the head's, so that model_logits works. Otherwise does
+ * nothing. */
 int gather_weights(struct gathered *w, void *params, struct err *e);
 
 #endif

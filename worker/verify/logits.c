@@ -14,7 +14,7 @@ struct logits_chunk {
     int64_t room, ids;      /* rows of a rank at a time; logits of a row */
 };
 
-/* The number of a stage's ranks that hold a sequence. */
+/* Returns the number of a stage's ranks that hold a sequence. */
 static int holders(const struct model *m)
 {
     return m->plan->sp * m->plan->tp;
@@ -59,8 +59,8 @@ static int carry(struct logits_chunk *c, int64_t n, struct err *e)
     return pass_receive(m, m->plan->pp - 1, c->all, size, moved, e);
 }
 
-/* Compares the row of c->one with the ids that the ranks of ring place q have of it, of n rows
- * each. */
+/* Compares c->one, the reference's row, with the ranks of ring place q: each has some ids of n
+ * rows. */
 static void compare_ids(struct logits_chunk *c, int q, int64_t row, int64_t n)
 {
     const int64_t V = c->m->shape.vocab;

@@ -1,15 +1,15 @@
-/* logits.h: the logits of all ranks beside the reference's, sample by sample. Inside worker/verify.
- */
+/* logits.h: compares the logits of all ranks with the reference's, sample by sample. Inside
+ * worker/verify. */
 #ifndef SEQD_VERIFY_LOGITS_H
 #define SEQD_VERIFY_LOGITS_H
 
 #include "worker/verify/verify.h"
 
-/* Bytes of logits, or of predictions, from all ranks at a time: rank 0 holds them outside the
- * plan. */
+/* This many bytes of logits, or of predictions, come from all ranks at a time: rank 0 holds them
+ * outside the plan. */
 #define LOGITS_GATHERED ((int64_t)4 << 20)
 
-/* Sums over all rows compared so far. Zero at first. */
+/* The sums are over all rows compared so far. Zero at first. */
 struct logits {
     double diff, norm, max_abs; /* on rank 0 */
     struct comm_count moved;    /* expected counts of this rank, purpose VERIFY */

@@ -24,11 +24,12 @@ struct proof {
     struct routing kept; /* the experts that rows of this rank choose */
 };
 
-/* The number of rings, which all run the same tokens: their sum is this many times one ring's. */
+/* Returns the number of rings, which all run the same tokens: their sum is this many times one
+ * ring's. */
 int proof_copies(const struct model *m);
-/* The fault: drops a tensor's gradient on one rank. */
+/* The planted fault: drops a tensor's gradient on one rank. */
 void proof_drop_gradient(struct model *m);
-/* v->ledger_equal is true on a rank only if it is true on all of c. */
+/* Sets v->ledger_equal on a rank to true only if it is true on all of c. */
 int proof_agree(struct comm *c, const struct model *m, struct verify *v, struct err *e);
 
 /* Runs the samples through the stages of a pipeline as a training does, and each on the reference

@@ -28,8 +28,8 @@ void reference_unscale(const struct reference *r, float *grad, int64_t targets)
 
 /* ---- a batch from first principles ----------------------------------------------------------- */
 
-/* A fragment must lie in one document, and end before the document does only where the sequence
- * ends or an over-long document was cut. */
+/* Checks a fragment: it must lie in one document, and end before the document does only where the
+ * sequence ends or an over-long document was cut. */
 static int check_fragment(const struct data *d, const struct fragment *f, int64_t pos, int64_t S,
                           struct err *e)
 {
@@ -46,8 +46,8 @@ static int check_fragment(const struct data *d, const struct fragment *f, int64_
                    (long long)end);
 }
 
-/* The same for a model that reads both ways: whom a row sees, and which tokens it must tell by
- * their place in the sequence. */
+/* Fills the rows for a model whose tokens see those before and after them: the rows that each row
+ * sees, and the hidden tokens that it must predict. */
 static int hide_fragment(const struct verify_args *a, struct batch *b, const struct fragment *f,
                          int64_t pos, struct err *e)
 {
@@ -67,8 +67,8 @@ static int hide_fragment(const struct verify_args *a, struct batch *b, const str
     return 0;
 }
 
-/* Rows [pos, pos + f->length) of one sequence on one rank. The packer says which tokens; their
- * positions, the rows that they see and their targets are worked out here. */
+/* Fills rows [pos, pos + f->length) of one sequence on one rank. The packer only says which tokens;
+ * the positions, the rows that they see and their targets are computed here. */
 static int fill_fragment(const struct verify_args *a, struct batch *b, const struct fragment *f,
                          int64_t pos, struct err *e)
 {
@@ -88,7 +88,7 @@ static int fill_fragment(const struct verify_args *a, struct batch *b, const str
     return 0;
 }
 
-/* Sample i as one sequence of S rows on one rank. */
+/* Fills the batch with sample i as one sequence of S rows on one rank. */
 static int fill_tokens(struct reference *r, int64_t i, struct err *e)
 {
     struct model *m = &r->model;
@@ -120,7 +120,7 @@ int32_t *reference_routes(struct reference *r, int64_t i)
     return (int32_t *)((char *)r->model.route_room + i * it->stride);
 }
 
-/* The model follows the experts of sample i. */
+/* Makes the model follow the experts of sample i. */
 static void follow(struct reference *r, int64_t i)
 {
     const struct model_shape *s = &r->model.shape;
@@ -143,7 +143,8 @@ static int fill(struct reference *r, int64_t i, struct err *e)
     return 0;
 }
 
-/* The loss of each is a part of that of all. From the last, so that the first is at hand. */
+/* Counts the targets of all samples, since the loss of each is a part of the whole. Goes from the
+ * last to the first, so that the batch then holds the first. */
 static int count_targets(struct reference *r, struct err *e)
 {
     for (int64_t i = r->n_samples - 1; i >= 0; i--) {
@@ -263,7 +264,7 @@ int reference_end(struct reference *r, struct verify *v, struct err *e)
 }
 
 /* Makes loss and logits of sample i as its first run left them. The last sample's are still there.
- * Progress is not told of this pass. */
+ * Progress does not count this pass. */
 static int show(struct reference *r, int64_t i, struct err *e)
 {
     struct model *m = &r->model;
@@ -277,7 +278,8 @@ static int show(struct reference *r, int64_t i, struct err *e)
     return rc ? -1 : 0;
 }
 
-/* A single sample's results are kept once for all runs; several samples take each other's place. */
+/* Keeps a sample's results: once for all runs if there is one sample, while several samples replace
+ * each other. */
 static int keep(struct reference *r, int64_t i, struct err *e)
 {
     if (r->kept == i) return 0;

@@ -31,13 +31,13 @@ struct reference *reference_open(const struct verify_args *a, const struct data_
                                  struct verify *out, struct err *e);
 void reference_close(struct reference *r); /* NULL allowed */
 
-/* The room of the experts that sample i's rows choose, [layers, plan.T, k]; to be filled before the
+/* Returns room for the experts that sample i's rows choose, [layers, plan.T, k]; fill it before the
  * sample first runs. NULL: no row chooses. */
 int32_t *reference_routes(struct reference *r, int64_t i);
 /* Runs forward and backward of sample i of plan_verify_samples, in ascending order. Its logits are
  * there until the next. */
 int reference_run(struct reference *r, int64_t i, struct err *e);
-/* After the last sample: completes the gradient in model.grad and sets v->loss_1. */
+/* Completes, after the last sample, the gradient in model.grad, and sets v->loss_1. */
 int reference_end(struct reference *r, struct verify *v, struct err *e);
 /* Replaces the gradient in model.grad by the gradient of other roundings (rounding.h). */
 int reference_again(struct reference *r, int run, struct err *e);

@@ -9,7 +9,7 @@
 #include "worker/model/host_copy.h"
 
 #define FLIPPED 8192 /* elements at a time */
-/* Rows that are kept, outside the plan. */
+/* This many bytes of rows are kept, outside the plan. */
 #define ROWS_SIZE ((int64_t)4 << 20)
 
 struct rounding_rule rounding_rule(enum dtype params)
@@ -18,7 +18,7 @@ struct rounding_rule rounding_rule(enum dtype params)
     return (struct rounding_rule){1, 2, 2, 1, 2};
 }
 
-/* One element in eight, by its number and the run's. */
+/* Chooses one element in eight, by its number and the run's. */
 static bool chosen(uint64_t i, int run)
 {
     i = (i + 1 + (uint64_t)run * 0xd1342543de82ef95u) * 0x9e3779b97f4a7c15u;
@@ -26,7 +26,7 @@ static bool chosen(uint64_t i, int run)
     return (i >> 61) == 0;
 }
 
-/* Elements [from, from + n) of the weights; little-endian, as files are. */
+/* Flips bits of elements [from, from + n) of the weights; little-endian, as files are. */
 static void flip_piece(const struct model *ref, int run, int64_t from, int64_t n)
 {
     const int64_t unit = dtype_size(ref->dtype);
@@ -38,7 +38,7 @@ static void flip_piece(const struct model *ref, int run, int64_t from, int64_t n
     ref->be->ops->upload(ref->be, at, x, n * unit);
 }
 
-/* Twice is not at all. */
+/* Flips the chosen bits; a second call restores them. */
 static void flip(const struct model *ref, int run)
 {
     int first, last;
@@ -51,7 +51,7 @@ static void flip(const struct model *ref, int run)
     }
 }
 
-/* A row's output: logits, or a diffusion model's prediction. Lives until the next call. */
+/* Returns a row's output: logits, or a diffusion model's prediction. Valid until the next call. */
 static struct tensor row_of(struct model *ref, int64_t row)
 {
     return family_diffusion(&ref->shape) ? model_normed(ref, row, 1) : model_logits(ref, row, 1);
@@ -115,13 +115,13 @@ int rounding_run(struct rounding *c, struct model *ref, int run, float scale, st
     flip(ref, run);
     const int rc = model_grad(ref, &ref->batch, scale, &nll, e);
     if (!rc) compare_nll(c, ref);
-    if (!rc) compare_rows(c, ref); /* by the head that made them: it may be tied */
+    if (!rc) compare_rows(c, ref); /* before flip(): the head may be tied to the weights */
     flip(ref, run);
     return rc ? -1 : 0;
 }
 
-/* The loss is a mean over tokens: its error is the sum of theirs here, and where they are
- * independent it is drawn from sqrt(n) times their rms. */
+/* Computes the differences of a run. The loss is a mean over tokens: its error is here the sum of
+ * theirs, and if they are independent it is drawn from sqrt(n) times their rms. */
 void rounding_end(struct rounding *c, enum dtype params)
 {
     const double apart = rounding_rule(params).apart * sqrt(c->square);

@@ -31,7 +31,7 @@ struct rounding_rule {
     int runs;
     double margin;
     double noise; /* times the margin, of a tensor that is all rounding */
-    double near;  /* measured only where something is beyond this part of its bound */
+    double near;  /* runs measure only if a difference is beyond this part of its bound */
     double apart; /* deviations of the loss of independent tokens that a run stands for */
 };
 
@@ -48,8 +48,8 @@ struct rounding {
     double loss_rel, logits_rel_l2; /* the largest of the runs that have ended */
 };
 
-/* Keep the loss and logits that ref has just made of the sample in its batch. fails: ERR_IO without
- * memory. */
+/* Keeps the loss and logits that ref has just made of the sample in its batch. fails: ERR_IO
+ * without memory. */
 int rounding_keep(struct rounding *c, struct model *ref, struct err *e);
 /* Runs that sample in run `run`: its gradient is added to ref->grad; the weights are as they
  * were. */

@@ -166,8 +166,8 @@ int proof_stages(struct proof *p, struct err *e)
         memcpy(s.want, p->a->want, sizeof s.want);
     else
         plan_comm(&m->shape, m->plan, rank, s.want);
-    plan_fetch_comm(m->plan, rank, 1, &s.want[PURPOSE_PARAM]); /* for the reference */
-    m->progress = NULL;                                        /* the reference's parts show */
+    plan_fetch_comm(m->plan, rank, 1, &s.want[PURPOSE_PARAM]); /* the reference gets the weights */
+    m->progress = NULL;                                        /* only the reference reports */
     comm_ledger_reset(m->job);
     offload_reset(m->offload);
     gather_begin(&s.w, m, p->v->grad, p->ref ? p->ref->plan.n_params : 0);

@@ -23,7 +23,7 @@
 
 /* ---- the ranks' side: as in training --------------------------------------------------------- */
 
-/* A diffusion model, whose data verify_flow.c knows. */
+/* Tells whether it is a diffusion model, whose data flow.c fills. */
 static bool latents(const struct model *m)
 {
     return m->plan->grid[0] > 0;
@@ -99,8 +99,8 @@ double verify_ratio(double diff, double norm)
     return norm > 0 ? diff / norm : diff > 0 ? INFINITY : 0;
 }
 
-/* Two flat gradients on the device, of which a piece is here at a time: outside the plan, as are
- * rows of logits. */
+/* Both sides are flat gradients on the device; a piece of each is read at a time, outside the plan,
+ * as rows of logits are. */
 #define PIECE 65536
 struct sides {
     const struct model *model;
@@ -133,12 +133,12 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
     return n;
 }
 
-/* A norm below which a gradient may be nothing but rounding, as some are 0 by the model (a bias of
- * keys shifts all scores of a row by the same, which softmax does not see) or by the data (of equal
- * tokens, or of one frame, nothing turns on queries and keys).
- * Rounding leaves about 1e-8 of the whole gradient there, in bf16 up to 1e-4: against a thousandth
- * of it the first passes, the second by the bound that the reference's other runs measured, and a
- * factor or a missing part still shows. */
+/* Returns a norm below which a gradient may be rounding alone. Some gradients are 0 by the model (a
+ * bias of keys shifts all scores of a row equally, which leaves softmax as it is) or by the data
+ * (with equal tokens, or one frame, the loss does not depend on queries and keys). Rounding leaves
+ * about 1e-8 of the whole gradient there, in bf16 up to 1e-4. Differences are divided by at least a
+ * thousandth of the whole gradient: so the first passes, the second passes by the bound that the
+ * reference's other runs measured, and a factor or a missing part still shows. */
 static double noise_norm(struct sides *s)
 {
     double sum = 0;
@@ -181,7 +181,7 @@ static int worse(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* The number of each tensor's stage. */
+/* Sets the number of each tensor's stage. */
 static void find_stages(const struct model *m, struct verify *v)
 {
     const struct pipe *p = &m->plan->pipe;
@@ -227,10 +227,11 @@ static int compare_gathered(const struct model *m, struct verify *v, struct err 
     return proof_agree(m->holders, m, v, e);
 }
 
-/* A choice of experts turns where two router logits differ by less than their errors, which are of
- * the size of those of the model's logits, or smaller. They are larger in some rows, and of
- * millions of rows the farthest counts: 11 times the error of the logits was seen of honest ranks.
- * A router that is wrong turns some row by more than the deviation of its logits. */
+/* Returns the largest gap that is allowed between two choices of experts. A choice turns if two
+ * router logits differ by less than their errors, which are of the size of the errors of the
+ * model's logits, or smaller. Some rows have larger errors, and the farthest of millions of rows
+ * counts: honest ranks had 11 times the error of the logits. A router that is wrong turns some row
+ * by more than the deviation of its logits. */
 static double gap_for(double logits_rel_l2)
 {
     return fmin(1, 20 * logits_rel_l2);
@@ -283,7 +284,8 @@ static bool near_bounds(const struct verify *v, struct job_tolerance usual, doub
     return any;
 }
 
-/* Each tensor's largest difference from the first run, which `s` holds beside the latest. */
+/* Measures each tensor's largest difference from the first run, which `s` holds beside the
+ * latest. */
 static void measure_rounding(struct sides *s, double noise, struct verify *v)
 {
     const struct rounding_rule rule = rounding_rule(s->model->dtype);
@@ -292,13 +294,13 @@ static void measure_rounding(struct sides *s, double noise, struct verify *v)
         struct param t;
         param_get(&s->model->shape, v->row[i].index, &t);
         compare_tensor(s, &t, noise, &own);
-        /* Pure rounding is the sum of a few, and drawn again on both sides. */
+        /* A tensor that is all rounding is a sum of few, drawn again on both sides. */
         const double rel = own.norm_1 < noise ? rule.noise * own.rel_l2 : own.rel_l2;
         if (!(rel <= v->row[i].rounding)) v->row[i].rounding = rel;
     }
 }
 
-/* The gradient of the first run moves to v->grad. */
+/* Runs the reference again. The gradient of its first run moves to v->grad. */
 static int run_again(struct proof *p, struct err *e)
 {
     struct reference *r = p->ref;
@@ -342,7 +344,7 @@ static int widen_bounds(struct proof *p, struct job_tolerance usual, struct err 
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* The verdict, on rank 0. Gradients are kept before the other runs overwrite them. */
+/* Gives the verdict, on rank 0. Gradients are kept before the other runs overwrite them. */
 static int conclude(struct proof *p, struct err *e)
 {
     const struct verify_args *a = p->a;
@@ -362,7 +364,7 @@ static int conclude(struct proof *p, struct err *e)
     return a->job_dir ? verify_keep_json(a, v, e) : 0;
 }
 
-/* The ranks' pass; their shards are gathered on the first one, which has the reference. */
+/* Runs the ranks' pass and gathers their shards on the first rank, which has the reference. */
 static int pass_whole(struct proof *p, struct err *e)
 {
     struct model *m = p->a->model;
@@ -387,7 +389,7 @@ static int compare_outputs(struct proof *p, struct err *e)
     return 0;
 }
 
-/* One stage: all ranks have all layers. */
+/* Runs the proof of one stage: all ranks have all layers. */
 static int run_whole(struct proof *p, struct err *e)
 {
     struct model *m = p->a->model;
@@ -447,7 +449,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
                            .n_stages = m->plan->pp,
                            .n_samples = plan_verify_samples(m->plan)};
     const int rc = run(&p, e);
-    m->progress = NULL; /* the model runs on, in a training */
+    m->progress = NULL; /* a training uses the model further */
     m->routing = NULL;
     m->sp.drop.rate = 0;
     data_order_close(p.order);
@@ -463,7 +465,7 @@ void verify_fini(struct verify *v)
     v->n_rows = 0;
 }
 
-/* " of stage 1 of 3" */
+/* Writes " of stage 1 of 3"; "" if there is one stage. */
 static const char *where(const struct verify *v, const struct verify_row *row, char out[48])
 {
     out[0] = 0;

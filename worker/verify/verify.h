@@ -62,7 +62,8 @@ struct verify_row { /* one tensor */
     double rounding; /* rel-L2 that one rank's own roundings make; 0: not measured */
 };
 
-/* Experts that rows of the ranks choose, over all samples and layers; 0 where no row chooses. */
+/* Counts of the experts that rows of the ranks choose, over all samples and layers; 0 if no row
+ * chooses. */
 struct verify_routes {
     int64_t rows, turned; /* turned: one rank alone would have chosen other experts */
     double gap;           /* struct routing */
@@ -88,11 +89,12 @@ struct verify { /* complete on rank 0 only; tokens, targets and losses are of al
     struct artifact_done artifact[VERIFY_ARTIFACTS]; /* name "": it is not kept */
 };
 
-/* Collective. Inequality is a result, not an error. fails: the data's, comm's and file errors. */
+/* Compares the ranks with one rank. Inequality is a result, not an error. Collective. fails: the
+ * data's, comm's and file errors. */
 int verify_run(const struct verify_args *a, struct verify *out, struct err *e);
 void verify_fini(struct verify *v);
 
-/* diff / norm; 0 where both are 0, else infinite where norm is. */
+/* Returns diff / norm; 0 if both are 0, infinite if only norm is 0. */
 double verify_ratio(double diff, double norm);
 
 /* Writes one sentence about the inequality, with the worst tensor's name, into e (ERR_CORRUPT).
