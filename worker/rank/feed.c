@@ -7,7 +7,7 @@
 #include "worker/family/family.h"
 #include "worker/plan/stage.h"
 
-/* The first stage that has the length of this one: its order serves both. */
+/* Returns the first stage that has the length of this one: its order serves both. */
 static int first_of_length(const struct job_spec *s, int stage)
 {
     int i = -1;

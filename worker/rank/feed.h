@@ -16,15 +16,16 @@ struct feed {
     struct flow_source train_latents, eval_latents; /* a diffusion model's: the same orders */
 };
 
-/* Borrows r's data until feed_close, which a feed that failed to open needs too. fails: the data's
- * errors. */
+/* Opens the orders. Borrows r's data until feed_close, which also closes a feed that failed to
+ * open. fails: the data's errors. */
 int feed_open(struct feed *f, struct run *r, struct err *e);
 void feed_close(struct feed *f);
 
 struct train_source feed_stage(const struct feed *f, const struct job_spec *s, int stage);
 struct train_source feed_eval(const struct feed *f, const struct job_spec *s);
 
-/* Sequences of one pass at each stage's length: for a run whose length is given in passes. */
+/* Counts the sequences of one pass at each stage's length, for a run whose length is given in
+ * passes. */
 int feed_samples(const struct run *r, int64_t samples[SPEC_STAGES + 1], struct err *e);
 
 #endif

@@ -29,7 +29,8 @@ static bool is_file(const char *word)
     return !strncmp(word, file_word, FILE_WORD);
 }
 
-/* The part of text before the first colon. Returns what follows it, or NULL: there is none. */
+/* Copies the part of text before the first colon to out. Returns the rest after the colon, or NULL:
+ * there is none. */
 static const char *take_part(const char *text, char *out, size_t size)
 {
     const char *colon = strchr(text, ':');
@@ -47,7 +48,7 @@ static int take_file(const char *word, struct wanted *f)
     return f->path ? 0 : -1;
 }
 
-/* -1: none that is prepared. */
+/* Returns the format of a name; -1: it is none that a preparation reads. */
 static int format_of(const char *name)
 {
     int i = DATA_FORMAT_N - 1;
@@ -55,7 +56,8 @@ static int format_of(const char *name)
     return i;
 }
 
-/* The first one is opened: it may be a directory, or lead outside. */
+/* Checks that the path has a file, and opens the first one: it may be a directory, or lead
+ * outside. */
 static int check_file(const struct wanted *f, const struct roots *r, struct err *e)
 {
     struct source_list list = {0};

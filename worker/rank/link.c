@@ -49,7 +49,7 @@ static int receive(struct link *k, enum rank_msg_type want, void *payload, size_
     return 0;
 }
 
-/* Strings of plain structs end inside their arrays, by any writer. */
+/* Tells whether a string ends inside its array: a struct from another process may lack the NUL. */
 static bool terminated(const char *s, size_t size)
 {
     return memchr(s, 0, size) != NULL;
@@ -118,7 +118,8 @@ bool link_stopped(struct link *k)
         ssize_t got = recv(k->fd, &h, sizeof h, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-        /* Closed, broken, STOP or SAVE. Anything else has no meaning here and is passed over. */
+        /* The socket is closed or broken, or the message is STOP or SAVE. Any other has no meaning
+         * here and is passed over. */
         if (got <= 0 || ((size_t)got == sizeof h && h.type == RANK_STOP)) k->stopped = true;
         if (got == sizeof h && h.type == RANK_SAVE) k->saving = true;
     }

@@ -34,11 +34,11 @@ void link_init(struct link *k, int fd); /* fd stays the caller's */
 /* Waits for ARGS. fails: ERR_PEER (another build, another message, closed), ERR_ABORTED (STOP),
  * ERR_INVALID when a number in it is out of range. */
 int link_receive_order(struct link *k, struct link_order *o, struct err *e);
-/* Waits for BLOBS; out has room for n and comes back in rank order. Errors as above. */
+/* Waits for BLOBS; out has room for n and gets them in rank order. Errors as above. */
 int link_receive_blobs(struct link *k, struct rank_blob *out, int n, struct err *e);
-/* True once STOP was received or seqgang is gone. Does not block. */
+/* Tells whether STOP was received or seqgang is gone. Does not block. */
 bool link_stopped(struct link *k);
-/* True once SAVE was received. Does not block. */
+/* Tells whether SAVE was received. Does not block. */
 bool link_saving(struct link *k);
 
 int link_send_blob(struct link *k, const char *blob, int size, struct err *e);
@@ -48,7 +48,8 @@ int link_send_progress(struct link *k, const struct rank_progress *p, struct err
 int link_send_event(struct link *k, enum job_event type, int64_t step, const char *json,
                     struct err *e);
 int link_send_result(struct link *k, const char *json, struct err *e);
-/* The last word of a rank that fails; a socket that is gone is no further error. */
+/* Sends the error as the last message of a rank that fails; a socket that is gone is no further
+ * error. */
 void link_send_fail(struct link *k, const struct err *why);
 
 #endif

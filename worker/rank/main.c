@@ -44,7 +44,7 @@ static const char usage[] =
     "max_fragments=N]\n"
     "       seqrank --version | --help\n";
 
-/* --grant=DIR among the roots: DIR is one, is private, and may be read. */
+/* Takes --grant=DIR among the roots: DIR is a root, is private, and may be read. */
 static void take_grants(int argc, char **argv)
 {
     static const char grant[] = "--grant=";
@@ -71,7 +71,8 @@ static int describe(const char *dir, const char *const *roots, int n_roots)
     return fputs(json, stdout) < 0 || fflush(stdout) ? 1 : 0; /* one line, with its end */
 }
 
-/* A rank does not outlive its gang, gains no privilege, and hands its fds to no process. */
+/* Makes sure that a rank does not outlive its gang, gains no privilege, and passes its fds to no
+ * process. */
 static int guard(struct err *e)
 {
     pid_t parent = getppid();
@@ -84,8 +85,8 @@ static int guard(struct err *e)
     return 0;
 }
 
-/* Beside seqd's grants, a rank reads its job's own data: its directory, and the prepared data that
- * it was told to use. */
+/* Confines a rank: beside seqd's grants it reads its job's own data, which are its directory and
+ * the prepared data that it was told to use. */
 static void confine(const struct rank_args *a)
 {
     const char *roots[RANK_ROOTS + RANK_GRANTS];

@@ -8,7 +8,7 @@
 #include "api/core/job.h"
 #include "worker/rank/roots.h"
 
-/* A batch may be of ids alone. */
+/* Tells whether the job needs text: a batch may consist of ids alone. */
 static bool needs_text(const struct job_spec *s)
 {
     if (s->input.source.format != DATA_OPENAI_BATCH) return true;
@@ -60,7 +60,7 @@ static int share_text(struct run *r, struct text *t, void *bounce, struct err *e
     return size ? comm_broadcast(r->comm, PURPOSE_CONTROL, 0, t->data, size, bounce, e) : 0;
 }
 
-/* If rank 0 cannot use the template, the others get no source either. */
+/* Shares the chat template. If rank 0 cannot use it, the others get no source either. */
 static int share_chat(struct run *r, struct chat_model *m, void *bounce, struct err *e)
 {
     if (share_text(r, &m->source, bounce, e)) return -1;

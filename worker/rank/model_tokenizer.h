@@ -11,18 +11,18 @@
 #include "worker/text/tokenizer.h"
 
 struct model_tokenizer {
-    struct tokenizer *tokenizer; /* NULL: the model has none of its own, or it cannot be opened */
-    struct err why;              /* it cannot be opened: the sentence, on rank 0 */
+    struct tokenizer *tokenizer; /* NULL: the model has none, or it cannot be opened */
+    struct err why;              /* why it cannot be opened, on rank 0 */
     char *file;                  /* owned, rank 0: its tokenizer.json */
     int64_t size;
     struct chat_model chat; /* t NULL: there is none, or it cannot be used */
-    struct err no_chat;     /* it cannot be used: the sentence, on rank 0 */
+    struct err no_chat;     /* why it cannot be used, on rank 0 */
 };
 
-/* Rank 0 alone. A tokenizer that cannot be opened fails if the job needs text, with field
- * "model.path"; t->why has the sentence otherwise. */
+/* Opens both, on rank 0 alone. A tokenizer that cannot be opened fails if the job needs text, with
+ * field "model.path"; otherwise t->why has the sentence. */
 int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e);
-/* Sends it from rank 0 to all. Collective. */
+/* Sends them from rank 0 to all. Collective. */
 int model_tokenizer_share(struct run *r, struct model_tokenizer *t, void *bounce, struct err *e);
 void model_tokenizer_fini(struct model_tokenizer *t);
 

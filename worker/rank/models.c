@@ -33,7 +33,7 @@ static int64_t now_ms(void)
 
 /* ---- which directories ----------------------------------------------------------------------- */
 
-struct walk_seen { /* a directory, by numbers that no link and no mount changes */
+struct walk_seen { /* a directory, by its device and inode, which no link changes */
     dev_t dev;
     ino_t ino;
 };
@@ -48,7 +48,7 @@ struct root_walk {
     char incomplete[160];       /* why it ended early; "": it did not */
 };
 
-/* Ends the walk. false, for `return`. */
+/* Ends the walk. Returns false. */
 static bool enough(struct root_walk *w, const char *why)
 {
     if (!*w->incomplete) snprintf(w->incomplete, sizeof w->incomplete, "%s", why);
@@ -104,7 +104,7 @@ static bool walk_below(struct root_walk *w, int parent, const char *path, char *
     return true;
 }
 
-/* The names of subdirectories into sub, owned by the caller. */
+/* Reads the names of subdirectories into sub, owned by the caller. */
 static bool read_names(struct root_walk *w, DIR *d, struct names *names, char ***sub, int *n)
 {
     int room = 0;
@@ -123,7 +123,7 @@ static bool read_names(struct root_walk *w, DIR *d, struct names *names, char **
     return true;
 }
 
-/* Takes fd. false: the walk is over. */
+/* Walks a directory. Takes fd. False: the walk is over. */
 static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
 {
     struct names names = {0};
@@ -168,7 +168,7 @@ static void walk_roots(struct root_walk *w, const char *const *roots, int n_root
 
 enum { ONE_SIZE = 16384 }; /* a report of MODELS_FAULTS faults; less than a pipe holds */
 
-/* The whole life of the process that looks at the directory. */
+/* Runs the process that looks at the directory, until its exit. */
 static void child(const char *path, int fd, const struct models_limits *l, pid_t parent)
 {
     static char out[ONE_SIZE];
@@ -180,7 +180,7 @@ static void child(const char *path, int fd, const struct models_limits *l, pid_t
     if (getppid() != parent || (l->memory_size && setrlimit(RLIMIT_DATA, &data)) ||
         setrlimit(RLIMIT_CPU, &cpu) || setrlimit(RLIMIT_CORE, &core))
         _exit(1);
-    if (!freopen("/dev/null", "w", stderr)) _exit(1); /* its last words are in no one's format */
+    if (!freopen("/dev/null", "w", stderr)) _exit(1); /* the text of a crash is not a log line */
     const int64_t n = report_write(path, path, MODELS_FAULTS, out, sizeof out, &n_faults);
     _exit(n > 0 && write(fd, out, (size_t)n) == n ? 0 : 1);
 }

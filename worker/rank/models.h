@@ -25,14 +25,15 @@
 #define MODELS_FAULTS  3
 
 struct models_limits {
-    int64_t walk_ms, one_ms, all_ms; /* looking for directories; at one of them; everything */
+    int64_t walk_ms, one_ms, all_ms; /* to search for directories; to look at one; in all */
     int64_t memory_size;             /* bytes of data that one process may take; 0: any */
 };
-/* 6 s, 6 s, 24 s and 3 GiB. A tokenizer.json of 49 MB took 2.7 s and 85 MB on a busy core. */
+/* The limits are 6 s, 6 s, 24 s and 3 GiB. A tokenizer.json of 49 MB took 2.7 s and 85 MB on a busy
+ * core. */
 extern const struct models_limits models_limits;
 
 int models_main(const char *const *roots, int n_roots);
-/* The same with other limits, into out. Returns the length, or -1: it does not fit. */
+/* Does the same with other limits, into out. Returns the length, or -1: it does not fit. */
 int64_t models_write(const char *const *roots, int n_roots, const struct models_limits *l,
                      char *out, int64_t size);
 

@@ -39,7 +39,8 @@ static int look_at_all(struct run *r, const struct data *d, int set, struct seen
     return rc;
 }
 
-/* Counts a pass as a training does: with weights a pass is something else. */
+/* Counts the samples of a pass as a training does: with weights a pass differs from one look at
+ * each sample. */
 static int count_pass(const struct run *r, const struct data *d, int64_t *n, struct err *e)
 {
     const struct order_options oo = latents_order_options(r->spec, SET_TRAIN);

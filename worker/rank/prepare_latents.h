@@ -4,8 +4,8 @@
 
 #include "worker/rank/run.h"
 
-/* Looks at every sample of both sets, so that one that the model cannot learn from is refused
- * before any rank starts, and sends what there is. fails: as latents_check. */
+/* Looks at every sample of both sets, so that a sample that the model cannot learn from is refused
+ * before any rank starts, and sends the counts as the result. fails: as latents_check. */
 int prepare_latents(struct run *r, const struct data *d, struct err *e);
 
 #endif

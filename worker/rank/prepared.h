@@ -4,8 +4,8 @@
 
 #include "worker/rank/run.h"
 
-/* data_prepare of the job, with the tokenizer of model.path where text needs it. progress may be
- * NULL. */
+/* Calls data_prepare for the job, with the tokenizer of model.path if text needs it. progress may
+ * be NULL. */
 int prepared_make(struct run *r, struct progress *progress, struct data_stats *out, struct err *e);
 
 /* Makes the job's prepared data from its sources if this node has none. One of the ranks here

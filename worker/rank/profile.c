@@ -29,7 +29,8 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* CPU time of this thread alone: other programs that compute on the machine do not count. */
+/* Returns the CPU time of this thread alone: other programs that compute on the machine do not
+ * count. */
 static double own_s(void)
 {
     struct timespec t;
@@ -74,7 +75,8 @@ static void run_gemm(struct bench *b, const struct figure *f)
                                                 .trans_b = true});
 }
 
-/* Running maxima and sums as after the first pass: a pass takes the same time from anywhere. */
+/* Runs attention. Running maxima and sums are as after the first pass: a pass takes the same time
+ * from any state. */
 static void run_attention(struct bench *b, const struct figure *f)
 {
     const int64_t H = heads(f), C = H * f->size;
@@ -190,7 +192,8 @@ static void refill(struct bench *b)
     for (int64_t i = 0; i < (int64_t)ROWS * 2 * COLS; i++) positive[i] += 1;
 }
 
-/* The best rate of the runs that fit in a slice of time, each of `work` flops or elements. */
+/* Returns the best rate of the runs that fit in a slice of time, each of `work` flops or
+ * elements. */
 static double rate(struct bench *b, void (*run)(struct bench *, const struct figure *),
                    const struct figure *f, double work)
 {
@@ -267,7 +270,8 @@ struct end {
     struct err err;
 };
 
-/* Rank 0 says when it has enough: by a message of one byte more, which the other expects too. */
+/* Times messages of one size. Rank 0 marks the last one in its first byte, and the other rank then
+ * ends too. */
 static int hops(struct end *x, int which, int64_t size, char *in)
 {
     struct comm *c = x->pair->comm[x->rank];

@@ -78,7 +78,8 @@ static int open_dir(int parent, const char *leaf)
     return openat(parent, leaf, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* It begins to exist with its owner's name in it: a kill leaves a temporary directory. */
+/* Makes the directory with its owner's name in it, by a rename: a kill leaves only a temporary
+ * directory. */
 static int make_own(int parent, const char *leaf, const char *owner, struct err *e)
 {
     char tmp[64];

@@ -14,13 +14,14 @@ struct publish {
     int dir; /* -1: nothing is published */
 };
 
-/* path: absolute, or relative to the first root; its parents are made. owner: one line, the same in
- * every attempt. fails: ERR_NOT_FOUND where there is no root, or none of them; ERR_INVALID for a
- * path that leaves its root or meets a link, ERR_CONFLICT for one that is there and another's. */
+/* Opens the directory. path: absolute, or relative to the first root; its parents are made. owner:
+ * one line, the same in every attempt. fails: ERR_NOT_FOUND if there is no root, or none above the
+ * path; ERR_INVALID for a path that leaves its root or meets a link; ERR_CONFLICT for a directory
+ * that exists and is another owner's. */
 int publish_open(struct publish *p, const char *path, const char *const *roots, int n_roots,
                  const char *owner, struct err *e);
-/* The file `from` as name, which may have directories in it. A file of that name is replaced. Does
- * nothing where nothing is published. */
+/* Publishes the file `from` under name, which may have directories in it. A file of that name is
+ * replaced. Does nothing if no directory is open. */
 int publish_file(const struct publish *p, const char *from, const char *name, struct err *e);
 void publish_close(struct publish *p);
 

@@ -22,7 +22,7 @@
  * length, or -1 if it does not fit. *n_faults: the number of all faults. */
 int64_t report_write(const char *dir, const char *path, int max_faults, char *out, size_t size,
                      int *n_faults);
-/* The report of a directory that could not be looked at. */
+/* Writes the report of a directory that could not be looked at. */
 void report_failed(const char *path, const char *why, char *out, size_t size);
 int report_main(const char *dir, const char *const *roots, int n_roots);
 

@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Bytes of pages at [from, from + size) that this process has touched: a word a page, whose highest
- * bit is set then. */
+/* Counts the bytes of pages at [from, from + size) that this process has touched: pagemap has a
+ * word for each page, and its highest bit is then set. */
 static int64_t touched(const void *from, int64_t size)
 {
     enum { WORDS = 512 };

@@ -15,9 +15,10 @@ struct resident {
     int64_t own;         /* bytes: anonymous pages and the own segment */
     int64_t other_ranks; /* pages of their segments */
     int64_t files;
-    int64_t peak; /* the most of all three together, since the process began */
+    int64_t peak; /* the largest sum of all three since the process began */
 };
-/* segment: the own one, of whole pages; NULL: none. All 0 where the kernel does not say. */
+/* Reads the sizes. segment: this rank's own, of whole pages; NULL: it has none. All are 0 if the
+ * kernel does not say. */
 void resident_read(const void *segment, int64_t size, struct resident *out);
 
 #endif

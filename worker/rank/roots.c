@@ -15,7 +15,7 @@
 #include "api/core/file.h"
 #include "api/core/remote.h"
 
-/* A directory or a file, as st_mode has it. */
+/* Finds a directory or a file; type: as in st_mode. */
 static int find(const char *path, const char *const *roots, int n_roots, const char *field,
                 mode_t type, char out[RANK_PATH_SIZE], struct err *e)
 {
@@ -26,7 +26,7 @@ static int find(const char *path, const char *const *roots, int n_roots, const c
         snprintf(joined, sizeof joined, "%s%s%s", path[0] == '/' ? "" : roots[i],
                  path[0] == '/' ? "" : "/", path);
         if (!realpath(roots[i], real_root)) continue;
-        /* Asked first: an error does not even tell whether a private path exists. */
+        /* This comes first: an error does not even tell whether a private path exists. */
         if (beneath_private(joined)) {
             hidden = true;
             continue;

@@ -7,16 +7,17 @@
 #include "api/core/err.h"
 #include "api/core/rank.h"
 
-/* The canonical path of directory `path` (absolute, or relative to the first root that has it) into
- * out. field: the job-spec path for errors. fails: ERR_INVALID (beneath no root, not a directory),
- * ERR_NOT_FOUND. */
+/* Writes the canonical path of directory `path` (absolute, or relative to the first root that has
+ * it) to out. field: the job-spec path for errors. fails: ERR_INVALID (beneath no root, not a
+ * directory), ERR_NOT_FOUND. */
 int roots_directory(const char *path, const char *const *roots, int n_roots, const char *field,
                     char out[RANK_PATH_SIZE], struct err *e);
-/* The same of a regular file. */
+/* Does the same for a regular file. */
 int roots_file(const char *path, const char *const *roots, int n_roots, const char *field,
                char out[RANK_PATH_SIZE], struct err *e);
-/* A descriptor of a directory in which the job may make files: beneath one of the node's writable
- * roots, as are all links on the way to it. fails: ERR_NOT_FOUND, ERR_INVALID; ERR_IO. */
+/* Returns a descriptor of a directory in which the job may make files: it lies beneath one of the
+ * node's writable roots, as do all links on the way to it. fails: ERR_NOT_FOUND, ERR_INVALID;
+ * ERR_IO. */
 int roots_writable(const char *path, const char *const *roots, int n_roots, const char *field,
                    struct err *e);
 

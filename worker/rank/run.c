@@ -24,8 +24,9 @@
 #include "worker/rank/resident.h"
 #include "worker/rank/roots.h"
 
-/* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
- * are found much sooner from outside (the last-operation record); this is the backstop. */
+/* A hop that takes longer than HOP_TIMEOUT_MS is a fault of the peer, unless the job says
+ * otherwise. Hangs are found much sooner from outside (the last-operation record); this limit is
+ * the last resort. */
 #define SAY_US         ((int64_t)10 * 1000000)
 #define HOP_TIMEOUT_MS ((int64_t)1800 * 1000)
 
@@ -51,8 +52,8 @@ static const struct task *task_of(int kind)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Length given as tokens or passes becomes steps, once the data is counted; and then what depends
- * on it (the warmup). */
+/* Derives the steps from a length in tokens or passes, once the data is counted; then the fields
+ * that depend on it (the warmup). */
 static int derive_steps(struct run *r, struct err *e)
 {
     struct job_spec *s = r->spec;
@@ -67,7 +68,7 @@ static int derive_steps(struct run *r, struct err *e)
     return family_check(s, e);
 }
 
-/* The sizes of a model directory that has not been described yet. */
+/* Reads the sizes of a model directory that has not been described yet. */
 static int open_shape(struct run *r, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
@@ -165,14 +166,15 @@ static int open_offload(struct run *r, struct err *e)
     return r->offload ? 0 : -1;
 }
 
-/* Blocks of ranks that tensors are summed and gathered in: rings, or where these are all ranks or
- * one, those that share shards. */
+/* Returns the size of the blocks of ranks in which tensors are summed and gathered: rings, or if a
+ * ring has all ranks or one, the ranks that share shards. */
 static int block_size(const struct plan *p)
 {
     return p->sp > 1 && p->sp < p->n_ranks ? p->sp : p->zero_group;
 }
 
-/* The rendezvous: publish a blob, receive everyone's. One rank alone says an empty one. */
+/* Makes the rendezvous: publishes a blob and receives those of all ranks. One rank alone sends an
+ * empty one. */
 static int open_comm(struct run *r, struct err *e)
 {
     struct comm_options o = {.rank = r->args->rank,
@@ -256,7 +258,7 @@ static void run_close(struct run *r)
     data_close(r->data);
 }
 
-/* A socket that is gone is found out by who asks whether to stop. */
+/* Sends the progress. An error is ignored: link_stopped finds that a socket is gone. */
 static void tell_progress(void *run, const struct rank_progress *now)
 {
     struct run *r = run;

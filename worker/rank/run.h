@@ -35,12 +35,12 @@ struct run {
     struct shm_head *head;    /* the gang's page: this rank shows there that it moves */
     struct publish publish;   /* rank 0's */
     struct progress progress; /* rank 0 tells seqd */
-    int64_t said_us;          /* when its log last said how far it is; 0: it has not */
+    int64_t said_us;          /* when its log last told its progress; 0: never */
     int said_percent;
 };
 
-/* Receives the order, does it, reports RESULT. On failure e holds the sentence; the caller sends it
- * as FAIL. */
+/* Carries out the received order and reports RESULT. On failure e holds the sentence; the caller
+ * sends it as FAIL. */
 int run_job(struct link *k, struct link_order *o, struct err *e);
 
 /* ---- tasks (task_*.c): a result is sent by rank 0 -------------------------------------------- */
@@ -55,16 +55,17 @@ int task_embed(struct run *r, struct err *e);
 /* ---- shared by the tasks --------------------------------------------------------------------- */
 
 bool run_first(const struct run *r); /* rank 0 */
-/* A line of rank 0's log, every 10 s and for each further hundredth of the work. more: the end of
- * the line, as "loss=3.25"; "": none. */
+/* Writes a line to rank 0's log, every 10 s and for each further hundredth of the work. more: the
+ * end of the line, as "loss=3.25"; "": none. */
 void run_say(struct run *r, const struct rank_progress *now, const char *more);
-/* STOP came or seqgang is gone. Asked between steps, windows and tokens, and so also the place
- * where the rank shows the gang's watchdog that it moves: one rank alone has no transfers. */
+/* Tells whether STOP was received or seqgang is gone. A rank asks between steps, windows and
+ * tokens, and so shows the gang's watchdog here that it moves: one rank alone has no transfers. */
 bool run_stopped(void *run);
-/* After SAVE was done: -1 with the sentence for the log; the exit status is RANK_EXIT_SAVED. */
+/* Ends a rank whose SAVE is done: returns -1 with the sentence for the log; the exit status is
+ * RANK_EXIT_SAVED. */
 int run_saved(struct run *r, struct err *e);
-/* Called between two units of work. On rank 0, once SAVE came, syncs the journal (-1: there is
- * none) and returns as run_saved does; else returns 0. fails: ERR_IO. */
+/* Call it between two units of work. On rank 0, if SAVE was received, it syncs the journal (-1:
+ * there is none) and returns as run_saved does; else it returns 0. fails: ERR_IO. */
 int run_leave(void *run, int journal, struct err *e);
 void run_model_options(struct run *r, struct model_options *o);
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);

@@ -17,10 +17,10 @@ struct task_context {
     struct context context; /* states: the plan's; NULL: none was loaded */
 };
 
-/* Bytes of generated text in a RESULT; all of it is in the artifact. */
+/* The most bytes of generated text in a RESULT; the artifact has all of it. */
 #define RESULT_TEXT_SIZE 4096
 
-/* The longest prefix of at most n bytes that ends between characters. */
+/* Returns the length of the longest prefix of at most n bytes that ends between characters. */
 static size_t utf8_prefix(const char *s, size_t len, size_t n)
 {
     if (len <= n) return len;
@@ -55,7 +55,8 @@ static int send_text(struct run *r, const struct infer_text *t, const struct mod
     return link_send_result(r->link, json, e);
 }
 
-/* The digest of the weights, and what prompts follow: rank 0 reads it, where a sequence begins. */
+/* Computes the digest of the weights, and loads the context that precedes the prompts: rank 0, on
+ * which a sequence begins, reads it. */
 static int open_context(struct run *r, struct model *m, struct task_context *c, struct err *e)
 {
     char path[RANK_PATH_SIZE];
@@ -81,8 +82,8 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
                           sizeof c->context.n_tokens, m->bounce, e);
 }
 
-/* The ids that the directory lists, and the eos_token of its tokenizer, which ends the texts that
- * it was trained on. */
+/* Reads the ids that the directory lists, and adds the eos_token of its tokenizer, which ends the
+ * texts that it was trained on. */
 static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends *ends,
                      struct err *e)
 {

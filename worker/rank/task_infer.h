@@ -4,13 +4,13 @@
 
 #include "worker/rank/run.h"
 
-/* A model that only infers, with its weights; the caller frees it. NULL on failure. */
+/* Opens a model that only infers, with its weights; the caller frees it. NULL on failure. */
 struct model *task_open_model(struct run *r, struct err *e);
-/* Artifacts with a name, in this order. */
+/* Sends the artifacts that have a name, in this order. */
 int task_send_artifacts(struct run *r, const struct artifact_done *const *list, int n,
                         struct err *e);
 
-/* generate, for a diffusion model (task_sample.c). */
+/* Runs a generate job of a diffusion model (task_sample.c). */
 int task_sample(struct run *r, struct err *e);
 
 #endif

@@ -13,7 +13,7 @@
 #include "worker/rank/roots.h"
 #include "worker/rank/run.h"
 
-/* How the documents fill samples of one length. */
+/* Writes how the documents fill samples of one length. */
 static void write_order(struct jwrite *w, const struct order_options *o,
                         const struct order_stats *s, const struct order_learnt *learnt)
 {
@@ -47,8 +47,8 @@ static int send_note(struct run *r, const char *code, const char *text, struct e
     return link_send_event(r->link, EV_NOTE, 0, json, e);
 }
 
-/* Padding that stands in the data as tokens. An end id that is the pad id as well is padding where
- * it repeats. Only the beginning of large data is read, since padding is in every record. */
+/* Sends a note if the data have padding as tokens. An end id that is the pad id as well is padding
+ * if it repeats. Only the beginning of large data is read, since padding is in every record. */
 static int note_padding(struct run *r, const struct data *d, struct err *e)
 {
     enum { MOST = 1 << 26 };
@@ -73,7 +73,7 @@ static int note_padding(struct run *r, const struct data *d, struct err *e)
     return send_note(r, "padding", text, e);
 }
 
-/* Tells people which data are not learnt, or are learnt in parts; once, for the order of the
+/* Sends a note of the data that are not learnt, or are learnt in parts; once, for the order of the
  * training set. */
 static int note(struct run *r, const struct data *d, const struct data_order *o,
                 const struct order_learnt *learnt, struct err *e)

@@ -1,4 +1,4 @@
-/* task_sample.c: generate, of a diffusion model. */
+/* task_sample.c: runs a generate job of a diffusion model. */
 #include <stdlib.h>
 #include "api/core/jwrite.h"
 #include "worker/infer/flow_generate.h"

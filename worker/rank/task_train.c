@@ -65,7 +65,7 @@ static int enter_stage(struct training *t, struct err *e)
     const int stage = stage_at(s, t->train.step);
     if (stage == t->stage) return 0;
     const int64_t held = plan_held(&t->r->plan, stage_seq_len(s, stage));
-    /* Samples of latents set it each for itself. */
+    /* Each sample of latents sets its own length. */
     if (!t->r->plan.grid[0] && model_set_seq(&t->train.model, held, e)) return -1;
     model_set_rope(&t->train.model, stage_rope_theta(s, stage));
     t->train.source = feed_stage(&t->feed, s, stage);
@@ -83,7 +83,8 @@ static bool save_due(const struct training *t)
     return k == t->r->spec->train.steps || (every > 0 && k % every == 0) || t->train.asked;
 }
 
-/* Called between two steps. A job that leaves waits for a full disk, as a job that ends does. */
+/* Evaluates and saves between two steps, if they are due. A job that leaves waits for a full disk,
+ * as a job that ends does. */
 static int after_step(struct training *t, struct err *e)
 {
     const bool last = t->train.step == t->r->spec->train.steps;
@@ -103,7 +104,7 @@ static int name_step(const struct training *t, struct err *e)
     return -1;
 }
 
-/* How far it is, in its log. */
+/* Writes the training's progress to the log. */
 static void say_step(struct training *t)
 {
     char more[96];

@@ -11,10 +11,11 @@
 
 #define HEAD 12 /* bytes of a record before its data: length and CRC */
 #define FOOT 4
-/* Key and length of a Value, of its tag, the tag; key and bytes of its number. Each length is below
- * 128: one byte. */
+/* A Value has its key and length, those of its tag, the tag, and the key and bytes of its number.
+ * Each length is below 128: one byte. */
 #define VALUE_SIZE (2 + 2 + TFEVENTS_TAG + 5)
-/* wall_time, step (10 bytes at most), key and length of the summary (below 16384: two bytes). */
+/* An Event has wall_time, step (10 bytes at most), and key and length of the summary (below 16384:
+ * two bytes). */
 #define EVENT_SIZE (9 + 11 + 3 + TFEVENTS_SCALARS * VALUE_SIZE)
 _Static_assert(VALUE_SIZE < 128 && TFEVENTS_SCALARS * VALUE_SIZE < 16384, "lengths fit");
 
@@ -58,7 +59,7 @@ static void put_text(struct tf_record *r, unsigned field, const char *text, size
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* Bit by bit: a record of 200 bytes takes some microseconds. */
+/* Computes the CRC bit by bit: a record of 200 bytes takes some microseconds. */
 static uint32_t crc32c(const unsigned char *p, size_t n)
 {
     uint32_t crc = ~0u;
@@ -156,7 +157,8 @@ bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* If it fails, the file is as long as before, or the next call writes the same over its end. */
+/* Writes the buffer. If that fails, the file is as long as before, or the next call writes the same
+ * over its end. */
 static int write_out(struct tfevents *f, int fd, struct err *e)
 {
     for (size_t done = 0; done < f->n;) {

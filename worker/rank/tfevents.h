@@ -50,14 +50,16 @@ struct tfevents_scalar {
     double value; /* as a float in the file */
 };
 
-/* The first record of a file that the first flush makes. wall_s: seconds since 1970. */
+/* Puts the first record of a file into the buffer; the first flush makes the file. wall_s: seconds
+ * since 1970. */
 void tfevents_init(struct tfevents *f, const char *path, double wall_s);
-/* False: there is no room in the buffer, and no byte of it was taken. */
+/* Add a record. False: there is no room in the buffer, and no byte of it was taken. */
 bool tfevents_start(struct tfevents *f, double wall_s, int64_t step);
 bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
                       const struct tfevents_scalar *s, int n);
-/* sync: all that was ever written survives a power cut. fails: ERR_IO, ERR_NOT_FOUND for a file or
- * directory that is gone, naming it: waiting records wait on, and the next call may succeed. */
+/* Writes the waiting records. sync: all written records then survive a power cut. fails: ERR_IO,
+ * ERR_NOT_FOUND for a file or directory that is gone, naming it: the records still wait, and the
+ * next call may succeed. */
 int tfevents_flush(struct tfevents *f, bool sync, struct err *e);
 
 #endif

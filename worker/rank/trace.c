@@ -28,7 +28,7 @@ static int number(const char *value, int64_t lo, int64_t *out)
     return 0;
 }
 
-/* The place of a word among those of a field of the job spec. */
+/* Finds the place of a word among those of a field of the job spec. */
 static int word(const char *value, const char *field, int *out)
 {
     const char *const *words = spec_field(field)->words;

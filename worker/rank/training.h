@@ -59,20 +59,22 @@ struct training {
 
 /* Sends a note that lists the files of the model's directory that checkpoints go without. */
 int training_say_left(struct training *t, const struct weights_start *from, struct err *e);
-/* Asks for a save when rank 0's clock wants one: call before a step, which tells the others. */
+/* Asks for a save when rank 0's clock calls for one. Call it before a step, which tells the
+ * others. */
 void training_ask(struct training *t);
-/* Collective. A checkpoint of the step done last; best: its held-out loss is the lowest so far. A
- * disk that takes no more is a note, and the checkpoint is owed; must: the last one of the job,
- * which is waited for. fails: everything but disks. */
+/* Saves a checkpoint of the last completed step. best: its held-out loss is the lowest so far.
+ * must: it is the job's last one: the ranks wait for a full disk, and fail in the end. Otherwise a
+ * full disk gives a note, and the checkpoint is owed. Collective. fails: all other errors. */
 int training_save(struct training *t, bool must, bool best, struct err *e);
-/* Finds the checkpoint that `best` names on disk, if the state resumed from names the same. */
+/* Finds the checkpoint that `best` names on disk, if the state that the job resumed from names it
+ * too. */
 int training_find_best(struct training *t, struct err *e);
 
 /* ---- bad steps (training_bad.c) -------------------------------------------------------------- */
 
-/* Reads the guard's state from guard.json; then state decides. */
+/* Reads the guard's rollbacks and marks from guard.json. Collective. */
 int training_load_guard(struct training *t, struct err *e);
-/* Called after a step that was not accepted. Collective. */
+/* Acts on a step that was not accepted. Collective. */
 int training_bad_step(struct training *t, struct err *e);
 /* Takes over the state of a checkpoint or of a fresh start. */
 void training_adopt(struct training *t, const struct weights_start *from);
@@ -80,15 +82,17 @@ void training_adopt(struct training *t, const struct weights_start *from);
 /* ---- evaluation (training_eval.c) ------------------------------------------------------------ */
 
 bool training_eval_due(const struct training *t);
-/* Collective. *improved: the loss is the lowest so far, and checkpoint.best wants it kept. */
+/* Evaluates. *improved: the loss is the lowest so far, and checkpoint.best wants it kept.
+ * Collective. */
 int training_eval(struct training *t, bool *improved, struct err *e);
-/* Are the bytes of the newest evaluation's targets known? */
+/* Tells whether the bytes of the newest evaluation's targets are known. */
 bool training_eval_in_bytes(const struct training *t);
 int training_verify_first(struct training *t, struct err *e);
 
 /* ---- words (training_report.c) --------------------------------------------------------------- */
 
-/* EV_NOTE by rank 0; the others send none. from: the checkpoint's step of a rollback, else -1. */
+/* A note is an EV_NOTE by rank 0; the others send none. from: the checkpoint's step of a rollback,
+ * else -1. */
 struct training_note {
     const char *code, *text;
     int64_t step; /* 1-based */
@@ -104,26 +108,27 @@ int training_result(struct training *t, struct err *e);
  *
  *   artifacts/events.out.tfevents.<seconds since 1970>.<host>.<epoch>
  *
- * at most once a second, and before a checkpoint. It is listed when it is there, without a digest
- * as long as it grows, and again with one at the end of the attempt; that of an attempt that was
- * killed, by the next one. A listed file with a digest is read-only. A disk that takes no more is a
- * note, and is tried again at the next checkpoint and at the end: records without room in the
- * buffer until then are missing. fails: the link's errors alone. */
+ * at most once a second, and before a checkpoint. It is listed when it exists, without a digest
+ * while it grows, and again with its digest at the end of the attempt; the next attempt lists the
+ * file of an attempt that was killed. A listed file with a digest is read-only. If the disk is full
+ * rank 0 sends a note and tries again at the next checkpoint and at the end: records without room
+ * in the buffer until then are missing. fails: the link's errors alone. */
 
-/* Called between opening and the first step. */
+/* Names the file. Call it between opening and the first step. */
 void training_curves_open(struct training *t);
-/* Is the step written? All up to 16,383 are, and the last. From 8,192 * 2^k to 8,192 * 2^(k + 1)
- * there are 8,192 at equal distances. A record of a step takes less than 256 bytes: 17 MB for a
- * million steps, 38 MB for a thousand million. Every evaluation is written, as each is an event. */
+/* Tells whether the step is written. All up to 16,383 are, and the last. Between 8,192 * 2^k and
+ * 8,192 * 2^(k + 1) there are 8,192 at equal distances. A record of a step takes less than 256
+ * bytes: 17 MB for a million steps, 38 MB for a thousand million. Every evaluation is written, as
+ * each is an event. */
 bool training_curves_has(int64_t step, int64_t n_steps);
-/* Called after a step was reported, and after an evaluation. */
+/* Write the values of a step after its report, and those of an evaluation. */
 int training_curves_step(struct training *t, struct err *e);
 int training_curves_eval(struct training *t, struct err *e);
-/* Called before a checkpoint: makes the written records as durable as the checkpoint. */
+/* Makes the written records as durable as the checkpoint that follows. */
 int training_curves_keep(struct training *t, struct err *e);
-/* Called after steps were taken back: TensorBoard drops the steps that come again. */
+/* Notes that steps were taken back: TensorBoard drops the steps that come again. */
 void training_curves_back(struct training *t);
-/* Called once, or again without effect. */
+/* Ends the file; a second call does nothing. */
 void training_curves_end(struct training *t);
 
 #endif

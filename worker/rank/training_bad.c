@@ -15,7 +15,7 @@ int training_load_guard(struct training *t, struct err *e)
     if (r->comm &&
         comm_broadcast(r->comm, PURPOSE_CONTROL, 0, g, sizeof *g, t->train.model.bounce, e))
         return -1;
-    g->spec = r->spec; /* rank 0's pointer came along */
+    g->spec = r->spec; /* the broadcast brought rank 0's pointer */
     return 0;
 }
 
@@ -34,7 +34,7 @@ void training_adopt(struct training *t, const struct weights_start *from)
     t->stage = STAGE_NONE;
 }
 
-/* A fresh arena is zero; an arena that training has used is not. */
+/* Clears the moments. A fresh arena is zero; an arena that training has used is not. */
 static void clear_moments(struct training *t)
 {
     struct model *m = &t->train.model;

@@ -13,7 +13,7 @@
 #include "api/core/log.h"
 #include "worker/rank/training.h"
 
-#define PREFIX   "events.out.tfevents." /* TensorBoard knows its files by it */
+#define PREFIX   "events.out.tfevents." /* TensorBoard finds its files by it */
 #define DENSE    8192                   /* records of steps in each doubling of their number */
 #define FLUSH_US 1000000
 #define HOST_MAX 16 /* bytes of the host in a name: it has 64 in all */
@@ -51,7 +51,8 @@ static int after(struct training *t, const char *name, void *arg, struct err *e)
     return 0;
 }
 
-/* Files are read in the order of their names: this one is the last, whatever the clock says. */
+/* Names the file so that it is the last, whatever the clock says: files are read in the order of
+ * their names. */
 void training_curves_open(struct training *t)
 {
     char host[HOST_MAX + 1] = "", path[FILE_PATH_SIZE];
@@ -76,7 +77,7 @@ void training_curves_open(struct training *t)
 
 /* ---- artifacts ------------------------------------------------------------------------------- */
 
-/* sha256 "": it grows. */
+/* Lists a file as an artifact. sha256 "": it grows. */
 static int send_file(struct training *t, const char *name, int64_t size, const char *sha256,
                      struct err *e)
 {
@@ -92,7 +93,7 @@ static int send_file(struct training *t, const char *name, int64_t size, const c
     return link_send_event(t->r->link, EV_ARTIFACT, t->train.step, json, e);
 }
 
-/* Lists one that will not grow, and marks it. */
+/* Lists a file that will not grow, and makes it read-only. */
 static int finish(struct training *t, const char *name, struct err *e)
 {
     struct artifact_done done;
@@ -129,7 +130,8 @@ static int list(struct training *t, struct err *e)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* No room: a disk has taken nothing for long, which was said. */
+/* Puts a record, unless there is no room: then a disk has taken no data for long, which was
+ * reported. */
 static void put(struct training *t, int64_t step, const struct tfevents_scalar *s, int n)
 {
     struct curves *c = &t->curves;
@@ -138,7 +140,8 @@ static void put(struct training *t, int64_t step, const struct tfevents_scalar *
     c->any |= tfevents_scalars(&c->file, wall_s(), step, s, n);
 }
 
-/* The names and units of the metrics over REST (daemon/state/doc.c). */
+/* Puts the values of a step. Names and units are those of the metrics over REST
+ * (daemon/state/doc.c). */
 static void put_step(struct training *t)
 {
     const struct rank_step *s = &t->step;
@@ -204,7 +207,8 @@ static int flush(struct training *t, bool sync, struct err *e)
     return c->listed ? 0 : list(t, e);
 }
 
-/* The first record at once: the file is there from then on. */
+/* Flushes if it is due. The first record is written at once, so that the file exists from then
+ * on. */
 static int flush_due(struct training *t, struct err *e)
 {
     const struct curves *c = &t->curves;

@@ -23,7 +23,8 @@ bool training_eval_due(const struct training *t)
            (s->eval.at_end && step == s->train.steps);
 }
 
-/* Their loss is a mean squared error: its exponential has no meaning. */
+/* Tells whether the samples are latents: their loss is a mean squared error, whose exponential has
+ * no meaning. */
 static bool latents(const struct training *t)
 {
     return t->r->plan.grid[0] > 0;

@@ -16,7 +16,7 @@
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
 
-#define RETRY_S  10   /* after a disk took no checkpoint, in the middle of a training */
+#define RETRY_S  10   /* until the next try, after a disk took no checkpoint during a training */
 #define PAUSE_MS 2000 /* between two tries of the last one */
 #define WAIT_S   600  /* for the last one, in all */
 
@@ -84,7 +84,7 @@ static int say_removed(void *arg, int64_t step, const char *path, struct err *e)
     return link_send_event(t->r->link, EV_CHECKPOINT_REMOVED, step, json, e);
 }
 
-/* A failure after a complete checkpoint does not make it incomplete. */
+/* Prunes. A failure is a note: the checkpoint before it is complete. */
 static int prune(struct training *t, struct err *e)
 {
     const struct job_spec *s = t->r->spec;
@@ -132,7 +132,7 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
 /* TOO_LARGE: as DISK, but trying again changes nothing. */
 enum outcome { SAVED, DISK, BROKEN, TOO_LARGE };
 
-/* Rank 0's word, to all. */
+/* Shares rank 0's word with all ranks. */
 static int share(struct training *t, int64_t *word, struct err *e)
 {
     if (!t->r->comm) return 0;
@@ -140,7 +140,7 @@ static int share(struct training *t, int64_t *word, struct err *e)
     return comm_sum_i64(t->r->comm, PURPOSE_CONTROL, word, 1, t->train.model.bounce, e);
 }
 
-/* Rank 0 writes, and asks the others for the elements that they hold. */
+/* Writes on rank 0, which asks the others for the elements that they hold; the others serve it. */
 static int64_t write_or_say(struct training *t, bool best, struct err *why)
 {
     if (!run_first(t->r)) return scatter_serve(&t->train.state, why) ? BROKEN : SAVED;
@@ -160,7 +160,7 @@ static int say_failed(struct training *t, const struct err *why, struct err *e)
         e);
 }
 
-/* Rank 0 waits for the disk, the others for rank 0. */
+/* Waits for the disk on rank 0; the others wait for rank 0 in the next exchange. */
 static int wait_for_disk(struct training *t, int64_t since_us, const struct err *why, struct err *e)
 {
     struct pollfd p = {.fd = t->r->link->fd, .events = POLLIN};
@@ -188,7 +188,7 @@ static int save(struct training *t, bool must, bool best, int64_t *outcome, stru
             *e = why;
             return -1;
         }
-        /* Elsewhere: rank 0's sentence ends the job while we wait in the next step. */
+        /* On other ranks: rank 0's sentence ends the job while they wait in the next step. */
         if (*outcome != DISK && *outcome != TOO_LARGE) return 0;
         if (must && *outcome == TOO_LARGE) return 0;
         if (must && own == DISK)

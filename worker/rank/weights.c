@@ -62,7 +62,7 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
     return 0;
 }
 
-/* Rank 0: chooses the origin of the weights. */
+/* Chooses the origin of the weights, on rank 0. */
 static int choose(struct run *r, int64_t *origin, struct ckpt_info *info, struct err *e)
 {
     const int found = find_checkpoint(r, info, e);
@@ -87,7 +87,7 @@ static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
 
 /* ---- a model that is whole on every rank ----------------------------------------------------- */
 
-/* Slices and stages, each from rank 0 to the ranks that hold it. */
+/* Loads slices and stages, each from rank 0 to the ranks that hold it. */
 static int load_parts(struct run *r, struct model *m, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
@@ -132,7 +132,7 @@ int weights_load(struct run *r, struct model *m, struct err *e)
 
 /* ---- a training ------------------------------------------------------------------------------ */
 
-/* Rank 0 reads, piece by piece; random weights are there already. */
+/* Loads the weights piece by piece, on rank 0; random weights are there already. */
 static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
                        struct weights_start *out, struct err *e)
 {
@@ -145,7 +145,7 @@ static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
     return scatter_model(h, dir, &whole, e) ? about(e, "model.path") : 0;
 }
 
-/* The others hear that rank 0 is busy. */
+/* Copies the files beside the weights. Signs tell the others that rank 0 is busy. */
 static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
                       struct weights_start *out, struct err *e)
 {

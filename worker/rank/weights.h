@@ -29,7 +29,7 @@ struct weights_start {
  * or other data; the errors of hf_load and ckpt_load. */
 int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e);
 
-/* The same for a model that is whole on every rank, and has no checkpoint. Collective. */
+/* Loads the weights of a model that is whole on every rank and has no checkpoint. Collective. */
 int weights_load(struct run *r, struct model *m, struct err *e);
 
 #endif
