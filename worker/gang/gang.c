@@ -76,7 +76,7 @@ struct gang {
     struct watch watch;
     int64_t watched_ms, slowest_step_us;
     int hung; /* the slowest rank, reported and not acted upon yet; -1: none */
-    char packet[SPOOL_RECORD_SIZE]; /* the one being handled */
+    char packet[SPOOL_RECORD_SIZE]; /* the packet that is being handled */
 };
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -156,7 +156,8 @@ static void record_end(struct gang *g)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Ranks that wait in the transport leave with ERR_ABORTED within one futex wake. */
+/* Raises the abort flag: ranks that wait in the transport leave with ERR_ABORTED within one futex
+ * wake. */
 static void abort_raise(struct gang *g, int blame)
 {
     g->shm->abort_rank = blame;
@@ -196,7 +197,7 @@ void gang_stop(struct gang *g, enum gang_end how)
     if (g->ending) return;
     log_info("gang.stop", "job=%lld epoch=%lld how=%d", (long long)g->start->job,
              (long long)g->start->epoch, (int)how);
-    /* The message first: a rank that sees only the flag would say that a peer died. */
+    /* Sends the message first: a rank that sees only the flag would report that a peer died. */
     for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_STOP, NULL, 0);
     gang_end(g, how, -1, STOP_GRACE_MS);
 }
@@ -210,7 +211,8 @@ static void gang_save(struct gang *g)
     for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_SAVE, NULL, 0);
 }
 
-/* Rank 0 has all that was to be saved: ranks that still wait for it may go. */
+/* Notes that a rank has left after SAVE. If it is rank 0, all is saved: ranks that still wait for
+ * it may leave. */
 static void rank_saved(struct gang *g, int rank)
 {
     if (rank == 0)
@@ -270,8 +272,8 @@ static void rank_drain(struct gang *g, struct proc *p)
         else
             packet_bad(g, p, n);
     }
-    /* Closed: the pidfd will say the rest. Not listened to until then, or it would be ready for
-     * ever. */
+    /* The rank closed its end; its pidfd reports its exit. The socket is removed from the loop,
+     * since it would be ready for ever. */
     if (n == 0) {
         loop_fd_remove(p->on_message);
         p->on_message = NULL;
@@ -307,8 +309,8 @@ static void rank_exited(void *arg, uint32_t events)
 
 /* ---- packets of the agent -------------------------------------------------------------------- */
 
-/* Ranks want all blobs in rank order. Only the first set counts: seqd sends again after a
- * reconnect. */
+/* Forwards all blobs, in rank order, to the ranks. Only the first set counts: seqd sends again
+ * after a reconnect. */
 static void blobs_forward(struct gang *g, const struct rank_blob *in, size_t n)
 {
     struct rank_blob *out = calloc((size_t)g->start->n_ranks, sizeof *out);
@@ -363,12 +365,12 @@ static void agent_accept(void *arg, uint32_t events)
     }
     g->agent_fd = fd;
     loop_timer_set(g->orphan_timer, -1);
-    agent_nudge(g); /* for records between its connect and this */
+    agent_nudge(g); /* for records that were written since it connected */
 }
 
 /* ---- the hang watchdog ----------------------------------------------------------------------- */
 
-/* flag: offset of a bool in struct proc. */
+/* Tells whether a flag of every rank is set. flag: offset of a bool in struct proc. */
 static bool all_ranks(const struct gang *g, size_t flag)
 {
     for (int i = 0; i < g->n_started; i++)
@@ -400,7 +402,7 @@ static void watch_sample(struct gang *g, struct watch_sample *s)
     }
 }
 
-/* Each rank's last operation, in the log its user reads. */
+/* Writes each rank's last operation to the log that its user reads. */
 static void watch_dump(const struct gang *g, const struct watch_sample *s)
 {
     char path[FILE_PATH_SIZE], where[160];
@@ -456,7 +458,7 @@ static void watch_run(void *arg)
 
 /* ---- the start ------------------------------------------------------------------------------- */
 
-/* The descriptor that seqw locked, or -1: this process was started by hand. */
+/* Returns the descriptor that seqw locked, or -1: this process was started by hand. */
 static int lock_inherited(const char *path)
 {
     struct stat here, there;
@@ -485,7 +487,7 @@ static int gang_lock(struct gang *g, struct err *e)
 static int gang_listen(struct gang *g, struct err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
-    /* Through /proc, because a state directory's path may be longer than a socket address. */
+    /* Binds through /proc, because a state directory's path may be longer than a socket address. */
     int dir_fd = open(g->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0) return err_errno(e, "open %s", g->dir);
     snprintf(sun.sun_path, sizeof sun.sun_path, "/proc/self/fd/%d/sock", dir_fd);
@@ -531,10 +533,10 @@ static int ranks_start(struct gang *g, struct err *e)
     return 0;
 }
 
-/* A start that failed half way: no rank is left, and the spool says why. */
+/* Undoes a start that failed half way: no rank is left, and the spool says why. */
 static void start_undo(struct gang *g, const struct err *e)
 {
-    record_fail(g, RANK_GANG, e); /* no rank's: this node cannot start any */
+    record_fail(g, RANK_GANG, e); /* not a rank's failure: this node cannot start any */
     g->ending = true;
     g->how = GANG_FAILED;
     for (int i = 0; i < g->n_started; i++) {

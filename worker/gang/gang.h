@@ -9,7 +9,7 @@
 struct gang;
 
 /* Takes DIR/lock, reads DIR/start, starts the ranks. fails: ERR_CONFLICT when another gang runs or
- * ran here (nothing was touched); any other failure has been put into the spool, with the final
+ * ran here (no file was touched); any other failure has been put into the spool, with the final
  * record. */
 struct gang *gang_create(struct loop *l, const char *dir, struct err *e);
 /* Ends the attempt as if the agent had sent STOP. how: the end that the final record names. */

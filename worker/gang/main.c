@@ -14,7 +14,7 @@
 
 static void on_signal(void *arg, int signo)
 {
-    gang_stop(arg, GANG_ORPHANED); /* not by seqd's order: a person said so */
+    gang_stop(arg, GANG_ORPHANED); /* a person sent it, not seqd */
 }
 
 int main(int argc, char **argv)
@@ -23,7 +23,7 @@ int main(int argc, char **argv)
     struct err e = {0};
     process_begin();
     log_init("seqgang");
-    umask(077); /* and of its ranks: checkpoints, artifacts and logs are their owner's alone */
+    umask(077); /* its ranks inherit it: checkpoints, artifacts and logs are their owner's alone */
     if (argc == 2 && !strcmp(argv[1], "--version"))
         return printf("seqgang %s\n", version_text()), 0;
     if (argc != 2 || argv[1][0] == '-') {
@@ -32,7 +32,7 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGHUP, SIG_IGN);
-    /* A machine or a batch system sends it to every process: seqw has its jobs save. */
+    /* A machine or a batch system sends SIGTERM to every process: seqw has its jobs save. */
     signal(SIGTERM, SIG_IGN);
     cgroup_join(argv[1]);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* its ranks inherit it */

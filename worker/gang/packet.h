@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "api/core/rank.h"
 
-/* Whether a rank may send a packet of size bytes with this head. */
+/* Tells whether a rank may send a packet of size bytes with this head. */
 bool packet_good(const struct rank_msg *head, int64_t size);
 
 #endif

@@ -21,7 +21,8 @@
 
 enum { SPARE_FD = 10 }; /* above every number that the child fills */
 
-/* Runs in the child. Its calls must be safe after fork; the parent has one thread, so all are. */
+/* Becomes seqrank, in the child. Its calls must be safe after fork; the parent has one thread, so
+ * all are. */
 static void child_exec(const char *program, const char *gpu, const cpu_set_t *cpus, int gang_pid,
                        int sock, int memfd, int log_fd)
 {
@@ -45,7 +46,8 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
         dup2(memfd, RANK_MEMFD) < 0)
         _exit(127);
     closefrom(RANK_MEMFD + 1);
-    /* The UUID: an index would be another GPU in another process. A rank without one sees none. */
+    /* Sets the UUID: an index would be another GPU in another process. A rank without a GPU sees
+     * none. */
     if (setenv("CUDA_VISIBLE_DEVICES", gpu, 1) < 0) _exit(127);
     /* CPUs that were taken away meanwhile leave the rank where it may run. */
     if (cpus) sched_setaffinity(0, sizeof *cpus, cpus);

@@ -19,24 +19,25 @@ struct proc {
     bool published, ready, failed;
 };
 
-/* Forks and executes start->seqrank with the socket as RANK_SOCKET_FD, memfd as RANK_MEMFD, stdout
- * and stderr appended to DIR/rank-N.log, in its own session, to be killed when this process dies,
- * with its GPU, or none, as the only one that CUDA shows it, bound to its CPUs if DIR/cpus exists.
- * Its pid is in DIR/pids when this returns; it has not been told anything yet. */
+/* Forks and executes start->seqrank with the socket as RANK_SOCKET_FD and memfd as RANK_MEMFD, in
+ * its own session, to be killed when this process dies. stdout and stderr are appended to
+ * DIR/rank-N.log. Its GPU, or none, is the only one that CUDA shows it, and it is bound to its CPUs
+ * if DIR/cpus exists. Its pid is in DIR/pids when this returns; it has been sent no message yet. */
 int proc_start(struct proc *p, int rank, const struct gang_start *start, const char *dir, int memfd,
                struct err *e);
 /* Sends one packet. -1 with errno when the rank is gone or does not read (its socket is full). */
 int proc_send(struct proc *p, enum rank_msg_type type, const void *payload, size_t size);
-/* RANK_ARGS. A rank that has already exited is not an error: its exit status tells why. */
+/* Sends RANK_ARGS. A rank that has already exited is not an error: its exit status tells why. */
 int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e);
-/* Receives one packet into buf: its size, 0 when the rank closed its end, -1 when none is there. */
+/* Receives one packet into buf. Returns its size, 0 when the rank closed its end, -1 when there is
+ * none. */
 int64_t proc_receive(struct proc *p, void *buf, size_t size);
 void proc_kill(struct proc *p); /* SIGKILL; no signal when it is gone */
 /* Reaps it, once its pidfd is readable. */
 struct rank_exit proc_reap(struct proc *p);
 void proc_close(struct proc *p);
-/* Kills and reaps every child left. Whatever a rank started besides itself became ours when the
- * rank died (subreaper); only when all ranks have been reaped. */
+/* Kills and reaps every child left. A process that a rank started became ours when the rank died
+ * (subreaper). Call it only when all ranks have been reaped. */
 void proc_kill_strays(void);
 
 #endif

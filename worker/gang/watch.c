@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* Below this part of a core a rank is waiting, not computing. */
+/* A rank that uses less than BUSY_PERCENT of a core waits; it does not compute. */
 enum { BUSY_PERCENT = 5, BUSY_PATIENCE = 10 };
 
 static bool is_stopped(const struct watch_sample *s)

@@ -29,12 +29,12 @@ struct watch {
 
 /* Takes samples of the n ranks here, dt_ms after those before. */
 void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt_ms);
-/* Index of the slowest rank: a stopped one, else the one with the fewest operations. */
+/* Returns the index of the slowest rank: a stopped one, else the one with the fewest operations. */
 int watch_slowest(const struct watch_sample *s, int n);
-/* How far that rank got, to compare with those of other gangs: see struct rank_fail. */
+/* Returns how far that rank got, to compare with those of other gangs: see struct rank_fail. */
 int64_t watch_reached(const struct watch_sample *s);
-/* "no rank has moved for 31 s; rank 1 is the slowest (its process is stopped): step 12, layer 3,
- * hop 1, ring_kv, awaiting rank 0, after 812 operations. ..." */
+/* Writes "no rank has moved for 31 s; rank 1 is the slowest (its process is stopped): step 12,
+ * layer 3, hop 1, ring_kv, awaiting rank 0, after 812 operations. ..." */
 void watch_sentence(const struct watch *w, const struct watch_sample *s, int n, int first_rank,
                     char *out, size_t size);
 /* Words one rank's position for the dump: "step 12, layer 3, hop 1, ring_kv, awaiting rank 0". */
