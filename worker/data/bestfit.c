@@ -72,7 +72,7 @@ static uint32_t rooms_take(struct rooms *r, int64_t room)
     return bin;
 }
 
-/* The smallest room at or above `want`, or -1. */
+/* Returns the smallest room at or above `want`, or -1. */
 static int64_t rooms_find(const struct rooms *r, int64_t want)
 {
     int64_t at = want; /* index into the bits of level l */

@@ -1,5 +1,5 @@
-/* bestfit.h: best-fit-decreasing: pieces into as few bins of one size as it finds (never more than
- * 11/9 of the best possible and one: Johnson, 1973). */
+/* bestfit.h: packs pieces into bins of one size by best-fit-decreasing, which needs at most 11/9 of
+ * the fewest possible bins, and one (Johnson, 1973). */
 #ifndef SEQD_DATA_BESTFIT_H
 #define SEQD_DATA_BESTFIT_H
 
@@ -8,8 +8,8 @@
 
 struct piece;
 
-/* Longest piece first (of equals the earlier), each into the bin with the least room that holds it
- * (of equal bins the last to come to that room), else into a new one.
+/* Puts the longest piece first (of equals the earlier), each into the bin with the least room that
+ * holds it (of equal bins the last to come to that room), else into a new one.
  * placed [n]: pieces in that order. where [n]: bin of each piece. Lengths lie in [1, size].
  * O(n log n + size / 64); while it runs: 4 bytes a bin and 4 a token of `size`.
  * fails: out of memory. */

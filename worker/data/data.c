@@ -30,7 +30,8 @@ struct data {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* A file that became shorter while it is in use is damage, not an end. */
+/* Reads size bytes of a file from `at` on. A file that became shorter while it is in use is damage,
+ * not an end. */
 static int read_at(const struct data_part *p, void *out, int64_t size, int64_t at, struct err *e)
 {
     char *to = out;
@@ -142,7 +143,7 @@ static int open_part(struct data *d, int id, const char *dir, struct err *e)
                    (long long)st.st_size, (long long)size, dir);
 }
 
-/* The identity of the files, as far as it shows without reading them. */
+/* Writes the identity of the files, as far as it shows without reading them. */
 static int identity(const struct data *d, char *out, size_t size, struct err *e)
 {
     size_t n = 0;
@@ -170,8 +171,9 @@ static int check_digest(const struct data *d, int id, const char *dir, struct er
                    d->part[id].path, dir);
 }
 
-/* Hashes everything, unless it was done before and the files are still the same ones. Their times
- * are taken before: who changes a file meanwhile makes the record false, not the data. */
+/* Hashes all files, unless it was done before and the files are still the same. Their identity is
+ * taken before they are hashed: a file that is changed meanwhile no longer has the identity on
+ * record, and is hashed again. */
 static int check_digests(const struct data *d, const char *dir, struct err *e)
 {
     char path[FILE_PATH_SIZE], now[2048];
@@ -184,7 +186,7 @@ static int check_digests(const struct data *d, const char *dir, struct err *e)
     if (known) return 0;
     for (int i = 0; i < PART_N; i++)
         if (check_digest(d, i, dir, e) < 0) return -1;
-    file_write(path, now, strlen(now), NULL); /* without it the next one hashes again */
+    file_write(path, now, strlen(now), NULL); /* without it the next open hashes again */
     return 0;
 }
 
@@ -263,8 +265,8 @@ const struct data_stats *data_stats(const struct data *d)
     return &d->meta.stats;
 }
 
-/* Text is a token for each byte and one for the end. A document of ids of one token looks the same,
- * and has no target. */
+/* Compares counts: text has a token for each byte and one for its end. A document of ids of one
+ * token looks the same, and has no target. */
 bool data_all_bytes(const struct data_stats *s, enum data_set set)
 {
     const bool eval = set == SET_EVAL;

@@ -1,4 +1,4 @@
-/* data.h: from files to the rows of one rank.
+/* data.h: turns files into the rows of one rank.
  *
  *   data_prepare      files -> tokens, documents, masks, origins: once, before any ring forms. The
  *                     output directory is content-addressed: the same input is never read twice.
@@ -35,8 +35,9 @@
  * checked against the largest id that preparation saw, by any process that opens it.
  *
  * No file is mapped: a batch is read with pread, so that a file that is cut or fails under a
- * running job is an ERR_CORRUPT or ERR_IO with its name. In memory: 8 bytes a document, and what an
- * order says. tested: tests/engine/test_data.c, test_packing.c, test_order.c, test_prepare.c */
+ * running job is an ERR_CORRUPT or ERR_IO with its name. Memory holds 8 bytes a document, and the
+ * lists of each order (below). tested: tests/engine/test_data.c, test_packing.c, test_order.c,
+ * test_prepare.c */
 #ifndef SEQD_DATA_DATA_H
 #define SEQD_DATA_DATA_H
 
@@ -72,8 +73,8 @@ struct data_stats {
     double made_mb_s; /* by data_prepare: MB of the sources a second; 0: it was there already */
 };
 
-/* Is every document of the set text, so that its tokens below 256 are its bytes? One document of
- * ids among them, and the number of bytes is unknown. */
+/* Tells whether every document of the set is text cut into bytes, so that its tokens below 256 are
+ * its bytes. If one document is ids, the number of bytes is unknown. */
 bool data_all_bytes(const struct data_stats *s, enum data_set set);
 
 /* The inputs of cutting text, for a job whose model has a tokenizer of its own. */
@@ -83,16 +84,17 @@ struct data_model {
     const char *before;  /* stands before every text of an embed job; borrowed; NULL: nothing */
 };
 
-/* roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH; symlinks may not leave it).
- * spec->model.shape.vocab: ids beyond it are refused. progress: in bytes of the sources, which are
- * read twice; NULL: not reported. model: needed if data_needs_tokenizer(spec); else NULL will do.
- * fails: ERR_NOT_FOUND, ERR_INVALID with the field and the file, with the line of a JSONL record
- * or the position of a token; ERR_CORRUPT for a token file whose sizes contradict each other. */
+/* Prepares the data of a job. roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH;
+ * symlinks may not leave it). spec->model.shape.vocab: ids beyond it are refused. progress: in
+ * bytes of the sources, which are read twice; NULL: not reported. model: needed if
+ * data_needs_tokenizer(spec); else NULL will do.
+ * fails: ERR_NOT_FOUND, ERR_INVALID with the field and the file, with the line of a JSONL record or
+ * the position of a token; ERR_CORRUPT for a token file whose sizes contradict each other. */
 int data_prepare(const struct job_spec *spec, const struct data_model *model,
                  const char *const *roots, int n_roots, const char *parent,
                  struct progress *progress, struct data_stats *out, struct err *e);
 
-/* May a source hold text that the tokenizer of model.path cuts? */
+/* Tells whether a source may hold text that the tokenizer of model.path cuts. */
 bool data_needs_tokenizer(const struct job_spec *spec);
 
 /* ---- a prepared directory -------------------------------------------------------------------- */
@@ -100,21 +102,23 @@ bool data_needs_tokenizer(const struct job_spec *spec);
 enum data_check { DATA_CHECK, DATA_TRUST };
 
 struct data;
-/* fails: ERR_NOT_FOUND when there is no such directory, ERR_CORRUPT naming the file. */
+/* Opens a prepared directory. fails: ERR_NOT_FOUND when there is no such directory, ERR_CORRUPT
+ * naming the file. */
 struct data *data_open(const char *parent, const char *id, enum data_check check, struct err *e);
 void data_close(struct data *d);
 const struct data_stats *data_stats(const struct data *d);
-/* Every id lies in [0, vocab). fails: ERR_INVALID naming the file and the position of one that does
- * not: the directory may have been prepared for a larger model. */
+/* Checks that every id lies in [0, vocab): the directory may have been prepared for a larger model.
+ * fails: ERR_INVALID naming the file and the position of an id beyond it. */
 int data_check_vocab(const struct data *d, int64_t vocab, struct err *e);
 
-/* Plain access that knows nothing of orders, packing or shards: for oracles and for scoring. Tokens
- * and documents of SET_EVAL follow those of SET_TRAIN.
+/* Read tokens and masks without an order, for oracles and for scoring. Tokens and documents of
+ * SET_EVAL follow those of SET_TRAIN.
  * ids [n] gets tokens [first, first + n); learn [n] (may be NULL) 1 where one may be a target.
  * fails: ERR_IO, ERR_CORRUPT naming the file and the token. Any thread. */
 int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, struct err *e);
 int data_read_mask(const struct data *d, int64_t first, int64_t n, uint8_t *learn, struct err *e);
-/* The bytes of text that tokens [first, first + n) stand for, where data_bytes_known. */
+/* Reads the bytes of text that each of tokens [first, first + n) stands for, where
+ * data_bytes_known. */
 int data_read_bytes(const struct data *d, int64_t first, int64_t n, uint32_t *bytes, struct err *e);
 /* Counts tokens `id` among the first `most` of both sets; repeats: only tokens that follow another
  * token `id`. -1: as data_read. */
@@ -174,14 +178,14 @@ struct order_options {
     bool in_order;   /* as the documents lie, weights unused: evaluation, score */
     bool document_mask, reset_positions, causal; /* for data_batch */
     bool windowed; /* some layer has a window: samples of one document, too, need a reach_map */
-    bool reach;    /* data_batch writes it: who counts bytes by it */
+    bool reach;    /* data_batch fills b->reach, by which bytes are counted */
     int64_t vocab; /* the model's: padding is one of its ids (token_pad); 0: that of bytes */
     struct mask_rule mask; /* prob > 0: a hidden token's target is itself, and only hidden ones have
                             * targets */
 };
-/* As the spec has it: packing, overlong, seed, masks, causal unless the family reads both ways, the
- * tokens to hide; seq_len 0 means data.seq_len (a stage gives its own), of SET_EVAL
- * stage_eval_seq_len. SET_EVAL is in order. */
+/* Returns the options that the spec sets: packing, overlong, seed, masks, causal unless the family
+ * reads both ways, the tokens to hide. seq_len 0 means data.seq_len (a stage gives its own), for
+ * SET_EVAL stage_eval_seq_len. SET_EVAL is in order. */
 struct order_options data_order_options(const struct job_spec *s, int set, int64_t seq_len);
 
 struct order_stats { /* counts of one pass */
@@ -194,16 +198,17 @@ struct order_stats { /* counts of one pass */
 };
 
 struct data_order; /* immutable: any thread may use it */
-/* Borrows d. fails: ERR_INVALID naming file and record of an over-long document; the set or a
- * weighted source has no sample (with counts); ERR_TOO_LARGE; out of memory. */
+/* Opens an order; borrows d. fails: ERR_INVALID naming file and record of an over-long document;
+ * the set or a weighted source has no sample (with counts); ERR_TOO_LARGE; out of memory. */
 struct data_order *data_order_open(const struct data *d, const struct order_options *o,
                                    struct err *e);
 void data_order_close(struct data_order *o);
 const struct order_stats *data_order_stats(const struct data_order *o);
-/* n_samples of a pass; with weights there is no common pass: the samples that all sources hold. */
+/* Returns n_samples of a pass. With weights there is no common pass: it returns the sum over all
+ * sources. */
 int64_t data_order_samples(const struct data_order *o);
 
-/* sh->S must be the order's seq_len. Allocates nothing.
+/* Fills one rank's rows of sample n. sh->S must be the order's seq_len. Allocates nothing.
  * fails: ERR_IO, ERR_CORRUPT naming the file. */
 int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, struct batch *b,
                struct err *e);
@@ -211,11 +216,12 @@ int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, st
  * rank's, of more than one. *map: n 0 where no key can be left out. */
 void data_reach(const struct data_order *o, const struct shard *sh, int64_t n,
                 struct reach_map *map);
-/* Targets of sample n alone (any rank can count the global batch before it computes); reads the
- * disk only where something is masked or tokens are hidden. -1: as data_batch. */
+/* Counts the targets of sample n alone, so that any rank can count the global batch before it
+ * computes. It reads the disk only where something is masked or tokens are hidden. -1: as
+ * data_batch. */
 int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);
-/* The bytes of text that those targets stand for, where data_order_bytes_known: text that the
- * model's own tokenizer has cut, and tokens that follow others. Reads the disk. -1: as above. */
+/* Counts the bytes of text that those targets stand for, where data_order_bytes_known: the model's
+ * own tokenizer has cut the text, and no token is hidden. Reads the disk. -1: as above. */
 int64_t data_target_bytes(const struct data_order *o, int64_t n, struct err *e);
 bool data_order_bytes_known(const struct data_order *o);
 
@@ -224,7 +230,8 @@ struct order_learnt {
     int64_t tokens;  /* tokens that may be targets */
     int64_t cut_off; /* documents that have such tokens, but none after truncation */
 };
-/* Reads the disk where something is masked. fails: as data_batch. */
+/* Counts the tokens that may be targets. It reads the disk where something is masked. fails: as
+ * data_batch. */
 int data_order_learnt(const struct data_order *o, struct order_learnt *out, struct err *e);
 
 struct sample {
@@ -244,12 +251,12 @@ void data_sample(const struct data_order *o, int64_t n, struct sample *s);
 void data_fragment(const struct data_order *o, const struct sample *s, int64_t k,
                    struct fragment *f);
 
-/* Global sample n as one JSON object: {"sample", "pass", "tokens", "targets", "n_fragments",
+/* Writes global sample n as one JSON object: {"sample", "pass", "tokens", "targets", "n_fragments",
  * "fragments": [{"source", "file", "record", "byte_offset", "document", "offset", "length",
  * "pos"}]}, at most max_fragments of them. offset: tokens from the document's beginning. A sample
  * of latents has "latents": [C, T, H, W], "text_len", "label" in the place of tokens and targets;
- * its one fragment is the sample, in 16-bit words. Returns the length that it has or would need, as
- * jwrite does; -1: as data_batch. */
+ * its only fragment is the whole sample, counted in 16-bit words. Returns the length that it has or
+ * would need, as jwrite does; -1: as data_batch. */
 int64_t data_trace(const struct data_order *o, int64_t n, int64_t max_fragments, char *out,
                    size_t size, struct err *e);
 

@@ -37,7 +37,7 @@ static void fail(struct digest_run *d, int i)
     while (i < bad && !atomic_compare_exchange_weak(&d->bad, &bad, i)) continue;
 }
 
-/* Progress is reported by the caller's thread, which is worker 0. */
+/* Reports the bytes that others have read. The caller's thread, which is worker 0, calls it. */
 static void report(struct digest_run *d)
 {
     const int64_t bytes = atomic_exchange(&d->bytes, 0);

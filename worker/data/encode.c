@@ -41,7 +41,7 @@ void encode_file(struct encode *c, int set, uint32_t source, uint32_t file)
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* Room to count ids up to the largest. */
+/* Makes room to count ids up to the largest. */
 static int count_room(struct encode *c, uint32_t largest, struct err *e)
 {
     if (largest < c->n_count) return 0;
@@ -55,7 +55,7 @@ static int count_room(struct encode *c, uint32_t largest, struct err *e)
     return 0;
 }
 
-/* Is the id one that may be written, and the largest so far? */
+/* Checks that the id may be written, and notes it if it is the largest so far. */
 static int check_id(struct encode *c, uint32_t id, int64_t index, struct err *e)
 {
     const int64_t pos = c->n_tokens + index - c->mark;
@@ -82,7 +82,8 @@ static uint32_t largest_of(const uint32_t *ids, size_t n)
     return most;
 }
 
-/* One by one only where some id is larger than all before them. */
+/* Checks and counts ids. It checks them one by one only where some id is larger than all before
+ * them. */
 static int take_ids(struct encode *c, const uint32_t *ids, size_t n, struct err *e)
 {
     const uint32_t largest = largest_of(ids, n);
@@ -109,7 +110,7 @@ static int put_bits(struct encode *c, size_t n, const uint8_t *learn, bool all, 
     return 0;
 }
 
-/* The first token that may not be learnt: all before it may. */
+/* Begins the mask at the first token that may not be learnt: all before it may. */
 static int begin_mask(struct encode *c, struct err *e)
 {
     static const uint8_t ones[4096] = {[0 ... 4095] = 0xff};
@@ -132,7 +133,7 @@ static int put_mask(struct encode *c, size_t n, const uint8_t *learn, bool all, 
     return put_bits(c, n, learn, all, e);
 }
 
-/* At most 4096 ids, all of them counted. */
+/* Puts at most 4096 ids, all of them counted. */
 static int put_chunk(struct encode *c, const uint32_t *ids, size_t n, struct err *e)
 {
     uint8_t raw[4 * 4096]; /* little-endian, whatever the machine's order */
@@ -164,7 +165,7 @@ static int64_t *count_bytes(struct encode *c)
     return c->set == SET_TRAIN ? &c->meta->stats.n_bytes : &c->meta->stats.eval_bytes;
 }
 
-/* At most 4096 of them. */
+/* Puts the sizes of at most 4096 tokens. */
 static int put_sizes(struct encode *c, const uint32_t *bytes, size_t n, struct err *e)
 {
     uint8_t raw[4 * 4096];
@@ -217,7 +218,7 @@ int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, stru
     return 0;
 }
 
-/* The id that ends a document of text. */
+/* Puts the id that ends a document of text, unless it stands there already. */
 static int put_end(struct encode *c, struct err *e)
 {
     static const uint32_t end_id = TOKEN_EOD, no_bytes = 0;

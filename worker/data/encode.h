@@ -32,15 +32,15 @@ struct encode {
     struct meta *meta; /* borrowed: stats, max_file, max_pos and parts are filled in */
 };
 
-/* m->tokenizer says whether bytes.bin is written. fails: ERR_IO naming the file. encode_abort after
- * any failure. */
+/* Opens the files. m->tokenizer decides whether bytes.bin is written. fails: ERR_IO naming the
+ * file. encode_abort after any failure. */
 int encode_open(struct encode *c, const char *dir, int width, int64_t vocab, struct meta *m,
                 struct err *e);
 void encode_abort(struct encode *c); /* closes and frees; safe after encode_close */
-/* The data that follow are of this file: sets the marks. */
+/* Begins a file, to which the data that follow belong: sets the marks. */
 void encode_file(struct encode *c, int set, uint32_t source, uint32_t file);
 
-/* Tokens of the document that is open. learn: may they be targets; NULL: all may.
+/* Add tokens to the document that is open. learn: may they be targets; NULL: all may.
  * fails: ERR_INVALID for an id beyond the vocabulary, with its position after the mark. */
 int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, struct err *e);
 int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *learn,
@@ -48,10 +48,10 @@ int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *l
 /* Puts the tokens that a tokenizer made of a text (encode_text.h). */
 struct encode_cut;
 int encode_put(struct encode *c, const struct encode_cut *cut, struct err *e);
-/* Ends the document; one without a token is none, and counted as skipped. eod: the end id,
- * TOKEN_EOD or the tokenizer's, is added to a document that is not empty. */
+/* Ends the document. A document without a token is left out, and counted as skipped. eod: the end
+ * id, TOKEN_EOD or the tokenizer's, is added to a document that is not empty. */
 int encode_end(struct encode *c, bool eod, uint64_t record, uint64_t offset, struct err *e);
-/* fsyncs; the parts of the meta get sizes and digests. */
+/* Closes and fsyncs the files, and writes their sizes and digests into the parts of the meta. */
 int encode_close(struct encode *c, struct err *e);
 
 #endif

@@ -30,7 +30,8 @@ static int open_tokenizer(struct encode_text *t, struct err *e)
     return 0;
 }
 
-/* One of the files that say what ids there will be; *of is "" where it is not there. */
+/* Adds the digest of a file that decides which ids there will be; *of is "" where there is no such
+ * file. */
 static int add_file(const char *dir, const char *name, struct sha256 *into, char of[SHA256_HEX],
                     struct err *e)
 {
@@ -51,7 +52,7 @@ static void open_chat(struct encode_text *t)
 }
 
 /* Opens the template. A template that cannot be used is no fault of data that have no conversation.
- * A directory without a template has the id that it had before there were any. */
+ * A directory without a template has the same id as before templates were read. */
 static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
 {
     char path[FILE_PATH_SIZE], of[SHA256_HEX], day[32];
@@ -141,7 +142,8 @@ static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t gi
     return (int64_t)n - covered;
 }
 
-/* Appends to the tokens that t has. special: with the ids that the post-processor adds. */
+/* Cuts a part of a text, and appends its tokens to those that t has. special: with the ids that the
+ * post-processor adds. */
 static int cut_part(struct encode_text *t, const struct text_part *part, size_t given, bool special,
                     struct encode_cut *out, struct err *e)
 {
@@ -155,7 +157,7 @@ static int cut_part(struct encode_text *t, const struct text_part *part, size_t 
     return 0;
 }
 
-/* The last token has the rest, so that together they have the text's bytes. */
+/* Cuts a whole text. The last token gets the rest, so that together they have the text's bytes. */
 static int cut(struct encode_text *t, const char *text, size_t n, size_t given, bool special,
                struct encode_cut *out, struct err *e)
 {

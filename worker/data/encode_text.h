@@ -50,31 +50,32 @@ struct encode_cut {
 /* Adds all that a prepared directory is a function of: the digests of tokenizer.json,
  * tokenizer_config.json, special_tokens_map.json and chat_template.jinja, the ends that the
  * directory names, t->before, and the day where conversations are read and the template asks for
- * it; *of: the first of them, or "none":
- * text is refused when it is read. To be called before any text is encoded.
+ * it. *of: the digest of tokenizer.json; "none": there is no such file, and text is refused when it
+ * is read. Call it before any text is encoded.
  * fails: ERR_IO, ERR_INVALID. */
 int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
                        char of[SHA256_HEX], struct err *e);
-/* Another worker of the same, after the digest; it opens its files when it needs them. */
+/* Returns another worker with the same settings, after the digest; it opens its files when it needs
+ * them. */
 struct encode_text encode_text_like(const struct encode_text *t);
 /* Forgets the tokens that were cut, once they have been put. */
 void encode_text_forget(struct encode_text *t);
 void encode_text_fini(struct encode_text *t);
 
-/* A document's text, after t->before. A token may be a target when it ends after the first `given`
- * bytes. Any worker may cut at any time beside others, and encode_put writes in the order of the
- * documents. fails: as tokenizer_open, with field "model.path", and tokenizer_encode. */
+/* Cuts a document's text, after t->before. A token may be a target when it ends after the first
+ * `given` bytes. Any worker may cut at any time beside others, and encode_put writes in the order
+ * of the documents. fails: as tokenizer_open, with field "model.path", and tokenizer_encode. */
 int encode_text(struct encode_text *t, const char *text, size_t n, size_t given,
                 struct encode_cut *out, struct err *e);
-/* A part of a document's text (tokenizer.h). Bytes after its last token are not that one's: they
- * are the next token's, which another part may have. fails: as encode_text. */
+/* Cuts a part of a document's text (tokenizer.h). Bytes after its last token belong to the next
+ * token, which another part may have. fails: as encode_text. */
 int encode_text_part(struct encode_text *t, const struct text_part *part, struct encode_cut *out,
                      struct err *e);
-/* tokenizer_cut by the tokenizer of t, into *at. fails: as tokenizer_open, with field "model.path".
- */
+/* Calls tokenizer_cut with the tokenizer of t; the result is in *at. fails: as tokenizer_open, with
+ * field "model.path". */
 int encode_text_cut(struct encode_text *t, const char *text, size_t n, size_t from, int64_t *at,
                     struct err *e);
-/* The same as encode_text of a text in two parts, the first one given or not. */
+/* encode_pair cuts a text in two parts as encode_text does; given: the first part is given. */
 struct encode_part {
     const char *at;
     size_t n;
@@ -82,8 +83,8 @@ struct encode_part {
 int encode_pair(struct encode_text *t, const struct encode_part *prompt,
                 const struct encode_part *completion, bool given, struct encode_cut *out,
                 struct err *e);
-/* A conversation: the JSON text of its list of messages. A token may be a target when a part of it
- * lies in a turn of the assistant (chat_render_spans); all: every one may.
+/* Cuts a conversation: the JSON text of its list of messages. A token may be a target when a part
+ * of it lies in a turn of the assistant (chat_render_spans); all: every token may.
  * fails: also as chat_render_spans, the field of the message in the sentence and not in e->field;
  * ERR_UNSUPPORTED, field "model.path", for a directory without a chat template. */
 int encode_chat(struct encode_text *t, const struct encode_part *messages, bool all,

@@ -26,7 +26,8 @@ struct words {
     uint32_t w[4];
 };
 
-/* index below 2^32: elements of a sample are at most 2^25, four to a counter. */
+/* Draws four words. index is below 2^32: elements of a sample are at most 2^25, four to a
+ * counter. */
 static struct words draw(int64_t seed, uint32_t stream, int64_t n, uint32_t index)
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)((uint64_t)seed >> 32) ^ 0x666c6f77u};
@@ -36,13 +37,13 @@ static struct words draw(int64_t seed, uint32_t stream, int64_t n, uint32_t inde
     return x;
 }
 
-/* In (0, 1). */
+/* Returns a number in (0, 1). */
 static double uniform(uint32_t w)
 {
     return ((double)w + 0.5) * 0x1p-32;
 }
 
-/* Two normals of two words. */
+/* Makes two normals of two words. */
 static void normal(const uint32_t w[2], double out[2])
 {
     const double r = sqrt(-2 * log(uniform(w[0]))), a = 2 * PI * uniform(w[1]);
@@ -75,8 +76,8 @@ void flow_step_noise(int64_t seed, int64_t i, int64_t n, int64_t first, int64_t 
     draw_normals(seed, STREAM_STEPS + (uint32_t)i, n, first, count, out);
 }
 
-/* STDiT3's VAE works on clips of 17 frames and makes 5 of each; the others' is one for pictures,
- * and each frame is one of the latents. */
+/* STDiT3's VAE works on clips of 17 frames and makes 5 of each. The VAE of the other families is
+ * for pictures, and makes one frame of latents of each frame. */
 enum { CLIP = 17, CLIP_LATENTS = 5 };
 
 int64_t flow_frames(const struct model_shape *m, int64_t num_frames)
@@ -85,7 +86,8 @@ int64_t flow_frames(const struct model_shape *m, int64_t num_frames)
     return num_frames / CLIP * CLIP_LATENTS + (num_frames % CLIP + 3) / 4;
 }
 
-/* from: Open-Sora 1.2 timestep_transform, which counts whole clips alone. */
+/* Counts the frames of latents that shift a time: whole clips alone.
+ * from: Open-Sora 1.2 timestep_transform. */
 static int64_t shift_frames(const struct model_shape *m, int64_t num_frames)
 {
     if (!family_row(m)->clips || num_frames == 1) return num_frames;
@@ -122,21 +124,22 @@ static double draw_time(const struct job_spec *s, const struct latents_sample *x
                : t;
 }
 
-/* 1 to a quarter of the frames, as Open-Sora's mask generator has it. */
+/* Draws a number of frames: 1 to a quarter of them, as Open-Sora's mask generator has it. */
 static int64_t some_frames(uint32_t w, int64_t T)
 {
     const int64_t most = T / 4 > 1 ? T / 4 : 1;
     return 1 + (int64_t)(uniform(w) * (double)most);
 }
 
-/* Random frames are the first n_some in the order of a word each, of equal ones the earlier. */
+/* Returns the word that orders a frame: random frames are the first n_some by their words, of equal
+ * words the earlier frame. */
 static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
 {
     return draw((int64_t)d->clean_some, STREAM_FRAMES, -1, (uint32_t)frame).w[0];
 }
 
-/* The last of them: its word byte by byte, from counts of the words that begin alike; then which of
- * the frames with that very word. */
+/* Finds the last random frame. Its word is found byte by byte, from counts of the words that begin
+ * alike; then the frame among those with that very word. */
 static void find_last(struct flow_draw *d)
 {
     int64_t left = d->n_some;

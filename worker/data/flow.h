@@ -32,23 +32,23 @@ struct flow_draw {
     int64_t last_frame;
 };
 
-/* For sample n of an order. Steps of noise are uniform. Times: uniform, or the logistic function of
- * a normal (2403.03206); with objective.transform shifted towards noise for large pictures and long
- * videos, r t / (1 + (r - 1) t), r = sqrt(height width / 512^2) * sqrt(frames of latents), 1 for a
- * single frame. STDiT3 counts 5 frames of latents for every whole clip of 17 frames, the other
- * families count all frames. */
+/* Draws for sample n of an order. Steps of noise are uniform. Times are uniform, or the logistic
+ * function of a normal (2403.03206); with objective.transform they are shifted towards noise for
+ * large pictures and long videos, r t / (1 + (r - 1) t), r = sqrt(height width / 512^2) *
+ * sqrt(frames of latents), 1 for a single frame. STDiT3 counts 5 frames of latents for every whole
+ * clip of 17 frames, the other families count all frames. */
 void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t n,
                struct flow_draw *out);
-/* Is frame `frame` (of patches) given clean? Then its time is 0 and it is no target. */
+/* Tells whether frame `frame` (of patches) is given clean: its time is 0, and it is no target. */
 bool flow_clean(const struct flow_draw *d, int64_t frame);
 
-/* Standard normal noise of elements [first, first + count) of the sample's flat [C, T, H, W]
- * (Box-Muller; each element from words of its own). what: FLOW_TRAIN with n the sample's number,
+/* Draws the standard normal noise of elements [first, first + count) of the sample's flat [C, T, H,
+ * W] (Box-Muller; each element from words of its own). what: FLOW_TRAIN with n the sample's number,
  * FLOW_SAMPLE with n the request's. */
 enum flow_use { FLOW_TRAIN, FLOW_SAMPLE };
 void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int64_t count,
                 float *out);
-/* The same for the noise that step i of request n draws. */
+/* Does the same for the noise that step i of request n draws. */
 void flow_step_noise(int64_t seed, int64_t i, int64_t n, int64_t first, int64_t count, float *out);
 
 /* One rank's part of a sample: rows of patches spread along space, [share, frames], where the
@@ -58,12 +58,12 @@ struct flow_rows {
     int64_t grid[3];   /* patches: frames, height, width */
     int64_t share, s0; /* indices of space on this rank, pads included; the first of them */
 };
-/* The part of line h, of a picture W wide, that lies in these rows: [*w0, *w1). */
+/* Finds the part of line h, of a picture W wide, that lies in these rows: [*w0, *w1). */
 void flow_covered(const struct flow_rows *r, int64_t W, int64_t h, int64_t *w0, int64_t *w1);
 /* Finds pixel (frame, h, w): *row of patches, *in of its places. False: it is on another rank. */
 bool flow_place(const struct flow_rows *r, int64_t frame, int64_t h, int64_t w, int64_t *row,
                 int64_t *in);
-/* The grid of a sample: sides that are no multiple of the patch are padded. */
+/* Computes the grid of a sample: sides that are no multiple of the patch are padded. */
 void flow_grid(const struct model_shape *m, const struct latents_sample *x, int64_t grid[3]);
 
 /* The values that a rank trains on, as struct batch_latents has them: a patch row holds in_channels
@@ -83,14 +83,14 @@ struct flow_out {
 int flow_fill(const struct data *d, const struct latents_sample *x, const struct flow_draw *draw,
               int64_t seed, int64_t n, const struct flow_rows *rows, const struct flow_out *out,
               struct err *e);
-/* The number of values that count in the loss, in frames that are not given clean. */
+/* Counts the values that count in the loss, in frames that are not given clean. */
 int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *draw, int64_t patch_t);
 
-/* Time of Euler step i of n_steps: from 1 down to 0 at i = n_steps, shifted as in training where
- * `shift` (r above) is not 1. */
+/* flow_time returns the time of Euler step i of n_steps: from 1 down to 0 at i = n_steps, shifted
+ * as in training where `shift` is not 1. flow_shift returns that shift, r above. */
 double flow_time(int64_t i, int64_t n_steps, double shift);
 double flow_shift(const struct model_shape *m, int64_t height, int64_t width, int64_t num_frames);
-/* Frames of latents that the family's VAE makes of num_frames frames. */
+/* Returns how many frames of latents the family's VAE makes of num_frames frames. */
 int64_t flow_frames(const struct model_shape *m, int64_t num_frames);
 
 #endif

@@ -6,7 +6,7 @@
 #include "api/core/job.h"
 #include "worker/family/family.h"
 
-/* No caption is left out, no frame given clean. */
+/* Takes back draws of training: no caption is left out, and no frame is given clean. */
 static void forget(struct flow_draw *d)
 {
     d->no_caption = false;

@@ -28,12 +28,13 @@ struct flow_item {
 };
 int flow_item(const struct flow_source *s, int64_t n, struct flow_item *out, struct err *e);
 
-/* Its patches: the patches of a frame, then the frames. fails: as flow_item. */
+/* Computes its patches: the patches of a frame, then the frames. fails: as flow_item. */
 int flow_item_grid(const struct flow_source *s, int64_t n, int64_t grid[2], struct err *e);
-/* Values that count in its loss, of all ranks; -1: as flow_item. */
+/* Counts the values in its loss, of all ranks; -1: as flow_item. */
 int64_t flow_item_targets(const struct flow_source *s, int64_t n, struct err *e);
 
-/* One rank's rows of it. sh: spread along space (shard_init_units of its grid). Allocates nothing.
+/* Fills one rank's rows of it. sh: spread along space (shard_init_units of its grid). Allocates
+ * nothing.
  * fails: as flow_item. */
 int flow_batch(const struct flow_source *s, const struct shard *sh, int64_t n, struct batch *b,
                struct err *e);

@@ -52,7 +52,8 @@ int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *dra
     return frames * x->C * x->H * x->W;
 }
 
-/* Frames of patches, not of latents, are given clean: draw->T counts those. */
+/* Marks the patches of clean frames. Frames of patches, not of latents, are given clean: draw->T
+ * counts those. */
 static void fill_frames(const struct fill *f)
 {
     const struct flow_rows *r = f->rows;
@@ -87,7 +88,7 @@ static void put_target(const struct fill *f, int64_t place, int64_t c, float z, 
         to[0] = z - noise;
 }
 
-/* Values [w, w + n) of a line. */
+/* Puts values [w, w + n) of a line. */
 static void put(const struct fill *f, const struct fill_place *at, int64_t w, int64_t n,
                 const float *z, const float *noise)
 {

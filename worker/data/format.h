@@ -48,15 +48,15 @@ struct format {
      * ERR_CONFLICT. NULL: every file is read alone. */
     int (*read_small)(struct format_in *in, const struct meta_file *file, uint32_t index, int n,
                       struct err *e);
-    /* A word in the id of prepared data: another one if the same bytes make other tokens than in a
-     * version before; NULL: as in the first. */
+    /* A word in the id of prepared data. It changes when the same bytes make other tokens than in
+     * an earlier version; NULL: as in the first version. */
     const char *reading;
 };
 
-/* The file of a source by which the others are found: path, or for megatron its PREFIX.idx in room.
- * NULL: it does not fit. */
+/* Returns the file of a source by which the others are found: path, or for megatron its PREFIX.idx
+ * in room. NULL: it does not fit. */
 const char *format_index(int format, const char *path, char room[FILE_PATH_SIZE], struct err *e);
-/* NULL for openai_batch, which is not data to learn from. */
+/* Returns the row of a format; NULL for openai_batch, which is not data to learn from. */
 const struct format *format_row(int format);
 
 int format_read_text(struct format_in *in, struct err *e);

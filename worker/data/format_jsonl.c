@@ -47,7 +47,8 @@ static int reserve(struct jsonl *s, size_t n, struct err *e)
     return 0;
 }
 
-/* labels as transformers has them: aligned with input_ids, -100 where nothing is learnt. */
+/* Reads whether id i is learnt. labels are as transformers has them: aligned with input_ids, -100
+ * where nothing is learnt. */
 static int learn_of(const struct jsonl_record *r, size_t i, uint8_t *learn, struct err *e)
 {
     *learn = 1;
@@ -101,7 +102,7 @@ static int refuse_text(const struct format_in *in, const struct jsonl_record *r,
     return err_set(e, why.code, "%s", why.text);
 }
 
-/* May the job read a record of this kind? */
+/* Checks that the job may read a record of this kind. */
 static int check_kind(const struct format_in *in, const struct jsonl_record *r, struct err *e)
 {
     const bool completion = in->loss_on == LOSS_ON_COMPLETION;

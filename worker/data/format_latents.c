@@ -96,7 +96,7 @@ int latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE
     return file_join(out, e, "%.*s/%s", (int)(slash - manifest), manifest, path);
 }
 
-/* Through the fd that source_open gave, so that nothing outside of the root is read. */
+/* Opens a file by the fd that source_open gave, so that no file outside of the root is read. */
 struct st_file *latents_file(const char *root, const char *path, struct err *e)
 {
     char proc[64];
@@ -133,7 +133,7 @@ static int put_words(struct encode *c, const uint32_t *x, size_t n, struct err *
     return encode_ids(c, w, 2 * n, NULL, e);
 }
 
-/* Elements [0, n) of a tensor. */
+/* Puts elements [0, n) of a tensor. */
 static int put_tensor(struct encode *c, const struct st_file *f, const struct st_tensor *t,
                       int64_t n, const char *path, struct err *e)
 {

@@ -161,7 +161,7 @@ static int put_documents(struct megatron *g, struct err *e)
                    (long long)first, (long long)g->index.n_sequences);
 }
 
-/* The index as it is hashed: from front to back, before its columns are read. */
+/* Reads the index from front to back, which hashes it, before its columns are read. */
 static int read_index(struct megatron *g, struct err *e)
 {
     struct reader *r = g->in->r;

@@ -32,7 +32,7 @@ static bool take_word(struct literal *l, const char *word)
     return true;
 }
 
-/* 'text' or "text", without escapes. */
+/* Takes 'text' or "text", without escapes. */
 static bool take_text(struct literal *l, char out[32])
 {
     size_t n = 0;
@@ -56,7 +56,7 @@ static bool take_int(struct literal *l, int64_t *out)
     return true;
 }
 
-/* '<u2', '|u1', ... */
+/* Parses a type: '<u2', '|u1', ... */
 static int type_of(const char *descr, struct ids_type *t, struct err *e)
 {
     const char order = descr[0], kind = order ? descr[1] : 0;
@@ -74,7 +74,7 @@ static int type_of(const char *descr, struct ids_type *t, struct err *e)
     return 0;
 }
 
-/* (N,): returns its dimensions, or -1. */
+/* Takes a shape, (N,). Returns its number of dimensions, or -1. */
 static int take_shape(struct literal *l, int64_t *n)
 {
     int dims = 0;

@@ -43,7 +43,7 @@ static const struct variant *variant_of(const char *path, const uint8_t *header,
     return NULL;
 }
 
-/* How many numbers of this width follow the header. */
+/* Counts the numbers of this width that follow the header. */
 static int64_t count_ids(struct reader *r, int64_t header, int width, struct err *e)
 {
     const int64_t size = reader_size(r), body = size - header;

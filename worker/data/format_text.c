@@ -57,7 +57,8 @@ static int put_last(struct document *d, struct err *e)
     return d->any ? encode_put(d->c, &one, e) : 0;
 }
 
-/* Puts all but its last token. */
+/* Puts the tokens of a part, but for the last one, which it keeps: bytes after it may be its
+ * own. */
 static int put_cut(struct document *d, struct encode_cut cut, struct err *e)
 {
     const struct encode_text *by = cut.by;
@@ -141,7 +142,7 @@ static void hold(struct text_in_parts *s, size_t end, bool last)
     s->ended = last;
 }
 
-/* Holds the next part of the bytes held: 1, or 0 where more of them are needed. */
+/* Holds the next part of the bytes held. Returns 1, or 0 where it needs more bytes. */
 static int next_part(struct text_in_parts *s, struct err *e)
 {
     const struct reader *r = s->in->r;
@@ -167,7 +168,7 @@ static int read_more(struct text_in_parts *s, struct err *e)
     return reader_fill(r, e);
 }
 
-/* Puts all parts of the bytes held; then the rest moves to the front. Returns whether there were
+/* Puts all parts of the bytes held; then moves the rest to the front. Returns whether there were
  * any. */
 static int cut_held(struct text_in_parts *s, struct err *e)
 {
@@ -249,7 +250,7 @@ static void read_held(void *arg, int64_t task, int worker)
     f->grew = f->n == room;
 }
 
-/* The next of file[n], as many as there is room for. */
+/* Takes the next of file[n], as many as there is room for. */
 static void hold_files(struct small_files *s, const struct meta_file *file, int n)
 {
     size_t used = 0;

@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-/* A number of the file as it stands there. */
+/* Returns a number of the file as it stands there. */
 static int64_t value_of(const uint8_t *p, struct ids_type t)
 {
     uint64_t v = 0;
@@ -44,7 +44,7 @@ static int put(struct cutter *u, const uint32_t *ids, size_t n, struct err *e)
     return 0;
 }
 
-/* The document ends before token `index`. */
+/* Ends the document before token `index`. */
 static int cut(struct cutter *u, int64_t index, struct err *e)
 {
     const int64_t offset = u->in->header + u->start * u->in->type.width;
@@ -53,7 +53,7 @@ static int cut(struct cutter *u, int64_t index, struct err *e)
     return encode_end(u->in->c, false, (uint64_t)u->n_documents++, (uint64_t)offset, e);
 }
 
-/* ids are tokens [index, index + n) of the file. */
+/* Puts ids, which are tokens [index, index + n) of the file, and ends a document at each end id. */
 static int put_cut(struct cutter *u, const uint32_t *ids, size_t n, int64_t index, enum ids_end end,
                    struct err *e)
 {

@@ -1,5 +1,5 @@
-/* ids.h: whole numbers of some width, one after the other in a file, as token ids; and the end ids
- * among them, which make documents of them. */
+/* ids.h: reads whole numbers of some width, one after the other in a file, as token ids, and makes
+ * documents of them by their end ids. */
 #ifndef SEQD_DATA_IDS_H
 #define SEQD_DATA_IDS_H
 
@@ -18,8 +18,8 @@ struct ids_in {
     int64_t index;  /* numbers read so far */
 };
 
-/* The next n numbers (at most IDS_CHUNK) into out. fails: ERR_CORRUPT where the file ends,
- * ERR_INVALID for a number that no id can be, with its index. */
+/* ids_take reads the next n numbers (at most IDS_CHUNK) into out. fails: ERR_CORRUPT where the file
+ * ends, ERR_INVALID for a number that no id can be, with its index. */
 #define IDS_CHUNK 4096
 int ids_take(struct ids_in *in, uint32_t *out, size_t n, struct err *e);
 

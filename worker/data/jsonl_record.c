@@ -20,7 +20,7 @@ static int take_text(struct jread *j, char *line, const char *key, struct jsonl_
     return 0;
 }
 
-/* A list; anything else under that name is not a conversation. */
+/* Takes a list of messages; any other value under that name is not a conversation. */
 static int take_messages(struct jread *j, char *line, struct jsonl_member *m, struct err *e)
 {
     const enum jtok tok = jread_next(j);
@@ -37,7 +37,7 @@ static int take_messages(struct jread *j, char *line, struct jsonl_member *m, st
 static const char *const beside_messages[] = {"tools",  "functions", "images", "image",
                                               "videos", "audios",    "audio",  NULL};
 
-/* null and [] say that there is nothing. */
+/* Notes a member that has a value; null and [] have none. */
 static int take_beside(struct jread *j, const char *name, const char **out)
 {
     enum jtok tok = jread_next(j);
@@ -60,7 +60,7 @@ static int push(struct jsonl_ids *a, int64_t v, struct err *e)
     return 0;
 }
 
-/* The next element of a list of whole numbers; *t: J_ARRAY_END after the last. */
+/* Reads the next element of a list of whole numbers; *t: J_ARRAY_END after the last. */
 static int take_int(struct jread *j, const char *key, size_t i, enum jtok *t, int64_t *v,
                     struct err *e)
 {
@@ -123,8 +123,8 @@ static int take_list(struct jsonl_record *r, struct jread *j, struct err *e)
     return to ? 0 : -1;
 }
 
-/* Zeros at both ends are padding, which is no part of the text; between ones they would hide tokens
- * that take up positions. */
+/* Notes the tokens that are kept. Zeros at both ends are padding, which is no part of the text;
+ * zeros between ones would hide tokens that take up positions. */
 static int take_attention(struct jsonl_record *r, const char *key, size_t i, int64_t v,
                           struct err *e)
 {
@@ -249,8 +249,8 @@ static int take_member(struct jsonl_record *r, const char *key, struct jread *j,
     return take_list(r, j, e);
 }
 
-/* A prompt or labels alone may be there for another purpose (a text beside its prompt): only the
- * members of a whole record count. */
+/* Checks that the record is of one kind. A prompt or labels alone may be there for another purpose
+ * (a text beside its prompt): only the members of a whole record count. */
 static int check_kinds(const struct jsonl_record *r, const char *key, struct err *e)
 {
     const char *kind[4];

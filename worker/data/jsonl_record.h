@@ -35,9 +35,9 @@ struct jsonl_record {
     size_t first, n; /* the range of input_ids that attention_mask keeps */
 };
 
-/* A line of a file. Key: the member that is the text. The record's arrays are used again: zero
- * before the first, jsonl_record_fini after the last. fails: ERR_INVALID, ERR_UNSUPPORTED, ERR_IO.
- */
+/* Parses a line of a file; key: the member that is the text. The record's arrays are used again: it
+ * is zero before the first line, and jsonl_record_fini frees it after the last. fails: ERR_INVALID,
+ * ERR_UNSUPPORTED, ERR_IO. */
 int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size_t n,
                        struct err *e);
 void jsonl_record_fini(struct jsonl_record *r);

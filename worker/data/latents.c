@@ -128,7 +128,7 @@ static int check_caption(const struct model_shape *m, const struct latents_sampl
                      (long long)x->text_len, (long long)m->text_len);
 }
 
-/* The last row of the table of classes is that of none. */
+/* Checks the class. The last row of the table of classes stands for no class. */
 static int check_label(const struct model_shape *m, const struct latents_sample *x, struct err *e)
 {
     if (!m->type_vocab || (x->label >= 0 && x->label < m->type_vocab - 1)) return 0;

@@ -38,22 +38,23 @@ struct latents_sample {
     float fps;
 };
 
-/* The order of latents: every sample is a document of its own. */
+/* Returns the options of an order of latents: every sample is a document of its own. */
 struct order_options latents_order_options(const struct job_spec *s, int set);
 
-/* The n-th sample of an order. fails: ERR_IO, ERR_CORRUPT naming the file. */
+/* Reads the n-th sample of an order. fails: ERR_IO, ERR_CORRUPT naming the file. */
 int latents_sample(const struct data_order *o, int64_t n, struct latents_sample *out,
                    struct err *e);
-/* Can the model of this spec learn from it? Its channels; no more frames, and no more patches in a
- * frame, than data.frames, data.height and data.width say of the largest (a picture of another
- * shape may have as many); a caption of the model's width, as long as it reads at most; a class it
- * has. A longer caption is not cut off: its embedder has read it whole, and a part of the embedding
- * is not the embedding of a shorter caption.
+/* Checks that the model of this spec can learn from the sample. It has the model's channels; no
+ * more frames, and no more patches in a frame, than data.frames, data.height and data.width say of
+ * the largest (a picture of another shape may have as many); a caption of the model's width, no
+ * longer than the model reads; a class that the model has. A longer caption is not cut off: its
+ * embedder has read it whole, and a part of the embedding is not the embedding of a shorter
+ * caption.
  * fails: ERR_INVALID, ERR_TOO_LARGE naming the manifest, its line and the field to change. */
 int latents_check(const struct data *d, const struct job_spec *s, const struct latents_sample *x,
                   struct err *e);
 
-/* Values [first, first + n) of z, flat [C, T, H, W], or of y, flat [text_len, text_width]. */
+/* Read values [first, first + n) of z, flat [C, T, H, W], or of y, flat [text_len, text_width]. */
 int latents_read(const struct data *d, const struct latents_sample *s, int64_t first, int64_t n,
                  float *out, struct err *e);
 int latents_read_text(const struct data *d, const struct latents_sample *s, int64_t first,
@@ -61,13 +62,13 @@ int latents_read_text(const struct data *d, const struct latents_sample *s, int6
 
 /* ---- the files of a line (format_latents.c) -------------------------------------------------- */
 
-/* A path of a line, relative to the manifest's directory. */
+/* Resolves a path of a line, which is relative to the manifest's directory. */
 int latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE], struct err *e);
 /* Opens a file beneath root: no file outside of root is read. The caller closes it. */
 struct st_file;
 struct st_file *latents_file(const char *root, const char *path, struct err *e);
-/* The tensor `name` of n_dims dimensions of 1 to LATENTS_DIM each, F32, F16 or BF16. NULL: there is
- * none. */
+/* Returns the tensor `name`, which must have n_dims dimensions of 1 to LATENTS_DIM each, and be
+ * F32, F16 or BF16. NULL: there is none. */
 struct st_tensor;
 const struct st_tensor *latents_tensor(const struct st_file *f, const char *name, int n_dims,
                                        const char *path, struct err *e);

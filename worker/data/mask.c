@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include "kernels/philox.h"
 
-/* word < share of all words: exact for every share that is a multiple of 2^-32. */
+/* Tells whether word < share of all words: exact for every share that is a multiple of 2^-32. */
 static bool below(uint32_t word, double share)
 {
     return (double)word < share * 4294967296.0;
@@ -13,7 +13,7 @@ static bool below(uint32_t word, double share)
 
 int32_t mask_token(const struct mask_rule *r, int64_t n, int64_t pos, int32_t id, int32_t *target)
 {
-    /* "mask" apart from what else is drawn with this seed. */
+    /* "mask" in the key keeps these draws apart from others with this seed. */
     const uint32_t key[2] = {(uint32_t)r->seed,
                              (uint32_t)((uint64_t)r->seed >> 32) ^ 0x6d61736bu ^ (uint32_t)r->set};
     const uint32_t counter[4] = {(uint32_t)pos, (uint32_t)((uint64_t)pos >> 32), (uint32_t)n,

@@ -1,16 +1,16 @@
-/* mask.h: the tokens that a masked language model must tell (1810.04805, 3.1), and the tokens that
- * it sees in their place: the mask in 80 of 100, another token in 10, the token itself in 10.
+/* mask.h: the tokens that a masked language model must predict (1810.04805, 3.1), and the tokens
+ * that it sees in their place: the mask in 80 of 100, another token in 10, the token itself in 10.
  *
- * All of it is a function of the seed, the set, the sample's number and the position in the sample:
- * no rank, batch or pass enters but through the sample's number, so that the same tokens are hidden
- * on any number of ranks, and others whenever a sample comes again. */
+ * Both are a function of the seed, the set, the sample's number and the position in the sample
+ * alone: the same tokens are hidden on any number of ranks. Numbers continue from pass to pass, so
+ * that other tokens are hidden when a sample comes again. */
 #ifndef SEQD_DATA_MASK_H
 #define SEQD_DATA_MASK_H
 
 #include <stdint.h>
 
 struct mask_rule {
-    double prob; /* share of tokens that must be told; 0: no such objective */
+    double prob; /* share of tokens that must be predicted; 0: no such objective */
     int64_t seed;
     int set;         /* enum data_set */
     int32_t hidden;  /* the id that stands for a hidden token */

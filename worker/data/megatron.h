@@ -17,11 +17,13 @@ struct megatron_index {
     int64_t n_sequences, n_indices;
 };
 
-/* header: MEGATRON_HEADER bytes; file_size: of the .idx. fails: ERR_CORRUPT, ERR_INVALID. */
+/* Parses the header, MEGATRON_HEADER bytes; file_size: of the .idx. fails: ERR_CORRUPT,
+ * ERR_INVALID. */
 int megatron_parse(const uint8_t *header, int64_t file_size, struct megatron_index *out,
                    struct err *e);
 
-/* PREFIX, PREFIX.bin or PREFIX.idx (patterns allowed) -> the .idx; the .idx -> its .bin. */
+/* megatron_idx turns PREFIX, PREFIX.bin or PREFIX.idx (patterns allowed) into the path of the .idx;
+ * megatron_bin turns that into the path of its .bin. */
 int megatron_idx(const char *path, char out[FILE_PATH_SIZE], struct err *e);
 int megatron_bin(const char *path, char out[FILE_PATH_SIZE], struct err *e);
 

@@ -160,7 +160,7 @@ static int read_path(struct jread *j, char **out)
     return jread_copy(j, *out, j->len + 1);
 }
 
-/* One of the numbers, or a member to skip. */
+/* Reads one of the numbers, or skips another member. */
 static int read_number(struct jread *j, const struct meta_number *n, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -299,7 +299,8 @@ static int read_member(struct jread *j, struct meta *m, int64_t *version)
     return read_number(j, n, sizeof n / sizeof *n);
 }
 
-/* The ranges of the sources, one after the other, are all documents, those of training first. */
+/* Checks that the ranges of the sources, one after the other, are all documents, and that those of
+ * training come first. */
 static bool ranges_hold(const struct meta *m)
 {
     int64_t next = 0, train = 0;

@@ -44,8 +44,8 @@ struct meta {
 const char *meta_part_name(int part); /* "tokens.bin" */
 /* Writes <dir>/meta.json. */
 int meta_write(const struct meta *m, const char *dir, struct err *e);
-/* *m is filled even after an error: meta_fini it. fails: ERR_CORRUPT when the text, a count or a
- * range does not hold. */
+/* Reads <dir>/meta.json. *m is filled even after an error: meta_fini it. fails: ERR_CORRUPT when
+ * the text, a count or a range does not hold. */
 int meta_read(const char *dir, struct meta *m, struct err *e);
 void meta_fini(struct meta *m);
 

@@ -19,9 +19,10 @@ struct mixture {
     int64_t share[SPEC_SOURCES]; /* samples of a block; sums to MIXTURE_BLOCK */
 };
 
-/* fails: ERR_INVALID when a weight is not above 0, or so small that a block holds none of it. */
+/* Shares the places of a block among the sources. fails: ERR_INVALID when a weight is not above 0,
+ * or so small that a block holds none of it. */
 int mixture_init(struct mixture *m, const double *weight, int n, struct err *e);
-/* Sample n: its source, and which of that source's samples it is. */
+/* Finds the source of sample n, and which of that source's samples it is. */
 void mixture_at(const struct mixture *m, int64_t seed, int64_t n, int *source, int64_t *k);
 
 #endif

@@ -9,8 +9,9 @@ struct npy {
     int64_t n; /* numbers in the array */
 };
 
-/* The dictionary of the header, size bytes of text: a Python literal with 'descr', 'fortran_order'
- * and 'shape' and nothing else. fails: ERR_INVALID for an array that is no list of integers. */
+/* Parses the dictionary of the header, size bytes of text: a Python literal with 'descr',
+ * 'fortran_order' and 'shape' and no other key. fails: ERR_INVALID for an array that is no list of
+ * integers. */
 int npy_parse(const char *text, size_t size, struct npy *out, struct err *e);
 
 #endif

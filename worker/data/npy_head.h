@@ -6,7 +6,7 @@
 
 #define NPY_HEAD 128 /* bytes: a multiple of 64, as the format wants */
 
-/* descr: "<f4" or "<f8"; a matrix in C order, or a vector where cols is 0. */
+/* Writes the head. descr: "<f4" or "<f8"; a matrix in C order, or a vector where cols is 0. */
 void npy_head(char out[NPY_HEAD], const char *descr, int64_t rows, int64_t cols);
 
 #endif

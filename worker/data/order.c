@@ -12,7 +12,8 @@
 #include "worker/family/family.h"
 #include "worker/plan/stage.h"
 
-/* The tokens that a masked language model must tell: bytes alone with the byte tokenizer. */
+/* Returns the rule for the tokens that a masked language model must predict. With the byte
+ * tokenizer only bytes are hidden. */
 static struct mask_rule mask_rule(const struct job_spec *s, int set)
 {
     const struct model_shape *m = &s->model.shape;
@@ -104,7 +105,7 @@ static int open_mixture(struct data_order *o, struct err *e)
     return mixture_init(&o->mixture, weight, n, e);
 }
 
-/* One stream over the whole set. */
+/* Opens one stream over the whole set. */
 static int open_whole(struct data_order *o, struct err *e)
 {
     const struct data_stats *s = data_stats(o->data);

@@ -17,7 +17,7 @@ static int64_t document_length(const struct pack *p, int64_t document)
     return (int64_t)data_documents(p->o.data)[document] - document_start(p, document);
 }
 
-/* The document that holds a token: the first whose end lies after it. */
+/* Finds the document that holds a token: the first whose end lies after it. */
 static int64_t document_at(const struct pack *p, int64_t token)
 {
     const uint64_t *ends = data_documents(p->o.data);
@@ -59,7 +59,8 @@ static int beyond_table(const struct pack *p, int64_t document, struct err *e)
                      (long long)p->o.longest);
 }
 
-/* Tokens that are kept of a document of this length; *n_pieces: its pieces of at most seq_len. */
+/* Counts the tokens that are kept of a document of this length; *n_pieces: its pieces of at most
+ * seq_len. */
 static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
 {
     const int64_t S = p->o.seq_len;
@@ -70,7 +71,7 @@ static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
     return *n_pieces ? length : 0;
 }
 
-/* Counts the documents as they are after overlong; n_fragments as if none shared a sample. */
+/* Counts documents and tokens after overlong has cut them; n_fragments counts each piece once. */
 static int count(struct pack *p, struct err *e)
 {
     struct order_stats *st = &p->stats;
@@ -105,7 +106,7 @@ static void *allot(int64_t n, size_t size, const char *what, struct err *e)
     return a;
 }
 
-/* All pieces in the order of the documents, pos 0. */
+/* Lists all pieces in the order of the documents, with pos 0. */
 static void list_pieces(const struct pack *p, struct piece *out)
 {
     const int64_t S = p->o.seq_len;
@@ -117,7 +118,7 @@ static void list_pieces(const struct pack *p, struct piece *out)
     }
 }
 
-/* A piece is a sample. */
+/* Makes each piece a sample. */
 static int pack_single(struct pack *p, struct err *e)
 {
     const int64_t n = p->stats.n_fragments;
@@ -130,7 +131,7 @@ static int pack_single(struct pack *p, struct err *e)
     return 0;
 }
 
-/* Pieces end to end, cut where a sample is full. */
+/* Lays pieces end to end, cut where a sample is full. */
 static void cut_pieces(struct pack *p, const struct piece *in, int64_t n_in)
 {
     const uint32_t S = (uint32_t)p->o.seq_len;
@@ -216,8 +217,8 @@ out:
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Fragments of concat where nothing is left out: one a document, and one more for each sample that
- * begins inside of one. */
+/* Counts the fragments of concat where nothing is left out: one a document, and one more for each
+ * sample that begins inside of a document. */
 static void count_windows(struct pack *p)
 {
     const int64_t S = p->o.seq_len;

@@ -27,11 +27,11 @@ struct pack {
     int64_t *sample_end; /* owned [stats.n_samples]: end of each sample's pieces */
 };
 
-/* An empty pack (n_samples 0: everything was dropped) is no error here.
+/* Opens a pack. An empty pack (n_samples 0: everything was dropped) is no error here.
  * fails: as data_order_open. */
 int pack_open(struct pack *p, const struct pack_options *o, struct err *e);
 void pack_close(struct pack *p);
-/* Sample `index` of [0, n_samples): n_tokens, n_fragments, first. */
+/* Sets n_tokens, n_fragments and first of sample `index` of [0, n_samples). */
 void pack_sample(const struct pack *p, int64_t index, struct sample *s);
 void pack_fragment(const struct pack *p, const struct sample *s, int64_t k, struct fragment *f);
 

@@ -88,7 +88,7 @@ static int choose_sources(struct prepare *p, struct err *e)
 
 /* ---- first pass ------------------------------------------------------------------------------ */
 
-/* The files that were found, with their digests. */
+/* Lists the files that were found, with their digests. */
 static int digest_all(struct prepare *p, struct err *e)
 {
     int format[META_SOURCES], bad;
@@ -123,7 +123,7 @@ static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
     return source_expand(&p->list, path, p->roots, n_roots, i, field, e);
 }
 
-/* Text and records are text: a file known to be something else is not read as if it were text. */
+/* Refuses a file of text or records whose first bytes are those of another format. */
 static int check_head(const struct prepare *p, const struct source_file *f, struct err *e)
 {
     const int format = p->source[f->source].spec->format;
@@ -137,7 +137,8 @@ static int check_head(const struct prepare *p, const struct source_file *f, stru
     return c ? container_refuse(c, "", f->path, "", e) : 0;
 }
 
-/* Bytes of the files that were found; 0: they name others, whose sizes are not known yet. */
+/* Sums the bytes of the files that were found; 0: they name others, whose sizes are not known
+ * yet. */
 static double listed_size(const struct prepare *p)
 {
     double n = 0;
@@ -178,15 +179,15 @@ static bool has_records(const struct prepare *p)
     return jsonl;
 }
 
-/* Does the job truncate texts? Then the ids that end a text stay, as the package tokenizers does
- * it. */
+/* Tells whether the job truncates texts. Then the ids that end a text stay, as the package
+ * tokenizers does it. */
 static bool cuts_texts(const struct job_spec *s)
 {
     return s->kind == JOB_EMBED && s->data.overlong == OVERLONG_TRUNCATE;
 }
 
-/* Everything that the prepared data is a function of, each piece ended by a NUL. The paths are in
- * it because origins name them. */
+/* Makes the id from everything that the prepared data is a function of, each piece ended by a NUL.
+ * The paths are in it because origins name them. */
 static int make_id(struct prepare *p, char id[80], struct err *e)
 {
     struct sha256 sha;
@@ -251,8 +252,8 @@ static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
     return rc < 0 ? blame(p, f->source, e) : 0;
 }
 
-/* Files of a source from file i on: the small ones that come first, else that one alone. Returns
- * how many. */
+/* Reads files of a source from file i on: the small ones that come first, else file i alone.
+ * Returns how many. */
 static int read_files(struct prepare *p, struct encode *c, int i, int n, struct err *e)
 {
     const struct format *row = format_row(p->source[p->list.file[i].source].spec->format);
@@ -307,7 +308,7 @@ static int write_files(struct prepare *p, struct encode *c, const char *dir, str
     return meta_write(&p->meta, dir, e);
 }
 
-/* Latents are words, not tokens of the model. */
+/* Returns the vocabulary of the data. Latents are words, not tokens of the model. */
 static int64_t vocabulary(const struct prepare *p)
 {
     return p->source[0].spec->format == DATA_LATENTS ? LATENTS_VOCAB : p->spec->model.shape.vocab;
@@ -374,7 +375,8 @@ static int lock_id(const char *parent, const char *id, struct err *e)
     return -1;
 }
 
-/* Data prepared for another job may hold text that this job must not read as bytes. */
+/* Refuses data that were prepared for another job and hold text that this job must not read as
+ * bytes. */
 static int check_text(const struct prepare *p, const struct data_stats *s, struct err *e)
 {
     const char *field = p->source[s->n_bytes > 0 ? 0 : p->n_sources - 1].field;
@@ -441,7 +443,7 @@ static int open_workers(struct prepare *p, const struct data_model *model, struc
     return 0;
 }
 
-/* A prompt of the model stands before records that are texts. */
+/* Checks that records are texts if a prompt of the model stands before them. */
 static int check_before(const struct prepare *p, const char *before, struct err *e)
 {
     if (!before) return 0;

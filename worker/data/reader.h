@@ -27,7 +27,7 @@ struct reader {
     bool end;            /* the file ends after the bytes held */
 };
 
-/* root: path lies beneath it (source_open). */
+/* Opens a file; root: path lies beneath it (source_open). */
 int reader_open(struct reader *r, const char *root, const char *path, struct intake *into,
                 struct err *e);
 void reader_close(struct reader *r);         /* safe on one that did not open, and twice */
@@ -38,15 +38,15 @@ int reader_fill(struct reader *r, struct err *e);
 int reader_grow(struct reader *r, size_t most, struct err *e);
 /* Forgets the first n bytes held. */
 void reader_drop(struct reader *r, size_t n);
-/* A file whose size is known, into buf[room], hashed; *n: the bytes read. As many as room: there
- * may be more of them. */
+/* Reads a file whose size is known into buf[room] and hashes it; *n: the bytes read. If they fill
+ * the room, the file may have more. */
 int reader_whole(const char *root, const char *path, struct intake *into, char *buf, size_t room,
                  size_t *n, struct err *e);
-/* Do the bytes that were read have this digest? fails: ERR_CONFLICT. */
+/* Checks that the bytes that were read have this digest. fails: ERR_CONFLICT. */
 int reader_unchanged(struct intake *into, const char *path, const char *sha256, struct err *e);
 /* Reads the whole file for its digest alone. */
 int reader_hash(const char *root, const char *path, struct intake *into, struct err *e);
-/* Exactly n bytes into out. fails: ERR_CORRUPT when the file ends before; `what` is in the
+/* Copies exactly n bytes into out. fails: ERR_CORRUPT when the file ends before; `what` is in the
  * sentence. */
 int reader_take(struct reader *r, void *out, size_t n, const char *what, struct err *e);
 

@@ -21,7 +21,7 @@ static void pad_row(const struct order_options *o, struct batch *b, int64_t row)
     b->pos[row] = b->lo[row] = b->hi[row] = 0;
 }
 
-/* The fragment that holds position `pos` of the sample. */
+/* Finds the fragment that holds position `pos` of the sample. */
 static int64_t fragment_at(const struct segment *g, int64_t pos)
 {
     int64_t lo = 0, hi = g->s->n_fragments - 1;
@@ -37,7 +37,7 @@ static int64_t fragment_at(const struct segment *g, int64_t pos)
     return lo;
 }
 
-/* Row i of the segment lies in fragment f. */
+/* Fills row i of the segment, which lies in fragment f. */
 static void set_row(const struct segment *g, const struct fragment *f, int64_t i)
 {
     const struct order_options *o = &g->o->options;
@@ -48,7 +48,8 @@ static void set_row(const struct segment *g, const struct fragment *f, int64_t i
     if (pos + 1 == end && o->mask.prob <= 0) g->b->targets[row] = -1;
 }
 
-/* Rows [i, i + n) are tokens from `token` on: hides some, and lets them alone be told. */
+/* Hides some tokens of rows [i, i + n), which are tokens from `token` on, and makes these alone
+ * targets. */
 static int hide(const struct segment *g, int64_t i, int64_t token, int64_t n, struct err *e)
 {
     int32_t *ids = g->b->ids + g->row + i, *targets = g->b->targets + g->row + i;
@@ -85,8 +86,8 @@ static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64
     return 0;
 }
 
-/* Rows [i, i + n) are tokens [token, token + n) of tokens.bin; more: the last fragment continues
- * after the segment, so that the last row has a target, too. */
+/* Reads tokens [token, token + n) of tokens.bin into rows [i, i + n); more: the last fragment
+ * continues after the segment, so that the last row has a target, too. */
 static int read_run(const struct segment *g, int64_t i, int64_t token, int64_t n, bool more,
                     struct err *e)
 {

@@ -29,7 +29,7 @@ int source_expand(struct source_list *list, const char *path, const char *const 
                   int source, const char *field, struct err *e);
 void source_list_fini(struct source_list *list);
 
-/* An fd of the regular file `path`, which lies beneath root. */
+/* Opens the regular file `path`, which lies beneath root, and returns its fd. */
 int source_open(const char *root, const char *path, struct err *e);
 
 #endif
