@@ -1,4 +1,4 @@
-/* compare.c: the tensors of files against those of a shape. */
+/* compare.c: compares the tensors of files with those of a shape. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct complaint {
     int n;
 };
 
-/* file: the file that has it; fix: the remedy. Both are for faults alone. */
+/* Adds a complaint. file: the file that has it; fix: the remedy. Both are for faults alone. */
 static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
@@ -37,7 +37,7 @@ static void complain(struct complaint *c, const char *file, const char *fix, con
     c->n++;
 }
 
-/* The file's dimensions of a tensor. Returns how many. */
+/* Writes the dimensions that files have for a tensor. Returns how many. */
 static int dims_of(const struct param *p, int64_t dims[ST_DIMS])
 {
     if (!p->n_dims) {
@@ -64,7 +64,7 @@ static void dims_text(const int64_t *dims, int n_dims, char out[64])
         n += (size_t)snprintf(out + n, 64 - n, "%s%lld", i ? "," : "", (long long)dims[i]);
 }
 
-/* The path that sentences name for a tensor that no file has. */
+/* Returns the path that sentences name for a tensor that no file has. */
 static const char *index_path(const struct hf_weights *w)
 {
     return w->n_shards == 1 && w->file[0] && !*w->shard_name[0] ? st_path(w->file[0]) : w->path;
@@ -130,7 +130,7 @@ static int by_param_name(const void *a, const void *b)
     return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
 }
 
-/* Does `name` have the values of one of the n sorted params? */
+/* Tells whether `name` has the blocks or scales of one of the n sorted params. */
 static bool packed(const struct hf_weights *w, const char *name, const struct param *params, int n)
 {
     struct param key;
@@ -172,7 +172,7 @@ int hf_compare(const struct hf_weights *w, const char *dir, const struct model_s
                    c.n, c.text);
 }
 
-/* Every tensor is there under its prefixed name, in its shape. */
+/* Checks that every tensor is there under its prefixed name, in its shape. */
 int hf_compare_flat(const struct st_file *f, const struct param *list, int n, const char *prefix,
                     struct err *e)
 {

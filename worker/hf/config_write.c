@@ -80,7 +80,8 @@ static const struct {
     {"bos_token_id", TOKEN_EOD}, {"eos_token_id", TOKEN_EOD}, {"pad_token_id", TOKEN_PAD}};
 enum { N_TOKEN_IDS = sizeof token_ids / sizeof *token_ids };
 
-/* A size of the model, whatever cuts text. */
+/* Tells whether a special token's id is a size of the model, and so does not depend on the
+ * tokenizer. */
 static bool is_size(const struct model_shape *m, int i)
 {
     for (const struct hf_special *x = family_of(m)->specials; x->key; x++)
@@ -88,7 +89,8 @@ static bool is_size(const struct model_shape *m, int i)
     return false;
 }
 
-/* Not bytes: null, since a key that is missing stands for ids of the package's own. */
+/* Writes the byte tokenizer's id, or null where text is not bytes: a missing key would stand for an
+ * id of the package's own. */
 static void write_token_id(struct jwrite *w, int i, bool bytes)
 {
     if (bytes)
@@ -97,7 +99,7 @@ static void write_token_id(struct jwrite *w, int i, bool bytes)
         jwrite_null(w, token_ids[i].key);
 }
 
-/* The family's keys: all, or those that `which` takes. */
+/* Writes the family's keys: all, or those that `which` takes. */
 static void write_keys(struct jwrite *w, const struct model_shape *m, bool (*which)(const char *))
 {
     const struct hf_family *family = family_of(m);
@@ -157,7 +159,7 @@ static bool token_id(struct edit *d)
     return true; /* others (cls, sep, mask ...) are ids of the tokenizer that is left out */
 }
 
-/* The value after the key that was just read, as it stands in the file. */
+/* Copies the value after the key that was just read, as it stands in the file. */
 static int take_value(char *value, struct jread *j)
 {
     const char *at = j->p;
@@ -169,8 +171,9 @@ static int take_value(char *value, struct jread *j)
     return 0;
 }
 
-/* An object of RoPE's parameters with another rope_theta: that of all layers, or of those without a
- * window where there is an object for each kind. It has been read before. */
+/* Writes an object of RoPE's parameters with another rope_theta: that of all layers, or, if the
+ * object has one for each kind of layer, that of layers without a window. The object has been read
+ * before. */
 static void edit_rope(struct edit *d, const char *key, const char *text, size_t size)
 {
     char name[64];
@@ -201,7 +204,7 @@ static void edit_rope(struct edit *d, const char *key, const char *text, size_t 
     jwrite_end(&d->w);
 }
 
-/* Does the key say RoPE's rule, in one spelling or the other? */
+/* Tells whether the key belongs to RoPE's rule, in one spelling or the other. */
 static bool says_rope(const char *key)
 {
     static const char *const keys[] = {"rope_theta",
@@ -216,7 +219,7 @@ static bool says_rope(const char *key)
     return false;
 }
 
-/* The key of rope_theta as the family's files call it. */
+/* Returns the key of rope_theta in the family's files. */
 static const char *theta_key(const struct model_shape *m)
 {
     for (const struct hf_field *x = family_of(m)->fields; x->name; x++)
@@ -239,7 +242,7 @@ static bool rope_theta(struct edit *d)
 
 static int edit_object(struct edit *d, const char *name, const char *text, size_t size);
 
-/* The text model's keys of a wrapper. */
+/* Edits the text model's keys of a wrapper. */
 static bool edit_inside(struct edit *d)
 {
     if (d->inside || strcmp(d->key, "text_config") != 0 || d->value[0] != '{') return false;
@@ -303,7 +306,7 @@ static int edit_object(struct edit *d, const char *name, const char *text, size_
     return t == J_OBJECT_END && !d->failed ? 0 : -1;
 }
 
-/* Is the file a wrapper's? Then its RoPE is said inside. */
+/* Tells whether the file is a wrapper's: then the keys of its RoPE lie in text_config. */
 static bool has_text_config(const char *text, size_t size)
 {
     struct jread j;

@@ -31,7 +31,7 @@ static int wrong(struct embedding_reading *r)
                    r->j.err.code ? r->j.err.text : "it is not as sentence-transformers writes it");
 }
 
-/* Reads DIR/name by `read`, which takes the whole document; a file that is not there says
+/* Reads DIR/name by `read`, which takes the whole document. A file that does not exist changes
  * nothing. */
 static int read_file(struct embedding_reading *r, const char *name,
                      int (*read)(struct embedding_reading *))
@@ -76,7 +76,7 @@ static int take_word(struct embedding_reading *r)
     return 0;
 }
 
-/* One word, or a list of them. */
+/* Takes one word, or a list of them. */
 static int take_words(struct embedding_reading *r)
 {
     enum jtok t = jread_next(&r->j);
@@ -154,7 +154,8 @@ static int take_modules(struct embedding_reading *r, struct modules *all)
     return t == J_ARRAY_END ? 0 : -1;
 }
 
-/* Modules that compute something else; without dropout, which a vector has none of. */
+/* Returns the module's index in embed_module_words, from 1: a module that computes another vector.
+ * Dropout is not asked for: it leaves a vector as it is. */
 static int other_module(const char *name)
 {
     for (int i = 1; embed_module_words[i]; i++)
@@ -214,7 +215,7 @@ static int find_prompts(struct embedding_reading *r, struct embedding_prompts *p
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-/* A key of the prompts, for a sentence. */
+/* Adds a key of the prompts to the list for a sentence. */
 static void add_name(const struct jread *j, char *list, size_t size)
 {
     const size_t n = strlen(list);
@@ -222,7 +223,7 @@ static void add_name(const struct jread *j, char *list, size_t size)
              j->text);
 }
 
-/* The value of the key that was just read, as a text of its own. */
+/* Copies the value of the key that was just read, as a text of its own. */
 static int copy_prompt(struct embedding_reading *r, char **out)
 {
     char *text = malloc(r->j.len + 1);
@@ -235,7 +236,8 @@ static int copy_prompt(struct embedding_reading *r, char **out)
     return err_set(&r->e, ERR_INVALID, "%s: a prompt has a NUL", r->path);
 }
 
-/* The text of a prompt, an empty one as well; NULL: no prompt has that name. names: all names. */
+/* Reads the text of a prompt, an empty one as well; NULL: no prompt has that name. names: all
+ * names. */
 static int read_prompt(struct embedding_reading *r, const struct embedding_prompts *p,
                        const char *name, char **out, char *names, size_t size)
 {
@@ -251,8 +253,9 @@ static int read_prompt(struct embedding_reading *r, const struct embedding_promp
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-/* The prompt r->name, which is "" for the default. A description, which is not given the text's
- * place, takes a default that names no prompt for one: it is refused where the text is wanted. */
+/* Reads the prompt r->name, which is "" for the default. r->prompt NULL: the model is only
+ * described, and a default that names no prompt counts as one; it is refused where the text is
+ * wanted. */
 static int read_prompts(struct embedding_reading *r)
 {
     struct embedding_prompts p = {.name = ""};

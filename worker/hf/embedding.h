@@ -1,4 +1,4 @@
-/* embedding.h: how the vectors of a published embedding model come of its states, as the package
+/* embedding.h: reads how a published embedding model makes vectors of its states. The package
  * sentence-transformers keeps it beside the model: modules.json, the config.json of its Pooling
  * (1_Pooling), and prompts of config_sentence_transformers.json.
  * tested: tests/engine/test_embed_files.c */
@@ -11,9 +11,9 @@
 /* Fills m->pooling, m->normalizes, m->embed_module, m->prompted and m->prompt_apart; 0 where the
  * directory says nothing of them. fails: ERR_INVALID for a file that the package does not write. */
 int hf_embedding_read(const char *dir, struct model_shape *m, struct err *e);
-/* The prompt of that name; "": default_prompt_name has the name. *text is the caller's to free;
- * NULL: there is none by default, or it is empty. fails: ERR_INVALID, for a name that is none of
- * the prompts with field embed.prompt_name. */
+/* Reads the prompt of that name; "": default_prompt_name has the name. *text is the caller's to
+ * free; NULL: there is none by default, or it is empty. fails: ERR_INVALID, for a name that is none
+ * of the prompts with field embed.prompt_name. */
 int hf_embedding_prompt(const char *dir, const char *name, char **text, struct err *e);
 
 #endif

@@ -74,15 +74,15 @@ bool hf_is_tokenizer(const char *name)
     return !strncmp(name, "tokeniz", 7) || any_end(name, ends);
 }
 
-/* Is it a file that a tokenizer cuts text by? A chat template and generation_config.json are
- * none. */
+/* Tells whether a tokenizer cuts text by this file. It does not by a chat template or
+ * generation_config.json. */
 static bool names_a_tokenizer(const char *name)
 {
     return hf_is_tokenizer(name) && strncmp(name, "chat_template.", 14) != 0 &&
            strcmp(name, "generation_config.json") != 0;
 }
 
-/* A manifest can list it, whatever reads that. */
+/* Tells whether a manifest can list the name. */
 static bool plain_name(const char *name)
 {
     const size_t n = strlen(name);
@@ -151,7 +151,7 @@ enum { BYTE_FILES = 3 };
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-/* A regular file that may have become another since it was listed. */
+/* Opens a regular file. It may have become another kind of file since it was listed. */
 static int open_plain(const char *dir, const char *name, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -214,7 +214,7 @@ int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e
 
 /* ---- whose tokenizer ------------------------------------------------------------------------- */
 
-/* Counts in n; links count too: the file is there, whatever it leads to. */
+/* Counts a file of a tokenizer in n. Links count too, whatever they lead to. */
 static void count_tokenizer(struct hf_files *f, int fd, const char *name)
 {
     (void)fd;
@@ -286,7 +286,7 @@ static int ids_of_object(struct jread *j, bool inside, const char *path, const c
     return rc;
 }
 
-/* The ids of a key in a file of the directory, which may be absent. */
+/* Reads the ids of a key in a file of the directory, which may be absent. */
 static int ids_of_file(const char *dir, const char *name, const char *key, struct token_ends *out,
                        struct err *e)
 {

@@ -23,26 +23,28 @@ struct hf_files {
     char left[256]; /* "a.json (a link), b.bin2 (over 64 MiB)": the first few */
 };
 
-/* fails: ERR_IO, ERR_NOT_FOUND naming dir. */
+/* Lists the files to take over. fails: ERR_IO, ERR_NOT_FOUND naming dir. */
 int hf_list_files(const char *dir, struct hf_files *out, struct err *e);
-/* Copies those files of `from` into `to`, which is made if it is missing, and fsyncs them. */
+/* hf_take_files copies those files of `from` into `to`, which is made if it is missing, and fsyncs
+ * them. */
 struct hf_take {
     const char *from, *to;
-    bool tokenizer;           /* also copies those that say what ids mean */
+    bool tokenizer;           /* also copies the files that say what ids mean */
     void (*still)(void *arg); /* called between pieces; NULL: not called */
     void *arg;
 };
 int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e);
 
-/* Is it one of the files that say what ids mean: tokenizer, special tokens, generation_config? */
+/* Tells whether the file says what ids mean: tokenizer, special tokens, generation_config. */
 bool hf_is_tokenizer(const char *name);
-/* eos_token_id of its generation_config.json, else of its config.json: a number or a list; none
- * where neither says one. fails: ERR_INVALID, ERR_TOO_LARGE for more than TOKEN_ENDS. */
+/* Reads eos_token_id of its generation_config.json, else of its config.json: a number or a list;
+ * none where neither has one. fails: ERR_INVALID, ERR_TOO_LARGE for more than TOKEN_ENDS. */
 struct token_ends;
 int hf_read_ends(const char *dir, struct token_ends *out, struct err *e);
-/* pad_token_id of its config.json; -1: none that is an id. */
+/* Reads pad_token_id of its config.json; -1: none that is an id. */
 int32_t hf_read_pad(const char *dir);
-/* enum tokenizer_id of a directory: BYTE is seqd's own tokenizer.json, by its bytes. */
+/* Finds the enum tokenizer_id of a directory. BYTE: its tokenizer.json has the bytes of seqd's
+ * own. */
 int hf_tokenizer_of(const char *dir, int32_t *out, struct err *e);
 
 #endif

@@ -112,7 +112,7 @@ struct st_out hf_halves_item(const struct hf_halves *h, int i)
     return item;
 }
 
-/* An empty tensor of that name. */
+/* Makes an empty tensor of that name. */
 static struct st_out name_item(const char *name)
 {
     static const uint8_t none;

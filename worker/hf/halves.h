@@ -9,8 +9,8 @@
 
 struct hf_halves;
 
-/* *out: NULL where DIR has no weights or no tensor of another half. still: called while such
- * tensors are read; NULL: not called. fails: as the weights of DIR. */
+/* Opens the other half. *out: NULL where DIR has no weights or no tensor of another half. still:
+ * called while such tensors are read; NULL: not called. fails: as the weights of DIR. */
 int hf_halves_open(const char *dir, const struct model_shape *m, void (*still)(void *arg),
                    void *arg, struct hf_halves **out, struct err *e);
 /* Writes TO/model.safetensors with all that hf_halves_open needs: the other half, and empty tensors
@@ -18,9 +18,9 @@ int hf_halves_open(const char *dir, const struct model_shape *m, void (*still)(v
 struct hf_take;
 int hf_halves_take(const struct hf_take *t, const struct model_shape *m, struct err *e);
 void hf_halves_close(struct hf_halves *h); /* NULL allowed */
-/* The name that DIR has for our tensor; our own where it has none. */
+/* Returns the name that DIR has for our tensor; our own where it has none. */
 const char *hf_halves_name(const struct hf_halves *h, const char *name);
-/* The other half's tensors. h NULL: none. */
+/* Return the number of the other half's tensors, and one of them. h NULL: there are none. */
 int hf_halves_count(const struct hf_halves *h);
 struct st_out hf_halves_item(const struct hf_halves *h, int i);
 

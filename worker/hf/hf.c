@@ -12,7 +12,7 @@
 #include "worker/hf/weights.h"
 #include "worker/text/tokenizer.h"
 
-/* A tensor of a directory, or what stands for one. */
+/* A tensor of a directory, or the blocks that stand for it. */
 struct stored {
     const struct st_file *f;
     const struct st_tensor *t;
@@ -38,7 +38,7 @@ static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtyp
     return st_read_half(f, t, dtype == DT_F16 ? ST_F16 : ST_BF16, out, e);
 }
 
-/* Block b of a tensor that is read so, in our order, as fp32. room: for as much. */
+/* Reads block b of a tensor that is read by blocks, in our order, as fp32. room: for as much. */
 static int read_block(const struct stored *x, const struct param *p, int64_t b, float *room,
                       float *out, struct err *e)
 {
@@ -96,7 +96,7 @@ static int tied_differs(const struct st_file *f, const char *head, struct err *e
                    st_path(f), head);
 }
 
-/* A tied model may carry its head all the same; it must be the embedding. */
+/* Checks the head that a tied model may carry all the same: it must be the embedding. */
 static int check_tied_head(const struct hf_weights *w, const struct model_shape *m,
                            enum dtype dtype, const char *params, struct err *e)
 {
@@ -174,7 +174,7 @@ static int pieces_of_blocks(const struct stored *x, const struct param *p, const
     return rc;
 }
 
-/* The tensor's elements in our order of rows. */
+/* Gives the tensor's elements to the sink, in our order of rows. */
 static int read_pieces(const struct stored *x, const struct param *p, const struct hf_sink *to,
                        float *piece, struct err *e)
 {
@@ -205,7 +205,8 @@ static int take_equal(void *arg, int64_t offset, int64_t n, const float *x, stru
     return tied_differs(c->f, c->t->name, e);
 }
 
-/* A tied model may carry its head all the same; it must be the embedding. pieces: two. */
+/* Checks the head that a tied model may carry all the same: it must be the embedding. pieces: room
+ * for two. */
 static int check_tied_pieces(const struct hf_weights *w, const struct model_shape *m, float *pieces,
                              struct err *e)
 {
@@ -276,7 +277,8 @@ int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void
     return rc;
 }
 
-/* A tokenizer that cannot be opened names none: code that needs its text will say why. */
+/* Returns 1 + the id of the mask; 0: there is none. A tokenizer that cannot be opened has none:
+ * code that needs its text will say why. */
 static int32_t find_mask(const char *dir)
 {
     struct err none;

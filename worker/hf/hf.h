@@ -33,27 +33,27 @@ struct hf_beside {
     void (*still)(void *arg); /* called while files are copied; NULL: not called */
     void *arg;
 };
-/* A config.json of the family's own kind with weights of that dtype, written to a temporary file
- * and renamed. With from's config.json: that one, key by key, but for the job's changes: dtype,
+/* Writes a config.json of the family's own kind for weights of that dtype, to a temporary file that
+ * it renames. If b->from has a config.json, each key is kept but for the job's changes: dtype,
  * rope_theta, the objective of the training, ids of special tokens. b NULL: a new model that learns
  * bytes.
  * fails: ERR_CONFLICT where from is of another model. */
 int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype,
                     const struct hf_beside *b, struct err *e);
 
-/* The family's sizes as one line of JSON with the keys of model.config in a job spec, and
+/* Writes the family's sizes as one line of JSON with the keys of model.config in a job spec, and
  * "n_params" (elements of all tensors). `seqrank --describe DIR` prints it, and the agent reads it
  * back. Returns the length, or -1 when it does not fit. */
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
-/* hf_config_read, and what else a directory says of itself: shape.tokenizer, shape.weightless,
- * shape.headless, shape.unprefixed, and of a masked language model shape.mask. */
+/* Calls hf_config_read, and reads the other properties of a directory: shape.tokenizer,
+ * shape.weightless, shape.headless, shape.unprefixed, and of a masked language model shape.mask. */
 int hf_read_dir(const char *dir, struct model_shape *m, struct err *e);
-/* hf_read_dir and hf_shape_json; also checks that DIR's weights, if it has any, are of that shape.
- * -1 with e. */
+/* Calls hf_read_dir and hf_shape_json, and checks that DIR's weights, if it has any, are of that
+ * shape. -1 with e. */
 int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e);
 
-/* The config.json key of the first size in which two shapes differ, NULL when they are the same
- * model (max_position_embeddings is informational and may differ). */
+/* Returns the config.json key of the first size in which two shapes differ, NULL when they are the
+ * same model (max_position_embeddings is informational and may differ). */
 const char *hf_shape_diff(const struct model_shape *a, const struct model_shape *b);
 
 /* Fills params[param_count(m)] of dtype from DIR's weights, whatever type they are stored in
@@ -84,7 +84,7 @@ struct hf_flat {
  * hf_weights_digest. NULL: not asked for. */
 int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
                  const struct hf_beside *b, struct st_digest *written, struct err *e);
-/* The same of an array here, with the byte tokenizer. */
+/* Does the same for an array in memory, with the byte tokenizer. */
 int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
             struct err *e);
 
@@ -94,21 +94,21 @@ struct hf_sink {
     int (*take)(void *arg, int64_t offset, int64_t n, const float *x, struct err *e);
     void *arg;
 };
-/* hf_load and hf_read_flat, a piece at a time: the whole need not fit here. Names and shapes have
- * been checked before the first piece. */
+/* Do as hf_load and hf_read_flat, a piece at a time: the whole need not fit here. Names and shapes
+ * are checked before the first piece. */
 int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                    struct err *e);
 struct st_file;
 int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const char *prefix,
                    const struct hf_sink *to, struct err *e);
 
-/* "sha256 of the weights": over the tensors' bytes in ascending order of name, nothing else. */
+/* Compute the SHA-256 of the weights: over the tensors' bytes alone, in ascending order of name. */
 int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void *params,
                       char out[65], struct err *e);
 int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, char out[65],
                    struct err *e);
 
-/* written: as hf_save_flat. */
+/* Writes flat arrays as one file. written: as hf_save_flat. */
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
                    int n_flats, struct st_digest *written, struct err *e);
 /* Reads one flat array back; gaps become 0. fails: ERR_INVALID naming the tensor that is missing
@@ -119,20 +119,22 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
 
 /* ---- inside worker/hf ------------------------------------------------------------------------ */
 
-/* All tensors, in the order of the flat layout or sorted by name; the caller frees. */
+/* List all tensors, in the order of the flat layout or sorted by name; the caller frees. */
 struct param *hf_list(const struct model_shape *m, int *n, struct err *e);
 struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e);
 
-/* A file may keep a tensor's rows in another order (struct weight.head_major_parts). Either order
- * is a row of runs of this many elements, one run where the orders are the same ... */
+/* Returns how many elements a run has. A file may keep a tensor's rows in another order (struct
+ * weight.head_major_parts): either order is a row of runs, one run where the orders are the
+ * same. */
 int64_t hf_run_size(const struct param *p);
-/* ... and run i of the flat layout is this run of the file, run i of the file that one of ours. */
+/* hf_run_in_file returns the run of the file that is run i of the flat layout; hf_run_here the run
+ * of the flat layout that is run i of the file. */
 int64_t hf_run_in_file(const struct param *p, int64_t i);
 int64_t hf_run_here(const struct param *p, int64_t i);
-/* A tensor that is stacked, or that a file has transposed (struct weight), has no run in the file
- * that is one of ours. It is read and written a block at a time: hf_block_size elements, which the
- * file has in another order. hf_block_here goes from the file's order to ours, by elements of
- * `unit` bytes, hf_block_in_file goes back. transposed: whether the file's block is transposed; an
+/* hf_by_blocks: a tensor that is stacked, or that a file has transposed (struct weight), is not
+ * read by runs. It is read and written a block at a time: hf_block_size elements, which the file
+ * has in another order. hf_block_here goes from the file's order to ours, by elements of `unit`
+ * bytes, hf_block_in_file goes back. transposed: whether the file's block is transposed; an
  * unpacked block is not. */
 bool hf_by_blocks(const struct param *p);
 int64_t hf_block_size(const struct param *p);

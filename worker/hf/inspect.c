@@ -10,7 +10,7 @@
 #include "worker/hf/files.h"
 #include "worker/hf/weights.h"
 
-/* model_type alone, of a config.json that may be one of another family. */
+/* Reads model_type alone, as config.json may be one of another family. */
 static void read_type(const char *dir, struct hf_summary *s)
 {
     char path[FILE_PATH_SIZE];
@@ -63,7 +63,7 @@ static void count_params(struct hf_summary *s, struct faults *f)
     free(p);
 }
 
-/* Adds the remedy to each fault of a file that does not hold. */
+/* Adds the remedy to each fault of a broken file. */
 static void advise(struct faults *f, int from)
 {
     for (int i = from; i < faults_kept(f); i++) {

@@ -1,4 +1,4 @@
-/* The tensors of a model as files name them, and in which order a file has their rows. */
+/* The tensors of a model as files name them, and the order in which a file has their rows. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static int64_t runs_of(const struct param *p, int part)
     return p->head_major_runs[part] ? p->head_major_runs[part] : 1;
 }
 
-/* Runs of a head before `part`; part = head_major_parts: all runs of the head. */
+/* Counts the runs of a head before `part`; part = head_major_parts: all runs of the head. */
 static int64_t runs_before(const struct param *p, int part)
 {
     int64_t n = 0;
@@ -61,7 +61,8 @@ static int64_t runs_before(const struct param *p, int part)
     return n;
 }
 
-/* ours: [parts][heads][runs of the part], the file's: [heads][parts][runs]. */
+/* Returns the file's run of our run i. Ours are [parts][heads][runs of the part], the file's
+ * [heads][parts][runs]. */
 static int64_t run_in_file(const struct param *p, int64_t heads, int64_t i)
 {
     int part = 0;
@@ -79,7 +80,7 @@ static int64_t run_here(const struct param *p, int64_t heads, int64_t i)
     return heads * before + i / all * runs_of(p, part) + at - before;
 }
 
-/* The number of heads in that many rows. */
+/* Returns the number of heads in that many rows. */
 static int64_t heads_of(const struct param *p, int64_t rows)
 {
     return rows / p->head_major_dim / runs_before(p, p->head_major_parts);
@@ -95,7 +96,7 @@ int64_t hf_run_here(const struct param *p, int64_t i)
     return p->head_major_parts ? run_here(p, heads_of(p, p->rows), i) : i;
 }
 
-/* The file's row of our row r of a block. */
+/* Returns the file's row of our row r of a block. */
 static int64_t row_in_file(const struct param *p, int64_t rows, int64_t r)
 {
     const int64_t D = p->head_major_dim;

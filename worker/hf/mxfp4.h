@@ -1,4 +1,5 @@
-/* mxfp4.h: weights in MXFP4, as the files of gpt-oss have its experts'. Inside worker/hf.
+/* mxfp4.h: reads weights in MXFP4, as the files of gpt-oss have the experts' weights. Inside
+ * worker/hf.
  *
  * A stacked tensor NAME whose file would have [stack, cols, rows] is instead
  *   NAME_blocks  U8 [stack, rows, cols / 32, 16]: 32 values of 4 bits each (E2M1), of a byte the
@@ -16,13 +17,14 @@ struct mxfp4 {
     const struct st_tensor *blocks, *scales;
 };
 
-/* Does the directory have p so? p is stacked and transposed. */
+/* mxfp4_find tells whether the directory has tensor p in MXFP4: p must be stacked and transposed.
+ * mxfp4_fits tells whether blocks and scales have the shapes for p. */
 bool mxfp4_find(const struct hf_weights *w, const struct param *p, struct mxfp4 *out);
 bool mxfp4_fits(const struct mxfp4 *x, const struct param *p);
-/* Is `name` that of blocks or scales? out: the tensor's name. */
+/* Tells whether `name` is that of blocks or scales. out: the tensor's name. */
 bool mxfp4_part(const char *name, char *out, size_t size);
-/* Values [at, at + n) of [stack, rows, cols], both multiples of 32. fails: ERR_CORRUPT for a scale
- * that is NaN (255), and as st_read_bytes does. */
+/* Reads values [at, at + n) of [stack, rows, cols], both multiples of 32. fails: ERR_CORRUPT for a
+ * scale that is NaN (255), and as st_read_bytes does. */
 int mxfp4_read(const struct mxfp4 *x, int64_t at, int64_t n, float *out, struct err *e);
 
 #endif

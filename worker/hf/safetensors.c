@@ -78,7 +78,7 @@ static int parse_dtype(struct st_file *f, struct st_tensor *t, struct jread *j, 
     return corrupt(f, t->name, "dtype is none of the format", e);
 }
 
-/* An array of at most max non-negative integers. Returns how many, -1 on anything else. */
+/* Parses an array of at most max non-negative integers. Returns how many, -1 on anything else. */
 static int parse_ints(struct jread *j, int64_t *out, int max)
 {
     enum jtok t;
@@ -222,7 +222,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct st_tensor *)a)->name, ((const struct st_tensor *)b)->name);
 }
 
-/* The tensors follow each other from the header to the last byte, each name once. */
+/* Checks that the tensors follow each other from the header to the last byte, each name once. */
 static int check_layout(struct st_file *f, int64_t data_start, struct err *e)
 {
     int64_t at = 0;
@@ -365,7 +365,7 @@ const void *st_data(const struct st_file *f, const struct st_tensor *t)
 
 enum { CHUNK = 4096 };
 
-/* Elements [at, at + n), n at most CHUNK. */
+/* Reads elements [at, at + n), n at most CHUNK. */
 static int read_chunk(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                       float *out, struct err *e)
 {

@@ -53,11 +53,12 @@ struct st_tensor {
 struct faults;
 struct st_file; /* a mapped, checked file */
 
-/* fails: ERR_NOT_FOUND, ERR_IO, ERR_CORRUPT naming the file and the tensor, ERR_UNSUPPORTED for an
- * element type of the format that we do not read (F8, F4, C64, ...), ERR_TOO_LARGE over our
- * limits. */
+/* Opens a file. fails: ERR_NOT_FOUND, ERR_IO, ERR_CORRUPT naming the file and the tensor,
+ * ERR_UNSUPPORTED for an element type of the format that we do not read (F8, F4, C64, ...),
+ * ERR_TOO_LARGE over our limits. */
 struct st_file *st_open(const char *path, struct err *e);
-/* The same, with every tensor's fault: NULL where there is one. faults NULL: as st_open. */
+/* Does the same, and adds every tensor's fault to faults; NULL if there is one. faults NULL: as
+ * st_open. */
 struct st_file *st_check(const char *path, struct faults *faults, struct err *e);
 void st_close(struct st_file *f); /* NULL allowed */
 const char *st_path(const struct st_file *f);
@@ -67,18 +68,18 @@ const struct st_tensor *st_at(const struct st_file *f, int i);              /* a
 const struct st_tensor *st_find(const struct st_file *f, const char *name); /* NULL: none */
 const void *st_data(const struct st_file *f, const struct st_tensor *t);    /* may be unaligned */
 
-/* out[0, count) = the tensor as fp32. BF16 and F16 are widened exactly; F32 is copied bit by bit.
+/* Reads the whole tensor as fp32. BF16 and F16 are widened exactly; F32 is copied bit by bit.
  * fails: ERR_UNSUPPORTED for any other type. A file truncated after st_open is ERR_CORRUPT, not
  * SIGBUS: the bytes are read with pread. */
 int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, struct err *e);
-/* Elements [at, at + n) of the same. */
+/* Reads elements [at, at + n) of it as fp32. */
 int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                  float *out, struct err *e);
-/* Bytes [at, at + n) of a tensor, as they are stored. */
+/* Reads bytes [at, at + n) of a tensor, as they are stored. */
 int st_read_bytes(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                   uint8_t *out, struct err *e);
-/* The same as `type`, ST_BF16 or ST_F16: a tensor stored so is copied bit by bit, any other is
- * rounded to nearest even. */
+/* Reads the whole tensor as `type`, ST_BF16 or ST_F16: a tensor stored so is copied bit by bit, any
+ * other is rounded to nearest even. */
 int st_read_half(const struct st_file *f, const struct st_tensor *t, enum st_dtype type,
                  uint16_t *out, struct err *e);
 
@@ -109,7 +110,8 @@ struct st_digest {   /* digests of a file, hashed beside the writing: no byte is
     char tensors[SHA256_HEX]; /* their bytes, in the file's order: types, then names, ascend */
     int64_t size;             /* bytes of the file */
 };
-/* The same, by up to three threads of its own; out is filled on success. out NULL: as st_write. */
+/* Does the same, by up to three threads of its own; out is filled on success. out NULL: as
+ * st_write. */
 int st_write_hashed(const char *path, const struct st_out *items, int n, struct st_digest *out,
                     struct err *e);
 

@@ -18,7 +18,7 @@ static int64_t size_of(const struct st_out *o)
     return n;
 }
 
-/* The official writer's order: wide types first, then by name. */
+/* Compares as the official writer does: wide types first, then by name. */
 static int by_rule(const void *a, const void *b)
 {
     const struct st_out *x = *(const struct st_out *const *)a,

@@ -13,7 +13,7 @@
 #define TOKEN_PAD  257
 #define TOKEN_MASK 258
 
-/* The token of rows of padding, which no other row reads: an id of the model. */
+/* Returns the token of rows of padding, which no other row reads: an id of the model. */
 static inline int32_t token_pad(int64_t vocab)
 {
     return vocab && vocab <= TOKEN_PAD ? 0 : TOKEN_PAD;
@@ -27,12 +27,12 @@ struct token_ends {
 
 #define TOKENIZER_SIZE 8192 /* bytes of each of its files at most */
 
-/* tokenizer.json, tokenizer_config.json and generation_config.json for transformers, so that
+/* Writes tokenizer.json, tokenizer_config.json and generation_config.json for transformers, so that
  * AutoTokenizer.from_pretrained(dir) encodes as we do: a ByteLevel BPE without merges in which the
  * id of every byte is the byte. */
 int tokenizer_write(const char *dir, struct err *e);
-/* Are these the bytes of its tokenizer.json? Another program that wrote the same vocabulary again
- * may have meant something else by it. */
+/* Tells whether these are the bytes of its tokenizer.json. Another program that wrote the same
+ * vocabulary again may have meant something else by it. */
 bool tokenizer_is_byte(const char *text, size_t size);
 
 #endif

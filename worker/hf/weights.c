@@ -52,7 +52,7 @@ static int open_single(struct hf_weights *w, const char *path, struct err *e)
     return 0;
 }
 
-/* Fit for a sentence: without control characters. */
+/* Tells whether a name can stand in a sentence: it has no control characters. */
 static bool plain(const char *name)
 {
     for (; *name; name++)
@@ -60,7 +60,7 @@ static bool plain(const char *name)
     return true;
 }
 
-/* The number of the shard whose file name was just read. */
+/* Returns the number of the shard whose file name was just read. */
 static int shard_index(struct hf_weights *w, struct jread *j, const char *path, struct err *e)
 {
     char name[96];
@@ -159,7 +159,7 @@ void hf_weights_close(struct hf_weights *w)
     free(w);
 }
 
-/* Paths of FILE_PATH_SIZE. */
+/* Makes both paths, each with room for FILE_PATH_SIZE. */
 static int weight_paths(const char *dir, char *single, char *index, struct err *e)
 {
     return file_join(single, e, "%s/model.safetensors", dir) ||
@@ -240,7 +240,7 @@ bool hf_unreadable(const struct hf_weights *w, const char *name)
     return x && !w->file[x->shard];
 }
 
-/* The tensor of that name: by the directory's own map, then in its shard. */
+/* Finds the tensor of that name: by the directory's own map, then in its shard. */
 const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f)
 {
     const struct hf_entry *x = hf_entry_of(w, name);

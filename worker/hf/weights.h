@@ -28,42 +28,44 @@ struct hf_weights {
     bool unprefixed; /* the files' names are without family_base */
 };
 
-/* transformers' own order: one file if it is there, else the index and its shards. Names are ours:
- * older spellings of the family's are known. m: borrowed. fails: ERR_NOT_FOUND, ERR_CORRUPT,
- * ERR_TOO_LARGE. */
+/* Opens the files in transformers' own order: model.safetensors if it is there, else the index and
+ * its shards. Names are ours: older spellings of the family's are known. m: borrowed. fails:
+ * ERR_NOT_FOUND, ERR_CORRUPT, ERR_TOO_LARGE. */
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e);
-/* Does DIR have neither of the two? fails: ERR_TOO_LARGE for a path that is too long. */
+/* Tells whether DIR has neither of the two. fails: ERR_TOO_LARGE for a path that is too long. */
 int hf_weightless(const char *dir, bool *out, struct err *e);
-/* The same, with every fault; a shard that cannot be read is left out, its file NULL. m NULL: the
- * shape is not known, names are the files'. faults NULL: as hf_weights_open. */
+/* Does as hf_weights_open, and adds every fault to faults; a shard that cannot be read is left out,
+ * its file NULL. m NULL: the shape is not known, names are the files'. faults NULL: as
+ * hf_weights_open. */
 struct hf_weights *hf_weights_check(const char *dir, const struct model_shape *m,
                                     struct faults *faults, struct err *e);
 void hf_weights_close(struct hf_weights *w);
-/* The tensor of that name and its file; NULL: none. */
+/* Finds the tensor of that name and its file; NULL: none. */
 const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f);
 const struct hf_entry *hf_entry_of(const struct hf_weights *w, const char *name);
-/* It is in a shard that could not be opened, which is a fault already. */
+/* Tells whether the tensor is in a shard that could not be opened, which is a fault already. */
 bool hf_unreadable(const struct hf_weights *w, const char *name);
 
-/* All tensors of m are there in its shapes, and no others. With w->faults: 0, and each is a fault.
+/* Checks that all tensors of m are there in its shapes, and no others. With w->faults it returns 0,
+ * and each difference is a fault.
  * fails: ERR_INVALID naming the first few. */
 int hf_compare(const struct hf_weights *w, const char *dir, const struct model_shape *m,
                struct err *e);
-/* Every tensor is there under its prefixed name, in its shape. */
+/* Checks that every tensor is there under its prefixed name, in its shape. */
 int hf_compare_flat(const struct st_file *f, const struct param *list, int n, const char *prefix,
                     struct err *e);
 bool hf_same_shape(const struct st_tensor *t, const struct param *p);
 
-/* Gives every entry our name for the file's. fails: ERR_INVALID where some have family_base and
- * some have not; with w->faults that is a fault. */
+/* Gives every entry our name for the file's. fails: ERR_INVALID where some names have family_base
+ * and some have not; with w->faults that is a fault. */
 int hf_name_entries(struct hf_weights *w, struct err *e);
-/* *headless: the model has tensors of a head, and none of them is there. */
+/* Sets *headless: the model has tensors of a head, and none of them is there. */
 int hf_find_head(const struct hf_weights *w, bool *headless, struct err *e);
-/* All tensors of the model with its head, sorted by name; the caller frees. */
+/* Lists all tensors of the model with its head, sorted by name; the caller frees. */
 struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e);
 bool hf_is_param(const struct param *sorted, int n, const char *name);
-/* Is it a tensor that files have beside the weights: a tied head, a table that is computed, another
- * head? */
+/* Tells whether files have this tensor beside the weights: a tied head, a table that is computed,
+ * another head. */
 bool hf_skipped(const struct model_shape *m, const char *name);
 
 bool hf_starts_with(const char *s, const char *start);

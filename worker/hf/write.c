@@ -28,7 +28,7 @@ struct named { /* one tensor of one flat array, for the writer */
     int64_t number; /* number of that block */
 };
 
-/* Elements [offset, offset + n) of the flat layout, in the array's dtype. */
+/* Reads elements [offset, offset + n) of the flat layout, in the array's dtype. */
 static int read_here(const struct named *t, int64_t offset, int64_t n, void *out, struct err *e)
 {
     const struct hf_flat *f = t->flat;
@@ -45,7 +45,7 @@ static int read_here(const struct named *t, int64_t offset, int64_t n, void *out
     return rc;
 }
 
-/* Block b as the file has it, into t->block. */
+/* Puts block b as the file has it into t->block. */
 static int load_block(struct named *t, int64_t b, struct err *e)
 {
     const struct param *p = t->param;
@@ -80,7 +80,7 @@ static int read_blocks(struct named *t, int64_t at, int64_t n, char *out, struct
     return 0;
 }
 
-/* Elements [at, at + n) of the tensor as the file has it. */
+/* Reads elements [at, at + n) of the tensor as the file has it. */
 static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e)
 {
     struct named *t = arg;
@@ -96,7 +96,7 @@ static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e
     return 0;
 }
 
-/* base: bytes of the name that are left out at its beginning. */
+/* Makes the item of a tensor. base: bytes of the name that are left out at its beginning. */
 static struct st_out item_of(struct named *t, const struct param *p, size_t base)
 {
     static const enum st_dtype stored[] = {
@@ -117,7 +117,8 @@ static struct st_out item_of(struct named *t, const struct param *p, size_t base
     return item;
 }
 
-/* Weights have the names that their directory had. */
+/* Returns how many bytes of a weight's name are left out: weights have the names that their
+ * directory had. */
 static size_t left_out(const struct model_shape *m, const struct hf_flat *f, const struct param *p)
 {
     const char *base = family_base(m);
