@@ -191,7 +191,7 @@ static bool ends(const char *s, size_t n, const char *end)
     return n >= strlen(end) && !strcmp(s + n - strlen(end), end);
 }
 
-/* Old files: gamma and beta for weight and bias. */
+/* Gives weight and bias their names: old files have gamma and beta. */
 static void rename_tensor(const char *stored, char *name, size_t size)
 {
     size_t n = strlen(stored);

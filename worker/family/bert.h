@@ -14,10 +14,11 @@ struct bert_names {
 /* Writes the whole model. act: the head's activation. */
 void bert_write(const struct model_shape *m, struct family *f, const struct bert_names *n,
                 enum act_id act);
-/* Heads, table of positions, activation. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+/* Checks heads, table of positions and activation. fails: ERR_INVALID, ERR_UNSUPPORTED naming the
+ * key. */
 int bert_check(struct model_shape *m, struct err *e);
 
-/* Reader of position_embedding_type. */
+/* Reads position_embedding_type. */
 int bert_want_absolute(struct config *c, const char *key);
 
 extern const char *const bert_nothing[]; /* keys that change nothing */
@@ -26,7 +27,7 @@ extern const char *const bert_nothing[]; /* keys that change nothing */
 #define BERT_FIELDS                                                                                \
     HF_SIZES, {"type_vocab_size", NULL, 0}, {"rms_norm_eps", "layer_norm_eps", 0},                 \
     {"rope_theta", NULL, HF_FIXED}, {"hidden_act", NULL, HF_UNWRITTEN}
-/* The job's dropout counts, not the file's. */
+/* Keys of dropout have no reader: the job's dropout counts, not the file's. */
 #define BERT_SPECIALS                                                                              \
     HF_NEVER, {"hidden_act", hf_read_act, hf_write_act},                                           \
     {"position_embedding_type", bert_want_absolute, NULL},                                         \

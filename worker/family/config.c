@@ -1,5 +1,5 @@
-/* Reading config.json: in two passes, since model_type, which decides the meaning of the other
- * keys, may stand anywhere. */
+/* Reads config.json in two passes, since model_type, which decides the meaning of the other keys,
+ * may stand anywhere. */
 #include "worker/family/config_table.h"
 
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 #define PREFIX "model.config."
 
-/* Sentences begin with the place of the key; for a job they name its field, too. */
+/* Begins the sentence with the place of the key; for a job it names the field, too. */
 int hf_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
 {
     char text[512], field[96];
@@ -34,7 +34,8 @@ int hf_invalid(struct config *c, const char *key, const char *want)
     return hf_error(c, ERR_INVALID, key, "%s must be %s", key, want);
 }
 
-/* A list of layers may ask for the same thing many times. */
+/* Tells whether the key has been refused before: a list of layers may ask for the same thing many
+ * times. */
 static bool is_refused(const struct config *c, const char *key)
 {
     const size_t n = strlen(key);
@@ -101,7 +102,7 @@ static int read_enum(struct config *c, const struct field *f, const char *key)
     return hf_refuse(c, key, list);
 }
 
-/* A kept value has been judged before: only its type is checked. */
+/* Reads a size. A kept value has been judged before: only its type is checked. */
 static int read_field(struct config *c, const struct field *f, const char *key)
 {
     const bool kept = c->form == CONFIG_KEPT;
@@ -127,7 +128,7 @@ static int read_field(struct config *c, const struct field *f, const char *key)
     }
 }
 
-/* The first element of the array NAME: a row of the table; NULL: there is no such array. */
+/* Returns the first element of the array NAME: a row of the table; NULL: there is no such array. */
 static const struct field *array_of(const char *name)
 {
     char first[112];
@@ -161,7 +162,7 @@ bool hf_met(const struct config *c, const char *key)
     return false;
 }
 
-/* name: the table's, which outlives c. */
+/* Notes a key, and refuses a second one. name: the table's, which outlives c. */
 static int once(struct config *c, const char *name, const char *key)
 {
     if (hf_met(c, name))
@@ -187,7 +188,8 @@ static const struct hf_special *special(const struct hf_family *f, const char *k
 
 /* ---- keys that are none of the family's ------------------------------------------------------ */
 
-/* Sizes that every job may give, as spec_effective does, though some families have no such key. */
+/* Tells whether every job may give the size, as spec_effective does, though some families have no
+ * such key. */
 static bool is_usual(const char *name)
 {
     static const char *const usual[] = {"max_position_embeddings", "rms_norm_eps", "rope_theta",
@@ -197,7 +199,8 @@ static bool is_usual(const char *name)
     return false;
 }
 
-/* Sizes that jobs of families with any rule of RoPE may give, by the names of the table. */
+/* Tells whether the size belongs to RoPE, in a family with any rule: then jobs may give it by its
+ * name in the table. */
 static bool is_rope(const struct config *c, const char *name)
 {
     return family_row(c->m)->rope_kinds && !strncmp(name, "rope_", 5) &&
@@ -222,8 +225,7 @@ static bool array_neutral(const struct model_shape *m, const struct field *f)
     return true;
 }
 
-/* Reads a size of other families where its value means that the model has none; else nothing. f
- * NULL: an array. */
+/* Reads a size of other families if its value means that the model has none. f NULL: an array. */
 static bool read_neutral(struct config *c, const struct field *f, const char *key)
 {
     const struct config before = *c;
@@ -241,7 +243,7 @@ static bool read_neutral(struct config *c, const struct field *f, const char *ke
     return neutral;
 }
 
-/* A key as sentences quote it: letters, digits and signs, and not too long. */
+/* Returns the key as sentences quote it: letters, digits and signs, and not too long. */
 static const char *shown(const char *key)
 {
     const size_t n = strlen(key);
@@ -389,7 +391,7 @@ int hf_config_parse(const char *text, size_t size, const char *path, struct mode
 
 /* ---- of a directory -------------------------------------------------------------------------- */
 
-/* The text of DIR/config.json, malloc'd, and its path. */
+/* Reads the text of DIR/config.json, malloc'd, and its path. */
 static char *directory_config(const char *dir, char path[FILE_PATH_SIZE], size_t *size,
                               struct err *e)
 {

@@ -26,22 +26,22 @@ enum config_form {
  * malformed key), ERR_UNSUPPORTED (a key asks for another computation); both name the key. */
 int hf_config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
                     struct err *e);
-/* DIR/config.json. */
+/* Reads DIR/config.json. */
 int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
-/* The same, with every fault, each naming file and key. -1 where there is one: *m is not to be used
- * then. */
+/* Does the same, and adds every fault to f, each naming file and key. -1 if there is one: *m is not
+ * to be used then. */
 int hf_config_check(const char *dir, struct model_shape *m, struct faults *f);
-/* Copies it as it stands, from directory to directory. */
+/* Copies config.json as it stands, from directory to directory. */
 int hf_config_copy(const char *from, const char *to, struct err *e);
 
-/* The model of a job: reads the text into s->model.shape and, as config_write() has it, into
- * s->model.config, which travels. CONFIG_JOB or CONFIG_KEPT; s->model.path is set before. fails:
- * ERR_INVALID, ERR_UNSUPPORTED, all keys that are refused in one error; ERR_TOO_LARGE. */
+/* Takes the model of a job: reads the text into s->model.shape and writes it, by config_write(), to
+ * s->model.config, which travels. form: CONFIG_JOB or CONFIG_KEPT; s->model.path is set before.
+ * fails: ERR_INVALID, ERR_UNSUPPORTED, all keys that are refused in one error; ERR_TOO_LARGE. */
 int config_take(struct job_spec *s, const char *text, size_t size, enum config_form form,
                 struct err *e);
-/* The same of the s->model.config that has travelled. */
+/* Does the same with the s->model.config that has travelled. */
 int config_open(struct job_spec *s, struct err *e);
-/* s->model.config from s->model.shape. */
+/* Writes s->model.config from s->model.shape. */
 void config_keep(struct job_spec *s);
 
 /* Writes one line of JSON with the names of shape_fields: the sizes of the family, and others that

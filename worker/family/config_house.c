@@ -48,13 +48,13 @@ static bool reads_both_ways(const struct config *c)
     return !c->family || family_row(c->m)->task != MODEL_CAUSAL_LM;
 }
 
-/* An encoder would hide what follows; a decoder does that whatever it says. */
+/* Reads is_decoder. An encoder would hide what follows; a decoder does that whatever the value. */
 static int read_decoder(struct config *c, const char *key)
 {
     return reads_both_ways(c) ? hf_want_false(c, key) : hf_ignore(c, key);
 }
 
-/* A decoder of the package reads both ways where it says false. */
+/* Reads is_causal. A decoder of the package reads both ways if it is false. */
 static int read_causal(struct config *c, const char *key)
 {
     return reads_both_ways(c) ? hf_want_false(c, key) : hf_want_true(c, key);

@@ -61,7 +61,8 @@ void config_write_value(struct jwrite *w, const char *key, const struct field *f
     }
 }
 
-/* The array whose first element is f, to the last one that is not 0. always: an empty one too. */
+/* Writes the array whose first element is f, to the last element that is not 0. always: an empty
+ * one too. */
 static void write_array(struct jwrite *w, const struct field *f, const struct model_shape *m,
                         bool always)
 {

@@ -20,7 +20,7 @@ const struct hf_model *config_model(const struct model_shape *m)
 
 /* ---- model_type ------------------------------------------------------------------------------ */
 
-/* The type is the word just read. */
+/* Refuses the type that was just read. */
 static int refuse_type(struct config *c)
 {
     char list[560] = "", type[48], needs[96] = "";
@@ -58,7 +58,7 @@ static bool find_wrapper(struct config *c, const char *type)
     return w->model.type;
 }
 
-/* The type is the string that follows. inside: the key is in a text_config. */
+/* Reads the type, which is the string that follows. inside: the key is in a text_config. */
 static int read_type(struct config *c, bool inside)
 {
     char type[48];
@@ -84,7 +84,8 @@ static bool computes(const struct hf_model *m, const char *name)
     return false;
 }
 
-/* The class that the string just read names, without the file of its code before the last dot. */
+/* Returns the class that the string just read names, without the file of its code before the last
+ * dot. */
 static const char *class_name(struct config *c, char *out, size_t size)
 {
     if (jread_copy(&c->j, out, size) < 0) return "(not a word)";
@@ -107,7 +108,7 @@ static int check_class(struct config *c, const char *key)
                     name, m->type, list);
 }
 
-/* A class, or several, each of them. */
+/* Checks a class, or each of several. */
 static int check_classes(struct config *c, const char *key)
 {
     enum jtok t = jread_next(&c->j);
@@ -119,7 +120,7 @@ static int check_classes(struct config *c, const char *key)
     return t == J_ARRAY_END ? 0 : hf_invalid(c, key, "an array of the names of classes");
 }
 
-/* Entries of an auto_map that compute nothing of a model. */
+/* Tells whether the entry of an auto_map just read is about something else than the model. */
 static bool is_no_model(const struct config *c)
 {
     static const char *const kinds[] = {"AutoConfig",         "AutoTokenizer",
@@ -130,7 +131,7 @@ static bool is_no_model(const struct config *c)
     return false;
 }
 
-/* The package's map from its Auto classes to classes of code beside the file. */
+/* Checks the package's map from its Auto classes to classes of code beside the file. */
 static int check_auto_map(struct config *c, const char *key)
 {
     enum jtok t = jread_next(&c->j);
@@ -152,7 +153,7 @@ static const struct {
              {"transformers_version", NULL, true}};
 enum { N_MARKS = sizeof marks / sizeof *marks };
 
-/* The model_type that has the class of the string just read; NULL: none. */
+/* Returns the model_type that has the class of the string just read; NULL: none. */
 static const char *type_of_class(struct config *c, char *name, size_t size)
 {
     class_name(c, name, size);
@@ -164,7 +165,7 @@ static const char *type_of_class(struct config *c, char *name, size_t size)
     return NULL;
 }
 
-/* A published file without its model_type. c->j: before the value of marks[i]. */
+/* Refuses a published file without its model_type. c->j: before the value of marks[i]. */
 static int refuse_untyped(struct config *c, int i)
 {
     const char *key = marks[i].key, *type = NULL;
@@ -216,8 +217,8 @@ static int check_marks(struct config *c, const struct found *f)
     return 0;
 }
 
-/* A model.config that is a config.json of the package's: its keys, and the keys that it leaves out,
- * mean the same as in a file. */
+/* Makes the model.config read as a config.json of the package: its keys, and the keys that it
+ * leaves out, mean the same as in a file. */
 static void read_as_file(struct config *c)
 {
     for (const struct field *f = shape_fields; f->path; f++)
@@ -237,7 +238,7 @@ static int read_all(struct config *c, struct found *f, bool inside)
     return 0;
 }
 
-/* The model_type and the classes of one object. */
+/* Reads the model_type and the classes of one object. */
 static int read_marks(struct config *c, const char *text, size_t size, bool inside, bool *published)
 {
     struct found f = {.published = false};
@@ -248,7 +249,7 @@ static int read_marks(struct config *c, const char *text, size_t size, bool insi
     return check_marks(c, &f);
 }
 
-/* The object text_config of the wrapper in *text: *text and *size become its own. */
+/* Finds the object text_config of the wrapper in *text: *text and *size become its own. */
 static int open_text(struct config *c, const char **text, size_t *size)
 {
     const char *from = NULL, *end = NULL;

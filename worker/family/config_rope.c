@@ -1,5 +1,5 @@
-/* config_rope.c: RoPE's rule in config.json: rope_theta and rope_scaling of transformers v4,
- * rope_parameters of v5, which has all of it in one object. */
+/* config_rope.c: reads and writes RoPE's rule in config.json: rope_theta and rope_scaling of
+ * transformers v4, rope_parameters of v5, which has all of it in one object. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static bool any_rule(const struct config *c)
     return family_row(c->m)->rope_kinds;
 }
 
-/* "su" is longrope's first name. */
+/* Reads the rule's name. "su" is longrope's first name. */
 static int read_kind(struct config *c, const char *object)
 {
     char why[96] = "only rope_type ";
@@ -39,7 +39,7 @@ static int read_truncate(struct config *c)
     return 0;
 }
 
-/* Parameters that are one number. */
+/* Reads a parameter that is one number. */
 static int read_number(struct config *c, const char *object)
 {
     struct shape_rope *r = &c->m->rope;
@@ -139,7 +139,7 @@ int hf_read_layer_ropes(struct config *c, const char *key)
     return t == J_OBJECT_END ? 0 : hf_invalid(c, key, "an object");
 }
 
-/* 0 columns would stand for all of them. */
+/* Refuses a share of no column: 0 columns would stand for all of them. */
 static int no_column(struct config *c)
 {
     return hf_error(c, ERR_INVALID, "partial_rotary_factor",

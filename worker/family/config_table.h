@@ -1,10 +1,11 @@
-/* config_table.h: config.json, family by family. For worker/family and worker/hf's writer.
+/* config_table.h: reads and writes config.json, family by family. For worker/family and worker/hf's
+ * writer.
  *
  * A family's row has a struct hf_family: its own sizes (fields) with the keys that its files use,
  * keys that say several sizes at once or none of ours (special), and what must go together. Keys
- * that change nothing are listed (config.c, and `nothing` of the family) and skipped. A key in no
- * table, and one that asks for another computation than ours, is refused, all of them together, by
- * name. A key, and its absence, means the same as in transformers for that model_type. */
+ * that change nothing are listed (config.c, and `nothing` of the family) and skipped. A key that is
+ * in no table, or that asks for another computation than ours, is refused; one error names all of
+ * these. A key, and its absence, means the same as in transformers for that model_type. */
 #ifndef SEQD_FAMILY_CONFIG_TABLE_H
 #define SEQD_FAMILY_CONFIG_TABLE_H
 
@@ -46,7 +47,7 @@ struct config {
     int64_t sparse_step;        /* decoder_sparse_step */
     char refused[400];          /* "key: why; key: why": hf_refuse */
     int n_refused;
-    bool unknown;                     /* one of them means nothing here */
+    bool unknown;                     /* some key is not known here */
     int64_t n_rope_flags;             /* length of the list of layers with RoPE */
     int64_t n_windowed;               /* layers to which layer_types gives a window */
     const struct hf_wrapper *wrapper; /* its text_config is read; NULL: none */
@@ -67,9 +68,9 @@ struct hf_field {
 
 struct hf_special {
     const char *key;
-    /* The value is read from c->j. NULL: written only. */
+    /* Reads the value from c->j. NULL: written only. */
     int (*read)(struct config *c, const char *key);
-    /* NULL: read only. */
+    /* Writes the key. NULL: read only. */
     void (*write)(struct jwrite *w, const char *key, const struct model_shape *m);
 };
 
@@ -102,7 +103,7 @@ struct hf_family {
     const struct hf_model *models;     /* the first: the family's own word */
     /* Called after the last key. NULL: not called. */
     int (*finish)(struct config *c);
-    /* The one of models that is written of these sizes. NULL: the first. */
+    /* Returns the index in models of the row that is written for these sizes. NULL: the first. */
     int (*model)(const struct model_shape *m);
     const char *const *nothing; /* further keys that change nothing, NULL-terminated; NULL: none */
 };
@@ -136,90 +137,94 @@ struct hf_family {
 
 /* Reads a whole text into *c->m, by c->form; 0, or -1 with c->e. */
 int config_read(struct config *c, const char *text, size_t size);
-/* The first pass: c->family, c->type and c->m->family, and whether the package wrote it, which
- * makes a CONFIG_JOB a CONFIG_FILE. A wrapper's text (wrapper.h) becomes its text_config's.
+/* Reads in a first pass c->family, c->type and c->m->family, and whether the package wrote the
+ * text, which makes a CONFIG_JOB a CONFIG_FILE. For a wrapper (wrapper.h) *text becomes its
+ * text_config.
  * fails: ERR_UNSUPPORTED naming model_type, or the key that names another class. */
 int config_find_model(struct config *c, const char **text, size_t *size);
-/* Keys of any file that change nothing, whatever they say, and as long as they say their default:
- * NULL: no such key. */
+/* config_is_nothing tells whether a key of any file changes nothing, whatever its value.
+ * config_neutral finds a key that changes nothing as long as it has its default; NULL: no such
+ * key. */
 bool config_is_nothing(const struct config *c, const char *key);
 const struct hf_special *config_neutral(const char *key);
-/* The need of a model_type that is not computed here; NULL: not known. */
+/* Returns the need of a model_type that is not computed here; NULL: not known. */
 const char *config_lacks(const char *type);
 extern const struct hf_wrapper hf_wrappers[]; /* the last: model.type NULL */
-/* Keys beside text_config; c->j: before the first one. */
+/* Reads the keys beside text_config; text: the wrapper's object. */
 int config_read_wrapper(struct config *c, const char *text, size_t size);
-/* The model that a file with these sizes is of. */
+/* Returns the model that a file with these sizes is of. */
 const struct hf_model *config_model(const struct model_shape *m);
 /* Writes "key": the value of f in m. */
 void config_write_value(struct jwrite *w, const char *key, const struct field *f,
                         const struct model_shape *m);
-/* Whether shapes of the family say that size: by its own fields, or since every shape does. */
+/* Tells whether shapes of the family have that size: as one of its own fields, or since every shape
+ * has it. */
 bool config_has(const struct hf_family *family, const char *name);
-/* Whether files of the family say it, and may say anything. */
+/* Tells whether files of the family give it, with any value. */
 bool config_says(const struct hf_family *family, const char *name);
 
 /* ---- for the tables -------------------------------------------------------------------------- */
 
-/* A sentence about a key, with where it stands. -1. */
+/* Sets an error about a key, with its place in the sentence. Returns -1. */
 int hf_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* KEY must be WANT. -1. */
+/* Sets the error that KEY must be WANT. Returns -1. */
 int hf_invalid(struct config *c, const char *key, const char *want);
-/* KEY asks for what we do not compute: said when all keys are read. 0; the reader has taken the
- * whole value. */
+/* Notes that KEY asks for a computation that we do not have: it is reported when all keys are read.
+ * Returns 0; the reader has taken the whole value. */
 int hf_refuse(struct config *c, const char *key, const char *why);
 bool hf_met(const struct config *c, const char *key); /* key or field name */
 
-/* The next value. null leaves *out as it is. */
+/* Read the next value. null leaves *out as it is. */
 int hf_read_int(struct config *c, const char *key, int64_t min, int64_t max, int64_t *out);
 int hf_read_real(struct config *c, const char *key, double min, double max, double *out);
 int hf_read_bool(struct config *c, const char *key, bool *out);
 
-/* Reader of a key that transformers ignores for this model_type, whatever it says. */
+/* Reads a key that transformers ignores for this model_type, whatever its value. */
 int hf_ignore(struct config *c, const char *key);
-/* Readers of keys that change nothing as long as they say this. */
+/* Read keys that change nothing as long as they have the value in the name. */
 int hf_want_false(struct config *c, const char *key);
 int hf_want_true(struct config *c, const char *key);
 int hf_want_null(struct config *c, const char *key);
-/* quantization_config: null, or, for hf_want_plain_or_mxfp4, quant_method "mxfp4". */
+/* Read quantization_config: null, or, for hf_want_plain_or_mxfp4, quant_method "mxfp4". */
 int hf_want_plain(struct config *c, const char *key);
 int hf_want_plain_or_mxfp4(struct config *c, const char *key);
 int hf_want_zero(struct config *c, const char *key);
 int hf_want_one(struct config *c, const char *key);
 int hf_want_silu(struct config *c, const char *key);
 int hf_want_word(struct config *c, const char *key, const char *word);
-/* rope_scaling of v4, rope_parameters of v5. Families that take any rule (family_row.rope_kinds)
- * get it in shape.rope; in others rope_type must be "default". Takes theta and the share, too. */
+/* Reads rope_scaling of v4, rope_parameters of v5. Families that take any rule
+ * (family_row.rope_kinds) get it in shape.rope; in others rope_type must be "default". Takes theta
+ * and the share, too. */
 int hf_read_rope(struct config *c, const char *key);
-/* The same of a family whose layers with a window have a base of their own, shape.rope_local: one
- * object for "full_attention", one for "sliding_attention". */
+/* Does the same for a family whose layers with a window have a base of their own, shape.rope_local:
+ * one object for "full_attention", one for "sliding_attention". */
 int hf_read_layer_ropes(struct config *c, const char *key);
 void hf_write_rope(struct jwrite *w, const char *key, const struct model_shape *m);
-/* partial_rotary_factor. */
+/* Reads partial_rotary_factor. */
 int hf_read_partial(struct config *c, const char *key);
-/* Called after the last key: sets rotary_dim of the share, and the values that go before the
- * object. fails: ERR_INVALID for a share of no column. */
+/* Sets, after the last key, rotary_dim of the share, and the values that override the object's.
+ * fails: ERR_INVALID for a share of no column. */
 int hf_finish_rope(struct config *c);
 void hf_write_partial(struct jwrite *w, const char *key, const struct model_shape *m);
-/* original_max_position_embeddings beside the object, which it goes before. */
+/* Reads original_max_position_embeddings beside the object, whose value it overrides. */
 int hf_read_original(struct config *c, const char *key);
-/* An activation by any of the names in use, into shape.act. */
+/* Reads an activation by any of the names in use, into shape.act. */
 int hf_read_act(struct config *c, const char *key);
 void hf_write_act(struct jwrite *w, const char *key, const struct model_shape *m);
 
-/* An array of numbers into the rows NAME.0 and on of shape_fields. */
+/* Reads an array of numbers into the rows NAME.0 and on of shape_fields. */
 int hf_read_array(struct config *c, const char *key, const char *name);
-/* An array with an element for every layer: read is called for each (c->n_flags tells which); it
- * returns 1 for a value that is no element, -1 with c->e for a refused value. */
+/* Reads an array with an element for every layer: read is called for each (c->n_flags tells which);
+ * it returns 1 for a value that is no element, -1 with c->e for a refused value. */
 int hf_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok));
 void hf_mark(int64_t mask[SHAPE_MASKS], int64_t l);
-/* Layer l is of the other kind. */
+/* Notes that layer l is of the other kind. */
 void hf_mark_layer(struct model_shape *m, int64_t l, bool special);
 /* Checks that the list had as many elements as there are layers. */
 int hf_check_list(struct config *c, const char *key);
 
-/* Writers of values that our files always have. */
+/* Write values that our files always have. */
 void hf_write_false(struct jwrite *w, const char *key, const struct model_shape *m);
 void hf_write_true(struct jwrite *w, const char *key, const struct model_shape *m);
 void hf_write_null(struct jwrite *w, const char *key, const struct model_shape *m);

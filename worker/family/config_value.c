@@ -20,7 +20,7 @@ int hf_read_real(struct config *c, const char *key, double min, double max, doub
     return 0;
 }
 
-/* 64.0 is an integer. */
+/* Reads an integer; 64.0 is one. */
 static int whole(struct jread *j, int64_t *out)
 {
     double v;
@@ -81,7 +81,7 @@ int hf_want_null(struct config *c, const char *key)
     return hf_refuse(c, key, "only null is supported");
 }
 
-/* only: the method that is read; NULL: none is. */
+/* Reads quantization_config. only: the method that is accepted; NULL: none is. */
 static int read_quantization(struct config *c, const char *key, const char *only)
 {
     char method[32] = "", why[112];

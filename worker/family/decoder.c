@@ -24,7 +24,7 @@ static int norm(struct program *p, const struct model_shape *m, int x, const cha
                       &(struct write_norm){.weight = weight, .kind = NORM_RMS, .eps = m->norm_eps});
 }
 
-/* a W' [+ bias], or base + a W' [+ bias]. */
+/* Writes a W' [+ bias], or base + a W' [+ bias]. */
 static int linear(struct program *p, const int in[2], int w, int n_w, int bias,
                   const struct value *out)
 {
@@ -43,7 +43,7 @@ struct projections {
     int q, kv, q_bias, kv_bias, q_norm, k_norm, o, o_bias; /* weights; fused: q has all */
 };
 
-/* Rows of n tensors as one. */
+/* Adds a tensor of files that has the rows of n tensors. */
 static int fused(struct program *p, const char *name, const int64_t *rows, int n, int64_t cols)
 {
     int64_t sum = 0;
@@ -88,7 +88,7 @@ static struct projections attention_weights(struct program *p, const struct mode
     return w;
 }
 
-/* Queries or keys before they are rotated; the values after the keys pass unchanged. */
+/* Normalises queries or keys before they are rotated; the values after the keys pass unchanged. */
 static int qk_norm(struct program *p, const struct model_shape *m, const struct decoder *d, int x,
                    int w, int64_t heads, enum span_id span)
 {
@@ -109,7 +109,7 @@ static int qk_norm(struct program *p, const struct model_shape *m, const struct 
                    &out);
 }
 
-/* The attention's input: rotated, or, in a layer without RoPE, as it is. */
+/* Returns the attention's input: rotated, or, in a layer without RoPE, as it is. */
 static int rotated(struct program *p, const struct model_shape *m, const struct decoder *d, int x,
                    int64_t heads, const char *name)
 {
@@ -138,7 +138,7 @@ static void queries_keys(struct program *p, const struct model_shape *m, const s
                   m->n_kv_heads, "kv");
 }
 
-/* [base +] a W' [+ bias]. */
+/* Writes [base +] a W' [+ bias], summed over ranks. */
 static int summed(struct program *p, const struct model_shape *m, const int in[2], int w, int bias,
                   const struct value *out)
 {
@@ -146,11 +146,11 @@ static int summed(struct program *p, const struct model_shape *m, const int in[2
                         &(struct write_linear){in[0], in[1], w, 1, bias, out->name, out->keep});
 }
 
-/* x + r y, y = a W' [+ bias], normalised where norms come after. */
+/* Writes x + r y, y = a W' [+ bias], normalised where norms come after. */
 static int added(struct program *p, const struct model_shape *m, const struct decoder *d, int a,
                  int x, int w, int bias, const char *norm_name, const struct value *out)
 {
-    /* A norm reads it again: a sum over ranks costs more than a product. */
+    /* The norm's backward reads y again: a sum over ranks costs more than a product. */
     const enum keep_id keep = d->norm_after && m->tp > 1 ? KEEP_NONE_MODE : KEEP_NEVER;
     if (!d->norm_after && d->residual_scale == 1) return summed(p, m, (int[]){a, x}, w, bias, out);
     int y = summed(p, m, (int[]){a, PROG_NONE}, w, bias,

@@ -31,19 +31,19 @@ struct decoder {
     double embed_scale, attn_scale, residual_scale, logit_scale;
 };
 
-/* Llama: biases and window as m has them, scales 1 and 1 / sqrt(D). */
+/* Returns Llama's decoder: biases and window as m has them, scales 1 and 1 / sqrt(D). */
 struct decoder decoder_plain(const struct model_shape *m);
-/* A layer of the next kind of f. */
+/* Writes a layer of the next kind of f. */
 void decoder_layer(struct family *f, const struct model_shape *m, const struct decoder *d);
-/* `in` and `out`. */
+/* Writes `in` and `out`. */
 void decoder_ends(struct family *f, const struct model_shape *m, const struct decoder *d);
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* attention_bias: q, k, v and o. */
+/* Read and write attention_bias: q, k, v and o. */
 int decoder_read_bias(struct config *c, const char *key);
 void decoder_write_bias(struct jwrite *w, const char *key, const struct model_shape *m);
-/* layer_types of a family whose layers all see everything. */
+/* Reads layer_types of a family whose layers all see everything. */
 int decoder_want_full(struct config *c, const char *key);
 
 /* Sizes and keys that all of them have. */

@@ -43,7 +43,7 @@ int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const 
         out);
 }
 
-/* A product whose result is computed again rather than kept. */
+/* Writes a product whose result is computed again rather than kept. */
 static int linear(struct dit d, int x, const char *prefix, int64_t rows, const char *name)
 {
     struct value out = like(d, x, name, KEEP_NONE_MODE);
@@ -77,7 +77,7 @@ static int gathered(struct dit d, int x)
     return prog_op(d.p, &(struct op){.kind = OP_GATHER, .in = {x}}, &out);
 }
 
-/* dit_linear() whose columns of W and of x are split: the sum over ranks. */
+/* Does as dit_linear() where columns of W and of x are split: it sums over ranks. */
 static int summed(struct dit d, int x, int base, const struct dit_linear *l, struct value out)
 {
     if (d.m->tp <= 1) return dit_linear(d, x, base, l, &out);
@@ -93,8 +93,8 @@ static int summed(struct dit d, int x, int base, const struct dit_linear *l, str
     return prog_op(d.p, &sum, &out);
 }
 
-/* n projections of as many columns each, by heads: one tensor or, where ranks share its heads, n
- * that follow each other. parts: their words, after PREFIX. */
+/* n projections of as many columns each, by heads. They are one tensor or, where ranks share its
+ * heads, n tensors that follow each other. parts: their words, after PREFIX. */
 struct dit_projections {
     const char *prefix, *name; /* "attn", "qkv" */
     const char *const *parts;
@@ -133,7 +133,7 @@ static int projected(struct dit d, int x, const struct dit_projections *l, const
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-/* The weight is a convolution's, [C, channels, (frames,) rows, columns]; some families have no
+/* Adds the weight of a convolution, [C, channels, (frames,) rows, columns]; some families have no
  * dimension of frames. */
 static int patch_weight(struct dit d, int64_t cols)
 {
@@ -293,7 +293,7 @@ int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *na
                    &out);
 }
 
-/* RMSNorm of each of the first H heads of a row; the others (values) pass. */
+/* Writes RMSNorm of each of the first H heads of a row; the others (values) pass. */
 static int head_norm(struct dit d, int x, const char *prefix, const char *which)
 {
     char name[64];

@@ -21,7 +21,7 @@ struct dit {
 /* Checks the rules of all these families; sets the sizes that config.json leaves out. fails:
  * ERR_INVALID naming the key. */
 int dit_check(struct model_shape *m, struct err *e);
-/* The same for families that read a caption. */
+/* Does the same for families that read a caption. */
 int dit_check_caption(struct model_shape *m, struct err *e);
 
 /* ---- pieces of `in` -------------------------------------------------------------------------- */
@@ -29,11 +29,11 @@ int dit_check_caption(struct model_shape *m, struct err *e);
 int dit_patches(struct dit d);            /* patches through x_embedder.proj [T, C] */
 int dit_position_2d(struct dit d, int x); /* plain, or STDiT3's where base_size is set */
 int dit_position_1d(struct dit d, int x);
-/* MLP of the sinusoid of t (t_embedder) or of fps (fps_embedder) [ROWS_COND, C], named "time";
- * added to base, unless that is PROG_NONE. shared: later sections may read it. */
+/* Writes the MLP of the sinusoid of t (t_embedder) or of fps (fps_embedder) [ROWS_COND, C], named
+ * "time"; added to base, unless that is PROG_NONE. shared: later sections may read it. */
 int dit_timestep(struct dit d, bool fps, int base, bool shared);
 void dit_caption(struct dit d); /* shares "caption" [ROWS_TEXT, C] */
-/* t_block.1 of SiLU(t): shares "time_block" [ROWS_COND, 6 C]. */
+/* Writes t_block.1 of SiLU(t): shares "time_block" [ROWS_COND, 6 C]. */
 void dit_time_block(struct dit d, int t);
 
 /* ---- pieces of a layer ----------------------------------------------------------------------- */
@@ -45,7 +45,7 @@ struct dit_vectors {
     int attn[3], mlp[3];
 };
 struct dit_vectors dit_vectors(struct dit d, int six); /* views of a value [ROWS_COND, 6 C] */
-/* scale_shift_table + the value that `in` shares as "time_block". */
+/* Adds scale_shift_table to the value that `in` shares as "time_block". */
 struct dit_vectors dit_table(struct dit d, const struct program *in);
 
 struct dit_attn {
@@ -53,24 +53,25 @@ struct dit_attn {
     int dim;            /* along which rows see each other: 0 space, 1 time */
     bool rope, qk_norm;
 };
-/* LN, then x (1 + scale) + shift. */
+/* Writes LN, then x (1 + scale) + shift. */
 int dit_modulated(struct dit d, int x, const int v[3]);
 int dit_attention(struct dit d, int x, const struct dit_attn *a); /* qkv, attention, proj */
 int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *name);
-/* x + proj(attention to the caption that `in` shares). */
+/* Writes x + proj(attention to the caption that `in` shares). */
 int dit_cross(struct dit d, const struct program *in, int x);
 int dit_mlp(struct dit d, int x, const int v[3]); /* x + gate MLP(modulated x) */
-/* x is the section's result: the next section keeps it, if any does. */
+/* Makes x the section's result, which the next section keeps, if any does. */
 void dit_result(struct dit d, int x);
 
 /* ---- pieces of `out` ------------------------------------------------------------------------- */
 
-/* Final modulation of T2I models: two vectors, final_layer.scale_shift_table + t ("time"). In rows
- * of frames given clean, upstream modulates the modulated rows again; so do we. */
+/* Writes the final modulation of T2I models: two vectors, final_layer.scale_shift_table + t
+ * ("time"). In rows of frames given clean, upstream modulates the modulated rows again; so do
+ * we. */
 int dit_final_table(struct dit d, const struct program *in, int x);
 void dit_loss(struct dit d, int x); /* final_layer.linear, then the objective's loss */
 
-/* a W' + b of PREFIX.{weight,bias}; base PROG_NONE: not added. */
+/* A product a W' + b with PREFIX.{weight,bias}. dit_linear adds base, unless that is PROG_NONE. */
 struct dit_linear {
     const char *prefix;
     int64_t rows; /* rows of the weight: columns of the result */

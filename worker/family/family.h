@@ -97,29 +97,29 @@ struct family_row {
 
 extern const char *const family_words[]; /* their names by enum model_family, NULL-terminated */
 
-/* NULL: that family is not one of these. */
+/* Returns the row of the shape's family; NULL: it is not one of these. */
 const struct family_row *family_row(const struct model_shape *m);
 static inline bool family_diffusion(const struct model_shape *m)
 {
     return family_row(m)->task == MODEL_DIFFUSION;
 }
-/* Diffusion: the objective as config.json says it. */
+/* Returns the objective of a diffusion model as config.json has it. */
 static inline const char *family_objective(const struct model_shape *m)
 {
     return shape_of_noise(m) ? "iddpm" : "rectified_flow";
 }
-/* A masked language model: it reads both ways. */
+/* Tells whether the model is a masked language model, which reads both ways. */
 static inline bool family_masked(const struct model_shape *m)
 {
     return family_row(m)->task == MODEL_MASKED_LM;
 }
-/* The tensor of a head that is tied to the embedding. */
+/* Returns the name of the tensor of a head that is tied to the embedding. */
 static inline const char *family_head(const struct model_shape *m)
 {
     const char *head = family_row(m)->head;
     return head ? head : "lm_head.weight";
 }
-/* The prefix of the names of tensors, but in files of the base class; "": none. */
+/* Returns the prefix of the names of tensors, except in files of the base class; "": none. */
 static inline const char *family_base(const struct model_shape *m)
 {
     const char *base = family_row(m)->base;
@@ -136,12 +136,12 @@ int family_needs(const struct model_shape *m, struct err *e);
  * them: a shape is completed before anything is made of it. A completed shape stays as it is.
  * fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int family_complete(struct model_shape *m, struct err *e);
-/* The sizes of one rank's share where m->tp ranks share every layer: heads and columns over tp, at
- * least one KV head. */
+/* Returns the sizes of one rank's share where m->tp ranks share every layer: heads and columns over
+ * tp, at least one KV head. */
 struct model_shape family_slice(const struct model_shape *m);
-/* The family as this shape has it. m is complete. */
+/* Writes the programs of the family for this shape. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);
-/* The same; struct family is larger than some stacks. Ends with family_free. */
+/* Does the same on the heap: struct family is larger than some stacks. Ends with family_free. */
 struct family *family_new(const struct model_shape *m);
 void family_free(struct family *f);
 int family_layer_kind(const struct model_shape *m, int64_t l);
@@ -150,7 +150,7 @@ struct family_mlps {
     bool dense, experts;
 };
 struct family_mlps family_mlps(const struct model_shape *m);
-/* The program of layer l. */
+/* Returns the program of layer l. */
 const struct program *family_layer(const struct family *f, const struct model_shape *m, int64_t l);
 
 #define FAMILY_ROW(WORD, name) extern const struct family_row family_##name;

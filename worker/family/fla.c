@@ -57,7 +57,7 @@ int fla_read_kv_heads(struct config *c, const char *key)
     return hf_read_int(c, key, 1, 65536, &c->m->n_kv_heads);
 }
 
-/* Width of a head of `expand` hidden sizes over all heads. */
+/* Computes the width of a head of `expand` hidden sizes over all heads. */
 static int head_of(struct config *c, const char *key, double expand, int64_t *out)
 {
     const double width = (double)c->m->width * expand, whole = nearbyint(width);
@@ -69,7 +69,7 @@ static int head_of(struct config *c, const char *key, double expand, int64_t *ou
     return 0;
 }
 
-/* expand_v, ratio: the package's defaults for missing keys. */
+/* Sets widths of heads and MLP. expand_v, ratio: the package's defaults for missing keys. */
 int fla_finish(struct config *c, double expand_v, double ratio)
 {
     struct model_shape *m = c->m;

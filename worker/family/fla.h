@@ -5,8 +5,8 @@
 #include "worker/family/config_table.h"
 #include "worker/family/family.h"
 
-/* A model as flash-linear-attention lays it out: embedding, layers of the mixer (which adds to x)
- * and a gated MLP, norm and head. */
+/* Writes a model as flash-linear-attention lays it out: embedding, layers of the mixer (which adds
+ * to x) and a gated MLP, norm and head. */
 typedef int write_mixer_fn(struct program *p, const struct model_shape *m, int x);
 void write_fla(const struct model_shape *m, struct family *f, write_mixer_fn *mixer);
 

@@ -39,7 +39,7 @@ static int product(struct program *p, int a, int base, int w, int n_w, const cha
     return write_linear(p, &(struct write_linear){a, base, w, n_w, PROG_NONE, name, keep});
 }
 
-/* Its file has the queries and the gate of a head next to each other. */
+/* Adds the weight of queries and gate, which files have next to each other for each head. */
 static int gated_queries(struct program *p, const struct model_shape *m)
 {
     return prog_weight(p, &(struct weight){.name = "self_attn.q_proj.weight",
@@ -74,8 +74,8 @@ static int64_t greatest_divisor(int64_t a, int64_t b)
     return b ? greatest_divisor(b, a % b) : a;
 }
 
-/* Queries, keys, values and z of all heads, then b and a, joined. Files of Qwen3-Next have them key
- * head by key head, in two tensors. */
+/* Adds the weights of queries, keys, values and z of all heads, then b and a, joined. Files of
+ * Qwen3-Next have them key head by key head, in two tensors. */
 static int delta_weights(struct program *p, const struct model_shape *m)
 {
     const int64_t C = m->width, Hk = m->delta_key_heads, H = m->delta_heads, Dk = m->delta_key_dim;

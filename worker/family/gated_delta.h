@@ -5,8 +5,8 @@
 
 #include "worker/family/family.h"
 
-/* Members of family_row. Layers of layer_mask have a gated delta network; but for those of
- * dense_mask and all of Qwen3.5's own family, layers have experts. */
+/* Members of family_row. Layers of layer_mask have a gated delta network. Layers have experts,
+ * except those of dense_mask and all layers of the family qwen3_5. */
 void gated_delta_write(const struct model_shape *m, struct family *f);
 int gated_delta_kind(const struct model_shape *m, int64_t l);
 int gated_delta_check(struct model_shape *m, struct err *e);

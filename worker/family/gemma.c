@@ -112,7 +112,7 @@ static const struct hf_model models[] = {
     [TYPE_GEMMA3] = {"gemma3_text", of_gemma3, {"Gemma3ForCausalLM", "Gemma3TextModel"}},
     {NULL, NULL, {NULL}}};
 
-/* null: none. */
+/* Reads the window; null: there is none. */
 static int read_window(struct config *c, const char *key)
 {
     c->m->window = 0;

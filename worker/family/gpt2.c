@@ -16,7 +16,7 @@
     write_norm(p, x,                                                                               \
                &(struct write_norm){name ".weight", name ".bias", NORM_LAYER, (m)->norm_eps, 0})
 
-/* [base +] a W' + b: the tensors NAME.weight [in, out] and NAME.bias. */
+/* Writes [base +] a W' + b: the tensors NAME.weight [in, out] and NAME.bias. */
 static int conv(struct program *p, int a, int base, const char *name, int64_t rows,
                 const struct value *out)
 {
@@ -41,7 +41,7 @@ static int attention(struct program *p, const struct model_shape *m, int x)
     const int qkv = conv(p, xn, PROG_NONE, "attn.c_attn", 3 * C,
                          &(struct value){.name = "qkv", .keep = KEEP_NONE_MODE});
     const int q = prog_view(p, qkv, 0, C), window = prog_view(p, qkv, C, 2 * C);
-    /* A cache holds rows of keys and values alone: no window of another value. */
+    /* A cache holds rows of keys and values alone, not a window of another value. */
     const int kv = prog_op(p,
                            &(struct op){.kind = OP_MIX, .in = {window, PROG_NONE}, .u.mix = {1, 0}},
                            &(struct value){.name = "kv", .cols = 2 * C, .keep = KEEP_NONE_MODE});
@@ -111,7 +111,7 @@ static const struct hf_absent own[] = {HF_ABSENT(1024, 1e-5, 10000), {"hidden_si
 static const struct hf_model models[] = {{"gpt2", own, {"GPT2LMHeadModel", "GPT2Model"}},
                                          {NULL, NULL, {NULL}}};
 
-/* Another name of n_positions in its first files. */
+/* Reads the name of n_positions in its first files. */
 static int read_context(struct config *c, const char *key)
 {
     int64_t n = 0;
@@ -153,7 +153,7 @@ static const struct hf_family config = {
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* Masks, as tables. */
+/* Tensors of files that are only masks. */
 static const char *const beside[] = {".attn.bias", ".attn.masked_bias", NULL};
 
 const struct family_row family_gpt2 = {.base = "transformer.",

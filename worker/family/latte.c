@@ -37,7 +37,8 @@ static int label(struct dit d, int t)
                    &out);
 }
 
-/* Vectors of a block or of the final layer: n of them from what `in` shares. */
+/* Writes the vectors of a block or of the final layer: n of them from the value that `in`
+ * shares. */
 static int modulation(struct dit d, const struct program *in, const char *prefix, int64_t n)
 {
     const struct value out = {
@@ -94,7 +95,7 @@ static int kind(const struct model_shape *m, int64_t l)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* The table has a row more: no class. */
+/* Reads the number of classes. The table has one row more, for no class. */
 static int read_classes(struct config *c, const char *key)
 {
     int64_t n = -1;

@@ -18,7 +18,7 @@ static void write_llama(const struct model_shape *m, struct family *f)
     }
 }
 
-/* A bias of q, k and v, and none of o. */
+/* Tells whether q, k and v have a bias, and o has none. */
 static bool is_qwen2(const struct model_shape *m)
 {
     return m->qkv_bias && !m->o_bias;
@@ -55,7 +55,8 @@ static bool qwen(const struct config *c)
     return c->type == TYPE_QWEN2 || c->type == TYPE_QWEN3;
 }
 
-/* Llama's class of transformers has none of these keys, and ignores them where a file does. */
+/* Tells whether the class has the keys of a window. Llama's class of transformers has none of them,
+ * and ignores them in a file. */
 static bool has_window(const struct config *c)
 {
     return c->type != TYPE_LLAMA;
@@ -127,7 +128,7 @@ static void write_window(struct jwrite *w, const char *key, const struct model_s
     jwrite_int(w, "max_window_layers", 0);
 }
 
-/* The model of the package that computes this. */
+/* Returns the model of the package that computes this. */
 static int llama_model(const struct model_shape *m)
 {
     if (m->qk_norm) return TYPE_QWEN3;
@@ -135,7 +136,7 @@ static int llama_model(const struct model_shape *m)
     return window_mixed(m) ? TYPE_MINISTRAL : m->window ? TYPE_MISTRAL : TYPE_LLAMA;
 }
 
-/* The class of the other types has no such key. */
+/* Reads attention_bias. The classes Qwen2, Mistral and Ministral have no such key. */
 static int read_bias(struct config *c, const char *key)
 {
     if (c->type == TYPE_QWEN2 && c->form == CONFIG_FILE) return hf_ignore(c, key);

@@ -164,8 +164,8 @@ static int minimax_layer(struct config *c, enum jtok t)
     return 0;
 }
 
-/* Two lists say which layers are linear; if a file has both, as transformers writes it, they must
- * agree. */
+/* Reads one of two lists that say which layers are linear. If a file has both, as transformers
+ * writes it, they must agree. */
 static int read_either(struct config *c, const char *key, const char *other,
                        int (*read)(struct config *, enum jtok))
 {
@@ -189,7 +189,7 @@ static int read_minimax_layers(struct config *c, const char *key)
     return read_either(c, key, "attn_type_list", minimax_layer);
 }
 
-/* The first release's: 0 linear, 1 softmax. */
+/* Reads an element of the first release's list: 0 linear, 1 softmax. */
 static int attn_type(struct config *c, enum jtok t)
 {
     int64_t v;
@@ -297,7 +297,7 @@ static const struct hf_family config = {.nothing = minimax_nothing,
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* Tables that are computed. */
+/* Tables in files that no tensor of ours has: they are computed. */
 static const char *const beside[] = {".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay",
                                      NULL};
 

@@ -33,7 +33,7 @@ static int64_t window_of_kind(const struct model_shape *m, int kind)
                &(struct write_norm){name ".weight", (m)->norm_bias ? name ".bias" : NULL,          \
                                     NORM_LAYER, (m)->norm_eps, 0})
 
-/* a W' [+ bias] [+ base]: weights [rows, columns of a] and, where has_bias, [rows]. */
+/* A product a W' [+ bias] [+ base]: weights [rows, columns of a] and, where has_bias, [rows]. */
 struct projected {
     const char *weight, *bias;
     bool has_bias;
@@ -144,7 +144,7 @@ static const struct hf_absent own[] = {HF_ABSENT(8192, 1e-5, 160000),
 static const struct hf_model models[] = {
     {"modernbert", own, {"ModernBertForMaskedLM", "ModernBertModel"}}, {NULL, NULL, {NULL}}};
 
-/* The package rounds down. */
+/* Reads local_attention. The package rounds half of it down. */
 static int read_local_attention(struct config *c, const char *key)
 {
     int64_t n = 2 * (c->m->window - 1);
@@ -153,7 +153,8 @@ static int read_local_attention(struct config *c, const char *key)
     return 0;
 }
 
-/* In its class a window is the tokens on either side; in ours it has the token itself, too. */
+/* Reads sliding_window. In its class a window is the tokens on either side; in ours it has the
+ * token itself, too. */
 static int read_window(struct config *c, const char *key)
 {
     const bool file = c->form == CONFIG_FILE;
@@ -167,7 +168,7 @@ static void write_local_attention(struct jwrite *w, const char *key, const struc
     if (m->window) jwrite_int(w, key, 2 * (m->window - 1));
 }
 
-/* The package reads hidden_activation. */
+/* Reads hidden_act, which the package ignores: it reads hidden_activation. */
 static int read_hidden_act(struct config *c, const char *key)
 {
     return c->form == CONFIG_FILE ? hf_ignore(c, key) : hf_read_act(c, key);

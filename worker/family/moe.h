@@ -6,10 +6,10 @@
 #include "worker/family/config_table.h"
 #include "worker/family/write.h"
 
-/* x + experts(n(x)), and where m has shared_width the expert that every row goes to. */
+/* Writes x + experts(n(x)), and where m has shared_width the expert that every row goes to. */
 int moe_block(struct program *p, const struct model_shape *m, int x, const struct write_norm *n);
-/* check_experts, and that there is a shared expert in families that have one. fails: ERR_INVALID,
- * ERR_UNSUPPORTED naming the key. */
+/* Calls check_experts, and checks that there is a shared expert in families that have one. fails:
+ * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int moe_check(struct model_shape *m, struct err *e);
 
 /* Members of family_row for decoders in Llama's mould. */
@@ -17,14 +17,14 @@ void moe_decoder_write(const struct model_shape *m, struct family *f);
 int moe_decoder_kind(const struct model_shape *m, int64_t l);
 int moe_decoder_check(struct model_shape *m, struct err *e);
 
-/* mlp_only_layers and decoder_sparse_step, into the mask of layers without experts: dense_mask of
- * a family whose layer_mask says something else. */
+/* Read and write mlp_only_layers and decoder_sparse_step, the mask of layers without experts:
+ * dense_mask in a family whose layer_mask has another meaning. */
 int moe_read_dense(struct config *c, const char *key);
 void moe_write_dense(struct jwrite *w, const char *key, const struct model_shape *m);
 int moe_read_step(struct config *c, const char *key);
 void moe_finish_step(struct config *c); /* after the last key */
 void moe_write_step(struct jwrite *w, const char *key, const struct model_shape *m);
-/* moe_intermediate_size. */
+/* Writes moe_intermediate_size. */
 void moe_write_width(struct jwrite *w, const char *key, const struct model_shape *m);
 
 #define MOE_DENSE_SPECIALS                                                                         \

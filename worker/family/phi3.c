@@ -38,8 +38,8 @@ static int read_window(struct config *c, const char *key)
     return hf_read_int(c, key, 1, JOB_MAX_SEQ, &c->m->window);
 }
 
-/* The class has a length of its own whatever the object says, and by "yarn" its first files meant
- * longrope. */
+/* Completes RoPE: the class has a length of its own whatever the object says, and "yarn" meant
+ * longrope in its first files. */
 static int finish_phi3(struct config *c)
 {
     if (c->form == CONFIG_FILE && !c->original) c->original = ORIGINAL;

@@ -160,7 +160,8 @@ static const struct hf_family moe_config = {.nothing = moe_nothing,
 
 static const char *const beside[] = {"mtp.", NULL};
 
-/* Every token's weights are over their sum; there is no MLP but those of experts. */
+/* Checks a model whose token weights are always over their sum, and which has no MLP but those of
+ * experts. */
 static int check_moe(struct model_shape *m, struct err *e)
 {
     if (!m->expert_width)

@@ -10,7 +10,8 @@
 
 enum { FIRST = 2 }; /* after pad_token_id 1, the class's */
 
-/* If the head is not tied, transformers adds the other bias that its files have. */
+/* Writes the model. If the head is not tied, transformers adds the other bias that its files
+ * have. */
 static void write_roberta(const struct model_shape *m, struct family *f)
 {
     const struct bert_names names = {.embeddings = "roberta.embeddings.",

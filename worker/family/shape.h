@@ -21,7 +21,8 @@ extern const char *const embed_module_words[];
 const struct field *shape_field(const char *name);
 const char *shape_name(const struct field *f); /* "hidden_size" */
 
-/* Arrays have a row for each element, NAME.0 and on, one after another: its index, or -1. */
+/* Returns the index of an element, or -1: arrays have a row for each element, NAME.0 and on, one
+ * after another. */
 int shape_element(const struct field *f);
 
 /* Sets f in m; v is rounded to a value that f holds. */
@@ -29,13 +30,13 @@ void shape_set(struct model_shape *m, const struct field *f, double v);
 /* Sets the sizes of a job that gives none. */
 void shape_defaults(struct model_shape *m);
 bool shape_equal(const struct model_shape *a, const struct model_shape *b, const struct field *f);
-/* The first size that people write and that differs; NULL: none does. */
+/* Returns the first size that people write and that differs; NULL: none does. */
 const struct field *shape_difference(const struct model_shape *a, const struct model_shape *b);
-/* The size as model.config has it: a number, or a word. */
+/* Returns the size as model.config has it: a number, or a word. */
 const char *shape_text(const struct model_shape *m, const struct field *f, char out[32]);
-/* Whether f in m has the value of a model without that size: 0, or the fallback. */
+/* Tells whether f in m has the value of a model without that size: 0, or the fallback. */
 bool shape_neutral(const struct model_shape *m, const struct field *f);
-/* fails: ERR_INVALID with the first size outside its range. */
+/* Checks every size. fails: ERR_INVALID with the first size outside its range. */
 int shape_check_ranges(const struct model_shape *m, struct err *e);
 
 #endif

@@ -35,7 +35,7 @@ static const struct hf_absent own[] = {HF_ABSENT(32768, 1e-6, 2e6),
 static const struct hf_model models[] = {{"smollm3", own, {"SmolLM3ForCausalLM", "SmolLM3Model"}},
                                          {NULL, NULL, {NULL}}};
 
-/* 1: with RoPE. The list may be longer than there are layers. */
+/* Reads an element of the list; 1: with RoPE. The list may be longer than there are layers. */
 static int rope_layer(struct config *c, enum jtok t)
 {
     int64_t v;

@@ -28,7 +28,7 @@ static int lrpe(struct program *p, int x, int theta)
         &(struct value){.name = "qk_lrpe", .cols = 2 * p->value[x].cols, .keep = KEEP_NONE_MODE});
 }
 
-/* theta [H, D]; the file has [H, 1, D]. */
+/* Adds theta [H, D]; the file has [H, 1, D]. */
 static int theta_weight(struct program *p, const struct model_shape *m)
 {
     struct weight w = {.name = "token_mixer.lrpe.theta",

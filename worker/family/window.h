@@ -1,7 +1,8 @@
 /* window.h: models with a sliding window in some layers and none in others: kinds of layers, and
  * layer_types of config.json. Inside worker/family.
  *
- * shape.window is that of all layers, but for those of shape.layer_mask, which see everything. */
+ * shape.window is the window of all layers, except the layers of shape.layer_mask, which see
+ * everything. */
 #ifndef SEQD_FAMILY_WINDOW_H
 #define SEQD_FAMILY_WINDOW_H
 
@@ -9,22 +10,24 @@
 
 enum window_kind { WINDOW_ALL, WINDOW_NONE }; /* kinds of layer: the model's window; none */
 
-/* family_row.layer_kind. If no layer has a window, all are WINDOW_ALL. */
+/* Returns a layer's kind, as family_row.layer_kind. If no layer has a window, all are
+ * WINDOW_ALL. */
 int window_kind(const struct model_shape *m, int64_t l);
-/* Some layer is of the second kind. */
+/* Tells whether some layer is of the second kind. */
 bool window_mixed(const struct model_shape *m);
-/* The window of a layer of that kind. */
+/* Returns the window of a layer of that kind. */
 int64_t window_of(const struct model_shape *m, int kind);
-/* For family_row.check: takes off windows that no layer has, and layers that are not there. fails:
+/* Takes off, for family_row.check, windows that no layer has, and layers that are not there. fails:
  * ERR_UNSUPPORTED naming num_hidden_layers. */
 int window_check(struct model_shape *m, struct err *e);
 
-/* layer_types: "sliding_attention" and "full_attention" into the mask; c->n_windowed counts. */
+/* Read and write layer_types: "sliding_attention" and "full_attention" into the mask; c->n_windowed
+ * counts. */
 int window_read_layers(struct config *c, const char *key);
 void window_write_layers(struct jwrite *w, const char *key, const struct model_shape *m);
-/* The same of a family in whose files no list means a window in some layers. */
+/* Writes layer_types for a family in whose files no list means a window in some layers. */
 void window_write_all_layers(struct jwrite *w, const char *key, const struct model_shape *m);
-/* sliding_window: the window, or null. */
+/* Writes sliding_window: the window, or null. */
 void window_write_size(struct jwrite *w, const char *key, const struct model_shape *m);
 
 #endif

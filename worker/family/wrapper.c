@@ -14,7 +14,7 @@ const char *const wrapper_half[] = {"vision_tower.",
                                     "model.visual.",
                                     NULL};
 
-/* Both layouts of the package, and that of the wrapper's base class. */
+/* Renames tensors of both layouts of the package, and of the wrapper's base class. */
 void wrapper_rename(const char *stored, char *name, size_t size)
 {
     static const struct {
@@ -62,7 +62,8 @@ const struct hf_wrapper hf_wrappers[] = {
      qwen3_5_keys},
     {{NULL, NULL, {NULL}}, NULL, NULL}};
 
-/* The package ties the head by the wrapper's key, not by text_config's. */
+/* Reads tie_word_embeddings of the wrapper: the package ties the head by it, not by
+ * text_config's. */
 static int read_tied(struct config *c, const char *key)
 {
     bool tied = false;

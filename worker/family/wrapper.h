@@ -9,7 +9,7 @@
 
 /* Beginnings of the names of the other half's tensors, NULL-terminated. */
 extern const char *const wrapper_half[];
-/* struct family_row.rename of the text model's tensors; other names stay. */
+/* Renames the text model's tensors, as struct family_row.rename; other names stay. */
 void wrapper_rename(const char *stored, char *name, size_t size);
 
 #endif

@@ -212,7 +212,7 @@ int write_mlp(struct program *p, const struct model_shape *m, int x, const struc
         p, &(struct write_linear){a, x, down, 1, PROG_NONE, "layer_output", KEEP_NEVER});
 }
 
-/* A tensor of expert i, w but for its name. */
+/* Adds a tensor of expert i: w, with its own name. */
 static void expert(struct program *p, const char *name, int64_t i, struct weight w)
 {
     const char *at = strstr(name, "%d");
@@ -263,7 +263,7 @@ int write_shared(struct program *p, const struct model_shape *m, int x, int y,
                    &(struct value){.name = "moe_and_shared", .cols = C, .keep = KEEP_NEVER});
 }
 
-/* Every layer's weights stand in one table: three of each expert, and others. */
+/* One table has every weight of a layer: three of each expert, and others. */
 enum { OTHERS = 20, MAX_EXPERTS = (PROG_WEIGHTS - OTHERS) / 3 };
 
 int check_experts(struct model_shape *m, struct err *e)

@@ -5,7 +5,7 @@
 #include "api/core/model_shape.h"
 #include "worker/family/family.h"
 
-/* One tensor [rows, cols] or, with cols 0, [rows], as write_linear and write_norm take it. */
+/* A norm: the names of its weights, and how it is computed. */
 struct write_norm {
     const char *weight, *bias; /* NULL: none */
     enum norm_id kind;
@@ -14,11 +14,11 @@ struct write_norm {
     int64_t dim; /* columns of each, where others follow the groups; 0: the groups tile the row */
     bool offset; /* the factor is 1 + weight */
 };
-/* NORM of x; the weights are as wide as a group. */
+/* Writes NORM of x; the weights are as wide as a group. */
 int write_norm(struct program *p, int x, const struct write_norm *n);
 
-/* a W' [+ b] [+ base]: base PROG_NONE, bias PROG_NONE: without. w: the first of n_w joined weights,
- * bias the first of as many. */
+/* A product a W' [+ b] [+ base]; base PROG_NONE, bias PROG_NONE: without. w: the first of n_w
+ * joined weights, bias the first of as many. */
 struct write_linear {
     int a, base, w, n_w, bias;
     const char *name;
@@ -27,7 +27,7 @@ struct write_linear {
 int write_linear(struct program *p, const struct write_linear *l);
 
 /* With tensor parallelism (m->tp > 1) a rank's residual stream and norms have its part of the rows;
- * products whose columns are split have all rows. Elsewhere rows are rows.
+ * products whose columns are split have all rows. Otherwise a rank has all of its rows everywhere.
  * write_stream: the section's input. write_gathered: all rows of x. write_summed: write_linear
  * where columns of W and of a are split: the sum over ranks, rounded once, on the part of the rows.
  * write_of_ids: a tensor with a row, or an element, for each id. write_embedded: rows of such a
@@ -40,12 +40,13 @@ int write_of_ids(struct program *p, const char *name, int64_t rows, int64_t cols
                  enum init_id init);
 int write_embedded(struct program *in, const struct model_shape *m, int table, double scale);
 
-/* act(a) * b. */
+/* Writes act(a) * b. */
 int write_glu(struct program *p, enum act_id act, int a, int b, const char *name);
 int write_act(struct program *p, enum act_id act, int a, const char *name, enum keep_id keep);
 int write_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                const char *name);
-/* RoPE of a layer with that window, 0: none: by rope_local if it has one and the model has that. */
+/* Writes RoPE of a layer with that window, 0: none: by rope_local if it has one and the model has
+ * that. */
 int write_window_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                       const char *name, int64_t window);
 /* Softmax attention of all query and key heads of m, by its scale and soft cap. window 0: none;
@@ -58,7 +59,7 @@ struct write_attention {
 };
 int write_attention(struct program *p, const struct model_shape *m,
                     const struct write_attention *w);
-/* a + b. */
+/* Writes a + b. */
 int write_sum(struct program *p, int a, int b, const char *name, enum keep_id keep);
 
 struct write_mixer {
@@ -99,14 +100,14 @@ int write_shared(struct program *p, const struct model_shape *m, int x, int y,
  * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int check_experts(struct model_shape *m, struct err *e);
 
-/* `in`: the embedding, a tensor of that name, times scale. */
+/* Writes `in`: the embedding, a tensor of that name, times scale. */
 void write_embedding(struct program *in, const struct model_shape *m, const char *table,
                      double scale);
-/* `out`: norm, head (tied, or a tensor of that name), loss under the model's soft cap. */
+/* Writes `out`: norm, head (tied, or a tensor of that name), loss under the model's soft cap. */
 void write_head(struct program *out, const struct model_shape *m, const struct write_norm *n,
                 const char *head);
 
-/* fails: ERR_INVALID naming the key. */
+/* Checks the numbers of heads. fails: ERR_INVALID naming the key. */
 int check_heads(struct model_shape *m, struct err *e);
 
 #endif
