@@ -68,7 +68,7 @@ static int trie_add(struct trie *t, const struct text *s, int32_t token, struct 
     return 0;
 }
 
-/* The longest token at s: its index and bytes, -1: none. */
+/* Finds the longest token at s: its index and bytes, -1: none. */
 static int32_t trie_match(const struct trie *t, const char *s, int64_t n, int64_t *size)
 {
     int32_t found = -1, at = t->root[(unsigned char)s[0]];
@@ -125,7 +125,7 @@ static void token_fini(struct added_token *t)
     text_fini(&t->form);
 }
 
-/* Takes t. A content that was there is replaced. */
+/* Adds t, which it takes. A content that was there is replaced, and keeps its id. */
 static int put(struct added_reading *r, struct added_token *t, struct err *e)
 {
     struct added *a = r->a;
@@ -237,7 +237,7 @@ static bool alone(const struct added *a, const struct text_run *r, int64_t begin
     return end == r->n || !rune_in(a->word, rune_get(r->text + end, &size));
 }
 
-/* The place where the white space before `at` begins. */
+/* Returns the place where the white space before `at` begins. */
 static int64_t space_before(const struct added *a, const struct text_run *r, int64_t at)
 {
     while (at > 0) {
@@ -293,8 +293,8 @@ int added_split(const struct added *a, bool normalized, const struct text_run *r
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* True when the token does not lie across the cut, and does not look across it: a token that ends
- * or begins there may look at the rune beside it. */
+/* Tells whether the token neither lies across the cut nor looks across it: a token that ends or
+ * begins there may look at the rune beside it. */
 static bool clear(const struct added *a, const struct added_token *t, uint32_t before,
                   uint32_t after)
 {

@@ -1,4 +1,4 @@
-/* added.h: the added tokens of a tokenizer.json, found in a text before the model sees it. */
+/* added.h: finds the added tokens of a tokenizer.json in a text before the model sees it. */
 #ifndef SEQD_TEXT_ADDED_H
 #define SEQD_TEXT_ADDED_H
 
@@ -16,8 +16,8 @@ struct added_token {
 
 struct added;
 
-/* Ids: that of the content in v, else the next free one from the number of v's strings on, in
- * the order of the file, whatever id the file gives. */
+/* Opens the list. A token has the id of its content in v, else the next free one from the number of
+ * v's strings on, in the order of the file, whatever id the file gives. */
 int added_open(struct json list, const struct vocab *v, struct normalizer *n, struct added **out,
                struct err *e);
 void added_destroy(struct added *a);
@@ -30,8 +30,8 @@ int64_t added_size(const struct added *a);                                /* 1 +
 typedef int part_fn(void *who, const struct text_run *part, int32_t id, struct err *e);
 int added_split(const struct added *a, bool normalized, const struct text_run *r, part_fn *each,
                 void *who, struct err *e);
-/* May text be cut between runes `before` and `after`? true: added_split of the two sides certainly
- * finds the tokens that added_split of the whole finds. */
+/* Tells whether text may be cut between runes `before` and `after`. true: added_split of the two
+ * sides certainly finds the tokens that added_split of the whole finds. */
 bool added_cut(const struct added *a, bool normalized, uint32_t before, uint32_t after);
 
 #endif

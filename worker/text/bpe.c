@@ -103,7 +103,7 @@ static void byte_ids(struct bpe *b)
     }
 }
 
-/* The tokens that consist of visible characters of bytes, as these bytes. */
+/* Collects the tokens that consist of visible characters of bytes, as these bytes. */
 static int raw_vocabulary(struct bpe *b, struct err *e)
 {
     struct text raw = {0};
@@ -163,7 +163,7 @@ struct bpe *bpe_open(struct json j, const struct vocab *v, bool byte_level, stru
     return NULL;
 }
 
-/* After a long piece its scratch goes back: 40 bytes for each of its own. */
+/* Frees the scratch after a long piece, which takes 40 bytes for each of its own. */
 static void scratch_free(struct bpe *b)
 {
     free(b->symbol);
@@ -298,7 +298,7 @@ static int32_t rank_of(const struct bpe *b, int32_t left, int32_t right)
     return m ? m->rank : -1;
 }
 
-/* The lowest rank first, of equal ones the leftmost. */
+/* Merges the lowest rank first, of equal ones the leftmost. */
 static void merge_short(struct bpe *b)
 {
     struct symbol *s = b->symbol;
@@ -377,7 +377,7 @@ static uint64_t *by_rank(uint64_t *key, uint64_t *spare, int64_t n, int64_t n_ra
     return key;
 }
 
-/* The pairs of the symbols as they are, sorted; returns how many. */
+/* Lists the pairs of the symbols as they are, sorted. Returns how many. */
 static int64_t first_pairs(struct bpe *b, uint64_t **sorted)
 {
     int64_t n = 0;
@@ -395,8 +395,8 @@ static int64_t first_pairs(struct bpe *b, uint64_t **sorted)
     return n;
 }
 
-/* The entry of the queue may be of a pair that is gone: it counts when the pair of now gives the
- * same id. */
+/* Tells whether the entry of the queue is of a pair that is gone: it counts if the present pair
+ * gives the same id. */
 static bool stale(const struct bpe *b, uint64_t key)
 {
     const struct symbol *s = &b->symbol[(uint32_t)key];
@@ -525,8 +525,8 @@ static void mark_before(struct rune_bits *to, const char *s, int64_t n, uint32_t
     }
 }
 
-/* The runes that some token has before `after`; NULL: not known. Texts are cut before two different
- * runes: a newline, and the rune that a space becomes. */
+/* Returns the runes that some token has before `after`; NULL: not known. Texts are cut before two
+ * different runes: a newline, and the rune that a space becomes. */
 static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
 {
     for (int i = 0; i < b->n_before; i++)
@@ -540,7 +540,7 @@ static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
     return bits;
 }
 
-/* Do two strings share an id? Such an id does not tell its text. */
+/* Tells whether two strings share an id: such an id does not tell its text. */
 static bool shared_ids(const struct vocab *v)
 {
     for (int64_t k = 0; k < v->n; k++)

@@ -13,8 +13,8 @@ struct bpe *bpe_open(struct json j, const struct vocab *v, bool byte_level, stru
 void bpe_destroy(struct bpe *b);
 /* Appends the ids of one piece, with their bytes in it. O(n log n). */
 int bpe_encode(struct bpe *b, const char *s, int64_t n, struct hits *out, struct err *e);
-/* No token has `after` directly after `before`, both are tokens, and so nothing is ever merged
- * across a cut between them. false: perhaps not. */
+/* Tells whether text may be cut between runes `before` and `after`: both are tokens, and no token
+ * has `after` directly after `before`, so that no merge crosses the cut. false: perhaps not. */
 bool bpe_cut(struct bpe *b, uint32_t before, uint32_t after);
 
 #endif

@@ -1,13 +1,13 @@
-/* buffer.h: the buffers that this room puts text and ids into. */
+/* buffer.h: the buffers for text and ids in this folder. */
 #ifndef SEQD_TEXT_BUFFER_H
 #define SEQD_TEXT_BUFFER_H
 
 #include "worker/text/tokenizer.h"
 
-/* Room for n more elements of `size` bytes in *array, which has *room of them. -1: out of
+/* Makes room for n more elements of `size` bytes in *array, which has *room of them. -1: out of
  * memory. */
 int buffer_grow(void **array, int64_t *room, int64_t have, int64_t n, size_t size);
-/* The err of the -1 above. */
+/* Sets the err of the -1 above. */
 int buffer_full(struct err *e);
 
 int text_add(struct text *t, const char *s, int64_t n); /* -1: out of memory */

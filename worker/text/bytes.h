@@ -1,5 +1,5 @@
-/* bytes.h: the visible characters that stand for bytes in byte-level vocabularies: printable
- * ones for themselves, the other 68 from U+0100 on in order. */
+/* bytes.h: the visible characters that stand for bytes in byte-level vocabularies: printable bytes
+ * stand for themselves, the other 68 have characters from U+0100 on in order. */
 #ifndef SEQD_TEXT_BYTES_H
 #define SEQD_TEXT_BYTES_H
 
@@ -16,7 +16,7 @@ static inline uint32_t bytes_rune(int byte)
     return 0x143;
 }
 
-/* The byte that rune c stands for, -1: none. */
+/* Returns the byte that rune c stands for, -1: none. */
 static inline int bytes_byte(uint32_t c)
 {
     const int byte = c < 0x100    ? (int)c

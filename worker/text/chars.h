@@ -13,7 +13,7 @@ static inline int chars_size(char first) /* bytes of the character that begins s
 }
 
 int64_t chars_count(const char *p, int64_t n);
-/* The byte at which code point i begins, of the n bytes at p; n past the last. */
+/* Returns the byte at which code point i begins, of the n bytes at p; n past the last. */
 int64_t chars_at(const char *p, int64_t n, int64_t i);
 uint32_t chars_get(const char *p);            /* the code point that begins at p */
 int chars_put(char out[4], uint32_t c);       /* returns its bytes */
@@ -30,7 +30,7 @@ bool chars_cased(uint32_t c);   /* has case, as Python's rule of the final sigma
 bool chars_case_ignorable(uint32_t c);
 
 enum chars_case { CASE_UPPER, CASE_LOWER, CASE_TITLE };
-/* The characters that c becomes, at most three: their number. */
+/* Converts c to at most three characters. Returns their number. */
 int chars_convert(uint32_t c, enum chars_case to, uint32_t out[3]);
 bool chars_is(uint32_t c, enum chars_case of); /* str.isupper, islower, of one character */
 

@@ -21,7 +21,7 @@ static int digit_of(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* Base64 with its padding, in place. -1: it is none. */
+/* Decodes base64 with its padding, in place. -1: it is not base64. */
 static int decode(struct text *t)
 {
     int64_t n = t->n, out = 0;
@@ -87,8 +87,9 @@ void charsmap_destroy(struct charsmap *m)
     free(m);
 }
 
-/* A unit of the trie: its label in the low 8 bits and bit 31, whether a value hangs on it in bit 8,
- * the relative place of its children in the others, times 256 by bit 9. A value: 31 bits. */
+/* Returns the relative place of a unit's children. A unit of the trie has its label in the low 8
+ * bits and bit 31, in bit 8 whether a value hangs on it, in the others that place, times 256 by bit
+ * 9. A value has 31 bits. */
 static int64_t offset_of(uint32_t unit)
 {
     return (int64_t)(unit >> 10) << ((unit & 1u << 9) >> 6);

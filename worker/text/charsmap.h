@@ -7,11 +7,11 @@
 
 struct charsmap;
 
-/* v: the base64 of it, as a tokenizer.json has it. fails: ERR_INVALID, ERR_IO for memory. */
+/* Opens a map. v: its base64, as a tokenizer.json has it. fails: ERR_INVALID, ERR_IO for memory. */
 struct charsmap *charsmap_open(struct json v, struct err *e);
 void charsmap_destroy(struct charsmap *m);
-/* The replacement of s[n] by the shortest key that s begins with, *size bytes of UTF-8; NULL: s
- * begins with no key. */
+/* Returns the replacement of s[n] by the shortest key that s begins with, *size bytes of UTF-8;
+ * NULL: s begins with no key. */
 const char *charsmap_find(const struct charsmap *m, const char *s, int64_t n, int64_t *size);
 
 #endif

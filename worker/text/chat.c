@@ -66,7 +66,7 @@ static void check_message(struct template_run *r, int64_t i, struct pyvalue m)
         check_part(r, i, k, content->list->v[k]);
 }
 
-/* As transformers: members that are null are absent. */
+/* Leaves out members that are null, as transformers does. */
 static struct pyvalue without_null(struct template_run *r, struct pyvalue m)
 {
     struct heap *h = &r->h;
@@ -87,7 +87,7 @@ static const struct pyvalue *parts_of(struct template_run *r, struct pyvalue m)
     return v && v->type == V_LIST ? v : NULL;
 }
 
-/* Parts with a line feed between them, as servers of models without parts join them. */
+/* Joins parts with a line feed between them, as servers of models without parts do. */
 static struct pyvalue joined(struct template_run *r, int64_t i, struct pyvalue m)
 {
     const struct pyvalue *parts = parts_of(r, m);
@@ -110,7 +110,8 @@ static struct pyvalue joined(struct template_run *r, int64_t i, struct pyvalue m
     return m;
 }
 
-/* As transformers: {"thinking": reasoning, **message, "reasoning_content": reasoning}. */
+/* Adds the reasoning as transformers does: {"thinking": reasoning, **message, "reasoning_content":
+ * reasoning}. */
 static struct pyvalue with_reasoning(struct template_run *r, struct pyvalue m)
 {
     static const char *const name[] = {"reasoning_content", "thinking", "reasoning"};
@@ -172,7 +173,8 @@ static void see(struct template_run *r, const void *context)
     }
 }
 
-/* Python's words for a list or a mapping are no text of a conversation. */
+/* Refuses output with Python's words for a list or a mapping: they are no text of a
+ * conversation. */
 static int check_printed(const struct chat_seen *seen, struct err *e)
 {
     char field[64] = "messages";
@@ -238,7 +240,7 @@ struct turns {
     int64_t n_spans;
 };
 
-/* The size of the output of the first n messages, which must be how the whole begins. */
+/* Measures the output of the first n messages, which must be a beginning of the whole. */
 static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct template_output *whole,
                        int64_t *size, struct err *e)
 {

@@ -1,4 +1,4 @@
-/* chat.h: conversations through a chat template: the text that a model reads for `messages`, and
+/* chat.h: writes a conversation by a chat template: the text that a model reads for `messages`, and
  * the bytes of that text that are turns of the assistant.
  *
  * The variables are those of transformers' apply_chat_template: messages, tools and documents
@@ -15,26 +15,27 @@ struct chat_tokens { /* special tokens by name ("bos_token"); borrowed */
     int n;
 };
 
-/* The time that strftime_now reads in a job that was submitted at that second: midnight of its day,
- * UTC, so that every attempt writes the same. */
+/* Returns the time that strftime_now reads in a job that was submitted at that second: midnight of
+ * its day, UTC, so that every attempt writes the same. */
 static inline int64_t chat_day(int64_t submitted_s)
 {
     return submitted_s / 86400 * 86400;
 }
 
-/* json[size]: an object with "messages". prompt: ends with the start of the assistant's next turn.
- * fails: as template_render; ERR_INVALID, with the field, for messages that are no list of
- * objects, an image or another part that is not text ("messages[i].content[k].type"), and for
- * tools where the template does not name them ("tools"). */
+/* Renders json[size], an object with "messages". prompt: the text ends with the start of the
+ * assistant's next turn.
+ * fails: as template_render; ERR_INVALID, with the field, for messages that are no list of objects,
+ * an image or another part that is not text ("messages[i].content[k].type"), and for tools where
+ * the template does not name them ("tools"). */
 int chat_render(const struct template *t, const char *json, int64_t size,
                 const struct chat_tokens *tokens, bool prompt, int64_t now_s,
                 struct template_output *o, struct err *e);
 
-/* The same without a prompt; o->span are the assistant's turns: the text that {% generation %}
+/* Does the same without a prompt. o->span are the assistant's turns: the text that {% generation %}
  * encloses if the template has the tag; else the text that the template adds, after its own prompt,
  * for each message whose role is assistant.
- * fails: also ERR_INVALID where that cannot be told: the output up to a turn, with the prompt, is
- * not how the output with the turn begins, or that is not how the whole begins. */
+ * fails: also ERR_INVALID if the turns cannot be told: the output up to a turn, with the prompt, is
+ * no beginning of the output with the turn, or that is no beginning of the whole. */
 int chat_render_spans(const struct template *t, const char *json, int64_t size,
                       const struct chat_tokens *tokens, int64_t now_s, struct template_output *o,
                       struct err *e);

@@ -16,14 +16,15 @@ struct chat_model {
     struct chat_tokens tokens; /* the tokens that `special` has; points into this struct */
 };
 
-/* fails: as template_create and side_file_open, with the file's path; ERR_INVALID for a
- * chat_template that is of another kind, or a list without a template "default". */
+/* Opens the template of a directory. fails: as template_create and side_file_open, with the file's
+ * path; ERR_INVALID for a chat_template that is of another kind, or a list without a template
+ * "default". */
 int chat_model_open(struct chat_model *m, const char *dir, struct err *e);
-/* The same from a source and special tokens that m has already, and then owns. */
+/* Does the same with a source and special tokens that m has already, and then owns. */
 int chat_model_compile(struct chat_model *m, struct err *e);
-/* Refuses a conversation. bytes: because the job reads text as bytes; else because there is no chat
- * template. The sentence names the input that was given (what) and the input to give in its place
- * (instead). */
+/* Refuses a conversation. bytes: the reason is that the job reads text as bytes; else that there is
+ * no chat template. The sentence names the input that was given (what) and the input to give in its
+ * place (instead). */
 int chat_model_refuse(const char *what, bool bytes, const char *instead, struct err *e);
 void chat_model_close(struct chat_model *m);
 

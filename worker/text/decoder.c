@@ -213,10 +213,11 @@ void decoding_destroy(struct decoding *s)
     free(s);
 }
 
-/* Bytes for stage `at`. first: they begin a token. */
+/* Puts bytes into stage `at`. first: they begin a token. */
 static int put(struct decoding *s, int at, const char *p, int64_t n, bool first, struct text *out);
 
-/* Bytes of the malformed sequence at p that one U+FFFD stands for: as Rust's from_utf8_lossy. */
+/* Returns the bytes of the malformed sequence at p that one U+FFFD stands for: as Rust's
+ * from_utf8_lossy. */
 static int64_t malformed(const char *p, const char *end)
 {
     for (int64_t n = 3; n > 1; n--) {
@@ -232,7 +233,7 @@ static int64_t malformed(const char *p, const char *end)
     return 1;
 }
 
-/* Bytes at the end of p[n] that may begin a character. */
+/* Returns the bytes at the end of p[n] that may begin a character. */
 static int64_t incomplete(const char *p, int64_t n)
 {
     const int64_t k = (int64_t)utf8_partial(p, (size_t)n);
@@ -286,7 +287,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* The byte of "<0xXX>", -1. Rust's reader of numbers also takes a sign. */
+/* Returns the byte of "<0xXX>", -1. Rust's reader of numbers also takes a sign. */
 static int fallback_byte(const char *p, int64_t n)
 {
     if (n != 6 || memcmp(p, "<0x", 3) || p[5] != '>') return -1;
@@ -294,7 +295,7 @@ static int fallback_byte(const char *p, int64_t n)
     return low < 0 || high < 0 ? -1 : high << 4 | low;
 }
 
-/* The bytes held are one run: whole, or one U+FFFD for each. */
+/* Passes on the bytes held, which are one run: whole, or one U+FFFD for each. */
 static int end_fallback(struct decoding *s, int at, struct text *out)
 {
     struct decoder_state *st = &s->state[at];
@@ -367,7 +368,7 @@ static int metaspace(struct decoding *s, int at, const char *p, int64_t n, struc
     return put(s, at + 1, st->work.data, st->work.n, true, out);
 }
 
-/* English punctuation without the space before it, in this order. */
+/* Removes the space before English punctuation, pair by pair in this order. */
 static int clean(struct decoder_state *st)
 {
     static const char *const pairs[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
@@ -403,7 +404,7 @@ static int wordpiece(struct decoding *s, int at, const char *p, int64_t n, struc
     return put(s, at + 1, st->work.data, st->work.n, true, out);
 }
 
-/* The token held, with its suffix as a space, or as nothing where it is the last. */
+/* Passes on the token held, with its suffix as a space, or without it in the last token. */
 static int end_suffix(struct decoding *s, int at, bool last, struct text *out)
 {
     const struct decoder_stage *g = &s->d->stage[at];
@@ -432,7 +433,8 @@ static int join(struct decoding *s, int at, const char *p, int64_t n, struct tex
 
 /* ---- one token ------------------------------------------------------------------------------ */
 
-/* The visible alphabet's bytes; a token that has a character beyond it stays as it is. */
+/* Appends the bytes that the visible alphabet stands for; a token that has a character beyond it
+ * stays as it is. */
 static int byte_piece(const char *p, int64_t n, struct text *out)
 {
     const int64_t had = out->n;
@@ -462,7 +464,7 @@ static int word_piece(const struct decoder_stage *g, const char *p, int64_t n, s
     return rc;
 }
 
-/* p[n] after one stage, appended to out; *last: the other stages leave it as it is. */
+/* Appends p[n] after one stage to out; *last: the other stages leave it as it is. */
 static int stage_piece(const struct decoder_stage *g, const char *p, int64_t n, struct text *out,
                        bool *last)
 {

@@ -30,7 +30,7 @@ static bool hangul(enum unicode_break a, enum unicode_break b)
     return (a == BREAK_LVT || a == BREAK_T) && b == BREAK_T;
 }
 
-/* Does no cluster end before k? Rules GB3 to GB11. */
+/* Tells whether no cluster ends before k. Rules GB3 to GB11. */
 static bool joins(const struct grapheme *c, enum unicode_break k)
 {
     if (c->last == BREAK_CR || c->last == BREAK_LF || c->last == BREAK_CONTROL)

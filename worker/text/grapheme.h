@@ -1,11 +1,12 @@
-/* grapheme.h: extended grapheme clusters (UAX 29), as the package `tokenizers` cuts them. */
+/* grapheme.h: finds extended grapheme clusters (UAX 29), as the package `tokenizers` cuts them. */
 #ifndef SEQD_TEXT_GRAPHEME_H
 #define SEQD_TEXT_GRAPHEME_H
 
 #include <stdint.h>
 
-/* The end of the cluster that begins at s[at]; at < n. Regional indicators stand alone, and are not
- * joined in pairs: no caller here can tell, since it looks at clusters of at most five bytes. */
+/* Returns the end of the cluster that begins at s[at]; at < n. Regional indicators stand alone, and
+ * are not joined in pairs: no caller here can tell, since it looks at clusters of at most five
+ * bytes. */
 int64_t grapheme_end(const char *s, int64_t n, int64_t at);
 
 #endif

@@ -27,17 +27,18 @@ struct heap {
     jmp_buf fail;
 };
 
-/* Zeroed and 16-byte aligned. fails: ERR_TOO_LARGE past the arena's limit. */
+/* Allocates size bytes, zeroed and 16-byte aligned. fails: ERR_TOO_LARGE past the arena's limit. */
 void *heap_alloc(struct heap *h, int64_t size);
-/* A copy of the first old_size bytes in new room; the old room stays until the arena's end. */
+/* Returns a copy of the first old_size bytes in new room; the old room stays until the arena's
+ * end. */
 void *heap_grow(struct heap *h, const void *old, int64_t old_size, int64_t size);
-/* fails: ERR_TOO_LARGE when the steps are used up. */
+/* Counts n_steps steps. fails: ERR_TOO_LARGE when they are used up. */
 void heap_spend(struct heap *h, int64_t n_steps);
 static inline void heap_spend_bytes(struct heap *h, int64_t n)
 {
     heap_spend(h, 1 + (n >> HEAP_STEP_LOG));
 }
-/* fails: ERR_TOO_LARGE at HEAP_DEPTH. */
+/* Counts an evaluation that begins. fails: ERR_TOO_LARGE at HEAP_DEPTH. */
 void heap_enter(struct heap *h);
 static inline void heap_leave(struct heap *h)
 {

@@ -17,7 +17,7 @@ static int broken(struct json v, const struct jread *j, struct err *e)
     return err_set(e, ERR_INVALID, "%s: %s", file_of(v), j->err.text);
 }
 
-/* The value of `of` that begins with the next token. */
+/* Reads the value of `of` that begins with the next token. */
 static int value_of(struct json of, struct jread *j, struct json *out)
 {
     const enum jtok t = jread_next(j);

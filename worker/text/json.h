@@ -1,5 +1,5 @@
-/* json.h: a tokenizer.json, and the files beside it, as values that are looked into. Only strings
- * are copied. */
+/* json.h: looks values up in a tokenizer.json, and in the files beside it. Only strings are
+ * copied. */
 #ifndef SEQD_TEXT_JSON_H
 #define SEQD_TEXT_JSON_H
 
@@ -16,13 +16,13 @@ struct json {
 /* Looks up the members `names` of an object, into out; "where" is for the sentence of an error. */
 int json_members(struct json object, const char *where, int n, const char *const names[],
                  struct json out[], struct err *e);
-/* Its member, of an object that is read once. */
+/* Looks up one member, of an object that is read once. */
 int json_member(struct json object, const char *where, const char *name, struct json *out,
                 struct err *e);
 /* Calls each(who, value) for every value of an array; stops at a negative return and returns it. */
 int json_each(struct json array, const char *where,
               int (*each)(void *who, struct json value, struct err *e), void *who, struct err *e);
-/* The string, unescaped, appended to out. */
+/* Appends the string, unescaped, to out. */
 int json_text(struct json value, const char *where, struct text *out, struct err *e);
 int json_bool(struct json value, const char *where, bool missing, bool *out, struct err *e);
 int json_int(struct json value, const char *where, int64_t missing, int64_t *out, struct err *e);

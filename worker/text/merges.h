@@ -18,8 +18,8 @@ struct merges {
     int64_t id_room;
 };
 
-/* Reads the list of "a b" or ["a", "b"]; the first n_prefix bytes of the second of each
- * are left out. */
+/* Reads the list of "a b" or ["a", "b"]. The first n_prefix bytes of each b are left out of the
+ * merged token. */
 int merges_open(struct merges *m, struct json j, const struct vocab *v, int64_t n_prefix,
                 struct err *e);
 void merges_fini(struct merges *m);
@@ -30,7 +30,7 @@ static inline uint64_t merge_hash(uint64_t pair)
     return pair ^ pair >> 29;
 }
 
-/* The merge of ids a and b, NULL: they stay apart. */
+/* Returns the merge of ids a and b, NULL: they stay apart. */
 static inline const struct merge_slot *merges_find(const struct merges *m, int32_t a, int32_t b)
 {
     const uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;

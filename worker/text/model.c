@@ -7,13 +7,13 @@
 #include "worker/text/unigram.h"
 #include "worker/text/wordpiece.h"
 
-struct token_model { /* one of them */
+struct token_model { /* one of the three models */
     struct bpe *bpe;
     struct wordpiece *wordpiece;
     struct unigram *unigram;
 };
 
-/* {"token": id, ...} */
+/* Reads {"token": id, ...}. */
 static int read_vocabulary(struct json j, struct vocab *v, struct err *e)
 {
     struct text key = {0};

@@ -1,4 +1,4 @@
-/* model.h: the model of a tokenizer.json: a piece of text becomes ids. */
+/* model.h: the model of a tokenizer.json, which turns a piece of text into ids. */
 #ifndef SEQD_TEXT_MODEL_H
 #define SEQD_TEXT_MODEL_H
 
@@ -7,13 +7,14 @@
 
 struct token_model;
 
-/* Adds its vocabulary to v, which it borrows. byte_level: pieces are bytes that the vocabulary
- * has as visible characters. */
+/* Opens the model. It adds its vocabulary to v, which it borrows. byte_level: pieces are bytes that
+ * the vocabulary has as visible characters. */
 struct token_model *model_open(struct json j, struct vocab *v, bool byte_level, struct err *e);
 void model_destroy(struct token_model *m);
 /* Appends the ids of one piece. */
 int model_encode(struct token_model *m, const char *s, int64_t n, struct hits *out, struct err *e);
-/* Are the ids of the two sides of a cut between a and b certainly those of one piece? */
+/* Tells whether the ids of the two sides of a cut between a and b are certainly those of one
+ * piece. */
 bool model_cut(struct token_model *m, uint32_t a, uint32_t b);
 
 #endif

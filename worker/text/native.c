@@ -80,7 +80,7 @@ void native_check_function(struct heap *h, struct pyvalue name)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* The place of a name among the parameters; -1: it is not there. */
+/* Returns the place of a name among the parameters; -1: it is not there. */
 static int place_of(const char *params, struct pyvalue name)
 {
     for (int i = 0; *params; i++) {

@@ -35,17 +35,17 @@ extern const struct native native_filters_text[], native_filters_seq[], native_f
     native_tests[], native_methods_str[], native_methods_list[], native_methods_dict[],
     native_methods_loop[], native_functions[];
 
-/* The row of a filter or test when a template is compiled.
+/* Find the row of a filter or test when a template is compiled.
  * fails: ERR_UNSUPPORTED when jinja2 alone has it, ERR_INVALID when jinja2 has not either; soft:
  * NULL then, and the call fails. */
 const struct native *native_filter(struct heap *h, struct pyvalue name, bool soft);
 const struct native *native_test(struct heap *h, struct pyvalue name, bool soft);
-/* The same without failing. */
+/* Do the same without failing. */
 const struct native *native_find_filter(struct pyvalue name);
 const struct native *native_find_test(struct pyvalue name);
 const struct native *native_find(const struct native *table, struct pyvalue name);
-/* fails: ERR_UNSUPPORTED when Python or jinja2 has a method, or a function, of this name that
- * native.c does not have. */
+/* Refuse the name of a method, or a function, that Python or jinja2 has and native.c has not.
+ * fails: ERR_UNSUPPORTED. */
 void native_check_method(struct heap *h, struct pyvalue name);
 void native_check_function(struct heap *h, struct pyvalue name);
 

@@ -1,5 +1,5 @@
-/* native_key.h: the attribute "a.b.0" of an item, as map(attribute=), sort and selectattr read
- * it. */
+/* native_key.h: reads the attribute "a.b.0" of an item, as map(attribute=), sort and selectattr
+ * do. */
 #ifndef SEQD_TEXT_NATIVE_KEY_H
 #define SEQD_TEXT_NATIVE_KEY_H
 
@@ -7,7 +7,8 @@
 
 struct template_run;
 
-/* attribute: a string with dots, an integer, or V_NONE or V_MISSING: the item itself. */
+/* Returns the attribute: a string with dots, an integer, or V_NONE or V_MISSING: the item
+ * itself. */
 struct pyvalue key_get(struct template_run *r, struct pyvalue item, struct pyvalue attribute);
 
 #endif

@@ -86,8 +86,8 @@ FILTER(f_map)
     return value_iter(&r->h, out);
 }
 
-/* Items for which the test holds, or not; attr: tests the attribute that the first argument names.
- */
+/* Takes the items for which the test holds, or does not; attr: tests the attribute that the first
+ * argument names. */
 static struct pyvalue choose(struct template_run *r, struct pyvalue of, const struct actual *raw,
                              bool wanted, bool attr)
 {

@@ -264,8 +264,8 @@ METHOD(s_islower)
 
 /* ---- format --------------------------------------------------------------------------------- */
 
-/* The value of "0", "name" or "" with attributes ".a" and items "[b]"; *next counts the empty
- * ones. */
+/* Returns the value of "0", "name" or "" with attributes ".a" and items "[b]"; *next counts the
+ * empty ones. */
 static struct pyvalue format_field(struct template_run *r, const char *p, const char *end,
                                    const struct actual *raw, int64_t *next)
 {

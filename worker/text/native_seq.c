@@ -34,7 +34,8 @@ FILTER(f_first)
                : value_undefined(&r->h, "No first item, sequence was empty.");
 }
 
-/* Python's reversed() takes sequences and dicts, no generator and no undefined. */
+/* Returns items that can be reversed. Python's reversed() takes sequences and dicts, no generator
+ * and no undefined. */
 static struct pylist *reversible(struct template_run *r, struct pyvalue of)
 {
     if (of.type == V_ITER || of.type == V_UNDEFINED || !value_iterable(of))
@@ -131,7 +132,7 @@ static bool before(struct template_run *r, const struct seq_pair *a, const struc
                    : value_order(&r->h, a->key, b->key, ORDER_LT);
 }
 
-/* Stable, as Python's: equal keys keep their order, reversed or not. */
+/* Sorts as Python does: equal keys keep their order, reversed or not. */
 static void merge_sort(struct template_run *r, struct seq_pair *p, struct seq_pair *room, int64_t n,
                        bool reverse)
 {
@@ -157,7 +158,7 @@ static struct pyvalue fold_case(struct template_run *r, struct pyvalue v, bool s
     return v.type == V_STR && !sensitive ? text_case(&r->h, v, CASE_LOWER) : v;
 }
 
-/* The keys of jinja2's sort: a list with the value of each attribute of "a,b". */
+/* Returns the key of jinja2's sort: a list with the value of each attribute of "a,b". */
 static struct pyvalue sort_key(struct template_run *r, struct pyvalue item,
                                struct pyvalue attribute, bool sensitive)
 {

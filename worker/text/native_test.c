@@ -25,7 +25,7 @@ IS(t_number, value_is_number(of))
 IS(t_string, of.type == V_STR)
 IS(t_mapping, of.type == V_DICT)
 IS(t_iterable, value_iterable(of) || of.type == V_LOOP)
-/* Python asks for len() and []: undefined has both. */
+/* Asks for len() and [] as Python does: undefined has both. */
 IS(t_sequence, value_has_len(of) && of.type != V_VIEW)
 IS(t_callable, of.type == V_MACRO || of.type == V_BOUND || of.type == V_FUNCTION ||
                    of.type == V_LOOP || of.type == V_UNDEFINED)
@@ -36,7 +36,7 @@ IS(t_le, value_order(&r->h, of, a[0], ORDER_LE))
 IS(t_gt, value_order(&r->h, of, a[0], ORDER_GT))
 IS(t_ge, value_order(&r->h, of, a[0], ORDER_GE))
 IS(t_in, value_in(&r->h, of, a[0]))
-/* Identity; equality for a value that has no identity of its own in Python either. */
+/* Compares identity; equality for a value that has no identity of its own in Python either. */
 IS(t_sameas, of.type == a[0].type && (of.type <= V_STR ? value_eq(&r->h, of, a[0])
                                                        : of.p == a[0].p && of.id == a[0].id))
 
@@ -50,7 +50,7 @@ IS(t_odd, rest_is(r, of, value_int(2), 1))
 IS(t_even, rest_is(r, of, value_int(2), 0))
 IS(t_divisibleby, rest_is(r, of, a[0], 0))
 
-/* All letters that have a case have this one, and there is one. */
+/* Tells whether all letters that have a case have this one, and there is one. */
 static bool has_case(struct template_run *r, struct pyvalue v, enum chars_case want,
                      enum chars_case other)
 {

@@ -37,7 +37,8 @@ static bool begins_word(uint32_t c)
     return c == '-' || chars_space(c) || (c < 0x80 && strchr("({[<", (int)c) && c);
 }
 
-/* jinja2's own: the first character of each word in upper case, the rest in lower case. */
+/* Writes the title as jinja2 does: the first character of each word in upper case, the rest in
+ * lower case. */
 FILTER(f_title)
 {
     struct heap *h = &r->h;
@@ -193,8 +194,8 @@ FILTER(f_tojson)
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-/* The text that int() or float() reads, without the white space around and single underscores
- * between digits. */
+/* Copies the text that int() or float() reads, without the white space around and single
+ * underscores between digits. */
 static bool clean_number(struct template_run *r, struct pyvalue v, char out[64])
 {
     const struct str *s = text_strip(&r->h, v, value_none(), STRIP_LEFT | STRIP_RIGHT).s;
@@ -282,7 +283,8 @@ FILTER(f_abs)
     return i < 0 ? op_negate(r, value_int(i), true) : value_int(i);
 }
 
-/* round(d, n): the digits of the exact value, half to even, as the C library prints it. */
+/* Computes round(d, n) from the digits of the exact value, half to even, as the C library prints
+ * it. */
 static double round_to(double d, int64_t n)
 {
     char text[800];

@@ -338,7 +338,7 @@ static bool chinese(uint32_t c)
            (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
 }
 
-/* 0: the rune is dropped; else what becomes of it. */
+/* Returns the rune in the place of c; 0: c is dropped. */
 static uint32_t nmt(uint32_t c)
 {
     if ((c >= 1 && c <= 8) || c == 0xb || (c >= 0xe && c <= 0x1f) || c == 0x7f || c == 0x8f ||
@@ -350,7 +350,7 @@ static uint32_t nmt(uint32_t c)
     return c;
 }
 
-/* Appends what becomes of rune c, which is bytes [i, end) of r. */
+/* Appends the runes in the place of rune c, which is bytes [i, end) of r. */
 static int by_rune(const struct normalizer_step *s, const struct text_run *r, uint32_t c, int64_t i,
                    int64_t end, struct run_buffer *out)
 {
@@ -402,7 +402,7 @@ static int prepend(const struct normalizer_step *s, const struct text_run *r,
     return run_copy(out, r, 0, r->n);
 }
 
-/* The next of what REPLACE looks for: 1, 0 at the end, -1. */
+/* Finds the next text that REPLACE replaces: 1, 0 at the end, -1. */
 static int next_match(const struct normalizer_step *s, const struct text_run *r, int64_t at,
                       int64_t *begin, int64_t *end, struct err *e)
 {
@@ -448,7 +448,7 @@ static int strip(const struct normalizer_step *s, const struct text_run *r, stru
     return run_copy(out, r, begin, end);
 }
 
-/* Puts the replacement of bytes [begin, end) of r: 1, or 0 where there is none. */
+/* Puts the replacement of bytes [begin, end) of r. Returns 1, or 0 where there is none. */
 static int put_mapped(const struct normalizer_step *s, const struct text_run *r, int64_t begin,
                       int64_t end, struct run_buffer *out)
 {
@@ -458,8 +458,9 @@ static int put_mapped(const struct normalizer_step *s, const struct text_run *r,
     return run_put(out, to, n, run_from(r, begin), run_to(r, end - 1)) < 0 ? -1 : 1;
 }
 
-/* As the package does: a cluster of at most five bytes that begins with a key is replaced as a
- * whole, the bytes after the key included. In another cluster each character goes by itself. */
+/* Replaces by the map as the package does. A cluster of at most five bytes that begins with a key
+ * is replaced as a whole, the bytes after the key included; in another cluster each character goes
+ * by itself. */
 static int precompiled(const struct normalizer_step *s, const struct text_run *r,
                        struct run_buffer *out)
 {
@@ -514,8 +515,8 @@ int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, bool 
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* The first and the last rune that a step which looks at each rune alone makes of c; false: it
- * makes none. */
+/* Finds the first and the last rune that a step which looks at each rune alone makes of c; false:
+ * it makes none. */
 static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, uint32_t *last)
 {
     struct run_buffer out = {.spans = false};
@@ -531,7 +532,8 @@ static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, 
     return any;
 }
 
-/* A character is replaced wherever it stands; more of them may lie across the cut. */
+/* Tells whether a cut is safe for REPLACE. One character is replaced wherever it stands; a longer
+ * text may lie across the cut. */
 static bool cut_replace(const struct normalizer_step *s, uint32_t *a, uint32_t *b)
 {
     int size;

@@ -98,7 +98,7 @@ int pattern_begin(struct pattern *p, const char *s, int64_t n, struct err *e)
     return 0;
 }
 
-/* The byte where rune `at` begins; asked for in ascending order. */
+/* Returns the byte where rune `at` begins; asked for in ascending order. */
 static int64_t byte_of(struct pattern *p, int64_t at)
 {
     if (p->one_each) return at;
@@ -107,7 +107,7 @@ static int64_t byte_of(struct pattern *p, int64_t at)
     return p->byte_pos;
 }
 
-/* 1 with the match from p->next on, 0: none. */
+/* Finds the match from p->next on: 1, 0: none. */
 static int find(struct pattern *p, int64_t *begin, int64_t *end, struct err *e)
 {
     const int rc = pcre2_match(p->code, p->unit, (size_t)p->n_units, (size_t)p->next,

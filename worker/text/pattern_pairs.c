@@ -1,4 +1,4 @@
-/* The positions of a pattern, as Glushkov's construction has them: the classes that may come first
+/* Computes the positions of a pattern by Glushkov's construction: the classes that may come first
  * and last in a part, and so the classes that may stand next to each other. Groups that stop
  * backtracking and lazy quantifiers only choose among these. Runes that a lookahead reads count as
  * if they were matched there. */
@@ -46,7 +46,7 @@ static void give_up(struct pairs_reading *r)
     r->p = r->end;
 }
 
-/* [\x01\x02], with p after the bracket. */
+/* Reads [\x01\x02], with p after the bracket. */
 static struct pairs_part one_set(struct pairs_reading *r)
 {
     struct pairs_part s = {0};
@@ -70,7 +70,7 @@ static struct pairs_part group(struct pairs_reading *r)
     return ahead ? (struct pairs_part){.first = a.first, .empty = true} : a;
 }
 
-/* The least number of {n}, {n,} or {n,m}, with p after the brace. */
+/* Returns the least number of {n}, {n,} or {n,m}, with p after the brace. */
 static long braces(struct pairs_reading *r)
 {
     const long least = strtol(r->p, NULL, 10);

@@ -50,7 +50,7 @@ static bool same_set(const struct rune_set *a, const struct rune_set *b)
     return a->n == b->n && !memcmp(a->range, b->range, (size_t)a->n * 2 * sizeof *a->range);
 }
 
-/* Takes s. */
+/* Adds a set, and takes s. */
 static int put_set(struct pattern_parse *r, struct rune_set *s)
 {
     int i = 0;
@@ -79,7 +79,7 @@ static bool take(struct pattern_parse *r, const char *word)
 
 /* ---- escapes -------------------------------------------------------------------------------- */
 
-/* \p{Name}, \P{Name}, \p{^Name}, with p at the brace. */
+/* Reads \p{Name}, \P{Name}, \p{^Name}, with p at the brace. */
 static int property(struct pattern_parse *r, struct rune_set *s, bool negate)
 {
     struct rune_set own = {0};
@@ -190,7 +190,7 @@ static int add_range(struct pattern_parse *r, struct rune_set *s, uint32_t first
 
 static int class_of(struct pattern_parse *r, struct rune_set *s, int depth);
 
-/* One member of a class: a rune (0), or a class that was added (1). */
+/* Reads one member of a class: a rune (0), or a class that was added (1). */
 static int member(struct pattern_parse *r, struct rune_set *s, uint32_t *rune)
 {
     if (take(r, "\\")) {
@@ -213,7 +213,7 @@ static int nested(struct pattern_parse *r, struct rune_set *s, int depth)
     return rc;
 }
 
-/* A member or a range of them. */
+/* Reads a member or a range of them. */
 static int members(struct pattern_parse *r, struct rune_set *s)
 {
     uint32_t first, last;
@@ -238,7 +238,7 @@ static int intersect(struct rune_set *s, struct rune_set *other)
                : 0;
 }
 
-/* The members up to && or the end. */
+/* Reads the members up to && or the end. */
 static int operand(struct pattern_parse *r, struct rune_set *s, int depth)
 {
     const char *first = r->p;
@@ -307,7 +307,7 @@ static int close_group(struct pattern_parse *r)
     return put_word(r, ")", 1);
 }
 
-/* {n}, {n,} or {n,m}: the bytes of it, 0: it is none. */
+/* Returns the bytes of {n}, {n,} or {n,m}; 0: there is none. */
 static size_t braces(const struct pattern_parse *r)
 {
     const char *p = r->p + 1;
@@ -338,7 +338,7 @@ static int quantifier(struct pattern_parse *r)
     return 0;
 }
 
-/* Letters that together are the fold of one character: "ss" also matches U+00DF. */
+/* Tells whether two letters together are the fold of one character: "ss" also matches U+00DF. */
 static bool folds_together(uint32_t a, uint32_t b)
 {
     static const char pairs[] = "ss ff fi fl st";
@@ -398,8 +398,8 @@ static int put_named(struct pattern_parse *r, const char *name, uint32_t rune)
     return put_set(r, &s);
 }
 
-/* Words with sets between them: 'w' is a word's, 'n' is a newline, the rest up to a comma stands
- * as it is. */
+/* Puts words with sets between them: 'w' is a word's, 'n' is a newline, the rest up to a comma
+ * stands as it is. */
 static int put_anchor(struct pattern_parse *r, const char *text)
 {
     while (*text) {
@@ -419,7 +419,7 @@ static int put_anchor(struct pattern_parse *r, const char *text)
     return 0;
 }
 
-/* 1: p was at none. */
+/* Reads an anchor; 1: p was at none. */
 static int anchor(struct pattern_parse *r)
 {
     if (take(r, "^")) return put_anchor(r, "(?:\\A|(?<=,n,)(?!\\z))"); /* of a line */
@@ -466,7 +466,7 @@ static int by_rune(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The runes at which any set begins or has ended, sorted; the caller frees them. */
+/* Lists the runes at which any set begins or has ended, sorted; the caller frees them. */
 static uint32_t *borders(const struct pattern_parse *r, int64_t *n)
 {
     int64_t total = 1, at = 0;

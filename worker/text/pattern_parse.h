@@ -1,4 +1,4 @@
-/* pattern_parse.h: a regular expression as another one over classes of runes. */
+/* pattern_parse.h: rewrites a regular expression as one over classes of runes. */
 #ifndef SEQD_TEXT_PATTERN_PARSE_H
 #define SEQD_TEXT_PATTERN_PARSE_H
 

@@ -13,7 +13,7 @@ static int add_id(int32_t *ids, int *n, int64_t id, struct err *e)
     return 0;
 }
 
-/* Puts what `inner` has inside of p's. */
+/* Puts the ids of `inner` inside of p's. */
 static int enclose(struct post *p, const struct post *inner, struct err *e)
 {
     for (int i = 0; i < inner->n_before; i++)
@@ -94,7 +94,7 @@ static int each_of_pair(void *who, struct json j, struct err *e)
     return p->n++ == 1 ? json_int(j, "post_processor", -1, &p->id, e) : 0;
 }
 
-/* BertProcessing and RobertaProcessing: "cls" and "sep" are ["content", id]. */
+/* Adds BertProcessing or RobertaProcessing: "cls" and "sep" are ["content", id]. */
 static int add_bert(struct post *p, struct json j, struct err *e)
 {
     static const char *const names[] = {"cls", "sep"};

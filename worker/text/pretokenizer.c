@@ -371,7 +371,7 @@ static int split(const struct walk *w, int step, const struct text_run *r, struc
     return give(w, step, r, &q, e);
 }
 
-/* Does the run follow a cut? Before any split the run is the caller's. */
+/* Tells whether the run follows a cut. Before any split the run is the caller's. */
 static bool continues(const struct walk *w, int step)
 {
     for (int i = 0; i < step; i++)
@@ -440,8 +440,8 @@ int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool sp
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* The effect of a cut for a step that finds single runes. in_a and in_b: does it find the runes
- * beside the cut? */
+/* Returns the effect of a cut for a step that finds single runes. in_a, in_b: the step finds the
+ * rune before, after the cut. */
 static enum piece_cut cut_beside(const struct pretokenizer_step *s, bool in_a, bool in_b)
 {
     switch (s->behaviour) {

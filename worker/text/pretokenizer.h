@@ -7,18 +7,19 @@
 
 struct pretokenizer;
 
-/* *out NULL: the file has none. */
+/* Opens the pre-tokenizers. *out NULL: the file has none. */
 int pretokenizer_open(struct json j, struct pretokenizer **out, struct err *e);
 void pretokenizer_destroy(struct pretokenizer *p);
-/* Ends in ByteLevel: pieces are the bytes themselves, not their visible characters. */
+/* Tells whether they end in ByteLevel: pieces are the bytes themselves, not their visible
+ * characters. */
 bool pretokenizer_byte_level(const struct pretokenizer *p);
-/* Needs to know where in the caller's text a run begins. */
+/* Tells whether they need to know where in the caller's text a run begins. */
 bool pretokenizer_needs_place(const struct pretokenizer *p);
 
 typedef int piece_fn(void *who, const struct text_run *piece, struct err *e);
 /* Calls each(who, piece) for the pieces of r, which are not empty. p NULL: r is the one piece.
- * spans: pieces know where they are from. continues: r follows a cut that pretokenizer_cut allows.
- */
+ * spans: pieces know the places that they came from. continues: r follows a cut that
+ * pretokenizer_cut allows. */
 int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool spans, bool continues,
                        piece_fn *each, void *who, struct err *e);
 
@@ -27,8 +28,8 @@ enum piece_cut {
     CUT_INSIDE, /* they are the same, but that the cut may divide one */
     CUT_PIECES  /* they are the same: one ends at the cut */
 };
-/* The certain effect of a cut between *a and *b, which become the runes that the steps make of
- * them. */
+/* Returns the certain effect of a cut between *a and *b, which become the runes that the steps make
+ * of them. */
 enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b);
 
 #endif

@@ -6,13 +6,13 @@
 
 #define RUNES 0x110000
 
-/* Bytes of the character whose first byte is c. */
+/* Returns the bytes of the character whose first byte is c. */
 static inline int rune_size(unsigned char c)
 {
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 
-/* The character at s; *n: its bytes. */
+/* Returns the character at s; *n: its bytes. */
 static inline uint32_t rune_get(const char *s, int *n)
 {
     const unsigned char *p = (const unsigned char *)s;
@@ -49,7 +49,7 @@ static inline int rune_put(char out[4], uint32_t c)
     return 4;
 }
 
-/* The first byte of the character that ends before s[at]; at > 0. */
+/* Returns the first byte of the character that ends before s[at]; at > 0. */
 static inline int64_t rune_before(const char *s, int64_t at)
 {
     do at--;

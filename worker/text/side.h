@@ -24,7 +24,7 @@ struct side_tokens {
 };
 
 const char *side_token_name(enum side_token i); /* "bos_token" */
-/* fails: as side_file_open. s holds nothing then. */
+/* Reads the special tokens. fails: as side_file_open. s holds nothing then. */
 int side_tokens_read(struct side_tokens *s, const char *dir, struct err *e);
 void side_tokens_fini(struct side_tokens *s);
 

@@ -52,8 +52,8 @@ struct pyvalue sink_value(struct heap *h, const struct text_sink *s)
     return value_view(h, s->n ? s->p : "", s->n);
 }
 
-/* The shortest digits that read back as d, then Python's layout: an exponent below -4 or from
- * 16. */
+/* Prints the shortest digits that read back as d, in Python's layout: with an exponent below -4 or
+ * from 16. */
 char *float_repr(char *out, double d)
 {
     char raw[40];

@@ -11,7 +11,7 @@ struct text_sink {
     int64_t n, room;
 };
 
-/* fails: ERR_TOO_LARGE past SINK_LIMIT. */
+/* Append to the text. fails: ERR_TOO_LARGE past SINK_LIMIT. */
 void sink_add(struct heap *h, struct text_sink *s, const char *p, int64_t n);
 void sink_text(struct heap *h, struct text_sink *s, const char *z);
 void sink_char(struct heap *h, struct text_sink *s, uint32_t c);
@@ -19,13 +19,14 @@ void sink_fill(struct heap *h, struct text_sink *s, char c, int64_t n);
 struct pyvalue sink_value(struct heap *h,
                           const struct text_sink *s); /* the text so far; borrows it */
 
-/* str(v). fails: ERR_INVALID for what prints an address (functions, generators). */
+/* Append str(v) and repr(v). fails: ERR_INVALID for a value that prints an address (functions,
+ * generators). */
 void sink_str(struct heap *h, struct text_sink *s, struct pyvalue v);
 void sink_repr(struct heap *h, struct text_sink *s, struct pyvalue v);
 struct pyvalue value_to_str(struct heap *h, struct pyvalue v); /* str(v), a plain string */
 struct pyvalue value_soft_str(struct heap *h,
                               struct pyvalue v); /* a string as it is, else str(v) */
-/* repr() of a double into at least 32 bytes. Returns out. */
+/* Writes repr() of a double into at least 32 bytes. Returns out. */
 char *float_repr(char *out, double d);
 
 #endif

@@ -6,7 +6,7 @@
 #include "api/core/utf8.h"
 #include "worker/text/template_parse.h"
 
-/* \r\n and \r become \n, and one newline at the end is left out, as jinja2 has it. */
+/* Makes \r\n and \r into \n, and leaves out one newline at the end, as jinja2 does. */
 static char *normalize(struct heap *h, const char *text, int64_t size, int64_t *out_size)
 {
     char *copy = heap_alloc(h, size + 1);
@@ -43,7 +43,8 @@ static void compile(struct heap *h, struct template *t, const char *text, int64_
     template_parse(h, t, &tokens);
 }
 
-/* A function of its own, so that no variable of the caller is in doubt after a longjmp. */
+/* Compiles in a function of its own, so that no variable of the caller is in doubt after a
+ * longjmp. */
 static int try_compile(struct heap *h, struct template *t, const char *text, int64_t size)
 {
     if (setjmp(h->fail)) return -1;

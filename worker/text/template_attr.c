@@ -23,7 +23,7 @@ static const struct native *method_of(struct pyvalue of, struct pyvalue name)
     }
 }
 
-/* Attributes that change a value: the sandbox has them and lets no template call them. */
+/* Tells whether the attribute changes a value: the sandbox has it and lets no template call it. */
 static bool is_unsafe(struct pyvalue of, struct pyvalue name)
 {
     static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
@@ -81,7 +81,7 @@ static struct pyvalue macro_attr(struct template_run *r, const struct macro *m, 
     return (struct pyvalue){0};
 }
 
-/* getattr(of, name): V_MISSING when Python raises AttributeError. */
+/* Returns getattr(of, name); V_MISSING when Python raises AttributeError. */
 static struct pyvalue own_attr(struct template_run *r, struct pyvalue of, struct pyvalue name)
 {
     const struct native *m = method_of(of, name);
@@ -107,7 +107,7 @@ static struct pyvalue char_at(struct template_run *r, struct pyvalue of, int64_t
     return v;
 }
 
-/* of[index]: V_MISSING when Python raises LookupError or TypeError. */
+/* Returns of[index]; V_MISSING when Python raises LookupError or TypeError. */
 static struct pyvalue own_item(struct template_run *r, struct pyvalue of, struct pyvalue index)
 {
     const struct pyvalue none = {0};

@@ -47,7 +47,7 @@ static struct actual eval_args(struct template_run *r, struct scope *scope, cons
 
 /* ---- macros --------------------------------------------------------------------------------- */
 
-/* The keyword argument of that name, marked as taken; V_MISSING: none. */
+/* Returns the keyword argument of that name, marked as taken; V_MISSING: none. */
 static struct pyvalue take_kw(struct template_run *r, const struct actual *a, struct pyvalue name,
                               bool *taken)
 {

@@ -65,7 +65,7 @@ static bool compare(struct template_run *r, enum compare op, struct pyvalue a, s
     }
 }
 
-/* a < b < c is a < b and b < c. */
+/* Compares a chain: a < b < c is a < b and b < c. */
 static struct pyvalue eval_compare(struct template_run *r, struct scope *scope,
                                    const struct template_node *n)
 {

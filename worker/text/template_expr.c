@@ -37,7 +37,7 @@ static bool is(struct str s, const char *z)
     return s.n == (int64_t)strlen(z) && !memcmp(s.p, z, (size_t)s.n);
 }
 
-/* Macros around a name learn which of their special variables their body reads. */
+/* Notes in the macros around a name which of their special variables their body reads. */
 static void note_name(struct template_parse *p, int symbol)
 {
     for (int i = 0; i < p->n_macros; i++) {
@@ -375,7 +375,7 @@ static struct template_node *parse_sum(struct template_parse *p)
     return n;
 }
 
-/* The comparison that begins here, and is skipped; -1: none. */
+/* Skips the comparison that begins here. Returns it; -1: none. */
 static int comparison(struct template_parse *p)
 {
     static const struct {
@@ -455,7 +455,7 @@ struct template_node *parse_expression(struct template_parse *p)
     return n;
 }
 
-/* Items up to one that no comma follows: a tuple if there was a comma. */
+/* Collects items up to one that no comma follows: a tuple if there was a comma. */
 static struct template_node *collect(struct template_parse *p,
                                      struct template_node *(*item)(struct template_parse *),
                                      const char *want)

@@ -60,7 +60,7 @@ static const char *strip_end(const char *from, const char *to)
     return to;
 }
 
-/* Text up to `to`, where a tag begins whose sign is sign; print: it is a {{. */
+/* Pushes the text up to `to`, where a tag begins whose sign is sign; print: it is a {{. */
 static void data(struct lex *x, const char *to, char sign, bool print)
 {
     const char *from = x->p, *end = to;
@@ -80,7 +80,7 @@ static char sign_at(const struct lex *x, const char *p)
     return p < x->end && (*p == '-' || *p == '+') ? *p : 0;
 }
 
-/* The end of the white space after the "%}" or "#}" before p that the tag takes with it. */
+/* Returns the end of the white space after the "%}" or "#}" before p that the tag takes with it. */
 static const char *after_tag(const struct lex *x, const char *p, char sign)
 {
     if (sign == '-') return skip_space(x, p);
@@ -96,7 +96,8 @@ static void comment(struct lex *x)
     advance(x, after_tag(x, close + 2, sign));
 }
 
-/* The end of "{% word %}" at p, NULL when p begins something else. endraw trims as a block does. */
+/* Returns the end of "{% word %}" at p, NULL when p begins something else. endraw trims as a block
+ * does. */
 static const char *lone_tag(const struct lex *x, const char *p, const char *word, bool trims)
 {
     p += 2 + (sign_at(x, p + 2) != 0);
@@ -190,7 +191,7 @@ static const char *hex(struct lex *x, const char *p, int n, uint32_t *out)
     return p;
 }
 
-/* One escape: p is after the backslash. Returns where the next character begins. */
+/* Reads one escape: p is after the backslash. Returns where the next character begins. */
 static const char *escape(struct lex *x, struct text_sink *s, const char *p)
 {
     static const char letter[] = "\\'\"abfnrtv", byte[] = "\\'\"\a\b\f\n\r\t\v";
@@ -289,7 +290,8 @@ static void operator(struct lex *x)
     advance(x, x->p + 1);
 }
 
-/* Does the tag end here? print: with }}, which has no "+" and takes no newline with it. */
+/* Tells whether the tag ends here. print: with }}, which has no "+" and takes no newline with
+ * it. */
 static bool tag_end(struct lex *x, bool print)
 {
     const char sign = sign_at(x, x->p), *p = x->p + (sign != 0);

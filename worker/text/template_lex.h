@@ -1,5 +1,5 @@
-/* template_lex.h: the source of a chat template as tokens, by the rules of jinja2's lexer with
- * trim_blocks and lstrip_blocks: one newline after a block is left out, and so is white space
+/* template_lex.h: splits the source of a chat template into tokens, by the rules of jinja2's lexer
+ * with trim_blocks and lstrip_blocks: one newline after a block is left out, and so is white space
  * before a block that begins its line; "-" strips all white space on its side, "+" strips none. */
 #ifndef SEQD_TEXT_TEMPLATE_LEX_H
 #define SEQD_TEXT_TEMPLATE_LEX_H
@@ -34,7 +34,7 @@ struct template_tokens {
     int64_t n, room;
 };
 
-/* source: newlines are \n alone; borrowed as long as the tokens.
+/* Splits the source. Its newlines are \n alone; it is borrowed as long as the tokens.
  * fails: ERR_INVALID with the line of the text that is no template. */
 void template_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size);
 

@@ -185,7 +185,7 @@ struct pyvalue op_binary(struct template_run *r, int op, struct pyvalue a, struc
               value_type_name(b));
 }
 
-/* Python's slice.indices(): the first index and how many. */
+/* Computes Python's slice.indices(): the first index and how many. */
 static void slice_range(struct template_run *r, const struct pyvalue b[3], int64_t n,
                         struct pyrange *out)
 {
@@ -247,7 +247,7 @@ struct pyvalue op_slice(struct template_run *r, struct pyvalue v, const struct p
     return v;
 }
 
-/* "%s %d" % args: %s, %r, %d, %i, %f with flags, width and precision of C. */
+/* Formats one value of "%s %d" % args: %s, %r, %d, %i, %f with flags, width and precision of C. */
 static const char *format_one(struct template_run *r, struct text_sink *out, const char *p,
                               const char *end, struct pyvalue v)
 {

@@ -121,7 +121,8 @@ static void expect_block_end(struct template_parse *p)
 
 static struct template_node *parse_statement(struct template_parse *p);
 
-/* Is the tag that begins here one of the words, which a space separates? It is not skipped. */
+/* Tells whether the tag that begins here is one of the words, which a space separates. It is not
+ * skipped. */
 static bool ends_here(const struct template_parse *p, const char *words)
 {
     const struct token *t = p->at + 1;
@@ -133,7 +134,8 @@ static bool ends_here(const struct template_parse *p, const char *words)
     return false;
 }
 
-/* Up to "{% word", of which the word is the next token. words NULL: to the end of the template. */
+/* Parses up to "{% word", of which the word is the next token. words NULL: to the end of the
+ * template. */
 static struct template_node *parse_body(struct template_parse *p, const char *words)
 {
     struct template_node *body = parse_node(p, N_BODY), *n;
@@ -167,7 +169,7 @@ static struct template_node *parse_body(struct template_parse *p, const char *wo
     return body;
 }
 
-/* The body of a tag up to one of its end words. */
+/* Parses the body of a tag up to one of its end words. */
 static struct template_node *parse_block(struct template_parse *p, const char *words)
 {
     parse_skip_op(p, OP1(':'));
@@ -262,7 +264,7 @@ static void parse_signature(struct template_parse *p, struct macro *m)
     p->at++;
 }
 
-/* Its body runs in a function of its own: break does not leave it. */
+/* Parses a body that runs in a function of its own: break does not leave it. */
 static void parse_macro_body(struct template_parse *p, struct macro *m, const char *word)
 {
     const int loops = p->loops;

@@ -1,4 +1,4 @@
-/* template_parse.h: tokens to a tree: statements in template_parse.c, expressions in
+/* template_parse.h: makes a tree of tokens: statements in template_parse.c, expressions in
  * template_expr.c. */
 #ifndef SEQD_TEXT_TEMPLATE_PARSE_H
 #define SEQD_TEXT_TEMPLATE_PARSE_H
@@ -17,7 +17,7 @@ struct template_parse {
     struct dict *symbols; /* name -> number */
 };
 
-/* The whole tree of t->root. fails: as template_create. */
+/* Parses the whole tree of t->root. fails: as template_create. */
 void template_parse(struct heap *h, struct template *t, const struct template_tokens *tokens);
 
 /* Shared by the two files. */

@@ -83,7 +83,8 @@ void run_assign(struct template_run *r, struct scope *scope, const struct templa
 
 /* ---- loops ---------------------------------------------------------------------------------- */
 
-/* The next item that passes the loop's own condition, which sees the target's variables alone. */
+/* Returns the next item that passes the loop's own condition, which sees the target's variables
+ * alone. */
 static bool pull(struct template_run *r, struct template_loop *l, struct pyvalue *out)
 {
     while (!l->over && cursor_next(&r->h, &l->items, out)) {
@@ -123,7 +124,7 @@ int64_t loop_length(struct template_run *r, struct template_loop *l)
     struct pyvalue v;
     while (pull(r, l, &v)) list_add(&r->h, rest, v);
     cursor_init(&r->h, &l->items, value_of_list(rest));
-    /* They passed the condition already: it is not asked again. */
+    /* The items have passed the condition already: it is not asked again. */
     struct template_node *plain = heap_grow(&r->h, l->node, sizeof *plain, sizeof *plain);
     plain->test = NULL;
     l->node = plain;
@@ -195,8 +196,8 @@ static struct pyvalue macro_value(struct template_run *r, const struct macro *de
     return (struct pyvalue){.type = V_MACRO, .p = m};
 }
 
-/* The text of a block in a scope of its own, through its filters. break and continue pass
- * through. */
+/* Runs a block in a scope of its own, and passes its text through its filters. break and continue
+ * pass through. */
 static enum flow run_filtered(struct template_run *r, const struct template_node *n,
                               struct scope *scope, struct pyvalue *out)
 {
@@ -239,8 +240,8 @@ static void add_span(struct template_run *r, int64_t begin, int64_t end)
     o->span[o->n_spans++] = (struct template_span){begin, end};
 }
 
-/* Inside another block's text the place in the output is not known yet: the span has a negative
- * end. */
+/* Runs a generation tag. Inside another block's text the place in the output is not known yet: the
+ * span has a negative end. */
 static void run_generation(struct template_run *r, const struct template_node *n,
                            struct scope *scope)
 {
@@ -338,7 +339,8 @@ static void render(struct template_run *r, const char *json, int64_t size,
     o->size = out.n;
 }
 
-/* A function of its own, so that no variable of the caller is in doubt after a longjmp. */
+/* Renders in a function of its own, so that no variable of the caller is in doubt after a
+ * longjmp. */
 static int try_render(struct template_run *r, const char *json, int64_t size,
                       const struct run_prepare *prepare, struct template_output *o)
 {

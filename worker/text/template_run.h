@@ -49,21 +49,21 @@ struct bound { /* a method and the value that it is called on */
     struct pyvalue of;
 };
 
-/* fn changes the variables after they were read and before the template sees them; after looks at
- * their use once the template has ended (NULL: they are not looked at). */
+/* fn changes the variables after they were read and before the template sees them; after reads how
+ * the template has used them, once it has ended (NULL: not called). */
 struct run_prepare {
     void (*fn)(struct template_run *r, struct dict *vars, const void *context);
     const void *context;
     void (*after)(struct template_run *r, const void *context);
 };
-/* template_render with that; prepare may be NULL. */
+/* Does as template_render, with these functions; prepare may be NULL. */
 int run_template(const struct template *t, const char *json, int64_t size, int64_t now_s,
                  const struct run_prepare *prepare, struct template_output *o, struct err *e);
 
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
 enum flow run_body(struct template_run *r, const struct template_node *body, struct scope *scope);
-/* The output of the body, as a string. */
+/* Returns the output of the body, as a string. */
 struct pyvalue run_capture(struct template_run *r, const struct template_node *body,
                            struct scope *scope);
 struct pyvalue run_loop_again(struct template_run *r, struct template_loop *l,
@@ -78,12 +78,13 @@ struct pyvalue scope_get(struct template_run *r, const struct scope *scope,
                          int symbol); /* V_MISSING: none */
 void scope_set(struct template_run *r, struct scope *scope, int symbol, struct pyvalue v);
 struct scope *scope_new(struct template_run *r, struct scope *up);
-/* fails: ERR_INVALID when a tuple has another number of items. */
+/* Assigns v to the target. fails: ERR_INVALID when a tuple has another number of items. */
 void run_assign(struct template_run *r, struct scope *scope, const struct template_node *target,
                 struct pyvalue v);
 
 struct pyvalue eval(struct template_run *r, struct scope *scope, const struct template_node *n);
-/* fails: ERR_INVALID for types without the operator, division by zero, more than 64 bits. */
+/* Apply an operator. fails: ERR_INVALID for types without the operator, division by zero, more than
+ * 64 bits. */
 struct pyvalue op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b);
 struct pyvalue op_negate(struct template_run *r, struct pyvalue v, bool minus);
 struct pyvalue op_slice(struct template_run *r, struct pyvalue v, const struct pyvalue bound[3]);
@@ -96,11 +97,11 @@ struct pyvalue call_node(struct template_run *r, struct scope *scope, const stru
                          struct pyvalue caller); /* caller V_MISSING: none */
 struct pyvalue call_native(struct template_run *r, struct scope *scope,
                            const struct template_node *n, struct pyvalue of);
-/* "" % args; escape(): the five characters of HTML. */
+/* op_format computes "" % args; op_escape escapes the five characters of HTML. */
 struct pyvalue op_format(struct template_run *r, struct pyvalue format, struct pyvalue args);
 struct pyvalue op_escape(struct template_run *r, struct pyvalue v);
 
-/* An argument as an integer. fails: ERR_INVALID naming its purpose. */
+/* Returns an argument as an integer. fails: ERR_INVALID naming its purpose. */
 int64_t run_int(struct template_run *r, struct pyvalue v, const char *what);
 
 #endif

@@ -164,7 +164,7 @@ struct pylist *text_lines(struct heap *h, struct pyvalue v, bool keep_ends)
 
 /* ---- building ------------------------------------------------------------------------------- */
 
-/* An empty string is found before every character and at the end. */
+/* Replaces an empty string, which is found before every character and at the end. */
 static struct pyvalue replace_nothing(struct heap *h, struct pyvalue v, const struct str *with,
                                       int64_t most)
 {
@@ -220,7 +220,8 @@ static void convert(struct heap *h, struct text_sink *s, uint32_t c, enum chars_
     for (int i = 0; i < n; i++) sink_char(h, s, out[i]);
 }
 
-/* Is the sigma at p the last letter of a word? Then it has a form of its own. */
+/* Tells whether the sigma at byte `at` is the last letter of a word: then it has a form of its
+ * own. */
 static bool final_sigma(const struct str *t, int64_t at)
 {
     int64_t i = at;

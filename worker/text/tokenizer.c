@@ -16,7 +16,7 @@
 
 enum { CUT_ANSWERS = 512 };
 
-/* May a text be cut between the two? asked false: not known yet. */
+/* The answer to whether a text may be cut between the two. asked false: not known yet. */
 struct cut_answer {
     uint32_t before, after;
     bool asked, yes;
@@ -212,7 +212,7 @@ static int encode_piece(void *who, const struct text_run *r, struct err *e)
     return 0;
 }
 
-/* A part between normalized added tokens, or one of them. */
+/* Encodes a part between normalized added tokens, or one of them. */
 static int encode_normal(void *who, const struct text_run *r, int32_t id, struct err *e)
 {
     struct encoding *c = who;
@@ -222,7 +222,7 @@ static int encode_normal(void *who, const struct text_run *r, int32_t id, struct
     return put_token(c->out, id, run_from(r, 0), run_to(r, r->n - 1), e);
 }
 
-/* A part between the other added tokens, or one of them. */
+/* Encodes a part between the other added tokens, or one of them. */
 static int encode_raw(void *who, const struct text_run *r, int32_t id, struct err *e)
 {
     struct encoding *c = who;
@@ -282,8 +282,8 @@ int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_s
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Asks every step from the text to the ids, with the runes that the steps before it make of those
- * beside the cut. */
+/* Asks every step from the text to the ids, with the runes beside the cut as the steps before it
+ * make them. */
 static bool prove_cut(struct tokenizer *t, uint32_t a, uint32_t b)
 {
     if (!added_cut(t->added, false, a, b) || !normalizer_cut(t->normalizer, &a, &b) ||
@@ -301,7 +301,7 @@ static bool can_cut(struct tokenizer *t, uint32_t a, uint32_t b)
     return c->yes;
 }
 
-/* The character that ends before text[at]; false: it is not UTF-8. */
+/* Finds the character that ends before text[at]; false: it is not UTF-8. */
 static bool rune_ending(const char *text, size_t at, uint32_t *c)
 {
     size_t n = 1;

@@ -1,7 +1,7 @@
-/* tokenizer.h: text to ids and back, by the tokenizer.json of a model directory.
+/* tokenizer.h: turns text into ids and back, by the tokenizer.json of a model directory.
  *
  * The ids are those of the Python package `tokenizers`, byte for byte. A component, option or
- * pattern that this room does not have is refused at load by its name; no rule is approximated.
+ * pattern that this folder does not have is refused at load by its name; no rule is approximated.
  * Truncation and padding of the file are not applied, as transformers does not apply them unless
  * asked.
  *
@@ -50,13 +50,13 @@ void text_fini(struct text *t);
 
 struct tokenizer;
 
-/* The tokenizer of a model directory: tokenizer.json, and its special tokens by
- * tokenizer_config.json and special_tokens_map.json, as far as they are there. NULL with
+/* Opens the tokenizer of a model directory: tokenizer.json, and its special tokens by
+ * tokenizer_config.json and special_tokens_map.json, if there are such files. NULL with
  * ERR_NOT_FOUND where there is no tokenizer.json (the sentence has the conversion of
- * tokenizer.model or vocab.txt), ERR_UNSUPPORTED for what this room does not have, ERR_INVALID,
- * ERR_TOO_LARGE or ERR_IO. */
+ * tokenizer.model or vocab.txt), ERR_UNSUPPORTED for a part that this folder does not have,
+ * ERR_INVALID, ERR_TOO_LARGE or ERR_IO. */
 struct tokenizer *tokenizer_open(const char *dir, struct err *e);
-/* The same of the text of a tokenizer.json alone: no special id is known. text is not kept. */
+/* Opens the text of a tokenizer.json alone: no special id is known. text is not kept. */
 struct tokenizer *tokenizer_open_text(const char *text, size_t size, struct err *e);
 void tokenizer_destroy(struct tokenizer *t);
 
@@ -73,12 +73,12 @@ struct text_part {
     int64_t offset;    /* in the whole text: for sentences */
     bool begins, ends; /* it has the text's beginning, its end: add_special puts ids there */
 };
-/* tokenizer_encode of a part; spans are within it. */
+/* Does as tokenizer_encode for a part; spans are within it. */
 int tokenizer_encode_part(struct tokenizer *t, const struct text_part *part, bool add_special,
                           struct tokens *out, struct err *e);
-/* The first byte from `from` on before which a text may be cut, a blank or a newline; -1: none
- * within text[n]. Bytes after text[n] make no difference. There is no cut unless the tokenizer's
- * rules prove that the two sides have the ids of the whole. */
+/* Returns the first byte from `from` on before which a text may be cut, a blank or a newline; -1:
+ * none within text[n]. Bytes after text[n] make no difference. There is no cut unless the
+ * tokenizer's rules prove that the two sides have the ids of the whole. */
 int64_t tokenizer_cut(struct tokenizer *t, const char *text, size_t n, size_t from);
 
 /* Appends the text of id[n] to out; skip_special leaves special tokens out. Ids outside the
@@ -91,8 +91,8 @@ int tokenizer_decode(struct tokenizer *t, const int32_t *id, int64_t n, bool ski
  * token adds no byte. */
 int tokenizer_piece(const struct tokenizer *t, int32_t id, struct text *out, struct err *e);
 
-/* Decoding id by id. The texts that put and finish append, one after the other, are what
- * tokenizer_decode gives for all the ids; each is final and ends with a whole character. Some
+/* A detokenizer decodes id by id. The texts that put and finish append, one after the other, are
+ * what tokenizer_decode gives for all the ids; each is final and ends with a whole character. Some
  * decoders know the text of an id only when the next one is there: put then appends nothing yet. */
 struct detokenizer;
 struct detokenizer *detokenizer_create(struct tokenizer *t, bool skip_special); /* borrows t */
@@ -101,14 +101,14 @@ int detokenizer_put(struct detokenizer *d, int32_t id, struct text *out, struct 
 /* Appends the rest of the text. The next put begins a new one. */
 int detokenizer_finish(struct detokenizer *d, struct text *out, struct err *e);
 
-/* How many ids the file's post-processor puts after a text. */
+/* Returns how many ids the file's post-processor puts after a text. */
 int tokenizer_n_after(const struct tokenizer *t);
-/* 1 + the largest id. The embedding of the model may have more rows. */
+/* Returns 1 + the largest id. The embedding of the model may have more rows. */
 int64_t tokenizer_size(const struct tokenizer *t);
-/* The id of a token by its content as the file has it (of byte-level tokens: in the visible
+/* Returns the id of a token by its content as the file has it (of byte-level tokens: in the visible
  * alphabet), -1 without one. Added tokens come first. */
 int32_t tokenizer_id(const struct tokenizer *t, const char *content, size_t n);
-/* The content of an id, not NUL-terminated; NULL without one. Borrowed from t. */
+/* Returns the content of an id, not NUL-terminated; NULL without one. Borrowed from t. */
 const char *tokenizer_content(const struct tokenizer *t, int32_t id, size_t *n);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 

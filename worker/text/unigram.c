@@ -186,7 +186,8 @@ static void reach(struct unigram *u, int64_t begin, int64_t end, int32_t id, dou
     if (p->begin < 0 || score > p->score) *p = (struct unigram_place){score, (int32_t)begin, id};
 }
 
-/* All tokens that begin at `at`, and the unknown one where none is the one character. */
+/* Extends the way that ends at `at` by all tokens that begin there, and by the unknown token if
+ * none of these is just the next character. */
 static int extend(struct unigram *u, const char *s, int64_t at, int64_t n, struct err *e)
 {
     const int64_t rune_end = at + rune_size((unsigned char)s[at]);
@@ -212,7 +213,7 @@ static int extend(struct unigram *u, const char *s, int64_t at, int64_t n, struc
     return 0;
 }
 
-/* The text of unknown characters: a token after all, its bytes, or the unknown token. */
+/* Puts the text of unknown characters: a token after all, its bytes, or the unknown token. */
 static int put_unknown(struct unigram *u, const char *s, int64_t begin, int64_t end,
                        struct hits *out, struct err *e)
 {

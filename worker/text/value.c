@@ -94,7 +94,7 @@ static uint64_t hash_bytes(const char *p, int64_t n)
     return x;
 }
 
-/* 1, 1.0 and true are one key. */
+/* Hashes a value: 1, 1.0 and true are one key. */
 static uint64_t hash_of(struct pyvalue v)
 {
     if (v.type == V_STR) return hash_bytes(v.s->p, v.s->n);
@@ -377,7 +377,7 @@ static struct pylist *view_of(struct heap *h, const struct dict *d, enum pyview 
     return l;
 }
 
-/* A loop itself is not walked here: it is where it is used. */
+/* Begins to walk v. A loop itself is not walked here, but where it is used. */
 void cursor_init(struct heap *h, struct cursor *c, struct pyvalue v)
 {
     *c = (struct cursor){.of = v};

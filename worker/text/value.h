@@ -77,7 +77,7 @@ struct pyrange {
     int64_t start, step, n;
 };
 
-/* Walks what can be iterated. */
+/* Walks the items of a value. */
 struct cursor {
     struct pyvalue of;
     struct pylist *items; /* NULL: of is a range */
@@ -122,7 +122,7 @@ static inline bool value_is_number(struct pyvalue v)
 }
 double value_as_double(struct pyvalue v);
 
-/* Undefined, and the sentence that its use fails with. */
+/* Returns an undefined value, with the sentence that its use fails with. */
 struct pyvalue value_undefined(struct heap *h, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 struct pyvalue value_str(struct heap *h, const char *p, int64_t n);  /* copies */
@@ -135,7 +135,8 @@ void list_add(struct heap *h, struct pylist *l, struct pyvalue v);
 struct pyvalue value_tuple(struct heap *h, const struct pyvalue *v, int64_t n);
 
 struct dict *dict_new(struct heap *h);
-/* NULL: no such key. fails: ERR_INVALID for a key that cannot be hashed. */
+/* Finds the value of a key; NULL: no such key. fails: ERR_INVALID for a key that cannot be
+ * hashed. */
 struct pyvalue *dict_get(struct heap *h, const struct dict *d, struct pyvalue key);
 struct pyvalue *dict_get_text(struct heap *h, const struct dict *d, const char *z);
 void dict_set(struct heap *h, struct dict *d, struct pyvalue key, struct pyvalue v);
@@ -144,14 +145,15 @@ bool value_hashable(struct pyvalue v);
 bool value_truth(struct heap *h, struct pyvalue v);
 bool value_eq(struct heap *h, struct pyvalue a, struct pyvalue b);
 enum pyorder { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE };
-/* fails: ERR_INVALID for types that have no order. */
+/* Compares two values by op. fails: ERR_INVALID for types that have no order. */
 bool value_order(struct heap *h, struct pyvalue a, struct pyvalue b, enum pyorder op);
 bool value_in(struct heap *h, struct pyvalue item, struct pyvalue of);
 bool value_has_len(struct pyvalue v);
 int64_t value_len(struct heap *h, struct pyvalue v); /* fails: for a value without len() */
 
 bool value_iterable(struct pyvalue v);
-/* fails: ERR_INVALID for a value that cannot be iterated. A generator gives its remaining items. */
+/* Begins to walk v. A generator gives its remaining items. fails: ERR_INVALID for a value that
+ * cannot be iterated. */
 void cursor_init(struct heap *h, struct cursor *c, struct pyvalue v);
 bool cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out);
 struct pylist *value_items(struct heap *h,

@@ -34,7 +34,7 @@ static struct pyvalue number_of(struct heap *h, struct jread *j)
     return value_int(i);
 }
 
-/* Recursion is as deep as jread lets a document be. */
+/* Reads a value, by recursion as deep as jread lets a document be. */
 static struct pyvalue read_value(struct heap *h, struct jread *j, enum jtok t)
 {
     switch (t) {

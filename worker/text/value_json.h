@@ -1,10 +1,11 @@
-/* value_json.h: JSON to values and back, as Python's json module reads and writes. */
+/* value_json.h: reads JSON into values and writes it, as Python's json module does. */
 #ifndef SEQD_TEXT_VALUE_JSON_H
 #define SEQD_TEXT_VALUE_JSON_H
 
 #include "worker/text/sink.h"
 
-/* The value of a whole document, at most JREAD_DEPTH levels deep; the last of equal keys counts.
+/* Returns the value of a whole document, at most JREAD_DEPTH levels deep; the last of equal keys
+ * counts.
  * fails: ERR_INVALID for anything but one JSON value, and for an integer past 64 bits. */
 struct pyvalue json_read(struct heap *h, const char *text, int64_t size);
 
@@ -14,7 +15,8 @@ struct json_style {
     const char *comma, *colon; /* the separators */
     int64_t n_comma, n_colon;
 };
-/* json.dumps. fails: ERR_INVALID for a value that JSON has no form for, naming its type. */
+/* Writes json.dumps(v). fails: ERR_INVALID for a value that JSON has no form for, naming its
+ * type. */
 void json_write(struct heap *h, struct text_sink *s, struct pyvalue v,
                 const struct json_style *style);
 

@@ -29,8 +29,8 @@ struct vocab {
     int64_t size; /* 1 + the largest id */
 };
 
-/* Gives a string that is there the new id. The content of an id that two strings have is the later
- * string. */
+/* Adds a string. A string that is there gets the new id. The content of an id that two strings have
+ * is the later string. */
 int vocab_add(struct vocab *v, const char *s, size_t n, int64_t id, struct err *e);
 int32_t vocab_find(const struct vocab *v, const char *s, size_t n); /* -1: not there */
 const char *vocab_content(const struct vocab *v, int32_t id, size_t *n);

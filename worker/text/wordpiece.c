@@ -58,8 +58,8 @@ void wordpiece_destroy(struct wordpiece *w)
     free(w);
 }
 
-/* The longest token that s[n] begins with, and its bytes of s in *size: -1 without one, -2 without
- * memory. */
+/* Finds the longest token that s[n] begins with, and its bytes of s in *size: -1 without one, -2
+ * without memory. */
 static int32_t longest(struct wordpiece *w, const char *s, int64_t n, bool inner, int64_t *size)
 {
     const int64_t before = inner ? w->prefix.n : 0;

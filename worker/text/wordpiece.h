@@ -1,4 +1,4 @@
-/* wordpiece.h: the longest token at each place of a word, from left to right. */
+/* wordpiece.h: finds the longest token at each place of a word, from left to right. */
 #ifndef SEQD_TEXT_WORDPIECE_H
 #define SEQD_TEXT_WORDPIECE_H
 
