@@ -1,4 +1,4 @@
-/* The attempts of this node, and the effect of each message of seqd on them. All of it happens on
+/* Keeps the attempts of this node, and applies each message of seqd to them. All of it happens on
  * the loop thread, and no data are lost with it: the data for seqd are in spools and logs on disk,
  * read by offset and sent until acknowledged (relay.h). So a session that breaks, and an agent that
  * is killed, only make the same bytes go again.
@@ -118,8 +118,8 @@ static void forget(struct agent *a, struct attempt *t)
     attempt_free(t);
 }
 
-/* While seqd listens it gets QUIT_MS to hear the ends and say FORGET; all of the grace where jobs
- * save, as a session may come back. */
+/* Stops the loop when it is time. While seqd listens it gets QUIT_MS to receive the ends and send
+ * FORGET; all of the grace where jobs save, as a session may come back. */
 static void quit_check(struct agent *a)
 {
     if (!a->quitting && !a->leave_s) return;
@@ -169,7 +169,7 @@ static void tick(void *arg)
     if (a->attempts) loop_timer_set(a->tick, soon ? CONNECT_MS : TICK_MS);
 }
 
-/* The spool of an attempt grew, or its gang is gone. */
+/* Sends seqd new records: the spool of an attempt grew, or its gang is gone. */
 static void nudged(void *arg, struct attempt *t)
 {
     struct agent *a = arg;
@@ -204,7 +204,8 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
                                       : "unknown");
 }
 
-/* A preparation finds out which data it makes, and takes those that are here. */
+/* Tells whether an attempt uses the data. A preparation finds out which data it makes, and takes
+ * those that are here. */
 static bool uses(void *arg, const char *id)
 {
     const struct agent *a = arg;
@@ -224,7 +225,7 @@ static void keep_prepared(struct agent *a)
 
 /* ---- messages of seqd ------------------------------------------------------------------------ */
 
-/* *rank: out: the rank that cannot be started; -1: the gang cannot. */
+/* Begins an attempt. *rank: out: the rank that cannot be started; -1: the gang cannot. */
 static int begin(struct agent *a, const struct msg *m, int *rank, struct err *e)
 {
     const struct launch l = {.loop = a->loop,
@@ -358,7 +359,7 @@ static void answered(void *arg, const struct msg *m)
     session_send(a->session, m);
 }
 
-/* SAVE, STOP, BLOBS, ACK, FORGET: about an attempt that may not be here. */
+/* Applies SAVE, STOP, BLOBS, ACK or FORGET to an attempt that may not be here. */
 static void on_attempt(struct agent *a, const struct msg *m)
 {
     struct attempt *t = find(a, m->job, m->epoch);
@@ -458,7 +459,7 @@ static void on_opened(void *arg)
     free(list);
 }
 
-/* A seqd that has not answered yet may be able to. */
+/* Tells whether seqd may understand LEAVING, as one that has not answered yet may. */
 static bool can_leave(const struct agent *a)
 {
     return !session_is_up(a->session) || wire_knows(session_abi(a->session), MSG_LEAVING);
@@ -529,7 +530,7 @@ void agent_leave(struct agent *a, int64_t grace_ms, const char *why)
     quit_check(a);
 }
 
-/* seqd hears it first, and so places nothing here again. */
+/* Tells seqd first, so that it places no job here again, and stops all gangs. */
 void agent_quit(struct agent *a, const char *why)
 {
     if (a->quitting) return;
@@ -559,7 +560,7 @@ void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s)
     send_leaving(a);
 }
 
-/* With --auto: takes the GPUs that are ours, and the slots that follow. */
+/* Takes, with --auto, the GPUs that are ours, and the slots that follow. */
 static int take_allocation(struct agent *a, struct err *e)
 {
     const struct allocation *given = a->o.allocation;

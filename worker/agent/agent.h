@@ -27,24 +27,26 @@ struct agent_options {
     int look_ms;                 /* how often it is asked */
     struct prepared_policy keep; /* for prepared data */
     const struct allocation *allocation; /* by an engine; NULL: everything visible */
-    const char *pins;  /* ranks are bound to cores: as pins_open has it; NULL: they are not */
+    const char *pins;  /* ranks are bound to cores: as for pins_open; NULL: they are not */
     bool emulated;     /* takes jobs of the device "emulated": tests */
     int64_t orphan_ms; /* without a session for so long: stop everything and leave; 0 = never */
     int64_t end_s, margin_s; /* see LEAVING (api/wire.h); end_s 0: not known */
 };
 
 struct agent;
-/* Adopts the attempts in the state directory, dials. The loop's signals must be blocked already. */
+/* Adopts the attempts in the state directory, and dials. The loop's signals must be blocked
+ * already. */
 struct agent *agent_create(struct loop *l, const struct agent_options *o, struct err *e);
-/* Jobs here are to save and go elsewhere, and no job begins here. The loop is stopped as soon as
- * none is left; after grace_ms agent_quit. That is done at once where grace_ms is 0, where the seqd
- * of the session is of a version without LEAVING, and when it is called again. */
+/* Asks the jobs here to save and go elsewhere; no job begins here any more. The loop is stopped as
+ * soon as none is left; after grace_ms agent_quit is called. It is called at once if grace_ms is 0,
+ * if the seqd of the session is of a version without LEAVING, and if agent_leave is called
+ * again. */
 void agent_leave(struct agent *a, int64_t grace_ms, const char *why);
-/* Stops all gangs; when they are gone and told, the loop is stopped. */
+/* Stops all gangs. The loop is stopped when they are gone and seqd has been told. */
 void agent_quit(struct agent *a, const char *why);
 void agent_reap(struct agent *a);                             /* SIGCHLD */
 bool agent_connected(const struct agent *a, int *n_attempts); /* and how many attempts it has */
-/* Sets the limit from now on; a gang that runs keeps the limit that it started with. */
+/* Sets the limit from now on. A gang that runs keeps the limit that it started with. */
 void agent_set_orphan(struct agent *a, int64_t orphan_ms);
 void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s);
 void agent_destroy(struct agent *a); /* gangs that still run are left running */

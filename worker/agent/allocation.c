@@ -20,7 +20,7 @@ static const char *variable(const struct allocation_world *w, const char *name)
     return NULL;
 }
 
-/* A variable that counts something. 1: it is there; 0: it is not, or is empty. */
+/* Reads a variable that counts something. 1: it is there; 0: it is not, or is empty. */
 static int number(const struct allocation_world *w, const char *name, int64_t min, int64_t max,
                   int64_t *out, struct err *e)
 {
@@ -56,7 +56,7 @@ static int find_cores(struct allocation *a, const struct allocation_world *w, st
     return 0;
 }
 
-/* Slurm counts in MiB, and 0 is all of the node. */
+/* Finds the memory. Slurm counts in MiB, and 0 is all of the node. */
 static int find_memory(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const int64_t most = (int64_t)1 << 40;
@@ -87,7 +87,7 @@ static bool is_gpu(const char *word)
     return (!strncmp(word, "GPU-", 4) || !strncmp(word, "MIG-", 4)) && !word[strspn(word, legal)];
 }
 
-/* Whether text is one of the words that engines write if they give no GPU. */
+/* Tells whether text is one of the words that engines write if they give no GPU. */
 static bool says_none(const char *text)
 {
     static const char *const words[] = {"", "-1", "NoDevFiles", "none", "void"};
@@ -121,7 +121,8 @@ static int find_words(struct allocation *a, const char *name, const char *text, 
     }
 }
 
-/* A job of Slurm without a variable of GPUs has none: the driver's GPUs are other jobs'. */
+/* Finds the GPUs. A job of Slurm without a variable of GPUs has none: the driver's GPUs are other
+ * jobs'. */
 static int find_gpus(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const char *const ids[] = {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"};
@@ -137,7 +138,7 @@ static int find_gpus(struct allocation *a, const struct allocation_world *w, str
     return 0;
 }
 
-/* The place of an index or a UUID's beginning; -1: none; -2: several. */
+/* Returns the place of an index or a UUID's beginning; -1: none; -2: several. */
 static int place(const char *word, const struct gpu *list, int n)
 {
     int at = -1;
@@ -153,8 +154,8 @@ static int place(const char *word, const struct gpu *list, int n)
     return at;
 }
 
-/* Newer names of parts do not name their GPU. All divided GPUs stand for such a part, so that
- * people see why no rank gets one. */
+/* Tells whether the word is a newer name of a part, which does not name its GPU. All divided GPUs
+ * stand for such a part, so that people see why no rank gets one. */
 static bool is_nameless_part(const char *word)
 {
     return !strncmp(word, "MIG-", 4) && strncmp(word, "MIG-GPU-", 8);
@@ -208,7 +209,7 @@ int allocation_match(const struct allocation *a, const struct gpu *list, int n, 
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* The job and the step: two allocations may meet on one node. */
+/* Makes a name of the node, the job and the step: two allocations may meet on one node. */
 static int find_name(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const char legal[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-";

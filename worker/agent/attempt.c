@@ -61,8 +61,9 @@ static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH
     return file_join(out, e, "%s/%s", a->dir, name);
 }
 
-/* The lock is free only when no gang runs here or is on its way. Returns its descriptor, to be held
- * until the gang has it, or while its work is finished in its place; or -1. */
+/* Takes the lock, which is free only when no gang runs here or is on its way. Returns its
+ * descriptor, to be held until the gang has it, or while its work is finished in its place; or
+ * -1. */
 static int lock_take(const struct attempt *a)
 {
     char path[FILE_PATH_SIZE];
@@ -101,8 +102,8 @@ static void start_take(struct attempt *a, const struct gang_start *start)
     for (int i = 0; i < a->n_running; i++) a->n_gpus += *start->gpus[i] != 0;
 }
 
-/* The lock before the process, which inherits it: should this agent die before seqgang has come as
- * far, the next agent finds that something is there. */
+/* Takes the lock before it starts the process, which inherits it: should this agent die before
+ * seqgang has come as far, the next agent finds that something is there. */
 static int gang_spawn(const struct attempt *a, const char *program, struct err *e)
 {
     const int lock = lock_take(a);
@@ -116,7 +117,8 @@ struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start
                               const cpu_set_t *cpus, const char *program, struct err *e)
 {
     struct attempt *a = attempt_new(l, dir, start->job, start->epoch);
-    /* The record before the process: whatever dies from here on, the epoch is never run twice. */
+    /* The record is written before the process starts: whatever dies from here on, the epoch is
+     * never run twice. */
     if (start_write(a, start, cpus, e) == 0) {
         start_take(a, start);
         cgroup_make(dir, start->job, start->epoch); /* seqgang joins it before it starts a rank */
@@ -201,7 +203,7 @@ static void sock_connect(struct attempt *a)
     }
 }
 
-/* The kernel has killed the ranks with their gang; this makes sure. True when none is left. */
+/* Makes sure of the ranks, which the kernel has killed with their gang. True when none is left. */
 static bool ranks_gone(const struct attempt *a)
 {
     char path[FILE_PATH_SIZE];
@@ -221,7 +223,7 @@ static bool ranks_gone(const struct attempt *a)
     return gone;
 }
 
-/* How seqgang failed of itself. False: it did not. */
+/* Describes how seqgang failed of itself. False: it did not. */
 static bool gang_failure(int status, char out[80])
 {
     const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -231,8 +233,8 @@ static bool gang_failure(int status, char out[80])
            snprintf(out, 80, "was ended by signal %d (%s)", signo, strsignal(signo)) > 0;
 }
 
-/* seqgang could not run, as without one of its libraries or on another kind of processor: the spool
- * has no record of it. */
+/* Adds a record if seqgang could not run, as without one of its libraries or on another kind of
+ * processor: the spool has no record of it. */
 static int spool_failure(const struct attempt *a, struct spool *s, struct err *e)
 {
     struct rank_fail f = {.code = ERR_INTERNAL};
@@ -289,7 +291,8 @@ bool attempt_check(struct attempt *a)
     if (a->state == ATTEMPT_OVER) return false;
     if (a->state == ATTEMPT_ALIVE && a->sock < 0) sock_connect(a);
     if (a->sock >= 0) return false; /* the socket's end will say the rest */
-    /* Our own child may not have come as far as its lock: it is gone when it has been reaped. */
+    /* A child of ours may not have come as far as its lock: it is gone only when it has been
+     * reaped. */
     if (a->gang_pid > 0) return true;
     if (a->state == ATTEMPT_ALIVE) {
         int lock = lock_take(a);
@@ -338,7 +341,7 @@ void attempt_ack(struct attempt *a, const struct msg *m)
     int i = m->rank - a->first_rank;
     if (m->rank < 0 || i < 0 || i >= a->n_logs) return;
     struct attempt_log *log = &a->log[i];
-    /* An offset that comes a second time: seqd could not keep the bytes that followed. */
+    /* An offset came a second time: seqd could not keep the bytes that followed. */
     if (m->offset == log->acked) log->sent = log->acked;
     if (m->offset > log->acked) log->acked = m->offset;
     if (log->acked > log->sent) log->sent = log->acked;
@@ -400,7 +403,7 @@ bool attempt_oom(struct attempt *a, const void *record, int64_t size)
     return a->oom;
 }
 
-/* size 0: only says whether there are any. */
+/* Reads log bytes. size 0: only tells whether there are any. */
 static int64_t log_read(struct attempt *a, int i, void *buf, size_t size)
 {
     struct attempt_log *log = &a->log[i];

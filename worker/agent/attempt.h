@@ -61,25 +61,27 @@ struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start
                               const cpu_set_t *cpus, const char *program, struct err *e);
 void attempt_free(struct attempt *a); /* the gang runs on */
 
-/* Called once in a while, and when the gang's process was reaped: connects, sees whether the gang
- * is dead and then whether its ranks are, and closes the spool. True: call it again soon. */
+/* Connects, sees whether the gang is dead and then whether its ranks are, and closes the spool. It
+ * is called once in a while, and when the gang's process was reaped. True: call it again soon. */
 bool attempt_check(struct attempt *a);
-/* Forwarded at once or when the gang is connected. All may be called again. */
+/* Forward a request at once, or when the gang is connected. All may be called again. */
 void attempt_save(struct attempt *a);
 void attempt_stop(struct attempt *a);
 void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
 
-/* A new session: sending begins again after the acknowledged bytes. */
+/* Begins sending again after the acknowledged bytes: there is a new session. */
 void attempt_rewind(struct attempt *a);
 void attempt_ack(struct attempt *a, const struct msg *m);
-/* The next record to send, into buf of SPOOL_RECORD_SIZE: its size, 0 when there is none now.
- * *final: it is the final record, which is returned only when every log byte has been sent. */
+/* Puts the next record to send into buf of SPOOL_RECORD_SIZE. Returns its size, 0 when there is
+ * none now. *final: it is the final record, which is returned only when every log byte has been
+ * sent. */
 int64_t attempt_record(struct attempt *a, void *buf, bool *final);
-/* Whether the record, as attempt_record gave it, is of an exit by a signal or of a gang that is
- * lost, and the kernel has killed for memory since the attempt began. The first such record decides
- * for all: later kills may be of another attempt. */
+/* Tells whether the attempt ended for lack of memory: the record, as attempt_record gave it, is of
+ * an exit by a signal or of a gang that is lost, and the kernel has killed for memory since the
+ * attempt began. The first such record decides for all: later kills may be of another attempt. */
 bool attempt_oom(struct attempt *a, const void *record, int64_t size);
-/* The next log bytes, at most size (WIRE_CHUNK): their number, 0 when there are none now. */
+/* Reads the next log bytes, at most size (WIRE_CHUNK). Returns their number, 0 when there are none
+ * now. */
 int64_t attempt_log_bytes(struct attempt *a, void *buf, size_t size, int *rank, int64_t *offset);
 
 #endif

@@ -60,8 +60,8 @@ void capture_cancel(struct capture *a)
     free(a);
 }
 
-/* Words the end of a program that did not answer. A refusal is about the question; every other
- * end is this node's. A program that was killed may answer the next time. */
+/* Words the end of a program that did not answer. A refusal is about the question; every other end
+ * is the fault of this node. A program that was killed may answer the next time. */
 static void end_of(const struct capture *a, int status, struct err *e)
 {
     const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -79,7 +79,7 @@ static void end_of(const struct capture *a, int status, struct err *e)
         log_error("capture.end", "program=\"%s\" why=\"%s\" said=\"%s\"", a->name, e->text, said);
 }
 
-/* Both outputs are closed: the program is over, or as good as over. */
+/* Ends the capture, when both outputs are closed: the program is over, or as good as over. */
 static void finish(struct capture *a)
 {
     int status = 0;

@@ -1,4 +1,4 @@
-/* capture.h: a program run for its output: a question whose answer follows later. The loop runs on
+/* capture.h: runs a program for its output: a question whose answer follows later. The loop runs on
  * meanwhile; a program that prints too much or takes too long is killed and answers an error. */
 #ifndef SEQD_AGENT_CAPTURE_H
 #define SEQD_AGENT_CAPTURE_H
@@ -8,9 +8,9 @@
 #include "api/core/err.h"
 #include "api/core/loop.h"
 
-/* Called once: with the program's output (NUL-terminated, borrowed for the call) and ERR_NONE; with
- * ERR_INVALID and the first line of its stderr where it refused (RANK_EXIT_REFUSED); or with an
- * error of this node: ERR_PEER where it was killed, ERR_TIMEOUT, ERR_INTERNAL for other ends. */
+/* Is called once: with the program's output (NUL-terminated, borrowed for the call) and ERR_NONE;
+ * with ERR_INVALID and the first line of its stderr where it refused (RANK_EXIT_REFUSED); or with
+ * an error of this node: ERR_PEER where it was killed, ERR_TIMEOUT, ERR_INTERNAL for other ends. */
 typedef void capture_done(void *arg, int64_t request, const char *text, size_t size,
                           const struct err *why);
 
@@ -26,7 +26,8 @@ struct capture_options {
 };
 
 struct capture;
-/* fails: ERR_INTERNAL where it cannot be run, ERR_PEER where no process can begin. */
+/* Starts the program. fails: ERR_INTERNAL where it cannot be run, ERR_PEER where no process can
+ * begin. */
 struct capture *capture_start(const struct capture_options *o, struct err *e);
 void capture_cancel(struct capture *a); /* kills and reaps; done is not called; NULL allowed */
 

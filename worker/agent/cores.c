@@ -27,8 +27,8 @@ static bool is_allowed(hwloc_const_cpuset_t set, const cpu_set_t *allowed, cpu_s
     return CPU_COUNT(out) > 0;
 }
 
-/* hwloc's logical order has neighbours beside each other. A machine whose cores it does not know
- * has CPUs. */
+/* Lists the cores in hwloc's logical order, which has neighbours beside each other. On a machine
+ * whose cores hwloc does not know, CPUs take their place. */
 static void take_cores(struct cores *c, hwloc_topology_t t, const cpu_set_t *allowed)
 {
     const hwloc_obj_type_t type = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE
@@ -99,7 +99,7 @@ static int tightest(const struct cores *c, const cpu_set_t *used, int n)
     return best;
 }
 
-/* The node with the most free cores. */
+/* Finds the node with the most free cores. */
 static int emptiest(const struct cores *c, const cpu_set_t *used)
 {
     int best = -1, most = -1;
@@ -171,7 +171,8 @@ static int first_cpu(const cpu_set_t *set)
     return i;
 }
 
-/* An abstract address, which is free again when its process is gone. -1: another agent has it. */
+/* Binds an abstract address, which is free again when its process is gone. -1: another agent has
+ * it. */
 static int claim(const struct pins *p)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};

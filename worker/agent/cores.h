@@ -1,10 +1,10 @@
-/* cores.h: the cores that the ranks of this node run on.
+/* cores.h: chooses the cores that the ranks of this node run on.
  *
  * A rank gets as many whole cores as it has threads, with all hardware threads of theirs that this
  * process may use. The ranks of a gang lie beside each other and fill one NUMA node before the
  * next; a rank's cores are of one node where a node has as many free. Its memory follows: pages lie
- * where the thread runs that touches them first. No core goes to two ranks. If a gang's ranks
- * need more cores than are free, none of them is bound, as without this. */
+ * where the thread runs that touches them first. No core goes to two ranks. If a gang's ranks need
+ * more cores than are free, none of them is bound. */
 #ifndef SEQD_AGENT_CORES_H
 #define SEQD_AGENT_CORES_H
 
@@ -31,7 +31,7 @@ int cores_find(struct cores *c, const cpu_set_t *allowed, const char *synthetic,
  * `used`. False: there are too few. */
 bool cores_choose(const struct cores *c, const cpu_set_t *used, int n_ranks, int n_threads,
                   cpu_set_t *cpus);
-/* "0-3,8-11"; as many as fit into out. */
+/* Writes "0-3,8-11"; as many as fit into out. */
 void cores_print(const cpu_set_t *cpus, char *out, size_t size);
 
 /* The cores of an agent. Agents whose first CPU is the same share CPUs, and know nothing of each
@@ -42,7 +42,7 @@ struct pins;
 /* Returns NULL if no rank is bound here; the log says why. apart, borrowed: a name for tests, as
  * agents of different names count as sharing no CPUs; "" otherwise. */
 struct pins *pins_open(const char *apart);
-/* As cores_choose; pins may be NULL. */
+/* Does as cores_choose; pins may be NULL. */
 bool pins_choose(struct pins *p, const cpu_set_t *used, int n_ranks, int n_threads,
                  cpu_set_t *cpus);
 void pins_close(struct pins *p); /* NULL allowed */

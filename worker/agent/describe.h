@@ -7,7 +7,7 @@
 #include "api/core/limits.h"
 
 /* Takes its JSON, on its way to seqd, which knows the meaning of the keys. fails: ERR_PEER where it
- * is no object, or too long to travel. */
+ * is not an object, or is too long to travel. */
 int describe_take(const char *json, size_t size, char out[SPEC_CONFIG_SIZE], struct err *e);
 
 #endif

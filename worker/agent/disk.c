@@ -12,8 +12,7 @@ struct disk_watch {
     struct disk_use use;
 };
 
-/* Takes the sizes of all that could be read: a directory that fails makes a smaller number, not
- * none. */
+/* Takes the sizes of all that could be read: a directory that fails makes the sum smaller. */
 static void on_measured(void *arg, const struct tree *t, int n, const struct err *e)
 {
     struct disk_watch *d = arg;

@@ -1,5 +1,5 @@
-/* fetches.h: files of jobs, read for seqd on a thread of their own: a disk that is slow or stuck
- * keeps no heartbeat waiting. In order, one at a time.
+/* fetches.h: reads files of jobs for seqd on a thread of their own: a disk that is slow or stuck
+ * keeps no heartbeat waiting. Reads are made in order, one at a time.
  * tested: tests/agent/test_agent_life.c */
 #ifndef SEQD_AGENT_FETCHES_H
 #define SEQD_AGENT_FETCHES_H
@@ -25,7 +25,7 @@ struct fetches *fetches_create(struct loop *l, const struct state_dir *s,
                                void (*answer)(void *arg, const struct fetch_op *op), void *arg);
 /* Waits for the read that is under way; answers no more. NULL allowed. */
 void fetches_destroy(struct fetches *r);
-/* fails: ERR_PEER when too many wait. */
+/* Queues a read. fails: ERR_PEER when too many wait. */
 int fetches_add(struct fetches *r, int64_t session, const struct msg *fetch, struct err *e);
 
 #endif

@@ -46,7 +46,7 @@ static void complain(const struct gpu *before, int n_before, const struct gpu *n
 
 /* ---- Xids ------------------------------------------------------------------------------------ */
 
-/* A line for each: "BOOT UUID XID". */
+/* Writes a line for each Xid: "BOOT UUID XID". */
 static void xids_save(struct gpus *g, const struct gpu *list, int n)
 {
     char text[GPU_MAX * (sizeof g->boot + GPU_UUID_SIZE + 16)];
@@ -196,7 +196,7 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state, 
     return NULL;
 }
 
-/* Distances go with their GPUs. */
+/* Keeps the chosen GPUs of the list, and the distances between them. Returns how many. */
 static int keep_mine(const struct gpus *g, struct gpu list[GPU_MAX], int n)
 {
     struct gpu all[GPU_MAX];

@@ -1,4 +1,4 @@
-/* gpus.h: the node's GPUs, looked at again and again by a thread of its own, since a driver in
+/* gpus.h: looks at the node's GPUs again and again, by a thread of its own, since a driver in
  * trouble answers late or never and must not hold up the agent's loop.
  *
  * An Xid that condemns a GPU outlives seqw: it is in the file GPU_XIDS of its state directory until
@@ -10,9 +10,9 @@
 
 struct gpus;
 
-/* The first look is taken before it returns. library: as for nvml_open; bin: the directory of
- * seqrank, and its kernels have to be there; state: seqw's directory; look_ms: from one look to the
- * next. NULL: there are none here; logs the reason. */
+/* Takes the first look before it returns. library: as for nvml_open; bin: the directory of seqrank,
+ * where its kernels must lie; state: seqw's directory; look_ms: from one look to the next. NULL:
+ * there are no GPUs here; logs the reason. */
 struct gpus *gpus_open(const char *library, const char *bin, const char *state, int look_ms);
 /* Copies the GPUs as of the last look. A driver that has not answered for GPUS_SILENT_MS makes all
  * of them GPU_SILENT. */

@@ -12,14 +12,14 @@ struct grants {
     char dir[RANK_GRANTS][RANK_PATH_SIZE];
 };
 
-/* The absolute ones of list, as far as they lie beneath a root: seqd opens no directory that this
- * node's operator has not. */
+/* Takes the absolute paths of list that lie beneath a root: seqd opens no directory that this
+ * node's operator has not opened. */
 void grants_take(struct grants *g, const struct state_dir *s, const char *const *list, int n);
 /* Resolves path on this node: to itself, or job:ID/... to its path, with a grant. fails:
  * ERR_INVALID, ERR_TOO_LARGE naming the field. */
 int grants_path(struct grants *g, const struct state_dir *s, const char *path, const char *field,
                 char out[FILE_PATH_SIZE], struct err *e);
-/* The same of every path of a spec, which changes. */
+/* Does the same for every path of a spec, which changes. */
 int grants_spec(struct grants *g, const struct state_dir *s, struct job_spec *spec, struct err *e);
 
 #endif

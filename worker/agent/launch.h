@@ -1,6 +1,6 @@
-/* launch.h: an attempt is started from seqd's ASSIGN: its grants are resolved, its ranks are bound
- * to cores, its start record is made durable, its gang is started. Whether an attempt may begin at
- * all is the agent's decision (agent.c). Loop thread.
+/* launch.h: starts an attempt from seqd's ASSIGN: its grants are resolved, its ranks are bound to
+ * cores, its start record is made durable, its gang is started. Whether an attempt may begin at all
+ * is the agent's decision (agent.c). Loop thread.
  * tested: tests/agent/test_agent_life.c */
 #ifndef SEQD_AGENT_LAUNCH_H
 #define SEQD_AGENT_LAUNCH_H
@@ -27,12 +27,13 @@ struct launch { /* parts of this node that a start needs; borrowed for the call 
     int64_t orphan_ms;                       /* see struct agent_options */
 };
 
-/* A last look before a rank is started: seqd's is some seconds old. The rank whose GPU will not do,
- * and ERR_DEVICE; or -1. */
+/* Takes a last look at the GPUs before a rank is started: seqd's is some seconds old. Returns the
+ * rank whose GPU is unfit, with ERR_DEVICE; or -1. */
 int launch_unfit_rank(const struct launch *l, const struct msg *assign, struct err *e);
-/* The epoch of the job is recorded before the gang is started, so that no older attempt of it can
- * begin from here on. NULL: no gang was started, and its directory is gone. fails: as grants_spec,
- * state_dir_epoch_set and attempt_begin; ERR_TOO_LARGE for the path of seqrank. */
+/* Starts an attempt. The epoch of the job is recorded before the gang is started, so that no older
+ * attempt of it can begin from here on. NULL: no gang was started, and its directory is gone.
+ * fails: as grants_spec, state_dir_epoch_set and attempt_begin; ERR_TOO_LARGE for the path of
+ * seqrank. */
 struct attempt *launch_attempt(const struct launch *l, const struct msg *assign, struct err *e);
 
 #endif

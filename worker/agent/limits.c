@@ -9,7 +9,8 @@
 #include "api/core/cgroup.h"
 #include "api/core/file.h"
 
-/* One level's limit, or that there is none: "max" does not scan, and v1 has a huge number or -1. */
+/* Reads one level's limit, or that there is none: "max" does not scan, and v1 has a huge number or
+ * -1. */
 typedef int64_t level_limit(const char *group);
 
 static bool read_file(const char *group, const char *name, char line[128])
@@ -81,7 +82,7 @@ static int64_t least_upwards(const char *mount, const char *group, level_limit *
     return least;
 }
 
-/* Is the controller among those of "cpu,cpuacct"? */
+/* Tells whether the controller is in a list like "cpu,cpuacct". */
 static bool lists(const char *controllers, const char *controller)
 {
     const size_t n = strlen(controller);
@@ -96,7 +97,8 @@ static bool lists(const char *controllers, const char *controller)
 /* Looks up a value in one group of this process: a line of /proc/self/cgroup, at its mount. */
 typedef void group_look(void *arg, bool is_v2, const char *mount, const char *group);
 
-/* Lines are "0::/path" for v2 and "4:memory:/path" for v1. */
+/* Calls look for each group of the controller. Lines are "0::/path" for v2 and "4:memory:/path" for
+ * v1. */
 static void each_group(const char *root, const char *controller, group_look *look, void *arg)
 {
     char path[FILE_PATH_SIZE], mount[FILE_PATH_SIZE], line[FILE_PATH_SIZE];
@@ -151,7 +153,7 @@ int32_t limits_cores(const char *root)
 
 /* ---- kills ----------------------------------------------------------------------------------- */
 
-/* The number after "oom_kill " in a file of such lines; -1: it has none. */
+/* Reads the number after "oom_kill " in a file of such lines; -1: it has none. */
 static int64_t kills_in(const char *dir, const char *name)
 {
     char path[FILE_PATH_SIZE], line[128];

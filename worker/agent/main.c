@@ -40,7 +40,7 @@ static void environment_read(struct agent_options *o)
     o->emulated = emulated && !strcmp(emulated, "1");
 }
 
-/* All that seqw does is done by its loop, which calls this. */
+/* Reports the status. All work of seqw is done by its loop, which calls this. */
 static bool on_tick(void *arg, char *status, size_t size)
 {
     const struct seqw *w = arg;
@@ -51,7 +51,8 @@ static bool on_tick(void *arg, char *status, size_t size)
     return true;
 }
 
-/* When this node ends: by --end-time, else as --auto found it. The options have been checked. */
+/* Returns the time at which this node ends: by --end-time, else as --auto found it. The options
+ * have been checked. */
 static int64_t end_of(const struct seqw *w, int64_t *margin_s)
 {
     const int64_t found = w->o.end_time ? 0 : w->allocation.end.n;
@@ -101,7 +102,7 @@ static void on_signal(void *arg, int signo)
         on_stop(w, signo);
 }
 
-/* The directory of this very program, for its siblings. */
+/* Returns the directory of this very program, for its siblings. */
 static const char *bin_default(struct seqw *w)
 {
     ssize_t n = readlink("/proc/self/exe", w->bin_dir, sizeof w->bin_dir - 1);

@@ -86,7 +86,7 @@ static int token_parse(char *text, struct member_token *out, struct err *e)
     return 0;
 }
 
-/* fails: ERR_NOT_FOUND when there is no file. */
+/* Reads the token. fails: ERR_NOT_FOUND when there is no file. */
 static int token_read(const char *path, struct member_token *out, struct err *e)
 {
     char *text = file_read(path, 1024, NULL, e);
@@ -110,7 +110,7 @@ static void identity_set(struct member *m)
     m->identity = (struct rpc_identity){m->ca, m->cert, m->key};
 }
 
-/* The two certificates of node.pem, after its line with the token. */
+/* Splits node.pem into two certificates, after its line with the token. */
 static int split(struct member *m, const char *text, struct err *e)
 {
     static const char begin[] = "-----BEGIN CERTIFICATE";
@@ -141,7 +141,7 @@ static int key_load(struct member *m, struct err *e)
                : 0;
 }
 
-/* No file is no failure: there is no identity then. */
+/* Loads the identity. Without a file there is none, which is not a failure. */
 static int load(struct member *m, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -178,9 +178,9 @@ static int save(struct member *m, const char *cert, const char *ca, const char *
 
 /* ---- renewal --------------------------------------------------------------------------------- */
 
-/* The time until half of the certificate's life is over. It is counted from when it came, as the
- * clocks of seqd and of this node may differ and jump. Only the wall clock tells the age of a
- * certificate from a file. */
+/* Returns the time until half of the certificate's life is over. It is counted from when it came,
+ * as the clocks of seqd and of this node may differ and jump. Only the wall clock tells the age of
+ * a certificate from a file. */
 static int64_t renew_in_ms(const struct member *m, int64_t life_ms)
 {
     if (m->came_ms) return m->came_ms + life_ms / 2 - loop_now_ms(m->loop);
@@ -195,7 +195,7 @@ static void renew_due(void *arg)
     if (!m->identity.cert) return;
     const int64_t life_ms = (m->node.until_s - m->node.from_s - PKI_SKEW_S) * 1000;
     const int64_t left_ms = renew_in_ms(m, life_ms);
-    /* Due: a few more attempts are made before it expires. */
+    /* If it is due, a few more attempts are made before it expires. */
     const int64_t again_ms = left_ms > 0 ? left_ms : (left_ms + life_ms / 2) / 4;
     loop_timer_set(m->renew, again_ms < RETRY_MIN_MS ? RETRY_MIN_MS
                              : again_ms < LOOK_MS    ? again_ms
@@ -284,7 +284,7 @@ static void join_opened(void *arg, struct rpc_stream *s)
     arena_fini(&a);
 }
 
-/* Disarm the retry: only another token in the file makes it join from here on. */
+/* Disarms the retry: only another token in the file makes it join from here on. */
 static void joined(struct member *m)
 {
     loop_timer_set(m->retry, -1);
@@ -369,7 +369,7 @@ static void find_start(struct member *m)
     failed(m, e.text);
 }
 
-/* Whether the file has a token other than the used one and the tried one: it is tried now. */
+/* Tells whether the file has a token other than the used one and the tried one, and takes it. */
 static bool token_is_new(struct member *m, struct err *e)
 {
     struct member_token t;

@@ -25,17 +25,18 @@ struct member_calls {
     void (*ready)(void *arg);                    /* there is an identity, or another one */
     int (*send)(void *arg, const struct msg *m); /* over the open session; -1: there is none */
 };
-/* fails: ERR_INVALID when there is neither a certificate nor a token; ERR_CORRUPT naming a file. */
+/* Opens the identity. fails: ERR_INVALID when there is neither a certificate nor a token;
+ * ERR_CORRUPT naming a file. */
 struct member *member_open(struct loop *l, const struct member_options *o,
                            const struct member_calls *calls, void *arg, struct err *e);
 void member_close(struct member *m); /* not in a callback; NULL allowed */
-/* NULL: it has not joined yet. */
+/* Returns the identity; NULL: the node has not joined yet. */
 const struct rpc_identity *member_identity(const struct member *m);
 
 void member_welcome(struct member *m); /* a session is up */
 /* Takes the answer to a request. False: no request was pending. */
 bool member_answer(struct member *m, const struct msg *answer);
-/* seqd does not take the certificate: the token file may hold a new token. */
+/* Looks again at the token file, which may hold a new token: seqd does not take the certificate. */
 void member_refused(struct member *m);
 
 #endif

@@ -94,9 +94,10 @@ static const struct {
 #undef F
 };
 
-/* from: NVIDIA's catalogue of Xids, by the action that it asks for: 154 says that such an action
- * has become due, 79 wants the node restarted, 48, 74 and 144 to 150 a diagnosis, the others a
- * reset of the GPU. 8, 11, 13, 31, 43, 45 and the like end the program that caused them. */
+/* from: NVIDIA's catalogue of Xids, by the action that it asks for: 154 tells that such an action
+ * has become due, 79 asks for a restart of the node, 48, 74 and 144 to 150 for a diagnosis, the
+ * others for a reset of the GPU. 8, 11, 13, 31, 43, 45 and the like end the program that caused
+ * them. */
 bool nvml_xid_matters(long long xid)
 {
     static const short list[] = {46,  48,  62,  64,  74,  79,  95,  109, 110,
@@ -151,7 +152,7 @@ void nvml_close(struct nvml *n)
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
-/* Levels of a common ancestor are 0, 10, .. 50 in the library. */
+/* Returns the distance of two GPUs. Levels of a common ancestor are 0, 10, .. 50 in the library. */
 static uint8_t distance(const struct nvml *n, device a, device b)
 {
     int status = -1, level = 0;
@@ -161,7 +162,7 @@ static uint8_t distance(const struct nvml *n, device a, device b)
     return (uint8_t)(level > GPU_FAR_SYSTEM ? GPU_FAR_SYSTEM : level);
 }
 
-/* A GPU that was not there before. Its place in the list, or -1. */
+/* Adds a GPU that was not there before. Returns its place in the list, or -1. */
 static int add(struct nvml *n, device d, const char *uuid)
 {
     if (n->n == GPU_MAX) {
@@ -190,7 +191,8 @@ static int processes(const struct nvml *n, device d)
     return rc == INSUFFICIENT_SIZE ? (int)count : 0;
 }
 
-/* fails when the GPU does not answer: it is as good as gone. */
+/* Reads the state of a GPU. It fails when the GPU does not answer, which is then as good as
+ * gone. */
 static int look(struct nvml *n, struct gpu *g, device d)
 {
     struct memory m = {0};

@@ -10,17 +10,18 @@
 
 struct nvml;
 
-/* library: its name or path. fails: ERR_NOT_FOUND when there is none, ERR_UNSUPPORTED when it lacks
- * a function or finds no driver: either way this machine has no GPU to offer. */
+/* Opens the library. library: its name or path. fails: ERR_NOT_FOUND when there is none,
+ * ERR_UNSUPPORTED when it lacks a function or finds no driver: either way this machine has no GPU
+ * to offer. */
 struct nvml *nvml_open(const char *library, struct err *e);
 void nvml_close(struct nvml *n);
-/* All GPUs as they are now, in the order in which they were first seen. GPUs that have gone stay in
- * the list as GPU_LOST. Returns how many, at most GPU_MAX, or -1. */
+/* Lists all GPUs as they are now, in the order in which they were first seen. GPUs that have gone
+ * stay in the list as GPU_LOST. Returns how many, at most GPU_MAX, or -1. */
 int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e);
 /* Remembers a GPU's xid from an earlier life. uuid NULL: forgets the xid of every GPU. */
 void nvml_set_xid(struct nvml *n, const char *uuid, int32_t xid);
-/* Xids after which a GPU is of no use until it has been reset; the others are the program's
- * own doing. */
+/* Tells whether a GPU is of no use after this Xid until it has been reset. Other Xids are the
+ * program's own doing. */
 bool nvml_xid_matters(long long xid);
 
 #endif

@@ -33,13 +33,14 @@ struct seqw_options {
     char **argv;
 };
 
-/* 0: run; 1: --help, --version or --check-config was answered; -1: wrong, *e says what. */
+/* Reads the options. Returns 0: run; 1: --help, --version or --check-config was answered; -1:
+ * wrong, *e has the reason. */
 int options_read(struct seqw_options *o, int argc, char **argv, struct err *e);
 /* Reads --leave-margin, in seconds; it cannot fail once options_read has accepted the option. */
 int options_margin_s(const struct seqw_options *o, int64_t *out_s, struct err *e);
 int options_grace_s(const struct seqw_options *o, int64_t *out_s, struct err *e); /* --stop-grace */
-/* SIGHUP: takes what may change while seqw runs, and logs what needs a restart. -1: the file is
- * wrong, *e says where, and nothing has changed. */
+/* Takes, on SIGHUP, the options that may change while seqw runs, and logs those that need a
+ * restart. -1: the file is wrong, *e names the place, and no option has changed. */
 int options_reload(struct seqw_options *o, struct err *e);
 
 #endif

@@ -102,7 +102,7 @@ static void on_removed(void *arg, const struct tree *t, int n, const struct err 
     if (e) log_warn("prepared.remove", "why=\"%s\"", e->text);
 }
 
-/* "<id>.gone" is left by a crash. */
+/* Tells whether the name is "<id>.gone", which is left by a crash. */
 static bool is_gone(const char *name, char id[PREPARED_ID])
 {
     const size_t n = strlen(name);
@@ -111,7 +111,7 @@ static bool is_gone(const char *name, char id[PREPARED_ID])
     return prepared_id_good(id);
 }
 
-/* Renames it: from here on no attempt finds it. */
+/* Renames the data: from here on no attempt finds them. */
 static bool hide(const struct prepared *p, const char *id)
 {
     char path[FILE_PATH_SIZE], gone[FILE_PATH_SIZE];

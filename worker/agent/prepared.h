@@ -1,5 +1,5 @@
-/* prepared.h: prepared data are kept as long as there is room. The data that were used longest ago
- * are removed first; data that an attempt here uses stay. A job that needs removed data makes them
+/* prepared.h: keeps prepared data as long as there is room. The data that were used longest ago are
+ * removed first; data that an attempt here uses stay. A job that needs removed data makes them
  * again from the same files.
  *
  * Once a minute a thread lists and measures them. Data to be removed are renamed on the loop, where
@@ -17,7 +17,7 @@
 #define PREPARED_SWEEP_MS 60000
 #define PREPARED_ID       80
 
-/* A fifth of the disk, and a month: a node's disk is for checkpoints. */
+/* The default: a fifth of the disk, and a month. A node's disk is for checkpoints. */
 #define PREPARED_KEEP "20%,30d"
 
 struct prepared_policy {
@@ -25,7 +25,7 @@ struct prepared_policy {
     int percent;   /* share of the file system; 0: no limit */
     int64_t age_s; /* since it was last used; 0: no limit */
 };
-/* "200G", "20%", "30d", or two of them with a comma; "never". fails: ERR_INVALID. */
+/* Reads "200G", "20%", "30d", or two of them with a comma; "never". fails: ERR_INVALID. */
 int prepared_policy_read(struct prepared_policy *p, const char *text, struct err *e);
 
 struct prepared_entry {
@@ -34,24 +34,25 @@ struct prepared_entry {
     bool in_use;
     bool goes; /* out */
 };
-/* Pure: marks the entries to remove, so that the rest takes at most `size` bytes (0: any) and was
- * used within age_s (0: any) before now_s. Sorts: the entry used longest ago is first. Returns how
- * many go. */
+/* Marks the entries to remove, so that the rest takes at most `size` bytes (0: any) and was used
+ * within age_s (0: any) before now_s. Sorts: the entry used longest ago is first. Returns how many
+ * go. Pure. */
 int prepared_pick(struct prepared_entry *list, int n, int64_t size, int64_t age_s, int64_t now_s);
 
 struct prepared_calls {
-    /* An attempt here uses it, or may. An attempt whose data are not known yet may use every id. */
+    /* Tells whether an attempt here uses the data, or may. An attempt whose data are not known yet
+     * may use every id. */
     bool (*in_use)(void *arg, const char *id);
     int64_t (*utc_s)(void); /* NULL: the machine's */
 };
 
 struct prepared;
-/* dir: copied. */
+/* Begins the watch over dir, which is copied. */
 struct prepared *prepared_create(struct loop *l, struct trees *t, const char *dir,
                                  const struct prepared_policy *policy,
                                  const struct prepared_calls *calls, void *arg);
 void prepared_destroy(struct prepared *p); /* after the trees; NULL allowed */
-/* An attempt begins to use it. */
+/* Notes that an attempt begins to use it. */
 void prepared_use(struct prepared *p, const char *id);
 
 #endif

@@ -72,7 +72,7 @@ static void capture_over(struct questions *q, int64_t request)
         if (q->capture[i].program && q->capture[i].request == request) q->capture[i].program = NULL;
 }
 
-/* Whether the user's field is to be named: not where this node has failed. */
+/* Tells whether the error is about the user's field: an error of this node names none. */
 static bool of_the_model(enum err_code code)
 {
     return code && code != ERR_INTERNAL && code != ERR_PEER && code != ERR_TIMEOUT &&
@@ -123,7 +123,8 @@ static void put_roots(struct questions *q, const struct grants *g, char words[][
     }
 }
 
-/* Lists the models beneath the roots: one process at a time looks, whatever seqd asks. */
+/* Lists the models beneath the roots. One process at a time looks, however many requests seqd
+ * makes. */
 static void list_models(struct questions *q, const struct msg *m)
 {
     char *argv[2 + N_ROOTS + 1] = {"seqrank", "--models"};

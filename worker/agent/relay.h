@@ -23,10 +23,11 @@ struct attempt;
 void relay_records(struct agent_session *s, struct attempt *t, char *buf);
 void relay_logs(struct agent_session *s, struct attempt *first, char *buf); /* for the whole list */
 
-/* The final record of an attempt that has no spool: it is not here, or never began. Without a
+/* Sends the final record of an attempt that has no spool: it is not here, or never began. Without a
  * session it is lost: seqd's next EXPECT asks again. */
 void relay_end(struct agent_session *s, int64_t job, int64_t epoch, enum gang_end how);
-/* Why it never began. rank: the rank that could not be started, or RANK_GANG. */
+/* Tells seqd why the attempt never began. rank: the rank that could not be started, or
+ * RANK_GANG. */
 void relay_failure(struct agent_session *s, int64_t job, int64_t epoch, int rank,
                    const struct err *why);
 

@@ -48,8 +48,8 @@ static void answer(const struct node_removals *r, int64_t job, int what, int64_t
     r->done(r->arg, &m);
 }
 
-/* Its files are gone. With a job goes the record of its newest epoch here: seqd gives its id to no
- * other job. */
+/* Answers the removal of a job. With its files goes the record of its newest epoch here: seqd gives
+ * its id to no other job. */
 static void removed(void *arg, const struct tree *t, int n, const struct err *e)
 {
     const struct node_removals *r = arg;
@@ -78,7 +78,7 @@ static void start(struct node_removals *r, int64_t job, int what)
     }
 }
 
-/* False: it is not held (any more), and is to be answered. */
+/* Holds a request. False: it is not held (any more), and is to be answered. */
 static bool hold(struct node_removals *r, int64_t job, int what)
 {
     for (int i = 0; i < r->n_held; i++) {

@@ -8,17 +8,18 @@
 #include "api/wire.h"
 #include "worker/agent/state_dir.h"
 
-/* MSG_REMOVED of a request. */
+/* Takes MSG_REMOVED of a request. */
 typedef void removal_done(void *arg, const struct msg *m);
 
 struct node_removals;
-/* Borrows all three. */
+/* Borrows t, s and arg. */
 struct node_removals *removals_create(struct trees *t, const struct state_dir *s,
                                       removal_done *done, void *arg);
 void removals_destroy(struct node_removals *r); /* after the trees; NULL allowed */
 
-/* MSG_REMOVE. busy: an attempt of the job is here, so no file of it can go now. The request is held
- * then, and answered after removals_over. If seqd asks again, it hears at once why it waits. */
+/* Takes MSG_REMOVE. busy: an attempt of the job is here, so no file of it can go now. The request
+ * is held then, and answered after removals_over. If seqd asks again, it is told at once why it
+ * waits. */
 void removals_take(struct node_removals *r, const struct msg *m, bool busy);
 void removals_over(struct node_removals *r, int64_t job); /* no attempt of the job is here now */
 void removals_drop(struct node_removals *r); /* drops held requests: the session is over */

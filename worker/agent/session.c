@@ -92,7 +92,7 @@ static void on_welcome(struct agent_session *s, const struct msg *m)
     if (s->member) member_welcome(s->member);
 }
 
-/* seqd says how long it is no use to dial again; but it may be of use with the ABI before. */
+/* Dials again with the ABI before, if seqd may take that; else waits as long as seqd asks. */
 static void on_refused(struct agent_session *s, const struct msg *m)
 {
     if (s->member && s->accepted && member_answer(s->member, m)) return;
@@ -157,7 +157,7 @@ static void on_closed(void *arg, struct rpc_stream *stream, const char *why)
     s->calls->down(s->arg);
 }
 
-/* seqd opens no session for this certificate. */
+/* Waits, and looks for a new token: seqd opens no session for this certificate. */
 static void on_unknown(void *arg, const char *why)
 {
     struct agent_session *s = arg;

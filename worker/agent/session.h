@@ -1,5 +1,5 @@
-/* session.h: this node's session with seqd, over TLS with the node's certificate (member.h), or
- * plain. It is dialled again whenever it breaks, begins with HELLO, and is up once seqd says
+/* session.h: keeps this node's session with seqd, over TLS with the node's certificate (member.h),
+ * or plain. It is dialled again whenever it breaks, begins with HELLO, and is up once seqd says
  * WELCOME. seqd may be one version older: when it refuses the ABI of HELLO and names the one
  * before, the next session uses that. The rules are in api/wire.h. Loop thread.
  * tested: tests/agent/test_agent_life.c, tests/agent/test_agent_member.c */
@@ -21,17 +21,18 @@ struct session_options {    /* borrowed until session_destroy */
 struct session_calls {
     void (*opened)(void *arg); /* HELLO is to be sent now, with session_abi */
     void (*up)(void *arg, const struct msg *welcome);
-    /* Any other message; m is borrowed for the call. False: not one that seqd sends, and the
-     * session is closed. */
+    /* Takes any other message; m is borrowed for the call. Returns false if seqd never sends such a
+     * message: then the session is closed. */
     bool (*message)(void *arg, const struct msg *m);
     void (*down)(void *arg); /* after each opened, whether up was called or not */
 };
 
 struct agent_session;
-/* Dials nothing yet: until session_dial no message can be sent. calls: borrowed. */
+/* Creates a session that dials nothing yet: until session_dial no message can be sent. calls:
+ * borrowed. */
 struct agent_session *session_create(struct loop *l, const struct session_options *o,
                                      const struct session_calls *calls, void *arg);
-/* Sessions begin, as soon as there is a certificate where one is needed. fails: as rpc_dial and
+/* Begins sessions, as soon as there is a certificate where one is needed. fails: as rpc_dial and
  * member_open; ERR_INVALID for a token file at an address where no certificate is used. */
 int session_dial(struct agent_session *s, struct err *e);
 /* Calls back no more. Not in a callback; NULL allowed. */
@@ -40,7 +41,7 @@ void session_destroy(struct agent_session *s);
 /* Queues a copy. -1: there is no session, it does not know this type of message, or its queue is
  * full; then it is closed. Data that must arrive are on disk, and go again in the next session. */
 int session_send(struct agent_session *s, const struct msg *m);
-/* It is up, and little is queued ahead of an acknowledgement. */
+/* Tells whether it is up, and little is queued ahead of an acknowledgement. */
 bool session_can_send(const struct agent_session *s);
 bool session_is_open(const struct agent_session *s);   /* seqd may not have answered HELLO yet */
 bool session_is_up(const struct agent_session *s);     /* WELCOME was received */

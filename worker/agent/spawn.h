@@ -1,4 +1,4 @@
-/* spawn.h: how seqw starts programs: posix_spawn in a new session, signals as by default, no
+/* spawn.h: starts programs for seqw: posix_spawn in a new session, signals as by default, no
  * descriptor but the three, and for seqgang its lock. A bare fork would not do: gRPC's threads do
  * not survive it. */
 #ifndef SEQD_AGENT_SPAWN_H
@@ -6,9 +6,10 @@
 
 #include "api/core/err.h"
 
-/* out_fd and err_fd become its stdout and stderr. Returns the pid, or -1. */
+/* Starts a program, with out_fd and err_fd as its stdout and stderr. Returns the pid, or -1. */
 int spawn_program(const char *program, char *const argv[], int out_fd, int err_fd, struct err *e);
-/* `seqgang DIR`, its output in DIR/gang.log, lock_fd as GANG_LOCK_FD. Returns the pid, or -1. */
+/* Starts `seqgang DIR`, its output in DIR/gang.log, lock_fd as GANG_LOCK_FD. Returns the pid, or
+ * -1. */
 int spawn_gang(const char *program, const char *dir, int lock_fd, struct err *e);
 
 #endif

@@ -38,7 +38,7 @@ static int lock_take(struct state_dir *s, struct err *e)
     return err_set(e, ERR_CONFLICT, "%s is held: another seqw uses this state directory", path);
 }
 
-/* Reads "<32 hex digits>\n". False: it is not that. */
+/* Reads "<32 hex digits>\n". Returns false for any other text. */
 static bool instance_read(const char *text, unsigned char out[WIRE_INSTANCE_SIZE])
 {
     unsigned byte;
@@ -205,7 +205,7 @@ static int open_artifact(const char *job_dir, const char *name, struct err *e)
     return fd < 0 ? err_errno(e, "open") : fd;
 }
 
-/* name: a path in checkpoints/ of at least two parts. */
+/* Opens a file of a checkpoint. name: a path in checkpoints/ of at least two parts. */
 static int open_checkpoint(const char *job_dir, const char *name, struct err *e)
 {
     char root[FILE_PATH_SIZE], path[FILE_PATH_SIZE];

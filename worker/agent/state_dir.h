@@ -46,7 +46,8 @@ int state_dir_epoch_set(const struct state_dir *s, int64_t job, int64_t epoch,
                         struct err *e);                                            /* durable */
 int state_dir_epoch_remove(const struct state_dir *s, int64_t job, struct err *e); /* durable */
 
-/* path without symbolic links, if it lies beneath a root. fails: ERR_NOT_FOUND, ERR_INVALID. */
+/* Writes path without symbolic links, if it lies beneath a root. fails: ERR_NOT_FOUND,
+ * ERR_INVALID. */
 int state_dir_beneath(const struct state_dir *s, const char *path, char out[FILE_PATH_SIZE],
                       struct err *e);
 
@@ -63,7 +64,7 @@ struct state_dir_file {
  * the end. fails: ERR_NOT_FOUND; ERR_INVALID for a name that may lead elsewhere; ERR_IO. */
 int64_t state_dir_fetch(const struct state_dir *s, struct state_dir_file *f, struct err *e);
 
-/* The directory of prepared data. fails: ERR_INVALID for an id that is not hex digits;
+/* Finds the directory of prepared data. fails: ERR_INVALID for an id that is not hex digits;
  * ERR_NOT_FOUND. */
 int state_dir_prepared(const struct state_dir *s, const char *id, char out[FILE_PATH_SIZE],
                        struct err *e);
