@@ -1,5 +1,5 @@
-/* library.c: tries dlopen in each place in order, keeps the first reason for a failure, and asks a
- * library for its version. */
+/* library.c: tries dlopen in each place in order, keeps the reason why the first existing file does
+ * not open, else the loader's, and asks a library for its version. */
 #include "api/core/library.h"
 
 #include <dlfcn.h>

@@ -118,8 +118,9 @@ static void forget(struct agent *a, struct attempt *t)
     attempt_free(t);
 }
 
-/* Stops the loop when it is time. While seqd listens it gets QUIT_MS to receive the ends and send
- * FORGET; all of the grace where jobs save, as a session may come back. */
+/* Stops the loop when no attempt is left; when quitting, also when all are over and no session is
+ * open. An open session gets QUIT_MS (quit_late), for seqd to receive the ends and send FORGET.
+ * While jobs save, before quitting, attempts stay for all of the grace: a session may come back. */
 static void quit_check(struct agent *a)
 {
     if (!a->quitting && !a->leave_s) return;

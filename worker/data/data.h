@@ -111,9 +111,9 @@ const struct data_stats *data_stats(const struct data *d);
  * fails: ERR_INVALID naming the file and the position of an id beyond it. */
 int data_check_vocab(const struct data *d, int64_t vocab, struct err *e);
 
-/* Read tokens and masks without an order, for oracles and for scoring. Tokens and documents of
- * SET_EVAL follow those of SET_TRAIN.
- * ids [n] gets tokens [first, first + n); learn [n] (may be NULL) 1 where one may be a target.
+/* Read tokens and masks as they are stored, not by a data_order, for oracles and for scoring.
+ * Tokens and documents of SET_EVAL follow those of SET_TRAIN.
+ * ids [n] gets tokens [first, first + n); learn [n] gets 1 for each that may be a target, else 0.
  * fails: ERR_IO, ERR_CORRUPT naming the file and the token. Any thread. */
 int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, struct err *e);
 int data_read_mask(const struct data *d, int64_t first, int64_t n, uint8_t *learn, struct err *e);

@@ -17,8 +17,8 @@ int window_kind(const struct model_shape *m, int64_t l);
 bool window_mixed(const struct model_shape *m);
 /* Returns the window of a layer of that kind. */
 int64_t window_of(const struct model_shape *m, int kind);
-/* Takes off, for family_row.check, windows that no layer has, and layers that are not there. fails:
- * ERR_UNSUPPORTED naming num_hidden_layers. */
+/* Clears, for family_row.check, a window that no layer has, and bits of layer_mask beyond the
+ * last layer. fails: ERR_UNSUPPORTED naming num_hidden_layers. */
 int window_check(struct model_shape *m, struct err *e);
 
 /* Read and write layer_types: "sliding_attention" and "full_attention" into the mask; c->n_windowed

@@ -6,7 +6,7 @@
 #include "api/core/delta.h"
 #include "api/core/mutant.h"
 
-/* One operation that computes the chunks of a rank, as the argument of its steps. */
+/* Holds an operation and its tensors: the argument of the steps that compute a rank's chunks. */
 struct carried {
     struct frame *f;
     const struct op *o;

@@ -130,7 +130,7 @@ static void count_parts(const struct traffic_count *c, const struct moved *m)
              : volume_all_gather(c->p->tp, c->t, cut, c->p->extent.unit));
 }
 
-/* Counts the sum of a number of each row, which all ranks get. */
+/* Counts a reduction over the tensor ranks: one number a row is summed, and all get the sums. */
 static void count_span(const struct traffic_count *c, const struct moved *m)
 {
     const int tp = c->p->tp;

@@ -1,5 +1,5 @@
-/* op_rules.c: the table of rules, and sums and maxima of its rows over an operation or a step:
- * scratch, shared buffers, work. */
+/* op_rules.c: the table of rules, one for each kind of operation, and calls of them: the scratch of
+ * a step, the shared buffers and the work of an operation. */
 #include "worker/program/op_rules.h"
 
 #include <assert.h>

@@ -26,8 +26,8 @@ struct heads { /* one call */
     int u, r; /* ranks of the group; this one's place */
     int n_runs;
     int64_t run; /* rows of this rank in a run */
-    /* This group as one rank of the ring of groups, with the heads of one KV head. If the group is
-     * all ranks: one rank that holds the whole sequence, without padding. */
+    /* This group as one rank of the ring of groups, with the query heads that share one KV head.
+     * Without a ring it holds the whole sequence, without padding. */
     struct sp whole;
     const struct sp_ops *ops; /* the operations that `whole` runs */
     struct reach_map room;

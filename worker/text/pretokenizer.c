@@ -371,7 +371,8 @@ static int split(const struct walk *w, int step, const struct text_run *r, struc
     return give(w, step, r, &q, e);
 }
 
-/* Tells whether the run follows a cut. Before any split the run is the caller's. */
+/* Tells whether the run continues the text before a cut that the caller made. After a split it
+ * counts as a piece of its own, which does not. */
 static bool continues(const struct walk *w, int step)
 {
     for (int i = 0; i < step; i++)

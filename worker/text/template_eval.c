@@ -1,4 +1,4 @@
-/* Expressions of a chat template: one function for each type of node, called by eval(). */
+/* Expressions of a chat template: eval() gives each node to the function for its type. */
 #include <string.h>
 
 #include "worker/text/template_run.h"

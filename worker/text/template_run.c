@@ -83,8 +83,8 @@ void run_assign(struct template_run *r, struct scope *scope, const struct templa
 
 /* ---- loops ---------------------------------------------------------------------------------- */
 
-/* Returns the next item that passes the loop's own condition, which sees the target's variables
- * alone. */
+/* Finds the next item that passes the loop's own condition, which sees the target's variables and
+ * those around the loop, but not `loop`. false: there is no other. */
 static bool pull(struct template_run *r, struct template_loop *l, struct pyvalue *out)
 {
     while (!l->over && cursor_next(&r->h, &l->items, out)) {

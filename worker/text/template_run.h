@@ -49,8 +49,8 @@ struct bound { /* a method and the value that it is called on */
     struct pyvalue of;
 };
 
-/* fn changes the variables after they were read and before the template sees them; after reads how
- * the template has used them, once it has ended (NULL: not called). */
+/* fn() changes the variables after they were read and before the template sees them. after() is
+ * called when the template has ended, to read how it used them; NULL: not called. */
 struct run_prepare {
     void (*fn)(struct template_run *r, struct dict *vars, const void *context);
     const void *context;

@@ -282,8 +282,8 @@ int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_s
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Asks every step from the text to the ids, with the runes beside the cut as the steps before it
- * make them. */
+/* Tells whether every step from the text to the ids allows a cut between runes a and b. Each step
+ * is asked about the runes that the steps before it make of them. */
 static bool prove_cut(struct tokenizer *t, uint32_t a, uint32_t b)
 {
     if (!added_cut(t->added, false, a, b) || !normalizer_cut(t->normalizer, &a, &b) ||
