@@ -311,7 +311,8 @@ static bool fails_again(struct auth *a, const unsigned char address[AUTH_ADDRESS
     return f->n > AUTH_FAILURES;
 }
 
-/* The token's row, when the text is a token's and its own. */
+/* Returns the row of the token that text is; NULL: no row has that text, or this seqd cannot read
+ * it. */
 static struct auth_token *right_token(struct auth *a, const char *text)
 {
     unsigned char hash[32];

@@ -35,18 +35,19 @@ struct auth_clock {
 struct auth *auth_create(struct store *s, const struct auth_clock *clock, struct err *e);
 void auth_destroy(struct auth *a); /* NULL allowed */
 
-/* The value of Authorization, or NULL. fails: ERR_UNAUTHORIZED; ERR_TOO_LARGE when that address has
- * shown AUTH_FAILURES wrong ones within AUTH_WINDOW_MS: it is not listened to then, unless its
- * token is right. */
+/* Finds the principal of a request. authorization: the header's value, or NULL. fails:
+ * ERR_UNAUTHORIZED; ERR_TOO_LARGE when that address has shown AUTH_FAILURES wrong tokens within
+ * AUTH_WINDOW_MS. It is refused then, unless its token is right. */
 int auth_bearer(struct auth *a, const char *authorization,
                 const unsigned char address[AUTH_ADDRESS], struct principal *out, struct err *e);
-/* The user of a process on this machine, by login name: root and seqd's own user are admins. fails:
- * ERR_UNAUTHORIZED for a uid without a name. */
+/* Finds the user of a process on this machine, by login name. Root and seqd's own user are admins.
+ * fails: ERR_UNAUTHORIZED for a uid without a name. */
 int auth_uid(struct auth *a, uint32_t uid, struct principal *out, struct err *e);
 
 const char *role_name(enum role r);       /* "user" */
 enum role role_by_name(const char *name); /* ROLE_NONE: there is no such role */
-/* A user's name: 1 to 64 of letters, digits and ._@-, not beginning with . or -. */
+/* Tells whether text may be a user's name: 1 to 64 letters, digits and ._@-, not beginning with .
+ * or -. */
 bool auth_name_ok(const char *name);
 
 struct auth_token {
@@ -67,15 +68,16 @@ int auth_revoke(struct auth *a, int64_t id, store_done *done, void *arg, struct 
 /* Revokes all valid tokens of the user; done is called, later, also if there is none. Returns how
  * many. */
 int auth_revoke_user(struct auth *a, const char *user, store_done *done, void *arg);
-/* Is the token of that id neither revoked nor expired? For streams and waits, which outlive the
- * request that it was checked for. Id 0, a client of the Unix socket, is always valid. */
+/* Tells whether the token of that id is neither revoked nor expired. Streams and waits ask, since
+ * they outlive the request that the token was checked for. Id 0, a client of the Unix socket, is
+ * always valid. */
 bool auth_valid(const struct auth *a, int64_t id);
 const struct auth_token *auth_find(const struct auth *a, int64_t id);
 /* Returns a token by position, ascending by id; NULL past the last. */
 const struct auth_token *auth_at(const struct auth *a, int i);
-/* The first token whose id is larger than that one. */
+/* Returns the position of the first token whose id is larger. */
 int auth_after(const struct auth *a, int64_t id);
-/* UTC milliseconds, by the clock that tokens expire by. */
+/* Returns UTC milliseconds, by the clock that tokens expire by. */
 int64_t auth_now_ms(const struct auth *a);
 
 #endif

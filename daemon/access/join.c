@@ -58,7 +58,7 @@ static void text_hash(const char *text, char out[SHA256_HEX])
     sha256_hex(&s, out);
 }
 
-/* Takes the same time wherever they differ. */
+/* Compares two digests, in the same time wherever they differ. */
 static bool same_hash(const char a[SHA256_HEX], const char b[SHA256_HEX])
 {
     int diff = 0;
@@ -264,7 +264,7 @@ static struct join_token *token_of(struct joins *j, const char *text)
     return k && same_hash(k->hash, hash) ? k : NULL;
 }
 
-/* A token that was made before the node was revoked. */
+/* Refuses a token that was made before the node was revoked. */
 static int judge_revoked(const struct joins *j, const char *name, const struct join_token *k,
                          struct err *e)
 {
@@ -277,7 +277,8 @@ static int judge_revoked(const struct joins *j, const char *name, const struct j
                    name, doc_time(r->at_ms, at), k->id);
 }
 
-/* owner: the certificate that the name has, or NULL. */
+/* Tells why the token does not allow this node. owner: the certificate that the name has, or
+ * NULL. */
 static int judge_token(struct joining *c, const struct certificate *owner,
                        const struct join_token *k, int64_t now_ms, struct err *e)
 {
@@ -349,7 +350,7 @@ static void joined(void *arg, const struct err *e)
     free(c);
 }
 
-/* The row and the use of the token are in memory at once, and JOINED follows the commit. */
+/* Enters the certificate and the use of the token in memory at once; JOINED follows the commit. */
 static void record(struct joining *c, struct store_txn *t, int64_t now_ms)
 {
     struct joins *j = c->joins;
@@ -382,7 +383,7 @@ static int64_t new_serial(const struct joins *j)
     return serial;
 }
 
-/* Strangers cost no commit. */
+/* Issues a certificate, in one commit. A node that was refused before cost none. */
 static void issue(struct joining *c, const char *csr)
 {
     struct joins *j = c->joins;

@@ -35,7 +35,7 @@ struct joins_options {
     const struct pki *ca; /* borrowed */
     int64_t ttl_s;        /* life of certificates */
     int64_t (*utc_ms)(void);
-    /* link_answer and link_close in seqd. */
+    /* link_answer and link_close, in seqd */
     void (*answer)(void *arg, int64_t session, const struct msg *m);
     void (*close)(void *arg, const char *node, const char *why);
     void *arg;
@@ -47,7 +47,7 @@ void joins_destroy(struct joins *j); /* NULL allowed */
 /* The gate for link_create; arg: the joins. */
 extern const struct link_gate joins_gate;
 
-/* A new token. text: "TOKEN.FINGERPRINT", to be shown once; then NULL with e. */
+/* Makes a new token. text: "TOKEN.FINGERPRINT", to be shown once; then NULL with e. */
 struct joins_token {
     const char *names;
     int64_t uses, ttl_s;
@@ -55,15 +55,16 @@ struct joins_token {
 typedef void joins_made(void *arg, const char *id, const char *text, const struct err *e);
 void joins_token_make(struct joins *j, const struct joins_token *want, joins_made *done, void *arg);
 
-/* e NULL: it is durable. */
+/* e NULL: the change is durable. */
 typedef void joins_done(void *arg, const struct err *e);
 void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void *arg);
 void joins_revoke(struct joins *j, const char *node, joins_done *done, void *arg);
 
-/* The tokens that can still be used or were of late, without what makes them tokens: an array. */
+/* Writes an array of the tokens that can still be used, or could lately. Their secrets are left
+ * out. */
 #define JOINS_TOKEN_JSON 1024
 void joins_tokens_write(const struct joins *j, struct jwrite *w, const char *key);
-/* False: it was revoked meanwhile. */
+/* Returns false if the token was revoked meanwhile. */
 bool joins_token_write(const struct joins *j, struct jwrite *w, const char *id, const char *text);
 
 #endif

@@ -104,7 +104,7 @@ const struct certificate *certificate_of(const struct join_table *j, const char 
     return NULL;
 }
 
-/* A node that asks again and again fills no table. */
+/* Keeps a node that asks again and again from filling the table. */
 void join_table_trim(struct join_table *j, struct store_txn *t, const char *node)
 {
     int n = 0, oldest = -1;

@@ -45,13 +45,13 @@ void token_drop(struct join_table *t, struct store_txn *txn, struct join_token *
 int64_t token_last(const struct join_table *t); /* largest number of a token or revocation */
 
 const struct certificate *certificate_find(const struct join_table *t, int64_t serial);
-/* The newest of that node that counts. */
+/* Returns the node's newest certificate that is neither revoked nor expired; NULL: it has none. */
 const struct certificate *certificate_of(const struct join_table *t, const char *node,
                                          int64_t now_ms);
 
 const struct revocation *revocation_find(const struct join_table *t, const char *node);
-/* Every certificate of the node, and every token of today for that name.
- * fails: ERR_NOT_FOUND when it has none that counts, at any time; ERR_TOO_LARGE. */
+/* Revokes every certificate of the node, and every token of today for that name. fails:
+ * ERR_NOT_FOUND when it has none that counts, at any time; ERR_TOO_LARGE. */
 int revocation_add(struct join_table *t, struct store_txn *txn, const char *node, int64_t now_ms,
                    struct err *e);
 

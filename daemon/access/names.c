@@ -11,7 +11,7 @@
 static const char prefix[] = "upload:";
 enum { PREFIX = sizeof prefix - 1 };
 
-/* The first part of path; false: it is too long for an upload's name. */
+/* Copies the first part of path. false: it is too long for an upload's name. */
 static bool first_part(const char *path, char out[64])
 {
     const size_t n = strcspn(path, "/");
@@ -84,7 +84,7 @@ static bool add(struct names_grants *g, const char *dir)
     return true;
 }
 
-/* false: there are too many. */
+/* Adds a grant to g. false: there are too many. */
 static bool add_grant(struct names_grants *g, const char *files, const char *text)
 {
     char path[RANK_PATH_SIZE], dir[RANK_PATH_SIZE + 80];
@@ -115,7 +115,7 @@ void names_own(const struct uploads *uploads, const struct principal *who, struc
     }
 }
 
-/* Uploads and jobs together, as a rank has room for them. */
+/* Checks that a rank has room for the spec's uploads and jobs, which it counts together. */
 static int check_room(struct job_spec *s, const struct spec_path *path, int n, const char *files,
                       struct err *e)
 {

@@ -16,8 +16,8 @@ struct names_of {
     const struct uploads *uploads; /* NULL: none are taken */
     const char *state_dir;         /* seqd's own, canonical; NULL: not known */
 };
-/* Another's is not there, unless who may see all.
- * fails: ERR_INVALID and ERR_TOO_LARGE, naming the field. */
+/* Puts paths in the place of names. An upload of another user counts as missing, unless who may see
+ * all. fails: ERR_INVALID and ERR_TOO_LARGE, naming the field. */
 int names_resolve(struct job_spec *s, const struct names_of *n, const struct principal *who,
                   struct err *e);
 
@@ -26,10 +26,10 @@ struct names_grants {
     char dir[RANK_GRANTS][RANK_PATH_SIZE];
     const char *list[RANK_GRANTS];
 };
-/* The uploads that a spec names, which was resolved when it was submitted. files: the directory of
+/* Lists the uploads that a spec names; names_resolve has resolved it. files: the directory of
  * uploads, or NULL. */
 void names_grants(const struct job_spec *s, const char *files, struct names_grants *out);
-/* The uploads that are who's own, as many as there is room for. uploads NULL: there are none. */
+/* Lists the uploads of who, as many as there is room for. uploads NULL: there are none. */
 void names_own(const struct uploads *uploads, const struct principal *who,
                struct names_grants *out);
 

@@ -9,7 +9,7 @@
 #include "api/core/file.h"
 #include "api/core/log.h"
 
-/* The token of the file, when it is still an admin's. */
+/* Reads the file's token into text. False: the token is no longer an admin's. */
 static bool still_valid(struct auth *a, const char *path, char text[AUTH_TOKEN_SIZE])
 {
     static const unsigned char here[AUTH_ADDRESS];
