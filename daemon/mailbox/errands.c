@@ -27,7 +27,7 @@ static void answer(struct errand *x, bool dropped)
     }
 }
 
-/* Loop thread. */
+/* Calls back for the errands that are done, on the loop's thread. */
 static void answer_done(void *arg)
 {
     struct errands *t = arg;

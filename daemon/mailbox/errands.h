@@ -12,7 +12,7 @@
 
 struct errands;
 
-/* The caller's, until done is called: once, on the loop's thread. */
+/* An errand belongs to the caller until done is called: once, on the loop's thread. */
 struct errand {
     void (*work)(void *arg);               /* on the thread: touches what arg has alone */
     void (*done)(void *arg, bool dropped); /* dropped: the thread ends; perhaps work was called */
@@ -27,13 +27,13 @@ struct errands_options {
 };
 
 struct errands *errands_create(struct loop *l, const struct errands_options *o);
-/* finish: all that wait are done, and called back here; otherwise they are dropped, and the one
- * under way, too, when it ends. No other is taken from now on. NULL allowed, as in
+/* Takes no errand from now on. finish: all errands that wait are done and called back here;
+ * otherwise they are dropped, as is the one under way when it ends. NULL is allowed, here and in
  * errands_destroy, which drops. */
 void errands_end(struct errands *t, bool finish);
 void errands_destroy(struct errands *t);
 
-/* fails: ERR_PEER where too many wait, or after errands_end. */
+/* Hands over an errand. fails: ERR_PEER where too many wait, or after errands_end. */
 int errands_do(struct errands *t, struct errand *x, struct err *e);
 
 /* Any thread: tells whether the work under way had better end soon. */

@@ -123,8 +123,8 @@ static void session_watch(struct link_session *s, int64_t passed_ms)
     rpc_stream_close(s->stream);
 }
 
-/* However late it runs, at most one more heartbeat is counted as missed: messages received since
- * are only read after it. */
+/* Counts at most one more heartbeat as missed, however late it runs: messages that came meanwhile
+ * are read after it. */
 static void watch(void *arg)
 {
     struct links *k = arg;
@@ -144,7 +144,7 @@ void link_set_heartbeat(struct links *k, int64_t ms)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* The name is the certificate's, and the certificate counts. */
+/* Checks that the name is the certificate's, and that the certificate still counts. */
 static int session_check_holder(struct link_session *s, const struct msg *m, struct err *e)
 {
     const struct links *k = s->link;
@@ -156,7 +156,7 @@ static int session_check_holder(struct link_session *s, const struct msg *m, str
                    holder ? holder->name : "-", m->node);
 }
 
-/* NULL: it may join. The text may be in buf. */
+/* Returns why the node may not join, perhaps in buf; NULL: it may join. */
 static const char *session_admit(struct link_session *s, const struct msg *m, int64_t *retry_ms,
                                  char *buf, size_t size)
 {

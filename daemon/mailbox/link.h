@@ -87,20 +87,22 @@ struct link_calls {
     /* A node said HELLO (m->node, slots, attempts). A second session of the same instance replaces
      * the first, whose down is called before. m is borrowed for the call. */
     void (*up)(void *arg, const char *node, const struct msg *hello);
-    /* silent_ms: since its last message. */
+    /* A session has ended. silent_ms: since its last message. */
     void (*down)(void *arg, const char *node, const char *why, int64_t silent_ms);
-    /* Any later message of that node. */
+    /* The node sent any later message. */
     void (*message)(void *arg, const char *node, const struct msg *m);
-    /* Before WELCOME: NULL, or why this node cannot join now. No callback: all can. */
+    /* Called before WELCOME: returns NULL, or why this node cannot join now. Without this callback
+     * all can. */
     const char *(*admit)(void *arg, const struct msg *hello);
 };
 
 /* Decides which nodes may come over a network. */
 struct link_gate {
-    /* Whether the holder of this certificate, which is this seqd's and whose time is now, may have
-     * a session. */
+    /* Tells whether the holder of this certificate may have a session: 0, or -1 with e. seqd's own
+     * CA made the certificate, and its time is now. */
     int (*holder)(void *arg, const struct pki_node *n, struct err *e);
-    /* A JOIN: link_answer follows, in the call or later. holder NULL: a stranger with a token. */
+    /* A JOIN came: link_answer follows, in the call or later. holder NULL: a stranger with a
+     * token. */
     void (*join)(void *arg, int64_t session, const struct pki_node *holder, const struct msg *m);
 };
 
@@ -111,7 +113,8 @@ struct link_options {
     void *gate_arg;
 };
 
-/* link_send works inside every call but down. link_destroy calls nothing; not inside a call.
+/* link_send works inside every callback but down. link_destroy calls none, and must not be called
+ * inside one.
  *
  * Silence is counted in turns of this loop, so that a loop that is late does not take its own delay
  * for silence of the nodes. Heartbeats are needed beside the keepalive of gRPC, which answers for a
@@ -122,11 +125,11 @@ void link_destroy(struct links *k);
 /* Sets how often nodes are told to send a heartbeat; WIRE_HEARTBEAT_MS unless a test says
  * otherwise. */
 void link_set_heartbeat(struct links *k, int64_t ms);
-/* -1 when the node has no session, one that does not drain (it is closed then), or one that speaks
- * a version of the protocol without such messages (it stays; node.h, abi): the caller keeps the
- * truth in its tables and sends again at up. */
+/* Sends m. -1: the node has no session, or its session does not drain (it is closed then), or
+ * speaks a version of the protocol without such messages (it stays; node.h, abi). The caller keeps
+ * the truth in its tables and sends again at up. */
 int link_send(struct links *k, const char *node, const struct msg *m);
-/* The ABI of that node's session; 0: it has none. */
+/* Returns the ABI of the node's session; 0: it has none. */
 uint32_t link_abi(struct links *k, const char *node);
 /* Answers a JOIN with JOINED, or REFUSED for the node m->node. The session may be gone. */
 void link_answer(struct links *k, int64_t session, const struct msg *m);

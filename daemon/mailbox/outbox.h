@@ -5,7 +5,7 @@
 #include "api/wire.h"
 
 struct outbox {
-    /* -1 when the node has no session. link_send in seqd, a recorder in tests. */
+    /* Returns -1 when the node has no session. It is link_send in seqd, a recorder in tests. */
     int (*send)(void *arg, const char *node, const struct msg *m);
     void *arg;
 };
