@@ -184,7 +184,7 @@ static int open_uploads(struct seqd *d, struct err *e)
     return 0;
 }
 
-/* A socket in the directory that systemd made is for its group: an agent of another user. */
+/* Opens a socket in the directory that systemd made to its group, for an agent of another user. */
 static int share_socket(const struct options *o, struct err *e)
 {
     const char *dir = getenv("RUNTIME_DIRECTORY"), *path = o->node_address + strlen("unix:");
@@ -253,7 +253,7 @@ static int create(struct seqd *d, struct err *e)
     if (create_link(d, e) || share_socket(o, e)) return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
     if (create_http(d, e)) return -1;
-    /* A port that was any free one is found by the state directory. */
+    /* Write no context for port 0: the port is read in the state directory. */
     const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
     if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
@@ -294,7 +294,7 @@ static void destroy(struct seqd *d)
     loop_destroy(d->loop);
 }
 
-/* Every client and every log is a descriptor. */
+/* Raises the limit of open files: every client and every log needs a descriptor. */
 static void raise_files(void)
 {
     struct rlimit r;

@@ -94,7 +94,7 @@ static const struct option_entry rows[] = {
 
 #define N_ROWS ((int)(sizeof rows / sizeof *rows))
 
-/* The rows above and those of retain.h. */
+/* Joins the rows above with those of retain.h. */
 static const struct option_table *table(void)
 {
     static struct option_entry all[N_ROWS + RETAIN_N];
@@ -151,7 +151,7 @@ static int add_root(struct options *o, const char *dir, struct err *e)
     return 0;
 }
 
-/* "500G": bytes, by powers of 1024. */
+/* Reads bytes such as "500G", by powers of 1024. */
 static int size_of(const char *option, const char *text, int64_t *out, struct err *e)
 {
     static const char units[] = "KMGT";
@@ -231,7 +231,7 @@ static int node_address(struct options *o, struct err *e)
     return 0;
 }
 
-/* Another one's length is listen_open_unix's to refuse. */
+/* Sets the path of REST's socket. listen_open_unix refuses a given path that is too long. */
 static int rest_socket(struct options *o, struct err *e)
 {
     struct sockaddr_un un;
@@ -277,7 +277,8 @@ static int node_lost(const struct options *o, int64_t *out_ms, struct err *e)
     return 0;
 }
 
-/* A text that is not an address at all is listen_open's to refuse. */
+/* Checks that REST's TCP is encrypted or stays on this machine. listen_open refuses a text that is
+ * no address. */
 static int rest_tls(const struct options *o, struct err *e)
 {
     const bool tls = *o->tls_cert;
@@ -326,7 +327,8 @@ static int check(const void *target, struct err *e)
     return 0;
 }
 
-/* The agent would end with the same words, and seqd would be ready without a node. */
+/* Refuses a directory that the agent could not write. The agent would end with the same words, and
+ * seqd would be ready without a node. */
 static int check_writable(const char *dir, struct err *e)
 {
     char real[4096];

@@ -54,12 +54,13 @@ struct options {
     char **argv;
 };
 
-/* 0: run; 1: --help, --version or --check-config was answered; -1: wrong, *e says what. */
+/* Reads the options. 0: run; 1: --help, --version or --check-config was answered; -1: wrong, *e
+ * says what. */
 int options_read(struct options *o, int argc, char **argv, struct err *e);
-/* SIGHUP: takes what may change while seqd runs, and logs what needs a restart. -1: the file is
- * wrong, *e says where, and nothing has changed. */
+/* At SIGHUP, takes the values that may change while seqd runs, and logs those that need a restart.
+ * -1: the file is wrong, *e says where, and nothing has changed. */
 int options_reload(struct options *o, struct err *e);
-/* Whether REST's TCP is for this machine's own clients: loopback, and no proxy before it. */
+/* Tells whether REST's TCP is for this machine's own clients: loopback, and no proxy before it. */
 bool options_local_only(const struct options *o);
 /* Writes the URL to <state>/address, for a caller that gave port 0. */
 int options_write_address(const struct options *o, const char *url, struct err *e);
