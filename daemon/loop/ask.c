@@ -47,7 +47,8 @@ static const char *asked(const struct ask *q)
     return q->n_tried ? q->tried[q->n_tried - 1] : "";
 }
 
-/* ABI 6 fetches artifacts alone, and knows no files of data. */
+/* Tells whether an agent of that ABI can answer m. ABI 6 fetches artifacts alone, and knows no
+ * files of data. */
 static bool understands(uint32_t abi, const struct msg *m)
 {
     static const char checkpoints[] = "checkpoints/";
@@ -56,7 +57,7 @@ static bool understands(uint32_t abi, const struct msg *m)
                                         strncmp(m->path, checkpoints, sizeof checkpoints - 1));
 }
 
-/* A DESCRIBE is a process of the node that is asked now. */
+/* Counts a DESCRIBE, which is a process of the node that is asked now, as running or as over. */
 static void count(struct ask *q, bool runs)
 {
     struct node *n = node_find((struct nodes *)&q->all->cluster->nodes, asked(q));
@@ -65,7 +66,8 @@ static void count(struct ask *q, bool runs)
     if (n) n->n_described += runs ? 1 : -1;
 }
 
-/* -1: there is no such node, it is not connected, or its version has no such question. */
+/* Asks one node. -1: there is no such node, it is not connected, or its version has no such
+ * question. */
 static int ask_node(struct ask *q, const char *node, struct err *e)
 {
     const char *why = q->all->cluster->no_node;

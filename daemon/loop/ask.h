@@ -12,19 +12,20 @@
 #define ASK_FILES_MS   2000  /* for files of data: a job need not wait for the answer */
 #define ASK_NODES      8
 
-/* m is the answer (DESCRIBED or FETCHED), or NULL with e: no node, no answer in time. Called
- * once. */
+/* Called once. m is the answer (DESCRIBED or FETCHED), or NULL with e: there was no node, or no
+ * answer in time. */
 typedef void ask_answer(void *arg, const struct msg *m, const struct err *e);
 
 struct asks;
 /* Borrows the cluster, and the outbox's arg. */
 struct asks *asks_create(struct loop *l, const struct cluster *k, const struct outbox *o);
 void asks_destroy(struct asks *a); /* gives no more answers */
-/* m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL, for a DESCRIBE alone:
- * any node that is up and, when that node fails to answer, up to ASK_NODES others: a node that
- * cannot run seqrank, or has not the files, speaks for no other. The last failure is the answer. */
+/* Asks a node. m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL, for a
+ * DESCRIBE alone: asks any node that is up and, if it fails to answer, up to ASK_NODES others,
+ * since a node that cannot run seqrank, or lacks the files, speaks for no other. The last failure
+ * is the answer. */
 void asks_add(struct asks *a, const char *node, const struct msg *m, ask_answer *answer, void *arg);
-/* DESCRIBED or FETCHED. False: this node was not asked that, or has answered. */
+/* Takes a DESCRIBED or FETCHED. False: this node was not asked for it, or has answered. */
 bool asks_take(struct asks *a, const char *node, const struct msg *m);
 void asks_node_down(struct asks *a, const char *node);
 

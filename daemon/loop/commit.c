@@ -112,8 +112,8 @@ static void committed(void *arg, const struct err *e)
     tell_marks(k, j ? j->attempt : NULL);
     if (j && k->has_event) all->calls->event(all->arg, j, k->type, k->epoch);
     if (k->done) k->done(k->arg, k->refusal ? NULL : j, k->refusal);
-    /* Its end is on disk: from here on the store answers for it. The fold may know of an end that
-     * is not: an earlier commit than that one's must not take the job away. */
+    /* The job's end is on disk: from here on the store answers for it. The fold may know the end
+     * before it is on disk, so that only the commit of the end may remove the job. */
     if (j && k->final) {
         jobs_remove(&all->cluster->jobs, j);
         users_leave(&all->cluster->users, j->owner);
@@ -187,7 +187,7 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
     k->done = done;
     k->arg = arg;
     add_steps(t, j);
-    /* No rank begins any more: data that was held for that is not needed again. */
+    /* No rank begins any more, and the data held for that is not needed again. */
     if (j->state == JOB_STOPPING && j->attempt) attempt_release(j->attempt);
     if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
     add_marks(t, k, j);
@@ -300,7 +300,7 @@ static struct new_job *room_for_one(struct commit_batch *b)
     return &b->at[b->n++];
 }
 
-/* The work of a job that does not need its id is done here, before the turn that commits. */
+/* Does the part of the work for a job that needs no id, before the turn that commits. */
 void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *s)
 {
     struct new_job *k = room_for_one(b);
@@ -393,7 +393,7 @@ void commit_batch_submit(struct commits *all, struct commit_batch *b, const char
     store_commit(all->store, t, submitted, b);
 }
 
-/* Whom a batch of one tells. */
+/* The callback of a batch of one job. */
 struct one_new {
     commit_done *done;
     void *arg;

@@ -17,13 +17,13 @@
 
 #define COMMIT_MAX_LIVE 100000 /* jobs that are not final: about 2 KiB each */
 
-/* The calls that follow when data is on disk, in this order. */
+/* These calls follow when data is on disk, in this order. */
 struct commit_calls {
-    /* The records of a part up to seq are not needed any more. */
+    /* The records of a part up to seq are no longer needed. */
     void (*marked)(void *arg, const char *node, int64_t job, int64_t epoch, int64_t seq);
-    /* An event of j, folded in that epoch: act on it. */
+    /* An event of j, folded in that epoch, is on disk: act on it. */
     void (*event)(void *arg, struct job *j, enum job_event type, int64_t epoch);
-    /* Something of this job: a cue for its followers. */
+    /* This job has changed: a cue for its followers. */
     void (*changed)(void *arg, int64_t job);
     /* A pass may find something new. */
     void (*pass)(void *arg);
@@ -69,12 +69,13 @@ struct commit_new {
     const char *owner; /* a user; NULL: seqd itself */
     const char *only;  /* a toy run: tests this node; NULL: a job */
 };
-/* A job's first event. fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE when the
- * queue is full; ERR_NO_SPACE when the disk is. The job joins the cluster only
- * once it is on disk: a submission whose key exists must leave no job. */
+/* Commits a job's first event. fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE
+ * when the queue is full; ERR_NO_SPACE when the disk is. The job joins the cluster only once it is
+ * on disk: a submission whose key exists must leave no job. */
 void commit_submit(struct commits *all, const struct commit_new *n, commit_done *done, void *arg);
 
-/* Jobs that are submitted together, in one transaction of the store: all of them, or none. */
+/* A batch has jobs that are submitted together, in one transaction of the store: all of them, or
+ * none. */
 struct commit_batch;
 struct commit_batch *commit_batch_create(void);
 void commit_batch_destroy(struct commit_batch *b); /* NULL allowed */
@@ -83,7 +84,7 @@ void commit_batch_add(struct commits *all, struct commit_batch *b, const struct 
 int commit_batch_n(const struct commit_batch *b);
 int64_t commit_batch_size(const struct commit_batch *b); /* bytes that it holds, about */
 const struct job *commit_batch_job(const struct commit_batch *b, int i);
-/* b: all of its jobs, as commit_done has one, borrowed until the callee returns; NULL with e. */
+/* b: all jobs, each as commit_done gets one; borrowed until the callee returns; NULL with e. */
 typedef void commit_batch_done(void *arg, const struct commit_batch *b, const struct err *e);
 /* Submits all jobs of b, as commit_submit. Their ids are consecutive; the key, which may be NULL,
  * names the first one. Takes b. */
@@ -94,7 +95,7 @@ void commit_batch_submit(struct commits *all, struct commit_batch *b, const char
  * it so: else it would tell of a state that is not on disk. refusal NULL: it was done. */
 void commit_answer(struct commits *all, const struct job *j, const struct err *refusal,
                    commit_done *done, void *arg);
-/* The row of an event joins t. */
+/* Adds the row of an event to t. */
 void commit_event(struct store_txn *t, const struct event *ev);
 
 #endif

@@ -150,14 +150,15 @@ static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, i
     session_ack(&c->session, node, job, epoch, seq);
 }
 
-/* The node is the instance that part p was given to; "": the part was stored without one. */
+/* Tells whether the node is the instance that part p was given to; "": the part was stored without
+ * one. */
 static bool is_holder(const struct node *n, const struct attempt_part *p)
 {
     return !strcmp(p->place.node, n->name) &&
            (!*p->place.instance || !strcmp(p->place.instance, n->instance));
 }
 
-/* The attempt's end is on disk: let go of it, here and at its nodes. */
+/* Lets go of an attempt whose end is on disk, here and at its nodes. */
 static void end_attempt(struct control *c, struct job *j)
 {
     struct job_attempt *a = j->attempt;
@@ -184,7 +185,7 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
         if (!a || a->epoch != epoch) return;
         a->assigned = true;
         if (c->sweep) sweep_epoch(c->sweep, j);
-        /* An attempt that has failed meanwhile, as by a GPU, is not begun: its nodes are told to
+        /* Do not begin an attempt that has failed meanwhile, as by a GPU: its nodes are told to
          * stop. */
         if (j->state == JOB_STARTING) session_assign(&c->session, j);
         return;
@@ -257,7 +258,7 @@ static void note_failure(struct control *c, struct job *j, struct event *at)
     if (at) apply(c, j, at);
 }
 
-/* The attempt fails by ev, whose node is where it happened: the first cause counts. */
+/* Fails the attempt by ev, whose node is where the failure happened: the first cause counts. */
 static void fail(struct control *c, struct job *j, struct event *ev)
 {
     attempt_release(j->attempt);
@@ -325,8 +326,8 @@ static void take_record(struct control *c, struct job *j, struct attempt_part *p
     if (final) stop_when_all_ended(c, j);
 }
 
-/* A REPORT of j's current attempt, from the node of part p. False: dropped, as it was not its own
- * to send. */
+/* Takes a REPORT of j's current attempt, from the node of part p. False: it was dropped, as the
+ * node may not send it. */
 static bool take_report(struct control *c, struct job *j, struct attempt_part *p,
                         const struct msg *m)
 {
@@ -334,7 +335,8 @@ static bool take_report(struct control *c, struct job *j, struct attempt_part *p
     struct record r;
     if (record_parse(m, &r)) return false;
     if (m->seq && m->seq != p->seq + 1 && !mutant_on(MUTANT_TAKEN_AGAIN)) {
-        /* Again, after a new session; or ahead of what we have, which the next EXPECT mends. */
+        /* The record came again, after a new session; or it is ahead of ours, which the next EXPECT
+         * mends. */
         if (m->seq <= p->seq && p->marked)
             session_ack(&c->session, p->place.node, j->id, a->epoch, p->marked);
         return true;
@@ -416,8 +418,8 @@ static void fence_away(struct control *c, struct job *j)
     if (j->attempt && j->attempt->assigned) stop_when_all_ended(c, j);
 }
 
-/* A silent node has not stopped: its ranks may run on there. An attempt that stops already waits no
- * longer. */
+/* Notes that a silent node is away: it may not have stopped, and its ranks may run on there. An
+ * attempt that stops already waits no longer. */
 static void miss_job(void *arg, struct job *j)
 {
     const struct losing *l = arg;
@@ -445,8 +447,8 @@ static void miss_node(struct control *c, const char *node)
 
 /* ---- nodes that come, go and speak ----------------------------------------------------------- */
 
-/* The table is full of names: a node that is down and holds nothing makes room. At most one search
- * a second for all callers: it looks at every job. */
+/* Forgets a node that is down and holds nothing, when the table of nodes is full. Searches at most
+ * once a second for all callers, as it looks at every job. */
 static bool make_room(struct control *c)
 {
     const int64_t now = loop_now_ms(c->o.loop);
@@ -463,8 +465,8 @@ static const char *on_admit(void *arg, const struct msg *hello)
     return "as many nodes are known as there can be, and each is up or holds something of a job";
 }
 
-/* The name was down and comes back as another machine, or with a new state directory: the parts
- * given to the one before are not this node's to run, nor to report on. */
+/* Loses the parts of a name that comes back as another machine, or with a new state directory: this
+ * node cannot run them nor report on them. */
 static void check_instance(struct control *c, const char *name, const struct msg *hello)
 {
     char is[INSTANCE_ID_SIZE];
@@ -496,7 +498,8 @@ static void check_gpus(struct control *c, const struct node *n)
     jobs_each(&c->cluster.jobs, check_gpus_of, &(struct looking){c, n});
 }
 
-/* The node is here again with a part of the job that was away; or it is to begin that now. */
+/* Folds BACK into a job that was away on the node: the node has its part still, or begins it
+ * now. */
 static void find_job(void *arg, struct job *j)
 {
     const struct finding *f = arg;
@@ -533,7 +536,7 @@ void control_no_node(struct control *c, const char *why)
     snprintf(c->cluster.no_node, sizeof c->cluster.no_node, "%s", why);
 }
 
-/* The node's time to come back runs from when it was last heard. */
+/* Counts the node's time to come back from when it was last heard. */
 static void on_down(void *arg, const char *name, const char *why, int64_t silent_ms)
 {
     struct control *c = arg;
@@ -545,8 +548,8 @@ static void on_down(void *arg, const char *name, const char *why, int64_t silent
     want_pass(c);
 }
 
-/* A message that counts for nothing and that no healthy node sends. Said at the 1st, 2nd, 4th, 8th
- * ... time, so that nothing a node sends fills the log. */
+/* Counts a message that has no effect and that no healthy node sends. Logs the 1st, 2nd, 4th, 8th
+ * and so on, so that no node can fill the log. */
 static void drop(struct control *c, const char *node, const struct msg *m, const char *why)
 {
     struct node *n = node_find(&c->cluster.nodes, node);
@@ -559,7 +562,7 @@ static void drop(struct control *c, const char *node, const struct msg *m, const
              (long long)m->request, (long long)n->n_dropped, why);
 }
 
-/* The part of an attempt that this node holds now, or NULL. */
+/* Returns the part of an attempt that this node holds now, or NULL. */
 static struct attempt_part *part_of(const struct job *j, int64_t epoch, const char *node)
 {
     const struct job_attempt *a = j ? j->attempt : NULL;
@@ -567,7 +570,8 @@ static struct attempt_part *part_of(const struct job *j, int64_t epoch, const ch
     return same && a->assigned ? attempt_part(a, node) : NULL;
 }
 
-/* The node had what m is of, and does not know yet that it is over, or that it was given up. */
+/* Tells whether m is late: the node had its attempt, and does not know yet that it is over or given
+ * up. */
 static bool is_late(const struct control *c, const struct job *j, const char *node,
                     const struct msg *m)
 {
@@ -625,7 +629,8 @@ static void on_report(struct control *c, const char *node, const struct msg *m)
     }
 }
 
-/* Something about a node's GPUs is new: whom it fails, and who can begin. */
+/* Acts on news of a node's GPUs: fails the attempts that lost one, and asks for a pass for those
+ * that can begin. */
 static void on_gpus(struct control *c, const struct node *n)
 {
     check_gpus(c, n);
@@ -680,8 +685,8 @@ static void assign_jobs(struct control *c)
     }
 }
 
-/* With a long queue a pass takes long; nodes that join one by one want one each. Nodes that join
- * within four times its length after it wait for the next pass. */
+/* Runs a pass. With a long queue it takes long, and each node that joins asks for one: nodes that
+ * join within four times its length after it wait for the next pass. */
 static void run_pass(void *arg)
 {
     struct control *c = arg;
@@ -750,7 +755,8 @@ static void arm_tick(struct control *c)
     loop_timer_set(c->tick, TICK_MS);
 }
 
-/* A tick that is late because the loop was busy: in that time no node could be heard. */
+/* Counts the time that a tick is late because the loop was busy: in that time no node could be
+ * heard. */
 static void count_lag(struct control *c, int64_t now)
 {
     const int64_t late = now - c->tick_due_ms, busy = loop_busy_ms(c->o.loop) - c->busy_ms;
@@ -758,7 +764,8 @@ static void count_lag(struct control *c, int64_t now)
     if (lag > 0) nodes_lag(&c->cluster.nodes, lag, now);
 }
 
-/* An attempt that was found is not late because its replay was long. */
+/* Restarts the clock for the start of an attempt that replay found: a long replay does not make it
+ * late. */
 static void begin_start(void *arg, struct job *j)
 {
     const struct control *c = arg;

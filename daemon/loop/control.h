@@ -38,14 +38,14 @@ struct control_options {
     struct logs *logs;
     const unsigned char
         *secret; /* SECRET_SIZE bytes, borrowed: the keys of attempts follow from it */
-    /* Sends to a node; -1 when it has no session. link_send in seqd, a recorder in tests. */
+    /* Sends to a node; -1 when it has no session. It is link_send in seqd, a recorder in tests. */
     int (*send)(void *arg, const char *node, const struct msg *m);
     void *send_arg;
     /* UTC milliseconds; NULL: the machine's clock. */
     int64_t (*utc_ms)(void);
-    /* Something of this job has been committed: a cue for its followers. */
+    /* This job has a new commit: a cue for its followers. */
     void (*changed)(void *arg, int64_t job);
-    /* Bytes of its log have come; may be NULL. */
+    /* Bytes of the job's log have come; may be NULL. */
     void (*logged)(void *arg, int64_t job);
     void *changed_arg;
     const char *uploads; /* directory of complete uploads, for nodes too; NULL: none are taken */
@@ -54,7 +54,7 @@ struct control_options {
     int64_t lost_ms;                    /* a node unseen for so long is given up; 0: NODE_LOST_MS */
 };
 
-/* Replays the store. fails as replay (replay.h). */
+/* Replays the store. It fails as replay does (replay.h). */
 struct control *control_create(const struct control_options *o, struct err *e);
 void control_destroy(struct control *c);
 /* Sets why no node is up, where that is known; it holds until one is. */
@@ -65,7 +65,7 @@ void control_pause(struct control *c); /* starts nothing any more: seqd is stopp
 extern const struct link_calls control_link_calls;
 
 const struct cluster *control_cluster(const struct control *c);
-/* Returns the fold, for acting; clients are shown the store's state. NULL: not live, as
+/* Returns the fold, for acting; clients are shown the store's state. NULL: the job is not live, as
  * committed. */
 const struct job *control_job(const struct control *c, int64_t id);
 const struct nodes *control_nodes(const struct control *c);

@@ -4,8 +4,8 @@
 #include <string.h>
 #include "daemon/state/wall.h"
 
-/* Its ranks save and stop, and it is queued: the pass finds the node that its checkpoint or its
- * data hold it to. */
+/* Tells whether a node of the job drains. Its ranks save and stop, and it is queued: then the pass
+ * finds the node that its checkpoint or its data hold it to. */
 static bool drain_due(const struct cluster *k, const struct job *j, int64_t now_ms,
                       struct event *ev)
 {

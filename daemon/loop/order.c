@@ -101,8 +101,8 @@ static int check_restart(struct commits *all, const struct job *j, struct err *e
                    j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
 }
 
-/* The node that holds the checkpoint of a job that runs is away: its attempt is given up, and with
- * it the checkpoint. */
+/* Gives up the attempt of a job whose checkpoint lies on a node that is away, and with it the
+ * checkpoint. */
 static int give_up(struct commits *all, struct job *j, const char *by, commit_done *done, void *arg)
 {
     struct event ev;
@@ -143,7 +143,7 @@ void order_restart(struct commits *all, int64_t id, const char *by, commit_done 
     commit_answer(all, j, &e, done, arg);
 }
 
-/* The stored spec with the change in it. fails: as order_edit, but for the commit. */
+/* Makes the stored spec with the change in it. fails: as order_edit, but for the commit. */
 static int edit_spec(struct commits *all, struct job *j, const struct order_edit *o,
                      struct job_spec *spec, struct err *e)
 {
@@ -247,7 +247,7 @@ void order_release(struct commits *all, const char *node, commit_done *done, voi
     if (!r) abort();
     *r = (struct releasing){.all = all, .done = done, .arg = arg};
     struct store_txn *t = store_begin();
-    /* A refusal, too, is given after the commit that it may follow from. */
+    /* A refusal waits, too, for the commit that it may follow from. */
     if (quarantine_find(all->cluster->quarantine, node))
         quarantine_end(all->cluster->quarantine, t, node, "released by hand");
     else if (node_find(&all->cluster->nodes, node))

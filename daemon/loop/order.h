@@ -8,12 +8,13 @@
 typedef void order_call(struct commits *all, int64_t id, const char *by, commit_done *done,
                         void *arg);
 
-/* fails through done: ERR_NOT_FOUND when it is not live. Cancelling twice is no error. */
+/* Cancels a job. fails through done: ERR_NOT_FOUND when it is not live. Cancelling twice is no
+ * error. */
 order_call order_cancel;
 
-/* Holds it: a running job saves and stops before. order_resume queues it again. A job that is so
- * already, or on its way, is answered and changed no further. fails through done: ERR_NOT_FOUND
- * when it is not live; ERR_CONFLICT when it is on its way to its end. */
+/* Suspends a job: a running one saves and stops before. order_resume queues it again. If the job is
+ * in that state already, or on its way to it, the call succeeds and changes nothing. fails through
+ * done: ERR_NOT_FOUND when it is not live; ERR_CONFLICT when it is on its way to its end. */
 order_call order_suspend, order_resume;
 
 /* Gives up the checkpoint that a queued job waits for while its node is away: it starts again where
@@ -25,16 +26,16 @@ struct order_edit {
     const char *by;
     const char *change; /* JSON, as json_spec_edit takes it */
 };
-/* Another priority, other labels; ranks run on. fails through done: ERR_INVALID and ERR_TOO_LARGE
+/* Changes priority and labels; ranks run on. fails through done: ERR_INVALID and ERR_TOO_LARGE
  * naming the field; ERR_CONFLICT in a state that takes no change. */
 void order_edit(struct commits *all, struct job *j, const struct order_edit *o, commit_done *done,
                 void *arg);
 
-/* From now on the node gets no new work; row->drains: the gangs that run there go. fails through
- * done, whose j is always NULL: ERR_NOT_FOUND; ERR_TOO_LARGE. */
+/* Gives the node no new work from now on; row->drains: its gangs stop and go elsewhere, too. fails
+ * through done, whose j is always NULL: ERR_NOT_FOUND; ERR_TOO_LARGE. */
 void order_cordon(struct commits *all, const struct cordon *row, commit_done *done, void *arg);
-/* Ends the cordon. fails as above, and ERR_CONFLICT for a node that ends soon. Not cordoned: no
- * error. */
+/* Ends the cordon. fails as above, and ERR_CONFLICT for a node that ends soon. A node without a
+ * cordon is no error. */
 void order_uncordon(struct commits *all, const char *node, commit_done *done, void *arg);
 
 /* Ends a node's quarantine. fails through done, whose j is always NULL: ERR_NOT_FOUND; ERR_CONFLICT

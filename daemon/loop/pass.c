@@ -57,7 +57,7 @@ static void enqueue_gpus(const struct cluster *k, const struct job *j, struct sc
     }
 }
 
-/* The nodes that it leaves out. */
+/* Marks the nodes that the job leaves out. */
 static void leave_out(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     for (int i = 0; i < k->nodes.n && j->n_left; i++)
@@ -68,8 +68,8 @@ static void leave_out(const struct cluster *k, const struct job *j, struct sched
         }
 }
 
-/* A node that is away for a moment, as while its agent or seqd is restarted, can still take the
- * job: until it is back or lost, no other verdict is sought on a node that the job leaves out. */
+/* Tells whether a node that is away for a moment, as while its agent or seqd restarts, can still
+ * take the job. Until it is back or lost, the job does not go to a node that it leaves out. */
 static bool is_soon(const struct cluster *k, const struct sched_job *q)
 {
     for (int i = 0; i < k->nodes.n; i++) {
@@ -86,9 +86,9 @@ static int node_index(const struct cluster *k, const char *name)
     return n ? (int)(n - k->nodes.node) : -1;
 }
 
-/* Checkpoints, its own or the one it begins from, lie on the node of rank 0, and are waited for.
- * Data lies on the node that prepared it; when that one is away or left out, another prepares
- * it again. */
+/* Chooses the only node for rank 0, if there is one. A checkpoint, the job's own or its source,
+ * holds it to a node, which it waits for. Data lies on the node that prepared it; if that is away
+ * or left out, another prepares it again. */
 static void choose_only(const struct cluster *k, const struct job *j, int64_t now_ms,
                         struct sched_job *q)
 {
@@ -113,7 +113,7 @@ static void choose_only(const struct cluster *k, const struct job *j, int64_t no
     if (!here || left) q->only = -1;
 }
 
-/* The nodes whose version does not know a field that it has set. */
+/* Marks the nodes whose version does not know a field that the job has set. */
 static void leave_old(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     for (int i = 0; i < k->nodes.n; i++) {
@@ -153,7 +153,8 @@ static void describe(const struct cluster *k, const struct job *j, int64_t now_m
     if (q->device == SCHED_GPUS) enqueue_gpus(k, j, q);
 }
 
-/* Whether a node of its attempt is lost: it moves, if there is a place for it elsewhere. */
+/* Tells whether a node of the attempt is lost: the job moves, if there is a place for it
+ * elsewhere. */
 static bool may_move(const struct cluster *k, const struct job *j)
 {
     const struct job_attempt *a = j->attempt;
@@ -165,8 +166,8 @@ static bool may_move(const struct cluster *k, const struct job *j)
     return false;
 }
 
-/* A place for its ranks is sought, not for the preparation of its data alone; and with the places
- * it has on nodes now. */
+/* Describes a job that moves, with the places that it has on nodes now. It seeks a place for its
+ * ranks, and for a preparation alone only if it is preparing data. */
 static void describe_move(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     q->moves = true;
@@ -310,7 +311,7 @@ bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *no
     return could;
 }
 
-/* The UUID of what rank r was given. */
+/* Writes the UUID of the GPU that rank r was given. */
 static void name_gpu(const struct cluster *k, const struct sched_job *q, int r,
                      char out[GPU_UUID_SIZE])
 {

@@ -12,16 +12,16 @@ struct sched_pass;
 struct sched_pass *pass_create(void);
 void pass_destroy(struct sched_pass *p); /* NULL allowed */
 
-/* Picks for every queued job of the cluster. Returns how many there are. */
+/* Runs the scheduler for all queued jobs of the cluster. Returns how many there are. */
 int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms);
-/* The verdict on the i-th of them: the reason for waiting is noted in the job. Returns the job that
+/* Takes the verdict on the i-th job, and notes in the job why it waits. Returns the job that
  * starts, with its ASSIGN in *ev; or NULL. */
 struct job *pass_verdict(const struct sched_pass *p, const struct cluster *k, int i,
                          struct event *ev);
 
-/* Whether nodes that the job does not leave out could take it without `node`, were all idle. A node
- * that is down counts until it is lost, and where it has prepared the job's data, even then: it has
- * the files. */
+/* Tells whether nodes that the job does not leave out could take it without `node`, if all were
+ * idle. A node that is down counts until it is lost, and where it has prepared the job's data, even
+ * then: it has the files. */
 bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *node, int64_t now_ms);
 
 #endif

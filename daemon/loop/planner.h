@@ -7,12 +7,12 @@
 
 #define PLANNER_WAITING 256 /* specs at once; each is some 0.4 MiB of its request's */
 
-/* To be ended (not finished: a plan that is under way ends soon by its clock) before the store
- * closes: the store's answers meanwhile may still ask for plans. */
+/* Creates the planner. End it before the store closes, whose answers may still ask for plans
+ * meanwhile. It need not finish: a plan that is under way ends soon by its clock. */
 struct errands *planner_create(struct loop *l);
 
-/* Any thread: milliseconds of a clock that does not go back, and which jumps to the end of time
- * when the planner ends: work that is bounded by it stops then. */
+/* Any thread: returns milliseconds of a clock that does not go back. It jumps to the end of time
+ * when the planner ends, which stops work that is bounded by it. */
 int64_t planner_clock_ms(void *planner);
 
 #endif

@@ -32,7 +32,7 @@ int record_parse(const struct msg *m, struct record *r)
     return r->head.abi == RANK_ABI && r->head.size == m->size - sizeof r->head ? 0 : -1;
 }
 
-/* The rank in an exit must equal the rank that its head names. */
+/* Tells whether the rank in an exit equals the rank that its head names. */
 static bool exit_is_of(const struct attempt_part *p, const struct record *r)
 {
     struct rank_exit x;
@@ -86,7 +86,7 @@ static void on_fail(const struct taking *k)
         return;
     }
     blame_report(j, &ev);
-    /* The name of the node says more than the number of the rank. */
+    /* Name the node: it says more than the number of the rank. */
     if (code == ERR_IO && ev.cause == CAUSE_INFRASTRUCTURE)
         err_prefix(&ev.err, "node %s", p->place.node);
     if (code == ERR_TIMEOUT) ev.type = EV_HANG;
@@ -232,7 +232,7 @@ static bool read_progress(const struct record *r, struct rank_progress *p)
     return progress_good(p);
 }
 
-/* Sent once more for the sake of a record before it: its meaning is committed. */
+/* Tells whether a record came again only because of one before it: its effect is committed. */
 static bool is_taken(const struct taking *k)
 {
     return k->r->seq && k->r->seq <= k->p->taken;
@@ -273,7 +273,7 @@ static void on_step(const struct taking *k)
     if (j->attempt->steps_size > STEPS_FLUSH_SIZE) k->v->type = VERDICT_FLUSH;
 }
 
-/* A rank's JSON, checked and on one line. -1: not an object, or too long. */
+/* Copies a rank's JSON, checked, onto one line. -1: it is no object, or too long. */
 static int take_json(const char *data, size_t size, char *out, size_t room)
 {
     struct jread j;
@@ -285,8 +285,8 @@ static int take_json(const char *data, size_t size, char *out, size_t room)
     return 0;
 }
 
-/* A rank that prepares its node's data reports it before and after ("code" of the note). The
- * deadline of the start does not run in between and begins again after that. */
+/* Notes whether a rank prepares its node's data: the rank reports it before and after ("code" of
+ * the note). The deadline of the start does not run in between and begins again after that. */
 static void note_preparing(struct job_attempt *a, int rank, const char *json)
 {
     struct jread j;
@@ -309,7 +309,7 @@ static bool is_product(int type)
            type == EV_EVAL || type == EV_VERIFIED;
 }
 
-/* A product or a note. */
+/* Reads a product or a note. False: it is neither. */
 static bool read_event(const struct record *r, struct rank_event *re)
 {
     if (r->head.size < sizeof *re || r->head.rank < 0) return false;
@@ -317,7 +317,8 @@ static bool read_event(const struct record *r, struct rank_event *re)
     return is_product(re->type) || re->type == EV_NOTE;
 }
 
-/* JSON that does not parse says nothing of the job: the node, or a program of it, has failed. */
+/* Blames the node for JSON that does not parse: the node or one of its programs has failed, and not
+ * the job. */
 static void on_garbled(const struct taking *k, const char *what)
 {
     struct event ev = {.type = EV_RANK_EXIT,

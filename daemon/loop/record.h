@@ -16,10 +16,10 @@ int record_parse(const struct msg *m, struct record *r); /* -1: damaged, or of a
 /* Tells whether the node of part p may report it: it is about a rank of its own, and a record that
  * only rank 0 writes is about rank 0. */
 bool record_is_of(const struct attempt_part *p, const struct record *r);
-/* Whether it is the last one of its part (rank.h). */
+/* Tells whether it is the last record of its part (rank.h). */
 bool record_is_final(const struct record *r);
-/* Whether rank 0 reports from inside the ring, which proves that all have joined, even if another
- * node's report is late. */
+/* Tells whether rank 0 reports from inside the ring, which proves that all have joined, even if
+ * another node's report is late. */
 bool record_proves_ring(const struct job *j, const struct record *r);
 struct record_time {
     int64_t now_ms, utc_ms; /* the loop's clock, and the day's */

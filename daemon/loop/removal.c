@@ -160,7 +160,7 @@ static void on_node_rows(void *arg, const struct store_rows *rows, const struct 
     for (int i = 0; i < rows->n_rows && !n->gone; i++) {
         const struct msg m = {
             .type = MSG_REMOVE, .job = rows->row[i].n[0], .what = (int32_t)rows->row[i].n[1]};
-        /* Before it is sent: its answer may be that the session broke. */
+        /* Note it before it is sent: the answer may be that the session broke. */
         n->open[n->n_open++] = (struct open){m.job, m.what};
         if (!outbox_send(&n->all->out, n->node, &m)) continue;
         n->n_open = 0;
@@ -235,8 +235,9 @@ static void on_cut(void *arg, const struct tree *tree, int n, const struct err *
     if (e) log_error("removal.epoch", "text=\"%s\"", e->text);
 }
 
-/* A node may answer twice: it ends in this session a removal that another session asked for. The
- * second answer stands for no other removal. */
+/* Tells whether the answer is to a removal that is open, and closes it. A node may answer twice, if
+ * it ends in this session a removal that another session asked for: the second answer counts for no
+ * other removal. */
 static bool was_open(struct told *n, int64_t job, int what)
 {
     for (int i = 0; i < n->n_open; i++) {
@@ -354,7 +355,7 @@ void removals_order(struct removals *r, const struct store_removal *what, commit
 {
     struct err e;
     if (refuse(r, what, &e)) {
-        /* Given after the commit of the state it follows from. */
+        /* Refuse after the commit of the state that the refusal follows from. */
         const struct job none = {.id = what->job};
         commit_answer(r->commits, &none, &e, done, arg);
         return;

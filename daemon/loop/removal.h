@@ -21,7 +21,7 @@
 
 struct removals;
 
-/* Borrows all. Takes up the pending removals. */
+/* Borrows its arguments. Takes up the pending removals. */
 struct removals *removals_create(struct commits *all, struct logs *logs, const struct outbox *out);
 void removals_destroy(struct removals *r); /* after the store; NULL allowed */
 void removals_pause(struct removals *r);   /* seqd is stopping */
@@ -32,19 +32,19 @@ void removals_pause(struct removals *r);   /* seqd is stopping */
 void removals_order(struct removals *r, const struct store_removal *what, commit_done *done,
                     void *arg);
 
-/* The bytes of seqd's own files of n jobs, in the order given: TREES_BATCH at most. */
+/* Measures seqd's own files of n jobs, TREES_BATCH at most: gives bytes in the order of jobs. */
 void removals_measure(struct removals *r, const int64_t *jobs, int n, trees_done *done, void *arg);
 
-/* Something has been added to what goes. */
+/* Looks for removals that have been added. */
 void removals_wake(struct removals *r);
-/* The logs of an attempt that is long over, of a job that lives. */
+/* Removes the logs of an attempt that is long over; its job lives. */
 void removals_cut_log(struct removals *r, int64_t job, int64_t epoch, int n_ranks);
 
-/* A node whose version has no removals (abi, api/wire.h) is told of none: the reason stands beside
- * each. */
+/* Tells a node of its removals. If its version has none (abi, api/wire.h), it is told of none, and
+ * each keeps that as its reason. */
 void removals_node_up(struct removals *r, const char *node, uint32_t abi);
 void removals_node_down(struct removals *r, const char *node);
-/* MSG_REMOVED. False: it was not asked. */
+/* Takes a MSG_REMOVED. False: the node was not asked. */
 bool removals_take(struct removals *r, const char *node, const struct msg *m);
 
 #endif

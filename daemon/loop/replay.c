@@ -46,7 +46,7 @@ static void set_aside(struct replaying *r, int64_t id, const struct err *e)
     job_destroy(j);
 }
 
-/* NULL for text that is not JSON: no other state depends on it. */
+/* Copies text; NULL if it is not JSON: no other state depends on it. */
 static char *copy_json(const char *text)
 {
     if (!text || !doc_is_json(text)) return NULL;
@@ -83,7 +83,7 @@ static int load_job(void *arg, int64_t id, const char *spec, const char *plan, c
     return 0;
 }
 
-/* The attempt that the job is in after ev, if any. */
+/* Keeps the attempt that the job is in after ev, if any. */
 static void follow_attempt(const struct replaying *r, struct job *j, const struct event *ev)
 {
     bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
@@ -139,7 +139,7 @@ static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t se
     return 0;
 }
 
-/* data: "[{..},{..}]": the last object is where the job stood. */
+/* Takes the job's position from data, "[{..},{..}]": the last object counts. */
 static int load_steps(void *arg, int64_t job, const char *data)
 {
     const struct replaying *r = arg;
@@ -213,7 +213,8 @@ static void expect_files(void *arg, struct job *j)
     if (*j->prepared_node) node_expect(&r->cluster->nodes, j->prepared_node, r->now_ms);
 }
 
-/* A job without a first event; or one whose row says what its events do not, or nothing. */
+/* Sets aside a job that has no events, and writes the row of one whose row is missing or differs
+ * from its events. A job that is final leaves the table. */
 static void look_at_job(void *arg, struct job *j)
 {
     struct replaying *r = arg;
@@ -235,8 +236,7 @@ static void look_at_job(void *arg, struct job *j)
     }
 }
 
-/* A job that was set aside is failed from now on, and says why. Nodes that run it are told to
- * stop. */
+/* Fails a job that was set aside, and says why. Nodes that run it are told to stop. */
 static void fail_unreadable(struct commits *all, const struct unreadable *u, int64_t utc_ms)
 {
     char error[8192], at[32];

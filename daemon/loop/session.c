@@ -48,7 +48,7 @@ void session_assign(const struct session *s, const struct job *j)
     for (int i = 0; i < j->attempt->n_parts; i++) assign(s, j, &j->attempt->parts[i]);
 }
 
-/* SAVE or STOP, to every node whose part has not ended. */
+/* Sends SAVE or STOP to every node whose part has not ended. */
 static void tell_end(const struct session *s, const struct job *j, struct msg *m)
 {
     const struct job_attempt *a = j->attempt;
@@ -69,7 +69,8 @@ void session_stop(const struct session *s, const struct job *j, int64_t now_ms)
     a->stop_ms = now_ms > 0 ? now_ms : 1;
 }
 
-/* An agent of before: its ranks cannot save on request, and the others cannot without them. */
+/* Tells whether all ranks can save on request. Ranks of an agent of an earlier version cannot, and
+ * the others cannot without them. */
 static bool all_save(const struct session *s, const struct job_attempt *a)
 {
     for (int i = 0; i < a->n_parts; i++) {
@@ -191,8 +192,8 @@ static void ask_logs(void *arg, struct job *j)
                         logs_size(s->logs, j->id, j->attempt->epoch, r));
 }
 
-/* An acknowledgement that says nothing new asks for what follows it (worker/agent/attempt.c). All
- * that is in the files now has been synced: logs_sync comes first. */
+/* Acknowledges all logs again: that asks for the bytes that follow (worker/agent/attempt.c). The
+ * bytes in the files have been synced: call logs_sync first. */
 void session_ask_logs(const struct session *s)
 {
     jobs_each(&s->cluster->jobs, ask_logs, (void *)s);
@@ -214,8 +215,8 @@ static void attach(void *arg, struct job *j)
     struct attempt_part *p = a && a->assigned ? attempt_part(a, l->node) : NULL;
     if (!p) return;
     if (!session_listed(l->hello, j->id, a->epoch)) {
-        /* The ASSIGN was committed and may have been lost with the session; if it was not, the
-         * node answers that the epoch is known and gone. */
+        /* The ASSIGN was committed, and the session may have lost it. If it did not, the node
+         * answers that the epoch is known and over. */
         if (j->state == JOB_STARTING && !a->ended && !p->ended) assign(s, j, p);
         return;
     }
@@ -246,7 +247,8 @@ void session_resume(const struct session *s, const char *node, int64_t now_ms)
     jobs_each(&s->cluster->jobs, resume, &l);
 }
 
-/* An agent of the version before does not say which of its ranks have a GPU: the job does. */
+/* Counts the slots of an attempt. An agent of the version before does not say which of its ranks
+ * have a GPU: the job does. */
 static int32_t slots_of(const struct wire_attempt *w, const struct job *j)
 {
     return j && job_takes_gpus(j) ? 0 : w->slots - w->gpus;

@@ -25,14 +25,14 @@ void session_stop(const struct session *s, const struct job *j, int64_t now_ms);
 /* Sends, for a job that is stopping, SAVE where it is to save and the nodes' agents know how, else
  * STOP. */
 void session_end(const struct session *s, struct job *j, int64_t now_ms);
-/* All blobs again, when all are here and the ring is not open yet. p NULL: to every part. */
+/* Sends all blobs again, if all are here and the ring is not open yet. p NULL: to every part. */
 void session_blobs(const struct session *s, const struct job *j, const struct attempt_part *p);
-/* Records up to seq are on disk. */
+/* Acknowledges that records up to seq are on disk. */
 void session_ack(const struct session *s, const char *node, int64_t job, int64_t epoch,
                  int64_t seq);
 /* Acknowledges a log of no attempt that runs there: no byte of it is wanted up to `offset`. */
 void session_ack_stale_log(const struct session *s, const char *node, const struct msg *m);
-/* The node may let go of the attempt's spool. */
+/* Tells the node that it may let go of the attempt's spool. */
 void session_forget(const struct session *s, const char *node, int64_t job, int64_t epoch);
 
 /* ---- of all ---------------------------------------------------------------------------------- */
@@ -44,7 +44,7 @@ void session_expect_all(const struct session *s);
 /* Notes the attempts of its HELLO that are over: it was away when they ended, or seqd was. */
 void session_note_past(const struct session *s, struct node *n, const struct msg *hello);
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello);
-/* Whether a HELLO lists that attempt. */
+/* Tells whether a HELLO lists that attempt. */
 bool session_listed(const struct msg *hello, int64_t job, int64_t epoch);
 void session_attach(const struct session *s, const char *node, const struct msg *hello);
 void session_resume(const struct session *s, const char *node, int64_t now_ms);

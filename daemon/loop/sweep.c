@@ -8,7 +8,7 @@
 
 #define FILL   500 /* jobs of an older database in one commit */
 #define FORGET 500 /* records of removals */
-/* Rows of the audit: 700 requests a second, for ever, are not more than go. */
+/* Rows of the audit that go once a minute: more than 700 requests a second bring. */
 #define FORGET_AUDIT 50000
 
 struct sweep {
@@ -36,7 +36,7 @@ static void on_committed(void *arg, const struct err *e)
     look(s);
 }
 
-/* The number that goes. */
+/* Adds the removals that are due to t. Returns how many. */
 static int add_due(struct sweep *s, struct store_txn *t, const struct store_rows *rows, int what)
 {
     struct retain_uses uses;
@@ -128,7 +128,8 @@ static void next_rule(struct sweep *s)
 
 /* ---- once a minute --------------------------------------------------------------------------- */
 
-/* Whether the wall clock is one to remove by. */
+/* Tells whether the wall clock can be trusted to remove by. It is not, for a while, after a jump
+ * ahead. */
 static bool clock_holds(struct sweep *s)
 {
     const int64_t utc = s->commits->utc_ms(), now = loop_now_ms(s->commits->loop);
@@ -172,8 +173,8 @@ void sweep_epoch(struct sweep *s, const struct job *j)
 {
     const int64_t keep = s->policy.keep[RETAIN_EPOCHS];
     const int n = j->spec->resources.ranks;
-    /* The logs of one attempt fall out with each new attempt; also the logs of the one before it,
-     * should seqd have died in between. */
+    /* Each new attempt removes the logs of one attempt, and of the one before it, in case seqd died
+     * in between. */
     if (j->epoch <= keep) return;
     removals_cut_log(s->removals, j->id, j->epoch - keep, n);
     if (j->epoch - 1 > keep) removals_cut_log(s->removals, j->id, j->epoch - keep - 1, n);

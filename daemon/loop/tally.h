@@ -17,7 +17,7 @@ struct disk_tally;
 /* Borrows both. */
 struct disk_tally *tally_create(struct commits *all, struct removals *r);
 void tally_destroy(struct disk_tally *t); /* after the store; NULL allowed */
-/* UTC: when the last one that is whole ended; 0: none has. */
+/* Returns the UTC time at which the last whole tally ended; 0: none has. */
 int64_t tally_at_ms(const struct disk_tally *t);
 
 #endif
