@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include "daemon/spec/json.h"
 
-/* Jansson leaves out, in silence, a member that it has no memory for: a job would be stored without
- * a member of its spec, and acknowledged. */
+/* Ends the process when memory is out. Jansson would leave out, in silence, a member that it has no
+ * memory for: a job would be stored without a member of its spec, and acknowledged. */
 static void *take_memory(size_t size)
 {
     void *p = malloc(size);
@@ -20,7 +20,7 @@ void json_init(void)
     json_object_seed(0);
 }
 
-/* Jansson would recurse 2048 levels deep. */
+/* Refuses more levels than JSON_DEPTH: Jansson would recurse 2048 levels deep. */
 static int check_depth(const char *text, size_t size, struct err *e)
 {
     int depth = 0;

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include "api/core/err.h"
 
-/* The object that the text is: at most JSON_DEPTH levels, no key twice. To be given to json_decref;
- * NULL with *e. fails: ERR_INVALID. */
+/* Reads the object that the text is: at most JSON_DEPTH levels, no key twice. The caller gives it
+ * to json_decref. NULL with *e. fails: ERR_INVALID. */
 json_t *document_load(const char *text, size_t size, struct err *e);
 
 #endif

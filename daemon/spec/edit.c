@@ -7,7 +7,7 @@
 
 static bool merge(json_t *into, json_t *old);
 
-/* A member that `now` does not have is taken from `old`; arrays are merged element by element. */
+/* Takes a member that `now` does not have from `old`, and merges arrays element by element. */
 static bool merge_value(json_t *now, json_t *old)
 {
     bool more = false;

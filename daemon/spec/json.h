@@ -21,8 +21,9 @@ struct job_spec;
 
 enum json_form {
     JSON_FOR_PEOPLE, /* specs as a person writes them, and as spec_effective shows them */
-    /* Also facts that seqd found out: the shape of model.path, derived train.steps. Another version
-     * may have written it: fields that this one does not know are ignored. */
+    /* Stored specs also have facts that seqd found out: the shape of model.path, derived
+     * train.steps. Another version may have written one: fields that this version does not know are
+     * ignored. */
     JSON_STORED
 };
 
@@ -34,25 +35,27 @@ void json_init(void);
  * fails: ERR_INVALID with the field; ERR_TOO_LARGE when the strings exceed 64 KiB. */
 int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
                    struct err *e);
-/* The stored spec `old` with every field of `now`: fields of `old` that this seqd does not know
- * stay. malloc'd, or NULL when there is nothing to keep, or one of them is not JSON. */
+/* Merges the stored spec `old` with every field of `now`: fields of `old` that this seqd does not
+ * know stay. Returns malloc'd text, or NULL when no such field has to stay, or one of the two is
+ * not JSON. */
 char *json_spec_merge(const char *old, const char *now);
-/* The body of a plan: a spec as a person writes it, and perhaps "hardware", which no job has.
+/* Reads the body of a plan: a spec as a person writes it, and perhaps "hardware", which no job has.
  * fails: also with ERR_INVALID naming a member of hardware. */
 int json_plan_read(const char *text, size_t size, struct job_spec *s, struct hardware *h,
                    struct err *e);
-/* The canonical JSON of a checked spec, defaults included: reads back as the same spec. Returns the
- * length, or -1 when size (JSON_SPEC_SIZE is always enough) is too small. */
+/* Writes the canonical JSON of a checked spec, defaults included, which reads back as the same
+ * spec. Returns the length, or -1 when size (JSON_SPEC_SIZE is always enough) is too small. */
 int64_t json_spec_write(const struct job_spec *s, enum json_form form, char *out, size_t size);
 
-/* The change of a job: {"priority": 7, "labels": {"team": "x", "old": null}}, where null removes a
- * label and others stay. old: a stored spec. Fills *s, as json_spec_read does; family_check is the
- * caller's next step. Returns the new stored spec, malloc'd, or NULL. fails: ERR_INVALID with the
- * field. */
+/* Changes a stored spec by the body of a PATCH: {"priority": 7, "labels": {"team": "x", "old":
+ * null}}, where null removes a label and others stay. old: a stored spec. Fills *s, as
+ * json_spec_read does; family_check is the caller's next step. Returns the new stored spec,
+ * malloc'd, or NULL. fails: ERR_INVALID with the field. */
 char *json_spec_edit(const char *old, const char *change, size_t size, struct job_spec *s,
                      struct err *e);
 
-/* Sorted and compact, for fingerprints of request bodies. malloc'd, or NULL with *e. */
+/* Returns JSON sorted and compact, for fingerprints of request bodies: malloc'd, or NULL with
+ * *e. */
 char *json_canonical(const char *text, size_t size, struct err *e);
 
 #endif

@@ -163,7 +163,7 @@ static int guess_format(struct spec_reader *r, const char *prefix, struct spec_s
         file, *suffix ? "the suffix " : "a pattern without a suffix", suffix, prefix);
 }
 
-/* Members of an element of an array, by the table of its fields. */
+/* Finds a member of an array's element in the table of its fields. */
 static const struct field *element_field(const struct field *table, const char *key)
 {
     while (table->path && strcmp(table->path, key)) table++;
@@ -184,7 +184,7 @@ static int read_source(struct spec_reader *r, const char *prefix, const json_t *
         snprintf(path, sizeof path, "%s.%s", prefix, key);
         const struct field *f = element_field(source_fields, key);
         if (!f) {
-            /* input.prompt lives beside the source but is a field of its own */
+            /* input.prompt stands beside the source but is a field of its own */
             if (!strcmp(path, "input.prompt")) continue;
             if (unknown(r, path)) return -1;
             continue;
@@ -256,7 +256,7 @@ static int read_stages(struct spec_reader *r, const json_t *v)
     return 0;
 }
 
-/* One string, or an array of at most SPEC_STOPS. */
+/* Reads one string, or an array of at most SPEC_STOPS. */
 static int read_stop(struct spec_reader *r, const json_t *v)
 {
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
@@ -290,7 +290,8 @@ static int read_labels(struct spec_reader *r, const json_t *v)
     return 0;
 }
 
-/* Read when the whole spec has been: the meaning of its keys depends on model.path. */
+/* Keeps model.config until the whole spec is read: the meaning of its keys depends on
+ * model.path. */
 static int read_config(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return wrong_type(r, "model.config", "an object", v);
@@ -325,7 +326,7 @@ static int read_betas(struct spec_reader *r, const json_t *v)
     return 0;
 }
 
-/* "auto", "none" or the path of a step directory. */
+/* Reads "auto", "none" or the path of a step directory. */
 static int read_resume(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_string(v)) return wrong_type(r, "checkpoint.resume", "a string", v);
@@ -405,7 +406,7 @@ static int read_hardware(struct spec_reader *r, const json_t *v)
 #define TRAINING (1u << JOB_TRAIN | 1u << JOB_VERIFY)
 #define INPUT    (1u << JOB_SCORE | 1u << JOB_GENERATE | 1u << JOB_EMBED)
 
-/* Everything that is not one scalar in one place. */
+/* Fields that are not one scalar in one place have a function each. */
 static const struct special {
     const char *path;
     int (*read)(struct spec_reader *, const json_t *);
@@ -443,7 +444,7 @@ static int check_kind(struct spec_reader *r, const char *path, uint32_t kinds)
                      kind_name(r->s->kind));
 }
 
-/* The spec is of another version, which knows the field in this kind of job. */
+/* Tells whether the spec is of another version, which knows the field in this kind of job. */
 static bool other_kind(const struct spec_reader *r, uint32_t kinds)
 {
     return r->form == JSON_STORED && !(kinds & 1u << r->s->kind);
@@ -505,7 +506,8 @@ static int read_kind(struct spec_reader *r, const json_t *root)
     return word_index(r, "kind", f->words, kind, &r->s->kind);
 }
 
-/* In the place of a name, digits are an id. Stored names are not checked again. */
+/* Refuses a name of digits alone: in the place of a name, digits are an id. Stored names are not
+ * checked again. */
 static int check_name(const struct spec_reader *r)
 {
     const char *name = spec_text(r->s, r->s->name);
@@ -516,7 +518,7 @@ static int check_name(const struct spec_reader *r)
                      name, name);
 }
 
-/* None is an address. */
+/* Refuses paths that are addresses. */
 static int check_paths(struct spec_reader *r)
 {
     struct spec_path path[SPEC_PATHS];

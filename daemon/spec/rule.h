@@ -13,11 +13,11 @@ struct auto_field {
     int value;
 };
 
-/* Static, or NULL: the field takes numbers alone. */
+/* Returns the field's row, which is static; NULL: the field takes numbers alone. */
 const struct auto_field *auto_field(const char *path);
 
-/* A label that a person sets: labels select jobs and do not hold data. A value that is no string is
- * the caller's to refuse. fails: ERR_INVALID, ERR_TOO_LARGE. */
+/* Checks a label that a person sets: labels select jobs and do not hold data. The caller refuses a
+ * value that is no string. fails: ERR_INVALID, ERR_TOO_LARGE. */
 int label_check(const char *key, const json_t *value, struct err *e);
 
 #endif

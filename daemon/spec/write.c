@@ -77,7 +77,8 @@ static json_t *stages_value(const struct job_spec *s)
     return list;
 }
 
-/* A default outside of the range stands for "not given", and is never written down. */
+/* Tells whether the field has a default outside of its range. Such a default stands for "not
+ * given", and is never written down. */
 static bool unsaid(const struct job_spec *s, const struct field *f)
 {
     const char *at = (const char *)s + f->offset;
@@ -93,7 +94,8 @@ static bool unsaid(const struct job_spec *s, const struct field *f)
     return v == f->fallback && (v < f->min || v > f->max) && !auto_field(f->path);
 }
 
-/* A parameter of model.rope that the job leaves to the model, as most do. */
+/* Tells whether the field is a parameter of model.rope that the job leaves to the model, as most
+ * do. */
 static bool models_rope(const struct job_spec *s, const struct field *f)
 {
     static const char prefix[] = "model.rope.";
@@ -102,7 +104,8 @@ static bool models_rope(const struct job_spec *s, const struct field *f)
            spec_is_default(s, f, (const char *)s + f->offset);
 }
 
-/* Fields that would not read back, or that say what another field already said. */
+/* Tells whether the field is left out: it would not read back, or another field already says the
+ * same. */
 static bool hidden(const struct job_spec *s, const struct field *f, enum json_form form)
 {
     if (!(f->kinds & 1u << s->kind) || unsaid(s, f) || models_rope(s, f)) return true;
@@ -145,7 +148,7 @@ static json_t *spec_value(const struct job_spec *s, enum json_form form)
     return root;
 }
 
-/* Our own printer, because Jansson prints 0.1 as 0.10000000000000001. */
+/* Prints a value, because Jansson prints 0.1 as 0.10000000000000001. */
 static void print(struct jwrite *w, const char *key, const json_t *v)
 {
     const char *k;
