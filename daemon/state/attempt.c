@@ -103,8 +103,9 @@ static void fail_at(struct verdict *v, const struct attempt_part *p, const struc
     memcpy(v->ev.node, p->place.node, sizeof v->ev.node);
 }
 
-/* A hang explains a lost peer, and the rank that got least far explains the hang. A rank that was
- * told to stop knows less than one that lost a peer. */
+/* Tells whether ev explains the failure better than the suspect does. A hang explains a lost peer,
+ * and the rank that got least far explains the hang. A rank that was told to stop knows less than
+ * one that lost a peer. */
 static bool better_suspect(const struct job_attempt *a, const struct event *ev, int64_t reached)
 {
     if (reached || a->suspect_reached)
@@ -124,8 +125,8 @@ void attempt_suspect(struct job_attempt *a, struct attempt_part *p, int64_t seq,
     memcpy(a->suspect.node, p->place.node, sizeof a->suspect.node);
 }
 
-/* Blames the suspect: no better cause came. Its peers most likely missed a node that is away
- * now. */
+/* Blames the suspect: no better cause came. If a node is away now, it is blamed: most likely its
+ * peers missed it. */
 static void suspect_convict(const struct job_attempt *a, const struct nodes *nodes,
                             struct verdict *v)
 {
@@ -159,7 +160,7 @@ static bool all_done(const struct job_attempt *a)
     return true;
 }
 
-/* A gang that ended without being told to, and without a rank to blame. */
+/* Blames a gang that ended without being told to, and without a rank to blame. */
 static void blame_gang(const struct job *j, const struct nodes *nodes, const struct attempt_part *p,
                        int end, struct verdict *v)
 {
@@ -174,7 +175,8 @@ static void blame_gang(const struct job *j, const struct nodes *nodes, const str
     };
     struct event ev = {.type = EV_RANK_EXIT, .rank = -1};
     const bool own = end == GANG_DONE || end == GANG_FAILED;
-    /* Ranks of a gang that was stopped or lost say that they were aborted: no cause of anything. */
+    /* Ranks of a gang that was stopped or lost say that they were aborted, which explains
+     * nothing. */
     if (own && j->attempt->has_suspect) {
         suspect_convict(j->attempt, nodes, v);
         return;
@@ -207,7 +209,8 @@ bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms)
            now_ms - a->save_ms >= grace_ms;
 }
 
-/* A peer that is gone explains no failure, nor does a rank that was told to stop. */
+/* Keeps the failure that explains most: a peer that is gone explains none, nor does a rank that was
+ * told to stop. */
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e)
 {
     const bool weak = a->unsaved.code == ERR_ABORTED || a->unsaved.code == ERR_PEER;
@@ -247,7 +250,7 @@ void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_p
     p->done = end == GANG_DONE;
     p->saved = end == GANG_SAVED;
     p->last = seq;
-    /* Rank 0 has saved, or someone never will: the others need not wait for it. */
+    /* Rank 0 has saved, or another rank never will: the rest need not wait for it. */
     if (j->saving && !p->done && (p == a->parts || !p->saved) && !all_ended(a))
         v->type = VERDICT_STOP;
     if (all_done(a) && j->state == JOB_RUNNING) {

@@ -24,7 +24,8 @@
  * first: "my peer is gone" waits this long for the peer's own node to report why. */
 #define SUSPECT_MS 1000
 /* A gang that finds a hang names its own rank that got least far; the gangs of other nodes, whose
- * watchdogs tick once a second, find theirs within this time. Less than a gang's HANG_GRACE_MS. */
+ * watchdogs tick once a second, find theirs within this time. It is less than a gang's
+ * HANG_GRACE_MS. */
 #define HANG_WAIT_MS     3000
 #define STEPS_FLUSH_SIZE (256 << 10) /* bytes of steps that wait for their commit */
 
@@ -91,40 +92,40 @@ void attempt_destroy(struct job_attempt *a);
  * end. */
 bool attempt_shown(const struct job *j);
 bool attempt_alive(const struct job *j); /* starting or running */
-/* NULL: it has no part on that node, or the node was lost. */
+/* Returns the attempt's part on that node. NULL: it has none there, or the node was lost. */
 struct attempt_part *attempt_part(const struct job_attempt *a, const char *node);
 const struct attempt_part *attempt_part_of_rank(const struct job_attempt *a,
                                                 int rank); /* NULL: no such rank */
 bool attempt_part_has(const struct attempt_part *p, int rank);
-/* A part's mark as of now. */
+/* Returns a part's mark as of now. */
 int64_t attempt_mark(const struct job_attempt *a, const struct attempt_part *p);
 bool attempt_has_news(const struct job_attempt *a); /* a mark has moved, or steps wait */
 void attempt_hold(struct attempt_part *p, int64_t seq);
 void attempt_release(struct job_attempt *a); /* held records are not needed any more */
 
-/* Every rank has joined the ring: *ev is the READY. */
+/* Notes that every rank has joined the ring: *ev is the READY. */
 void attempt_open_ring(struct job_attempt *a, struct event *ev);
-/* A failure that may only follow from another rank's: kept until a better one arrives, all parts
- * have ended, or its time is over. seq: its record; reached: as in struct rank_fail. */
+/* Notes a failure that may only follow from another rank's. It is kept until a better one arrives,
+ * all parts have ended, or its time is over. seq: its record; reached: as in struct rank_fail. */
 void attempt_suspect(struct job_attempt *a, struct attempt_part *p, int64_t seq,
                      const struct event *ev, int64_t reached, int64_t now_ms);
-/* The final record of a part: end is an enum gang_end. */
+/* Takes the final record of a part. end: an enum gang_end. */
 void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_part *p, int64_t seq,
                       int end, int64_t now_ms, struct verdict *v);
-/* The node of part p cannot say its end itself. why: a sentence that follows "node NAME". With that
- * failure *ev the part is fenced. */
+/* Makes *ev the failure of part p, whose node cannot report its end. why: a sentence that follows
+ * "node NAME". Folding *ev fences the part. */
 void attempt_lose_node(const struct attempt_part *p, const char *why, struct event *ev);
-/* A NODE_LOST is folded: the part there is fenced, whether or not the node comes back. */
+/* Fences the part on a node after a NODE_LOST, whether or not the node comes back. */
 void attempt_fence(struct job_attempt *a, const char *node);
-/* A part that is away, and neither fenced nor ended; or NULL. */
+/* Returns a part that is away, and neither fenced nor ended; or NULL. */
 struct attempt_part *attempt_away(const struct job *j);
-/* Whether a stopping job has stopped on every node: *ev is its STOPPED; or its DONE, where it came
- * to its end while it was to save. */
+/* Tells whether a stopping job has stopped on every node. *ev is its STOPPED, or its DONE if it
+ * came to its end before it could save. */
 bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev);
 /* Tells whether an attempt that has stopped was to save and has not. *ev is the NOTE of that, with
  * the reason. */
 bool attempt_unsaved(const struct job *j, struct event *ev);
-/* Whether it has had its time to save. */
+/* Tells whether the time in which it may save is over. */
 bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms);
 /* Keeps a failure of an attempt that is to save, to be told once all has stopped. */
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e);

@@ -27,8 +27,8 @@ static void set(struct event *ev, enum cause cause, enum blame blame)
     ev->blame = blame;
 }
 
-/* Before the first step a node that cannot start ranks looks like this, and a job that crashes too:
- * the next node tells them apart. After it, the node has shown that it can. */
+/* Blames the node, before the first step: it may be one that cannot start ranks, or the job may
+ * crash, and the next node tells them apart. After it, the node has shown that it can. */
 static void unexplained(const struct job *j, struct event *ev)
 {
     if (has_stepped(j))
@@ -37,14 +37,16 @@ static void unexplained(const struct job *j, struct event *ev)
         set(ev, CAUSE_INFRASTRUCTURE, BLAME_NODE);
 }
 
-/* A device that fails once is to blame; when the next one fails as well, the job is. */
+/* Returns the class of a device's failure: a device that fails once is to blame; if the next one
+ * fails as well, the job is. */
 static enum cause cause_of_device(const struct job *j)
 {
     const bool again = j->n_failures > 0 && j->err.code == ERR_DEVICE;
     return again ? CAUSE_USER : CAUSE_INFRASTRUCTURE;
 }
 
-/* Data of another digest than the job was prepared from (worker/rank/prepared.c). */
+/* Tells whether the data have another digest than those that the job was prepared from
+ * (worker/rank/prepared.c). */
 static bool other_files(const struct err *e)
 {
     return e->code == ERR_CONFLICT && !strcmp(e->field, "data.train");
@@ -66,7 +68,7 @@ void blame_report(const struct job *j, struct event *ev)
         return;
     }
     switch (e->code) {
-    /* Would fail the same way again: trying again only wastes time. */
+    /* These failures would come again: another try only wastes time. */
     case ERR_INVALID:
     case ERR_DOES_NOT_FIT:
     case ERR_TOO_LARGE:
@@ -100,8 +102,8 @@ void blame_gang_end(const struct job *j, int end, struct event *ev)
 void blame_settle(const struct job *j, bool elsewhere, struct event *ev)
 {
     if (ev->blame == BLAME_FILES && !elsewhere) set(ev, CAUSE_FINAL, BLAME_NONE);
-    /* If it was left out and taken all the same, no other node could take the job: that is
-     * enough. */
+    /* The same failure came before: on another node, or on this one, which the job left out and
+     * came back to because no other could take it. Now the job is to blame. */
     if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_NODE, ev)) set(ev, CAUSE_USER, BLAME_JOB);
     if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_JOB, ev)) /* that question is settled */
         set(ev, CAUSE_USER, BLAME_NONE);

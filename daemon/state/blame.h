@@ -24,20 +24,20 @@
 
 /* ev has the report: err, rank, exit_status, signal. Each function sets ev->cause and ev->blame. */
 
-/* A rank's own report; rank RANK_GANG: the gang's, which could not start. */
+/* Judges a rank's own report; rank RANK_GANG: the gang's, which could not start. */
 void blame_report(const struct job *j, struct event *ev);
-/* A rank exited with a status or a signal and had said nothing. */
+/* Judges a rank that exited with a status or a signal, without a report. */
 void blame_exit(const struct job *j, struct event *ev);
-/* A gang's end (enum gang_end) that no rank explains. */
+/* Judges a gang's end (enum gang_end) that no rank explains. */
 void blame_gang_end(const struct job *j, int end, struct event *ev);
 
-/* The last word, when node and phase are known. elsewhere: a node that is not left out could take
- * the job instead of ev->node. */
+/* Corrects the judgement when node and phase are known. elsewhere: a node that is not left out
+ * could take the job instead of ev->node. */
 void blame_settle(const struct job *j, bool elsewhere, struct event *ev);
 
-/* Whether the failure, with its last word, is one that says something of the job when it comes
- * again at the same place: no kill by others, no node's, no consequence, nothing that a person can
- * mend on a disk. */
+/* Tells whether the failure, once settled, is evidence against the job if it comes again at the
+ * same place. Kills from outside, failures of a node, those that follow from another, and full
+ * disks are not. */
 bool blame_counts(const struct job *j, const struct event *ev);
 /* Judges a failure that has happened `count` times: with FARTHEST_AGAIN of them it is final, with a
  * sentence that tells it. */

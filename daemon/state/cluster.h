@@ -28,7 +28,7 @@ const char *cluster_any_node(const struct cluster *k, const char (*but)[NODE_NAM
 /* Slots held on it, as committed: by jobs, and by ranks of attempts that are over here and not yet
  * there. */
 int32_t cluster_reserved(const struct cluster *k, const char *node);
-/* Whether nothing of an attempt is left on the node, as committed. */
+/* Tells whether nothing of an attempt is left on the node, as committed. */
 bool cluster_is_empty(const struct cluster *k, const char *node);
 /* Forgets a node that is down and holds nothing of a job; it looks at every job. False: there is
  * none. Moves other nodes, as node_forget_one. */

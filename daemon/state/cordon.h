@@ -23,7 +23,7 @@ struct cordon {
 struct cordons;
 struct cordons *cordons_create(void);
 void cordons_destroy(struct cordons *c);
-/* NULL: the node has no row. */
+/* Returns the node's row; NULL: it has none. */
 const struct cordon *cordon_find(const struct cordons *c, const char *node);
 void cordon_load(struct cordons *c, const struct cordon *row); /* a row of the store */
 /* Cordons the node: its row joins t. fails: ERR_TOO_LARGE, with as many rows as there can be

@@ -29,7 +29,7 @@ static void put_time(struct jwrite *w, const char *key, int64_t at_ms)
         jwrite_null(w, key);
 }
 
-/* Whether it waits: for its start, for room to save in, or for a node that is away. */
+/* Tells whether the job waits: for its start, for room to save in, or for a node that is away. */
 static bool waits(const struct job *j)
 {
     return j->state == JOB_QUEUED || job_unsaved(j) || (attempt_alive(j) && job_away(j) >= 0);
@@ -66,7 +66,7 @@ static void put_error(struct jwrite *w, const struct job *j)
     jwrite_end(w);
 }
 
-/* Left out where every node is here. */
+/* Writes since when a node of the job is away. The member is left out where every node is here. */
 static void put_away(struct jwrite *w, const struct job *j)
 {
     const int i = attempt_alive(j) ? job_away(j) : -1;
@@ -85,7 +85,7 @@ static void put_rate(struct jwrite *w, const char *key, bool known, double rate)
         jwrite_null(w, key);
 }
 
-/* Speed, and the time left at that speed, of an attempt that runs. */
+/* Writes the speed, and the time left at that speed, of an attempt that runs. */
 static void put_speed(struct jwrite *w, const struct job *j, const struct rank_progress *p)
 {
     const bool goes_on = attempt_alive(j) && j->attempt;
@@ -97,8 +97,8 @@ static void put_speed(struct jwrite *w, const struct job *j, const struct rank_p
     put_rate(w, "eta_s", known && p->total > 0, (p->total - p->done) / rate);
 }
 
-/* A job that waits, or has ended while it was prepared, has no work at hand, but a training's steps
- * are kept. */
+/* Writes the progress. A job that waits, or has ended while it was prepared, has none at hand, but
+ * a training's steps are kept. */
 static void put_progress(struct jwrite *w, const struct job *j)
 {
     struct rank_progress p = j->progress;

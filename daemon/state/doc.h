@@ -17,10 +17,10 @@
 #define DOC_NODE_SIZE    (1024 + DOC_PROFILE_SIZE + 6 * QUARANTINE_REASON + 6 * CORDON_REASON)
 #define DOC_GPU_SIZE     2048
 
-/* "2026-11-21T12:00:00.123Z"; out holds at least 32 bytes. */
+/* Writes a time such as "2026-11-21T12:00:00.123Z"; out holds at least 32 bytes. */
 char *doc_time(int64_t at_ms, char *out);
 
-/* The members of a job's JSON without braces: all but result, plan and spec_effective. */
+/* Writes the members of a job's JSON without braces: all but result, plan and spec_effective. */
 int64_t doc_job(const struct job *j, char *out, size_t size);
 /* Tells whether it is one JSON object or array, as every document, plan, result and event is that
  * seqd stored. */
@@ -33,7 +33,7 @@ int64_t doc_unreadable(int64_t id, const struct err *e, int64_t at_ms, char *out
  * for waiting of the last scheduling pass, which is an observation and no state: it is in memory
  * alone. live: NULL when the job has ended. */
 char *doc_shown(int64_t id, const char *doc, const struct job *live);
-/* One optimizer step. */
+/* Writes one optimizer step. */
 int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t size);
 /* The facts about a node that the table of nodes does not have. */
 struct doc_node {
@@ -47,7 +47,7 @@ struct doc_node {
     int64_t revoked_ms; /* when its last certificate was revoked; 0: it has one, or needs none */
 };
 void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d);
-/* One event row: {"seq","job","epoch","at","type","data"}. */
+/* Writes one event row: {"seq","job","epoch","at","type","data"}. */
 int64_t doc_event(int64_t seq, int64_t job, int64_t epoch, int64_t at_ms, int type,
                   const char *data, char *out, size_t size);
 

@@ -187,7 +187,7 @@ static int read_gpus(struct jread *j, struct event *ev, struct err *e)
     return err_set(e, ERR_CORRUPT, "an event's GPUs are damaged");
 }
 
-/* The raw text of the value that follows. */
+/* Copies the raw text of the value that follows. */
 static int read_detail(struct jread *j, struct event *ev, struct err *e)
 {
     const char *from = j->p;

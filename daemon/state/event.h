@@ -80,7 +80,7 @@ struct event {
 };
 
 const char *cause_name(int cause);
-/* The data column: a JSON object. Returns its length or -1 when out is too small. */
+/* Writes the data column, a JSON object. Returns its length or -1 when out is too small. */
 int64_t event_write(const struct event *ev, char *out, size_t size);
 /* Fills the typed members from the data column; the caller sets seq, job, epoch, at_ms and type. */
 int event_read(const char *data, size_t size, struct event *ev, struct err *e);

@@ -29,9 +29,9 @@ struct farthest {
 void farthest_fini(struct farthest *r);
 /* Begins again, as if no attempt had reached a step. */
 void farthest_clear(struct farthest *r);
-/* True: no attempt has come as far. */
+/* Notes a step. True: no attempt has come as far. */
 bool farthest_step(struct farthest *r, int64_t step);
-/* True: the first product of that name, or without one (NULL) of that step. */
+/* Notes a product. True: it is the first of that name, or without a name (NULL) of that step. */
 bool farthest_product(struct farthest *r, enum job_event type, const char *name, int64_t step);
 /* Returns how often the FAILED_AT ev has happened at its place, this time included. */
 int32_t farthest_count(const struct farthest *r, const struct event *ev);

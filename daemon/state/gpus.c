@@ -8,7 +8,7 @@
 #include "api/core/job_state.h"
 #include "daemon/state/attempt.h"
 
-/* Whether a rank can no longer use that GPU, and why. */
+/* Tells whether a rank can no longer use that GPU, and why. */
 static bool is_lost(const struct node *n, const char *uuid, char *why, int size)
 {
     const int k = gpu_find(n->gpu, n->n_gpus, uuid);
@@ -95,7 +95,7 @@ int64_t gpus_limit(const struct gpus_offer *o)
     return o->memory_size > GPU_RESERVE ? o->memory_size - GPU_RESERVE : 1 << 20; /* 0: no limit */
 }
 
-/* "n1: 2, n2: 1": the nodes that have some, or all of them. */
+/* Lists the nodes that have some GPUs, or all nodes: "n1: 2, n2: 1". */
 static void name_nodes(const struct nodes *t, bool with_gpus, char *out, size_t size)
 {
     size_t n = 0;

@@ -5,11 +5,11 @@
 #include "daemon/state/jobs.h"
 #include "daemon/state/node.h"
 
-/* Whether the attempt of j computes on a GPU of node n that is unfit or gone: it fails by *ev, as
- * another GPU may do. A driver that is silent for a while is no reason: the ranks report their own
- * failures. */
+/* Tells whether the attempt of j computes on a GPU of node n that is unfit or gone. It fails by
+ * *ev, since another GPU may do. A driver that is silent for a while is no reason: the ranks report
+ * their own failures. */
 bool gpus_fail(const struct job *j, const struct node *n, struct event *ev);
-/* The live job that holds that GPU, as committed, or NULL. */
+/* Returns the live job that holds that GPU, as committed, or NULL. */
 const struct job *gpus_holder(const struct jobs *t, const char *node, const char *uuid);
 
 /* The GPUs that the cluster has for a job of n_ranks ranks. */
@@ -21,7 +21,7 @@ struct gpus_offer {
     char gpu[GPU_NAME_SIZE], node[NODE_NAME]; /* the GPU of that size, and its node */
 };
 void gpus_offer(const struct nodes *t, int n_ranks, struct gpus_offer *out);
-/* Bytes of that GPU that a rank's plan may take. */
+/* Returns the bytes of that GPU that a rank's plan may take. */
 int64_t gpus_limit(const struct gpus_offer *o);
 /* Checks that nodes can ever run a job of the spec's device and ranks. Passes while no node is up:
  * that is unknown then. fails: ERR_UNSUPPORTED, ERR_DOES_NOT_FIT, naming the field, the demand and

@@ -171,7 +171,7 @@ int64_t job_steps(const struct job_spec *s, int64_t n_tokens)
 {
     if (s->kind != JOB_TRAIN) return 0;
     if (s->train.steps) return s->train.steps;
-    /* A pass is ceil(n_tokens / S) windows; the run's last step may reach into another one. */
+    /* A pass is ceil(n_tokens / S) windows; the run's last step may reach into another pass. */
     if (s->train.tokens) return stage_steps_of_tokens(s, s->train.tokens);
     int64_t samples[SPEC_STAGES + 1];
     for (int i = -1; i < s->n_stages; i++)
@@ -214,7 +214,8 @@ static void fold_places(struct job *j, const struct event *ev)
     memcpy(p->instance, ev->places[0].instance, sizeof p->instance);
 }
 
-/* The ranks' GPUs, which are the job's until every node has confirmed that it is over there. */
+/* Sets the ranks' GPUs, which are the job's until every node has confirmed that the attempt is over
+ * there. */
 static void fold_gpus(struct job *j, const struct event *ev)
 {
     const int n = j->places[j->n_places - 1].first_rank + j->places[j->n_places - 1].n_ranks;
@@ -239,7 +240,7 @@ static void fold_assign(struct job *j, const struct event *ev)
     if (!j->tried_ms) j->tried_ms = ev->at_ms;
 }
 
-/* The GPU of the rank that its device failed is not the next one's, if that can be. */
+/* Keeps the GPU of a rank that its device failed: the next attempt avoids it, if it can. */
 static void fold_avoid(struct job *j, const struct event *ev)
 {
     if (ev->err.code != ERR_DEVICE || ev->rank < 0 || !j->gpus) return;
@@ -322,7 +323,7 @@ bool job_gives_up(const struct job *j, int64_t at_ms)
     return at_ms - (j->stepped_ms ? j->stepped_ms : j->tried_ms) >= JOB_RETRY_MS;
 }
 
-/* A node is away from that time on, or (0) is not. */
+/* Notes that a node is away from that time on, or (0) is not. */
 static void fold_away(struct job *j, const char *node, int64_t since_ms)
 {
     for (int i = 0; i < j->n_places; i++)
@@ -334,7 +335,7 @@ static void fold_away(struct job *j, const char *node, int64_t since_ms)
 static void fold_failure(struct job *j, const struct event *ev, enum job_state before)
 {
     j->crowded = j->crowded || ev->oom;
-    /* It moves: another node has a place for it, and it has waited for long enough. */
+    /* The job moves: another node has a place for it, and it has waited for long enough. */
     const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
     if (ev->type == EV_NODE_LOST) fold_away(j, ev->node, 0);
     if (before == JOB_STOPPING) return;
@@ -345,7 +346,7 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
     fold_avoid(j, ev);
     fold_blame(j, ev, before);
     if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
-    /* A node that lacks files is asked once: the next one need not wait. */
+    /* If a node lacks files, the next one is tried at once. */
     const bool at_once = moves || ev->blame == BLAME_FILES;
     if (!at_once) j->n_failures++;
     j->backoff_ms = at_once ? 0 : backoff_ms(j->n_failures);
@@ -364,7 +365,7 @@ static void fold_prepared(struct job *j, const struct event *ev)
     memcpy(j->prepared_id, ev->prepared_id, sizeof j->prepared_id);
     memcpy(j->prepared_node, j->node, sizeof j->prepared_node);
     j->n_tokens = ev->n_tokens;
-    /* Once and for all: data that another node prepares again change nothing. */
+    /* The form is decided once: data that another node prepares again do not change it. */
     if (ev->form && j->spec->parallel.form == FORM_AUTO) j->spec->parallel.form = ev->form - 1;
     if (!ev->steps) return;
     j->steps = ev->steps;
@@ -416,7 +417,8 @@ static void fold_resume(struct job *j, enum job_state before)
     j->not_before_ms = j->backoff_ms = 0;
 }
 
-/* The state that the limit left, and how to go further, is known now. */
+/* Adds to the error of a job that reached its limit how to continue, now that the state it left is
+ * known. */
 static void end_by_wall(struct job *j)
 {
     const size_t n = strlen(j->err.text);
@@ -469,8 +471,8 @@ static bool is_unsaved(const struct job *j)
     return !strcmp(j->reason_code, JOB_UNSAVED);
 }
 
-/* A checkpoint that failed is why a job that runs has less than it seems, or waits: until the next
- * one, or the attempt's end. */
+/* Keeps the note of a checkpoint that failed as the job's reason, until the next checkpoint or the
+ * attempt's end: the job has saved less than it seems, or waits for room. */
 static void fold_note(struct job *j, const struct event *ev)
 {
     char code[sizeof j->reason_code] = "", text[1024] = "";
@@ -499,7 +501,7 @@ bool job_unsaved(const struct job *j)
     return job_placed(j) && is_unsaved(j);
 }
 
-/* The name that a rank gave its product; NULL: it has none. */
+/* Reads the name that a rank gave its product; NULL: it has none. */
 static const char *name_in(const char *json, char *out, size_t size)
 {
     struct jread r;
@@ -513,7 +515,7 @@ static const char *name_in(const char *json, char *out, size_t size)
     return NULL;
 }
 
-/* Whether no attempt has come as far before. */
+/* Tells whether no attempt has come as far before. */
 static bool is_further(struct job *j, const struct event *ev)
 {
     char name[256];
@@ -526,8 +528,8 @@ static bool is_further(struct job *j, const struct event *ev)
     return ev->step > j->checkpoint_step;
 }
 
-/* This attempt made progress: a failure from here on is not of a node that cannot start ranks. The
- * same progress once more is no progress of the job. */
+/* Notes that this attempt made progress: a later failure does not mean that its node cannot start
+ * ranks. Progress that an earlier attempt had made does not count for the job. */
 static void fold_progress(struct job *j, const struct event *ev)
 {
     j->step_epoch = j->epoch;
@@ -641,7 +643,7 @@ struct job *jobs_find(const struct jobs *t, int64_t id)
     return j;
 }
 
-/* Keeps chains short; when memory is short they just grow. */
+/* Grows the table, to keep chains short; when memory is out they just get longer. */
 static void grow(struct jobs *t)
 {
     struct jobs bigger = {.n_buckets = t->n_buckets * 4, .n = t->n};

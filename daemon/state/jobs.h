@@ -104,7 +104,7 @@ void jobs_remove(struct jobs *t, struct job *j);         /* j is the caller's ag
 /* Visits every job in no order; the callee may remove the visited job and no other. */
 void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg);
 
-/* A job before its first event. Copies spec. NULL: out of memory. */
+/* Makes a job before its first event. Copies spec. NULL: out of memory. */
 struct job *job_create(int64_t id, const struct job_spec *spec);
 void job_destroy(struct job *j);
 int64_t job_size(const struct job *j); /* bytes of one that has not begun */
@@ -121,7 +121,7 @@ void job_set_wake(struct job *j, int64_t utc_ms, int64_t now_ms);
 int job_fold(struct job *j, const struct event *ev, struct err *e);
 
 bool job_needs_data(const struct job *j); /* and has not got it yet: TASK_PREPARE comes first */
-/* Whether an attempt of it that runs can end with something saved that the next one begins from. */
+/* Tells whether a running attempt can stop with something saved that the next one begins from. */
 bool job_saves(const struct job *j);
 #define JOB_UNSAVED "checkpoint_failed" /* the code of that note, and of the reason */
 bool job_unsaved(const struct job *j);  /* its attempt could not save, and reason says why */
@@ -129,28 +129,29 @@ bool job_placed(const struct job *j);   /* an attempt of it is on nodes: startin
 bool job_takes_gpus(const struct job *j);
 /* Takes json, malloc'd, or NULL. */
 void job_set_plan(struct job *j, char *json);
-/* The rank that holds that GPU of that node now; -1: none does. */
+/* Returns the rank that holds that GPU of that node now; -1: none does. */
 int job_gpu_rank(const struct job *j, const char *node, const char *uuid);
-/* The same of the current or last attempt, whether or not it is over. */
+/* Returns the rank that was given that GPU in the current or last attempt, whether or not it is
+ * over. */
 int job_gpu_given(const struct job *j, const char *node, const char *uuid);
 /* Slots it holds now on a node (NULL: on all): until every node has confirmed, on each. */
 int32_t job_slots(const struct job *j, const char *node);
-/* Bytes that its attempt, where it has one, takes of the memory of the node of place p. */
+/* Returns the bytes that its attempt, if it has one, takes of the memory of the node of place p. */
 int64_t job_memory(const struct job *j, const struct job_place *p);
 /* Returns the place whose node is away for longest; -1: no node is away. */
 int job_away(const struct job *j);
-/* Whether a place of it on that node is away. */
+/* Tells whether a place of the job on that node is away. */
 bool job_away_on(const struct job *j, const char *node);
-/* Whether a failure with that blame makes it leave the node out. */
+/* Tells whether a failure with that blame makes the job leave the node out. */
 bool job_leaves(const struct job *j, const char *node, int blame);
-/* Whether the failure of ev, if it happens now, has happened before and had that blame. */
+/* Tells whether the failure of ev, if it happens now, has happened before and had that blame. */
 bool job_failed_so(const struct job *j, int blame, const struct event *ev);
 /* Returns where it is: the last step of its attempt at hand, or how much other work that attempt
  * has done. */
 int64_t job_where(const struct job *j);
 /* Returns how often the FAILED_AT ev has happened at its place, this time included. */
 int32_t job_failed_here(const struct job *j, const struct event *ev);
-/* Whether an infrastructure failure at that time is one too many. */
+/* Tells whether the job is given up if it has an infrastructure failure at that time. */
 bool job_gives_up(const struct job *j, int64_t at_ms);
 const char *job_phase(const struct job *j); /* "queued", "preparing", "starting", ... */
 /* Steps of a run over n_tokens: given, or derived from tokens or passes. */

@@ -12,7 +12,7 @@ int64_t memory_beside(const struct cluster *k, const struct node *n)
     int64_t sum = n->n_described * NEED_ERRAND;
     for (int i = 0; i < n->n_stale; i++) {
         const struct job *j = jobs_find(&k->jobs, n->stale[i].job);
-        /* The ranks left of a job that has ended may take any: they are gone in a moment. */
+        /* Ranks left of a job that has ended may take any amount, but are gone in a moment. */
         sum += j ? need_of(&j->need, 0, n->stale[i].ranks) : n->memory_size;
     }
     return sum;
@@ -38,7 +38,8 @@ int64_t memory_held(const struct cluster *k, const struct node *n)
     return s.bytes;
 }
 
-/* Ranks that the nodes could hold, one after the other; *largest: the node with the most memory. */
+/* Counts the ranks that the nodes could hold, one node after the other; *largest: the node with the
+ * most memory. */
 static int32_t could_hold(const struct nodes *t, const struct job_spec *s, const struct need *need,
                           const struct node **largest)
 {

@@ -9,10 +9,11 @@
  * not yet there, which count as all of the node's where their job has ended, and by models that the
  * node looks at. */
 int64_t memory_beside(const struct cluster *k, const struct node *n);
-/* Bytes held on the node, as committed. */
+/* Returns the bytes held on the node, as committed. */
 int64_t memory_held(const struct cluster *k, const struct node *n);
-/* fails: ERR_DOES_NOT_FIT where the ranks of a job with that plan would find too little memory on
- * all known nodes together, were those idle. A node that does not say how much it has holds any. */
+/* Refuses a job whose ranks, by that plan, would find too little memory on all known nodes
+ * together, even if those were idle. A node that does not say how much it has holds any. fails:
+ * ERR_DOES_NOT_FIT. */
 int memory_refuse(const struct nodes *t, const struct job_spec *s, const char *plan, struct err *e);
 
 #endif

@@ -59,21 +59,23 @@ struct nodes {
 
 void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE]);
 struct node *node_find(struct nodes *t, const char *name); /* NULL: never seen */
-/* A node said HELLO. NULL when the table is full. */
+/* Enters a node that said HELLO. NULL when the table is full. */
 struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms);
-/* A HELLO or HEARTBEAT says what GPUs it has. True: something about their health is new. */
+/* Takes the GPUs that a HELLO or HEARTBEAT tells. True: something about their health is new. */
 bool node_take_gpus(struct node *n, const struct msg *m);
-/* A LEAVING. utc_ms: the wall clock at now_ms, by which the node's end is told. */
+/* Takes a LEAVING. utc_ms: the wall clock at now_ms, by which the node's end is told. */
 void node_ends(struct node *n, const struct msg *m, int64_t now_ms, int64_t utc_ms);
 void node_down(struct nodes *t, const char *name, int64_t since_ms);
-/* A node that jobs of a previous seqd run on: down as of now, so it has its time to come back. */
+/* Enters a node that jobs of a previous seqd run on. It is down as of now, so that it has its time
+ * to come back. */
 struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
-/* The loop's first tick: until now no node that is expected could be heard, however long the replay
- * took. */
+/* Starts the time of expected nodes at the loop's first tick: until now none could be heard,
+ * however long the replay took. */
 void nodes_begin(struct nodes *t, int64_t now_ms);
-/* The loop was late by lag_ms: that is no silence of any node. */
+/* Adds the time by which the loop was late, lag_ms, to the time that nodes have: it is no silence
+ * of theirs. */
 void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms);
-/* The next node that has been down for lost_ms by now (marks it), or NULL. */
+/* Returns the next node that has been down for lost_ms by now, and marks it; or NULL. */
 struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms);
 
 /* Forgets the node that has been down for longest and is not held. False: there is none. Moves
@@ -82,8 +84,8 @@ bool node_forget_one(struct nodes *t);
 
 void nodes_fini(struct nodes *t);
 
-/* Nodes of the same net can form one gang: both speak IPv4 or both IPv6, and both are this one host
- * (loopback) or neither is. 0: its ranks reach no other node. */
+/* Returns the node's net. Nodes of the same net can form one gang: both speak IPv4 or both IPv6,
+ * and both are this one host (loopback) or neither is. 0: its ranks reach no other node. */
 int node_net(const struct node *n);
 
 /* Attempts that a node said it runs and that are not expected there. */

@@ -24,7 +24,8 @@ struct pace {
 /* Adds a report. A report of another unit, or with fewer units, begins again. A report without new
  * units joins its time to the next span. */
 void pace_add(struct pace *p, const struct rank_progress *now);
-/* The speed over the spans, without the fastest and the slowest quarter of them. false: no span. */
+/* Computes the speed over the spans, without the fastest and the slowest quarter of them. false:
+ * there is no span. */
 bool pace_speed(const struct pace *p, double *units_s, double *tokens_s);
 
 #endif

@@ -75,7 +75,8 @@ static int read_result(const char *json, struct result *r)
     return *ev->prepared_id && ev->n_tokens > 0 ? 0 : -1;
 }
 
-/* A node's word: the id becomes the name of a directory, and the sizes are multiplied. */
+/* Tells whether a node's result can be right: the id becomes the name of a directory, and the sizes
+ * are multiplied. */
 static bool can_be(const struct job *j, const struct result *r)
 {
     const int64_t seq_len = j->spec->data.seq_len > 0 ? j->spec->data.seq_len : 1;
@@ -85,7 +86,7 @@ static bool can_be(const struct job *j, const struct result *r)
 
 /* ---- the form of ring attention -------------------------------------------------------------- */
 
-/* The plan made at submit held another form. */
+/* Makes the plan again: the one made at submit held another form. */
 static void plan_again(struct job *j, const struct job_spec *spec)
 {
     struct plan *plan = calloc(1, sizeof *plan);
@@ -101,7 +102,7 @@ static void plan_again(struct job *j, const struct job_spec *spec)
     free(plan);
 }
 
-/* The reason goes in front of the rank's report. */
+/* Puts the reason in front of the rank's report. */
 static void add_reason(struct event *ev, const char *reason)
 {
     char text[512], joined[EVENT_DETAIL_SIZE];
@@ -141,7 +142,7 @@ void prepared_take(struct job *j, const struct node *node, const struct attempt_
     if (strlen(json) < sizeof r.ev.detail) memcpy(r.ev.detail, json, strlen(json) + 1);
     const bool read = !read_result(json, &r);
     if (read && can_be(j, &r)) {
-        /* Packing decides how many sequences a pass has: counted as their tokens end to end. */
+        /* Packing decides how many sequences a pass has, which count as their tokens end to end. */
         r.ev.steps = job_steps(j->spec,
                                r.per_pass ? r.per_pass * j->spec->data.seq_len : r.ev.n_tokens);
         if (form_waits(j->spec)) choose_form(j, node, &r);

@@ -4,9 +4,9 @@
 
 #include "daemon/state/attempt.h"
 
-/* The RESULT of a preparation: {"prepared_id": "...", "n_tokens": N, ...}. *v is PREPARED with the
- * steps of the run and with what parallel.form "auto" becomes, or a failure of part p. node: the
- * node of rank 0; NULL: it is not known. */
+/* Takes the RESULT of a preparation: {"prepared_id": "...", "n_tokens": N, ...}. *v is PREPARED
+ * with the steps of the run and with what parallel.form "auto" becomes, or a failure of part p.
+ * node: the node of rank 0; NULL: it is not known. */
 void prepared_take(struct job *j, const struct node *node, const struct attempt_part *p,
                    const char *json, struct verdict *v);
 

@@ -8,7 +8,7 @@
 
 #define USER_NAME 65 /* bytes of a user's name, with its NUL */
 
-/* Each may do what those before it may. Numbers are stored. */
+/* Each role may do all that the roles before it may. Numbers are stored. */
 enum role {
     ROLE_NONE,     /* not known: health, version and documents */
     ROLE_USER,     /* jobs of its own */
@@ -23,7 +23,8 @@ struct principal {
     char user[USER_NAME];
 };
 
-/* owner "": a job of a version without owners, which is for operators only. */
+/* Tells whether p may see and change a job of owner. owner "": a version without owners stored it,
+ * and it is for operators only. */
 static inline bool principal_owns(const struct principal *p, const char *owner)
 {
     return p->role >= ROLE_OPERATOR || (*owner && !strcmp(p->user, owner));

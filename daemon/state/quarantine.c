@@ -78,7 +78,8 @@ static int count_blames(const struct quarantine *q, const char *node)
     return n;
 }
 
-/* The blames that made a quarantine are kept as long as it. */
+/* Removes blames after QUARANTINE_MS, but keeps those that made a quarantine as long as it
+ * lasts. */
 static void forget_old(struct quarantine *q, struct store_txn *t, int64_t now_ms)
 {
     for (int i = q->n_blames - 1; i >= 0; i--)
@@ -110,7 +111,7 @@ bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node,
     return true;
 }
 
-/* Another node that is up and in no quarantine, with something to compute on. */
+/* Tells whether no other node with slots or GPUs is up and in no quarantine. */
 static bool is_last(const struct quarantine *q, const struct nodes *t, const char *node)
 {
     for (int i = 0; i < t->n; i++) {
@@ -122,8 +123,8 @@ static bool is_last(const struct quarantine *q, const struct nodes *t, const cha
     return true;
 }
 
-/* Among NODE_MAX rows at least one is for a node that is not up: ev's node and the last node left
- * to take jobs (is_last) are up and have no row. */
+/* Ends the oldest quarantine of a node that is not up. Among NODE_MAX rows there is at least one:
+ * ev's node and the last node left to take jobs (is_last) are up and have no row. */
 static void make_room(struct quarantine *q, const struct nodes *nodes, struct store_txn *t)
 {
     const struct quarantined *oldest = NULL;
@@ -218,7 +219,7 @@ const struct node *quarantine_due(struct quarantine *q, const struct nodes *node
     for (int i = 0; i < q->n; i++) {
         struct quarantined *r = &q->row[i];
         const struct node *n = node_find((struct nodes *)nodes, r->node);
-        if (!r->toy_ms) r->toy_ms = now_ms + QUARANTINE_TOY_MS; /* of a previous life */
+        if (!r->toy_ms) r->toy_ms = now_ms + QUARANTINE_TOY_MS; /* loaded from the store */
         if (now_ms < r->toy_ms || !n || !n->up || n->n_slots + n->n_gpus == 0) continue;
         r->toy_ms = now_ms + QUARANTINE_TOY_MS;
         struct seeking s = {.node = r->node};

@@ -29,12 +29,12 @@ struct quarantined {
 struct quarantine;
 struct quarantine *quarantine_create(void);
 void quarantine_destroy(struct quarantine *q);
-/* NULL: the node is in none. */
+/* Returns the node's row; NULL: it is in no quarantine. */
 const struct quarantined *quarantine_find(const struct quarantine *q, const char *node);
-/* NULL past the last. */
+/* Returns row i; NULL past the last. */
 const struct quarantined *quarantine_at(const struct quarantine *q, int i);
 
-/* Rows of the store. */
+/* Take rows of the store. */
 void quarantine_load(struct quarantine *q, const char *node, int64_t at_ms, const char *reason);
 void quarantine_load_blame(struct quarantine *q, const char *node, int64_t job, int64_t at_ms);
 
@@ -42,14 +42,14 @@ void quarantine_load_blame(struct quarantine *q, const char *node, int64_t job, 
  * clock. */
 void quarantine_take(struct quarantine *q, const struct nodes *nodes, int64_t now_ms,
                      struct store_txn *t, const struct job *j, const struct event *ev);
-/* A node whose toy run is due and not among the jobs; the next one is due after QUARANTINE_TOY_MS.
- * NULL: there is none. */
+/* Returns a node whose toy run is due and not among the jobs. Its next one is due after
+ * QUARANTINE_TOY_MS. NULL: there is none. */
 const struct node *quarantine_due(struct quarantine *q, const struct nodes *nodes,
                                   const struct jobs *jobs, int64_t now_ms);
-/* The toy run of that node: two ranks, on GPUs where it has any; one rank where there is no room
- * for two. */
+/* Makes the spec of that node's toy run: two ranks, on GPUs where it has any; one rank where there
+ * is no room for two. */
 int quarantine_toy(const struct node *n, struct job_spec *spec, struct err *e);
-/* Ends it; false: the node is in none. The row's end joins t. */
+/* Ends a node's quarantine: the row's end joins t. false: the node is in none. */
 bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node, const char *why);
 
 #endif

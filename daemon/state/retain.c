@@ -87,13 +87,14 @@ static void add(struct collecting *c, int64_t id, const char *field)
     u->use[u->n++] = (struct retain_use){id, c->user->id, field};
 }
 
-/* "job:7/step-20", and every ".../jobs/7" in the path, where the number is a whole name. */
+/* Adds the jobs that a path names: "job:7/step-20", and every ".../jobs/7", where the number is a
+ * whole name. */
 static void add_path(struct collecting *c, const struct spec_path *path)
 {
     static const char *const dirs[] = {"data.train", "eval.data", "input", NULL};
     const char *text = spec_text(c->user->spec, *path->ref), *field = path->field;
     struct job_ref ref;
-    /* By a name that lives as long as the program. */
+    /* Use a name of the field that lives as long as the program. */
     for (int i = 0; dirs[i]; i++)
         if (!strncmp(field, dirs[i], strlen(dirs[i]))) field = dirs[i];
     if (field == path->field) field = spec_field(field) ? spec_field(field)->path : "context.load";

@@ -38,10 +38,10 @@ struct retain_policy {
     int64_t keep[RETAIN_N]; /* ms, or a count; RETAIN_NEVER */
 };
 struct retain_policy retain_defaults(void);
-/* text: "90d", "1000", "never". fails: ERR_INVALID naming the option. */
+/* Reads an option. text: "90d", "1000", "never". fails: ERR_INVALID naming the option. */
 int retain_read(struct retain_policy *p, enum retain_id id, const char *text, struct err *e);
 
-/* "90d", "12h", "30m", "45s"; -1: it is no age. */
+/* Reads an age: "90d", "12h", "30m", "45s"; -1: it is no age. */
 int64_t retain_age_ms(const char *text);
 
 /* ---- what live jobs read --------------------------------------------------------------------- */
@@ -55,8 +55,8 @@ struct retain_uses {
     int n;
     struct retain_use *use; /* owns; ascending by id */
 };
-/* Files are known by their path: .../jobs/ID/... Looks at every live job, so once for many
- * questions. */
+/* Finds the jobs whose files live jobs read, by their paths: .../jobs/ID/... It looks at every live
+ * job: call it once for many questions. */
 void retain_uses_init(struct retain_uses *u, struct jobs *t);
 void retain_uses_fini(struct retain_uses *u);
 const struct retain_use *retain_uses_find(const struct retain_uses *u, int64_t id); /* or NULL */

@@ -36,7 +36,8 @@ struct user *users_of(struct users *t, const char *name)
     return *at = u;
 }
 
-/* Only tokens and login names of this machine make entries: there are as many as those. */
+/* Returns the entry of a user who has limits, or NULL. There are no more entries than tokens and
+ * login names of this machine. */
 static struct user *limited(struct users *t, const struct principal *who)
 {
     return who->role >= ROLE_OPERATOR ? NULL : users_of(t, who->user);

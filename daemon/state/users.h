@@ -40,7 +40,8 @@ struct users {
 };
 
 void users_fini(struct users *t);
-/* The entry of that name, made where there is none; NULL for "". It lives as long as the table. */
+/* Returns the entry of that name, made if there is none; NULL for "". It lives as long as the
+ * table. */
 struct user *users_of(struct users *t, const char *name);
 
 /* Counts one more POST. fails: ERR_TOO_LARGE with when to come again. now_ms: the loop's clock. */
@@ -49,8 +50,8 @@ int users_ask(struct users *t, const struct principal *who, int64_t now_ms, stru
  * users_ask, with how many are free. */
 int users_ask_more(struct users *t, const struct principal *who, int n, int64_t now_ms,
                    struct err *e);
-/* fails: ERR_TOO_LARGE when that user may not have n more live jobs, or its jobs take as much of
- * disks as they may. */
+/* Refuses n more live jobs of a user who may not have them, or whose jobs take as much of disks as
+ * they may. fails: ERR_TOO_LARGE. */
 int users_refuse(struct users *t, const struct principal *who, int n, struct err *e);
 int64_t users_disk(const struct user *u); /* bytes in all */
 bool users_over_disk(const struct users *t, const struct user *u);

@@ -14,7 +14,7 @@
 
 /* Returns the time that is left; -1: there is no limit. */
 int64_t wall_left_ms(const struct job *j, int64_t now_ms);
-/* Whether it is time for the warning, or for the end: *ev. */
+/* Tells whether it is time for the warning, or for the end: *ev. */
 bool wall_due(const struct job *j, int64_t now_ms, struct event *ev);
 
 #endif
