@@ -18,7 +18,7 @@ void answers_fini(struct answers *q)
     pthread_mutex_destroy(&q->mutex);
 }
 
-/* Loop thread. */
+/* Gives all answers that were sent, on the loop thread. */
 static void give_all(void *arg)
 {
     struct answers *q = arg;

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include "api/core/loop.h"
 
-/* First member of requests (txn.h) and queries (query.h). */
+/* An answer is the first member of requests (txn.h) and queries (query.h). */
 struct answer {
     struct answer *next;
     void (*give)(struct answer *a); /* calls back and frees */
@@ -22,7 +22,7 @@ void answers_init(struct answers *q, struct loop *l);
 void answers_fini(struct answers *q); /* after answers_give */
 /* Takes a: give is called with it on the loop thread. Called from any thread. */
 void answers_send(struct answers *q, struct answer *a, void (*give)(struct answer *a));
-/* All that were sent, now. Loop thread, once no other thread sends. */
+/* Gives all that were sent, now. Call it on the loop thread, once no other thread sends. */
 void answers_give(struct answers *q);
 
 #endif

@@ -63,7 +63,7 @@ static int sql_failed(sqlite3 *db, const char *what, struct err *e)
                    "%s: %s", what, sqlite3_errmsg(db));
 }
 
-/* The file would take the room that keeps cancels going. */
+/* Refuses a backup whose file would take the room that keeps cancels going. */
 static int check_room(const struct backups *b, struct err *e)
 {
     struct stat st;
@@ -104,7 +104,8 @@ static int copy(struct backups *b, const char *to, struct err *e)
     return rc;
 }
 
-/* A copy that fails is removed: it needs no journal, and is synced after this. */
+/* Adds the carried files to the copy. It needs no journal, since a copy that fails is removed, and
+ * is synced after this. */
 static int add_files(struct backups *b, const char *path, struct err *e)
 {
     sqlite3 *db = NULL;
@@ -161,7 +162,7 @@ static int is_entry(const struct dirent *d)
     return is_backup(d->d_name);
 }
 
-/* Names are in the order of time. */
+/* Removes all but the newest backups. Names are in the order of time. */
 static void remove_old(const struct backups *b)
 {
     struct dirent **all;
@@ -303,7 +304,7 @@ static void *backup_main(void *arg)
     return NULL;
 }
 
-/* The thread begins with the first question, and takes what waits. */
+/* Hands a question to the thread, which begins with the first one. */
 static int ask(struct backups *b, struct backup_ask *a, struct err *e)
 {
     if (!b->started && thread_start(&b->thread, NULL, backup_main, b, e)) return -1;

@@ -19,7 +19,7 @@
 
 struct backups;
 
-/* dir: the state directory; path: the database. Starts nothing. */
+/* Makes the backups of a state directory, dir; path: the database. It starts no thread. */
 struct backups *backups_create(struct loop *l, const char *dir, const char *path);
 /* Interrupts a backup that is being made; calls that are due are not made. NULL allowed. */
 void backups_destroy(struct backups *b);
@@ -29,15 +29,17 @@ struct backup_made {
     char sha256[SHA256_HEX];
     int64_t size, at_ms, took_ms;
 };
-/* m: borrowed. fails: ERR_NO_SPACE with figures, ERR_CORRUPT when the copy is not sound. */
+/* Tells a backup that was made. m: borrowed. fails: ERR_NO_SPACE with figures, ERR_CORRUPT when the
+ * copy is not sound. */
 typedef void backup_done(void *arg, const struct backup_made *m, const struct err *e);
-/* fails at once with ERR_CONFLICT while one is being made. Loop thread, as done. */
+/* Makes a backup. fails at once with ERR_CONFLICT while another is being made. Both this and done
+ * run on the loop thread. */
 int backups_make(struct backups *b, backup_done *done, void *arg, struct err *e);
 
 /* Gets at most BACKUP_CHUNK bytes from offset; n 0 at the end. total: size of the file. */
 typedef void backup_bytes(void *arg, const void *data, size_t n, int64_t total,
                           const struct err *e);
-/* name: any text; a name that is no backup's is ERR_NOT_FOUND. */
+/* Reads a part of a backup. name: any text; a name that is no backup's is ERR_NOT_FOUND. */
 void backups_read(struct backups *b, const char *name, int64_t offset, backup_bytes *call,
                   void *arg);
 

@@ -66,7 +66,8 @@ static const struct carried_file *find(const char *name)
     return NULL;
 }
 
-/* 1: it is there, and the same. */
+/* Compares a carried file with the one at path. 1: it is there, and the same; 0: it is not
+ * there. */
 static int compare(const char *path, const void *data, size_t size, struct err *e)
 {
     size_t have;
@@ -114,7 +115,8 @@ static int take_all(sqlite3 *db, const char *dir, struct err *e)
     return rc;
 }
 
-/* With it goes the promise that ids which only a node or a client knows are never given again. */
+/* Drops the carried files. The same commit raises the last ids to a multiple of CARRIED_ID_STEP,
+ * since a node or a client may know later ids than the backup. */
 static int forget(sqlite3 *db, struct err *e)
 {
     char sql[1024];

@@ -50,8 +50,9 @@ static int sync_file(struct file *f, struct err *e)
         f->synced = f->size;
         return 0;
     }
-    /* Bytes that the kernel has dropped may read as if they were there, and another sync would
-     * succeed (fsyncgate). The node has them until they are acknowledged, and sends them again. */
+    /* Cut the file to the synced bytes. Bytes that the kernel has dropped may read as if they were
+     * there, and another sync would succeed (fsyncgate). The node has them until they are
+     * acknowledged, and sends them again. */
     err_errno(e, "sync the log of job %lld rank %d", (long long)f->job, f->rank);
     if (!ftruncate(f->fd, f->synced)) f->size = f->synced;
     return -1;
@@ -84,7 +85,7 @@ static int make_dirs(const struct logs *l, int64_t job, struct err *e)
     return 0;
 }
 
-/* A free entry, or the least recently used one, synced and closed. */
+/* Returns a free entry, or the least recently used one, synced and closed. */
 static struct file *evict(struct logs *l, struct err *e)
 {
     struct file *old = &l->file[0];

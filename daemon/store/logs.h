@@ -17,7 +17,7 @@ struct logs;
 struct logs *logs_open(const char *state_dir, struct err *e); /* makes <state>/jobs */
 void logs_close(struct logs *l);                              /* syncs; NULL allowed */
 
-/* Bytes in a log's file; 0 when there is none. */
+/* Returns the bytes in a log's file; 0 when there is none. */
 int64_t logs_size(const struct logs *l, int64_t job, int64_t epoch, int rank);
 /* Takes bytes [offset, offset + size). Returns the file's new size, or -1. */
 int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t offset,
@@ -35,11 +35,11 @@ int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t 
 void logs_forget(struct logs *l, int64_t job, char *path, size_t size);
 void logs_path(const struct logs *l, int64_t job, char *path, size_t size); /* their directory */
 void logs_forget_log(struct logs *l, int64_t job, int64_t epoch, int rank, char *path, size_t size);
-/* Newest epoch of which this rank has a log; 0 when there is none. */
+/* Returns the newest epoch of which this rank has a log; 0 when there is none. */
 int64_t logs_last_epoch(struct logs *l, int64_t job, int rank);
-/* The oldest epoch after `epoch` of which this rank has a log; 0 when there is none. */
+/* Returns the oldest epoch after `epoch` of which this rank has a log; 0 when there is none. */
 int64_t logs_next_epoch(struct logs *l, int64_t job, int rank, int64_t epoch);
-/* The size on disk of every log of one attempt: for the acknowledgements of a new session. */
+/* Tells the size on disk of every log of one attempt, for the acknowledgements of a new session. */
 void logs_each(struct logs *l, int64_t job, int64_t epoch, logs_durable *call, void *arg);
 
 #endif

@@ -31,7 +31,7 @@ static void query_failed(sqlite3 *db, int rc, struct err *e)
     err_set(e, code, "the store could not be read: %s", sqlite3_errmsg(db));
 }
 
-/* Adds rows to those of a; after a failure there is nothing more to do. */
+/* Adds the rows of a statement to those of a, unless one failed before. */
 static void select_rows(sqlite3 *db, const char *sql, const int64_t *n, int n_bound,
                         const char *text, int n_ints, int n_texts, struct query *a)
 {
@@ -67,7 +67,8 @@ static void sort_jobs(struct query *a)
     "WHEN 'false' THEN json('false') WHEN 'object' THEN json(value) ELSE value END) "              \
     "FROM json_each(result) WHERE key = 'eval' OR type NOT IN ('object', 'array')) END"
 
-/* A filter by several states is one indexed scan per state, merged: never a scan of all jobs. */
+/* Selects the jobs of several states by one indexed scan per state, merged: never by a scan of all
+ * jobs. */
 static void select_jobs_of(sqlite3 *db, struct query *a)
 {
     const int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX;
@@ -159,7 +160,7 @@ static void select_jobs(sqlite3 *db, struct query *a)
         select_all_jobs(db, a);
 }
 
-/* The last word on each step, where that is that it was written. */
+/* Selects the last event on each step, if it says that the checkpoint was written. */
 static void select_checkpoints(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_CHECKPOINT, EV_CHECKPOINT_REMOVED};
@@ -171,7 +172,7 @@ static void select_checkpoints(sqlite3 *db, struct query *a)
                 bound, 5, NULL, 4, 1, a);
 }
 
-/* The last word on each name. */
+/* Selects the last event on each name. */
 static void select_artifacts(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_ARTIFACT};
@@ -232,7 +233,7 @@ static void select_feed(sqlite3 *db, struct query *a)
 #define TIME(at) "strftime('%Y-%m-%dT%H:%M:%fZ', " at " / 1000.0, 'unixepoch')"
 _Static_assert(REMOVAL_CHECKPOINTS == 4 && REMOVAL_N == 5, "WHATS has them all");
 
-/* Uses one partial index for each. */
+/* Selects the jobs that are due, by one partial index for each part. */
 static void select_due(sqlite3 *db, struct query *a)
 {
 #define DUE(bit)                                                                                   \
@@ -247,7 +248,7 @@ static void select_due(sqlite3 *db, struct query *a)
     select_rows(db, sql[a->n[0]], a->n, 4, NULL, 2, 0, a);
 }
 
-/* The rows of each part, as remove.c counts them. */
+/* Selects jobs to prune, with the bytes of their rows, as remove.c counts them. */
 static void select_prune(sqlite3 *db, struct query *a)
 {
 #define METRICS_SIZE "(SELECT coalesce(sum(length(data) + 48), 0) FROM metrics WHERE job = e.job)"
@@ -269,7 +270,8 @@ static void select_prune(sqlite3 *db, struct query *a)
     select_rows(db, sql[a->n[0]], a->n, 4, NULL, 4, 0, a);
 }
 
-/* Files as the ranks that wrote them have said: the last word on each name or step. */
+/* Selects the bytes of jobs. Files count as the ranks that wrote them reported: by the last event
+ * on each name or step. */
 static void select_usage(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {0, a->n[0] > 0 ? a->n[0] : INT64_MAX, a->n[1], a->text == NULL};
@@ -304,7 +306,7 @@ static void select_removals(sqlite3 *db, struct query *a)
                 bound, 2, NULL, 4, 1, a);
 }
 
-/* The newest rows, until they have n[3] steps. */
+/* Selects the newest rows, until they have n[3] steps. */
 static void select_last_steps(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {a->n[0], a->n[3]};
@@ -339,7 +341,7 @@ static void select_checkpoint(sqlite3 *db, struct query *a)
                 bound, 5, NULL, 4, 2, a);
 }
 
-/* How each question is answered: by one statement, or by a function. */
+/* Answers each question by one statement, or by a function. */
 static const struct question {
     void (*select)(sqlite3 *db, struct query *a);
     const char *sql;
@@ -392,14 +394,14 @@ static const struct question {
                            "SELECT seq, job, what FROM removals WHERE state = 0 AND seq > ?1 "
                            "ORDER BY seq LIMIT ?2",
                            2, 3, 0},
-    /* removals that failed come last: they hold no other up */
+    /* removals that failed come last, so that they delay no other */
     [ASK_REMOVAL_NODE] = {NULL,
                           "SELECT job, what FROM removal_nodes WHERE node = ?1 "
                           "ORDER BY error IS NOT NULL, job LIMIT ?2",
                           2, 2, 0, true},
 };
 
-/* Several statements read one state of the store: a job that goes from one to the next state
+/* Runs several statements on one state of the store: a job that goes from one to the next state
  * between them is neither listed twice nor left out. */
 static void select_in_one_read(sqlite3 *db, const struct question *row, struct query *a)
 {

@@ -60,7 +60,7 @@ struct removing {
     int64_t size; /* bytes of the rows of this removal that went */
 };
 
-/* One row at most. */
+/* Reads a number from one row at most; 0: there is none. */
 static int number(sqlite3 *db, const char *sql, int64_t *out)
 {
     sqlite3_stmt *st = NULL;
@@ -95,8 +95,8 @@ static int delete_rows(struct removing *r, int64_t job, int what)
     return rc;
 }
 
-/* Its rows are gone, or some of them: writes the bytes that were freed, and whether the nodes come
- * next. */
+/* Updates a removal of which rows are gone: writes the bytes that were freed, and whether the nodes
+ * come next. */
 static int move_on(struct removing *r, int64_t seq, bool gone, int64_t at_ms)
 {
     static const char sql[] =
@@ -117,7 +117,7 @@ static int move_on(struct removing *r, int64_t seq, bool gone, int64_t at_ms)
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* The oldest removal whose rows are next. *n_moved: 0 when there is none. */
+/* Deletes rows of the oldest removal whose rows are next. *n_moved: 0 when there is none. */
 static int remove_oldest(struct removing *r, int64_t at_ms, int64_t *n_moved)
 {
     static const char sql[] = "SELECT seq, job, what FROM removals WHERE state = 1 "
@@ -138,7 +138,7 @@ static int remove_oldest(struct removing *r, int64_t at_ms, int64_t *n_moved)
     return move_on(r, seq, r->n > 0, at_ms);
 }
 
-/* Free pages at the end of the file, or moved there. */
+/* Gives free pages at the end of the file back to the disk, moving them there first. */
 static int give_back(sqlite3 *db, int64_t *n_moved)
 {
     int64_t n_free, n_pages, mode, left;

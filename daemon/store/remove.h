@@ -6,7 +6,7 @@
 
 struct sqlite3;
 
-/* The largest `column` that `table` has or had: ids of removed rows are not given again. */
+/* Selects the largest `column` that `table` has or had: ids of removed rows are not given again. */
 #define REMOVE_LAST(column, table)                                                                 \
     "SELECT max(coalesce((SELECT max(" column ") FROM " table "), 0), coalesce((SELECT "           \
     "CAST(value AS INTEGER) FROM meta WHERE key = 'last." table "'), 0))"
@@ -17,12 +17,14 @@ struct sqlite3;
     "ON CONFLICT (key) DO UPDATE SET value = max(CAST(value AS INTEGER), "                         \
     "CAST(excluded.value AS INTEGER))"
 
-/* Writer's thread, within its transaction. Deletes at most n rows of the oldest removals whose
- * rows are next, moves those that have none left on, and gives free pages back. *n_moved: what it
- * did; 0: there is nothing left to do. Returns SQLITE_OK or what failed. */
+/* Called on the writer's thread, within its transaction. Deletes at most n rows of the oldest
+ * removals whose rows are next, moves those that have none left on, and gives free pages back.
+ * *n_moved: how much it did; 0: there is nothing left to do. Returns SQLITE_OK or the code of the
+ * failure. */
 int remove_rows(struct sqlite3 *db, int n, int64_t at_ms, int64_t *n_moved);
 
-/* The next n jobs of a database that did not know when its jobs ended join the table `ended`. */
+/* Enters the next n jobs of a database that did not know when its jobs ended in the table
+ * `ended`. */
 int remove_fill(struct sqlite3 *db, int n, int64_t *n_moved);
 
 #endif

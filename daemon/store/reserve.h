@@ -20,7 +20,7 @@ struct reserve {
 /* Warns of a limit on the size of files, at which all that is written here ends.
  * fails: ERR_TOO_LARGE where it is less than a reserve. */
 int reserve_check_limit(struct err *e);
-/* dir must exist. Looks for the file; makes none. */
+/* Looks for the file in dir, which must exist; makes none. */
 void reserve_init(struct reserve *r, const char *dir);
 bool reserve_make(struct reserve *r);          /* true: it is held now */
 bool reserve_release(struct reserve *r);       /* false: it was out already */

@@ -13,8 +13,8 @@ static const char setup_sql[] =
     "foreign_keys=ON;"
     "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;"
     "PRAGMA temp_store=MEMORY;" /* savepoints need no other disk */
-    /* Removed data is overwritten where that writes no page more: pages that become free are given
-     * back. Debian's default writes each of them once more. */
+    /* Removed data is overwritten where that writes no further page: pages that become free are
+     * given back. Debian's default writes each of them once more. */
     "PRAGMA secure_delete=FAST;";
 
 int schema_damaged(sqlite3 *db, const char *path, struct err *e)
@@ -35,7 +35,7 @@ int schema_number(sqlite3 *db, const char *path, const char *sql, int64_t *out, 
     return bad ? -1 : 0;
 }
 
-/* Columns that were added to tables of version 1. A seqd of before reads and writes such tables as
+/* These columns were added to tables of version 1. An earlier seqd reads and writes such tables as
  * its own: user_version stays, and its rows have NULL there. */
 static const struct {
     const char *has, *add;
@@ -80,8 +80,8 @@ static int make_schema(sqlite3 *db, const char *path, struct err *e)
 int schema_setup(sqlite3 *db, const char *path, struct err *e)
 {
     int64_t n_pages;
-    /* Only for a new file, before anything is written to it: pages that removals free are given
-     * back (remove.c). An older file keeps its size, and uses them again. */
+    /* In a new file, set before the first write: pages that removals free are given back
+     * (remove.c). An older file keeps its size, and uses them again. */
     if (schema_number(db, path, "PRAGMA page_count", &n_pages, e)) return -1;
     if (!n_pages) sqlite3_exec(db, "PRAGMA auto_vacuum=INCREMENTAL", NULL, NULL, NULL);
     if (sqlite3_exec(db, setup_sql, NULL, NULL, NULL) != SQLITE_OK)

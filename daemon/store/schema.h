@@ -8,18 +8,18 @@
 
 struct sqlite3;
 
-/* Values of user_version: a file that 0.2.0 reads as this version does, and a file that it would
- * misread (store.h, store_newer). */
+/* user_version has one of two values: a file that 0.2.0 reads as this version does, and a file that
+ * it would misread (store.h, store_newer). */
 #define SCHEMA_VERSION 1
 #define SCHEMA_NEWER   2
 
 /* Sets the connection up and makes the tables that are missing. path: for errors.
  * fails: ERR_UNSUPPORTED when a newer seqd wrote it, ERR_CORRUPT naming the file. */
 int schema_setup(struct sqlite3 *db, const char *path, struct err *e);
-/* The one number that sql selects. */
+/* Reads the one number that sql selects. */
 int schema_number(struct sqlite3 *db, const char *path, const char *sql, int64_t *out,
                   struct err *e);
-/* -1, and ERR_CORRUPT with the file and what SQLite said last. */
+/* Returns -1, and ERR_CORRUPT (ERR_IO for the disk) with the file and SQLite's last message. */
 int schema_damaged(struct sqlite3 *db, const char *path, struct err *e);
 
 #endif

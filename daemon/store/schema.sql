@@ -19,8 +19,8 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, id);
 CREATE INDEX IF NOT EXISTS jobs_by_owner ON jobs (owner, state, id);
 
--- What jobs are found by: the name (key "") and labels, with jobs.state beside them, so that every
--- filter is a scan of an index.
+-- Tags find jobs: the name (key "") and labels, with jobs.state beside them, so that every filter
+-- is a scan of an index.
 CREATE TABLE IF NOT EXISTS tags (
   job   INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
   key   TEXT NOT NULL,
@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS tags (
   state INTEGER NOT NULL,
   PRIMARY KEY (job, key)
 ) STRICT, WITHOUT ROWID;
--- Those of jobs from before there was this table: once, and the index after it.
+-- Enter the tags of jobs that are older than this table, once, and make the index after that.
 INSERT OR IGNORE INTO tags (job, key, value, state)
   SELECT j.id, t.key, t.value, j.state
   FROM (SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE key = 'tags'))
@@ -58,7 +58,8 @@ CREATE TABLE IF NOT EXISTS metrics (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS metrics_by_job ON metrics (job, seq);
 
--- How far an attempt's spool has been taken in: written with what the records said.
+-- A mark tells up to which record an attempt's spool is on disk, and is written with the effects of
+-- the records.
 CREATE TABLE IF NOT EXISTS marks (
   job   INTEGER NOT NULL REFERENCES jobs (id),
   epoch INTEGER NOT NULL,
@@ -66,7 +67,7 @@ CREATE TABLE IF NOT EXISTS marks (
   PRIMARY KEY (job, epoch)
 ) STRICT, WITHOUT ROWID;
 
--- The same for the second and further nodes of an attempt: marks are those of the first.
+-- Marks of the second and further nodes of an attempt; the table `marks` has those of the first.
 CREATE TABLE IF NOT EXISTS part_marks (
   job   INTEGER NOT NULL REFERENCES jobs (id),
   epoch INTEGER NOT NULL,
@@ -120,7 +121,8 @@ CREATE TABLE IF NOT EXISTS tokens (
   used_at    INTEGER NOT NULL    -- 0: never; to the hour
 ) STRICT;
 
--- Who changed what, and who read what is another's (daemon/http/admit.c).
+-- The audit log: who changed an object, and who read an object of another user
+-- (daemon/http/admit.c).
 CREATE TABLE IF NOT EXISTS audit (
   seq     INTEGER PRIMARY KEY,
   at      INTEGER NOT NULL,
@@ -134,7 +136,7 @@ CREATE TABLE IF NOT EXISTS audit (
   made    TEXT NOT NULL DEFAULT '' -- its Location: "/v1/jobs/7"
 ) STRICT;
 
--- Join tokens (daemon/access/join.h). The token itself is nowhere.
+-- Join tokens (daemon/access/join.h). The token itself is not stored.
 CREATE TABLE IF NOT EXISTS join_tokens (
   id         TEXT PRIMARY KEY,
   hash       TEXT NOT NULL,      -- SHA-256 of the token
@@ -146,7 +148,7 @@ CREATE TABLE IF NOT EXISTS join_tokens (
   number     INTEGER             -- ascending as they are made; NULL: of a version without numbers
 ) STRICT, WITHOUT ROWID;
 
--- Nodes whose certificates were revoked: no token up to that number serves the name.
+-- Nodes whose certificates were revoked: no token up to `number` may use the name.
 CREATE TABLE IF NOT EXISTS revocations (
   node   TEXT PRIMARY KEY,
   at     INTEGER NOT NULL,
@@ -158,7 +160,7 @@ UPDATE join_tokens SET number = n.number FROM (
   FROM join_tokens WHERE number IS NULL) AS n
   WHERE join_tokens.id = n.id;
 
--- Certificates of nodes until they expire: one that is not here counts for nothing.
+-- Certificates of nodes until they expire. A certificate that is not here is refused.
 CREATE TABLE IF NOT EXISTS certificates (
   serial     INTEGER PRIMARY KEY,
   node       TEXT NOT NULL,
@@ -169,8 +171,8 @@ CREATE TABLE IF NOT EXISTS certificates (
   revoked_at INTEGER
 ) STRICT;
 
--- What is removed, and what was (api/core/removal.h): the row is there before anything goes, and
--- stays as the record of it. jobs.state of a job that goes is 100: no query shows it.
+-- Removals, pending and done (api/core/removal.h): the row is written before any data goes, and
+-- stays as the record of it. jobs.state of a job that is being removed is 100: no query shows it.
 CREATE TABLE IF NOT EXISTS removals (
   seq        INTEGER PRIMARY KEY AUTOINCREMENT,
   job        INTEGER NOT NULL,
@@ -187,7 +189,7 @@ CREATE TABLE IF NOT EXISTS removals (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS removals_by_state ON removals (state, seq);
 
--- Nodes that have not confirmed a removal: told again until they do.
+-- Nodes that have not confirmed a removal. They are told again until they do.
 CREATE TABLE IF NOT EXISTS removal_nodes (
   node  TEXT NOT NULL,
   job   INTEGER NOT NULL,
@@ -197,8 +199,9 @@ CREATE TABLE IF NOT EXISTS removal_nodes (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS removal_nodes_by_job ON removal_nodes (job, what);
 
--- Jobs that have ended, by when: what their time to live is counted from. cut: bit 1 << enum
--- removal_what of what is removed of it; a query for what is due reads no job of which that is gone.
+-- Jobs that have ended, by the time from which their time to live is counted. cut: bits 1 << enum
+-- removal_what of the parts that are removed. A query for a part that is due reads no job without
+-- it.
 CREATE TABLE IF NOT EXISTS ended (
   job INTEGER PRIMARY KEY,
   at  INTEGER NOT NULL,
@@ -210,5 +213,5 @@ CREATE INDEX IF NOT EXISTS ended_metrics ON ended (at, job) WHERE cut & 4 = 0;
 CREATE INDEX IF NOT EXISTS ended_logs ON ended (at, job) WHERE cut & 8 = 0;
 CREATE INDEX IF NOT EXISTS ended_checkpoints ON ended (at, job) WHERE cut & 16 = 0;
 
--- Without it every removal of a job looks at every key.
+-- Without this index every removal of a job looks at every key.
 CREATE INDEX IF NOT EXISTS keys_by_job ON keys (job);

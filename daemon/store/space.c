@@ -64,7 +64,7 @@ void space_release(struct disk_space *s)
 
 void space_start(struct disk_space *s)
 {
-    /* The other files written at a start must find room. */
+    /* Other files that are written at a start must find room. */
     if (s->reserve.held && reserve_free(&s->reserve) < START_ROOM) space_release(s);
     if (!reserve_make(&s->reserve) && !s->full) space_release(s); /* logged once */
 }

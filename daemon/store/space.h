@@ -21,7 +21,7 @@ struct disk_space {
     bool full; /* by the mutex: the reserve is out */
 };
 
-/* dir: the state directory. */
+/* Looks for the reserve in the state directory, dir. */
 void space_init(struct disk_space *s, const char *dir);
 void space_fini(struct disk_space *s);
 

@@ -162,10 +162,10 @@ static int open_database(struct store *s, struct err *e)
     return 0;
 }
 
-/* The log may hold commits of a seqd that died of a failed sync: they can be read and may not be on
- * disk. Copying them into the database and syncing that makes them durable. They stay in the log
- * when the disk is full, the newest also when a reader outside seqd began before them: then the log
- * itself is made so. */
+/* Makes the commits in the log durable: after a failed sync, of which seqd died, they can be read
+ * and may not be on disk. They are copied into the database, which is synced. They stay in the log
+ * if the disk is full; the newest also if a reader outside seqd began before them. Then the log
+ * itself is made durable. */
 static int first_checkpoint(struct store *s, struct err *e)
 {
     int rc = wal_empty(&s->wal);
@@ -176,7 +176,7 @@ static int first_checkpoint(struct store *s, struct err *e)
 static int open_writer(struct store *s, const char *dir, struct err *e)
 {
     int bad = open_database(s, e);
-    /* Even to be read, the database needs room for the index of its log. */
+    /* The database needs room for the index of its log, even to be read. */
     if (bad && space_ran_out(s->write_db, sqlite3_extended_errcode(s->write_db)) &&
         space_held(&s->space)) {
         sqlite3_close(s->write_db);

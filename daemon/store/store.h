@@ -31,9 +31,9 @@
 
 struct store;
 
-/* dir must exist. fails: ERR_CONFLICT when another seqd holds it, ERR_UNSUPPORTED on NFS,
- * ERR_CORRUPT naming the file when it is not our database or is damaged, as far as a look at it of
- * STORE_CHECK_MS shows. */
+/* Opens the store in dir, which must exist. fails: ERR_CONFLICT when another seqd holds it,
+ * ERR_UNSUPPORTED on NFS, ERR_CORRUPT naming the file when it is not our database or is damaged, as
+ * far as a check of STORE_CHECK_MS shows. */
 struct store *store_open(struct loop *l, const char *dir, struct err *e);
 /* Commits the queued requests, gives the answers that are due, and takes nothing new; the loop must
  * not run again. NULL allowed. */
@@ -49,13 +49,14 @@ struct store_event {
 
 struct store_load {
     void *arg;
-    /* Every job that is not final, ascending. has_doc: its document is JSON, and says its state. */
+    /* Takes every job that is not final, ascending. has_doc: its document is JSON, and says its
+     * state. */
     int (*job)(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
                bool has_doc, struct err *e);
-    /* Its events, ascending over all of them. */
+    /* Takes its events, ascending over all jobs. */
     int (*event)(void *arg, const struct store_event *ev, struct err *e);
     int (*mark)(void *arg, int64_t job, int64_t epoch, int part, int64_t seq);
-    /* The last row of its metrics. */
+    /* Takes the last row of its metrics. */
     int (*steps)(void *arg, int64_t job, const char *data);
     int (*blame)(void *arg, const char *node, int64_t job, int64_t at_ms); /* ascending by time */
     int (*quarantine)(void *arg, const char *node, int64_t at_ms, const char *reason);
@@ -109,11 +110,11 @@ void store_job_tag(struct store_txn *t, int64_t id, int state, const char *key, 
 /* Removes all its labels: it is found by none of them any more. */
 void store_labels_remove(struct store_txn *t, int64_t id);
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
-/* The job's row cannot be read: the job is failed from now on, and its document says why. error:
- * JSON; at: when, as in documents; doc: used where the stored one is not JSON. */
+/* Fails a job whose row cannot be read: from now on its document says why. error: JSON; at: when,
+ * as in documents; doc: used where the stored one is not JSON. */
 void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, const char *at,
                           const char *doc);
-/* plan NULL: as it was. */
+/* plan NULL: it stays. */
 void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan);
 void store_result_set(struct store_txn *t, int64_t id, const char *result);
 /* Marks the file: a live job has data that the version before would misread. That version skips
@@ -125,8 +126,8 @@ void store_newer(struct store_txn *t);
 void store_as_before(struct store_txn *t);
 void store_event_add(struct store_txn *t, const struct store_event *ev);
 void store_metrics_add(struct store_txn *t, int64_t job, const char *data);
-/* part: index among the attempt's nodes, in rank order; or STORE_TAKEN and its number, for its
- * second mark (attempt.h), which the version before skips. */
+/* Sets a mark. part: index among the attempt's nodes, in rank order; or STORE_TAKEN and its number,
+ * for its second mark (attempt.h), which the version before skips. */
 #define STORE_TAKEN 65536
 void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, int64_t seq);
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
@@ -135,7 +136,7 @@ void store_key_add(struct store_txn *t, const char *key, const char *fingerprint
 void store_token_add(struct store_txn *t, const struct store_token *token);
 void store_token_revoke(struct store_txn *t, int64_t id, int64_t at_ms);
 void store_token_used(struct store_txn *t, int64_t id, int64_t at_ms);
-/* All that were revoked or have expired, but for the newest. */
+/* Removes all tokens that were revoked or have expired, but for the newest. */
 void store_tokens_forget(struct store_txn *t, int64_t now_ms);
 
 struct store_audit {
@@ -160,7 +161,7 @@ void store_join_token_add(struct store_txn *t, const struct store_join_token *ro
 void store_join_token_use(struct store_txn *t, const char *id); /* once more */
 void store_join_token_remove(struct store_txn *t, const char *id);
 void store_certificate_add(struct store_txn *t, const struct store_certificate *row);
-/* All of the node that are not revoked. */
+/* Revokes all certificates of the node that are not revoked. */
 void store_certificate_revoke(struct store_txn *t, const char *node, int64_t at_ms);
 void store_certificate_remove(struct store_txn *t, int64_t serial);
 void store_revocation_set(struct store_txn *t, const struct store_revocation *row);
@@ -175,37 +176,37 @@ struct store_removal {
     int what; /* enum removal_what */
     const char *why, *who;
 };
-/* Does nothing for a job that is not final, or of which the same is being removed already. A whole
- * job is in no answer from here on. */
+/* Begins a removal. Does nothing for a job that is not final, or if the same part of it is being
+ * removed already. A whole job is in no answer from here on. */
 void store_removal_add(struct store_txn *t, const struct store_removal *r);
 /* Looks at the n oldest records of removals, and deletes each that was done before that time. */
 void store_removals_forget(struct store_txn *t, int64_t before_ms, int n);
 /* Looks at the n oldest rows of the audit, and deletes each that was written before that time. */
 void store_audit_forget(struct store_txn *t, int64_t before_ms, int n);
-/* A database of an older seqd: when its jobs ended, of the next n. *n_moved: as below. */
+/* Fills in when jobs of a database of an older seqd ended, for the next n. *n_moved: as below. */
 void store_ended_fill(struct store_txn *t, int n, int64_t *n_moved);
-/* seqd's own files of it are gone: their bytes. */
+/* Notes that seqd's own files of the removal are gone, and their bytes. */
 void store_removal_files(struct store_txn *t, int64_t job, int what, int64_t size);
 /* Deletes at most n rows of what goes, oldest removals first. *n_moved, written before the commit
  * is answered: 0 when there is nothing to do. */
 void store_removal_rows(struct store_txn *t, int n, int64_t at_ms, int64_t *n_moved);
-/* The node has removed its part: its bytes. Told twice, it counts once. */
+/* Notes that the node has removed its part, and its bytes. Told twice, it counts once. */
 void store_removal_node(struct store_txn *t, int64_t job, int what, const char *node, int64_t size,
                         int64_t at_ms);
-/* It could not. */
+/* Notes why the node could not remove its part. */
 void store_removal_error(struct store_txn *t, int64_t job, int what, const char *node,
                          const char *error);
 /* Sets why that node does none of its removals. */
 void store_removal_waits(struct store_txn *t, const char *node, const char *why);
 
-/* e is NULL once it is durable; else one of the two things that may fail: a key that exists
- * (ERR_CONFLICT), or a new job while the disk is full (ERR_NO_SPACE).
- * done may be NULL. Order of commits is order of calls. Takes t. */
+/* Called after the commit. e is NULL once it is durable; else one of the two things that may fail:
+ * a key that exists (ERR_CONFLICT), or a new job while the disk is full (ERR_NO_SPACE). done may be
+ * NULL. store_commit takes t; commits are made in the order of calls. */
 typedef void store_done(void *arg, const struct err *e);
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);
 int store_queued(const struct store *s); /* requests waiting now; any thread */
 bool store_full(const struct store *s);  /* the reserve is out; any thread */
-/* Gives the refusal of a new job then: -1, and ERR_NO_SPACE. */
+/* Refuses a new job while the disk is full: -1, and ERR_NO_SPACE. */
 int store_refuse(const struct store *s, struct err *e);
 
 struct store_health {
@@ -282,8 +283,8 @@ struct store_rows {
     struct store_row *row;
 };
 
-/* rows: borrowed until the callee returns. e: the query failed, and there are no rows; NULL: these
- * are all rows that it asked for. */
+/* Takes the rows of an answer. rows: borrowed until the callee returns. e: the query failed, and
+ * there are no rows; NULL: these are all the rows that were asked for. */
 typedef void store_answer(void *arg, const struct store_rows *rows, const struct err *e);
 void store_read(struct store *s, enum store_ask ask, const int64_t n[4], const char *text,
                 store_answer *answer, void *arg);

@@ -27,7 +27,8 @@ static int on_progress(void *arg)
     return b->over;
 }
 
-/* A row's fault, not the file's: "NULL value in jobs.doc", "non-INTEGER value in jobs.state". */
+/* Tells whether a row is at fault and not the file: "NULL value in jobs.doc", "non-INTEGER value in
+ * jobs.state". */
 static bool of_a_row(const char *text)
 {
     return (!strncmp(text, "NULL value in ", 14) || !strncmp(text, "non-", 4) ||

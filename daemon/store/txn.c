@@ -76,7 +76,7 @@ const char *const txn_sql[OP_N] = {
     [OP_REVOCATION_END] = "DELETE FROM revocations WHERE node = ?5",
     [OP_REMOVAL] = "INSERT OR IGNORE INTO removals (job, what, state, at, why, who) "
                    "SELECT ?1, ?2, ?3, ?4, ?5, ?6 FROM jobs WHERE id = ?1 AND " FINAL,
-    /* Every node that an attempt of it was ever given to. */
+    /* Enter every node that an attempt of the job was ever given to. */
     [OP_REMOVAL_NODES] =
         "INSERT OR IGNORE INTO removal_nodes (job, what, node) SELECT ?1, ?2, node FROM ("
         "SELECT json_extract(data, '$.node') AS node FROM events "
@@ -90,7 +90,7 @@ const char *const txn_sql[OP_N] = {
     [OP_REMOVALS_FORGET] = "DELETE FROM removals WHERE seq IN (SELECT seq FROM (SELECT seq, "
                            "done_at FROM removals WHERE state = 3 ORDER BY seq LIMIT ?2) "
                            "WHERE done_at < ?1)",
-    /* The newest row stays: seq is given out once. */
+    /* Keep the newest row: no seq is given twice. */
     [OP_AUDIT_FORGET] = "DELETE FROM audit WHERE seq IN (SELECT seq FROM (SELECT seq, at "
                         "FROM audit ORDER BY seq LIMIT ?2) WHERE at < ?1) "
                         "AND seq < (SELECT max(seq) FROM audit)",
@@ -109,7 +109,7 @@ const char *const txn_sql[OP_N] = {
                        "(SELECT 1 FROM removal_nodes WHERE job = ?1 AND what = ?2)",
     [OP_REMOVAL_ERROR] = "UPDATE removal_nodes SET error = ?6 "
                          "WHERE node = ?5 AND job = ?1 AND what = ?2",
-    /* schema.c: SCHEMA_NEWER and SCHEMA_VERSION. */
+    /* Set SCHEMA_NEWER, or SCHEMA_VERSION (schema.c). */
     [OP_NEWER] = "PRAGMA user_version = 2",
     [OP_AS_BEFORE] = "PRAGMA user_version = 1",
     [OP_REMOVAL_WAITS] = "UPDATE removal_nodes SET error = ?6 "
@@ -379,7 +379,7 @@ void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, co
     set_tag_state(t, id, JOB_FAILED);
 }
 
-/* The first state in which there is something to do. */
+/* Returns the first state of a removal that has work to do. */
 static enum removal_state first_state(const struct removal_row *w)
 {
     return w->files ? REMOVAL_FILES : w->rows ? REMOVAL_ROWS : REMOVAL_NODES;

@@ -62,7 +62,7 @@ enum txn_op_type {
     OP_N
 };
 
-/* ?1..?4 are n[0..3], ?5..?7 text[0..2], ?8 n[4], ?9 text[3]. */
+/* In each statement ?1..?4 are n[0..3], ?5..?7 text[0..2], ?8 n[4], ?9 text[3]. */
 extern const char *const txn_sql[OP_N];
 struct txn_op {
     struct txn_op *next;

@@ -43,8 +43,8 @@ int wal_empty(struct wal *w)
     return try_checkpoint(w, SQLITE_CHECKPOINT_TRUNCATE);
 }
 
-/* No reader may use the log meanwhile: ours finishes its query and waits. Everything slow has been
- * done by the checkpoint before. */
+/* Empties the log and truncates its file. No reader may use the log meanwhile: ours finishes its
+ * query and waits. The checkpoint before has done the slow part. */
 static int truncate_log(struct wal *w, struct store_reader *r)
 {
     reader_hold(r);

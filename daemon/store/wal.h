@@ -18,12 +18,12 @@ struct wal {
     int page_size;         /* bytes */
 };
 
-/* w stays where it is while db is open: a hook of it counts the pages. */
+/* Sets up w, which must not move while db is open: a hook of db counts the pages in it. */
 void wal_init(struct wal *w, struct sqlite3 *db, int page_size);
 int64_t wal_size(const struct wal *w); /* bytes, of the log */
 
-/* Checkpoints the whole log and truncates its file. A code of SQLite; SQLITE_BUSY: a reader or a
- * full disk left the log as it was. */
+/* Checkpoints the whole log and truncates its file. Returns a code of SQLite; SQLITE_BUSY: a reader
+ * or a full disk left the log as it was. */
 int wal_empty(struct wal *w);
 /* Makes, after each group, a checkpoint when enough was written since the last. It costs a sync of
  * the database, so the log may grow more while requests wait (not idle), and less on a full disk. A

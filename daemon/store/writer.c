@@ -102,7 +102,8 @@ bool writer_moved(struct store_writer *w)
 
 /* ---- transactions ---------------------------------------------------------------------------- */
 
-/* fsyncgate: a write that failed once may seem to succeed the next time. So there is none. */
+/* Ends the process: a write that failed once may seem to succeed the next time (fsyncgate), so it
+ * is not tried again. */
 static void __attribute__((noreturn)) writer_dies(struct store_writer *w)
 {
     int no = sqlite3_system_errno(w->o.db);
@@ -175,7 +176,7 @@ static void wait_a_while(struct store_writer *w)
     pthread_cond_timedwait(&w->wake, &w->mutex, &until);
 }
 
-/* A group found no space. False: seqd stops, and there is none. */
+/* Waits after a group that found no space. False: seqd stops, and there is none. */
 static bool wait_for_space(struct store_writer *w)
 {
     if (space_held(w->o.space)) {

@@ -24,14 +24,14 @@ struct writer_options { /* borrowed until writer_destroy */
 
 /* Prepares what requests run. fails: as schema_damaged. */
 struct store_writer *writer_create(const struct writer_options *o, struct err *e);
-/* r: waits while the log is emptied; borrowed until writer_stop returns. */
+/* Starts the thread. r: waits while the log is emptied; borrowed until writer_stop returns. */
 void writer_start(struct store_writer *w, struct store_reader *r);
 /* Commits the queued requests, or drops them when seqd stops on a full disk; then ends the thread.
  * Only for a writer that was started. A later request is dropped: it was not acknowledged. */
 void writer_stop(struct store_writer *w);
 void writer_destroy(struct store_writer *w); /* after its answers were given; NULL allowed */
 
-/* These are store_commit, store_queued, store_health (but for `full`) and store_moved. */
+/* These four are store_commit, store_queued, store_health (but for `full`) and store_moved. */
 void writer_commit(struct store_writer *w, struct store_txn *t, store_done *done, void *arg);
 int writer_queued(struct store_writer *w); /* any thread */
 void writer_health(struct store_writer *w, struct store_health *out);
