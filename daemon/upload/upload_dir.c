@@ -219,7 +219,7 @@ static int make_dirs(struct upload_dir *d, struct err *e)
     snprintf(d->files, sizeof d->files, "%s/files", d->dir);
     for (int i = 0; i < 3; i++)
         if (file_join(path, e, "%s/%s", d->dir, parts[i]) || file_make_dir(path, e)) return -1;
-    /* Nodes may have either as a root, or a directory above them. */
+    /* Mark both: nodes may have either as a root, or a directory above them. */
     if (beneath_mark(d->dir, e) || beneath_mark(d->files, e)) return -1;
     return chmod(path, 0755) ? err_errno(e, "chmod %s", path) : take_lock(d, e);
 }
@@ -350,7 +350,7 @@ int upload_dir_create(struct upload_dir *d, const char *owner, const char *body,
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* sha: over all bytes of the file. No byte stays of a file that differs from the list. */
+/* Compares the digest of a whole file, sha, with its list. A file that differs becomes empty. */
 static int judge(struct upload *u, int i, int fd, const struct sha256 *sha, struct err *e)
 {
     char hex[SHA256_HEX];
@@ -365,7 +365,7 @@ static int judge(struct upload *u, int i, int fd, const struct sha256 *sha, stru
                      u->l->file[i].path);
 }
 
-/* All of it at once stays, or nothing: a full disk leaves the file as it was. */
+/* Writes all bytes or none: a full disk leaves the file as it was. */
 static int append(int fd, int64_t offset, const char *bytes, size_t n, struct err *e)
 {
     for (size_t done = 0; done < n;) {
@@ -398,8 +398,8 @@ static int check_write(const struct upload *u, int file, int64_t offset, size_t 
     return 0;
 }
 
-/* The digest is taken along as long as bytes come in order; after a restart it is taken at the
- * end. */
+/* Computes the digest as bytes come, while they come in order. After a restart it is computed at
+ * the end. */
 static void hash_along(struct upload *u, int i, int64_t offset, const void *bytes, size_t n)
 {
     if (!offset) {
@@ -457,7 +457,8 @@ static int verify(struct upload_dir *d, struct upload *u, int i, struct err *e)
     return rc;
 }
 
-/* Ranks may be another user's; who may enter DIR is DIR's mode. */
+/* Opens the files to ranks, which may be another user's. The mode of DIR decides who may enter
+ * it. */
 static int open_modes(const struct upload *u, int tree, struct err *e)
 {
     char path[UPLOAD_PATH];

@@ -31,8 +31,8 @@ struct upload_dir *upload_dir_open(const struct upload_dir_options *o, int64_t n
 void upload_dir_close(struct upload_dir *d);
 const char *upload_dir_files(const struct upload_dir *d); /* DIR/files, absolute; never changes */
 
-/* body: upload_list.h. The same list again is the upload that is here, complete or not: *made says
- * whether it is new. fails: ERR_INVALID; ERR_CONFLICT for a name that has other files;
+/* Makes an upload, or finds one of the same list, complete or not: *made says whether it is new.
+ * body: upload_list.h. fails: ERR_INVALID; ERR_CONFLICT for a name that has other files;
  * ERR_TOO_LARGE over a quota; ERR_NO_SPACE. */
 int upload_dir_create(struct upload_dir *d, const char *owner, const char *body, size_t size,
                       int64_t now_ms, int64_t *id, bool *made, struct err *e);
@@ -41,7 +41,8 @@ int upload_dir_create(struct upload_dir *d, const char *owner, const char *body,
  * than listed becomes empty: ERR_CORRUPT. */
 int upload_dir_write(struct upload_dir *d, int64_t id, int file, int64_t offset, const void *bytes,
                      size_t n, int64_t now_ms, int64_t *at, struct err *e);
-/* fails: ERR_CONFLICT naming a file that is not whole; ERR_CORRUPT as upload_dir_write. */
+/* Completes an upload. fails: ERR_CONFLICT naming a file that is not whole; ERR_CORRUPT as
+ * upload_dir_write. */
 int upload_dir_commit(struct upload_dir *d, int64_t id, struct err *e);
 int upload_dir_remove(struct upload_dir *d, int64_t id, struct err *e);
 /* Removes parts of which nothing has come for expire_ms. */
@@ -56,9 +57,9 @@ bool upload_dir_complete(const struct upload_dir *d, int i, struct upload_name *
 /* Describes upload id, complete or not; false: there is none. */
 bool upload_dir_name(const struct upload_dir *d, int64_t id, struct upload_name *out);
 
-/* JSON; the caller frees. NULL with ERR_NOT_FOUND. */
+/* Returns an upload as JSON, which the caller frees; NULL with ERR_NOT_FOUND. */
 char *upload_dir_show(struct upload_dir *d, int64_t id, struct err *e);
-/* Lists the uploads that are who's own; without files. */
+/* Lists the uploads of who, without their files. */
 char *upload_dir_list(struct upload_dir *d, const struct principal *who);
 
 #endif

@@ -31,21 +31,22 @@ struct upload_list {
     struct upload_file file[];
 };
 
-/* Room for UPLOAD_FILES files; the caller frees. upload_list_fit gives back the unused room. */
+/* Makes a list with room for UPLOAD_FILES files; the caller frees it. upload_list_fit gives back
+ * the unused room. */
 struct upload_list *upload_list_new(void);
 struct upload_list *upload_list_fit(struct upload_list *l);
 
-/* 1 to 63 letters, digits, '.', '_' and '-', no dot in front. */
+/* Checks a name: 1 to 63 letters, digits, '.', '_' and '-', no dot in front. */
 int upload_name_check(const char *name, struct err *e);
-/* {"name", "files": [{"path", "size", "sha256"}]}; stored: "id", "owner" and "created_ms" as well.
- * l has the room of upload_list_new. fails: ERR_INVALID naming the field; ERR_TOO_LARGE. */
+/* Reads {"name", "files": [{"path", "size", "sha256"}]}; stored: "id", "owner" and "created_ms" as
+ * well. l comes from upload_list_new. fails: ERR_INVALID naming the field; ERR_TOO_LARGE. */
 int upload_list_read(struct upload_list *l, const char *text, size_t size, bool stored,
                      struct err *e);
-/* Whether they have the same owner and files. */
+/* Tells whether two lists have the same owner and files. */
 bool upload_list_same(const struct upload_list *a, const struct upload_list *b);
-/* Bytes that upload_list_write needs at most. */
+/* Returns the bytes that upload_list_write needs at most. */
 size_t upload_list_room(const struct upload_list *l);
-/* Writes its text, which reads back the same. Returns its length. */
+/* Writes the list as text, which reads back the same. Returns its length. */
 int64_t upload_list_write(const struct upload_list *l, char *out, size_t size);
 
 struct jwrite;

@@ -56,7 +56,8 @@ static void note(struct uploads *u, const struct upload_op *op)
     if (op->what == UPLOAD_REMOVE && i >= 0) u->complete[i] = u->complete[--u->n_complete];
 }
 
-/* Also takes its name along. An upload that is not there is for upload_dir to refuse. */
+/* Tells whether the user may use the upload, and keeps its name in op. A missing upload passes:
+ * upload_dir refuses it. */
 static bool is_its(const struct upload_dir *d, struct upload_op *op)
 {
     const bool names_one = op->what == UPLOAD_WRITE || op->what == UPLOAD_COMMIT ||
@@ -65,7 +66,7 @@ static bool is_its(const struct upload_dir *d, struct upload_op *op)
            principal_owns(&op->who, op->name.owner);
 }
 
-/* The thread's. */
+/* Does the work of a request, on the thread. */
 static void work(void *arg)
 {
     struct upload_op *op = arg;

@@ -11,7 +11,7 @@
 #define UPLOADS_SWEEP_MS  60000
 #define UPLOADS_EXPIRE_MS (24 * 3600 * 1000ll) /* for an upload to which no byte has come */
 
-/* An upload of another is not there, unless who may see all (principal_owns). */
+/* An upload of another user counts as missing, unless who may see all (principal_owns). */
 enum upload_what {
     UPLOAD_CREATE, /* who, body, size -> id, made, json */
     UPLOAD_WRITE,  /* id, file, offset, body, size -> at */
@@ -42,18 +42,20 @@ struct upload_op { /* the caller's, until call is called */
 };
 
 struct uploads;
-/* fails: as upload_dir_open. */
+/* Opens the uploads. fails: as upload_dir_open. */
 struct uploads *uploads_open(struct loop *l, const struct upload_dir_options *o, struct err *e);
-/* The directory of complete uploads, absolute: nodes have it as a root. */
+/* Returns the absolute directory of complete uploads, which nodes have as a root. */
 const char *uploads_files(const struct uploads *u);
-/* The owner of the complete upload of that name ("": none); NULL: there is no such upload. */
+/* Returns the owner of the complete upload of that name ("": none); NULL: there is no such
+ * upload. */
 const char *uploads_owner(const struct uploads *u, const char *name);
-/* The complete upload of that id; NULL: there is none. Valid until the loop turns. */
+/* Returns the complete upload of that id, valid until the loop turns; NULL: there is none. */
 const struct upload_name *uploads_find(const struct uploads *u, int64_t id);
 const struct upload_name *uploads_at(const struct uploads *u, int i); /* from 0; NULL: no more */
 /* Finishes what waits and calls it; the loop must not turn again. */
 void uploads_close(struct uploads *u);
-/* fails: ERR_PEER when too many wait; op->call is not called then. */
+/* Hands a request to the thread. fails: ERR_PEER when too many wait; op->call is not called
+ * then. */
 int uploads_do(struct uploads *u, struct upload_op *op, struct err *e);
 
 #endif
