@@ -33,7 +33,8 @@ int children_start(struct children *c, int which, int ends, char *const argv[],
 /* Waits until a signal or the end of a child, at most timeout_ms, and notes the event. */
 void children_wait(struct children *c, int timeout_ms);
 bool children_runs(const struct children *c, int which);
-/* Sends its signal, and after timeout_ms SIGKILL; 0: SIGKILL at once. Returns when it has ended. */
+/* Sends a child its signal, and SIGKILL after timeout_ms (0: at once). Returns when it has
+ * ended. */
 void children_stop(struct children *c, int which, int timeout_ms);
 /* Waits for the orphans of children, at most timeout_ms, then kills them. */
 void children_end(struct children *c, int timeout_ms);

@@ -107,7 +107,7 @@ static bool adopt(struct dev *d)
     return false;
 }
 
-/* Ours, and where it leaves its last words. */
+/* Returns our environment with one more variable: the file in which seqw leaves its last words. */
 static char **environment(struct dev *d)
 {
     size_t n = 0;
@@ -161,7 +161,7 @@ static int spawn(struct dev *d, struct err *e)
     return watch(d, pid, e);
 }
 
-/* An agent of a version without the message stops everything at SIGTERM. */
+/* Orders seqw to end. An agent of a version without that message stops everything at SIGTERM. */
 static void order_end(struct dev *d)
 {
     const int64_t now_ms = loop_now_ms(d->loop);
@@ -188,7 +188,7 @@ static void on_timer(void *arg)
     }
 }
 
-/* Writes its last words, else how it ended. */
+/* Writes the last words of seqw, else how it ended. */
 static void words_of(const struct dev *d, const siginfo_t *end, char *out, size_t size)
 {
     size_t n;

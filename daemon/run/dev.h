@@ -19,16 +19,16 @@ struct dev_options {
     const char *const *roots; /* directories jobs may read */
     int n_roots;
     const struct option_list *writable; /* and beneath which they may publish */
-    /* Tells the node of that name to quit. Its session's ABI; 0: it has none now. */
+    /* Tells the node of that name to quit. Returns the ABI of its session; 0: it has none now. */
     uint32_t (*quit)(void *arg, const char *node);
-    /* It has ended of itself, and this is why; "": it is started again. */
+    /* The agent has ended by itself. why: the cause; "": it is started again. */
     void (*died)(void *arg, const char *why);
     void *arg; /* argument of both */
 };
 
 /* Copies o. fails when seqw is not beside this program. */
 struct dev *dev_start(struct loop *l, const struct dev_options *o, struct err *e);
-/* Asks it to stop all gangs and exit; gone is called when it has (killed after DEV_STOP_MS). */
+/* Asks seqw to stop all gangs and exit; gone is called when it has (killed after DEV_STOP_MS). */
 #define DEV_STOP_MS 20000
 void dev_stop(struct dev *d, loop_call *gone, void *arg);
 void dev_destroy(struct dev *d); /* NULL allowed */

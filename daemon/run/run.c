@@ -83,7 +83,7 @@ static int start_logged(struct one_run *r, int which, int ends, const char *name
     return rc;
 }
 
-/* seqctl with these words, ended by NULL; the first two are of the whole. */
+/* Makes the arguments of seqctl: its path, --url, and these words, which end with NULL. */
 enum { CTL_WORDS = 16 };
 static void ctl_words(struct one_run *r, char program[FILE_PATH_SIZE], char *argv[CTL_WORDS],
                       const char *const *words)
@@ -96,7 +96,7 @@ static void ctl_words(struct one_run *r, char program[FILE_PATH_SIZE], char *arg
     argv[n] = NULL;
 }
 
-/* The answer of a program in out, NUL-terminated. Returns its exit code. */
+/* Runs a program, and reads its answer into out, NUL-terminated. Returns its exit code. */
 static int ask_program(struct one_run *r, char *out, size_t size, char *const argv[])
 {
     struct err e;
@@ -158,7 +158,7 @@ static int find_bin(struct one_run *r, struct err *e)
     return 0;
 }
 
-/* The whole spec, to know it again; "-" is read once. */
+/* Keeps the whole spec, to compare it in a later run; "-" is read once. */
 static int keep_spec(struct one_run *r, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -218,7 +218,7 @@ static int make_places(struct one_run *r, struct err *e)
     }
     if (file_join(path, e, "%s/nodes", r->state) || file_make_private_dir(path, &mended, e))
         return -1;
-    /* The configuration of a machine's own service is not meant for this one. */
+    /* An empty file hides the configuration of the machine's own service from this one. */
     return file_join(path, e, "%s/none.toml", r->dir) || file_write(path, "", 0, e) ? -1 : 0;
 }
 
@@ -234,7 +234,7 @@ static bool answers(const struct one_run *r)
     return yes;
 }
 
-/* A port that is free now. */
+/* Chooses a port that is free now. */
 static int choose_port(struct one_run *r, struct err *e)
 {
     const bool v6 = strchr(r->o.address, ':');
@@ -282,7 +282,8 @@ static int try_seqd(struct one_run *r, struct err *e)
     return 0;
 }
 
-/* Between choosing a port and listening there another program may take it: then another port. */
+/* Starts seqd. Another program may take the port before seqd listens: then it tries another
+ * port. */
 static int start_seqd(struct one_run *r, struct err *e)
 {
     for (int n = 0; n < (r->o.nodes > 1 ? PORTS : 1); n++) {
@@ -317,7 +318,7 @@ static char agent_script[] =
     "while kill -0 $pid 2>/dev/null; do wait $pid; rc=$?; done\n"
     "kill $ear 2>/dev/null; exit $rc\n";
 
-/* The options that agents have everywhere. */
+/* Adds the options that agents have everywhere. */
 static int agent_words(const struct one_run *r, char **argv, int n)
 {
     static char slots[24];
@@ -342,7 +343,7 @@ static int start_local(struct one_run *r, struct err *e)
     return start_logged(r, AGENTS, RUN_END, "nodes", argv, -1, e);
 }
 
-/* The token in a pipe, which holds it until srun reads. */
+/* Puts the token into a pipe, which holds it until srun reads. */
 static int token_pipe(struct one_run *r, struct err *e)
 {
     char token[512], uses[24];
@@ -410,7 +411,7 @@ static int wait_nodes(struct one_run *r, struct err *e)
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-/* The one job of this state; none yet: "". */
+/* Finds the one job of this state; "": there is none yet. */
 static int find_job(struct one_run *r, struct err *e)
 {
     char text[256];
@@ -447,15 +448,15 @@ static bool is_ended_from_outside(const struct one_run *r)
     return !children_runs(&r->c, WAITING) && (status == 128 + SIGTERM || status == 128 + SIGINT);
 }
 
-/* A signal to all processes of an allocation also ends the program that waits, perhaps before this
- * one has it. Without such a signal here it waits again. */
+/* Starts the program that waits again, unless a signal came here. A signal to all processes of an
+ * allocation also ends that program, perhaps before it arrives here. */
 static int wait_on(struct one_run *r, struct err *e)
 {
     children_wait(&r->c, LOOK_MS);
     return r->c.signal ? 0 : start_waiting(r, e);
 }
 
-/* All nodes are here: a job that is too large for them stays so. */
+/* Tells whether the job is too large for the nodes. It stays so, as all nodes are here. */
 static bool can_never_start(struct one_run *r)
 {
     struct err e;
@@ -505,7 +506,8 @@ static int wait_job(struct one_run *r, struct err *e)
                    *gone == 's' ? "coordinator" : "agent of a node");
 }
 
-/* A job that is kept saves where it is. Without that it continues from its last checkpoint. */
+/* Lets a job save where it is, if its state is kept. Otherwise it continues from its last
+ * checkpoint. */
 static void save_job(struct one_run *r)
 {
     char text[1024];
@@ -521,7 +523,7 @@ static void save_job(struct one_run *r)
 
 /* ---- after the job --------------------------------------------------------------------------- */
 
-/* The job's own words and files, into --output. */
+/* Copies the job's own JSON and files into --output. */
 static int bring(struct one_run *r, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[4096];
@@ -543,7 +545,7 @@ static int bring(struct one_run *r, struct err *e)
                    r->state);
 }
 
-/* Agents first: seqd receives the end of their gangs. */
+/* Stops the agents first: seqd receives the end of their gangs. */
 static void stop_all(struct one_run *r)
 {
     struct err e;
@@ -580,7 +582,8 @@ static int64_t slurm_kill_s(struct one_run *r)
     return s > 0 && s <= 3600 ? s : 0;
 }
 
-/* Slurm requeues a preempted job that it had to kill; a job that ends by itself has failed. */
+/* Waits until Slurm kills this job, which it then requeues. A job that ends by itself counts as
+ * failed. */
 static void wait_for_slurm(struct one_run *r)
 {
     const int64_t s = slurm_kill_s(r), until_ms = clock_ms() + s * 1000;

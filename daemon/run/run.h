@@ -4,14 +4,14 @@
 #ifndef SEQD_DAEMON_RUN_RUN_H
 #define SEQD_DAEMON_RUN_RUN_H
 
-/* The exit status when it was asked to stop while the state is kept: run again, it continues
+/* The exit status after a request to stop, if the state is kept: another run continues the job
  * (EX_TEMPFAIL). */
 #define RUN_AGAIN 75
-/* The signal by which its coordinator and its agent end. SIGTERM is not: a batch system sends it to
+/* The signal that ends its coordinator and its agent. SIGTERM does not: a batch system sends it to
  * every process of an allocation, and then jobs save first. */
 #define RUN_END SIGINT
 
-/* argv[0] is "run". Returns the exit code. */
+/* Runs `seqd run`; argv[0] is "run". Returns the exit code. */
 int run_main(int argc, char **argv);
 
 #endif

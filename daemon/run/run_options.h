@@ -18,7 +18,7 @@ struct run_options {
     bool verbose, help;
 };
 
-/* 0; 1: --help was answered; -1: wrong, *e says what. argv[0] is "run". */
+/* Reads the options; argv[0] is "run". 0: run; 1: --help was answered; -1: wrong, *e says what. */
 int run_options_read(struct run_options *o, int argc, char **argv, struct err *e);
 
 #endif
