@@ -10,7 +10,7 @@ static int64_t number(struct jread *r)
     return jread_next(r) == J_NUMBER && !jread_int(r, &n) && n > 0 ? n : 0;
 }
 
-/* Members of "memory". */
+/* Reads the members of "memory". */
 static void read_memory(struct jread *r, struct need *n)
 {
     while (jread_next(r) == J_KEY) {

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include "api/core/limits.h"
 
-/* Bytes that a preparation of data holds of its node, and so a description of a model: each is one
- * process. The largest tokenizer.json of the Hub, 49 MB, takes 85 MB of it. */
+/* Bytes of its node's memory that a preparation of data or a description of a model holds: each is
+ * one process. The largest tokenizer.json of the Hub, 49 MB, takes 85 MB of it. */
 #define NEED_ERRAND ((int64_t)128 << 20)
 
 struct need {
@@ -22,9 +22,9 @@ struct need_of {
     bool own_memory; /* the device's, of which its node's has no part */
     int32_t stages, per_stage;
 };
-/* plan: JSON. A member that is absent is not known. */
+/* Reads the need from a plan, JSON. A member that is absent is not known. */
 void need_read(struct need *n, const char *plan, const struct need_of *of);
-/* Bytes that ranks [first, first + count) take together. */
+/* Returns the bytes that ranks [first, first + count) take together. */
 int64_t need_of(const struct need *n, int32_t first, int32_t count);
 /* Returns how many ranks from `first` on, at most `most`, fit into size bytes. */
 int32_t need_fits(const struct need *n, int32_t first, int32_t most, int64_t size);

@@ -126,7 +126,7 @@ static struct what left_out(const struct sched_job *j, const struct census *c)
     return w;
 }
 
-/* "3 nodes up, 1 down, 1 in quarantine": every node. */
+/* Writes the counts of all nodes: "3 nodes up, 1 down, 1 in quarantine". */
 static struct what all_nodes(const struct sched_job *j, const struct census *c)
 {
     struct what w;
@@ -165,7 +165,7 @@ static struct size size(int64_t bytes)
     return s;
 }
 
-/* "4 x 242.9 MiB": the need of its ranks, each counted as the largest. */
+/* Writes the need of the job's ranks, each counted as the largest: "4 x 242.9 MiB". */
 static struct size needed(const struct sched_job *j)
 {
     const struct size one = size(j->need->rank);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The nearest GPU that is left, the first of equals. -1: none is. */
+/* Returns the nearest GPU that is left, the first of equals. -1: none is left. */
 static int nearest(const struct sched_gpu *gpus, const bool *left, int n, int from)
 {
     int best = -1;
@@ -12,7 +12,8 @@ static int nearest(const struct sched_gpu *gpus, const bool *left, int n, int fr
     return best;
 }
 
-/* The length of the walk, closed; -1: it does not get that far. */
+/* Walks from `start` over `want` GPUs. Returns the length of the walk, closed; -1: there are too
+ * few. */
 static int walk(const struct sched_gpu *gpus, const bool *may, int n, int start, int want,
                 uint8_t *out)
 {

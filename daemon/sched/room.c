@@ -127,7 +127,7 @@ static struct room_group group_of(const struct sched_job *j, const struct sched_
     return g;
 }
 
-/* The first node of its net stands for all of them. */
+/* Tells whether node i is the first usable one of its net, which stands for the whole net. */
 bool room_leads(const struct sched_job *j, const struct sched_node *nodes, int i)
 {
     const bool usable = room_usable(j, nodes, i);

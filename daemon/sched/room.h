@@ -12,29 +12,30 @@ struct room_group {
     int32_t slots, free; /* or GPUs: whatever the job takes */
 };
 
-/* The node ends before the job's time limit does. */
+/* Tells whether the node ends before the job's time limit does. */
 bool room_ends(const struct sched_job *j, const struct sched_node *nodes, int i);
-/* Node i is up, takes new work, and is not left out for this job. */
+/* Tells whether node i is up, takes new work, and is not left out for this job. */
 bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int i);
-/* Ranks of that job that node i could hold if it were idle, and that it can hold now. */
+/* Return the ranks of that job that node i could hold if it were idle, and that it can hold now. */
 int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, int i);
 int32_t room_free(const struct sched_job *j, const struct sched_node *nodes, int i);
-/* Whether a preparation finds a place there. */
+/* Tells whether a preparation finds a place there. */
 bool room_prepares(const struct sched_job *j, const struct sched_node *nodes, int i);
-/* Bytes of its memory that are free. */
+/* Returns the bytes of the node's memory that are free. */
 int64_t room_memory(const struct sched_node *node);
 /* Tells whether it lacks memory alone now: were there enough on every node, it would find a
  * place. */
 bool room_lacks_memory(const struct sched_job *j, const struct sched_node *nodes, int n);
-/* GPUs that it could have there, free ones or any, if the node had more memory beside them. */
+/* Counts the GPUs, free ones or any, that the job could have there if the node had more memory
+ * beside them. */
 int32_t room_cramped(const struct sched_job *j, const struct sched_node *nodes, int i);
 /* Counts the GPUs of node i that suit it; free, of GPU_MAX: counts and marks GPUs that are free
  * now. NULL: any. */
 int32_t room_gpus(const struct sched_job *j, const struct sched_node *nodes, int i, bool *free);
 bool room_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b);
-/* The first node of its net stands for all of them. */
+/* Tells whether node i is the first usable one of its net, which stands for the whole net. */
 bool room_leads(const struct sched_job *j, const struct sched_node *nodes, int i);
-/* The group with the most slots (or free ones), among those the job may use. */
+/* Returns the group with the most slots (or free ones), among the nodes that the job may use. */
 struct room_group room_widest(const struct sched_job *j, const struct sched_node *nodes, int n,
                               bool of_free);
 

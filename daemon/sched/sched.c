@@ -17,7 +17,8 @@ static int by_rank(const void *a, const void *b)
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-/* The node with the fewest free slots that holds the gang: large ones stay for large gangs. */
+/* Finds the node with the fewest free slots that holds the gang: nodes with many stay for large
+ * gangs. */
 static int best_fit(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
@@ -48,7 +49,8 @@ static bool better(int32_t a, int32_t b, int32_t left)
     return b < left && a > b;
 }
 
-/* Parts in multiples of `unit` ranks over the group of `leader`. False: they do not suffice. */
+/* Spreads the ranks in multiples of `unit` over the group of `leader`. False: the nodes do not
+ * suffice. */
 static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, int leader,
                    int32_t unit)
 {
@@ -75,7 +77,8 @@ static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, i
     return true;
 }
 
-/* Whether each part has the memory for the ranks that the order of the parts gives it. */
+/* Tells whether each part's node has the memory for the ranks that the order of the parts gives
+ * it. */
 static bool has_memory(const struct sched_job *j, const struct sched_node *nodes)
 {
     int32_t first = 0;
@@ -88,7 +91,8 @@ static bool has_memory(const struct sched_job *j, const struct sched_node *nodes
     return true;
 }
 
-/* Parts of whole rings first, so that few rings span two nodes; rank 0 stays where it must. */
+/* Moves parts of whole rings to the front, so that few rings span two nodes; rank 0 stays where it
+ * must. */
 static void whole_rings_first(struct sched_job *j, const struct sched_node *nodes, int32_t ring)
 {
     struct sched_part as_found[JOB_MAX_RANKS];
@@ -103,8 +107,8 @@ static void whole_rings_first(struct sched_job *j, const struct sched_node *node
     if (!has_memory(j, nodes)) memcpy(j->part, as_found, sizeof as_found);
 }
 
-/* Over several nodes: rings whole if any group can, else those that share layers together; then the
- * fewest nodes. */
+/* Places a gang over several nodes. Rings stay whole if any group can hold them so; else the ranks
+ * that share layers stay together. Then the fewest nodes win. */
 static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const int32_t ring = j->ring > 0 ? j->ring : j->n_ranks, share = j->share > 0 ? j->share : 1;
@@ -171,8 +175,8 @@ static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
     return true;
 }
 
-/* Data lie where they are prepared, and rank 0 beside them: so, where there are some, on a node
- * that has room for the ranks; beside the checkpoint that it begins from, where there is one. */
+/* Finds a node to prepare data on. Rank 0 will run beside the data: so it takes the node of the
+ * checkpoint that the job begins from, or a node with room for the ranks if there is one. */
 static int prepare_node(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
@@ -237,7 +241,7 @@ static bool fits_stages(const struct sched_job *j, const struct sched_node *node
     return found;
 }
 
-/* Whether it would fit on idle nodes. */
+/* Tells whether the job would fit on idle nodes. */
 static bool fits(const struct sched_job *j, const struct sched_node *nodes, int n,
                  const struct room_group *g)
 {
@@ -266,7 +270,8 @@ static bool any_usable(const struct sched_job *j, const struct sched_node *nodes
     return false;
 }
 
-/* Data can be made again, elsewhere. For a job on GPUs that is a step of its own, without GPUs. */
+/* Lets data be prepared again elsewhere. For a job on GPUs that is a step of its own, without
+ * GPUs. */
 static void let_data_go(struct sched_job *j)
 {
     j->prepare = j->prepare || j->device == SCHED_GPUS;
@@ -280,7 +285,7 @@ static bool is_empty(const struct sched_set *s)
     return !any;
 }
 
-/* It only prepares data, which takes no slots, and no checkpoint that it begins from holds it to a
+/* Tells whether the job only prepares data, which takes no slots, and no checkpoint holds it to a
  * node. */
 static bool is_bare(const struct sched_job *j)
 {
@@ -309,8 +314,8 @@ static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
     if (!sched_held(j)) j->only = -1;
 }
 
-/* The node that has its data failed it, or lacks its files, and has to do all the same: then so do
- * the data. Made again they would be on a node that it leaves out, again. */
+/* Takes the data that a node has which failed the job, or lacks its files, when no other node can
+ * take the job. New data would also lie on a node that the job leaves out. */
 static void take_data(struct sched_job *j, const struct sched_node *nodes)
 {
     if (!j->data || !j->prepare || !room_usable(j, nodes, j->data - 1)) return;
@@ -318,9 +323,9 @@ static void take_data(struct sched_job *j, const struct sched_node *nodes)
     j->only = j->data - 1;
 }
 
-/* It waits for the node that it is held to. The room it would take if that node were idle is kept
- * for it; false: that would not do either. The first of several jobs that wait for one node keeps
- * it. */
+/* Keeps room for a job that waits for the node that it is held to: the room that it would take if
+ * that node were idle. False: that would not suffice either. The first of several jobs that wait
+ * for one node keeps it. */
 static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
 {
     if (!sched_held(j) || !room_usable(j, nodes, j->only)) return false;
@@ -336,7 +341,7 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
     return would;
 }
 
-/* Too many ranks for the nodes, or too much memory of each. */
+/* Gives the reason: too many ranks for the nodes, or too much memory of each. */
 static void say_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
                           const struct room_group *g)
 {
@@ -384,14 +389,14 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
     return !keep(j, nodes, n) && !j->toy;
 }
 
-/* Bytes of a part of it, whose first rank that is. */
+/* Returns the bytes of a part whose first rank is `first`. */
 static int64_t part_memory(const struct sched_job *j, int32_t first, int32_t n)
 {
     if (j->prepare) return NEED_ERRAND;
     return j->need ? need_of(j->need, first, n) : 0;
 }
 
-/* Ranks that it was given on a node, and their memory. */
+/* Returns the ranks that the job was given on a node, and their memory. */
 static int32_t given_on(const struct sched_job *j, int node, int64_t *memory)
 {
     *memory = 0;
@@ -412,8 +417,8 @@ static void set_gpus(struct sched_node *at, const uint8_t *gpu, int32_t n, int f
     }
 }
 
-/* The slots, GPUs and memory of a job that moves are free for it while a place is sought ... alone:
- * for each part, whether it must have its node alone. */
+/* Frees the slots, GPUs and memory of a job that moves while its new place is sought. alone: for
+ * each part, whether it must have its node alone. */
 static void let_own(const struct sched_job *held, struct sched_node *nodes, bool *alone)
 {
     for (int i = 0, first = 0; i < held->n_parts; first += held->part[i++].n_ranks) {
@@ -432,7 +437,7 @@ static void let_own(const struct sched_job *held, struct sched_node *nodes, bool
     }
 }
 
-/* ... and its own again, but for the share that the new place has. */
+/* Holds them again, but for the share that the new place has. */
 static void hold_own(const struct sched_job *held, const struct sched_job *j,
                      struct sched_node *nodes, const bool *alone)
 {
@@ -490,7 +495,7 @@ void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, in
                                     : place(j, nodes, n_nodes, *in_front);
         if (waits) {
             *in_front = j->id;
-            /* Memory serves both lines: no job of the other one takes it first. */
+            /* Memory serves both lines: no job of the other line takes it first. */
             int64_t *other = &first[j->device != SCHED_GPUS];
             if (!*other && room_lacks_memory(j, nodes, n_nodes)) *other = j->id;
         }

@@ -48,8 +48,8 @@
 /* Preparations that may run at once on a node: each is one process that reads files. */
 #define SCHED_MAX_PREPARE 4
 
-/* A contiguous range of ranks, next after those of the part before. Small, because every queued job
- * has room for the largest placement. */
+/* A part is a contiguous range of ranks, which follow those of the part before. It is small,
+ * because every queued job has room for the largest placement. */
 struct sched_part {
     uint8_t node; /* index into nodes */
     uint8_t n_ranks;
@@ -155,12 +155,12 @@ struct sched_node {
     struct sched_gpu gpu[GPU_MAX];
 };
 
-/* Rank 0 may be nowhere but on node `only`: its checkpoint is there, or it tests that node. */
+/* Tells whether rank 0 must be on node `only`: its checkpoint is there, or it tests that node. */
 static inline bool sched_held(const struct sched_job *j)
 {
     return j->only >= 0 && (j->checkpoint || j->toy);
 }
-/* Whether the nodes that it may use could take the job, were they idle. */
+/* Tells whether the nodes that the job may use could take it, if they were idle. */
 bool sched_could(const struct sched_job *j, const struct sched_node *nodes, int n_nodes);
 
 /* Sorts jobs into scheduling order and fills every job's verdict. */
