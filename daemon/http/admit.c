@@ -15,7 +15,7 @@
 
 #define ACTION_SIZE 256
 
-/* A request whose job has ended: the store knows the owner. */
+/* An admission waits for the store, which knows the owner of a job that has ended. */
 struct admission {
     struct routes *R;
     struct http_req *r;
@@ -34,7 +34,7 @@ static void write_address(const struct http_peer *p, char *out, size_t size)
         inet_ntop(AF_INET6, p->address, out, (socklen_t)size);
 }
 
-/* status 0: it was let through, and its answer will follow. */
+/* Notes a request in the audit log. status 0: it was let through, and its answer will follow. */
 static void note(struct routes *R, struct http_req *r, const struct principal *who, int status)
 {
     char action[ACTION_SIZE], address[INET6_ADDRSTRLEN + 16] = "";
@@ -58,7 +58,8 @@ static void forbid(struct routes *R, struct http_req *r, const struct principal 
     reply_problem(r, 403, e, NULL);
 }
 
-/* Words of a list are separated by blanks; "label.*" stands for all that begin with "label." */
+/* Tells whether a list has the word. Words are separated by blanks; "label.*" stands for all that
+ * begin with "label." */
 static bool has_word(const char *list, const char *word)
 {
     for (const char *p = list; *p; p += strspn(p, " ")) {
@@ -71,7 +72,7 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* A parameter that nothing reads is a typing error that would go unnoticed. */
+/* Refuses a parameter that no code reads: it would be a typing error that goes unnoticed. */
 static int check_params(struct http_req *r, const struct route *t)
 {
     struct err e;
@@ -86,7 +87,7 @@ static int check_params(struct http_req *r, const struct route *t)
     return 0;
 }
 
-/* JSON, and for one route the bytes of a file. */
+/* Refuses a body that is not JSON or, for one route, the bytes of a file. */
 static int check_type(struct http_req *r)
 {
     struct err e;
@@ -98,7 +99,7 @@ static int check_type(struct http_req *r)
     return -1;
 }
 
-/* The fault of a request is told to those alone who may make it. */
+/* Checks and calls the route. Only a client who may make the request is told its faults. */
 static void call(struct routes *R, struct http_req *r, const struct route *t,
                  const struct route_match *a, bool notes)
 {
@@ -158,7 +159,7 @@ static bool of_a_job(const struct route *t)
     return !strncmp(t->path, path, sizeof path - 1);
 }
 
-/* A token that is shown counts, on the Unix socket too. */
+/* Finds who asks. A token that is shown counts, on the Unix socket too. */
 static int identify(struct routes *R, struct http_req *r, struct principal *who, struct err *e)
 {
     const struct http_peer *p = http_peer(r);

@@ -188,7 +188,7 @@ static void commit_all(struct spec_batch *b)
                         on_committed, b);
 }
 
-/* "train.steps" -> "jobs.17.train.steps" */
+/* Names the spec in the field of its error: "train.steps" becomes "jobs.17.train.steps". */
 static void say_which(const struct spec_batch *b, struct err *e)
 {
     char field[sizeof e->field + 16];
@@ -197,8 +197,8 @@ static void say_which(const struct spec_batch *b, struct err *e)
     err_prefix(e, "jobs[%d]", b->at);
 }
 
-/* All specs that are wrong by themselves are told at once; a spec that fails for another reason
- * makes all after it fail as well. Returns whether more are looked at. */
+/* Notes a spec that is wrong, so that all such specs are told at once. A spec that fails for
+ * another reason makes all after it fail as well. Returns whether to look at more. */
 static bool note_wrong(struct spec_batch *b, int status, const struct err *why)
 {
     struct err *e = &b->wrong[b->n_wrong++];

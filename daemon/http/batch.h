@@ -9,9 +9,9 @@
 #define BATCH_WRONG 16
 /* Batches that are planned at once, one of a user: others are refused, to come again. */
 #define BATCHES 4
-/* Bytes of prepared jobs of one batch, which are held as live jobs are: 16 KiB of each are its spec
- * and its fold, and plans have 4 to 15 KiB, seldom more. 1,000 of them take 25 to 35 MiB, and all
- * batches together at most 256. */
+/* Bytes of prepared jobs of one batch. Each is held as a live job: 16 KiB are its spec and its
+ * fold, and its plan has 4 to 15 KiB, seldom more. 1,000 of them take 25 to 35 MiB, and all batches
+ * together at most 256. */
 #define BATCH_SIZE (64 << 20)
 
 /* Frees those that are under way, when neither the HTTP server nor control will call any more. */

@@ -71,7 +71,8 @@ static void next_turn(struct mass_ordering *c)
         answer(c);
         return;
     }
-    /* One more than there are orders: an order that is refused at once must not end the turn. */
+    /* Count one more than there are orders: an order that is refused at once must not end the
+     * turn. */
     c->waiting = end - c->next + 1;
     while (c->next < end)
         c->order->call(control_commits(c->R->control), c->id[c->next++], c->who.user, on_done, c);

@@ -26,19 +26,19 @@ struct doors {
     char url[DOOR_URL], metrics_url[DOOR_URL]; /* URLs at which TCP is served; "": none */
 };
 
-/* The listening sockets of o. fails: as http_create. */
+/* Opens the listening sockets of o. fails: as http_create. */
 int doors_open(struct doors *d, const struct http_options *o, struct err *e);
 void doors_close(struct doors *d); /* also after a failure */
 
-/* The next client's socket, non-blocking, and who it is; -1 with errno. */
+/* Accepts the next client: returns its socket, non-blocking, and tells who it is; -1 with errno. */
 int door_accept(const struct door *d, struct http_peer *peer);
-/* The last address of an X-Forwarded-For, which the proxy itself wrote, becomes the peer's. Text
+/* Takes the last address of an X-Forwarded-For, which the proxy itself wrote, as the peer's. Text
  * that is no address, and every peer that is not a proxy, leaves *peer as it is. */
 void door_forwarded(struct http_peer *peer, const char *value);
 /* Writes the key by which limits count a client of TCP: an IPv4 address, or an IPv6 network of 64
  * bits, whose owner has as many addresses as it likes. */
 void door_network(const struct http_peer *peer, unsigned char out[16]);
-/* Whether two clients share one limit: a user of the Unix socket, or one network. */
+/* Tells whether two clients share one limit: a user of the Unix socket, or one network. */
 bool door_same_client(const struct http_peer *a, const struct http_peer *b);
 
 #endif

@@ -35,7 +35,7 @@ static void start(struct download *d, const char *node)
     transfer_start(d->R, d->r, &s);
 }
 
-/* The node is in the job's document: ..."node":"local",... */
+/* Finds the node in the job's document: ..."node":"local",... */
 static void on_job(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct download *d = arg;

@@ -39,7 +39,7 @@ static void on_not_live(void *arg, const struct store_rows *rows, const struct e
     free(d);
 }
 
-/* Returns -1 after having answered. */
+/* Checks If-Match. Returns -1 after having answered. */
 static int check_header(struct http_req *r, const char *if_match)
 {
     struct err e;

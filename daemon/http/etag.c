@@ -10,7 +10,8 @@
 
 int64_t etag_version(const char *json)
 {
-    /* Before all text of a client in the document, whose quotes are escaped as well. */
+    /* "version" precedes all text of a client in the document, and quotes in such text are
+     * escaped. */
     const char *at = strstr(json, "\"version\":");
     return at ? strtoll(at + 10, NULL, 10) : 0;
 }
@@ -34,7 +35,8 @@ int64_t etag_first(const char *tags)
     return strtoll(p + 1, NULL, 10);
 }
 
-/* One tag at *p, which moves past it. -1: it is none; else whether it names the version. */
+/* Takes one tag at *p, which moves past it. Returns whether it names the version; -1: it is no
+ * tag. */
 static int take_tag(const char **p, int64_t version)
 {
     char want[32];

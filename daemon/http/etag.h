@@ -13,11 +13,11 @@
 
 #define ETAG_SIZE 64
 
-/* json: the job's document, as it is sent. Returns out. */
+/* Makes the tag of a job. json: the job's document, as it is sent. Returns out. */
 char *etag_of(const char *json, char out[ETAG_SIZE]);
 /* Returns "version" of a job's document; 0: it has none. */
 int64_t etag_version(const char *json);
-/* The version that the first tag of a list names, weak or not; -1: it names none. */
+/* Returns the version that the first tag of a list names, weak or not; -1: it names none. */
 int64_t etag_first(const char *tags);
 /* Tells whether If-Match names that version: a list of "7" or "7-...", or *; a weak tag (W/"7")
  * never does, and a tag of another form is of no version. false and *bad: the header is

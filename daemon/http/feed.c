@@ -45,7 +45,7 @@ static void pump(struct event_feed *f);
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* A stream outlives the request that its token was checked for. */
+/* Tells whether the token is still valid: a stream outlives the request that it was checked for. */
 static bool may_go_on(const struct event_feed *f)
 {
     return auth_valid(f->R->auth, f->who.token);
@@ -79,7 +79,7 @@ static void on_look(void *arg)
     if (all->changed) feeds_changed(all);
 }
 
-/* Looks at once after a quiet time, then once in a while. */
+/* Looks for events at once after a quiet time, then once in a while. */
 void feeds_changed(struct feeds *all)
 {
     all->changed = all->looking;
@@ -156,7 +156,7 @@ static void write_gap(struct jwrite *w, const struct store_row *row)
     jwrite_end(w);
 }
 
-/* -1: no room. */
+/* Sends a gap if numbers are missing before the row. -1: the stream has no room. */
 static int send_gap(struct event_feed *f, const struct store_row *row)
 {
     char json[96], out[160];
@@ -172,7 +172,7 @@ static int send_gap(struct event_feed *f, const struct store_row *row)
     return 0;
 }
 
-/* -1: no room. */
+/* Sends a row, after its gap. -1: the stream has no room. */
 static int send_row(struct event_feed *f, const struct store_row *row)
 {
     char json[EVENT_DATA_SIZE + 256];
@@ -223,7 +223,7 @@ static void pump(struct event_feed *f)
         ask(f, FEED_ROWS, on_rows);
 }
 
-/* Returns -1 after having answered. */
+/* Checks how many streams the user has. Returns -1 after having answered. */
 static int check_room(const struct event_feed *f)
 {
     struct err e;
@@ -245,7 +245,8 @@ static int check_room(const struct event_feed *f)
     return -1;
 }
 
-/* The number where it begins: a client that comes back before the first event misses none. */
+/* Sends the number at which the feed begins: a client that comes back before the first event misses
+ * none. */
 static void send_start(struct event_feed *f)
 {
     char out[64];
@@ -322,9 +323,9 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-/* Reads the start: after Last-Event-ID, else cursor, else *last events ago, which is for the store
- * to say, else now (a stream) or with the oldest (a page). *last: -1 when f->seq has it. Returns -1
- * after having answered. */
+/* Reads where to start: after Last-Event-ID, else after cursor, else *last events ago, else now (a
+ * stream) or at the oldest event (a page). *last: -1 when f->seq has the start; else the store
+ * finds it. Returns -1 after having answered. */
 static int read_start(struct event_feed *f, int64_t *last)
 {
     const char *id = http_header(f->r, "last-event-id");
@@ -345,7 +346,8 @@ static int read_start(struct event_feed *f, int64_t *last)
     return -1;
 }
 
-/* A user sees the events of its own jobs; others may ask for those of one user. */
+/* Reads the filter. A user sees the events of its own jobs; others may ask for those of one
+ * user. */
 static int read_filter(struct event_feed *f, struct err *e)
 {
     const char *owner = http_query(f->r, "owner");
@@ -384,7 +386,8 @@ static void on_start(void *arg, const struct store_rows *rows, const struct err 
     begin(f);
 }
 
-/* Numbers are taken before their events are committed, and some are never kept. */
+/* Asks the store where to begin: numbers are taken before their events are committed, and some are
+ * never kept. */
 static void ask_start(struct event_feed *f, int64_t last)
 {
     f->asking = true;

@@ -63,7 +63,7 @@ static int wrong(const char *field, const char *want, struct err *e)
     return err_field(e, ERR_INVALID, field, "%s: want %s", field, want);
 }
 
-/* The string that was read last. */
+/* Copies the string that was read last. */
 static int take_text(struct jread *j, const char *field, char *out, size_t size, struct err *e)
 {
     if (!jread_copy(j, out, size)) return 0;

@@ -22,10 +22,10 @@ struct filter {
     } tag[FILTER_TAGS];
 };
 
-/* Each fails with ERR_INVALID, the field named. */
+/* These two fail with ERR_INVALID, the field named. */
 int filter_of_query(const struct http_req *r, struct filter *f, struct err *e);
-/* {"state": ["queued"], "name": "n", "labels": {"team": "x"}, "dry_run": true}: the last one goes
- * to *dry_run. A body without any of the others is refused: it would mean every job. */
+/* Reads {"state": ["queued"], "name": "n", "labels": {"team": "x"}, "dry_run": true}: the last one
+ * goes to *dry_run. A body with none of the others is refused: it would mean every job. */
 int filter_of_body(const char *body, size_t size, struct filter *f, bool *dry_run, struct err *e);
 
 bool filter_takes(const struct filter *f, const struct job *j);
@@ -33,7 +33,7 @@ bool filter_takes(const struct filter *f, const struct job *j);
  * jobs. */
 char *filter_tags(const struct filter *f, const char *owner);
 
-/* The same with or without tags: {"owner": "", "tags": []}. */
+/* Returns the same, malloc'd, with or without tags: {"owner": "", "tags": []}. */
 char *filter_json(const struct filter *f, const char *owner);
 
 #endif

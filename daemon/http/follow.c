@@ -63,7 +63,7 @@ static void pump(struct follow *f);
 static void beat(void *arg)
 {
     struct follows *all = arg;
-    /* The only way to notice that a client of a suspended connection has gone. */
+    /* Only a write shows that the client of a suspended connection has gone. */
     for (struct follow *f = all->first; f; f = f->next)
         if (f->stream) http_stream_write(f->stream, ": heartbeat\n\n", 13);
     loop_timer_set(all->heartbeat, HEARTBEAT_MS);
@@ -155,7 +155,7 @@ static int write_event(struct follow *f, const struct store_row *row)
     return n < 0 ? 0 : write_message(f, id, json, (size_t)n);
 }
 
-/* "[{"step":1,..},{"step":2,..}]": one message per step. */
+/* Writes one message per step of a row "[{"step":1,..},{"step":2,..}]". */
 static int write_steps(struct follow *f, const struct store_row *row)
 {
     static const char mark[] = "{\"step\":";
@@ -173,7 +173,7 @@ static int write_steps(struct follow *f, const struct store_row *row)
     return 0;
 }
 
-/* -1: no room. */
+/* Writes a gap. -1: the stream has no room. */
 static int write_gap(struct follow *f, const char *json)
 {
     char *out = mem_scratch(MESSAGE_SIZE);
@@ -198,7 +198,7 @@ static int write_removed(struct follow *f)
 static int write_end(struct follow *f, const char *doc)
 {
     char out[128];
-    /* In doc the state precedes all text of a client, whose names are escaped as well. */
+    /* In doc the state precedes all text of a client, and quotes in such text are escaped. */
     const char *at = strstr(doc, "\"state\":\"");
     int n = snprintf(out, sizeof out, "event: end\ndata: {\"id\":%lld,\"state\":\"%.*s\"}\n\n",
                      (long long)f->job, at ? (int)strcspn(at + 9, "\"") : 7,
@@ -281,7 +281,7 @@ static int write_log(struct follow *f, const char *text, size_t n)
     return len < 0 ? 0 : write_message(f, id, out, (size_t)len);
 }
 
-/* The attempt after the one whose log has been read; 0: none yet. */
+/* Returns the attempt after the one whose log has been read; 0: there is none yet. */
 static int64_t next_epoch(struct follow *f, const struct job *j)
 {
     int64_t next = logs_next_epoch(control_logs(f->control), f->job, f->log.rank, f->log.epoch);
@@ -311,7 +311,7 @@ static bool send_piece(struct follow *f)
     const struct job *j = control_job(f->control, f->job);
     struct follow_log *g = &f->log;
     if (!g->epoch && !(g->epoch = next_epoch(f, j))) return leave_log(f, j);
-    /* Asked before reading: a log that is over does not grow between the two. */
+    /* Ask before reading: a log that is over does not grow between the two. */
     const bool over = !j || g->epoch < j->epoch || (g->epoch == j->epoch && !j->attempt);
     int64_t n = logs_read(control_logs(f->control), f->job, g->epoch, g->rank, g->offset, buf,
                           sizeof buf, NULL);
@@ -375,7 +375,7 @@ struct opening {
     struct follow_log log;
 };
 
-/* cut: the removal that cut its history, or NULL. */
+/* Opens the stream. cut: the removal that cut the job's history, or NULL. */
 static void open_stream(struct opening *o, const char *cut)
 {
     static const struct http_stream_calls calls = {on_want, on_closed};

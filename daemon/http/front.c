@@ -137,7 +137,7 @@ static bool waits(const struct front_conn *c, enum side s)
     return sock_waits(&c->sock[s]);
 }
 
-/* A request is with the library. */
+/* Tells whether the library has a request of this connection. */
 static bool answers(const struct front_conn *c)
 {
     return c->phase == SERVING && c->intake.phase == INTAKE_DONE;
@@ -153,8 +153,8 @@ static void ask_events(struct front_conn *c)
     uint32_t client = (reads(c) ? EPOLLIN : 0) | (waits(c, CLIENT) ? EPOLLOUT : 0);
     if (c->phase == HANDSHAKE) client = tls_wants_write(c->sock[CLIENT].tls) ? EPOLLOUT : EPOLLIN;
     watch(c, CLIENT, client | EPOLLERR);
-    /* Not while the client is slow: an end that the library has closed would wake the loop again
-     * and again. */
+    /* Do not watch it while the client is slow: an end that the library has closed would wake the
+     * loop again and again. */
     watch(c, LIBRARY, (waits(c, CLIENT) ? 0 : EPOLLIN) | (waits(c, LIBRARY) ? EPOLLOUT : 0));
 }
 
@@ -165,7 +165,8 @@ static int flush(struct front_conn *c, enum side s)
     return sock_flush(&c->sock[s]);
 }
 
-/* Bounded: no more is read for a side that waits. */
+/* Sends bytes to a side, and keeps those that wait. They are bounded: no more is read for a side
+ * that waits. */
 static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
 {
     const bool waited = waits(c, s);
@@ -205,7 +206,7 @@ static int begin_tls(struct front_conn *c)
     return s->tls ? 0 : -1;
 }
 
-/* A client that speaks HTTP without TLS is told so in its own language. */
+/* Tells a client without TLS, in plain HTTP, that this port speaks TLS. */
 static int answer_plain(struct front_conn *c)
 {
     static const char detail[] = "this port speaks TLS: write https:// in the URL";
@@ -223,7 +224,7 @@ static int answer_plain(struct front_conn *c)
     return sock_put(s, out, strlen(out)) || sock_end(s) ? -1 : 0;
 }
 
-/* A record of TLS begins with its type; 22: handshake. */
+/* Continues the handshake. A record of TLS begins with its type; 22: handshake. */
 static int shake(struct front_conn *c)
 {
     unsigned char first;
@@ -257,8 +258,8 @@ static void set_body_deadline(struct front_conn *c, bool in_head)
         c->deadline_ms = now_ms() + c->f->o.body_ms;
 }
 
-/* The client asks no more. Bytes that it has not read yet still go out: the library is told the
- * same, and its end of the pair is read to the end. */
+/* Notes that the client asks no more. Bytes that it has not read yet still go out: the library is
+ * told the same, and its end of the pair is read to the end. */
 static int no_more(struct front_conn *c)
 {
     c->intake.phase = INTAKE_DONE;
@@ -290,8 +291,8 @@ static int from_library(struct front_conn *c)
     const ssize_t n = sock_recv(&c->sock[LIBRARY], f->piece, sizeof f->piece);
     if (n > 0) return put(c, CLIENT, f->piece, (size_t)n);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-    /* Closed. A client that has sent more than was read would see a reset in the place of its
-     * answer if its socket were closed now. */
+    /* The library has closed. A client that has sent more than was read would see a reset in the
+     * place of its answer if its socket were closed now. */
     close_side(c, LIBRARY);
     c->phase = LINGER;
     c->deadline_ms = now_ms() + LINGER_MS;
@@ -379,7 +380,7 @@ static void watch_doors(struct front *f, int op)
     for (int i = 0; i < f->o.doors->n; i++) watch_fd(f, op, f->o.doors->door[i].fd);
 }
 
-/* 0, or -1 when descriptors or memory have run out. */
+/* Accepts clients. -1: descriptors or memory have run out. */
 static int accept_some(struct front *f, const struct door *d)
 {
     struct http_peer peer;
@@ -408,7 +409,7 @@ static void accept_all(struct front *f)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Or it does not read its answers. */
+/* Tells whether the client is over its deadline, or does not read its answers. */
 static bool is_late(const struct front_conn *c, int64_t now)
 {
     return (c->deadline_ms && now >= c->deadline_ms) ||

@@ -58,21 +58,21 @@ struct front_calls { /* all on front's thread */
 /* Starts the thread. library_fd: readable when the library has work. fails: ERR_IO. */
 struct front *front_create(const struct front_options *o, int library_fd,
                            const struct front_calls *calls, void *arg, struct err *e);
-/* Any thread. After stop nothing is accepted. finish then waits until every answer is sent, at most
- * one second, and ends the thread. */
+/* Any thread may call these. After stop no client is accepted. finish then waits until every answer
+ * is sent, at most one second, and ends the thread. */
 void front_wake(struct front *f);
 void front_reload(struct front *f); /* the certificate */
 void front_stop(struct front *f);
 void front_finish(struct front *f);
-/* After finish, when the library is stopped. NULL allowed. */
+/* Call it after finish, when the library is stopped. NULL allowed. */
 void front_destroy(struct front *f);
 
-/* Front's thread. */
+/* These run on front's thread. */
 struct front_request front_request(struct front_conn *c);
 const struct http_peer *front_peer(const struct front_conn *c);
 void front_done(struct front_conn *c);   /* the request is answered, or given up */
 void front_closed(struct front_conn *c); /* the library has closed; c is invalid for it */
-/* The pointer that the library keeps with a connection; NULL at first. */
+/* Returns the pointer that the library keeps with a connection; NULL at first. */
 void **front_slot(struct front_conn *c);
 
 #endif

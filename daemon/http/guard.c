@@ -38,7 +38,7 @@ VERDICT(host_refused, 403, "forbidden", "seqd answers to localhost only: wrong H
 VERDICT(origin_refused, 403, "forbidden",
         "seqd does not serve web pages of other origins: Origin is not Host");
 
-/* A piece of the head; not terminated. */
+/* A span is a piece of the head; it is not terminated. */
 struct guard_span {
     const char *p;
     size_t n;
@@ -106,7 +106,7 @@ static bool split_first(struct guard_span line, struct first_line *f)
            !memcmp(f->version.p, "HTTP/", 5) && !memchr(line.p, '\t', line.n);
 }
 
-/* The value without blanks around it. */
+/* Splits a line into a name and a value, without blanks around the value. */
 static bool split_header(struct guard_span line, struct guard_span *name, struct guard_span *value)
 {
     const char *colon = memchr(line.p, ':', line.n);
@@ -139,7 +139,8 @@ static bool loopback_host(struct guard_span host)
     return false;
 }
 
-/* "http://localhost:7433" -> "localhost:7433"; a port that the scheme implies is left out. */
+/* Returns "localhost:7433" of "http://localhost:7433"; a port that the scheme implies is left
+ * out. */
 static struct guard_span authority(struct guard_span origin)
 {
     static const struct {
@@ -203,7 +204,8 @@ static void see_header(struct guard_seen *g, struct guard_span name, struct guar
     }
 }
 
-/* A page of another origin may read (local_only: if it is of this machine) and change nothing. */
+/* Tells whether the page's origin is refused. A page of another origin may read (local_only: if it
+ * is of this machine), but change nothing. */
 static bool refused_origin(const struct guard_seen *g, struct guard_span method, bool local_only)
 {
     if (!g->n_origin) return false;
@@ -228,7 +230,8 @@ static const struct request_verdict *check_meaning(const struct guard_seen *g,
     return refused_origin(g, f->method, local_only) ? &origin_refused : NULL;
 }
 
-/* JSON, and for one route the bytes of a file. */
+/* Tells whether the body has a type that it may have: JSON or, for one route, the bytes of a
+ * file. */
 static bool type_fits(const struct guard_seen *g, const struct first_line *f,
                       const struct target *t)
 {
@@ -254,7 +257,7 @@ static struct guard_span next_line(const char **p)
     return line;
 }
 
-/* bytes: a copy that is terminated; every LF in it follows a CR. */
+/* Reads and checks a head. bytes: a copy that is terminated; every LF in it follows a CR. */
 static const struct request_verdict *read_head(const char *bytes, bool local_only,
                                                struct guard_request *r)
 {

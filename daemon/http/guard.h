@@ -30,20 +30,21 @@ struct request_verdict {
     const char *code, *text;
 };
 
-/* The size of the head that begins at bytes, with the empty line that ends it; 0 when more must be
- * read, -1 when no head may begin like this (*why). One empty line may come before it.
- * from: the bytes that the last call read. */
+/* Returns the size of the head that begins at bytes, with the empty line that ends it; 0 when more
+ * must be read, -1 when no head may begin so (*why). One empty line may come before it. from: the
+ * bytes that the last call read. */
 int64_t guard_find(const char *bytes, size_t n, size_t from, const struct request_verdict **why);
 
-/* local_only: Host must be a loopback name, and no page of another origin is answered.
- * Returns NULL and fills *r, or why the request is refused. bytes[0, n): the whole head. */
+/* Reads and checks a head. local_only: Host must be a loopback name, and no page of another origin
+ * is answered. Returns NULL and fills *r, or why the request is refused. bytes[0, n): the whole
+ * head. */
 const struct request_verdict *guard_head(const char *bytes, size_t n, bool local_only,
                                          struct guard_request *r);
 
 extern const struct request_verdict guard_too_large; /* a body over HTTP_MAX_BODY */
 extern const struct request_verdict guard_bad_chunk;
 
-/* A problem+json body of the HTTP front's own. Returns its length. */
+/* Writes a problem+json body of the HTTP front's own. Returns its length. */
 int64_t guard_problem(int status, const char *code, const char *detail, int64_t request, char *out,
                       size_t size);
 

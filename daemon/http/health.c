@@ -12,7 +12,8 @@ struct ready_view {
     struct http_req *r;
 };
 
-/* This answer itself went through the HTTP thread and the loop: both are alive. */
+/* Answers at once: the answer itself went through the HTTP thread and the loop, so both are
+ * alive. */
 void route_livez(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     reply_json(r, 200, "{\"status\":\"ok\"}");
@@ -61,8 +62,9 @@ static void on_ready(void *arg, const struct store_rows *rows, const struct err 
     free(v);
 }
 
-/* Serving begins after the replay and after both sockets are bound; only the store can still fail
- * to answer: its reader, or its writer in a sync that does not return. */
+/* Asks the store whether it answers. Serving begins after the replay and after both sockets are
+ * bound, so that only the store can still fail: its reader, or its writer in a sync that does not
+ * return. */
 void route_readyz(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct store_health h;

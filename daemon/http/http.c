@@ -112,7 +112,7 @@ static void add_headers(struct MHD_Response *resp, struct http_req *r, const cha
         MHD_add_response_header(resp, r->out[i].name, r->out[i].value);
 }
 
-/* A refusal of this file's own, on either thread. */
+/* Makes a refusal of this file's own, on either thread. */
 static struct MHD_Response *problem(struct http_req *r, int status, const char *code,
                                     const char *detail)
 {
@@ -337,7 +337,8 @@ static int64_t run_library(void *arg)
 
 static void wake(struct http_out *s);
 
-/* The library would not notice while it waits for bytes of the stream. */
+/* Cuts the stream of a client that is gone: the library does not notice it while it waits for bytes
+ * of the stream. */
 static void conn_gone(void *arg, struct front_conn *c)
 {
     struct http_server *h = arg;
@@ -464,7 +465,7 @@ static void wake(struct http_out *s)
     front_wake(s->h->front);
 }
 
-/* Room for size more bytes after those that wait, which move to the front. */
+/* Makes room for size more bytes after those that wait, which move to the front. */
 static void make_room(struct http_out *s, size_t size)
 {
     const size_t held = s->to - s->from;
@@ -643,7 +644,7 @@ static struct http_req *first_open(struct http_server *h)
     return r;
 }
 
-/* Suspended connections would make MHD_stop_daemon abort: answer and end all of them first. */
+/* Answers and ends all suspended connections, as MHD_stop_daemon would abort with one. */
 static void release_all(struct http_server *h)
 {
     pthread_mutex_lock(&h->mutex);

@@ -26,27 +26,31 @@ struct http_server;
 struct http_req;
 struct http_out;
 
-/* Must answer each request exactly once, with http_reply or http_stream_open, now or later. */
+/* The handler must answer each request exactly once, with http_reply or http_stream_open, now or
+ * later. */
 typedef void http_handler(void *arg, struct http_req *r);
 
 struct http_options {
     const char *listen; /* "127.0.0.1:7433", "[::1]:0"; port 0: any free one */
     const char *socket; /* path of a Unix socket for the same; NULL: none */
     bool local_only;    /* for the TCP socket; no web page reaches the other */
-    /* As listen, plain, for a monitoring system (http_peer has scrape); NULL: none. */
+    /* another address like listen, plain, for a monitoring system (http_peer has scrape); NULL:
+     * none */
     const char *metrics_listen;
     bool metrics_local_only; /* as local_only */
     /* PEM files: TLS on the TCP socket, which speaks nothing else then. NULL: plain. */
     const char *tls_cert, *tls_key;
     bool by_proxy; /* clients of TCP come through one: its address says nothing of them */
-    /* Deadlines; 0: 5 s and 30 s. A handshake of TLS has header_ms, too. */
+    /* deadlines; 0: 5 s and 30 s. A handshake of TLS has header_ms, too. */
     int64_t header_ms, body_ms;
     int64_t idle_ms; /* without a request, or with an answer unread; 0: 60 s */
-    /* 0: 1000. A quarter of them for one address, half of them for streams; health beyond. */
+    /* 0: 1000. One address may have a quarter of them, streams half; health is served beyond
+     * them. */
     int max_connections;
 };
 
-/* fails: ERR_INVALID for an address, ERR_CONFLICT when the port or the socket is in use. */
+/* Opens the sockets and starts the threads. fails: ERR_INVALID for an address, ERR_CONFLICT when
+ * the port or the socket is in use. */
 struct http_server *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
                                 void *arg, struct err *e);
 void http_destroy(struct http_server *h);          /* answers 503 to open requests; NULL allowed */
@@ -59,13 +63,14 @@ void http_reload(struct http_server *h);
 const char *http_method(const struct http_req *r);                  /* HEAD reads as GET */
 const char *http_path(const struct http_req *r);                    /* decoded, begins with / */
 const char *http_query(const struct http_req *r, const char *name); /* decoded, or NULL */
-/* Name of the i-th query parameter, or NULL past the last. */
+/* Returns the name of the i-th query parameter, or NULL past the last. */
 const char *http_query_name(const struct http_req *r, int i);
-/* idempotency-key, last-event-id, accept, if-match, if-none-match, range, if-range, authorization,
- * upload-offset: or NULL. */
+/* Returns a header, or NULL. Only these are kept: idempotency-key, last-event-id, accept, if-match,
+ * if-none-match, range, if-range, authorization, upload-offset. */
 const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *size);
-/* The body's Content-Type is none that it may have: 415, once it is known who asks. */
+/* Tells whether the body's Content-Type is none that it may have: answer 415, once it is known who
+ * asks. */
 bool http_odd_type(const struct http_req *r);
 int64_t http_id(const struct http_req *r); /* the request's id, for logs and problems */
 
@@ -86,8 +91,8 @@ const struct http_peer *http_peer(const struct http_req *r); /* until the reply 
  * answer without Cache-Control gets no-store. */
 void http_set_header(struct http_req *r, const char *name, const char *value);
 const char *http_answer_header(const struct http_req *r, const char *name); /* NULL: not set */
-/* Called with these two when r is answered, before the answer is sent. Not for a request that is
- * still open when the server is destroyed. */
+/* Called with the arg and at_ms of http_on_answer when r is answered, before the answer is sent. It
+ * is not called for a request that is still open when the server is destroyed. */
 typedef void http_answered(void *arg, int64_t at_ms, const struct http_req *r, int status);
 void http_on_answer(struct http_req *r, http_answered *call, void *arg, int64_t at_ms);
 /* Copies body. r is gone afterwards. */
@@ -102,7 +107,7 @@ struct http_stream_calls {
 struct http_out *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
                                   const struct http_stream_calls *calls, void *arg);
 size_t http_stream_room(struct http_out *s);
-/* All or nothing: -1 when there is less room. */
+/* Writes all bytes or none: -1 when there is less room. */
 int http_stream_write(struct http_out *s, const void *data, size_t size);
 void http_stream_end(struct http_out *s, bool whole); /* whole false: cut, so that it shows */
 

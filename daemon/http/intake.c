@@ -10,7 +10,7 @@ static bool is_health(const struct target *t)
     return !strcmp(t->text, "/livez") || !strcmp(t->text, "/readyz");
 }
 
-/* The library gets an empty request in its place; it is the connection's last. */
+/* Refuses a request. The library gets an empty one in its place, which is the connection's last. */
 static int refuse(struct client_intake *k, const struct request_verdict *v, struct sock *library)
 {
     static const char empty[] = " / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -23,7 +23,7 @@ static int refuse(struct client_intake *k, const struct request_verdict *v, stru
                : 0;
 }
 
-/* in[0, n) is done with. */
+/* Drops in[0, n). */
 static void consume(struct client_intake *k, size_t n)
 {
     memmove(k->in, k->in + n, k->in_size - n);
@@ -31,7 +31,7 @@ static void consume(struct client_intake *k, size_t n)
     k->looked = 0;
 }
 
-/* 1: the head is complete and dealt with, 0: not yet, -1: kill. */
+/* Reads a head. 1: it is complete and dealt with, 0: not yet, -1: kill the connection. */
 static int read_head(struct client_intake *k, const struct intake_rules *r, struct sock *library)
 {
     const struct request_verdict *why = NULL;
@@ -59,7 +59,8 @@ static int put_length(struct client_intake *k, const char *bytes, size_t n, stru
     return sock_put(library, bytes, n);
 }
 
-/* The last chunk, whether the client sent one or was refused: the library answers either way. */
+/* Sends the last chunk to the library, whether the client sent one or was refused: the library
+ * answers either way. */
 static int end_chunks(struct client_intake *k, const struct request_verdict *why,
                       struct sock *library)
 {
@@ -108,7 +109,7 @@ static int proceed(struct client_intake *k, const struct intake_rules *r, struct
     return more < 0 ? -1 : 0;
 }
 
-/* A body of known length goes straight through; all else through in[]. */
+/* Bytes of a body of known length go straight through; all others through in[]. */
 int intake_room(struct client_intake *k, char *piece, size_t piece_size, char **to, size_t *n)
 {
     if (k->phase == INTAKE_LENGTH) {

@@ -34,10 +34,10 @@ struct intake_rules {
 /* Sets the room that the next bytes are to be read into, and its size: in[], or piece, which
  * borrows. -1: no memory. */
 int intake_room(struct client_intake *k, char *piece, size_t piece_size, char **to, size_t *n);
-/* n bytes were read there. -1: the library is gone. */
+/* Takes n bytes that were read there. -1: the library is gone. */
 int intake_took(struct client_intake *k, const char *at, size_t n, const struct intake_rules *r,
                 struct sock *library);
-/* The request was answered: handles bytes that were read already. -1: as took. */
+/* Handles bytes that were read already, after the request was answered. -1: as took. */
 int intake_next(struct client_intake *k, const struct intake_rules *r, struct sock *library);
 void intake_free(struct client_intake *k);
 

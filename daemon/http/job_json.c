@@ -10,7 +10,7 @@
 #include "daemon/state/doc.h"
 #include "worker/plan/check.h"
 
-/* shown: an object; takes it. */
+/* Joins the parts of a job's JSON. shown: an object; takes it. */
 static char *join(char *shown, const char *result, const char *plan, const char *spec)
 {
     if (result && !doc_is_json(result)) result = NULL;
@@ -48,8 +48,8 @@ char *job_json_new(const struct job *j)
     return out;
 }
 
-/* text: doc, spec, plan, result. The stored spec also has facts that seqd found out: shown as
- * people write it. */
+/* row has the texts doc, spec, plan, result. The stored spec also has facts that seqd found out: it
+ * is shown as people write it. */
 char *job_json(const struct control *c, int64_t id, const struct store_row *row)
 {
     struct job_spec *s = malloc(sizeof *s);

@@ -4,11 +4,11 @@
 
 #include "daemon/loop/control.h"
 
-/* malloc'd: the committed job, from its row of ASK_JOB. */
+/* Returns the committed job, malloc'd, from its row of ASK_JOB. */
 char *job_json(const struct control *c, int64_t id, const struct store_row *row);
-/* The part of it that lists have, from a row of ASK_JOBS or ASK_TAGGED. */
+/* Returns the members of a job that lists have, malloc'd, from a row of ASK_JOBS or ASK_TAGGED. */
 char *job_json_listed(const struct control *c, const struct store_row *row);
-/* The same of a job that was committed just now and that nothing has happened to since. */
+/* Returns the JSON, malloc'd, of a job that was committed just now and has not changed since. */
 char *job_json_new(const struct job *j);
 
 #endif

@@ -5,13 +5,13 @@
 #include "daemon/http/http.h"
 #include "daemon/loop/control.h"
 
-/* json: the job's. unchanged: it equals the client's copy, as the client says without a tag;
- * If-None-Match is stricter. Both are of a GET that is answered by 200. */
+/* Answers with a job's JSON and its ETag. A GET that would get 200 gets 304 if it is unchanged: by
+ * the tags of If-None-Match or, without that header, if `unchanged` is set. */
 void job_reply(struct http_req *r, int status, const char *json, bool unchanged);
-/* 200 or 304, with what ASK_JOB has read. */
+/* Answers 200 or 304 with the row that ASK_JOB has read. */
 void job_reply_row(const struct control *c, struct http_req *r, int64_t id,
                    const struct store_row *row, bool unchanged);
-/* There is none, or why it could not be read. */
+/* Answers that there is no such job, or why it could not be read. */
 void job_reply_none(struct http_req *r, int64_t id, const struct err *failed);
 
 #endif

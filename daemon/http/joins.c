@@ -13,7 +13,7 @@ struct joins_view {
     char node[NODE_NAME];
 };
 
-/* Whether nodes join here at all; answers when they do not. */
+/* Tells whether nodes join here at all; answers when they do not. */
 static bool open_here(const struct routes *R, struct http_req *r)
 {
     struct err e;

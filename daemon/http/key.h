@@ -8,7 +8,8 @@
 
 #define KEY_MAX 255
 
-/* job 0: it is new. status: the HTTP status of the answer with e; 0: by its code. */
+/* Tells the job of a key. job 0: the key is new. status: the HTTP status of the answer with e; 0:
+ * by its code. */
 typedef void key_found(void *arg, int64_t job, int status, const struct err *e);
 
 struct submit_key {
@@ -23,7 +24,8 @@ struct submit_key {
     void *arg;
 };
 
-/* fails: ERR_INVALID for a key of a wrong length, and for a body that is not JSON. */
+/* Reads the request's key. fails: ERR_INVALID for a key of a wrong length, and for a body that is
+ * not JSON. */
 int key_read(struct submit_key *k, struct routes *R, struct http_req *r,
              const struct principal *who, struct err *e);
 /* Holds the key until key_drop. fails: ERR_CONFLICT while another request holds it; the client may

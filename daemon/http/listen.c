@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* "host:port" or "[v6]:port" with a numeric host. */
+/* Reads "host:port" or "[v6]:port" with a numeric host. */
 static int parse_listen(const char *text, struct sockaddr_storage *sa, socklen_t *size,
                         struct err *e)
 {
@@ -104,7 +104,8 @@ static int unix_address(const char *path, struct sockaddr_un *un, struct err *e)
     return 0;
 }
 
-/* Two servers that start at once must not take each other's socket for one that is left over. */
+/* Locks the socket's directory: two servers that start at once must not each take the other's
+ * socket for one that is left over. */
 static int lock_parent(const char *path, struct err *e)
 {
     char copy[sizeof(((struct sockaddr_un *)0)->sun_path)];

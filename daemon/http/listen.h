@@ -6,17 +6,17 @@
 #include <stddef.h>
 #include "api/core/err.h"
 
-/* address: "127.0.0.1:7433", "localhost:0" or "[::1]:7433"; port 0: any free one. Returns the fd
- * and writes the URL it serves, of scheme "http" or "https". fails: ERR_INVALID; ERR_CONFLICT when
- * the port is in use. */
+/* Opens a socket of TCP. address: "127.0.0.1:7433", "localhost:0" or "[::1]:7433"; port 0: any free
+ * one. Returns the fd and writes the URL it serves, of scheme "http" or "https". fails:
+ * ERR_INVALID; ERR_CONFLICT when the port is in use. */
 int listen_open(const char *address, const char *scheme, char *url, size_t url_size, struct err *e);
-/* A Unix socket at path, of mode 0666: a directory's mode decides who can reach it, and the server
- * asks the kernel who did. A socket that a dead server left is replaced. Returns the fd.
+/* Opens a Unix socket at path, of mode 0666: a directory's mode decides who can reach it, and the
+ * server asks the kernel who did. A socket that a dead server left is replaced. Returns the fd.
  * fails: ERR_INVALID for a path that is too long; ERR_CONFLICT when a server answers there, or when
  * something else than a socket lies there. */
 int listen_open_unix(const char *path, struct err *e);
 void listen_close_unix(int fd, const char *path); /* removes the socket, too */
-/* -1: not an address; 0: other machines can reach it; 1: loopback only. */
+/* Returns -1: no address; 0: other machines can reach it; 1: loopback only. */
 int listen_is_loopback(const char *address);
 
 #endif

@@ -46,7 +46,7 @@ static void put_node(struct jwrite *w, const struct listing *l)
     jwrite_end(w);
 }
 
-/* Nodes whose lists do not fit are named, without their lists. */
+/* Drops lists that do not fit. Their nodes are named, without a list. */
 static size_t fit(struct listing_all *a)
 {
     size_t size = 256;
@@ -87,7 +87,7 @@ static void answer(struct listing_all *a)
     free(a);
 }
 
-/* The value that follows, as it stands; NULL: it is not of that kind. */
+/* Copies the raw value that follows; NULL: it is not of that kind. */
 static char *take_value(struct jread *j, enum jtok want)
 {
     const enum jtok t = jread_next(j);
@@ -104,7 +104,7 @@ static char *take_value(struct jread *j, enum jtok want)
     return strndup(begin, (size_t)(end - begin));
 }
 
-/* {"models": [..], "incomplete": "..." or null}, of a node that may say anything. */
+/* Reads {"models": [..], "incomplete": "..." or null} of a node, which may send anything. */
 static int take_listing(struct listing *l, const char *text, size_t size)
 {
     struct jread j;

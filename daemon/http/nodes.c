@@ -32,7 +32,7 @@ static bool refuse(struct node_view *v, const struct err *e)
     return true;
 }
 
-/* n[1] of a row of ASK_QUARANTINE: for a cordon 0 or 1, whether it drains; or one of these. */
+/* n[1] of a row of ASK_QUARANTINE is for a cordon 0, or 1 if it drains; else one of these: */
 #define IN_QUARANTINE (-1)
 #define REVOKED       (-2)
 
@@ -157,7 +157,8 @@ void route_release(struct routes *R, struct http_req *r, const struct route_matc
 
 /* ---- cordon and drain ------------------------------------------------------------------------ */
 
-/* A reason stands in reasons of jobs and on terminals. */
+/* Reads a reason and refuses control characters, since reasons are shown on terminals and as
+ * reasons of jobs. */
 static int read_reason(struct http_req *r, char reason[CORDON_REASON], struct err *e)
 {
     struct body_member m[] = {{"reason", BODY_TEXT, reason, .size = CORDON_REASON}};

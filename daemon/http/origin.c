@@ -58,7 +58,7 @@ static void ask(struct step_origin *o, const char *node)
     control_ask(o->R->control, node, &o->ask, on_traced, o);
 }
 
-/* The node of the attempt that prepared the data. */
+/* Finds the node of the attempt that prepared the data. */
 static void on_assigns(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct step_origin *o = arg;

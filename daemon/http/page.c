@@ -11,13 +11,14 @@
 
 #define NOTHING_ELSE "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-/* Its own style and script, by digest, and requests to this server: no other content is loaded,
- * run, sent or framed. Trusted types: no text becomes markup. data: is the empty icon. */
+/* The page may use its own style and script, by digest, and send requests to this server: no other
+ * content is loaded, run, sent or framed. Trusted types: no text becomes markup. data: is the empty
+ * icon. */
 static const char page_policy[] = "default-src 'none'; script-src '" PAGE_SCRIPT
                                   "'; style-src '" PAGE_STYLE "'; connect-src 'self'; " NOTHING_ELSE
                                   "; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/* Its own style, and no script at all. */
+/* The documents may use their own style, and no script at all. */
 static const char docs_policy[] = "default-src 'none'; style-src '" DOCS_STYLE "'; " NOTHING_ELSE;
 
 struct page {

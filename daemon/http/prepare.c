@@ -35,7 +35,7 @@ const char *prepare_shown(const struct preparing *p, const struct err *e)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* The node with the most memory: a job is planned for it. NULL: none is up. */
+/* Returns the node with the most memory, for which a job is planned. NULL: none is up. */
 static const struct node *largest_node(const struct preparing *p)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -51,8 +51,8 @@ static bool on_gpus(const struct preparing *p)
     return device_find(spec_text(&p->spec, p->spec.resources.device))->is_gpu;
 }
 
-/* A rank has a GPU of its own and no more memory than that has, and beside it those of its node.
- * Its speed has not been measured. */
+/* Describes the GPUs. A rank has one of its own, no more memory than that has, and beside it the
+ * other GPUs of its node. Its speed has not been measured. */
 static void find_gpus(struct preparing *p, struct machine *m)
 {
     struct gpus_offer o;
@@ -115,8 +115,8 @@ static void extend_plan(struct preparing *p, const struct choice *c)
     free(more);
 }
 
-/* A node of an older version cannot run a product that divides the model: while one is up, only a
- * job that names the axis has it. */
+/* Keeps "auto" from dividing the model while a node of an older version is up, which could not run
+ * that. A job that names the axis keeps it. */
 static void keep_to_nodes(struct preparing *p)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -128,7 +128,7 @@ static void keep_to_nodes(struct preparing *p)
     }
 }
 
-/* Everything that is "auto" becomes the best choice, once and for all. */
+/* Replaces every "auto" by the best choice, once and for all. */
 static int choose(struct preparing *p, struct choice *c, struct err *e)
 {
     const int64_t positions = p->asked.model.shape.max_pos;
@@ -142,7 +142,8 @@ static int choose(struct preparing *p, struct choice *c, struct err *e)
     return family_check(&p->spec, e);
 }
 
-/* The tensors of a checkpoint have the sizes of its model: no other can be continued from it. */
+/* Refuses a model that differs from the checkpoint's: the tensors of a checkpoint have the sizes of
+ * its model. */
 static int check_made(const struct preparing *p, struct err *e)
 {
     char is[32], was[32];
@@ -157,9 +158,9 @@ static int check_made(const struct preparing *p, struct err *e)
                      shape_text(&p->made, f, was));
 }
 
-/* The plan's choices beside recompute become the job's: nodes need not choose again, and nodes of a
- * version that knows none of them are left out. A training's gradients are summed a loss chunk at a
- * time: an attempt under a version that would choose another has the same bits. */
+/* Copies the plan's choices beside recompute to the job: nodes need not choose again, and nodes of
+ * a version that does not know them are left out. A training's gradients are summed a loss chunk at
+ * a time: an attempt under a version that would choose another has the same bits. */
 static void keep_memory(struct preparing *p, const struct plan *plan)
 {
     if (p->spec.kind == JOB_TRAIN && !p->spec.memory.loss_chunk_tokens &&
@@ -171,7 +172,7 @@ static void keep_memory(struct preparing *p, const struct plan *plan)
     if (p->spec.kind == JOB_GENERATE && !p->spec.infer.batch) p->spec.infer.batch = plan->batch;
 }
 
-/* The planner's thread. */
+/* Plans the job, on the planner's thread. */
 static void work(void *arg)
 {
     struct preparing *p = arg;
@@ -183,7 +184,7 @@ static void work(void *arg)
     if (!bad) bad = check_made(p, e);
     if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, e);
     if (!bad) keep_memory(p, plan);
-    /* A job that does not fit is shown with its plan; a job that was refused before has none. */
+    /* Show a job that does not fit with its plan; a job that was refused before has none. */
     if (!bad || (e->code == ERR_DOES_NOT_FIT && plan->n_ranks)) {
         if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
         extend_plan(p, c);
@@ -251,7 +252,8 @@ static bool same_grants(const struct names_grants *a, const struct names_grants 
     return same;
 }
 
-/* The node that has the model that the job begins from, where it is another job's; "": any. */
+/* Returns the node that has the model that the job begins from, if another job made it; "": any
+ * node. */
 static const char *holder(const struct preparing *p)
 {
     return job_ref_is(spec_text(&p->spec, p->spec.model.path)) ? p->source.node : "";
@@ -327,13 +329,13 @@ static void describe_or_plan(struct preparing *p)
     }
     m.grants = p->grants.list;
     m.n_grants = p->grants.n;
-    /* The files that a job left are on one node. */
+    /* One node has the files that a job left. */
     control_ask(p->R->control, *node ? node : NULL, &m, on_described, p);
 }
 
 /* ---- the first step -------------------------------------------------------------------------- */
 
-/* The devices are the ranks. */
+/* Sets the ranks to the number of devices given. */
 static int take_hardware(struct preparing *p, struct err *e)
 {
     int32_t *ranks = &p->spec.resources.ranks;
@@ -365,7 +367,8 @@ static void check_family(struct preparing *p)
         describe_or_plan(p);
 }
 
-/* A spec that this version cannot read is judged by the node. */
+/* Takes the model of the job that made the checkpoint. If this version cannot read its spec, the
+ * node judges it. */
 static void on_made(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct preparing *p = arg;

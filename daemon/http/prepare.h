@@ -19,13 +19,13 @@ enum prepare_goal {
     PREPARE_SUBMIT
 };
 
-/* Called once, on the loop's thread, perhaps at once. e NULL: spec, plan and source are what can be
- * stored. plan is also there with ERR_DOES_NOT_FIT, unless it is empty. status: the HTTP status of
- * the answer; 0: by the code of e. */
+/* Called once, on the loop's thread, perhaps at once. e NULL: spec, plan and source can be stored.
+ * plan is also there with ERR_DOES_NOT_FIT, unless it is empty. status: the HTTP status of the
+ * answer; 0: by the code of e. */
 typedef void prepare_done(void *arg, int status, const struct err *e);
 
-/* 0.5 MiB; zeroed at first, it serves one spec after the other. All specs are of one user: a node's
- * answer about a model directory is used again. */
+/* A struct of 0.5 MiB, zeroed at first, that serves one spec after the other. All specs are of one
+ * user: a node's answer about a model directory is used again. */
 struct preparing {
     struct routes *R;
     struct principal who;
@@ -54,7 +54,8 @@ struct preparing {
     } known;
 };
 
-/* text, p: until done is called. The plan itself is made on the planner's thread. */
+/* Prepares a spec. text and p are borrowed until done is called. The plan itself is made on the
+ * planner's thread. */
 void prepare(struct preparing *p, const char *text, size_t size, prepare_done *done, void *arg);
 /* Returns the plan as a refusal shows it: NULL when there is none. */
 const char *prepare_shown(const struct preparing *p, const struct err *e);

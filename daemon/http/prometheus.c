@@ -11,7 +11,8 @@
 #include "daemon/state/cluster.h"
 #include "daemon/state/gpus.h"
 
-/* 30 families of at most 8 samples, 60 bytes each, with their help; and four of each node. */
+/* Room for 30 families of at most 8 samples, 60 bytes each, with their help, and for four of each
+ * node. */
 #define TEXT_SIZE (16384 + NODE_MAX * 4 * (64 + NODE_NAME))
 
 struct exposition {
@@ -102,7 +103,7 @@ static int64_t disk_member(const struct disk_use *d, int which)
     return which == 0 ? d->size : which == 1 ? d->free : which == 2 ? d->jobs : d->prepared;
 }
 
-/* Names of nodes have a bound, and are safe as labels (wire_name_good). */
+/* Adds the disks of nodes. Names of nodes have a bound, and are safe as labels (wire_name_good). */
 static void add_disks(struct exposition *x, const struct nodes *t)
 {
     static const struct {

@@ -199,7 +199,8 @@ static void order(struct prune_request *p)
     store_commit(all->store, t, on_ordered, p);
 }
 
-/* Live jobs are looked at last: no job that could begin to read is committed in between. */
+/* Looks for live jobs that read the files, last: no job that could begin to read is committed in
+ * between. */
 static void find_users(struct prune_request *p)
 {
     struct retain_uses uses;

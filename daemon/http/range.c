@@ -47,7 +47,7 @@ bool range_resolve(const struct range *g, int64_t total, int64_t *from, int64_t 
     return *from < total;
 }
 
-/* A list of tags, of which ours is one (its quotes end it), whether weak or not. */
+/* Finds our tag in a list of tags, weak or not: its quotes end it. */
 bool range_none_match(const char *if_none_match, const char *etag)
 {
     if (!if_none_match || !etag) return false;

@@ -11,15 +11,15 @@ struct range {
     int64_t first, last; /* inclusive, as in the header; first -1: the final `last` bytes */
 };
 
-/* "bytes=5-9", "bytes=5-", "bytes=-5"; NULL and anything else count as no range at all. */
+/* Reads "bytes=5-9", "bytes=5-" or "bytes=-5"; NULL and any other text count as no range. */
 struct range range_parse(const char *text);
-/* The range of a request with these headers (NULL: without) on a file with that entity tag (quotes
- * and all; NULL: none is given out): none where If-Range names another one. */
+/* Returns the range of a request with these headers (NULL: without) on a file with that entity tag
+ * (with its quotes; NULL: it has none). It is no range if If-Range names another tag. */
 struct range range_of(const char *range, const char *if_range, const char *etag);
 /* Computes where the answer begins and ends in a file of total bytes. false: the range lies
  * outside. */
 bool range_resolve(const struct range *g, int64_t total, int64_t *from, int64_t *to);
-/* Whether If-None-Match (NULL: without) names this entity tag, or any. */
+/* Tells whether If-None-Match (NULL: without) names this entity tag, or any. */
 bool range_none_match(const char *if_none_match, const char *etag);
 
 #endif

@@ -51,7 +51,7 @@ static void skip(struct resolving *k)
     next(k);
 }
 
-/* The same whether the job is another's or never was. */
+/* Refuses a job in the same words whether it is another user's or never was. */
 static void refuse_job(struct resolving *k)
 {
     struct err e;
@@ -61,7 +61,7 @@ static void refuse_job(struct resolving *k)
     finish(k, &e);
 }
 
-/* A path that is none of a job's is the node's to judge, unless it is one of ours. */
+/* Leaves a path that is not a job's for the node to judge, unless it lies in our own directory. */
 static void refuse_plain(struct resolving *k)
 {
     char path[RANK_PATH_SIZE];
@@ -108,7 +108,7 @@ static void note_node(struct resolving *k, const char *assign)
 {
     struct event *ev = calloc(1, sizeof *ev);
     if (!ev) abort();
-    /* checkpoint.resume comes after model.path, and decides. */
+    /* Keep the last one: checkpoint.resume comes after model.path, and decides. */
     if (assign && !event_read(assign, strlen(assign), ev, NULL) && *ev->node) {
         memcpy(k->found.node, ev->node, sizeof k->found.node);
         k->found.step = k->ref.step ? k->ref.step : 1;
@@ -237,7 +237,7 @@ static void ask_owner(struct resolving *k)
                on_owner, k);
 }
 
-/* The newest of that name: a user's own, an operator's own too. */
+/* Takes the newest job of that name: a user's own, for an operator its own too. */
 static void on_named(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct resolving *k = arg;

@@ -12,9 +12,9 @@ struct refs_found {
     int64_t step;         /* the checkpoint's step */
 };
 
-/* spec is the caller's until done is called, once, perhaps at once; it has passed names_resolve.
- * e: ERR_INVALID naming the field; the error for another user's job is the same as for a job that
- * never was. */
+/* done is called once, perhaps at once; until then the caller keeps spec, which has passed
+ * names_resolve. e: ERR_INVALID naming the field; the error for another user's job is the same as
+ * for a job that never was. */
 typedef void refs_done(void *arg, const struct refs_found *found, const struct err *e);
 void refs_resolve(struct routes *R, struct job_spec *spec, const struct principal *who,
                   refs_done *done, void *arg);

@@ -32,7 +32,8 @@ static bool refuse(struct removal_view *v, const struct err *e)
     return true;
 }
 
-/* 200: all is gone. 202: it goes, and is in no other answer any more. */
+/* Answers 200 if all is removed, and 202 if the job is being removed: no other answer shows it any
+ * more. */
 static void on_removal(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct removal_view *v = arg;

@@ -79,7 +79,8 @@ const struct route route_table[] = {
 
 /* ---- dispatch -------------------------------------------------------------------------------- */
 
-/* {node} and what follows it: names may hold any byte, so the end of the path is what ends one. */
+/* Matches {node} and the text after it. A name may hold any byte, so that the end of the path
+ * decides where it ends. */
 static bool match_node(const char *rest, const char *path, struct route_match *a)
 {
     const size_t tail = strlen(rest), size = strlen(path);

@@ -16,9 +16,10 @@ struct sock {
 };
 
 void sock_close(struct sock *s); /* drops what waits, and tls */
-/* Something waits until the socket takes it: epoll says when, and flush sends it. */
+/* Tells whether bytes wait until the socket takes them: epoll says when, and flush sends them. */
 bool sock_waits(const struct sock *s);
-/* Sends, and keeps what does not go now. -1: the other end is gone, or there is no memory. */
+/* Sends bytes, and keeps those that the socket does not take now. -1: the other end is gone, or
+ * there is no memory. */
 int sock_put(struct sock *s, const char *bytes, size_t n);
 int sock_flush(struct sock *s);
 /* Tells the other end, after what waits, that nothing more comes. */

@@ -11,7 +11,7 @@
 #define SOURCES_FOUND 2048 /* lists of files that a batch asks for once: it has 1,000 jobs */
 #define SOURCES_FIELD 64   /* size for a file: its field, its format, two colons and a NUL */
 
-/* 86 KiB. Zeroed at first, it serves one spec after the other. */
+/* A struct of 86 KiB, zeroed at first, that serves one spec after the other. */
 struct sources {
     struct control *control;
     const struct names_grants *grants; /* grants of the spec */

@@ -59,7 +59,7 @@ static void put_header(unsigned char *h, const char *name, int64_t size, char ty
     put_octal(h + SUM, 6, sum); /* six digits, NUL, blank */
 }
 
-/* "LENGTH KEY=VALUE\n", whose length counts its own digits. Returns it. */
+/* Writes "LENGTH KEY=VALUE\n", whose length counts its own digits. Returns the length. */
 static int put_record(char *out, const char *key, const char *value)
 {
     const int rest = (int)(strlen(key) + strlen(value)) + 3;
@@ -105,7 +105,7 @@ int64_t tar_size(const struct tar *t)
     return size;
 }
 
-/* n zeros. */
+/* Makes a run of n zeros. */
 static void zeros(struct tar_run *out, int64_t n)
 {
     out->file = -1;

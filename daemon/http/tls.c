@@ -125,7 +125,7 @@ static struct tls_cert *load_cert(const struct tls_server *s, struct err *e)
     return c;
 }
 
-/* Whether the file is another one than at the last call. */
+/* Tells whether the file has changed since the last call. */
 static bool changed(struct tls_file *f)
 {
     struct stat st;
@@ -258,7 +258,8 @@ bool tls_wants_write(const struct tls_conn *t)
     return gnutls_record_get_direction(t->session) == 1;
 }
 
-/* A warning is no end; a client that asks for another handshake gets none. */
+/* Sets errno for a code of GnuTLS. A warning does not end the session; a client that asks for
+ * another handshake gets none. */
 static ssize_t as_errno(ssize_t rc)
 {
     if (rc >= 0) return rc;

@@ -13,7 +13,8 @@
 
 struct tls_server;
 
-/* PEM files: the certificate with its chain, and its key. fails: ERR_INVALID naming the fault. */
+/* Opens a server with two PEM files: the certificate with its chain, and its key. fails:
+ * ERR_INVALID naming the fault. */
 struct tls_server *tls_server_open(const char *cert, const char *key, struct err *e);
 void tls_server_close(struct tls_server *s); /* after its sessions; NULL allowed */
 /* Reads the files again when they have changed, or anyway. Files that are no good are logged, and
@@ -22,16 +23,18 @@ void tls_server_look(struct tls_server *s, bool anyway);
 
 struct tls_conn;
 
-/* fd: connected and non-blocking; stays the caller's. NULL: no memory. */
+/* Begins a session on fd, which is connected and non-blocking and stays the caller's. NULL: no
+ * memory. */
 struct tls_conn *tls_accept(struct tls_server *s, int fd);
 void tls_free(struct tls_conn *t); /* says nothing to the client; NULL allowed */
-/* 1: done, 0: not yet, -1: failed, and the client was told why where it could be. */
+/* Continues the handshake. 1: done, 0: not yet, -1: failed, and the client was told why where it
+ * could be. */
 int tls_shake(struct tls_conn *t);
 bool tls_wants_write(const struct tls_conn *t); /* after 0: else it waits for the client */
 
-/* As recv and send of a non-blocking socket: -1 with EAGAIN, EPROTO. recv: 0 after the client's
- * close_notify alone, a connection that was cut is EPROTO. send: after EAGAIN the same bytes come
- * again. */
+/* These work as recv and send of a non-blocking socket: -1 with EAGAIN, EPROTO. recv: 0 after the
+ * client's close_notify alone, a connection that was cut is EPROTO. send: after EAGAIN the same
+ * bytes come again. */
 ssize_t tls_recv(struct tls_conn *t, void *bytes, size_t n);
 ssize_t tls_send(struct tls_conn *t, const void *bytes, size_t n);
 bool tls_holds(const struct tls_conn *t); /* bytes that recv returns though the socket has none */

@@ -53,7 +53,7 @@ static bool node_busy(const struct transfer *t)
     return n >= TRANSFER_FETCHES;
 }
 
-/* The transfer that has waited longest: the list has the newest first. */
+/* Wakes the transfer that has waited longest: the list has the newest first. */
 static void wake_next(struct routes *R, const char *node)
 {
     struct transfer *found = NULL;
@@ -90,7 +90,7 @@ static void outside(struct transfer *t, int64_t total)
     destroy(t);
 }
 
-/* The body's size is known. -1: the request has been answered. */
+/* Sets the range, once the body's size is known. -1: the request has been answered. */
 static int resolve(struct transfer *t)
 {
     int64_t from;
@@ -102,7 +102,7 @@ static int resolve(struct transfer *t)
     return 0;
 }
 
-/* -1: all streams are taken, which has been said. */
+/* Opens the stream. -1: all streams are taken, and the client was told so. */
 static int open_stream(struct transfer *t)
 {
     static const struct http_stream_calls calls = {on_want, on_closed};
@@ -122,7 +122,7 @@ static int open_stream(struct transfer *t)
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
-/* Whether it is the file that the bytes before were of. */
+/* Tells whether the chunk is of the same file as the bytes before it. */
 static bool same_file(struct transfer *t, const struct msg *m)
 {
     const bool first = strcmp(t->stamped, t->run.path) != 0;
@@ -134,8 +134,8 @@ static bool same_file(struct transfer *t, const struct msg *m)
     return true;
 }
 
-/* A body that is one file: its size is in its first chunk, which may be of the wrong place.
- * False: it is not to be used. */
+/* Takes the size of a body that is one file from its first chunk. False: the chunk must not be
+ * used, as it is of the wrong place, or the request has been answered. */
 static bool size_known(struct transfer *t, int64_t total)
 {
     const int64_t asked = t->at;

@@ -11,7 +11,7 @@
 #define TRANSFER_FETCHES 4
 #define TRANSFER_BYTES   2048
 
-/* A run that begins at a position of the body: bytes of a file, or bytes[0, size). */
+/* A run of the body, from a position on: bytes of a file, or bytes[0, size). */
 struct transfer_run {
     char path[RANK_PATH_SIZE]; /* as MSG_FETCH has it; "": bytes */
     int64_t offset;            /* in the file */
@@ -32,7 +32,7 @@ struct transfer_source {
     void *arg;
 };
 
-/* The node of rank 0, by the data of an ASSIGN (NULL: there is none). -1: it is not there. */
+/* Finds the node of rank 0 in the data of an ASSIGN (NULL: there is none). -1: it is not there. */
 int transfer_node(const char *assign, char out[NODE_NAME]);
 
 /* Answers r: 200, 206, 304, 416, or why the node does not. */

@@ -15,7 +15,8 @@ struct upload_request {
     struct http_req *r;
 };
 
-/* A digest that differs is the sender's matter here: it is damaged on the way, not on a disk. */
+/* Returns the status of an error. A digest that differs is the sender's fault here: bytes were
+ * damaged on the way, not on a disk. */
 static int status_of(const struct err *e)
 {
     return e->code == ERR_CORRUPT ? 409 : reply_status(e->code);

@@ -104,7 +104,7 @@ void view_job(struct routes *R, struct http_req *r, int64_t id, int status)
     ask_job(v, on_job);
 }
 
-/* wait=30s&since_version=7; the version may also be that of If-None-Match. */
+/* Reads wait=30s&since_version=7; the version may also be that of If-None-Match. */
 static int read_wait(struct http_req *r, int64_t *since, int64_t *wait_s)
 {
     const char *wait = http_query(r, "wait"), *tags = http_header(r, "if-none-match");
@@ -138,8 +138,8 @@ void route_job(struct routes *R, struct http_req *r, const struct route_match *a
 static void on_cancelled(void *arg, const struct job *j, const struct err *e)
 {
     struct view *v = arg;
-    /* Final already, or never was: cancelling a job that has ended is no error and changes
-     * nothing. */
+    /* An error means that the job is final already, or never was: to cancel a job that has ended is
+     * no error and changes nothing. */
     if (!e) v->status = 202;
     ask_job(v, on_job);
 }
@@ -236,7 +236,7 @@ void route_restart(struct routes *R, struct http_req *r, const struct route_matc
 
 /* ---- pages ----------------------------------------------------------------------------------- */
 
-/* Live jobs of other users, by state: all that is shown of them. */
+/* Writes the counts of live jobs of other users by state, which is all that is shown of them. */
 static void write_others(const struct view *v, struct jwrite *w)
 {
     jwrite_object(w, "others");
@@ -282,7 +282,7 @@ static void reply_page(struct view *v, const struct store_rows *rows, int64_t cu
     free(v);
 }
 
-/* limit and cursor. One row more than asked tells whether there is another page. */
+/* Reads limit and cursor. One row more than asked tells whether there is another page. */
 static int page_params(struct view *v, int64_t max)
 {
     int64_t cursor, dflt = max < PAGE_DEFAULT ? max : PAGE_DEFAULT;
@@ -320,7 +320,7 @@ static void on_others(void *arg, const struct store_rows *rows, const struct err
     ask_store(v, on_jobs);
 }
 
-/* A user sees its own jobs; others may ask for those of one user. */
+/* Chooses whose jobs to list. A user sees its own jobs; others may ask for those of one user. */
 static int choose_owner(struct view *v)
 {
     const char *owner = http_query(v->r, "owner");
@@ -415,7 +415,7 @@ static void page_product(struct view *v, struct jwrite *w, const struct store_ro
 
 static void page_steps(struct view *v, struct jwrite *w, const struct store_row *row)
 {
-    /* "[{..},{..}]": the elements join the page's own array. */
+    /* Add the elements of "[{..},{..}]" to the page's own array. */
     char *steps = row->text[0];
     size_t n = strlen(steps);
     if (n < 3 || steps[0] != '[' || !doc_is_json(steps)) return;
@@ -428,7 +428,7 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
     struct view *v = arg;
     if (refuse_view(v, failed)) return;
     if (!rows->n_rows && !control_job(v->R->control, v->id) && !v->known) {
-        /* There are no rows: is there such a job at all? */
+        /* Ask for the job, since no row may mean that there is no such job. */
         v->known = true;
         ask_job(v, on_page);
         return;
@@ -469,7 +469,7 @@ void route_feed(struct routes *R, struct http_req *r, const struct route_match *
     feed_start(follows_feeds(R->follows), R, r, a);
 }
 
-/* A page, or the newest seconds that have that many steps. */
+/* Answers with a page, or with the newest rows that hold that many steps. */
 static void metrics_page(struct view *v)
 {
     int64_t last;
@@ -510,7 +510,7 @@ static void send_log(struct view *v)
     if (!buf) abort();
     if (!epoch) epoch = logs_last_epoch(logs, v->id, v->rank);
     int64_t n = logs_read(logs, v->id, epoch, v->rank, v->offset, buf, (size_t)v->limit, &e);
-    /* A live job's first log is on its way: an empty one so far, not a missing one. */
+    /* A live job's first log is on its way: answer with an empty log, not with an error. */
     bool coming = n < 0 && e.code == ERR_NOT_FOUND && j && (!epoch || epoch >= j->epoch);
     if (n < 0 && !coming) {
         reply_fail(v->r, &e);

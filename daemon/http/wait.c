@@ -131,7 +131,7 @@ static int of_user(const struct waits *all, const char *user)
     return n;
 }
 
-/* Returns -1 after having answered. */
+/* Checks the limits of waiting requests. Returns -1 after having answered. */
 static int check_room(const struct waits *all, struct http_req *r, const struct principal *who)
 {
     struct err e;
