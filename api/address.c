@@ -14,8 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* gRPC unlinks an existing Unix socket and gives no reason for a port in use: a bind of our own,
- * first, has both errors. */
+/* Checks, by connecting, that no process serves a socket. gRPC would unlink it without a word. */
 static int unix_check(const char *path, struct err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -32,7 +31,7 @@ static int unix_check(const char *path, struct err *e)
     return 0;
 }
 
-/* "127.0.0.1" or "10.0.0.1" or "fe80::1": the address with the port, in network order. */
+/* Parses "127.0.0.1", "10.0.0.1" or "fe80::1" into an address with the port, in network order. */
 static int host_parse(const char *host, bool is_v6, uint16_t port, struct sockaddr_storage *out,
                       socklen_t *size)
 {
@@ -120,7 +119,7 @@ const char *address_target(const char *address)
     return strncmp(address, prefix, sizeof prefix - 1) ? address : address + sizeof prefix - 1;
 }
 
-/* Connecting a datagram socket asks the routing table and sends nothing. */
+/* Connects a datagram socket, which asks the routing table and sends no packet. */
 void address_local(const char *address, char out[ADDRESS_HOST_SIZE])
 {
     struct sockaddr_storage sa;

@@ -15,20 +15,22 @@ bool address_is_plain(const char *address);            /* a Unix socket, or mark
  * for an address of the other kind. */
 int address_plain_check(const char *address, struct err *e);
 int address_tls_check(const char *address, struct err *e);
-/* Binds it for a moment. fails: ERR_CONFLICT when it is in use, ERR_IO. Called before gRPC binds,
- * which unlinks an existing Unix socket and gives no reason for a port in use. */
+/* Checks that an address is free, by binding or connecting for a moment. fails: ERR_CONFLICT when
+ * it is in use, ERR_IO. Call it before gRPC binds, which unlinks an existing Unix socket and gives
+ * no reason for a port in use. */
 int address_free_check(const char *address, struct err *e);
 
-/* The address for a socket or gRPC: without "insecure:". */
+/* Returns the address for a socket or gRPC: without "insecure:". */
 const char *address_target(const char *address);
-/* The numeric address by which this machine reaches `address`, without a port: loopback for a Unix
- * socket, and where there is no route. */
+/* Writes the numeric address by which this machine reaches `address`, without a port: loopback for
+ * a Unix socket, and where there is no route. */
 #define ADDRESS_HOST_SIZE 64
 void address_local(const char *address, char out[ADDRESS_HOST_SIZE]);
 bool address_is_numeric(const char *host);
 
-/* A TCP connection to it, not blocking, made within timeout_ms; it blocks that long: for threads.
- * Returns the descriptor, which the caller closes. fails: ERR_INVALID, ERR_IO, ERR_TIMEOUT. */
+/* Connects to a TCP address within timeout_ms. It blocks that long: call it on a thread. Returns
+ * the descriptor, not blocking, which the caller closes. fails: ERR_INVALID, ERR_IO,
+ * ERR_TIMEOUT. */
 int address_connect(const char *address, int timeout_ms, struct err *e);
 
 #endif

@@ -45,7 +45,7 @@ static BIO *bio_of(const char *text)
     return BIO_new_mem_buf(text, (int)size);
 }
 
-/* No file of ours is encrypted: a passphrase is never asked for on a terminal. */
+/* Gives no passphrase: no file of ours is encrypted, and none is ever asked for on a terminal. */
 static int no_passphrase(char *buf, int size, int rw, void *arg)
 {
     (void)buf, (void)size, (void)rw, (void)arg;
@@ -155,7 +155,7 @@ static bool add_san(X509 *x, int type, const char *text)
     return good;
 }
 
-/* value: a constant of this file. */
+/* Adds an extension. value: a constant of this file. */
 static bool add_ext(X509 *x, X509 *issuer, int nid, const char *value)
 {
     X509V3_CTX c;
@@ -194,7 +194,7 @@ static bool set_terms(X509 *x, EVP_PKEY *subject, const struct terms *t)
            X509_set_pubkey(x, subject);
 }
 
-/* issuer NULL: signed by itself. */
+/* Makes a certificate. issuer NULL: it is signed by its own key. */
 static X509 *cert_make(EVP_PKEY *subject, const struct terms *t, X509 *issuer, EVP_PKEY *issuer_key,
                        struct err *e)
 {
@@ -221,7 +221,8 @@ static int64_t time_of(const ASN1_TIME *t)
     return t && ASN1_TIME_to_tm(t, &tm) ? (int64_t)timegm(&tm) : 0;
 }
 
-/* The one URI of a node, and of nothing else. False: it has another form. */
+/* Reads the one URI of a node's certificate, which has no other name. False: it has another
+ * form. */
 static bool node_name(X509 *x, char out[PKI_NAME_SIZE])
 {
     GENERAL_NAMES *all = X509_get_ext_d2i(x, NID_subject_alt_name, NULL, NULL);
@@ -538,7 +539,7 @@ static SSL *probe_new(SSL_CTX *c, int fd)
     return NULL;
 }
 
-/* True: it is done. */
+/* Shakes hands as a client. True: it is done. */
 static bool probe_shake(SSL *s, int fd, int64_t until_ms, struct err *e)
 {
     for (;;) {
@@ -553,7 +554,7 @@ static bool probe_shake(SSL *s, int fd, int64_t until_ms, struct err *e)
     }
 }
 
-/* The last of a chain is the authority's. */
+/* Finds the certificate with the fingerprint. The last one of a chain is the authority's. */
 static int probe_choose(const STACK_OF(X509) * chain, const char *fingerprint,
                         char ca[PKI_PEM_SIZE], struct err *e)
 {

@@ -37,7 +37,7 @@ const char *pki_ca(const struct pki *p);
 const char *pki_fingerprint(const struct pki *p); /* 64 hex digits */
 
 /* The identity of seqd itself, until now_s + life_s: a new key, and its certificate followed by the
- * CA's. */
+ * CA's */
 struct pki_server {
     char key[PKI_PEM_SIZE], chain[2 * PKI_PEM_SIZE];
 };
@@ -53,15 +53,15 @@ struct pki_node {
     char key[SHA256_HEX]; /* digest of the public key */
 };
 
-/* The digest of the key of a request that a node sent: hostile input. fails: ERR_INVALID when it is
- * no request, is not signed by its own key, or its key is not EC P-256. */
+/* Computes the digest of the key of a request that a node sent: hostile input. fails: ERR_INVALID
+ * when it is no request, is not signed by its own key, or its key is not EC P-256. */
 int pki_request_key(const char *csr, char key[SHA256_HEX], struct err *e);
-/* A certificate for the key of the request: name, serial, from_s and until_s are the caller's.
+/* Makes a certificate for the key of the request; the caller sets name, serial, from_s and until_s.
  * Names and purposes in the request are not read. */
 int pki_sign(const struct pki *p, const char *csr, const struct pki_node *as,
              char cert[PKI_PEM_SIZE], struct err *e);
-/* Whether this authority signed the certificate for a node, and its time is now. The sentence names
- * the node and the time. hostile input. */
+/* Checks that this authority signed the certificate for a node, and that its time is now. The error
+ * names the node and the time. Hostile input is expected. */
 int pki_verify(const struct pki *p, const char *cert, int64_t now_s, struct pki_node *out,
                struct err *e);
 
@@ -71,7 +71,7 @@ int pki_key_make(char key[PKI_PEM_SIZE], struct err *e);
 int pki_request(const char *key, const char *name, char csr[PKI_PEM_SIZE], struct err *e);
 /* Reads a certificate of a node without asking who signed it. */
 int pki_read(const char *cert, struct pki_node *out, struct err *e);
-/* Whether key and certificate belong together, and ca signed it. */
+/* Checks that key and certificate belong together, and that ca signed it. */
 int pki_match(const char *key, const char *cert, const char *ca, struct err *e);
 
 /* Asks the server at the other end of fd (connected, not blocking) which authority it shows, by a

@@ -26,7 +26,7 @@ struct rpc_stream; /* one open session, either side */
 struct rpc_calls {
     /* Server: a peer opened a session. Client: the session is up. */
     void (*opened)(void *arg, struct rpc_stream *s);
-    /* One whole message; data is the callee's for the duration of the call. */
+    /* One whole message has come; data belongs to the callee for the duration of the call. */
     void (*message)(void *arg, struct rpc_stream *s, const void *data, size_t size);
     /* The stream is gone, by the peer or by rpc_stream_close; s is invalid afterwards. why: a
      * sentence. Not called for streams that end by rpc_server_destroy or rpc_client_destroy. */
@@ -39,11 +39,11 @@ struct rpc_calls {
 #define RPC_MAX_SIZE (4 << 20) /* bytes of one message */
 #define RPC_DEAD_MS  7000      /* keepalive period and its timeout together */
 
-/* Plain: "unix:/path/sock" or "insecure:127.0.0.1:port". fails: ERR_CONFLICT when it is in use,
- * ERR_IO, ERR_INVALID, ERR_UNSUPPORTED for another address. */
+/* Serves plain sessions at "unix:/path/sock" or "insecure:127.0.0.1:port". fails: ERR_CONFLICT when
+ * the address is in use, ERR_IO, ERR_INVALID, ERR_UNSUPPORTED for another address. */
 struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct rpc_calls *calls,
                              void *arg, struct err *e);
-/* The same over TLS: "10.0.0.1:port". */
+/* Serves the same over TLS, at "10.0.0.1:port". */
 struct rpc_authority {
     const struct pki *ca; /* borrowed until rpc_server_destroy */
     int64_t life_s;       /* life of the server's certificate, which is renewed at half of it */
@@ -58,16 +58,16 @@ int rpc_server_port(const struct rpc_server *s); /* the one chosen for port 0; 0
 struct rpc_client;
 struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
                             void *arg, struct err *e);
-/* The same over TLS, with PEM texts, borrowed for the call. */
+/* Dials the same over TLS, with PEM texts, borrowed for the call. */
 struct rpc_identity {
     const char *ca, *cert, *key; /* cert and key NULL: it opens Join */
 };
 struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struct rpc_identity *id,
                                 const struct rpc_calls *calls, void *arg, struct err *e);
-/* The next session is dialled with this one. */
+/* Sets the identity with which the next session is dialled. */
 void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id);
 void rpc_client_destroy(struct rpc_client *c);
-/* After the end of the open session the next one is not dialled for ms. */
+/* Delays the next session after the end of the open one: it is not dialled for ms. */
 void rpc_client_wait(struct rpc_client *c, int64_t ms);
 
 /* Queues a copy; order kept. Returns -1 when the stream's queue would exceed RPC_QUEUE_SIZE bytes,
@@ -77,7 +77,8 @@ int rpc_send(struct rpc_stream *s, const void *data, size_t size);
 size_t rpc_stream_queued(const struct rpc_stream *s); /* bytes not yet taken by the transport */
 void rpc_stream_close(
     struct rpc_stream *s); /* at once: the queued messages are dropped; closed follows */
-/* Server. The node that the peer is, by its certificate; NULL: the session is plain, or a Join. */
+/* Server: returns the node that the peer is, by its certificate. NULL: the session is plain, or a
+ * Join. */
 const struct pki_node *rpc_stream_node(const struct rpc_stream *s);
 bool rpc_stream_joins(const struct rpc_stream *s);
 #define RPC_PEER_SIZE 96

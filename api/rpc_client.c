@@ -73,8 +73,8 @@ static void client_start(void *arg)
     rpc_op_start(s, &s->open, client_open_done, ops, 2);
 }
 
-/* A session ended or could not be opened: the next attempt, each after a longer wait, without a
- * limit in number: an attempt a second, and an agent has no other work. */
+/* Sets the next attempt after a session ended or could not be opened. Each waits longer, up to a
+ * second, and their number has no limit: an agent has no other work. */
 static void client_retry(void *owner, struct rpc_stream *s, const char *why)
 {
     struct rpc_client *c = owner;
@@ -102,15 +102,15 @@ static grpc_channel *channel_create(const char *address, const struct rpc_identi
         rpc_arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         rpc_arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         rpc_arg_int(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, RETRY_MIN_MS),
-        /* This one is the least time a connection attempt is given, too. */
+        /* This one is also the least time that an attempt to connect is given. */
         rpc_arg_int(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, RETRY_MIN_MS),
         rpc_arg_int(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, RETRY_MAX_MS),
         rpc_arg_int(GRPC_ARG_ENABLE_RETRIES, 0),
         rpc_arg_int(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
-        /* The authority is seqd's own: its certificate has this name, whatever the address is. */
+        /* The certificate has this name, whatever the address is: the authority is seqd's own. */
         arg_text(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, PKI_SERVER),
     };
-    /* The last one is for TLS alone. */
+    /* The last entry is for TLS alone. */
     grpc_channel_args args = {sizeof list / sizeof list[0] - (id ? 0 : 1), list};
     grpc_channel_credentials *creds = rpc_creds_channel(id);
     grpc_channel *channel = grpc_channel_create(address_target(address), creds, &args);

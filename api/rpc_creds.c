@@ -8,9 +8,10 @@
 #include <time.h>
 #include "api/core/log.h"
 
-/* gRPC verifies no client here: it would end the handshake of an expired or foreign certificate
- * without a word on either side. It makes sure that the client has the certificate's key.
- * pki_verify checks whose certificate it is when a session opens, and the answer is sent back. */
+/* gRPC does not verify a client's certificate here: it would end the handshake of an expired or
+ * foreign one without a word on either side. It only makes sure that the client has the
+ * certificate's key. When a session opens, pki_verify checks whose certificate it is, and the
+ * answer is sent back. */
 
 struct rpc_creds {
     struct rpc_authority authority;
@@ -73,7 +74,7 @@ grpc_server_credentials *rpc_creds_server(struct rpc_creds *c)
             GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY, fetch, c));
 }
 
-/* False: there is none, or one that is too long to be ours. */
+/* Reads the peer's certificate. False: there is none, or it is too long to be ours. */
 static bool peer_cert(grpc_call *call, char out[PKI_PEM_SIZE])
 {
     grpc_auth_context *ctx = grpc_call_auth_context(call);

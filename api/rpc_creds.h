@@ -10,17 +10,16 @@
 #endif
 #include "api/rpc.h"
 
-/* The credentials of a server: its certificate is made again at half its life; handshakes take the
- * newest. */
+/* Server credentials make their certificate again at half its life; handshakes take the newest. */
 struct rpc_creds;
 struct rpc_creds *rpc_creds_open(const struct rpc_authority *a, struct err *e);
 void rpc_creds_close(struct rpc_creds *c); /* after gRPC's shutdown; NULL allowed */
 grpc_server_credentials *rpc_creds_server(struct rpc_creds *c); /* the caller releases */
-/* The node at the other end. fails: ERR_NOT_FOUND without a certificate; as pki_verify. */
+/* Finds the node at the other end. fails: ERR_NOT_FOUND without a certificate; as pki_verify. */
 int rpc_creds_peer(const struct rpc_creds *c, grpc_call *call, struct pki_node *out, struct err *e);
 
-/* The credentials of a client: it takes no server but the authority's. id NULL: plain. The caller
- * releases. */
+/* Makes the credentials of a client, which takes no server but the authority's. id NULL: plain. The
+ * caller releases them. */
 grpc_channel_credentials *rpc_creds_channel(const struct rpc_identity *id);
 
 #endif

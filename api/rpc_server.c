@@ -66,7 +66,7 @@ static void server_begin(struct rpc_stream *s)
     rpc_op_start(s, &s->open, server_open_done, &op, 1);
 }
 
-/* An unknown method would otherwise wait for its deadline without an answer. */
+/* Refuses a call. An unknown method would otherwise wait for its deadline without an answer. */
 static void server_refuse(struct rpc_stream *s, grpc_status_code status, const char *why)
 {
     s->details = grpc_slice_from_copied_string(why);
@@ -141,7 +141,7 @@ static grpc_server *server_create(void)
         rpc_arg_int(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS),
         rpc_arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         rpc_arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
-        /* or the clients' pings end in GOAWAY "too many pings" */
+        /* else the clients' pings end in GOAWAY "too many pings" */
         rpc_arg_int(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, KEEPALIVE_MS / 4),
         rpc_arg_int(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0),
     };

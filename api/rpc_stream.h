@@ -88,11 +88,11 @@ struct rpc_stream {
 
 int endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_calls *calls, void *arg,
                   struct err *e);
-/* Called after the last operation, when the queue is empty. */
+/* Frees the endpoint, after the last operation and when the queue is empty. */
 void endpoint_fini(struct endpoint *ep);
 /* Closes every stream and calls back no more; not from within a callback. */
 void endpoint_stop(struct endpoint *ep);
-/* One turn of destroy's own wait: the loop cannot run while it waits. */
+/* Waits one turn of destroy, during which the loop cannot run. */
 void endpoint_wait(struct endpoint *ep);
 /* Makes op the tag of a new batch. */
 void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void *owner);
@@ -105,12 +105,12 @@ struct rpc_stream *rpc_stream_new(struct endpoint *ep, grpc_call *call, bool is_
 /* Starts a batch of n operations whose tag is op, one of the stream's. */
 void rpc_op_start(struct rpc_stream *s, struct rpc_op *op, rpc_op_done *done, const grpc_op *ops,
                   size_t n);
-/* Called at the end of every operation. Returns true when the stream was freed. */
+/* Ends an operation of the stream. Returns true when the stream was freed. */
 bool rpc_stream_op_over(struct rpc_stream *s);
-/* Both ends agreed on a session: tells the caller, sends the messages that it queues, and
- * receives. */
+/* Takes note that both ends agreed on a session: tells the caller, sends the messages that it
+ * queues, and receives. */
 void rpc_stream_opened(struct rpc_stream *s);
-/* The call has ended: tells the caller, and the endpoint's owner. */
+/* Takes note that the call has ended: tells the caller, and the endpoint's owner. */
 void rpc_stream_ended(struct rpc_stream *s, const char *why);
 
 static inline grpc_arg rpc_arg_int(const char *key, int value)

@@ -4,7 +4,7 @@
 
 #include "api/core/option.h"
 
-/* The file to read, now that the command line is known; NULL: none. */
+/* Returns the file to read, now that the command line is known; NULL: none. */
 typedef const char *settings_path(const void *target);
 
 /* Reads the defaults, the command line, and the file for the rows that the command line leaves
@@ -12,9 +12,9 @@ typedef const char *settings_path(const void *target);
  * 0; 1: the command line asked for an answer (OPTION_ANSWER); -1: *e names the file and line. */
 int settings_read(const struct option_table *t, int argc, char **argv, settings_path *path,
                   void *target, struct option_sources *from, struct err *e);
-/* On SIGHUP: reads the same again and takes the rows that reload into `now`; the rest is logged. A
- * file that is wrong changes nothing. check (NULL allowed): is the fresh target right as a whole?
- * Returns how many rows were taken, or -1. */
+/* Reads the same again at SIGHUP, and takes the rows that reload into `now`; others that differ are
+ * logged. A file that is wrong changes nothing. check (NULL allowed) judges the fresh target as a
+ * whole. Returns how many rows were taken, or -1. */
 typedef int settings_check(const void *fresh, struct err *e);
 int settings_reload(const struct option_table *t, int argc, char **argv, settings_path *path,
                     settings_check *check, void *now, struct err *e);

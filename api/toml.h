@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* Borrowed until it returns. 0, or -1 and *e. */
+/* Takes one key. Texts are borrowed until it returns. 0, or -1 and *e. */
 typedef int toml_key(void *arg, const char *key, const struct option_value *v, struct err *e);
 /* Calls `key` for each key of the root in the order of the alphabet; for an array once an element.
  * name: the file's, for sentences; they begin "name:line: ". */

@@ -75,7 +75,8 @@ static int walk_dir(struct tree_walk *w, int fd, int depth)
     return rc;
 }
 
-/* An entry that is gone meanwhile is no failure: a gang may end while it is measured. */
+/* Measures or removes one entry. An entry that is gone meanwhile is no failure: a gang may end
+ * while it is measured. */
 static int walk_entry(struct tree_walk *w, int dir, const char *name, int depth)
 {
     struct stat st;
@@ -135,7 +136,7 @@ static void list_entry(struct tree_request *q, const char *dir, const char *name
     q->n++;
 }
 
-/* The entries take the place of the directory. */
+/* Replaces the request's directory by its entries. */
 static void list(struct tree_request *q)
 {
     char dir[FILE_PATH_SIZE];
@@ -194,7 +195,7 @@ static void request_free(struct tree_request *q)
     free(q);
 }
 
-/* Loop thread. */
+/* Gives the answers, on the loop's thread. */
 static void give_all(void *arg)
 {
     struct trees *t = arg;

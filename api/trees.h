@@ -28,7 +28,7 @@ struct tree {
     char path[FILE_PATH_SIZE];
 };
 
-/* The request is done; the changes of names are on disk. e: the first failure, or NULL. */
+/* Called when the request is done; changes of names are on disk. e: the first failure, or NULL. */
 typedef void trees_done(void *arg, const struct tree *tree, int n, const struct err *e);
 
 struct trees *trees_create(struct loop *l);
@@ -36,11 +36,11 @@ struct trees *trees_create(struct loop *l);
  * allowed. */
 void trees_destroy(struct trees *t);
 
-/* tree: copied; n from 1 to TREES_BATCH, siblings of one directory. Answers come in the order of
- * the requests. */
+/* Remove or measure directories. tree: copied; n from 1 to TREES_BATCH, siblings of one directory.
+ * Answers come in the order of the requests. */
 void trees_remove(struct trees *t, const struct tree *tree, int n, trees_done *done, void *arg);
 void trees_measure(struct trees *t, const struct tree *tree, int n, trees_done *done, void *arg);
-/* The entries of the directory of `tree`, each with its size: TREES_LIST of them at most. */
+/* Lists the entries of the directory of `tree`, each with its size: TREES_LIST of them at most. */
 void trees_list(struct trees *t, const struct tree *tree, trees_done *done, void *arg);
 
 #endif

@@ -91,7 +91,8 @@ static int hello_pack(const struct msg *m, struct arena *a, void *body)
     return attempts_pack(m, a, &w->n_attempts, &w->attempts);
 }
 
-/* Ranks of other nodes connect to it: no name, which nodes might resolve differently. */
+/* Checks the address at which ranks of other nodes connect. It must be numeric: nodes might resolve
+ * a name differently. */
 static int address_unpack(const char *in, char out[RANK_ADDRESS_SIZE], struct err *e)
 {
     if (text_copy(out, RANK_ADDRESS_SIZE, in, "address", e) < 0) return -1;
@@ -242,7 +243,7 @@ static int log_pack(const struct msg *m, struct arena *a, void *body)
     return w->attempt ? 0 : -1;
 }
 
-/* Bytes of a file at an offset: LOG and FETCHED. */
+/* Takes the bytes of a file at an offset, of LOG and FETCHED. */
 static int chunk_unpack(ProtobufCBinaryData data, int64_t offset, int64_t max, struct msg *m,
                         struct err *e)
 {
@@ -302,7 +303,7 @@ static int fetched_unpack(const void *body, struct arena *a, struct msg *m, stru
     return wire_error_unpack(w->error, &m->err, e);
 }
 
-/* It becomes the name of a directory. Empty where an ASSIGN names no data. */
+/* Checks an id that becomes the name of a directory. It is empty where an ASSIGN names no data. */
 static int prepared_id_unpack(const char *in, struct msg *m, struct err *e)
 {
     if (text_copy(m->prepared_id, sizeof m->prepared_id, in, "prepared_id", e) < 0) return -1;

@@ -128,7 +128,7 @@ enum msg_type {
     MSG_TYPE_N
 };
 
-/* Whether a node sends it, or seqd. */
+/* Tells whether a node sends it; else seqd does. */
 static inline bool msg_from_node(enum msg_type t)
 {
     return t <= MSG_FETCHED || t == MSG_PROFILE || t == MSG_JOIN || t == MSG_REMOVED ||
@@ -183,9 +183,8 @@ struct msg {
     const struct job_spec *spec;
     int n_uuids; /* UUIDs of GPUs, one per rank here, in rank order; 0: the job takes none */
     const char (*uuids)[GPU_UUID_SIZE];
-    /* ASSIGN, DESCRIBE: private directories that are read for it, as the uploads of its owner:
-     * absolute. Directories that the job names by job:ID are not among them: the node knows
-     * them. */
+    /* ASSIGN, DESCRIBE: absolute private directories that its ranks may read, as the uploads of its
+     * owner. Directories that the job names by job:ID are not among them: the node knows them. */
     int n_grants;
     const char *const *grants;
     /* BLOBS */
@@ -193,8 +192,8 @@ struct msg {
     const struct rank_blob *blobs;
     /* REPORT: seq counts the attempt's spool records from 1; data is struct rank_msg + payload.
      * LOG: bytes [offset, offset + size) of rank's log.
-     * ACK: records up to seq are durable (0: says nothing), and of rank's log the bytes before
-     * offset (rank -1: says nothing). The same offset again: send the bytes after it again.
+     * ACK: records up to seq are durable (0: none is meant), and the bytes of rank's log before
+     * offset (rank -1: no log is meant). The same offset again asks for the bytes after it again.
      * FETCH: at most WIRE_CHUNK bytes from offset of a file of job: `path` is the name of an
      * artifact, or "checkpoints/step-00000500/hf/config.json". FETCHED: data, size 0 at the end,
      * offset as asked; total: bytes of the whole file as it is now; stamp: another number once that
@@ -209,7 +208,8 @@ struct msg {
     /* DESCRIBE / DESCRIBED / FETCH / FETCHED: request pairs question and answer */
     int64_t request;
     char path[RANK_PATH_SIZE];
-    /* DESCRIBE, since ABI 7: "FIELD:FORMAT:PATH" of data; path is empty. Has each a file? */
+    /* DESCRIBE, since ABI 7: "FIELD:FORMAT:PATH" of data, with an empty path. It asks whether each
+     * has a file. */
     int n_files;
     const char *const *files;
     bool models;                   /* DESCRIBE: all beneath the node's roots; path is empty */
@@ -227,19 +227,20 @@ struct msg {
     const char *token, *pem;
 };
 
-/* The name of a node: it stands in logs, in JSON and in commands. */
+/* Tells whether a node may have that name, which stands in logs, in JSON and in commands. */
 bool wire_name_good(const char *name);
 bool wire_speaks(uint32_t abi); /* WIRE_ABI or WIRE_ABI_BEFORE */
-/* Whether a peer that speaks abi, one of the two, takes messages of that type. */
+/* Tells whether a peer that speaks abi, one of the two, takes messages of that type. */
 bool wire_knows(uint32_t abi, enum msg_type type);
-/* The ABI that a seqd that answered with `theirs` (struct msg, abi) speaks with this program. */
+/* Returns the ABI that a seqd that answered with `theirs` (struct msg, abi) speaks with this
+ * program. */
 uint32_t wire_choose(uint32_t theirs);
-/* Why no session can speak abi, and what to do, for an abi that wire_speaks refuses. */
+/* Writes why no session can speak abi, which wire_speaks refuses, and what to do. */
 void wire_refusal(uint32_t abi, char *out, size_t size);
 /* Packs m into arena memory. NULL when the arena or WIRE_MAX_SIZE is too small. */
 void *wire_pack(const struct msg *m, struct arena *a, size_t *size);
-/* The same for a peer that speaks abi, less the fields that it does not know. NULL also if it does
- * not know the message. */
+/* Packs m for a peer that speaks abi, without the fields that it does not know. NULL also if it
+ * does not know the message. */
 void *wire_pack_for(const struct msg *m, uint32_t abi, struct arena *a, size_t *size);
 /* Unpacks into *m; pointers point into the arena. fails: ERR_INVALID, ERR_TOO_LARGE. Hostile input
  * is expected. */

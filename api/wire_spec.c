@@ -149,7 +149,7 @@ static Seqd__Source *source_pack(const struct job_spec *s, const struct spec_sou
     return w;
 }
 
-/* n sources into *out (arena). */
+/* Packs n sources into *out, which lies in the arena. */
 static int sources_pack(const struct job_spec *s, const struct spec_source *source, int32_t n,
                         struct arena *a, size_t *n_out, Seqd__Source ***out)
 {
