@@ -26,16 +26,16 @@ struct artifact { /* {0}: closed */
     struct artifact_done done;
 };
 
-/* name: a plain file name. Makes DIR/artifacts when it is missing. */
+/* Opens an artifact. name: a plain file name. Makes DIR/artifacts when it is missing. */
 int artifact_open(struct artifact *a, const char *job_dir, const char *name, struct err *e);
 int artifact_write(struct artifact *a, const void *data, size_t size, struct err *e);
-/* Makes it visible. After a failure the temporary file is gone. */
+/* Gives the artifact its name. After a failure the temporary file is gone. */
 int artifact_finish(struct artifact *a, struct err *e);
-/* Removes an unfinished one; harmless otherwise. */
+/* Removes an unfinished artifact; harmless otherwise. */
 void artifact_drop(struct artifact *a);
 
-/* For a file that other code writes and renames: DIR/artifacts/NAME into done->path, making the
- * directory; and afterwards its digest and size. */
+/* For a file that other code writes and renames: artifact_path writes DIR/artifacts/NAME into
+ * done->path and makes the directory; artifact_describe fills in digest and size afterwards. */
 int artifact_path(const char *job_dir, const char *name, struct artifact_done *done, struct err *e);
 int artifact_describe(struct artifact_done *done, struct err *e);
 

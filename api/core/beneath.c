@@ -59,7 +59,8 @@ static int close_keeping_errno(int fd)
     return -1;
 }
 
-/* rest has no link in it, as realpath says: a link made since then is not followed. Takes dir. */
+/* Opens rest beneath dir. It has no link in it, as realpath found: a link made since then is not
+ * followed. Takes dir. */
 static int walk(int dir, const char *rest, int flags)
 {
     char name[NAME_MAX + 1];
@@ -84,9 +85,9 @@ static int open_root(const char *root)
 
 /* ---- private directories --------------------------------------------------------------------- */
 
-/* Whether the first n bytes of path, "" for "/", are a directory with a mark. In a directory that
- * all may write to, as /tmp, a mark is its owner's or none: no user of the machine shuts out the
- * others. A directory is private if its mark cannot be checked. */
+/* Tells whether the first n bytes of path, "" for "/", are a directory with a mark. In a directory
+ * that all may write to, as /tmp, only a mark of its owner counts, so that no user of the machine
+ * shuts out the others. A directory is private if its mark cannot be checked. */
 static bool is_marked(const char *path, size_t n)
 {
     char name[PATH_MAX + sizeof BENEATH_MARK + 1];
@@ -98,7 +99,7 @@ static bool is_marked(const char *path, size_t n)
     return stat(name, &dir) || !(dir.st_mode & S_IWOTH) || mark.st_uid == dir.st_uid;
 }
 
-/* real has no link in it. */
+/* Tells whether a path is private. real: has no link in it. */
 static bool is_private(const char *real)
 {
     size_t mark = 0; /* 1 + the length of the deepest one */
@@ -119,7 +120,7 @@ static bool is_private(const char *real)
     return mark > 0;
 }
 
-/* unknown: the answer if it cannot be told. */
+/* Tells whether path leads to a private one. unknown: the answer if that cannot be found out. */
 static bool leads_to_private(const char *path, bool unknown)
 {
     char real[PATH_MAX], part[PATH_MAX];
@@ -144,8 +145,8 @@ bool beneath_known_private(const char *path)
     return leads_to_private(path, false);
 }
 
-/* The last word is the opened file's own path: whatever links led there, and however they change
- * meanwhile. */
+/* Closes a file that is private. It asks for the opened file's own path: links that led there may
+ * change meanwhile. */
 static int keep_out(int fd)
 {
     char link[64], real[PATH_MAX];
@@ -218,9 +219,9 @@ static int open_new(const char *root, const char *path, int flags)
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     const int fd = (int)syscall(SYS_openat2, dir, rest, &how, sizeof how);
     close_keeping_errno(dir);
-    /* EXDEV comes also for an absolute link that stays within: the kernel does not follow those
-     * here. For a link that leads outside EXDEV is all that is said: not even whether its target
-     * exists. */
+    /* EXDEV comes also for an absolute link that stays within, which the kernel does not follow
+     * here. For a link that leads outside EXDEV is the whole answer, and does not tell whether its
+     * target exists. */
     const int why = errno;
     if (fd >= 0 || (why != ENOSYS && why != EPERM && why != EXDEV && why != EAGAIN)) return fd;
     const int old = open_old(root, path, flags);
@@ -233,7 +234,7 @@ int beneath_open(const char *root, const char *path, int flags)
     return keep_out(open_new(root, path, flags));
 }
 
-/* One directory deeper, which is made when it is missing. Takes dir. */
+/* Opens a directory in dir, which is made when it is missing. Takes dir. */
 static int descend(int dir, const char *name, unsigned mode, struct err *e)
 {
     int fd = mkdirat(dir, name, (mode_t)mode) && errno != EEXIST
@@ -274,7 +275,7 @@ void beneath_confine(const char *const *roots, int n_roots)
     }
 }
 
-/* The widest root that path begins with, or NULL. */
+/* Returns the widest root that path begins with, or NULL. */
 static const char *root_of(const char *path)
 {
     const char *best = NULL;

@@ -22,20 +22,21 @@
 #define BENEATH_GRANTS 32
 #define BENEATH_MARK   ".seqd-private"
 
-/* A relative name of a file that stays beneath where it is put: parts between single slashes, none
- * of them empty, "." or "..", no control byte. Words alone: no link is looked at. */
+/* Tells whether a relative name stays beneath the directory in which it is put: its parts, between
+ * single slashes, are not empty, "." or "..", and have no control byte. Only the words count, no
+ * link is followed. */
 bool beneath_name_good(const char *name);
 
-/* The part of path after root and its slash, "." for the root itself; NULL when path does not begin
- * with root. Words alone: no link is looked at. */
+/* Returns the part of path after root and its slash, "." for the root itself; NULL when path does
+ * not begin with root. Only the words count, no link is followed. */
 const char *beneath_rest(const char *root, const char *path);
-/* The length of root without the slashes at its end: 0 for "/". */
+/* Returns the length of root without the slashes at its end: 0 for "/". */
 size_t beneath_root_len(const char *root);
-/* A descriptor for reading; flags are added to O_RDONLY, O_CLOEXEC and O_NONBLOCK. root is
- * absolute, path begins with it. -1 with errno; EXDEV or ELOOP: the way leads outside; EPERM: to
- * something private. */
+/* Opens path for reading; flags are added to O_RDONLY, O_CLOEXEC and O_NONBLOCK. root is absolute,
+ * path begins with it. -1 with errno; EXDEV or ELOOP: the way leads outside; EPERM: to a private
+ * file. */
 int beneath_open(const char *root, const char *path, int flags);
-/* The walk that takes its place where openat2 is missing or refused. */
+/* Opens as beneath_open, part by part: for kernels where openat2 is missing or refused. */
 int beneath_open_old(const char *root, const char *path, int flags);
 
 /* Opens the parent directory of name (beneath_name_good) beneath the directory root, and makes it
@@ -45,26 +46,26 @@ int beneath_make_parent(int root, const char *name, unsigned mode, const char **
                         struct err *e);
 
 /* From now on, in this whole process, beneath_read opens a path that begins with one of these
- * directories (canonical paths) beneath it and nowhere else. Like umask: once, before there are
+ * directories (canonical paths) beneath it and nowhere else. Call it once, before there are
  * threads. */
 void beneath_confine(const char *const *roots, int n_roots);
 /* Makes dir, which exists, private. */
 int beneath_mark(const char *dir, struct err *e);
-/* From now on this process may read the files in dir, private or not. A directory in dir that has a
- * mark of its own stays private. Called before there are threads that read. At most BENEATH_GRANTS
- * are kept. */
+/* Lets this process read the files in dir, private or not, from now on. A directory in dir that has
+ * a mark of its own stays private. Call it before there are threads that read. At most
+ * BENEATH_GRANTS are kept. */
 void beneath_grant(const char *dir);
 void beneath_grant_none(void); /* forgets them: tests */
-/* Whether path is private and not granted, after its links are followed. If path does not exist,
- * its longest existing parent is checked. */
+/* Tells whether path is private and not granted, after its links are followed. If path does not
+ * exist, its longest existing parent is checked. */
 bool beneath_private(const char *path);
-/* The same, but false if that is not known. */
+/* Tells the same, but false if that is not known. */
 bool beneath_known_private(const char *path);
 /* Opens path for reading as the process is confined. A path that begins with no root, or any path
  * without beneath_confine, is opened as by open(2).
  * fails: ERR_INVALID when it leads outside or to something private, as err_errno. */
 int beneath_read(const char *path, struct err *e);
-/* The sentence about a path that is private. Returns -1. */
+/* Writes the error about a path that is private. Returns -1. */
 int beneath_refuse(const char *path, struct err *e);
 
 #endif

@@ -17,7 +17,8 @@
 /* The mount points of cgroup v2, alone or beside v1. */
 static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 
-/* systemd marks delegated groups: for everyone, or where its kernel lets only root see the mark. */
+/* Tells whether systemd delegated the group. It marks such groups for everyone, or, where its
+ * kernel asks for that, for root alone. */
 static bool is_delegated(const char *path)
 {
     char mark[4] = "";
@@ -32,7 +33,7 @@ const char *cgroup_given(void)
     return given && *given ? given : NULL;
 }
 
-/* The group that this process is in, where it is ours to divide. */
+/* Finds the group that this process is in, if we may divide it. */
 static bool own_group(char out[FILE_PATH_SIZE])
 {
     char line[FILE_PATH_SIZE];
@@ -78,7 +79,7 @@ static void write_word(const char *dir, const char *name, const char *word)
     const int fd = group && file_join(in, NULL, "%s/%s", group, name) >= 0
                        ? open(in, O_WRONLY | O_CLOEXEC)
                        : -1;
-    /* After a boot the group is gone, and all that was in it. */
+    /* After a boot the group is gone, with all its processes. */
     if ((fd < 0 && errno != ENOENT) || (fd >= 0 && write(fd, word, strlen(word)) < 0))
         log_warn("cgroup.write", "dir=%s file=%s text=\"%s\"", dir, name, strerror(errno));
     if (fd >= 0) close(fd);
@@ -101,7 +102,7 @@ void cgroup_remove(const char *dir)
     if (file_join(path, NULL, "%s/cgroup", dir) < 0 || !file_exists(path)) return;
     cgroup_kill(dir);
     char *group = file_read(path, FILE_PATH_SIZE, NULL, NULL);
-    /* Killed processes may still be leaving: an empty group costs little until seqw ends. */
+    /* Killed processes may still be leaving, and an empty group costs little until seqw ends. */
     if (group && rmdir(group) && errno != EBUSY && errno != ENOENT)
         log_warn("cgroup.remove", "path=%s text=\"%s\"", group, strerror(errno));
     free(group);

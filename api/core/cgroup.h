@@ -10,9 +10,11 @@
 
 #include <stdint.h>
 
-/* The group that a test gives in place of this process's, by SEQD_CGROUP; NULL: it gives none. */
+/* Returns the group that a test gives in place of this process's, by SEQD_CGROUP; NULL: it gives
+ * none. */
 const char *cgroup_given(void);
-/* 1: made; 0: there is none to make it in, or it failed, which is logged. */
+/* Makes a group for the attempt. 1: made; 0: there is none to make it in, or it failed, which is
+ * logged. */
 int cgroup_make(const char *dir, int64_t job, int64_t epoch);
 /* Moves the calling process into the group, and so the processes that it starts from now on. */
 void cgroup_join(const char *dir);

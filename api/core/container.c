@@ -41,7 +41,7 @@ static const struct container containers[] = {
     {"JSON in UTF-16", "", "\0{", 2, 0, "iconv -f UTF-16BE -t UTF-8 FILE > FILE.jsonl"},
 };
 
-/* Prose, markup, source code, sequences of genomes. */
+/* Suffixes of prose, markup, source code and sequences of genomes. */
 static const char texts[] =
     " .txt .text .md .markdown .mdx .rst .adoc .org .wiki .tex .bib .log .raw .tokens .srt .vtt .po .eml .mbox"
     " .html .htm .xhtml .xml .svg .css .scss .less .yaml .yml .toml .ini .cfg .conf .env .properties"
@@ -63,7 +63,7 @@ const char *container_suffix(const char *path)
     return dot;
 }
 
-/* Is the word one of a list that is separated by spaces? */
+/* Tells whether the word is in a list that is separated by spaces. */
 static bool listed(const char *list, const char *word)
 {
     const size_t n = strlen(word);
@@ -93,7 +93,7 @@ const struct container *container_by_bytes(const void *head, size_t size)
     return NULL;
 }
 
-/* ".[ch]" */
+/* Tells whether each suffix that a pattern such as ".[ch]" means is a text's. */
 static bool all_listed(const char *suffix)
 {
     const size_t n = strlen(suffix);
@@ -110,7 +110,7 @@ bool container_is_text(const char *path)
     return listed(texts, suffix) || all_listed(suffix);
 }
 
-/* The command with the file's name in the place of FILE. */
+/* Writes the command with the file's name in the place of FILE. */
 static void fill(const char *convert, const char *file, char *out, size_t size)
 {
     size_t n = 0;

@@ -18,14 +18,14 @@ struct container {
     const char *convert; /* the command line; FILE is the file */
 };
 
-/* The suffix of a path's last component, with its dot; "": it has none. Digits after the last dot
- * are part of a name ("part.0001"). */
+/* Returns the suffix of a path's last component, with its dot; "": it has none. Digits after the
+ * last dot are part of a name ("part.0001"). */
 const char *container_suffix(const char *path);
-/* NULL: none that is known. */
+/* Find a container by a file's suffix or first bytes. NULL: none is known. */
 const struct container *container_by_suffix(const char *path);
 const struct container *container_by_bytes(const void *head, size_t size);
-/* Is a file of that name read as text where the job does not say its format? A pattern whose suffix
- * is not written out is not: it may find anything. */
+/* Tells whether a file of that name is read as text if the job does not say its format. A pattern
+ * whose suffix is not written out is not: it may match any file. */
 bool container_is_text(const char *path);
 /* Says which container the file is and how to convert it. instead: another way out, appended to the
  * sentence; "": none. Returns -1 with ERR_INVALID. */

@@ -24,7 +24,8 @@ static int directory(char out[FILE_PATH_SIZE], struct err *e)
     return err_set(e, ERR_INVALID, "HOME is not set: there is no place for tokens");
 }
 
-/* The URL with every byte that a file name should not have as two digits: no two are the same. */
+/* Makes a file's name of the URL: each byte that a file name should not have becomes two digits. No
+ * two URLs have the same name. */
 static int path_of(const char *url, char out[FILE_PATH_SIZE], struct err *e)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-";

@@ -17,15 +17,16 @@ struct server_context {
     char ca[CONTEXT_CA]; /* file of certificates to trust; "": the system's */
 };
 
-/* fails: ERR_NOT_FOUND where there is none, ERR_INVALID where others may read it. */
+/* Reads the context of a URL. fails: ERR_NOT_FOUND where there is none, ERR_INVALID where others
+ * may read it. */
 int context_read(const char *url, struct server_context *c, struct err *e);
 /* Makes the directory (0700) and the file (0600). fails: ERR_IO; ERR_INVALID without a home. */
 int context_write(const struct server_context *c, struct err *e);
 int context_remove(const char *url, struct err *e); /* fails: ERR_NOT_FOUND */
-/* The URL that is used where none is named; "": none. */
+/* Writes the URL that is used if the caller names none; "": there is none. */
 void context_current(char out[CONTEXT_URL]);
 int context_set_current(const char *url, struct err *e);
-/* Calls with each of them, in no order; *c is wiped afterwards. */
+/* Calls `call` with each context, in no order; *c is wiped afterwards. */
 int context_each(void (*call)(void *arg, const struct server_context *c), void *arg, struct err *e);
 
 #endif

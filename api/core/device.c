@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* "emulated": CUDA's kernels on the host (kernels/cuda/emu.h), in memory that only they reach. For
- * tests. */
+/* "emulated" runs CUDA's kernels on the host (kernels/cuda/emu.h), in memory that only they reach.
+ * It is for tests. */
 static const struct device_kind kinds[] = {
     {.name = "cpu"},
     {.name = "cuda", .own_memory = true, .is_gpu = true},

@@ -19,11 +19,11 @@ struct device_kind {
     bool is_gpu;     /* a rank takes one of the node's GPUs; else cores */
 };
 
-/* NULL: there is none of that name; "" is "cpu". */
+/* Finds a kind by its name; "" is "cpu". NULL: there is none of that name. */
 const struct device_kind *device_find(const char *name);
-/* The names of all kinds, ", " between: for errors. */
+/* Returns the names of all kinds, ", " between: for errors. */
 const char *device_names(void);
-/* Bytes of scratch of one rank. name: a known kind. */
+/* Returns the bytes of scratch of one rank. name: a known kind. */
 int64_t device_scratch(const char *name, int n_threads);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-/* Whole seconds from min_s to max_s. fails: ERR_INVALID. */
+/* Reads a duration as whole seconds from min_s to max_s. fails: ERR_INVALID. */
 int duration_parse(const char *text, int64_t min_s, int64_t max_s, int64_t *out_s, struct err *e);
 
 #endif

@@ -44,13 +44,13 @@ extern "C" {
 /* Fills *e (NULL is allowed) and returns -1, so that `return err_set(...)` is the idiom. */
 int err_set(struct err *e, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same, about one field of the job spec. */
+/* Does the same, about one field of the job spec. */
 int err_field(struct err *e, enum err_code code, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* ERR_IO with strerror(errno) appended: "open /x/y: No such file or directory"; ERR_NOT_FOUND where
- * that is so. EFBIG is ERR_TOO_LARGE and names the limit on the size of files. */
+/* Sets ERR_IO with strerror(errno) appended: "open /x/y: Permission denied". ENOENT is
+ * ERR_NOT_FOUND; EFBIG is ERR_TOO_LARGE and names the limit on the size of files. */
 int err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same after a write to a file that is to have `needed` bytes, or more. */
+/* Does the same after a write to a file that is to have `needed` bytes, or more. */
 int err_write(struct err *e, int64_t needed, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Puts "prefix: " before the sentence and returns -1, for adding where it happened. */

@@ -15,9 +15,10 @@ struct faults {
 
 /* Adds *e. */
 void faults_add(struct faults *f, const struct err *e);
-/* f NULL: -1, the fault stays in *e. Else it is added and 0 returned: the reader continues. */
+/* Passes a fault on. f NULL: returns -1, and the fault stays in *e. Else adds it and returns 0: the
+ * reader continues. */
 int faults_pass(struct faults *f, const struct err *e);
-/* How many are kept. */
+/* Returns how many are kept. */
 int faults_kept(const struct faults *f);
 
 #endif

@@ -29,8 +29,8 @@ int64_t file_limit(void); /* bytes that a file may have; INT64_MAX: any number *
 
 /* Creates or truncates path. Every failure names it; ENOSPC and EDQUOT included. */
 int file_out_open(struct file_out *f, const char *path, struct err *e);
-/* It is going to have that many bytes. fails: ERR_TOO_LARGE over file_limit(), before any is
- * written. */
+/* Checks that the file may have that many bytes. fails: ERR_TOO_LARGE over file_limit(), before any
+ * is written. */
 int file_out_expect(const struct file_out *f, int64_t size, struct err *e);
 int file_out_add(struct file_out *f, const void *data, size_t size, struct err *e);
 /* Flushes, fsyncs, closes. hex (may be NULL) gets the digest of everything added, if hashed. */
@@ -39,12 +39,13 @@ int file_out_close(struct file_out *f, char hex[SHA256_HEX], struct err *e);
  * closed. */
 void file_out_abort(struct file_out *f);
 
-/* Whole small file, NUL-terminated, malloc'd: the caller frees. fails: ERR_TOO_LARGE over max. */
+/* Reads a whole small file, NUL-terminated, malloc'd: the caller frees it. fails: ERR_TOO_LARGE
+ * over max. */
 char *file_read(const char *path, int64_t max_size, size_t *size, struct err *e);
 /* Writes "<path>.tmp", fsyncs, renames to path. The caller fsyncs the directory if needed. */
 int file_write(const char *path, const void *data, size_t size, struct err *e);
 
-/* The same, for secrets: only the owner may ever read it, whatever the umask. */
+/* Writes a file of secrets in the same way: only the owner may ever read it, whatever the umask. */
 int file_write_private(const char *path, const void *data, size_t size, struct err *e);
 
 int file_join(char out[FILE_PATH_SIZE], struct err *e, const char *fmt, ...)
@@ -58,10 +59,10 @@ int file_make_dir(const char *path, struct err *e); /* with parents; existing on
  * lock. */
 #define FILE_LOCK_MS 1000
 int file_lock(int fd);
-/* A state directory: made with its parents, its owner's alone (0700) whatever the umask, and so are
- * the entries directly in it. Wider permissions are removed, and *n_mended counts the entries that
- * had them.
- * fails: ERR_INVALID when it belongs to another user, who could put anything there. */
+/* Makes a state directory with its parents. It is its owner's alone (0700) whatever the umask, and
+ * so are the entries directly in it. Wider permissions are removed, and *n_mended counts the
+ * entries that had them. fails: ERR_INVALID when it belongs to another user, who could put anything
+ * there. */
 int file_make_private_dir(const char *path, int *n_mended, struct err *e);
 bool file_exists(const char *path);
 /* Removes a file or a directory with all beneath it, never following symbolic links. A missing path

@@ -60,14 +60,15 @@ struct gang_start {
 
 /* Writes it, for its owner alone: it holds the attempt's key. Sets version and spec_size. */
 int gang_start_write(const char *path, struct gang_start *start, struct err *e);
-/* malloc'd: the caller overwrites the key and frees. *whole false: another version wrote it, and
- * only the members up to gpus are valid. fails: ERR_NOT_FOUND; ERR_CORRUPT, for another ABI too. */
+/* Reads it, malloc'd: the caller overwrites the key and frees it. *whole false: another version
+ * wrote it, and only the members up to gpus are valid. fails: ERR_NOT_FOUND; ERR_CORRUPT, for
+ * another ABI too. */
 struct gang_start *gang_start_read(const char *path, bool *whole, struct err *e);
 
-/* DIR/oom_kills. Read: -1 where it is not known. */
+/* DIR/oom_kills holds the count. Reading gives -1 where it is not known. */
 int gang_kills_write(const char *dir, int64_t kills, struct err *e);
 int64_t gang_kills_read(const char *dir);
-/* DIR/cpus. Read: false where none of the n ranks is bound. */
+/* DIR/cpus holds the sets. Reading gives false where none of the n ranks is bound. */
 int gang_cpus_write(const char *dir, const cpu_set_t *cpus, int n, struct err *e);
 bool gang_cpus_read(const char *dir, cpu_set_t *cpus, int n);
 

@@ -44,7 +44,8 @@ void gpu_complaint(const struct gpu *g, char *out, int size)
     }
 }
 
-/* It becomes a word of an environment variable, among others, between commas. */
+/* Tells whether s can be a UUID: it becomes a word of an environment variable, among others,
+ * between commas. */
 static bool is_uuid(const char *s)
 {
     static const char legal[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-";

@@ -57,11 +57,12 @@ enum {
 };
 
 const char *gpu_health_name(int health); /* "ok", "ecc", ...: stable, used in REST */
-/* Why no rank gets it: "Xid 79: it has fallen off the bus". Empty when it is healthy. */
+/* Writes why no rank gets the GPU: "Xid 79: it has fallen off the bus". Empty when it is
+ * healthy. */
 void gpu_complaint(const struct gpu *g, char *out, int size);
 /* Checks data from another process. fails: ERR_INVALID naming the member. */
 int gpu_check(const struct gpu *g, struct err *e);
-/* Returns the index in the list; -1: not in it. */
+/* Returns the GPU's index in the list; -1: it is not there. */
 int gpu_find(const struct gpu *list, int n, const char *uuid);
 
 #endif

@@ -6,7 +6,7 @@
 
 enum { BLOCK = 64 };
 
-/* sha256(pad || data): both passes of the construction. */
+/* Computes sha256((key ^ pad) || data), as both passes of HMAC do. */
 static void pass(const uint8_t key[BLOCK], uint8_t pad, const void *data, size_t size,
                  uint8_t out[HMAC_SIZE])
 {

@@ -12,7 +12,8 @@
 
 /* ---- job_check ------------------------------------------------------------------------------- */
 
-/* A number equal to its default is always legal: "auto" and "not given" lie outside the range. */
+/* Checks a number's range. A number equal to its default is always legal: "auto" and "not given"
+ * lie outside the range. */
 static int check_number(const struct job_spec *s, const struct field *f, struct err *e)
 {
     const char *at = (const char *)s + f->offset;
@@ -69,7 +70,7 @@ static int check_text_table(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* A model with random weights has sizes; a directory brings its own. */
+/* Refuses a job without a model: random weights need sizes, and a directory brings its own. */
 static int check_model(const struct job_spec *s, struct err *e)
 {
     if (!spec_new_model(s) || *s->model.config || s->model.shape.width) return 0;
@@ -107,8 +108,9 @@ static int check_source(const struct job_spec *s, const struct spec_source *src,
     return check_eod(src, field, e);
 }
 
-/* A mixture is weighted as a whole or not at all, and no source so lightly that it would hardly
- * ever come: the schedule (worker/data/mixture.h) goes by thousandths. */
+/* Checks the weights of sources. A mixture is weighted as a whole or not at all, and no source so
+ * lightly that it would hardly ever come: the schedule (worker/data/mixture.h) goes by
+ * thousandths. */
 static int check_weights(const struct job_spec *s, struct err *e)
 {
     double sum = 0;
@@ -140,7 +142,7 @@ static int check_weights(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* How documents become sequences, and what of them is learnt. */
+/* Checks the fields that say which tokens of a record are learnt. */
 static int check_packing(const struct job_spec *s, struct err *e)
 {
     bool jsonl = false;
@@ -190,8 +192,9 @@ static int check_train_data(struct job_spec *s, struct err *e)
     return check_weights(s, e) || check_packing(s, e) || check_eval_data(s, e) ? -1 : 0;
 }
 
-/* generate: the sequence is the prompt and the text that is written after it. Latents have sizes of
- * their own, and a file's prompts are as long as the job says: family_check(). */
+/* Checks the input of a generate job. The sequence is the prompt and the text that is written after
+ * it. Latents have sizes of their own, and a file's prompts are as long as the job says:
+ * family_check(). */
 static int check_generate(struct job_spec *s, struct err *e)
 {
     const char *prompt = spec_text(s, s->input.prompt);
@@ -200,7 +203,7 @@ static int check_generate(struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "input",
                          "a generate job takes either input.prompt or input.path");
     if (file) return check_source(s, &s->input.source, "input", e);
-    /* Tokens of an inline prompt are its bytes: one token each. */
+    /* An inline prompt has as many tokens as bytes. */
     if (!s->data.seq_len) s->data.seq_len = (int64_t)strlen(prompt) + s->sampling.max_tokens;
     return 0;
 }
@@ -264,8 +267,9 @@ static void set_tolerance(struct job_spec *s)
     if (s->verify.grad_rel_l2 < 0) s->verify.grad_rel_l2 = usual.grad_rel_l2;
 }
 
-/* Length of a training run. tokens and passes become steps when the data has been counted; then
- * both stand there, which is why "one of three" is the reader's rule (daemon/spec/read.c). */
+/* Checks the length of a training run. tokens and passes become steps when the data has been
+ * counted, and the spec has both then: so the reader (daemon/spec/read.c) checks that only one of
+ * the three is given. */
 static int check_length(struct job_spec *s, struct err *e)
 {
     if (s->kind != JOB_TRAIN) return 0;
@@ -308,7 +312,8 @@ static int check_transport(struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Sums over groups follow the tree of one group where the groups are subtrees of it. */
+/* Checks ZeRO's groups. Sums over groups follow the tree of one group if the groups are subtrees of
+ * it. */
 static int check_zero_group(const struct job_spec *s, struct err *e)
 {
     const int n = s->parallel.zero_group, ranks = s->parallel.sp * s->parallel.dp;
@@ -332,7 +337,7 @@ static int check_zero_group(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* A pipeline is of steps that train, or are proven. */
+/* Checks a pipeline, which only training and proofs have. */
 static int check_pipeline(const struct job_spec *s, struct err *e)
 {
     if (job_stages(s) == 1) return 0;
@@ -358,7 +363,7 @@ static int not_all_ranks(const struct job_spec *s, struct err *e)
                      s->parallel.sp, s->parallel.dp, pp, tp, s->resources.ranks);
 }
 
-/* ranks = dp pp sp tp: fills in the values that the job leaves out. */
+/* Fills in the degrees that the job leaves out, by ranks = dp pp sp tp. */
 static int set_degrees(struct job_spec *s, struct err *e)
 {
     const int dp = s->parallel.dp ? s->parallel.dp : 1, pp = job_stages(s), tp = job_tp(s);

@@ -60,7 +60,7 @@ struct job_spec {
             struct shape_rope rule; /* its kind is type's */
         } rope;                     /* family_check() puts it into shape */
         /* The sizes as JSON, from model.config or from --describe of path; empty: not known yet.
-         * This is the form that is sent and stored. */
+         * They are sent and stored in this form. */
         char config[SPEC_CONFIG_SIZE];
         /* The sizes that config has (worker/family/config.h); width 0: it has not been read */
         struct model_shape shape;
@@ -254,9 +254,10 @@ struct job_spec {
 };
 
 const char *spec_text(const struct job_spec *s, spec_ref ref);
-/* Whether the job describes its model itself, in model.config, and no directory does. */
+/* Tells whether the job describes its model itself, in model.config, and no directory does. */
 bool spec_new_model(const struct job_spec *s);
-/* Whether the job's first weights are drawn from its seed: such a model's, or with model.init. */
+/* Tells whether the job's first weights are drawn from its seed: for such a model, or with
+ * model.init. */
 bool spec_random_weights(const struct job_spec *s);
 /* Copies a string into the table. -1 when the 64 KiB are used up. */
 int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
@@ -270,20 +271,20 @@ extern const struct field stage_fields[];  /* fields of one stage */
 extern const struct field spec_constants[];
 
 void spec_defaults(struct job_spec *s);
-/* base: s, or the source or stage of it that has the field. */
+/* Sets a field's default. base: s, or the source or stage of it that has the field. */
 void spec_set_default(struct job_spec *s, const struct field *f, void *base);
 void spec_source_defaults(struct spec_source *src); /* but its strings and its format */
 const struct field *spec_field(const char *path);   /* NULL: unknown */
-/* Whether *v, which is f's in a document whose strings are s's, is what f means unsaid. */
+/* Tells whether *v is the default of f. Strings of *v are in s. */
 bool spec_is_default(const struct job_spec *s, const struct field *f, const void *v);
 /* Names a part of s that a peer that speaks abi (api/wire.h) does not know: a field that is not at
  * its default, a word with its field, or "paths by job:ID". NULL: the peer knows all of s. */
 const char *spec_needs(const struct job_spec *s, uint32_t abi);
-/* The known path nearest to an unknown one (edit distance at most 3, and at most nearest_most of
- * its last part), or NULL. */
+/* Returns the known path nearest to an unknown one (edit distance at most 3, and at most
+ * nearest_most of its last part), or NULL. */
 const char *spec_suggest(const char *path);
-/* The last part of the path in table that is nearest to path by the same rule, or NULL: for the
- * keys of model.config. */
+/* Returns the last part of the path in table that is nearest to path by the same rule, or NULL: for
+ * the keys of model.config. */
 const char *field_nearest(const struct field *table, const char *path);
 extern const char *const objective_words[]; /* by enum objective_id, NULL-terminated */
 
@@ -298,14 +299,15 @@ struct job_tolerance {
     double loss_rel, grad_rel_l2;
 };
 struct job_tolerance job_tolerance(int32_t precision);
-/* The rules of job_check about score and embed (job_infer.c). */
+/* Checks the rules of job_check about score and embed (job_infer.c). */
 int job_check_infer(struct job_spec *s, struct err *e);
-/* The rules of job_check about schedules, stages, evaluation and the first step (job_train.c). */
+/* Checks the rules of job_check about schedules, stages, evaluation and the first step
+ * (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
-/* Whether text is cut into bytes: the job says it, or nothing says that the model's ids are
- * anything else. */
+/* Tells whether text is cut into bytes: the job asks for it, or the model is not known to have
+ * other ids. */
 bool job_reads_bytes(const struct job_spec *s);
-/* Whether the vocabulary is known and has no ids for bytes: 0 to 255, an end and padding. */
+/* Tells whether the vocabulary is known and has no ids for bytes: 0 to 255, an end and padding. */
 #define JOB_BYTE_VOCAB 258
 bool job_lacks_bytes(const struct job_spec *s);
 /* Stages of the job's pipeline. parallel.pp stays 0 if the job does not set it: nodes of older
@@ -318,8 +320,8 @@ static inline int job_tp(const struct job_spec *s) /* parallel.tp, also where it
 {
     return s->parallel.tp > 1 ? s->parallel.tp : 1;
 }
-/* Whether text is cut by the tokenizer of model.path. A job that has neither bytes nor a tokenizer
- * reads ids alone. */
+/* Tells whether text is cut by the tokenizer of model.path. A job that has neither bytes nor a
+ * tokenizer reads ids alone. */
 bool job_has_tokenizer(const struct job_spec *s);
 /* Refuses text in `what` (a field, a member of a line) for a job that reads ids alone, and says the
  * way out. */

@@ -35,19 +35,20 @@ struct job_ref {
     char below[JOB_REF_BELOW]; /* path in the checkpoint: "hf"; "": all of it */
 };
 bool job_ref_is(const char *path); /* begins with job: */
-/* fails: ERR_INVALID naming the field. */
+/* Reads a reference "job:...". fails: ERR_INVALID naming the field. */
 int job_ref_read(const char *path, const char *field, struct job_ref *out, struct err *e);
-/* Writes it as nodes read it: "job:7/step-20/hf". Returns its length, or -1: it does not fit. */
+/* Writes a reference as nodes read it: "job:7/step-20/hf". Returns its length, or -1: it does not
+ * fit. */
 int job_ref_write(const struct job_ref *r, char *out, size_t size);
-/* Writes its path beneath the directory of its job: "checkpoints/step-00000020/hf". grant: for a
- * checkpoint, writes its whole directory, because access is granted to all of it. */
+/* Writes the path that it means beneath the directory of its job: "checkpoints/step-00000020/hf".
+ * grant: for a checkpoint, writes its whole directory, because access is granted to all of it. */
 int job_ref_path(const struct job_ref *r, bool grant, char *out, size_t size);
-/* ".../jobs/7/checkpoints/step-00000020/hf", as jobs were named before: the reference that it may
- * be, and how many bytes of path are up to the step's directory. */
+/* Guesses a reference from ".../jobs/7/checkpoints/step-00000020/hf", as specs named jobs before.
+ * *len: the bytes of path up to the step's directory. */
 bool job_ref_guess(const char *path, struct job_ref *out, size_t *len);
 
-/* path without ".", ".." and double slashes, by its words alone. false: it is not absolute, or too
- * long. */
+/* Copies path without ".", ".." and double slashes; no link is followed. false: it is not absolute,
+ * or too long. */
 bool path_tidy(const char *path, char *out, size_t size);
 
 #endif

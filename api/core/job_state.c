@@ -11,7 +11,7 @@ static const char *const state_names[JOB_STATE_N] = {
     [JOB_CANCELLED] = "cancelled", [JOB_SUSPENDED] = "suspended",
 };
 
-/* misread: job_event_misread. */
+/* misread: the value of job_event_misread. */
 static const struct {
     const char *name;
     bool misread;
@@ -72,7 +72,7 @@ bool job_final(enum job_state s)
     return s == JOB_SUCCEEDED || s == JOB_FAILED || s == JOB_CANCELLED;
 }
 
-/* 0 in the table is "illegal"; a legal next state is stored plus one. EV_SUBMIT makes a job and
+/* In the table 0 is "illegal", and a legal next state is stored plus one. EV_SUBMIT makes a job and
  * leads nowhere from a state; a final state accepts nothing. */
 #define TO(state) ((signed char)((state) + 1))
 static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {

@@ -55,13 +55,13 @@ enum job_event {
 
 const char *job_state_name(enum job_state s);
 const char *job_event_name(enum job_event e);
-/* Whether the version before (tests/previous) would misread a log without it: it skips events that
- * it does not know. */
+/* Tells whether the version before (tests/previous) would misread a log because it skips this
+ * event, which it does not know. */
 bool job_event_misread(enum job_event e);
 bool job_final(enum job_state s);
-/* The one transition table. Returns the next state, or -1 for an illegal pair. A stopping job has a
- * target (queued, suspended, failed or cancelled) kept by the caller; EV_STOPPED and EV_DONE return
- * JOB_STOPPING here and the caller moves to the target, or to JOB_SUCCEEDED. */
+/* Looks the transition up in the one table. Returns the next state, or -1 for an illegal pair. A
+ * stopping job has a target (queued, suspended, failed or cancelled) kept by the caller; EV_STOPPED
+ * and EV_DONE return JOB_STOPPING here and the caller moves to the target, or to JOB_SUCCEEDED. */
 int job_step(enum job_state from, enum job_event ev);
 
 #endif

@@ -1,7 +1,7 @@
 /* job_text.c: whether a job may take text, and what cuts it, or token ids alone. */
 #include "api/core/job.h"
 
-/* A shape of no model yet has no vocabulary. */
+/* A shape that is not known yet has no vocabulary. */
 bool job_lacks_bytes(const struct job_spec *s)
 {
     const int64_t vocab = s->model.shape.vocab;

@@ -13,7 +13,7 @@ static int check_schedule(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* One stage; before: the step that it must come after. */
+/* Checks one stage; before: the step that it must come after. */
 static int check_stage(const struct job_spec *s, int i, int64_t before, struct err *e)
 {
     const struct spec_stage *g = &s->stages[i];
@@ -56,7 +56,7 @@ static int check_stages(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Memory is placed for the longest sequence that is trained on. */
+/* Checks eval.seq_len: memory is placed for the longest sequence that is trained on. */
 static int check_eval_length(const struct job_spec *s, struct err *e)
 {
     int64_t most = s->data.seq_len;

@@ -37,7 +37,7 @@ static void skip_space(struct jread *j)
         j->p++;
 }
 
-/* Four hex digits at p, or -1. */
+/* Reads four hex digits at p; -1: there are none. */
 static int hex4(const char *p, const char *end)
 {
     int v = 0;
@@ -54,8 +54,8 @@ static int hex4(const char *p, const char *end)
     return v;
 }
 
-/* Bytes of the escape at p (which is a backslash), 0 if it is not one. A pair of surrogates is one
- * escape. */
+/* Returns the bytes of the escape at p (which is a backslash), 0 if it is none. A pair of
+ * surrogates is one escape. */
 static int escape_len(const char *p, const char *end)
 {
     if (end - p < 2) return 0;
@@ -139,7 +139,7 @@ static enum jtok read_word(struct jread *j, const char *word, enum jtok tok)
     return tok;
 }
 
-/* Python's and JavaScript's words for what JSON has no number for. */
+/* Tells whether a word of Python or JavaScript follows for a number that JSON has not. */
 static bool not_finite(const struct jread *j)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity", "-NaN"};
@@ -321,7 +321,7 @@ bool jread_is(const struct jread *j, const char *s)
     return n == want;
 }
 
-/* strtod and strtoll need a NUL after the number. */
+/* Copies a number with a NUL after it, as strtod and strtoll need. */
 static int number_text(const struct jread *j, char *buf, size_t size)
 {
     if (j->len >= size) return -1;

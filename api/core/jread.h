@@ -47,7 +47,8 @@ void jread_init(struct jread *j, const char *text, size_t size); /* borrows text
 enum jtok jread_next(struct jread *j);
 /* Skips the value that follows a J_KEY, or whose opening token was just returned. 0 or -1. */
 int jread_skip(struct jread *j);
-/* Unescaped, NUL-terminated copy of the last key or string. -1 if it does not fit or has a NUL. */
+/* Copies the last key or string, unescaped and NUL-terminated. -1 if it does not fit or has a
+ * NUL. */
 int jread_copy(struct jread *j, char *out, size_t size);
 /* Unescapes into out (room for len bytes is always enough; out may be text itself, where the caller
  * owns it); NUL bytes kept. Returns the length. */

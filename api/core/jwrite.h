@@ -38,7 +38,7 @@ void jwrite_null(struct jwrite *w, const char *key);
 void jwrite_raw(struct jwrite *w, const char *key, const char *json); /* already JSON */
 /* Returns the length without the NUL it appends, or -1 if it did not fit. */
 int64_t jwrite_finish(struct jwrite *w);
-/* The shortest decimal that reads back as v, into out (at least 32 bytes). Returns out. */
+/* Writes the shortest decimal that reads back as v into out (at least 32 bytes). Returns out. */
 char *jwrite_number(char *out, double v);
 
 #endif

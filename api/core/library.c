@@ -63,7 +63,7 @@ static bool try_in(struct search *s, const char *folder, const char *file)
     return snprintf(path, sizeof path, "%s/%s", folder, file) < PATH_MAX && try(s, path);
 }
 
-/* Each absolute folder of a list with colons between, until one of them will do. */
+/* Calls body for each absolute folder of a list with colons between, until it returns true. */
 static bool each_folder(const char *list, bool (*body)(struct search *, const char *, const char *),
                         struct search *s, const char *file)
 {

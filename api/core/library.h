@@ -27,9 +27,10 @@ extern "C" {
 #endif
 
 const char *library_name(enum library_id id); /* "cuBLASLt" */
-/* fails: ERR_UNSUPPORTED, with the loader's words. */
+/* Opens a library. fails: ERR_UNSUPPORTED, with the loader's words. */
 int library_open(struct library *l, enum library_id id, struct err *e);
-/* The first of these files that opens; the list ends with NULL. NULL: none does, as above. */
+/* Opens the first of these files that it can; the list ends with NULL. NULL: none opens, as
+ * above. */
 void *library_find(const char *const *files, struct err *e);
 
 #ifdef __cplusplus

@@ -10,11 +10,11 @@
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
-/* program: borrowed for the life of the process ("seqd", "seqrank"). Level from SEQD_LOG
- * (debug|info|warn|error), default info. */
+/* Begins logging. program: borrowed for the life of the process ("seqd", "seqrank"). SEQD_LOG gives
+ * the level (debug|info|warn|error), by default info. */
 void log_init(const char *program);
 extern const char *const log_levels[]; /* the words, up to a NULL */
-/* level: one of log_levels; "": the level that log_init found. */
+/* Sets the level: one of log_levels; "": the level that log_init found. */
 void log_level_set(const char *level);
 void log_line(enum log_level level, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -75,7 +75,7 @@ void loop_post(struct loop *l, loop_call *call, void *arg)
     bool was_empty = !l->mail_first;
     *l->mail_end = m;
     l->mail_end = &m->next;
-    /* Under the lock: after it, the loop may run this call and be destroyed by it. */
+    /* Write under the lock: after it, the loop may run this call and be destroyed by it. */
     if (was_empty) {
         uint64_t one = 1;
         ssize_t n = write(l->wake_fd, &one, sizeof one);

@@ -19,7 +19,7 @@ typedef void loop_fd_call(void *arg, uint32_t epoll_events);
 typedef void loop_signal_call(void *arg, int signo);
 typedef int64_t loop_clock(void *arg); /* monotonic milliseconds */
 
-/* clock NULL: CLOCK_BOOTTIME. */
+/* Makes a loop. clock NULL: CLOCK_BOOTTIME. */
 struct loop *loop_create(loop_clock *clock, void *clock_arg, struct err *e);
 void loop_destroy(struct loop *l); /* NULL allowed; the mailbox is emptied without running it */
 
@@ -29,21 +29,22 @@ void loop_turn(struct loop *l, int timeout_ms);
 void loop_stop(struct loop *l); /* from the loop thread */
 bool loop_stopped(const struct loop *l);
 
-/* The clock as of the start of this round. Descriptors and mail are handled before timers, so that
- * a timer that judges who has been silent for too long knows all data that had arrived by then. */
+/* Returns the clock as of the start of this round. Descriptors and mail are handled before timers,
+ * so that a timer that judges who has been silent for too long knows all data that had arrived by
+ * then. */
 int64_t loop_now_ms(const struct loop *l);
 int64_t loop_clock_ms(const struct loop *l); /* the clock: to measure the time of a call */
 int64_t loop_busy_ms(const struct loop *l);  /* in calls since the start, up to the last round */
 
-/* Callable from any thread. Never blocks, never drops; the node is malloc'd. */
+/* Posts a call from any thread. It never blocks and never drops; the node is malloc'd. */
 void loop_post(struct loop *l, loop_call *call, void *arg);
 
-/* A timer that fires once for each loop_timer_set. */
+/* Makes a timer that fires once for each loop_timer_set. */
 struct loop_timer *loop_timer_create(struct loop *l, loop_call *call, void *arg);
 void loop_timer_set(struct loop_timer *t, int64_t in_ms); /* negative: disarm */
 void loop_timer_destroy(struct loop_timer *t);
 
-/* fd stays the caller's. */
+/* Watches fd, which stays the caller's. */
 struct loop_fd *loop_fd_add(struct loop *l, int fd, uint32_t epoll_events, loop_fd_call *call,
                             void *arg, struct err *e);
 void loop_fd_change(struct loop_fd *f, uint32_t epoll_events);

@@ -37,9 +37,9 @@ struct manifest {
 
 /* Appends a file of dir with its size and digest, read back from the disk's cache. */
 int manifest_add(struct manifest *m, const char *dir, const char *path, struct err *e);
-/* The same for a file that was hashed as it was written. */
+/* Appends a file that was hashed as it was written. */
 void manifest_put(struct manifest *m, const char *path, int64_t size, const char hex[SHA256_HEX]);
-/* DIR/MANIFEST.json, fsynced. */
+/* Writes DIR/MANIFEST.json and syncs it. */
 int manifest_write(const struct manifest *m, const char *dir, struct err *e);
 
 enum manifest_depth {
@@ -49,16 +49,17 @@ enum manifest_depth {
 /* Reads and checks. fails: ERR_CORRUPT naming the file and the fault; ERR_NOT_FOUND when dir does
  * not exist. */
 int manifest_check(struct manifest *m, const char *dir, enum manifest_depth depth, struct err *e);
-/* The two parts of it, for callers that check several files at one time: reads, and checks file i.
- */
+/* These are the two parts of manifest_check, for callers that check several files at one time: one
+ * reads, one checks file i. */
 int manifest_read(struct manifest *m, const char *dir, struct err *e);
 int manifest_check_file(const struct manifest *m, int i, const char *dir, enum manifest_depth depth,
                         struct err *e);
-/* A manifest's text alone, of a file called `path` in errors, which may come from anywhere: names
- * are safe (beneath_name_good) and given once, digests are digests. fails: ERR_CORRUPT. */
+/* Parses a manifest's text, which may come from anywhere: it checks that names are safe
+ * (beneath_name_good) and given once, and that digests are digests. path: the file's name in
+ * errors. fails: ERR_CORRUPT. */
 int manifest_parse(struct manifest *m, const char *text, size_t size, const char *path,
                    struct err *e);
-/* The entry of path, or NULL. */
+/* Returns the entry of path, or NULL. */
 const struct manifest_file *manifest_find(const struct manifest *m, const char *path);
 
 #endif

@@ -15,18 +15,19 @@ struct arena {
 };
 
 void arena_init(struct arena *a, size_t limit_size);
-/* Zeroed, 16-byte aligned memory, or NULL past the limit or out of memory: the caller turns NULL
- * into ERR_TOO_LARGE. */
+/* Returns zeroed, 16-byte aligned memory, or NULL past the limit or out of memory: the caller turns
+ * NULL into ERR_TOO_LARGE. */
 void *arena_alloc(struct arena *a, size_t size);
 /* Frees all but the first block and starts again. */
 void arena_reset(struct arena *a);
 void arena_fini(struct arena *a);
 
-/* Room on the heap, of any contents, for data that is larger than a stack frame may be (64 KiB).
- * The caller frees it with free. Aborts if memory is out. */
+/* Returns room on the heap, of any contents, for data that is larger than a stack frame may be (64
+ * KiB). The caller frees it with free. Aborts if memory is out. */
 void *mem_scratch(size_t size);
 
-/* a * b and a + b for sizes from outside the process. -1: overflow, or a negative operand. */
+/* Compute a * b and a + b for sizes from outside the process. -1: overflow, or a negative
+ * operand. */
 int mem_mul(int64_t a, int64_t b, int64_t *out);
 int mem_add(int64_t a, int64_t b, int64_t *out);
 

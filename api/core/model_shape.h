@@ -154,19 +154,20 @@ static inline bool shape_bit(const int64_t mask[SHAPE_MASKS], int64_t l)
 {
     return l < 32 * SHAPE_MASKS && (mask[l / 32] >> (l % 32) & 1);
 }
-/* Whether layer l is of the family's other kind: layer_mask. */
+/* Tells whether layer l is of the family's other kind, by layer_mask. */
 static inline bool shape_special(const struct model_shape *m, int64_t l)
 {
     return shape_bit(m->layer_mask, l);
 }
 
-/* Diffusion: noise and its variance are predicted, rather than a velocity. */
+/* Tells, of a diffusion model, whether it predicts noise and its variance rather than a
+ * velocity. */
 static inline bool shape_of_noise(const struct model_shape *m)
 {
     return m->trained_on == OBJECTIVE_IDDPM;
 }
-/* Diffusion: how many values of a place the loss compares with: the velocity's, or those of the
- * noise and of the sample itself. */
+/* Returns, for a diffusion model, how many values of a place the loss compares with: the
+ * velocity's, or those of the noise and of the sample itself. */
 static inline int64_t shape_targets(const struct model_shape *m)
 {
     return (shape_of_noise(m) ? 2 : 1) * m->in_channels;

@@ -4,9 +4,11 @@
 
 #define NEAREST_FAR 64 /* words of this length or more are at this distance */
 
-/* Levenshtein with a swap of neighbours counted as one (optimal string alignment). */
+/* Returns Levenshtein's distance, with a swap of neighbours counted as one (optimal string
+ * alignment). */
 int nearest_distance(const char *a, const char *b);
-/* The largest distance at which another word may still be meant: a third of the word's length. */
+/* Returns the largest distance at which another word may still be meant: a third of the word's
+ * length. */
 int nearest_most(const char *word);
 
 #endif

@@ -40,7 +40,7 @@ static void send_text(struct notify *n, const char *fmt, ...)
     va_end(ap);
     assert(size > 0 && size < (int)sizeof text);
     const struct sockaddr *to = (const struct sockaddr *)&n->to;
-    /* A manager that reads nothing must not stop the loop. */
+    /* Do not wait: a manager that reads nothing must not stop the loop. */
     if (sendto(n->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT, to, n->n_to) == size) {
         n->failed = false;
         return;
@@ -49,7 +49,7 @@ static void send_text(struct notify *n, const char *fmt, ...)
     n->failed = true;
 }
 
-/* True: all has moved. */
+/* Asks the program for its status. True: all that must move has moved. */
 static bool ask(struct notify *n, bool *changed)
 {
     char status[STATUS_SIZE] = "";
@@ -72,7 +72,7 @@ static void on_timer(void *arg)
     loop_timer_set(n->timer, n->every_ms);
 }
 
-/* A path, or with '@' a name of the abstract namespace. */
+/* Reads a path or, with '@', a name of the abstract namespace. */
 static bool address(struct notify *n, const char *path)
 {
     const size_t len = strlen(path);
@@ -84,7 +84,7 @@ static bool address(struct notify *n, const char *path)
     return true;
 }
 
-/* 0: this process has no watchdog to feed. */
+/* Returns the watchdog's time limit; 0: this process has no watchdog to feed. */
 static int64_t watchdog_ms(void)
 {
     const char *usec = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");

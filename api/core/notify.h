@@ -12,9 +12,9 @@
 
 struct notify;
 
-/* The program's answer to a tick. Fills the status (a line), and returns whether everything that
- * must move has moved since the last tick: only then the watchdog is fed. The call itself shows
- * that the loop moves. */
+/* Answers a tick: fills the status (a line), and returns whether everything that must move has
+ * moved since the last tick: only then the watchdog is fed. The call itself shows that the loop
+ * moves. */
 typedef bool notify_tick(void *arg, char *status, size_t size);
 
 /* Takes the variables out of the environment: they are not for children. Ticks come four times in

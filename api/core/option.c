@@ -212,7 +212,7 @@ int option_key(const struct option_table *t, const char *key, const struct optio
         from->of[i] = OPTION_FILE;
         return take(r, v, target, e);
     }
-    /* It is checked all the same: the file must be right by itself. */
+    /* Check it all the same: the file must be right by itself. */
     void *unused = calloc(1, t->size);
     assert(unused);
     int rc = take(r, v, unused, e);

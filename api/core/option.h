@@ -74,13 +74,14 @@ struct option_value {
 
 /* Zeroes the target and sets the defaults. */
 void option_defaults(const struct option_table *t, void *target, struct option_sources *from);
-/* 0; 1: --help was printed, or an OPTION_ANSWER is set in the target; -1: wrong. */
+/* Reads the command line. 0: continue; 1: --help was printed, or an OPTION_ANSWER is set in the
+ * target; -1: wrong. */
 int option_line(const struct option_table *t, int argc, char **argv, void *target,
                 struct option_sources *from, struct err *e);
-/* Whether the command line or the file gave the row of this name. */
+/* Tells whether the command line or the file gave the row of this name. */
 bool option_given(const struct option_table *t, const struct option_sources *from,
                   const char *name);
-/* One key of the file. An unknown one is an error that names the nearest. */
+/* Takes one key of the file. An unknown one is an error that names the nearest. */
 int option_key(const struct option_table *t, const char *key, const struct option_value *v,
                void *target, struct option_sources *from, struct err *e);
 void option_help(const struct option_table *t, FILE *out);

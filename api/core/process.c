@@ -36,8 +36,8 @@ int process_stat(int pid, struct process_stat *out)
     close(fd);
     if (n <= 0) return -1;
     text[n] = 0;
-    /* pid (name) state ...: the name may hold anything, so start after the last parenthesis.
-     * Fields 14 and 15 are user and system time, 22 is the start time (proc(5)). */
+    /* The text is "pid (name) state ...". The name may hold any byte, so start after the last
+     * parenthesis. Fields 14 and 15 are user and system time, 22 is the start time (proc(5)). */
     char *p = strrchr(text, ')');
     char state = 0;
     if (!p ||

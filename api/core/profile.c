@@ -70,7 +70,7 @@ int profile_check(const struct profile *p, struct err *e)
     return 0;
 }
 
-/* One number, or an array of as many as the field has. */
+/* Reads one number, or an array of as many as the field has. */
 static int read_field(struct jread *j, const struct profile_field *f, double *out, struct err *e)
 {
     if (f->n > 1 && jread_next(j) != J_ARRAY)

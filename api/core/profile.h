@@ -7,7 +7,8 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-/* Measured at more than one size: products at these widths, attention at these head sizes. */
+/* Some rates are measured at more than one size: products at these widths, attention at these head
+ * sizes. */
 #define PROFILE_SIZES 3
 extern const double profile_widths[PROFILE_SIZES], profile_heads[PROFILE_SIZES];
 
@@ -36,11 +37,11 @@ struct profile_field {
 #define PROFILE_FIELDS 14
 extern const struct profile_field profile_fields[PROFILE_FIELDS];
 
-/* One object on one line. Returns its length, -1 when it does not fit. */
+/* Writes one object on one line. Returns its length, -1 when it does not fit. */
 int64_t profile_write(const struct profile *p, char *out, size_t size);
-/* fails: ERR_INVALID unless every member is there, once, finite and positive. */
+/* Reads a profile. fails: ERR_INVALID unless every member is there, once, finite and positive. */
 int profile_read(const char *json, size_t size, struct profile *out, struct err *e);
-/* The same rule for numbers from another source. */
+/* Checks numbers from another source by the same rule. */
 int profile_check(const struct profile *p, struct err *e);
 
 #endif

@@ -28,7 +28,8 @@ struct progress {
     int64_t begun_us, told_us;
 };
 
-/* total 0: not known yet. from: the units that earlier attempts have done. Reports at once. */
+/* Begins work, and reports at once. total 0: not known yet. from: the units that earlier attempts
+ * have done. */
 void progress_begin(struct progress *p, enum progress_unit unit, double total, double from);
 void progress_total(struct progress *p, double total); /* once it is known */
 void progress_at(struct progress *p, double done);

@@ -99,11 +99,11 @@ struct rank_args {
     int64_t submitted_s;
 };
 
-/* An id of prepared data becomes the name of a directory: hex digits and nothing else. */
+/* Tells whether id can be the name of a directory of prepared data: hex digits and no other. */
 bool prepared_id_good(const char *id);
 
-/* A signal that a program raises itself (SEGV, BUS, ILL, FPE, ABRT): an exit without a report.
- * Every other one comes from outside. */
+/* Tells whether a program raises the signal itself (SEGV, BUS, ILL, FPE, ABRT): an exit without a
+ * report. Every other one comes from outside. */
 bool rank_signal_own(int signo);
 
 struct rank_blob {
@@ -123,13 +123,13 @@ struct rank_step {
     struct comm_count comm[RANK_PURPOSES], planned[RANK_PURPOSES];
     int32_t ledger_ok;
     int64_t memory_high, memory_planned; /* bytes, this rank: arena + comm segment */
-    /* the host's part of it, beside a device with its own memory */
+    /* the host's part of the memory, beside a device with its own */
     int64_t host_high, host_planned;
     struct comm_count stage, planned_stage; /* comm and planned of PURPOSE_STAGE */
 };
 #define RANK_STEP_BEFORE offsetof(struct rank_step, stage)
 _Static_assert(RANK_PURPOSES == 13 && PURPOSE_N == RANK_PURPOSES + 1, "as in 0.2.0, and one more");
-/* The messages and bytes of the step for a purpose, as counted and as planned. */
+/* Returns the messages and bytes of the step for a purpose, as counted and as planned. */
 static inline const struct comm_count *rank_step_comm(const struct rank_step *s, int purpose)
 {
     return purpose == PURPOSE_STAGE ? &s->stage : &s->comm[purpose];

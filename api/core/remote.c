@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* URL is the address. */
+/* In each line, URL stands for the address. */
 static const struct remote {
     const char *scheme, *line;
 } remotes[] = {
@@ -25,7 +25,7 @@ static const struct remote {
 static const char hub[] = "hf://", site[] = "https://huggingface.co/", sets[] = "datasets/";
 static const char kind[] = "--repo-type dataset ";
 
-/* "org/name" of what follows a prefix of the Hub, without the rest of the address. */
+/* Writes the line for the Hub. name: the address after its prefix, of which "org/name" counts. */
 static void hub_line(const char *name, bool data, char *out, size_t size)
 {
     const bool set = !strncmp(name, sets, sizeof sets - 1);

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include "api/core/err.h"
 
-/* Is it an address ("s3://bucket/a", "hf://org/name")? Then -1 with ERR_INVALID and the line
+/* Refuses an address ("s3://bucket/a", "hf://org/name"): returns -1 with ERR_INVALID and the line
  * that fetches it; else 0. data: a data set, not a model. */
 int remote_refuse(const char *path, const char *field, bool data, struct err *e);
 /* Returns the addition to "there is no such file": ": ..." if the path may be a name of the Hub,

@@ -19,10 +19,10 @@ void sha256_init(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *data, size_t size);
 void sha256_bytes(struct sha256 *s, uint8_t out[32]);    /* finishes; s is used up */
 void sha256_hex(struct sha256 *s, char out[SHA256_HEX]); /* the same in digits */
-/* Digest and size of a whole file. size may be NULL. */
+/* Computes the digest and size of a whole file. size may be NULL. */
 int sha256_file(const char *path, char out[SHA256_HEX], int64_t *size, struct err *e);
 
-/* The compression function in plain C; tests compare the SHA-NI one with it. */
+/* Compresses blocks in plain C; tests compare the SHA-NI version with it. */
 void sha256_blocks_portable(uint32_t h[8], const uint8_t *p, size_t n_blocks);
 
 #endif

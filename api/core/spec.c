@@ -398,7 +398,7 @@ static struct nearest nearest_of(const char *path)
 static void consider(struct nearest *best, const char *path, const char *candidate)
 {
     int d = nearest_distance(path, candidate);
-    /* The right word in the wrong section is as good as one letter wrong. */
+    /* The right word in the wrong section counts as one wrong letter. */
     if (!strcmp(last_part(path), last_part(candidate)) && d > 1) d = 1;
     if (d < best->distance) *best = (struct nearest){candidate, d};
 }

@@ -14,7 +14,7 @@ struct spool_frame {
     uint32_t size, crc;
 };
 
-/* CRC-32 of IEEE 802.3, bit by bit: records are a few hundred bytes. */
+/* Computes CRC-32 of IEEE 802.3, bit by bit: records are a few hundred bytes. */
 static uint32_t crc_add(uint32_t crc, const void *data, size_t size)
 {
     const uint8_t *p = data;
@@ -26,7 +26,7 @@ static uint32_t crc_add(uint32_t crc, const void *data, size_t size)
     return ~crc;
 }
 
-/* Bytes read, fewer than size only at the end of the file. */
+/* Returns the bytes read, fewer than size only at the end of the file. */
 static int64_t read_at(int fd, void *out, size_t size, int64_t offset, struct err *e)
 {
     size_t n = 0;
@@ -84,8 +84,8 @@ fail:
     return -1;
 }
 
-/* How a write of n bytes at s->offset failed, of which `done` were written; -1: none. After a short
- * write errno is that of what follows. */
+/* Tells why a record of `whole` bytes was not written at s->offset. done: the bytes that were; -1:
+ * none. After a short write it writes one byte more, to learn the errno. */
 static int add_failed(const struct spool *s, ssize_t done, size_t whole, struct err *e)
 {
     errno = done < 0 ? errno : ENOSPC;
@@ -93,7 +93,8 @@ static int add_failed(const struct spool *s, ssize_t done, size_t whole, struct 
     return err_write(e, s->offset + (int64_t)whole, "write the spool");
 }
 
-/* The last words of an attempt find room where others have taken all there was. */
+/* Returns the most bytes that the spool may have for a record. Failures and ends of an attempt find
+ * room when other records have taken all the rest. */
 static int64_t room_of(uint32_t type)
 {
     const int64_t limit = file_limit();

@@ -26,17 +26,17 @@ struct spool {
     int64_t seq;    /* writer: records in the file; reader: records read so far */
 };
 
-/* For the one writer: creates the file, or continues it after its last whole record. last (may be
- * NULL) gets the head of that record, all zero when there is none. */
+/* Opens the spool for its one writer: creates the file, or continues it after its last whole
+ * record. last (may be NULL) gets the head of that record, all zero when there is none. */
 int spool_open(struct spool *s, const char *path, struct rank_msg *last, struct err *e);
-/* head->size and head->abi are set here. durable: fdatasync before it returns. fails: ERR_TOO_LARGE
- * at the limit on the size of files, where a failure or an end still finds room. */
+/* Appends a record, and sets head.size and head.abi. durable: fdatasync before it returns. fails:
+ * ERR_TOO_LARGE at the limit on the size of files, where a failure or an end still finds room. */
 int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t size, bool durable,
               struct err *e);
-/* For a reader: from the start. A missing file is ERR_NOT_FOUND. */
+/* Opens the spool for a reader, from the start. A missing file is ERR_NOT_FOUND. */
 int spool_open_read(struct spool *s, const char *path, struct err *e);
-/* The next record (rank_msg and payload) into buf of SPOOL_RECORD_SIZE bytes: its size, or 0 when
- * there is no further one now. -1: reading failed. */
+/* Reads the next record (rank_msg and payload) into buf of SPOOL_RECORD_SIZE bytes. Returns its
+ * size, or 0 when there is no further one now. -1: reading failed. */
 int64_t spool_next(struct spool *s, void *buf, struct err *e);
 void spool_close(struct spool *s); /* also of a zeroed one */
 

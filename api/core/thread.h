@@ -6,16 +6,17 @@
 #include <pthread.h>
 #include "api/core/err.h"
 
-/* fails: ERR_PEER naming the limit: it may be gone the next time. attr NULL: the usual one. */
+/* Starts a thread. fails: ERR_PEER naming the limit: it may be gone the next time. attr NULL: the
+ * usual one. */
 int thread_start(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg,
                  struct err *e);
-/* The same for a thread that its program cannot be without: on failure the program says the
- * sentence, last, and exits with status 1. Who started it waits longer each time. */
+/* Starts a thread that the program needs. On failure the program leaves the error as its last words
+ * and exits with status 1; a program that starts it again waits longer each time. */
 void thread_must_start(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
 
 #define LAST_WORDS_ENV  "SEQD_LAST_WORDS" /* a file, for who started this program */
 #define LAST_WORDS_SIZE 512
-/* Why this program ends without having begun. */
+/* Writes the last words: why this program ends without having begun. */
 void last_words(const char *text);
 
 #endif
