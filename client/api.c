@@ -30,7 +30,7 @@ static int exit_of_status(int status)
                                             : CLI_ERROR;
 }
 
-/* "/data/seq_len" -> "data.seq_len", as job specs write it. */
+/* Writes "/data/seq_len" as job specs do: "data.seq_len". */
 static char *field_of(const char *pointer, char *out, size_t size)
 {
     snprintf(out, size, "%s", *pointer == '/' ? pointer + 1 : pointer);
@@ -39,7 +39,7 @@ static char *field_of(const char *pointer, char *out, size_t size)
     return out;
 }
 
-/* One line for each error that the first line does not contain. */
+/* Adds one line for each error that the first line does not contain. */
 static void add_errors(const struct jv *errors, const char *detail, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(errors); i++) {
@@ -81,7 +81,8 @@ int api_refused(const struct http_reply *r, const char *path)
 static bool retryable(const struct http_reply *r, int failed, const struct err *e)
 {
     if (failed) return e->code == ERR_PEER;
-    /* 409 with Retry-After: the first try, whose answer was lost, is still under way. */
+    /* A 409 with Retry-After means that the first try, whose answer was lost, is still under
+     * way. */
     return r->status == 429 || r->status == 503 || (r->status == 409 && r->retry_after_s > 0);
 }
 

@@ -7,23 +7,23 @@
 #include "client/http.h"
 #include "client/json.h"
 
-/* All return an enum cli_exit, with the message printed unless it is CLI_OK. *out: the caller frees
+/* All return an enum cli_exit, with the message printed unless it is CLI_OK. The caller frees *out
  * with jv_free. */
 int api_get(struct cli *c, const char *path, struct jv **out);
-/* body NULL: empty. A retryable failure (no answer, 429, 503, 409 with Retry-After) is tried
- * API_TRIES times in all, with the same idempotency key; key NULL: none is sent. */
+/* Posts body; NULL: an empty one. A retryable failure (no answer, 429, 503, 409 with Retry-After)
+ * is tried API_TRIES times in all, with the same idempotency key; key NULL: none is sent. */
 #define API_TRIES 5
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out);
-/* Tried again as a post: to delete twice is to delete. */
+/* Deletes. A failure is retried as in api_post: to delete twice is to delete. */
 int api_delete(struct cli *c, const char *path, struct jv **out);
 /* Changes a resource that is of the version if_match ("7", in quotes). CLI_OK with *out NULL: it is
  * of another version by now, and the request has changed nothing. */
 int api_patch(struct cli *c, const char *path, const char *body, const char *if_match,
               struct jv **out);
-/* One job. */
+/* Gets one job. */
 int api_job(struct cli *c, int64_t id, struct jv **out);
 
-/* 128 random bits as a quoted RFC 8941 string: "\"3f...\"". */
+/* Makes 128 random bits as a quoted RFC 8941 string: "\"3f...\"". */
 #define API_KEY 40
 void api_key(char out[API_KEY]);
 
@@ -32,7 +32,7 @@ int api_refused(const struct http_reply *r, const char *path);
 /* Prints v as the -o format asks (json, jsonl, yaml, csv; arrays under "data" item by item).
  * Returns true when it did, false for the formats a verb prints itself. */
 bool api_print(const struct cli *c, const struct jv *v);
-/* --field PATH: prints one member of v. */
+/* Prints one member of v, for --field PATH. */
 int api_print_field(const struct cli *c, const struct jv *v);
 
 #endif

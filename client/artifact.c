@@ -38,7 +38,7 @@ struct sink {
 static void on_bytes(void *arg, const char *p, size_t n)
 {
     struct sink *s = arg;
-    /* The server sends the whole although a part was asked for: the part of the file goes. */
+    /* The server sends the whole file although a part was asked for: begin again. */
     if (s->begun && http_answer(s->stream)->status == 200) {
         if (ftruncate(s->fd, 0) || lseek(s->fd, 0, SEEK_SET)) s->error = errno;
         s->begun = s->size = 0;
@@ -74,7 +74,7 @@ static int download(struct cli *c, const char *path, struct sink *s)
     return rc;
 }
 
-/* The digest that the job's list of artifacts gives name; "" when it gives none. */
+/* Finds the digest of name in the job's list of artifacts; "": it gives none. */
 static int listed_digest(struct cli *c, int64_t id, const char *name, char out[SHA256_HEX])
 {
     char path[64];

@@ -75,7 +75,7 @@ static int post(struct cli *c, const struct mass_act *act, struct jv *filter, bo
     return rc;
 }
 
-/* Whether that many jobs are meant. Returns CLI_OK or the exit code. */
+/* Asks whether that many jobs are meant. Returns CLI_OK or the exit code. */
 static int confirm(const struct cli *c, const struct mass_act *act, long long n)
 {
     char answer[16] = "";
@@ -119,7 +119,7 @@ static int act_run(struct cli *c, const struct mass_act *act)
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
 
-/* A cancelled job is a success here. */
+/* Waits for the end. A cancelled job is a success here. */
 static int wait_end(struct cli *c, int64_t id, struct jv **job)
 {
     const int rc = job_wait(c, id, job);
@@ -131,7 +131,7 @@ static bool is_held(const struct jv *job)
     return !strcmp(jv_str(job, "state", ""), "suspended");
 }
 
-/* No stream ends with a suspended job. */
+/* Waits until the job is suspended, by asking: no stream ends with a suspended job. */
 static int wait_held(struct cli *c, int64_t id, struct jv **job)
 {
     const struct timespec rest = {0, POLL_MS * 1000000};

@@ -133,7 +133,7 @@ static int set_option(struct cli *c, const struct option_row *r, const char *val
     return 0;
 }
 
-/* One argument that begins with '-'. Returns how many arguments it used, or -1. */
+/* Takes one argument that begins with '-'. Returns how many arguments it used, or -1. */
 static int take_option(struct cli *c, char **argv, bool seen[N_ROWS], struct err *e)
 {
     const char *a = argv[0], *value = NULL, *eq = NULL;
@@ -243,14 +243,14 @@ int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *ve
     return check_usage(c, seen, e);
 }
 
-/* The scheme of a URL that has none. */
+/* Returns the scheme to put before a URL that has none. */
 static const char *scheme_of(const char *url)
 {
     return strstr(url, "://") || !strncmp(url, "unix:", 5) ? "" : "http://";
 }
 
-/* The socket of a seqd that speaks TLS needs no certificate. The socket of a seqd that has written
- * no token, which only seqd --dev does, needs no token. */
+/* Tells whether to take the Unix socket: it needs no certificate if seqd speaks TLS, and no token
+ * if seqd has written none, which only seqd --dev does. */
 static bool takes_socket(const char *dir, const char *address, const char *socket)
 {
     char token[1024];
@@ -276,7 +276,7 @@ static int read_address(const char *dir, char *out, size_t size, struct err *e)
     return 0;
 }
 
-/* --url or SEQD_URL; NULL: neither. */
+/* Returns --url or SEQD_URL; NULL: neither is given. */
 static const char *given_url(const struct cli *c)
 {
     const char *url = c->opt.url ? c->opt.url : getenv("SEQD_URL");
@@ -311,7 +311,8 @@ int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
     return 0;
 }
 
-/* "-": stdin. A token goes into a header: it is one line without blanks. */
+/* Reads a token; path "-": from stdin. A token goes into a header: it is one line without
+ * blanks. */
 static int read_token(const char *path, char *out, size_t size, struct err *e)
 {
     const bool is_stdin = !strcmp(path, "-");
@@ -417,7 +418,7 @@ static void look_at_terminal(struct cli *c)
                !(term && !strcmp(term, "dumb"));
 }
 
-/* The authority of the login is used if none is named. */
+/* Sets the authority of certificates: the given one, or else that of the login. */
 static void set_trust(const struct cli *c, const char *url)
 {
     struct server_context known = {0};

@@ -90,7 +90,7 @@ struct verb {
     uint32_t options;            /* enum cli_option */
     int min_args, max_args;
     int (*run)(struct cli *c); /* returns enum cli_exit */
-    /* Whether these operands ask no seqd: http is NULL then. NULL: never. */
+    /* Tells whether these operands ask no seqd: http is NULL then. NULL: never. */
     bool (*alone)(const struct cli *c);
 };
 
@@ -99,7 +99,8 @@ int cli_run(int argc, char **argv, const struct verb *const *verbs);
 /* Parses into *c, whose arg must have room for argc pointers. Returns -1 with a sentence on a usage
  * error. c->verb NULL: none was named (help or version asked for, or nothing at all). */
 int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e);
-/* One row of the table of options, for completion. false: there is no i-th. */
+/* A row of the table of options, for completion. cli_option_at returns false if there is no i-th
+ * row. */
 struct cli_option_info {
     const char *name; /* "wait" */
     char letter;      /* 0: none */
@@ -109,26 +110,26 @@ struct cli_option_info {
 bool cli_option_at(int i, struct cli_option_info *out);
 extern const char *const cli_outputs[OUT_N + 1]; /* words of -o, then NULL */
 extern const char *cli_system_socket; /* socket of a seqd that systemd runs; tests set their own */
-/* The address of seqd: --url, else SEQD_URL, else the server of the last seqctl login, else
+/* Finds the address of seqd: --url, else SEQD_URL, else the server of the last seqctl login, else
  * cli_system_socket if it exists, else the default. A directory is a state directory, whose file
- * `address` is read; if that says https or no token lies beside it, its Unix socket is taken. Never
- * ends with '/'. */
+ * `address` is read; if that says https or no token lies beside it, its Unix socket is taken. It
+ * never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
-/* The token for that address: from --token-file, else SEQD_TOKEN_FILE, else from the state
+/* Finds the token for that address: from --token-file, else SEQD_TOKEN_FILE, else from the state
  * directory, else from seqctl login (api/core/context.h); "" if there is none. url: the one from
  * cli_url. */
 int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e);
-/* The file of --ca, else SEQD_CA; NULL: neither. */
+/* Returns the file of --ca, else SEQD_CA; NULL: neither is given. */
 const char *cli_ca(const struct cli *c);
 
-/* A message to a person, on stderr, silenced by -q. Control characters are removed. */
+/* Prints a message to a person on stderr, unless -q silences it. Control characters are removed. */
 void cli_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A progress line on the terminal of stderr: the next one or a message replaces it, "" removes it.
- * The caller has removed control characters. */
+/* Draws a progress line on the terminal of stderr: the next one or a message replaces it, ""
+ * removes it. The caller has removed control characters. */
 void cli_draw(const char *line);
-/* "seqctl: ..." on stderr, never silenced. Returns code. */
+/* Prints "seqctl: ..." on stderr, even with -q. Returns code. */
 int cli_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Operand i as a job: its id, or its name (name.h). Returns -(exit code) after a message. */
+/* Reads operand i as a job, its id or its name (name.h). Returns -(exit code) after a message. */
 int64_t cli_job_id(struct cli *c, int i);
 
 #endif

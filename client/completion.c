@@ -127,7 +127,7 @@ static const struct {
     {&model_verb, {"ls", "check"}},
 };
 
-/* n: operands before it. */
+/* Offers words for an operand of v. n: operands before it. */
 static void offer_operand(struct cli *c, const struct verb *v, int n, const char *prefix)
 {
     for (size_t i = 0; i < sizeof first_words / sizeof *first_words; i++)
@@ -145,7 +145,7 @@ static void offer_operand(struct cli *c, const struct verb *v, int n, const char
     if (strstr(v->operands, "FILE") || strstr(v->operands, "DIR")) puts(":files");
 }
 
-/* The option that the word is and whose value follows; NULL: none. */
+/* Returns the option that the word is, if its value follows; NULL: there is none. */
 static const char *waiting(const char *word)
 {
     static struct cli_option_info o;
@@ -157,7 +157,7 @@ static const char *waiting(const char *word)
     return NULL;
 }
 
-/* arg[1] .. are the words so far; the last one is being typed. */
+/* Offers words. arg[1] and on are the words so far; the last one is being typed. */
 static int offer_words(struct cli *c)
 {
     const struct verb *v = NULL;

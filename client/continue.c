@@ -23,7 +23,7 @@ static void old_fini(struct old *o)
     jv_free(o->job);
 }
 
-/* One page of its checkpoints. cursor: as in event.c. */
+/* Reads one page of the job's checkpoints. cursor: as in event.c. */
 static int read_checkpoints(struct cli *c, struct old *o, char cursor[256])
 {
     char path[400];
@@ -100,7 +100,7 @@ static bool same(const struct jv *a, const struct jv *b)
     return equal;
 }
 
-/* Keys of labels may have dots, so this is not a path. */
+/* Finds a member by its key, not by a path: keys of labels may have dots. */
 static const struct jv *member(const struct jv *object, const char *key)
 {
     for (size_t i = 0; i < jv_len(object); i++) {

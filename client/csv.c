@@ -21,7 +21,8 @@ static void add_column(struct columns *c, const char *path)
     if (c->n < MOST_COLUMNS) snprintf(c->path[c->n++], PATH, "%s", path);
 }
 
-/* A key with a dot is not a path: its object is one cell. */
+/* Tells whether a key has a dot. Such a key is no part of a path, so that its object is one
+ * cell. */
 static bool has_dotted_key(const struct jv *object)
 {
     for (size_t i = 0; i < jv_len(object); i++) {
@@ -65,7 +66,8 @@ static void print_cell(FILE *out, const char *text, bool clean)
     free(s);
 }
 
-/* An object where other rows have members of it is no cell: null, or its members. */
+/* Prints the cell of a path. It is empty where a row has null in the place of an object with that
+ * member. */
 static void print_value(FILE *out, const struct jv *row, const char *path, bool clean)
 {
     const struct jv *v = jv_get(row, path);
@@ -83,7 +85,8 @@ static void print_row(FILE *out, const struct columns *c, const struct jv *row, 
     fputs("\r\n", out);
 }
 
-/* "progress" of a row without any, where others have "progress.done". */
+/* Drops columns such as "progress", of a row where it is null, if other rows have
+ * "progress.done". */
 static void drop_parents(struct columns *c)
 {
     int n = 0;

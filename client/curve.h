@@ -19,8 +19,8 @@ struct curve {
 };
 
 void curve_init(struct curve *c);
-/* x must not fall. A point that is not finite is left out. When x falls back (a job resumed from a
- * checkpoint) the points at and beyond x are forgotten first. */
+/* Adds a point. A point that is not finite is left out. When x falls back (a job resumed from a
+ * checkpoint), the points at and beyond x are forgotten first. */
 void curve_add(struct curve *c, double x, double y);
 /* Draws into lines[0 .. rows-1], each a NUL-terminated string of `columns` characters. The x axis
  * spans 0..x_max (or the last point), the y axis the range that is returned in y_low and y_high. */

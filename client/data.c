@@ -6,7 +6,7 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-/* The file's name, cut at its beginning to fit the line. */
+/* Cuts a file's name at its beginning to fit the line. */
 static const char *tail_of(const char *path, char *out, size_t size)
 {
     size_t n = strlen(path);

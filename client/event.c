@@ -45,7 +45,7 @@ char *event_line(const struct jv *ev, char *out, size_t size)
     return text_safe(out, size, line);
 }
 
-/* The line in a list of all jobs: with its job. */
+/* Makes the line of an event in a list of all jobs, with its job. */
 static char *all_line(const struct jv *ev, char *out, size_t size)
 {
     char line[1024];
@@ -102,8 +102,8 @@ static void on_event(void *arg, const char *name, const struct jv *v)
     fflush(stdout);
 }
 
-/* One page of a list, oldest first, into *rows, which it is added to. cursor: "", then where to
- * continue; "" again at the end. */
+/* Adds one page of a list, oldest first, to rows. cursor: "", then where to continue; "" again at
+ * the end. */
 static int read_page(struct cli *c, const char *path, char cursor[256], struct jv *rows)
 {
     char page[512];
@@ -123,7 +123,7 @@ static int read_page(struct cli *c, const char *path, char cursor[256], struct j
     return rc;
 }
 
-/* Rows that stand together: a table of CSV has one head, a page of JSON is one document. */
+/* Prints rows together: a table of CSV has one head, a page of JSON is one document. */
 static void print_together(struct cli *c, struct jv *rows)
 {
     struct jv *list = jv_object();
@@ -132,7 +132,7 @@ static void print_together(struct cli *c, struct jv *rows)
     jv_free(list);
 }
 
-/* All pages of a list. Lines are printed page by page. */
+/* Prints all pages of a list. Lines are printed page by page. */
 static int print_list(struct cli *c, const char *path, const struct printer *p)
 {
     char cursor[256] = "";
@@ -155,7 +155,7 @@ static int print_list(struct cli *c, const char *path, const struct printer *p)
     return rc;
 }
 
-/* "gap" of the stream of all jobs is written by follow.c. */
+/* Follows the events of all jobs. follow.c writes the "gap" of their stream. */
 static int follow_all(struct cli *c, const struct printer *p)
 {
     char *filter = filter_query(c), *path = NULL;

@@ -6,11 +6,11 @@
 #include "client/json.h"
 
 bool filter_given(const struct cli *c);
-/* "&state=queued&name=n&owner=u&label.team=x", malloc'd. NULL after a message. */
+/* Makes "&state=queued&name=n&owner=u&label.team=x", malloc'd. NULL after a message. */
 char *filter_query(const struct cli *c);
-/* {"team": "x"}, of --label. NULL after a message. */
+/* Makes {"team": "x"} of --label. NULL after a message. */
 struct jv *filter_labels(const struct cli *c);
-/* {"state": ["queued"], "name": "n", "labels": {"team": "x"}}. Returns an enum cli_exit. */
+/* Makes {"state": ["queued"], "name": "n", "labels": {"team": "x"}}. Returns an enum cli_exit. */
 int filter_body(const struct cli *c, struct jv **out);
 
 #endif

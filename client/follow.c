@@ -33,7 +33,7 @@ struct follow_run {
     bool said_lost;
 };
 
-/* An fd; the signals stay blocked. */
+/* Returns an fd of the signals, which stay blocked. */
 static int signals(void)
 {
     sigset_t set;
@@ -47,7 +47,7 @@ static int signals(void)
     return fd;
 }
 
-/* True when one of the pending signals asks to leave; a resized window does not. */
+/* Returns true when one of the pending signals asks to leave; a resized window does not. */
 static bool asked_to_leave(int fd)
 {
     struct signalfd_siginfo s;
@@ -105,7 +105,8 @@ static int open_line(struct follow_line *l)
     return l->stream ? CLI_OK : cli_fail(CLI_ERROR, "%s", e.text);
 }
 
-/* The stream of l has ended: as expected, refused, or to be opened again. */
+/* Handles the end of l's stream: it came as expected, or the request was refused, or the stream is
+ * to be opened again. */
 static int closed_line(struct follow_line *l, bool first)
 {
     struct err e = {0};

@@ -11,7 +11,7 @@
 
 struct follow_item {
     const char *path; /* "/v1/jobs/12/events"; borrowed */
-    /* name: "message" or the event's name; v: its data, borrowed for the call. */
+    /* Takes an event. name: "message" or the event's name; v: its data, borrowed for the call. */
     void (*call)(void *arg, const char *name, const struct jv *v);
 };
 
@@ -27,7 +27,7 @@ struct follow_job {
 /* Returns CLI_OK when all streams ended, CLI_DETACHED, CLI_TIMEOUT or an error, each with a
  * message on stderr. Blocks SIGINT, SIGTERM and SIGWINCH while it runs. */
 int follow_run(struct cli *c, const struct follow_job *f);
-/* The job's final state as an exit code: 0, 10 or 11; 1 for a state that is not final. */
+/* Returns the job's final state as an exit code: 0, 10 or 11; 1 for a state that is not final. */
 int follow_verdict(const struct jv *job);
 
 #endif

@@ -7,10 +7,10 @@
 
 void help_all(FILE *out, const struct verb *const *verbs);
 void help_verb(FILE *out, const struct verb *v);
-/* The i-th operand that v must have, as its usage line names it. A verb whose operands are
+/* Writes the i-th operand that v must have, as its usage line names it. A verb whose operands are
  * alternatives gives all of them. */
 void help_operand(const struct verb *v, int i, char *out, size_t size);
-/* The verb or option nearest to a word, or NULL when nothing is near. */
+/* Returns the verb or option nearest to a word, or NULL when none is near. */
 const char *help_nearest(const char *word, const char *const *words, int n);
 
 #endif

@@ -88,7 +88,7 @@ static size_t collect(struct http_stream *s, const char *p, size_t n)
         s->too_large = true;
         return 0;
     }
-    /* Doubling: room is the power of two at or above size + 1, never stored. */
+    /* Double the room: it is the power of two at or above size + 1, and is never stored. */
     size_t room = 4096, need = r->size + n + 1;
     while (room < r->size + 1) room *= 2;
     if (!r->body || need > room) {
@@ -114,7 +114,7 @@ static size_t on_bytes(char *p, size_t size, size_t n, void *arg)
     return n;
 }
 
-/* The value of header `name` in one line, or NULL. The line is not NUL-terminated. */
+/* Returns the value of header `name` in one line, or NULL. The line is not NUL-terminated. */
 static const char *header_value(const char *line, size_t n, const char *name)
 {
     size_t k = strlen(name);
@@ -151,7 +151,8 @@ static void add_header(struct http_stream *s, const char *name, const char *valu
     s->headers = longer;
 }
 
-/* Whether url is on this machine, by its name: no "localhost.example", no "127.0.0.1@example". */
+/* Tells whether url is on this machine, by its name: no "localhost.example", no
+ * "127.0.0.1@example". */
 static bool is_loopback(const char *url)
 {
     static const char *const names[] = {"localhost", "[::1]", "0.0.0.0", "[::]"};
@@ -165,7 +166,7 @@ static bool is_loopback(const char *url)
     return k && (k == n || host[k] == ':');
 }
 
-/* A token that others could read on the way is theirs as well. */
+/* Refuses to send a token in the clear: others could read it on the way. */
 static int check_token(const struct http *h, struct err *e)
 {
     if (!*h->token || !strncmp(h->url, "unix:", 5) || !strncasecmp(h->url, "https://", 8)) return 0;
@@ -291,7 +292,7 @@ bool http_turn(struct http *h, int timeout_ms, int fd)
     curl_multi_perform(h->multi, &running);
     for (CURLMsg *m; (m = curl_multi_info_read(h->multi, &left));)
         if (m->msg == CURLMSG_DONE) finish(h, m->easy_handle, m->data.result);
-    /* A finished stream is reported without a wait. */
+    /* Report a finished stream without a wait. */
     for (struct http_stream *s = h->open; s; s = s->next)
         if (s->done) timeout_ms = 0;
     curl_multi_poll(h->multi, &extra, fd >= 0 ? 1 : 0, timeout_ms, NULL);

@@ -23,9 +23,9 @@ struct http *http_create(const char *base_url, struct err *e);
 void http_destroy(struct http *h); /* NULL allowed; closes open streams */
 void http_set_url(struct http *h, const char *base_url);
 const char *http_url(const struct http *h);
-/* Sent with every request from now on, copied; "": none. */
+/* Sets the token that is sent with every request from now on, copied; "": none. */
 void http_set_token(struct http *h, const char *token);
-/* PEM file of the authorities that are trusted, and no others; NULL: the system's. */
+/* Sets the PEM file of the authorities that are trusted, and no others; NULL: the system's. */
 void http_set_ca(struct http *h, const char *path);
 
 struct http_request {
@@ -53,19 +53,19 @@ struct http_reply {
 };
 void http_reply_fini(struct http_reply *r);
 
-/* fails: ERR_PEER when seqd cannot be reached or hung up, ERR_TIMEOUT, ERR_TOO_LARGE, ERR_INVALID
- * for a certificate that is not trusted, or a token that would be sent in the clear. Any status is
- * a success here. */
+/* Makes a request. fails: ERR_PEER when seqd cannot be reached or hung up, ERR_TIMEOUT,
+ * ERR_TOO_LARGE, ERR_INVALID for a certificate that is not trusted, or a token that would be sent
+ * in the clear. An answer of any status is a success here. */
 int http_do(struct http *h, const struct http_request *q, struct http_reply *r, struct err *e);
 
-/* A request whose body is passed to call as it arrives where the status is 200 or 206, and
- * collected in reply otherwise. Strings of q are copied. */
+/* Opens a request. If the status is 200 or 206, the answer's body is passed to call as it arrives;
+ * otherwise it is collected in the reply. Strings of q are copied. */
 struct http_stream;
 typedef void http_bytes(void *arg, const char *bytes, size_t n);
 struct http_stream *http_open(struct http *h, const struct http_request *q, http_bytes *call,
                               void *arg, struct err *e);
 void http_close(struct http_stream *s); /* NULL allowed */
-/* True once it ended. *e: why (ERR_NONE: as the server meant). */
+/* Returns true once the stream has ended. *e: why (ERR_NONE: as the server meant). */
 bool http_done(const struct http_stream *s, struct err *e);
 const struct http_reply *http_answer(const struct http_stream *s);
 

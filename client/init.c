@@ -7,7 +7,7 @@
 #include "client/verbs.h"
 #include "templates.h"
 
-/* templates.h: from client/templates: template_KIND. */
+/* templates.h is made of client/templates, and has a template_KIND for each. */
 static const struct template_row {
     const char *kind, *text;
 } rows[] = {
@@ -26,7 +26,7 @@ static int no_such_kind(const char *kind)
                     near ? near : "");
 }
 
-/* Never over a file that exists. */
+/* Writes a file, but never over one that exists. */
 static int write_file(const struct cli *c, const char *path, const char *text)
 {
     FILE *f = fopen(path, "wxe");

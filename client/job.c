@@ -25,7 +25,7 @@ static const char *state_color(const char *state)
     return "\033[33m";
 }
 
-/* The head of the column has no colour. */
+/* Returns the colour of a state. The head of the column has none. */
 static const char *cell_color(const char *cell)
 {
     return *cell >= 'a' && *cell <= 'z' ? state_color(cell) : NULL;
@@ -43,7 +43,8 @@ char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_
     return out;
 }
 
-/* Seconds between two ISO times of the job, now for a time that is null; -1 when unknown. */
+/* Returns the seconds between two ISO times of the job, with now for a time that is null; -1: not
+ * known. */
 static double seconds_between(const struct jv *job, const char *from, const char *to)
 {
     const char *text[2] = {jv_str(job, from, NULL), jv_str(job, to, NULL)};
@@ -175,7 +176,7 @@ static void add_number(struct table *t, double v, const char *fmt)
     table_add(t, text);
 }
 
-/* The node of a job that runs which is away, and since when; NULL: every node is here. */
+/* Names the node that is away from a job that runs, and since when; NULL: every node is here. */
 static const char *away(const struct jv *job, char *out, size_t size)
 {
     const char *node = jv_str(job, "away.node", NULL);
@@ -183,7 +184,7 @@ static const char *away(const struct jv *job, char *out, size_t size)
     return node ? out : NULL;
 }
 
-/* A long name leaves room for the state. */
+/* Adds a name, cut if it is long, so that there is room for the state. */
 static void add_name(struct table *t, const char *name)
 {
     char cut[512];
@@ -207,7 +208,7 @@ static void add_why(struct table *t, const struct jv *job, bool wide)
     table_add(t, wide ? why : cut);
 }
 
-/* slim: without rate, time left and loss. */
+/* Adds a row. slim: without rate, time left and loss. */
 static void add_row(struct table *t, const struct jv *job, bool slim, bool wide)
 {
     char text[TEXT_SHORT];

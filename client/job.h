@@ -5,18 +5,19 @@
 #include "client/cli.h"
 #include "client/json.h"
 
-/* The state, coloured when stdout takes colours. Returns out. */
+/* Writes the state, coloured when stdout takes colours. Returns out. */
 char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_t size);
-/* "job 12 succeeded after 84.0s: ..." and, for a failure, the sentence, the field and what to do;
- * then the command that comes next. On stderr; the final word of --wait, watch and verify. */
+/* Prints on stderr how the job ended, at the end of --wait, watch and verify: "job 12 succeeded
+ * after 84.0s: ..." or, for a failure, the sentence, the field and the fix; then the command that
+ * comes next. */
 void job_say_end(const struct cli *c, const struct jv *job);
-/* The job as it is now, for a picture of it: NULL when seqd does not answer at the moment, which is
- * not reported. The caller frees. */
+/* Gets the job as it is now, to draw it: NULL when seqd does not answer at the moment, which is not
+ * reported. The caller frees. */
 struct jv *job_peek(struct cli *c, int64_t id);
 #define JOB_PEEK_MS 1000 /* between two requests: progress changes no more often */
-/* POST /v1/jobs/ID:action. Returns an enum cli_exit; *job: the caller frees. */
+/* Posts /v1/jobs/ID:action. Returns an enum cli_exit; the caller frees *job. */
 int job_act(struct cli *c, int64_t id, const char *action, struct jv **job);
-/* "job 12 cancelled", or as -o asks. */
+/* Prints "job 12 cancelled", or the job as -o asks. */
 void job_print_state(struct cli *c, int64_t id, const struct jv *job);
 /* Waits for the end of job id through its event stream, prints progress meanwhile, and fetches it.
  * Returns the exit code of the job's state. *out: NULL on an error, else the caller frees it. Keeps

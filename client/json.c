@@ -16,7 +16,8 @@ static json_t *in(const struct jv *v)
     return (json_t *)v;
 }
 
-/* Jansson parses to a depth of 2048; we refuse long before the recursion of a printer hurts. */
+/* Tells whether v is too deep. Jansson parses to a depth of 2048, and we refuse long before the
+ * recursion of a printer hurts. */
 static bool too_deep(const json_t *v, int depth)
 {
     if (depth > JV_DEPTH) return true;
@@ -128,7 +129,8 @@ const struct jv *jv_at(const struct jv *v, size_t i, const char **key)
     return it ? (const struct jv *)json_object_iter_value(it) : NULL;
 }
 
-/* The object that holds the last part of path, made on the way; part receives that last part. */
+/* Finds the object that holds the last part of path, made on the way; part receives that last
+ * part. */
 static json_t *parent_of(json_t *at, const char *path, char *part, size_t size, struct err *e)
 {
     const char *whole = path;

@@ -11,11 +11,12 @@
 
 struct jv;
 
-/* Strict: duplicate keys, trailing bytes and depth beyond 64 are refused. The caller owns it. */
+/* Parses strictly: duplicate keys, trailing bytes and depth beyond 64 are refused. The caller owns
+ * the value. */
 struct jv *jv_parse(const char *text, size_t size, struct err *e);
 void jv_free(struct jv *v); /* NULL allowed */
 
-/* Borrowed from v. NULL: no such path, or JSON null. */
+/* Finds a value, borrowed from v. NULL: there is no such path, or it is JSON null. */
 const struct jv *jv_get(const struct jv *v, const char *path);
 const char *jv_str(const struct jv *v, const char *path, const char *fallback);
 int64_t jv_int(const struct jv *v, const char *path, int64_t fallback); /* accepts whole reals */
@@ -24,7 +25,8 @@ bool jv_bool(const struct jv *v, const char *path, bool fallback);
 bool jv_is_object(const struct jv *v);
 bool jv_is_array(const struct jv *v);
 
-/* Members of an object in the order written, elements of an array; anything else has none. */
+/* Counts the members of an object, which stay in the order written, or the elements of an array;
+ * any other value has none. */
 size_t jv_len(const struct jv *v);
 const struct jv *jv_at(const struct jv *v, size_t i, const char **key); /* key NULL allowed */
 
@@ -47,8 +49,8 @@ struct jv *jv_real(double n); /* finite */
 struct jv *jv_boolean(bool on);
 struct jv *jv_null(void);
 struct jv *jv_share(const struct jv *v); /* the same value once more; neither is changed then */
-/* Each takes value, also when it fails: -1 when value is NULL, the key is there already, or is not
- * UTF-8. */
+/* Both take value, even when they fail: -1 when value is NULL, or the key is there already or is
+ * not UTF-8. */
 int jv_put(struct jv *object, const char *key, struct jv *value);
 int jv_add(struct jv *array, struct jv *value);
 
@@ -58,7 +60,8 @@ enum jv_style {
     JV_ASCII = 2 /* everything beyond ASCII escaped: safe for a terminal */
 };
 char *jv_dump(const struct jv *v, int style); /* the caller frees; never NULL */
-/* One scalar as plain text without quotes, compounds as compact JSON. The caller frees. */
+/* Writes a scalar as plain text without quotes, any other value as compact JSON. The caller frees
+ * it. */
 char *jv_text(const struct jv *v);
 
 #endif

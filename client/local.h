@@ -32,8 +32,8 @@ int local_find(struct local_file *f, int root, const char *name, int64_t size, c
 int local_open_part(struct local_file *f, int64_t size, struct err *e);
 int local_add(struct local_file *f, const void *bytes, size_t n, struct err *e);
 int local_begin_again(struct local_file *f, struct err *e); /* with nothing */
-/* NAME.part has this digest (NULL: none is known): makes it durable, and NAME. fails: ERR_CORRUPT,
- * and it is removed. */
+/* Checks the digest of NAME.part (NULL: none is known), makes it durable, and renames it to NAME.
+ * fails: ERR_CORRUPT, and NAME.part is removed. */
 int local_finish(struct local_file *f, const char *sha256, struct err *e);
 void local_remove(struct local_file *f); /* the file itself, not its part */
 void local_close(struct local_file *f);  /* keeps the part, unless it is empty */

@@ -24,7 +24,7 @@ static void print_log(const struct cli *c, const char *p, size_t n)
     fflush(stdout);
 }
 
-/* One read from *offset on. *end: the log is complete and read. */
+/* Reads once from *offset on. *end: the log is complete and read. */
 static int read_once(struct cli *c, int64_t id, int64_t *offset, bool *end, size_t *n)
 {
     char path[192];
@@ -50,7 +50,7 @@ static int read_once(struct cli *c, int64_t id, int64_t *offset, bool *end, size
     return rc;
 }
 
-/* The whole of one attempt's log as it is now. */
+/* Prints the whole log of one attempt as it is now. */
 static int print_all(struct cli *c, int64_t id)
 {
     int64_t offset = 0;

@@ -26,7 +26,7 @@ static int say_who(struct cli *c)
     return rc;
 }
 
-/* One line of stdin; a terminal does not show it. */
+/* Reads one line of stdin; a terminal does not show it. */
 static int ask_token(char *out, size_t size)
 {
     struct termios old, quiet;
@@ -55,7 +55,7 @@ static int read_new_token(struct cli *c, const char *url, char *out, size_t size
     return cli_fail(CLI_ERROR, "%s", e.text);
 }
 
-/* The file of authorities is named from any directory later. */
+/* Keeps the absolute path of the file of authorities: seqctl may run in any directory later. */
 static int keep_ca(const struct cli *c, struct server_context *known)
 {
     char real[PATH_MAX];

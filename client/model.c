@@ -15,7 +15,7 @@
 
 enum { REPORT_MAX = 1 << 20 }; /* bytes that seqrank may print */
 
-/* seqrank of the folder that seqctl is in; else of PATH. */
+/* Finds seqrank: in the folder that seqctl is in, else by PATH. */
 static const char *program(char out[4096])
 {
     const ssize_t n = readlink("/proc/self/exe", out, 4096 - 16);
@@ -24,7 +24,8 @@ static const char *program(char out[4096])
     return slash && !access(out, X_OK) ? out : "seqrank";
 }
 
-/* All that fd has, NUL-terminated; the caller frees. NULL: more than REPORT_MAX. */
+/* Reads all bytes of fd, NUL-terminated; the caller frees them. NULL: there are more than
+ * REPORT_MAX. */
 static char *read_all(int fd)
 {
     char *text = malloc(REPORT_MAX + 1);

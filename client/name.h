@@ -4,8 +4,9 @@
 
 #include "client/cli.h"
 
-/* The id of the live job of that name; if none is live, the id of the newest ended one. Several
- * live ones are refused, and listed. Returns -(exit code) after a message. */
+/* Returns the id of the live job of that name; if none is live, the id of the newest ended one. If
+ * several are live, they are listed and the name is refused. Returns -(exit code) after a
+ * message. */
 int64_t name_job(struct cli *c, const char *name);
 
 #endif

@@ -43,7 +43,7 @@ static void print_gpus(const struct jv *list)
     table_print(&t, stdout);
 }
 
-/* "157.1 MiB of 400.0 MiB"; "-": it has not said. */
+/* Adds "157.1 MiB of 400.0 MiB"; "-": the node has not said. */
 static void add_memory(struct table *t, const struct jv *node)
 {
     char all[TEXT_SHORT], free[TEXT_SHORT], text[2 * TEXT_SHORT + 8];
@@ -54,7 +54,7 @@ static void add_memory(struct table *t, const struct jv *node)
     table_add(t, size ? text : "-");
 }
 
-/* "-": it has not said. */
+/* Adds the free space of the disk; "-": the node has not said. */
 static void add_disk(struct table *t, const struct jv *node)
 {
     char text[TEXT_SHORT];
@@ -117,7 +117,7 @@ static void print_nodes(const struct cli *c, const struct jv *list)
     if (!jv_len(data)) cli_say(c, "no node has joined");
 }
 
-/* {"reason": R}, malloc'd; NULL: none was given. */
+/* Makes {"reason": R}, malloc'd; NULL: no reason was given. */
 static char *reason_body(const struct cli *c)
 {
     if (!c->opt.reason) return NULL; /* a reason that is not UTF-8 is left out */
@@ -154,7 +154,7 @@ static bool is(const struct cli *c, const char *word, int n_args)
     return c->n_args == n_args && !strcmp(c->arg[0], word);
 }
 
-/* The route for a word that may be asked of several nodes; NULL: there is no such word. */
+/* Returns the route for a word that may be asked of several nodes; NULL: there is no such word. */
 static const char *order_of(const char *word)
 {
     static const char *const orders[][2] = {{"cordon", "cordon"},

@@ -84,7 +84,7 @@ static void add_option(struct table *t, const struct jv *o)
     table_add(t, jv_bool(o, "chosen", false) ? "<- chosen" : jv_get(o, "note") ? "compared" : "");
 }
 
-/* Whether a goes before b: the chosen option first, then by the time of a step. */
+/* Tells whether a goes before b: the chosen option is first, then the time of a step decides. */
 static bool sooner(const struct jv *a, const struct jv *b)
 {
     const bool chosen = jv_bool(a, "chosen", false);
@@ -107,7 +107,7 @@ static int soonest(const struct jv *list, const struct jv **out, int n)
     return k;
 }
 
-/* The time of a step, and the alternatives. */
+/* Prints the time of a step, and the alternatives. */
 static void print_weighed(const struct cli *c, const struct jv *p)
 {
     static const char *const head[] = {"STRATEGY",  "SP",        "DP",   "PP",       "TP",

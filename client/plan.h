@@ -5,7 +5,7 @@
 #include "client/cli.h"
 #include "client/json.h"
 
-/* POST /v1/plan and print. Returns an enum cli_exit, its message printed. */
+/* Posts to /v1/plan and prints the plan. Returns an enum cli_exit, its message printed. */
 int plan_spec(struct cli *c, const struct jv *spec);
 
 #endif

@@ -10,12 +10,12 @@ char *progress_percent(char out[TEXT_SHORT], const struct jv *job)
 {
     const double fraction = jv_num(job, "progress.fraction", -1);
     snprintf(out, TEXT_SHORT, "-");
-    /* Rounded down: 100% means done. */
+    /* Round down: 100% means done. */
     if (fraction >= 0 && fraction <= 1) snprintf(out, TEXT_SHORT, "%d%%", (int)(fraction * 100));
     return out;
 }
 
-/* A slow unit by its time: "12.5 s/request" says more than "0.08 requests/s". */
+/* Writes a slow unit by its time: "12.5 s/request" says more than "0.08 requests/s". */
 static void slow_rate(char out[TEXT_SHORT], const char *unit, double rate)
 {
     const int n = (int)strlen(unit); /* without the plural's s */

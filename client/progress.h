@@ -8,12 +8,12 @@
 #include "client/json.h"
 #include "client/text.h"
 
-/* Each of a job's document, "-" where it is not known. Returns out. */
+/* Each writes a figure of a job's document, "-" where it is not known. Returns out. */
 char *progress_percent(char out[TEXT_SHORT], const struct jv *job); /* "34%" */
 char *progress_rate(char out[TEXT_SHORT], const struct jv *job);    /* "8,123 tokens/s" */
 char *progress_eta(char out[TEXT_SHORT], const struct jv *job);     /* "1m 30s" */
-/* "34%  12,345 of 36,000 tokens  8,123 tokens/s  ETA 1m 30s", without unknown figures; "" if none
- * is known. A training's ends with its loss. Returns out. */
+/* Writes "34%  12,345 of 36,000 tokens  8,123 tokens/s  ETA 1m 30s", without unknown figures; ""
+ * if none is known. For a training it ends with the loss. Returns out. */
 char *progress_line(char *out, size_t size, const struct jv *job);
 
 /* The progress of a job that a reader of lines (not of a terminal) has seen. Zeros: none. */
@@ -25,8 +25,8 @@ struct progress_said {
 };
 #define PROGRESS_SAY_FRACTION 0.05
 #define PROGRESS_SAY_MS       60000
-/* Whether it is time for another line, and if so takes it as said: for a new phase, the first
- * figures, the first time left, each 5 % more, and once a minute. */
+/* Tells whether it is time for another line, and if so notes it as printed: for a new phase, the
+ * first figures, the first time left, each 5 % more, and once a minute. */
 bool progress_due(struct progress_said *s, const struct jv *job, int64_t now_ms);
 
 #endif

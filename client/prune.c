@@ -75,7 +75,7 @@ static int ask_seqd(struct cli *c, bool dry_run, struct jv **out)
     return rc ? rc : api_post(c, "/v1/prune", body, NULL, out);
 }
 
-/* A person at a terminal sees what would go, and is asked. */
+/* Shows a person at a terminal the jobs to be removed, and asks. */
 static int agreed(struct cli *c)
 {
     struct jv *v = NULL;

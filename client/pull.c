@@ -52,7 +52,7 @@ static int64_t now_ms(void)
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-/* "12", "12/step-500", "night run/step-500". */
+/* Reads the operand: "12", "12/step-500" or "night run/step-500". */
 static int parse_operand(struct pull *p, struct cli *c)
 {
     static const char mark[] = "/step-";
@@ -123,7 +123,8 @@ static int get_list(struct pull *p)
     return rc;
 }
 
-/* An artifact that another attempt wrote again is listed again: the last one counts. */
+/* Tells whether a later entry of the list has the name: an artifact that another attempt wrote
+ * again is listed again, and the last one counts. */
 static bool superseded(const struct pull *p, size_t i)
 {
     const char *name = jv_str(jv_at(p->files, i, NULL), "name", "");
@@ -137,7 +138,8 @@ static bool grows(const struct pull *p, const struct jv *file)
     return p->artifacts && !*jv_str(file, "sha256", "");
 }
 
-/* The file's name here: a part's files lie in the directory itself. */
+/* Returns the file's name in the directory here: the files of a part lie in the directory
+ * itself. */
 static const char *name_here(const struct pull *p, const struct jv *file)
 {
     const char *name = jv_str(file, "name", "");
@@ -193,7 +195,8 @@ static void path_of(const struct pull *p, const char *name, char *out, size_t si
                  (long long)p->step, escaped);
 }
 
-/* One request for the bytes that f lacks. Returns an enum cli_exit; *again: another may do. */
+/* Makes one request for the bytes that f lacks. Returns an enum cli_exit; *again: another request
+ * may succeed. */
 static int ask_bytes(struct pull *p, struct local_file *f, const struct jv *file, bool *again)
 {
     char path[1024], etag[80];
@@ -233,8 +236,8 @@ static void pause_ms(int64_t ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* A server that was restarted, or a node that is back, is asked again; each try must bring bytes,
- * or be one of few. */
+/* Fetches a file. It asks again after a restart of the server or the node; each try must bring
+ * bytes, or be one of few. */
 static int fetch(struct pull *p, struct local_file *f, const struct jv *file)
 {
     const int64_t size = grows(p, file) ? GROWN_MAX : jv_int(file, "size", 0);
@@ -283,7 +286,8 @@ static int pull_file(struct pull *p, size_t i)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* One of another checkpoint makes no claim on files that are replaced now. */
+/* Removes the manifest of another checkpoint, which would not hold for files that are replaced
+ * now. */
 static int drop_manifest(struct pull *p, const struct jv *file)
 {
     enum local_state state;
@@ -321,7 +325,7 @@ static int pull_all(struct pull *p)
     return rc;
 }
 
-/* The list, with what became of each file. */
+/* Prints the list, with the fate of each file. */
 static void print_summary(struct pull *p, const char *dir)
 {
     struct err e;

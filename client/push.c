@@ -126,7 +126,7 @@ static const char *full_path(const struct push *p, const struct push_file *f,
     return out;
 }
 
-/* Names, sizes and digests of all files, in the order of names. */
+/* Reads names, sizes and digests of all files, in the order of names. */
 static int read_source(struct push *p)
 {
     char path[FILE_PATH_SIZE];
@@ -153,7 +153,8 @@ static int read_source(struct push *p)
     return CLI_OK;
 }
 
-/* The last part of the source's path, with '-' for each character that a name may not have. */
+/* Makes a name of the last part of the source's path, with '-' for each character that a name may
+ * not have. */
 static void default_name(struct push *p, const char *given)
 {
     char real[FILE_PATH_SIZE];

@@ -11,7 +11,7 @@
 
 static const char *const head[] = {"JOB", "WHAT", "STATE", "WHY", "BY", "FREED", "AT", "", NULL};
 
-/* "waits for n1: input/output error, n2" */
+/* Writes "waits for n1: input/output error, n2". */
 static void waits(const struct jv *v, char *out, size_t size)
 {
     const struct jv *list = jv_get(v, "waits_for");
@@ -41,7 +41,7 @@ static void add_row(struct table *t, const struct jv *v)
     table_add(t, more);
 }
 
-/* Only a person at a terminal is asked. */
+/* Asks, if there is a person at a terminal. */
 static int agreed(const struct cli *c)
 {
     char line[16];
@@ -68,7 +68,7 @@ static int remove_one(struct cli *c, int64_t id, struct table *t)
     return rc;
 }
 
-/* A job that cannot be removed does not keep the others. */
+/* Removes each job. A job that cannot be removed does not keep the others. */
 static int rm_run(struct cli *c)
 {
     struct table t;

@@ -15,9 +15,9 @@ struct screen {
     char line[SCREEN_LINES][SCREEN_BYTES];
 };
 
-/* Whether fd is a terminal that obeys cursor movements. */
+/* Tells whether fd is a terminal that obeys cursor movements. */
 bool screen_draws(int fd);
-/* The width of the terminal, 80 if it is not known. */
+/* Returns the width of the terminal, 80 if it is not known. */
 int screen_columns(int fd);
 void screen_begin(struct screen *s); /* asks the terminal for its size */
 void screen_add(struct screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -7,7 +7,7 @@
 #include "client/job.h"
 #include "client/verbs.h"
 
-/* {"priority": 7, "labels": {"team": "x", "old": null}}; NULL after a message. */
+/* Makes {"priority": 7, "labels": {"team": "x", "old": null}}; NULL after a message. */
 static struct jv *change_of(const struct cli *c)
 {
     static const char prefix[] = "labels.";
@@ -58,8 +58,8 @@ static int set_run(struct cli *c)
     if (!change) return CLI_USAGE;
     char *body = jv_dump(change, JV_COMPACT);
     int rc = CLI_OK;
-    /* The new values do not depend on the old ones, so the change is tried again: the job's own
-     * events may come in between. */
+    /* Try again, as the job's own events may come in between: the new values do not depend on the
+     * old ones. */
     for (int i = 0; !rc && !job && i < API_TRIES; i++) rc = try_once(c, id, body, &job);
     if (!rc && !job)
         rc = cli_fail(CLI_CONFLICT,

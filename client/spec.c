@@ -64,7 +64,8 @@ static bool is_called_yaml(const char *path)
     return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
 }
 
-/* JSON begins with a brace. Any other text is YAML, and so is a file that is called so. */
+/* Parses JSON, which begins with a brace or bracket, or YAML, which is any other text and any file
+ * named so. */
 static struct jv *parse(const char *path, const char *text, size_t size, struct err *e)
 {
     const bool called = is_called_yaml(path);
@@ -120,7 +121,8 @@ int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e)
     return 0;
 }
 
-/* seqd on this machine reads the same files: relative paths start at the caller's directory. */
+/* Makes relative paths absolute, if seqd is on this machine and reads the same files: they start at
+ * the caller's directory. */
 static int settle_paths(struct cli *c, struct jv *spec, struct err *e)
 {
     char cwd[4096];
@@ -141,7 +143,7 @@ static int not_a_spec(const char *path)
     return cli_fail(CLI_ERROR, "%s: a job spec is an object, {\"kind\": ...}", path);
 }
 
-/* NULL after a message. */
+/* Reads a file. NULL after a message. */
 static char *read_text(const char *path, size_t *size)
 {
     struct err e = {0};
@@ -155,7 +157,7 @@ static char *read_text(const char *path, size_t *size)
 
 /* ---- several --------------------------------------------------------------------------------- */
 
-/* A line that is a whole object, and more after it. */
+/* Tells whether the first line is a whole object, and more text follows. */
 static bool is_lines(const char *path, const char *text)
 {
     const char *at = text + strspn(text, " \t\r\n"), *end = strchr(at, '\n');
@@ -167,7 +169,7 @@ static bool is_lines(const char *path, const char *text)
     return first != NULL;
 }
 
-/* An array of what stands on each line. NULL with *e. */
+/* Makes an array of the values on each line. NULL with *e. */
 static struct jv *parse_lines(const char *text, struct err *e)
 {
     struct jv *all = jv_array();
@@ -189,7 +191,7 @@ static struct jv *parse_lines(const char *text, struct err *e)
     return all;
 }
 
-/* v: a spec or an array of specs. */
+/* Adds the specs of v, a spec or an array of specs, to all. */
 static int add_specs(struct cli *c, const char *path, const struct jv *v, struct jv *all)
 {
     const size_t n = jv_is_array(v) ? jv_len(v) : 1;

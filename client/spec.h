@@ -13,13 +13,13 @@
  * to the directory of the person who submits, not to the daemon's.
  * Returns CLI_OK, or another exit code with the message printed. */
 int spec_load(struct cli *c, const char *kind, struct jv **out);
-/* Every operand, each of which may hold one spec, an array of them, or one on each line; options
- * and paths as spec_load, of each. *out: an array, the caller's whatever is returned: CLI_OK, or
- * another exit code with the message printed. */
+/* Reads every operand, which may hold one spec, an array of them, or one on each line. Options and
+ * paths apply to each, as in spec_load. *out: an array, which the caller frees even after a
+ * failure. Returns CLI_OK, or another exit code with the message printed. */
 int spec_load_all(struct cli *c, struct jv **out);
-/* The options --set, --unset and --name, and then absolute paths, as spec_load. */
+/* Applies the options --set, --unset and --name, and then makes paths absolute, as spec_load. */
 int spec_apply(struct cli *c, struct jv *spec);
-/* Every path in the spec that is relative, below cwd. Globs stay globs. */
+/* Puts every relative path in the spec below cwd. Globs stay globs. */
 int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e);
 
 #endif

@@ -24,7 +24,7 @@ int submit_spec(struct cli *c, const struct jv *spec, struct jv **job)
     return rc;
 }
 
-/* One line of a job that was submitted, or its id. */
+/* Prints one line of a job that was submitted, or its id. */
 static void print_line(const struct cli *c, const struct jv *job)
 {
     char state[128], clean[512];
@@ -45,7 +45,7 @@ static void print_submitted(const struct cli *c, const struct jv *job)
         cli_say(c, "next: seqctl watch %lld", (long long)jv_int(job, "id", 0));
 }
 
-/* Whether the job is printed only once: as data, at its end, if seqctl waits for that. */
+/* Tells whether the job is printed only once: as data, at its end, if seqctl waits for that. */
 static bool is_quiet(const struct cli *c)
 {
     return c->opt.wait && c->output != OUT_TABLE && c->output != OUT_WIDE && c->output != OUT_NAME;
@@ -97,14 +97,14 @@ static void print_list(const struct cli *c, const struct jv *list)
     fflush(stdout);
 }
 
-/* Failed is worse than cancelled. */
+/* Returns the worse exit code: failed is worse than cancelled. */
 static int worse(int a, int b)
 {
     return a == CLI_OK || b == CLI_JOB_FAILED ? b : a;
 }
 
-/* Until all have ended, --timeout for all of them together. *ended: {"data": [...]}. Returns the
- * exit code of the worst, or of the failure that kept it from waiting. */
+/* Waits until all have ended, within --timeout for all of them together. *ended: {"data": [...]}.
+ * Returns the exit code of the worst, or of the failure that kept it from waiting. */
 static int wait_for_all(struct cli *c, const struct jv *list, struct jv **ended)
 {
     const int64_t timeout_s = c->opt.timeout_s, end_us = clock_us() + timeout_s * 1000000;

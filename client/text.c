@@ -25,7 +25,7 @@ static size_t decode(const unsigned char *s, size_t len, uint32_t *out)
     return n;
 }
 
-/* Whether a terminal would act on it, or show the text in another order than it is stored. */
+/* Tells whether a terminal would act on c, or show text in another order than it is stored. */
 static bool hostile(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x202a && c <= 0x202e) ||
@@ -68,8 +68,8 @@ static bool in_ranges(const struct text_range *r, size_t n, uint32_t c)
     return false;
 }
 
-/* The columns of a character by Unicode's East Asian Width, as terminals draw it: marks add nothing
- * to the letter before them, wide letters and pictures take two columns. */
+/* Returns the columns of a character by Unicode's East Asian Width, as terminals draw it: marks add
+ * nothing to the letter before them, wide letters and pictures take two columns. */
 static int columns_of(uint32_t c)
 {
     static const struct text_range none[] = {
@@ -92,7 +92,8 @@ static int columns_of(uint32_t c)
     return in_ranges(wide, sizeof wide / sizeof *wide, c) ? 2 : 1;
 }
 
-/* The next letter of s: its bytes, and its columns. A byte that is not UTF-8 is one of each. */
+/* Returns the bytes of the next letter of s, and its columns. A byte that is not UTF-8 is one of
+ * each. */
 static size_t letter(const char *s, int *columns)
 {
     uint32_t c = 0;
@@ -186,7 +187,8 @@ void table_add(struct table *t, const char *s)
     t->cell[t->n_cells++] = text_clean(copy, len + 1, s, len, "");
 }
 
-/* A cell and the blanks to the next; at most `left` columns. Returns those it took. */
+/* Prints a cell and the blanks to the next; at most `left` columns. Returns the columns that it
+ * took. */
 static int print_cell(const struct table *t, FILE *out, int column, const char *s, int width,
                       int left)
 {
@@ -202,7 +204,7 @@ static int print_cell(const struct table *t, FILE *out, int column, const char *
     return w + (blanks < left - w ? blanks : left - w);
 }
 
-/* cells: of one line. */
+/* Prints the cells of one line. */
 static void print_line(const struct table *t, FILE *out, const char *const *cells, const int *width)
 {
     int left = t->columns ? t->columns : INT_MAX;

@@ -13,10 +13,10 @@
 /* Copies s without control characters (C0, DEL, C1), bidirectional overrides and bytes that are not
  * UTF-8; each becomes '?'. keep: characters of C0 to leave alone ("\n\t"). Always terminated. */
 char *text_clean(char *out, size_t size, const char *s, size_t len, const char *keep);
-/* The same for a whole NUL-terminated string, nothing kept. */
+/* Does the same for a whole NUL-terminated string, and keeps no character of C0. */
 char *text_safe(char *out, size_t size, const char *s);
 int text_width(const char *s); /* columns of a terminal: wide letters have two, marks none */
-/* Bytes of s that fill at most `columns`. Never cuts a code point. */
+/* Returns the bytes of s that fill at most `columns`. Never cuts a code point. */
 size_t text_cut(const char *s, int columns);
 
 char *text_bytes(char out[TEXT_SHORT], int64_t n);   /* "213.4 MiB" */
@@ -30,7 +30,7 @@ struct table {
     const char *head[TABLE_COLUMNS];
     char **cell;
     size_t n_cells, room;
-    /* For a terminal; set after table_init. */
+    /* These three are for a terminal: set them after table_init. */
     int columns; /* lines are cut there; 0: never */
     int color_column;
     const char *(*color)(const char *cell); /* an escape, or NULL for none; NULL: no colours */

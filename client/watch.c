@@ -148,8 +148,8 @@ static void add_curve(struct job_watch *w, double steps)
     screen_add(&w->screen, "%9s 0%*.0f", "step", columns - 1, steps);
 }
 
-/* "ring_kv 512.0 KiB, ..." of rank 0, and != at each purpose that is not as planned. Purposes of a
- * few bytes are left out while they are as planned: the verdict in front covers them. */
+/* Adds "ring_kv 512.0 KiB, ..." of rank 0, with != at each purpose that is not as planned. Purposes
+ * of a few bytes are left out if they are as planned: the verdict in front covers them. */
 static void add_bytes(struct job_watch *w)
 {
     const struct jv *comm = jv_get(w->last, "comm");
@@ -207,7 +207,8 @@ static void draw(struct job_watch *w)
     w->fresh = false;
 }
 
-/* seqd may be away for a moment: the streams report it, the picture keeps its last state. */
+/* Looks at the job again. seqd may be away for a moment: the streams report it, and the picture
+ * keeps its last state. */
 static void look(struct job_watch *w)
 {
     struct jv *job = job_peek(w->c, jv_int(w->job, "id", 0));
@@ -219,7 +220,7 @@ static void look(struct job_watch *w)
     w->fresh = true;
 }
 
-/* Lines about a job that reports no steps. */
+/* Prints lines about a job that reports no steps. */
 static void print_progress(struct job_watch *w)
 {
     char line[256];

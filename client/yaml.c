@@ -24,7 +24,7 @@ static struct jv *refuse(struct yaml_reader *r, const yaml_event_t *ev, const ch
     return NULL;
 }
 
-/* -1: not YAML. The caller deletes *ev. */
+/* Reads the next event, which the caller deletes. -1: the text is not YAML. */
 static int next(struct yaml_reader *r, yaml_event_t *ev)
 {
     if (yaml_parser_parse(&r->parser, ev)) return 0;
@@ -38,7 +38,7 @@ static int next(struct yaml_reader *r, yaml_event_t *ev)
     return -1;
 }
 
-/* Numbers have one form in JSON, and no other. */
+/* Reads a plain scalar. Numbers have the form of JSON, and no other. */
 static struct jv *plain(const char *text, size_t n)
 {
     if (n == 4 && !memcmp(text, "null", 4)) return jv_null();
@@ -78,7 +78,7 @@ static struct jv *read_list(struct yaml_reader *r)
     return NULL;
 }
 
-/* One key, and its value. */
+/* Reads one key and its value. */
 static int read_pair(struct yaml_reader *r, struct jv *object, const yaml_event_t *key)
 {
     yaml_event_t ev;
@@ -152,7 +152,7 @@ static struct jv *read_value(struct yaml_reader *r, yaml_event_t *ev)
     return v;
 }
 
-/* The next event, which must be of that type. */
+/* Reads the next event, which must be of that type. */
 static int expect(struct yaml_reader *r, yaml_event_type_t type, const char *why)
 {
     yaml_event_t ev;
@@ -195,7 +195,7 @@ struct jv *yaml_parse(const char *text, size_t size, struct err *e)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Whether every reader, also one of YAML 1.1, takes it for the string that it is. */
+/* Tells whether every reader, also one of YAML 1.1, takes it for the string that it is. */
 static bool is_bare(const char *s)
 {
     static const char *const taken[] = {"null", "true", "false", "yes", "no",  "on",
@@ -229,7 +229,8 @@ static bool is_block(const struct jv *v)
     return (jv_is_object(v) || jv_is_array(v)) && jv_len(v);
 }
 
-/* inline_first: the line has an indent and "- " already. */
+/* Prints an object or array in block style. inline_first: the line has an indent and "- "
+ * already. */
 static void print_block(FILE *out, const struct jv *v, int indent, bool inline_first, bool ascii)
 {
     const bool list = jv_is_array(v);

@@ -13,10 +13,11 @@
 #define YAML_DEPTH 32
 #define YAML_NODES 100000
 
-/* fails: ERR_INVALID with line and column; ERR_TOO_LARGE beyond the limits. The caller owns it. */
+/* Parses YAML; the caller owns the value. fails: ERR_INVALID with line and column; ERR_TOO_LARGE
+ * beyond the limits. */
 struct jv *yaml_parse(const char *text, size_t size, struct err *e);
-/* Block style; a string that any reader of YAML could take for something else is quoted. ascii: as
- * JV_ASCII. */
+/* Prints in block style; a string that any reader of YAML could take for something else is quoted.
+ * ascii: as JV_ASCII. */
 void yaml_print(FILE *out, const struct jv *v, bool ascii);
 
 #endif
