@@ -8,7 +8,7 @@
 
 #define FILL   500 /* jobs of an older database in one commit */
 #define FORGET 500 /* records of removals */
-/* Rows of the audit that go once a minute: more than 700 requests a second bring. */
+/* Limits the rows of the audit that go in a minute; 700 requests a second bring fewer. */
 #define FORGET_AUDIT 50000
 
 struct sweep {

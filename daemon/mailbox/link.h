@@ -84,8 +84,9 @@
 struct links;
 
 struct link_calls {
-    /* A node said HELLO (m->node, slots, attempts). A second session of the same instance replaces
-     * the first, whose down is called before. m is borrowed for the call. */
+    /* Called when a node has said HELLO (hello->node, slots, attempts). A second session of the
+     * same instance replaces the first, whose down is called before. hello is borrowed for the
+     * call. */
     void (*up)(void *arg, const char *node, const struct msg *hello);
     /* A session has ended. silent_ms: since its last message. */
     void (*down)(void *arg, const char *node, const char *why, int64_t silent_ms);

@@ -63,7 +63,7 @@ struct node *node_find(struct nodes *t, const char *name); /* NULL: never seen *
 struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms);
 /* Takes the GPUs that a HELLO or HEARTBEAT tells. True: something about their health is new. */
 bool node_take_gpus(struct node *n, const struct msg *m);
-/* Takes a LEAVING. utc_ms: the wall clock at now_ms, by which the node's end is told. */
+/* Takes a LEAVING. utc_ms: the wall clock at now_ms; m->end_s is in wall clock time. */
 void node_ends(struct node *n, const struct msg *m, int64_t now_ms, int64_t utc_ms);
 void node_down(struct nodes *t, const char *name, int64_t since_ms);
 /* Enters a node that jobs of a previous seqd run on. It is down as of now, so that it has its time

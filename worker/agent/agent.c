@@ -205,8 +205,8 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
                                       : "unknown");
 }
 
-/* Tells whether an attempt uses the data. A preparation finds out which data it makes, and takes
- * those that are here. */
+/* Tells whether an attempt uses the data, or may: a preparation may use any, since its data are not
+ * known yet. */
 static bool uses(void *arg, const char *id)
 {
     const struct agent *a = arg;

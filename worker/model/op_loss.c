@@ -207,7 +207,7 @@ static struct loss_places places_of(const struct frame *f, const struct op *o, s
     return p;
 }
 
-/* Returns t [T, n out_channels] as a window of the columns that have a target. */
+/* Returns t [T, n out_channels] as [T n, in_channels]: the columns that have a target. */
 static struct tensor predicted(const struct loss_places *p, struct tensor t)
 {
     return tensor_of(t.dtype, t.data, t.rows * p->n, p->in, p->out);

@@ -270,7 +270,7 @@ static struct tensor table_row(const struct frame *f, const struct op *o)
     return tensor_of(t.dtype, t.data, 1, n, n);
 }
 
-/* Counts how many times input a stands in a row of the table. */
+/* Counts the copies of the input in a row of the result, to which the table is added. */
 static int64_t repeats(const struct frame *f, const struct op *o)
 {
     return frame_out(f, o, 0).cols / frame_in(f, o, 0).cols;

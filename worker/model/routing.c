@@ -1,4 +1,4 @@
-/* routing.c: a layer's experts of rows, copied out of a pass or put into it. */
+/* routing.c: keeps the experts that rows chose in a pass, or makes a pass follow a kept choice. */
 #include "worker/model/routing.h"
 
 #include <math.h>

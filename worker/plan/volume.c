@@ -24,7 +24,7 @@ int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n)
     return mem_round((parts + weights) * 4, 8) + (2 * H + 1) * 8;
 }
 
-/* Returns the count of a rank that sends and receives n messages of one size. */
+/* Returns the count of a rank that sends n_messages with `bytes` in all, and receives as many. */
 static struct comm_count both(int64_t n_messages, int64_t bytes)
 {
     return (struct comm_count){bytes, bytes, n_messages, n_messages};

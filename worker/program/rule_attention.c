@@ -19,7 +19,7 @@ static void check_attention(const struct program *p, const struct op *op, const 
     assert(over_sequence(op));
 }
 
-/* Adds lse and, over the sequence, the values that its way of attention keeps. */
+/* Adds lse and, over the sequence, the bytes that the strategy keeps beside it, mostly none. */
 static int extra_attention(const struct program *p, const struct op *op, struct value v[2])
 {
     v[0].name = op->kind == OP_CROSS ? "cross_lse" : "attn_lse";

@@ -9,7 +9,7 @@
 #include "worker/plan/slice.h"
 #include "worker/plan/update.h"
 
-/* A run is units of one size side by side, the last of which may be smaller: one operation. */
+/* A run is adjacent units of one size, the last perhaps smaller: one call of sumsq takes them. */
 struct optim_run {
     int64_t begin, end, unit; /* elements of the flat layout */
     int64_t first;            /* the number of its first unit in the bucket */

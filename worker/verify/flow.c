@@ -31,8 +31,9 @@ int verify_flow_ranks(const struct verify_args *a, const struct flow_source *s,
 
 /* ---- the reference: from the definition ------------------------------------------------------ */
 
-/* On one rank rows lie as [place in the frame, frame]. The values of a row are [channel, frame,
- * line, column] of its patch if it is read, with channels last if it is predicted. */
+/* Sizes of z and its patches. A row is one patch; on one rank rows go by place in the frame, then
+ * by frame. A patch that is read has its values in the order [channel, frame, line, column], a
+ * predicted one in the order [frame, line, column, channel]. */
 struct sizes {
     int64_t C, T, H, W;    /* sizes of z */
     int64_t pt, ph, pw;    /* sizes of a patch */

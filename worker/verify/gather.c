@@ -193,7 +193,7 @@ static int reduce(void *arg, int b, bool last, struct err *e)
 {
     struct gathered *w = arg;
     struct model *m = w->model;
-    const bool pair = b == 0 && m->ends; /* otherwise an embedding's two parts are added */
+    const bool pair = b == 0 && m->ends; /* a tied embedding's parts lie on two stages */
     float *x = m->grad + zero_window_at(&m->plan->shards, b);
     const bool everywhere = !(pair && last && m->plan->zero);
     if (model_sum_bucket(m, b, everywhere, x, e)) return -1;
