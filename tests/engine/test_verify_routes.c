@@ -192,7 +192,7 @@ static void test_kept(void)
 #ifdef SEQD_MUTANTS
 /* Experts are weighted by a softmax of the chosen, so that the reference, which follows, has the
  * same gradients: the choice itself tells. */
-static void test_blind(void)
+static void test_mutants(void)
 {
     for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++) {
         prepare(&models[1], 2, 1, (enum precision_id)p, 1);
@@ -221,7 +221,7 @@ int main(void)
     RUN(test_padded);
     RUN(test_kept);
 #ifdef SEQD_MUTANTS
-    RUN(test_blind);
+    RUN(test_mutants);
 #endif
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("verify_routes");
