@@ -1,7 +1,7 @@
-# paragraphs.awk: the prose of documents, a paragraph a line, after its file's name and a tab, as
-# comments.awk prints comments. Of a Markdown file: paragraphs, entries of lists and cells of tables,
-# without code blocks; `code` is a word. Of an OpenAPI file: titles, summaries and descriptions. Both
-# without the rows that tables of C have as well (test_manual compares them), which are those tables'.
+# paragraphs.awk: prints the prose of documents, a paragraph a line, after its file's name and a tab, as
+# comments.awk prints comments. A Markdown file gives its paragraphs, entries of lists and cells of tables,
+# without code blocks; `code` is a word. An OpenAPI file gives titles, summaries and descriptions. Rows that
+# tables of C have as well are left out of both: they are those tables' (test_manual compares them).
 #   awk -f paragraphs.awk FILE...
 function flush() {
     gsub(/[ \t]+/, " ", text); sub(/^ /, "", text); sub(/ $/, "", text)
