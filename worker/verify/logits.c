@@ -14,12 +14,6 @@ struct logits_chunk {
     int64_t room, ids;      /* rows of a rank at a time; logits of a row */
 };
 
-/* Returns the number of a stage's ranks that hold a sequence. */
-static int holders(const struct model *m)
-{
-    return m->plan->sp * m->plan->tp;
-}
-
 static void compare_row(struct logits *sums, const float *one, const float *many, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -40,21 +34,16 @@ static int gather(struct logits_chunk *c, int64_t row0, int64_t n, struct err *e
     for (int64_t i = 0; i < n; i++)
         m->be->ops->download(m->be, to + i * c->ids, (float *)t.data + i * t.ld,
                              t.cols * (int64_t)sizeof(float));
-    if (m->holders &&
-        comm_gather(m->holders, PURPOSE_VERIFY, 0, c->own, size, c->all, m->bounce, e))
-        return -1;
-    const bool root = m->rank == 0 && m->tensor_rank == 0;
-    volume_add(&c->sums->moved, volume_gather(holders(m), size, root), 1);
-    return 0;
+    return pass_gather(m, to, size, c->all, &c->sums->moved, e);
 }
 
 /* Carries rows from the last stage to rank 0. */
 static int carry(struct logits_chunk *c, int64_t n, struct err *e)
 {
     struct model *m = c->m;
-    const int64_t size = holders(m) * n * c->ids * (int64_t)sizeof(float);
+    const int64_t size = pass_holders(m) * n * c->ids * (int64_t)sizeof(float);
     struct comm_count *moved = &c->sums->moved;
-    if (m->plan->pp == 1 || m->rank || m->tensor_rank) return 0;
+    if (m->plan->pp == 1 || !pass_first(m)) return 0;
     if (pipe_last(&m->plan->pipe)) return pass_send(m, 0, c->all, size, moved, e);
     return pass_receive(m, m->plan->pp - 1, c->all, size, moved, e);
 }
@@ -92,8 +81,9 @@ static int compare(struct logits_chunk *c, int64_t row0, int64_t n, struct err *
     return 0;
 }
 
-static int one_chunk(struct logits_chunk *c, int64_t row0, int64_t n, struct err *e)
+static int one_chunk(void *at, int64_t row0, int64_t n, struct err *e)
 {
+    struct logits_chunk *c = at;
     if (pipe_last(&c->m->plan->pipe) && gather(c, row0, n, e)) return -1;
     if (carry(c, n, e)) return -1;
     return c->ref ? compare(c, row0, n, e) : 0;
@@ -114,31 +104,19 @@ static int gather_rows(struct logits_chunk *c, struct err *e)
     return model_head(m, e);
 }
 
-static int all_chunks(struct logits_chunk *c, struct err *e)
-{
-    const struct shard *sh = &c->m->sp.shard;
-    const int64_t len = sh->seg_len;
-    if (gather_rows(c, e)) return -1;
-    for (int s = 0; s < sh->n_segs; s++)
-        for (int64_t i = 0; i < len; i += c->room)
-            if (one_chunk(c, s * len + i, len - i < c->room ? len - i : c->room, e)) return -1;
-    return 0;
-}
-
 int logits_compare(struct model *m, struct model *ref, struct logits *sums, struct err *e)
 {
     struct logits_chunk c = {.m = m, .ref = ref, .sums = sums, .ids = m->plan->extent.vocab};
-    const int64_t row = c.ids * (int64_t)sizeof(float), P = holders(m);
-    const bool first = m->rank == 0 && m->tensor_rank == 0;
+    const int64_t row = c.ids * (int64_t)sizeof(float), P = pass_holders(m);
     int rc = -1;
     c.room = LOGITS_GATHERED / (P * row);
     if (c.room < 1) c.room = 1;
     if (c.room > m->plan->loss_chunk) c.room = m->plan->loss_chunk;
     c.own = calloc((size_t)c.room, (size_t)row); /* a rank of fewer ids leaves the rest 0 */
-    c.all = calloc((size_t)(first ? P * c.room : 1), (size_t)row);
+    c.all = calloc((size_t)(pass_first(m) ? P * c.room : 1), (size_t)row);
     c.one = malloc((size_t)m->shape.vocab * sizeof(float));
     if (c.own && c.all && c.one)
-        rc = all_chunks(&c, e);
+        rc = gather_rows(&c, e) || pass_pieces(&m->sp.shard, c.room, one_chunk, &c, e) ? -1 : 0;
     else
         err_set(e, ERR_IO, "out of memory for %lld rows of logits", (long long)c.room);
     free(c.own);

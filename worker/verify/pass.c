@@ -1,10 +1,41 @@
-/* pass.c: sends and receives in messages of bounded size, and counts them. */
+/* pass.c: gathers on a stage's first rank, sends and receives in messages of bounded size, and
+ * counts all of it. */
 #include "worker/verify/pass.h"
 
 #include <string.h>
 #include "worker/plan/volume.h"
 
 enum { MESSAGE = 1 << 18 }; /* bytes at a time: less than a bounce buffer has */
+
+int pass_holders(const struct model *m)
+{
+    return m->plan->sp * m->plan->tp;
+}
+
+bool pass_first(const struct model *m)
+{
+    return m->rank == 0 && m->tensor_rank == 0;
+}
+
+int pass_gather(struct model *m, const void *own, int64_t size, void *all, struct comm_count *moved,
+                struct err *e)
+{
+    if (!m->holders && own != all) memcpy(all, own, (size_t)size);
+    if (m->holders && comm_gather(m->holders, PURPOSE_VERIFY, 0, own, size, all, m->bounce, e))
+        return -1;
+    volume_add(moved, volume_gather(pass_holders(m), size, pass_first(m)), 1);
+    return 0;
+}
+
+int pass_pieces(const struct shard *sh, int64_t room, pass_rows *fn, void *at, struct err *e)
+{
+    for (int s = 0; s < sh->n_segs; s++)
+        for (int64_t i = 0; i < sh->seg_len; i += room) {
+            const int64_t left = sh->seg_len - i;
+            if (fn(at, s * sh->seg_len + i, left < room ? left : room, e)) return -1;
+        }
+    return 0;
+}
 
 static int exchange(struct model *m, struct comm_xfer *x, struct err *e)
 {

@@ -242,7 +242,7 @@ static void begin(struct reference *r)
 int reference_run(struct reference *r, int64_t i, struct err *e)
 {
     struct model *m = &r->model;
-    double nll;
+    double nll = 0;
     begin(r);
     if (i == 0) clear_gradient(r);
     reference_dropout(r->a->spec, m);
@@ -250,7 +250,7 @@ int reference_run(struct reference *r, int64_t i, struct err *e)
     r->routing.judged = true;
     const int rc = model_grad(m, &m->batch, loss_scale(r), &nll, e);
     r->routing.judged = false;
-    r->nll += nll;
+    if (!rc) r->nll += nll;
     return rc;
 }
 
