@@ -12,120 +12,82 @@ static_assert(sizeof(struct comm_blob) <= BLOB_SIZE, "a blob's limit");
 
 /* ---- the table of transports ----------------------------------------------------------------- */
 
+/* Transports are opened in this order, and closed in the reverse of it. */
 const struct comm_ops *const comm_transports[N_TRANSPORTS] = {&comm_shm, &comm_tcp, &comm_nccl};
+/* Transports are asked in this order: the first usable one moves the messages. Shared memory also
+ * serves ranks that share a GPU. */
+static const struct comm_ops *const in_turn[N_TRANSPORTS] = {&comm_nccl, &comm_shm, &comm_tcp};
 
 bool comm_is_local(const struct comm *c, int rank)
 {
     return rank >= c->first_local && rank < c->first_local + c->n_local;
 }
 
-/* Chooses the transport of the host's messages: shared memory for ranks that share it, TCP for the
- * others, unless one is asked for by name. */
-static int choose_host(struct comm *c, int p, enum transport_id asked, struct err *e)
+/* Returns the transport that is asked for by name to move messages of this memory; NULL: none is.
+ * A row that moves tensors in the device's stream moves no others: these go as "auto". */
+static const struct comm_ops *named(enum transport_id asked, enum comm_memory memory)
 {
-    enum transport_id id = asked;
-    if (id == TRANSPORT_AUTO || id == TRANSPORT_NCCL)
-        id = comm_is_local(c, p) ? TRANSPORT_SHM : TRANSPORT_TCP;
-    if (id == TRANSPORT_SHM && !comm_is_local(c, p))
-        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                         "no transport connects ranks %d and %d: \"shm\" needs both on one "
-                         "host (use \"auto\")",
-                         c->rank, p);
-    for (int i = 0; i < N_TRANSPORTS; i++)
-        if (comm_transports[i]->id == id) c->via[MEMORY_HOST][p] = comm_transports[i];
-    if (!c->via[MEMORY_HOST][p])
-        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                         "this build has shared memory, TCP and NCCL only");
-    return 0;
-}
-
-static int choose(struct comm *c, enum transport_id asked, struct err *e)
-{
-    for (int p = 0; p < c->n_ranks; p++) {
-        if (p == c->rank) continue;
-        if (choose_host(c, p, asked, e)) return -1;
-        c->via[MEMORY_TENSORS][p] = c->via[MEMORY_HOST][p];
+    for (int i = 0; i < N_TRANSPORTS; i++) {
+        const struct comm_ops *t = comm_transports[i];
+        if (t->id == asked) return memory == MEMORY_HOST && t->post ? NULL : t;
     }
-    if (c->be && asked == TRANSPORT_TCP && c->n_ranks > 1)
-        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                         "\"tcp\" does not reach the memory of this job's devices: use \"auto\"");
-    if (!c->be && asked == TRANSPORT_NCCL)
-        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                         "\"nccl\" is for GPUs: use \"auto\" on resources.device \"cpu\"");
-    return 0;
+    return NULL;
 }
 
-static bool on_gpu(const struct comm_blob *b)
+/* Returns the first usable transport of messages to peer p. NULL: there is none, and e is the
+ * reason of the first one that was asked. */
+static const struct comm_ops *choose(const struct comm *c, int p, enum comm_memory memory,
+                                     struct err *e)
 {
-    static const unsigned char none[sizeof b->gpu];
-    return memcmp(b->gpu, none, sizeof none) != 0;
-}
-
-/* Checks that the ranks' tensors may travel by NCCL. If not, e says why. */
-static int nccl_usable(const struct comm *c, const struct comm_blob *all, struct err *e)
-{
-    for (int p = 0; p < c->n_ranks; p++) {
-        if (all[p].nccl_version != c->blob.nccl_version || !c->blob.nccl_version)
-            return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                             "\"nccl\": rank %d has NCCL %d, rank %d has %d (0: none): install one "
-                             "version of libnccl.so.2 on every node",
-                             c->rank, c->blob.nccl_version, p, all[p].nccl_version);
-        /* Ranks with different NCCL_HOSTID are of different hosts to NCCL, on one GPU too. */
-        for (int q = 0; on_gpu(&all[p]) && q < p && !getenv("NCCL_HOSTID"); q++)
-            if (!memcmp(all[p].gpu, all[q].gpu, sizeof all[p].gpu))
-                return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                                 "ranks %d and %d are on one GPU, which NCCL refuses: use \"shm\", "
-                                 "or as many GPUs as ranks",
-                                 q, p);
+    const struct comm_ops *only = named((enum transport_id)c->blob.transport, memory);
+    struct err first = {0};
+    for (int i = 0; i < N_TRANSPORTS; i++) {
+        const struct comm_ops *t = in_turn[i];
+        struct err why = {0};
+        if (only && t != only) continue;
+        if (t->usable(c, p, memory, &why)) return t;
+        if (!first.code) first = why;
     }
-    return 0;
+    *e = first;
+    return NULL;
 }
 
-/* Chooses the transport of tensors in devices' memory: NCCL if every rank has a GPU of its own;
- * else shared memory on one host, which also serves ranks that share a GPU. */
-static int choose_tensors(struct comm *c, const struct comm_blob *all, struct err *e)
+/* Chooses the transports of the host's messages, and for now of tensors', before the blobs of the
+ * others are known. A transport that is asked for by name must be able to move tensors, too. */
+static int choose_host(struct comm *c, struct err *e)
 {
     const enum transport_id asked = (enum transport_id)c->blob.transport;
-    struct err why = {0};
-    if (!c->be || c->n_ranks == 1 || asked == TRANSPORT_SHM) return 0;
-    const bool nccl = c->nccl && !nccl_usable(c, all, &why);
-    if (!nccl && asked == TRANSPORT_NCCL) {
-        *e = why;
-        return -1;
-    }
+    const struct comm_ops *only = named(asked, MEMORY_TENSORS);
+    if (asked != TRANSPORT_AUTO && !only && c->n_ranks > 1)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
+                         "this build has shared memory, TCP and NCCL only");
     for (int p = 0; p < c->n_ranks; p++) {
         if (p == c->rank) continue;
-        if (nccl) c->via[MEMORY_TENSORS][p] = &comm_nccl;
-        if (c->via[MEMORY_TENSORS][p] == &comm_tcp)
-            return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
-                             "ranks %d and %d are on two nodes, and their devices' memory needs "
-                             "NCCL: %s",
-                             c->rank, p,
-                             c->why_not.code ? c->why_not.text
-                             : why.code      ? why.text
-                                             : "these devices have none");
+        const struct comm_ops *t = choose(c, p, MEMORY_HOST, e);
+        if (!t) return -1;
+        c->via[MEMORY_HOST][p] = c->via[MEMORY_TENSORS][p] = t;
+        if (only && !only->usable(c, p, MEMORY_TENSORS, e)) return -1;
     }
     return 0;
 }
 
-/* Tells whether a transport is used. Shared memory always is: it has the page. */
-static bool wanted(const struct comm *c, const struct comm_ops *t)
+/* Chooses the transports of tensors in devices' memory, when the blobs are known. */
+static int choose_tensors(struct comm *c, struct err *e)
 {
-    if (t == &comm_shm) return true;
+    for (int p = 0; c->be && p < c->n_ranks; p++) {
+        if (p == c->rank) continue;
+        const struct comm_ops *t = choose(c, p, MEMORY_TENSORS, e);
+        if (!t) return -1;
+        c->via[MEMORY_TENSORS][p] = t;
+    }
+    return 0;
+}
+
+bool comm_uses(const struct comm *c, const struct comm_ops *t)
+{
     for (int p = 0; p < c->n_ranks; p++)
         if (c->via[MEMORY_HOST][p] == t || c->via[MEMORY_TENSORS][p] == t) return true;
     return false;
-}
-
-/* Opens NCCL before it is known whether all ranks have it. "auto" continues without it. */
-static int open_nccl(struct comm *c, const struct comm_options *o, struct err *e)
-{
-    const bool asked = o->transport == TRANSPORT_NCCL;
-    if (!c->be || c->n_ranks == 1 ||
-        (!asked && (o->transport != TRANSPORT_AUTO || !on_gpu(&c->blob))))
-        return 0;
-    if (!comm_nccl.open(c, o, asked ? e : &c->why_not)) return 0;
-    return asked ? -1 : 0;
 }
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -157,12 +119,11 @@ static void blob_fill(struct comm *c, const struct comm_options *o)
 
 static int open_all(struct comm *c, const struct comm_options *o, struct err *e)
 {
-    if (choose(c, o->transport, e) || read_boot_id(c->blob.boot_id, sizeof c->blob.boot_id, e))
-        return -1;
     blob_fill(c, o);
+    if (choose_host(c, e) || read_boot_id(c->blob.boot_id, sizeof c->blob.boot_id, e)) return -1;
     for (int i = 0; i < N_TRANSPORTS; i++)
-        if (wanted(c, comm_transports[i]) && comm_transports[i]->open(c, o, e)) return -1;
-    return open_nccl(c, o, e);
+        if (comm_transports[i]->open(c, o, e)) return -1;
+    return 0;
 }
 
 struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int *blob_size,
@@ -250,11 +211,14 @@ int comm_connect(struct comm *c, const struct rank_blob *blobs, int n, struct er
         return err_set(e, ERR_PEER, "rank %d: %d blobs for %d ranks", c->rank, n, c->n_ranks);
     struct comm_blob *all = calloc((size_t)n, sizeof *all);
     if (!all) return err_set(e, ERR_IO, "no memory for %d blobs", n);
-    if (read_blobs(c, blobs, all, e) || choose_tensors(c, all, e)) goto out;
+    if (read_blobs(c, blobs, all, e)) goto out;
+    c->all = all;
+    if (choose_tensors(c, e)) goto out;
     for (int i = 0; i < N_TRANSPORTS; i++)
-        if (wanted(c, comm_transports[i]) && comm_transports[i]->connect(c, all, e)) goto out;
+        if (comm_transports[i]->connect(c, all, e)) goto out;
     rc = 0;
 out:
+    c->all = NULL;
     free(all);
     return rc;
 }

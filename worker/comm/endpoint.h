@@ -98,6 +98,7 @@ struct comm {
     struct nccl *nccl;  /* NULL: not asked for */
     struct err why_not; /* why tensors cannot use shared memory or NCCL: not needed so far */
     struct comm_blob blob;
+    const struct comm_blob *all; /* blobs of all ranks, while comm_connect runs; NULL: not known */
 
     int64_t hop_timeout_ms, delay_max_us, latency_us, bytes_per_ms;
     int64_t link_free_ns[JOB_MAX_RANKS]; /* when the injected link to a peer has taken all before */
@@ -112,9 +113,13 @@ struct comm {
 struct comm_ops {
     const char *name;
     enum transport_id id;
-    /* Makes the transport's state in c and fills its part of c->blob. */
+    /* Tells whether messages that lie in this memory can go to a peer. If not, why has the reason,
+     * for the user. Transports are asked in turn, first when the endpoint is opened: as long as
+     * me->all is NULL, yes means that it may be. */
+    bool (*usable)(const struct comm *me, int peer, enum comm_memory memory, struct err *why);
+    /* Makes the transport's state in c and fills its part of c->blob, if it is or may be used. */
     int (*open)(struct comm *c, const struct comm_options *o, struct err *e);
-    /* Connects. all: the blobs of all ranks, checked to be of this attempt. */
+    /* Connects, if it is used. all: the blobs of all ranks, checked to be of this attempt. */
     int (*connect)(struct comm *c, const struct comm_blob *all, struct err *e);
     /* Announces a receive; from here on the transport may write to op->x.recv. */
     void (*recv_post)(struct comm *c, struct comm_op *op);
@@ -150,7 +155,8 @@ extern const struct comm_ops comm_nccl; /* nccl.c; tensors alone */
 
 enum { N_TRANSPORTS = 3 };
 extern const struct comm_ops *const comm_transports[N_TRANSPORTS];
-void comm_halt(struct comm *c);               /* all transports */
+bool comm_uses(const struct comm *c, const struct comm_ops *t); /* is it the one to some peer? */
+void comm_halt(struct comm *c);                                 /* all transports */
 struct comm *comm_base(const struct comm *c); /* the endpoint of a view, or itself */
 bool comm_on_device(const struct comm *c, const struct comm_op *op); /* is it in be's memory? */
 bool comm_is_local(const struct comm *c, int rank);                  /* shares the memfd */

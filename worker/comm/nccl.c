@@ -50,6 +50,7 @@
 #include "api/core/log.h"
 #include "worker/comm/endpoint.h"
 #include "worker/comm/nccl_api.h"
+#include "worker/comm/nccl_use.h"
 
 enum { GROUPS = BE_MARKS / 2, POLL_NS = 20000 };
 
@@ -114,7 +115,7 @@ static int check_version(struct comm *c, struct err *e)
                      v / 100 % 100);
 }
 
-static int nccl_open(struct comm *c, const struct comm_options *o, struct err *e)
+static int library_begin(struct comm *c, const struct comm_options *o, struct err *e)
 {
     ncclUniqueId id;
     c->nccl = calloc(1, sizeof *c->nccl);
@@ -132,6 +133,15 @@ static int nccl_open(struct comm *c, const struct comm_options *o, struct err *e
                      "\"nccl\": it has no address to meet at: %s (NCCL_SOCKET_IFNAME names the "
                      "network)",
                      c->nccl->api.ncclGetErrorString(rc));
+}
+
+/* Opens the library. "auto" continues without it. */
+static int nccl_open(struct comm *c, const struct comm_options *o, struct err *e)
+{
+    const bool asked = o->transport == TRANSPORT_NCCL;
+    if (asked && !c->be) return nccl_refuse_host(e);
+    if (!nccl_offered(c) || !library_begin(c, o, asked ? e : &c->why_not)) return 0;
+    return asked ? -1 : 0;
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -209,6 +219,7 @@ static int split(struct comm *c, const struct comm_op *meeting, struct err *e)
 
 static int nccl_connect(struct comm *c, const struct comm_blob *all, struct err *e)
 {
+    if (!comm_uses(c, &comm_nccl)) return 0;
     struct nccl *n = c->nccl;
     struct nccl_config config = {.size = sizeof config,
                                  .magic = NCCL_MAGIC,
@@ -445,6 +456,7 @@ static void nccl_await(struct comm *c, const struct comm_op *op)
 const struct comm_ops comm_nccl = {
     .name = "nccl",
     .id = TRANSPORT_NCCL,
+    .usable = nccl_usable,
     .open = nccl_open,
     .connect = nccl_connect,
     .post = nccl_post,

@@ -100,6 +100,17 @@ static int map_open(struct comm *c, const struct comm_options *o, struct err *e)
     return 0;
 }
 
+static bool shm_usable(const struct comm *me, int peer, enum comm_memory memory, struct err *why)
+{
+    (void)memory;
+    if (comm_is_local(me, peer)) return true;
+    err_field(why, ERR_UNSUPPORTED, "parallel.transport",
+              "no transport connects ranks %d and %d: \"shm\" needs both on one host (use "
+              "\"auto\")",
+              me->rank, peer);
+    return false;
+}
+
 static int segment_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
     struct shm *s = calloc(1, sizeof *s);
@@ -273,6 +284,7 @@ static int shm_recv_try(struct comm *c, struct comm_op *op, bool *done, int64_t 
 const struct comm_ops comm_shm = {
     .name = "shm",
     .id = TRANSPORT_SHM,
+    .usable = shm_usable,
     .open = segment_open,
     .connect = shm_connect,
     .send_try = shm_send_try,

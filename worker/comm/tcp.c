@@ -95,8 +95,18 @@ static int make_fds(struct tcp *t, struct err *e)
     return 0;
 }
 
+static bool tcp_usable(const struct comm *me, int peer, enum comm_memory memory, struct err *why)
+{
+    (void)peer;
+    if (memory == MEMORY_HOST || !me->be) return true;
+    err_field(why, ERR_UNSUPPORTED, "parallel.transport",
+              "\"tcp\" does not reach the memory of this job's devices: use \"auto\"");
+    return false;
+}
+
 static int tcp_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
+    if (!comm_uses(c, &comm_tcp)) return 0;
     struct tcp *t = calloc(1, sizeof *t + (size_t)c->n_ranks * sizeof t->peer[0]);
     if (!t) return err_set(e, ERR_IO, "no memory for %d connections", c->n_ranks);
     c->tcp = t;
@@ -120,6 +130,7 @@ static int tcp_open(struct comm *c, const struct comm_options *o, struct err *e)
 static int tcp_connect(struct comm *c, const struct comm_blob *all, struct err *e)
 {
     struct tcp *t = c->tcp;
+    if (!t) return 0;
     t->next_tick_ns = comm_now_ns() + t->tick_ns;
     if (tcp_thread_start(t, e)) return -1;
     int rc = tcp_hello(t, all, e);
@@ -284,6 +295,7 @@ static int tcp_check(struct comm *c, struct comm_op *op, struct err *e)
 const struct comm_ops comm_tcp = {
     .name = "tcp",
     .id = TRANSPORT_TCP,
+    .usable = tcp_usable,
     .open = tcp_open,
     .connect = tcp_connect,
     .recv_post = tcp_recv_post,
