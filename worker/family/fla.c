@@ -90,3 +90,5 @@ int fla_finish(struct config *c, double expand_v, double ratio)
 const char *const fla_nothing[] = {
     "attn_mode",   "fuse_norm",  "fuse_cross_entropy", "fuse_linear_cross_entropy",
     "fuse_swiglu", "use_l2warp", "conv_size",          NULL};
+
+const struct hf_absent fla_absent[] = {HF_ABSENT(2048, 1e-6, 10000), {NULL, 0}};

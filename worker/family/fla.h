@@ -20,7 +20,8 @@ void fla_write_expand_v(struct jwrite *w, const char *key, const struct model_sh
 void fla_write_swish(struct jwrite *w, const char *key, const struct model_shape *m);
 /* Sets widths of heads and MLP. expand_v, ratio: the package's defaults for missing keys. */
 int fla_finish(struct config *c, double expand_v, double ratio);
-extern const char *const fla_nothing[]; /* keys that change nothing */
+extern const char *const fla_nothing[];     /* keys that change nothing */
+extern const struct hf_absent fla_absent[]; /* the package's values of keys that are missing */
 
 /* clang-format off */
 #define FLA_SIZES                                                                                  \

@@ -100,9 +100,8 @@ static const struct hf_special linear_specials[] = {FLA_SPECIALS,
                                                     {"norm_k", hf_want_false, hf_write_false},
                                                     {"tie_q_k", hf_want_false, NULL},
                                                     {NULL, NULL, NULL}};
-static const struct hf_absent own[] = {HF_ABSENT(2048, 1e-6, 10000), {NULL, 0}};
 static const struct hf_model models[] = {
-    {"linear_attn", own, {"LinearAttentionForCausalLM", "LinearAttentionModel"}},
+    {"linear_attn", fla_absent, {"LinearAttentionForCausalLM", "LinearAttentionModel"}},
     {NULL, NULL, {NULL}}};
 
 static const struct hf_family config = {.fields = linear_fields,

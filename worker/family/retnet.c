@@ -74,9 +74,8 @@ static const struct hf_special retnet_specials[] = {
     {"use_short_conv", hf_want_false, hf_write_false},
     {"use_output_gate", hf_want_true, hf_write_true},
     {NULL, NULL, NULL}};
-static const struct hf_absent own[] = {HF_ABSENT(2048, 1e-6, 10000), {NULL, 0}};
-static const struct hf_model models[] = {{"retnet", own, {"RetNetForCausalLM", "RetNetModel"}},
-                                         {NULL, NULL, {NULL}}};
+static const struct hf_model models[] = {
+    {"retnet", fla_absent, {"RetNetForCausalLM", "RetNetModel"}}, {NULL, NULL, {NULL}}};
 
 static const struct hf_family config = {.fields = retnet_fields,
                                         .specials = retnet_specials,

@@ -83,6 +83,15 @@ static const struct reach_map *reach_of(struct frame *f, const struct op *o, str
     return reach_window(&f->batch->reach, &f->sp->shard, o->u.attn.window, o->u.attn.causal, room);
 }
 
+/* Sets sp for this layer: the attention's shape and dropout, and the place that errors name. */
+static void set_layer(struct frame *f, const struct op *o)
+{
+    f->sp->shape = shape_of(f, o);
+    f->sp->drop.layer = (uint32_t)f->layer;
+    f->sp->drop.head = (uint32_t)(f->tensor.r * o->u.attn.n_heads);
+    mark_place(f, f->sp->comm);
+}
+
 static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
 {
     struct reach_map room;
@@ -99,11 +108,8 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
                                   .all_lo = all.lo,
                                   .all_hi = all.hi,
                                   .all_seen = all.host};
-    f->sp->shape = shape_of(f, o);
-    f->sp->drop.layer = (uint32_t)f->layer;
-    f->sp->drop.head = (uint32_t)(f->tensor.r * o->u.attn.n_heads);
+    set_layer(f, o);
     if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
-    mark_place(f, f->sp->comm);
     return f->sp->ops->attn_fwd(f->sp, &a, e);
 }
 
@@ -140,10 +146,7 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .all_lo = all.lo,
                                   .all_hi = all.hi,
                                   .all_seen = all.host};
-    f->sp->shape = shape_of(f, o);
-    f->sp->drop.layer = (uint32_t)f->layer;
-    f->sp->drop.head = (uint32_t)(f->tensor.r * o->u.attn.n_heads);
-    mark_place(f, f->sp->comm);
+    set_layer(f, o);
     if (f->sp->ops->attn_bwd(f->sp, &a, e)) return -1;
     if (o->n_w) frame_add_sum(f, frame_weight_grad(f, o->w), a.d_sink);
     back_end(f, &dq);
