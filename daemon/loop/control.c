@@ -13,7 +13,7 @@
 #include "api/core/mutant.h"
 #include "daemon/loop/hold.h"
 #include "daemon/loop/pass.h"
-#include "daemon/loop/record.h"
+#include "daemon/loop/spooled.h"
 #include "daemon/loop/replay.h"
 #include "daemon/loop/session.h"
 #include "daemon/loop/sweep.h"
@@ -307,21 +307,21 @@ static void stop_when_all_ended(struct control *c, struct job *j)
 }
 
 static void take_record(struct control *c, struct job *j, struct attempt_part *p,
-                        const struct record *r)
+                        const struct spooled *r)
 {
-    const struct record_time t = {loop_now_ms(c->o.loop), c->commits.utc_ms()};
-    const bool final = record_is_final(r);
+    const struct spooled_time t = {loop_now_ms(c->o.loop), c->commits.utc_ms()};
+    const bool final = spooled_is_final(r);
     struct verdict v = {.type = VERDICT_NONE};
     if (final)
         logs_sync(c->o.logs, NULL, NULL, NULL); /* before an end is told, its last line is there */
-    if (record_proves_ring(j, r)) {
+    if (spooled_proves_ring(j, r)) {
         const int64_t seq = p->seq;
         if (r->seq) p->seq = r->seq - 1; /* the commit does not say that this record is taken */
         attempt_open_ring(j->attempt, &v.ev);
         apply(c, j, &v.ev);
         p->seq = seq;
     }
-    record_take(j, &c->cluster.nodes, p, r, &t, &v);
+    spooled_take(j, &c->cluster.nodes, p, r, &t, &v);
     carry_out(c, j, &v);
     if (final) stop_when_all_ended(c, j);
 }
@@ -332,8 +332,8 @@ static bool take_report(struct control *c, struct job *j, struct attempt_part *p
                         const struct msg *m)
 {
     struct job_attempt *a = j->attempt;
-    struct record r;
-    if (record_parse(m, &r)) return false;
+    struct spooled r;
+    if (spooled_parse(m, &r)) return false;
     if (m->seq && m->seq != p->seq + 1 && !mutant_on(MUTANT_TAKEN_AGAIN)) {
         /* The record came again, after a new session; or it is ahead of ours, which the next EXPECT
          * mends. */
@@ -344,9 +344,9 @@ static bool take_report(struct control *c, struct job *j, struct attempt_part *p
     if (m->seq) p->seq = m->seq; /* dropped or not: the next one is awaited */
     if (mutant_on(MUTANT_MARK_EARLY))
         session_ack(&c->session, p->place.node, j->id, a->epoch, m->seq);
-    if (!record_is_of(p, &r)) return false;
+    if (!spooled_is_of(p, &r)) return false;
     if (a->ended) {
-        if (record_is_final(&r)) p->ended = true;
+        if (spooled_is_final(&r)) p->ended = true;
         return true;
     }
     if (!p->ended) take_record(c, j, p, &r);
@@ -586,9 +586,9 @@ static bool is_late(const struct control *c, const struct job *j, const char *no
 /* Answers a report of an attempt that is over for us: the node may let go of it. */
 static void stale_report(struct control *c, const char *node, const struct msg *m)
 {
-    struct record r;
+    struct spooled r;
     if (m->seq) session_ack(&c->session, node, m->job, m->epoch, m->seq);
-    if (record_parse(m, &r) || !record_is_final(&r)) return;
+    if (spooled_parse(m, &r) || !spooled_is_final(&r)) return;
     struct node *n = node_find(&c->cluster.nodes, node);
     if (n) node_stale_remove(n, m->job, m->epoch);
     session_forget(&c->session, node, m->job, m->epoch);

@@ -8,7 +8,7 @@
  * runs there (control.c), or gives it up after NODE_LOST_MS.
  *
  * control.c is the only one that acts. It asks the others, and none of them calls it:
- *   jobs.c attempt.c record.c prepared.c   folds and verdicts: a job, its attempt, a report
+ *   jobs.c attempt.c spooled.c prepared.c   folds and verdicts: a job, its attempt, a report
  *   cluster.c node.c quarantine.c gpus.c   the nodes and GPUs, and the jobs they are fit for
  *   pass.c blame.c                         which job begins where; the blame for a failure
  *   hold.c wall.c cordon.c                 attempts that must save and stop: time limits, drains

@@ -6,7 +6,7 @@
 #include "api/core/choices.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
-#include "daemon/loop/record.h"
+#include "daemon/loop/spooled.h"
 #include "tests/lib/test.h"
 
 #define EPOCH 7
@@ -43,12 +43,12 @@ static void drop(struct job *j)
 static struct verdict tell(struct job *j, int part, int type, int rank, const void *data,
                            size_t size)
 {
-    const struct record_time t = {2000, 1000000};
+    const struct spooled_time t = {2000, 1000000};
     struct attempt_part *p = &j->attempt->parts[part];
-    struct record r = {{RANK_ABI, (uint32_t)type, rank, (uint32_t)size}, data, ++p->seq};
+    struct spooled r = {{RANK_ABI, (uint32_t)type, rank, (uint32_t)size}, data, ++p->seq};
     struct verdict v = {.type = VERDICT_NONE};
-    CHECK(record_is_of(p, &r));
-    record_take(j, &nodes, p, &r, &t, &v);
+    CHECK(spooled_is_of(p, &r));
+    spooled_take(j, &nodes, p, &r, &t, &v);
     return v;
 }
 
@@ -86,10 +86,10 @@ static void test_proof(void)
     for (int n = 1; n <= 2; n++) {
         struct job *j = job_of(n);
         struct rank_step s = {.step = 1, .tokens = 10, .step_us = 1000};
-        struct record r = {{RANK_ABI, RANK_STEP, 0, sizeof s}, (const char *)&s, 1};
-        CHECK(record_proves_ring(j, &r) == (n == 2));
+        struct spooled r = {{RANK_ABI, RANK_STEP, 0, sizeof s}, (const char *)&s, 1};
+        CHECK(spooled_proves_ring(j, &r) == (n == 2));
         s.step = 0; /* no step has that number */
-        CHECK(!record_proves_ring(j, &r));
+        CHECK(!spooled_proves_ring(j, &r));
         drop(j);
     }
 }

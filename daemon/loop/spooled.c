@@ -1,5 +1,5 @@
-/* record.c: reads the records of a spool, and enters them into the attempt. */
-#include "daemon/loop/record.h"
+/* spooled.c: reads the records of a spool, and enters them into the attempt. */
+#include "daemon/loop/spooled.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -17,12 +17,12 @@ struct taking {
     struct job *j;
     const struct nodes *nodes;
     struct attempt_part *p;
-    const struct record *r;
-    const struct record_time *t;
+    const struct spooled *r;
+    const struct spooled_time *t;
     struct verdict *v;
 };
 
-int record_parse(const struct msg *m, struct record *r)
+int spooled_parse(const struct msg *m, struct spooled *r)
 {
     if (m->size < sizeof r->head) return -1;
     memcpy(&r->head, m->data, sizeof r->head);
@@ -33,7 +33,7 @@ int record_parse(const struct msg *m, struct record *r)
 }
 
 /* Tells whether the rank in an exit equals the rank that its head names. */
-static bool exit_is_of(const struct attempt_part *p, const struct record *r)
+static bool exit_is_of(const struct attempt_part *p, const struct spooled *r)
 {
     struct rank_exit x;
     if (r->head.size < sizeof x) return false;
@@ -41,7 +41,7 @@ static bool exit_is_of(const struct attempt_part *p, const struct record *r)
     return x.rank == r->head.rank && (x.rank == RANK_GANG || attempt_part_has(p, x.rank));
 }
 
-bool record_is_of(const struct attempt_part *p, const struct record *r)
+bool spooled_is_of(const struct attempt_part *p, const struct spooled *r)
 {
     struct rank_event re;
     bool first = r->head.type == RANK_STEP || r->head.type == RANK_PROGRESS ||
@@ -55,7 +55,7 @@ bool record_is_of(const struct attempt_part *p, const struct record *r)
     return attempt_part_has(p, r->head.rank) && (!first || r->head.rank == 0);
 }
 
-bool record_is_final(const struct record *r)
+bool spooled_is_final(const struct spooled *r)
 {
     return r->head.type == RANK_EXIT && r->head.rank == RANK_GANG;
 }
@@ -73,7 +73,7 @@ static void on_fail(const struct taking *k)
 {
     struct job *j = k->j;
     struct attempt_part *p = k->p;
-    const struct record *r = k->r;
+    const struct spooled *r = k->r;
     struct rank_fail f;
     struct event ev = {.type = EV_RANK_EXIT, .rank = r->head.rank};
     if (r->head.size < sizeof f || !(attempt_alive(j) || j->saving)) return;
@@ -127,7 +127,7 @@ static void on_rank_exit(const struct taking *k, const struct rank_exit *x)
 
 static void on_exit_record(const struct taking *k)
 {
-    const struct record *r = k->r;
+    const struct spooled *r = k->r;
     struct rank_exit x;
     if (r->head.size < sizeof x) return;
     memcpy(&x, r->data, sizeof x);
@@ -143,7 +143,7 @@ static void on_exit_record(const struct taking *k)
 
 static void on_blob(const struct taking *k)
 {
-    const struct record *r = k->r;
+    const struct spooled *r = k->r;
     struct job_attempt *a = k->j->attempt;
     int rank = r->head.rank;
     if (rank < 0 || r->head.size > BLOB_SIZE || k->j->state != JOB_STARTING) return;
@@ -225,7 +225,7 @@ static bool progress_good(const struct rank_progress *p)
            p->elapsed_us >= 0 && p->elapsed_us <= MOST;
 }
 
-static bool read_progress(const struct record *r, struct rank_progress *p)
+static bool read_progress(const struct spooled *r, struct rank_progress *p)
 {
     if (r->head.size < sizeof *p) return false;
     memcpy(p, r->data, sizeof *p);
@@ -247,7 +247,7 @@ static void on_progress(const struct taking *k)
     k->j->attempt->has_progress = true;
 }
 
-static bool read_step(const struct record *r, struct rank_step *s)
+static bool read_step(const struct spooled *r, struct rank_step *s)
 {
     if (r->head.size < RANK_STEP_BEFORE) return false;
     *s = (struct rank_step){0};
@@ -310,7 +310,7 @@ static bool is_product(int type)
 }
 
 /* Reads a product or a note. False: it is neither. */
-static bool read_event(const struct record *r, struct rank_event *re)
+static bool read_event(const struct spooled *r, struct rank_event *re)
 {
     if (r->head.size < sizeof *re || r->head.rank < 0) return false;
     memcpy(re, r->data, sizeof *re);
@@ -336,7 +336,7 @@ static void on_garbled(const struct taking *k, const char *what)
 
 static void on_event(const struct taking *k)
 {
-    const struct record *r = k->r;
+    const struct spooled *r = k->r;
     struct event *ev = &k->v->ev;
     struct rank_event re;
     if (!read_event(r, &re)) return;
@@ -350,7 +350,7 @@ static void on_event(const struct taking *k)
 }
 
 /* Returns the JSON object of a result, malloc'd; NULL: it is not an object, or too long. */
-static char *read_result(const struct record *r)
+static char *read_result(const struct spooled *r)
 {
     char *json = malloc(RANK_RESULT_SIZE + 1);
     if (!json) abort();
@@ -375,14 +375,14 @@ static void on_result(const struct taking *k)
     k->v->json = json;
 }
 
-static bool is_result(const struct record *r)
+static bool is_result(const struct spooled *r)
 {
     char *json = read_result(r);
     free(json);
     return json != NULL;
 }
 
-bool record_proves_ring(const struct job *j, const struct record *r)
+bool spooled_proves_ring(const struct job *j, const struct spooled *r)
 {
     const struct job_attempt *a = j->attempt;
     struct rank_progress p;
@@ -398,8 +398,8 @@ bool record_proves_ring(const struct job *j, const struct record *r)
     }
 }
 
-void record_take(struct job *j, const struct nodes *nodes, struct attempt_part *p,
-                 const struct record *r, const struct record_time *t, struct verdict *v)
+void spooled_take(struct job *j, const struct nodes *nodes, struct attempt_part *p,
+                  const struct spooled *r, const struct spooled_time *t, struct verdict *v)
 {
     const struct taking k = {j, nodes, p, r, t, v};
     switch (r->head.type) {
