@@ -43,6 +43,7 @@ static Seqd__Field *field_pack(const struct field *f, const struct job_spec *s, 
         memcpy(&ref, member, sizeof ref);
         w->text = (char *)spec_text(s, ref);
         break;
+    default: return NULL;
     }
     return w;
 }
@@ -110,6 +111,7 @@ static int field_unpack(const struct field *f, const Seqd__Field *w, struct job_
                              SPEC_TEXT_SIZE, f->path);
         memcpy(member, &ref, sizeof ref);
         return 0;
+    default: return field_wrong(f, "a scalar", e);
     }
     memcpy(member, &v32, sizeof v32);
     return 0;

@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include "api/core/err_names.h"
 
-static const char *const names[ERR_N] = {
+const char *const err_names[ERR_N + 1] = {
     [ERR_NONE] = "none",
     [ERR_INVALID] = "invalid",
     [ERR_NOT_FOUND] = "not_found",
@@ -126,12 +127,12 @@ int err_prefix(struct err *e, const char *fmt, ...)
 
 const char *err_name(enum err_code code)
 {
-    return code >= 0 && code < ERR_N ? names[code] : "internal";
+    return code >= 0 && code < ERR_N ? err_names[code] : "internal";
 }
 
 enum err_code err_by_name(const char *name)
 {
     for (int i = 0; i < ERR_N; i++)
-        if (!strcmp(names[i], name)) return (enum err_code)i;
+        if (!strcmp(err_names[i], name)) return (enum err_code)i;
     return ERR_INTERNAL;
 }

@@ -1,9 +1,12 @@
-/* field.h: one row of a table of a document's scalar fields (spec_fields, hardware_fields). */
+/* field.h: one row of a table: a scalar field of a document (spec_fields, hardware_fields), or a
+ * member of a record that is stored (record.h). */
 #ifndef SEQD_CORE_FIELD_H
 #define SEQD_CORE_FIELD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "api/core/err.h"
 
 enum field_type {
     FIELD_INT,   /* int64_t member */
@@ -12,6 +15,25 @@ enum field_type {
     FIELD_BOOL,   /* int32_t member */
     FIELD_ENUM,   /* int32_t member, words[] */
     FIELD_STRING, /* spec_ref member */
+    /* of records alone */
+    FIELD_FLAG,   /* bool member */
+    FIELD_WORD,   /* int32_t member, min + index into words[]; an unknown word reads as fallback */
+    FIELD_TEXT,   /* char[size] member */
+    FIELD_OWNED,  /* char * member, of malloc; the owner of the record frees it */
+    FIELD_RAW,    /* char[size] member: the JSON text of an object or a list */
+    FIELD_OBJECT, /* an object of the rows `of`, with members of the same struct */
+    FIELD_LIST,   /* elements */
+};
+
+struct field;
+
+/* The elements of a FIELD_LIST. They are objects of the rows `of`, or values, where the first of
+ * these rows has the path "". */
+struct field_list {
+    const struct field *of;
+    const void *(*get)(const void *record, int i); /* element i, to write; NULL: there is none */
+    void *(*add)(void *record, int i);        /* room for element i, to read; NULL: there is none */
+    bool (*holds)(const void *record, int i); /* element i, as it was read, is sound; NULL: it is */
 };
 
 /* A word of a FIELD_ENUM that is newer than its field. */
@@ -33,6 +55,24 @@ struct field {
     uint32_t kinds;           /* bit per job_kind in which the field may appear; 0: never in JSON */
     uint32_t since;           /* the first WIRE_ABI that has it (api/wire.h); 0: all have it */
     const struct field_word *newer; /* FIELD_ENUM: ends with word NULL; NULL: no word is newer */
+    /* of records alone */
+    size_t size;                      /* FIELD_TEXT, FIELD_RAW: bytes of the member */
+    bool (*when)(const void *record); /* written then alone; NULL: if it is not 0 and not empty */
+    const struct field *of;           /* FIELD_OBJECT */
+    const struct field_list *list;    /* FIELD_LIST */
 };
+
+static inline bool field_allows(const struct field *f, double v)
+{
+    return v >= f->min && v <= f->max; /* refuses NaN, too */
+}
+
+/* Checks a number against the range of its field. fails: code. */
+static inline int field_check(const struct field *f, double v, enum err_code code, struct err *e)
+{
+    if (field_allows(f, v)) return 0;
+    return err_field(e, code, f->path, "%s is %.17g: it must lie between %.17g and %.17g", f->path,
+                     v, f->min, f->max);
+}
 
 #endif

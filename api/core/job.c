@@ -26,9 +26,7 @@ static int check_number(const struct job_spec *s, const struct field *f, struct 
     default: return 0;
     }
     if (v == f->fallback) return 0;
-    if (v >= f->min && v <= f->max) return 0; /* also refuses NaN */
-    return err_field(e, ERR_INVALID, f->path, "%s is %.17g: it must lie between %.17g and %.17g",
-                     f->path, v, f->min, f->max);
+    return field_check(f, v, ERR_INVALID, e);
 }
 
 static int n_words(const char *const *words)

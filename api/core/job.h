@@ -286,6 +286,7 @@ const char *spec_suggest(const char *path);
 /* Returns the last part of the path in table that is nearest to path by the same rule, or NULL: for
  * the keys of model.config. */
 const char *field_nearest(const struct field *table, const char *path);
+extern const char *const form_words[];      /* by enum form_id, NULL-terminated */
 extern const char *const objective_words[]; /* by enum objective_id, NULL-terminated */
 
 /* Normalises (auto sp; derived steps stay 0 until the data is counted) and checks every rule that

@@ -33,9 +33,9 @@ static const char *const init_words[] = {"auto", "random", NULL};
 static const char *const rope_type_words[] = {"auto",   "default", "linear", "dynamic",
                                               "llama3", "yarn",    NULL};
 static const char *const rope_compute_words[] = {"exact", "hf", NULL};
-static const char *const form_words[] = {"blockwise", "two_pass",         "all_gather",
-                                         "auto",      "two_pass_scatter", "switch",
-                                         "ulysses",   "ulysses_both",     NULL};
+const char *const form_words[] = {"blockwise", "two_pass",         "all_gather",
+                                  "auto",      "two_pass_scatter", "switch",
+                                  "ulysses",   "ulysses_both",     NULL};
 static const struct field_word form_newer[] = {{NEWER("parallel.form", "switch", 7)},
                                                {NEWER("parallel.form", "ulysses", 7)},
                                                {NEWER("parallel.form", "ulysses_both", 7)},
@@ -336,6 +336,7 @@ void spec_set_default(struct job_spec *s, const struct field *f, void *base)
     case FIELD_ENUM: *(int32_t *)at = (int32_t)f->fallback; break;
     case FIELD_DOUBLE: *(double *)at = f->fallback; break;
     case FIELD_STRING: spec_intern(s, f->text, strlen(f->text), (spec_ref *)at); break;
+    default: break;
     }
 }
 

@@ -85,7 +85,7 @@ static int number(struct spec_reader *r, const struct field *f, const json_t *v,
     }
     double d = json_number_value(v);
     if (integer && d != floor(d)) return wrong_type(r, f->path, "an integer", v);
-    bool in_range = d >= f->min && d <= f->max;
+    const bool in_range = field_allows(f, d);
     if (!in_range && f->min == f->max)
         return err_field(r->e, ERR_INVALID, f->path, "%s is %.16g: this version takes only %.16g",
                          f->path, d, f->min);
@@ -118,8 +118,8 @@ static int set_field(struct spec_reader *r, const struct field *f, void *base, c
         return 0;
     case FIELD_ENUM: return word_index(r, path, f->words, v, (int32_t *)at);
     case FIELD_STRING: return intern(r, path, v, (spec_ref *)at);
+    default: return -1;
     }
-    return -1;
 }
 
 static int unknown(struct spec_reader *r, const char *path)

@@ -1,14 +1,13 @@
-/* event.c: writes an event as JSON, and reads it back. */
+/* event.c: the members of an event as a table, by which it is written as JSON and read back. */
 #include "daemon/state/event.h"
 
-#include <stdio.h>
 #include <string.h>
+#include "api/core/err_names.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
-#include "api/core/jread.h"
-#include "api/core/jwrite.h"
+#include "api/core/record.h"
 
-static const char *const cause_names[CAUSE_N] = {
+static const char *const cause_names[CAUSE_N + 1] = {
     [CAUSE_NONE] = "none",
     [CAUSE_INFRASTRUCTURE] = "infrastructure",
     [CAUSE_USER] = "user",
@@ -20,231 +19,182 @@ const char *cause_name(int cause)
     return cause >= 0 && cause < CAUSE_N ? cause_names[cause] : "unknown";
 }
 
-static int cause_by_name(const char *name)
-{
-    for (int i = 0; i < CAUSE_N; i++)
-        if (!strcmp(cause_names[i], name)) return i;
-    return CAUSE_USER;
-}
-
-static const char *const blame_names[BLAME_N] = {
+static const char *const blame_names[BLAME_N + 1] = {
     [BLAME_NONE] = "none",
     [BLAME_NODE] = "node",
     [BLAME_FILES] = "files",
     [BLAME_JOB] = "job",
 };
 
-static int blame_by_name(const char *name)
+static const char *const task_names[] = {[TASK_PREPARE] = "prepare", [TASK_RUN] = "run", NULL};
+
+/* ---- conditions ------------------------------------------------------------------------------ */
+
+static bool is_assign(const void *record)
 {
-    for (int i = 0; i < BLAME_N; i++)
-        if (!strcmp(blame_names[i], name)) return i;
-    return BLAME_NONE;
+    const struct event *ev = record;
+    return ev->type == EV_ASSIGN;
 }
 
-static const char *const *form_words(void)
+static bool has_task(const void *record)
 {
-    return spec_field("parallel.form")->words;
+    const struct event *ev = record;
+    return ev->type == EV_ASSIGN || ev->type == EV_FAILED_AT;
 }
 
-static int32_t form_by_name(const char *name)
+static bool has_instances(const void *record)
 {
-    for (int i = 0; form_words()[i]; i++)
-        if (!strcmp(form_words()[i], name)) return i + 1;
-    return 0;
+    const struct event *ev = record;
+    return is_assign(ev) && *ev->places[0].instance;
 }
 
-static void write_places(struct jwrite *w, const struct event *ev)
+static bool has_gpus(const void *record)
 {
-    jwrite_array(w, "nodes");
-    for (int i = 0; i < ev->n_places; i++) {
-        jwrite_object(w, NULL);
-        jwrite_str(w, "node", ev->places[i].node);
-        jwrite_int(w, "first_rank", ev->places[i].first_rank);
-        jwrite_int(w, "n_ranks", ev->places[i].n_ranks);
-        jwrite_end(w);
-    }
-    jwrite_end(w);
+    const struct event *ev = record;
+    return is_assign(ev) && *ev->gpus[0];
 }
 
-/* Writes the instance of each place; also that of a node alone, which has no list of nodes. */
-static void write_instances(struct jwrite *w, const struct event *ev)
+static bool has_rank(const void *record)
 {
-    if (!*ev->places[0].instance) return;
-    jwrite_array(w, "instances");
-    for (int i = 0; i == 0 || i < ev->n_places; i++) jwrite_str(w, NULL, ev->places[i].instance);
-    jwrite_end(w);
+    const struct event *ev = record;
+    return ev->cause && ev->rank >= 0;
 }
 
-static void write_gpus(struct jwrite *w, const struct event *ev)
+static bool has_field(const void *record)
 {
-    if (!*ev->gpus[0]) return;
-    jwrite_array(w, "gpus");
-    for (int i = 0; i < ev->n_ranks && i < JOB_MAX_RANKS; i++) jwrite_str(w, NULL, ev->gpus[i]);
-    jwrite_end(w);
+    const struct event *ev = record;
+    return ev->err.code && *ev->err.field;
 }
+
+static bool has_text(const void *record)
+{
+    const struct event *ev = record;
+    return ev->err.code;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/* clang-format off */
+#define NUMBER(path, type, m, lo, hi, h, ...) {path, type, AT(m), lo, hi, .help = h, __VA_ARGS__}
+#define INT(path, m, h)        NUMBER(path, FIELD_INT, m, INT64_MIN, INT64_MAX, h)
+#define INT32(path, m, h, ...) NUMBER(path, FIELD_INT32, m, INT32_MIN, INT32_MAX, h, __VA_ARGS__)
+#define FLAG(path, m, h)       {path, FIELD_FLAG, AT(m), .help = h}
+#define TEXT(path, m, h, ...)  {path, FIELD_TEXT, AT(m), .size = sizeof OF(m), .help = h, __VA_ARGS__}
+#define LIST(path, l, h, ...)  {path, FIELD_LIST, .list = &l, .help = h, __VA_ARGS__}
+/* A word: the value of words[0], and the value of a word that a newer seqd writes. */
+#define WORD(path, m, list, first, unknown, h, ...) {path, FIELD_WORD, AT(m), .min = first, .words = list, .fallback = unknown, .help = h, __VA_ARGS__}
+
+#define OF(member) ((struct job_place *)0)->member
+#define AT(member) offsetof(struct job_place, member)
+static const struct field place_rows[] = {
+    TEXT("node", node, "The node's name.", .when = record_always),
+    NUMBER("first_rank", FIELD_INT32, first_rank, 0, JOB_MAX_RANKS - 1, "The first of its ranks.", .when = record_always),
+    NUMBER("n_ranks", FIELD_INT32, n_ranks, 1, JOB_MAX_RANKS, "How many ranks run there, in order."),
+    {NULL}
+};
+#undef OF
+#undef AT
+static const struct field instance_rows[] = {{"", FIELD_TEXT, .size = INSTANCE_ID_SIZE}, {NULL}};
+static const struct field gpu_rows[] = {{"", FIELD_TEXT, .size = GPU_UUID_SIZE}, {NULL}};
+/* clang-format on */
+
+/* Events of one node have no list of nodes. */
+static const void *place_get(const void *record, int i)
+{
+    const struct event *ev = record;
+    return ev->n_places > 1 && i < ev->n_places ? &ev->places[i] : NULL;
+}
+
+static void *place_add(void *record, int i)
+{
+    struct event *ev = record;
+    if (i == JOB_MAX_RANKS) return NULL;
+    ev->n_places = i + 1;
+    ev->places[i].first_rank = ev->places[i].n_ranks = 0;
+    return &ev->places[i];
+}
+
+/* Ranges are contiguous and begin at rank 0. */
+static bool place_holds(const void *record, int i)
+{
+    const struct job_place *p = ((const struct event *)record)->places;
+    const int32_t next = i ? p[i - 1].first_rank + p[i - 1].n_ranks : 0;
+    return *p[i].node && p[i].n_ranks && p[i].first_rank == next &&
+           p[i].n_ranks <= JOB_MAX_RANKS - next;
+}
+
+/* A node alone has an instance, too. */
+static const void *instance_get(const void *record, int i)
+{
+    const struct event *ev = record;
+    return i == 0 || i < ev->n_places ? ev->places[i].instance : NULL;
+}
+
+static void *instance_add(void *record, int i)
+{
+    struct event *ev = record;
+    return i < JOB_MAX_RANKS ? ev->places[i].instance : NULL;
+}
+
+static const void *gpu_get(const void *record, int i)
+{
+    const struct event *ev = record;
+    return i < ev->n_ranks && i < JOB_MAX_RANKS ? ev->gpus[i] : NULL;
+}
+
+static void *gpu_add(void *record, int i)
+{
+    struct event *ev = record;
+    return i < JOB_MAX_RANKS ? ev->gpus[i] : NULL;
+}
+
+static const struct field_list places = {place_rows, place_get, place_add, place_holds};
+static const struct field_list instances = {instance_rows, instance_get, instance_add, NULL};
+static const struct field_list gpus = {gpu_rows, gpu_get, gpu_add, NULL};
+
+/* ---- the members ----------------------------------------------------------------------------- */
+
+/* clang-format off */
+#define OF(member) ((struct event *)0)->member
+#define AT(member) offsetof(struct event, member)
+const struct field event_fields[] = {
+    TEXT("by", by, "The user who requested it; left out where it was seqd itself."),
+    WORD("task", task, task_names, TASK_PREPARE, TASK_RUN, "The work of the attempt.", .when = has_task),
+    INT32("n_ranks", n_ranks, "Ranks of the attempt."),
+    TEXT("source", source, "The node that has the checkpoint from which the job begins."),
+    TEXT("node", node, "The node of rank 0, or the node on which it happened."),
+    LIST("nodes", places, "The nodes of an attempt on several, in the order of its ranks."),
+    LIST("instances", instances, "The instance of each node, in the same order.", .when = has_instances),
+    LIST("gpus", gpus, "The UUID of each rank's GPU.", .when = has_gpus),
+    WORD("class", cause, cause_names, CAUSE_NONE, CAUSE_USER, "Who pays for a failure: infrastructure and user are tried again, final is not."),
+    INT32("rank", rank, "The rank that failed.", .when = has_rank),
+    INT32("exit_status", exit_status, "The exit status of its process."),
+    INT32("signal", signal, "The signal that ended its process."),
+    WORD("blame", blame, blame_names, BLAME_NONE, BLAME_NONE, "Whose fault it is: the node's, its files' or the job's."),
+    FLAG("oom", oom, "The kernel killed a process for memory on that node meanwhile."),
+    INT("stepped_ms", stepped_ms, "UTC milliseconds: when the job last came further than ever before."),
+    FLAG("gives_up", gives_up, "The failure is not tried again, since it was the last one."),
+    WORD("code", err.code, err_names, ERR_NONE, ERR_INTERNAL, "The kind of the error."),
+    TEXT("field", err.field, "The field of the spec that the error is about.", .when = has_field),
+    TEXT("text", err.text, "The error in a sentence.", .when = has_text),
+    INT("ran_ms", ran_ms, "Milliseconds that the attempt ran."),
+    INT("step", step, "The step of a checkpoint, or the farthest step."),
+    INT32("count", count, "How many times the job has failed in this way after that step."),
+    TEXT("prepared_id", prepared_id, "The id of the prepared data."),
+    INT("n_tokens", n_tokens, "Tokens of the prepared data."),
+    INT("steps", steps, "train.steps, by the count of tokens."),
+    WORD("form", form, form_words, 1, 0, "The form that parallel.form auto became."),
+    {"detail", FIELD_RAW, AT(detail), .size = EVENT_DETAIL_SIZE, .help = "The words of a rank: for eval {step, loss, ppl, ...}, for a note {code, text}."},
+    {NULL}
+};
+/* clang-format on */
 
 int64_t event_write(const struct event *ev, char *out, size_t size)
 {
     struct jwrite w;
     jwrite_init(&w, out, size);
-    jwrite_object(&w, NULL);
-    if (*ev->by) jwrite_str(&w, "by", ev->by);
-    if (ev->type == EV_ASSIGN || ev->type == EV_FAILED_AT)
-        jwrite_str(&w, "task", ev->task == TASK_PREPARE ? "prepare" : "run");
-    if (ev->n_ranks) jwrite_int(&w, "n_ranks", ev->n_ranks);
-    if (*ev->source) jwrite_str(&w, "source", ev->source);
-    if (*ev->node) jwrite_str(&w, "node", ev->node);
-    if (ev->n_places > 1) write_places(&w, ev);
-    if (ev->type == EV_ASSIGN) write_instances(&w, ev);
-    if (ev->type == EV_ASSIGN) write_gpus(&w, ev);
-    if (ev->cause) jwrite_str(&w, "class", cause_name(ev->cause));
-    if (ev->cause && ev->rank >= 0) jwrite_int(&w, "rank", ev->rank);
-    if (ev->exit_status) jwrite_int(&w, "exit_status", ev->exit_status);
-    if (ev->signal) jwrite_int(&w, "signal", ev->signal);
-    if (ev->blame) jwrite_str(&w, "blame", blame_names[ev->blame]);
-    if (ev->oom) jwrite_bool(&w, "oom", true);
-    if (ev->stepped_ms) jwrite_int(&w, "stepped_ms", ev->stepped_ms);
-    if (ev->gives_up) jwrite_bool(&w, "gives_up", true);
-    if (ev->err.code) {
-        jwrite_str(&w, "code", err_name(ev->err.code));
-        if (*ev->err.field) jwrite_str(&w, "field", ev->err.field);
-        jwrite_str(&w, "text", ev->err.text);
-    }
-    if (ev->ran_ms) jwrite_int(&w, "ran_ms", ev->ran_ms);
-    if (ev->step) jwrite_int(&w, "step", ev->step);
-    if (ev->count) jwrite_int(&w, "count", ev->count);
-    if (*ev->prepared_id) jwrite_str(&w, "prepared_id", ev->prepared_id);
-    if (ev->n_tokens) jwrite_int(&w, "n_tokens", ev->n_tokens);
-    if (ev->steps) jwrite_int(&w, "steps", ev->steps);
-    if (ev->form) jwrite_str(&w, "form", form_words()[ev->form - 1]);
-    if (*ev->detail) jwrite_raw(&w, "detail", ev->detail);
-    jwrite_end(&w);
+    record_write(&w, NULL, event_fields, ev);
     return jwrite_finish(&w);
-}
-
-static int read_text(struct jread *j, char *out, size_t size, struct err *e)
-{
-    if (jread_next(j) == J_STRING && !jread_copy(j, out, size)) return 0;
-    return err_set(e, ERR_CORRUPT, "an event's text is damaged");
-}
-
-static int read_int(struct jread *j, int64_t *out, struct err *e)
-{
-    if (jread_next(j) == J_NUMBER && !jread_int(j, out)) return 0;
-    return err_set(e, ERR_CORRUPT, "an event's number is damaged");
-}
-
-static int read_place(struct jread *j, struct job_place *p, struct err *e)
-{
-    int64_t first = 0, n = 0;
-    enum jtok t;
-    while ((t = jread_next(j)) == J_KEY) {
-        int bad = jread_is(j, "node")         ? read_text(j, p->node, sizeof p->node, e)
-                  : jread_is(j, "first_rank") ? read_int(j, &first, e)
-                  : jread_is(j, "n_ranks")    ? read_int(j, &n, e)
-                                              : jread_skip(j);
-        if (bad) return -1;
-    }
-    if (t != J_OBJECT_END || !*p->node || first < 0 || n < 1 || first > JOB_MAX_RANKS - n)
-        return err_set(e, ERR_CORRUPT, "an event's nodes are damaged");
-    p->first_rank = (int32_t)first;
-    p->n_ranks = (int32_t)n;
-    return 0;
-}
-
-/* Ranges are contiguous and begin at rank 0. */
-static int read_places(struct jread *j, struct event *ev, struct err *e)
-{
-    int32_t next = 0;
-    enum jtok t = jread_next(j) == J_ARRAY ? jread_next(j) : J_ERROR;
-    for (; t == J_OBJECT && ev->n_places < JOB_MAX_RANKS; t = jread_next(j)) {
-        struct job_place *p = &ev->places[ev->n_places++];
-        if (read_place(j, p, e)) return -1;
-        if (p->first_rank != next) break;
-        next += p->n_ranks;
-    }
-    if (t == J_ARRAY_END) return 0;
-    return err_set(e, ERR_CORRUPT, "an event's nodes are damaged");
-}
-
-static int read_instances(struct jread *j, struct event *ev, struct err *e)
-{
-    int n = 0;
-    enum jtok t = jread_next(j) == J_ARRAY ? jread_next(j) : J_ERROR;
-    for (; t == J_STRING && n < JOB_MAX_RANKS; t = jread_next(j))
-        if (jread_copy(j, ev->places[n++].instance, INSTANCE_ID_SIZE)) break;
-    if (t == J_ARRAY_END) return 0;
-    return err_set(e, ERR_CORRUPT, "an event's instances are damaged");
-}
-
-static int read_gpus(struct jread *j, struct event *ev, struct err *e)
-{
-    int n = 0;
-    enum jtok t = jread_next(j) == J_ARRAY ? jread_next(j) : J_ERROR;
-    for (; t == J_STRING && n < JOB_MAX_RANKS; t = jread_next(j))
-        if (jread_copy(j, ev->gpus[n++], GPU_UUID_SIZE)) break;
-    if (t == J_ARRAY_END) return 0;
-    return err_set(e, ERR_CORRUPT, "an event's GPUs are damaged");
-}
-
-/* Copies the raw text of the value that follows. */
-static int read_detail(struct jread *j, struct event *ev, struct err *e)
-{
-    const char *from = j->p;
-    if (jread_skip(j)) return err_set(e, ERR_CORRUPT, "an event's detail is damaged");
-    while (from < j->p && *from != '{' && *from != '[') from++;
-    size_t n = (size_t)(j->p - from);
-    if (n >= sizeof ev->detail) return err_set(e, ERR_CORRUPT, "an event's detail is too long");
-    memcpy(ev->detail, from, n);
-    ev->detail[n] = 0;
-    return 0;
-}
-
-static int read_member(struct jread *j, struct event *ev, struct err *e)
-{
-    char word[32];
-    int64_t n = 0;
-    if (jread_is(j, "detail")) return read_detail(j, ev, e);
-    if (jread_is(j, "nodes")) return read_places(j, ev, e);
-    bool *yes = jread_is(j, "gives_up") ? &ev->gives_up : jread_is(j, "oom") ? &ev->oom : NULL;
-    if (yes) {
-        *yes = jread_next(j) == J_TRUE;
-        return 0;
-    }
-    if (jread_is(j, "instances")) return read_instances(j, ev, e);
-    if (jread_is(j, "gpus")) return read_gpus(j, ev, e);
-    if (jread_is(j, "node")) return read_text(j, ev->node, sizeof ev->node, e);
-    if (jread_is(j, "source")) return read_text(j, ev->source, sizeof ev->source, e);
-    if (jread_is(j, "by")) return read_text(j, ev->by, sizeof ev->by, e);
-    if (jread_is(j, "field")) return read_text(j, ev->err.field, sizeof ev->err.field, e);
-    if (jread_is(j, "text")) return read_text(j, ev->err.text, sizeof ev->err.text, e);
-    if (jread_is(j, "prepared_id")) return read_text(j, ev->prepared_id, sizeof ev->prepared_id, e);
-    if (jread_is(j, "step")) return read_int(j, &ev->step, e);
-    if (jread_is(j, "steps")) return read_int(j, &ev->steps, e);
-    if (jread_is(j, "n_tokens")) return read_int(j, &ev->n_tokens, e);
-    if (jread_is(j, "ran_ms")) return read_int(j, &ev->ran_ms, e);
-    if (jread_is(j, "stepped_ms")) return read_int(j, &ev->stepped_ms, e);
-    bool task = jread_is(j, "task"), cause = jread_is(j, "class"), code = jread_is(j, "code");
-    bool form = jread_is(j, "form"), blame = jread_is(j, "blame");
-    if (task || cause || code || form || blame) {
-        if (read_text(j, word, sizeof word, e)) return -1;
-        if (task) ev->task = strcmp(word, "prepare") ? TASK_RUN : TASK_PREPARE;
-        if (cause) ev->cause = cause_by_name(word);
-        if (code) ev->err.code = err_by_name(word);
-        if (form) ev->form = form_by_name(word);
-        if (blame) ev->blame = blame_by_name(word);
-        return 0;
-    }
-    int32_t *small = jread_is(j, "rank")          ? &ev->rank
-                     : jread_is(j, "n_ranks")     ? &ev->n_ranks
-                     : jread_is(j, "count")       ? &ev->count
-                     : jread_is(j, "exit_status") ? &ev->exit_status
-                     : jread_is(j, "signal")      ? &ev->signal
-                                                  : NULL;
-    if (!small) return jread_skip(j); /* written by a newer seqd */
-    if (read_int(j, &n, e)) return -1;
-    *small = (int32_t)n;
-    return 0;
 }
 
 int event_read(const char *data, size_t size, struct event *ev, struct err *e)
@@ -253,9 +203,5 @@ int event_read(const char *data, size_t size, struct event *ev, struct err *e)
     ev->rank = -1;
     jread_init(&j, data, size);
     if (jread_next(&j) != J_OBJECT) return err_set(e, ERR_CORRUPT, "an event is not an object");
-    for (enum jtok t = jread_next(&j); t != J_OBJECT_END; t = jread_next(&j)) {
-        if (t != J_KEY) return err_set(e, ERR_CORRUPT, "an event is damaged");
-        if (read_member(&j, ev, e)) return -1;
-    }
-    return 0;
+    return record_read(&j, event_fields, ev, e) ? err_prefix(e, "an event") : 0;
 }

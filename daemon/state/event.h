@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
+#include "api/core/field.h"
 #include "api/core/job_state.h"
 #include "api/core/limits.h"
 #include "api/wire.h"
@@ -79,6 +80,7 @@ struct event {
     char detail[EVENT_DETAIL_SIZE];
 };
 
+extern const struct field event_fields[]; /* the members of the data column, in their order */
 const char *cause_name(int cause);
 /* Writes the data column, a JSON object. Returns its length or -1 when out is too small. */
 int64_t event_write(const struct event *ev, char *out, size_t size);

@@ -246,14 +246,10 @@ int shape_check_ranges(const struct model_shape *m, struct err *e)
 {
     for (const struct field *f = shape_fields; f->path; f++) {
         const double v = number(m, f);
-        double most = f->max;
+        struct field limits = *f;
         if (f->type == FIELD_ENUM)
-            for (most = -1; f->words[(int)most + 1];) most++;
-        if (shape_neutral(m, f) || (v >= (f->type == FIELD_ENUM ? 0 : f->min) && v <= most))
-            continue;
-        return err_field(e, ERR_INVALID, f->path,
-                         "%s is %.17g: it must lie between %.17g and %.17g", f->path, v, f->min,
-                         most);
+            for (limits.min = 0, limits.max = -1; f->words[(int)limits.max + 1];) limits.max++;
+        if (!shape_neutral(m, f) && field_check(&limits, v, ERR_INVALID, e)) return -1;
     }
     return 0;
 }

@@ -45,7 +45,7 @@ static int take_number(struct request_line *l, const char *name, double *out)
         (f->type != FIELD_DOUBLE && jread_int(&l->j, &whole)))
         return err_field(l->e, ERR_INVALID, name, "%s must be %s", name,
                          f->type == FIELD_DOUBLE ? "a number" : "a whole number");
-    if (*out >= f->min && *out <= f->max) return 0;
+    if (field_allows(f, *out)) return 0;
     return err_field(l->e, ERR_INVALID, name, "%s is %.16g: it must lie between %.16g and %.16g",
                      name, *out, f->min, f->max);
 }

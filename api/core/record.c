@@ -1,0 +1,216 @@
+/* record.c: writes and reads the members of a record by the type of their row. */
+#include "api/core/record.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool record_always(const void *record)
+{
+    return true;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static bool is_empty(const struct field *f, const void *record)
+{
+    const char *at = (const char *)record + f->offset;
+    switch (f->type) {
+    case FIELD_INT: return !*(const int64_t *)at;
+    case FIELD_DOUBLE: return *(const double *)at == 0;
+    case FIELD_FLAG: return !*(const bool *)at;
+    case FIELD_TEXT:
+    case FIELD_RAW: return !*at;
+    case FIELD_OWNED: return !*(char *const *)at;
+    case FIELD_OBJECT: return false;
+    case FIELD_LIST: return !f->list->get(record, 0);
+    default: return !*(const int32_t *)at;
+    }
+}
+
+static const char *word_of(const struct field *f, int32_t value)
+{
+    const int32_t i = value - (int32_t)f->min;
+    assert(i >= 0);
+    return f->words[i];
+}
+
+static void write_list(struct jwrite *w, const char *key, const struct field *f,
+                       const void *record);
+
+static void write_value(struct jwrite *w, const char *key, const struct field *f,
+                        const void *record)
+{
+    const char *at = (const char *)record + f->offset;
+    switch (f->type) {
+    case FIELD_INT: jwrite_int(w, key, *(const int64_t *)at); break;
+    case FIELD_INT32: jwrite_int(w, key, *(const int32_t *)at); break;
+    case FIELD_DOUBLE: jwrite_double(w, key, *(const double *)at); break;
+    case FIELD_BOOL: jwrite_bool(w, key, *(const int32_t *)at); break;
+    case FIELD_FLAG: jwrite_bool(w, key, *(const bool *)at); break;
+    case FIELD_ENUM:
+    case FIELD_WORD: jwrite_str(w, key, word_of(f, *(const int32_t *)at)); break;
+    case FIELD_TEXT: jwrite_str(w, key, at); break;
+    case FIELD_OWNED: jwrite_str(w, key, *(char *const *)at); break;
+    case FIELD_RAW: jwrite_raw(w, key, at); break;
+    case FIELD_OBJECT: record_write(w, key, f->of, record); break;
+    case FIELD_LIST: write_list(w, key, f, record); break;
+    case FIELD_STRING: assert(false); /* its text lies in a spec, and no record has one */
+    }
+}
+
+static void write_list(struct jwrite *w, const char *key, const struct field *f, const void *record)
+{
+    const struct field_list *l = f->list;
+    const void *one;
+    jwrite_array(w, key);
+    for (int i = 0; (one = l->get(record, i)); i++)
+        if (*l->of->path)
+            record_write(w, NULL, l->of, one);
+        else
+            write_value(w, NULL, l->of, one);
+    jwrite_end(w);
+}
+
+void record_write_members(struct jwrite *w, const struct field *rows, const void *record)
+{
+    for (const struct field *f = rows; f->path; f++)
+        if (f->when ? f->when(record) : !is_empty(f, record)) write_value(w, f->path, f, record);
+}
+
+void record_write(struct jwrite *w, const char *key, const struct field *rows, const void *record)
+{
+    jwrite_object(w, key);
+    record_write_members(w, rows, record);
+    jwrite_end(w);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static int damaged(const struct field *f, const char *want, struct err *e)
+{
+    return err_field(e, ERR_CORRUPT, f->path, "the member %s is damaged: want %s",
+                     *f->path ? f->path : "of a list", want);
+}
+
+/* Each of these reads the value that begins with the token t, which has been read. */
+
+static int read_number(const struct field *f, struct jread *j, enum jtok t, char *at, struct err *e)
+{
+    const bool real = f->type == FIELD_DOUBLE;
+    int64_t v = 0;
+    double d = 0;
+    if (t != J_NUMBER || (real ? jread_double(j, &d) : jread_int(j, &v)))
+        return damaged(f, real ? "a number" : "an integer of 64 bits", e);
+    if (field_check(f, real ? d : (double)v, ERR_CORRUPT, e)) return -1;
+    if (real)
+        *(double *)at = d;
+    else if (f->type == FIELD_INT)
+        *(int64_t *)at = v;
+    else
+        *(int32_t *)at = (int32_t)v;
+    return 0;
+}
+
+static int read_word(const struct field *f, struct jread *j, enum jtok t, char *at, struct err *e)
+{
+    int32_t i = 0;
+    if (t != J_STRING) return damaged(f, "a word", e);
+    while (f->words[i] && !jread_is(j, f->words[i])) i++;
+    if (!f->words[i] && f->type == FIELD_ENUM) return damaged(f, "a word that is known here", e);
+    *(int32_t *)at = f->words[i] ? (int32_t)f->min + i : (int32_t)f->fallback;
+    return 0;
+}
+
+static int read_bool(const struct field *f, enum jtok t, char *at, struct err *e)
+{
+    if (t != J_TRUE && t != J_FALSE) return damaged(f, "true or false", e);
+    if (f->type == FIELD_FLAG)
+        *(bool *)at = t == J_TRUE;
+    else
+        *(int32_t *)at = t == J_TRUE;
+    return 0;
+}
+
+static int read_owned(const struct field *f, struct jread *j, enum jtok t, char *at, struct err *e)
+{
+    char **text = (char **)at;
+    if (*text || t != J_STRING || !(*text = malloc(j->len + 1)) || jread_copy(j, *text, j->len + 1))
+        return damaged(f, "one text", e);
+    return 0;
+}
+
+/* Copies the text from its bracket on. */
+static int read_raw(const struct field *f, struct jread *j, enum jtok t, char *at, struct err *e)
+{
+    const char *from = j->p - 1;
+    if ((t != J_OBJECT && t != J_ARRAY) || jread_skip(j))
+        return damaged(f, "an object or a list", e);
+    const size_t n = (size_t)(j->p - from);
+    if (n >= f->size) return damaged(f, "a shorter text", e);
+    memcpy(at, from, n);
+    at[n] = 0;
+    return 0;
+}
+
+static int read_list(const struct field *f, struct jread *j, enum jtok t, void *record,
+                     struct err *e);
+
+static int read_value(const struct field *f, struct jread *j, enum jtok t, void *record,
+                      struct err *e)
+{
+    char *at = (char *)record + f->offset;
+    switch (f->type) {
+    case FIELD_INT:
+    case FIELD_INT32:
+    case FIELD_DOUBLE: return read_number(f, j, t, at, e);
+    case FIELD_BOOL:
+    case FIELD_FLAG: return read_bool(f, t, at, e);
+    case FIELD_ENUM:
+    case FIELD_WORD: return read_word(f, j, t, at, e);
+    case FIELD_TEXT:
+        if (t == J_STRING && !jread_copy(j, at, f->size)) return 0;
+        return damaged(f, "text, and no longer", e);
+    case FIELD_OWNED: return read_owned(f, j, t, at, e);
+    case FIELD_RAW: return read_raw(f, j, t, at, e);
+    case FIELD_OBJECT:
+        return t == J_OBJECT ? record_read(j, f->of, record, e) : damaged(f, "an object", e);
+    case FIELD_LIST: return read_list(f, j, t, record, e);
+    case FIELD_STRING: break;
+    }
+    assert(false);
+}
+
+static int read_list(const struct field *f, struct jread *j, enum jtok t, void *record,
+                     struct err *e)
+{
+    const struct field_list *l = f->list;
+    int i = 0;
+    if (t != J_ARRAY) return damaged(f, "a list", e);
+    for (; (t = jread_next(j)) != J_ARRAY_END; i++) {
+        const bool object = *l->of->path;
+        void *one = t == J_ERROR || (object && t != J_OBJECT) ? NULL : l->add(record, i);
+        if (!one) return damaged(f, "a list of such elements, and no more", e);
+        if (object ? record_read(j, l->of, one, e) : read_value(l->of, j, t, one, e)) return -1;
+        if (l->holds && !l->holds(record, i)) return damaged(f, "elements that agree", e);
+    }
+    return 0;
+}
+
+static const struct field *find(const struct field *rows, const struct jread *j)
+{
+    while (rows->path && !jread_is(j, rows->path)) rows++;
+    return rows->path ? rows : NULL;
+}
+
+int record_read(struct jread *j, const struct field *rows, void *record, struct err *e)
+{
+    enum jtok t;
+    while ((t = jread_next(j)) == J_KEY) {
+        const struct field *f = find(rows, j);
+        if (f && read_value(f, j, jread_next(j), record, e)) return -1;
+        if (!f && jread_skip(j)) break;
+    }
+    if (t == J_OBJECT_END) return 0;
+    return err_set(e, ERR_CORRUPT, "%s", j->err.text);
+}

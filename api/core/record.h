@@ -1,0 +1,24 @@
+/* record.h: a record, a struct that is stored as a JSON object, written and read by a table of its
+ * members (field.h). A new member is a row. libc only.
+ *
+ * Members are written in the order of the rows and read in any order. A member that no row has is
+ * skipped, since a newer version wrote it; a member that is missing leaves the struct as it was.
+ * tested: tests/core/test_record.c, tests/golden/records */
+#ifndef SEQD_CORE_RECORD_H
+#define SEQD_CORE_RECORD_H
+
+#include "api/core/field.h"
+#include "api/core/jread.h"
+#include "api/core/jwrite.h"
+
+/* Writes the record as an object, with the key unless it is NULL. */
+void record_write(struct jwrite *w, const char *key, const struct field *rows, const void *record);
+/* Writes the members alone, into an object that the caller has begun. */
+void record_write_members(struct jwrite *w, const struct field *rows, const void *record);
+/* Reads the rest of an object, whose J_OBJECT was the last token, into the record. fails:
+ * ERR_CORRUPT naming the member. */
+int record_read(struct jread *j, const struct field *rows, void *record, struct err *e);
+/* A condition for members that are always written. */
+bool record_always(const void *record);
+
+#endif

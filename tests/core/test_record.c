@@ -1,0 +1,201 @@
+/* A record with a member of every type: it is written and read back, and the reader refuses
+ * damage. */
+#include "api/core/record.h"
+#include "tests/lib/test.h"
+
+enum { MOST = 3 };
+
+struct pair {
+    int32_t a;
+    double b;
+};
+
+struct every {
+    int64_t whole;
+    int32_t small, yes, strict, lenient, n;
+    double real;
+    bool flag;
+    char text[6], raw[16];
+    char *owned;
+    struct pair pair[MOST];
+    char name[MOST][4];
+};
+
+static bool has_text(const void *record)
+{
+    return *((const struct every *)record)->text;
+}
+
+static const void *pair_get(const void *record, int i)
+{
+    const struct every *r = record;
+    return i < r->n ? &r->pair[i] : NULL;
+}
+
+static void *pair_add(void *record, int i)
+{
+    struct every *r = record;
+    if (i == MOST) return NULL;
+    r->n = i + 1;
+    return &r->pair[i];
+}
+
+static bool pair_holds(const void *record, int i)
+{
+    const struct every *r = record;
+    return r->pair[i].a > (i ? r->pair[i - 1].a : 0);
+}
+
+static const void *name_get(const void *record, int i)
+{
+    const struct every *r = record;
+    return i < MOST && *r->name[i] ? r->name[i] : NULL;
+}
+
+static void *name_add(void *record, int i)
+{
+    struct every *r = record;
+    return i < MOST ? r->name[i] : NULL;
+}
+
+static const char *const strict[] = {"none", "one", "two", NULL};
+static const char *const lenient[] = {"three", "four", NULL};
+#define AT(member) offsetof(struct pair, member)
+static const struct field pair_rows[] = {
+    {"a", FIELD_INT32, AT(a), 0, 9, .when = record_always},
+    {"b", FIELD_DOUBLE, AT(b), -1, 1},
+    {NULL},
+};
+#undef AT
+#define AT(member) offsetof(struct every, member)
+static const struct field name_rows[] = {{"", FIELD_TEXT, .size = 4}, {NULL}};
+static const struct field inner_rows[] = {
+    {"small", FIELD_INT32, AT(small), INT32_MIN, INT32_MAX},
+    {"yes", FIELD_BOOL, AT(yes)},
+    {NULL},
+};
+static const struct field_list pairs = {pair_rows, pair_get, pair_add, pair_holds};
+static const struct field_list names = {name_rows, name_get, name_add, NULL};
+static const struct field rows[] = {
+    {"whole", FIELD_INT, AT(whole), INT64_MIN, INT64_MAX},
+    {"inner", FIELD_OBJECT, .of = inner_rows, .when = has_text},
+    {"real", FIELD_DOUBLE, AT(real), -1e300, 1e300},
+    {"flag", FIELD_FLAG, AT(flag)},
+    {"strict", FIELD_ENUM, AT(strict), .words = strict},
+    {"lenient", FIELD_WORD, AT(lenient), .min = 3, .words = lenient, .fallback = 9},
+    {"text", FIELD_TEXT, AT(text), .size = 6},
+    {"raw", FIELD_RAW, AT(raw), .size = 16},
+    {"owned", FIELD_OWNED, AT(owned)},
+    {"pairs", FIELD_LIST, .list = &pairs},
+    {"names", FIELD_LIST, .list = &names},
+    {NULL},
+};
+
+static int read_text(const char *text, struct every *r, struct err *e)
+{
+    struct jread j;
+    *r = (struct every){0};
+    *e = (struct err){0};
+    jread_init(&j, text, strlen(text));
+    CHECK(jread_next(&j) == J_OBJECT);
+    return record_read(&j, rows, r, e);
+}
+
+static const char *written(const struct every *r)
+{
+    static char out[1024];
+    struct jwrite w;
+    jwrite_init(&w, out, sizeof out);
+    record_write(&w, NULL, rows, r);
+    CHECK(jwrite_finish(&w) > 0);
+    return out;
+}
+
+static void test_round_trip(void)
+{
+    static const char all[] =
+        "{\"whole\":-9223372036854775808,\"inner\":{\"small\":-2147483648,\"yes\":true},"
+        "\"real\":0.5,\"flag\":true,\"strict\":\"two\",\"lenient\":\"four\",\"text\":\"a\\\"b\","
+        "\"raw\":[{\"a\":\"]\"}],\"owned\":\"\xC3\xA9\",\"pairs\":[{\"a\":1,\"b\":-1},{\"a\":2}],"
+        "\"names\":[\"x\",\"yyy\"]}";
+    struct every r;
+    struct err e;
+    CHECK_MSG(!read_text(all, &r, &e), "%s", e.text);
+    CHECK(r.whole == INT64_MIN && r.small == INT32_MIN && r.yes == 1 && r.real == 0.5 && r.flag);
+    CHECK(r.strict == 2 && r.lenient == 4 && r.n == 2 && r.pair[0].b == -1 && r.pair[1].a == 2);
+    CHECK_STR(r.text, "a\"b");
+    CHECK_STR(r.raw, "[{\"a\":\"]\"}]");
+    CHECK_STR(written(&r), all);
+    free(r.owned);
+    CHECK(!read_text("{}", &r, &e));
+    r.lenient = 3;
+    CHECK_STR(written(&r), "{\"lenient\":\"three\"}");
+}
+
+/* Another order, blanks, an unknown member in every object, an unknown word. */
+static void test_tolerates(void)
+{
+    struct every r;
+    struct err e;
+    CHECK_MSG(!read_text("{ \"new\" : [{}, 1], \"raw\" : { \"a\" : 1 } , \"lenient\":\"five\", "
+                         "\"pairs\":[ {\"new\":{\"a\":[]},\"a\":1} ], \"whole\":7,\"names\":[],"
+                         "\"inner\":{\"new\":null}}",
+                         &r, &e),
+              "%s", e.text);
+    CHECK(r.whole == 7 && r.lenient == 9 && r.n == 1 && r.pair[0].a == 1 && !*r.name[0]);
+    CHECK_STR(r.raw, "{ \"a\" : 1 }");
+}
+
+/* The member that the error names, and the start of its value. */
+static void test_refuses(void)
+{
+    static const char *const bad[][2] = {
+        {"whole", "\"1\"}"},
+        {"whole", "1.5}"},
+        {"whole", "9223372036854775808}"},
+        {"real", "null}"},
+        {"real", "1e301}"},
+        {"flag", "1}"},
+        {"strict", "\"three\"}"},
+        {"strict", "1}"},
+        {"lenient", "null}"},
+        {"text", "\"123456\"}"},
+        {"text", "\"a\\u0000\"}"},
+        {"text", "[]}"},
+        {"raw", "\"a\"}"},
+        {"raw", "[12345678901234]}"},
+        {"owned", "7}"},
+        {"inner", "[]}"},
+        {"pairs", "{}}"},
+        {"pairs", "[1]}"},
+        {"pairs", "[{\"a\":2},{\"a\":1}]}"},
+        {"pairs", "[{\"a\":1},{\"a\":2},{\"a\":3},{\"a\":4}]}"},
+        {"pairs", "[{\"a\":1}"},
+        {"names", "\"x\"}"},
+        {"names", "[\"1\",\"2\",\"3\",\"4\"]}"},
+        {"whole", ""},
+    };
+    struct every r;
+    struct err e;
+    char text[128];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, "{\"%s\":%s", bad[i][0], bad[i][1]);
+        CHECK_MSG(read_text(text, &r, &e) == -1 && e.code == ERR_CORRUPT, "%s", text);
+        CHECK_MSG(!strcmp(e.field, bad[i][0]) && strstr(e.text, bad[i][0]), "%s: %s", text, e.text);
+        free(r.owned);
+    }
+    CHECK(read_text("{\"owned\":\"a\",\"owned\":\"b\"}", &r, &e) == -1); /* the first would leak */
+    free(r.owned);
+    CHECK(read_text("{\"pairs\":[{\"a\":10}]}", &r, &e) == -1 && strstr(e.text, "between 0 and 9"));
+    CHECK(read_text("{\"names\":[3]}", &r, &e) == -1 && e.code == ERR_CORRUPT);
+    CHECK(read_text("{\"whole\":1", &r, &e) == -1 && read_text("{\"new\":[1", &r, &e) == -1);
+    CHECK(e.code == ERR_CORRUPT && *e.text);
+}
+
+int main(void)
+{
+    RUN(test_round_trip);
+    RUN(test_tolerates);
+    RUN(test_refuses);
+    return test_done("record");
+}
