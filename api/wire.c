@@ -1,104 +1,21 @@
-/* wire.c: packs and unpacks each kind of message by a pair of functions; wire_*.c have those for
- * specs, GPUs and removals. */
+/* wire.c: the fields of each kind of message as a list, and messages packed and unpacked whole. */
 #include "api/wire.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include "api/address.h"
+#include "api/core/removal.h"
 #include "api/core/version.h"
 #include "api/wire_pack.h"
 
-/* Packing builds the protobuf-c tree of a message in the caller's arena and serialises it there.
- * Unpacking lets protobuf-c allocate from the arena alone, whose limit is the answer to messages
- * that are small on the wire and large in memory; then every count, length and word is checked
- * while the tree is copied to plain structs. Strings and bytes of struct msg stay where protobuf-c
- * put them. */
-
 static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
-                  (int)MSG_REMOVED == (int)SEQD__MSG__BODY_REMOVED,
+                  (int)MSG_QUIT == (int)SEQD__MSG__BODY_QUIT,
               "enum msg_type numbers the members of Msg.body");
 
-/* ---- attempts -------------------------------------------------------------------------------- */
+#define HOUR_MS 3600000
 
-static Seqd__Attempt *attempt_pack(int64_t job, int64_t epoch, struct arena *a)
-{
-    Seqd__Attempt *w = message_new(a, &seqd__attempt__descriptor);
-    if (!w) return NULL;
-    w->job = job;
-    w->epoch = epoch;
-    return w;
-}
-
-static int attempt_unpack(const Seqd__Attempt *w, int64_t *job, int64_t *epoch, struct err *e)
-{
-    if (!w) return err_field(e, ERR_INVALID, "attempt", "the message names no attempt");
-    *job = w->job;
-    *epoch = w->epoch;
-    if (range_check(w->job, 1, INT64_MAX, "job", e) < 0) return -1;
-    return range_check(w->epoch, 1, INT64_MAX, "epoch", e);
-}
-
-static int attempts_pack(const struct msg *m, struct arena *a, size_t *n, Seqd__Attempt ***out)
-{
-    assert(m->n_attempts >= 0 && m->n_attempts <= WIRE_ATTEMPTS);
-    *n = (size_t)m->n_attempts;
-    *out = pointers_new(a, *n);
-    if (!*out) return -1;
-    for (size_t i = 0; i < *n; i++) {
-        (*out)[i] = attempt_pack(m->attempts[i].job, m->attempts[i].epoch, a);
-        if (!(*out)[i]) return -1;
-        (*out)[i]->slots = m->attempts[i].slots;
-        (*out)[i]->gpus = m->attempts[i].gpus;
-    }
-    return 0;
-}
-
-static int attempts_unpack(size_t n, Seqd__Attempt **in, struct msg *m, struct arena *a,
-                           struct err *e)
-{
-    if (range_check((int64_t)n, 0, WIRE_ATTEMPTS, "attempts", e) < 0) return -1;
-    struct wire_attempt *out = arena_alloc(a, (n ? n : 1) * sizeof *out);
-    if (!out) return err_set(e, ERR_TOO_LARGE, "no room for %zu attempts", n);
-    for (size_t i = 0; i < n; i++) {
-        if (attempt_unpack(in[i], &out[i].job, &out[i].epoch, e) < 0) return -1;
-        if (range_check(in[i]->slots, 0, JOB_MAX_RANKS, "slots", e) < 0) return -1;
-        if (range_check(in[i]->gpus, 0, in[i]->slots, "gpus", e) < 0) return -1;
-        out[i].slots = in[i]->slots;
-        out[i].gpus = in[i]->gpus;
-    }
-    m->n_attempts = (int)n;
-    m->attempts = out;
-    return 0;
-}
-
-/* ---- one pair of functions per kind of message ----------------------------------------------- */
-
-static int hello_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Hello *w = body;
-    w->abi = m->abi;
-    w->node = (char *)m->node;
-    w->version = (char *)m->version;
-    w->instance = (ProtobufCBinaryData){sizeof m->instance, (uint8_t *)m->instance};
-    w->n_slots = m->n_slots;
-    w->n_cores = m->n_cores;
-    w->memory_size = m->memory_size;
-    w->address = (char *)m->address;
-    w->emulated = m->emulated;
-    if (wire_gpus_pack(m->gpus, m->n_gpus, a, &w->n_gpus, &w->gpus) < 0) return -1;
-    return attempts_pack(m, a, &w->n_attempts, &w->attempts);
-}
-
-/* Checks the address at which ranks of other nodes connect. It must be numeric: nodes might resolve
- * a name differently. */
-static int address_unpack(const char *in, char out[RANK_ADDRESS_SIZE], struct err *e)
-{
-    if (text_copy(out, RANK_ADDRESS_SIZE, in, "address", e) < 0) return -1;
-    if (!*out || address_is_numeric(out)) return 0;
-    return err_field(e, ERR_INVALID, "address", "address %s is not a numeric IP address", out);
-}
+/* ---- rules that a range cannot say, and values that are no field of a struct ----------------- */
 
 bool wire_name_good(const char *name)
 {
@@ -107,120 +24,61 @@ bool wire_name_good(const char *name)
     return *name && strlen(name) < NODE_NAME && !name[strspn(name, legal)];
 }
 
-static int name_unpack(const char *in, struct msg *m, struct err *e)
+static int node_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                     struct err *e)
 {
-    if (text_copy(m->node, sizeof m->node, in, "node", e) < 0) return -1;
-    if (wire_name_good(m->node)) return 0;
-    return err_field(e, ERR_INVALID, "node",
-                     "node has a name that is empty or has characters other than letters, "
-                     "digits, '.', '_', '-', ':'");
-}
-
-static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Hello *w = body;
-    m->abi = w->abi;
-    m->n_slots = w->n_slots;
-    m->n_cores = w->n_cores;
-    m->memory_size = w->memory_size;
-    if (name_unpack(w->node, m, e) < 0) return -1;
-    if (!wire_speaks(m->abi)) return 0; /* it is refused, and nothing else of it is read */
-    if (w->instance.len != sizeof m->instance)
-        return err_field(e, ERR_INVALID, "instance", "instance has %zu bytes, want %zu",
-                         w->instance.len, sizeof m->instance);
-    memcpy(m->instance, w->instance.data, sizeof m->instance);
-    if (text_copy(m->version, sizeof m->version, w->version, "version", e) < 0) return -1;
-    if (range_check(w->n_slots, 0, 4096, "n_slots", e) < 0) return -1;
-    if (address_unpack(w->address, m->address, e) < 0) return -1;
-    m->emulated = w->emulated;
-    if (wire_gpus_unpack(w->n_gpus, w->gpus, a, m, e) < 0) return -1;
-    return attempts_unpack(w->n_attempts, w->attempts, m, a, e);
-}
-
-#define HOUR_MS 3600000
-
-static int welcome_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Welcome *w = body;
-    w->heartbeat_ms = m->heartbeat_ms;
-    w->abi = m->abi;
+    const struct msg *m = record;
+    if (!wire_name_good(m->node))
+        return err_field(e, ERR_INVALID, "node",
+                         "node has a name that is empty or has characters other than letters, "
+                         "digits, '.', '_', '-', ':'");
     return 0;
 }
 
-static int welcome_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+/* Ends the reading of a HELLO that is refused for its ABI. */
+static int abi_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                    struct err *e)
 {
-    const Seqd__Welcome *w = body;
-    m->heartbeat_ms = w->heartbeat_ms;
-    m->abi = w->abi;
-    return range_check(w->heartbeat_ms, 1, HOUR_MS, "heartbeat_ms", e);
+    const struct msg *m = record;
+    return wire_speaks(m->abi) ? 0 : 1;
 }
 
-static int refused_pack(const struct msg *m, struct arena *a, void *body)
+/* Checks the address at which ranks of other nodes connect. It must be numeric: nodes might resolve
+ * a name differently. */
+static int address_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                        struct err *e)
 {
-    Seqd__Refused *w = body;
-    w->reason = (char *)m->reason;
-    w->retry_ms = m->retry_ms;
-    w->abi = m->abi;
-    return 0;
+    const struct msg *m = record;
+    if (!*m->address || address_is_numeric(m->address)) return 0;
+    return err_field(e, ERR_INVALID, "address", "address %s is not a numeric IP address",
+                     m->address);
 }
 
-static int refused_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+static int attempt_gpus_rule(const struct wire_field *f, const void *body, struct arena *a,
+                             void *record, struct err *e)
 {
-    const Seqd__Refused *w = body;
-    m->retry_ms = w->retry_ms;
-    m->abi = w->abi;
-    if (text_copy(m->reason, sizeof m->reason, w->reason, "reason", e) < 0) return -1;
-    return range_check(w->retry_ms, 0, HOUR_MS, "retry_ms", e);
+    const struct wire_attempt *attempt = record;
+    return range_check(attempt->gpus, 0, attempt->slots, "gpus", e);
 }
 
-static int heartbeat_pack(const struct msg *m, struct arena *a, void *body)
+static bool has_disk(const void *record)
 {
-    Seqd__Heartbeat *w = body;
-    if (m->disk.size) {
-        if (!(w->disk = message_new(a, &seqd__disk__descriptor))) return -1;
-        w->disk->jobs = m->disk.jobs;
-        w->disk->prepared = m->disk.prepared;
-        w->disk->size = m->disk.size;
-        w->disk->free = m->disk.free;
-    }
-    return wire_gpus_pack(m->gpus, m->n_gpus, a, &w->n_gpus, &w->gpus);
+    const struct msg *m = record;
+    return m->disk.size;
 }
 
-static int heartbeat_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+static int disk_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                     struct err *e)
 {
-    const Seqd__Heartbeat *w = body;
-    if (w->disk) {
-        const Seqd__Disk *d = w->disk;
-        m->disk = (struct disk_use){d->jobs, d->prepared, d->size, d->free};
-        if (range_check(d->jobs, 0, INT64_MAX, "disk.jobs", e) ||
-            range_check(d->prepared, 0, INT64_MAX, "disk.prepared", e) ||
-            range_check(d->size, 0, INT64_MAX, "disk.size", e) ||
-            range_check(d->free, 0, d->size, "disk.free", e))
-            return -1;
-    }
-    return wire_gpus_unpack(w->n_gpus, w->gpus, a, m, e);
+    const struct msg *m = record;
+    return range_check(m->disk.free, 0, m->disk.size, "disk.free", e);
 }
 
-static int report_pack(const struct msg *m, struct arena *a, void *body)
+static int record_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                       struct err *e)
 {
-    Seqd__Report *w = body;
-    w->attempt = attempt_pack(m->job, m->epoch, a);
-    w->seq = m->seq;
-    w->record = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
-    w->oom = m->oom;
-    return w->attempt ? 0 : -1;
-}
-
-static int report_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Report *w = body;
+    struct msg *m = record;
     struct rank_msg head;
-    m->seq = w->seq;
-    m->oom = w->oom;
-    m->data = w->record.data;
-    m->size = w->record.len;
-    if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;
-    if (range_check(w->seq, 0, INT64_MAX, "seq", e) < 0) return -1;
     if (m->size < sizeof head)
         return err_field(e, ERR_INVALID, "record", "record has %zu bytes, its head alone %zu",
                          m->size, sizeof head);
@@ -233,334 +91,71 @@ static int report_unpack(const void *body, struct arena *a, struct msg *m, struc
     return range_check(head.rank, RANK_GANG, JOB_MAX_RANKS - 1, "record.rank", e);
 }
 
-static int log_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Log *w = body;
-    w->attempt = attempt_pack(m->job, m->epoch, a);
-    w->rank = m->rank;
-    w->offset = m->offset;
-    w->data = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
-    return w->attempt ? 0 : -1;
-}
-
-/* Takes the bytes of a file at an offset, of LOG and FETCHED. */
-static int chunk_unpack(ProtobufCBinaryData data, int64_t offset, int64_t max, struct msg *m,
-                        struct err *e)
-{
-    m->offset = offset;
-    m->data = data.data;
-    m->size = data.len;
-    if (range_check((int64_t)data.len, 0, max, "data", e) < 0) return -1;
-    return range_check(offset, 0, INT64_MAX - WIRE_CHUNK, "offset", e);
-}
-
-static int log_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Log *w = body;
-    m->rank = w->rank;
-    if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;
-    if (range_check(w->rank, 0, JOB_MAX_RANKS - 1, "rank", e) < 0) return -1;
-    return chunk_unpack(w->data, w->offset, WIRE_CHUNK, m, e);
-}
-
-static int described_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Described *w = body;
-    w->request = m->request;
-    w->config = (char *)m->config;
-    w->error = wire_error_pack(&m->err, a);
-    return w->error ? 0 : -1;
-}
-
-static int described_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Described *w = body;
-    m->request = w->request;
-    if (text_copy(m->config, sizeof m->config, w->config, "config", e) < 0) return -1;
-    return wire_error_unpack(w->error, &m->err, e);
-}
-
-static int fetched_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Fetched *w = body;
-    w->request = m->request;
-    w->offset = m->offset;
-    w->data = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
-    w->error = wire_error_pack(&m->err, a);
-    w->total = m->total;
-    w->stamp = m->stamp;
-    return w->error ? 0 : -1;
-}
-
-static int fetched_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Fetched *w = body;
-    m->request = w->request;
-    m->total = w->total;
-    m->stamp = w->stamp;
-    if (range_check(w->total, 0, INT64_MAX / 2, "total", e) < 0) return -1;
-    if (chunk_unpack(w->data, w->offset, WIRE_TRACE_SIZE, m, e) < 0) return -1;
-    return wire_error_unpack(w->error, &m->err, e);
-}
-
 /* Checks an id that becomes the name of a directory. It is empty where an ASSIGN names no data. */
-static int prepared_id_unpack(const char *in, struct msg *m, struct err *e)
+static int prepared_rule(const struct wire_field *f, const void *body, struct arena *a,
+                         void *record, struct err *e)
 {
-    if (text_copy(m->prepared_id, sizeof m->prepared_id, in, "prepared_id", e) < 0) return -1;
+    const struct msg *m = record;
     if (!*m->prepared_id || prepared_id_good(m->prepared_id)) return 0;
     return err_field(e, ERR_INVALID, "prepared_id",
                      "prepared_id '%s' is not an id of prepared data: want lower-case hex digits",
                      m->prepared_id);
 }
 
-static void grants_pack(const struct msg *m, size_t *n, char ***out)
+static int grants_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                       struct err *e)
 {
-    assert(m->n_grants >= 0 && m->n_grants <= WIRE_GRANTS);
-    *n = (size_t)m->n_grants;
-    *out = (char **)m->grants;
-}
-
-static int grants_unpack(size_t n, char **in, struct msg *m, struct err *e)
-{
-    if (range_check((int64_t)n, 0, WIRE_GRANTS, "grants", e) < 0) return -1;
-    for (size_t i = 0; i < n; i++)
-        if (in[i][0] != '/' || strlen(in[i]) >= RANK_PATH_SIZE)
+    const struct msg *m = record;
+    for (int i = 0; i < m->n_grants; i++)
+        if (m->grants[i][0] != '/' || strlen(m->grants[i]) >= RANK_PATH_SIZE)
             return err_field(e, ERR_INVALID, "grants",
                              "a grant is no absolute path of at most %d bytes", RANK_PATH_SIZE - 1);
-    m->n_grants = (int)n;
-    m->grants = (const char *const *)in;
     return 0;
 }
 
-static int assign_pack(const struct msg *m, struct arena *a, void *body)
+static int ranks_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                      struct err *e)
+{
+    const struct msg *m = record;
+    if (range_check(m->n_local, 1, m->n_ranks, "n_local", e)) return -1;
+    return range_check(m->first_rank, 0, m->n_ranks - m->n_local, "first_rank", e);
+}
+
+static int spec_pack(const struct wire_field *f, const void *record, struct arena *a, void *body)
 {
     Seqd__Assign *w = body;
-    w->attempt = attempt_pack(m->job, m->epoch, a);
-    w->task = m->task;
-    w->n_ranks = m->n_ranks;
-    w->first_rank = m->first_rank;
-    w->n_local = m->n_local;
-    w->prepared_id = (char *)m->prepared_id;
-    w->memory_limit = m->memory_limit;
-    w->submitted_s = m->submitted_s;
-    w->key = (ProtobufCBinaryData){sizeof m->key, (uint8_t *)m->key};
-    w->spec = wire_spec_pack(m->spec, a);
-    grants_pack(m, &w->n_grants, &w->grants);
-    if (wire_uuids_pack(m, a, &w->n_gpus, &w->gpus) < 0) return -1;
-    return w->attempt && w->spec ? 0 : -1;
+    return (w->spec = wire_spec_pack(((const struct msg *)record)->spec, a)) ? 0 : -1;
 }
 
-static int assign_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+static int spec_unpack(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                       struct err *e)
 {
-    const Seqd__Assign *w = body;
-    m->task = w->task;
-    m->n_ranks = w->n_ranks;
-    m->first_rank = w->first_rank;
-    m->n_local = w->n_local;
-    m->memory_limit = w->memory_limit;
-    m->submitted_s = w->submitted_s;
-    if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;
-    if (range_check(w->task, TASK_PREPARE, TASK_RUN, "task", e) < 0) return -1;
-    if (range_check(w->n_ranks, 1, JOB_MAX_RANKS, "n_ranks", e) < 0) return -1;
-    if (range_check(w->n_local, 1, w->n_ranks, "n_local", e) < 0) return -1;
-    if (range_check(w->first_rank, 0, w->n_ranks - w->n_local, "first_rank", e) < 0) return -1;
-    if (range_check(w->memory_limit, 0, INT64_MAX, "memory_limit", e) < 0) return -1;
-    if (range_check(w->submitted_s, 0, INT64_MAX / 1000, "submitted_s", e) < 0) return -1;
-    if (prepared_id_unpack(w->prepared_id, m, e) < 0) return -1;
-    if (w->key.len != 0 && w->key.len != sizeof m->key)
-        return err_field(e, ERR_INVALID, "key", "the attempt's key has %zu bytes, want %zu",
-                         w->key.len, sizeof m->key);
-    if (w->key.len) memcpy(m->key, w->key.data, sizeof m->key);
-    if (grants_unpack(w->n_grants, w->grants, m, e) < 0) return -1;
-    if (wire_uuids_unpack(w->n_gpus, w->gpus, a, m, e) < 0) return -1;
-    return wire_spec_unpack(w->spec, a, &m->spec, e);
+    return wire_spec_unpack(((const Seqd__Assign *)body)->spec, a, &((struct msg *)record)->spec,
+                            e);
 }
 
-static int blobs_pack(const struct msg *m, struct arena *a, void *body)
+static int blob_pack(const struct wire_field *f, const void *record, struct arena *a, void *body)
 {
-    Seqd__Blobs *w = body;
-    assert(m->n_blobs >= 0 && m->n_blobs <= JOB_MAX_RANKS);
-    w->attempt = attempt_pack(m->job, m->epoch, a);
-    w->n_blobs = (size_t)m->n_blobs;
-    w->blobs = pointers_new(a, w->n_blobs);
-    if (!w->attempt || !w->blobs) return -1;
-    for (size_t i = 0; i < w->n_blobs; i++) {
-        Seqd__Blob *b = message_new(a, &seqd__blob__descriptor);
-        if (!b) return -1;
-        const struct rank_blob *in = &m->blobs[i];
-        assert(in->size >= 0 && in->size <= BLOB_SIZE);
-        b->rank = in->rank;
-        b->data = (ProtobufCBinaryData){(size_t)in->size, (uint8_t *)in->data};
-        w->blobs[i] = b;
-    }
+    const struct rank_blob *blob = record;
+    assert(blob->size >= 0 && blob->size <= BLOB_SIZE);
+    ((Seqd__Blob *)body)->data = (ProtobufCBinaryData){(size_t)blob->size, (uint8_t *)blob->data};
     return 0;
 }
 
-static int blobs_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+static int blob_unpack(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                       struct err *e)
 {
-    const Seqd__Blobs *w = body;
-    if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;
-    if (range_check((int64_t)w->n_blobs, 1, JOB_MAX_RANKS, "blobs", e) < 0) return -1;
-    struct rank_blob *out = arena_alloc(a, w->n_blobs * sizeof *out);
-    if (!out) return err_set(e, ERR_TOO_LARGE, "no room for %zu blobs", w->n_blobs);
-    for (size_t i = 0; i < w->n_blobs; i++) {
-        const Seqd__Blob *b = w->blobs[i];
-        if (range_check(b->rank, 0, JOB_MAX_RANKS - 1, "blobs.rank", e) < 0) return -1;
-        if (range_check((int64_t)b->data.len, 0, BLOB_SIZE, "blobs.data", e) < 0) return -1;
-        out[i].rank = b->rank;
-        out[i].size = (int32_t)b->data.len;
-        if (b->data.len) memcpy(out[i].data, b->data.data, b->data.len);
-    }
-    m->n_blobs = (int)w->n_blobs;
-    m->blobs = out;
+    const ProtobufCBinaryData *data = &((const Seqd__Blob *)body)->data;
+    struct rank_blob *blob = record;
+    if (range_check((int64_t)data->len, 0, BLOB_SIZE, "blobs.data", e)) return -1;
+    blob->size = (int32_t)data->len;
+    if (data->len) memcpy(blob->data, data->data, data->len);
     return 0;
 }
 
-static int stop_pack(const struct msg *m, struct arena *a, void *body)
+static int profile_pack(const struct wire_field *f, const void *record, struct arena *a, void *body)
 {
-    Seqd__Stop *w = body;
-    w->attempt = attempt_pack(m->job, m->epoch, a);
-    w->reason = (char *)m->reason;
-    return w->attempt ? 0 : -1;
-}
-
-static int stop_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Stop *w = body;
-    if (text_copy(m->reason, sizeof m->reason, w->reason, "reason", e) < 0) return -1;
-    return attempt_unpack(w->attempt, &m->job, &m->epoch, e);
-}
-
-static int ack_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Ack *w = body;
-    w->attempt = attempt_pack(m->job, m->epoch, a);
-    w->seq = m->seq;
-    w->rank = m->rank;
-    w->offset = m->offset;
-    return w->attempt ? 0 : -1;
-}
-
-static int ack_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Ack *w = body;
-    m->seq = w->seq;
-    m->rank = w->rank;
-    m->offset = w->offset;
-    if (range_check(w->seq, 0, INT64_MAX, "seq", e) < 0) return -1;
-    if (range_check(w->rank, -1, JOB_MAX_RANKS - 1, "rank", e) < 0) return -1;
-    if (range_check(w->offset, 0, INT64_MAX, "offset", e) < 0) return -1;
-    return attempt_unpack(w->attempt, &m->job, &m->epoch, e);
-}
-
-static int expect_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Expect *w = body;
-    w->more = m->more;
-    return attempts_pack(m, a, &w->n_attempts, &w->attempts);
-}
-
-static int expect_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Expect *w = body;
-    m->more = w->more;
-    return attempts_unpack(w->n_attempts, w->attempts, m, a, e);
-}
-
-static int fetch_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Fetch *w = body;
-    w->request = m->request;
-    w->job = m->job;
-    w->path = (char *)m->path;
-    w->offset = m->offset;
-    return 0;
-}
-
-static int fetch_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Fetch *w = body;
-    m->request = w->request;
-    m->job = w->job;
-    m->offset = w->offset;
-    if (range_check(w->job, 1, INT64_MAX, "job", e) < 0) return -1;
-    if (range_check(w->offset, 0, INT64_MAX - WIRE_CHUNK, "offset", e) < 0) return -1;
-    return text_copy(m->path, sizeof m->path, w->path, "path", e);
-}
-
-static int describe_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Describe *w = body;
-    w->request = m->request;
-    assert(m->n_files >= 0 && m->n_files <= WIRE_FILES);
-    w->models = m->models;
-    w->path = (char *)m->path;
-    w->n_files = (size_t)m->n_files;
-    w->files = (char **)m->files;
-    grants_pack(m, &w->n_grants, &w->grants);
-    return 0;
-}
-
-static int describe_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Describe *w = body;
-    m->request = w->request;
-    m->models = w->models;
-    if (grants_unpack(w->n_grants, w->grants, m, e) < 0) return -1;
-    if (range_check((int64_t)w->n_files, 0, WIRE_FILES, "files", e) < 0) return -1;
-    m->n_files = (int)w->n_files;
-    m->files = (const char *const *)w->files;
-    return text_copy(m->path, sizeof m->path, w->path, "path", e);
-}
-
-static int trace_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Trace *w = body;
-    w->request = m->request;
-    w->prepared_id = (char *)m->prepared_id;
-    w->seq_len = m->trace.seq_len;
-    w->seed = m->trace.seed;
-    w->first = m->trace.first;
-    w->count = m->trace.count;
-    w->max_fragments = m->trace.max_fragments;
-    w->packing = (char *)m->trace.packing;
-    w->overlong = (char *)m->trace.overlong;
-    return 0;
-}
-
-static int trace_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Trace *w = body;
-    struct wire_trace *t = &m->trace;
-    *t = (struct wire_trace){w->seq_len, w->seed, w->first, w->count, w->max_fragments, "", ""};
-    m->request = w->request;
-    if (range_check(t->seq_len, 1, JOB_MAX_SEQ, "seq_len", e) < 0 ||
-        range_check(t->seed, 0, INT64_MAX, "seed", e) < 0 ||
-        range_check(t->first, 0, INT64_MAX / 2, "first", e) < 0 ||
-        range_check(t->count, 1, 65536, "count", e) < 0 ||
-        range_check(t->max_fragments, 0, 1 << 20, "max_fragments", e) < 0)
-        return -1;
-    if (text_copy(t->packing, sizeof t->packing, w->packing, "packing", e) < 0 ||
-        text_copy(t->overlong, sizeof t->overlong, w->overlong, "overlong", e) < 0)
-        return -1;
-    return prepared_id_unpack(w->prepared_id, m, e);
-}
-
-static int forget_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Forget *w = body;
-    w->attempt = attempt_pack(m->job, m->epoch, a);
-    return w->attempt ? 0 : -1;
-}
-
-static int forget_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Forget *w = body;
-    return attempt_unpack(w->attempt, &m->job, &m->epoch, e);
-}
-
-static int profile_pack(const struct msg *m, struct arena *a, void *body)
-{
+    const struct msg *m = record;
     Seqd__Profile *w = body;
     w->n_number = (size_t)PROFILE_NUMBERS;
     w->number = arena_alloc(a, sizeof m->profile);
@@ -569,9 +164,11 @@ static int profile_pack(const struct msg *m, struct arena *a, void *body)
     return 0;
 }
 
-static int profile_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+static int profile_unpack(const struct wire_field *f, const void *body, struct arena *a,
+                          void *record, struct err *e)
 {
     const Seqd__Profile *w = body;
+    struct msg *m = record;
     if (w->n_number != (size_t)PROFILE_NUMBERS)
         return err_set(e, ERR_INVALID, "a profile of %zu numbers: want %d", w->n_number,
                        PROFILE_NUMBERS);
@@ -579,105 +176,142 @@ static int profile_unpack(const void *body, struct arena *a, struct msg *m, stru
     return profile_check(&m->profile, e);
 }
 
-static int length_check(const char *text, size_t size, const char *field, struct err *e)
-{
-    return range_check((int64_t)strlen(text), 0, (int64_t)size - 1, field, e);
-}
+/* ---- the fields of each kind, in the order in which they are checked ------------------------- */
 
-static int join_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Join *w = body;
-    w->node = (char *)m->node;
-    w->token = (char *)(m->token ? m->token : "");
-    w->csr = (char *)(m->pem ? m->pem : "");
-    return 0;
-}
+/* clang-format off */
+#define BODY(kind, field)  ((Seqd__##kind *)0)->field
+#define IN(member)         ((RECORD *)0)->member
+#define BOTH(kind, field, member) IN_NAME #field, offsetof(RECORD, member), offsetof(Seqd__##kind, field)
+#define SAME(a, b)         (sizeof(a) * sizeof(char[sizeof(a) == sizeof(b) ? 1 : -1]))
+#define END                {WIRE_END}
+#define NUMBER(kind, field, member, lo, hi) {WIRE_NUMBER, BOTH(kind, field, member), SAME(BODY(kind, field), IN(member)), .min = lo, .max = hi}
+#define ANY(kind, field, member)       NUMBER(kind, field, member, INT64_MIN, INT64_MAX)
+#define FLAG(kind, field, member)      {WIRE_FLAG, BOTH(kind, field, member), SAME(IN(member), bool)}
+#define TEXT(kind, field, member)      {WIRE_TEXT, BOTH(kind, field, member), sizeof IN(member)}
+#define LENT(kind, field, member, room) {WIRE_LENT, BOTH(kind, field, member), room}
+#define BYTES(kind, field, member, needed) {WIRE_BYTES, BOTH(kind, field, member), sizeof IN(member), .min = needed}
+#define DATA(kind, field, most)        {WIRE_DATA, BOTH(kind, field, data), .n_at = offsetof(RECORD, size), .max = most}
+#define COUNT(kind, field, n)          .n_at = offsetof(RECORD, n), .n_pb = offsetof(Seqd__##kind, n_##field)
+#define STRINGS(kind, field, member, n, most) {WIRE_STRINGS, BOTH(kind, field, member), COUNT(kind, field, n), .max = most}
+#define PART(kind, field, rows, d, ...) {WIRE_PART, #field, .pb = offsetof(Seqd__##kind, field), .of = rows, .message = &d, __VA_ARGS__}
+#define LIST(kind, field, member, n, least, most, rows, d) {WIRE_LIST, BOTH(kind, field, member), sizeof *IN(member), COUNT(kind, field, n), .min = least, .max = most, .of = rows, .message = &d}
+#define CALL(p, u)                     {WIRE_CALL, .pack = p, .unpack = u}
+#define RULE(u)                        CALL(NULL, u)
+#define ATTEMPT(kind)                  PART(kind, attempt, attempt_rows, seqd__attempt__descriptor, .min = 1)
+#define ERROR(kind)                    PART(kind, error, error_rows, seqd__error__descriptor)
+#define GPUS(kind)                     LIST(kind, gpus, gpus, n_gpus, 0, GPU_MAX, gpu_rows, seqd__gpu__descriptor), \
+                                       {WIRE_CALL, .pb = offsetof(Seqd__##kind, gpus), .n_pb = offsetof(Seqd__##kind, n_gpus), .pack = wire_far_pack, .unpack = wire_far_unpack}
+#define ATTEMPTS(kind)                 LIST(kind, attempts, attempts, n_attempts, 0, WIRE_ATTEMPTS, attempts_rows, seqd__attempt__descriptor)
+#define GRANTS(kind)                   STRINGS(kind, grants, grants, n_grants, WIRE_GRANTS), RULE(grants_rule)
 
-static int join_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Join *w = body;
-    m->token = w->token;
-    m->pem = w->csr;
-    if (name_unpack(w->node, m, e) < 0) return -1;
-    if (length_check(w->token, WIRE_TOKEN_SIZE, "token", e) < 0) return -1;
-    return length_check(w->csr, PKI_PEM_SIZE, "csr", e);
-}
+#define IN_NAME ""
+#define RECORD struct wire_attempt
+static const struct wire_field attempts_rows[] = {
+    NUMBER(Attempt, job, job, 1, INT64_MAX), NUMBER(Attempt, epoch, epoch, 1, INT64_MAX),
+    NUMBER(Attempt, slots, slots, 0, JOB_MAX_RANKS), ANY(Attempt, gpus, gpus), RULE(attempt_gpus_rule), END};
+#undef IN_NAME
+#undef RECORD
+#define IN_NAME "gpu."
+#define RECORD struct gpu
+static const struct wire_field gpu_rows[] = {
+    TEXT(Gpu, uuid, uuid), TEXT(Gpu, name, name), TEXT(Gpu, bus, bus),
+    ANY(Gpu, memory_size, memory_size), ANY(Gpu, memory_free, memory_free), ANY(Gpu, major, major), ANY(Gpu, minor, minor),
+    ANY(Gpu, health, health), ANY(Gpu, xid, xid), ANY(Gpu, n_processes, n_processes), ANY(Gpu, ecc_errors, ecc_errors), END};
+#undef IN_NAME
+#undef RECORD
+#define IN_NAME "blobs."
+#define RECORD struct rank_blob
+static const struct wire_field blob_rows[] = {NUMBER(Blob, rank, rank, 0, JOB_MAX_RANKS - 1), CALL(blob_pack, blob_unpack), END};
+#undef IN_NAME
+#undef RECORD
+#define RECORD struct msg
+#define IN_NAME "error."
+static const struct wire_field error_rows[] = {NUMBER(Error, code, err.code, 0, ERR_N - 1), TEXT(Error, field, err.field), TEXT(Error, text, err.text), END};
+#undef IN_NAME
+#define IN_NAME "disk."
+static const struct wire_field disk_rows[] = {
+    NUMBER(Disk, jobs, disk.jobs, 0, INT64_MAX), NUMBER(Disk, prepared, disk.prepared, 0, INT64_MAX),
+    NUMBER(Disk, size, disk.size, 0, INT64_MAX), ANY(Disk, free, disk.free), RULE(disk_rule), END};
+#undef IN_NAME
+#define IN_NAME ""
+static const struct wire_field attempt_rows[] = {NUMBER(Attempt, job, job, 1, INT64_MAX), NUMBER(Attempt, epoch, epoch, 1, INT64_MAX), END};
 
-static int joined_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Joined *w = body;
-    w->cert = (char *)(m->pem ? m->pem : "");
-    return 0;
-}
-
-static int joined_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Joined *w = body;
-    m->pem = w->cert;
-    return length_check(w->cert, PKI_PEM_SIZE, "cert", e);
-}
-
-static int leaving_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Leaving *w = body;
-    w->end_s = m->end_s;
-    w->margin_s = m->margin_s;
-    return 0;
-}
-
-static int leaving_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Leaving *w = body;
-    m->end_s = w->end_s;
-    m->margin_s = w->margin_s;
-    if (range_check(w->end_s, 0, WIRE_MAX_TIME_S, "end_s", e) < 0) return -1;
-    return range_check(w->margin_s, 0, WIRE_MAX_TIME_S, "margin_s", e);
-}
-
-static int quit_pack(const struct msg *m, struct arena *a, void *body)
-{
-    Seqd__Quit *w = body;
-    w->reason = (char *)m->reason;
-    return 0;
-}
-
-static int quit_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
-{
-    const Seqd__Quit *w = body;
-    return text_copy(m->reason, sizeof m->reason, w->reason, "reason", e);
-}
+static const struct wire_field hello[] = {
+    ANY(Hello, abi, abi), TEXT(Hello, node, node), RULE(node_rule), RULE(abi_rule), BYTES(Hello, instance, instance, 1), TEXT(Hello, version, version),
+    NUMBER(Hello, n_slots, n_slots, 0, 4096), ANY(Hello, n_cores, n_cores), ANY(Hello, memory_size, memory_size),
+    TEXT(Hello, address, address), RULE(address_rule), FLAG(Hello, emulated, emulated), GPUS(Hello), ATTEMPTS(Hello), END};
+static const struct wire_field welcome[] = {NUMBER(Welcome, heartbeat_ms, heartbeat_ms, 1, HOUR_MS), ANY(Welcome, abi, abi), END};
+static const struct wire_field refused[] = {TEXT(Refused, reason, reason), NUMBER(Refused, retry_ms, retry_ms, 0, HOUR_MS), ANY(Refused, abi, abi), END};
+static const struct wire_field heartbeat[] = {PART(Heartbeat, disk, disk_rows, seqd__disk__descriptor, .when = has_disk), GPUS(Heartbeat), END};
+static const struct wire_field report[] = {
+    ATTEMPT(Report), NUMBER(Report, seq, seq, 0, INT64_MAX), DATA(Report, record, INT64_MAX), RULE(record_rule), FLAG(Report, oom, oom), END};
+static const struct wire_field log_fields[] = {
+    ATTEMPT(Log), NUMBER(Log, rank, rank, 0, JOB_MAX_RANKS - 1), DATA(Log, data, WIRE_CHUNK), NUMBER(Log, offset, offset, 0, INT64_MAX - WIRE_CHUNK), END};
+static const struct wire_field described[] = {ANY(Described, request, request), TEXT(Described, config, config), ERROR(Described), END};
+static const struct wire_field fetched[] = {
+    ANY(Fetched, request, request), NUMBER(Fetched, total, total, 0, INT64_MAX / 2), ANY(Fetched, stamp, stamp),
+    DATA(Fetched, data, WIRE_TRACE_SIZE), NUMBER(Fetched, offset, offset, 0, INT64_MAX - WIRE_CHUNK), ERROR(Fetched), END};
+static const struct wire_field assign[] = {
+    ATTEMPT(Assign), NUMBER(Assign, task, task, TASK_PREPARE, TASK_RUN), NUMBER(Assign, n_ranks, n_ranks, 1, JOB_MAX_RANKS),
+    ANY(Assign, n_local, n_local), ANY(Assign, first_rank, first_rank), RULE(ranks_rule),
+    NUMBER(Assign, memory_limit, memory_limit, 0, INT64_MAX), NUMBER(Assign, submitted_s, submitted_s, 0, INT64_MAX / 1000),
+    TEXT(Assign, prepared_id, prepared_id), RULE(prepared_rule), BYTES(Assign, key, key, 0), GRANTS(Assign),
+    CALL(wire_uuids_pack, wire_uuids_unpack), CALL(spec_pack, spec_unpack), END};
+static const struct wire_field blobs[] = {ATTEMPT(Blobs), LIST(Blobs, blobs, blobs, n_blobs, 1, JOB_MAX_RANKS, blob_rows, seqd__blob__descriptor), END};
+static const struct wire_field stop[] = {TEXT(Stop, reason, reason), ATTEMPT(Stop), END};
+static const struct wire_field ack[] = {
+    NUMBER(Ack, seq, seq, 0, INT64_MAX), NUMBER(Ack, rank, rank, -1, JOB_MAX_RANKS - 1), NUMBER(Ack, offset, offset, 0, INT64_MAX), ATTEMPT(Ack), END};
+static const struct wire_field expect[] = {FLAG(Expect, more, more), ATTEMPTS(Expect), END};
+static const struct wire_field fetch[] = {
+    ANY(Fetch, request, request), NUMBER(Fetch, job, job, 1, INT64_MAX), NUMBER(Fetch, offset, offset, 0, INT64_MAX - WIRE_CHUNK), TEXT(Fetch, path, path), END};
+static const struct wire_field describe[] = {
+    ANY(Describe, request, request), FLAG(Describe, models, models), GRANTS(Describe), STRINGS(Describe, files, files, n_files, WIRE_FILES), TEXT(Describe, path, path), END};
+static const struct wire_field trace[] = {
+    ANY(Trace, request, request), NUMBER(Trace, seq_len, trace.seq_len, 1, JOB_MAX_SEQ), NUMBER(Trace, seed, trace.seed, 0, INT64_MAX),
+    NUMBER(Trace, first, trace.first, 0, INT64_MAX / 2), NUMBER(Trace, count, trace.count, 1, 65536), NUMBER(Trace, max_fragments, trace.max_fragments, 0, 1 << 20),
+    TEXT(Trace, packing, trace.packing), TEXT(Trace, overlong, trace.overlong), TEXT(Trace, prepared_id, prepared_id), RULE(prepared_rule), END};
+static const struct wire_field forget[] = {ATTEMPT(Forget), END};
+static const struct wire_field profile[] = {CALL(profile_pack, profile_unpack), END};
+static const struct wire_field join[] = {
+    TEXT(Join, node, node), RULE(node_rule), LENT(Join, token, token, WIRE_TOKEN_SIZE), LENT(Join, csr, pem, PKI_PEM_SIZE), END};
+static const struct wire_field joined[] = {LENT(Joined, cert, pem, PKI_PEM_SIZE), END};
+static const struct wire_field removal[] = {NUMBER(Remove, job, job, 1, INT64_MAX), NUMBER(Remove, what, what, 0, REMOVAL_N - 1), END};
+static const struct wire_field removed[] = {
+    NUMBER(Removed, size, total, 0, INT64_MAX), ERROR(Removed), NUMBER(Removed, job, job, 1, INT64_MAX), NUMBER(Removed, what, what, 0, REMOVAL_N - 1), END};
+static const struct wire_field leaving[] = {NUMBER(Leaving, end_s, end_s, 0, WIRE_MAX_TIME_S), NUMBER(Leaving, margin_s, margin_s, 0, WIRE_MAX_TIME_S), END};
+static const struct wire_field quit[] = {TEXT(Quit, reason, reason), END};
+/* clang-format on */
 
 static const struct row {
     uint32_t since; /* ABI */
     const ProtobufCMessageDescriptor *body;
-    int (*pack)(const struct msg *m, struct arena *a, void *body);
-    int (*unpack)(const void *body, struct arena *a, struct msg *m, struct err *e);
+    const struct wire_field *fields;
 } rows[] = {
-    [MSG_HELLO] = {6, &seqd__hello__descriptor, hello_pack, hello_unpack},
-    [MSG_HEARTBEAT] = {6, &seqd__heartbeat__descriptor, heartbeat_pack, heartbeat_unpack},
-    [MSG_REPORT] = {6, &seqd__report__descriptor, report_pack, report_unpack},
-    [MSG_LOG] = {6, &seqd__log__descriptor, log_pack, log_unpack},
-    [MSG_DESCRIBED] = {6, &seqd__described__descriptor, described_pack, described_unpack},
-    [MSG_FETCHED] = {6, &seqd__fetched__descriptor, fetched_pack, fetched_unpack},
-    [MSG_WELCOME] = {6, &seqd__welcome__descriptor, welcome_pack, welcome_unpack},
-    [MSG_ASSIGN] = {6, &seqd__assign__descriptor, assign_pack, assign_unpack},
-    [MSG_BLOBS] = {6, &seqd__blobs__descriptor, blobs_pack, blobs_unpack},
-    [MSG_STOP] = {6, &seqd__stop__descriptor, stop_pack, stop_unpack},
-    [MSG_ACK] = {6, &seqd__ack__descriptor, ack_pack, ack_unpack},
-    [MSG_EXPECT] = {6, &seqd__expect__descriptor, expect_pack, expect_unpack},
-    [MSG_FETCH] = {6, &seqd__fetch__descriptor, fetch_pack, fetch_unpack},
-    [MSG_DESCRIBE] = {6, &seqd__describe__descriptor, describe_pack, describe_unpack},
-    [MSG_FORGET] = {6, &seqd__forget__descriptor, forget_pack, forget_unpack},
-    [MSG_TRACE] = {6, &seqd__trace__descriptor, trace_pack, trace_unpack},
-    [MSG_PROFILE] = {6, &seqd__profile__descriptor, profile_pack, profile_unpack},
-    [MSG_REFUSED] = {6, &seqd__refused__descriptor, refused_pack, refused_unpack},
-    [MSG_JOIN] = {7, &seqd__join__descriptor, join_pack, join_unpack},
-    [MSG_JOINED] = {7, &seqd__joined__descriptor, joined_pack, joined_unpack},
-    [MSG_REMOVE] = {7, &seqd__remove__descriptor, wire_remove_pack, wire_remove_unpack},
-    [MSG_REMOVED] = {7, &seqd__removed__descriptor, wire_removed_pack, wire_removed_unpack},
-    [MSG_SAVE] = {7, &seqd__stop__descriptor, stop_pack, stop_unpack},
-    [MSG_LEAVING] = {7, &seqd__leaving__descriptor, leaving_pack, leaving_unpack},
-    [MSG_QUIT] = {7, &seqd__quit__descriptor, quit_pack, quit_unpack},
+    [MSG_HELLO] = {6, &seqd__hello__descriptor, hello},
+    [MSG_HEARTBEAT] = {6, &seqd__heartbeat__descriptor, heartbeat},
+    [MSG_REPORT] = {6, &seqd__report__descriptor, report},
+    [MSG_LOG] = {6, &seqd__log__descriptor, log_fields},
+    [MSG_DESCRIBED] = {6, &seqd__described__descriptor, described},
+    [MSG_FETCHED] = {6, &seqd__fetched__descriptor, fetched},
+    [MSG_WELCOME] = {6, &seqd__welcome__descriptor, welcome},
+    [MSG_ASSIGN] = {6, &seqd__assign__descriptor, assign},
+    [MSG_BLOBS] = {6, &seqd__blobs__descriptor, blobs},
+    [MSG_STOP] = {6, &seqd__stop__descriptor, stop},
+    [MSG_ACK] = {6, &seqd__ack__descriptor, ack},
+    [MSG_EXPECT] = {6, &seqd__expect__descriptor, expect},
+    [MSG_FETCH] = {6, &seqd__fetch__descriptor, fetch},
+    [MSG_DESCRIBE] = {6, &seqd__describe__descriptor, describe},
+    [MSG_FORGET] = {6, &seqd__forget__descriptor, forget},
+    [MSG_TRACE] = {6, &seqd__trace__descriptor, trace},
+    [MSG_PROFILE] = {6, &seqd__profile__descriptor, profile},
+    [MSG_REFUSED] = {6, &seqd__refused__descriptor, refused},
+    [MSG_JOIN] = {7, &seqd__join__descriptor, join},
+    [MSG_JOINED] = {7, &seqd__joined__descriptor, joined},
+    [MSG_REMOVE] = {7, &seqd__remove__descriptor, removal},
+    [MSG_REMOVED] = {7, &seqd__removed__descriptor, removed},
+    [MSG_SAVE] = {7, &seqd__stop__descriptor, stop},
+    [MSG_LEAVING] = {7, &seqd__leaving__descriptor, leaving},
+    [MSG_QUIT] = {7, &seqd__quit__descriptor, quit},
 };
 _Static_assert(sizeof rows / sizeof rows[0] == MSG_TYPE_N, "every message has its row");
 #define N_ROWS ((int)(sizeof rows / sizeof rows[0]))
@@ -722,7 +356,7 @@ void *wire_pack_for(const struct msg *m, uint32_t abi, struct arena *a, size_t *
     Seqd__Msg w = SEQD__MSG__INIT;
     if (!wire_knows(abi, m->type)) return NULL;
     void *body = message_new(a, row->body);
-    if (!body || row->pack(m, a, body) < 0) return NULL;
+    if (!body || wire_fields_pack(row->fields, m, a, body)) return NULL;
     if (m->type == MSG_ASSIGN) wire_spec_cut(((Seqd__Assign *)body)->spec, abi);
     w.body_case = (Seqd__Msg__BodyCase)m->type;
     w.hello = body; /* every member of the union is a pointer to a message */
@@ -756,5 +390,5 @@ int wire_unpack(const void *data, size_t size, struct arena *a, struct msg *m, s
     if (type <= 0 || type >= N_ROWS)
         return err_set(e, ERR_INVALID, "a message of a kind this version does not know");
     m->type = (enum msg_type)type;
-    return rows[type].unpack(w->hello, a, m, e);
+    return wire_fields_unpack(rows[type].fields, w->hello, a, m, e) < 0 ? -1 : 0;
 }

@@ -1,5 +1,5 @@
 /* wire.h: the messages between seqd and seqw as plain structs, packed to and from cluster.proto.
- * The only user of protobuf-c is wire.c. Every count and length is checked on the way in.
+ * Only wire*.c use protobuf-c. Every count and length is checked on the way in.
  *
  * The session (one per node, dialled by seqw; order is kept in each direction)
  *   seqw  HELLO      its name, its instance (of the state directory, the same after a restart), and
@@ -49,7 +49,8 @@
  *              send_msg return -1 for a peer without it, and the session stays. So the sender keeps
  *              the truth in its tables, as for a node that is down, and says in the API and in the
  *              log why it waits: "node n1 speaks protocol 6"
- *   a field of a message: WIRE_ABI_BEFORE ignores it. Who sets it must not count on it there
+ *   a field of a message: a row of the message's list in wire.c. WIRE_ABI_BEFORE ignores it. Who
+ *              sets it must not count on it there
  *   a field of the job spec: its row in spec.c ends with the ABI that has it. A peer without it is
  *              sent the spec less that field, and a job in which it is not the default is placed on
  *              no such node (spec_needs); nor is a job with a word that is newer than its field

@@ -1,6 +1,6 @@
-/* wire_pack.h: packing and unpacking of the values inside messages: the job spec (wire_spec.c),
- * GPUs (wire_gpu.c), errors and removals (wire_removal.c), for wire.c, which has the messages. No
- * other file includes it: it shows protobuf-c. */
+/* wire_pack.h: a message as a list of its fields, which one walker (wire_pack.c) packs and unpacks,
+ * and the values inside that have functions of their own: the job spec (wire_spec.c), those of GPUs
+ * (wire_gpu.c). For wire.c, which has the lists. No other file includes it: it shows protobuf-c. */
 #ifndef SEQD_API_WIRE_PACK_H
 #define SEQD_API_WIRE_PACK_H
 
@@ -13,6 +13,46 @@
 #include "api/wire.h"
 
 struct job_spec;
+
+enum wire_type {
+    WIRE_END,
+    WIRE_NUMBER,  /* an integer of the same size on both sides */
+    WIRE_FLAG,    /* bool member */
+    WIRE_TEXT,    /* char[size] member */
+    WIRE_LENT,    /* const char * member, shorter than size, in the arena; NULL packs as "" */
+    WIRE_BYTES,   /* unsigned char[size] member; min 0: it may be left out */
+    WIRE_DATA,    /* const void * member in the arena, at most max bytes; its size_t at n_at */
+    WIRE_STRINGS, /* const char *const * member in the arena, at most max; its int at n_at */
+    WIRE_PART,    /* a message of the rows `of`, with members of the same struct; min 0: it may be
+                   * missing */
+    WIRE_LIST, /* min to max messages of the rows `of`: an array of structs of `size` bytes in the
+                   * arena, whose int is at n_at */
+    WIRE_CALL, /* functions; without pack it is a rule about the fields above it */
+};
+
+/* One field: its place in a plain struct, `at`, and in the struct of protobuf-c, `pb`. */
+struct wire_field {
+    enum wire_type type;
+    const char *name; /* in errors */
+    size_t at, pb, size;
+    size_t n_at, n_pb; /* WIRE_DATA, WIRE_STRINGS, WIRE_LIST: how many */
+    int64_t min, max;
+    const struct wire_field *of; /* WIRE_PART, WIRE_LIST */
+    const ProtobufCMessageDescriptor *message;
+    bool (*when)(const void *record); /* WIRE_PART: packed then alone; NULL: always */
+    /* WIRE_CALL. pack: -1 when the arena is full. unpack: -1, or 1: the rest is not for this
+     * version, and is not read. */
+    int (*pack)(const struct wire_field *f, const void *record, struct arena *a, void *body);
+    int (*unpack)(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                  struct err *e);
+};
+
+/* Packs the members of a record into body, a message of protobuf-c. -1: the arena is full. */
+int wire_fields_pack(const struct wire_field *f, const void *record, struct arena *a, void *body);
+/* Unpacks and checks, in the order of the rows. 1: a row has ended it. fails: ERR_INVALID,
+ * ERR_TOO_LARGE naming the field. */
+int wire_fields_unpack(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                       struct err *e);
 
 /* Makes a zeroed message of the given kind; NULL when the arena is full. */
 static inline void *message_new(struct arena *a, const ProtobufCMessageDescriptor *d)
@@ -55,19 +95,14 @@ void wire_spec_cut(Seqd__Spec *w, uint32_t abi);
  * its default. fails: ERR_INVALID naming the field, ERR_TOO_LARGE. */
 int wire_spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec **out,
                      struct err *e);
-/* Pack and unpack m->gpus of HELLO and HEARTBEAT, and m->uuids of ASSIGN, after m->n_local. -1
- * while packing: the arena is full. */
-int wire_gpus_pack(const struct gpu *list, int n, struct arena *a, size_t *n_out, Seqd__Gpu ***out);
-int wire_gpus_unpack(size_t n, Seqd__Gpu **in, struct arena *a, struct msg *m, struct err *e);
-int wire_uuids_pack(const struct msg *m, struct arena *a, size_t *n, char ***out);
-int wire_uuids_unpack(size_t n, char **in, struct arena *a, struct msg *m, struct err *e);
 
-/* Packs an error. NULL: the arena is full. A message without an error unpacks as ERR_NONE. */
-Seqd__Error *wire_error_pack(const struct err *in, struct arena *a);
-int wire_error_unpack(const Seqd__Error *w, struct err *out, struct err *e);
-int wire_remove_pack(const struct msg *m, struct arena *a, void *body);
-int wire_remove_unpack(const void *body, struct arena *a, struct msg *m, struct err *e);
-int wire_removed_pack(const struct msg *m, struct arena *a, void *body);
-int wire_removed_unpack(const void *body, struct arena *a, struct msg *m, struct err *e);
+/* Pack and unpack values of a struct msg that follow other rows: the distances between the GPUs of
+ * HELLO and HEARTBEAT, whose list is at pb and n_pb, and the UUIDs of ASSIGN. */
+int wire_far_pack(const struct wire_field *f, const void *record, struct arena *a, void *body);
+int wire_far_unpack(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                    struct err *e);
+int wire_uuids_pack(const struct wire_field *f, const void *record, struct arena *a, void *body);
+int wire_uuids_unpack(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                      struct err *e);
 
 #endif

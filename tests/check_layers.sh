@@ -50,7 +50,7 @@ rpc_creds.h       : api/rpc_client.c api/rpc_creds.c api/rpc_server.c
 rpc_stream.h      : api/rpc_client.c api/rpc_endpoint.c api/rpc_server.c api/rpc_stream.c
 protobuf-c/       : api/wire_pack.h
 cluster.pb-c.h    : api/wire_pack.h
-wire_pack.h       : api/wire.c api/wire_gpu.c api/wire_removal.c api/wire_spec.c
+wire_pack.h       : api/wire.c api/wire_gpu.c api/wire_pack.c api/wire_spec.c
 curl/             : client/http.c
 toml++/           : api/toml.cc
 <yaml.h>          : client/yaml.c
