@@ -10,8 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/file.h"
-#include "api/core/jread.h"
-#include "api/core/jwrite.h"
+#include "api/core/record.h"
 
 #define MAX_FILE 8192
 #define SUFFIX   ".json"
@@ -44,25 +43,23 @@ static int path_of(const char *url, char out[FILE_PATH_SIZE], struct err *e)
     return file_join(out, e, "%s/%s" SUFFIX, dir, name);
 }
 
+#define AT(member) offsetof(struct server_context, member)
+static const struct field rows[] = {
+    {"url", FIELD_TEXT, AT(url), .size = CONTEXT_URL, .when = record_always},
+    {"token", FIELD_TEXT, AT(token), .size = CONTEXT_TOKEN, .when = record_always},
+    {"ca", FIELD_TEXT, AT(ca), .size = CONTEXT_CA},
+    {NULL},
+};
+
 static int parse(const char *text, size_t size, struct server_context *c)
 {
     struct jread j;
-    enum jtok t;
     jread_init(&j, text, size);
-    if (jread_next(&j) != J_OBJECT) return -1;
-    while ((t = jread_next(&j)) == J_KEY) {
-        char *out = jread_is(&j, "url")     ? c->url
-                    : jread_is(&j, "token") ? c->token
-                    : jread_is(&j, "ca")    ? c->ca
-                                            : NULL;
-        const size_t room = out == c->url ? CONTEXT_URL : out == c->ca ? CONTEXT_CA : CONTEXT_TOKEN;
-        if (!out && jread_skip(&j)) return -1;
-        if (out && (jread_next(&j) != J_STRING || jread_copy(&j, out, room))) return -1;
-    }
+    if (jread_next(&j) != J_OBJECT || record_read(&j, rows, c, NULL)) return -1;
     /* The token goes into a header and must be one line. */
     for (const char *p = c->token; *p; p++)
         if (*p < 0x21 || *p > 0x7e) return -1;
-    return t == J_OBJECT_END ? 0 : -1;
+    return 0;
 }
 
 static int read_file(const char *path, struct server_context *c, struct err *e)
@@ -97,11 +94,7 @@ int context_write(const struct server_context *c, struct err *e)
     if (directory(dir, e) || path_of(c->url, path, e) || file_make_dir(dir, e)) return -1;
     if (chmod(dir, 0700)) return err_errno(e, "%s", dir);
     jwrite_init(&w, text, sizeof text);
-    jwrite_object(&w, NULL);
-    jwrite_str(&w, "url", c->url);
-    jwrite_str(&w, "token", c->token);
-    if (*c->ca) jwrite_str(&w, "ca", c->ca);
-    jwrite_end(&w);
+    record_write(&w, NULL, rows, c);
     const int64_t n = jwrite_finish(&w);
     const int rc = n < 0 ? err_set(e, ERR_TOO_LARGE, "%s would be too large", path)
                          : file_write_private(path, text, (size_t)n, e);

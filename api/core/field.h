@@ -21,6 +21,7 @@ enum field_type {
     FIELD_TEXT,   /* char[size] member */
     FIELD_OWNED,  /* char * member, of malloc; the owner of the record frees it */
     FIELD_RAW,    /* char[size] member: the JSON text of an object or a list */
+    FIELD_FIXED,  /* no member: the number min, and no other is read */
     FIELD_OBJECT, /* an object of the rows `of`, with members of the same struct */
     FIELD_LIST,   /* elements */
 };
@@ -58,6 +59,7 @@ struct field {
     /* of records alone */
     size_t size;                      /* FIELD_TEXT, FIELD_RAW: bytes of the member */
     bool (*when)(const void *record); /* written then alone; NULL: if it is not 0 and not empty */
+    bool needed;                      /* a record without it is refused */
     const struct field *of;           /* FIELD_OBJECT */
     const struct field_list *list;    /* FIELD_LIST */
 };

@@ -9,12 +9,60 @@
 #include <unistd.h>
 #include "api/core/beneath.h"
 #include "api/core/file.h"
-#include "api/core/jread.h"
-#include "api/core/jwrite.h"
+#include "api/core/record.h"
 
 /* The bytes after the digested ones: ,"sha256":"<64>"} */
 #define TAIL_KEY ",\"sha256\":\""
 enum { TAIL_SIZE = sizeof TAIL_KEY - 1 + 64 + 2 };
+
+/* ---- the members ----------------------------------------------------------------------------- */
+
+static const void *file_get(const void *record, int i)
+{
+    const struct manifest *m = record;
+    return i < m->n_files ? &m->file[i] : NULL;
+}
+
+static void *file_add(void *record, int i)
+{
+    struct manifest *m = record;
+    if (i == MANIFEST_FILES) return NULL;
+    m->n_files = i + 1;
+    return &m->file[i];
+}
+
+static bool good_digest(const char *hex)
+{
+    return strspn(hex, "0123456789abcdef") == SHA256_HEX - 1 && !hex[SHA256_HEX - 1];
+}
+
+static bool file_holds(const void *record, int i)
+{
+    const struct manifest *m = record;
+    const struct manifest_file *f = &m->file[i];
+    return beneath_name_good(f->path) && good_digest(f->sha256) && manifest_find(m, f->path) == f;
+}
+
+#define AT(member) offsetof(struct manifest_file, member)
+static const struct field file_rows[] = {
+    {"path", FIELD_TEXT, AT(path), .size = MANIFEST_PATH_SIZE, .when = record_always},
+    {"size", FIELD_INT, AT(size), 0, MANIFEST_FILE_MAX, .when = record_always},
+    {"sha256", FIELD_TEXT, AT(sha256), .size = SHA256_HEX, .when = record_always},
+    {NULL},
+};
+#undef AT
+#define AT(member) offsetof(struct manifest, member)
+static const struct field_list files = {file_rows, file_get, file_add, file_holds};
+static const struct field rows[] = {
+    {"version", FIELD_FIXED, 0, 1, 1, .needed = true},
+    {"step", FIELD_INT, AT(step), INT64_MIN, INT64_MAX, .when = record_always},
+    {"epoch", FIELD_INT, AT(epoch), INT64_MIN, INT64_MAX, .when = record_always},
+    {"weights_sha256", FIELD_TEXT, AT(weights_sha256), .size = SHA256_HEX, .when = record_always},
+    {"files", FIELD_LIST, .list = &files, .when = record_always},
+    {NULL},
+};
+
+/* ---- writing --------------------------------------------------------------------------------- */
 
 void manifest_put(struct manifest *m, const char *path, int64_t size, const char hex[SHA256_HEX])
 {
@@ -51,19 +99,7 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *e)
     if (!text) return err_set(e, ERR_IO, "out of memory");
     jwrite_init(&w, text, MANIFEST_SIZE);
     jwrite_object(&w, NULL);
-    jwrite_int(&w, "version", 1);
-    jwrite_int(&w, "step", m->step);
-    jwrite_int(&w, "epoch", m->epoch);
-    jwrite_str(&w, "weights_sha256", m->weights_sha256);
-    jwrite_array(&w, "files");
-    for (int i = 0; i < m->n_files; i++) {
-        jwrite_object(&w, NULL);
-        jwrite_str(&w, "path", m->file[i].path);
-        jwrite_int(&w, "size", m->file[i].size);
-        jwrite_str(&w, "sha256", m->file[i].sha256);
-        jwrite_end(&w);
-    }
-    jwrite_end(&w);
+    record_write_members(&w, rows, m);
     digest(text, w.len, hex); /* it fits */
     jwrite_str(&w, "sha256", hex);
     jwrite_end(&w);
@@ -77,66 +113,11 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *e)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static bool good_digest(const char *hex)
-{
-    return strspn(hex, "0123456789abcdef") == SHA256_HEX - 1 && !hex[SHA256_HEX - 1];
-}
-
-static bool good_entry(const struct manifest *m, const struct manifest_file *f)
-{
-    return beneath_name_good(f->path) && f->size >= 0 && f->size <= MANIFEST_FILE_MAX &&
-           good_digest(f->sha256) && !manifest_find(m, f->path);
-}
-
-static int read_file_entry(struct manifest *m, struct jread *j)
-{
-    struct manifest_file *f = &m->file[m->n_files];
-    enum jtok t;
-    while ((t = jread_next(j)) == J_KEY) {
-        int rc = 0;
-        if (jread_is(j, "path"))
-            rc = jread_next(j) == J_STRING ? jread_copy(j, f->path, sizeof f->path) : -1;
-        else if (jread_is(j, "sha256"))
-            rc = jread_next(j) == J_STRING ? jread_copy(j, f->sha256, sizeof f->sha256) : -1;
-        else if (jread_is(j, "size"))
-            rc = jread_next(j) == J_NUMBER ? jread_int(j, &f->size) : -1;
-        else
-            rc = jread_skip(j);
-        if (rc < 0) return -1;
-    }
-    if (t != J_OBJECT_END || !good_entry(m, f)) return -1;
-    m->n_files++;
-    return 0;
-}
-
-static int read_files(struct manifest *m, struct jread *j)
-{
-    enum jtok t;
-    if (jread_next(j) != J_ARRAY) return -1;
-    while ((t = jread_next(j)) == J_OBJECT)
-        if (m->n_files == MANIFEST_FILES || read_file_entry(m, j) < 0) return -1;
-    return t == J_ARRAY_END ? 0 : -1;
-}
-
-static int read_member(struct manifest *m, struct jread *j, int64_t *version)
-{
-    if (jread_is(j, "version")) return jread_next(j) == J_NUMBER ? jread_int(j, version) : -1;
-    if (jread_is(j, "step")) return jread_next(j) == J_NUMBER ? jread_int(j, &m->step) : -1;
-    if (jread_is(j, "epoch")) return jread_next(j) == J_NUMBER ? jread_int(j, &m->epoch) : -1;
-    if (jread_is(j, "files")) return read_files(m, j);
-    if (!jread_is(j, "weights_sha256")) return jread_skip(j);
-    if (jread_next(j) != J_STRING) return -1;
-    return jread_copy(j, m->weights_sha256, sizeof m->weights_sha256);
-}
-
 int manifest_parse(struct manifest *m, const char *text, size_t size, const char *path,
                    struct err *e)
 {
     char hex[SHA256_HEX];
     struct jread j;
-    enum jtok t = J_ERROR;
-    int64_t version = 0;
-    int rc = 0;
     *m = (struct manifest){0};
     if (size < TAIL_SIZE) return err_set(e, ERR_CORRUPT, "%s is truncated", path);
     const char *tail = text + size - TAIL_SIZE;
@@ -145,9 +126,7 @@ int manifest_parse(struct manifest *m, const char *text, size_t size, const char
         memcmp(tail + sizeof TAIL_KEY - 1, hex, 64) || memcmp(tail + TAIL_SIZE - 2, "\"}", 2))
         return err_set(e, ERR_CORRUPT, "%s does not have its own digest: it is damaged", path);
     jread_init(&j, text, size);
-    if (jread_next(&j) != J_OBJECT) rc = -1;
-    while (rc == 0 && (t = jread_next(&j)) == J_KEY) rc = read_member(m, &j, &version);
-    if (rc < 0 || t != J_OBJECT_END || jread_next(&j) != J_END || version != 1)
+    if (jread_next(&j) != J_OBJECT || record_read(&j, rows, m, NULL) || jread_next(&j) != J_END)
         return err_set(e, ERR_CORRUPT, "%s is not a manifest of version 1", path);
     return 0;
 }

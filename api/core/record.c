@@ -22,6 +22,7 @@ static bool is_empty(const struct field *f, const void *record)
     case FIELD_TEXT:
     case FIELD_RAW: return !*at;
     case FIELD_OWNED: return !*(char *const *)at;
+    case FIELD_FIXED:
     case FIELD_OBJECT: return false;
     case FIELD_LIST: return !f->list->get(record, 0);
     default: return !*(const int32_t *)at;
@@ -53,6 +54,7 @@ static void write_value(struct jwrite *w, const char *key, const struct field *f
     case FIELD_TEXT: jwrite_str(w, key, at); break;
     case FIELD_OWNED: jwrite_str(w, key, *(char *const *)at); break;
     case FIELD_RAW: jwrite_raw(w, key, at); break;
+    case FIELD_FIXED: jwrite_int(w, key, (int64_t)f->min); break;
     case FIELD_OBJECT: record_write(w, key, f->of, record); break;
     case FIELD_LIST: write_list(w, key, f, record); break;
     case FIELD_STRING: assert(false); /* its text lies in a spec, and no record has one */
@@ -107,7 +109,7 @@ static int read_number(const struct field *f, struct jread *j, enum jtok t, char
         *(double *)at = d;
     else if (f->type == FIELD_INT)
         *(int64_t *)at = v;
-    else
+    else if (f->type == FIELD_INT32)
         *(int32_t *)at = (int32_t)v;
     return 0;
 }
@@ -163,6 +165,7 @@ static int read_value(const struct field *f, struct jread *j, enum jtok t, void 
     switch (f->type) {
     case FIELD_INT:
     case FIELD_INT32:
+    case FIELD_FIXED:
     case FIELD_DOUBLE: return read_number(f, j, t, at, e);
     case FIELD_BOOL:
     case FIELD_FLAG: return read_bool(f, t, at, e);
@@ -203,14 +206,25 @@ static const struct field *find(const struct field *rows, const struct jread *j)
     return rows->path ? rows : NULL;
 }
 
+/* Names a member that is needed and has no bit in `seen`. */
+static int check_needed(const struct field *rows, uint64_t seen, struct err *e)
+{
+    for (const struct field *f = rows; f->path; f++)
+        if (f->needed && !(seen >> (f - rows) & 1))
+            return err_field(e, ERR_CORRUPT, f->path, "the member %s is missing", f->path);
+    return 0;
+}
+
 int record_read(struct jread *j, const struct field *rows, void *record, struct err *e)
 {
+    uint64_t seen = 0;
     enum jtok t;
     while ((t = jread_next(j)) == J_KEY) {
         const struct field *f = find(rows, j);
         if (f && read_value(f, j, jread_next(j), record, e)) return -1;
+        if (f) seen |= (uint64_t)1 << (f - rows);
         if (!f && jread_skip(j)) break;
     }
-    if (t == J_OBJECT_END) return 0;
+    if (t == J_OBJECT_END) return check_needed(rows, seen, e);
     return err_set(e, ERR_CORRUPT, "%s", j->err.text);
 }

@@ -2,7 +2,8 @@
  * members (field.h). A new member is a row. libc only.
  *
  * Members are written in the order of the rows and read in any order. A member that no row has is
- * skipped, since a newer version wrote it; a member that is missing leaves the struct as it was.
+ * skipped, since a newer version wrote it; a member that is missing leaves the struct as it was. A
+ * table has at most 64 rows.
  * tested: tests/core/test_record.c, tests/golden/records */
 #ifndef SEQD_CORE_RECORD_H
 #define SEQD_CORE_RECORD_H

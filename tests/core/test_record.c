@@ -77,6 +77,7 @@ static const struct field inner_rows[] = {
 static const struct field_list pairs = {pair_rows, pair_get, pair_add, pair_holds};
 static const struct field_list names = {name_rows, name_get, name_add, NULL};
 static const struct field rows[] = {
+    {"version", FIELD_FIXED, 0, 2, 2, .needed = true},
     {"whole", FIELD_INT, AT(whole), INT64_MIN, INT64_MAX},
     {"inner", FIELD_OBJECT, .of = inner_rows, .when = has_text},
     {"real", FIELD_DOUBLE, AT(real), -1e300, 1e300},
@@ -114,7 +115,8 @@ static const char *written(const struct every *r)
 static void test_round_trip(void)
 {
     static const char all[] =
-        "{\"whole\":-9223372036854775808,\"inner\":{\"small\":-2147483648,\"yes\":true},"
+        "{\"version\":2,\"whole\":-9223372036854775808,\"inner\":{\"small\":-2147483648,\"yes\":"
+        "true},"
         "\"real\":0.5,\"flag\":true,\"strict\":\"two\",\"lenient\":\"four\",\"text\":\"a\\\"b\","
         "\"raw\":[{\"a\":\"]\"}],\"owned\":\"\xC3\xA9\",\"pairs\":[{\"a\":1,\"b\":-1},{\"a\":2}],"
         "\"names\":[\"x\",\"yyy\"]}";
@@ -127,9 +129,9 @@ static void test_round_trip(void)
     CHECK_STR(r.raw, "[{\"a\":\"]\"}]");
     CHECK_STR(written(&r), all);
     free(r.owned);
-    CHECK(!read_text("{}", &r, &e));
+    CHECK(!read_text("{\"version\":2}", &r, &e));
     r.lenient = 3;
-    CHECK_STR(written(&r), "{\"lenient\":\"three\"}");
+    CHECK_STR(written(&r), "{\"version\":2,\"lenient\":\"three\"}");
 }
 
 /* Another order, blanks, an unknown member in every object, an unknown word. */
@@ -137,11 +139,13 @@ static void test_tolerates(void)
 {
     struct every r;
     struct err e;
-    CHECK_MSG(!read_text("{ \"new\" : [{}, 1], \"raw\" : { \"a\" : 1 } , \"lenient\":\"five\", "
-                         "\"pairs\":[ {\"new\":{\"a\":[]},\"a\":1} ], \"whole\":7,\"names\":[],"
-                         "\"inner\":{\"new\":null}}",
-                         &r, &e),
-              "%s", e.text);
+    CHECK_MSG(
+        !read_text(
+            "{ \"new\" : [{}, 1], \"version\" : 2, \"raw\" : { \"a\" : 1 } , \"lenient\":\"five\", "
+            "\"pairs\":[ {\"new\":{\"a\":[]},\"a\":1} ], \"whole\":7,\"names\":[],"
+            "\"inner\":{\"new\":null}}",
+            &r, &e),
+        "%s", e.text);
     CHECK(r.whole == 7 && r.lenient == 9 && r.n == 1 && r.pair[0].a == 1 && !*r.name[0]);
     CHECK_STR(r.raw, "{ \"a\" : 1 }");
 }
@@ -174,22 +178,27 @@ static void test_refuses(void)
         {"names", "\"x\"}"},
         {"names", "[\"1\",\"2\",\"3\",\"4\"]}"},
         {"whole", ""},
+        {"version", "3}"},
+        {"version", "\"2\"}"},
     };
     struct every r;
     struct err e;
     char text[128];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        snprintf(text, sizeof text, "{\"%s\":%s", bad[i][0], bad[i][1]);
+        snprintf(text, sizeof text, "{\"version\":2,\"%s\":%s", bad[i][0], bad[i][1]);
         CHECK_MSG(read_text(text, &r, &e) == -1 && e.code == ERR_CORRUPT, "%s", text);
         CHECK_MSG(!strcmp(e.field, bad[i][0]) && strstr(e.text, bad[i][0]), "%s: %s", text, e.text);
         free(r.owned);
     }
-    CHECK(read_text("{\"owned\":\"a\",\"owned\":\"b\"}", &r, &e) == -1); /* the first would leak */
+    CHECK(read_text("{\"version\":2,\"owned\":\"a\",\"owned\":\"b\"}", &r, &e) ==
+          -1); /* the first would leak */
     free(r.owned);
-    CHECK(read_text("{\"pairs\":[{\"a\":10}]}", &r, &e) == -1 && strstr(e.text, "between 0 and 9"));
+    CHECK(read_text("{\"version\":2,\"pairs\":[{\"a\":10}]}", &r, &e) == -1 &&
+          strstr(e.text, "between 0 and 9"));
     CHECK(read_text("{\"names\":[3]}", &r, &e) == -1 && e.code == ERR_CORRUPT);
     CHECK(read_text("{\"whole\":1", &r, &e) == -1 && read_text("{\"new\":[1", &r, &e) == -1);
     CHECK(e.code == ERR_CORRUPT && *e.text);
+    CHECK(read_text("{\"whole\":1}", &r, &e) == -1 && !strcmp(e.field, "version"));
 }
 
 int main(void)

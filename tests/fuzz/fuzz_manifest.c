@@ -1,4 +1,4 @@
-/* sources: api/core/manifest.c api/core/jread.c api/core/jwrite.c api/core/beneath.c api/core/err.c api/core/file.c api/core/sha256.c daemon/http/tar.c
+/* sources: api/core/manifest.c api/core/record.c api/core/jread.c api/core/jwrite.c api/core/beneath.c api/core/err.c api/core/file.c api/core/sha256.c daemon/http/tar.c
  * A checkpoint's manifest as a node may send it, with its digest made right, and the tar of its
  * files: every name stays beneath, and every position has its bytes. */
 #include <stdint.h>
