@@ -15,7 +15,8 @@ worker/plan     : api/core worker/program worker/family
 worker/comm     : api/core worker/plan kernels
 worker/sp       : api/core worker/plan kernels worker/comm
 worker/model    : api/core worker/program worker/plan kernels worker/comm worker/sp
-worker/text     : api/core
+worker/jinja    : api/core
+worker/text     : api/core worker/jinja
 worker/hf       : api/core worker/program worker/family worker/plan kernels worker/text
 worker/data     : api/core worker/family worker/plan kernels worker/sp worker/model worker/hf worker/text
 worker/infer    : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/text

@@ -1,12 +1,12 @@
 /* test_template: chat templates: the output of jinja2 for small ones that use every construct
  * (tests/golden/make_template_golden.py), refusals, and every limit. */
-#include "worker/text/template.h"
+#include "worker/jinja/template.h"
 
 #include "api/core/file.h"
 #include "api/core/jread.h"
 #include "tests/lib/test.h"
-#include "worker/text/native.h"
-#include "worker/text/template_run.h"
+#include "worker/jinja/native.h"
+#include "worker/jinja/run.h"
 
 static const char *golden = "tests/golden/templates.jsonl";
 

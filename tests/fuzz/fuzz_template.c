@@ -1,4 +1,4 @@
-/* sources: worker/text/chars.c worker/text/chars_table.c worker/text/heap.c worker/text/native.c worker/text/native_function.c worker/text/native_map.c worker/text/native_method.c worker/text/native_seq.c worker/text/native_test.c worker/text/native_text.c worker/text/sink.c worker/text/template.c worker/text/template_attr.c worker/text/template_call.c worker/text/template_eval.c worker/text/template_expr.c worker/text/template_lex.c worker/text/template_op.c worker/text/template_parse.c worker/text/template_run.c worker/text/text_ops.c worker/text/value.c worker/text/value_json.c api/core/err.c api/core/mem.c api/core/jread.c
+/* sources: worker/jinja/chars.c worker/jinja/chars_table.c worker/jinja/heap.c worker/jinja/native.c worker/jinja/native_function.c worker/jinja/native_map.c worker/jinja/native_method.c worker/jinja/native_seq.c worker/jinja/native_test.c worker/jinja/native_text.c worker/jinja/sink.c worker/jinja/template.c worker/jinja/attr.c worker/jinja/call.c worker/jinja/eval.c worker/jinja/expr.c worker/jinja/lex.c worker/jinja/op.c worker/jinja/parse.c worker/jinja/run.c worker/jinja/text_ops.c worker/jinja/value.c worker/jinja/value_json.c api/core/err.c api/core/mem.c api/core/jread.c
  *
  * A chat template up to the first NUL, and after it the variables; without a NUL, a conversation.
  * The rendered text is well-formed UTF-8 within the limit, with spans inside. */
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "api/core/utf8.h"
-#include "worker/text/template.h"
+#include "worker/jinja/template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes worker/text/chars_table.c, the characters of Python's str as this Python has them (Python 3.11:
-Unicode 14.0): tests/golden/make_chars.py >worker/text/chars_table.c"""
+"""Writes worker/jinja/chars_table.c, the characters of Python's str as this Python has them (Python 3.11:
+Unicode 14.0): tests/golden/make_chars.py >worker/jinja/chars_table.c"""
 import sys
 import unicodedata
 
@@ -51,7 +51,7 @@ def main():
     }
     print("/* chars_table.c: written by tests/golden/make_chars.py from Unicode "
           f"{unicodedata.unidata_version}. */")
-    print('#include "worker/text/chars_table.h"\n')
+    print('#include "worker/jinja/chars_table.h"\n')
     print("// clang-format off")
     for name, has in properties.items():
         rows = runs([(ord(c), 0) for c in ALL if has(c)])

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "worker/text/template.h"
+#include "worker/jinja/template.h"
 
 static char *read_all(const char *path, int64_t *size)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/text/template_run.h"
+#include "worker/jinja/run.h"
 
 struct chat { /* one rendering of a conversation */
     const struct chat_tokens *tokens;

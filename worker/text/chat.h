@@ -8,7 +8,7 @@
 #ifndef SEQD_TEXT_CHAT_H
 #define SEQD_TEXT_CHAT_H
 
-#include "worker/text/template.h"
+#include "worker/jinja/template.h"
 
 struct chat_tokens { /* special tokens by name ("bos_token"); borrowed */
     const char *const *name, *const *value;

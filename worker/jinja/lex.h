@@ -1,0 +1,41 @@
+/* lex.h: splits the source of a chat template into tokens, by the rules of jinja2's lexer
+ * with trim_blocks and lstrip_blocks: one newline after a block is left out, and so is white space
+ * before a block that begins its line; "-" strips all white space on its side, "+" strips none. */
+#ifndef SEQD_JINJA_LEX_H
+#define SEQD_JINJA_LEX_H
+
+#include "worker/jinja/value.h"
+
+enum token_type {
+    T_END, /* end of the source */
+    T_DATA,
+    T_PRINT,     /* {{ */
+    T_PRINT_END, /* }} */
+    T_BLOCK,     /* {% */
+    T_BLOCK_END, /* %} */
+    T_NAME,
+    T_CONST, /* a string, an integer or a float */
+    T_OP     /* op: its first bytes, as OP('=', '=') */
+};
+
+#define OP1(a)    ((a) << 8)
+#define OP2(a, b) ((a) << 8 | (b))
+
+struct token {
+    uint8_t type;
+    uint16_t op;
+    int line;
+    struct str text;      /* text of T_DATA and T_NAME; borrows the source */
+    struct pyvalue value; /* value of T_CONST */
+};
+
+struct template_tokens {
+    struct token *t; /* the last is T_END */
+    int64_t n, room;
+};
+
+/* Splits the source. Its newlines are \n alone; it is borrowed as long as the tokens.
+ * fails: ERR_INVALID with the line of the text that is no template. */
+void template_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size);
+
+#endif

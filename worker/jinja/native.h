@@ -1,0 +1,57 @@
+/* native.h: the functions in C that templates call: filters, tests, methods and global functions,
+ * one row each in native_*.c. */
+#ifndef SEQD_JINJA_NATIVE_H
+#define SEQD_JINJA_NATIVE_H
+
+#include "worker/jinja/sink.h"
+
+#define NATIVE_PARAMS 6
+
+struct template_run;
+
+/* The arguments of a call as they were written. */
+struct actual {
+    const struct pyvalue *v; /* [n] */
+    int64_t n;
+    const struct pyvalue *key, *kw; /* [n_kw] */
+    int64_t n_kw;
+};
+
+/* of: the value that a filter, test or method is called on. a: the parameters, V_MISSING where not
+ * passed. raw: all arguments. */
+typedef struct pyvalue native_fn(struct template_run *r, struct pyvalue of, const struct pyvalue *a,
+                                 const struct actual *raw);
+
+struct native {
+    const char *name;
+    const char
+        *params; /* their names, a space between; "*": it reads raw itself; "/a": by place only */
+    int n_required;
+    native_fn *fn;
+};
+
+/* Tables that end with a NULL name. */
+extern const struct native native_filters_text[], native_filters_seq[], native_filters_map[],
+    native_tests[], native_methods_str[], native_methods_list[], native_methods_dict[],
+    native_methods_loop[], native_functions[];
+
+/* Find the row of a filter or test when a template is compiled.
+ * fails: ERR_UNSUPPORTED when jinja2 alone has it, ERR_INVALID when jinja2 has not either; soft:
+ * NULL then, and the call fails. */
+const struct native *native_filter(struct heap *h, struct pyvalue name, bool soft);
+const struct native *native_test(struct heap *h, struct pyvalue name, bool soft);
+/* Do the same without failing. */
+const struct native *native_find_filter(struct pyvalue name);
+const struct native *native_find_test(struct pyvalue name);
+const struct native *native_find(const struct native *table, struct pyvalue name);
+/* Refuse the name of a method, or a function, that Python or jinja2 has and native.c has not.
+ * fails: ERR_UNSUPPORTED. */
+void native_check_method(struct heap *h, struct pyvalue name);
+void native_check_function(struct heap *h, struct pyvalue name);
+
+/* Binds the arguments to the parameters and calls.
+ * fails: ERR_INVALID when there are too many, too few, or a name that is no parameter. */
+struct pyvalue native_call(struct template_run *r, const struct native *native, struct pyvalue of,
+                           const struct actual *raw);
+
+#endif

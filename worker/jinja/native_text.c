@@ -1,0 +1,338 @@
+/* The filters of text and numbers: case, trim, indent, truncate, escape, tojson, int, round. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/jinja/run.h"
+#include "worker/jinja/text_ops.h"
+#include "worker/jinja/value_json.h"
+
+#define FILTER(name)                                                                               \
+    static struct pyvalue name(struct template_run *r, struct pyvalue of, const struct pyvalue *a, \
+                               const struct actual *raw)
+
+FILTER(f_trim)
+{
+    return text_strip(&r->h, value_soft_str(&r->h, of), a[0], STRIP_LEFT | STRIP_RIGHT);
+}
+
+FILTER(f_upper)
+{
+    return text_case(&r->h, value_soft_str(&r->h, of), CASE_UPPER);
+}
+
+FILTER(f_lower)
+{
+    return text_case(&r->h, value_soft_str(&r->h, of), CASE_LOWER);
+}
+
+FILTER(f_capitalize)
+{
+    return text_capitalize(&r->h, value_soft_str(&r->h, of));
+}
+
+static bool begins_word(uint32_t c)
+{
+    return c == '-' || chars_space(c) || (c < 0x80 && strchr("({[<", (int)c) && c);
+}
+
+/* Writes the title as jinja2 does: the first character of each word in upper case, the rest in
+ * lower case. */
+FILTER(f_title)
+{
+    struct heap *h = &r->h;
+    struct text_sink s = {0};
+    const struct pyvalue v = value_soft_str(h, of);
+    const char *p = v.s->p, *end = p + v.s->n;
+    while (p < end) {
+        const char *q = p;
+        while (q < end && begins_word(chars_get(q)) == begins_word(chars_get(p)))
+            q += chars_size(*q);
+        const int n = chars_size(*p);
+        sink_str(h, &s, text_case(h, value_view(h, p, n), CASE_UPPER));
+        sink_str(h, &s, text_case(h, value_view(h, p + n, q - p - n), CASE_LOWER));
+        p = q;
+    }
+    return sink_value(h, &s);
+}
+
+FILTER(f_string)
+{
+    return value_soft_str(&r->h, of);
+}
+
+FILTER(f_safe)
+{
+    of = value_to_str(&r->h, of);
+    of.safe = 1;
+    return of;
+}
+
+FILTER(f_escape)
+{
+    return op_escape(r, of);
+}
+
+FILTER(f_replace)
+{
+    const int64_t most = a[2].type == V_MISSING || a[2].type == V_NONE ? -1
+                                                                       : run_int(r, a[2], "count");
+    return text_replace(&r->h, value_to_str(&r->h, of), value_to_str(&r->h, a[0]),
+                        value_to_str(&r->h, a[1]), most);
+}
+
+FILTER(f_indent)
+{
+    struct heap *h = &r->h;
+    struct text_sink s = {0};
+    const struct pyvalue nl = value_text(h, "\n");
+    struct pyvalue by = a[0];
+    if (of.type != V_STR) heap_fail(h, ERR_INVALID, "indent of a %s", value_type_name(of));
+    if (by.type != V_STR) {
+        struct text_sink spaces = {0};
+        sink_fill(h, &spaces, ' ', by.type == V_MISSING ? 4 : run_int(r, by, "the width"));
+        by = sink_value(h, &spaces);
+    }
+    sink_str(h, &s, of);
+    sink_str(h, &s, nl);
+    const struct pylist *l = text_lines(h, sink_value(h, &s), false);
+    s = (struct text_sink){0};
+    if (value_truth(h, a[1])) sink_str(h, &s, by);
+    for (int64_t i = 0; i < l->n; i++) {
+        if (i) sink_str(h, &s, nl);
+        if (i && (l->v[i].s->n || value_truth(h, a[2]))) sink_str(h, &s, by);
+        sink_str(h, &s, l->v[i]);
+    }
+    struct pyvalue v = sink_value(h, &s);
+    v.safe = of.safe;
+    return v;
+}
+
+FILTER(f_center)
+{
+    struct heap *h = &r->h;
+    struct text_sink s = {0};
+    const struct pyvalue v = value_soft_str(h, of);
+    const int64_t width = a[0].type == V_MISSING ? 80 : run_int(r, a[0], "the width");
+    const int64_t pad = width - v.s->n_chars, left = pad / 2 + (pad & width & 1);
+    if (pad <= 0) return v;
+    sink_fill(h, &s, ' ', left);
+    sink_str(h, &s, v);
+    sink_fill(h, &s, ' ', pad - left);
+    return sink_value(h, &s);
+}
+
+FILTER(f_truncate)
+{
+    struct heap *h = &r->h;
+    const int64_t length = a[0].type == V_MISSING ? 255 : run_int(r, a[0], "the length");
+    const struct pyvalue end = a[2].type == V_MISSING ? value_text(h, "...") : a[2];
+    const int64_t leeway = a[3].type == V_MISSING || a[3].type == V_NONE
+                               ? 5
+                               : run_int(r, a[3], "the leeway");
+    if (of.type != V_STR || end.type != V_STR)
+        heap_fail(h, ERR_INVALID, "truncate of a %s", value_type_name(of));
+    if (length < end.s->n_chars || leeway < 0)
+        heap_fail(h, ERR_INVALID, "expected length >= %lld", (long long)end.s->n_chars);
+    if (of.s->n_chars <= length + leeway) return of;
+    struct pyvalue v = text_part(h, of, value_int(0), value_int(length - end.s->n_chars));
+    if (!value_truth(h, a[1])) v = text_rsplit(h, v, value_text(h, " "), 1)->v[0];
+    struct text_sink s = {0};
+    sink_str(h, &s, v);
+    sink_str(h, &s, end);
+    return sink_value(h, &s);
+}
+
+FILTER(f_wordcount)
+{
+    const struct pyvalue v = value_soft_str(&r->h, of);
+    int64_t n = 0;
+    bool within = false;
+    heap_spend_bytes(&r->h, v.s->n);
+    for (int64_t i = 0; i < v.s->n; i += chars_size(v.s->p[i])) {
+        const uint32_t c = chars_get(v.s->p + i);
+        const bool word = c == '_' || chars_alpha(c) || chars_numeric(c);
+        n += word && !within;
+        within = word;
+    }
+    return value_int(n);
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+static void separators(struct template_run *r, struct pyvalue v, struct json_style *s)
+{
+    if (v.type == V_MISSING || v.type == V_NONE) return;
+    const struct pylist *l = value_items(&r->h, v);
+    if (l->n != 2 || l->v[0].type != V_STR || l->v[1].type != V_STR)
+        heap_fail(&r->h, ERR_INVALID, "separators are two strings");
+    s->comma = l->v[0].s->p;
+    s->n_comma = l->v[0].s->n;
+    s->colon = l->v[1].s->p;
+    s->n_colon = l->v[1].s->n;
+}
+
+FILTER(f_tojson)
+{
+    struct heap *h = &r->h;
+    struct text_sink spaces = {0}, out = {0};
+    struct json_style s = {.ascii = value_truth(h, a[0]), .sort = value_truth(h, a[3])};
+    s.indent = a[1].type == V_MISSING ? value_none() : a[1];
+    if (s.indent.type != V_NONE && s.indent.type != V_STR) {
+        sink_fill(h, &spaces, ' ', run_int(r, s.indent, "the indent"));
+        s.indent = sink_value(h, &spaces);
+    }
+    s.comma = s.indent.type == V_NONE ? ", " : ",";
+    s.n_comma = s.indent.type == V_NONE ? 2 : 1;
+    s.colon = ": ";
+    s.n_colon = 2;
+    separators(r, a[2], &s);
+    json_write(h, &out, of, &s);
+    return sink_value(h, &out);
+}
+
+/* ---- numbers -------------------------------------------------------------------------------- */
+
+/* Copies the text that int() or float() reads, without the white space around and single
+ * underscores between digits. */
+static bool clean_number(struct template_run *r, struct pyvalue v, char out[64])
+{
+    const struct str *s = text_strip(&r->h, v, value_none(), STRIP_LEFT | STRIP_RIGHT).s;
+    int n = 0;
+    for (int64_t i = 0; i < s->n; i++) {
+        const char c = s->p[i];
+        const bool between = i && i + 1 < s->n && s->p[i - 1] != '_' && s->p[i + 1] != '_';
+        if (c == '_' && between) continue;
+        if (c == '_' || c <= ' ' || n == 63) return false;
+        out[n++] = c;
+    }
+    out[n] = 0;
+    return n > 0;
+}
+
+static bool read_int(struct template_run *r, struct pyvalue v, int base, int64_t *out)
+{
+    char text[64], *stop;
+    if (!clean_number(r, v, text)) return false;
+    const char *p = text + (*text == '-' || *text == '+');
+    const int letter = p[0] == '0' ? p[1] | 32 : 0, size = letter == 'x'   ? 16
+                                                           : letter == 'o' ? 8
+                                                                           : 2;
+    const bool prefixed = letter == 'x' || letter == 'o' || letter == 'b';
+    if (base == 0) base = prefixed ? size : 10;
+    if (prefixed && base == size) p += 2;
+    if (*p == '-' || *p == '+' || base < 2 || base > 36) return false;
+    if (base == 16 && p[0] == '0' && (p[1] | 32) == 'x') return false;
+    const unsigned long long i = strtoull(p, &stop, base);
+    if (*stop || stop == p) return false;
+    if (i > INT64_MAX) heap_fail(&r->h, ERR_TOO_LARGE, "an integer has more than 64 bits");
+    *out = *text == '-' ? -(int64_t)i : (int64_t)i;
+    return true;
+}
+
+static bool read_float(struct template_run *r, struct pyvalue v, double *out)
+{
+    char text[64], *stop;
+    if (value_is_number(v)) {
+        *out = value_as_double(v);
+        return true;
+    }
+    if (v.type != V_STR || !clean_number(r, v, text) || strpbrk(text, "xXpP(")) return false;
+    *out = strtod(text, &stop);
+    return !*stop;
+}
+
+static void fail_undefined(struct template_run *r, struct pyvalue v)
+{
+    if (v.type == V_UNDEFINED) heap_fail(&r->h, ERR_INVALID, "%.*s", (int)v.s->n, v.s->p);
+}
+
+FILTER(f_int)
+{
+    int64_t i;
+    double d;
+    const struct pyvalue preset = a[0].type == V_MISSING ? value_int(0) : a[0];
+    const int64_t base = a[1].type == V_MISSING ? 10 : run_int(r, a[1], "the base");
+    fail_undefined(r, of);
+    if (value_is_int(of)) return value_int(value_as_int(of));
+    if (of.type == V_STR && base >= 0 && base <= 36 && read_int(r, of, (int)base, &i))
+        return value_int(i);
+    if (!read_float(r, of, &d) || isnan(d)) return preset;
+    if (isinf(d)) {
+        if (of.type == V_STR) return preset;
+        heap_fail(&r->h, ERR_INVALID, "cannot convert float infinity to integer");
+    }
+    if (fabs(d) >= 0x1p63) heap_fail(&r->h, ERR_TOO_LARGE, "an integer has more than 64 bits");
+    return value_int((int64_t)d);
+}
+
+FILTER(f_float)
+{
+    double d;
+    fail_undefined(r, of);
+    if (read_float(r, of, &d)) return value_float(d);
+    return a[0].type == V_MISSING ? value_float(0) : a[0];
+}
+
+FILTER(f_abs)
+{
+    fail_undefined(r, of);
+    if (of.type == V_FLOAT) return value_float(fabs(of.d));
+    const int64_t i = run_int(r, of, "abs()");
+    return i < 0 ? op_negate(r, value_int(i), true) : value_int(i);
+}
+
+/* Computes round(d, n) from the digits of the exact value, half to even, as the C library prints
+ * it. */
+static double round_to(double d, int64_t n)
+{
+    char text[800];
+    if (n > 323 || !isfinite(d)) return d;
+    if (n < -308) return 0 * d;
+    if (n >= 0) {
+        snprintf(text, sizeof text, "%.*f", (int)n, d);
+        return strtod(text, NULL);
+    }
+    const double unit = pow(10, (double)-n);
+    return nearbyint(d / unit) * unit;
+}
+
+FILTER(f_round)
+{
+    const int64_t n = a[0].type == V_MISSING ? 0 : run_int(r, a[0], "the precision");
+    const bool common = a[1].type == V_MISSING || value_is_text(a[1], "common");
+    const bool up = value_is_text(a[1], "ceil");
+    if (!common && !up && !value_is_text(a[1], "floor"))
+        heap_fail(&r->h, ERR_INVALID, "method must be common, ceil or floor");
+    if (!value_is_number(of)) heap_fail(&r->h, ERR_INVALID, "round of a %s", value_type_name(of));
+    if (common && value_is_int(of) && n >= 0) return value_int(value_as_int(of));
+    if (common && value_is_int(of))
+        return value_int((int64_t)round_to((double)value_as_int(of), n));
+    if (common) return value_float(round_to(of.d, n));
+    const double scale = pow(10, (double)n), x = value_as_double(of) * scale;
+    return value_float((up ? ceil(x) : floor(x)) / scale);
+}
+
+const struct native native_filters_text[] = {
+    {"trim", "chars", 0, f_trim},
+    {"upper", "", 0, f_upper},
+    {"lower", "", 0, f_lower},
+    {"capitalize", "", 0, f_capitalize},
+    {"title", "", 0, f_title},
+    {"string", "", 0, f_string},
+    {"safe", "", 0, f_safe},
+    {"e", "", 0, f_escape},
+    {"escape", "", 0, f_escape},
+    {"replace", "old new count", 2, f_replace},
+    {"indent", "width first blank", 0, f_indent},
+    {"center", "width", 0, f_center},
+    {"truncate", "length killwords end leeway", 0, f_truncate},
+    {"wordcount", "", 0, f_wordcount},
+    {"tojson", "ensure_ascii indent separators sort_keys", 0, f_tojson},
+    {"int", "default base", 0, f_int},
+    {"float", "default", 0, f_float},
+    {"abs", "", 0, f_abs},
+    {"round", "precision method", 0, f_round},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,46 @@
+/* parse.h: makes a tree of tokens: statements in parse.c, expressions in expr.c. */
+#ifndef SEQD_JINJA_PARSE_H
+#define SEQD_JINJA_PARSE_H
+
+#include "worker/jinja/ast.h"
+#include "worker/jinja/lex.h"
+
+struct template_parse {
+    struct heap *h;
+    struct template *t;
+    const struct token *at;
+    int depth, loops; /* nested constructs that are open; loops that break can leave */
+    bool soft; /* within a condition: an unknown filter fails when it is reached, as in jinja2 */
+    struct macro *macro[64]; /* macros that are open */
+    int n_macros;
+    struct dict *symbols; /* name -> number */
+};
+
+/* Parses the whole tree of t->root. fails: as template_create. */
+void template_parse(struct heap *h, struct template *t, const struct template_tokens *tokens);
+
+/* Shared by the two files. */
+struct template_node *parse_node(struct template_parse *p, enum node_type type);
+void parse_append(struct template_parse *p, struct template_node *n,
+                  struct template_node *item); /* to its list */
+int parse_symbol(struct template_parse *p, const struct str *name);
+bool parse_is_op(const struct template_parse *p, int op);
+bool parse_is_name(const struct template_parse *p, const char *name);
+bool parse_skip_op(struct template_parse *p, int op);
+bool parse_skip_name(struct template_parse *p, const char *name);
+void parse_expect_op(struct template_parse *p, int op);
+struct str parse_expect_name(struct template_parse *p);
+void parse_enter(struct template_parse *p); /* fails: at TEMPLATE_NEST */
+void parse_leave(struct template_parse *p);
+_Noreturn void parse_unexpected(struct template_parse *p, const char *want);
+
+struct template_node *parse_expression(struct template_parse *p);
+struct template_node *parse_condition(struct template_parse *p); /* without "x if y" at its top */
+struct template_node *parse_tuple(struct template_parse *p,
+                                  bool with_cond); /* one expression, or a tuple of several */
+struct template_node *parse_target(struct template_parse *p, bool with_ns);
+struct template_node *parse_filters(struct template_parse *p, struct template_node *of,
+                                    bool started);
+struct template_node *parse_postfix_of(struct template_parse *p, struct template_node *of);
+
+#endif

@@ -1,0 +1,107 @@
+/* run.h: one rendering: statements in run.c, expressions in eval.c, operators in op.c, attributes
+ * in attr.c, calls in call.c. */
+#ifndef SEQD_JINJA_RUN_H
+#define SEQD_JINJA_RUN_H
+
+#include "worker/jinja/native.h"
+#include "worker/jinja/template.h"
+#include "worker/jinja/ast.h"
+
+/* Limit of nested macro calls. */
+#define RUN_CALLS 64
+
+/* Variables of one block; a block sees those of the blocks around it. */
+struct scope {
+    struct scope *up;  /* NULL: the root, whose variables are v[symbol] */
+    struct pyvalue *v; /* beyond the root: [n] with their symbols beside them */
+    int *symbol;
+    int n, room;
+};
+
+struct template_run {
+    struct heap h;
+    const struct template *t;
+    struct scope root;
+    struct text_sink *out;  /* takes the text of statements */
+    struct text_sink *main; /* the output itself */
+    int64_t now_s;
+    int calls;                     /* macros that are open */
+    struct template_output *spans; /* takes what {% generation %} encloses */
+};
+
+/* A loop that runs: the value of the variable `loop`. */
+struct template_loop {
+    struct cursor items;
+    struct pyvalue after, now, before, changed; /* after: V_MISSING when it was not looked at */
+    const struct template_node *node;
+    struct scope *scope;       /* around the loop */
+    int64_t index0, depth0, n; /* n: its length, -1 before it is known */
+    bool over;                 /* no item follows `after` */
+};
+
+struct macro_value {
+    const struct macro *def;
+    struct scope *scope; /* scope of its definition */
+};
+
+struct bound { /* a method and the value that it is called on */
+    const struct native *native;
+    struct pyvalue of;
+};
+
+/* fn() changes the variables after they were read and before the template sees them. after() is
+ * called when the template has ended, to read how it used them; NULL: not called. */
+struct run_prepare {
+    void (*fn)(struct template_run *r, struct dict *vars, const void *context);
+    const void *context;
+    void (*after)(struct template_run *r, const void *context);
+};
+/* Does as template_render, with these functions; prepare may be NULL. */
+int run_template(const struct template *t, const char *json, int64_t size, int64_t now_s,
+                 const struct run_prepare *prepare, struct template_output *o, struct err *e);
+
+enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
+
+enum flow run_body(struct template_run *r, const struct template_node *body, struct scope *scope);
+/* Returns the output of the body, as a string. */
+struct pyvalue run_capture(struct template_run *r, const struct template_node *body,
+                           struct scope *scope);
+struct pyvalue run_loop_again(struct template_run *r, struct template_loop *l,
+                              struct pyvalue items);
+void run_loop(struct template_run *r, const struct template_node *n, struct scope *scope,
+              struct pyvalue items, int64_t depth0);
+bool loop_next(struct template_run *r, struct template_loop *l, struct pyvalue *out);
+void loop_peek(struct template_run *r, struct template_loop *l);
+int64_t loop_length(struct template_run *r, struct template_loop *l);
+
+struct pyvalue scope_get(struct template_run *r, const struct scope *scope,
+                         int symbol); /* V_MISSING: none */
+void scope_set(struct template_run *r, struct scope *scope, int symbol, struct pyvalue v);
+struct scope *scope_new(struct template_run *r, struct scope *up);
+/* Assigns v to the target. fails: ERR_INVALID when a tuple has another number of items. */
+void run_assign(struct template_run *r, struct scope *scope, const struct template_node *target,
+                struct pyvalue v);
+
+struct pyvalue eval(struct template_run *r, struct scope *scope, const struct template_node *n);
+/* Apply an operator. fails: ERR_INVALID for types without the operator, division by zero, more than
+ * 64 bits. */
+struct pyvalue op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b);
+struct pyvalue op_negate(struct template_run *r, struct pyvalue v, bool minus);
+struct pyvalue op_slice(struct template_run *r, struct pyvalue v, const struct pyvalue bound[3]);
+struct pyvalue attr_get(struct template_run *r, struct pyvalue of,
+                        struct pyvalue name); /* of.name */
+struct pyvalue item_get(struct template_run *r, struct pyvalue of,
+                        struct pyvalue index); /* of[index] */
+struct pyvalue call_value(struct template_run *r, struct pyvalue f, const struct actual *raw);
+struct pyvalue call_node(struct template_run *r, struct scope *scope, const struct template_node *n,
+                         struct pyvalue caller); /* caller V_MISSING: none */
+struct pyvalue call_native(struct template_run *r, struct scope *scope,
+                           const struct template_node *n, struct pyvalue of);
+/* op_format computes "" % args; op_escape escapes the five characters of HTML. */
+struct pyvalue op_format(struct template_run *r, struct pyvalue format, struct pyvalue args);
+struct pyvalue op_escape(struct template_run *r, struct pyvalue v);
+
+/* Returns an argument as an integer. fails: ERR_INVALID naming its purpose. */
+int64_t run_int(struct template_run *r, struct pyvalue v, const char *what);
+
+#endif

@@ -1,0 +1,32 @@
+/* sink.h: text that grows in the heap's arena, and values as Python prints them. */
+#ifndef SEQD_JINJA_SINK_H
+#define SEQD_JINJA_SINK_H
+
+#include "worker/jinja/value.h"
+
+#define SINK_LIMIT ((int64_t)16 << 20) /* bytes of an output, and of any string that is built */
+
+struct text_sink {
+    char *p;
+    int64_t n, room;
+};
+
+/* Append to the text. fails: ERR_TOO_LARGE past SINK_LIMIT. */
+void sink_add(struct heap *h, struct text_sink *s, const char *p, int64_t n);
+void sink_text(struct heap *h, struct text_sink *s, const char *z);
+void sink_char(struct heap *h, struct text_sink *s, uint32_t c);
+void sink_fill(struct heap *h, struct text_sink *s, char c, int64_t n);
+struct pyvalue sink_value(struct heap *h,
+                          const struct text_sink *s); /* the text so far; borrows it */
+
+/* Append str(v) and repr(v). fails: ERR_INVALID for a value that prints an address (functions,
+ * generators). */
+void sink_str(struct heap *h, struct text_sink *s, struct pyvalue v);
+void sink_repr(struct heap *h, struct text_sink *s, struct pyvalue v);
+struct pyvalue value_to_str(struct heap *h, struct pyvalue v); /* str(v), a plain string */
+struct pyvalue value_soft_str(struct heap *h,
+                              struct pyvalue v); /* a string as it is, else str(v) */
+/* Writes repr() of a double into at least 32 bytes. Returns out. */
+char *float_repr(char *out, double d);
+
+#endif

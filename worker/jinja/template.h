@@ -1,0 +1,59 @@
+/* template.h: chat templates of the Hub: a bounded interpreter of the Jinja that they use.
+ *
+ * A template renders to the same bytes as jinja2 3.1 does as transformers calls it (an
+ * ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, break and continue, the
+ * generation tag, and tojson, raise_exception and strftime_now of transformers), or it fails.
+ * Strings have the characters of Unicode 14 (Python 3.11).
+ *
+ * Refused when it is compiled, with its line and its name: include, import, extends, block,
+ * autoescape and every filter, test or method of jinja2 and Python that is not here. Integers
+ * have 64 bits; a value that would print an address (a function, a generator) is an error.
+ *
+ * No state is global: a compiled template is read only, and several threads may render it. */
+#ifndef SEQD_JINJA_TEMPLATE_H
+#define SEQD_JINJA_TEMPLATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+#define TEMPLATE_SOURCE  (256 * 1024)         /* bytes of a source */
+#define TEMPLATE_NEST    64                   /* tags, brackets and calls one inside the other */
+#define TEMPLATE_OUTPUT  ((int64_t)16 << 20)  /* bytes of an output */
+#define TEMPLATE_MEMORY  ((int64_t)256 << 20) /* bytes of one rendering, freed at its end */
+#define TEMPLATE_COMPILE ((int64_t)64 << 20)  /* bytes of one compiled template */
+/* Steps of a rendering: HEAP_STEPS of heap.h. */
+
+struct template;
+
+/* Compiles; the text is not kept. Returns NULL on failure: ERR_INVALID for a template that jinja2
+ * refuses too, ERR_UNSUPPORTED for one that only this interpreter refuses, ERR_TOO_LARGE past a
+ * limit; the line is in the sentence. */
+struct template *template_create(const char *text, int64_t size, struct err *e);
+void template_destroy(struct template *t);
+bool template_has_generation(const struct template *t); /* a {% generation %} tag */
+/* Tells whether the source names this variable anywhere. If not, the template cannot use it. */
+bool template_names(const struct template *t, const char *name);
+bool template_mentions(const struct template *t, const char *word); /* anywhere in its source */
+
+/* Bytes [begin, end) of an output. */
+struct template_span {
+    int64_t begin, end;
+};
+
+struct template_output {
+    char *text; /* owned; not NUL-terminated */
+    int64_t size, room;
+    struct template_span *span; /* owned, [n_spans]: text that {% generation %} enclosed */
+    int64_t n_spans, span_room;
+};
+void template_output_fini(struct template_output *o);
+
+/* Renders into o, which is emptied first. json[size]: an object, the variables. now_s: the time
+ * that strftime_now reads, in seconds since 1970, UTC.
+ * fails: ERR_INVALID with the line and the argument of raise_exception, or the error that Python
+ * would raise; ERR_TOO_LARGE past a limit. o holds nothing then. */
+int template_render(const struct template *t, const char *json, int64_t size, int64_t now_s,
+                    struct template_output *o, struct err *e);
+
+#endif

@@ -1,0 +1,166 @@
+/* value.h: the values that the expressions of a chat template compute with: Python's values, as far
+ * as a template can see them. Strings are UTF-8 and count in code points; dicts keep the order of
+ * insertion; no value but a namespace changes after it was made, as in jinja2's
+ * ImmutableSandboxedEnvironment.
+ *
+ * A struct pyvalue is 16 bytes and is passed by value; the struct that it points to lives in the
+ * heap's arena. */
+#ifndef SEQD_JINJA_VALUE_H
+#define SEQD_JINJA_VALUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "worker/jinja/heap.h"
+
+enum value_type {
+    V_MISSING, /* no value at all: an argument that was not passed, a variable that was never set */
+    V_UNDEFINED,
+    V_NONE,
+    V_BOOL,
+    V_INT, /* 64 bits: more is an error, where Python has no limit */
+    V_FLOAT,
+    V_STR,
+    V_LIST,
+    V_TUPLE,
+    V_DICT,
+    V_RANGE,
+    V_VIEW, /* dict.keys(), .values(), .items(): id is an enum pyview */
+    V_ITER, /* a generator: its items can be taken once */
+    V_NAMESPACE,
+    V_LOOP,
+    V_MACRO,
+    V_BOUND,   /* a method of a value */
+    V_FUNCTION /* a global function */
+};
+
+enum pyview { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
+
+struct pyvalue {
+    uint8_t type;
+    uint8_t safe; /* a V_STR is markupsafe's Markup, which escapes strings added to it */
+    uint16_t id;
+    union {
+        bool b;
+        int64_t i;
+        double d;
+        const struct str *s; /* V_UNDEFINED: why, or NULL */
+        struct pylist *list;
+        struct dict *dict; /* also of V_NAMESPACE and V_VIEW */
+        struct pyrange *range;
+        struct cursor *iter;
+        void *p;
+    };
+};
+
+struct str {
+    const char *p; /* not NUL-terminated */
+    int64_t n, n_chars;
+};
+
+struct pylist {
+    struct pyvalue *v;
+    int64_t n, room;
+    bool read; /* an item of it was asked for */
+};
+
+struct dict {
+    struct entry {
+        struct pyvalue key, value;
+    } * e;
+    int64_t n, room;
+    int32_t *slot; /* [n_slots], a power of two: entry + 1; NULL while there are few */
+    int64_t n_slots;
+};
+
+struct pyrange {
+    int64_t start, step, n;
+};
+
+/* Walks the items of a value. */
+struct cursor {
+    struct pyvalue of;
+    struct pylist *items; /* NULL: of is a range */
+    int64_t i, n;
+};
+
+static inline struct pyvalue value_none(void)
+{
+    return (struct pyvalue){.type = V_NONE};
+}
+static inline struct pyvalue value_bool(bool b)
+{
+    return (struct pyvalue){.type = V_BOOL, .b = b};
+}
+static inline struct pyvalue value_int(int64_t i)
+{
+    return (struct pyvalue){.type = V_INT, .i = i};
+}
+static inline struct pyvalue value_float(double d)
+{
+    return (struct pyvalue){.type = V_FLOAT, .d = d};
+}
+static inline struct pyvalue value_of_list(struct pylist *l)
+{
+    return (struct pyvalue){.type = V_LIST, .list = l};
+}
+static inline bool value_is_seq(struct pyvalue v)
+{
+    return v.type == V_LIST || v.type == V_TUPLE;
+}
+static inline bool value_is_int(struct pyvalue v) /* as isinstance(v, int) */
+{
+    return v.type == V_INT || v.type == V_BOOL;
+}
+static inline int64_t value_as_int(struct pyvalue v)
+{
+    return v.type == V_BOOL ? v.b : v.i;
+}
+static inline bool value_is_number(struct pyvalue v)
+{
+    return value_is_int(v) || v.type == V_FLOAT;
+}
+double value_as_double(struct pyvalue v);
+
+/* Returns an undefined value, with the sentence that its use fails with. */
+struct pyvalue value_undefined(struct heap *h, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+struct pyvalue value_str(struct heap *h, const char *p, int64_t n);  /* copies */
+struct pyvalue value_view(struct heap *h, const char *p, int64_t n); /* borrows for ever */
+struct pyvalue value_text(struct heap *h, const char *z);            /* borrows z for ever */
+bool value_is_text(struct pyvalue v, const char *z);                 /* a string equal to z */
+
+struct pylist *list_new(struct heap *h, int64_t room);
+void list_add(struct heap *h, struct pylist *l, struct pyvalue v);
+struct pyvalue value_tuple(struct heap *h, const struct pyvalue *v, int64_t n);
+
+struct dict *dict_new(struct heap *h);
+/* Finds the value of a key; NULL: no such key. fails: ERR_INVALID for a key that cannot be
+ * hashed. */
+struct pyvalue *dict_get(struct heap *h, const struct dict *d, struct pyvalue key);
+struct pyvalue *dict_get_text(struct heap *h, const struct dict *d, const char *z);
+void dict_set(struct heap *h, struct dict *d, struct pyvalue key, struct pyvalue v);
+bool value_hashable(struct pyvalue v);
+
+bool value_truth(struct heap *h, struct pyvalue v);
+bool value_eq(struct heap *h, struct pyvalue a, struct pyvalue b);
+enum pyorder { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE };
+/* Compares two values by op. fails: ERR_INVALID for types that have no order. */
+bool value_order(struct heap *h, struct pyvalue a, struct pyvalue b, enum pyorder op);
+bool value_in(struct heap *h, struct pyvalue item, struct pyvalue of);
+bool value_has_len(struct pyvalue v);
+int64_t value_len(struct heap *h, struct pyvalue v); /* fails: for a value without len() */
+
+bool value_iterable(struct pyvalue v);
+/* Begins to walk v. A generator gives its remaining items. fails: ERR_INVALID for a value that
+ * cannot be iterated. */
+void cursor_init(struct heap *h, struct cursor *c, struct pyvalue v);
+bool cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out);
+struct pylist *value_items(struct heap *h,
+                           struct pyvalue v);                /* all of them; the list is borrowed */
+struct pyvalue value_iter(struct heap *h, struct pylist *l); /* a generator of l's items */
+struct pyvalue range_at(const struct pyrange *r, int64_t i);
+
+const char *value_type_name(struct pyvalue v);
+
+#endif

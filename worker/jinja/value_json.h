@@ -1,0 +1,23 @@
+/* value_json.h: reads JSON into values and writes it, as Python's json module does. */
+#ifndef SEQD_JINJA_VALUE_JSON_H
+#define SEQD_JINJA_VALUE_JSON_H
+
+#include "worker/jinja/sink.h"
+
+/* Returns the value of a whole document, at most JREAD_DEPTH levels deep; the last of equal keys
+ * counts.
+ * fails: ERR_INVALID for anything but one JSON value, and for an integer past 64 bits. */
+struct pyvalue json_read(struct heap *h, const char *text, int64_t size);
+
+struct json_style {
+    bool ascii, sort;          /* ensure_ascii, sort_keys */
+    struct pyvalue indent;     /* a string for one level; V_NONE: all on one line */
+    const char *comma, *colon; /* the separators */
+    int64_t n_comma, n_colon;
+};
+/* Writes json.dumps(v). fails: ERR_INVALID for a value that JSON has no form for, naming its
+ * type. */
+void json_write(struct heap *h, struct text_sink *s, struct pyvalue v,
+                const struct json_style *style);
+
+#endif
