@@ -99,6 +99,29 @@ static void test_events(void)
     records_close();
 }
 
+/* Texts of events_0.2.0.txt, which the writer of 0.2.0 wrote: they read, and are written as they
+ * were. */
+static void test_events_before(void)
+{
+    static const enum job_event last = EV_CHECKPOINT_REMOVED;
+    static struct event ev;
+    char text[EVENT_DATA_SIZE], name[64];
+    if (records.writes) return;
+    records_open("tests/golden/records/events_0.2.0.txt");
+    for (int i = 0; i < 2 * ((int)last + 1); i++) {
+        struct err e = {0};
+        memset(&ev, 0, sizeof ev);
+        ev.type = (enum job_event)(i / 2);
+        snprintf(name, sizeof name, "%s.%s", job_event_name(ev.type), i % 2 ? "none" : "all");
+        const char *kept = records_next(name);
+        if (!kept) continue;
+        CHECK_MSG(!event_read(kept, strlen(kept), &ev, &e), "%s: %s", kept, e.text);
+        CHECK(event_write(&ev, text, sizeof text) > 0);
+        CHECK_STR(text, kept);
+    }
+    records_close();
+}
+
 /* Words of a newer seqd: they read as the value that does the least. */
 static void test_words_of_another_version(void)
 {
@@ -186,6 +209,7 @@ int main(int argc, char **argv)
 {
     records_args(argc, argv);
     RUN(test_events);
+    RUN(test_events_before);
     RUN(test_words_of_another_version);
     RUN(test_damaged);
     RUN(test_uploads);
