@@ -13,7 +13,7 @@ static bool digits(const char **p, int64_t *out)
     return true;
 }
 
-struct range range_parse(const char *text)
+static struct range parse(const char *text)
 {
     struct range g = {true, -1, INT64_MAX};
     if (!text || strncmp(text, "bytes=", 6)) return (struct range){0};
@@ -29,7 +29,7 @@ struct range range_parse(const char *text)
 struct range range_of(const char *range, const char *if_range, const char *etag)
 {
     if (if_range && (!etag || strcmp(if_range, etag))) return (struct range){0};
-    return range_parse(range);
+    return parse(range);
 }
 
 bool range_resolve(const struct range *g, int64_t total, int64_t *from, int64_t *to)

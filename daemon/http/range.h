@@ -11,10 +11,9 @@ struct range {
     int64_t first, last; /* inclusive, as in the header; first -1: the final `last` bytes */
 };
 
-/* Reads "bytes=5-9", "bytes=5-" or "bytes=-5"; NULL and any other text count as no range. */
-struct range range_parse(const char *text);
 /* Returns the range of a request with these headers (NULL: without) on a file with that entity tag
- * (with its quotes; NULL: it has none). It is no range if If-Range names another tag. */
+ * (with its quotes; NULL: it has none): "bytes=5-9", "bytes=5-" or "bytes=-5". Any other text is no
+ * range, and so is any range if If-Range names another tag. */
 struct range range_of(const char *range, const char *if_range, const char *etag);
 /* Computes where the answer begins and ends in a file of total bytes. false: the range lies
  * outside. */

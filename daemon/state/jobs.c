@@ -87,8 +87,9 @@ bool job_takes_gpus(const struct job *j)
     return device_find(spec_text(j->spec, j->spec->resources.device))->is_gpu;
 }
 
-/* Generation keeps a journal of a batch alone; its work on other prompts is done again. */
-bool job_saves(const struct job *j)
+/* Tells whether a running attempt can stop with something saved that the next one begins from.
+ * Generation keeps a journal of a batch alone; its work on other prompts is done again. */
+static bool saves(const struct job *j)
 {
     const int kind = j->spec->kind;
     return j->task == TASK_RUN && (kind == JOB_TRAIN || kind == JOB_SCORE || kind == JOB_GENERATE);
@@ -396,7 +397,7 @@ static void fold_ask(struct job *j, const struct event *ev, enum job_state befor
     if (before != JOB_STARTING && before != JOB_RUNNING && before != JOB_STOPPING) return;
     j->target = targets[ev->type];
     if (before == JOB_STOPPING) return;
-    j->saving = before == JOB_RUNNING && job_saves(j);
+    j->saving = before == JOB_RUNNING && saves(j);
     if (ev->type != EV_WALL_LIMIT) return;
     j->err = ev->err;
     j->err_cause = CAUSE_FINAL;

@@ -121,11 +121,9 @@ void job_set_wake(struct job *j, int64_t utc_ms, int64_t now_ms);
 int job_fold(struct job *j, const struct event *ev, struct err *e);
 
 bool job_needs_data(const struct job *j); /* and has not got it yet: TASK_PREPARE comes first */
-/* Tells whether a running attempt can stop with something saved that the next one begins from. */
-bool job_saves(const struct job *j);
-#define JOB_UNSAVED "checkpoint_failed" /* the code of that note, and of the reason */
-bool job_unsaved(const struct job *j);  /* its attempt could not save, and reason says why */
-bool job_placed(const struct job *j);   /* an attempt of it is on nodes: starting ... stopping */
+#define JOB_UNSAVED "checkpoint_failed"   /* the code of that note, and of the reason */
+bool job_unsaved(const struct job *j);    /* its attempt could not save, and reason says why */
+bool job_placed(const struct job *j);     /* an attempt of it is on nodes: starting ... stopping */
 bool job_takes_gpus(const struct job *j);
 /* Takes json, malloc'd, or NULL. */
 void job_set_plan(struct job *j, char *json);

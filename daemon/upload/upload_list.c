@@ -22,7 +22,7 @@ struct upload_list *upload_list_fit(struct upload_list *l)
     return l;
 }
 
-int upload_name_check(const char *name, struct err *e)
+static int check_name(const char *name, struct err *e)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const size_t n = strlen(name);
@@ -137,7 +137,7 @@ int upload_list_read(struct upload_list *l, const char *text, size_t size, bool 
         return err_set(e, ERR_INVALID, "the body is not one JSON object {\"name\", \"files\"}: %s",
                        j.err.text);
     if (!l->n) return err_field(e, ERR_INVALID, "files", "files: want at least one");
-    return upload_name_check(l->name, e);
+    return check_name(l->name, e);
 }
 
 size_t upload_list_room(const struct upload_list *l)

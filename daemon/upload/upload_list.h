@@ -36,8 +36,6 @@ struct upload_list {
 struct upload_list *upload_list_new(void);
 struct upload_list *upload_list_fit(struct upload_list *l);
 
-/* Checks a name: 1 to 63 letters, digits, '.', '_' and '-', no dot in front. */
-int upload_name_check(const char *name, struct err *e);
 /* Reads {"name", "files": [{"path", "size", "sha256"}]}; stored: "id", "owner" and "created_ms" as
  * well. l comes from upload_list_new. fails: ERR_INVALID naming the field; ERR_TOO_LARGE. */
 int upload_list_read(struct upload_list *l, const char *text, size_t size, bool stored,

@@ -94,11 +94,12 @@ static const struct {
 #undef F
 };
 
-/* from: NVIDIA's catalogue of Xids, by the action that it asks for: 154 tells that such an action
- * has become due, 79 asks for a restart of the node, 48, 74 and 144 to 150 for a diagnosis, the
- * others for a reset of the GPU. 8, 11, 13, 31, 43, 45 and the like end the program that caused
- * them. */
-bool nvml_xid_matters(long long xid)
+/* Tells whether a GPU is of no use after this Xid until it has been reset. Other Xids are the
+ * program's own doing. from: NVIDIA's catalogue of Xids, by the action that it asks for: 154 tells
+ * that such an action has become due, 79 asks for a restart of the node, 48, 74 and 144 to 150 for
+ * a diagnosis, the others for a reset of the GPU. 8, 11, 13, 31, 43, 45 and the like end the
+ * program that caused them. */
+static bool xid_matters(long long xid)
 {
     static const short list[] = {46,  48,  62,  64,  74,  79,  95,  109, 110,
                                  119, 120, 136, 140, 143, 154, 155, 156, 158};
@@ -228,7 +229,7 @@ static void take_events(struct nvml *n)
         if (v.type != XID_CRITICAL || n->uuid(v.of, uuid, sizeof uuid) != DONE) continue;
         const int at = gpu_find(n->gpu, n->n, uuid);
         log_warn("gpu.xid", "gpu=%s xid=%llu", uuid, v.data);
-        if (at >= 0 && nvml_xid_matters((long long)v.data)) n->gpu[at].xid = (int32_t)v.data;
+        if (at >= 0 && xid_matters((long long)v.data)) n->gpu[at].xid = (int32_t)v.data;
     }
 }
 

@@ -20,8 +20,5 @@ void nvml_close(struct nvml *n);
 int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e);
 /* Remembers a GPU's xid from an earlier life. uuid NULL: forgets the xid of every GPU. */
 void nvml_set_xid(struct nvml *n, const char *uuid, int32_t xid);
-/* Tells whether a GPU is of no use after this Xid until it has been reset. Other Xids are the
- * program's own doing. */
-bool nvml_xid_matters(long long xid);
 
 #endif

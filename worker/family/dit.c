@@ -51,13 +51,13 @@ static int linear(struct dit d, int x, const char *prefix, int64_t rows, const c
     return dit_linear(d, x, PROG_NONE, &(struct dit_linear){prefix, rows, INIT_NORMAL}, &out);
 }
 
-int dit_act(struct dit d, int x, enum act_id fn, const char *name)
+static int add_act(struct dit d, int x, enum act_id fn, const char *name)
 {
     const struct value out = like(d, x, name, KEEP_NEVER);
     return prog_op(d.p, &(struct op){.kind = OP_ACT, .in = {x}, .u.act.kind = fn}, &out);
 }
 
-int dit_norm(struct dit d, int x)
+static int add_norm(struct dit d, int x)
 {
     const struct value out = like(d, x, "norm_out", KEEP_NEVER);
     return prog_op(d.p, &(struct op){.kind = OP_NORM, .in = {x}, .u.norm = {NORM_LAYER, EPS, 1, 0}},
@@ -204,7 +204,7 @@ int dit_timestep(struct dit d, bool fps, int base, bool shared)
     const struct dit_linear second = {fps ? "fps_embedder.mlp.2" : "t_embedder.mlp.2", C,
                                       INIT_NORMAL};
     int h = dit_linear(d, wave, PROG_NONE, &first, &hidden);
-    h = dit_act(d, h, ACT_SILU, "time_act");
+    h = add_act(d, h, ACT_SILU, "time_act");
     return dit_linear(d, h, base, &second, &out);
 }
 
@@ -224,7 +224,7 @@ void dit_caption(struct dit d)
                                           .keep = KEEP_NEVER,
                                           .no_grad = true});
     int h = linear(d, y, "y_embedder.y_proj.fc1", m->width, "text_hidden");
-    h = dit_act(d, h, ACT_GELU_TANH, "text_act");
+    h = add_act(d, h, ACT_GELU_TANH, "text_act");
     const struct value out = {.name = "caption",
                               .rows = ROWS_TEXT,
                               .cols = m->width,
@@ -242,7 +242,7 @@ void dit_time_block(struct dit d, int t)
                               .keep = KEEP_ALWAYS,
                               .shared = true};
     const struct dit_linear six = {"t_block.1", out.cols, INIT_NORMAL};
-    dit_linear(d, dit_act(d, t, ACT_SILU, "time_silu"), PROG_NONE, &six, &out);
+    dit_linear(d, add_act(d, t, ACT_SILU, "time_silu"), PROG_NONE, &six, &out);
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -283,7 +283,7 @@ static int modulate(struct dit d, int x, const int v[2], bool first)
 
 int dit_modulated(struct dit d, int x, const int v[3])
 {
-    return modulate(d, dit_norm(d, x), v, false);
+    return modulate(d, add_norm(d, x), v, false);
 }
 
 int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *name)
@@ -396,7 +396,7 @@ int dit_mlp(struct dit d, int x, const int v[3])
 {
     int h = gathered(d, dit_modulated(d, x, v));
     h = linear(d, h, "mlp.fc1", d.m->ffn_width, "mlp_hidden");
-    h = dit_act(d, h, ACT_GELU_TANH, "mlp_act");
+    h = add_act(d, h, ACT_GELU_TANH, "mlp_act");
     const struct dit_linear second = {"mlp.fc2", d.m->width, INIT_RESIDUAL};
     h = summed(d, h, PROG_NONE, &second, like(d, x, "mlp_out", KEEP_NONE_MODE));
     return dit_gate(d, x, h, v[2], false, "mlp_sum");
@@ -416,8 +416,8 @@ int dit_final_table(struct dit d, const struct program *in, int x)
     const int two = table(d, prog_shared(d.p, in, "time"), "final_layer.scale_shift_table", 2);
     const int v[2] = {prog_view(d.p, two, 0, d.m->width),
                       prog_view(d.p, two, d.m->width, d.m->width)};
-    const int once = modulate(d, dit_norm(d, x), v, true);
-    const int twice = modulate(d, dit_norm(d, once), v, false);
+    const int once = modulate(d, add_norm(d, x), v, true);
+    const int twice = modulate(d, add_norm(d, once), v, false);
     const struct value out = like(d, x, "final", KEEP_NEVER);
     return prog_op(d.p, &(struct op){.kind = OP_SELECT, .in = {once, twice}}, &out);
 }

@@ -78,8 +78,6 @@ struct dit_linear {
     enum init_id init;
 };
 int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const struct value *out);
-int dit_act(struct dit d, int x, enum act_id fn, const char *name);
-int dit_norm(struct dit d, int x);
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 

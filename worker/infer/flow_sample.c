@@ -118,14 +118,16 @@ int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-bool flow_sample_guided(const struct model_shape *m)
+/* Tells whether the model can predict without a caption or class, from which guidance leads
+ * away. */
+static bool can_be_guided(const struct model_shape *m)
 {
     return m->caption_channels || m->type_vocab;
 }
 
 static bool two_passes(const struct model_shape *m, const struct flow_sample *s)
 {
-    return s->guidance != 1 && flow_sample_guided(m);
+    return s->guidance != 1 && can_be_guided(m);
 }
 
 int64_t flow_sample_passes(const struct model_shape *m, const struct flow_sample *s)

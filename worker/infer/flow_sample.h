@@ -36,9 +36,6 @@ struct flow_sample {
     bool ancestral; /* for a model that predicts noise: steps draw from the learned variance */
 };
 
-/* Tells whether the model can predict without a caption or class, from which guidance leads
- * away. */
-bool flow_sample_guided(const struct model_shape *m);
 /* Returns the number of forward passes of the whole sample. */
 int64_t flow_sample_passes(const struct model_shape *m, const struct flow_sample *s);
 

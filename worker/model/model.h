@@ -206,9 +206,9 @@ int model_pipe_forward(struct model *m, const struct batch *b, int slot, struct 
 /* The gradient goes back the same way; the last stage has the loss. *nll_sum: 0 on the others. */
 int model_pipe_backward(struct model *m, const struct batch *b, int slot, float scale,
                         double *nll_sum, struct err *e);
-/* Runs n sequences in the order of 1F1B (worker/plan/pipe.h), then model_pipe_settle. Calls forward
- * and backward once for each sequence i, which holds slot `slot` between the two calls. n is at
- * most plan->micro_batches. */
+/* Runs n sequences in the order of 1F1B (worker/plan/pipe.h), then waits until all messages that
+ * were sent have been received. Calls forward and backward once for each sequence i, which holds
+ * slot `slot` between the two calls. n is at most plan->micro_batches. */
 struct pipe_passes {
     int (*forward)(void *arg, int64_t i, int slot, struct err *e);
     int (*backward)(void *arg, int64_t i, int slot, struct err *e);
@@ -217,8 +217,6 @@ struct pipe_passes {
 int model_pipe_run(struct model *m, int64_t n, const struct pipe_passes *passes, struct err *e);
 /* Evaluation: a forward pass of all stages, up to the loss. */
 int model_pipe_score(struct model *m, const struct batch *b, double *nll_sum, struct err *e);
-/* Waits until all messages that were sent have been received. */
-int model_pipe_settle(struct model *m, struct err *e);
 /* Sends n values of the last stage to the others. Purpose LOSS. */
 int model_pipe_share(struct model *m, double *x, int n, struct err *e);
 

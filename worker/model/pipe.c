@@ -100,7 +100,8 @@ static int receive_stream(struct model *m, enum pipe_way way, struct err *e)
     return comm_wait(m->line, &m->pipe.arriving[way], e);
 }
 
-int model_pipe_settle(struct model *m, struct err *e)
+/* Waits until all messages that were sent have been received. */
+static int settle(struct model *m, struct err *e)
 {
     return wait_sent(m, PIPE_FORWARD, e) || wait_sent(m, PIPE_BACK, e) ? -1 : 0;
 }
@@ -161,7 +162,7 @@ int model_pipe_run(struct model *m, int64_t n, const struct pipe_passes *passes,
         if (k >= 0 && passes->backward(passes->arg, k, (int)(k % slots), e)) return -1;
     }
     m->pipe.takes = -1;
-    return model_pipe_settle(m, e);
+    return settle(m, e);
 }
 
 int model_pipe_score(struct model *m, const struct batch *b, double *nll_sum, struct err *e)
@@ -170,5 +171,5 @@ int model_pipe_score(struct model *m, const struct batch *b, double *nll_sum, st
     m->pipe.takes = -1;
     if (forward(m, placed(m, b, 0), true, e)) return -1;
     if (pipe_last(&m->plan->pipe) && model_nll(m, b, nll_sum, e)) return -1;
-    return model_pipe_settle(m, e);
+    return settle(m, e);
 }

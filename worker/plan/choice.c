@@ -13,7 +13,8 @@
 #include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
 
-int64_t weigh_limit(const struct job_spec *s)
+/* Returns the most bytes of a rank; 0: there is no limit. */
+static int64_t limit_of(const struct job_spec *s)
 {
     return s->resources.memory_mib << 20;
 }
@@ -22,7 +23,7 @@ int64_t weigh_limit(const struct job_spec *s)
 static int try_plan(struct weighing *w)
 {
     struct err e = {0};
-    if (plan_make(w->spec, weigh_limit(w->spec), w->plan, &e) == 0) return 1;
+    if (plan_make(w->spec, limit_of(w->spec), w->plan, &e) == 0) return 1;
     return e.code == ERR_DOES_NOT_FIT && w->plan->arena_size > 0 ? 0 : -1;
 }
 
@@ -41,7 +42,7 @@ bool weigh_set(struct weighing *w, const struct option *o)
     return family_check(w->spec, &e) == 0;
 }
 
-bool weigh_best(struct weighing *w)
+static bool set_best(struct weighing *w)
 {
     return weigh_set(w, &w->out->option[0]);
 }
@@ -51,7 +52,8 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-struct option weigh_option(const struct weighing *w, const struct job_spec *s, bool fits)
+/* Returns the option that w->plan is. s: the spec that has its exchange and flops. */
+static struct option option_of(const struct weighing *w, const struct job_spec *s, bool fits)
 {
     const struct plan *p = w->plan;
     struct option o = {.strategy = p->strategy,
@@ -83,7 +85,7 @@ bool weigh_try(struct weighing *w, struct option *out)
 {
     const int fits = try_plan(w);
     if (fits < 0) return false;
-    *out = weigh_option(w, w->spec, fits);
+    *out = option_of(w, w->spec, fits);
     return true;
 }
 
@@ -274,7 +276,7 @@ static void find_limits(struct weighing *w)
 {
     struct choice *c = w->out;
     const struct option *b = &c->option[0], *wide = b->sp < w->first.sp ? &w->first : b;
-    if (weigh_limit(w->asked) <= 0 || w->asked->kind == JOB_GENERATE) return;
+    if (limit_of(w->asked) <= 0 || w->asked->kind == JOB_GENERATE) return;
     const struct option *both[] = {b, wide};
     int64_t found[2] = {0};
     for (int i = 0; i < (wide == b ? 1 : 2); i++)
@@ -319,7 +321,7 @@ void choice_make(const struct job_spec *asked, const struct machine *m,
     out->asked = out->n == 1 && asked->parallel.strategy != STRATEGY_AUTO;
     if (out->n) {
         alone(&w);
-        out->waits = weigh_best(&w) && form_waits(w.spec);
+        out->waits = set_best(&w) && form_waits(w.spec);
         choice_explain(asked, w.spec, out);
         if (how->limits) weigh_compared(&w);
         if (how->limits) find_limits(&w);

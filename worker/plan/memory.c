@@ -161,7 +161,9 @@ static int64_t cache_rows(const struct plan *p)
     return p->T + (n_blocks + p->sp - 1) / p->sp * CACHE_BLOCK + 1;
 }
 
-int64_t plan_routes(const struct model_shape *m, int64_t n_layers, int64_t rows, bool follow)
+/* Counts the bytes of the experts that a sample's rows choose in n_layers, int32 [n_layers, rows,
+ * k]; follow: with room for one layer's own choice and a row of its logits, fp32 [E]. */
+static int64_t routes_size(const struct model_shape *m, int64_t n_layers, int64_t rows, bool follow)
 {
     const int64_t k = m->experts_per_token, E = m->n_experts;
     return 4 * (n_layers * rows * k + (follow ? rows * k + E : 0));
@@ -175,7 +177,7 @@ static int put_routes(struct placer *b, const struct memory_choice *c, struct er
     if (!c->reference && !c->proven) return 0;
     if (b->m->n_experts <= b->m->experts_per_token) return 0;
     if (plan_shard(p, c->reference ? p->S : plan_verify_seq(c->spec, p), 0, &sh, e)) return -1;
-    const int64_t size = plan_routes(b->m, pipe_layers(&p->pipe), sh.T, c->reference);
+    const int64_t size = routes_size(b->m, pipe_layers(&p->pipe), sh.T, c->reference);
     placer_put(b, &(struct placer_want){PLAN_ROUTES, "routes", PLAN_DATA, size,
                                         c->reference ? c->samples : p->slots, .host = HOST_ALONE});
     return 0;

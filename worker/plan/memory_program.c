@@ -31,7 +31,8 @@ struct schedule_mode plan_schedule(const struct plan *p, bool train)
         .train = train, .pieces = p->mlp_chunk > 0, .recompute = p->recompute};
 }
 
-void plan_section(const struct program *program, const struct plan *p, struct section *out)
+/* Sets one section of the plan: `in`, `out`, or a kind of layer. */
+static void make_section(const struct program *program, const struct plan *p, struct section *out)
 {
     const struct schedule_mode mode = plan_schedule(p, trains(p));
     schedule_make(program, &mode, &out->steps);
@@ -41,10 +42,10 @@ void plan_section(const struct program *program, const struct plan *p, struct se
 void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out)
 {
     family_write(m, &out->family);
-    plan_section(&out->family.in, p, &out->in);
+    make_section(&out->family.in, p, &out->in);
     for (int k = 0; k < out->family.n_kinds; k++)
-        plan_section(&out->family.layer[k], p, &out->layer[k]);
-    plan_section(&out->family.out, p, &out->out);
+        make_section(&out->family.layer[k], p, &out->layer[k]);
+    make_section(&out->family.out, p, &out->out);
 }
 
 static int64_t layers_of(const struct model_shape *m, int kind, int n)

@@ -184,8 +184,8 @@ enum plan_id {
                     * own_memory: this rank's part of it */
     PLAN_STAGE,    /* the host's: op_stage() bytes of any step */
     PLAN_OFFLOAD,  /* the host's: the store of struct offload_plan */
-    PLAN_ROUTES,   /* the host's: the experts that rows of a proof choose, plan_routes() bytes for
-                    * each sequence between its passes; in the reference for each sample */
+    PLAN_ROUTES,   /* the host's: the experts that rows of a proof choose, for each sequence
+                    * between its passes; in the reference for each sample */
     PLAN_ID_N
 };
 
@@ -346,8 +346,6 @@ struct sections {
 void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out);
 /* Returns the mode in which the plan's schedules are made. train: with a backward pass. */
 struct schedule_mode plan_schedule(const struct plan *p, bool train);
-/* Sets one section of the plan: `in`, `out`, or a kind of layer. */
-void plan_section(const struct program *program, const struct plan *p, struct section *out);
 /* Returns the offset in PLAN_KEPT, in bytes, of the record of section b while it is at work. b
  * counts as for buckets: 0 is `in`, 1 .. L are the layers (`out` keeps nothing). plan_cache: the
  * same in PLAN_CACHES, for layers only. */
@@ -404,9 +402,6 @@ int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
  * more than it has stages: so every slot of every stage has had one, and the first has another
  * after it. */
 int plan_verify_samples(const struct plan *p);
-/* Bytes of the experts that a sample's rows choose in n_layers, int32 [n_layers, rows, k]; follow:
- * with room for one layer's own choice and a row of its logits, fp32 [E]. */
-int64_t plan_routes(const struct model_shape *m, int64_t n_layers, int64_t rows, bool follow);
 
 /* The one-rank reference that a proof runs beside the ranks' part, in the same arena at
  * p->reference_offset, of a pipeline in that of the first stage, whose p is: offsets in *ref are

@@ -76,7 +76,8 @@ static const struct reach *seen_by(const struct reach_map *map, const struct sha
     return &map->seg[q->pos[c] / q->seg_len];
 }
 
-bool reach_meets(const struct reach_map *map, const struct shard *sh, int q, int j)
+/* Tells whether rank q must have keys of rank j, so that the ring brings them. */
+static bool meets(const struct reach_map *map, const struct shard *sh, int q, int j)
 {
     if (!map || !map->n) return true;
     const struct shard from = shard_of(sh, j), to = shard_of(sh, q);
@@ -92,14 +93,14 @@ bool reach_meets(const struct reach_map *map, const struct shard *sh, int q, int
 int reach_far(const struct reach_map *map, const struct shard *sh, int j)
 {
     int i = sh->P - 1;
-    while (i > 0 && !reach_meets(map, sh, (j + i) % sh->P, j)) i--;
+    while (i > 0 && !meets(map, sh, (j + i) % sh->P, j)) i--;
     return i;
 }
 
 int reach_near(const struct reach_map *map, const struct shard *sh, int j)
 {
     for (int i = 1; i < sh->P; i++)
-        if (reach_meets(map, sh, (j + i) % sh->P, j)) return i;
+        if (meets(map, sh, (j + i) % sh->P, j)) return i;
     return 0;
 }
 

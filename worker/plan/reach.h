@@ -47,8 +47,6 @@ const struct reach_map *reach_groups(const struct reach_map *map, const struct s
 
 /* In the functions below, map NULL is a map in which no reach is known; sh: any rank's. */
 
-/* Tells whether rank q must have keys of rank j, so that the ring brings them. */
-bool reach_meets(const struct reach_map *map, const struct shard *sh, int q, int j);
 /* Return the last distance, and the first, at which a rank meets the keys of rank j, which travel
  * j+1, j+2, ...; 0: no rank does. */
 int reach_far(const struct reach_map *map, const struct shard *sh, int j);

@@ -35,12 +35,13 @@ double stage_rope_theta(const struct job_spec *s, int stage)
     return stage < 0 ? s->model.shape.rope_theta : s->stages[stage].rope_theta;
 }
 
-int64_t stage_first(const struct job_spec *s, int stage)
+static int64_t first_step(const struct job_spec *s, int stage)
 {
     return stage < 0 ? 0 : s->stages[stage].from_step;
 }
 
-int64_t stage_end(const struct job_spec *s, int stage)
+/* Returns the step after the last of a stage: INT64_MAX for the last stage. */
+static int64_t end_step(const struct job_spec *s, int stage)
 {
     return stage + 1 < s->n_stages ? s->stages[stage + 1].from_step : INT64_MAX;
 }
@@ -49,9 +50,9 @@ int64_t stage_sample(const struct job_spec *s, int64_t step)
 {
     const int now = stage_at(s, step);
     const int64_t seq_len = stage_seq_len(s, now);
-    int64_t steps = step - stage_first(s, now);
+    int64_t steps = step - first_step(s, now);
     for (int i = -1; i < now; i++)
-        if (stage_seq_len(s, i) == seq_len) steps += stage_end(s, i) - stage_first(s, i);
+        if (stage_seq_len(s, i) == seq_len) steps += end_step(s, i) - first_step(s, i);
     return steps * s->train.global_batch;
 }
 
@@ -61,7 +62,7 @@ int64_t stage_steps_of_tokens(const struct job_spec *s, int64_t tokens)
     for (int i = -1; i < s->n_stages && tokens > 0; i++) {
         const int64_t per_step = s->train.global_batch * stage_seq_len(s, i);
         const int64_t wanted = (tokens + per_step - 1) / per_step;
-        const int64_t room = stage_end(s, i) - stage_first(s, i);
+        const int64_t room = end_step(s, i) - first_step(s, i);
         const int64_t n = wanted < room ? wanted : room;
         steps += n;
         tokens -= n * per_step;
@@ -76,7 +77,7 @@ int64_t stage_steps_of_passes(const struct job_spec *s, int64_t passes,
     int64_t steps = 0;
     for (int i = -1; i < s->n_stages && left > 0; i++) {
         const double per_step = (double)s->train.global_batch / (double)samples[i + 1];
-        const int64_t room = stage_end(s, i) - stage_first(s, i);
+        const int64_t room = end_step(s, i) - first_step(s, i);
         /* Half a sample less than whole steps would need is rounding, not another step. */
         const double wanted = ceil(left / per_step - 0.5 / (double)s->train.global_batch);
         const int64_t n = wanted < (double)room ? (int64_t)wanted : room;

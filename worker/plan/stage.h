@@ -25,9 +25,6 @@ int64_t stage_seq_len(const struct job_spec *s, int stage);
 int64_t stage_eval_seq_len(const struct job_spec *s);
 double stage_lr(const struct job_spec *s, int stage);
 double stage_rope_theta(const struct job_spec *s, int stage);
-/* The first step of a stage, and the step after its last: INT64_MAX for the last stage. */
-int64_t stage_first(const struct job_spec *s, int stage);
-int64_t stage_end(const struct job_spec *s, int stage);
 
 /* Returns the first sample of a step, counted in the order of its length. */
 int64_t stage_sample(const struct job_spec *s, int64_t step);

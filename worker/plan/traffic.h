@@ -27,8 +27,7 @@ struct comm_count traffic_decode(const struct model_shape *m, int P, int64_t n);
 double traffic_products(const struct model_shape *m, const struct plan *p, bool losses);
 /* Likewise of each section, `in` first, for cutting stages. cost: [n_layers + 2]. */
 void traffic_sections(const struct model_shape *m, const struct plan *p, double *cost);
-/* The site of an operation on a rank of the plan; its multiply-adds on all ranks. */
+/* Returns the site of an operation on a rank of the plan. */
 struct op_site traffic_site(const struct plan *p, const struct program *prog, const struct op *op);
-double traffic_op_products(const struct plan *p, const struct program *prog, const struct op *op);
 
 #endif

@@ -256,7 +256,8 @@ struct op_site traffic_site(const struct plan *p, const struct program *prog, co
     return s;
 }
 
-double traffic_op_products(const struct plan *p, const struct program *prog, const struct op *op)
+/* Counts the multiply-adds of an operation on all ranks. */
+static double all_products(const struct plan *p, const struct program *prog, const struct op *op)
 {
     struct op_site s = traffic_site(p, prog, op);
     s.rows[ROWS_T] = s.rows[ROWS_ALT] = s.S;
@@ -268,14 +269,14 @@ double traffic_products(const struct model_shape *m, const struct plan *p, bool 
 {
     struct family *f = family_new(m);
     double sum = 0;
-    for (int i = 0; i < f->in.n_ops; i++) sum += traffic_op_products(p, &f->in, &f->in.op[i]);
+    for (int i = 0; i < f->in.n_ops; i++) sum += all_products(p, &f->in, &f->in.op[i]);
     for (int i = 0; i < f->out.n_ops; i++)
         if (losses || !op_rules[f->out.op[i].kind]->loss)
-            sum += traffic_op_products(p, &f->out, &f->out.op[i]);
+            sum += all_products(p, &f->out, &f->out.op[i]);
     for (int k = 0; k < f->n_kinds; k++)
         for (int i = 0; i < f->layer[k].n_ops; i++)
             sum += (double)p->shards.n_all[ZERO_LAYER + k] *
-                   traffic_op_products(p, &f->layer[k], &f->layer[k].op[i]);
+                   all_products(p, &f->layer[k], &f->layer[k].op[i]);
     family_free(f);
     return sum;
 }
@@ -283,7 +284,7 @@ double traffic_products(const struct model_shape *m, const struct plan *p, bool 
 static double section_products(const struct plan *p, const struct program *prog)
 {
     double sum = 0;
-    for (int i = 0; i < prog->n_ops; i++) sum += traffic_op_products(p, prog, &prog->op[i]);
+    for (int i = 0; i < prog->n_ops; i++) sum += all_products(p, prog, &prog->op[i]);
     return sum;
 }
 

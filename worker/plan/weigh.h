@@ -15,12 +15,8 @@ struct weighing {
     struct choice *out;
 };
 
-int64_t weigh_limit(const struct job_spec *s); /* bytes of a rank; 0: none */
 /* Sets the alternative: its strategy, exchange and degrees. False where job_check refuses it. */
 bool weigh_set(struct weighing *w, const struct option *o);
-bool weigh_best(struct weighing *w); /* sets the best one */
-/* An option as w->plan has it. s: the spec that has its exchange and flops. */
-struct option weigh_option(const struct weighing *w, const struct job_spec *s, bool fits);
 /* Plans w->spec. False where there is no plan. */
 bool weigh_try(struct weighing *w, struct option *out);
 /* Appends an option for comparison only, unless the list is full. */
