@@ -330,6 +330,11 @@ $(B)/obj/tests/engine/test_tiles.o: EXTRA = $(or $(ISA_amx),$(ISA_avx512))
 $(B)/libnccl_fake.so: tests/nccl/fake.c worker/comm/nccl_api.h
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. $(filter-out -Wmissing-prototypes,$(WARN)) -O2 -fPIC -shared -Wl,-soname,libnccl.so.2 -o $@ $< -lpthread
+# A test program reads what it declares (tests/kept.sh).
+$(TESTS): | $(B)/confine
+$(B)/confine: tests/confine.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O1 $(WARN) -o $@ $<
 $(B)/tests/test_device_nccl $(B)/tests/test_library $(B)/tests/test_transport_choice: | $(B)/libnccl_fake.so
 $(addprefix $(B)/tests/,$(ON_DEVICE)): | $(EMULATED)
 $(B)/tests/check_emulated: | $(B)/tests/check_kernels

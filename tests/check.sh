@@ -5,6 +5,7 @@
 #   tests/check.sh all    everything
 #   JOBS=n                parallel compilation (default: the cores)
 #   SKIP="cuda mutants ..."   parts to leave out while working, by the first words of their names
+#   FRESH=1               results of earlier runs count for nothing (tests/kept.sh, tests/unchanged.sh)
 #   CHECKED=1             check has run on this tree: check-all leaves out what it would only repeat
 set -u
 cd "$(dirname "$0")/.."
@@ -146,13 +147,14 @@ no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Ru
 export UNSTABLE_FOUND=build/${all:+all-}unstable AGAIN=build/${all:+all-}again
 export FAILURES=${FAILURES:-build/${all:+all-}failed}
 if [ "$all" = --side ]; then shift; all=; one_side "$@"; exit 0; fi
-mkdir -p build; : >"$FAILURES"; : >"$AGAIN"; : >"$UNSTABLE_FOUND"
+mkdir -p build; rm -f build/*/kept; : >"$FAILURES"; : >"$AGAIN"; : >"$UNSTABLE_FOUND"
 part "build"
 if [ -n "$all" ]
 then make -s -j"$jobs" all tests bench-build
 else make -s -j"$jobs" all $(unit_tests | paths release) build/release/paper
 fi || { fail build; echo "0 passed, 1 failed"; exit 1; }
 side test-again: "luck, and what is none" count tests/scripts/test_again.sh
+side test-kept: "results are kept while nothing has changed" count tests/scripts/test_kept.sh
 side test-docs: "documents that are wrong are found" count tests/scripts/test_docs.sh
 side check-format: "as make format would write it" one "make -s check-format"
 side peers: "the table of peers" count tests/scripts/test_peers.sh
@@ -259,6 +261,7 @@ run_again
 if [ "$(grep -c '^unstable: ' "$UNSTABLE_FOUND")" -gt 3 ]; then fail "more than three tests are unstable"; fi
 part
 printf '\n%s%6d s  in all\n' "$times" "$SECONDS"
+cat build/*/kept 2>/dev/null
 cat "$UNSTABLE_FOUND" "$FAILURES"
 echo "$passed passed, $failed failed" | tee "build/${all:+all-}result"
 [ "$failed" -eq 0 ]

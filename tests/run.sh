@@ -4,12 +4,22 @@
 # twice as many of the others, which wait more than they compute.
 # usage: tests/run.sh MODE [program-name ...]     exit 1 when anything failed
 #   SMALL_TESTS="program-name ..."   those run their small form (SEQD_TEST_SMALL)
+#   FRESH=1                          runs those, too, whose result is kept (tests/kept.sh)
 cd "$(dirname "$0")/.." || exit 2
 
 if [ "$1" = --one ]; then # MODE PROGRAM: prints its output as a whole, so that programs do not mix
     mode=$2 t=$3 log=build/$2/tests-$3.log start=$(date +%s)
     case " ${SMALL_TESTS:-} " in *" $t "*) export SEQD_TEST_SMALL=1 ;; esac
-    timeout "${TEST_TIMEOUT:-900}" "build/$mode/tests/$t" >"$log" 2>&1; rc=$?
+    set -- "build/$mode/tests/$t"
+    if key=$(tests/kept.sh key "$mode" "$t"); then
+        if kept=$(tests/kept.sh take "$key"); then
+            echo "${kept#* } 0 0 ${kept% *}" >"build/$mode/tests-$t.result"
+            echo "[$mode] ${t#test_}: ${kept#* } passed, 0 failed (kept from $(date -d "@${kept% *}" '+%F %H:%M'))"
+            exit 0
+        fi
+        set -- "build/$mode/confine" . "$1" $(tests/kept.sh needs "$mode" "$t") -- "$1"
+    fi
+    timeout "${TEST_TIMEOUT:-900}" "$@" >"$log" 2>&1; rc=$?
     line=$(grep -E '^[^ ]+: [0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
     p=$(echo "$line" | sed -E 's/.*: ([0-9]+) passed.*/\1/'); f=$(echo "$line" | sed -E 's/.*, ([0-9]+) failed/\1/')
     if [ -z "$line" ]; then p=0; f=1; line="$t: died (status $rc)"
@@ -18,6 +28,11 @@ if [ "$1" = --one ]; then # MODE PROGRAM: prints its output as a whole, so that 
     echo "$p $f $s" >"build/$mode/tests-$t.result"
     shown="[$mode] $line ($s s)"
     [ "$f" -eq 0 ] || shown=$(printf '%s\n' "$shown"; grep -vE '^ok ' "$log" | tail -n 60)
+    if [ "$f" -eq 0 ] && [ -n "$key" ]; then tests/kept.sh keep "$key" "$p" "$log"
+    elif [ -n "$key" ] && grep -aq 'Permission denied' "$log"; then
+        shown="$shown
+$t could read no file of the tree but those of its line \"tests: needs ...\" (tests/README.md)"
+    fi
     printf '%s\n' "$shown"
     exit 0
 fi
@@ -30,7 +45,8 @@ fi
 
 mode=${1:-release}; shift
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp ${TSAN_OPTIONS:-}"
-passed=0; failed=0
+KEPT_SYSTEM=$(tests/kept.sh system); export KEPT_SYSTEM
+passed=0; failed=0; kept=0; oldest=
 list=${*:-$(cd "build/$mode/tests" && ls | grep -v '\.d$')}
 for t in $list; do rm -f "build/$mode/tests-$t.result"; done
 computing='' waiting=''
@@ -45,7 +61,7 @@ wait
 # Run again, alone, each that failed (tests/again.sh). Injected faults are to make tests fail.
 for t in $list; do
     p=0 f=1 s=0 result=build/$mode/tests-$t.result
-    [ -f "$result" ] && read -r p f s <"$result"
+    [ -f "$result" ] && read -r p f s _ <"$result"
     [ "$f" -eq 0 ] || [ "$mode" = mutants ] && continue
     cp "build/$mode/tests-$t.log" "build/$mode/tests-$t.failed"
     tests/again.sh "$mode/$t" "build/$mode/tests-$t.failed" tests/run.sh --alone "$mode" "$t" || echo "$p $f $s" >"$result"
@@ -53,14 +69,22 @@ done
 # The first sentence of a test's source: what it proves.
 proves() { sed -n '1,4p' tests/*/"$1.c" | tr -s '\n ' '  ' | sed -E 's#^/\* *##; s# \*/.*##; s# \* # #g; s#  +# #g; s#([.;]) .*#\1#' | cut -c 1-110; }
 for t in $list; do
-    p=0 f=1 s=0
-    [ -f "build/$mode/tests-$t.result" ] && read -r p f s <"build/$mode/tests-$t.result"
+    p=0 f=1 s=0 then=
+    [ -f "build/$mode/tests-$t.result" ] && read -r p f s then <"build/$mode/tests-$t.result"
     passed=$((passed + p)); failed=$((failed + f))
+    if [ -n "$then" ]; then
+        kept=$((kept + 1))
+        [ -n "$oldest" ] && [ "$oldest" -le "$then" ] || oldest=$then
+    fi
     [ "$s" -lt 5 ] || echo "$s $t"
 done >"build/$mode/times"
 if [ -s "build/$mode/times" ]; then
     echo "[$mode] the dearest:"
     sort -rn "build/$mode/times" | head -n 10 | while read -r s t; do printf '  %5d s  %-20s %s\n' "$s" "$t" "$(proves "$t")"; done
+fi
+rm -f "build/$mode/kept"
+if [ "$kept" -gt 0 ]; then
+    echo "[$mode] $kept of $(echo "$list" | wc -w) results are kept, the oldest from $(date -d "@$oldest" '+%F %H:%M') (FRESH=1 runs all)" | tee "build/$mode/kept"
 fi
 echo "$passed passed, $failed failed" > "build/$mode/result"
 echo "[$mode] total: $passed passed, $failed failed"

@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# tests/kept.sh: a result is kept while nothing that the test depends on has changed, and no longer.
+set -u
+cd "$(dirname "$0")/../.."
+passed=0 failed=0 root=$PWD
+ok() { passed=$((passed + 1)); echo "ok   $1"; }
+bad() { failed=$((failed + 1)); echo "FAIL $1"; }
+check() { local name=$1; shift; if "$@" >>"$T/out" 2>&1; then ok "$name"; else bad "$name"; fi; }
+refuse() { local name=$1; shift; if "$@" >>"$T/out" 2>&1; then bad "$name"; else ok "$name"; fi; }
+end() { echo "$passed passed, $failed failed"; [ "$failed" -eq 0 ]; exit; }
+T=$(mktemp -d); trap 'rm -rf "$T" "$A" "$B"' EXIT
+# Trees of different length, in build/: no result is kept for a tree in /tmp.
+A=$root/build/kept-a B=$root/build/kept-much-longer
+export XDG_CACHE_HOME=$T/cache
+unset FRESH SEQD_TEST_SMALL SEQD_TEST_DEVICE
+
+# Every line "tests: needs" names what there is.
+for t in tests/*/test_*.c tests/*/check_*.c; do
+    tests/kept.sh needs release "$(basename "$t" .c)" >/dev/null 2>>"$T/needs" || true
+done
+if [ -s "$T/needs" ]; then cat "$T/needs"; bad "needs that exist"; else ok "needs that exist"; fi
+
+cc -std=c11 -D_GNU_SOURCE -O1 -o "$T/confine" tests/confine.c
+case $root/ in /tmp/*) echo "left out: the tree is in /tmp"; end ;; esac
+"$T/confine" || { echo "left out: this kernel has no Landlock"; end; }
+
+source='/* test_tiny.c: a test.
+ * tests: needs golden/a */
+#include <stdio.h>
+#include <stdlib.h>
+static const char revision[64] __attribute__((section(".seqd.revision"), used)) = REVISION;
+int main(void)
+{
+    char text[16] = "";
+    FILE *f = fopen("tests/golden/a", "r"), *runs = fopen(getenv("SEQD_RUNS"), "a"), *b = fopen("tests/golden/b", "r");
+    fputs("run\n", runs);
+    if (!f) perror("tests/golden/a");
+    if (b || f == NULL) { puts("tiny: 0 passed, 1 failed"); return 1; }
+    fgets(text, sizeof text, f);
+    printf("%.*s\n", (int)sizeof text, text);
+    printf("tiny: %d passed, 0 failed\n", getenv("SEQD_NONE") ? 0 : 3);
+    return 0;
+}'
+build() { # TREE REVISION: compiles its test with debug information
+    mkdir -p "$1/build/release/tests" "$1/build/release/obj"
+    (cd "$1" && cc -g -DREVISION="\"$2\"" -o build/release/tests/test_tiny tests/core/test_tiny.c)
+}
+make_tree() { # TREE REVISION
+    rm -rf "$1"; mkdir -p "$1/tests/core" "$1/tests/golden" "$1/build/release"
+    cp tests/run.sh tests/kept.sh tests/again.sh tests/confine.c "$1/tests/"
+    cp "$T/confine" "$1/build/release/confine"
+    echo "$source" >"$1/tests/core/test_tiny.c"; echo text >"$1/tests/golden/a"; echo other >"$1/tests/golden/b"
+    build "$1" "$2"
+}
+export SEQD_RUNS=$T/runs
+run() {
+    : >"$SEQD_RUNS"
+    (cd "$A" && tests/run.sh release test_tiny) >"$T/log" 2>&1 || { cat "$T/log" >>"$T/out"; return 1; }
+}
+runs() { run; [ -s "$SEQD_RUNS" ] && grep -qE ': [03] passed, 0 failed \([0-9]+ s\)$' "$T/log"; }
+is_kept() { run && [ ! -s "$SEQD_RUNS" ] && grep -q '^\[release\] 1 of 1 results are kept' "$T/log" && grep -q 'total: 3 passed, 0 failed' "$T/log"; }
+key() { (cd "$1" && tests/kept.sh key release test_tiny); }
+
+make_tree "$A" 1234567; make_tree "$B" 1234567-dirty
+check "it runs, and passes" runs
+check "it is kept" is_kept
+check "two trees and two revisions have one key" [ "$(key "$A")" = "$(key "$B")" ]
+FRESH=1 check "FRESH=1 runs it" runs
+SEQD_TEST_SMALL=1 check "its small form is another" runs
+sed -i '3i /* A comment that moves every line. */' "$A/tests/core/test_tiny.c"; build "$A" 1234567
+check "a comment moves nothing" is_kept
+sed -i 's/: 3)/: 1 + 2 * (int)(text[0] > 0))/' "$A/tests/core/test_tiny.c"; build "$A" 1234567
+check "other code runs" runs
+check "and is kept" is_kept
+echo changed >"$A/tests/golden/a"
+check "a file that it needs runs it" runs
+echo changed >"$A/tests/golden/b"
+check "a file that it does not need leaves it" is_kept
+echo '# more' >>"$A/tests/run.sh"
+check "another runner runs it" runs
+sed -i 's/^ \* tests: needs golden\/a/ * tests: needs golden/' "$A/tests/core/test_tiny.c"
+refuse "a folder that is declared can be read" run # it fails where it can read golden/b
+sed -i 's/ \* tests: needs golden/ * No needs:/' "$A/tests/core/test_tiny.c"
+refuse "a file that is not declared is refused" run
+check "and the line is named" grep -q 'could read no file of the tree' "$T/log"
+make_tree "$A" 1; echo "left out: a part" >"$A/tests/golden/a"
+check "what left something out runs" runs
+check "and runs again" runs
+export SEQD_NONE=1
+echo 2 >"$A/tests/golden/a"; run
+check "nothing passed: runs again" runs
+unset SEQD_NONE
+echo 3 >"$A/tests/golden/a"
+check "one more result" runs
+check "which is kept" is_kept
+entry=$(ls -td "$XDG_CACHE_HOME/seqd/passed/"* | head -n 1)
+check "its folder is for its owner alone" [ "$(stat -c %a "$XDG_CACHE_HOME/seqd/passed")" = 700 ]
+mv "$entry" "$T/entry"; ln -s "$T/entry" "$entry"
+check "a link is no result" runs
+echo "$(($(date +%s) - 15 * 86400)) 3" >"$entry"
+check "nor an old one" runs
+echo "$(($(date +%s) + 600)) 3" >"$entry"
+check "nor one of tomorrow" runs
+echo nonsense >"$entry"
+check "nor a damaged one" runs
+if [ "$(id -u)" = 0 ]; then
+    check "it is kept again" is_kept
+    chown 65534 "$entry"
+    check "nor another owner's" runs
+fi
+[ "$failed" -eq 0 ] || tail -n 40 "$T/out"
+end
