@@ -1,0 +1,41 @@
+/* sources: daemon/state/event.c api/core/record.c api/core/jread.c api/core/jwrite.c api/core/err.c api/core/spec.c api/core/nearest.c
+ *
+ * The data column of an event, whose type is the first byte: an event that is accepted is written,
+ * and its text reads back. Lists that contradict n_ranks go with the first writing; from then on the
+ * bytes stay. */
+#include "daemon/state/event.h"
+
+#include <assert.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static char text[2][1 << 20];
+
+/* Reads an event and writes it into text[to]. Returns its size, or -1. */
+static int64_t rewrite(enum job_event type, const char *data, size_t size, int to)
+{
+    static struct event ev;
+    struct err e = {0};
+    memset(&ev, 0, sizeof ev);
+    ev.type = type;
+    if (event_read(data, size, &ev, &e)) {
+        assert(e.code == ERR_CORRUPT && e.text[0]);
+        return -1;
+    }
+    const int64_t n = event_write(&ev, text[to], sizeof text[to]);
+    assert(n > 0);
+    return n;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (!size) return 0;
+    const enum job_event type = (enum job_event)(*data % JOB_EVENT_N);
+    int64_t n = rewrite(type, (const char *)data + 1, size - 1, 0);
+    if (n < 0) return 0;
+    n = rewrite(type, text[0], (size_t)n, 1);
+    assert(n > 0 && rewrite(type, text[1], (size_t)n, 0) == n);
+    assert(!memcmp(text[0], text[1], (size_t)n));
+    return 0;
+}
