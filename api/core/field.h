@@ -60,6 +60,7 @@ struct field {
     size_t size;                      /* FIELD_TEXT, FIELD_RAW: bytes of the member */
     bool (*when)(const void *record); /* written then alone; NULL: if it is not 0 and not empty */
     bool needed;                      /* a record without it is refused */
+    bool or_null;                     /* FIELD_DOUBLE: null leaves the member as it was */
     const struct field *of;           /* FIELD_OBJECT */
     const struct field_list *list;    /* FIELD_LIST */
 };

@@ -102,8 +102,11 @@ static int read_number(const struct field *f, struct jread *j, enum jtok t, char
     const bool real = f->type == FIELD_DOUBLE;
     int64_t v = 0;
     double d = 0;
+    if (t == J_NULL && f->or_null) return 0;
     if (t != J_NUMBER || (real ? jread_double(j, &d) : jread_int(j, &v)))
         return damaged(f, real ? "a number" : "an integer of 64 bits", e);
+    if (!*f->path && !field_allows(f, real ? d : (double)v))
+        return damaged(f, "a number in its range", e);
     if (field_check(f, real ? d : (double)v, ERR_CORRUPT, e)) return -1;
     if (real)
         *(double *)at = d;
@@ -227,4 +230,14 @@ int record_read(struct jread *j, const struct field *rows, void *record, struct 
     }
     if (t == J_OBJECT_END) return check_needed(rows, seen, e);
     return err_set(e, ERR_CORRUPT, "%s", j->err.text);
+}
+
+int record_parse(const char *text, size_t size, const struct field *rows, void *record,
+                 struct err *e)
+{
+    struct jread j;
+    jread_init(&j, text, size);
+    if (jread_next(&j) != J_OBJECT) return err_set(e, ERR_CORRUPT, "the text is not an object");
+    if (record_read(&j, rows, record, e)) return -1;
+    return jread_next(&j) == J_END ? 0 : err_set(e, ERR_CORRUPT, "%s", j.err.text);
 }

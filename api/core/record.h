@@ -19,6 +19,9 @@ void record_write_members(struct jwrite *w, const struct field *rows, const void
 /* Reads the rest of an object, whose J_OBJECT was the last token, into the record. fails:
  * ERR_CORRUPT naming the member. */
 int record_read(struct jread *j, const struct field *rows, void *record, struct err *e);
+/* Reads a text that is an object and no more. fails: ERR_CORRUPT. */
+int record_parse(const char *text, size_t size, const struct field *rows, void *record,
+                 struct err *e);
 /* A condition for members that are always written. */
 bool record_always(const void *record);
 

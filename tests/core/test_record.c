@@ -1,6 +1,8 @@
 /* A record with a member of every type: it is written and read back, and the reader refuses
  * damage. */
 #include "api/core/record.h"
+
+#include <math.h>
 #include "tests/lib/test.h"
 
 enum { MOST = 3 };
@@ -13,7 +15,7 @@ struct pair {
 struct every {
     int64_t whole;
     int32_t small, yes, strict, lenient, n;
-    double real;
+    double real, maybe;
     bool flag;
     char text[6], raw[16];
     char *owned;
@@ -81,6 +83,7 @@ static const struct field rows[] = {
     {"whole", FIELD_INT, AT(whole), INT64_MIN, INT64_MAX},
     {"inner", FIELD_OBJECT, .of = inner_rows, .when = has_text},
     {"real", FIELD_DOUBLE, AT(real), -1e300, 1e300},
+    {"maybe", FIELD_DOUBLE, AT(maybe), 0, 9, .or_null = true},
     {"flag", FIELD_FLAG, AT(flag)},
     {"strict", FIELD_ENUM, AT(strict), .words = strict},
     {"lenient", FIELD_WORD, AT(lenient), .min = 3, .words = lenient, .fallback = 9},
@@ -150,6 +153,36 @@ static void test_tolerates(void)
     CHECK_STR(r.raw, "{ \"a\" : 1 }");
 }
 
+/* NaN is written as null, which a member may take: it keeps its value. */
+static void test_null(void)
+{
+    static const char text[] = "{\"version\":2,\"maybe\":null}";
+    struct every r = {.lenient = 3, .maybe = 4};
+    struct err e = {0};
+    CHECK_MSG(!record_parse(text, sizeof text - 1, rows, &r, &e), "%s", e.text);
+    CHECK(r.maybe == 4);
+    r.maybe = NAN;
+    CHECK_STR(written(&r), "{\"version\":2,\"maybe\":null,\"lenient\":\"three\"}");
+    CHECK(read_text("{\"version\":2,\"maybe\":10}", &r, &e) == -1);
+    CHECK(read_text("{\"version\":2,\"maybe\":\"1\"}", &r, &e) == -1);
+}
+
+/* A text that is no object, or more than one. */
+static void test_parse(void)
+{
+    static const char *const bad[] = {
+        "",  " ", "[]", "7", "null", "{\"version\":2", "{\"version\":2}}", "{\"version\":2} {}",
+        "{}"};
+    struct every r = {0};
+    struct err e;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        e = (struct err){0};
+        CHECK_MSG(record_parse(bad[i], strlen(bad[i]), rows, &r, &e) == -1, "%s", bad[i]);
+        CHECK_MSG(e.code == ERR_CORRUPT && *e.text, "%s", bad[i]);
+    }
+    CHECK(!record_parse(" {\"version\":2}\n", 15, rows, &r, &e));
+}
+
 /* The member that the error names, and the start of its value. */
 static void test_refuses(void)
 {
@@ -205,6 +238,8 @@ int main(void)
 {
     RUN(test_round_trip);
     RUN(test_tolerates);
+    RUN(test_null);
+    RUN(test_parse);
     RUN(test_refuses);
     return test_done("record");
 }
