@@ -1,17 +1,17 @@
-/* ckpt.c: train_state.json by a table of fields; saving into a directory .tmp that a rename
+/* ckpt.c: train_state.json by a table of its members; saving into a directory .tmp that a rename
  * publishes; finding the newest good checkpoint; loading. */
 #include "worker/ckpt/ckpt.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "api/core/mem.h"
 #include "api/core/file.h"
-#include "api/core/jread.h"
-#include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "api/core/manifest.h"
+#include "api/core/record.h"
 #include "worker/ckpt/digests.h"
 #include "worker/ckpt/steps.h"
 #include "worker/hf/files.h"
@@ -29,54 +29,47 @@ _Static_assert(N_FILES + 1 + 2 * HF_FILES <= MANIFEST_FILES, "hf/ and hf_ema/ fi
 
 /* ---- train_state.json ------------------------------------------------------------------------ */
 
-/* STATE_SOME: an integer that is written where it is not 0. */
-enum state_type { STATE_INT, STATE_INT32, STATE_DOUBLE, STATE_TEXT, STATE_SOME };
-
-static const struct {
-    const char *key;
-    enum state_type type;
-    size_t offset, size;
-} state_fields[] = {
-#define STATE(member, type)                                                                        \
-    {                                                                                              \
-#member, type, offsetof(struct ckpt_state, member),                                        \
-            sizeof(((struct ckpt_state *)0)->member)                                               \
-    }
-    STATE(step, STATE_INT),
-    STATE(tokens_seen, STATE_INT),
-    STATE(next_sample, STATE_INT),
-    STATE(seed, STATE_INT),
-    STATE(adam_t, STATE_INT),
-    STATE(lr, STATE_DOUBLE),
-    STATE(loss, STATE_DOUBLE),
-    STATE(data_id, STATE_TEXT),
-    STATE(spec_digest, STATE_TEXT),
-    STATE(n_ranks, STATE_INT32),
-    STATE(layout, STATE_INT32),
-    /* The first checkpoints did not have these fields: absent is zero. */
-    STATE(guard.skipped, STATE_INT),
-    STATE(guard.streak, STATE_INT),
-    STATE(guard.rollbacks, STATE_INT),
-    STATE(guard.loss.n, STATE_INT),
-    STATE(guard.loss.mean, STATE_DOUBLE),
-    STATE(guard.loss.var, STATE_DOUBLE),
-    STATE(guard.norm.n, STATE_INT),
-    STATE(guard.norm.mean, STATE_DOUBLE),
-    STATE(guard.norm.var, STATE_DOUBLE),
-    STATE(n_evals, STATE_INT),
-    STATE(eval_step, STATE_INT),
-    STATE(eval_loss, STATE_DOUBLE),
-    STATE(best_step, STATE_INT),
-    STATE(best_loss, STATE_DOUBLE),
-    STATE(has_best, STATE_INT32),
-    STATE(scale.up, STATE_INT32),
-    STATE(scale.streak, STATE_INT32),
-    STATE(scale.good, STATE_INT),
-    STATE(scale.overflows, STATE_INT),
-    STATE(steps_without_target, STATE_SOME),
+/* clang-format off */
+#define AT(member)      offsetof(struct ckpt_state, member)
+#define ALWAYS          .when = record_always
+#define NEEDED          .needed = true
+#define INT(m, ...)     {#m, FIELD_INT, AT(m), INT64_MIN, INT64_MAX, __VA_ARGS__}
+#define INT32(m, ...)   {#m, FIELD_INT32, AT(m), INT32_MIN, INT32_MAX, ALWAYS, __VA_ARGS__}
+#define REAL(m, ...)    {#m, FIELD_DOUBLE, AT(m), -DBL_MAX, DBL_MAX, ALWAYS, .or_null = true, __VA_ARGS__}
+#define TEXT(m, ...)    {#m, FIELD_TEXT, AT(m), .size = sizeof ((struct ckpt_state *)0)->m, ALWAYS, __VA_ARGS__}
+static const struct field state_rows[] = {
+    {"version", FIELD_FIXED, 0, 1, 1, NEEDED},
+    INT(step, ALWAYS, NEEDED),
+    INT(tokens_seen, ALWAYS, NEEDED),
+    INT(next_sample, ALWAYS, NEEDED),
+    INT(seed, ALWAYS, NEEDED),
+    INT(adam_t, ALWAYS, NEEDED),
+    REAL(lr, NEEDED),
+    REAL(loss, NEEDED),
+    TEXT(data_id, NEEDED),
+    TEXT(spec_digest, NEEDED),
+    INT32(n_ranks, NEEDED),
+    INT32(layout, NEEDED),
+    /* The first checkpoints did not have these members: absent is zero. */
+    INT(guard.skipped, ALWAYS),
+    INT(guard.streak, ALWAYS),
+    INT(guard.rollbacks, ALWAYS),
+    INT(guard.loss.n, ALWAYS),
+    REAL(guard.loss.mean), REAL(guard.loss.var),
+    INT(guard.norm.n, ALWAYS),
+    REAL(guard.norm.mean), REAL(guard.norm.var),
+    INT(n_evals, ALWAYS),
+    INT(eval_step, ALWAYS), REAL(eval_loss),
+    INT(best_step, ALWAYS), REAL(best_loss),
+    INT32(has_best),
+    INT32(scale.up),
+    INT32(scale.streak),
+    INT(scale.good, ALWAYS),
+    INT(scale.overflows, ALWAYS),
+    INT(steps_without_target), /* written if it is not 0 */
+    {NULL}
 };
-enum { N_STATE = sizeof state_fields / sizeof *state_fields, N_REQUIRED = 11 };
-_Static_assert(N_STATE <= 32, "a bit each of what was seen");
+/* clang-format on */
 
 static int write_state(const char *dir, const struct ckpt_state *s, struct err *e)
 {
@@ -84,20 +77,7 @@ static int write_state(const char *dir, const struct ckpt_state *s, struct err *
     struct jwrite w;
     jwrite_init(&w, text, sizeof text);
     jwrite_object(&w, NULL);
-    jwrite_int(&w, "version", 1);
-    for (int i = 0; i < N_STATE; i++) {
-        const void *v = (const char *)s + state_fields[i].offset;
-        const char *key = state_fields[i].key;
-        switch (state_fields[i].type) {
-        case STATE_INT: jwrite_int(&w, key, *(const int64_t *)v); break;
-        case STATE_SOME:
-            if (*(const int64_t *)v) jwrite_int(&w, key, *(const int64_t *)v);
-            break;
-        case STATE_INT32: jwrite_int(&w, key, *(const int32_t *)v); break;
-        case STATE_DOUBLE: jwrite_double(&w, key, *(const double *)v); break;
-        case STATE_TEXT: jwrite_str(&w, key, v); break;
-        }
-    }
+    record_write_members(&w, state_rows, s);
     if (s->spec_json) jwrite_raw(&w, "spec", s->spec_json);
     jwrite_end(&w);
     int64_t n = jwrite_finish(&w);
@@ -106,60 +86,17 @@ static int write_state(const char *dir, const struct ckpt_state *s, struct err *
     return file_write(path, text, (size_t)n, e);
 }
 
-static int read_state_value(struct jread *j, int i, struct ckpt_state *s)
-{
-    void *v = (char *)s + state_fields[i].offset;
-    enum jtok t = jread_next(j);
-    int64_t n;
-    switch (state_fields[i].type) {
-    case STATE_INT:
-    case STATE_SOME: return t == J_NUMBER ? jread_int(j, v) : -1;
-    case STATE_INT32:
-        if (t != J_NUMBER || jread_int(j, &n) < 0 || n != (int32_t)n) return -1;
-        *(int32_t *)v = (int32_t)n;
-        return 0;
-    case STATE_DOUBLE: return t == J_NULL ? 0 : t == J_NUMBER ? jread_double(j, v) : -1;
-    default: return t == J_STRING ? jread_copy(j, v, state_fields[i].size) : -1;
-    }
-}
-
-static int parse_state(const char *text, size_t size, struct ckpt_state *s, unsigned *seen)
-{
-    struct jread j;
-    enum jtok t;
-    int64_t version = 0;
-    jread_init(&j, text, size);
-    if (jread_next(&j) != J_OBJECT) return -1;
-    while ((t = jread_next(&j)) == J_KEY) {
-        int i = 0;
-        while (i < N_STATE && !jread_is(&j, state_fields[i].key)) i++;
-        if (i < N_STATE) {
-            if (read_state_value(&j, i, s) < 0) return -1;
-            *seen |= 1u << i;
-        } else if (jread_is(&j, "version")) {
-            if (jread_next(&j) != J_NUMBER || jread_int(&j, &version) < 0) return -1;
-        } else if (jread_skip(&j) < 0) {
-            return -1;
-        }
-    }
-    return t == J_OBJECT_END && jread_next(&j) == J_END && version == 1 ? 0 : -1;
-}
-
 static int read_state(const char *dir, int64_t step, struct ckpt_state *s, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     size_t size;
-    unsigned seen = 0;
     *s = (struct ckpt_state){0};
     if (file_join(path, e, "%s/train_state.json", dir) < 0) return -1;
     char *text = file_read(path, 65536, &size, e);
     if (!text) return -1;
-    int rc = parse_state(text, size, s, &seen);
+    int rc = record_parse(text, size, state_rows, s, e);
     free(text);
-    if (rc < 0) return err_set(e, ERR_CORRUPT, "%s is not a train state of version 1", path);
-    for (int i = 0; i < N_REQUIRED; i++)
-        if (!(seen & 1u << i))
-            return err_set(e, ERR_CORRUPT, "%s lacks %s", path, state_fields[i].key);
+    if (rc) return err_prefix(e, "%s is not a train state of version 1", path);
     if (s->step == step) return 0;
     return err_set(e, ERR_CORRUPT, "%s is of step %lld, the manifest of step %lld", path,
                    (long long)s->step, (long long)step);
