@@ -11,8 +11,7 @@
 #include "api/core/err.h"
 #include "api/core/file.h"
 #include "api/core/job.h"
-#include "api/core/jread.h"
-#include "api/core/jwrite.h"
+#include "api/core/record.h"
 #include "worker/plan/stage.h"
 #include "worker/plan/update.h"
 
@@ -137,70 +136,70 @@ void guard_sentence(const struct guard *g, int64_t step, double loss, double nor
 
 /* ---- guard.json ------------------------------------------------------------------------------ */
 
+static const void *mark_get(const void *record, int i)
+{
+    const struct guard *g = record;
+    return i < g->n_marks ? &g->mark[i] : NULL;
+}
+
+static void *mark_add(void *record, int i)
+{
+    struct guard *g = record;
+    return g->n_marks < GUARD_MARKS ? &g->mark[g->n_marks++] : NULL;
+}
+
+static const struct field mark_rows[] = {{"", FIELD_INT, 0, 0, INT64_MAX}, {NULL}};
+static const struct field_list marks = {mark_rows, mark_get, mark_add, NULL};
+static const struct field rows[] = {
+    {"version", FIELD_FIXED, 0, 1, 1, .needed = true},
+    {"rollbacks", FIELD_INT, offsetof(struct guard, state.rollbacks), 0, INT64_MAX,
+     .when = record_always, .needed = true},
+    {"marks", FIELD_LIST, .list = &marks, .when = record_always},
+    {NULL},
+};
+
 int guard_save(const struct guard *g, const char *job_dir, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[GUARD_MARKS * 21 + 128];
     struct jwrite w;
     jwrite_init(&w, text, sizeof text);
-    jwrite_object(&w, NULL);
-    jwrite_int(&w, "version", 1);
-    jwrite_int(&w, "rollbacks", g->state.rollbacks);
-    jwrite_array(&w, "marks");
-    for (int i = 0; i < g->n_marks; i++) jwrite_int(&w, NULL, g->mark[i]);
-    jwrite_end(&w);
-    jwrite_end(&w);
+    record_write(&w, NULL, rows, g);
     const int64_t n = jwrite_finish(&w);
     if (n < 0) return err_set(e, ERR_INTERNAL, "guard.json needs %zu bytes", w.len);
     if (file_join(path, e, "%s/guard.json", job_dir) < 0) return -1;
     return file_write(path, text, (size_t)n, e) < 0 ? -1 : file_sync_dir(job_dir, e);
 }
 
-static int parse_marks(struct jread *j, struct guard *g)
+/* Adds the rollbacks and the marks of a text. */
+static int add(struct guard *g, const char *text, size_t size, struct err *e)
 {
-    enum jtok t;
-    int64_t step;
-    if (jread_next(j) != J_ARRAY) return -1;
-    while ((t = jread_next(j)) == J_NUMBER) {
-        if (jread_int(j, &step) < 0 || step < 0) return -1;
-        if (guard_marked(g, step)) continue;
-        if (g->n_marks == GUARD_MARKS) return -1;
-        g->mark[g->n_marks++] = step;
+    struct guard *more = calloc(1, sizeof *more);
+    if (!more) abort();
+    int rc = record_parse(text, size, rows, more, e);
+    for (int i = 0; !rc && i < more->n_marks; i++) {
+        if (guard_marked(g, more->mark[i])) continue;
+        if (g->n_marks == GUARD_MARKS)
+            rc = err_set(e, ERR_CORRUPT, "it has too many marks");
+        else
+            g->mark[g->n_marks++] = more->mark[i];
     }
-    return t == J_ARRAY_END ? 0 : -1;
-}
-
-static int parse(const char *text, size_t size, struct guard *g)
-{
-    struct jread j;
-    enum jtok t;
-    int64_t version = 0, rollbacks = -1;
-    jread_init(&j, text, size);
-    if (jread_next(&j) != J_OBJECT) return -1;
-    while ((t = jread_next(&j)) == J_KEY) {
-        if (jread_is(&j, "version")) {
-            if (jread_next(&j) != J_NUMBER || jread_int(&j, &version) < 0) return -1;
-        } else if (jread_is(&j, "rollbacks")) {
-            if (jread_next(&j) != J_NUMBER || jread_int(&j, &rollbacks) < 0) return -1;
-        } else if (jread_is(&j, "marks")) {
-            if (parse_marks(&j, g) < 0) return -1;
-        } else if (jread_skip(&j) < 0) {
-            return -1;
-        }
-    }
-    if (t != J_OBJECT_END || jread_next(&j) != J_END || version != 1 || rollbacks < 0) return -1;
-    if (rollbacks > g->state.rollbacks) g->state.rollbacks = rollbacks;
-    return 0;
+    if (!rc && more->state.rollbacks > g->state.rollbacks)
+        g->state.rollbacks = more->state.rollbacks;
+    free(more);
+    return rc;
 }
 
 int guard_load(struct guard *g, const char *job_dir, struct err *e)
 {
     char path[FILE_PATH_SIZE];
+    struct err why = {0};
     size_t size;
     if (file_join(path, e, "%s/guard.json", job_dir) < 0) return -1;
     if (!file_exists(path)) return 0;
     char *text = file_read(path, 1 << 20, &size, e);
     if (!text) return -1;
-    const int rc = parse(text, size, g);
+    const int rc = add(g, text, size, &why);
     free(text);
-    return rc < 0 ? err_set(e, ERR_CORRUPT, "%s is no record of rollbacks: remove it", path) : 0;
+    if (!rc) return 0;
+    return err_set(e, ERR_CORRUPT, "%s is no record of rollbacks: %s; remove it", path, why.text);
 }
