@@ -82,10 +82,22 @@ static void name_file_limit(struct err *e, int64_t needed)
     if (limited) append(e, ": raise it where seqd, seqw or seqctl is started");
 }
 
+static enum err_code code_of(int number)
+{
+    switch (number) {
+    case ENOENT: return ERR_NOT_FOUND;
+    case EFBIG: return ERR_TOO_LARGE;
+    case ENOSPC:
+    case EDQUOT:
+    case EROFS: return ERR_NO_SPACE;
+    default: return ERR_IO;
+    }
+}
+
 static int fill_errno(struct err *e, int saved, int64_t needed, const char *fmt, va_list ap)
 {
     if (!e) return -1;
-    fill(e, saved == ENOENT ? ERR_NOT_FOUND : saved == EFBIG ? ERR_TOO_LARGE : ERR_IO, "", fmt, ap);
+    fill(e, code_of(saved), "", fmt, ap);
     append(e, ": %s", strerror(saved));
     if (saved == EFBIG) name_file_limit(e, needed);
     return -1;

@@ -24,7 +24,7 @@ enum err_code {
     ERR_UNSUPPORTED, /* a known word that this build or device has no row for */
     ERR_INTERNAL,
     ERR_DEVICE,       /* a device failed, or is missing: another one may do */
-    ERR_NO_SPACE,     /* a disk of seqd is full: it takes nothing new */
+    ERR_NO_SPACE,     /* a disk is full or read-only, or a quota is used up: no byte was written */
     ERR_UNAUTHORIZED, /* the caller has not proved who it is */
     ERR_FORBIDDEN,    /* the caller is known and may not */
     ERR_WALL_LIMIT,   /* a job has run for limits.wall_s */
@@ -48,7 +48,7 @@ int err_set(struct err *e, enum err_code code, const char *fmt, ...)
 int err_field(struct err *e, enum err_code code, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* Sets ERR_IO with strerror(errno) appended: "open /x/y: Permission denied". ENOENT is
- * ERR_NOT_FOUND; EFBIG is ERR_TOO_LARGE and names the limit on the size of files. */
+ * ERR_NOT_FOUND, EFBIG ERR_TOO_LARGE with the limit; ENOSPC, EDQUOT, EROFS are ERR_NO_SPACE. */
 int err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Does the same after a write to a file that is to have `needed` bytes, or more. */
 int err_write(struct err *e, int64_t needed, const char *fmt, ...)

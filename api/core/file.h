@@ -27,7 +27,7 @@ struct file_out {
 
 int64_t file_limit(void); /* bytes that a file may have; INT64_MAX: any number */
 
-/* Creates or truncates path. Every failure names it; ENOSPC and EDQUOT included. */
+/* Creates or truncates path. Every failure names it, as err_errno does. */
 int file_out_open(struct file_out *f, const char *path, struct err *e);
 /* Checks that the file may have that many bytes. fails: ERR_TOO_LARGE over file_limit(), before any
  * is written. */

@@ -69,6 +69,18 @@ static void fail(const struct taking *k, const struct event *ev)
     memcpy(k->v->ev.node, k->p->place.node, sizeof k->v->ev.node);
 }
 
+/* Returns the code of a failure. Ranks of the version before report a full or read-only disk as
+ * ERR_IO, with the words of errno. */
+static enum err_code code_of(const struct rank_fail *f)
+{
+    static const char *const full[] = {"No space left", "Read-only file system",
+                                       "Disk quota exceeded"};
+    if (f->code <= ERR_NONE || f->code >= ERR_N) return ERR_INTERNAL;
+    for (int i = 0; f->code == ERR_IO && i < 3; i++)
+        if (strstr(f->text, full[i])) return ERR_NO_SPACE;
+    return (enum err_code)f->code;
+}
+
 static void on_fail(const struct taking *k)
 {
     struct job *j = k->j;
@@ -79,7 +91,7 @@ static void on_fail(const struct taking *k)
     if (r->head.size < sizeof f || !(attempt_alive(j) || j->saving)) return;
     memcpy(&f, r->data, sizeof f);
     f.field[sizeof f.field - 1] = f.text[sizeof f.text - 1] = 0;
-    enum err_code code = f.code > ERR_NONE && f.code < ERR_N ? (enum err_code)f.code : ERR_INTERNAL;
+    const enum err_code code = code_of(&f);
     err_field(&ev.err, code, f.field, "%s", f.text);
     if (j->saving) {
         attempt_note_unsaved(j->attempt, &ev.err);
@@ -87,7 +99,7 @@ static void on_fail(const struct taking *k)
     }
     blame_report(j, &ev);
     /* Name the node: it says more than the number of the rank. */
-    if (code == ERR_IO && ev.cause == CAUSE_INFRASTRUCTURE)
+    if ((code == ERR_IO || code == ERR_NO_SPACE) && ev.cause == CAUSE_INFRASTRUCTURE)
         err_prefix(&ev.err, "node %s", p->place.node);
     if (code == ERR_TIMEOUT) ev.type = EV_HANG;
     bool hang = code == ERR_TIMEOUT && f.reached > 0 && j->attempt->n_parts > 1;

@@ -6,16 +6,6 @@
 #include "api/core/job.h"
 #include "api/core/rank.h"
 
-/* Tells whether the error is that of a full or read-only disk (err_errno). */
-static bool disk_fault(const struct err *e)
-{
-    static const char *const said[] = {"No space left", "Read-only file system",
-                                       "Disk quota exceeded"};
-    for (int i = 0; e->code == ERR_IO && i < 3; i++)
-        if (strstr(e->text, said[i])) return true;
-    return false;
-}
-
 static bool has_stepped(const struct job *j)
 {
     return j->step_epoch == j->epoch;
@@ -55,7 +45,7 @@ static bool other_files(const struct err *e)
 void blame_report(const struct job *j, struct event *ev)
 {
     const struct err *e = &ev->err;
-    if (disk_fault(e)) {
+    if (e->code == ERR_NO_SPACE) {
         set(ev, CAUSE_INFRASTRUCTURE, BLAME_NONE);
         return;
     }
@@ -115,7 +105,7 @@ bool blame_counts(const struct job *j, const struct event *ev)
     const bool by_memory = ev->oom && j->alone;
     const bool consequence = ev->err.code == ERR_PEER || ev->err.code == ERR_ABORTED;
     if (ev->type != EV_RANK_EXIT && ev->type != EV_HANG) return false;
-    if (ev->cause == CAUSE_FINAL || ev->blame || disk_fault(&ev->err)) return false;
+    if (ev->cause == CAUSE_FINAL || ev->blame || ev->err.code == ERR_NO_SPACE) return false;
     if (ev->signal == SIGKILL || ev->signal == SIGTERM) return by_memory;
     return ev->signal || ev->exit_status || !consequence || by_memory;
 }

@@ -52,12 +52,19 @@ struct backups {
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
+static bool is_full(sqlite3 *db, int rc)
+{
+    struct err e;
+    errno = sqlite3_system_errno(db);
+    err_errno(&e, "write");
+    return (rc & 0xff) == SQLITE_FULL || e.code == ERR_NO_SPACE;
+}
+
 static int sql_failed(sqlite3 *db, const char *what, struct err *e)
 {
     const int rc = sqlite3_extended_errcode(db);
-    const bool full = (rc & 0xff) == SQLITE_FULL || sqlite3_system_errno(db) == ENOSPC;
     return err_set(e,
-                   full                              ? ERR_NO_SPACE
+                   is_full(db, rc)                   ? ERR_NO_SPACE
                    : (rc & 0xff) == SQLITE_INTERRUPT ? ERR_ABORTED
                                                      : ERR_IO,
                    "%s: %s", what, sqlite3_errmsg(db));

@@ -20,8 +20,9 @@ static const char setup_sql[] =
 int schema_damaged(sqlite3 *db, const char *path, struct err *e)
 {
     const int rc = sqlite3_errcode(db) & 0xff;
-    const bool disk = rc == SQLITE_IOERR || rc == SQLITE_FULL || rc == SQLITE_CANTOPEN;
-    return err_set(e, disk ? ERR_IO : ERR_CORRUPT, "%s: %s", path, sqlite3_errmsg(db));
+    const bool disk = rc == SQLITE_IOERR || rc == SQLITE_CANTOPEN;
+    const enum err_code code = rc == SQLITE_FULL ? ERR_NO_SPACE : disk ? ERR_IO : ERR_CORRUPT;
+    return err_set(e, code, "%s: %s", path, sqlite3_errmsg(db));
 }
 
 int schema_number(sqlite3 *db, const char *path, const char *sql, int64_t *out, struct err *e)

@@ -19,7 +19,7 @@ int schema_setup(struct sqlite3 *db, const char *path, struct err *e);
 /* Reads the one number that sql selects. */
 int schema_number(struct sqlite3 *db, const char *path, const char *sql, int64_t *out,
                   struct err *e);
-/* Returns -1, and ERR_CORRUPT (ERR_IO for the disk) with the file and SQLite's last message. */
+/* Sets ERR_CORRUPT, or a code for the disk, with the file and SQLite's message, and returns -1. */
 int schema_damaged(struct sqlite3 *db, const char *path, struct err *e);
 
 #endif

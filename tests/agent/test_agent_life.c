@@ -1476,6 +1476,16 @@ static void test_second_agent(void)
     teardown();
 }
 
+/* Runs a job whose rank reports a full disk. */
+static void fails_full(int64_t job, enum err_code code)
+{
+    struct view *v = running(job, 2, "full", 1);
+    UNTIL(v->end == GANG_FAILED);
+    CHECK_MSG(v->fail.code == (int32_t)code && strstr(v->fail.text, "No space left"), "%d %s",
+              (int)v->fail.code, v->fail.text);
+    about(MSG_FORGET, job, 2);
+}
+
 /* A seqd of the version before refuses the HELLO, and gets the next one in its own, at once; a seqd
  * that has been upgraded meanwhile is spoken to in the newest. */
 static void test_seqd_before(void)
@@ -1495,6 +1505,7 @@ static void test_seqd_before(void)
     UNTIL(v->end == GANG_DONE);
     CHECK(d.n_answers == 0 && d.n_hellos == 3);
     about(MSG_FORGET, 7, 2);
+    fails_full(8, ERR_IO); /* its policy knows a full disk by the words of errno alone */
     /* A session that breaks begins with the newest again. */
     d.n_heartbeats = 0;
     server_stop();
@@ -1511,6 +1522,7 @@ static void test_seqd_before(void)
     UNTIL(d.n_heartbeats);
     CHECK(d.n_hellos == 8);
     CHECK(d.said[5] == WIRE_ABI && d.said[6] == WIRE_ABI_BEFORE && d.said[7] == WIRE_ABI);
+    fails_full(9, ERR_NO_SPACE);
     terminate(pid);
     teardown();
 }

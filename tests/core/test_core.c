@@ -32,7 +32,16 @@ static void test_err(void)
     errno = ENOENT;
     CHECK(err_errno(&e, "open %s", "/x") == -1 && e.code == ERR_NOT_FOUND);
     CHECK_STR(e.text, "open /x: No such file or directory");
-    errno = ENOSPC;
+    static const int full[] = {ENOSPC, EDQUOT, EROFS};
+    for (int i = 0; i < 3; i++) {
+        errno = full[i];
+        err_errno(&e, "write");
+        CHECK(e.code == ERR_NO_SPACE && strstr(e.text, strerror(full[i])));
+        errno = full[i];
+        err_write(&e, 5, "write");
+        CHECK(e.code == ERR_NO_SPACE);
+    }
+    errno = EIO;
     err_errno(&e, "write");
     CHECK(e.code == ERR_IO);
     CHECK(err_set(NULL, ERR_IO, "without an err") == -1);
@@ -646,7 +655,7 @@ static void test_file_full(void)
     char *big = calloc(1, 1000000);
     for (size_t n = 1; n <= 1000000; n *= 1000) {
         CHECK(symlink("/dev/full", tmp) == 0);
-        CHECK(file_write(path, big, n, &e) == -1 && e.code == ERR_IO);
+        CHECK(file_write(path, big, n, &e) == -1 && e.code == ERR_NO_SPACE);
         CHECK_MSG(strstr(e.text, "No space left") && strstr(e.text, path), "%s", e.text);
         CHECK(!file_exists(tmp) && !file_exists(path));
     }

@@ -89,7 +89,7 @@ static void test_never_final(void)
     for (int i = 0; i < 3; i++) {
         struct sim_attempt *a = begin_run();
         for (int n = 0; n < 5 && a; n++) {
-            if (!signo[i]) rec_fail(a, 0, ERR_IO, "write /x: No space left on device");
+            if (!signo[i]) rec_fail(a, 0, ERR_NO_SPACE, "write /x");
             die(a, 2, signo[i] ? 0 : 1, signo[i]);
             a = next();
         }

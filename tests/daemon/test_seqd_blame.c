@@ -49,17 +49,15 @@ static const struct {
     {1, ERR_DEVICE, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
     {1, ERR_TIMEOUT, "", "x", SAME(CAUSE_USER, BLAME_NONE)},
     {1, ERR_IO, "", "read /x: Input/output error", SAME(CAUSE_USER, BLAME_NONE)},
-    {1, ERR_IO, "", "write /x: No space left on device", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
-    {1, ERR_IO, "", "open /x: Read-only file system", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
-    {1, ERR_IO, "", "write /x: Disk quota exceeded", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
+    {1, ERR_IO, "", "read /x: No space left on device", SAME(CAUSE_USER, BLAME_NONE)}, /* a name */
+    {1, ERR_NO_SPACE, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
     {1, ERR_INTERNAL, "", "x", CAUSE_INFRASTRUCTURE, BLAME_NODE, CAUSE_USER, BLAME_NONE},
     /* the gang itself: seqrank cannot be run */
     {RANK_GANG, ERR_NOT_FOUND, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NODE)},
     {RANK_GANG, ERR_IO, "", "cannot run /x: Permission denied",
      SAME(CAUSE_INFRASTRUCTURE, BLAME_NODE)},
     {RANK_GANG, ERR_INTERNAL, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NODE)},
-    {RANK_GANG, ERR_IO, "", "open /x/sock: No space left on device",
-     SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
+    {RANK_GANG, ERR_NO_SPACE, "", "x", SAME(CAUSE_INFRASTRUCTURE, BLAME_NONE)},
 };
 
 static void test_reports(void)

@@ -568,26 +568,34 @@ static void test_cancel(void)
     finish();
 }
 
-/* A full disk is the node's fault and is named with it; other errors of a file are the job's. */
+/* A full disk is the node's fault and is named with it; other errors of a file are the job's. Ranks
+ * of the version before report a full disk as ERR_IO. */
 static void test_disk(void)
 {
     static const struct {
+        enum err_code code;
         const char *text;
         int cause;
-    } cases[] = {{"write /j/step-2.e2.tmp/x: No space left on device", CAUSE_INFRASTRUCTURE},
-                 {"open /j/step-2.e2.tmp: Read-only file system", CAUSE_INFRASTRUCTURE},
-                 {"read /data/tokens.bin: Input/output error", CAUSE_USER}};
-    for (int i = 0; i < 3; i++) {
+        enum err_code is;
+    } cases[] = {{ERR_NO_SPACE, "write /j/x", CAUSE_INFRASTRUCTURE, ERR_NO_SPACE},
+                 {ERR_IO, "write /j/step-2.e2.tmp/x: No space left on device", CAUSE_INFRASTRUCTURE,
+                  ERR_NO_SPACE},
+                 {ERR_IO, "open /j/step-2.e2.tmp: Read-only file system", CAUSE_INFRASTRUCTURE,
+                  ERR_NO_SPACE},
+                 {ERR_IO, "write /j/x: Disk quota exceeded", CAUSE_INFRASTRUCTURE, ERR_NO_SPACE},
+                 {ERR_IO, "read /data/tokens.bin: Input/output error", CAUSE_USER, ERR_IO}};
+    for (int i = 0; i < 5; i++) {
         struct gang *a, *b;
         begin();
         to_ready(&a, &b, 1);
-        rec_fail(b, 2, ERR_IO, cases[i].text);
+        rec_fail(b, 2, cases[i].code, cases[i].text);
         rec_exit(b, RANK_GANG, GANG_FAILED, 0);
         send_spool(B, b), settle(), send_spool(A, a), settle();
         CHECK((int)job(1)->err_cause == cases[i].cause && !strcmp(job(1)->err_node, "b"));
         CHECK(job(1)->restarts == (cases[i].cause == CAUSE_USER) && job(1)->epoch == 3);
         CHECK(strstr(job(1)->err.text, cases[i].text));
-        CHECK((strncmp(job(1)->err.text, "node b: ", 8) == 0) == (i < 2));
+        CHECK(job(1)->err.code == cases[i].is);
+        CHECK((strncmp(job(1)->err.text, "node b: ", 8) == 0) == (i < 4));
         finish();
     }
 }

@@ -542,7 +542,7 @@ static void test_bad_disk(void)
     CHECK_MSG(strstr(e.text, "memory.offload_dir: 32.0 PiB for what a rank offloads"), "%s",
               e.text);
     struct offload *s = store_on(open("/dev/full", O_RDWR | O_CLOEXEC), &p);
-    CHECK(offload_wait(s, offload_out(s, buf, 5000, 0), &e) && e.code == ERR_IO);
+    CHECK(offload_wait(s, offload_out(s, buf, 5000, 0), &e) && e.code == ERR_NO_SPACE);
     CHECK_STR(e.field, "memory.offload_dir");
     CHECK_MSG(strstr(e.text, "memory.offload_dir: write 5000 bytes of activations: No space left"),
               "%s", e.text);
@@ -580,7 +580,7 @@ static void test_training_on_full(void)
                                      .source = {synth_batch, synth_targets, &y}};
     CHECK_MSG(mem.offload && !train_init(t, &to, &e), "%s", e.text);
     sharded_random(&t->state, 1);
-    CHECK(train_step(t, NULL, &e) && e.code == ERR_IO);
+    CHECK(train_step(t, NULL, &e) && e.code == ERR_NO_SPACE);
     CHECK_STR(e.field, "memory.offload_dir");
     engine_close(&mem, p);
     free(t);

@@ -272,7 +272,7 @@ static void test_write_errors(void)
     if (access("/dev/full", W_OK) == 0) {
         /* "full.tmp" is a link to a full disk */
         CHECK(symlink("/dev/full", in_dir("full.tmp")) == 0);
-        CHECK(st_write(in_dir("full"), &item, 1, &e) == -1 && e.code == ERR_IO);
+        CHECK(st_write(in_dir("full"), &item, 1, &e) == -1 && e.code == ERR_NO_SPACE);
         CHECK_MSG(strstr(e.text, "No space left") && strstr(e.text, "full"), "%s", e.text);
         CHECK(!file_exists(in_dir("full.tmp")) && !file_exists(in_dir("full")));
     }

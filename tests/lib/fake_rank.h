@@ -157,6 +157,7 @@ static inline int fake_rank_main(void)
     }
     if (fake_does("die", rank)) raise(SIGKILL);
     if (fake_does("fail", rank)) fake_fail(rank, ERR_INVALID, "the data is bad");
+    if (fake_does("full", rank)) fake_fail(rank, ERR_NO_SPACE, "write x: No space left on device");
     if (fake_does("exit3", rank)) _exit(3);
     if (!strcmp(fake_plan, "save") && rank == 0) {
         fake_receive(RANK_SAVE, NULL, 0);

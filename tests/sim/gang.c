@@ -122,7 +122,7 @@ static void fall(struct gang *g)
     case KILLED: rank_exits(g, r, 0, SIGKILL); break;
     case INTERNAL: rank_fails(g, r, ERR_INTERNAL, "something is wrong here"); break;
     case INVALID: rank_fails(g, r, ERR_INVALID, "the data are wrong"); break;
-    case NO_SPACE: rank_fails(g, r, ERR_IO, "write: No space left on device"); break;
+    case NO_SPACE: rank_fails(g, r, ERR_NO_SPACE, "write: No space left on device"); break;
     case HANGS: rank_fails(g, r, ERR_TIMEOUT, "rank waits at step 3"); break;
     default: die(g); return;
     }

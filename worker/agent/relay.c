@@ -8,6 +8,20 @@
 #include "worker/agent/attempt.h"
 #include "worker/agent/session.h"
 
+/* Turns ERR_NO_SPACE into ERR_IO for a seqd of WIRE_ABI_BEFORE, which knows a full disk by that and
+ * the words of errno. */
+static void fit_record(const struct agent_session *s, char *record, size_t size)
+{
+    struct rank_msg head;
+    struct rank_fail f;
+    memcpy(&head, record, sizeof head);
+    if (session_abi(s) >= WIRE_ABI || head.type != RANK_FAIL || size < sizeof head + sizeof f)
+        return;
+    memcpy(&f, record + sizeof head, sizeof f);
+    if (f.code == ERR_NO_SPACE) f.code = ERR_IO;
+    memcpy(record + sizeof head, &f, sizeof f);
+}
+
 static void send_record(struct agent_session *s, int64_t job, int64_t epoch,
                         enum rank_msg_type type, int rank, const void *payload, size_t size)
 {
@@ -16,6 +30,7 @@ static void send_record(struct agent_session *s, int64_t job, int64_t epoch,
     assert(size <= sizeof(struct rank_fail));
     memcpy(record, &head, sizeof head);
     memcpy(record + sizeof head, payload, size);
+    fit_record(s, record, sizeof head + size);
     session_send(s, &(struct msg){.type = MSG_REPORT,
                                   .job = job,
                                   .epoch = epoch,
@@ -43,14 +58,17 @@ void relay_records(struct agent_session *s, struct attempt *t, char *buf)
 {
     bool final = false;
     int64_t n;
-    while (!final && session_can_send(s) && (n = attempt_record(t, buf, &final)) > 0)
+    while (!final && session_can_send(s) && (n = attempt_record(t, buf, &final)) > 0) {
+        const bool oom = attempt_oom(t, buf, n);
+        fit_record(s, buf, (size_t)n);
         session_send(s, &(struct msg){.type = MSG_REPORT,
                                       .job = t->job,
                                       .epoch = t->epoch,
                                       .seq = t->spool.seq,
-                                      .oom = attempt_oom(t, buf, n),
+                                      .oom = oom,
                                       .data = buf,
                                       .size = (size_t)n});
+    }
 }
 
 void relay_logs(struct agent_session *s, struct attempt *first, char *buf)

@@ -97,7 +97,7 @@ struct ckpt_info {
 };
 
 /* Writes, fsyncs and renames one checkpoint. info may be NULL.
- * fails: ERR_IO naming the file (ENOSPC included); the .tmp directory is then removed, and older
+ * fails: ERR_IO or ERR_NO_SPACE naming the file; the .tmp directory is then removed, and older
  * checkpoints are untouched. */
 int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shape,
               const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,

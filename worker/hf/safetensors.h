@@ -101,7 +101,7 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
 
 /* Writes path with `__metadata__` {"format":"pt"}: to "<path>.tmp", fsynced, renamed; the caller
  * fsyncs the directory. The order of items does not matter. The bytes are a function of the items
- * alone. On failure the .tmp file is removed. fails: ERR_IO naming the file (ENOSPC included). */
+ * alone. On failure the .tmp file is removed. fails: ERR_IO or ERR_NO_SPACE naming the file. */
 int st_write(const char *path, const struct st_out *items, int n, struct err *e);
 
 struct st_digest {   /* digests of a file, hashed beside the writing: no byte is read back */

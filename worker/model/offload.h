@@ -33,8 +33,8 @@ struct offload_options {
 };
 
 /* Opens a file of `size` bytes in the directory that dir is open for. No directory lists it, and it
- * is gone when it is closed, whatever ends the process. fails: ERR_IO naming the field; on a disk
- * that has no room for all of it, where its file system can tell. */
+ * is gone when it is closed, whatever ends the process. fails: ERR_IO naming the field,
+ * ERR_NO_SPACE on a disk that has no room for all of it, where its file system can tell. */
 int offload_file(int dir, int64_t size, struct err *e);
 
 /* Opens a store; NULL: failed, ERR_IO. The store owns fd from this call on, also if it fails. */
@@ -45,8 +45,8 @@ void offload_close(struct offload *o);
 /* Ask for a copy of size bytes between buf, in the device's memory, and byte `at` of the store. */
 int64_t offload_out(struct offload *o, const void *buf, int64_t size, int64_t at);
 int64_t offload_back(struct offload *o, void *buf, int64_t size, int64_t at);
-/* Waits until the copy of `ticket` is made; ticket 0: returns at once. fails: ERR_IO naming the
- * field, of any copy so far. */
+/* Waits until the copy of `ticket` is made; ticket 0: returns at once. fails: ERR_IO or
+ * ERR_NO_SPACE naming the field, of any copy so far. */
 int offload_wait(struct offload *o, int64_t ticket, struct err *e);
 
 /* The store's ledger, since the last reset. No copy may be under way. */

@@ -80,7 +80,7 @@ static int say_removed(void *arg, int64_t step, const char *path, struct err *e)
     jwrite_str(&w, "reason", "checkpoint.keep");
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0)
-        return err_set(e, ERR_TOO_LARGE, "%s: path too long to report", path);
+        return err_set(e, ERR_TOO_LARGE, "the path %s is too long to report", path);
     return link_send_event(t->r->link, EV_CHECKPOINT_REMOVED, step, json, e);
 }
 
@@ -123,7 +123,7 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
     if (best) t->best = info;
     t->saved_us = clock_us();
     if (ckpt_json(&info, json, sizeof json) < 0)
-        return err_set(e, ERR_TOO_LARGE, "%s: path too long to report", info.path);
+        return err_set(e, ERR_TOO_LARGE, "the path %s is too long to report", info.path);
     return link_send_event(r->link, EV_CHECKPOINT, t->train.step, json, e) || prune(t, e) ? -1 : 0;
 }
 
@@ -131,6 +131,12 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
 
 /* TOO_LARGE: as DISK, but trying again changes nothing. */
 enum outcome { SAVED, DISK, BROKEN, TOO_LARGE };
+
+static enum outcome outcome_of(enum err_code code)
+{
+    if (code == ERR_TOO_LARGE) return TOO_LARGE;
+    return code == ERR_IO || code == ERR_NO_SPACE ? DISK : BROKEN;
+}
 
 /* Shares rank 0's word with all ranks. */
 static int share(struct training *t, int64_t *word, struct err *e)
@@ -147,7 +153,7 @@ static int64_t write_or_say(struct training *t, bool best, struct err *why)
     const int rc = write_checkpoint(t, best, why);
     if (!rc) return scatter_end(&t->train.state, why) ? BROKEN : SAVED;
     if (scatter_end(&t->train.state, NULL)) return BROKEN;
-    return why->code == ERR_IO ? DISK : why->code == ERR_TOO_LARGE ? TOO_LARGE : BROKEN;
+    return outcome_of(why->code);
 }
 
 static int say_failed(struct training *t, const struct err *why, struct err *e)
