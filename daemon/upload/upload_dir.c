@@ -205,7 +205,8 @@ static int take_lock(struct upload_dir *d, struct err *e)
     if (d->lock < 0) return err_errno(e, "open %s", path);
     if (file_lock(d->lock) == 0) return 0;
     if (errno != EWOULDBLOCK) return err_errno(e, "lock %s", path);
-    return err_set(e, ERR_CONFLICT, "%s is held: another seqd has these uploads", path);
+    return err_set(e, ERR_CONFLICT,
+                   "%s is held: another seqd has these uploads: give each its own --uploads", path);
 }
 
 static int make_dirs(struct upload_dir *d, struct err *e)
@@ -279,9 +280,11 @@ static int check_quota(struct upload_dir *d, const struct upload_list *l, struct
                          (long long)own, (long long)d->o.user_max);
     if (statvfs(d->dir, &fs)) return err_errno(e, "%s", d->dir);
     if (missing + SPARE > (int64_t)fs.f_bavail * (int64_t)fs.f_frsize)
-        return err_set(e, ERR_NO_SPACE, "the disk of %s has %lld bytes free, uploads need %lld",
-                       d->dir, (long long)fs.f_bavail * (long long)fs.f_frsize,
-                       (long long)(missing + SPARE));
+        return err_set(
+            e, ERR_NO_SPACE,
+            "the disk of %s has %lld bytes free, uploads need %lld: remove an upload, or "
+            "make room there",
+            d->dir, (long long)fs.f_bavail * (long long)fs.f_frsize, (long long)(missing + SPARE));
     return 0;
 }
 
@@ -366,19 +369,33 @@ static int judge(struct upload *u, int i, int fd, const struct sha256 *sha, stru
 }
 
 /* Writes all bytes or none: a full disk leaves the file as it was. */
-static int append(int fd, int64_t offset, const char *bytes, size_t n, struct err *e)
+static int append(int fd, const char *path, int64_t offset, const char *bytes, size_t n,
+                  struct err *e)
 {
     for (size_t done = 0; done < n;) {
         const ssize_t k = pwrite(fd, bytes + done, n - done, offset + (int64_t)done);
         if (k < 0 && errno == EINTR) continue;
         if (k <= 0) {
-            err_write(e, offset + (int64_t)n, "write");
-            if (ftruncate(fd, offset)) err_errno(e, "truncate after a failed write");
+            err_write(e, offset + (int64_t)n, "write %s", path);
+            if (ftruncate(fd, offset)) err_errno(e, "truncate %s after a failed write", path);
             return -1;
         }
         done += (size_t)k;
     }
     return 0;
+}
+
+/* Adds the fix to the error of a disk that has no room. at: the bytes that the file has. */
+static int say_fix(const struct upload_dir *d, int64_t at, struct err *e)
+{
+    char why[sizeof e->text];
+    if (e->code != ERR_NO_SPACE) return -1;
+    memcpy(why, e->text, sizeof why);
+    return err_set(
+        e, ERR_NO_SPACE,
+        "%.256s: remove an upload or make room on the disk of %.128s, then send the file on "
+        "from byte %lld",
+        why, d->dir, (long long)at);
 }
 
 static int check_write(const struct upload *u, int file, int64_t offset, size_t n, int64_t *at,
@@ -420,8 +437,8 @@ int upload_dir_write(struct upload_dir *d, int64_t id, int file, int64_t offset,
     if (!u || check_write(u, file, offset, n, at, e)) return -1;
     if (u->done || !n) return 0;
     const int fd = open_file(d, u, file, O_RDWR | O_CREAT, e);
-    if (fd < 0) return -1;
-    int rc = append(fd, offset, bytes, n, e);
+    if (fd < 0) return say_fix(d, offset, e);
+    int rc = append(fd, u->l->file[file].path, offset, bytes, n, e);
     if (!rc) {
         u->touched_ms = now_ms;
         u->at[file] += (int64_t)n;
@@ -429,6 +446,8 @@ int upload_dir_write(struct upload_dir *d, int64_t id, int file, int64_t offset,
         const int64_t size = u->l->file[file].size;
         if (u->at[file] == size && u->hashed == file && u->hashed_at == size)
             rc = judge(u, file, fd, &u->sha, e);
+    } else {
+        say_fix(d, offset, e);
     }
     *at = u->at[file];
     close(fd);

@@ -38,7 +38,8 @@ int upload_dir_create(struct upload_dir *d, const char *owner, const char *body,
                       int64_t now_ms, int64_t *id, bool *made, struct err *e);
 /* Appends to file number `file`, which must have `offset` bytes. *at: how many it has then, also
  * after ERR_CONFLICT because of the offset. A file whose last byte completes it with another digest
- * than listed becomes empty: ERR_CORRUPT. */
+ * than listed becomes empty: ERR_CORRUPT. ERR_NO_SPACE, with the fix, when the disk is full: the
+ * file stays as it was. */
 int upload_dir_write(struct upload_dir *d, int64_t id, int file, int64_t offset, const void *bytes,
                      size_t n, int64_t now_ms, int64_t *at, struct err *e);
 /* Completes an upload. fails: ERR_CONFLICT naming a file that is not whole; ERR_CORRUPT as

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include "api/core/file.h"
 #include "api/core/sha256.h"
@@ -11,6 +12,15 @@
 #include "daemon/upload/upload_list.h"
 #include "daemon/upload/uploads.h"
 #include "tests/lib/rest.h"
+
+/* Fails every write at an offset with this errno, as a disk does, unless it is 0. */
+static int disk_errno;
+ssize_t pwrite(int fd, const void *bytes, size_t n, off_t offset)
+{
+    if (!disk_errno) return syscall(SYS_pwrite64, fd, bytes, n, offset);
+    errno = disk_errno;
+    return -1;
+}
 
 static char dir[128];
 static struct upload_dir *d;
@@ -275,6 +285,26 @@ static void test_full_disk(void)
     }
 }
 
+/* A disk that is full, read-only or over its quota: the file, the reason and the fix are told. */
+static void test_no_space(void)
+{
+    static const int why[] = {ENOSPC, EDQUOT, EROFS};
+    for (int i = 0; i < 3; i++) {
+        setup();
+        const int64_t id = make("in", "x", "abcdef");
+        CHECK(!put(id, 0, "abc", 3));
+        disk_errno = why[i];
+        CHECK(put(id, 3, "def", 3) && at == 3 && e.code == ERR_NO_SPACE);
+        disk_errno = 0;
+        CHECK_MSG(strstr(e.text, "write x: ") && strstr(e.text, strerror(why[i])) &&
+                      strstr(e.text, "make room on the disk of /tmp/seqd-upload-") &&
+                      strstr(e.text, "from byte 3"),
+                  "%s", e.text);
+        CHECK(!put(id, 3, "def", 3) && !upload_dir_commit(d, id, &e) && holds("in/x", "abcdef"));
+        teardown();
+    }
+}
+
 /* A child is killed anywhere in create, write, commit and remove: afterwards there is all or
  * nothing, and the same requests end well. */
 static void test_killed(void)
@@ -358,6 +388,10 @@ static void test_routes(void)
     CHECK(patch("/v1/uploads/1", OCTETS "Upload-Offset: 0\r\n", big, 5) == 409);
     CHECK(strstr(reply, "Upload-Offset: 1048576\r\n"));
     CHECK(patch("/v1/uploads/1", OCTETS "Upload-Offset: 0\r\n", big, (1 << 20) + 1) == 413);
+    disk_errno = ENOSPC;
+    CHECK(patch("/v1/uploads/1", OCTETS "Upload-Offset: 1048576\r\n", "b", 1) == 507);
+    CHECK(strstr(reply, "\"code\":\"no_space\"") && strstr(reply, "Upload-Offset: 1048576\r\n"));
+    disk_errno = 0;
     CHECK(patch("/v1/uploads/1", OCTETS "Upload-Offset: x\r\n", big, 1) == 400);
     CHECK(patch("/v1/uploads/1", OCTETS, big, 1) == 400);
     CHECK(patch("/v1/uploads/1?file=1", OCTETS "Upload-Offset: 0\r\n", big, 1) == 404);
@@ -560,6 +594,7 @@ int main(void)
     RUN(test_quota);
     RUN(test_expiry);
     RUN(test_full_disk);
+    RUN(test_no_space);
     RUN(test_killed);
     RUN(test_locked);
     RUN(test_routes);
