@@ -4,6 +4,7 @@
 
 #include <sqlite3.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "api/core/clock.h"
@@ -12,7 +13,8 @@
 
 #define INTERRUPTIBLE 3043000     /* first version of SQLite that can interrupt quick_check */
 #define MAX_SIZE      (128 << 20) /* size of a file that is walked then: under a second */
-#define LOG_PART      16384
+#define PART          16384
+#define SAID          201  /* bytes of a message of SQLite */
 #define OPS           1000 /* between two looks at the clock */
 
 struct box {
@@ -36,61 +38,82 @@ static bool of_a_row(const char *text)
             !strncmp(text, "NUMERIC value in", 16));
 }
 
-/* Tells whether it is the disk's fault: a page that could not be read. A page that is not sound has
- * another code. */
-static bool of_the_disk(const char *text)
+/* Runs quick_check. 1: text receives the first damage; 0: none was found, or the time was over; -1:
+ * the statement failed, with *e. quiet: values of another type are not logged. */
+static int look(sqlite3 *db, const char *path, const struct box *b, bool quiet, char text[SAID],
+                struct err *e)
 {
-    const char *code = strstr(text, "error code=");
-    if (code) return strncmp(code + 11, "11", 2) != 0; /* SQLITE_CORRUPT */
-    return strstr(text, "failed to get page") || strstr(text, "Failed to read ptrmap");
+    sqlite3_stmt *st = NULL;
+    int damaged = 0, n = 0, rc = sqlite3_prepare_v2(db, "PRAGMA quick_check", -1, &st, NULL);
+    if (rc == SQLITE_OK)
+        while (!damaged && (rc = sqlite3_step(st)) == SQLITE_ROW) {
+            const char *said = (const char *)sqlite3_column_text(st, 0);
+            if (!said) said = "out of memory";
+            snprintf(text, SAID, "%s", said);
+            if (of_a_row(said) && !n++ && !quiet)
+                log_warn("store.row", "file=%s text=\"%s\"", path, said);
+            damaged = strcmp(said, "ok") != 0 && !of_a_row(said);
+        }
+    if (!damaged && rc != SQLITE_DONE && !b->over) damaged = schema_damaged(db, path, e);
+    sqlite3_finalize(st);
+    return damaged;
 }
 
-static int look(sqlite3_stmt *st, const char *path, struct err *e)
+/* Reads the database file or its log, whichever `which` names, and writes and syncs the same bytes
+ * if `again`. Returns SQLite's code; SQLITE_OK if there is no such file. */
+static int pass_over(sqlite3 *db, int which, bool again)
 {
-    int rc, n = 0;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
-        const char *text = (const char *)sqlite3_column_text(st, 0);
-        if (!text) text = "out of memory";
-        if (!strcmp(text, "ok")) continue;
-        if (of_the_disk(text))
-            return err_set(e, ERR_IO,
-                           "%s could not be read: quick_check says: %.200s; see to the disk, then "
-                           "start seqd again",
-                           path, text);
-        if (!of_a_row(text))
-            return err_set(e, ERR_CORRUPT,
-                           "%s is damaged: quick_check says: %.200s; put a copy of it that is "
-                           "sound in its place",
-                           path, text);
-        if (!n++) log_warn("store.row", "file=%s text=\"%s\"", path, text);
+    sqlite3_file *f = NULL;
+    sqlite3_int64 size = 0;
+    char part[PART];
+    int rc = sqlite3_file_control(db, NULL, which, &f);
+    if (rc != SQLITE_OK || !f || !f->pMethods) return SQLITE_OK;
+    rc = f->pMethods->xFileSize(f, &size);
+    for (sqlite3_int64 at = 0; rc == SQLITE_OK && at < size; at += PART) {
+        const int n = size - at < PART ? (int)(size - at) : PART;
+        rc = f->pMethods->xRead(f, part, n, at);
+        if (rc == SQLITE_OK && again) rc = f->pMethods->xWrite(f, part, n, at);
     }
-    return rc;
+    return rc == SQLITE_OK && again ? f->pMethods->xSync(f, SQLITE_SYNC_FULL) : rc;
+}
+
+/* Tells whether the damage that was found lies in the file: every byte can be read, and it is found
+ * again. Else the disk failed to read a page. */
+static bool is_in_file(sqlite3 *db, const char *path, struct box *b)
+{
+    char text[SAID];
+    b->end_ms = INT64_MAX;
+    return pass_over(db, SQLITE_FCNTL_FILE_POINTER, false) == SQLITE_OK &&
+           pass_over(db, SQLITE_FCNTL_JOURNAL_POINTER, false) == SQLITE_OK &&
+           look(db, path, b, true, text, NULL) > 0;
 }
 
 int store_settle_log(sqlite3 *db, const char *path, struct err *e)
 {
-    static const char failed[] = "%s: its log could not be written again: see to the disk, then "
-                                 "start seqd again";
-    sqlite3_file *f = NULL;
-    sqlite3_int64 size = 0;
-    char part[LOG_PART];
-    int rc = sqlite3_file_control(db, NULL, SQLITE_FCNTL_JOURNAL_POINTER, &f);
-    if (rc != SQLITE_OK || !f || !f->pMethods) return 0; /* there is no log */
-    rc = f->pMethods->xFileSize(f, &size);
-    for (sqlite3_int64 at = 0; rc == SQLITE_OK && at < size; at += LOG_PART) {
-        const int n = size - at < LOG_PART ? (int)(size - at) : LOG_PART;
-        rc = f->pMethods->xRead(f, part, n, at);
-        if (rc == SQLITE_OK) rc = f->pMethods->xWrite(f, part, n, at);
-    }
-    if (rc == SQLITE_OK) rc = f->pMethods->xSync(f, SQLITE_SYNC_FULL);
-    return rc == SQLITE_OK ? 0 : err_set(e, ERR_IO, failed, path);
+    if (pass_over(db, SQLITE_FCNTL_JOURNAL_POINTER, true) == SQLITE_OK) return 0;
+    return err_set(e, ERR_IO,
+                   "%s: its log could not be written again: see to the disk, then start seqd again",
+                   path);
+}
+
+static int say_damage(sqlite3 *db, const char *path, struct box *b, const char *text, struct err *e)
+{
+    if (is_in_file(db, path, b))
+        return err_set(e, ERR_CORRUPT,
+                       "%s is damaged: quick_check says: %s; put a copy of it that is sound in its "
+                       "place",
+                       path, text);
+    return err_set(e, ERR_IO,
+                   "%s could not be read: quick_check says: %s; see to the disk, then start seqd "
+                   "again",
+                   path, text);
 }
 
 int store_check(sqlite3 *db, const char *path, int64_t limit_ms, struct err *e)
 {
     struct box b = {.end_ms = clock_ms() + limit_ms};
     struct stat st;
-    sqlite3_stmt *check = NULL;
+    char text[SAID];
     const bool large = stat(path, &st) || st.st_size > MAX_SIZE;
     if (large && sqlite3_libversion_number() < INTERRUPTIBLE) {
         log_info("store.check",
@@ -99,13 +122,11 @@ int store_check(sqlite3 *db, const char *path, int64_t limit_ms, struct err *e)
         return 0;
     }
     sqlite3_progress_handler(db, OPS, on_progress, &b);
-    int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check", -1, &check, NULL);
-    if (rc == SQLITE_OK) rc = look(check, path, e);
-    if (rc > 0 && rc != SQLITE_DONE && !b.over) rc = schema_damaged(db, path, e);
-    sqlite3_finalize(check);
+    int rc = look(db, path, &b, false, text, e);
+    if (rc > 0) rc = say_damage(db, path, &b, text, e);
     sqlite3_progress_handler(db, 0, NULL, NULL);
     if (b.over)
         log_info("store.check", "file=%s text=\"looked at in part: %lld ms are over\"", path,
                  (long long)limit_ms);
-    return rc < 0 ? -1 : 0;
+    return rc;
 }
