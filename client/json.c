@@ -32,20 +32,26 @@ static bool too_deep(const json_t *v, int depth)
     return false;
 }
 
-struct jv *jv_parse(const char *text, size_t size, struct err *e)
+struct jv *jv_parse_at(const char *text, size_t size, int line, struct err *e)
 {
     json_error_t why;
     json_t *v = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
     if (!v) {
-        err_set(e, ERR_INVALID, "line %d, column %d: %s", why.line, why.column, why.text);
+        err_set(e, ERR_INVALID, "line %d, column %d: %s", line + why.line - 1, why.column,
+                why.text);
         return NULL;
     }
     if (too_deep(v, 0)) {
         json_decref(v);
-        err_set(e, ERR_TOO_LARGE, "nested deeper than %d", JV_DEPTH);
+        err_set(e, ERR_TOO_LARGE, "line %d: the value is nested deeper than %d", line, JV_DEPTH);
         return NULL;
     }
     return (struct jv *)v;
+}
+
+struct jv *jv_parse(const char *text, size_t size, struct err *e)
+{
+    return jv_parse_at(text, size, 1, e);
 }
 
 void jv_free(struct jv *v)
@@ -164,7 +170,7 @@ static int set_new(struct jv *v, const char *path, json_t *value, struct err *e)
     json_t *parent = parent_of(in(v), path, part, sizeof part, e);
     if (!value || !parent) {
         json_decref(value);
-        return parent ? err_set(e, ERR_INVALID, "%s: not UTF-8", path) : -1;
+        return parent ? err_set(e, ERR_INVALID, "%s: the value is not UTF-8", path) : -1;
     }
     json_object_set_new(parent, part, value);
     return 0;

@@ -14,6 +14,8 @@ struct jv;
 /* Parses strictly: duplicate keys, trailing bytes and depth beyond 64 are refused. The caller owns
  * the value. */
 struct jv *jv_parse(const char *text, size_t size, struct err *e);
+/* Does the same with a text that begins at that line of its file, from 1, which errors name. */
+struct jv *jv_parse_at(const char *text, size_t size, int line, struct err *e);
 void jv_free(struct jv *v); /* NULL allowed */
 
 /* Finds a value, borrowed from v. NULL: there is no such path, or it is JSON null. */

@@ -96,7 +96,8 @@ static int make_absolute(struct jv *spec, const char *field, const char *cwd, st
     while (!strncmp(given, "./", 2)) given += 2;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", strcmp(cwd, "/") ? cwd : "", given) >=
         sizeof path)
-        return err_field(e, ERR_TOO_LARGE, field, "%s: the path is longer than %zu bytes", field,
+        return err_field(e, ERR_TOO_LARGE, field,
+                         "%s: the path is longer than %zu bytes: give a shorter one", field,
                          sizeof path - 1);
     return jv_set_str(spec, field, path, e);
 }
@@ -179,12 +180,8 @@ static struct jv *parse_lines(const char *text, struct err *e)
         next = line + n + (line[n] == '\n');
         number++;
         if (strspn(line, " \t\r") >= n) continue;
-        struct jv *v = jv_parse(line, n, e);
+        struct jv *v = jv_parse_at(line, n, number, e);
         if (v && !jv_add(all, v)) continue;
-        const char *why = strstr(e->text, "column");
-        char said[sizeof e->text];
-        snprintf(said, sizeof said, "%s", why ? why : e->text);
-        err_set(e, ERR_INVALID, "line %d, %.400s", number, said);
         jv_free(all);
         return NULL;
     }

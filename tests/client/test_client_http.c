@@ -272,7 +272,9 @@ static void test_submit_several_refused(void)
         {"[]", "holds no spec"},
         {"[{},7]", "a job spec is an object"},
         {"[[{}]]", "a job spec is an object"},
-        {"{}\n{\n", "line 2, column 1"},
+        {"{}\n{\n", "line 2, column 1: string or '}' expected"},
+        {"{}\n\n{\"column\" 1}\n", "line 3, column 11: ':' expected near '1'"},
+        {"{}\n{\"column 9: x\":1,\"column 9: x\":2}\n", "line 2, column 30: duplicate object key"},
         {"{}\n7\n", "a job spec is an object"},
         {"{}\n{\"a\":1,\"a\":2}\n", "line 2, column"},
     };
