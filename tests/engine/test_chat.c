@@ -28,7 +28,7 @@ static const char talk[] =
 static struct template *compile(const char *text)
 {
     struct err e = {0};
-    struct template *t = template_create(text, (int64_t)strlen(text), &e);
+    struct template *t = jinja_create(text, (int64_t)strlen(text), &e);
     CHECK_MSG(t, "%s", e.text);
     return t;
 }
@@ -44,8 +44,8 @@ static void check_text(const char *source, const char *json, bool prompt, const 
               e.text);
     CHECK_MSG(o.size == (int64_t)strlen(want) && !memcmp(o.text, want, (size_t)o.size),
               "got \"%.*s\", want \"%s\"", (int)o.size, o.text, want);
-    template_output_fini(&o);
-    template_destroy(t);
+    jinja_output_fini(&o);
+    jinja_destroy(t);
 }
 
 static void test_render(void)
@@ -103,8 +103,8 @@ static void check_not_rendered(const char *source, const char *json, const char 
     CHECK_STR(e.field, field);
     CHECK_MSG(strstr(e.text, why), "%s", e.text);
     CHECK(o.size == 0);
-    template_output_fini(&o);
-    template_destroy(t);
+    jinja_output_fini(&o);
+    jinja_destroy(t);
 }
 
 static void test_parts_refused(void)
@@ -146,8 +146,8 @@ static void check_spans(const char *source, const char *json, const char *const 
                       !memcmp(o.text + o.span[i].begin, want[i], (size_t)size),
                   "got \"%.*s\", want \"%s\"", (int)size, o.text + o.span[i].begin, want[i]);
     }
-    template_output_fini(&o);
-    template_destroy(t);
+    jinja_output_fini(&o);
+    jinja_destroy(t);
 }
 
 static void test_spans(void)
@@ -168,8 +168,8 @@ static void check_refused(const char *source, const char *json, const char *fiel
     CHECK_STR(e.field, field);
     CHECK_MSG(strstr(e.text, why), "%s", e.text);
     CHECK(o.size == 0 && o.n_spans == 0);
-    template_output_fini(&o);
-    template_destroy(t);
+    jinja_output_fini(&o);
+    jinja_destroy(t);
 }
 
 static void test_refused(void)
@@ -229,7 +229,7 @@ static void check_model(const char *want)
         CHECK_MSG(o.size == (int64_t)strlen(want) && !memcmp(o.text, want, (size_t)o.size),
                   "got \"%.*s\", want \"%s\"", (int)o.size, o.text, want);
     }
-    template_output_fini(&o);
+    jinja_output_fini(&o);
     chat_model_close(&m);
 }
 

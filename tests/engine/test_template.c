@@ -64,20 +64,20 @@ static void check_row(const struct row *w, const char *vars, size_t n_vars,
                       struct template_output *o)
 {
     struct err e = {0};
-    struct template *t = template_create(w->source, (int64_t)w->n_source, &e);
+    struct template *t = jinja_create(w->source, (int64_t)w->n_source, &e);
     if (!strcmp(w->kind, "refused") || !t) {
         CHECK_MSG(!t && !strcmp(w->kind, "refused"), "%s: %s", w->source, e.text);
         CHECK(t || (e.code != ERR_NONE && strstr(e.text, "line ")));
-        template_destroy(t);
+        jinja_destroy(t);
         return;
     }
-    const int rc = template_render(t, vars, (int64_t)n_vars, 1753679229, o, &e);
+    const int rc = jinja_render(t, vars, (int64_t)n_vars, 1753679229, o, &e);
     if (strcmp(w->kind, "error"))
         CHECK_MSG(!rc, "%s: %s", w->source, e.text);
     else
         CHECK_MSG(rc && strstr(e.text, w->want), "%s: %s", w->source, rc ? e.text : "no error");
     if (!rc) check_out(w, o);
-    template_destroy(t);
+    jinja_destroy(t);
 }
 
 static char *read_golden(size_t *n)
@@ -108,7 +108,7 @@ static void test_golden(void)
         free(w.want);
     }
     CHECK_MSG(rows > 500, "%d rows", rows);
-    template_output_fini(&o);
+    jinja_output_fini(&o);
     free(text);
 }
 
@@ -130,15 +130,15 @@ static void test_tables(void)
 {
     size_t n;
     char *text = read_golden(&n);
-    check_table(text, native_filters_text, "| ");
-    check_table(text, native_filters_seq, "| ");
-    check_table(text, native_filters_map, "| ");
-    check_table(text, native_tests, "is ");
-    check_table(text, native_methods_str, ".");
-    check_table(text, native_methods_list, ".");
-    check_table(text, native_methods_dict, ".");
-    check_table(text, native_methods_loop, ".");
-    check_table(text, native_functions, "");
+    check_table(text, jinja_native_filters_text, "| ");
+    check_table(text, jinja_native_filters_seq, "| ");
+    check_table(text, jinja_native_filters_map, "| ");
+    check_table(text, jinja_native_tests, "is ");
+    check_table(text, jinja_native_methods_str, ".");
+    check_table(text, jinja_native_methods_list, ".");
+    check_table(text, jinja_native_methods_dict, ".");
+    check_table(text, jinja_native_methods_loop, ".");
+    check_table(text, jinja_native_functions, "");
     free(text);
 }
 
@@ -147,9 +147,9 @@ static void test_tables(void)
 static void check_refused(const char *source, enum err_code code, const char *why)
 {
     struct err e = {0};
-    struct template *t = template_create(source, (int64_t)strlen(source), &e);
+    struct template *t = jinja_create(source, (int64_t)strlen(source), &e);
     CHECK_MSG(!t && e.code == code && strstr(e.text, why), "%.60s: %s", source, e.text);
-    template_destroy(t);
+    jinja_destroy(t);
 }
 
 static void test_refused(void)
@@ -182,14 +182,14 @@ static void test_refused(void)
 static enum err_code render(const char *source, const char *vars, char *text, size_t room)
 {
     struct err e = {0};
-    struct template *t = template_create(source, (int64_t)strlen(source), &e);
+    struct template *t = jinja_create(source, (int64_t)strlen(source), &e);
     struct template_output o = {0};
-    if (t && !template_render(t, vars, (int64_t)strlen(vars), 0, &o, &e))
+    if (t && !jinja_render(t, vars, (int64_t)strlen(vars), 0, &o, &e))
         snprintf(text, room, "%.*s", (int)o.size, o.text);
     else
         snprintf(text, room, "%s", e.text);
-    template_output_fini(&o);
-    template_destroy(t);
+    jinja_output_fini(&o);
+    jinja_destroy(t);
     return e.code;
 }
 
@@ -310,14 +310,14 @@ static void test_source_size(void)
     struct err e = {0};
     char *text = malloc(TEMPLATE_SOURCE + 1);
     memset(text, 'x', TEMPLATE_SOURCE + 1);
-    struct template *t = template_create(text, TEMPLATE_SOURCE, &e);
+    struct template *t = jinja_create(text, TEMPLATE_SOURCE, &e);
     struct template_output o = {0};
-    CHECK(t && !template_render(t, "{}", 2, 0, &o, &e) && o.size == TEMPLATE_SOURCE);
-    template_destroy(t);
-    CHECK(!template_create(text, TEMPLATE_SOURCE + 1, &e) && e.code == ERR_TOO_LARGE);
+    CHECK(t && !jinja_render(t, "{}", 2, 0, &o, &e) && o.size == TEMPLATE_SOURCE);
+    jinja_destroy(t);
+    CHECK(!jinja_create(text, TEMPLATE_SOURCE + 1, &e) && e.code == ERR_TOO_LARGE);
     for (int i = 0; i + 1 < TEMPLATE_SOURCE; i += 2) memcpy(text + i, "{{", 2);
-    CHECK(!template_create(text, TEMPLATE_SOURCE, &e));
-    template_output_fini(&o);
+    CHECK(!jinja_create(text, TEMPLATE_SOURCE, &e));
+    jinja_output_fini(&o);
     free(text);
 }
 

@@ -34,13 +34,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int64_t n = nul ? nul - text : (int64_t)size;
     struct template_output o = {0};
     struct err e = {0};
-    struct template *t = template_create(text, n, &e);
+    struct template *t = jinja_create(text, n, &e);
     if (!t != (e.code != ERR_NONE)) abort();
     if (!t) return 0;
     const char *vars = nul ? nul + 1 : conversation;
     const int64_t n_vars = nul ? (int64_t)size - n - 1 : (int64_t)sizeof conversation - 1;
-    if (!template_render(t, vars, n_vars, 0, &o, &e)) check_text(&o);
-    template_output_fini(&o);
-    template_destroy(t);
+    if (!jinja_render(t, vars, n_vars, 0, &o, &e)) check_text(&o);
+    jinja_output_fini(&o);
+    jinja_destroy(t);
     return 0;
 }

@@ -39,15 +39,15 @@ def write(name, kind, rows):
 
 def main():
     properties = {
-        "chars_table_printable": str.isprintable,
-        "chars_table_alpha": str.isalpha,
-        "chars_table_decimal": str.isdecimal,
-        "chars_table_digit": str.isdigit,
-        "chars_table_numeric": str.isnumeric,
-        "chars_table_upper": str.isupper,
-        "chars_table_lower": str.islower,
-        "chars_table_cased": lambda c: final(c + SIGMA),
-        "chars_table_ignorable": lambda c: not final(c + SIGMA) and final("A" + c + SIGMA),
+        "jinja_chars_table_printable": str.isprintable,
+        "jinja_chars_table_alpha": str.isalpha,
+        "jinja_chars_table_decimal": str.isdecimal,
+        "jinja_chars_table_digit": str.isdigit,
+        "jinja_chars_table_numeric": str.isnumeric,
+        "jinja_chars_table_upper": str.isupper,
+        "jinja_chars_table_lower": str.islower,
+        "jinja_chars_table_cased": lambda c: final(c + SIGMA),
+        "jinja_chars_table_ignorable": lambda c: not final(c + SIGMA) and final("A" + c + SIGMA),
     }
     print("/* chars_table.c: written by tests/golden/make_chars.py from Unicode "
           f"{unicodedata.unidata_version}. */")
@@ -64,7 +64,7 @@ def main():
             if len(to(c)) > 1:
                 cells = [ord(x) for x in to(c)] + [0] * (3 - len(to(c)))
                 several.append((ord(c), "CASE_" + name.upper(), "{" + ", ".join(map(str, cells)) + "}"))
-    write("chars_table_several", "chars_several", sorted(several))
+    write("jinja_chars_table_several", "chars_several", sorted(several))
 
 
 sys.exit(main())

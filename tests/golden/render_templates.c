@@ -21,7 +21,7 @@ static void answer(const struct template *t, const char *line, int64_t n, int64_
                    struct template_output *o)
 {
     struct err e;
-    if (template_render(t, line, n, now_s, o, &e)) {
+    if (jinja_render(t, line, n, now_s, o, &e)) {
         printf("error %s\n", e.text);
     } else {
         printf("ok %lld %lld\n", (long long)o->size, (long long)o->n_spans);
@@ -39,14 +39,14 @@ int main(int argc, char **argv)
     int64_t size;
     if (argc != 3) return 2;
     char *text = read_all(argv[1], &size), *line = NULL;
-    struct template *t = template_create(text, size, &e);
+    struct template *t = jinja_create(text, size, &e);
     struct template_output o = {0};
     size_t room = 0;
     if (!t) printf("refused %s\n", e.text);
     for (ssize_t n; t && (n = getline(&line, &room, stdin)) > 0;)
         answer(t, line, n, atoll(argv[2]), &o);
-    template_output_fini(&o);
-    template_destroy(t);
+    jinja_output_fini(&o);
+    jinja_destroy(t);
     free(line);
     free(text);
     return t ? 0 : 1;

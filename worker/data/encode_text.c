@@ -59,7 +59,7 @@ static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
     if (file_join(path, e, "%s/chat_template.jinja", t->dir) < 0) return of_model(e);
     if (file_exists(path) && add_file(t->dir, "chat_template.jinja", into, of, e) < 0) return -1;
     open_chat(t);
-    if (!t->chat_open || !t->chat.t || !template_mentions(t->chat.t, "strftime_now")) return 0;
+    if (!t->chat_open || !t->chat.t || !jinja_mentions(t->chat.t, "strftime_now")) return 0;
     const int n = snprintf(day, sizeof day, "day %lld", (long long)chat_day(t->submitted_s));
     sha256_add(into, day, (size_t)n + 1);
     return 0;
@@ -104,7 +104,7 @@ void encode_text_fini(struct encode_text *t)
     tokens_fini(&t->ids);
     text_fini(&t->pair);
     if (t->chat_open) chat_model_close(&t->chat);
-    template_output_fini(&t->turns);
+    jinja_output_fini(&t->turns);
     free(t->bytes);
     free(t->learn);
     *t = (struct encode_text){0};

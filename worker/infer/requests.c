@@ -29,7 +29,7 @@ void request_fini(struct request *r)
     free(r->text);
     tokens_fini(&r->cut);
     text_fini(&r->talk);
-    template_output_fini(&r->written);
+    jinja_output_fini(&r->written);
     r->tokens = NULL;
     r->text = NULL;
 }

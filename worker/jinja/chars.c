@@ -5,30 +5,30 @@
 #include <stddef.h>
 #include "worker/jinja/chars_table.h"
 
-int64_t chars_count(const char *p, int64_t n)
+int64_t jinja_chars_count(const char *p, int64_t n)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++) count += ((unsigned char)p[i] & 0xc0) != 0x80;
     return count;
 }
 
-int64_t chars_at(const char *p, int64_t n, int64_t i)
+int64_t jinja_chars_at(const char *p, int64_t n, int64_t i)
 {
     int64_t at = 0;
-    for (; i > 0 && at < n; i--) at += chars_size(p[at]);
+    for (; i > 0 && at < n; i--) at += jinja_chars_size(p[at]);
     return at < n ? at : n;
 }
 
-uint32_t chars_get(const char *p)
+uint32_t jinja_chars_get(const char *p)
 {
     static const unsigned char mask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
-    const int n = chars_size(*p);
+    const int n = jinja_chars_size(*p);
     uint32_t c = (unsigned char)*p & mask[n];
     for (int i = 1; i < n; i++) c = c << 6 | ((unsigned char)p[i] & 0x3f);
     return c;
 }
 
-int chars_put(char out[4], uint32_t c)
+int jinja_chars_put(char out[4], uint32_t c)
 {
     const int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
     static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
@@ -37,21 +37,21 @@ int chars_put(char out[4], uint32_t c)
     return n;
 }
 
-int64_t chars_last(const char *p, int64_t n)
+int64_t jinja_chars_last(const char *p, int64_t n)
 {
     do n--;
     while (((unsigned char)p[n] & 0xc0) == 0x80);
     return n;
 }
 
-bool chars_space(uint32_t c)
+bool jinja_chars_space(uint32_t c)
 {
     return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
            c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
            c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-bool chars_newline(uint32_t c)
+bool jinja_chars_newline(uint32_t c)
 {
     return (c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
            c == 0x2029;
@@ -74,45 +74,45 @@ static bool holds(const struct chars_run *run, int n, uint32_t c)
     return c <= run->last && (c - run->first) % run->stride == 0;
 }
 
-bool chars_printable(uint32_t c)
+bool jinja_chars_printable(uint32_t c)
 {
-    return holds(chars_table_printable, chars_table_printable_n, c);
+    return holds(jinja_chars_table_printable, jinja_chars_table_printable_n, c);
 }
 
-bool chars_alpha(uint32_t c)
+bool jinja_chars_alpha(uint32_t c)
 {
-    return holds(chars_table_alpha, chars_table_alpha_n, c);
+    return holds(jinja_chars_table_alpha, jinja_chars_table_alpha_n, c);
 }
 
-bool chars_decimal(uint32_t c)
+bool jinja_chars_decimal(uint32_t c)
 {
-    return holds(chars_table_decimal, chars_table_decimal_n, c);
+    return holds(jinja_chars_table_decimal, jinja_chars_table_decimal_n, c);
 }
 
-bool chars_digit(uint32_t c)
+bool jinja_chars_digit(uint32_t c)
 {
-    return holds(chars_table_digit, chars_table_digit_n, c);
+    return holds(jinja_chars_table_digit, jinja_chars_table_digit_n, c);
 }
 
-bool chars_numeric(uint32_t c)
+bool jinja_chars_numeric(uint32_t c)
 {
-    return holds(chars_table_numeric, chars_table_numeric_n, c);
+    return holds(jinja_chars_table_numeric, jinja_chars_table_numeric_n, c);
 }
 
-bool chars_cased(uint32_t c)
+bool jinja_chars_cased(uint32_t c)
 {
-    return holds(chars_table_cased, chars_table_cased_n, c);
+    return holds(jinja_chars_table_cased, jinja_chars_table_cased_n, c);
 }
 
-bool chars_case_ignorable(uint32_t c)
+bool jinja_chars_case_ignorable(uint32_t c)
 {
-    return holds(chars_table_ignorable, chars_table_ignorable_n, c);
+    return holds(jinja_chars_table_ignorable, jinja_chars_table_ignorable_n, c);
 }
 
-bool chars_is(uint32_t c, enum chars_case of)
+bool jinja_chars_is(uint32_t c, enum chars_case of)
 {
-    return of == CASE_UPPER ? holds(chars_table_upper, chars_table_upper_n, c)
-                            : holds(chars_table_lower, chars_table_lower_n, c);
+    return of == CASE_UPPER ? holds(jinja_chars_table_upper, jinja_chars_table_upper_n, c)
+                            : holds(jinja_chars_table_lower, jinja_chars_table_lower_n, c);
 }
 
 static uint32_t shifted(const struct chars_shift *run, int n, uint32_t c)
@@ -123,13 +123,14 @@ static uint32_t shifted(const struct chars_shift *run, int n, uint32_t c)
     return c;
 }
 
-int chars_convert(uint32_t c, enum chars_case to, uint32_t out[3])
+int jinja_chars_convert(uint32_t c, enum chars_case to, uint32_t out[3])
 {
-    const struct chars_shift *const table[] = {chars_table_to_upper, chars_table_to_lower,
-                                               chars_table_to_title};
-    const int size[] = {chars_table_to_upper_n, chars_table_to_lower_n, chars_table_to_title_n};
-    for (int i = 0; c >= 0x80 && i < chars_table_several_n; i++) {
-        const struct chars_several *s = &chars_table_several[i];
+    const struct chars_shift *const table[] = {
+        jinja_chars_table_to_upper, jinja_chars_table_to_lower, jinja_chars_table_to_title};
+    const int size[] = {jinja_chars_table_to_upper_n, jinja_chars_table_to_lower_n,
+                        jinja_chars_table_to_title_n};
+    for (int i = 0; c >= 0x80 && i < jinja_chars_table_several_n; i++) {
+        const struct chars_several *s = &jinja_chars_table_several[i];
         if (s->c != c || s->to != to) continue;
         for (int k = 0; k < 3; k++) out[k] = s->out[k];
         return out[2] ? 3 : 2;

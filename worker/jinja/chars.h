@@ -6,32 +6,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-static inline int chars_size(char first) /* bytes of the character that begins so */
+static inline int jinja_chars_size(char first) /* bytes of the character that begins so */
 {
     const unsigned char c = (unsigned char)first;
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 
-int64_t chars_count(const char *p, int64_t n);
+int64_t jinja_chars_count(const char *p, int64_t n);
 /* Returns the byte at which code point i begins, of the n bytes at p; n past the last. */
-int64_t chars_at(const char *p, int64_t n, int64_t i);
-uint32_t chars_get(const char *p);            /* the code point that begins at p */
-int chars_put(char out[4], uint32_t c);       /* returns its bytes */
-int64_t chars_last(const char *p, int64_t n); /* first byte of the last character; n > 0 */
+int64_t jinja_chars_at(const char *p, int64_t n, int64_t i);
+uint32_t jinja_chars_get(const char *p);            /* the code point that begins at p */
+int jinja_chars_put(char out[4], uint32_t c);       /* returns its bytes */
+int64_t jinja_chars_last(const char *p, int64_t n); /* first byte of the last character; n > 0 */
 
-bool chars_space(uint32_t c);   /* str.isspace, and \s */
-bool chars_newline(uint32_t c); /* str.splitlines breaks at it, beside \r\n */
-bool chars_printable(uint32_t c);
-bool chars_alpha(uint32_t c);
-bool chars_decimal(uint32_t c); /* general category Nd */
-bool chars_digit(uint32_t c);   /* str.isdigit */
-bool chars_numeric(uint32_t c); /* str.isnumeric */
-bool chars_cased(uint32_t c);   /* has case, as Python's rule of the final sigma reads it */
-bool chars_case_ignorable(uint32_t c);
+bool jinja_chars_space(uint32_t c);   /* str.isspace, and \s */
+bool jinja_chars_newline(uint32_t c); /* str.splitlines breaks at it, beside \r\n */
+bool jinja_chars_printable(uint32_t c);
+bool jinja_chars_alpha(uint32_t c);
+bool jinja_chars_decimal(uint32_t c); /* general category Nd */
+bool jinja_chars_digit(uint32_t c);   /* str.isdigit */
+bool jinja_chars_numeric(uint32_t c); /* str.isnumeric */
+bool jinja_chars_cased(uint32_t c);   /* has case, as Python's rule of the final sigma reads it */
+bool jinja_chars_case_ignorable(uint32_t c);
 
 enum chars_case { CASE_UPPER, CASE_LOWER, CASE_TITLE };
 /* Converts c to at most three characters. Returns their number. */
-int chars_convert(uint32_t c, enum chars_case to, uint32_t out[3]);
-bool chars_is(uint32_t c, enum chars_case of); /* str.isupper, islower, of one character */
+int jinja_chars_convert(uint32_t c, enum chars_case to, uint32_t out[3]);
+bool jinja_chars_is(uint32_t c, enum chars_case of); /* str.isupper, islower, of one character */
 
 #endif

@@ -3,7 +3,7 @@
 
 // clang-format off
 
-const struct chars_run chars_table_printable[] = {
+const struct chars_run jinja_chars_table_printable[] = {
     {32, 126, 1}, {161, 172, 1}, {174, 887, 1}, {890, 895, 1}, {900, 906, 1}, {908, 910, 2},
     {911, 929, 1}, {931, 1327, 1}, {1329, 1366, 1}, {1369, 1418, 1}, {1421, 1423, 1},
     {1425, 1479, 1}, {1488, 1514, 1}, {1519, 1524, 1}, {1542, 1563, 1}, {1565, 1756, 1},
@@ -151,9 +151,9 @@ const struct chars_run chars_table_printable[] = {
     {178208, 183969, 1}, {183984, 191456, 1}, {194560, 195101, 1}, {196608, 201546, 1},
     {917760, 917999, 1},
 };
-const int chars_table_printable_n = 690;
+const int jinja_chars_table_printable_n = 690;
 
-const struct chars_run chars_table_alpha[] = {
+const struct chars_run jinja_chars_table_alpha[] = {
     {65, 90, 1}, {97, 122, 1}, {170, 170, 1}, {181, 181, 1}, {186, 186, 1}, {192, 214, 1},
     {216, 246, 1}, {248, 705, 1}, {710, 721, 1}, {736, 740, 1}, {748, 750, 2}, {880, 884, 1},
     {886, 887, 1}, {890, 893, 1}, {895, 895, 1}, {902, 904, 2}, {905, 906, 1}, {908, 910, 2},
@@ -285,9 +285,9 @@ const struct chars_run chars_table_alpha[] = {
     {126635, 126651, 1}, {131072, 173791, 1}, {173824, 177976, 1}, {177984, 178205, 1},
     {178208, 183969, 1}, {183984, 191456, 1}, {194560, 195101, 1}, {196608, 201546, 1},
 };
-const int chars_table_alpha_n = 631;
+const int jinja_chars_table_alpha_n = 631;
 
-const struct chars_run chars_table_decimal[] = {
+const struct chars_run jinja_chars_table_decimal[] = {
     {48, 57, 1}, {1632, 1641, 1}, {1776, 1785, 1}, {1984, 1993, 1}, {2406, 2415, 1},
     {2534, 2543, 1}, {2662, 2671, 1}, {2790, 2799, 1}, {2918, 2927, 1}, {3046, 3055, 1},
     {3174, 3183, 1}, {3302, 3311, 1}, {3430, 3439, 1}, {3558, 3567, 1}, {3664, 3673, 1},
@@ -302,9 +302,9 @@ const struct chars_run chars_table_decimal[] = {
     {92864, 92873, 1}, {93008, 93017, 1}, {120782, 120831, 1}, {123200, 123209, 1},
     {123632, 123641, 1}, {125264, 125273, 1}, {130032, 130041, 1},
 };
-const int chars_table_decimal_n = 62;
+const int jinja_chars_table_decimal_n = 62;
 
-const struct chars_run chars_table_digit[] = {
+const struct chars_run jinja_chars_table_digit[] = {
     {48, 57, 1}, {178, 179, 1}, {185, 185, 1}, {1632, 1641, 1}, {1776, 1785, 1}, {1984, 1993, 1},
     {2406, 2415, 1}, {2534, 2543, 1}, {2662, 2671, 1}, {2790, 2799, 1}, {2918, 2927, 1},
     {3046, 3055, 1}, {3174, 3183, 1}, {3302, 3311, 1}, {3430, 3439, 1}, {3558, 3567, 1},
@@ -323,9 +323,9 @@ const struct chars_run chars_table_digit[] = {
     {123200, 123209, 1}, {123632, 123641, 1}, {125264, 125273, 1}, {127232, 127242, 1},
     {130032, 130041, 1},
 };
-const int chars_table_digit_n = 81;
+const int jinja_chars_table_digit_n = 81;
 
-const struct chars_run chars_table_numeric[] = {
+const struct chars_run jinja_chars_table_numeric[] = {
     {48, 57, 1}, {178, 179, 1}, {185, 185, 1}, {188, 190, 1}, {1632, 1641, 1}, {1776, 1785, 1},
     {1984, 1993, 1}, {2406, 2415, 1}, {2534, 2543, 1}, {2548, 2553, 1}, {2662, 2671, 1},
     {2790, 2799, 1}, {2918, 2927, 1}, {2930, 2935, 1}, {3046, 3058, 1}, {3174, 3183, 1},
@@ -369,9 +369,9 @@ const struct chars_run chars_table_numeric[] = {
     {133913, 133913, 1}, {140176, 140176, 1}, {141720, 141720, 1}, {146203, 146203, 1},
     {156269, 156269, 1}, {194704, 194704, 1},
 };
-const int chars_table_numeric_n = 201;
+const int jinja_chars_table_numeric_n = 201;
 
-const struct chars_run chars_table_upper[] = {
+const struct chars_run jinja_chars_table_upper[] = {
     {65, 90, 1}, {192, 214, 1}, {216, 222, 1}, {256, 310, 2}, {313, 327, 2}, {330, 376, 2},
     {377, 381, 2}, {385, 386, 1}, {388, 390, 2}, {391, 393, 2}, {394, 395, 1}, {398, 401, 1},
     {403, 404, 1}, {406, 408, 1}, {412, 413, 1}, {415, 416, 1}, {418, 422, 2}, {423, 425, 2},
@@ -407,9 +407,9 @@ const struct chars_run chars_table_upper[] = {
     {120720, 120744, 1}, {120778, 120778, 1}, {125184, 125217, 1}, {127280, 127305, 1},
     {127312, 127337, 1}, {127344, 127369, 1},
 };
-const int chars_table_upper_n = 166;
+const int jinja_chars_table_upper_n = 166;
 
-const struct chars_run chars_table_lower[] = {
+const struct chars_run jinja_chars_table_lower[] = {
     {97, 122, 1}, {170, 170, 1}, {181, 181, 1}, {186, 186, 1}, {223, 246, 1}, {248, 255, 1},
     {257, 311, 2}, {312, 328, 2}, {329, 375, 2}, {378, 382, 2}, {383, 384, 1}, {387, 389, 2},
     {392, 392, 1}, {396, 397, 1}, {402, 402, 1}, {405, 405, 1}, {409, 411, 1}, {414, 414, 1},
@@ -449,9 +449,9 @@ const struct chars_run chars_table_lower[] = {
     {120746, 120770, 1}, {120772, 120777, 1}, {120779, 120779, 1}, {122624, 122633, 1},
     {122635, 122654, 1}, {125218, 125251, 1},
 };
-const int chars_table_lower_n = 187;
+const int jinja_chars_table_lower_n = 187;
 
-const struct chars_run chars_table_cased[] = {
+const struct chars_run jinja_chars_table_cased[] = {
     {65, 90, 1}, {97, 122, 1}, {170, 170, 1}, {181, 181, 1}, {186, 186, 1}, {192, 214, 1},
     {216, 246, 1}, {248, 442, 1}, {444, 447, 1}, {452, 659, 1}, {661, 687, 1}, {880, 883, 1},
     {886, 887, 1}, {891, 893, 1}, {895, 895, 1}, {902, 904, 2}, {905, 906, 1}, {908, 910, 2},
@@ -484,9 +484,9 @@ const struct chars_run chars_table_cased[] = {
     {122635, 122654, 1}, {125184, 125251, 1}, {127280, 127305, 1}, {127312, 127337, 1},
     {127344, 127369, 1},
 };
-const int chars_table_cased_n = 145;
+const int jinja_chars_table_cased_n = 145;
 
-const struct chars_run chars_table_ignorable[] = {
+const struct chars_run jinja_chars_table_ignorable[] = {
     {39, 39, 1}, {46, 46, 1}, {58, 58, 1}, {94, 96, 2}, {168, 168, 1}, {173, 175, 2}, {180, 180, 1},
     {183, 184, 1}, {688, 879, 1}, {884, 885, 1}, {890, 890, 1}, {900, 901, 1}, {903, 903, 1},
     {1155, 1161, 1}, {1369, 1369, 1}, {1375, 1375, 1}, {1425, 1469, 1}, {1471, 1473, 2},
@@ -573,9 +573,9 @@ const struct chars_run chars_table_ignorable[] = {
     {125252, 125259, 1}, {127995, 127999, 1}, {917505, 917505, 1}, {917536, 917631, 1},
     {917760, 917999, 1},
 };
-const int chars_table_ignorable_n = 416;
+const int jinja_chars_table_ignorable_n = 416;
 
-const struct chars_shift chars_table_to_upper[] = {
+const struct chars_shift jinja_chars_table_to_upper[] = {
     {97, 122, 1, -32}, {181, 181, 1, 743}, {224, 246, 1, -32}, {248, 254, 1, -32},
     {255, 255, 1, 121}, {257, 303, 2, -1}, {305, 305, 1, -232}, {307, 311, 2, -1},
     {314, 328, 2, -1}, {331, 375, 2, -1}, {378, 382, 2, -1}, {383, 383, 1, -300},
@@ -625,9 +625,9 @@ const struct chars_shift chars_table_to_upper[] = {
     {66995, 67001, 1, -39}, {67003, 67004, 1, -39}, {68800, 68850, 1, -64}, {71872, 71903, 1, -32},
     {93792, 93823, 1, -32}, {125218, 125251, 1, -34},
 };
-const int chars_table_to_upper_n = 194;
+const int jinja_chars_table_to_upper_n = 194;
 
-const struct chars_shift chars_table_to_lower[] = {
+const struct chars_shift jinja_chars_table_to_lower[] = {
     {65, 90, 1, 32}, {192, 214, 1, 32}, {216, 222, 1, 32}, {256, 302, 2, 1}, {306, 310, 2, 1},
     {313, 327, 2, 1}, {330, 374, 2, 1}, {376, 376, 1, -121}, {377, 381, 2, 1}, {385, 385, 1, 210},
     {386, 388, 2, 1}, {390, 390, 1, 206}, {391, 391, 1, 1}, {393, 394, 1, 205}, {395, 395, 1, 1},
@@ -673,9 +673,9 @@ const struct chars_shift chars_table_to_lower[] = {
     {66928, 66938, 1, 39}, {66940, 66954, 1, 39}, {66956, 66962, 1, 39}, {66964, 66965, 1, 39},
     {68736, 68786, 1, 64}, {71840, 71871, 1, 32}, {93760, 93791, 1, 32}, {125184, 125217, 1, 34},
 };
-const int chars_table_to_lower_n = 181;
+const int jinja_chars_table_to_lower_n = 181;
 
-const struct chars_shift chars_table_to_title[] = {
+const struct chars_shift jinja_chars_table_to_title[] = {
     {97, 122, 1, -32}, {181, 181, 1, 743}, {224, 246, 1, -32}, {248, 254, 1, -32},
     {255, 255, 1, 121}, {257, 303, 2, -1}, {305, 305, 1, -232}, {307, 311, 2, -1},
     {314, 328, 2, -1}, {331, 375, 2, -1}, {378, 382, 2, -1}, {383, 383, 1, -300},
@@ -726,9 +726,9 @@ const struct chars_shift chars_table_to_title[] = {
     {67003, 67004, 1, -39}, {68800, 68850, 1, -64}, {71872, 71903, 1, -32}, {93792, 93823, 1, -32},
     {125218, 125251, 1, -34},
 };
-const int chars_table_to_title_n = 196;
+const int jinja_chars_table_to_title_n = 196;
 
-const struct chars_several chars_table_several[] = {
+const struct chars_several jinja_chars_table_several[] = {
     {223, CASE_TITLE, {83, 115, 0}}, {223, CASE_UPPER, {83, 83, 0}},
     {304, CASE_LOWER, {105, 775, 0}}, {329, CASE_TITLE, {700, 78, 0}},
     {329, CASE_UPPER, {700, 78, 0}}, {496, CASE_TITLE, {74, 780, 0}},
@@ -806,4 +806,4 @@ const struct chars_several chars_table_several[] = {
     {64278, CASE_UPPER, {1358, 1350, 0}}, {64279, CASE_TITLE, {1348, 1389, 0}},
     {64279, CASE_UPPER, {1348, 1341, 0}},
 };
-const int chars_table_several_n = 151;
+const int jinja_chars_table_several_n = 151;

@@ -19,16 +19,19 @@ struct chars_several { /* a character that becomes two or three; 0: no third */
     uint32_t out[3];
 };
 
-extern const struct chars_run chars_table_printable[], chars_table_alpha[], chars_table_decimal[],
-    chars_table_digit[], chars_table_numeric[], chars_table_upper[], chars_table_lower[],
-    chars_table_cased[], chars_table_ignorable[];
-extern const int chars_table_printable_n, chars_table_alpha_n, chars_table_decimal_n,
-    chars_table_digit_n, chars_table_numeric_n, chars_table_upper_n, chars_table_lower_n,
-    chars_table_cased_n, chars_table_ignorable_n;
-extern const struct chars_shift chars_table_to_upper[], chars_table_to_lower[],
-    chars_table_to_title[];
-extern const int chars_table_to_upper_n, chars_table_to_lower_n, chars_table_to_title_n;
-extern const struct chars_several chars_table_several[];
-extern const int chars_table_several_n;
+extern const struct chars_run jinja_chars_table_printable[], jinja_chars_table_alpha[],
+    jinja_chars_table_decimal[], jinja_chars_table_digit[], jinja_chars_table_numeric[],
+    jinja_chars_table_upper[], jinja_chars_table_lower[], jinja_chars_table_cased[],
+    jinja_chars_table_ignorable[];
+extern const int jinja_chars_table_printable_n, jinja_chars_table_alpha_n,
+    jinja_chars_table_decimal_n, jinja_chars_table_digit_n, jinja_chars_table_numeric_n,
+    jinja_chars_table_upper_n, jinja_chars_table_lower_n, jinja_chars_table_cased_n,
+    jinja_chars_table_ignorable_n;
+extern const struct chars_shift jinja_chars_table_to_upper[], jinja_chars_table_to_lower[],
+    jinja_chars_table_to_title[];
+extern const int jinja_chars_table_to_upper_n, jinja_chars_table_to_lower_n,
+    jinja_chars_table_to_title_n;
+extern const struct chars_several jinja_chars_table_several[];
+extern const int jinja_chars_table_several_n;
 
 #endif

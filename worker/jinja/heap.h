@@ -1,7 +1,7 @@
 /* heap.h: the bounds of one compilation or one rendering of a chat template: memory, steps, depth.
  *
  * All memory is one arena, so a failure leaves by longjmp from wherever it is met to the setjmp of
- * template_create or template_render: no memory has to be freed on the way. heap_fail does not
+ * jinja_create or jinja_render: no memory has to be freed on the way. jinja_heap_fail does not
  * return; neither does a function here that says "fails". */
 #ifndef SEQD_JINJA_HEAP_H
 #define SEQD_JINJA_HEAP_H
@@ -20,7 +20,7 @@
 
 struct heap {
     struct arena arena;
-    struct err *e;   /* heap_fail writes the error here */
+    struct err *e;   /* jinja_heap_fail writes the error here */
     int64_t n_steps; /* left */
     int depth, line; /* evaluations that are open; the line being evaluated, for errors */
     int printed;     /* the line in which a list or a mapping first became text; 0: none has */
@@ -28,23 +28,23 @@ struct heap {
 };
 
 /* Allocates size bytes, zeroed and 16-byte aligned. fails: ERR_TOO_LARGE past the arena's limit. */
-void *heap_alloc(struct heap *h, int64_t size);
+void *jinja_heap_alloc(struct heap *h, int64_t size);
 /* Returns a copy of the first old_size bytes in new room; the old room stays until the arena's
  * end. */
-void *heap_grow(struct heap *h, const void *old, int64_t old_size, int64_t size);
+void *jinja_heap_grow(struct heap *h, const void *old, int64_t old_size, int64_t size);
 /* Counts n_steps steps. fails: ERR_TOO_LARGE when they are used up. */
-void heap_spend(struct heap *h, int64_t n_steps);
-static inline void heap_spend_bytes(struct heap *h, int64_t n)
+void jinja_heap_spend(struct heap *h, int64_t n_steps);
+static inline void jinja_heap_spend_bytes(struct heap *h, int64_t n)
 {
-    heap_spend(h, 1 + (n >> HEAP_STEP_LOG));
+    jinja_heap_spend(h, 1 + (n >> HEAP_STEP_LOG));
 }
 /* Counts an evaluation that begins. fails: ERR_TOO_LARGE at HEAP_DEPTH. */
-void heap_enter(struct heap *h);
-static inline void heap_leave(struct heap *h)
+void jinja_heap_enter(struct heap *h);
+static inline void jinja_heap_leave(struct heap *h)
 {
     h->depth--;
 }
-_Noreturn void heap_fail(struct heap *h, enum err_code code, const char *fmt, ...)
+_Noreturn void jinja_heap_fail(struct heap *h, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -24,7 +24,7 @@ static struct token *push(struct lex *x, enum token_type type)
     const int64_t size = sizeof *o->t;
     if (o->n == o->room) {
         o->room = o->room ? 2 * o->room : 256;
-        o->t = heap_grow(x->h, o->t, o->n * size, o->room * size);
+        o->t = jinja_heap_grow(x->h, o->t, o->n * size, o->room * size);
     }
     o->t[o->n] = (struct token){.type = (uint8_t)type, .line = x->h->line};
     return &o->t[o->n++];
@@ -44,7 +44,7 @@ static bool at(const struct lex *x, const char *p, const char *z)
 
 static const char *skip_space(const struct lex *x, const char *p)
 {
-    while (p < x->end && chars_space(chars_get(p))) p += chars_size(*p);
+    while (p < x->end && jinja_chars_space(jinja_chars_get(p))) p += jinja_chars_size(*p);
     return p;
 }
 
@@ -53,8 +53,8 @@ static const char *skip_space(const struct lex *x, const char *p)
 static const char *strip_end(const char *from, const char *to)
 {
     while (to > from) {
-        const char *last = from + chars_last(from, to - from);
-        if (!chars_space(chars_get(last))) break;
+        const char *last = from + jinja_chars_last(from, to - from);
+        if (!jinja_chars_space(jinja_chars_get(last))) break;
         to = last;
     }
     return to;
@@ -91,7 +91,7 @@ static void comment(struct lex *x)
 {
     const char *p = x->p + 2 + (sign_at(x, x->p + 2) != 0);
     const char *close = memmem(p, (size_t)(x->end - p), "#}", 2);
-    if (!close) heap_fail(x->h, ERR_INVALID, "Missing end of comment tag");
+    if (!close) jinja_heap_fail(x->h, ERR_INVALID, "Missing end of comment tag");
     const char sign = close > p ? sign_at(x, close - 1) : 0;
     advance(x, after_tag(x, close + 2, sign));
 }
@@ -119,7 +119,7 @@ static void raw(struct lex *x, const char *body)
         advance(x, after);
         return;
     }
-    heap_fail(x->h, ERR_INVALID, "Missing end of raw directive");
+    jinja_heap_fail(x->h, ERR_INVALID, "Missing end of raw directive");
 }
 
 /* ---- inside tags ---------------------------------------------------------------------------- */
@@ -165,16 +165,16 @@ static void number(struct lex *x)
     }
     for (const char *q = x->p + (base == 10 ? 0 : 2); q < p; q++) {
         if (*q == '_') continue;
-        if (n == (int)sizeof text - 1) heap_fail(x->h, ERR_INVALID, "a number is too long");
+        if (n == (int)sizeof text - 1) jinja_heap_fail(x->h, ERR_INVALID, "a number is too long");
         text[n++] = *q;
     }
     text[n] = 0;
-    struct pyvalue v = is_float ? value_float(strtod(text, NULL)) : value_int(0);
+    struct pyvalue v = is_float ? jinja_value_float(strtod(text, NULL)) : jinja_value_int(0);
     if (!is_float) {
         unsigned long long i = strtoull(text, &stop, base);
         if (!n || *stop || i > INT64_MAX || strlen(text) > 62)
-            heap_fail(x->h, ERR_INVALID, "number %.*s is not an integer of 64 bits", n, text);
-        v = value_int((int64_t)i);
+            jinja_heap_fail(x->h, ERR_INVALID, "number %.*s is not an integer of 64 bits", n, text);
+        v = jinja_value_int((int64_t)i);
     }
     push(x, T_CONST)->value = v;
     advance(x, p);
@@ -185,7 +185,7 @@ static const char *hex(struct lex *x, const char *p, int n, uint32_t *out)
     *out = 0;
     for (int i = 0; i < n; i++, p++) {
         if (p >= x->end || !isxdigit((unsigned char)*p))
-            heap_fail(x->h, ERR_INVALID, "truncated escape in a string");
+            jinja_heap_fail(x->h, ERR_INVALID, "truncated escape in a string");
         *out = *out * 16 + (uint32_t)(isdigit((unsigned char)*p) ? *p - '0' : (*p | 32) - 'a' + 10);
     }
     return p;
@@ -198,7 +198,7 @@ static const char *escape(struct lex *x, struct text_sink *s, const char *p)
     const char *hit = memchr(letter, *p, sizeof letter - 1);
     uint32_t c = 0;
     if (hit) {
-        sink_add(x->h, s, &byte[hit - letter], 1);
+        jinja_sink_add(x->h, s, &byte[hit - letter], 1);
         return p + 1;
     }
     if (*p == '\n') return p + 1;
@@ -207,9 +207,9 @@ static const char *escape(struct lex *x, struct text_sink *s, const char *p)
     } else if (*p >= '0' && *p <= '7') {
         for (int i = 0; i < 3 && *p >= '0' && *p <= '7'; i++) c = c * 8 + (uint32_t)(*p++ - '0');
     } else if (*p == 'N') {
-        heap_fail(x->h, ERR_UNSUPPORTED, "\\N{...} in a string is not supported");
+        jinja_heap_fail(x->h, ERR_UNSUPPORTED, "\\N{...} in a string is not supported");
     } else { /* kept as it is; jinja2 has made an escape of any character beyond ASCII by then */
-        c = chars_get(p);
+        c = jinja_chars_get(p);
         char b[16];
         snprintf(b, sizeof b,
                  c < 0x80      ? "\\"
@@ -217,13 +217,13 @@ static const char *escape(struct lex *x, struct text_sink *s, const char *p)
                  : c < 0x10000 ? "\\u%04x"
                                : "\\U%08x",
                  (unsigned)c);
-        sink_text(x->h, s, b);
-        if (c >= 0x80) return p + chars_size(*p);
+        jinja_sink_text(x->h, s, b);
+        if (c >= 0x80) return p + jinja_chars_size(*p);
         return p;
     }
     if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
-        heap_fail(x->h, ERR_INVALID, "U+%04X in a string is not a character", (unsigned)c);
-    sink_char(x->h, s, c);
+        jinja_heap_fail(x->h, ERR_INVALID, "U+%04X in a string is not a character", (unsigned)c);
+    jinja_sink_char(x->h, s, c);
     return p;
 }
 
@@ -234,15 +234,15 @@ static void string(struct lex *x)
     while (p < x->end && *p != quote) {
         const char *q = p;
         while (q < x->end && *q != quote && *q != '\\') q++;
-        sink_add(x->h, &s, p, q - p);
+        jinja_sink_add(x->h, &s, p, q - p);
         p = q;
         if (p + 1 < x->end && *p == '\\')
             p = escape(x, &s, p + 1);
         else if (p < x->end && *p == '\\')
             break;
     }
-    if (p >= x->end || *p != quote) heap_fail(x->h, ERR_INVALID, "a string is not closed");
-    push(x, T_CONST)->value = sink_value(x->h, &s);
+    if (p >= x->end || *p != quote) jinja_heap_fail(x->h, ERR_INVALID, "a string is not closed");
+    push(x, T_CONST)->value = jinja_sink_value(x->h, &s);
     advance(x, p + 1);
 }
 
@@ -265,11 +265,11 @@ static void bracket(struct lex *x, char c)
     const char *hit = strchr(open, c);
     if (hit) {
         if (x->n_open == (int)sizeof x->close)
-            heap_fail(x->h, ERR_TOO_LARGE, "more than %d brackets one inside the other",
-                      (int)sizeof x->close);
+            jinja_heap_fail(x->h, ERR_TOO_LARGE, "more than %d brackets one inside the other",
+                            (int)sizeof x->close);
         x->close[x->n_open++] = close[hit - open];
     } else if (strchr(close, c) && (!x->n_open || x->close[--x->n_open] != c)) {
-        heap_fail(x->h, ERR_INVALID, "unexpected '%c'", c);
+        jinja_heap_fail(x->h, ERR_INVALID, "unexpected '%c'", c);
     }
 }
 
@@ -284,7 +284,8 @@ static void operator(struct lex *x)
             return;
         }
     if (!strchr(one, a))
-        heap_fail(x->h, ERR_INVALID, "unexpected character '%.*s'", chars_size(a), x->p);
+        jinja_heap_fail(x->h, ERR_INVALID, "unexpected character '%.*s'", jinja_chars_size(a),
+                        x->p);
     bracket(x, a);
     push(x, T_OP)->op = (uint16_t)OP1(a);
     advance(x, x->p + 1);
@@ -323,7 +324,7 @@ static void tag(struct lex *x, bool print)
     }
 }
 
-void template_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size)
+void jinja_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size)
 {
     struct lex x = {.h = h, .out = out, .p = source, .end = source + size, .line_begins = true};
     h->line = 1;

@@ -36,6 +36,6 @@ struct template_tokens {
 
 /* Splits the source. Its newlines are \n alone; it is borrowed as long as the tokens.
  * fails: ERR_INVALID with the line of the text that is no template. */
-void template_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size);
+void jinja_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size);
 
 #endif

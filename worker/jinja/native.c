@@ -17,32 +17,32 @@ static const char *const other_methods[] = {
     "conjugate", "strftime",   NULL};
 static const char *const other_functions[] = {"lipsum", "cycler", "joiner", NULL};
 
-const struct native *native_find(const struct native *table, struct pyvalue name)
+const struct native *jinja_native_find(const struct native *table, struct pyvalue name)
 {
     for (; table->name; table++)
-        if (value_is_text(name, table->name)) return table;
+        if (jinja_value_is_text(name, table->name)) return table;
     return NULL;
 }
 
 static bool listed(const char *const *list, struct pyvalue name)
 {
     for (; *list; list++)
-        if (value_is_text(name, *list)) return true;
+        if (jinja_value_is_text(name, *list)) return true;
     return false;
 }
 
-const struct native *native_find_filter(struct pyvalue name)
+const struct native *jinja_native_find_filter(struct pyvalue name)
 {
-    const struct native *const table[] = {native_filters_text, native_filters_seq,
-                                          native_filters_map};
+    const struct native *const table[] = {jinja_native_filters_text, jinja_native_filters_seq,
+                                          jinja_native_filters_map};
     const struct native *n = NULL;
-    for (int i = 0; i < 3 && !n; i++) n = native_find(table[i], name);
+    for (int i = 0; i < 3 && !n; i++) n = jinja_native_find(table[i], name);
     return n;
 }
 
-const struct native *native_find_test(struct pyvalue name)
+const struct native *jinja_native_find_test(struct pyvalue name)
 {
-    return native_find(native_tests, name);
+    return jinja_native_find(jinja_native_tests, name);
 }
 
 static void refuse(struct heap *h, const char *what, struct pyvalue name, const char *const *known,
@@ -50,30 +50,30 @@ static void refuse(struct heap *h, const char *what, struct pyvalue name, const 
 {
     const int n = name.s->n < 64 ? (int)name.s->n : 64;
     if (listed(known, name))
-        heap_fail(h, ERR_UNSUPPORTED, "the %s '%.*s' is not supported", what, n, name.s->p);
-    if (!soft) heap_fail(h, ERR_INVALID, "No %s named '%.*s'.", what, n, name.s->p);
+        jinja_heap_fail(h, ERR_UNSUPPORTED, "the %s '%.*s' is not supported", what, n, name.s->p);
+    if (!soft) jinja_heap_fail(h, ERR_INVALID, "No %s named '%.*s'.", what, n, name.s->p);
 }
 
-const struct native *native_filter(struct heap *h, struct pyvalue name, bool soft)
+const struct native *jinja_native_filter(struct heap *h, struct pyvalue name, bool soft)
 {
-    const struct native *n = native_find_filter(name);
+    const struct native *n = jinja_native_find_filter(name);
     if (!n) refuse(h, "filter", name, other_filters, soft);
     return n;
 }
 
-const struct native *native_test(struct heap *h, struct pyvalue name, bool soft)
+const struct native *jinja_native_test(struct heap *h, struct pyvalue name, bool soft)
 {
-    const struct native *n = native_find_test(name);
+    const struct native *n = jinja_native_find_test(name);
     if (!n) refuse(h, "test", name, other_tests, soft);
     return n;
 }
 
-void native_check_method(struct heap *h, struct pyvalue name)
+void jinja_native_check_method(struct heap *h, struct pyvalue name)
 {
     refuse(h, "method", name, other_methods, true);
 }
 
-void native_check_function(struct heap *h, struct pyvalue name)
+void jinja_native_check_function(struct heap *h, struct pyvalue name)
 {
     refuse(h, "function", name, other_functions, true);
 }
@@ -102,26 +102,27 @@ static void bind(struct template_run *r, const struct native *native, const stru
                  struct pyvalue *a)
 {
     if (raw->n > count_of(native->params))
-        heap_fail(&r->h, ERR_INVALID, "%s() takes at most %d arguments, not %lld", native->name,
-                  count_of(native->params), (long long)raw->n);
+        jinja_heap_fail(&r->h, ERR_INVALID, "%s() takes at most %d arguments, not %lld",
+                        native->name, count_of(native->params), (long long)raw->n);
     for (int64_t i = 0; i < raw->n; i++) a[i] = raw->v[i];
     for (int64_t i = 0; i < raw->n_kw; i++) {
         const int at = place_of(native->params, raw->key[i]);
         if (at < 0 || a[at].type != V_MISSING)
-            heap_fail(&r->h, ERR_INVALID, "%s() got an unexpected keyword argument '%.*s'",
-                      native->name, (int)raw->key[i].s->n, raw->key[i].s->p);
+            jinja_heap_fail(&r->h, ERR_INVALID, "%s() got an unexpected keyword argument '%.*s'",
+                            native->name, (int)raw->key[i].s->n, raw->key[i].s->p);
         a[at] = raw->kw[i];
     }
     for (int i = 0; i < native->n_required; i++)
         if (a[i].type == V_MISSING)
-            heap_fail(&r->h, ERR_INVALID, "%s() is missing a required argument", native->name);
+            jinja_heap_fail(&r->h, ERR_INVALID, "%s() is missing a required argument",
+                            native->name);
 }
 
-struct pyvalue native_call(struct template_run *r, const struct native *native, struct pyvalue of,
-                           const struct actual *raw)
+struct pyvalue jinja_native_call(struct template_run *r, const struct native *native,
+                                 struct pyvalue of, const struct actual *raw)
 {
     struct pyvalue a[NATIVE_PARAMS] = {{0}};
-    heap_spend(&r->h, 1);
+    jinja_heap_spend(&r->h, 1);
     if (native->params[0] != '*') bind(r, native, raw, a);
     return native->fn(r, of, a, raw);
 }

@@ -31,27 +31,28 @@ struct native {
 };
 
 /* Tables that end with a NULL name. */
-extern const struct native native_filters_text[], native_filters_seq[], native_filters_map[],
-    native_tests[], native_methods_str[], native_methods_list[], native_methods_dict[],
-    native_methods_loop[], native_functions[];
+extern const struct native jinja_native_filters_text[], jinja_native_filters_seq[],
+    jinja_native_filters_map[], jinja_native_tests[], jinja_native_methods_str[],
+    jinja_native_methods_list[], jinja_native_methods_dict[], jinja_native_methods_loop[],
+    jinja_native_functions[];
 
 /* Find the row of a filter or test when a template is compiled.
  * fails: ERR_UNSUPPORTED when jinja2 alone has it, ERR_INVALID when jinja2 has not either; soft:
  * NULL then, and the call fails. */
-const struct native *native_filter(struct heap *h, struct pyvalue name, bool soft);
-const struct native *native_test(struct heap *h, struct pyvalue name, bool soft);
+const struct native *jinja_native_filter(struct heap *h, struct pyvalue name, bool soft);
+const struct native *jinja_native_test(struct heap *h, struct pyvalue name, bool soft);
 /* Do the same without failing. */
-const struct native *native_find_filter(struct pyvalue name);
-const struct native *native_find_test(struct pyvalue name);
-const struct native *native_find(const struct native *table, struct pyvalue name);
+const struct native *jinja_native_find_filter(struct pyvalue name);
+const struct native *jinja_native_find_test(struct pyvalue name);
+const struct native *jinja_native_find(const struct native *table, struct pyvalue name);
 /* Refuse the name of a method, or a function, that Python or jinja2 has and native.c has not.
  * fails: ERR_UNSUPPORTED. */
-void native_check_method(struct heap *h, struct pyvalue name);
-void native_check_function(struct heap *h, struct pyvalue name);
+void jinja_native_check_method(struct heap *h, struct pyvalue name);
+void jinja_native_check_function(struct heap *h, struct pyvalue name);
 
 /* Binds the arguments to the parameters and calls.
  * fails: ERR_INVALID when there are too many, too few, or a name that is no parameter. */
-struct pyvalue native_call(struct template_run *r, const struct native *native, struct pyvalue of,
-                           const struct actual *raw);
+struct pyvalue jinja_native_call(struct template_run *r, const struct native *native,
+                                 struct pyvalue of, const struct actual *raw);
 
 #endif

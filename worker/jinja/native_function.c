@@ -12,18 +12,18 @@
 
 FUNCTION(g_range)
 {
-    struct pyrange *g = heap_alloc(&r->h, sizeof *g);
+    struct pyrange *g = jinja_heap_alloc(&r->h, sizeof *g);
     const bool one = a[1].type == V_MISSING;
-    const int64_t stop = run_int(r, a[one ? 0 : 1], "range()");
-    g->start = one ? 0 : run_int(r, a[0], "range()");
-    g->step = a[2].type == V_MISSING ? 1 : run_int(r, a[2], "range()");
-    if (!g->step) heap_fail(&r->h, ERR_INVALID, "range() arg 3 must not be zero");
+    const int64_t stop = jinja_run_int(r, a[one ? 0 : 1], "range()");
+    g->start = one ? 0 : jinja_run_int(r, a[0], "range()");
+    g->step = a[2].type == V_MISSING ? 1 : jinja_run_int(r, a[2], "range()");
+    if (!g->step) jinja_heap_fail(&r->h, ERR_INVALID, "range() arg 3 must not be zero");
     const __int128 gap = g->step > 0 ? (__int128)stop - g->start : (__int128)g->start - stop;
     const __int128 step = g->step > 0 ? g->step : -(__int128)g->step;
     const __int128 n = gap > 0 ? (gap - 1) / step + 1 : 0;
     if (n > MAX_RANGE)
-        heap_fail(&r->h, ERR_INVALID, "Range too big. The sandbox blocks ranges larger than %d",
-                  MAX_RANGE);
+        jinja_heap_fail(&r->h, ERR_INVALID,
+                        "Range too big. The sandbox blocks ranges larger than %d", MAX_RANGE);
     g->n = (int64_t)n;
     return (struct pyvalue){.type = V_RANGE, .range = g};
 }
@@ -31,20 +31,21 @@ FUNCTION(g_range)
 static struct dict *make_dict(struct template_run *r, const struct actual *raw)
 {
     struct heap *h = &r->h;
-    struct dict *d = dict_new(h);
-    if (raw->n > 1) heap_fail(h, ERR_INVALID, "dict expected at most 1 argument");
+    struct dict *d = jinja_dict_new(h);
+    if (raw->n > 1) jinja_heap_fail(h, ERR_INVALID, "dict expected at most 1 argument");
     if (raw->n && raw->v[0].type == V_DICT) {
         const struct dict *from = raw->v[0].dict;
-        for (int64_t i = 0; i < from->n; i++) dict_set(h, d, from->e[i].key, from->e[i].value);
+        for (int64_t i = 0; i < from->n; i++)
+            jinja_dict_set(h, d, from->e[i].key, from->e[i].value);
     } else if (raw->n) {
-        const struct pylist *pairs = value_items(h, raw->v[0]);
+        const struct pylist *pairs = jinja_value_items(h, raw->v[0]);
         for (int64_t i = 0; i < pairs->n; i++) {
-            const struct pylist *pair = value_items(h, pairs->v[i]);
-            if (pair->n != 2) heap_fail(h, ERR_INVALID, "dict() takes pairs");
-            dict_set(h, d, pair->v[0], pair->v[1]);
+            const struct pylist *pair = jinja_value_items(h, pairs->v[i]);
+            if (pair->n != 2) jinja_heap_fail(h, ERR_INVALID, "dict() takes pairs");
+            jinja_dict_set(h, d, pair->v[0], pair->v[1]);
         }
     }
-    for (int64_t i = 0; i < raw->n_kw; i++) dict_set(h, d, raw->key[i], raw->kw[i]);
+    for (int64_t i = 0; i < raw->n_kw; i++) jinja_dict_set(h, d, raw->key[i], raw->kw[i]);
     return d;
 }
 
@@ -58,14 +59,15 @@ FUNCTION(g_namespace)
     struct dict *d = make_dict(r, raw);
     for (int64_t i = 0; i < d->n; i++)
         if (d->e[i].key.type == V_STR && d->e[i].key.s->n && d->e[i].key.s->p[0] == '_')
-            heap_fail(&r->h, ERR_INVALID, "a namespace takes no attribute that begins with _");
+            jinja_heap_fail(&r->h, ERR_INVALID,
+                            "a namespace takes no attribute that begins with _");
     return (struct pyvalue){.type = V_NAMESPACE, .dict = d};
 }
 
 FUNCTION(g_raise_exception)
 {
-    const struct str *s = value_to_str(&r->h, a[0]).s;
-    heap_fail(&r->h, ERR_INVALID, "%.*s", (int)(s->n < 500 ? s->n : 500), s->p);
+    const struct str *s = jinja_value_to_str(&r->h, a[0]).s;
+    jinja_heap_fail(&r->h, ERR_INVALID, "%.*s", (int)(s->n < 500 ? s->n : 500), s->p);
 }
 
 FUNCTION(g_strftime_now)
@@ -74,16 +76,17 @@ FUNCTION(g_strftime_now)
     struct tm tm;
     const time_t now = (time_t)r->now_s;
     if (a[0].type != V_STR || a[0].s->n >= (int64_t)sizeof format)
-        heap_fail(&r->h, ERR_INVALID, "strftime_now() takes a string of less than %zu bytes",
-                  sizeof format);
+        jinja_heap_fail(&r->h, ERR_INVALID, "strftime_now() takes a string of less than %zu bytes",
+                        sizeof format);
     memcpy(format, a[0].s->p, (size_t)a[0].s->n);
     format[a[0].s->n] = 0;
-    if (!gmtime_r(&now, &tm)) heap_fail(&r->h, ERR_INVALID, "the time is beyond the calendar");
+    if (!gmtime_r(&now, &tm))
+        jinja_heap_fail(&r->h, ERR_INVALID, "the time is beyond the calendar");
     const size_t n = strftime(text, sizeof text, format, &tm);
-    return value_str(&r->h, text, (int64_t)n);
+    return jinja_value_str(&r->h, text, (int64_t)n);
 }
 
-const struct native native_functions[] = {
+const struct native jinja_native_functions[] = {
     {"range", "/start /stop /step", 1, g_range},
     {"dict", "*", 0, g_dict},
     {"namespace", "*", 0, g_namespace},

@@ -9,6 +9,6 @@ struct template_run;
 
 /* Returns the attribute: a string with dots, an integer, or V_NONE or V_MISSING: the item
  * itself. */
-struct pyvalue key_get(struct template_run *r, struct pyvalue item, struct pyvalue attribute);
+struct pyvalue jinja_key_get(struct template_run *r, struct pyvalue item, struct pyvalue attribute);
 
 #endif

@@ -13,66 +13,68 @@
 
 FILTER(f_length)
 {
-    if (of.type == V_LOOP) return value_int(loop_length(r, of.p));
-    return value_int(value_len(&r->h, of));
+    if (of.type == V_LOOP) return jinja_value_int(jinja_loop_length(r, of.p));
+    return jinja_value_int(jinja_value_len(&r->h, of));
 }
 
 FILTER(f_default)
 {
-    const struct pyvalue preset = a[0].type == V_MISSING ? value_text(&r->h, "") : a[0];
+    const struct pyvalue preset = a[0].type == V_MISSING ? jinja_value_text(&r->h, "") : a[0];
     if (of.type == V_UNDEFINED) return preset;
-    return value_truth(&r->h, a[1]) && !value_truth(&r->h, of) ? preset : of;
+    return jinja_value_truth(&r->h, a[1]) && !jinja_value_truth(&r->h, of) ? preset : of;
 }
 
 FILTER(f_first)
 {
     struct cursor c;
     struct pyvalue v;
-    cursor_init(&r->h, &c, of);
-    return cursor_next(&r->h, &c, &v)
+    jinja_cursor_init(&r->h, &c, of);
+    return jinja_cursor_next(&r->h, &c, &v)
                ? v
-               : value_undefined(&r->h, "No first item, sequence was empty.");
+               : jinja_value_undefined(&r->h, "No first item, sequence was empty.");
 }
 
 /* Returns items that can be reversed. Python's reversed() takes sequences and dicts, no generator
  * and no undefined. */
 static struct pylist *reversible(struct template_run *r, struct pyvalue of)
 {
-    if (of.type == V_ITER || of.type == V_UNDEFINED || !value_iterable(of))
-        heap_fail(&r->h, ERR_INVALID, "'%s' object is not reversible", value_type_name(of));
-    return value_items(&r->h, of);
+    if (of.type == V_ITER || of.type == V_UNDEFINED || !jinja_value_iterable(of))
+        jinja_heap_fail(&r->h, ERR_INVALID, "'%s' object is not reversible",
+                        jinja_value_type_name(of));
+    return jinja_value_items(&r->h, of);
 }
 
 FILTER(f_last)
 {
     const struct pylist *l = reversible(r, of);
-    return l->n ? l->v[l->n - 1] : value_undefined(&r->h, "No last item, sequence was empty.");
+    return l->n ? l->v[l->n - 1]
+                : jinja_value_undefined(&r->h, "No last item, sequence was empty.");
 }
 
 static struct pylist *copy(struct template_run *r, const struct pylist *from)
 {
-    struct pylist *l = list_new(&r->h, from->n);
-    heap_spend(&r->h, from->n >> 4);
-    for (int64_t i = 0; i < from->n; i++) list_add(&r->h, l, from->v[i]);
+    struct pylist *l = jinja_list_new(&r->h, from->n);
+    jinja_heap_spend(&r->h, from->n >> 4);
+    for (int64_t i = 0; i < from->n; i++) jinja_list_add(&r->h, l, from->v[i]);
     return l;
 }
 
 FILTER(f_list)
 {
-    return value_of_list(copy(r, value_items(&r->h, of)));
+    return jinja_value_of_list(copy(r, jinja_value_items(&r->h, of)));
 }
 
 FILTER(f_reverse)
 {
     struct heap *h = &r->h;
-    const struct pylist *l = value_items(h, of);
-    struct pylist *out = list_new(h, l->n);
-    heap_spend(h, l->n >> 4);
-    for (int64_t i = l->n; i-- > 0;) list_add(h, out, l->v[i]);
+    const struct pylist *l = jinja_value_items(h, of);
+    struct pylist *out = jinja_list_new(h, l->n);
+    jinja_heap_spend(h, l->n >> 4);
+    for (int64_t i = l->n; i-- > 0;) jinja_list_add(h, out, l->v[i]);
     if (of.type != V_STR)
-        return of.type == V_ITER || of.type == V_UNDEFINED ? value_of_list(out)
-                                                           : value_iter(h, out);
-    struct pyvalue v = text_join(h, value_text(h, ""), value_of_list(out), false);
+        return of.type == V_ITER || of.type == V_UNDEFINED ? jinja_value_of_list(out)
+                                                           : jinja_value_iter(h, out);
+    struct pyvalue v = jinja_text_join(h, jinja_value_text(h, ""), jinja_value_of_list(out), false);
     v.safe = of.safe;
     return v;
 }
@@ -80,43 +82,45 @@ FILTER(f_reverse)
 FILTER(f_join)
 {
     struct heap *h = &r->h;
-    const struct pyvalue by = a[0].type == V_MISSING ? value_text(h, "") : value_to_str(h, a[0]);
+    const struct pyvalue by = a[0].type == V_MISSING ? jinja_value_text(h, "")
+                                                     : jinja_value_to_str(h, a[0]);
     if (a[1].type != V_MISSING && a[1].type != V_NONE) {
-        struct pylist *l = list_new(h, 0);
-        const struct pylist *in = value_items(h, of);
-        for (int64_t i = 0; i < in->n; i++) list_add(h, l, key_get(r, in->v[i], a[1]));
-        of = value_of_list(l);
+        struct pylist *l = jinja_list_new(h, 0);
+        const struct pylist *in = jinja_value_items(h, of);
+        for (int64_t i = 0; i < in->n; i++) jinja_list_add(h, l, jinja_key_get(r, in->v[i], a[1]));
+        of = jinja_value_of_list(l);
     }
-    return text_join(h, by, of, false);
+    return jinja_text_join(h, by, of, false);
 }
 
 FILTER(f_items)
 {
-    if (of.type == V_UNDEFINED) return value_iter(&r->h, list_new(&r->h, 0));
-    if (of.type != V_DICT) heap_fail(&r->h, ERR_INVALID, "Can only get item pairs from a mapping.");
+    if (of.type == V_UNDEFINED) return jinja_value_iter(&r->h, jinja_list_new(&r->h, 0));
+    if (of.type != V_DICT)
+        jinja_heap_fail(&r->h, ERR_INVALID, "Can only get item pairs from a mapping.");
     of.type = V_VIEW;
     of.id = VIEW_ITEMS;
-    return value_iter(&r->h, value_items(&r->h, of));
+    return jinja_value_iter(&r->h, jinja_value_items(&r->h, of));
 }
 
 FILTER(f_batch)
 {
     struct heap *h = &r->h;
-    const int64_t size = run_int(r, a[0], "the size of a batch");
-    const struct pylist *in = value_items(h, of);
-    struct pylist *out = list_new(h, 0), *now = list_new(h, 0);
+    const int64_t size = jinja_run_int(r, a[0], "the size of a batch");
+    const struct pylist *in = jinja_value_items(h, of);
+    struct pylist *out = jinja_list_new(h, 0), *now = jinja_list_new(h, 0);
     for (int64_t i = 0; i < in->n; i++) {
-        heap_spend(h, 1);
+        jinja_heap_spend(h, 1);
         if (now->n == size) {
-            list_add(h, out, value_of_list(now));
-            now = list_new(h, 0);
+            jinja_list_add(h, out, jinja_value_of_list(now));
+            now = jinja_list_new(h, 0);
         }
-        list_add(h, now, in->v[i]);
+        jinja_list_add(h, now, in->v[i]);
     }
     const bool fill = now->n && a[1].type != V_MISSING && a[1].type != V_NONE;
-    for (; fill && now->n < size; heap_spend(h, 1)) list_add(h, now, a[1]);
-    if (now->n) list_add(h, out, value_of_list(now));
-    return value_iter(h, out);
+    for (; fill && now->n < size; jinja_heap_spend(h, 1)) jinja_list_add(h, now, a[1]);
+    if (now->n) jinja_list_add(h, out, jinja_value_of_list(now));
+    return jinja_value_iter(h, out);
 }
 
 /* ---- order ---------------------------------------------------------------------------------- */
@@ -128,8 +132,8 @@ struct seq_pair {
 static bool before(struct template_run *r, const struct seq_pair *a, const struct seq_pair *b,
                    bool reverse)
 {
-    return reverse ? value_order(&r->h, b->key, a->key, ORDER_LT)
-                   : value_order(&r->h, a->key, b->key, ORDER_LT);
+    return reverse ? jinja_value_order(&r->h, b->key, a->key, ORDER_LT)
+                   : jinja_value_order(&r->h, a->key, b->key, ORDER_LT);
 }
 
 /* Sorts as Python does: equal keys keep their order, reversed or not. */
@@ -147,15 +151,15 @@ static void merge_sort(struct template_run *r, struct seq_pair *p, struct seq_pa
 
 static struct pyvalue sorted(struct template_run *r, struct seq_pair *p, int64_t n, bool reverse)
 {
-    struct pylist *out = list_new(&r->h, n);
-    merge_sort(r, p, heap_alloc(&r->h, (n + 1) * (int64_t)sizeof *p), n, reverse);
-    for (int64_t i = 0; i < n; i++) list_add(&r->h, out, p[i].item);
-    return value_of_list(out);
+    struct pylist *out = jinja_list_new(&r->h, n);
+    merge_sort(r, p, jinja_heap_alloc(&r->h, (n + 1) * (int64_t)sizeof *p), n, reverse);
+    for (int64_t i = 0; i < n; i++) jinja_list_add(&r->h, out, p[i].item);
+    return jinja_value_of_list(out);
 }
 
 static struct pyvalue fold_case(struct template_run *r, struct pyvalue v, bool sensitive)
 {
-    return v.type == V_STR && !sensitive ? text_case(&r->h, v, CASE_LOWER) : v;
+    return v.type == V_STR && !sensitive ? jinja_text_case(&r->h, v, CASE_LOWER) : v;
 }
 
 /* Returns the key of jinja2's sort: a list with the value of each attribute of "a,b". */
@@ -163,71 +167,76 @@ static struct pyvalue sort_key(struct template_run *r, struct pyvalue item,
                                struct pyvalue attribute, bool sensitive)
 {
     struct heap *h = &r->h;
-    struct pylist *l = list_new(h, 1);
+    struct pylist *l = jinja_list_new(h, 1);
     if (attribute.type != V_STR) {
-        const struct pyvalue v = attribute.type == V_INT ? key_get(r, item, attribute) : item;
-        list_add(h, l, fold_case(r, v, sensitive));
-        return value_of_list(l);
+        const struct pyvalue v = attribute.type == V_INT ? jinja_key_get(r, item, attribute) : item;
+        jinja_list_add(h, l, fold_case(r, v, sensitive));
+        return jinja_value_of_list(l);
     }
-    const struct pylist *parts = text_split(h, attribute, value_text(h, ","), -1);
+    const struct pylist *parts = jinja_text_split(h, attribute, jinja_value_text(h, ","), -1);
     for (int64_t i = 0; i < parts->n; i++)
-        list_add(h, l, fold_case(r, key_get(r, item, parts->v[i]), sensitive));
-    return value_of_list(l);
+        jinja_list_add(h, l, fold_case(r, jinja_key_get(r, item, parts->v[i]), sensitive));
+    return jinja_value_of_list(l);
 }
 
 FILTER(f_sort)
 {
-    const struct pylist *in = value_items(&r->h, of);
-    struct seq_pair *p = heap_alloc(&r->h, (in->n + 1) * (int64_t)sizeof *p);
+    const struct pylist *in = jinja_value_items(&r->h, of);
+    struct seq_pair *p = jinja_heap_alloc(&r->h, (in->n + 1) * (int64_t)sizeof *p);
     for (int64_t i = 0; i < in->n; i++)
-        p[i] = (struct seq_pair){sort_key(r, in->v[i], a[2], value_truth(&r->h, a[1])), in->v[i]};
-    return sorted(r, p, in->n, value_truth(&r->h, a[0]));
+        p[i] = (struct seq_pair){sort_key(r, in->v[i], a[2], jinja_value_truth(&r->h, a[1])),
+                                 in->v[i]};
+    return sorted(r, p, in->n, jinja_value_truth(&r->h, a[0]));
 }
 
 FILTER(f_dictsort)
 {
     struct heap *h = &r->h;
-    const bool by_value = value_is_text(a[1], "value"), sensitive = value_truth(h, a[0]);
-    if (a[1].type != V_MISSING && !by_value && !value_is_text(a[1], "key"))
-        heap_fail(h, ERR_INVALID, "You can only sort by either \"key\" or \"value\"");
-    if (of.type != V_DICT) heap_fail(h, ERR_INVALID, "dictsort of a %s", value_type_name(of));
-    struct seq_pair *p = heap_alloc(h, (of.dict->n + 1) * (int64_t)sizeof *p);
+    const bool by_value = jinja_value_is_text(a[1], "value"),
+               sensitive = jinja_value_truth(h, a[0]);
+    if (a[1].type != V_MISSING && !by_value && !jinja_value_is_text(a[1], "key"))
+        jinja_heap_fail(h, ERR_INVALID, "You can only sort by either \"key\" or \"value\"");
+    if (of.type != V_DICT)
+        jinja_heap_fail(h, ERR_INVALID, "dictsort of a %s", jinja_value_type_name(of));
+    struct seq_pair *p = jinja_heap_alloc(h, (of.dict->n + 1) * (int64_t)sizeof *p);
     for (int64_t i = 0; i < of.dict->n; i++) {
         const struct pyvalue kv[2] = {of.dict->e[i].key, of.dict->e[i].value};
-        p[i] = (struct seq_pair){fold_case(r, kv[by_value], sensitive), value_tuple(h, kv, 2)};
+        p[i] = (struct seq_pair){fold_case(r, kv[by_value], sensitive),
+                                 jinja_value_tuple(h, kv, 2)};
     }
-    return sorted(r, p, of.dict->n, value_truth(h, a[2]));
+    return sorted(r, p, of.dict->n, jinja_value_truth(h, a[2]));
 }
 
 FILTER(f_unique)
 {
     struct heap *h = &r->h;
-    const struct pylist *in = value_items(h, of);
-    struct pylist *out = list_new(h, 0);
-    struct dict *seen = dict_new(h);
+    const struct pylist *in = jinja_value_items(h, of);
+    struct pylist *out = jinja_list_new(h, 0);
+    struct dict *seen = jinja_dict_new(h);
     for (int64_t i = 0; i < in->n; i++) {
-        const struct pyvalue key = fold_case(r, key_get(r, in->v[i], a[1]), value_truth(h, a[0]));
-        heap_spend(h, 1);
-        if (dict_get(h, seen, key)) continue;
-        dict_set(h, seen, key, value_none());
-        list_add(h, out, in->v[i]);
+        const struct pyvalue key = fold_case(r, jinja_key_get(r, in->v[i], a[1]),
+                                             jinja_value_truth(h, a[0]));
+        jinja_heap_spend(h, 1);
+        if (jinja_dict_get(h, seen, key)) continue;
+        jinja_dict_set(h, seen, key, jinja_value_none());
+        jinja_list_add(h, out, in->v[i]);
     }
-    return value_iter(h, out);
+    return jinja_value_iter(h, out);
 }
 
 static struct pyvalue extreme(struct template_run *r, struct pyvalue of, const struct pyvalue *a,
                               enum pyorder op)
 {
-    const struct pylist *in = value_items(&r->h, of);
-    const bool sensitive = value_truth(&r->h, a[0]);
+    const struct pylist *in = jinja_value_items(&r->h, of);
+    const bool sensitive = jinja_value_truth(&r->h, a[0]);
     struct pyvalue best = {0}, best_key = {0};
     for (int64_t i = 0; i < in->n; i++) {
-        const struct pyvalue key = fold_case(r, key_get(r, in->v[i], a[1]), sensitive);
-        if (i && !value_order(&r->h, key, best_key, op)) continue;
+        const struct pyvalue key = fold_case(r, jinja_key_get(r, in->v[i], a[1]), sensitive);
+        if (i && !jinja_value_order(&r->h, key, best_key, op)) continue;
         best = in->v[i];
         best_key = key;
     }
-    return in->n ? best : value_undefined(&r->h, "No aggregated item, sequence was empty.");
+    return in->n ? best : jinja_value_undefined(&r->h, "No aggregated item, sequence was empty.");
 }
 
 FILTER(f_min)
@@ -242,15 +251,15 @@ FILTER(f_max)
 
 FILTER(f_sum)
 {
-    struct pyvalue sum = a[1].type == V_MISSING ? value_int(0) : a[1];
-    const struct pylist *in = value_items(&r->h, of);
-    if (sum.type == V_STR) heap_fail(&r->h, ERR_INVALID, "sum() can't sum strings");
+    struct pyvalue sum = a[1].type == V_MISSING ? jinja_value_int(0) : a[1];
+    const struct pylist *in = jinja_value_items(&r->h, of);
+    if (sum.type == V_STR) jinja_heap_fail(&r->h, ERR_INVALID, "sum() can't sum strings");
     for (int64_t i = 0; i < in->n; i++)
-        sum = op_binary(r, '+' << 8, sum, key_get(r, in->v[i], a[0]));
+        sum = jinja_op_binary(r, '+' << 8, sum, jinja_key_get(r, in->v[i], a[0]));
     return sum;
 }
 
-const struct native native_filters_seq[] = {
+const struct native jinja_native_filters_seq[] = {
     {"length", "", 0, f_length},
     {"count", "", 0, f_length},
     {"default", "default_value boolean", 0, f_default},

@@ -10,7 +10,7 @@
 #define IS(name, expression)                                                                       \
     TEST(name)                                                                                     \
     {                                                                                              \
-        return value_bool(expression);                                                             \
+        return jinja_value_bool(expression);                                                       \
     }
 
 IS(t_defined, of.type != V_UNDEFINED)
@@ -21,33 +21,33 @@ IS(t_true, of.type == V_BOOL && of.b)
 IS(t_false, of.type == V_BOOL && !of.b)
 IS(t_integer, of.type == V_INT)
 IS(t_float, of.type == V_FLOAT)
-IS(t_number, value_is_number(of))
+IS(t_number, jinja_value_is_number(of))
 IS(t_string, of.type == V_STR)
 IS(t_mapping, of.type == V_DICT)
-IS(t_iterable, value_iterable(of) || of.type == V_LOOP)
+IS(t_iterable, jinja_value_iterable(of) || of.type == V_LOOP)
 /* Asks for len() and [] as Python does: undefined has both. */
-IS(t_sequence, value_has_len(of) && of.type != V_VIEW)
+IS(t_sequence, jinja_value_has_len(of) && of.type != V_VIEW)
 IS(t_callable, of.type == V_MACRO || of.type == V_BOUND || of.type == V_FUNCTION ||
                    of.type == V_LOOP || of.type == V_UNDEFINED)
-IS(t_eq, value_eq(&r->h, of, a[0]))
-IS(t_ne, !value_eq(&r->h, of, a[0]))
-IS(t_lt, value_order(&r->h, of, a[0], ORDER_LT))
-IS(t_le, value_order(&r->h, of, a[0], ORDER_LE))
-IS(t_gt, value_order(&r->h, of, a[0], ORDER_GT))
-IS(t_ge, value_order(&r->h, of, a[0], ORDER_GE))
-IS(t_in, value_in(&r->h, of, a[0]))
+IS(t_eq, jinja_value_eq(&r->h, of, a[0]))
+IS(t_ne, !jinja_value_eq(&r->h, of, a[0]))
+IS(t_lt, jinja_value_order(&r->h, of, a[0], ORDER_LT))
+IS(t_le, jinja_value_order(&r->h, of, a[0], ORDER_LE))
+IS(t_gt, jinja_value_order(&r->h, of, a[0], ORDER_GT))
+IS(t_ge, jinja_value_order(&r->h, of, a[0], ORDER_GE))
+IS(t_in, jinja_value_in(&r->h, of, a[0]))
 /* Compares identity; equality for a value that has no identity of its own in Python either. */
-IS(t_sameas, of.type == a[0].type && (of.type <= V_STR ? value_eq(&r->h, of, a[0])
+IS(t_sameas, of.type == a[0].type && (of.type <= V_STR ? jinja_value_eq(&r->h, of, a[0])
                                                        : of.p == a[0].p && of.id == a[0].id))
 
 static bool rest_is(struct template_run *r, struct pyvalue v, struct pyvalue by, int64_t want)
 {
-    const struct pyvalue rest = op_binary(r, '%' << 8, v, by);
-    return value_eq(&r->h, rest, value_int(want));
+    const struct pyvalue rest = jinja_op_binary(r, '%' << 8, v, by);
+    return jinja_value_eq(&r->h, rest, jinja_value_int(want));
 }
 
-IS(t_odd, rest_is(r, of, value_int(2), 1))
-IS(t_even, rest_is(r, of, value_int(2), 0))
+IS(t_odd, rest_is(r, of, jinja_value_int(2), 1))
+IS(t_even, rest_is(r, of, jinja_value_int(2), 0))
 IS(t_divisibleby, rest_is(r, of, a[0], 0))
 
 /* Tells whether all letters that have a case have this one, and there is one. */
@@ -55,12 +55,12 @@ static bool has_case(struct template_run *r, struct pyvalue v, enum chars_case w
                      enum chars_case other)
 {
     bool any = false;
-    const struct str *s = value_to_str(&r->h, v).s;
-    heap_spend_bytes(&r->h, 16 * s->n);
-    for (int64_t i = 0; i < s->n; i += chars_size(s->p[i])) {
-        const uint32_t c = chars_get(s->p + i);
-        if (chars_is(c, other)) return false;
-        any |= chars_is(c, want);
+    const struct str *s = jinja_value_to_str(&r->h, v).s;
+    jinja_heap_spend_bytes(&r->h, 16 * s->n);
+    for (int64_t i = 0; i < s->n; i += jinja_chars_size(s->p[i])) {
+        const uint32_t c = jinja_chars_get(s->p + i);
+        if (jinja_chars_is(c, other)) return false;
+        any |= jinja_chars_is(c, want);
     }
     return any;
 }
@@ -68,7 +68,7 @@ static bool has_case(struct template_run *r, struct pyvalue v, enum chars_case w
 IS(t_lower, has_case(r, of, CASE_LOWER, CASE_UPPER))
 IS(t_upper, has_case(r, of, CASE_UPPER, CASE_LOWER))
 
-const struct native native_tests[] = {
+const struct native jinja_native_tests[] = {
     {"defined", "", 0, t_defined},
     {"undefined", "", 0, t_undefined},
     {"none", "", 0, t_none},

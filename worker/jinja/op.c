@@ -7,18 +7,19 @@
 #include "worker/jinja/lex.h"
 #include "worker/jinja/run.h"
 
-int64_t run_int(struct template_run *r, struct pyvalue v, const char *what)
+int64_t jinja_run_int(struct template_run *r, struct pyvalue v, const char *what)
 {
-    if (!value_is_int(v))
-        heap_fail(&r->h, ERR_INVALID, "%s is a %s and not an integer", what, value_type_name(v));
-    return value_as_int(v);
+    if (!jinja_value_is_int(v))
+        jinja_heap_fail(&r->h, ERR_INVALID, "%s is a %s and not an integer", what,
+                        jinja_value_type_name(v));
+    return jinja_value_as_int(v);
 }
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
 static _Noreturn void too_large(struct template_run *r)
 {
-    heap_fail(&r->h, ERR_TOO_LARGE, "an integer has more than 64 bits");
+    jinja_heap_fail(&r->h, ERR_TOO_LARGE, "an integer has more than 64 bits");
 }
 
 static int64_t floor_div(int64_t a, int64_t b)
@@ -29,11 +30,11 @@ static int64_t floor_div(int64_t a, int64_t b)
 static struct pyvalue int_pow(struct template_run *r, int64_t a, int64_t b)
 {
     int64_t out = 1;
-    if (b < 0) return value_float(pow((double)a, (double)b));
-    if (a == 0 || a == 1 || a == -1) return value_int(a == -1 && b % 2 == 0 ? 1 : b ? a : 1);
+    if (b < 0) return jinja_value_float(pow((double)a, (double)b));
+    if (a == 0 || a == 1 || a == -1) return jinja_value_int(a == -1 && b % 2 == 0 ? 1 : b ? a : 1);
     for (; b > 0; b--) /* at most 63 times before it overflows */
         if (__builtin_mul_overflow(out, a, &out)) too_large(r);
-    return value_int(out);
+    return jinja_value_int(out);
 }
 
 static struct pyvalue op_int(struct template_run *r, int op, int64_t a, int64_t b)
@@ -41,78 +42,79 @@ static struct pyvalue op_int(struct template_run *r, int op, int64_t a, int64_t 
     int64_t out = 0;
     bool over = false;
     if (!b && (op == OP1('/') || op == OP1('%') || op == OP2('/', '/')))
-        heap_fail(&r->h, ERR_INVALID, "division by zero");
+        jinja_heap_fail(&r->h, ERR_INVALID, "division by zero");
     switch (op) {
     case OP1('+'): over = __builtin_add_overflow(a, b, &out); break;
     case OP1('-'): over = __builtin_sub_overflow(a, b, &out); break;
     case OP1('*'): over = __builtin_mul_overflow(a, b, &out); break;
-    case OP1('/'): return value_float((double)((long double)a / (long double)b));
+    case OP1('/'): return jinja_value_float((double)((long double)a / (long double)b));
     case OP1('%'):
     case OP2('/', '/'):
         if ((over = a == INT64_MIN && b == -1)) break;
         out = op == OP1('%') ? a - floor_div(a, b) * b : floor_div(a, b);
         break;
     default:
-        if (!a && b < 0) heap_fail(&r->h, ERR_INVALID, "0 cannot be raised to a negative power");
+        if (!a && b < 0)
+            jinja_heap_fail(&r->h, ERR_INVALID, "0 cannot be raised to a negative power");
         return int_pow(r, a, b);
     }
     if (over) too_large(r);
-    return value_int(out);
+    return jinja_value_int(out);
 }
 
 static struct pyvalue op_float(struct template_run *r, int op, double a, double b)
 {
     double m;
     if (b == 0 && (op == OP1('/') || op == OP1('%') || op == OP2('/', '/')))
-        heap_fail(&r->h, ERR_INVALID, "float division by zero");
+        jinja_heap_fail(&r->h, ERR_INVALID, "float division by zero");
     switch (op) {
-    case OP1('+'): return value_float(a + b);
-    case OP1('-'): return value_float(a - b);
-    case OP1('*'): return value_float(a * b);
-    case OP1('/'): return value_float(a / b);
+    case OP1('+'): return jinja_value_float(a + b);
+    case OP1('-'): return jinja_value_float(a - b);
+    case OP1('*'): return jinja_value_float(a * b);
+    case OP1('/'): return jinja_value_float(a / b);
     case OP1('%'):
     case OP2('/', '/'):
         m = fmod(a, b);
         if (m != 0 && (m < 0) != (b < 0)) m += b;
         if (m == 0) m = copysign(0, b);
-        if (op == OP1('%')) return value_float(m);
+        if (op == OP1('%')) return jinja_value_float(m);
         a = (a - m) / b;
         m = floor(a);
-        return value_float(a - m > 0.5 ? m + 1 : m);
-    default: return value_float(pow(a, b));
+        return jinja_value_float(a - m > 0.5 ? m + 1 : m);
+    default: return jinja_value_float(pow(a, b));
     }
 }
 
-struct pyvalue op_negate(struct template_run *r, struct pyvalue v, bool minus)
+struct pyvalue jinja_op_negate(struct template_run *r, struct pyvalue v, bool minus)
 {
-    if (v.type == V_FLOAT) return value_float(minus ? -v.d : v.d);
-    if (v.type == V_UNDEFINED) heap_fail(&r->h, ERR_INVALID, "%.*s", (int)v.s->n, v.s->p);
-    if (!value_is_int(v))
-        heap_fail(&r->h, ERR_INVALID, "bad operand type for unary %c: '%s'", minus ? '-' : '+',
-                  value_type_name(v));
-    const int64_t i = value_as_int(v);
+    if (v.type == V_FLOAT) return jinja_value_float(minus ? -v.d : v.d);
+    if (v.type == V_UNDEFINED) jinja_heap_fail(&r->h, ERR_INVALID, "%.*s", (int)v.s->n, v.s->p);
+    if (!jinja_value_is_int(v))
+        jinja_heap_fail(&r->h, ERR_INVALID, "bad operand type for unary %c: '%s'",
+                        minus ? '-' : '+', jinja_value_type_name(v));
+    const int64_t i = jinja_value_as_int(v);
     if (minus && i == INT64_MIN) too_large(r);
-    return value_int(minus ? -i : i);
+    return jinja_value_int(minus ? -i : i);
 }
 
 /* ---- sequences ------------------------------------------------------------------------------ */
 
-struct pyvalue op_escape(struct template_run *r, struct pyvalue v)
+struct pyvalue jinja_op_escape(struct template_run *r, struct pyvalue v)
 {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     struct text_sink s = {0};
     if (v.type == V_STR && v.safe) return v;
-    const struct str *t = value_to_str(&r->h, v).s;
-    heap_spend_bytes(&r->h, t->n);
+    const struct str *t = jinja_value_to_str(&r->h, v).s;
+    jinja_heap_spend_bytes(&r->h, t->n);
     for (int64_t i = 0; i < t->n; i++) {
         const char *hit = t->p[i] ? strchr(from, t->p[i]) : NULL;
         if (hit)
-            sink_text(&r->h, &s, to[hit - from]);
+            jinja_sink_text(&r->h, &s, to[hit - from]);
         else
-            sink_add(&r->h, &s, t->p + i, 1);
+            jinja_sink_add(&r->h, &s, t->p + i, 1);
     }
-    v = sink_value(&r->h, &s);
+    v = jinja_sink_value(&r->h, &s);
     v.safe = 1;
     return v;
 }
@@ -122,22 +124,22 @@ static struct pyvalue add_str(struct template_run *r, struct pyvalue a, struct p
     struct text_sink s = {0};
     const bool safe = a.safe || b.safe;
     if (safe) {
-        a = op_escape(r, a);
-        b = op_escape(r, b);
+        a = jinja_op_escape(r, a);
+        b = jinja_op_escape(r, b);
     }
-    sink_str(&r->h, &s, a);
-    sink_str(&r->h, &s, b);
-    struct pyvalue v = sink_value(&r->h, &s);
+    jinja_sink_str(&r->h, &s, a);
+    jinja_sink_str(&r->h, &s, b);
+    struct pyvalue v = jinja_sink_value(&r->h, &s);
     v.safe = safe;
     return v;
 }
 
 static struct pyvalue add_list(struct template_run *r, struct pyvalue a, struct pyvalue b)
 {
-    struct pylist *l = list_new(&r->h, a.list->n + b.list->n);
-    heap_spend(&r->h, l->room >> 4);
-    for (int64_t i = 0; i < a.list->n; i++) list_add(&r->h, l, a.list->v[i]);
-    for (int64_t i = 0; i < b.list->n; i++) list_add(&r->h, l, b.list->v[i]);
+    struct pylist *l = jinja_list_new(&r->h, a.list->n + b.list->n);
+    jinja_heap_spend(&r->h, l->room >> 4);
+    for (int64_t i = 0; i < a.list->n; i++) jinja_list_add(&r->h, l, a.list->v[i]);
+    for (int64_t i = 0; i < b.list->n; i++) jinja_list_add(&r->h, l, b.list->v[i]);
     a.list = l;
     return a;
 }
@@ -147,17 +149,17 @@ static struct pyvalue repeat(struct template_run *r, struct pyvalue v, int64_t n
     if (v.type == V_STR) {
         struct text_sink s = {0};
         if (n > 0 && v.s->n && n > SINK_LIMIT / v.s->n) n = SINK_LIMIT + 1;
-        heap_spend(&r->h, v.s->n && n > 0 ? n >> 8 : 0);
-        for (int64_t i = 0; v.s->n && i < n; i++) sink_str(&r->h, &s, v);
+        jinja_heap_spend(&r->h, v.s->n && n > 0 ? n >> 8 : 0);
+        for (int64_t i = 0; v.s->n && i < n; i++) jinja_sink_str(&r->h, &s, v);
         const uint8_t safe = v.safe;
-        v = sink_value(&r->h, &s);
+        v = jinja_sink_value(&r->h, &s);
         v.safe = safe;
         return v;
     }
-    struct pylist *l = list_new(&r->h, 0);
+    struct pylist *l = jinja_list_new(&r->h, 0);
     for (int64_t k = 0; v.list->n && k < n; k++) {
-        heap_spend(&r->h, 1 + (v.list->n >> 4));
-        for (int64_t i = 0; i < v.list->n; i++) list_add(&r->h, l, v.list->v[i]);
+        jinja_heap_spend(&r->h, 1 + (v.list->n >> 4));
+        for (int64_t i = 0; i < v.list->n; i++) jinja_list_add(&r->h, l, v.list->v[i]);
     }
     v.list = l;
     return v;
@@ -165,32 +167,36 @@ static struct pyvalue repeat(struct template_run *r, struct pyvalue v, int64_t n
 
 static bool is_sequence(struct pyvalue v)
 {
-    return v.type == V_STR || value_is_seq(v);
+    return v.type == V_STR || jinja_value_is_seq(v);
 }
 
-struct pyvalue op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b)
+struct pyvalue jinja_op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b)
 {
-    if (value_is_int(a) && value_is_int(b)) return op_int(r, op, value_as_int(a), value_as_int(b));
-    if (value_is_number(a) && value_is_number(b))
-        return op_float(r, op, value_as_double(a), value_as_double(b));
+    if (jinja_value_is_int(a) && jinja_value_is_int(b))
+        return op_int(r, op, jinja_value_as_int(a), jinja_value_as_int(b));
+    if (jinja_value_is_number(a) && jinja_value_is_number(b))
+        return op_float(r, op, jinja_value_as_double(a), jinja_value_as_double(b));
     if (op == OP1('+') && a.type == V_STR && b.type == V_STR) return add_str(r, a, b);
-    if (op == OP1('+') && a.type == b.type && value_is_seq(a)) return add_list(r, a, b);
-    if (op == OP1('*') && is_sequence(a) && value_is_int(b)) return repeat(r, a, value_as_int(b));
-    if (op == OP1('*') && is_sequence(b) && value_is_int(a)) return repeat(r, b, value_as_int(a));
-    if (op == OP1('%') && a.type == V_STR) return op_format(r, a, b);
+    if (op == OP1('+') && a.type == b.type && jinja_value_is_seq(a)) return add_list(r, a, b);
+    if (op == OP1('*') && is_sequence(a) && jinja_value_is_int(b))
+        return repeat(r, a, jinja_value_as_int(b));
+    if (op == OP1('*') && is_sequence(b) && jinja_value_is_int(a))
+        return repeat(r, b, jinja_value_as_int(a));
+    if (op == OP1('%') && a.type == V_STR) return jinja_op_format(r, a, b);
     const struct pyvalue bad = a.type == V_UNDEFINED ? a : b;
-    if (bad.type == V_UNDEFINED) heap_fail(&r->h, ERR_INVALID, "%.*s", (int)bad.s->n, bad.s->p);
-    heap_fail(&r->h, ERR_INVALID, "unsupported operand type(s) for %.*s: '%s' and '%s'",
-              op & 0xff ? 2 : 1, (char[]){(char)(op >> 8), (char)(op & 0xff)}, value_type_name(a),
-              value_type_name(b));
+    if (bad.type == V_UNDEFINED)
+        jinja_heap_fail(&r->h, ERR_INVALID, "%.*s", (int)bad.s->n, bad.s->p);
+    jinja_heap_fail(&r->h, ERR_INVALID, "unsupported operand type(s) for %.*s: '%s' and '%s'",
+                    op & 0xff ? 2 : 1, (char[]){(char)(op >> 8), (char)(op & 0xff)},
+                    jinja_value_type_name(a), jinja_value_type_name(b));
 }
 
 /* Computes Python's slice.indices(): the first index and how many. */
 static void slice_range(struct template_run *r, const struct pyvalue b[3], int64_t n,
                         struct pyrange *out)
 {
-    const int64_t step = b[2].type == V_NONE ? 1 : run_int(r, b[2], "a slice's step");
-    if (!step) heap_fail(&r->h, ERR_INVALID, "slice step cannot be zero");
+    const int64_t step = b[2].type == V_NONE ? 1 : jinja_run_int(r, b[2], "a slice's step");
+    if (!step) jinja_heap_fail(&r->h, ERR_INVALID, "slice step cannot be zero");
     const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
     int64_t at[2];
     for (int i = 0; i < 2; i++) {
@@ -198,7 +204,7 @@ static void slice_range(struct template_run *r, const struct pyvalue b[3], int64
             at[i] = (step < 0) == (i == 0) ? high : low;
             continue;
         }
-        int64_t x = run_int(r, b[i], "a slice's bound");
+        int64_t x = jinja_run_int(r, b[i], "a slice's bound");
         if (x < 0) x = x < -n ? -1 : x + n; /* -1: before the first */
         at[i] = x < low ? low : x > high ? high : x;
     }
@@ -211,38 +217,41 @@ static struct pyvalue slice_str(struct template_run *r, struct pyvalue v, const 
 {
     const struct str *s = v.s;
     const uint8_t safe = v.safe;
-    heap_spend_bytes(&r->h, s->n);
+    jinja_heap_spend_bytes(&r->h, s->n);
     if (g->step == 1 || g->n <= 1) {
-        const int64_t from = s->n == s->n_chars ? g->start : chars_at(s->p, s->n, g->start);
-        const int64_t size = s->n == s->n_chars ? g->n : chars_at(s->p + from, s->n - from, g->n);
-        v = g->n ? value_view(&r->h, s->p + from, size) : value_text(&r->h, "");
+        const int64_t from = s->n == s->n_chars ? g->start : jinja_chars_at(s->p, s->n, g->start);
+        const int64_t size = s->n == s->n_chars ? g->n
+                                                : jinja_chars_at(s->p + from, s->n - from, g->n);
+        v = g->n ? jinja_value_view(&r->h, s->p + from, size) : jinja_value_text(&r->h, "");
     } else {
-        const struct pylist *l = value_items(&r->h, v);
+        const struct pylist *l = jinja_value_items(&r->h, v);
         struct text_sink out = {0};
-        for (int64_t i = 0; i < g->n; i++) sink_str(&r->h, &out, l->v[g->start + i * g->step]);
-        v = sink_value(&r->h, &out);
+        for (int64_t i = 0; i < g->n; i++)
+            jinja_sink_str(&r->h, &out, l->v[g->start + i * g->step]);
+        v = jinja_sink_value(&r->h, &out);
     }
     v.safe = safe;
     return v;
 }
 
-struct pyvalue op_slice(struct template_run *r, struct pyvalue v, const struct pyvalue bound[3])
+struct pyvalue jinja_op_slice(struct template_run *r, struct pyvalue v,
+                              const struct pyvalue bound[3])
 {
     struct pyrange g;
-    if (v.type == V_UNDEFINED) heap_fail(&r->h, ERR_INVALID, "%.*s", (int)v.s->n, v.s->p);
+    if (v.type == V_UNDEFINED) jinja_heap_fail(&r->h, ERR_INVALID, "%.*s", (int)v.s->n, v.s->p);
     if (!is_sequence(v) && v.type != V_RANGE)
-        heap_fail(&r->h, ERR_INVALID, "a %s cannot be sliced", value_type_name(v));
-    slice_range(r, bound, value_len(&r->h, v), &g);
+        jinja_heap_fail(&r->h, ERR_INVALID, "a %s cannot be sliced", jinja_value_type_name(v));
+    slice_range(r, bound, jinja_value_len(&r->h, v), &g);
     if (v.type == V_STR) return slice_str(r, v, &g);
     if (v.type == V_RANGE) {
-        struct pyrange *out = heap_alloc(&r->h, sizeof *out);
-        *out = (struct pyrange){range_at(v.range, g.start).i, v.range->step * g.step, g.n};
+        struct pyrange *out = jinja_heap_alloc(&r->h, sizeof *out);
+        *out = (struct pyrange){jinja_range_at(v.range, g.start).i, v.range->step * g.step, g.n};
         v.range = out;
         return v;
     }
-    struct pylist *l = list_new(&r->h, g.n);
-    heap_spend(&r->h, g.n >> 4);
-    for (int64_t i = 0; i < g.n; i++) list_add(&r->h, l, v.list->v[g.start + i * g.step]);
+    struct pylist *l = jinja_list_new(&r->h, g.n);
+    jinja_heap_spend(&r->h, g.n >> 4);
+    for (int64_t i = 0; i < g.n; i++) jinja_list_add(&r->h, l, v.list->v[g.start + i * g.step]);
     v.list = l;
     return v;
 }
@@ -257,29 +266,29 @@ static const char *format_one(struct template_run *r, struct text_sink *out, con
     const char c = p < end ? *p++ : 0;
     struct text_sink s = {0};
     if (c == 's' || c == 'r') {
-        if (n > 1) heap_fail(&r->h, ERR_UNSUPPORTED, "%%%c with a width is not supported", c);
+        if (n > 1) jinja_heap_fail(&r->h, ERR_UNSUPPORTED, "%%%c with a width is not supported", c);
         if (c == 's')
-            sink_str(&r->h, &s, v);
+            jinja_sink_str(&r->h, &s, v);
         else
-            sink_repr(&r->h, &s, v);
-        sink_add(&r->h, out, s.p, s.n);
-    } else if ((c == 'd' || c == 'i') && value_is_number(v)) {
+            jinja_sink_repr(&r->h, &s, v);
+        jinja_sink_add(&r->h, out, s.p, s.n);
+    } else if ((c == 'd' || c == 'i') && jinja_value_is_number(v)) {
         strcpy(spec + n, "lld");
         snprintf(text, sizeof text, spec,
-                 v.type == V_FLOAT ? (long long)v.d : (long long)value_as_int(v));
-        sink_text(&r->h, out, text);
-    } else if (c == 'f' && value_is_number(v)) {
+                 v.type == V_FLOAT ? (long long)v.d : (long long)jinja_value_as_int(v));
+        jinja_sink_text(&r->h, out, text);
+    } else if (c == 'f' && jinja_value_is_number(v)) {
         strcpy(spec + n, "f");
-        snprintf(text, sizeof text, spec, value_as_double(v));
-        sink_text(&r->h, out, text);
+        snprintf(text, sizeof text, spec, jinja_value_as_double(v));
+        jinja_sink_text(&r->h, out, text);
     } else {
-        heap_fail(&r->h, ERR_UNSUPPORTED, "the format %%%c of a %s is not supported", c ? c : ' ',
-                  value_type_name(v));
+        jinja_heap_fail(&r->h, ERR_UNSUPPORTED, "the format %%%c of a %s is not supported",
+                        c ? c : ' ', jinja_value_type_name(v));
     }
     return p;
 }
 
-struct pyvalue op_format(struct template_run *r, struct pyvalue format, struct pyvalue args)
+struct pyvalue jinja_op_format(struct template_run *r, struct pyvalue format, struct pyvalue args)
 {
     const char *p = format.s->p, *end = p + format.s->n;
     struct text_sink out = {0};
@@ -287,19 +296,20 @@ struct pyvalue op_format(struct template_run *r, struct pyvalue format, struct p
     const int64_t n = args.type == V_TUPLE ? args.list->n : 1;
     while (p < end) {
         const char *q = memchr(p, '%', (size_t)(end - p));
-        sink_add(&r->h, &out, p, (q ? q : end) - p);
+        jinja_sink_add(&r->h, &out, p, (q ? q : end) - p);
         if (!q) break;
         p = q + 1;
         if (p < end && *p == '%') {
-            sink_text(&r->h, &out, "%");
+            jinja_sink_text(&r->h, &out, "%");
             p++;
             continue;
         }
-        if (next >= n) heap_fail(&r->h, ERR_INVALID, "not enough arguments for format string");
+        if (next >= n)
+            jinja_heap_fail(&r->h, ERR_INVALID, "not enough arguments for format string");
         p = format_one(r, &out, p, end, args.type == V_TUPLE ? args.list->v[next] : args);
         next++;
     }
     if (next < n && args.type != V_DICT && args.type != V_LIST)
-        heap_fail(&r->h, ERR_INVALID, "not all arguments converted during string formatting");
-    return sink_value(&r->h, &out);
+        jinja_heap_fail(&r->h, ERR_INVALID, "not all arguments converted during string formatting");
+    return jinja_sink_value(&r->h, &out);
 }

@@ -9,52 +9,53 @@
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 
-struct template_node *parse_node(struct template_parse *p, enum node_type type)
+struct template_node *jinja_parse_node(struct template_parse *p, enum node_type type)
 {
-    struct template_node *n = heap_alloc(p->h, sizeof *n);
+    struct template_node *n = jinja_heap_alloc(p->h, sizeof *n);
     n->type = (uint8_t)type;
     n->line = p->h->line = p->at->line;
     return n;
 }
 
-void parse_append(struct template_parse *p, struct template_node *n, struct template_node *item)
+void jinja_parse_append(struct template_parse *p, struct template_node *n,
+                        struct template_node *item)
 {
     const int64_t size = sizeof item;
     if (!(n->n & (n->n - 1))) /* none, or a power of two: full */
-        n->list = heap_grow(p->h, n->list, n->n * size, (n->n ? 2 * n->n : 1) * size);
+        n->list = jinja_heap_grow(p->h, n->list, n->n * size, (n->n ? 2 * n->n : 1) * size);
     n->list[n->n++] = item;
 }
 
-int parse_symbol(struct template_parse *p, const struct str *name)
+int jinja_parse_symbol(struct template_parse *p, const struct str *name)
 {
-    const struct pyvalue key = value_str(p->h, name->p, name->n);
-    const struct pyvalue *old = dict_get(p->h, p->symbols, key);
+    const struct pyvalue key = jinja_value_str(p->h, name->p, name->n);
+    const struct pyvalue *old = jinja_dict_get(p->h, p->symbols, key);
     if (old) return (int)old->i;
-    dict_set(p->h, p->symbols, key, value_int(p->symbols->n));
+    jinja_dict_set(p->h, p->symbols, key, jinja_value_int(p->symbols->n));
     return (int)p->symbols->n - 1;
 }
 
-bool parse_is_op(const struct template_parse *p, int op)
+bool jinja_parse_is_op(const struct template_parse *p, int op)
 {
     return p->at->type == T_OP && p->at->op == op;
 }
 
-bool parse_is_name(const struct template_parse *p, const char *name)
+bool jinja_parse_is_name(const struct template_parse *p, const char *name)
 {
     return p->at->type == T_NAME && p->at->text.n == (int64_t)strlen(name) &&
            !memcmp(p->at->text.p, name, strlen(name));
 }
 
-bool parse_skip_op(struct template_parse *p, int op)
+bool jinja_parse_skip_op(struct template_parse *p, int op)
 {
-    const bool yes = parse_is_op(p, op);
+    const bool yes = jinja_parse_is_op(p, op);
     p->at += yes;
     return yes;
 }
 
-bool parse_skip_name(struct template_parse *p, const char *name)
+bool jinja_parse_skip_name(struct template_parse *p, const char *name)
 {
-    const bool yes = parse_is_name(p, name);
+    const bool yes = jinja_parse_is_name(p, name);
     p->at += yes;
     return yes;
 }
@@ -78,42 +79,43 @@ static const char *describe(const struct token *t, char *out, size_t size)
     return out;
 }
 
-_Noreturn void parse_unexpected(struct template_parse *p, const char *want)
+_Noreturn void jinja_parse_unexpected(struct template_parse *p, const char *want)
 {
     char got[64];
     p->h->line = p->at->line;
-    heap_fail(p->h, ERR_INVALID, "expected %s, got %s", want, describe(p->at, got, sizeof got));
+    jinja_heap_fail(p->h, ERR_INVALID, "expected %s, got %s", want,
+                    describe(p->at, got, sizeof got));
 }
 
-void parse_expect_op(struct template_parse *p, int op)
+void jinja_parse_expect_op(struct template_parse *p, int op)
 {
     const char want[] = {'\'', (char)(op >> 8), (char)(op & 0xff ? op & 0xff : '\''),
                          (char)(op & 0xff ? '\'' : 0), 0};
-    if (!parse_skip_op(p, op)) parse_unexpected(p, want);
+    if (!jinja_parse_skip_op(p, op)) jinja_parse_unexpected(p, want);
 }
 
-struct str parse_expect_name(struct template_parse *p)
+struct str jinja_parse_expect_name(struct template_parse *p)
 {
-    if (p->at->type != T_NAME) parse_unexpected(p, "a name");
+    if (p->at->type != T_NAME) jinja_parse_unexpected(p, "a name");
     return p->at++->text;
 }
 
-void parse_enter(struct template_parse *p)
+void jinja_parse_enter(struct template_parse *p)
 {
     /* An expression enters twice, as itself and as its first operand. */
     if (++p->depth > 2 * TEMPLATE_NEST)
-        heap_fail(p->h, ERR_TOO_LARGE, "more than %d constructs one inside the other",
-                  TEMPLATE_NEST);
+        jinja_heap_fail(p->h, ERR_TOO_LARGE, "more than %d constructs one inside the other",
+                        TEMPLATE_NEST);
 }
 
-void parse_leave(struct template_parse *p)
+void jinja_parse_leave(struct template_parse *p)
 {
     p->depth--;
 }
 
 static void expect_block_end(struct template_parse *p)
 {
-    if (p->at->type != T_BLOCK_END) parse_unexpected(p, "%}");
+    if (p->at->type != T_BLOCK_END) jinja_parse_unexpected(p, "%}");
     p->at++;
 }
 
@@ -138,19 +140,19 @@ static bool ends_here(const struct template_parse *p, const char *words)
  * template. */
 static struct template_node *parse_body(struct template_parse *p, const char *words)
 {
-    struct template_node *body = parse_node(p, N_BODY), *n;
-    parse_enter(p);
-    parse_enter(p);
+    struct template_node *body = jinja_parse_node(p, N_BODY), *n;
+    jinja_parse_enter(p);
+    jinja_parse_enter(p);
     while (p->at->type != T_END) {
         if (p->at->type == T_DATA) {
-            n = parse_node(p, N_DATA);
-            n->value = value_str(p->h, p->at->text.p, p->at->text.n);
+            n = jinja_parse_node(p, N_DATA);
+            n->value = jinja_value_str(p->h, p->at->text.p, p->at->text.n);
             p->at++;
         } else if (p->at->type == T_PRINT) {
             p->at++;
-            n = parse_node(p, N_PRINT);
-            n->a = parse_tuple(p, true);
-            if (p->at->type != T_PRINT_END) parse_unexpected(p, "}}");
+            n = jinja_parse_node(p, N_PRINT);
+            n->a = jinja_parse_tuple(p, true);
+            if (p->at->type != T_PRINT_END) jinja_parse_unexpected(p, "}}");
             p->at++;
         } else {
             const bool ends = words && ends_here(p, words);
@@ -159,20 +161,20 @@ static struct template_node *parse_body(struct template_parse *p, const char *wo
             n = parse_statement(p);
             expect_block_end(p);
         }
-        if (n) parse_append(p, body, n);
+        if (n) jinja_parse_append(p, body, n);
     }
     if (words && p->at->type == T_END)
-        heap_fail(p->h, ERR_INVALID, "the template ends before '%s' of the tag of line %d", words,
-                  body->line);
-    parse_leave(p);
-    parse_leave(p);
+        jinja_heap_fail(p->h, ERR_INVALID, "the template ends before '%s' of the tag of line %d",
+                        words, body->line);
+    jinja_parse_leave(p);
+    jinja_parse_leave(p);
     return body;
 }
 
 /* Parses the body of a tag up to one of its end words. */
 static struct template_node *parse_block(struct template_parse *p, const char *words)
 {
-    parse_skip_op(p, OP1(':'));
+    jinja_parse_skip_op(p, OP1(':'));
     expect_block_end(p);
     return parse_body(p, words);
 }
@@ -191,14 +193,14 @@ static struct template_node *parse_scope(struct template_parse *p, const char *w
 
 static struct template_node *parse_if(struct template_parse *p)
 {
-    struct template_node *n = parse_node(p, N_IF);
+    struct template_node *n = jinja_parse_node(p, N_IF);
     const bool soft = p->soft;
     p->soft = true;
     do {
-        parse_append(p, n, parse_tuple(p, false));
-        parse_append(p, n, parse_block(p, "elif else endif"));
-    } while (parse_skip_name(p, "elif"));
-    if (parse_skip_name(p, "else")) n->c = parse_block(p, "endif");
+        jinja_parse_append(p, n, jinja_parse_tuple(p, false));
+        jinja_parse_append(p, n, parse_block(p, "elif else endif"));
+    } while (jinja_parse_skip_name(p, "elif"));
+    if (jinja_parse_skip_name(p, "else")) n->c = parse_block(p, "endif");
     p->at++;
     p->soft = soft;
     return n;
@@ -206,20 +208,20 @@ static struct template_node *parse_if(struct template_parse *p)
 
 static struct template_node *parse_for(struct template_parse *p)
 {
-    struct template_node *n = parse_node(p, N_FOR);
+    struct template_node *n = jinja_parse_node(p, N_FOR);
     const bool soft = p->soft;
-    n->a = parse_target(p, false);
+    n->a = jinja_parse_target(p, false);
     if (n->a->type == N_NAME && n->a->symbol == SYM_LOOP)
-        heap_fail(p->h, ERR_INVALID, "can't assign to the variable loop of a for");
-    if (!parse_skip_name(p, "in")) parse_unexpected(p, "'in'");
-    n->b = parse_tuple(p, false);
-    n->test = parse_skip_name(p, "if") ? parse_expression(p) : NULL;
-    n->op = parse_skip_name(p, "recursive");
+        jinja_heap_fail(p->h, ERR_INVALID, "can't assign to the variable loop of a for");
+    if (!jinja_parse_skip_name(p, "in")) jinja_parse_unexpected(p, "'in'");
+    n->b = jinja_parse_tuple(p, false);
+    n->test = jinja_parse_skip_name(p, "if") ? jinja_parse_expression(p) : NULL;
+    n->op = jinja_parse_skip_name(p, "recursive");
     p->soft = false;
     p->loops++;
     n->body = parse_block(p, "endfor else");
     p->loops--;
-    if (parse_skip_name(p, "else")) n->c = parse_block(p, "endfor");
+    if (jinja_parse_skip_name(p, "else")) n->c = parse_block(p, "endfor");
     p->at++;
     p->soft = soft;
     return n;
@@ -227,38 +229,38 @@ static struct template_node *parse_for(struct template_parse *p)
 
 static struct template_node *parse_set(struct template_parse *p)
 {
-    struct template_node *n = parse_node(p, N_SET);
-    n->a = parse_target(p, true);
-    if (parse_skip_op(p, OP1('='))) {
-        n->b = parse_tuple(p, true);
+    struct template_node *n = jinja_parse_node(p, N_SET);
+    n->a = jinja_parse_target(p, true);
+    if (jinja_parse_skip_op(p, OP1('='))) {
+        n->b = jinja_parse_tuple(p, true);
         return n;
     }
     n->type = N_SET_BLOCK;
-    n->b = parse_filters(p, NULL, false);
+    n->b = jinja_parse_filters(p, NULL, false);
     n->body = parse_scope(p, "endset");
     return n;
 }
 
 static void parse_signature(struct template_parse *p, struct macro *m)
 {
-    parse_expect_op(p, OP1('('));
-    while (!parse_is_op(p, OP1(')'))) {
+    jinja_parse_expect_op(p, OP1('('));
+    while (!jinja_parse_is_op(p, OP1(')'))) {
         const int64_t n = m->n_params;
-        if (n) parse_expect_op(p, OP1(','));
-        const struct str s = parse_expect_name(p);
-        m->param = heap_grow(p->h, m->param, n * (int64_t)sizeof *m->param,
-                             (n + 1) * (int64_t)sizeof *m->param);
-        m->param_name = heap_grow(p->h, m->param_name, n * (int64_t)sizeof *m->param_name,
-                                  (n + 1) * (int64_t)sizeof *m->param_name);
-        m->preset = heap_grow(p->h, m->preset, n * (int64_t)sizeof *m->preset,
-                              (n + 1) * (int64_t)sizeof *m->preset);
-        m->param[n] = parse_symbol(p, &s);
-        m->param_name[n] = value_str(p->h, s.p, s.n);
+        if (n) jinja_parse_expect_op(p, OP1(','));
+        const struct str s = jinja_parse_expect_name(p);
+        m->param = jinja_heap_grow(p->h, m->param, n * (int64_t)sizeof *m->param,
+                                   (n + 1) * (int64_t)sizeof *m->param);
+        m->param_name = jinja_heap_grow(p->h, m->param_name, n * (int64_t)sizeof *m->param_name,
+                                        (n + 1) * (int64_t)sizeof *m->param_name);
+        m->preset = jinja_heap_grow(p->h, m->preset, n * (int64_t)sizeof *m->preset,
+                                    (n + 1) * (int64_t)sizeof *m->preset);
+        m->param[n] = jinja_parse_symbol(p, &s);
+        m->param_name[n] = jinja_value_str(p->h, s.p, s.n);
         m->names_caller |= m->param[n] == SYM_CALLER;
-        if (parse_skip_op(p, OP1('=')))
-            m->preset[n] = parse_expression(p);
+        if (jinja_parse_skip_op(p, OP1('=')))
+            m->preset[n] = jinja_parse_expression(p);
         else if (n && m->preset[n - 1])
-            heap_fail(p->h, ERR_INVALID, "non-default argument follows default argument");
+            jinja_heap_fail(p->h, ERR_INVALID, "non-default argument follows default argument");
         m->n_params++;
     }
     p->at++;
@@ -277,19 +279,19 @@ static void parse_macro_body(struct template_parse *p, struct macro *m, const ch
 
 static struct macro *new_macro(struct template_parse *p)
 {
-    struct macro *m = heap_alloc(p->h, sizeof *m);
-    m->name = value_none();
+    struct macro *m = jinja_heap_alloc(p->h, sizeof *m);
+    m->name = jinja_value_none();
     m->symbol = -1;
     return m;
 }
 
 static struct template_node *parse_macro(struct template_parse *p)
 {
-    struct template_node *n = parse_node(p, N_MACRO);
-    const struct str s = parse_expect_name(p);
+    struct template_node *n = jinja_parse_node(p, N_MACRO);
+    const struct str s = jinja_parse_expect_name(p);
     n->macro = new_macro(p);
-    n->macro->name = value_str(p->h, s.p, s.n);
-    n->macro->symbol = parse_symbol(p, &s);
+    n->macro->name = jinja_value_str(p->h, s.p, s.n);
+    n->macro->symbol = jinja_parse_symbol(p, &s);
     parse_signature(p, n->macro);
     parse_macro_body(p, n->macro, "endmacro");
     return n;
@@ -297,18 +299,18 @@ static struct template_node *parse_macro(struct template_parse *p)
 
 static struct template_node *parse_call_block(struct template_parse *p)
 {
-    struct template_node *n = parse_node(p, N_CALL_BLOCK);
+    struct template_node *n = jinja_parse_node(p, N_CALL_BLOCK);
     n->macro = new_macro(p);
-    if (parse_is_op(p, OP1('('))) parse_signature(p, n->macro);
-    n->a = parse_expression(p);
-    if (n->a->type != N_CALL) parse_unexpected(p, "a call");
+    if (jinja_parse_is_op(p, OP1('('))) parse_signature(p, n->macro);
+    n->a = jinja_parse_expression(p);
+    if (n->a->type != N_CALL) jinja_parse_unexpected(p, "a call");
     parse_macro_body(p, n->macro, "endcall");
     return n;
 }
 
 static struct template_node *parse_generation(struct template_parse *p)
 {
-    struct template_node *n = parse_node(p, N_GENERATION);
+    struct template_node *n = jinja_parse_node(p, N_GENERATION);
     struct macro *m = new_macro(p);
     p->t->has_generation = true;
     parse_macro_body(p, m, "endgeneration");
@@ -318,20 +320,20 @@ static struct template_node *parse_generation(struct template_parse *p)
 
 static struct template_node *parse_filter_block(struct template_parse *p)
 {
-    struct template_node *n = parse_node(p, N_FILTER_BLOCK);
-    n->b = parse_filters(p, NULL, true);
+    struct template_node *n = jinja_parse_node(p, N_FILTER_BLOCK);
+    n->b = jinja_parse_filters(p, NULL, true);
     n->body = parse_scope(p, "endfilter");
     return n;
 }
 
 static struct template_node *parse_with(struct template_parse *p)
 {
-    struct template_node *n = parse_node(p, N_WITH);
+    struct template_node *n = jinja_parse_node(p, N_WITH);
     while (p->at->type != T_BLOCK_END) {
-        if (n->n) parse_expect_op(p, OP1(','));
-        parse_append(p, n, parse_target(p, false));
-        parse_expect_op(p, OP1('='));
-        parse_append(p, n, parse_expression(p));
+        if (n->n) jinja_parse_expect_op(p, OP1(','));
+        jinja_parse_append(p, n, jinja_parse_target(p, false));
+        jinja_parse_expect_op(p, OP1('='));
+        jinja_parse_append(p, n, jinja_parse_expression(p));
     }
     n->body = parse_scope(p, "endwith");
     return n;
@@ -339,20 +341,20 @@ static struct template_node *parse_with(struct template_parse *p)
 
 static struct template_node *parse_print(struct template_parse *p)
 {
-    struct template_node *n = parse_node(p, N_PRINT);
-    n->a = parse_node(p, N_CONCAT);
+    struct template_node *n = jinja_parse_node(p, N_PRINT);
+    n->a = jinja_parse_node(p, N_CONCAT);
     while (p->at->type != T_BLOCK_END) {
-        if (n->a->n) parse_expect_op(p, OP1(','));
-        parse_append(p, n->a, parse_expression(p));
+        if (n->a->n) jinja_parse_expect_op(p, OP1(','));
+        jinja_parse_append(p, n->a, jinja_parse_expression(p));
     }
     return n;
 }
 
 static struct template_node *parse_leave_loop(struct template_parse *p)
 {
-    struct template_node *n = parse_node(p, N_BREAK);
+    struct template_node *n = jinja_parse_node(p, N_BREAK);
     const bool is_continue = p->at[-1].text.n == 8;
-    if (!p->loops) heap_fail(p->h, ERR_INVALID, "break or continue outside of a loop");
+    if (!p->loops) jinja_heap_fail(p->h, ERR_INVALID, "break or continue outside of a loop");
     if (is_continue) n->type = N_CONTINUE;
     return n;
 }
@@ -382,25 +384,25 @@ static struct template_node *parse_statement(struct template_parse *p)
         {"autoescape", NULL},
     };
     p->h->line = p->at->line;
-    const struct str s = parse_expect_name(p);
+    const struct str s = jinja_parse_expect_name(p);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (s.n == (int64_t)strlen(row[i].name) && !memcmp(s.p, row[i].name, (size_t)s.n)) {
             if (row[i].parse) return row[i].parse(p);
-            heap_fail(p->h, ERR_UNSUPPORTED, "the tag '%s' is not supported", row[i].name);
+            jinja_heap_fail(p->h, ERR_UNSUPPORTED, "the tag '%s' is not supported", row[i].name);
         }
-    heap_fail(p->h, ERR_INVALID, "unknown tag '%.*s'", (int)(s.n < 64 ? s.n : 64), s.p);
+    jinja_heap_fail(p->h, ERR_INVALID, "unknown tag '%.*s'", (int)(s.n < 64 ? s.n : 64), s.p);
 }
 
-void template_parse(struct heap *h, struct template *t, const struct template_tokens *tokens)
+void jinja_parse(struct heap *h, struct template *t, const struct template_tokens *tokens)
 {
     static const char *const special[SYM_N] = {"loop", "caller", "kwargs", "varargs"};
-    struct template_parse p = {.h = h, .t = t, .at = tokens->t, .symbols = dict_new(h)};
+    struct template_parse p = {.h = h, .t = t, .at = tokens->t, .symbols = jinja_dict_new(h)};
     for (int i = 0; i < SYM_N; i++) {
         const struct str s = {special[i], (int64_t)strlen(special[i]), 0};
-        parse_symbol(&p, &s);
+        jinja_parse_symbol(&p, &s);
     }
     t->root = parse_body(&p, NULL);
     t->n_symbols = (int)p.symbols->n;
-    t->symbol = heap_alloc(h, t->n_symbols * (int64_t)sizeof *t->symbol);
+    t->symbol = jinja_heap_alloc(h, t->n_symbols * (int64_t)sizeof *t->symbol);
     for (int i = 0; i < t->n_symbols; i++) t->symbol[i] = p.symbols->e[i].key;
 }

@@ -16,31 +16,32 @@ struct template_parse {
     struct dict *symbols; /* name -> number */
 };
 
-/* Parses the whole tree of t->root. fails: as template_create. */
-void template_parse(struct heap *h, struct template *t, const struct template_tokens *tokens);
+/* Parses the whole tree of t->root. fails: as jinja_create. */
+void jinja_parse(struct heap *h, struct template *t, const struct template_tokens *tokens);
 
 /* Shared by the two files. */
-struct template_node *parse_node(struct template_parse *p, enum node_type type);
-void parse_append(struct template_parse *p, struct template_node *n,
-                  struct template_node *item); /* to its list */
-int parse_symbol(struct template_parse *p, const struct str *name);
-bool parse_is_op(const struct template_parse *p, int op);
-bool parse_is_name(const struct template_parse *p, const char *name);
-bool parse_skip_op(struct template_parse *p, int op);
-bool parse_skip_name(struct template_parse *p, const char *name);
-void parse_expect_op(struct template_parse *p, int op);
-struct str parse_expect_name(struct template_parse *p);
-void parse_enter(struct template_parse *p); /* fails: at TEMPLATE_NEST */
-void parse_leave(struct template_parse *p);
-_Noreturn void parse_unexpected(struct template_parse *p, const char *want);
+struct template_node *jinja_parse_node(struct template_parse *p, enum node_type type);
+void jinja_parse_append(struct template_parse *p, struct template_node *n,
+                        struct template_node *item); /* to its list */
+int jinja_parse_symbol(struct template_parse *p, const struct str *name);
+bool jinja_parse_is_op(const struct template_parse *p, int op);
+bool jinja_parse_is_name(const struct template_parse *p, const char *name);
+bool jinja_parse_skip_op(struct template_parse *p, int op);
+bool jinja_parse_skip_name(struct template_parse *p, const char *name);
+void jinja_parse_expect_op(struct template_parse *p, int op);
+struct str jinja_parse_expect_name(struct template_parse *p);
+void jinja_parse_enter(struct template_parse *p); /* fails: at TEMPLATE_NEST */
+void jinja_parse_leave(struct template_parse *p);
+_Noreturn void jinja_parse_unexpected(struct template_parse *p, const char *want);
 
-struct template_node *parse_expression(struct template_parse *p);
-struct template_node *parse_condition(struct template_parse *p); /* without "x if y" at its top */
-struct template_node *parse_tuple(struct template_parse *p,
-                                  bool with_cond); /* one expression, or a tuple of several */
-struct template_node *parse_target(struct template_parse *p, bool with_ns);
-struct template_node *parse_filters(struct template_parse *p, struct template_node *of,
-                                    bool started);
-struct template_node *parse_postfix_of(struct template_parse *p, struct template_node *of);
+struct template_node *jinja_parse_expression(struct template_parse *p);
+struct template_node *
+jinja_parse_condition(struct template_parse *p); /* without "x if y" at its top */
+struct template_node *jinja_parse_tuple(struct template_parse *p,
+                                        bool with_cond); /* one expression, or a tuple of several */
+struct template_node *jinja_parse_target(struct template_parse *p, bool with_ns);
+struct template_node *jinja_parse_filters(struct template_parse *p, struct template_node *of,
+                                          bool started);
+struct template_node *jinja_parse_postfix_of(struct template_parse *p, struct template_node *of);
 
 #endif

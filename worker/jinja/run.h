@@ -56,52 +56,56 @@ struct run_prepare {
     const void *context;
     void (*after)(struct template_run *r, const void *context);
 };
-/* Does as template_render, with these functions; prepare may be NULL. */
-int run_template(const struct template *t, const char *json, int64_t size, int64_t now_s,
-                 const struct run_prepare *prepare, struct template_output *o, struct err *e);
+/* Does as jinja_render, with these functions; prepare may be NULL. */
+int jinja_run_template(const struct template *t, const char *json, int64_t size, int64_t now_s,
+                       const struct run_prepare *prepare, struct template_output *o, struct err *e);
 
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
-enum flow run_body(struct template_run *r, const struct template_node *body, struct scope *scope);
+enum flow jinja_run_body(struct template_run *r, const struct template_node *body,
+                         struct scope *scope);
 /* Returns the output of the body, as a string. */
-struct pyvalue run_capture(struct template_run *r, const struct template_node *body,
-                           struct scope *scope);
-struct pyvalue run_loop_again(struct template_run *r, struct template_loop *l,
-                              struct pyvalue items);
-void run_loop(struct template_run *r, const struct template_node *n, struct scope *scope,
-              struct pyvalue items, int64_t depth0);
-bool loop_next(struct template_run *r, struct template_loop *l, struct pyvalue *out);
-void loop_peek(struct template_run *r, struct template_loop *l);
-int64_t loop_length(struct template_run *r, struct template_loop *l);
+struct pyvalue jinja_run_capture(struct template_run *r, const struct template_node *body,
+                                 struct scope *scope);
+struct pyvalue jinja_run_loop_again(struct template_run *r, struct template_loop *l,
+                                    struct pyvalue items);
+void jinja_run_loop(struct template_run *r, const struct template_node *n, struct scope *scope,
+                    struct pyvalue items, int64_t depth0);
+bool jinja_loop_next(struct template_run *r, struct template_loop *l, struct pyvalue *out);
+void jinja_loop_peek(struct template_run *r, struct template_loop *l);
+int64_t jinja_loop_length(struct template_run *r, struct template_loop *l);
 
-struct pyvalue scope_get(struct template_run *r, const struct scope *scope,
-                         int symbol); /* V_MISSING: none */
-void scope_set(struct template_run *r, struct scope *scope, int symbol, struct pyvalue v);
-struct scope *scope_new(struct template_run *r, struct scope *up);
+struct pyvalue jinja_scope_get(struct template_run *r, const struct scope *scope,
+                               int symbol); /* V_MISSING: none */
+void jinja_scope_set(struct template_run *r, struct scope *scope, int symbol, struct pyvalue v);
+struct scope *jinja_scope_new(struct template_run *r, struct scope *up);
 /* Assigns v to the target. fails: ERR_INVALID when a tuple has another number of items. */
-void run_assign(struct template_run *r, struct scope *scope, const struct template_node *target,
-                struct pyvalue v);
+void jinja_run_assign(struct template_run *r, struct scope *scope,
+                      const struct template_node *target, struct pyvalue v);
 
-struct pyvalue eval(struct template_run *r, struct scope *scope, const struct template_node *n);
+struct pyvalue jinja_eval(struct template_run *r, struct scope *scope,
+                          const struct template_node *n);
 /* Apply an operator. fails: ERR_INVALID for types without the operator, division by zero, more than
  * 64 bits. */
-struct pyvalue op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b);
-struct pyvalue op_negate(struct template_run *r, struct pyvalue v, bool minus);
-struct pyvalue op_slice(struct template_run *r, struct pyvalue v, const struct pyvalue bound[3]);
-struct pyvalue attr_get(struct template_run *r, struct pyvalue of,
-                        struct pyvalue name); /* of.name */
-struct pyvalue item_get(struct template_run *r, struct pyvalue of,
-                        struct pyvalue index); /* of[index] */
-struct pyvalue call_value(struct template_run *r, struct pyvalue f, const struct actual *raw);
-struct pyvalue call_node(struct template_run *r, struct scope *scope, const struct template_node *n,
-                         struct pyvalue caller); /* caller V_MISSING: none */
-struct pyvalue call_native(struct template_run *r, struct scope *scope,
-                           const struct template_node *n, struct pyvalue of);
-/* op_format computes "" % args; op_escape escapes the five characters of HTML. */
-struct pyvalue op_format(struct template_run *r, struct pyvalue format, struct pyvalue args);
-struct pyvalue op_escape(struct template_run *r, struct pyvalue v);
+struct pyvalue jinja_op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b);
+struct pyvalue jinja_op_negate(struct template_run *r, struct pyvalue v, bool minus);
+struct pyvalue jinja_op_slice(struct template_run *r, struct pyvalue v,
+                              const struct pyvalue bound[3]);
+struct pyvalue jinja_attr_get(struct template_run *r, struct pyvalue of,
+                              struct pyvalue name); /* of.name */
+struct pyvalue jinja_item_get(struct template_run *r, struct pyvalue of,
+                              struct pyvalue index); /* of[index] */
+struct pyvalue jinja_call_value(struct template_run *r, struct pyvalue f, const struct actual *raw);
+struct pyvalue jinja_call_node(struct template_run *r, struct scope *scope,
+                               const struct template_node *n,
+                               struct pyvalue caller); /* caller V_MISSING: none */
+struct pyvalue jinja_call_native(struct template_run *r, struct scope *scope,
+                                 const struct template_node *n, struct pyvalue of);
+/* jinja_op_format computes "" % args; jinja_op_escape escapes the five characters of HTML. */
+struct pyvalue jinja_op_format(struct template_run *r, struct pyvalue format, struct pyvalue args);
+struct pyvalue jinja_op_escape(struct template_run *r, struct pyvalue v);
 
 /* Returns an argument as an integer. fails: ERR_INVALID naming its purpose. */
-int64_t run_int(struct template_run *r, struct pyvalue v, const char *what);
+int64_t jinja_run_int(struct template_run *r, struct pyvalue v, const char *what);
 
 #endif

@@ -11,50 +11,51 @@
 static char *reserve(struct heap *h, struct text_sink *s, int64_t n)
 {
     if (n > SINK_LIMIT - s->n)
-        heap_fail(h, ERR_TOO_LARGE, "makes a text of more than %d MiB", (int)(SINK_LIMIT >> 20));
+        jinja_heap_fail(h, ERR_TOO_LARGE, "makes a text of more than %d MiB",
+                        (int)(SINK_LIMIT >> 20));
     if (s->n + n > s->room) {
         int64_t room = s->room ? 2 * s->room : 128;
         while (room < s->n + n) room *= 2;
-        s->p = heap_grow(h, s->p, s->n, room);
+        s->p = jinja_heap_grow(h, s->p, s->n, room);
         s->room = room;
     }
     s->n += n;
     return s->p + s->n - n;
 }
 
-void sink_add(struct heap *h, struct text_sink *s, const char *p, int64_t n)
+void jinja_sink_add(struct heap *h, struct text_sink *s, const char *p, int64_t n)
 {
     if (!n) return;
     memcpy(reserve(h, s, n), p, (size_t)n);
-    heap_spend(h, n >> HEAP_STEP_LOG);
+    jinja_heap_spend(h, n >> HEAP_STEP_LOG);
 }
 
-void sink_text(struct heap *h, struct text_sink *s, const char *z)
+void jinja_sink_text(struct heap *h, struct text_sink *s, const char *z)
 {
-    sink_add(h, s, z, (int64_t)strlen(z));
+    jinja_sink_add(h, s, z, (int64_t)strlen(z));
 }
 
-void sink_char(struct heap *h, struct text_sink *s, uint32_t c)
+void jinja_sink_char(struct heap *h, struct text_sink *s, uint32_t c)
 {
     char b[4];
-    sink_add(h, s, b, chars_put(b, c));
+    jinja_sink_add(h, s, b, jinja_chars_put(b, c));
 }
 
-void sink_fill(struct heap *h, struct text_sink *s, char c, int64_t n)
+void jinja_sink_fill(struct heap *h, struct text_sink *s, char c, int64_t n)
 {
     if (n <= 0) return;
     memset(reserve(h, s, n), c, (size_t)n);
-    heap_spend(h, n >> HEAP_STEP_LOG);
+    jinja_heap_spend(h, n >> HEAP_STEP_LOG);
 }
 
-struct pyvalue sink_value(struct heap *h, const struct text_sink *s)
+struct pyvalue jinja_sink_value(struct heap *h, const struct text_sink *s)
 {
-    return value_view(h, s->n ? s->p : "", s->n);
+    return jinja_value_view(h, s->n ? s->p : "", s->n);
 }
 
 /* Prints the shortest digits that read back as d, in Python's layout: with an exponent below -4 or
  * from 16. */
-char *float_repr(char *out, double d)
+char *jinja_float_repr(char *out, double d)
 {
     char raw[40];
     if (isnan(d)) return strcpy(out, "nan");
@@ -91,55 +92,55 @@ static void repr_char(struct heap *h, struct text_sink *s, uint32_t c, char quot
         sprintf(b, "\\%c", (char)c);
     else if (c == '\n' || c == '\r' || c == '\t')
         sprintf(b, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
-    else if (chars_printable(c))
-        b[chars_put(b, c)] = 0;
+    else if (jinja_chars_printable(c))
+        b[jinja_chars_put(b, c)] = 0;
     else
         sprintf(b,
                 c < 0x100     ? "\\x%02" PRIx32
                 : c < 0x10000 ? "\\u%04" PRIx32
                               : "\\U%08" PRIx32,
                 c);
-    sink_text(h, s, b);
+    jinja_sink_text(h, s, b);
 }
 
 static void repr_str(struct heap *h, struct text_sink *s, const struct str *t)
 {
     const bool single = memchr(t->p, '\'', (size_t)t->n) != NULL;
     const char quote = single && !memchr(t->p, '"', (size_t)t->n) ? '"' : '\'';
-    heap_spend_bytes(h, t->n);
-    sink_add(h, s, &quote, 1);
-    for (int64_t i = 0; i < t->n; i += chars_size(t->p[i]))
-        repr_char(h, s, chars_get(t->p + i), quote);
-    sink_add(h, s, &quote, 1);
+    jinja_heap_spend_bytes(h, t->n);
+    jinja_sink_add(h, s, &quote, 1);
+    for (int64_t i = 0; i < t->n; i += jinja_chars_size(t->p[i]))
+        repr_char(h, s, jinja_chars_get(t->p + i), quote);
+    jinja_sink_add(h, s, &quote, 1);
 }
 
 static void repr_seq(struct heap *h, struct text_sink *s, const struct pylist *l, const char *open,
                      const char *close)
 {
-    sink_text(h, s, open);
+    jinja_sink_text(h, s, open);
     for (int64_t i = 0; i < l->n; i++) {
-        if (i) sink_text(h, s, ", ");
-        sink_repr(h, s, l->v[i]);
+        if (i) jinja_sink_text(h, s, ", ");
+        jinja_sink_repr(h, s, l->v[i]);
     }
-    sink_text(h, s, close);
+    jinja_sink_text(h, s, close);
 }
 
 static void repr_dict(struct heap *h, struct text_sink *s, const struct dict *d)
 {
-    sink_text(h, s, "{");
+    jinja_sink_text(h, s, "{");
     for (int64_t i = 0; i < d->n; i++) {
-        if (i) sink_text(h, s, ", ");
-        sink_repr(h, s, d->e[i].key);
-        sink_text(h, s, ": ");
-        sink_repr(h, s, d->e[i].value);
+        if (i) jinja_sink_text(h, s, ", ");
+        jinja_sink_repr(h, s, d->e[i].key);
+        jinja_sink_text(h, s, ": ");
+        jinja_sink_repr(h, s, d->e[i].value);
     }
-    sink_text(h, s, "}");
+    jinja_sink_text(h, s, "}");
 }
 
 static void repr_view(struct heap *h, struct text_sink *s, struct pyvalue v)
 {
-    sink_text(h, s, value_type_name(v));
-    repr_seq(h, s, value_items(h, v), "([", "])");
+    jinja_sink_text(h, s, jinja_value_type_name(v));
+    repr_seq(h, s, jinja_value_items(h, v), "([", "])");
 }
 
 static void repr_range(struct heap *h, struct text_sink *s, const struct pyrange *r)
@@ -150,67 +151,67 @@ static void repr_range(struct heap *h, struct text_sink *s, const struct pyrange
         sprintf(b, "range(%" PRId64 ", %" PRId64 ")", r->start, stop);
     else
         sprintf(b, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", r->start, stop, r->step);
-    sink_text(h, s, b);
+    jinja_sink_text(h, s, b);
 }
 
-void sink_repr(struct heap *h, struct text_sink *s, struct pyvalue v)
+void jinja_sink_repr(struct heap *h, struct text_sink *s, struct pyvalue v)
 {
     char b[32];
-    heap_spend(h, 1);
-    heap_enter(h);
+    jinja_heap_spend(h, 1);
+    jinja_heap_enter(h);
     switch (v.type) {
     case V_MISSING:
-    case V_UNDEFINED: sink_text(h, s, "Undefined"); break;
-    case V_NONE: sink_text(h, s, "None"); break;
-    case V_BOOL: sink_text(h, s, v.b ? "True" : "False"); break;
+    case V_UNDEFINED: jinja_sink_text(h, s, "Undefined"); break;
+    case V_NONE: jinja_sink_text(h, s, "None"); break;
+    case V_BOOL: jinja_sink_text(h, s, v.b ? "True" : "False"); break;
     case V_INT:
         sprintf(b, "%" PRId64, v.i);
-        sink_text(h, s, b);
+        jinja_sink_text(h, s, b);
         break;
-    case V_FLOAT: sink_text(h, s, float_repr(b, v.d)); break;
+    case V_FLOAT: jinja_sink_text(h, s, jinja_float_repr(b, v.d)); break;
     case V_STR:
-        if (v.safe) sink_text(h, s, "Markup(");
+        if (v.safe) jinja_sink_text(h, s, "Markup(");
         repr_str(h, s, v.s);
-        if (v.safe) sink_text(h, s, ")");
+        if (v.safe) jinja_sink_text(h, s, ")");
         break;
     case V_LIST: repr_seq(h, s, v.list, "[", "]"); break;
     case V_TUPLE: repr_seq(h, s, v.list, "(", v.list->n == 1 ? ",)" : ")"); break;
     case V_DICT: repr_dict(h, s, v.dict); break;
     case V_NAMESPACE:
-        sink_text(h, s, "<Namespace ");
+        jinja_sink_text(h, s, "<Namespace ");
         repr_dict(h, s, v.dict);
-        sink_text(h, s, ">");
+        jinja_sink_text(h, s, ">");
         break;
     case V_VIEW: repr_view(h, s, v); break;
     case V_RANGE: repr_range(h, s, v.range); break;
     default:
-        heap_fail(h, ERR_INVALID, "a %s is printed, which has no text of its own",
-                  value_type_name(v));
+        jinja_heap_fail(h, ERR_INVALID, "a %s is printed, which has no text of its own",
+                        jinja_value_type_name(v));
     }
-    heap_leave(h);
+    jinja_heap_leave(h);
 }
 
-void sink_str(struct heap *h, struct text_sink *s, struct pyvalue v)
+void jinja_sink_str(struct heap *h, struct text_sink *s, struct pyvalue v)
 {
     if (v.type == V_STR)
-        sink_add(h, s, v.s->p, v.s->n);
+        jinja_sink_add(h, s, v.s->p, v.s->n);
     else if (v.type != V_UNDEFINED && v.type != V_MISSING)
-        sink_repr(h, s, v);
+        jinja_sink_repr(h, s, v);
     if ((v.type == V_LIST || v.type == V_DICT) && !h->printed) h->printed = h->line;
 }
 
-struct pyvalue value_to_str(struct heap *h, struct pyvalue v)
+struct pyvalue jinja_value_to_str(struct heap *h, struct pyvalue v)
 {
     struct text_sink s = {0};
     if (v.type == V_STR) {
         v.safe = 0;
         return v;
     }
-    sink_str(h, &s, v);
-    return sink_value(h, &s);
+    jinja_sink_str(h, &s, v);
+    return jinja_sink_value(h, &s);
 }
 
-struct pyvalue value_soft_str(struct heap *h, struct pyvalue v)
+struct pyvalue jinja_value_soft_str(struct heap *h, struct pyvalue v)
 {
-    return v.type == V_STR ? v : value_to_str(h, v);
+    return v.type == V_STR ? v : jinja_value_to_str(h, v);
 }

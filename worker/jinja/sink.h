@@ -12,21 +12,21 @@ struct text_sink {
 };
 
 /* Append to the text. fails: ERR_TOO_LARGE past SINK_LIMIT. */
-void sink_add(struct heap *h, struct text_sink *s, const char *p, int64_t n);
-void sink_text(struct heap *h, struct text_sink *s, const char *z);
-void sink_char(struct heap *h, struct text_sink *s, uint32_t c);
-void sink_fill(struct heap *h, struct text_sink *s, char c, int64_t n);
-struct pyvalue sink_value(struct heap *h,
-                          const struct text_sink *s); /* the text so far; borrows it */
+void jinja_sink_add(struct heap *h, struct text_sink *s, const char *p, int64_t n);
+void jinja_sink_text(struct heap *h, struct text_sink *s, const char *z);
+void jinja_sink_char(struct heap *h, struct text_sink *s, uint32_t c);
+void jinja_sink_fill(struct heap *h, struct text_sink *s, char c, int64_t n);
+struct pyvalue jinja_sink_value(struct heap *h,
+                                const struct text_sink *s); /* the text so far; borrows it */
 
 /* Append str(v) and repr(v). fails: ERR_INVALID for a value that prints an address (functions,
  * generators). */
-void sink_str(struct heap *h, struct text_sink *s, struct pyvalue v);
-void sink_repr(struct heap *h, struct text_sink *s, struct pyvalue v);
-struct pyvalue value_to_str(struct heap *h, struct pyvalue v); /* str(v), a plain string */
-struct pyvalue value_soft_str(struct heap *h,
-                              struct pyvalue v); /* a string as it is, else str(v) */
+void jinja_sink_str(struct heap *h, struct text_sink *s, struct pyvalue v);
+void jinja_sink_repr(struct heap *h, struct text_sink *s, struct pyvalue v);
+struct pyvalue jinja_value_to_str(struct heap *h, struct pyvalue v); /* str(v), a plain string */
+struct pyvalue jinja_value_soft_str(struct heap *h,
+                                    struct pyvalue v); /* a string as it is, else str(v) */
 /* Writes repr() of a double into at least 32 bytes. Returns out. */
-char *float_repr(char *out, double d);
+char *jinja_float_repr(char *out, double d);
 
 #endif

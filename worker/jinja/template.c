@@ -9,7 +9,7 @@
 /* Makes \r\n and \r into \n, and leaves out one newline at the end, as jinja2 does. */
 static char *normalize(struct heap *h, const char *text, int64_t size, int64_t *out_size)
 {
-    char *copy = heap_alloc(h, size + 1);
+    char *copy = jinja_heap_alloc(h, size + 1);
     int64_t n = 0;
     for (int64_t i = 0; i < size; i++) {
         if (text[i] == '\r' && i + 1 < size && text[i + 1] == '\n') continue;
@@ -23,7 +23,7 @@ static void check_utf8(struct heap *h, const char *text, int64_t size)
 {
     for (int64_t i = 0, n; i < size; i += n) {
         if (!(n = utf8_len(text + i, text + size)))
-            heap_fail(h, ERR_INVALID, "the byte 0x%02x is not UTF-8", (unsigned char)text[i]);
+            jinja_heap_fail(h, ERR_INVALID, "the byte 0x%02x is not UTF-8", (unsigned char)text[i]);
         h->line += text[i] == '\n';
     }
 }
@@ -33,14 +33,14 @@ static void compile(struct heap *h, struct template *t, const char *text, int64_
     struct template_tokens tokens = {0};
     h->line = 1;
     if (size > TEMPLATE_SOURCE)
-        heap_fail(h, ERR_TOO_LARGE, "the source has %lld bytes, the most is %d", (long long)size,
-                  TEMPLATE_SOURCE);
+        jinja_heap_fail(h, ERR_TOO_LARGE, "the source has %lld bytes, the most is %d",
+                        (long long)size, TEMPLATE_SOURCE);
     check_utf8(h, text, size);
     const char *source = normalize(h, text, size, &size);
     t->source = source;
     t->size = size;
-    template_lex(h, &tokens, source, size);
-    template_parse(h, t, &tokens);
+    jinja_lex(h, &tokens, source, size);
+    jinja_parse(h, t, &tokens);
 }
 
 /* Compiles in a function of its own, so that no variable of the caller is in doubt after a
@@ -52,7 +52,7 @@ static int try_compile(struct heap *h, struct template *t, const char *text, int
     return 0;
 }
 
-struct template *template_create(const char *text, int64_t size, struct err *e)
+struct template *jinja_create(const char *text, int64_t size, struct err *e)
 {
     struct err ignored;
     struct heap h = {.e = e ? e : &ignored, .n_steps = INT64_MAX};
@@ -65,30 +65,30 @@ struct template *template_create(const char *text, int64_t size, struct err *e)
     const int failed = try_compile(&h, t, text, size);
     t->arena = h.arena;
     if (!failed) return t;
-    template_destroy(t);
+    jinja_destroy(t);
     return NULL;
 }
 
-void template_destroy(struct template *t)
+void jinja_destroy(struct template *t)
 {
     if (!t) return;
     arena_fini(&t->arena);
     free(t);
 }
 
-bool template_has_generation(const struct template *t)
+bool jinja_has_generation(const struct template *t)
 {
     return t->has_generation;
 }
 
-bool template_names(const struct template *t, const char *name)
+bool jinja_names(const struct template *t, const char *name)
 {
     for (int i = 0; i < t->n_symbols; i++)
-        if (value_is_text(t->symbol[i], name)) return true;
+        if (jinja_value_is_text(t->symbol[i], name)) return true;
     return false;
 }
 
-bool template_mentions(const struct template *t, const char *word)
+bool jinja_mentions(const struct template *t, const char *word)
 {
     return memmem(t->source, (size_t)t->size, word, strlen(word)) != NULL;
 }

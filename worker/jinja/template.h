@@ -29,12 +29,12 @@ struct template;
 /* Compiles; the text is not kept. Returns NULL on failure: ERR_INVALID for a template that jinja2
  * refuses too, ERR_UNSUPPORTED for one that only this interpreter refuses, ERR_TOO_LARGE past a
  * limit; the line is in the sentence. */
-struct template *template_create(const char *text, int64_t size, struct err *e);
-void template_destroy(struct template *t);
-bool template_has_generation(const struct template *t); /* a {% generation %} tag */
+struct template *jinja_create(const char *text, int64_t size, struct err *e);
+void jinja_destroy(struct template *t);
+bool jinja_has_generation(const struct template *t); /* a {% generation %} tag */
 /* Tells whether the source names this variable anywhere. If not, the template cannot use it. */
-bool template_names(const struct template *t, const char *name);
-bool template_mentions(const struct template *t, const char *word); /* anywhere in its source */
+bool jinja_names(const struct template *t, const char *name);
+bool jinja_mentions(const struct template *t, const char *word); /* anywhere in its source */
 
 /* Bytes [begin, end) of an output. */
 struct template_span {
@@ -47,13 +47,13 @@ struct template_output {
     struct template_span *span; /* owned, [n_spans]: text that {% generation %} enclosed */
     int64_t n_spans, span_room;
 };
-void template_output_fini(struct template_output *o);
+void jinja_output_fini(struct template_output *o);
 
 /* Renders into o, which is emptied first. json[size]: an object, the variables. now_s: the time
  * that strftime_now reads, in seconds since 1970, UTC.
  * fails: ERR_INVALID with the line and the argument of raise_exception, or the error that Python
  * would raise; ERR_TOO_LARGE past a limit. o holds nothing then. */
-int template_render(const struct template *t, const char *json, int64_t size, int64_t now_s,
-                    struct template_output *o, struct err *e);
+int jinja_render(const struct template *t, const char *json, int64_t size, int64_t now_s,
+                 struct template_output *o, struct err *e);
 
 #endif

@@ -7,23 +7,26 @@
 
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 /* Strips sides. chars: a string whose characters are stripped; V_NONE or V_MISSING: white space. */
-struct pyvalue text_strip(struct heap *h, struct pyvalue v, struct pyvalue chars, int sides);
+struct pyvalue jinja_text_strip(struct heap *h, struct pyvalue v, struct pyvalue chars, int sides);
 /* Split a string. by: the separator; V_NONE or V_MISSING: runs of white space. most: splits at
  * most; < 0: all. */
-struct pylist *text_split(struct heap *h, struct pyvalue v, struct pyvalue by, int64_t most);
-struct pylist *text_rsplit(struct heap *h, struct pyvalue v, struct pyvalue by, int64_t most);
-struct pylist *text_lines(struct heap *h, struct pyvalue v, bool keep_ends);
-struct pyvalue text_replace(struct heap *h, struct pyvalue v, struct pyvalue old,
-                            struct pyvalue with, int64_t most);
-struct pyvalue text_join(struct heap *h, struct pyvalue by, struct pyvalue items, bool strict);
-struct pyvalue text_case(struct heap *h, struct pyvalue v, enum chars_case to);
-struct pyvalue text_capitalize(struct heap *h, struct pyvalue v);
-struct pyvalue text_title(struct heap *h, struct pyvalue v); /* str.title, by runs of letters */
+struct pylist *jinja_text_split(struct heap *h, struct pyvalue v, struct pyvalue by, int64_t most);
+struct pylist *jinja_text_rsplit(struct heap *h, struct pyvalue v, struct pyvalue by, int64_t most);
+struct pylist *jinja_text_lines(struct heap *h, struct pyvalue v, bool keep_ends);
+struct pyvalue jinja_text_replace(struct heap *h, struct pyvalue v, struct pyvalue old,
+                                  struct pyvalue with, int64_t most);
+struct pyvalue jinja_text_join(struct heap *h, struct pyvalue by, struct pyvalue items,
+                               bool strict);
+struct pyvalue jinja_text_case(struct heap *h, struct pyvalue v, enum chars_case to);
+struct pyvalue jinja_text_capitalize(struct heap *h, struct pyvalue v);
+struct pyvalue jinja_text_title(struct heap *h,
+                                struct pyvalue v); /* str.title, by runs of letters */
 /* Finds a string, in code points, -1: none; from and to count as in a slice; last: the last one. */
-int64_t text_find(struct heap *h, struct pyvalue v, struct pyvalue what, struct pyvalue from,
-                  struct pyvalue to, bool last);
-int64_t text_count(struct heap *h, struct pyvalue v, struct pyvalue what);
+int64_t jinja_text_find(struct heap *h, struct pyvalue v, struct pyvalue what, struct pyvalue from,
+                        struct pyvalue to, bool last);
+int64_t jinja_text_count(struct heap *h, struct pyvalue v, struct pyvalue what);
 /* Returns the part v[from:to] of v, by code points. */
-struct pyvalue text_part(struct heap *h, struct pyvalue v, struct pyvalue from, struct pyvalue to);
+struct pyvalue jinja_text_part(struct heap *h, struct pyvalue v, struct pyvalue from,
+                               struct pyvalue to);
 
 #endif

@@ -11,79 +11,79 @@
 
 enum { FEW = 8 }; /* entries of a dict that are searched one by one */
 
-double value_as_double(struct pyvalue v)
+double jinja_value_as_double(struct pyvalue v)
 {
-    return v.type == V_FLOAT ? v.d : (double)value_as_int(v);
+    return v.type == V_FLOAT ? v.d : (double)jinja_value_as_int(v);
 }
 
-struct pyvalue value_view(struct heap *h, const char *p, int64_t n)
+struct pyvalue jinja_value_view(struct heap *h, const char *p, int64_t n)
 {
-    struct str *s = heap_alloc(h, sizeof *s);
-    *s = (struct str){p, n, chars_count(p, n)};
+    struct str *s = jinja_heap_alloc(h, sizeof *s);
+    *s = (struct str){p, n, jinja_chars_count(p, n)};
     return (struct pyvalue){.type = V_STR, .s = s};
 }
 
-struct pyvalue value_str(struct heap *h, const char *p, int64_t n)
+struct pyvalue jinja_value_str(struct heap *h, const char *p, int64_t n)
 {
-    heap_spend_bytes(h, n);
-    return value_view(h, heap_grow(h, p, n, n + 1), n);
+    jinja_heap_spend_bytes(h, n);
+    return jinja_value_view(h, jinja_heap_grow(h, p, n, n + 1), n);
 }
 
-struct pyvalue value_text(struct heap *h, const char *z)
+struct pyvalue jinja_value_text(struct heap *h, const char *z)
 {
-    return value_view(h, z, (int64_t)strlen(z));
+    return jinja_value_view(h, z, (int64_t)strlen(z));
 }
 
-bool value_is_text(struct pyvalue v, const char *z)
+bool jinja_value_is_text(struct pyvalue v, const char *z)
 {
     const int64_t n = (int64_t)strlen(z);
     return v.type == V_STR && v.s->n == n && !memcmp(v.s->p, z, (size_t)n);
 }
 
-struct pyvalue value_undefined(struct heap *h, const char *fmt, ...)
+struct pyvalue jinja_value_undefined(struct heap *h, const char *fmt, ...)
 {
     char text[256];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    struct pyvalue v = value_str(h, text, (int64_t)strlen(text));
+    struct pyvalue v = jinja_value_str(h, text, (int64_t)strlen(text));
     v.type = V_UNDEFINED;
     return v;
 }
 
-struct pylist *list_new(struct heap *h, int64_t room)
+struct pylist *jinja_list_new(struct heap *h, int64_t room)
 {
-    struct pylist *l = heap_alloc(h, sizeof *l);
+    struct pylist *l = jinja_heap_alloc(h, sizeof *l);
     l->room = room;
-    l->v = room ? heap_alloc(h, room * (int64_t)sizeof *l->v) : NULL;
+    l->v = room ? jinja_heap_alloc(h, room * (int64_t)sizeof *l->v) : NULL;
     return l;
 }
 
-void list_add(struct heap *h, struct pylist *l, struct pyvalue v)
+void jinja_list_add(struct heap *h, struct pylist *l, struct pyvalue v)
 {
     const int64_t size = sizeof v;
     if (l->n == l->room) {
         l->room = l->room ? 2 * l->room : 4;
-        l->v = heap_grow(h, l->v, l->n * size, l->room * size);
+        l->v = jinja_heap_grow(h, l->v, l->n * size, l->room * size);
     }
     l->v[l->n++] = v;
 }
 
-struct pyvalue value_tuple(struct heap *h, const struct pyvalue *v, int64_t n)
+struct pyvalue jinja_value_tuple(struct heap *h, const struct pyvalue *v, int64_t n)
 {
-    struct pylist *l = list_new(h, n);
-    for (int64_t i = 0; i < n; i++) list_add(h, l, v[i]);
+    struct pylist *l = jinja_list_new(h, n);
+    for (int64_t i = 0; i < n; i++) jinja_list_add(h, l, v[i]);
     return (struct pyvalue){.type = V_TUPLE, .list = l};
 }
 
 /* ---- dicts ---------------------------------------------------------------------------------- */
 
-bool value_hashable(struct pyvalue v)
+bool jinja_value_hashable(struct pyvalue v)
 {
     if (v.type == V_TUPLE)
         for (int64_t i = 0; i < v.list->n; i++)
-            if (!value_hashable(v.list->v[i])) return false;
+            if (!jinja_value_hashable(v.list->v[i])) return false;
     return v.type != V_LIST && v.type != V_DICT && v.type != V_VIEW;
 }
 
@@ -103,7 +103,7 @@ static uint64_t hash_of(struct pyvalue v)
         for (int64_t i = 0; i < v.list->n; i++) x = x * 31 + hash_of(v.list->v[i]);
         return x;
     }
-    double d = value_is_number(v) ? value_as_double(v) : 0;
+    double d = jinja_value_is_number(v) ? jinja_value_as_double(v) : 0;
     if (d == 0) d = 0; /* -0.0 */
     return hash_bytes((const char *)&d, sizeof d);
 }
@@ -113,7 +113,7 @@ static int64_t *probe(struct heap *h, const struct dict *d, struct pyvalue key, 
     const uint64_t mask = (uint64_t)d->n_slots - 1;
     for (uint64_t at = hash_of(key) & mask;; at = (at + 1) & mask) {
         const int64_t i = (int64_t)d->slot[at] - 1;
-        if (i < 0 || value_eq(h, d->e[i].key, key)) {
+        if (i < 0 || jinja_value_eq(h, d->e[i].key, key)) {
             *slot = (int64_t)at;
             return slot;
         }
@@ -128,7 +128,7 @@ static struct entry *find(struct heap *h, const struct dict *d, struct pyvalue k
         return i < 0 ? NULL : &d->e[i];
     }
     for (int64_t i = 0; i < d->n; i++)
-        if (value_eq(h, d->e[i].key, key)) return &d->e[i];
+        if (jinja_value_eq(h, d->e[i].key, key)) return &d->e[i];
     return NULL;
 }
 
@@ -136,36 +136,36 @@ static void rehash(struct heap *h, struct dict *d)
 {
     int64_t at;
     d->n_slots = 4 * d->room;
-    d->slot = heap_alloc(h, d->n_slots * (int64_t)sizeof *d->slot);
+    d->slot = jinja_heap_alloc(h, d->n_slots * (int64_t)sizeof *d->slot);
     for (int64_t i = 0; i < d->n; i++) d->slot[*probe(h, d, d->e[i].key, &at)] = (int32_t)i + 1;
 }
 
-struct dict *dict_new(struct heap *h)
+struct dict *jinja_dict_new(struct heap *h)
 {
-    return heap_alloc(h, sizeof(struct dict));
+    return jinja_heap_alloc(h, sizeof(struct dict));
 }
 
 static void check_key(struct heap *h, struct pyvalue key)
 {
-    if (!value_hashable(key))
-        heap_fail(h, ERR_INVALID, "unhashable type: '%s'", value_type_name(key));
+    if (!jinja_value_hashable(key))
+        jinja_heap_fail(h, ERR_INVALID, "unhashable type: '%s'", jinja_value_type_name(key));
 }
 
-struct pyvalue *dict_get(struct heap *h, const struct dict *d, struct pyvalue key)
+struct pyvalue *jinja_dict_get(struct heap *h, const struct dict *d, struct pyvalue key)
 {
     check_key(h, key);
     struct entry *e = find(h, d, key);
     return e ? &e->value : NULL;
 }
 
-struct pyvalue *dict_get_text(struct heap *h, const struct dict *d, const char *z)
+struct pyvalue *jinja_dict_get_text(struct heap *h, const struct dict *d, const char *z)
 {
-    return dict_get(h, d, value_text(h, z));
+    return jinja_dict_get(h, d, jinja_value_text(h, z));
 }
 
-void dict_set(struct heap *h, struct dict *d, struct pyvalue key, struct pyvalue v)
+void jinja_dict_set(struct heap *h, struct dict *d, struct pyvalue key, struct pyvalue v)
 {
-    struct pyvalue *old = dict_get(h, d, key);
+    struct pyvalue *old = jinja_dict_get(h, d, key);
     if (old) {
         *old = v;
         return;
@@ -173,7 +173,7 @@ void dict_set(struct heap *h, struct dict *d, struct pyvalue key, struct pyvalue
     const int64_t size = sizeof *d->e;
     if (d->n == d->room) {
         d->room = d->room ? 2 * d->room : 4;
-        d->e = heap_grow(h, d->e, d->n * size, d->room * size);
+        d->e = jinja_heap_grow(h, d->e, d->n * size, d->room * size);
         if (d->room > FEW) rehash(h, d);
     }
     d->e[d->n++] = (struct entry){key, v};
@@ -183,7 +183,7 @@ void dict_set(struct heap *h, struct dict *d, struct pyvalue key, struct pyvalue
 
 /* ---- truth, equality, order ----------------------------------------------------------------- */
 
-bool value_has_len(struct pyvalue v)
+bool jinja_value_has_len(struct pyvalue v)
 {
     switch (v.type) {
     case V_UNDEFINED:
@@ -197,7 +197,7 @@ bool value_has_len(struct pyvalue v)
     }
 }
 
-int64_t value_len(struct heap *h, struct pyvalue v)
+int64_t jinja_value_len(struct heap *h, struct pyvalue v)
 {
     switch (v.type) {
     case V_UNDEFINED: return 0;
@@ -207,11 +207,13 @@ int64_t value_len(struct heap *h, struct pyvalue v)
     case V_DICT:
     case V_VIEW: return v.dict->n;
     case V_RANGE: return v.range->n;
-    default: heap_fail(h, ERR_INVALID, "object of type '%s' has no len()", value_type_name(v));
+    default:
+        jinja_heap_fail(h, ERR_INVALID, "object of type '%s' has no len()",
+                        jinja_value_type_name(v));
     }
 }
 
-bool value_truth(struct heap *h, struct pyvalue v)
+bool jinja_value_truth(struct heap *h, struct pyvalue v)
 {
     switch (v.type) {
     case V_MISSING:
@@ -219,19 +221,19 @@ bool value_truth(struct heap *h, struct pyvalue v)
     case V_BOOL: return v.b;
     case V_INT: return v.i != 0;
     case V_FLOAT: return v.d != 0;
-    default: return !value_has_len(v) || value_len(h, v) > 0;
+    default: return !jinja_value_has_len(v) || jinja_value_len(h, v) > 0;
     }
 }
 
 static int cmp_numbers(struct pyvalue a, struct pyvalue b) /* 2: one is NaN */
 {
-    if (value_is_int(a) && value_is_int(b)) {
-        const int64_t x = value_as_int(a), y = value_as_int(b);
+    if (jinja_value_is_int(a) && jinja_value_is_int(b)) {
+        const int64_t x = jinja_value_as_int(a), y = jinja_value_as_int(b);
         return (x > y) - (x < y);
     }
     /* 64 bits and a double both fit exactly. */
-    const long double x = a.type == V_FLOAT ? (long double)a.d : (long double)value_as_int(a);
-    const long double y = b.type == V_FLOAT ? (long double)b.d : (long double)value_as_int(b);
+    const long double x = a.type == V_FLOAT ? (long double)a.d : (long double)jinja_value_as_int(a);
+    const long double y = b.type == V_FLOAT ? (long double)b.d : (long double)jinja_value_as_int(b);
     return x != x || y != y ? 2 : (x > y) - (x < y);
 }
 
@@ -245,9 +247,9 @@ static bool eq_seq(struct heap *h, const struct pylist *a, const struct pylist *
 {
     if (a->n != b->n) return false;
     bool same = true;
-    heap_enter(h);
-    for (int64_t i = 0; same && i < a->n; i++) same = value_eq(h, a->v[i], b->v[i]);
-    heap_leave(h);
+    jinja_heap_enter(h);
+    for (int64_t i = 0; same && i < a->n; i++) same = jinja_value_eq(h, a->v[i], b->v[i]);
+    jinja_heap_leave(h);
     return same;
 }
 
@@ -255,27 +257,27 @@ static bool eq_dict(struct heap *h, const struct dict *a, const struct dict *b)
 {
     if (a->n != b->n) return false;
     bool same = true;
-    heap_enter(h);
+    jinja_heap_enter(h);
     for (int64_t i = 0; same && i < a->n; i++) {
-        const struct pyvalue *v = dict_get(h, b, a->e[i].key);
-        same = v && value_eq(h, a->e[i].value, *v);
+        const struct pyvalue *v = jinja_dict_get(h, b, a->e[i].key);
+        same = v && jinja_value_eq(h, a->e[i].value, *v);
     }
-    heap_leave(h);
+    jinja_heap_leave(h);
     return same;
 }
 
-bool value_eq(struct heap *h, struct pyvalue a, struct pyvalue b)
+bool jinja_value_eq(struct heap *h, struct pyvalue a, struct pyvalue b)
 {
-    if (value_is_number(a) && value_is_number(b)) return cmp_numbers(a, b) == 0;
+    if (jinja_value_is_number(a) && jinja_value_is_number(b)) return cmp_numbers(a, b) == 0;
     if (a.type != b.type) return false;
     switch (a.type) {
     case V_MISSING:
     case V_UNDEFINED:
     case V_NONE: return true;
-    case V_STR: heap_spend(h, a.s->n >> HEAP_STEP_LOG); return !cmp_str(a.s, b.s);
+    case V_STR: jinja_heap_spend(h, a.s->n >> HEAP_STEP_LOG); return !cmp_str(a.s, b.s);
     case V_LIST:
-    case V_TUPLE: heap_spend(h, 1); return a.list == b.list || eq_seq(h, a.list, b.list);
-    case V_DICT: heap_spend(h, 1); return a.dict == b.dict || eq_dict(h, a.dict, b.dict);
+    case V_TUPLE: jinja_heap_spend(h, 1); return a.list == b.list || eq_seq(h, a.list, b.list);
+    case V_DICT: jinja_heap_spend(h, 1); return a.dict == b.dict || eq_dict(h, a.dict, b.dict);
     case V_RANGE:
         return a.range->n == b.range->n &&
                (!a.range->n || (a.range->start == b.range->start &&
@@ -298,87 +300,88 @@ static bool order_seq(struct heap *h, const struct pylist *a, const struct pylis
                       enum pyorder op)
 {
     int64_t i = 0;
-    heap_enter(h);
-    while (i < a->n && i < b->n && value_eq(h, a->v[i], b->v[i])) i++;
-    const bool yes = i < a->n && i < b->n ? value_order(h, a->v[i], b->v[i], op)
+    jinja_heap_enter(h);
+    while (i < a->n && i < b->n && jinja_value_eq(h, a->v[i], b->v[i])) i++;
+    const bool yes = i < a->n && i < b->n ? jinja_value_order(h, a->v[i], b->v[i], op)
                                           : order_of((a->n > b->n) - (a->n < b->n), op);
-    heap_leave(h);
+    jinja_heap_leave(h);
     return yes;
 }
 
-bool value_order(struct heap *h, struct pyvalue a, struct pyvalue b, enum pyorder op)
+bool jinja_value_order(struct heap *h, struct pyvalue a, struct pyvalue b, enum pyorder op)
 {
     static const char *const sign[] = {"<", "<=", ">", ">="};
-    heap_spend(h, 1);
-    if (value_is_number(a) && value_is_number(b)) {
+    jinja_heap_spend(h, 1);
+    if (jinja_value_is_number(a) && jinja_value_is_number(b)) {
         const int c = cmp_numbers(a, b);
         return c != 2 && order_of(c, op);
     }
     if (a.type == V_STR && b.type == V_STR) return order_of(cmp_str(a.s, b.s), op);
-    if (a.type == b.type && value_is_seq(a)) return order_seq(h, a.list, b.list, op);
-    heap_fail(h, ERR_INVALID, "'%s' not supported between instances of '%s' and '%s'", sign[op],
-              value_type_name(a), value_type_name(b));
+    if (a.type == b.type && jinja_value_is_seq(a)) return order_seq(h, a.list, b.list, op);
+    jinja_heap_fail(h, ERR_INVALID, "'%s' not supported between instances of '%s' and '%s'",
+                    sign[op], jinja_value_type_name(a), jinja_value_type_name(b));
 }
 
-bool value_in(struct heap *h, struct pyvalue item, struct pyvalue of)
+bool jinja_value_in(struct heap *h, struct pyvalue item, struct pyvalue of)
 {
     if (of.type == V_STR) {
         if (item.type != V_STR)
-            heap_fail(h, ERR_INVALID, "'in <string>' requires string as left operand, not %s",
-                      value_type_name(item));
-        heap_spend_bytes(h, of.s->n);
+            jinja_heap_fail(h, ERR_INVALID, "'in <string>' requires string as left operand, not %s",
+                            jinja_value_type_name(item));
+        jinja_heap_spend_bytes(h, of.s->n);
         return memmem(of.s->p, (size_t)of.s->n, item.s->p, (size_t)item.s->n) != NULL;
     }
-    if (of.type == V_DICT) return dict_get(h, of.dict, item) != NULL;
-    if (!value_iterable(of))
-        heap_fail(h, ERR_INVALID, "argument of type '%s' is not iterable", value_type_name(of));
+    if (of.type == V_DICT) return jinja_dict_get(h, of.dict, item) != NULL;
+    if (!jinja_value_iterable(of))
+        jinja_heap_fail(h, ERR_INVALID, "argument of type '%s' is not iterable",
+                        jinja_value_type_name(of));
     struct cursor c;
     struct pyvalue v;
-    for (cursor_init(h, &c, of); cursor_next(h, &c, &v);) {
-        heap_spend(h, 1);
-        if (value_eq(h, v, item)) return true;
+    for (jinja_cursor_init(h, &c, of); jinja_cursor_next(h, &c, &v);) {
+        jinja_heap_spend(h, 1);
+        if (jinja_value_eq(h, v, item)) return true;
     }
     return false;
 }
 
 /* ---- iteration ------------------------------------------------------------------------------ */
 
-bool value_iterable(struct pyvalue v)
+bool jinja_value_iterable(struct pyvalue v)
 {
-    return value_has_len(v) || v.type == V_ITER;
+    return jinja_value_has_len(v) || v.type == V_ITER;
 }
 
-struct pyvalue range_at(const struct pyrange *r, int64_t i)
+struct pyvalue jinja_range_at(const struct pyrange *r, int64_t i)
 {
-    return value_int(r->start + i * r->step);
+    return jinja_value_int(r->start + i * r->step);
 }
 
 static struct pylist *chars_of(struct heap *h, const struct str *s)
 {
-    struct pylist *l = list_new(h, s->n_chars);
-    heap_spend(h, s->n_chars >> 4);
+    struct pylist *l = jinja_list_new(h, s->n_chars);
+    jinja_heap_spend(h, s->n_chars >> 4);
     for (int64_t i = 0, n; i < s->n; i += n) {
-        n = chars_size(s->p[i]);
-        list_add(h, l, value_view(h, s->p + i, n));
+        n = jinja_chars_size(s->p[i]);
+        jinja_list_add(h, l, jinja_value_view(h, s->p + i, n));
     }
     return l;
 }
 
 static struct pylist *view_of(struct heap *h, const struct dict *d, enum pyview view)
 {
-    struct pylist *l = list_new(h, d->n);
+    struct pylist *l = jinja_list_new(h, d->n);
     for (int64_t i = 0; i < d->n; i++) {
         const struct pyvalue pair[2] = {d->e[i].key, d->e[i].value};
-        list_add(h, l,
-                 view == VIEW_ITEMS    ? value_tuple(h, pair, 2)
-                 : view == VIEW_VALUES ? pair[1]
-                                       : pair[0]);
+        jinja_list_add(h, l,
+                       view == VIEW_ITEMS    ? jinja_value_tuple(h, pair, 2)
+                       : view == VIEW_VALUES ? pair[1]
+                                             : pair[0]);
     }
     return l;
 }
 
 /* Begins to walk v. A loop itself is not walked here, but where it is used. */
-void cursor_init(struct heap *h, struct cursor *c, struct pyvalue v)
+void jinja_cursor_init(struct heap *h, struct cursor *c, struct pyvalue v)
 {
     *c = (struct cursor){.of = v};
     switch (v.type) {
@@ -393,39 +396,40 @@ void cursor_init(struct heap *h, struct cursor *c, struct pyvalue v)
     case V_RANGE: c->n = v.range->n; return;
     case V_UNDEFINED: return;
     case V_ITER: return;
-    default: heap_fail(h, ERR_INVALID, "'%s' object is not iterable", value_type_name(v));
+    default:
+        jinja_heap_fail(h, ERR_INVALID, "'%s' object is not iterable", jinja_value_type_name(v));
     }
     c->n = c->items->n;
 }
 
-bool cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out)
+bool jinja_cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out)
 {
-    if (c->of.type == V_ITER) return cursor_next(h, c->of.iter, out);
+    if (c->of.type == V_ITER) return jinja_cursor_next(h, c->of.iter, out);
     if (c->i >= c->n) return false;
-    *out = c->items ? c->items->v[c->i] : range_at(c->of.range, c->i);
+    *out = c->items ? c->items->v[c->i] : jinja_range_at(c->of.range, c->i);
     c->i++;
     return true;
 }
 
-struct pylist *value_items(struct heap *h, struct pyvalue v)
+struct pylist *jinja_value_items(struct heap *h, struct pyvalue v)
 {
     struct cursor c;
     struct pyvalue item;
-    cursor_init(h, &c, v);
+    jinja_cursor_init(h, &c, v);
     if (c.items) return c.items;
-    struct pylist *l = list_new(h, c.n);
-    while (cursor_next(h, &c, &item)) list_add(h, l, item);
+    struct pylist *l = jinja_list_new(h, c.n);
+    while (jinja_cursor_next(h, &c, &item)) jinja_list_add(h, l, item);
     return l;
 }
 
-struct pyvalue value_iter(struct heap *h, struct pylist *l)
+struct pyvalue jinja_value_iter(struct heap *h, struct pylist *l)
 {
-    struct cursor *c = heap_alloc(h, sizeof *c);
-    cursor_init(h, c, value_of_list(l));
+    struct cursor *c = jinja_heap_alloc(h, sizeof *c);
+    jinja_cursor_init(h, c, jinja_value_of_list(l));
     return (struct pyvalue){.type = V_ITER, .iter = c};
 }
 
-const char *value_type_name(struct pyvalue v)
+const char *jinja_value_type_name(struct pyvalue v)
 {
     static const char *const view[] = {"dict_keys", "dict_values", "dict_items"};
     static const char *const name[] = {

@@ -84,83 +84,83 @@ struct cursor {
     int64_t i, n;
 };
 
-static inline struct pyvalue value_none(void)
+static inline struct pyvalue jinja_value_none(void)
 {
     return (struct pyvalue){.type = V_NONE};
 }
-static inline struct pyvalue value_bool(bool b)
+static inline struct pyvalue jinja_value_bool(bool b)
 {
     return (struct pyvalue){.type = V_BOOL, .b = b};
 }
-static inline struct pyvalue value_int(int64_t i)
+static inline struct pyvalue jinja_value_int(int64_t i)
 {
     return (struct pyvalue){.type = V_INT, .i = i};
 }
-static inline struct pyvalue value_float(double d)
+static inline struct pyvalue jinja_value_float(double d)
 {
     return (struct pyvalue){.type = V_FLOAT, .d = d};
 }
-static inline struct pyvalue value_of_list(struct pylist *l)
+static inline struct pyvalue jinja_value_of_list(struct pylist *l)
 {
     return (struct pyvalue){.type = V_LIST, .list = l};
 }
-static inline bool value_is_seq(struct pyvalue v)
+static inline bool jinja_value_is_seq(struct pyvalue v)
 {
     return v.type == V_LIST || v.type == V_TUPLE;
 }
-static inline bool value_is_int(struct pyvalue v) /* as isinstance(v, int) */
+static inline bool jinja_value_is_int(struct pyvalue v) /* as isinstance(v, int) */
 {
     return v.type == V_INT || v.type == V_BOOL;
 }
-static inline int64_t value_as_int(struct pyvalue v)
+static inline int64_t jinja_value_as_int(struct pyvalue v)
 {
     return v.type == V_BOOL ? v.b : v.i;
 }
-static inline bool value_is_number(struct pyvalue v)
+static inline bool jinja_value_is_number(struct pyvalue v)
 {
-    return value_is_int(v) || v.type == V_FLOAT;
+    return jinja_value_is_int(v) || v.type == V_FLOAT;
 }
-double value_as_double(struct pyvalue v);
+double jinja_value_as_double(struct pyvalue v);
 
 /* Returns an undefined value, with the sentence that its use fails with. */
-struct pyvalue value_undefined(struct heap *h, const char *fmt, ...)
+struct pyvalue jinja_value_undefined(struct heap *h, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-struct pyvalue value_str(struct heap *h, const char *p, int64_t n);  /* copies */
-struct pyvalue value_view(struct heap *h, const char *p, int64_t n); /* borrows for ever */
-struct pyvalue value_text(struct heap *h, const char *z);            /* borrows z for ever */
-bool value_is_text(struct pyvalue v, const char *z);                 /* a string equal to z */
+struct pyvalue jinja_value_str(struct heap *h, const char *p, int64_t n);  /* copies */
+struct pyvalue jinja_value_view(struct heap *h, const char *p, int64_t n); /* borrows for ever */
+struct pyvalue jinja_value_text(struct heap *h, const char *z);            /* borrows z for ever */
+bool jinja_value_is_text(struct pyvalue v, const char *z);                 /* a string equal to z */
 
-struct pylist *list_new(struct heap *h, int64_t room);
-void list_add(struct heap *h, struct pylist *l, struct pyvalue v);
-struct pyvalue value_tuple(struct heap *h, const struct pyvalue *v, int64_t n);
+struct pylist *jinja_list_new(struct heap *h, int64_t room);
+void jinja_list_add(struct heap *h, struct pylist *l, struct pyvalue v);
+struct pyvalue jinja_value_tuple(struct heap *h, const struct pyvalue *v, int64_t n);
 
-struct dict *dict_new(struct heap *h);
+struct dict *jinja_dict_new(struct heap *h);
 /* Finds the value of a key; NULL: no such key. fails: ERR_INVALID for a key that cannot be
  * hashed. */
-struct pyvalue *dict_get(struct heap *h, const struct dict *d, struct pyvalue key);
-struct pyvalue *dict_get_text(struct heap *h, const struct dict *d, const char *z);
-void dict_set(struct heap *h, struct dict *d, struct pyvalue key, struct pyvalue v);
-bool value_hashable(struct pyvalue v);
+struct pyvalue *jinja_dict_get(struct heap *h, const struct dict *d, struct pyvalue key);
+struct pyvalue *jinja_dict_get_text(struct heap *h, const struct dict *d, const char *z);
+void jinja_dict_set(struct heap *h, struct dict *d, struct pyvalue key, struct pyvalue v);
+bool jinja_value_hashable(struct pyvalue v);
 
-bool value_truth(struct heap *h, struct pyvalue v);
-bool value_eq(struct heap *h, struct pyvalue a, struct pyvalue b);
+bool jinja_value_truth(struct heap *h, struct pyvalue v);
+bool jinja_value_eq(struct heap *h, struct pyvalue a, struct pyvalue b);
 enum pyorder { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE };
 /* Compares two values by op. fails: ERR_INVALID for types that have no order. */
-bool value_order(struct heap *h, struct pyvalue a, struct pyvalue b, enum pyorder op);
-bool value_in(struct heap *h, struct pyvalue item, struct pyvalue of);
-bool value_has_len(struct pyvalue v);
-int64_t value_len(struct heap *h, struct pyvalue v); /* fails: for a value without len() */
+bool jinja_value_order(struct heap *h, struct pyvalue a, struct pyvalue b, enum pyorder op);
+bool jinja_value_in(struct heap *h, struct pyvalue item, struct pyvalue of);
+bool jinja_value_has_len(struct pyvalue v);
+int64_t jinja_value_len(struct heap *h, struct pyvalue v); /* fails: for a value without len() */
 
-bool value_iterable(struct pyvalue v);
+bool jinja_value_iterable(struct pyvalue v);
 /* Begins to walk v. A generator gives its remaining items. fails: ERR_INVALID for a value that
  * cannot be iterated. */
-void cursor_init(struct heap *h, struct cursor *c, struct pyvalue v);
-bool cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out);
-struct pylist *value_items(struct heap *h,
-                           struct pyvalue v);                /* all of them; the list is borrowed */
-struct pyvalue value_iter(struct heap *h, struct pylist *l); /* a generator of l's items */
-struct pyvalue range_at(const struct pyrange *r, int64_t i);
+void jinja_cursor_init(struct heap *h, struct cursor *c, struct pyvalue v);
+bool jinja_cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out);
+struct pylist *jinja_value_items(struct heap *h,
+                                 struct pyvalue v); /* all of them; the list is borrowed */
+struct pyvalue jinja_value_iter(struct heap *h, struct pylist *l); /* a generator of l's items */
+struct pyvalue jinja_range_at(const struct pyrange *r, int64_t i);
 
-const char *value_type_name(struct pyvalue v);
+const char *jinja_value_type_name(struct pyvalue v);
 
 #endif

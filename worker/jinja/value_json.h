@@ -7,7 +7,7 @@
 /* Returns the value of a whole document, at most JREAD_DEPTH levels deep; the last of equal keys
  * counts.
  * fails: ERR_INVALID for anything but one JSON value, and for an integer past 64 bits. */
-struct pyvalue json_read(struct heap *h, const char *text, int64_t size);
+struct pyvalue jinja_json_read(struct heap *h, const char *text, int64_t size);
 
 struct json_style {
     bool ascii, sort;          /* ensure_ascii, sort_keys */
@@ -17,7 +17,7 @@ struct json_style {
 };
 /* Writes json.dumps(v). fails: ERR_INVALID for a value that JSON has no form for, naming its
  * type. */
-void json_write(struct heap *h, struct text_sink *s, struct pyvalue v,
-                const struct json_style *style);
+void jinja_json_write(struct heap *h, struct text_sink *s, struct pyvalue v,
+                      const struct json_style *style);
 
 #endif

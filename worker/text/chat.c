@@ -37,10 +37,10 @@ static _Noreturn void refuse(struct template_run *r, const char *field, const ch
 static void check_part(struct template_run *r, int64_t i, int64_t k, struct pyvalue part)
 {
     char field[96];
-    const struct pyvalue *type = part.type == V_DICT ? dict_get_text(&r->h, part.dict, "type")
+    const struct pyvalue *type = part.type == V_DICT ? jinja_dict_get_text(&r->h, part.dict, "type")
                                                      : NULL;
     snprintf(field, sizeof field, "messages[%lld].content[%lld].type", (long long)i, (long long)k);
-    if (!type || !value_is_text(*type, "text"))
+    if (!type || !jinja_value_is_text(*type, "text"))
         refuse(r, field, "only parts of the type \"text\" are read, no images, audio or files");
 }
 
@@ -51,17 +51,17 @@ static void check_message(struct template_run *r, int64_t i, struct pyvalue m)
     snprintf(field, sizeof field, "messages[%lld]", (long long)i);
     if (m.type != V_DICT) refuse(r, field, "a message is an object with a role and a content");
     for (size_t k = 0; k < sizeof media / sizeof *media; k++) {
-        const struct pyvalue *v = dict_get_text(&r->h, m.dict, media[k]);
+        const struct pyvalue *v = jinja_dict_get_text(&r->h, m.dict, media[k]);
         if (!v || v->type == V_NONE) continue;
         snprintf(field, sizeof field, "messages[%lld].%s", (long long)i, media[k]);
         refuse(r, field, "only text is read");
     }
-    const struct pyvalue *calls = dict_get_text(&r->h, m.dict, "tool_calls");
-    if (calls && value_truth(&r->h, *calls) && !template_mentions(r->t, "tool_calls")) {
+    const struct pyvalue *calls = jinja_dict_get_text(&r->h, m.dict, "tool_calls");
+    if (calls && jinja_value_truth(&r->h, *calls) && !jinja_mentions(r->t, "tool_calls")) {
         snprintf(field, sizeof field, "messages[%lld].tool_calls", (long long)i);
         refuse(r, field, "the model's chat template does not take calls of tools");
     }
-    const struct pyvalue *content = dict_get_text(&r->h, m.dict, "content");
+    const struct pyvalue *content = jinja_dict_get_text(&r->h, m.dict, "content");
     for (int64_t k = 0; content && content->type == V_LIST && k < content->list->n; k++)
         check_part(r, i, k, content->list->v[k]);
 }
@@ -74,16 +74,17 @@ static struct pyvalue without_null(struct template_run *r, struct pyvalue m)
     for (int64_t i = 0; m.type == V_DICT && i < m.dict->n; i++)
         n += m.dict->e[i].value.type == V_NONE;
     if (!n) return m;
-    struct dict *d = dict_new(h);
+    struct dict *d = jinja_dict_new(h);
     for (int64_t i = 0; i < m.dict->n; i++)
-        if (m.dict->e[i].value.type != V_NONE) dict_set(h, d, m.dict->e[i].key, m.dict->e[i].value);
+        if (m.dict->e[i].value.type != V_NONE)
+            jinja_dict_set(h, d, m.dict->e[i].key, m.dict->e[i].value);
     m.dict = d;
     return m;
 }
 
 static const struct pyvalue *parts_of(struct template_run *r, struct pyvalue m)
 {
-    const struct pyvalue *v = dict_get_text(&r->h, m.dict, "content");
+    const struct pyvalue *v = jinja_dict_get_text(&r->h, m.dict, "content");
     return v && v->type == V_LIST ? v : NULL;
 }
 
@@ -95,17 +96,17 @@ static struct pyvalue joined(struct template_run *r, int64_t i, struct pyvalue m
     char field[96];
     if (!parts) return m;
     for (int64_t k = 0; k < parts->list->n; k++) {
-        const struct pyvalue *v = dict_get_text(&r->h, parts->list->v[k].dict, "text");
+        const struct pyvalue *v = jinja_dict_get_text(&r->h, parts->list->v[k].dict, "text");
         snprintf(field, sizeof field, "messages[%lld].content[%lld].text", (long long)i,
                  (long long)k);
         if (!v || v->type != V_STR) refuse(r, field, "a part of the type \"text\" has a text");
-        if (k) sink_text(&r->h, &text, "\n");
-        sink_str(&r->h, &text, *v);
+        if (k) jinja_sink_text(&r->h, &text, "\n");
+        jinja_sink_str(&r->h, &text, *v);
     }
-    struct dict *d = dict_new(&r->h);
+    struct dict *d = jinja_dict_new(&r->h);
     for (int64_t k = 0; k < m.dict->n; k++)
-        dict_set(&r->h, d, m.dict->e[k].key, m.dict->e[k].value);
-    dict_set(&r->h, d, value_text(&r->h, "content"), sink_value(&r->h, &text));
+        jinja_dict_set(&r->h, d, m.dict->e[k].key, m.dict->e[k].value);
+    jinja_dict_set(&r->h, d, jinja_value_text(&r->h, "content"), jinja_sink_value(&r->h, &text));
     m.dict = d;
     return m;
 }
@@ -117,13 +118,15 @@ static struct pyvalue with_reasoning(struct template_run *r, struct pyvalue m)
     static const char *const name[] = {"reasoning_content", "thinking", "reasoning"};
     struct heap *h = &r->h;
     const struct pyvalue *v = NULL;
-    for (int i = 0; i < 3 && (!v || v->type == V_NONE); i++) v = dict_get_text(h, m.dict, name[i]);
+    for (int i = 0; i < 3 && (!v || v->type == V_NONE); i++)
+        v = jinja_dict_get_text(h, m.dict, name[i]);
     if (!v || v->type == V_NONE) return m;
-    struct dict *d = dict_new(h);
+    struct dict *d = jinja_dict_new(h);
     const struct pyvalue reasoning = *v;
-    dict_set(h, d, value_text(h, "thinking"), reasoning);
-    for (int64_t i = 0; i < m.dict->n; i++) dict_set(h, d, m.dict->e[i].key, m.dict->e[i].value);
-    dict_set(h, d, value_text(h, "reasoning_content"), reasoning);
+    jinja_dict_set(h, d, jinja_value_text(h, "thinking"), reasoning);
+    for (int64_t i = 0; i < m.dict->n; i++)
+        jinja_dict_set(h, d, m.dict->e[i].key, m.dict->e[i].value);
+    jinja_dict_set(h, d, jinja_value_text(h, "reasoning_content"), reasoning);
     m.dict = d;
     return m;
 }
@@ -133,10 +136,11 @@ static void note_answers(struct template_run *r, const struct chat *c,
 {
     uint8_t *answer = calloc((size_t)messages->n + 1, 1);
     if (!answer)
-        heap_fail(&r->h, ERR_TOO_LARGE, "no memory for %lld messages", (long long)messages->n);
+        jinja_heap_fail(&r->h, ERR_TOO_LARGE, "no memory for %lld messages",
+                        (long long)messages->n);
     for (int64_t i = 0; i < messages->n; i++) {
-        const struct pyvalue *role = dict_get_text(&r->h, messages->v[i].dict, "role");
-        answer[i] = role && value_is_text(*role, "assistant");
+        const struct pyvalue *role = jinja_dict_get_text(&r->h, messages->v[i].dict, "role");
+        answer[i] = role && jinja_value_is_text(*role, "assistant");
     }
     free(*c->answer);
     *c->answer = answer;
@@ -146,19 +150,19 @@ static void note_answers(struct template_run *r, const struct chat *c,
 static void set_messages(struct template_run *r, struct dict *vars, const struct chat *c)
 {
     struct heap *h = &r->h;
-    struct pyvalue *v = dict_get_text(h, vars, "messages");
+    struct pyvalue *v = jinja_dict_get_text(h, vars, "messages");
     if (!v || v->type != V_LIST) refuse(r, "messages", "must be a list of messages");
     const int64_t n = c->most >= 0 && c->most < v->list->n ? c->most : v->list->n;
-    struct pylist *all = list_new(h, v->list->n), *l = list_new(h, n);
+    struct pylist *all = jinja_list_new(h, v->list->n), *l = jinja_list_new(h, n);
     if (c->seen) *c->seen = (struct chat_seen){.messages = l, .parts = -1};
     for (int64_t i = 0; i < v->list->n; i++) {
-        list_add(h, all, without_null(r, v->list->v[i]));
+        jinja_list_add(h, all, without_null(r, v->list->v[i]));
         check_message(r, i, all->v[i]);
         if (c->seen && c->seen->parts < 0 && parts_of(r, all->v[i])) c->seen->parts = i;
         if (c->join) all->v[i] = joined(r, i, all->v[i]);
     }
     if (c->answer) note_answers(r, c, all);
-    for (int64_t i = 0; i < n; i++) list_add(h, l, with_reasoning(r, all->v[i]));
+    for (int64_t i = 0; i < n; i++) jinja_list_add(h, l, with_reasoning(r, all->v[i]));
     v->list = l;
 }
 
@@ -193,22 +197,24 @@ static int check_printed(const struct chat_seen *seen, struct err *e)
 static void set_missing(struct template_run *r, struct dict *vars, const char *name,
                         struct pyvalue v)
 {
-    if (!dict_get_text(&r->h, vars, name)) dict_set(&r->h, vars, value_text(&r->h, name), v);
+    if (!jinja_dict_get_text(&r->h, vars, name))
+        jinja_dict_set(&r->h, vars, jinja_value_text(&r->h, name), v);
 }
 
 static void prepare(struct template_run *r, struct dict *vars, const void *context)
 {
     const struct chat *c = context;
     struct heap *h = &r->h;
-    const struct pyvalue *tools = dict_get_text(h, vars, "tools");
-    if (tools && value_truth(h, *tools) && !template_names(r->t, "tools"))
+    const struct pyvalue *tools = jinja_dict_get_text(h, vars, "tools");
+    if (tools && jinja_value_truth(h, *tools) && !jinja_names(r->t, "tools"))
         refuse(r, "tools", "the model's chat template does not take tools");
     set_messages(r, vars, c);
-    set_missing(r, vars, "tools", value_none());
-    set_missing(r, vars, "documents", value_none());
+    set_missing(r, vars, "tools", jinja_value_none());
+    set_missing(r, vars, "documents", jinja_value_none());
     for (int i = 0; c->tokens && i < c->tokens->n; i++)
-        set_missing(r, vars, c->tokens->name[i], value_text(h, c->tokens->value[i]));
-    dict_set(h, vars, value_text(h, "add_generation_prompt"), value_bool(c->prompt));
+        set_missing(r, vars, c->tokens->name[i], jinja_value_text(h, c->tokens->value[i]));
+    jinja_dict_set(h, vars, jinja_value_text(h, "add_generation_prompt"),
+                   jinja_value_bool(c->prompt));
 }
 
 int chat_render(const struct template *t, const char *json, int64_t size,
@@ -218,10 +224,10 @@ int chat_render(const struct template *t, const char *json, int64_t size,
     struct chat_seen seen = {.parts = -1};
     struct chat c = {.tokens = tokens, .prompt = prompt, .most = -1, .seen = &seen};
     const struct run_prepare p = {prepare, &c, see};
-    int rc = run_template(t, json, size, now_s, &p, o, e);
+    int rc = jinja_run_template(t, json, size, now_s, &p, o, e);
     if (seen.parts >= 0 && (rc || seen.unread || seen.printed)) {
         c.join = true;
-        rc = run_template(t, json, size, now_s, &p, o, e);
+        rc = jinja_run_template(t, json, size, now_s, &p, o, e);
     }
     if (!rc) rc = check_printed(&seen, e);
     if (rc) o->size = o->n_spans = 0;
@@ -247,7 +253,7 @@ static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct tem
     struct chat c = {.tokens = u->chat.tokens, .prompt = prompt, .most = n};
     const struct run_prepare p = {prepare, &c, NULL};
     char field[64];
-    if (run_template(u->t, u->json, u->size, u->now_s, &p, &u->part, e)) return -1;
+    if (jinja_run_template(u->t, u->json, u->size, u->now_s, &p, &u->part, e)) return -1;
     *size = u->part.size;
     if (*size <= whole->size && (!*size || !memcmp(u->part.text, whole->text, (size_t)*size)))
         return 0;
@@ -297,9 +303,9 @@ int chat_render_spans(const struct template *t, const char *json, int64_t size,
     struct chat_seen seen = {.parts = -1};
     u.chat = (struct chat){.tokens = tokens, .most = -1, .n = &n, .answer = &answer, .seen = &seen};
     const struct run_prepare p = {prepare, &u.chat, see};
-    int rc = run_template(t, json, size, now_s, &p, o, e);
+    int rc = jinja_run_template(t, json, size, now_s, &p, o, e);
     if (!rc) rc = check_printed(&seen, e);
-    if (!rc && template_has_generation(t)) {
+    if (!rc && jinja_has_generation(t)) {
         rc = check_marked(o, e);
     } else if (!rc && !(rc = find_turns(&u, n, answer, o, e))) {
         free(o->span);
@@ -308,7 +314,7 @@ int chat_render_spans(const struct template *t, const char *json, int64_t size,
         u.span = NULL;
     }
     if (rc) o->size = o->n_spans = 0;
-    template_output_fini(&u.part);
+    jinja_output_fini(&u.part);
     free(u.span);
     free(answer);
     return rc;

@@ -24,7 +24,7 @@ static inline int64_t chat_day(int64_t submitted_s)
 
 /* Renders json[size], an object with "messages". prompt: the text ends with the start of the
  * assistant's next turn.
- * fails: as template_render; ERR_INVALID, with the field, for messages that are no list of objects,
+ * fails: as jinja_render; ERR_INVALID, with the field, for messages that are no list of objects,
  * an image or another part that is not text ("messages[i].content[k].type"), and for tools where
  * the template does not name them ("tools"). */
 int chat_render(const struct template *t, const char *json, int64_t size,

@@ -71,7 +71,7 @@ int chat_model_compile(struct chat_model *m, struct err *e)
 {
     list_tokens(m);
     if (!m->source.data) return 0;
-    m->t = template_create(m->source.data, m->source.n, e);
+    m->t = jinja_create(m->source.data, m->source.n, e);
     return m->t ? 0 : -1;
 }
 
@@ -110,7 +110,7 @@ int chat_model_refuse(const char *what, bool bytes, const char *instead, struct 
 
 void chat_model_close(struct chat_model *m)
 {
-    template_destroy(m->t);
+    jinja_destroy(m->t);
     text_fini(&m->source);
     side_tokens_fini(&m->special);
     *m = (struct chat_model){0};

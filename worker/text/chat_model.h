@@ -16,7 +16,7 @@ struct chat_model {
     struct chat_tokens tokens; /* the tokens that `special` has; points into this struct */
 };
 
-/* Opens the template of a directory. fails: as template_create and side_file_open, with the file's
+/* Opens the template of a directory. fails: as jinja_create and side_file_open, with the file's
  * path; ERR_INVALID for a chat_template that is of another kind, or a list without a template
  * "default". */
 int chat_model_open(struct chat_model *m, const char *dir, struct err *e);
