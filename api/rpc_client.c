@@ -123,7 +123,7 @@ static struct rpc_client *dial(struct loop *l, const char *address, const struct
 {
     struct rpc_client *c = calloc(1, sizeof *c);
     if (!c) return err_set(e, ERR_INTERNAL, "out of memory"), NULL;
-    if (endpoint_init(&c->ep, l, calls, arg, e) < 0) {
+    if (rpc_endpoint_init(&c->ep, l, calls, arg, e) < 0) {
         free(c);
         return NULL;
     }
@@ -164,10 +164,10 @@ void rpc_client_wait(struct rpc_client *c, int64_t ms)
 void rpc_client_destroy(struct rpc_client *c)
 {
     if (!c) return;
-    endpoint_stop(&c->ep);
-    while (c->ep.streams) endpoint_wait(&c->ep);
+    rpc_endpoint_stop(&c->ep);
+    while (c->ep.streams) rpc_endpoint_wait(&c->ep);
     loop_timer_destroy(c->retry);
     grpc_channel_destroy(c->channel);
-    endpoint_fini(&c->ep);
+    rpc_endpoint_fini(&c->ep);
     free(c);
 }

@@ -59,7 +59,7 @@ static void endpoint_drain(void *arg, uint32_t events)
     }
 }
 
-void endpoint_wait(struct endpoint *ep)
+void rpc_endpoint_wait(struct endpoint *ep)
 {
     struct pollfd p = {.fd = ep->wake_fd, .events = POLLIN};
     int rc = poll(&p, 1, -1);
@@ -67,8 +67,8 @@ void endpoint_wait(struct endpoint *ep)
     endpoint_drain(ep, 0);
 }
 
-int endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_calls *calls, void *arg,
-                  struct err *e)
+int rpc_endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_calls *calls, void *arg,
+                      struct err *e)
 {
     sigset_t all, old;
     ep->loop = l;
@@ -94,7 +94,7 @@ int endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_calls *c
     return 0;
 }
 
-void endpoint_fini(struct endpoint *ep)
+void rpc_endpoint_fini(struct endpoint *ep)
 {
     grpc_completion_queue_shutdown(ep->cq);
     pthread_join(ep->thread, NULL);
@@ -106,7 +106,7 @@ void endpoint_fini(struct endpoint *ep)
     pthread_mutex_destroy(&ep->lock);
 }
 
-void endpoint_stop(struct endpoint *ep)
+void rpc_endpoint_stop(struct endpoint *ep)
 {
     assert(!ep->in_callback); /* the callback's stream would be freed under it */
     ep->stopping = true;

@@ -165,7 +165,7 @@ static struct rpc_server *serve(struct loop *l, const char *address, struct rpc_
                                 const struct rpc_calls *calls, void *arg, struct err *e)
 {
     struct rpc_server *s = calloc(1, sizeof *s);
-    if (!s || endpoint_init(&s->ep, l, calls, arg, e) < 0) {
+    if (!s || rpc_endpoint_init(&s->ep, l, calls, arg, e) < 0) {
         if (!s) err_set(e, ERR_INTERNAL, "out of memory");
         rpc_creds_close(creds);
         free(s);
@@ -211,14 +211,14 @@ static void shutdown_done(struct rpc_op *op)
 void rpc_server_destroy(struct rpc_server *s)
 {
     if (!s) return;
-    endpoint_stop(&s->ep);
+    rpc_endpoint_stop(&s->ep);
     rpc_op_init(&s->ep, &s->shutdown, shutdown_done, s);
     /* Calls are cancelled one by one above and as they arrive: grpc_server_cancel_all_calls is not
      * safe outside the thread that receives the shutdown's event. */
     grpc_server_shutdown_and_notify(s->server, s->ep.cq, &s->shutdown);
-    while (!s->is_shut || s->accept.done || s->ep.streams) endpoint_wait(&s->ep);
+    while (!s->is_shut || s->accept.done || s->ep.streams) rpc_endpoint_wait(&s->ep);
     grpc_server_destroy(s->server);
-    endpoint_fini(&s->ep);
+    rpc_endpoint_fini(&s->ep);
     rpc_creds_close(s->creds);
     free(s);
 }

@@ -86,14 +86,14 @@ struct rpc_stream {
 
 /* ---- endpoint -------------------------------------------------------------------------------- */
 
-int endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_calls *calls, void *arg,
-                  struct err *e);
+int rpc_endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_calls *calls, void *arg,
+                      struct err *e);
 /* Frees the endpoint, after the last operation and when the queue is empty. */
-void endpoint_fini(struct endpoint *ep);
+void rpc_endpoint_fini(struct endpoint *ep);
 /* Closes every stream and calls back no more; not from within a callback. */
-void endpoint_stop(struct endpoint *ep);
+void rpc_endpoint_stop(struct endpoint *ep);
 /* Waits one turn of destroy, during which the loop cannot run. */
-void endpoint_wait(struct endpoint *ep);
+void rpc_endpoint_wait(struct endpoint *ep);
 /* Makes op the tag of a new batch. */
 void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void *owner);
 

@@ -96,7 +96,7 @@ static int prepared_rule(const struct wire_field *f, const void *body, struct ar
                          void *record, struct err *e)
 {
     const struct msg *m = record;
-    if (!*m->prepared_id || prepared_id_good(m->prepared_id)) return 0;
+    if (!*m->prepared_id || rank_prepared_id_good(m->prepared_id)) return 0;
     return err_field(e, ERR_INVALID, "prepared_id",
                      "prepared_id '%s' is not an id of prepared data: want lower-case hex digits",
                      m->prepared_id);

@@ -144,7 +144,7 @@ static void print_list(const struct cli *c, const struct jv *list)
     static const char *const head[] = {"NAME", "SIZE", "SHA256", NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         char size[TEXT_SHORT], sha[20], name[512];
         const struct jv *a = jv_at(data, i, NULL);
@@ -152,12 +152,12 @@ static void print_list(const struct cli *c, const struct jv *list)
             puts(text_safe(name, sizeof name, jv_str(a, "name", "?")));
             continue;
         }
-        table_add(&t, jv_str(a, "name", "?"));
-        table_add(&t, text_bytes(size, jv_int(a, "size", jv_int(a, "bytes", 0))));
+        text_table_add(&t, jv_str(a, "name", "?"));
+        text_table_add(&t, text_bytes(size, jv_int(a, "size", jv_int(a, "bytes", 0))));
         snprintf(sha, sizeof sha, "%.16s", jv_str(a, "sha256", ""));
-        table_add(&t, sha);
+        text_table_add(&t, sha);
     }
-    if (c->output != OUT_NAME) table_print(&t, stdout);
+    if (c->output != OUT_NAME) text_table_print(&t, stdout);
 }
 
 static int list(struct cli *c, int64_t id, const char *what,
@@ -185,7 +185,7 @@ static void print_checkpoints(const struct cli *c, const struct jv *v)
     static const char *const head[] = {"STEP", "EPOCH", "PATH", NULL};
     const struct jv *data = jv_get(v, "data");
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         char number[TEXT_SHORT], path[1024];
         const struct jv *k = jv_at(data, i, NULL);
@@ -195,12 +195,12 @@ static void print_checkpoints(const struct cli *c, const struct jv *v)
             continue;
         }
         snprintf(number, sizeof number, "%lld", (long long)jv_int(k, "step", 0));
-        table_add(&t, number);
+        text_table_add(&t, number);
         snprintf(number, sizeof number, "%lld", (long long)jv_int(k, "epoch", 0));
-        table_add(&t, number);
-        table_add(&t, at);
+        text_table_add(&t, number);
+        text_table_add(&t, at);
     }
-    if (c->output != OUT_NAME) table_print(&t, stdout);
+    if (c->output != OUT_NAME) text_table_print(&t, stdout);
 }
 
 static int checkpoints_run(struct cli *c)
@@ -209,7 +209,7 @@ static int checkpoints_run(struct cli *c)
     return id < 0 ? CLI_USAGE : list(c, id, "checkpoints", print_checkpoints);
 }
 
-const struct verb artifacts_verb = {
+const struct verb verb_artifacts = {
     .name = "artifacts",
     .operands = "ID [NAME]",
     .summary = "result files of a job, or one of them",
@@ -224,7 +224,7 @@ const struct verb artifacts_verb = {
             "  seqctl artifacts 12\n"
             "  seqctl artifacts 12 verify.json --file verify.json",
 };
-const struct verb checkpoints_verb = {
+const struct verb verb_checkpoints = {
     .name = "checkpoints",
     .operands = "ID",
     .summary = "checkpoints of a job and where they are",

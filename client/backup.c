@@ -81,7 +81,7 @@ static int backup_run(struct cli *c)
     return rc;
 }
 
-const struct verb backup_verb = {
+const struct verb verb_backup = {
     .name = "backup",
     .operands = "FILE",
     .summary = "a copy of seqd's database and secrets, while it runs",

@@ -168,7 +168,7 @@ static int resume_run(struct cli *c)
     return act_run(c, &act);
 }
 
-const struct verb cancel_verb = {
+const struct verb verb_cancel = {
     .name = "cancel",
     .operands = "[ID ...]",
     .summary = "stop jobs for good: by id, or all that a filter takes",
@@ -188,7 +188,7 @@ const struct verb cancel_verb = {
         "  seqctl cancel --state queued --label team=x",
 };
 
-const struct verb suspend_verb = {
+const struct verb verb_suspend = {
     .name = "suspend",
     .operands = "[ID ...]",
     .summary = "hold jobs: they save, stop and wait to be resumed",
@@ -210,7 +210,7 @@ const struct verb suspend_verb = {
         "  seqctl suspend --state running,queued --label team=x",
 };
 
-const struct verb resume_verb = {
+const struct verb verb_resume = {
     .name = "resume",
     .operands = "[ID ...]",
     .summary = "queue suspended jobs again",

@@ -118,13 +118,13 @@ static const struct {
     const struct verb *verb;
     const char *word[9];
 } first_words[] = {
-    {&init_verb, {"train", "score", "generate", "embed", "verify"}},
-    {&nodes_verb,
+    {&verb_init, {"train", "score", "generate", "embed", "verify"}},
+    {&verb_nodes,
      {"cordon", "drain", "uncordon", "undrain", "release", "revoke", "token", "tokens"}},
-    {&tokens_verb, {"create", "revoke"}},
-    {&usage_verb, {"users"}},
-    {&uploads_verb, {"rm"}},
-    {&model_verb, {"ls", "check"}},
+    {&verb_tokens, {"create", "revoke"}},
+    {&verb_usage, {"users"}},
+    {&verb_uploads, {"rm"}},
+    {&verb_model, {"ls", "check"}},
 };
 
 /* Offers words for an operand of v. n: operands before it. */
@@ -135,11 +135,11 @@ static void offer_operand(struct cli *c, const struct verb *v, int n, const char
             offer_all(first_words[i].word, prefix);
             return;
         }
-    if (v == &completion_verb)
+    if (v == &verb_completion)
         for (size_t i = 0; i < N_SHELLS; i++) offer(shells[i].name, prefix);
     if (!strcmp(v->operands, "[VERB]"))
         for (const struct verb *const *w = c->verbs; *w; w++) offer((*w)->name, prefix);
-    const bool pulls = v == &pull_verb; /* ID, then DIR */
+    const bool pulls = v == &verb_pull; /* ID, then DIR */
     if (strstr(v->operands, "ID") && !(pulls && n)) offer_jobs(c, prefix);
     if (pulls && !n) return;
     if (strstr(v->operands, "FILE") || strstr(v->operands, "DIR")) puts(":files");
@@ -201,7 +201,7 @@ static bool is_script(const struct cli *c)
     return c->n_args && strcmp(c->arg[0], "words") != 0;
 }
 
-const struct verb completion_verb = {
+const struct verb verb_completion = {
     .name = "completion",
     .operands = "bash|zsh|fish",
     .summary = "completion for a shell, with live job ids",

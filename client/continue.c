@@ -215,7 +215,7 @@ static int retry_run(struct cli *c)
     return rc;
 }
 
-const struct verb continue_verb = {
+const struct verb verb_continue = {
     .name = "continue",
     .operands = "ID",
     .summary = "a new job from a job's newest checkpoint: more steps, another rate or data",
@@ -235,7 +235,7 @@ const struct verb continue_verb = {
         "  --timeout T       with --wait: at most T (seconds, 30m, 24h, 7d), then exit code 124\n\n"
         "  seqctl continue 12 --set train.steps=2000 --set optim.lr=1e-4",
 };
-const struct verb retry_verb = {
+const struct verb verb_retry = {
     .name = "retry",
     .operands = "ID",
     .summary = "a new job from one that failed or was cancelled",

@@ -25,11 +25,11 @@ static void add_sample(struct table *t, const struct jv *s, int64_t first)
         const struct jv *f = jv_at(list, i, NULL);
         char text[TEXT_SHORT], file[49];
         snprintf(text, sizeof text, "%lld", (long long)(jv_int(s, "sample", 0) - first));
-        table_add(t, text);
-        table_add(t, tail_of(jv_str(f, "file", "?"), file, sizeof file));
+        text_table_add(t, text);
+        text_table_add(t, tail_of(jv_str(f, "file", "?"), file, sizeof file));
         for (const char *const *key = numbers; *key; key++) {
             snprintf(text, sizeof text, "%lld", (long long)jv_int(f, *key, 0));
-            table_add(t, text);
+            text_table_add(t, text);
         }
     }
 }
@@ -41,13 +41,13 @@ static void print(const struct cli *c, const struct jv *v)
     const struct jv *samples = jv_get(v, "samples");
     int64_t more = 0;
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(samples); i++) {
         const struct jv *s = jv_at(samples, i, NULL);
         add_sample(&t, s, jv_int(v, "first", 0));
         more += jv_int(s, "n_fragments", 0) - (int64_t)jv_len(jv_get(s, "fragments"));
     }
-    table_print(&t, stdout);
+    text_table_print(&t, stdout);
     if (more > 0)
         cli_say(c, "%lld more pieces are not shown; -o json and ?fragments= have them",
                 (long long)more);
@@ -69,7 +69,7 @@ static int data_run(struct cli *c)
     return rc;
 }
 
-const struct verb data_verb = {
+const struct verb verb_data = {
     .name = "data",
     .operands = "ID STEP",
     .summary = "the files and records that a step learnt from",

@@ -246,7 +246,7 @@ static int metrics_run(struct cli *c)
     return run(c, "metrics", event_step_line);
 }
 
-const struct verb events_verb = {
+const struct verb verb_events = {
     .name = "events",
     .operands = "[ID]",
     .summary = "what happened to a job, or to all of yours",
@@ -271,7 +271,7 @@ const struct verb events_verb = {
         "  seqctl events 12 -f -o jsonl\n"
         "  seqctl events -f --last 100 --label team=x",
 };
-const struct verb metrics_verb = {
+const struct verb verb_metrics = {
     .name = "metrics",
     .operands = "ID",
     .summary = "every step: loss, speed, bytes, memory",

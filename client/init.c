@@ -58,7 +58,7 @@ static bool always(const struct cli *c)
     return true;
 }
 
-const struct verb init_verb = {
+const struct verb verb_init = {
     .name = "init",
     .operands = "KIND [FILE]",
     .summary = "a commented spec to begin with",

@@ -173,7 +173,7 @@ static void add_number(struct table *t, double v, const char *fmt)
 {
     char text[TEXT_SHORT] = "-";
     if (v >= 0) snprintf(text, sizeof text, fmt, v);
-    table_add(t, text);
+    text_table_add(t, text);
 }
 
 /* Names the node that is away from a job that runs, and since when; NULL: every node is here. */
@@ -190,7 +190,7 @@ static void add_name(struct table *t, const char *name)
     char cut[512];
     const bool whole = !t->columns || text_width(name) <= NAME_COLUMNS;
     snprintf(cut, sizeof cut, "%.*s...", (int)text_cut(name, NAME_COLUMNS - 3), name);
-    table_add(t, whole ? name : cut);
+    text_table_add(t, whole ? name : cut);
 }
 
 /* Adds why a job waits or has failed, or the result of a job that has succeeded. */
@@ -205,7 +205,7 @@ static void add_why(struct table *t, const struct jv *job, bool wide)
         snprintf(why, sizeof why, "%s", jv_str(job, "error.text", jv_str(job, "reason.text", "")));
     size_t n = wide ? strlen(why) : text_cut(why, WHY_COLUMNS);
     snprintf(cut, sizeof cut, "%.*s%s", (int)n, why, why[n] ? "..." : "");
-    table_add(t, wide ? why : cut);
+    text_table_add(t, wide ? why : cut);
 }
 
 /* Adds a row. slim: without rate, time left and loss. */
@@ -214,23 +214,23 @@ static void add_row(struct table *t, const struct jv *job, bool slim, bool wide)
     char text[TEXT_SHORT];
     add_number(t, jv_num(job, "id", -1), "%.0f");
     add_name(t, jv_str(job, "name", ""));
-    table_add(t, jv_str(job, "kind", ""));
-    table_add(t, jv_str(job, "state", ""));
-    table_add(t, progress_percent(text, job));
+    text_table_add(t, jv_str(job, "kind", ""));
+    text_table_add(t, jv_str(job, "state", ""));
+    text_table_add(t, progress_percent(text, job));
     if (!slim) {
-        table_add(t, progress_rate(text, job));
-        table_add(t, progress_eta(text, job));
+        text_table_add(t, progress_rate(text, job));
+        text_table_add(t, progress_eta(text, job));
         add_number(t, jv_num(job, "last_metrics.loss", -1), "%.4f");
     }
-    table_add(t, text_duration(text, seconds_between(job, "created_at", NULL)));
+    text_table_add(t, text_duration(text, seconds_between(job, "created_at", NULL)));
     if (wide) {
         snprintf(text, sizeof text, "%lld/%lld", (long long)jv_int(job, "step", 0),
                  (long long)jv_int(job, "steps", 0));
-        table_add(t, jv_int(job, "steps", 0) ? text : "-");
+        text_table_add(t, jv_int(job, "steps", 0) ? text : "-");
         add_number(t, jv_num(job, "ranks", -1), "%.0f");
         add_number(t, jv_num(job, "priority", -1), "%.0f");
         add_number(t, jv_num(job, "epoch", -1), "%.0f");
-        table_add(t, jv_str(job, "node", "-"));
+        text_table_add(t, jv_str(job, "node", "-"));
     }
     add_why(t, job, wide);
 }
@@ -260,7 +260,7 @@ static void print_jobs(const struct cli *c, const struct jv *list)
     const int columns = c->output == OUT_TABLE && c->tty ? screen_columns(STDOUT_FILENO) : 0;
     const bool slim = columns && columns < SLIM_COLUMNS;
     struct table t;
-    table_init(&t, all ? wide : slim ? narrowest : narrow);
+    text_table_init(&t, all ? wide : slim ? narrowest : narrow);
     t.columns = columns;
     t.color_column = 3;
     if (c->output == OUT_TABLE && c->color) t.color = cell_color;
@@ -271,7 +271,7 @@ static void print_jobs(const struct cli *c, const struct jv *list)
         else
             add_row(&t, job, slim, all);
     }
-    if (!names) table_print(&t, stdout);
+    if (!names) text_table_print(&t, stdout);
     say_others(c, jv_get(list, "others"));
     if (!jv_len(data)) cli_say(c, "no jobs%s", filter_given(c) ? " of that kind" : " yet");
     if (!names && jv_bool(list, "has_more", false))
@@ -441,7 +441,7 @@ static int explain_run(struct cli *c)
     return rc;
 }
 
-const struct verb ls_verb = {
+const struct verb verb_ls = {
     .name = "ls",
     .operands = "",
     .summary = "jobs, newest first",
@@ -459,7 +459,7 @@ const struct verb ls_verb = {
         "  seqctl ls --state running,queued\n"
         "  seqctl ls -o name | head -n 1",
 };
-const struct verb show_verb = {
+const struct verb verb_show = {
     .name = "show",
     .operands = "ID",
     .summary = "one job: state, step, result, error",
@@ -471,7 +471,7 @@ const struct verb show_verb = {
             "  --field PATH    only this member, as plain text; exit code 3 when it is null\n\n"
             "  seqctl show 12 --field result.weights_sha256",
 };
-const struct verb restart_verb = {
+const struct verb verb_restart = {
     .name = "restart",
     .operands = "ID",
     .summary = "start again without a checkpoint whose node is away",
@@ -483,7 +483,7 @@ const struct verb restart_verb = {
         "node is away. This gives the checkpoint up: the job starts again on other nodes, or\n"
         "from its checkpoint.resume. While the node is up the request is refused.",
 };
-const struct verb explain_verb = {
+const struct verb verb_explain = {
     .name = "explain",
     .operands = "ID",
     .summary = "why a job is queued, or why it failed",

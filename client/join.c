@@ -50,7 +50,7 @@ static void print_tokens(struct cli *c, const struct jv *list)
     static const char *const head[] = {"TOKEN", "NAMES", "USED", "CREATED", "EXPIRES", NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *k = jv_at(data, i, NULL);
         char text[TEXT_SHORT], id[64];
@@ -58,15 +58,15 @@ static void print_tokens(struct cli *c, const struct jv *list)
             puts(text_safe(id, sizeof id, jv_str(k, "id", "?")));
             continue;
         }
-        table_add(&t, jv_str(k, "id", "?"));
-        table_add(&t, jv_str(k, "names", "?"));
+        text_table_add(&t, jv_str(k, "id", "?"));
+        text_table_add(&t, jv_str(k, "names", "?"));
         snprintf(text, sizeof text, "%lld of %lld", (long long)jv_int(k, "used", 0),
                  (long long)jv_int(k, "uses", 0));
-        table_add(&t, text);
-        table_add(&t, jv_str(k, "created_at", "?"));
-        table_add(&t, jv_str(k, "expires_at", "?"));
+        text_table_add(&t, text);
+        text_table_add(&t, jv_str(k, "created_at", "?"));
+        text_table_add(&t, jv_str(k, "expires_at", "?"));
     }
-    if (c->output != OUT_NAME) table_print(&t, stdout);
+    if (c->output != OUT_NAME) text_table_print(&t, stdout);
     if (!jv_len(data)) cli_say(c, "there is no join token");
 }
 

@@ -99,7 +99,7 @@ static int logs_run(struct cli *c)
                .id = id, .item = &item, .n_items = 1, .arg = &t, .timeout_s = c->opt.timeout_s});
 }
 
-const struct verb logs_verb = {
+const struct verb verb_logs = {
     .name = "logs",
     .operands = "ID",
     .summary = "the log of one rank",

@@ -150,7 +150,7 @@ static int contexts_run(struct cli *c)
     return rc;
 }
 
-const struct verb login_verb = {
+const struct verb verb_login = {
     .name = "login",
     .operands = "[URL]",
     .summary = "keep a token for a server, and talk to it from now on",
@@ -163,7 +163,7 @@ const struct verb login_verb = {
         "Example\n"
         "  seqctl login https://seqd.example:7433 <token.txt",
 };
-const struct verb logout_verb = {
+const struct verb verb_logout = {
     .name = "logout",
     .operands = "[URL]",
     .summary = "forget the token of a server",
@@ -173,7 +173,7 @@ const struct verb logout_verb = {
     .help = "Removes what seqctl login has kept. The token stays valid until it expires or is\n"
             "revoked.",
 };
-const struct verb contexts_verb = {
+const struct verb verb_contexts = {
     .name = "contexts",
     .operands = "[URL]",
     .summary = "servers that seqctl has a token for; choose one",
@@ -183,7 +183,7 @@ const struct verb contexts_verb = {
     .help = "Lists the URLs of seqctl login; * marks the one that verbs without --url talk to.\n"
             "With a URL: that one from now on.",
 };
-const struct verb whoami_verb = {
+const struct verb verb_whoami = {
     .name = "whoami",
     .operands = "",
     .summary = "the user and role that the server sees",

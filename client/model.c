@@ -160,14 +160,14 @@ static void add_model(struct table *t, const char *node, const struct jv *m)
 {
     char text[TEXT_SHORT];
     const int64_t n = jv_int(m, "parameters", 0);
-    table_add(t, node);
-    table_add(t, jv_str(m, "path", "?"));
-    table_add(t, jv_str(m, "family", jv_str(m, "model_type", "?")));
-    table_add(t, n ? text_count(text, (double)n) : "-");
-    table_add(t, text_bytes(text, jv_int(m, "weights_bytes", 0)));
-    table_add(t, tokenizer_text(m, text));
-    table_add(t, jv_bool(m, "loads", false) ? "yes" : "no");
-    table_add(t, jv_str(m, "faults.0", ""));
+    text_table_add(t, node);
+    text_table_add(t, jv_str(m, "path", "?"));
+    text_table_add(t, jv_str(m, "family", jv_str(m, "model_type", "?")));
+    text_table_add(t, n ? text_count(text, (double)n) : "-");
+    text_table_add(t, text_bytes(text, jv_int(m, "weights_bytes", 0)));
+    text_table_add(t, tokenizer_text(m, text));
+    text_table_add(t, jv_bool(m, "loads", false) ? "yes" : "no");
+    text_table_add(t, jv_str(m, "faults.0", ""));
 }
 
 static void print_models(const struct cli *c, const struct jv *list)
@@ -176,7 +176,7 @@ static void print_models(const struct cli *c, const struct jv *list)
                                        "TOKENIZER", "LOADS", "",       NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *node = jv_at(data, i, NULL), *models = jv_get(node, "models");
         const char *name = jv_str(node, "node", "?"), *why = jv_str(node, "error", NULL),
@@ -192,7 +192,7 @@ static void print_models(const struct cli *c, const struct jv *list)
         if (why) cli_say(c, "%s: %s", name, why);
         if (more) cli_say(c, "%s: there may be more: %s", name, more);
     }
-    if (c->output != OUT_NAME && t.n_cells) table_print(&t, stdout);
+    if (c->output != OUT_NAME && t.n_cells) text_table_print(&t, stdout);
     if (!jv_len(data)) cli_say(c, "no node is up");
 }
 
@@ -223,7 +223,7 @@ static int model_run(struct cli *c)
     return cli_fail(CLI_USAGE, "want: seqctl model ls [NODE], or: seqctl model check DIR");
 }
 
-const struct verb model_verb = {
+const struct verb verb_model = {
     .name = "model",
     .operands = "ls [NODE] | check DIR",
     .summary = "model directories: of the nodes; one of this machine, with its faults",

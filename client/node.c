@@ -19,28 +19,28 @@ static void print_gpus(const struct jv *list)
                                        "FREE", "HEALTH", "JOB",  "",   NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *node = jv_at(data, i, NULL), *gpus = jv_get(node, "gpus");
         for (size_t k = 0; k < jv_len(gpus); k++) {
             const struct jv *g = jv_at(gpus, k, NULL);
             char text[TEXT_SHORT];
             const int64_t job = jv_int(g, "job", 0), others = jv_int(g, "processes", 0);
-            table_add(&t, jv_str(node, "name", "?"));
-            table_add(&t, jv_str(g, "uuid", "?"));
-            table_add(&t, jv_str(g, "name", "?"));
-            table_add(&t, jv_str(g, "capability", "?"));
-            table_add(&t, text_bytes(text, jv_int(g, "memory_bytes", 0)));
-            table_add(&t, text_bytes(text, jv_int(g, "memory_free_bytes", 0)));
-            table_add(&t, jv_str(g, "health", "?"));
+            text_table_add(&t, jv_str(node, "name", "?"));
+            text_table_add(&t, jv_str(g, "uuid", "?"));
+            text_table_add(&t, jv_str(g, "name", "?"));
+            text_table_add(&t, jv_str(g, "capability", "?"));
+            text_table_add(&t, text_bytes(text, jv_int(g, "memory_bytes", 0)));
+            text_table_add(&t, text_bytes(text, jv_int(g, "memory_free_bytes", 0)));
+            text_table_add(&t, jv_str(g, "health", "?"));
             snprintf(text, sizeof text, "%lld", (long long)job);
-            table_add(&t, job ? text : others ? "others'" : "-");
-            table_add(&t, jv_str(g, "why", ""));
+            text_table_add(&t, job ? text : others ? "others'" : "-");
+            text_table_add(&t, jv_str(g, "why", ""));
         }
     }
     if (!t.n_cells) return;
     putchar('\n');
-    table_print(&t, stdout);
+    text_table_print(&t, stdout);
 }
 
 /* Adds "157.1 MiB of 400.0 MiB"; "-": the node has not said. */
@@ -51,7 +51,7 @@ static void add_memory(struct table *t, const struct jv *node)
     const int64_t held = jv_int(node, "memory_held_bytes", 0);
     snprintf(text, sizeof text, "%s of %s", text_bytes(free, held < size ? size - held : 0),
              text_bytes(all, size));
-    table_add(t, size ? text : "-");
+    text_table_add(t, size ? text : "-");
 }
 
 /* Adds the free space of the disk; "-": the node has not said. */
@@ -59,10 +59,10 @@ static void add_disk(struct table *t, const struct jv *node)
 {
     char text[TEXT_SHORT];
     const bool known = jv_int(node, "disk.bytes", 0) > 0;
-    table_add(t, known ? text_bytes(text, jv_int(node, "disk.free_bytes", 0)) : "-");
-    table_add(t, known ? text_bytes(text, jv_int(node, "disk.jobs_bytes", 0) +
-                                              jv_int(node, "disk.prepared_bytes", 0))
-                       : "-");
+    text_table_add(t, known ? text_bytes(text, jv_int(node, "disk.free_bytes", 0)) : "-");
+    text_table_add(t, known ? text_bytes(text, jv_int(node, "disk.jobs_bytes", 0) +
+                                                   jv_int(node, "disk.prepared_bytes", 0))
+                            : "-");
 }
 
 /* Adds the state of a node for a reader who looks for one that takes work, and why it does not. */
@@ -70,11 +70,11 @@ static void add_state(struct table *t, const struct jv *n)
 {
     const char *state = jv_str(n, "state", "?"), *cordon = jv_str(n, "cordon.state", NULL);
     if (strcmp(state, "up") && jv_get(n, "revoked_at"))
-        table_add(t, "revoked");
+        text_table_add(t, "revoked");
     else if (!strcmp(state, "up") && cordon)
-        table_add(t, cordon);
+        text_table_add(t, cordon);
     else
-        table_add(t, !strcmp(state, "up") && jv_get(n, "quarantine") ? "quarantined" : state);
+        text_table_add(t, !strcmp(state, "up") && jv_get(n, "quarantine") ? "quarantined" : state);
 }
 
 static const char *why_none(const struct jv *n)
@@ -92,7 +92,7 @@ static void print_nodes(const struct cli *c, const struct jv *list)
         "JOBS TAKE", "SEEN",  "RANKS LISTEN ON", "",      NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *n = jv_at(data, i, NULL);
         char text[TEXT_SHORT], name[128];
@@ -100,19 +100,19 @@ static void print_nodes(const struct cli *c, const struct jv *list)
             puts(text_safe(name, sizeof name, jv_str(n, "name", "?")));
             continue;
         }
-        table_add(&t, jv_str(n, "name", "?"));
+        text_table_add(&t, jv_str(n, "name", "?"));
         add_state(&t, n);
         snprintf(text, sizeof text, "%lld of %lld", (long long)jv_int(n, "slots_free", 0),
                  (long long)jv_int(n, "slots", 0));
-        table_add(&t, text);
-        table_add(&t, text_count(text, jv_num(n, "cores", 0)));
+        text_table_add(&t, text);
+        text_table_add(&t, text_count(text, jv_num(n, "cores", 0)));
         add_memory(&t, n);
         add_disk(&t, n);
-        table_add(&t, text_duration(text, jv_num(n, "seen_ms_ago", -1) / 1000));
-        table_add(&t, jv_str(n, "address", "-"));
-        table_add(&t, why_none(n));
+        text_table_add(&t, text_duration(text, jv_num(n, "seen_ms_ago", -1) / 1000));
+        text_table_add(&t, jv_str(n, "address", "-"));
+        text_table_add(&t, why_none(n));
     }
-    if (c->output != OUT_NAME) table_print(&t, stdout);
+    if (c->output != OUT_NAME) text_table_print(&t, stdout);
     if (c->output != OUT_NAME) print_gpus(list);
     if (!jv_len(data)) cli_say(c, "no node has joined");
 }
@@ -200,7 +200,7 @@ static int version_run(struct cli *c)
     return rc;
 }
 
-const struct verb nodes_verb = {
+const struct verb verb_nodes = {
     .name = "nodes",
     .operands = "[ACTION ...]",
     .summary = "machines, their slots, memory and GPUs",
@@ -234,7 +234,7 @@ const struct verb nodes_verb = {
         "again\n"
         "                  with a new token",
 };
-const struct verb version_verb = {
+const struct verb verb_version = {
     .name = "version",
     .operands = "",
     .summary = "of seqctl and of the seqd it talks to",

@@ -41,7 +41,7 @@ static int page_run(struct cli *c)
     return print_address(c, job);
 }
 
-const struct verb page_verb = {
+const struct verb verb_page = {
     .name = "page",
     .operands = "[ID]",
     .summary = "the address of seqd's page for a browser",

@@ -62,26 +62,29 @@ static void add_option(struct table *t, const struct jv *o)
     if (u) way = text;
     snprintf(name, sizeof name, "%.32s%s%.24s, %.32s", jv_str(o, "strategy", "?"), *way ? " " : "",
              way, jv_str(o, "layout", "?"));
-    table_add(t, name);
-    table_add(t, text_count(text, jv_num(o, "sp", 0)));
-    table_add(t, text_count(text, jv_num(o, "dp", 0)));
-    table_add(t, text_count(text, jv_num(o, "pp", 1)));
-    table_add(t, text_count(text, jv_num(o, "tp", 1)));
-    table_add(t, jv_get(o, "zero_group") ? text_count(text, jv_num(o, "zero_group", 0)) : "all");
+    text_table_add(t, name);
+    text_table_add(t, text_count(text, jv_num(o, "sp", 0)));
+    text_table_add(t, text_count(text, jv_num(o, "dp", 0)));
+    text_table_add(t, text_count(text, jv_num(o, "pp", 1)));
+    text_table_add(t, text_count(text, jv_num(o, "tp", 1)));
+    text_table_add(t,
+                   jv_get(o, "zero_group") ? text_count(text, jv_num(o, "zero_group", 0)) : "all");
     const int64_t piece = jv_int(o, "mlp_chunk_tokens", 0);
     int n = snprintf(text, sizeof text, "%.16s", jv_str(o, "recompute", "?"));
     if (piece) n += snprintf(text + n, sizeof text - (size_t)n, ", MLP %lld", (long long)piece);
     if (jv_get(o, "offload")) snprintf(text + n, sizeof text - (size_t)n, ", offload");
-    table_add(t, text);
+    text_table_add(t, text);
     const bool counted = jv_int(o, "bytes", 0) > 0;
-    table_add(t, !counted ? "-" : jv_bool(o, "fits", false) ? "yes" : "no");
-    table_add(t, counted ? text_bytes(text, jv_int(o, "bytes", 0)) : "-");
-    table_add(t, text_bytes(text, jv_int(o, "comm_bytes", 0)));
-    table_add(t, text_count(text, jv_num(o, "comm_messages", 0)));
+    text_table_add(t, !counted ? "-" : jv_bool(o, "fits", false) ? "yes" : "no");
+    text_table_add(t, counted ? text_bytes(text, jv_int(o, "bytes", 0)) : "-");
+    text_table_add(t, text_bytes(text, jv_int(o, "comm_bytes", 0)));
+    text_table_add(t, text_count(text, jv_num(o, "comm_messages", 0)));
     const double s = jv_num(o, "step_s", -1);
     snprintf(text, sizeof text, s < 0 ? "-" : s < 1 ? "%.3g ms" : "%.3g s", s < 1 ? s * 1e3 : s);
-    table_add(t, text);
-    table_add(t, jv_bool(o, "chosen", false) ? "<- chosen" : jv_get(o, "note") ? "compared" : "");
+    text_table_add(t, text);
+    text_table_add(t, jv_bool(o, "chosen", false) ? "<- chosen"
+                      : jv_get(o, "note")         ? "compared"
+                                                  : "");
 }
 
 /* Tells whether a goes before b: the chosen option is first, then the time of a step decides. */
@@ -117,12 +120,12 @@ static void print_weighed(const struct cli *c, const struct jv *p)
     const size_t n = jv_len(list);
     struct table t;
     if (!n) return;
-    table_init(&t, head);
+    text_table_init(&t, head);
     const int few = soonest(list, shown, ROWS_SHOWN);
     for (size_t i = 0; i < n && c->output == OUT_WIDE; i++) add_option(&t, jv_at(list, i, NULL));
     for (int i = 0; i < few && c->output != OUT_WIDE; i++) add_option(&t, shown[i]);
     puts("");
-    table_print(&t, stdout);
+    text_table_print(&t, stdout);
     if (n > ROWS_SHOWN && c->output != OUT_WIDE) printf("  %zu more: -o wide\n", n - ROWS_SHOWN);
 }
 
@@ -204,7 +207,7 @@ static int plan_run(struct cli *c)
     return rc;
 }
 
-const struct verb plan_verb = {
+const struct verb verb_plan = {
     .name = "plan",
     .operands = "FILE|-",
     .summary = "memory and bytes of a job, before it runs",

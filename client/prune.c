@@ -41,13 +41,13 @@ static void add_rows(struct table *t, const struct jv *list, int64_t *bytes)
         const int64_t user = jv_int(v, "read_by", 0);
         char text[TEXT_SHORT];
         snprintf(text, sizeof text, "%lld", (long long)jv_int(v, "job", 0));
-        table_add(t, text);
-        table_add(t, jv_str(v, "what", "?"));
-        table_add(t, jv_str(v, "state", "?"));
-        table_add(t, jv_str(v, "ended_at", "?"));
-        table_add(t, text_bytes(text, size));
+        text_table_add(t, text);
+        text_table_add(t, jv_str(v, "what", "?"));
+        text_table_add(t, jv_str(v, "state", "?"));
+        text_table_add(t, jv_str(v, "ended_at", "?"));
+        text_table_add(t, text_bytes(text, size));
         snprintf(text, sizeof text, "stays: read by %lld", (long long)user);
-        table_add(t, user ? text : "");
+        text_table_add(t, user ? text : "");
         if (!user) *bytes += size;
     }
 }
@@ -59,10 +59,10 @@ static void print_list(const struct cli *c, const struct jv *v, bool goes)
     char text[TEXT_SHORT];
     struct table t;
     int64_t bytes = 0;
-    table_init(&t, head);
+    text_table_init(&t, head);
     add_rows(&t, data, &bytes);
     add_rows(&t, jv_get(v, "kept"), &bytes);
-    if (t.n_cells) table_print(&t, stdout);
+    if (t.n_cells) text_table_print(&t, stdout);
     cli_say(c, "%zu job%s %s, %s of seqd's disk%s", jv_len(data), jv_len(data) == 1 ? "" : "s",
             goes ? "removed" : "would go", text_bytes(text, bytes),
             jv_bool(v, "has_more", false) ? "; there are more: ask again, or with --limit" : "");
@@ -103,7 +103,7 @@ static int prune_run(struct cli *c)
     return rc;
 }
 
-const struct verb prune_verb = {
+const struct verb verb_prune = {
     .name = "prune",
     .operands = "",
     .summary = "remove jobs that ended long ago, or list them",

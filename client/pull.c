@@ -363,7 +363,7 @@ static int pull_run(struct cli *c)
     return rc;
 }
 
-const struct verb pull_verb = {
+const struct verb verb_pull = {
     .name = "pull",
     .operands = "ID[/step-N] DIR",
     .summary = "a checkpoint, or the artifacts, into a directory",

@@ -331,7 +331,7 @@ static int push_run(struct cli *c)
     return rc;
 }
 
-const struct verb push_verb = {
+const struct verb verb_push = {
     .name = "push",
     .operands = "FILE|DIR [NAME]",
     .summary = "bring inputs or a model to where jobs read",

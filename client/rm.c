@@ -29,16 +29,16 @@ static void add_row(struct table *t, const struct jv *v)
 {
     char text[TEXT_SHORT], more[512];
     snprintf(text, sizeof text, "%lld", (long long)jv_int(v, "job", 0));
-    table_add(t, text);
-    table_add(t, jv_str(v, "what", "?"));
-    table_add(t, jv_str(v, "state", "?"));
-    table_add(t, jv_str(v, "why", "?"));
-    table_add(t, jv_str(v, "who", ""));
-    table_add(t, text_bytes(text, jv_int(v, "bytes.rows", 0) + jv_int(v, "bytes.logs", 0) +
-                                      jv_int(v, "bytes.files", 0)));
-    table_add(t, jv_str(v, "at", "?"));
+    text_table_add(t, text);
+    text_table_add(t, jv_str(v, "what", "?"));
+    text_table_add(t, jv_str(v, "state", "?"));
+    text_table_add(t, jv_str(v, "why", "?"));
+    text_table_add(t, jv_str(v, "who", ""));
+    text_table_add(t, text_bytes(text, jv_int(v, "bytes.rows", 0) + jv_int(v, "bytes.logs", 0) +
+                                           jv_int(v, "bytes.files", 0)));
+    text_table_add(t, jv_str(v, "at", "?"));
     waits(v, more, sizeof more);
-    table_add(t, more);
+    text_table_add(t, more);
 }
 
 /* Asks, if there is a person at a terminal. */
@@ -77,12 +77,12 @@ static int rm_run(struct cli *c)
         if (cli_job_id(c, i) < 0) return CLI_USAGE;
     int rc = agreed(c);
     if (rc) return rc;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (int i = 0; i < c->n_args; i++) {
         rc = remove_one(c, cli_job_id(c, i), &t);
         if (rc && !first) first = rc;
     }
-    if (t.n_cells) table_print(&t, stdout);
+    if (t.n_cells) text_table_print(&t, stdout);
     return first;
 }
 
@@ -99,10 +99,10 @@ static int removals_run(struct cli *c)
     int rc = api_get(c, path, &list);
     if (!rc && !api_print(c, list)) {
         const struct jv *data = jv_get(list, "data");
-        table_init(&t, head);
+        text_table_init(&t, head);
         for (size_t i = 0; i < jv_len(data); i++) add_row(&t, jv_at(data, i, NULL));
         if (t.n_cells)
-            table_print(&t, stdout);
+            text_table_print(&t, stdout);
         else
             cli_say(c, c->opt.state ? "nothing is being removed" : "nothing was removed");
     }
@@ -110,7 +110,7 @@ static int removals_run(struct cli *c)
     return rc;
 }
 
-const struct verb rm_verb = {
+const struct verb verb_rm = {
     .name = "rm",
     .operands = "ID...",
     .summary = "remove jobs that have ended, with their files",
@@ -125,7 +125,7 @@ const struct verb rm_verb = {
             "reads. What is on a node that is away goes when it is back: see seqctl removals.\n\n"
             "  -y, --yes       do not ask; needed where no terminal is",
 };
-const struct verb removals_verb = {
+const struct verb verb_removals = {
     .name = "removals",
     .operands = "",
     .summary = "what was removed, and what waits for a node",

@@ -72,7 +72,7 @@ static int set_run(struct cli *c)
     return rc;
 }
 
-const struct verb set_verb = {
+const struct verb verb_set = {
     .name = "set",
     .operands = "ID",
     .summary = "another priority or other labels of a job",

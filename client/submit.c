@@ -149,15 +149,15 @@ static void print_plans(const struct jv *list)
     char text[TEXT_SHORT];
     struct table t;
     const struct jv *data = jv_get(list, "data");
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *row = jv_at(data, i, NULL);
-        table_add(&t, jv_str(row, "name", ""));
-        table_add(&t, jv_str(row, "kind", "?"));
-        table_add(&t, text_count(text, jv_num(row, "plan.ranks", 0)));
-        table_add(&t, text_bytes(text, jv_int(row, "plan.memory.total_bytes", 0)));
+        text_table_add(&t, jv_str(row, "name", ""));
+        text_table_add(&t, jv_str(row, "kind", "?"));
+        text_table_add(&t, text_count(text, jv_num(row, "plan.ranks", 0)));
+        text_table_add(&t, text_bytes(text, jv_int(row, "plan.memory.total_bytes", 0)));
     }
-    table_print(&t, stdout);
+    text_table_print(&t, stdout);
 }
 
 static int plan_all(struct cli *c, const struct jv *specs)
@@ -182,7 +182,7 @@ static int submit_run(struct cli *c)
     return rc;
 }
 
-const struct verb submit_verb = {
+const struct verb verb_submit = {
     .name = "submit",
     .operands = "FILE|- ...",
     .summary = "start jobs from specs, JSON or YAML",

@@ -165,7 +165,7 @@ char *text_duration(char out[TEXT_SHORT], double s)
     return out;
 }
 
-void table_init(struct table *t, const char *const *head)
+void text_table_init(struct table *t, const char *const *head)
 {
     memset(t, 0, sizeof *t);
     for (; head[t->n_columns]; t->n_columns++) {
@@ -174,7 +174,7 @@ void table_init(struct table *t, const char *const *head)
     }
 }
 
-void table_add(struct table *t, const char *s)
+void text_table_add(struct table *t, const char *s)
 {
     size_t len = strlen(s);
     if (t->n_cells == t->room) {
@@ -213,7 +213,7 @@ static void print_line(const struct table *t, FILE *out, const char *const *cell
     fputc('\n', out);
 }
 
-void table_print(struct table *t, FILE *out)
+void text_table_print(struct table *t, FILE *out)
 {
     int width[TABLE_COLUMNS], n = t->n_columns;
     for (int c = 0; c < n; c++) width[c] = text_width(t->head[c]);

@@ -30,13 +30,13 @@ struct table {
     const char *head[TABLE_COLUMNS];
     char **cell;
     size_t n_cells, room;
-    /* These three are for a terminal: set them after table_init. */
+    /* These three are for a terminal: set them after text_table_init. */
     int columns; /* lines are cut there; 0: never */
     int color_column;
     const char *(*color)(const char *cell); /* an escape, or NULL for none; NULL: no colours */
 };
-void table_init(struct table *t, const char *const *head); /* NULL-terminated */
-void table_add(struct table *t, const char *s);            /* the next cell; copied and cleaned */
-void table_print(struct table *t, FILE *out);              /* and frees */
+void text_table_init(struct table *t, const char *const *head); /* NULL-terminated */
+void text_table_add(struct table *t, const char *s); /* the next cell; copied and cleaned */
+void text_table_print(struct table *t, FILE *out);   /* and frees */
 
 #endif

@@ -14,7 +14,7 @@ static void print_tokens(const struct cli *c, const struct jv *list)
                                        "EXPIRES", "REVOKED", "USED", NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *k = jv_at(data, i, NULL);
         char id[TEXT_SHORT];
@@ -23,16 +23,16 @@ static void print_tokens(const struct cli *c, const struct jv *list)
             puts(id);
             continue;
         }
-        table_add(&t, id);
-        table_add(&t, jv_str(k, "user", "?"));
-        table_add(&t, jv_str(k, "role", "?"));
-        table_add(&t, jv_str(k, "label", ""));
-        table_add(&t, jv_str(k, "created_at", "-"));
-        table_add(&t, jv_str(k, "expires_at", "never"));
-        table_add(&t, jv_str(k, "revoked_at", "-"));
-        table_add(&t, jv_str(k, "used_at", "-"));
+        text_table_add(&t, id);
+        text_table_add(&t, jv_str(k, "user", "?"));
+        text_table_add(&t, jv_str(k, "role", "?"));
+        text_table_add(&t, jv_str(k, "label", ""));
+        text_table_add(&t, jv_str(k, "created_at", "-"));
+        text_table_add(&t, jv_str(k, "expires_at", "never"));
+        text_table_add(&t, jv_str(k, "revoked_at", "-"));
+        text_table_add(&t, jv_str(k, "used_at", "-"));
     }
-    if (c->output != OUT_NAME) table_print(&t, stdout);
+    if (c->output != OUT_NAME) text_table_print(&t, stdout);
     if (jv_bool(list, "has_more", false)) cli_say(c, "there are more: --limit N shows up to 1000");
 }
 
@@ -140,7 +140,7 @@ static void print_audit(const struct cli *c, const struct jv *page)
                                        "REQUEST", "ACTION", "STATUS", "MADE",  NULL};
     const struct jv *data = jv_get(page, "data");
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *a = jv_at(data, i, NULL);
         char text[TEXT_SHORT];
@@ -148,20 +148,20 @@ static void print_audit(const struct cli *c, const struct jv *page)
             printf("%lld\n", (long long)jv_int(a, "seq", 0));
             continue;
         }
-        table_add(&t, jv_str(a, "at", "?"));
-        table_add(&t, jv_str(a, "user", "?"));
-        table_add(&t, jv_str(a, "role", "?"));
+        text_table_add(&t, jv_str(a, "at", "?"));
+        text_table_add(&t, jv_str(a, "user", "?"));
+        text_table_add(&t, jv_str(a, "role", "?"));
         snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "token", 0));
-        table_add(&t, jv_int(a, "token", 0) ? text : "-");
-        table_add(&t, jv_str(a, "address", "?"));
+        text_table_add(&t, jv_int(a, "token", 0) ? text : "-");
+        text_table_add(&t, jv_str(a, "address", "?"));
         snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "request", 0));
-        table_add(&t, text);
-        table_add(&t, jv_str(a, "action", "?"));
+        text_table_add(&t, text);
+        text_table_add(&t, jv_str(a, "action", "?"));
         snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "status", 0));
-        table_add(&t, jv_int(a, "status", 0) ? text : "-");
-        table_add(&t, jv_str(a, "made", "-"));
+        text_table_add(&t, jv_int(a, "status", 0) ? text : "-");
+        text_table_add(&t, jv_str(a, "made", "-"));
     }
-    if (c->output != OUT_NAME) table_print(&t, stdout);
+    if (c->output != OUT_NAME) text_table_print(&t, stdout);
 }
 
 static int audit_run(struct cli *c)
@@ -179,7 +179,7 @@ static int audit_run(struct cli *c)
     return rc;
 }
 
-const struct verb tokens_verb = {
+const struct verb verb_tokens = {
     .name = "tokens",
     .operands = "[create | revoke ID]",
     .summary = "tokens: list, make and revoke",
@@ -198,7 +198,7 @@ const struct verb tokens_verb = {
         "Example: root of the machine that seqd runs on makes the first one\n"
         "  seqctl --url unix:/run/seqd/seqd.sock tokens create --user ann >ann.token",
 };
-const struct verb audit_verb = {
+const struct verb verb_audit = {
     .name = "audit",
     .operands = "",
     .summary = "who changed what, and who read what is another's",

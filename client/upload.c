@@ -10,7 +10,7 @@ static void print_list(const struct cli *c, const struct jv *list)
     static const char *const head[] = {"NAME", "STATE", "SIZE", "RECEIVED", "OWNER", "PATH", NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         char size[TEXT_SHORT], name[256];
         const struct jv *u = jv_at(data, i, NULL);
@@ -18,14 +18,14 @@ static void print_list(const struct cli *c, const struct jv *list)
             puts(text_safe(name, sizeof name, jv_str(u, "name", "?")));
             continue;
         }
-        table_add(&t, jv_str(u, "name", "?"));
-        table_add(&t, jv_str(u, "state", "?"));
-        table_add(&t, text_bytes(size, jv_int(u, "size", 0)));
-        table_add(&t, text_bytes(size, jv_int(u, "received", 0)));
-        table_add(&t, jv_str(u, "owner", ""));
-        table_add(&t, jv_str(u, "path", ""));
+        text_table_add(&t, jv_str(u, "name", "?"));
+        text_table_add(&t, jv_str(u, "state", "?"));
+        text_table_add(&t, text_bytes(size, jv_int(u, "size", 0)));
+        text_table_add(&t, text_bytes(size, jv_int(u, "received", 0)));
+        text_table_add(&t, jv_str(u, "owner", ""));
+        text_table_add(&t, jv_str(u, "path", ""));
     }
-    if (c->output != OUT_NAME) table_print(&t, stdout);
+    if (c->output != OUT_NAME) text_table_print(&t, stdout);
 }
 
 static int64_t find_id(const struct jv *list, const char *name)
@@ -68,7 +68,7 @@ static int uploads_run(struct cli *c)
     return rc;
 }
 
-const struct verb uploads_verb = {
+const struct verb verb_uploads = {
     .name = "uploads",
     .operands = "[rm NAME]",
     .summary = "what was pushed, and its removal",

@@ -17,7 +17,7 @@ static void print_usage(const struct cli *c, const struct jv *list)
     const struct jv *data = jv_get(list, "data");
     char text[TEXT_SHORT], spare[TEXT_SHORT];
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *v = jv_at(data, i, NULL);
         snprintf(text, sizeof text, "%lld", (long long)jv_int(v, "job", 0));
@@ -25,11 +25,11 @@ static void print_usage(const struct cli *c, const struct jv *list)
             puts(text);
             continue;
         }
-        table_add(&t, text);
+        text_table_add(&t, text);
         for (size_t k = 0; k < sizeof part / sizeof *part; k++)
-            table_add(&t, text_bytes(text, jv_int(v, part[k], 0)));
+            text_table_add(&t, text_bytes(text, jv_int(v, part[k], 0)));
     }
-    if (t.n_cells) table_print(&t, stdout);
+    if (t.n_cells) text_table_print(&t, stdout);
     if (!jv_get(list, "database")) return;
     cli_say(c, "the database has %s, of which %s are free",
             text_bytes(text, jv_int(list, "database.bytes", 0)),
@@ -46,19 +46,19 @@ static void print_users(const struct cli *c, const struct jv *list)
     const int64_t limit = jv_int(list, "limit_bytes", 0);
     char text[TEXT_SHORT], clean[128];
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *v = jv_at(data, i, NULL);
         if (c->output == OUT_NAME) {
             puts(text_safe(clean, sizeof clean, jv_str(v, "user", "?")));
             continue;
         }
-        table_add(&t, jv_str(v, "user", "?"));
-        table_add(&t, text_count(text, jv_num(v, "jobs", 0)));
+        text_table_add(&t, jv_str(v, "user", "?"));
+        text_table_add(&t, text_count(text, jv_num(v, "jobs", 0)));
         for (size_t k = 0; k < sizeof part / sizeof *part; k++)
-            table_add(&t, text_bytes(text, jv_int(v, part[k], 0)));
+            text_table_add(&t, text_bytes(text, jv_int(v, part[k], 0)));
     }
-    if (t.n_cells) table_print(&t, stdout);
+    if (t.n_cells) text_table_print(&t, stdout);
     cli_say(c, "counted at %s; the limit of a user is %s",
             jv_str(list, "counted_at", "no time yet"), limit ? text_bytes(text, limit) : "none");
 }
@@ -90,7 +90,7 @@ static int usage_run(struct cli *c)
     return rc;
 }
 
-const struct verb usage_verb = {
+const struct verb verb_usage = {
     .name = "usage",
     .operands = "[users]",
     .max_args = 1,

@@ -19,13 +19,13 @@ static const struct verb help_verb_row = {
 };
 
 const struct verb *const verbs_all[] = {
-    &init_verb,        &submit_verb,   &plan_verb,    &verify_verb,     &ls_verb,
-    &show_verb,        &watch_verb,    &page_verb,    &logs_verb,       &events_verb,
-    &metrics_verb,     &set_verb,      &cancel_verb,  &suspend_verb,    &resume_verb,
-    &continue_verb,    &retry_verb,    &restart_verb, &explain_verb,    &artifacts_verb,
-    &checkpoints_verb, &pull_verb,     &push_verb,    &uploads_verb,    &data_verb,
-    &rm_verb,          &removals_verb, &prune_verb,   &usage_verb,      &model_verb,
-    &nodes_verb,       &login_verb,    &logout_verb,  &contexts_verb,   &whoami_verb,
-    &tokens_verb,      &audit_verb,    &backup_verb,  &completion_verb, &version_verb,
+    &verb_init,        &verb_submit,   &verb_plan,    &verb_verify,     &verb_ls,
+    &verb_show,        &verb_watch,    &verb_page,    &verb_logs,       &verb_events,
+    &verb_metrics,     &verb_set,      &verb_cancel,  &verb_suspend,    &verb_resume,
+    &verb_continue,    &verb_retry,    &verb_restart, &verb_explain,    &verb_artifacts,
+    &verb_checkpoints, &verb_pull,     &verb_push,    &verb_uploads,    &verb_data,
+    &verb_rm,          &verb_removals, &verb_prune,   &verb_usage,      &verb_model,
+    &verb_nodes,       &verb_login,    &verb_logout,  &verb_contexts,   &verb_whoami,
+    &verb_tokens,      &verb_audit,    &verb_backup,  &verb_completion, &verb_version,
     &help_verb_row,    NULL,
 };

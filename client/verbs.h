@@ -7,28 +7,28 @@
 
 extern const struct verb *const verbs_all[]; /* in the order of help, then NULL */
 
-extern const struct verb submit_verb, plan_verb, verify_verb; /* submit.c, plan.c, verify.c */
-extern const struct verb init_verb;                           /* init.c */
-extern const struct verb ls_verb, show_verb, restart_verb, explain_verb;      /* job.c */
-extern const struct verb cancel_verb, suspend_verb, resume_verb;              /* cancel.c */
-extern const struct verb rm_verb, removals_verb;                              /* rm.c */
-extern const struct verb usage_verb;                                          /* usage.c */
-extern const struct verb prune_verb;                                          /* prune.c */
-extern const struct verb watch_verb;                                          /* watch.c */
-extern const struct verb events_verb, metrics_verb;                           /* event.c */
-extern const struct verb logs_verb;                                           /* log.c */
-extern const struct verb artifacts_verb, checkpoints_verb;                    /* artifact.c */
-extern const struct verb pull_verb, push_verb;                                /* pull.c, push.c */
-extern const struct verb uploads_verb;                                        /* upload.c */
-extern const struct verb data_verb;                                           /* data.c */
-extern const struct verb model_verb;                                          /* model.c */
-extern const struct verb nodes_verb, version_verb;                            /* node.c */
-extern const struct verb login_verb, logout_verb, contexts_verb, whoami_verb; /* login.c */
-extern const struct verb page_verb;                                           /* page.c */
-extern const struct verb backup_verb;                                         /* backup.c */
-extern const struct verb tokens_verb, audit_verb;                             /* token.c */
-extern const struct verb completion_verb;                                     /* completion.c */
-extern const struct verb set_verb;                                            /* set.c */
-extern const struct verb continue_verb, retry_verb;                           /* continue.c */
+extern const struct verb verb_submit, verb_plan, verb_verify; /* submit.c, plan.c, verify.c */
+extern const struct verb verb_init;                           /* init.c */
+extern const struct verb verb_ls, verb_show, verb_restart, verb_explain;      /* job.c */
+extern const struct verb verb_cancel, verb_suspend, verb_resume;              /* cancel.c */
+extern const struct verb verb_rm, verb_removals;                              /* rm.c */
+extern const struct verb verb_usage;                                          /* usage.c */
+extern const struct verb verb_prune;                                          /* prune.c */
+extern const struct verb verb_watch;                                          /* watch.c */
+extern const struct verb verb_events, verb_metrics;                           /* event.c */
+extern const struct verb verb_logs;                                           /* log.c */
+extern const struct verb verb_artifacts, verb_checkpoints;                    /* artifact.c */
+extern const struct verb verb_pull, verb_push;                                /* pull.c, push.c */
+extern const struct verb verb_uploads;                                        /* upload.c */
+extern const struct verb verb_data;                                           /* data.c */
+extern const struct verb verb_model;                                          /* model.c */
+extern const struct verb verb_nodes, verb_version;                            /* node.c */
+extern const struct verb verb_login, verb_logout, verb_contexts, verb_whoami; /* login.c */
+extern const struct verb verb_page;                                           /* page.c */
+extern const struct verb verb_backup;                                         /* backup.c */
+extern const struct verb verb_tokens, verb_audit;                             /* token.c */
+extern const struct verb verb_completion;                                     /* completion.c */
+extern const struct verb verb_set;                                            /* set.c */
+extern const struct verb verb_continue, verb_retry;                           /* continue.c */
 
 #endif

@@ -22,22 +22,22 @@ static void print_tensors(const struct jv *doc)
     static const char *const fmt[] = {"%.2e", "%.0e", "%.9f", "%.6g", "%.6g"};
     const struct jv *rows = jv_get(doc, "tensors");
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     for (size_t i = 0; i < jv_len(rows) && i < WORST_SHOWN; i++) {
         const struct jv *r = jv_at(rows, i, NULL);
-        table_add(&t, jv_str(r, "name", "?"));
+        text_table_add(&t, jv_str(r, "name", "?"));
         for (int k = 0; k < 5; k++) {
             char number[TEXT_SHORT];
             snprintf(number, sizeof number, fmt[k], jv_num(r, member[k], 0));
-            table_add(&t, number);
+            text_table_add(&t, number);
         }
         if (stages) {
             char number[TEXT_SHORT];
             snprintf(number, sizeof number, "%lld", (long long)jv_int(r, "stage", 0));
-            table_add(&t, number);
+            text_table_add(&t, number);
         }
     }
-    table_print(&t, stdout);
+    text_table_print(&t, stdout);
     if (jv_len(rows) > WORST_SHOWN)
         printf("... and %zu more, all better\n", jv_len(rows) - WORST_SHOWN);
 }
@@ -112,7 +112,7 @@ static int verify_run(struct cli *c)
     return rc;
 }
 
-const struct verb verify_verb = {
+const struct verb verb_verify = {
     .name = "verify",
     .operands = "FILE|-",
     .summary = "prove that P ranks equal 1 rank",

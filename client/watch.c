@@ -289,7 +289,7 @@ static int watch_run(struct cli *c)
     return rc;
 }
 
-const struct verb watch_verb = {
+const struct verb verb_watch = {
     .name = "watch",
     .operands = "ID",
     .summary = "a job live: loss curve, speed, memory, bytes",

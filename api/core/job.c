@@ -228,7 +228,8 @@ static int check_data(struct job_spec *s, struct err *e)
     if (s->kind == JOB_SCORE || s->kind == JOB_EMBED) {
         if (!*spec_text(s, s->input.source.path))
             return err_field(e, ERR_INVALID, "input",
-                             "input.path is missing: the file a %s job reads", kind_name(s->kind));
+                             "input.path is missing: the file a %s job reads",
+                             spec_kind_name(s->kind));
         return check_source(s, &s->input.source, "input", e);
     }
     if (s->kind == JOB_VERIFY && s->verify.max_tokens > s->data.seq_len)
@@ -342,7 +343,7 @@ static int check_pipeline(const struct job_spec *s, struct err *e)
     if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY)
         return err_field(e, ERR_UNSUPPORTED, "parallel.pp",
                          "parallel.pp %d: a %s job runs on one stage, make parallel.pp 1",
-                         s->parallel.pp, kind_name(s->kind));
+                         s->parallel.pp, spec_kind_name(s->kind));
     if (s->memory.time_chunk)
         return err_field(e, ERR_UNSUPPORTED, "memory.time_chunk",
                          "memory.time_chunk walks through all layers window by window: not with "
@@ -391,7 +392,7 @@ static int check_ranks(struct job_spec *s, struct err *e)
     if (s->parallel.dp > 1 && s->kind != JOB_TRAIN && s->kind != JOB_VERIFY)
         return err_field(e, ERR_UNSUPPORTED, "parallel.dp",
                          "parallel.dp %d: a %s job runs on one ring, make parallel.dp 1",
-                         s->parallel.dp, kind_name(s->kind));
+                         s->parallel.dp, spec_kind_name(s->kind));
     if (s->kind == JOB_TRAIN && s->train.global_batch % s->parallel.dp)
         return err_field(e, ERR_INVALID, "train.global_batch",
                          "train.global_batch %lld is not a multiple of parallel.dp %d: every ring "

@@ -285,9 +285,9 @@ const char *spec_needs(const struct job_spec *s, uint32_t abi);
 const char *spec_suggest(const char *path);
 /* Returns the last part of the path in table that is nearest to path by the same rule, or NULL: for
  * the keys of model.config. */
-const char *field_nearest(const struct field *table, const char *path);
-extern const char *const form_words[];      /* by enum form_id, NULL-terminated */
-extern const char *const objective_words[]; /* by enum objective_id, NULL-terminated */
+const char *spec_field_nearest(const struct field *table, const char *path);
+extern const char *const spec_form_words[];      /* by enum form_id, NULL-terminated */
+extern const char *const spec_objective_words[]; /* by enum objective_id, NULL-terminated */
 
 /* Normalises (auto sp; derived steps stay 0 until the data is counted) and checks every rule that
  * needs no file and no model: ranges, layout x determinism, what each kind of job needs.
@@ -327,7 +327,7 @@ bool job_has_tokenizer(const struct job_spec *s);
 /* Refuses text in `what` (a field, a member of a line) for a job that reads ids alone, and says the
  * way out. */
 int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e);
-const char *kind_name(int kind);
-const char *data_format_name(int format); /* format: enum data_format */
+const char *spec_kind_name(int kind);
+const char *spec_data_format_name(int format); /* format: enum data_format */
 
 #endif

@@ -40,7 +40,7 @@ static int add_sources(struct spec_path *out, int n, struct spec_source *list, i
     return n;
 }
 
-int spec_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS])
+int job_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS])
 {
     int n = add(out, 0, &s->model.path, "model.path");
     if (s->checkpoint.resume == RESUME_PATH)
@@ -141,7 +141,7 @@ bool job_ref_guess(const char *path, struct job_ref *out, size_t *len)
     return false;
 }
 
-bool path_tidy(const char *path, char *out, size_t size)
+bool job_path_tidy(const char *path, char *out, size_t size)
 {
     size_t len = 0;
     if (*path != '/' || size < 2) return false;

@@ -25,7 +25,7 @@ struct spec_path {
     char field[48];                   /* "data.train.0.path" */
 };
 /* Lists the paths that are given, in a fixed order. Returns how many there are. */
-int spec_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS]);
+int job_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS]);
 
 struct job_ref {
     int64_t job;               /* 0: by name */
@@ -49,6 +49,6 @@ bool job_ref_guess(const char *path, struct job_ref *out, size_t *len);
 
 /* Copies path without ".", ".." and double slashes; no link is followed. false: it is not absolute,
  * or too long. */
-bool path_tidy(const char *path, char *out, size_t size);
+bool job_path_tidy(const char *path, char *out, size_t size);
 
 #endif

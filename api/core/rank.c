@@ -32,7 +32,7 @@ const char *progress_unit_name(int unit)
     return names[unit];
 }
 
-bool prepared_id_good(const char *id)
+bool rank_prepared_id_good(const char *id)
 {
     return *id && !id[strspn(id, "0123456789abcdef")];
 }

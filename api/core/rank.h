@@ -100,7 +100,7 @@ struct rank_args {
 };
 
 /* Tells whether id can be the name of a directory of prepared data: hex digits and no other. */
-bool prepared_id_good(const char *id);
+bool rank_prepared_id_good(const char *id);
 
 /* Tells whether a program raises the signal itself (SEGV, BUS, ILL, FPE, ABRT): an exit without a
  * report. Every other one comes from outside. */

@@ -33,16 +33,16 @@ static const char *const init_words[] = {"auto", "random", NULL};
 static const char *const rope_type_words[] = {"auto",   "default", "linear", "dynamic",
                                               "llama3", "yarn",    NULL};
 static const char *const rope_compute_words[] = {"exact", "hf", NULL};
-const char *const form_words[] = {"blockwise", "two_pass",         "all_gather",
-                                  "auto",      "two_pass_scatter", "switch",
-                                  "ulysses",   "ulysses_both",     NULL};
+const char *const spec_form_words[] = {"blockwise", "two_pass",         "all_gather",
+                                       "auto",      "two_pass_scatter", "switch",
+                                       "ulysses",   "ulysses_both",     NULL};
 static const struct field_word form_newer[] = {{NEWER("parallel.form", "switch", 7)},
                                                {NEWER("parallel.form", "ulysses", 7)},
                                                {NEWER("parallel.form", "ulysses_both", 7)},
                                                {NULL}};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
-const char *const objective_words[] = {"auto",           "causal_lm", "masked_lm",
-                                       "rectified_flow", "iddpm",     NULL};
+const char *const spec_objective_words[] = {"auto",           "causal_lm", "masked_lm",
+                                            "rectified_flow", "iddpm",     NULL};
 static const struct field_word objective_newer[] = {{NEWER("objective.type", "iddpm", 7)}, {NULL}};
 static const char *const timestep_words[] = {"uniform", "logit-normal", NULL};
 #define STRATEGY_WORD(id, name) #name,
@@ -119,7 +119,7 @@ const struct field spec_fields[] = {
     INT("train.global_batch", train.global_batch, 1, 65536, 1, TRAINING, "Sequences per optimizer step."),
     INT("train.micro_batch", train.micro_batch, 1, 1, 1, TRAINING, "Sequences per forward pass."),
     REAL("train.attention_dropout", train.attention_dropout, 0, 0.99, 0, TRAINING, "Share of attention weights dropped, the same ones on any number of ranks."),
-    ENUM("objective.type", objective.type, objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what model.path says that it was trained on, else what the family is: causal_lm, masked_lm or rectified_flow; of Latte and STDiT 1.0 with published weights iddpm, noise with a learned variance.", 0, objective_newer),
+    ENUM("objective.type", objective.type, spec_objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what model.path says that it was trained on, else what the family is: causal_lm, masked_lm or rectified_flow; of Latte and STDiT 1.0 with published weights iddpm, noise with a learned variance.", 0, objective_newer),
     REAL("objective.mask_prob", objective.mask_prob, 0, 1, 0.15, TRAINING, "masked_lm: share of the tokens that are predicted."),
     INT("objective.mask_token", objective.mask_token, 0, 1 << 22, 258, TRAINING, "masked_lm: the id that hides a token; default: mask_token of model.path's tokenizer, else the byte tokenizer's, so that the vocabulary needs 259."),
     ENUM("objective.timestep", objective.timestep, timestep_words, TIMESTEP_LOGIT_NORMAL, TRAINING, "rectified_flow: how the time of a sample is drawn; iddpm draws its steps uniformly."),
@@ -143,7 +143,7 @@ const struct field spec_fields[] = {
     ENUM("schedule.decay_shape", schedule.decay_shape, decay_words, DECAY_ONE_MINUS_SQRT, TRAINING, "wsd: linear, 1-sqrt, cosine or exponential."),
     ENUM("parallel.strategy", parallel.strategy, strategy_words, STRATEGY_AUTO, ALL, "How a sequence is split over ranks.", 0, strategy_newer),
     ENUM("parallel.layout", parallel.layout, layout_words, LAYOUT_AUTO, ALL, "Which tokens a rank holds."),
-    ENUM("parallel.form", parallel.form, form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's, or with its gradients reduce-scattered) or all_gather; dsp: switch, or ulysses or ulysses_both, which it is compared with; auto: by the plan.", 0, form_newer),
+    ENUM("parallel.form", parallel.form, spec_form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's, or with its gradients reduce-scattered) or all_gather; dsp: switch, or ulysses or ulysses_both, which it is compared with; auto: by the plan.", 0, form_newer),
     ENUM("parallel.exchange", parallel.exchange, exchange_words, EXCHANGE_AUTO, ALL, "lasp: how states pass: ring, all_gather or scan; auto: by the plan."),
     INT32("parallel.sp", parallel.sp, 1, JOB_MAX_RANKS, 0, ALL, "Ranks of the ring; auto: by the plan, else resources.ranks."),
     INT32("parallel.ulysses", parallel.ulysses, 1, JOB_MAX_RANKS, 0, ALL, "usp: ranks in a row that share attention heads as under ulysses, a divisor of sp; keys and values pass round a ring of sp / ulysses ranks. Default: by the plan.", 7),
@@ -415,7 +415,7 @@ const char *spec_suggest(const char *path)
     return best.path;
 }
 
-const char *field_nearest(const struct field *table, const char *path)
+const char *spec_field_nearest(const struct field *table, const char *path)
 {
     struct nearest best = nearest_of(path);
     for (const struct field *f = table; f->path; f++)
@@ -423,13 +423,13 @@ const char *field_nearest(const struct field *table, const char *path)
     return best.path ? last_part(best.path) : NULL;
 }
 
-const char *data_format_name(int format)
+const char *spec_data_format_name(int format)
 {
     const int n = sizeof format_words / sizeof *format_words - 1;
     return format >= 0 && format < n ? format_words[format] : "unknown";
 }
 
-const char *kind_name(int kind)
+const char *spec_kind_name(int kind)
 {
     return kind >= 0 && kind < JOB_KIND_N ? kind_words[kind] : "unknown";
 }

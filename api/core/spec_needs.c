@@ -26,7 +26,7 @@ static const char *needs(const struct job_spec *s, const struct field *table, co
 static bool names_job(const struct job_spec *s)
 {
     struct spec_path path[SPEC_PATHS];
-    const int n = spec_paths((struct job_spec *)s, path);
+    const int n = job_paths((struct job_spec *)s, path);
     for (int i = 0; i < n; i++)
         if (job_ref_is(spec_text(s, *path[i].ref))) return true;
     return false;

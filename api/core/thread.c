@@ -23,11 +23,11 @@ void thread_must_start(pthread_t *t, const pthread_attr_t *attr, void *(*run)(vo
     struct err e;
     if (!thread_start(t, attr, run, arg, &e)) return;
     log_error("thread.start", "text=\"%s\"", e.text);
-    last_words(e.text);
+    thread_last_words(e.text);
     _exit(1);
 }
 
-void last_words(const char *text)
+void thread_last_words(const char *text)
 {
     const char *path = getenv(LAST_WORDS_ENV);
     const int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;

@@ -17,6 +17,6 @@ void thread_must_start(pthread_t *t, const pthread_attr_t *attr, void *(*run)(vo
 #define LAST_WORDS_ENV  "SEQD_LAST_WORDS" /* a file, for who started this program */
 #define LAST_WORDS_SIZE 512
 /* Writes the last words: why this program ends without having begun. */
-void last_words(const char *text);
+void thread_last_words(const char *text);
 
 #endif

@@ -43,12 +43,12 @@ struct auth {
 
 static const char *const role_names[ROLE_N] = {"none", "user", "operator", "admin"};
 
-const char *role_name(enum role r)
+const char *auth_role_name(enum role r)
 {
     return r < ROLE_N ? role_names[r] : "none";
 }
 
-enum role role_by_name(const char *name)
+enum role auth_role_by_name(const char *name)
 {
     for (int r = ROLE_USER; r < ROLE_N; r++)
         if (!strcmp(role_names[r], name)) return (enum role)r;

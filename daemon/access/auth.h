@@ -44,8 +44,8 @@ int auth_bearer(struct auth *a, const char *authorization,
  * fails: ERR_UNAUTHORIZED for a uid without a name. */
 int auth_uid(struct auth *a, uint32_t uid, struct principal *out, struct err *e);
 
-const char *role_name(enum role r);       /* "user" */
-enum role role_by_name(const char *name); /* ROLE_NONE: there is no such role */
+const char *auth_role_name(enum role r);       /* "user" */
+enum role auth_role_by_name(const char *name); /* ROLE_NONE: there is no such role */
 /* Tells whether text may be a user's name: 1 to 64 letters, digits and ._@-, not beginning with .
  * or -. */
 bool auth_name_ok(const char *name);

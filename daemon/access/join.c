@@ -119,7 +119,7 @@ void joins_token_make(struct joins *j, const struct joins_token *want, joins_mad
         return;
     }
     struct join_token *k = &j->t.token[j->t.n_tokens];
-    *k = (struct join_token){.number = token_last(&j->t) + 1,
+    *k = (struct join_token){.number = join_token_last(&j->t) + 1,
                              .uses = want->uses,
                              .created_ms = now_ms,
                              .expires_ms = now_ms + want->ttl_s * 1000};
@@ -161,7 +161,7 @@ static void write_token(const struct join_token *k, struct jwrite *w, const char
 
 bool joins_token_write(const struct joins *j, struct jwrite *w, const char *id, const char *text)
 {
-    const struct join_token *k = token_find((struct join_table *)&j->t, id);
+    const struct join_token *k = join_token_find((struct join_table *)&j->t, id);
     if (k) write_token(k, w, text);
     return k != NULL;
 }
@@ -178,7 +178,7 @@ void joins_tokens_write(const struct joins *j, struct jwrite *w, const char *key
 void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void *arg)
 {
     struct err e;
-    struct join_token *k = token_find(&j->t, id);
+    struct join_token *k = join_token_find(&j->t, id);
     if (!k) {
         err_set(&e, ERR_NOT_FOUND, "there is no join token %.40s", id);
         done(arg, &e);
@@ -186,7 +186,7 @@ void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void 
     }
     struct store_txn *t = store_begin();
     log_info("join.token_revoked", "id=%s names=%s", k->id, k->names);
-    token_drop(&j->t, t, k);
+    join_token_drop(&j->t, t, k);
     join_table_prune(&j->t, t, j->o.utc_ms());
     store_commit(j->o.store, t, done, arg);
 }
@@ -210,7 +210,7 @@ void joins_revoke(struct joins *j, const char *node, joins_done *done, void *arg
 {
     struct err e;
     struct store_txn *t = store_begin();
-    if (revocation_add(&j->t, t, node, j->o.utc_ms(), &e)) {
+    if (join_revocation_add(&j->t, t, node, j->o.utc_ms(), &e)) {
         store_commit(j->o.store, t, NULL, NULL);
         done(arg, &e);
         return;
@@ -226,7 +226,7 @@ void joins_revoke(struct joins *j, const char *node, joins_done *done, void *arg
 static int gate_holder(void *arg, const struct pki_node *n, struct err *e)
 {
     const struct joins *j = arg;
-    const struct certificate *c = certificate_find(&j->t, n->serial);
+    const struct certificate *c = join_certificate_find(&j->t, n->serial);
     if (!c || strcmp(c->node, n->name) || strcmp(c->key, n->key))
         return err_set(e, ERR_INVALID,
                        "the certificate of node %s (serial %llx) is not known here any more: join "
@@ -259,7 +259,7 @@ static struct join_token *token_of(struct joins *j, const char *text)
     const size_t head = sizeof HEAD - 1;
     if (strncmp(text, HEAD, head) || strlen(text) < head + JOIN_ID_HEX) return NULL;
     snprintf(id, sizeof id, "%s", text + head);
-    struct join_token *k = token_find(&j->t, id);
+    struct join_token *k = join_token_find(&j->t, id);
     text_hash(text, hash);
     return k && same_hash(k->hash, hash) ? k : NULL;
 }
@@ -269,7 +269,7 @@ static int judge_revoked(const struct joins *j, const char *name, const struct j
                          struct err *e)
 {
     char at[32];
-    const struct revocation *r = revocation_find(&j->t, name);
+    const struct revocation *r = join_revocation_find(&j->t, name);
     if (!r || k->number > r->number) return 0;
     return err_set(e, ERR_INVALID,
                    "node %s was revoked at %s, and the join token %s was made before that: join "
@@ -325,7 +325,7 @@ static int judge(struct joining *c, const struct pki_node *holder, const struct 
     /* The request of a stranger is not read before its token is known. */
     if (!holder && !k) return judge_token(c, NULL, k, now_ms, e);
     if (pki_request_key(m->pem, c->node.key, e)) return -1;
-    const struct certificate *owner = certificate_of(&j->t, c->node.name, now_ms);
+    const struct certificate *owner = join_certificate_of(&j->t, c->node.name, now_ms);
     if (holder ? judge_holder(c, holder, e) : judge_token(c, owner, k, now_ms, e)) return -1;
     snprintf(c->by, sizeof c->by, "%s", !holder ? k->id : owner ? owner->token : "");
     return 0;
@@ -367,7 +367,7 @@ static void record(struct joining *c, struct store_txn *t, int64_t now_ms)
                                                          .serial = row->serial,
                                                          .issued_ms = now_ms,
                                                          .expires_ms = expires_ms});
-    if (c->uses_token) token_find(&j->t, c->by)->used++;
+    if (c->uses_token) join_token_find(&j->t, c->by)->used++;
     if (c->uses_token) store_join_token_use(t, c->by);
     log_info("join.certificate", "node=%s serial=%llx token=%s renewal=%d ttl_s=%lld", n->name,
              (unsigned long long)n->serial, c->by, !c->uses_token, (long long)j->o.ttl_s);
@@ -376,7 +376,7 @@ static void record(struct joining *c, struct store_txn *t, int64_t now_ms)
 static int64_t new_serial(const struct joins *j)
 {
     int64_t serial = 0;
-    while (serial < 1 || certificate_find(&j->t, serial)) {
+    while (serial < 1 || join_certificate_find(&j->t, serial)) {
         if (getrandom(&serial, sizeof serial, 0) != sizeof serial) abort();
         serial &= INT64_MAX;
     }

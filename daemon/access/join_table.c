@@ -61,21 +61,21 @@ int join_table_load(struct join_table *j, struct store *s, struct err *e)
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-struct join_token *token_find(struct join_table *j, const char *id)
+struct join_token *join_token_find(struct join_table *j, const char *id)
 {
     for (int i = 0; i < j->n_tokens; i++)
         if (!strcmp(j->token[i].id, id)) return &j->token[i];
     return NULL;
 }
 
-void token_drop(struct join_table *j, struct store_txn *t, struct join_token *old)
+void join_token_drop(struct join_table *j, struct store_txn *t, struct join_token *old)
 {
     store_join_token_remove(t, old->id);
     const int i = (int)(old - j->token);
     memmove(old, old + 1, (size_t)(--j->n_tokens - i) * sizeof *old);
 }
 
-int64_t token_last(const struct join_table *j)
+int64_t join_token_last(const struct join_table *j)
 {
     int64_t last = 0;
     for (int i = 0; i < j->n_tokens; i++)
@@ -87,15 +87,15 @@ int64_t token_last(const struct join_table *j)
 
 /* ---- certificates ---------------------------------------------------------------------------- */
 
-const struct certificate *certificate_find(const struct join_table *j, int64_t serial)
+const struct certificate *join_certificate_find(const struct join_table *j, int64_t serial)
 {
     for (int i = 0; i < j->n_certificates; i++)
         if (j->certificate[i].serial == serial) return &j->certificate[i];
     return NULL;
 }
 
-const struct certificate *certificate_of(const struct join_table *j, const char *node,
-                                         int64_t now_ms)
+const struct certificate *join_certificate_of(const struct join_table *j, const char *node,
+                                              int64_t now_ms)
 {
     for (int i = j->n_certificates - 1; i >= 0; i--) {
         const struct certificate *c = &j->certificate[i];
@@ -121,7 +121,7 @@ void join_table_trim(struct join_table *j, struct store_txn *t, const char *node
 
 /* ---- revocations ----------------------------------------------------------------------------- */
 
-const struct revocation *revocation_find(const struct join_table *j, const char *node)
+const struct revocation *join_revocation_find(const struct join_table *j, const char *node)
 {
     for (int i = 0; i < j->n_revocations; i++)
         if (!strcmp(j->revocation[i].node, node)) return &j->revocation[i];
@@ -142,10 +142,10 @@ static int certificates_revoke(struct join_table *j, const char *node)
     return n;
 }
 
-int revocation_add(struct join_table *j, struct store_txn *t, const char *node, int64_t now_ms,
-                   struct err *e)
+int join_revocation_add(struct join_table *j, struct store_txn *t, const char *node, int64_t now_ms,
+                        struct err *e)
 {
-    struct revocation *r = (struct revocation *)revocation_find(j, node);
+    struct revocation *r = (struct revocation *)join_revocation_find(j, node);
     if (!r && j->n_revocations == JOIN_REVOCATIONS)
         return err_set(e, ERR_TOO_LARGE,
                        "there are %d revocations, as many as there may be: `seqctl nodes tokens "
@@ -153,7 +153,7 @@ int revocation_add(struct join_table *j, struct store_txn *t, const char *node, 
                        JOIN_REVOCATIONS);
     if (!certificates_revoke(j, node))
         return err_set(e, ERR_NOT_FOUND, "node %.64s has no certificate", node);
-    const int64_t last = token_last(j);
+    const int64_t last = join_token_last(j);
     if (!r) r = &j->revocation[j->n_revocations++];
     *r = (struct revocation){.at_ms = now_ms, .number = last};
     copy(r->node, sizeof r->node, node);
@@ -200,7 +200,8 @@ static void prune_revocations(struct join_table *j, struct store_txn *t)
 void join_table_prune(struct join_table *j, struct store_txn *t, int64_t now_ms)
 {
     for (int i = j->n_tokens - 1; i >= 0; i--)
-        if (j->token[i].expires_ms + JOIN_KEPT_S * 1000 < now_ms) token_drop(j, t, &j->token[i]);
+        if (j->token[i].expires_ms + JOIN_KEPT_S * 1000 < now_ms)
+            join_token_drop(j, t, &j->token[i]);
     prune_certificates(j, t, now_ms);
     prune_revocations(j, t);
 }

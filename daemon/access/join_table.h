@@ -40,20 +40,20 @@ struct join_table {
 
 int join_table_load(struct join_table *t, struct store *s, struct err *e);
 
-struct join_token *token_find(struct join_table *t, const char *id);
-void token_drop(struct join_table *t, struct store_txn *txn, struct join_token *old);
-int64_t token_last(const struct join_table *t); /* largest number of a token or revocation */
+struct join_token *join_token_find(struct join_table *t, const char *id);
+void join_token_drop(struct join_table *t, struct store_txn *txn, struct join_token *old);
+int64_t join_token_last(const struct join_table *t); /* largest number of a token or revocation */
 
-const struct certificate *certificate_find(const struct join_table *t, int64_t serial);
+const struct certificate *join_certificate_find(const struct join_table *t, int64_t serial);
 /* Returns the node's newest certificate that is neither revoked nor expired; NULL: it has none. */
-const struct certificate *certificate_of(const struct join_table *t, const char *node,
-                                         int64_t now_ms);
+const struct certificate *join_certificate_of(const struct join_table *t, const char *node,
+                                              int64_t now_ms);
 
-const struct revocation *revocation_find(const struct join_table *t, const char *node);
+const struct revocation *join_revocation_find(const struct join_table *t, const char *node);
 /* Revokes every certificate of the node, and every token of today for that name. fails:
  * ERR_NOT_FOUND when it has none that counts, at any time; ERR_TOO_LARGE. */
-int revocation_add(struct join_table *t, struct store_txn *txn, const char *node, int64_t now_ms,
-                   struct err *e);
+int join_revocation_add(struct join_table *t, struct store_txn *txn, const char *node,
+                        int64_t now_ms, struct err *e);
 
 /* Drops rows that serve for nothing any more: tokens and certificates that have expired, and
  * revocations without a token that they refuse. */

@@ -56,7 +56,7 @@ static int check_plain(const char *text, const char *field, const struct names_o
     char path[RANK_PATH_SIZE], name[64];
     struct job_ref guess;
     size_t len;
-    if (!path_tidy(text, path, sizeof path)) return 0;
+    if (!job_path_tidy(text, path, sizeof path)) return 0;
     const char *files = names->uploads ? uploads_files(names->uploads) : NULL;
     const char *upload = files ? beneath_rest(files, path) : NULL;
     if (upload && owns(names, who, upload, name)) return 0;
@@ -88,8 +88,8 @@ static bool add(struct names_grants *g, const char *dir)
 static bool add_grant(struct names_grants *g, const char *files, const char *text)
 {
     char path[RANK_PATH_SIZE], dir[RANK_PATH_SIZE + 80];
-    const char *rest = files && path_tidy(text, path, sizeof path) ? beneath_rest(files, path)
-                                                                   : NULL;
+    const char *rest = files && job_path_tidy(text, path, sizeof path) ? beneath_rest(files, path)
+                                                                       : NULL;
     if (!rest || *rest == '.') return true;
     const int n = snprintf(dir, sizeof dir, "%s/%.*s", files, (int)strcspn(rest, "/"), rest);
     return n >= RANK_PATH_SIZE || add(g, dir);
@@ -98,7 +98,7 @@ static bool add_grant(struct names_grants *g, const char *files, const char *tex
 void names_grants(const struct job_spec *s, const char *files, struct names_grants *out)
 {
     struct spec_path path[SPEC_PATHS];
-    const int n = spec_paths((struct job_spec *)s, path);
+    const int n = job_paths((struct job_spec *)s, path);
     *out = (struct names_grants){0};
     for (int i = 0; i < n; i++) add_grant(out, files, spec_text(s, *path[i].ref));
 }
@@ -150,7 +150,7 @@ int names_resolve(struct job_spec *s, const struct names_of *names, const struct
                   struct err *e)
 {
     struct spec_path path[SPEC_PATHS];
-    const int n = spec_paths(s, path);
+    const int n = job_paths(s, path);
     struct job_ref ref;
     for (int i = 0; i < n; i++) {
         const char *text = spec_text(s, *path[i].ref);

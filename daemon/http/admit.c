@@ -196,7 +196,7 @@ void admit(struct routes *R, struct http_req *r, const struct route *t, const st
     }
     if (m.who.role < t->needs) {
         err_set(&e, ERR_FORBIDDEN, "%s %s is for the role %s; %s has the role %s", t->method,
-                t->path, role_name(t->needs), m.who.user, role_name(m.who.role));
+                t->path, auth_role_name(t->needs), m.who.user, auth_role_name(m.who.role));
         forbid(R, r, &m.who, &e);
         return;
     }

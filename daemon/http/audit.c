@@ -27,7 +27,7 @@ static void put_row(struct jwrite *w, const struct store_row *row)
     jwrite_int(w, "seq", row->n[0]);
     jwrite_str(w, "at", doc_time(row->n[1], at));
     jwrite_str(w, "user", row->text[0]);
-    jwrite_str(w, "role", role_name((enum role)row->n[2]));
+    jwrite_str(w, "role", auth_role_name((enum role)row->n[2]));
     jwrite_int(w, "token", row->n[3]);
     jwrite_str(w, "address", row->text[1]);
     jwrite_int(w, "request", row->n[4]);

@@ -134,7 +134,7 @@ static void reply_dry_run(struct spec_batch *b)
         jwrite_init(&w, row, size);
         jwrite_object(&w, NULL);
         jwrite_str(&w, "name", name);
-        jwrite_str(&w, "kind", kind_name(j->spec->kind));
+        jwrite_str(&w, "kind", spec_kind_name(j->spec->kind));
         jwrite_raw(&w, "plan", *j->plan ? j->plan : "null");
         jwrite_end(&w);
         if (jwrite_finish(&w) < 0) abort();

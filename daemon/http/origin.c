@@ -121,7 +121,7 @@ static int choose_samples(struct step_origin *o, const struct job_spec *s, struc
     struct wire_trace *t = &o->ask.trace;
     if (s->kind != JOB_TRAIN)
         return err_set(e, ERR_INVALID, "job %lld is a %s job: only training has steps",
-                       (long long)o->job, kind_name(s->kind));
+                       (long long)o->job, spec_kind_name(s->kind));
     if (s->train.steps && o->step > s->train.steps)
         return err_set(e, ERR_NOT_FOUND, "job %lld has %lld steps", (long long)o->job,
                        (long long)s->train.steps);

@@ -66,7 +66,7 @@ static void refuse_plain(struct resolving *k)
 {
     char path[RANK_PATH_SIZE];
     const char *state = k->R->state_dir;
-    if (state && path_tidy(text_of(k), path, sizeof path) && beneath_rest(state, path))
+    if (state && job_path_tidy(text_of(k), path, sizeof path) && beneath_rest(state, path))
         refuse_job(k);
     else
         skip(k);
@@ -146,7 +146,7 @@ static void on_checkpoint(void *arg, const struct store_rows *rows, const struct
         char path[RANK_PATH_SIZE];
         struct event *ev = calloc(1, sizeof *ev);
         if (!ev) abort();
-        const bool same = row->text[0] && path_tidy(text_of(k), path, sizeof path) &&
+        const bool same = row->text[0] && job_path_tidy(text_of(k), path, sizeof path) &&
                           !event_read(row->text[0], strlen(row->text[0]), ev, NULL) &&
                           is_path_of(ev, path, k->plain_len);
         free(ev);
@@ -274,7 +274,8 @@ static void next(struct resolving *k)
         const char *text = text_of(k);
         k->plain = !job_ref_is(text);
         if (k->plain) {
-            if (!path_tidy(text, path, sizeof path) || !job_ref_guess(path, &k->ref, &k->plain_len))
+            if (!job_path_tidy(text, path, sizeof path) ||
+                !job_ref_guess(path, &k->ref, &k->plain_len))
                 continue;
         } else if (job_ref_read(text, field_of(k), &k->ref, &e)) {
             finish(k, &e);
@@ -295,6 +296,6 @@ void refs_resolve(struct routes *R, struct job_spec *spec, const struct principa
     struct resolving *k = calloc(1, sizeof *k);
     if (!k) abort();
     *k = (struct resolving){.R = R, .spec = spec, .who = *who, .done = done, .arg = arg};
-    k->n = spec_paths(spec, k->path);
+    k->n = job_paths(spec, k->path);
     next(k);
 }

@@ -18,7 +18,7 @@ static bool is_file(const struct job_spec *spec, const struct spec_path *p)
 static void list(struct sources *s, const struct job_spec *spec)
 {
     struct spec_path path[SPEC_PATHS];
-    const int n = spec_paths((struct job_spec *)spec, path);
+    const int n = job_paths((struct job_spec *)spec, path);
     struct sha256 sha;
     size_t used = 0;
     s->n = 0;
@@ -27,7 +27,7 @@ static void list(struct sources *s, const struct job_spec *spec)
         assert(s->n < WIRE_FILES);
         s->file[s->n++] = s->text + used;
         used += (size_t)snprintf(s->text + used, sizeof s->text - used, "%s:%s:%s", path[i].field,
-                                 data_format_name(path[i].source->format),
+                                 spec_data_format_name(path[i].source->format),
                                  spec_text(spec, *path[i].ref)) +
                 1;
         assert(used <= sizeof s->text);

@@ -37,7 +37,7 @@ static void put_token(struct jwrite *w, const char *key, const struct auth_token
     jwrite_object(w, key);
     jwrite_int(w, "id", k->id);
     jwrite_str(w, "user", k->user);
-    jwrite_str(w, "role", role_name(k->role));
+    jwrite_str(w, "role", auth_role_name(k->role));
     jwrite_str(w, "label", k->label);
     put_time(w, "created_at", k->created_ms);
     put_time(w, "expires_at", k->expires_ms);
@@ -132,7 +132,7 @@ static int check_new(const struct principal *who, const struct auth_token *k, co
     if (check_user(who, k->user, "make", e)) return -1;
     if (k->role > who->role)
         return err_field(e, ERR_FORBIDDEN, "role", "%s may not make a token of the role %s",
-                         who->user, role_name(k->role));
+                         who->user, auth_role_name(k->role));
     return 0;
 }
 
@@ -149,7 +149,7 @@ static int read_new(struct routes *R, struct http_req *r, const struct principal
     };
     snprintf(k->user, sizeof k->user, "%s", who->user);
     if (body_read(r, m, sizeof m / sizeof *m, e)) return -1;
-    k->role = role_by_name(role);
+    k->role = auth_role_by_name(role);
     if (check_new(who, k, role, e) || check_ttl(R, who, m[3].given, &ttl_s, e)) return -1;
     if (ttl_s) k->expires_ms = auth_now_ms(R->auth) + ttl_s * 1000;
     return 0;
@@ -275,7 +275,7 @@ void route_me(struct routes *R, struct http_req *r, const struct route_match *a)
     jwrite_init(&w, json, sizeof json);
     jwrite_object(&w, NULL);
     jwrite_str(&w, "user", a->who.user);
-    jwrite_str(&w, "role", role_name(a->who.role));
+    jwrite_str(&w, "role", auth_role_name(a->who.role));
     if (k)
         put_token(&w, "token", k, NULL);
     else

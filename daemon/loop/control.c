@@ -279,7 +279,7 @@ static void fail(struct control *c, struct job *j, struct event *ev)
                    (int)(JOB_RETRY_MS / 3600000));
     if (ev->type == EV_HANG && j->state != JOB_RUNNING) ev->type = EV_RANK_EXIT;
     log_info("job.failure", "job=%lld epoch=%lld node=%s rank=%d class=%s text=\"%s\"",
-             (long long)j->id, (long long)j->epoch, ev->node, ev->rank, cause_name(ev->cause),
+             (long long)j->id, (long long)j->epoch, ev->node, ev->rank, event_cause_name(ev->cause),
              ev->err.text);
     apply(c, j, ev);
     note_failure(c, j, counts ? &at : NULL);

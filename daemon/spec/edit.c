@@ -54,7 +54,7 @@ static int edit_labels(json_t *root, json_t *change, struct err *e)
     if (!labels) json_object_set_new(root, "labels", labels = json_object());
     json_object_foreach(change, key, v)
     {
-        if (!json_is_null(v) && label_check(key, v, e)) return -1;
+        if (!json_is_null(v) && rule_label_check(key, v, e)) return -1;
         if (json_is_null(v))
             json_object_del(labels, key);
         else

@@ -72,7 +72,7 @@ static int word_index(struct spec_reader *r, const char *path, const char *const
 
 static int number(struct spec_reader *r, const struct field *f, const json_t *v, double *out)
 {
-    const struct auto_field *a = auto_field(f->path);
+    const struct auto_field *a = rule_auto_field(f->path);
     if (a && json_is_string(v) && !strcmp(json_string_value(v), "auto")) {
         *out = a->value;
         return 0;
@@ -281,7 +281,7 @@ static int read_labels(struct spec_reader *r, const json_t *v)
     json_object_foreach((json_t *)v, key, member)
     {
         struct spec_label *l = &r->s->labels[r->s->n_labels];
-        if (r->form != JSON_STORED && label_check(key, member, r->e)) return -1;
+        if (r->form != JSON_STORED && rule_label_check(key, member, r->e)) return -1;
         if (intern(r, "labels", member, &l->value)) return -1;
         if (spec_intern(r->s, key, strlen(key), &l->key))
             return err_field(r->e, ERR_TOO_LARGE, "labels", "labels are too long");
@@ -375,7 +375,7 @@ static int read_input(struct spec_reader *r, const json_t *v)
     if (!prompt) return 0;
     if (!(f->kinds & 1u << r->s->kind))
         return err_field(r->e, ERR_INVALID, f->path, "input.prompt does not belong to a %s job",
-                         kind_name(r->s->kind));
+                         spec_kind_name(r->s->kind));
     return set_field(r, f, r->s, f->path, prompt);
 }
 
@@ -441,7 +441,7 @@ static int check_kind(struct spec_reader *r, const char *path, uint32_t kinds)
 {
     if (kinds & 1u << r->s->kind) return 0;
     return err_field(r->e, ERR_INVALID, path, "%s does not belong to a %s job: leave it out", path,
-                     kind_name(r->s->kind));
+                     spec_kind_name(r->s->kind));
 }
 
 /* Tells whether the spec is of another version, which knows the field in this kind of job. */
@@ -522,7 +522,7 @@ static int check_name(const struct spec_reader *r)
 static int check_paths(struct spec_reader *r)
 {
     struct spec_path path[SPEC_PATHS];
-    const int n = spec_paths(r->s, path);
+    const int n = job_paths(r->s, path);
     for (int i = 0; i < n; i++) {
         const bool data = !!strstr(path[i].field, "data.") || !!strstr(path[i].field, "input.");
         if (remote_refuse(spec_text(r->s, *path[i].ref), path[i].field, data, r->e)) return -1;

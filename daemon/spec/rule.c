@@ -14,14 +14,14 @@ static const struct auto_field auto_fields[] = {
     {NULL, 0},
 };
 
-const struct auto_field *auto_field(const char *path)
+const struct auto_field *rule_auto_field(const char *path)
 {
     for (const struct auto_field *a = auto_fields; a->path; a++)
         if (!strcmp(a->path, path)) return a;
     return NULL;
 }
 
-int label_check(const char *key, const json_t *value, struct err *e)
+int rule_label_check(const char *key, const json_t *value, struct err *e)
 {
     static const char key_bytes[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-";

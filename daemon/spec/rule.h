@@ -14,10 +14,10 @@ struct auto_field {
 };
 
 /* Returns the field's row, which is static; NULL: the field takes numbers alone. */
-const struct auto_field *auto_field(const char *path);
+const struct auto_field *rule_auto_field(const char *path);
 
 /* Checks a label that a person sets: labels select jobs and do not hold data. The caller refuses a
  * value that is no string. fails: ERR_INVALID, ERR_TOO_LARGE. */
-int label_check(const char *key, const json_t *value, struct err *e);
+int rule_label_check(const char *key, const json_t *value, struct err *e);
 
 #endif

@@ -43,7 +43,7 @@ static json_t *value_of(const struct job_spec *s, const struct field *f, const v
     case FIELD_STRING: return json_string(spec_text(s, *(const spec_ref *)at));
     default: return NULL;
     }
-    const struct auto_field *a = auto_field(f->path);
+    const struct auto_field *a = rule_auto_field(f->path);
     return a && a->value == n ? json_string("auto") : json_integer((json_int_t)n);
 }
 
@@ -92,7 +92,7 @@ static bool unsaid(const struct job_spec *s, const struct field *f)
         v = *(const double *)at;
     else
         return false;
-    return v == f->fallback && !field_allows(f, v) && !auto_field(f->path);
+    return v == f->fallback && !field_allows(f, v) && !rule_auto_field(f->path);
 }
 
 /* Tells whether the field is a parameter of model.rope that the job leaves to the model, as most

@@ -62,7 +62,7 @@ static void put_error(struct jwrite *w, const struct job *j)
     else
         jwrite_null(w, "rank");
     jwrite_str(w, "node", j->err_node);
-    jwrite_str(w, "class", cause_name(j->err_cause));
+    jwrite_str(w, "class", event_cause_name(j->err_cause));
     jwrite_end(w);
 }
 
@@ -172,7 +172,7 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     jwrite_object(&w, NULL);
     jwrite_int(&w, "id", j->id);
     jwrite_str(&w, "name", spec_text(j->spec, j->spec->name));
-    jwrite_str(&w, "kind", kind_name(j->spec->kind));
+    jwrite_str(&w, "kind", spec_kind_name(j->spec->kind));
     jwrite_str(&w, "state", job_state_name(j->state));
     jwrite_str(&w, "phase", job_phase(j));
     if (j->state == JOB_STOPPING) jwrite_str(&w, "target", job_state_name(j->target));

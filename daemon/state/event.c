@@ -14,7 +14,7 @@ static const char *const cause_names[CAUSE_N + 1] = {
     [CAUSE_FINAL] = "final",
 };
 
-const char *cause_name(int cause)
+const char *event_cause_name(int cause)
 {
     return cause >= 0 && cause < CAUSE_N ? cause_names[cause] : "unknown";
 }
@@ -183,7 +183,7 @@ const struct field event_fields[] = {
     TEXT("prepared_id", prepared_id, "The id of the prepared data."),
     INT("n_tokens", n_tokens, "Tokens of the prepared data."),
     INT("steps", steps, "train.steps, by the count of tokens."),
-    WORD("form", form, form_words, 1, 0, "The form that parallel.form auto became."),
+    WORD("form", form, spec_form_words, 1, 0, "The form that parallel.form auto became."),
     {"detail", FIELD_RAW, AT(detail), .size = EVENT_DETAIL_SIZE, .help = "The words of a rank: for eval {step, loss, ppl, ...}, for a note {code, text}."},
     {NULL}
 };

@@ -81,7 +81,7 @@ struct event {
 };
 
 extern const struct field event_fields[]; /* the members of the data column, in their order */
-const char *cause_name(int cause);
+const char *event_cause_name(int cause);
 /* Writes the data column, a JSON object. Returns its length or -1 when out is too small. */
 int64_t event_write(const struct event *ev, char *out, size_t size);
 /* Fills the typed members from the data column; the caller sets seq, job, epoch, at_ms and type. */

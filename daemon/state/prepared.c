@@ -80,7 +80,7 @@ static int read_result(const char *json, struct result *r)
 static bool can_be(const struct job *j, const struct result *r)
 {
     const int64_t seq_len = j->spec->data.seq_len > 0 ? j->spec->data.seq_len : 1;
-    return prepared_id_good(r->ev.prepared_id) && r->ev.n_tokens <= MAX_TOKENS &&
+    return rank_prepared_id_good(r->ev.prepared_id) && r->ev.n_tokens <= MAX_TOKENS &&
            r->per_pass >= 0 && r->per_pass <= MAX_TOKENS / seq_len;
 }
 

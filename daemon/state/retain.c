@@ -109,7 +109,7 @@ static void collect(void *arg, struct job *j)
 {
     struct collecting *c = arg;
     struct spec_path path[SPEC_PATHS];
-    const int n = spec_paths(j->spec, path);
+    const int n = job_paths(j->spec, path);
     c->user = j;
     for (int i = 0; i < n; i++) add_path(c, &path[i]);
 }

@@ -32,7 +32,7 @@ static void test_options(void)
     struct cli c;
     struct err e;
     CHECK(!parse(&c, &e, "submit a.json --wait --timeout 30 --set x=1 --set=y.z=2 -o json"));
-    CHECK(c.verb == &submit_verb && c.opt.wait && c.opt.timeout_s == 30 && c.output == OUT_JSON);
+    CHECK(c.verb == &verb_submit && c.opt.wait && c.opt.timeout_s == 30 && c.output == OUT_JSON);
     CHECK(c.n_args == 1 && !strcmp(c.arg[0], "a.json"));
     CHECK(c.opt.set.n == 2 && !strcmp(c.opt.set.at[1], "y.z=2"));
     CHECK(!parse(&c, &e, "submit a --timeout 0") && c.opt.timeout_s == 0);
@@ -214,8 +214,8 @@ static void test_help(void)
     for (int i = 0; verbs_all[i]; i++) CHECK(strstr(out, verbs_all[i]->summary) != NULL);
     CHECK(strstr(out, "124") && strstr(out, "130"));
     free(out);
-    CHECK(strstr(submit_verb.help, "--wait") && strstr(submit_verb.help, "--set"));
-    CHECK(strstr(ls_verb.help, "--state") && strstr(ls_verb.help, "--limit"));
+    CHECK(strstr(verb_submit.help, "--wait") && strstr(verb_submit.help, "--set"));
+    CHECK(strstr(verb_ls.help, "--state") && strstr(verb_ls.help, "--limit"));
 }
 
 /* ---- every verb ------------------------------------------------------------------------------ */
@@ -295,7 +295,7 @@ static void check_synopsis(const struct verb *v)
     free(out);
     snprintf(line, sizeof line, "%s --help", v->name);
     CHECK_MSG(!parse(&c, &e, line) && c.opt.help && c.verb == v, "%s: %s", line, e.text);
-    if (v == &completion_verb) return; /* scripts call it with the words of a line */
+    if (v == &verb_completion) return; /* scripts call it with the words of a line */
     CHECK_MSG(u.least == v->min_args && (u.any ? v->max_args > u.most : v->max_args == u.most),
               "%s %s: %d to %d operands, takes %d to %d", v->name, v->operands, u.least, u.most,
               v->min_args, v->max_args);

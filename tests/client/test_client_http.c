@@ -15,9 +15,9 @@
 #include "tests/lib/test.h"
 
 static const struct verb *const verbs[] = {
-    &submit_verb,    &plan_verb,     &verify_verb, &ls_verb,     &show_verb,
-    &watch_verb,     &logs_verb,     &events_verb, &cancel_verb, &nodes_verb,
-    &artifacts_verb, &continue_verb, &retry_verb,  NULL};
+    &verb_submit,    &verb_plan,     &verb_verify, &verb_ls,     &verb_show,
+    &verb_watch,     &verb_logs,     &verb_events, &verb_cancel, &verb_nodes,
+    &verb_artifacts, &verb_continue, &verb_retry,  NULL};
 
 /* ---- the server ------------------------------------------------------------------------------ */
 

@@ -17,7 +17,7 @@
 #include "client/verbs.h"
 #include "tests/lib/test.h"
 
-static const struct verb *const verbs[] = {&pull_verb, NULL};
+static const struct verb *const verbs[] = {&verb_pull, NULL};
 
 static struct {
     char dir[64], out[160], url[64];

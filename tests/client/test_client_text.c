@@ -181,12 +181,12 @@ static void test_table(void)
     size_t size = 0;
     FILE *f = open_memstream(&out, &size);
     struct table t;
-    table_init(&t, head);
-    table_add(&t, "1");
-    table_add(&t, "gr\xc3\xbc\xc3\x9f");
-    table_add(&t, "1000");
-    table_add(&t, "a\033b");
-    table_print(&t, f);
+    text_table_init(&t, head);
+    text_table_add(&t, "1");
+    text_table_add(&t, "gr\xc3\xbc\xc3\x9f");
+    text_table_add(&t, "1000");
+    text_table_add(&t, "a\033b");
+    text_table_print(&t, f);
     fclose(f);
     CHECK_STR(out, "ID    NAME\n1     gr\xc3\xbc\xc3\x9f\n1000  a?b\n");
     free(out);
@@ -232,14 +232,14 @@ static void test_table_cut(void)
     size_t size = 0;
     FILE *f = open_memstream(&out, &size);
     struct table t;
-    table_init(&t, head);
+    text_table_init(&t, head);
     t.columns = 12;
     t.color_column = 1;
     t.color = red_ok;
     for (int i = 0; i < 6; i++)
-        table_add(
+        text_table_add(
             &t, ((const char *const[]){"1", "ok", "x", "2", "bad", "\u65e5\u672c\u65e5\u672c"})[i]);
-    table_print(&t, f);
+    text_table_print(&t, f);
     fclose(f);
     CHECK_MSG(strstr(out, "1   \033[31mok\033[0m"), "%s", out);
     for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n")) {

@@ -78,12 +78,12 @@ static void test_tidy(void)
         {"/a/../..", "/"}, {"/a/..b", "/a/..b"}, {"/.", "/"}};
     char out[16];
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        CHECK_MSG(path_tidy(pairs[i][0], out, sizeof out), "%s", pairs[i][0]);
+        CHECK_MSG(job_path_tidy(pairs[i][0], out, sizeof out), "%s", pairs[i][0]);
         CHECK_STR(out, pairs[i][1]);
     }
-    CHECK(!path_tidy("a", out, sizeof out) && !path_tidy("", out, sizeof out));
-    CHECK(path_tidy("/2345678901234", out, sizeof out));
-    CHECK(!path_tidy("/234567890123456", out, sizeof out));
+    CHECK(!job_path_tidy("a", out, sizeof out) && !job_path_tidy("", out, sizeof out));
+    CHECK(job_path_tidy("/2345678901234", out, sizeof out));
+    CHECK(!job_path_tidy("/234567890123456", out, sizeof out));
 }
 
 /* Every field that names files: a field that is added to a spec is added there, or this counts
@@ -93,17 +93,17 @@ static void test_fields(void)
     struct job_spec *s = calloc(1, sizeof *s);
     struct spec_path path[SPEC_PATHS];
     spec_defaults(s);
-    CHECK(spec_paths(s, path) == 0);
+    CHECK(job_paths(s, path) == 0);
     CHECK(!spec_intern(s, "x", 1, &s->model.path) && !spec_intern(s, "x", 1, &s->context.load) &&
           !spec_intern(s, "x", 1, &s->checkpoint.resume_path) &&
           !spec_intern(s, "x", 1, &s->input.source.path));
-    CHECK(spec_paths(s, path) == 3); /* resume_path counts with its word */
+    CHECK(job_paths(s, path) == 3); /* resume_path counts with its word */
     s->checkpoint.resume = RESUME_PATH;
     s->data.n_train = s->eval.n_data = SPEC_SOURCES;
     for (int i = 0; i < SPEC_SOURCES; i++)
         CHECK(!spec_intern(s, "x", 1, &s->data.train[i].path) &&
               !spec_intern(s, "x", 1, &s->eval.data[i].path));
-    CHECK(spec_paths(s, path) == SPEC_PATHS);
+    CHECK(job_paths(s, path) == SPEC_PATHS);
     CHECK_STR(path[1].field, "checkpoint.resume");
     CHECK_STR(path[SPEC_PATHS - 1].field, "eval.data.31.path");
     for (int i = 0; i < SPEC_PATHS; i++) { /* input.path, and those after context.load */

@@ -238,7 +238,7 @@ static void test_failures_of_the_job(void)
         send_spool(a);
         CHECK_STR(state_of(1), cases[i].state);
         CHECK(strstr(stored_doc, "the rank's own sentence"));
-        CHECK(strstr(stored_doc, cause_name(cases[i].cause)));
+        CHECK(strstr(stored_doc, event_cause_name(cases[i].cause)));
         const struct job *j = control_job(w.control, 1);
         if (j) CHECK(j->restarts == (cases[i].cause == CAUSE_USER));
         finish();

@@ -111,7 +111,7 @@ static void test_openapi_fields(void)
         CHECK_STR(t->type, *f);
         for (; t->type; t++) CHECK_MSG(listed(types, t->type), "model_type lacks %s", t->type);
     }
-    for (const struct hf_wrapper *hw = hf_wrappers; hw->model.type; hw++)
+    for (const struct hf_wrapper *hw = wrapper_rows; hw->model.type; hw++)
         CHECK_MSG(listed(types, hw->model.type), "model_type lacks %s", hw->model.type);
     const char *source = strstr(routes_document(), "\n    Source:\n");
     for (const struct field *f = source_fields; f->path; f++) {

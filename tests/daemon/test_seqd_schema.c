@@ -49,7 +49,7 @@ static void add_type(const struct field *f)
 {
     switch (f->type) {
     case FIELD_INT:
-    case FIELD_INT32: add(auto_field(f->path) ? "[integer, string]" : "integer"); break;
+    case FIELD_INT32: add(rule_auto_field(f->path) ? "[integer, string]" : "integer"); break;
     case FIELD_DOUBLE: add("number"); break;
     case FIELD_BOOL:
     case FIELD_FLAG: add("boolean"); break;

@@ -138,7 +138,7 @@ static void set_model(struct order *o, const char *dir)
 {
     struct err e = {0};
     o->spec.model.path = tiny_text(&o->spec, dir);
-    CHECK_MSG(!hf_config_read(dir, &o->spec.model.shape, &e), "%s", e.text);
+    CHECK_MSG(!config_read_dir(dir, &o->spec.model.shape, &e), "%s", e.text);
 }
 
 /* ---- what every job must say ----------------------------------------------------------------- */

@@ -362,7 +362,7 @@ static int view_round(struct views *w, struct comm *all, struct comm *v, int ran
     const int64_t half = N_VIEW / 2, cut[] = {0, half, N_VIEW};
     void *bounce = w->on[rank].segment;
     float *x = w->x[rank];
-    struct comm *across = comm_group(all, rank_across(rank, 2, 4)); /* messages: no block */
+    struct comm *across = comm_group(all, axes_rank_across(rank, 2, 4)); /* messages: no block */
     struct comm_ticket t;
     const struct comm_xfer ring = {.purpose = PURPOSE_RING_KV,
                                    .channel = CHANNEL_KV,
@@ -385,7 +385,7 @@ static int view_round(struct views *w, struct comm *all, struct comm *v, int ran
 static void views_body(struct ranks *g, int rank, void *arg)
 {
     struct views *w = arg;
-    struct comm *all = g->comm[rank], *v = comm_group(all, rank_block(rank, 2));
+    struct comm *all = g->comm[rank], *v = comm_group(all, axes_rank_block(rank, 2));
     struct be *be = device(rank, 1);
     struct err e = {0};
     float x[N_VIEW], in[16];

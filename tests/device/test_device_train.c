@@ -162,7 +162,7 @@ static void test_rank_bits(void)
         for (int k = 0; k < 3; k += next) {
             struct err e = {0};
             engine_spec(&spec, y.S);
-            CHECK_MSG(!hf_config_read("tests/golden/tnl", &spec.model.shape, &e), "%s", e.text);
+            CHECK_MSG(!config_read_dir("tests/golden/tnl", &spec.model.shape, &e), "%s", e.text);
             spec.model.shape.n_heads = spec.model.shape.n_kv_heads = 3;
             spec.model.shape.head_dim = 64;
             spec.precision.params = PRECISION_BF16;
@@ -276,7 +276,7 @@ static void test_offload(void)
         struct engine_run kept, away, slow;
         engine_spec(&spec, 24);
         snprintf(dir, sizeof dir, "tests/golden/%s", names[i]);
-        CHECK_MSG(!hf_config_read(dir, &spec.model.shape, &e), "%s", e.text);
+        CHECK_MSG(!config_read_dir(dir, &spec.model.shape, &e), "%s", e.text);
         spec.model.shape.n_layers = pp == 1 ? 5 : 8;
         spec.train.global_batch = 2 * pp - 1;
         spec.precision.params = i % 2 ? PRECISION_BF16 : PRECISION_FP32;

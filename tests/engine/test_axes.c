@@ -102,7 +102,7 @@ static void draw_model(struct product *x, int seed)
     x->family = families[draw(seed, 10, N_FAMILIES)];
     snprintf(dir, sizeof dir, "tests/golden/%s", x->family);
     if (x->spec.parallel.tp == 1) {
-        CHECK_MSG(!hf_config_read(dir, m, &e), "%s", e.text);
+        CHECK_MSG(!config_read_dir(dir, m, &e), "%s", e.text);
         if (deep) m->n_layers = deep;
         return;
     }

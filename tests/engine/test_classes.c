@@ -51,7 +51,7 @@ static const char *sizes_of(const char *type)
 static int parse(const char *text)
 {
     e = (struct err){0};
-    return hf_config_parse(text, strlen(text), "config.json", &shape, &e);
+    return config_parse(text, strlen(text), "config.json", &shape, &e);
 }
 
 /* A file of that model_type with `more` among its keys. */
@@ -167,7 +167,7 @@ static void check_wrapper(const struct hf_wrapper *w)
 
 static void test_every_class(void)
 {
-    for (const struct hf_wrapper *w = hf_wrappers; w->model.type; w++) check_wrapper(w);
+    for (const struct hf_wrapper *w = wrapper_rows; w->model.type; w++) check_wrapper(w);
     for (int f = 0; f < FAMILY_N; f++) {
         const struct model_shape of = {.family = f};
         const struct family_row *row = family_row(&of);

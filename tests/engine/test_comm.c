@@ -162,7 +162,7 @@ static int queued(struct comm *c, struct err *e)
 static int views(struct comm *c, struct err *e)
 {
     int P = comm_size(c), n = P % 2 ? P : 2, r = comm_rank(c), first = r / n * n;
-    struct comm *v = comm_group(c, rank_block(r, n));
+    struct comm *v = comm_group(c, axes_rank_block(r, n));
     uint64_t *out[2] = {comm_segment(v), (uint64_t *)comm_segment(v) + WORDS}, in[2][WORDS];
     for (int k = 0; k < N_ROUNDS; k++) {
         struct comm_ticket t[2];
@@ -184,8 +184,8 @@ static int nested(struct comm *c, struct err *e)
 {
     const int P = comm_size(c), r = comm_rank(c);
     if (P % 4) return 0;
-    struct comm *half = comm_group(c, rank_across(r, 2, P));
-    struct comm *pair = comm_group(half, rank_block(comm_rank(half), 2));
+    struct comm *half = comm_group(c, axes_rank_across(r, 2, P));
+    struct comm *pair = comm_group(half, axes_rank_block(comm_rank(half), 2));
     const int64_t first = r / 4 * 4 + r % 2;
     CHECK(comm_size(half) == P / 2 && comm_rank(half) == r / 2);
     CHECK(comm_size(pair) == 2 && comm_rank(pair) == r / 2 % 2);

@@ -144,8 +144,7 @@ static void check_case(const struct block *b, const char *line)
     write_text(b, without, text, sizeof text);
     snprintf(what, sizeof what, "%s without %s", b->name, without);
     e = (struct err){0};
-    CHECK_MSG(hf_config_parse(text, strlen(text), "config.json", &m, &e) == 0, "%s: %s", what,
-              e.text);
+    CHECK_MSG(config_parse(text, strlen(text), "config.json", &m, &e) == 0, "%s: %s", what, e.text);
     if (e.code) return;
     const int64_t have = digest(&m, hex);
     CHECK_MSG(have == count, "%s: %" PRId64 " parameters, transformers %" PRId64, what, have,
@@ -245,12 +244,12 @@ static void test_neutral(void)
         const char *says = v[i / 5].says;
         snprintf(text, sizeof text, "{\"model_type\":\"%s\",\"%s\":%s}", types[i % 5], v[i / 5].key,
                  v[i / 5].value);
-        const int rc = hf_config_parse(text, strlen(text), "config.json", &m, &e);
+        const int rc = config_parse(text, strlen(text), "config.json", &m, &e);
         CHECK_MSG(says ? rc && strstr(e.text, says) : !rc, "%s: %s", text, e.text);
     }
     for (size_t i = 0; i < sizeof task / sizeof *task; i++) {
         snprintf(text, sizeof text, "{\"model_type\":\"%s\",%s}", task[i].type, task[i].more);
-        const int rc = hf_config_parse(text, strlen(text), "config.json", &m, &e);
+        const int rc = config_parse(text, strlen(text), "config.json", &m, &e);
         CHECK_MSG(task[i].says ? rc && strstr(e.text, task[i].says) : !rc, "%s: %s", text, e.text);
     }
 }
@@ -269,7 +268,7 @@ static void test_not_here(void)
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         e = (struct err){0};
         const int n = snprintf(text, sizeof text, "{\"model_type\":\"%s\"}", v[i].type);
-        CHECK(hf_config_parse(text, (size_t)n, "config.json", &m, &e) == -1);
+        CHECK(config_parse(text, (size_t)n, "config.json", &m, &e) == -1);
         CHECK_MSG(e.code == ERR_UNSUPPORTED && strstr(e.text, v[i].says), "%s", e.text);
     }
 }
@@ -307,7 +306,7 @@ static void test_first_releases(void)
         const int n = snprintf(text, sizeof text,
                                "{\"model_type\":\"%s\",\"num_hidden_layers\":2,%s}", types[i % 2],
                                v[i / 2].more);
-        const int rc = hf_config_parse(text, (size_t)n, "config.json", &m, &e);
+        const int rc = config_parse(text, (size_t)n, "config.json", &m, &e);
         CHECK_MSG(v[i / 2].says ? rc && strstr(e.text, v[i / 2].says) : !rc, "%s: %s", text,
                   e.text);
         const bool second = strstr(v[i / 2].more, "[\"full") || strstr(v[i / 2].more, "[1,0]");

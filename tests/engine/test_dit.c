@@ -178,7 +178,7 @@ static void test_released(void)
     struct err e = {0};
     struct family *f = column_mem(sizeof *f);
     int64_t n = 0;
-    CHECK_MSG(hf_config_parse(text, sizeof text - 1, "config.json", &m, &e) == 0, "%s", e.text);
+    CHECK_MSG(config_parse(text, sizeof text - 1, "config.json", &m, &e) == 0, "%s", e.text);
     CHECK(m.n_layers == 56 && m.head_dim == 72 && m.ffn_width == 4608 && m.out_channels == 8);
     family_write(&m, f);
     for (int l = -1; l <= m.n_layers; l++) {
@@ -211,24 +211,24 @@ static void test_objective(void)
     struct model_shape m, back;
     struct err e = {0};
     for (int i = 0; i < 4; i++) {
-        CHECK(!hf_config_parse(v[i].text, strlen(v[i].text), "config.json", &m, &e));
+        CHECK(!config_parse(v[i].text, strlen(v[i].text), "config.json", &m, &e));
         CHECK_MSG((int)m.trained_on == v[i].want, "%s: %d", v[i].text, m.trained_on);
     }
     CHECK(hf_shape_json(&m, text, sizeof text) > 0);
     CHECK_MSG(strstr(text, "\"objective\":\"rectified_flow\""), "%s", text);
     m.trained_on = OBJECTIVE_AUTO;
     CHECK(mkdtemp(dir) && !hf_config_write(dir, &m, DT_F32, NULL, &e));
-    CHECK(!hf_config_read(dir, &back, &e) && back.trained_on == OBJECTIVE_RECTIFIED_FLOW);
+    CHECK(!config_read_dir(dir, &back, &e) && back.trained_on == OBJECTIVE_RECTIFIED_FLOW);
     /* Taken over from a directory that did not say it: the job has trained by it. */
     snprintf(text, sizeof text, "%s/config.json", dir);
     CHECK(!file_write(text, v[0].text, strlen(v[0].text), &e));
     const struct hf_beside b = {.from = dir};
     CHECK_MSG(!hf_config_write(dir, &back, DT_F32, &b, &e), "%s", e.text);
-    CHECK(!hf_config_read(dir, &back, &e) && back.trained_on == OBJECTIVE_RECTIFIED_FLOW);
+    CHECK(!config_read_dir(dir, &back, &e) && back.trained_on == OBJECTIVE_RECTIFIED_FLOW);
     /* Trained on from there by the other objective. */
     back.trained_on = OBJECTIVE_IDDPM;
     CHECK_MSG(!hf_config_write(dir, &back, DT_F32, &b, &e), "%s", e.text);
-    CHECK(!hf_config_read(dir, &back, &e) && back.trained_on == OBJECTIVE_IDDPM);
+    CHECK(!config_read_dir(dir, &back, &e) && back.trained_on == OBJECTIVE_IDDPM);
     CHECK(!file_remove(dir, &e));
 }
 
@@ -236,7 +236,7 @@ static void refuses(const char *text, const char *word)
 {
     struct model_shape m;
     struct err e = {0};
-    const int rc = hf_config_parse(text, strlen(text), "config.json", &m, &e);
+    const int rc = config_parse(text, strlen(text), "config.json", &m, &e);
     CHECK_MSG(rc && strstr(e.text, word), "%s: \"%s\", want %s", text, e.text, word);
 }
 

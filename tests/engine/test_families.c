@@ -27,7 +27,7 @@ static const char *golden(const char *name, const char *file)
 static bool load_shape(const char *name, struct model_shape *m)
 {
     e = (struct err){0};
-    const int rc = hf_config_read(golden(name, ""), m, &e);
+    const int rc = config_read_dir(golden(name, ""), m, &e);
     CHECK_MSG(rc == 0, "%s: %s (run from the repository's root)", name, e.text);
     return rc == 0;
 }
@@ -198,7 +198,7 @@ static void check_saved(const char *name, const struct model_shape *m, const voi
     st_close(new);
     CHECK(hf_weights_digest(m, DT_BF16, params, a, &e) == 0);
     CHECK_STR(a, b);
-    CHECK_MSG(hf_config_read(in_dir("saved"), &back, &e) == 0, "%s: %s", name, e.text);
+    CHECK_MSG(config_read_dir(in_dir("saved"), &back, &e) == 0, "%s: %s", name, e.text);
     CHECK_MSG(!hf_shape_diff(m, &back), "%s: %s", name, hf_shape_diff(m, &back));
     file_remove(in_dir("saved"), NULL);
 }
@@ -423,13 +423,13 @@ static void test_refusals(void)
         char text[1024];
         const int n = snprintf(text, sizeof text, "{%s}", v[i].text);
         e = (struct err){0};
-        const int rc = hf_config_parse(text, (size_t)n, "config.json", &m, &e);
+        const int rc = config_parse(text, (size_t)n, "config.json", &m, &e);
         CHECK_MSG((rc == 0) == (v[i].code == ERR_NONE) && e.code == v[i].code &&
                       strstr(e.text, v[i].names),
                   "%s: %s %s", v[i].text, err_name(e.code), e.text);
         if (rc == 0) CHECK(family_row(&m) && m.n_kv_heads > 0 && m.head_dim > 0);
         for (int cut = 0; cut < n; cut += 3) /* damaged anywhere: a sentence, no crash */
-            CHECK(hf_config_parse(text, (size_t)cut, "config.json", &m, &e) == -1);
+            CHECK(config_parse(text, (size_t)cut, "config.json", &m, &e) == -1);
     }
 }
 
@@ -467,38 +467,38 @@ static void test_defaults(void)
                                   "\"rope_parameters\":{\"mrope_interleaved\":true,"
                                   "\"mrope_section\":[11,11,10],\"rope_type\":\"default\","
                                   "\"rope_theta\":1e7}}";
-    CHECK(hf_config_parse(retnet, sizeof retnet - 1, "c", &m, &e) == 0);
+    CHECK(config_parse(retnet, sizeof retnet - 1, "c", &m, &e) == 0);
     CHECK(m.head_dim == 12 && m.value_dim == 24 && m.ffn_width == 256);
-    CHECK(hf_config_parse(minimax, sizeof minimax - 1, "c", &m, &e) == 0);
+    CHECK(config_parse(minimax, sizeof minimax - 1, "c", &m, &e) == 0);
     CHECK(m.layer_mask[0] == 2 && m.n_experts == 8 && m.experts_per_token == 2);
-    CHECK(hf_config_parse(bert, sizeof bert - 1, "c", &m, &e) == 0);
+    CHECK(config_parse(bert, sizeof bert - 1, "c", &m, &e) == 0);
     CHECK(m.max_pos == 512 && m.type_vocab == 2 && m.tied && m.norm_eps == 1e-12);
     /* as published in 2024 and 2025: layers by their number, bases of RoPE side by side */
-    CHECK(hf_config_parse(gemma2, sizeof gemma2 - 1, "c", &m, &e) == 0);
+    CHECK(config_parse(gemma2, sizeof gemma2 - 1, "c", &m, &e) == 0);
     CHECK(m.window == 4096 && m.layer_mask[0] == 2 && m.attn_cap == 50 && m.final_cap == 30);
     CHECK(m.tied && m.head_dim == 256 && m.n_kv_heads == 4 && m.rope_theta == 10000);
-    CHECK_MSG(hf_config_parse(gemma3, sizeof gemma3 - 1, "c", &m, &e) == 0, "%s", e.text);
+    CHECK_MSG(config_parse(gemma3, sizeof gemma3 - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.window == 512 && m.layer_mask[0] == 0x820 && m.rope_theta == 1e6);
     CHECK(m.rope.kind == ROPE_LINEAR && m.rope.factor == 8);
     CHECK(m.rope_local == 20000 && m.qk_norm && !m.attn_cap && m.max_pos == 32768);
     /* as published in 2026: every fourth layer has softmax attention, a quarter of a head turns */
-    CHECK_MSG(hf_config_parse(qwen3_5, sizeof qwen3_5 - 1, "c", &m, &e) == 0, "%s", e.text);
+    CHECK_MSG(config_parse(qwen3_5, sizeof qwen3_5 - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.layer_mask[0] == 0x77 && m.rotary_dim == 64 && m.head_dim == 256 && !m.tied);
     CHECK(m.delta_heads == 32 && m.delta_key_heads == 16 && m.delta_value_dim == 128);
     CHECK(m.rope_theta == 1e7 && m.norm_eps == 1e-6 && m.conv_width == 4);
-    CHECK(hf_config_parse(roberta, sizeof roberta - 1, "c", &m, &e) == 0);
+    CHECK(config_parse(roberta, sizeof roberta - 1, "c", &m, &e) == 0);
     CHECK(m.max_pos == 512 && m.first_pos == 2 && m.type_vocab == 2 && m.tied && m.act == ACT_GELU);
-    CHECK(hf_config_parse(modern, sizeof modern - 1, "c", &m, &e) == 0 && m.max_pos == 8192);
+    CHECK(config_parse(modern, sizeof modern - 1, "c", &m, &e) == 0 && m.max_pos == 8192);
     CHECK(m.window == 8 + 1 && m.layer_mask[0] == 1 && m.rope_local == 10000 && m.act == ACT_GELU);
-    CHECK(hf_config_parse(mistral, sizeof mistral - 1, "c", &m, &e) == 0 && m.window == 4096);
-    CHECK_MSG(hf_config_parse(moe, sizeof moe - 1, "c", &m, &e) == 0, "%s", e.text);
+    CHECK(config_parse(mistral, sizeof mistral - 1, "c", &m, &e) == 0 && m.window == 4096);
+    CHECK_MSG(config_parse(moe, sizeof moe - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.n_layers == 40 && m.n_experts == 256 && m.layer_mask[0] == 0x77777777 && m.norm_topk);
     CHECK(m.ffn_width == 512 && m.shared_width == 512 && !m.dense_mask[0] && m.vocab == 248320);
-    CHECK_MSG(hf_config_parse(next, sizeof next - 1, "c", &m, &e) == 0, "%s", e.text);
+    CHECK_MSG(config_parse(next, sizeof next - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.layer_mask[0] == 0x77 && m.dense_mask[0] == 0x5d && m.rotary_dim == 64);
     CHECK(m.n_experts == 512 && m.experts_per_token == 10 && m.norm_topk && m.ffn_width == 5632);
     CHECK(m.expert_width == 512 && m.shared_width == 512 && m.delta_heads == 32);
-    CHECK_MSG(hf_config_parse(gpt_oss, sizeof gpt_oss - 1, "c", &m, &e) == 0, "%s", e.text);
+    CHECK_MSG(config_parse(gpt_oss, sizeof gpt_oss - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.window == 128 && m.layer_mask[0] == 2 && m.rope_theta == 150000 && m.head_dim == 64);
     CHECK(m.rope.kind == ROPE_YARN && m.rope.factor == 32 && m.rope.original == 4096);
     CHECK(m.rope.no_truncate && m.n_experts == 128 && m.experts_per_token == 4);
@@ -583,7 +583,7 @@ static void test_published(void)
     static struct model_shape m;
     size_t size;
     char *text = file_read("tests/fuzz/seeds/fuzz_config/gpt_oss.json", 1 << 16, &size, &e);
-    CHECK_MSG(text && hf_config_parse(text, size, "c", &m, &e) == 0, "%s", e.text);
+    CHECK_MSG(text && config_parse(text, size, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.family == FAMILY_GPT_OSS && m.n_experts == 32 && m.experts_per_token == 4);
     CHECK(m.window == 128 && m.layer_mask[0] == 10 && m.rope_theta == 150000 && !m.tied);
     CHECK(m.rope.kind == ROPE_YARN && m.rope.factor == 32 && m.rope.no_truncate);

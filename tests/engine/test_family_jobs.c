@@ -275,7 +275,7 @@ static void set_model(struct order *o, const struct job_family *f)
     const char *path = model_dir[f - families];
     o->spec.model.path = tiny_text(&o->spec, path);
     struct err e = {0};
-    CHECK_MSG(!hf_config_read(path, &o->spec.model.shape, &e), "%s", e.text);
+    CHECK_MSG(!config_read_dir(path, &o->spec.model.shape, &e), "%s", e.text);
 }
 
 /* The trained model gives the same text on any number of ranks: prefill passes states on, every

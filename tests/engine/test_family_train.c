@@ -18,7 +18,7 @@ static void spec_of(struct job_spec *s, const char *name)
     struct err e = {0};
     engine_spec(s, 37);
     snprintf(dir, sizeof dir, "tests/golden/%s", name);
-    CHECK_MSG(!hf_config_read(dir, &s->model.shape, &e), "%s", e.text);
+    CHECK_MSG(!config_read_dir(dir, &s->model.shape, &e), "%s", e.text);
     s->train.steps = STEPS;
     s->train.global_batch = 2;
     s->memory.recompute = RECOMPUTE_SELECTIVE;

@@ -216,7 +216,7 @@ static void test_from_average(void)
     struct err e = {0};
     o->spec.model.path = tiny_text(&o->spec, ema_dir);
     o->spec.model.shape = (struct model_shape){0};
-    CHECK_MSG(!hf_config_read(ema_dir, &o->spec.model.shape, &e), "%s", e.text);
+    CHECK_MSG(!config_read_dir(ema_dir, &o->spec.model.shape, &e), "%s", e.text);
     o->spec.train.steps = o->spec.schedule.warmup_steps = 1;
     gang_runs(&g, o);
     CHECK(eval_loss(0) < 1.2);

@@ -469,7 +469,7 @@ static void test_files(void)
     snprintf(config, sizeof config, "%s/config.json", hf);
     const char *word = half == PRECISION_FP16 ? "\"float16\"" : "\"bfloat16\"";
     CHECK(count_words(config, word) == 1 && count_words(config, "float32") == 0);
-    CHECK_MSG(!hf_config_read(hf, &back, &e) && !hf_shape_diff(&back, m), "%s", e.text);
+    CHECK_MSG(!config_read_dir(hf, &back, &e) && !hf_shape_diff(&back, m), "%s", e.text);
     CHECK_MSG(!hf_load(hf, m, type, again, &e) && !memcmp(again, low, (size_t)n * 2), "%s", e.text);
     CHECK_MSG(!hf_load(hf, m, DT_F32, wide, &e), "%s", e.text);
     for (int64_t i = 0; i < n; i++) CHECK(wide[i] == half_value(type, low[i]));

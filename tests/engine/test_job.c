@@ -76,9 +76,9 @@ static void test_suggest(void)
     CHECK(nearest_distance("submit", "submti") == 1 && nearest_distance("ls", "ls") == 0);
     CHECK(nearest_distance("abc", "") == 3 && nearest_distance("abcdef", "uvwxyz") == 6);
     CHECK(nearest_most("wiat") == 1 && nearest_most("ls") == 0 && nearest_most("submti") == 2);
-    CHECK_STR(field_nearest(shape_fields, "model.config.hiden_size"), "hidden_size");
-    CHECK(!field_nearest(shape_fields, "model.config.zzzzzzzz"));
-    CHECK(!field_nearest(shape_fields, "model.config.tokenizr")); /* no person writes it */
+    CHECK_STR(spec_field_nearest(shape_fields, "model.config.hiden_size"), "hidden_size");
+    CHECK(!spec_field_nearest(shape_fields, "model.config.zzzzzzzz"));
+    CHECK(!spec_field_nearest(shape_fields, "model.config.tokenizr")); /* no person writes it */
     const char *got = spec_suggest("checkpoint.resume_path");
     CHECK(!got || strcmp(got, "checkpoint.resume_path")); /* internal fields are never offered */
     char longer[300];
@@ -127,7 +127,7 @@ static void test_defaults_of_kinds(void)
     struct err e;
     for (int k = 0; k < JOB_KIND_N; k++) {
         good(&s, k);
-        CHECK_MSG(!family_check(&s, &e), "%s: %s", kind_name(k), e.text);
+        CHECK_MSG(!family_check(&s, &e), "%s: %s", spec_kind_name(k), e.text);
         CHECK(s.resources.ranks == 1 && s.parallel.sp == 1);
         CHECK(s.parallel.strategy == STRATEGY_LOCAL && s.parallel.layout == LAYOUT_CONTIGUOUS);
         CHECK(s.model.shape.n_kv_heads == 4 && s.model.shape.head_dim == 16);

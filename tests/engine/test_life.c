@@ -519,7 +519,7 @@ static void test_stages(void)
         text(g.result, "hf", buf, sizeof buf);
         struct model_shape own;
         struct err e = {0};
-        CHECK(!hf_config_read(buf, &own, &e) && own.rope_theta == 5e4);
+        CHECK(!config_read_dir(buf, &own, &e) && own.rope_theta == 5e4);
     }
     free(o);
 }

@@ -177,7 +177,7 @@ static void test_passes_through(void)
     for (int i = 0; i < N_OWN; i++)
         CHECK_MSG(same_file("own", "hf", own_files[i][0]), "%s", own_files[i][0]);
     check_config("hf", kept, lost);
-    CHECK(!hf_config_read(in_dir("hf", ""), &back, &e) && !hf_shape_diff(&back, &m));
+    CHECK(!config_read_dir(in_dir("hf", ""), &back, &e) && !hf_shape_diff(&back, &m));
     CHECK(tokenizer_of("hf") == TOKENIZER_OWN);
     /* From there again: no file changes. */
     CHECK(!save("hf2", "hf", false, DT_F32, &m) && same_file("hf", "hf2", "config.json"));
@@ -193,7 +193,7 @@ static void test_passes_through(void)
         "\"vocab_size\":260,\"rms_norm_eps\":1e-05,\"rope_parameters\":{\"rope_theta\":10000.0,"
         "\"rope_type\":\"default\"},\"torch_dtype\":\"bfloat16\"}");
     CHECK_MSG(!save("hf5", "v5", false, DT_F32, &m), "%s", e.text);
-    CHECK(!hf_config_read(in_dir("hf5", ""), &back, &e) && back.rope_theta == 5e4);
+    CHECK(!config_read_dir(in_dir("hf5", ""), &back, &e) && back.rope_theta == 5e4);
     check_config("hf5", (const char *const[]){"\"torch_dtype\":\"float32\"", NULL},
                  (const char *const[]){"\"rope_theta\":50000,\"torch", "eos_token_id", NULL});
     /* If there are two bases, it is that of layers without a window. */
@@ -204,11 +204,11 @@ static void test_passes_through(void)
         "\"intermediate_size\":40,\"vocab_size\":260,\"rope_parameters\":{"
         "\"full_attention\":{\"factor\":8.0,\"rope_theta\":1e6,\"rope_type\":\"linear\"},"
         "\"sliding_attention\":{\"rope_theta\":30000.0,\"rope_type\":\"default\"}}}");
-    CHECK_MSG(!hf_config_read(in_dir("v5", ""), &two, &e), "%s", e.text);
+    CHECK_MSG(!config_read_dir(in_dir("v5", ""), &two, &e), "%s", e.text);
     CHECK(two.rope_theta == 1e6 && two.rope_local == 3e4);
     two.rope_theta = 5e4;
     CHECK_MSG(!save("hf6", "v5", false, DT_F32, &two), "%s", e.text);
-    CHECK(!hf_config_read(in_dir("hf6", ""), &back, &e) && !hf_shape_diff(&two, &back));
+    CHECK(!config_read_dir(in_dir("hf6", ""), &back, &e) && !hf_shape_diff(&two, &back));
     check_config("hf6",
                  (const char *const[]){"\"full_attention\":{\"factor\":8.0,\"rope_theta\":50000,",
                                        "\"rope_theta\":30000.0", NULL},
@@ -217,7 +217,7 @@ static void test_passes_through(void)
     two.rope = (struct shape_rope){
         .kind = ROPE_YARN, .factor = 4, .original = 2048, .no_truncate = 1, .beta_slow = 2};
     CHECK_MSG(!save("hf7", "v5", false, DT_F32, &two), "%s", e.text);
-    CHECK(!hf_config_read(in_dir("hf7", ""), &back, &e) && !hf_shape_diff(&two, &back));
+    CHECK(!config_read_dir(in_dir("hf7", ""), &back, &e) && !hf_shape_diff(&two, &back));
     CHECK(back.rope.kind == ROPE_YARN && back.rope_theta == 5e4 && back.rope_local == 3e4);
     check_config("hf7", (const char *const[]){"\"rope_scaling\":{\"rope_type\":\"yarn\"", NULL},
                  (const char *const[]){"rope_parameters", "linear", NULL});
@@ -229,11 +229,11 @@ static void test_passes_through(void)
                  "\"num_attention_heads\":6,\"intermediate_size\":40,\"vocab_size\":260%s}",
                  said ? ",\"global_rope_theta\":20000" : "");
         put("v4", "config.json", text);
-        CHECK_MSG(!hf_config_read(in_dir("v4", ""), &two, &e), "%s", e.text);
+        CHECK_MSG(!config_read_dir(in_dir("v4", ""), &two, &e), "%s", e.text);
         CHECK(two.rope_theta == (said ? 2e4 : 16e4));
         two.rope_theta = 5e4;
         CHECK_MSG(!save("hf8", "v4", false, DT_F32, &two), "%s", e.text);
-        CHECK(!hf_config_read(in_dir("hf8", ""), &back, &e) && !hf_shape_diff(&two, &back));
+        CHECK(!config_read_dir(in_dir("hf8", ""), &back, &e) && !hf_shape_diff(&two, &back));
         check_config("hf8", (const char *const[]){"\"global_rope_theta\":50000", NULL},
                      (const char *const[]){"20000", "\"rope_theta\"", NULL});
     }

@@ -215,7 +215,7 @@ static void test_refused(void)
 int main(void)
 {
     datadir_begin("mxfp4");
-    CHECK_MSG(!hf_config_read(PACKED, &shape, &e), "%s (run from the repository's root)", e.text);
+    CHECK_MSG(!config_read_dir(PACKED, &shape, &e), "%s (run from the repository's root)", e.text);
     n_params = param_count(&shape);
     RUN(test_loaded);
     RUN(test_saved);

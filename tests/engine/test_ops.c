@@ -259,7 +259,7 @@ static void run_backward(struct env *t, const struct op_case *c, bool add)
             ((float *)t->f.grad[v].data)[i] = 0.5f;
     for (int64_t i = 0; i < t->p.weights_size; i++) /* a tree's sum overwrites it */
         t->f.weights_grad[i] = t->f.tree ? NAN : 0;
-    scratch_reset(&t->f);
+    op_scratch_reset(&t->f);
     CHECK_MSG(!op_table[t->op.kind]->backward(&t->f, &t->op, &s, &e), "%s: %s", c->name, e.text);
 }
 
@@ -378,7 +378,7 @@ static void test_lines_in_pieces(void)
                                           {"wide position_1d", write_wide_1d, loop_position_1d}};
     struct err e = {0};
     struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 1}, &e);
-    CHECK(be && op_stage_lines(T, WIDE) == 2);
+    CHECK(be && rule_stage_lines(T, WIDE) == 2);
     for (int k = 0; k < 2; k++) {
         struct env *t = calloc(1, sizeof *t);
         struct worst w = {0};

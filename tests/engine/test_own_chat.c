@@ -70,7 +70,7 @@ static void check_record(const struct data *d, int i, int64_t at, int64_t n, boo
         }
         CHECK(learn[n - 1] && learn[0] == all && sum == strlen(written[i]));
     }
-    tokens_fini(&want);
+    text_tokens_fini(&want);
     tokenizer_destroy(t);
 }
 
@@ -240,7 +240,7 @@ static void written_ids(char out[1024])
     *out = 0;
     for (int64_t i = 0; i < ids.n; i++)
         sprintf(out + strlen(out), "%s%d", i ? "," : "", (int)ids.id[i]);
-    tokens_fini(&ids);
+    text_tokens_fini(&ids);
     tokenizer_destroy(t);
 }
 
@@ -438,7 +438,7 @@ static void test_null_learnt(void)
     CHECK_MSG(n == ids.n && n < 64, "%lld tokens, want %lld", (long long)n, (long long)ids.n);
     CHECK(n < 64 && !data_read(d, 0, n, got, &e) && !memcmp(got, ids.id, (size_t)n * sizeof *got));
     CHECK(data_stats(d)->n_masked == n - 2 - 3); /* "<|im_end|>\n" twice, and "z" */
-    tokens_fini(&ids);
+    text_tokens_fini(&ids);
     tokenizer_destroy(t);
     data_close(d);
     free(o);

@@ -52,7 +52,7 @@ static void spec_of(const char *name, enum precision_id precision)
     struct err e = {0};
     engine_spec(&spec, LENGTH);
     snprintf(dir, sizeof dir, "tests/golden/%s", name);
-    CHECK_MSG(!hf_config_read(dir, &spec.model.shape, &e), "%s", e.text);
+    CHECK_MSG(!config_read_dir(dir, &spec.model.shape, &e), "%s", e.text);
     spec.precision.params = (int32_t)precision;
     spec.train.steps = STEPS;
     spec.train.global_batch = 2;

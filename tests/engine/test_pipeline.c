@@ -36,7 +36,7 @@ static void set_spec(const struct way *w)
     spec.model.shape.tied = w->tied;
     if (w->family) {
         snprintf(dir, sizeof dir, "tests/golden/%s", w->family);
-        CHECK_MSG(!hf_config_read(dir, &spec.model.shape, &e), "%s", e.text);
+        CHECK_MSG(!config_read_dir(dir, &spec.model.shape, &e), "%s", e.text);
     }
     spec.precision.params = w->precision;
     spec.train.global_batch = w->batch;

@@ -382,7 +382,7 @@ static void run_step(struct runner *r, const struct step *st, int64_t scratch)
     fill_room(r, MAXIMA);
     fill_room(r, DELTA);
     fill_room(r, STATES);
-    scratch_reset(&r->f);
+    op_scratch_reset(&r->f);
     const bool back = st->kind == STEP_BACKWARD;
     const int bad = back ? op_table[o->kind]->backward(&r->f, o, st, &e)
                          : op_table[o->kind]->forward(&r->f, o, &e);
@@ -517,7 +517,7 @@ static void make_plan(const struct way *w)
     CHECK_MSG(!plan_make(&spec, 0, &plan, &e), "family %d: %s", w->family, e.text);
     plan.extent.rows[ROWS_PART] = plan.extent.rows[ROWS_T]; /* a group of one rank has all rows */
     family_write(&spec.model.shape, &family);
-    for (int h = 0; h < 4; h++) sample.slope[h] = slope_of(SLOPE_RETNET, h, 4, 0, 4);
+    for (int h = 0; h < 4; h++) sample.slope[h] = prog_slope(SLOPE_RETNET, h, 4, 0, 4);
     fill_sample(family_row(&spec.model.shape)->task == MODEL_CAUSAL_LM, plan.S);
 }
 

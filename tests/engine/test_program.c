@@ -418,18 +418,18 @@ static bool near(double got, double want)
 
 static void test_slopes(void)
 {
-    CHECK(slope_of(SLOPE_NONE, 3, 8, 0, 4) == 0);
-    CHECK(near(slope_of(SLOPE_TNL, 0, 8, 0, 4), 0.5 * 1.00001));
-    CHECK(near(slope_of(SLOPE_TNL, 7, 8, 0, 4), 0.00390625 * 1.00001));
-    CHECK(near(slope_of(SLOPE_TNL, 2, 8, 3, 4), 0.125 * (1 - 1 + 1e-5)));
+    CHECK(prog_slope(SLOPE_NONE, 3, 8, 0, 4) == 0);
+    CHECK(near(prog_slope(SLOPE_TNL, 0, 8, 0, 4), 0.5 * 1.00001));
+    CHECK(near(prog_slope(SLOPE_TNL, 7, 8, 0, 4), 0.00390625 * 1.00001));
+    CHECK(near(prog_slope(SLOPE_TNL, 2, 8, 3, 4), 0.125 * (1 - 1 + 1e-5)));
     /* 12 heads: the slopes of 8, then every second one of 16. */
-    CHECK(near(slope_of(SLOPE_TNL, 8, 12, 0, 2), sqrt(0.5) * 1.00001));
-    CHECK(near(slope_of(SLOPE_TNL, 11, 12, 0, 2), exp2(-3.5) * 1.00001));
-    CHECK(near(slope_of(SLOPE_TNL, 0, 1, 0, 1), exp2(-8) * 1.00001));
-    CHECK(near(slope_of(SLOPE_MINIMAX, 1, 4, 0, 3), 0.0625 * 1.00001));
-    CHECK(near(slope_of(SLOPE_MINIMAX, 2, 12, 1, 3), 0.25 * (1 - 1 / 2.00001 + 1e-5)));
-    CHECK(near(exp(-slope_of(SLOPE_RETNET, 0, 4, 0, 1)), 1 - 1.0 / 32));
-    CHECK(near(exp(-slope_of(SLOPE_RETNET, 3, 4, 0, 1)), 1 - 1.0 / 256));
+    CHECK(near(prog_slope(SLOPE_TNL, 8, 12, 0, 2), sqrt(0.5) * 1.00001));
+    CHECK(near(prog_slope(SLOPE_TNL, 11, 12, 0, 2), exp2(-3.5) * 1.00001));
+    CHECK(near(prog_slope(SLOPE_TNL, 0, 1, 0, 1), exp2(-8) * 1.00001));
+    CHECK(near(prog_slope(SLOPE_MINIMAX, 1, 4, 0, 3), 0.0625 * 1.00001));
+    CHECK(near(prog_slope(SLOPE_MINIMAX, 2, 12, 1, 3), 0.25 * (1 - 1 / 2.00001 + 1e-5)));
+    CHECK(near(exp(-prog_slope(SLOPE_RETNET, 0, 4, 0, 1)), 1 - 1.0 / 32));
+    CHECK(near(exp(-prog_slope(SLOPE_RETNET, 3, 4, 0, 1)), 1 - 1.0 / 256));
 }
 
 int main(void)

@@ -57,7 +57,7 @@ static struct drawn golden(const char *name)
     char path[64];
     struct drawn d = {.t = 0};
     snprintf(path, sizeof path, "tests/golden/%s", name);
-    CHECK_MSG(hf_config_read(path, &d.shape, &e) == 0, "%s: %s (run from the repository's root)",
+    CHECK_MSG(config_read_dir(path, &d.shape, &e) == 0, "%s: %s (run from the repository's root)",
               name, e.text);
     d.n = param_count(&d.shape);
     return d;

@@ -393,7 +393,7 @@ static void test_read_half(void)
 static int parse(const char *text, struct model_shape *m)
 {
     e = (struct err){0};
-    return hf_config_parse(text, strlen(text), "config.json", m, &e);
+    return config_parse(text, strlen(text), "config.json", m, &e);
 }
 
 static void test_config_good(void)
@@ -588,12 +588,12 @@ static void test_config_bad(void)
                   "%s: %s %s", v[i].text, err_name(e.code), e.text);
     static const char good[] = "{" LLAMA SIZES ",\"rope_scaling\":null,\"head_dim\":16}";
     char text[sizeof good];
-    for (size_t n = 0; n + 1 < sizeof good; n++) CHECK(hf_config_parse(good, n, "c", &m, &e) == -1);
+    for (size_t n = 0; n + 1 < sizeof good; n++) CHECK(config_parse(good, n, "c", &m, &e) == -1);
     for (size_t n = 0; n + 1 < sizeof good; n++) /* any byte changed: no crash */
         for (int c = 0; c < 256; c += 7) {
             memcpy(text, good, sizeof good);
             text[n] = (char)c;
-            hf_config_parse(text, sizeof good - 1, "c", &m, &e);
+            config_parse(text, sizeof good - 1, "c", &m, &e);
         }
 }
 
@@ -648,7 +648,7 @@ static void test_model_round_trip(void)
         float *x = make_params(&m), *y = make_params(&m);
         for (int64_t i = 0; i < param_count(&m); i++) y[i] = -1;
         CHECK(hf_save(in_dir("model"), &m, DT_F32, x, &e) == 0);
-        CHECK(hf_config_read(in_dir("model"), &back, &e) == 0 && !memcmp(&m, &back, sizeof m));
+        CHECK(config_read_dir(in_dir("model"), &back, &e) == 0 && !memcmp(&m, &back, sizeof m));
         CHECK_MSG(hf_load(in_dir("model"), &back, DT_F32, y, &e) == 0, "%s", e.text);
         CHECK(same_params(&m, y, x));
         CHECK(hf_weights_digest(&m, DT_F32, x, a, &e) == 0 &&

@@ -152,7 +152,7 @@ static void check_line(const struct axes *a, int rank, enum axis axis, int n)
     const struct rank_set of = axes_line(a, rank, axis);
     struct axes_place own = axes_place(a, rank);
     CHECK(of.n == n && rank_set_at(&of, along(own, axis)) == rank);
-    CHECK(rank_set_index(&of, rank) == along(own, axis));
+    CHECK(axes_rank_set_index(&of, rank) == along(own, axis));
     for (int i = 0; i < n; i++) {
         *(axis == AXIS_DP   ? &own.d
           : axis == AXIS_PP ? &own.p
@@ -195,12 +195,13 @@ static void test_axes(void)
 
 static void test_blocks(void)
 {
-    const struct rank_set block = rank_block(7, 4), across = rank_across(7, 4, 12);
-    CHECK(block.n == 4 && block.at[0] == 4 && block.at[3] == 7 && rank_set_index(&block, 7) == 3);
+    const struct rank_set block = axes_rank_block(7, 4), across = axes_rank_across(7, 4, 12);
+    CHECK(block.n == 4 && block.at[0] == 4 && block.at[3] == 7 &&
+          axes_rank_set_index(&block, 7) == 3);
     CHECK(across.n == 3 && across.at[0] == 3 && across.at[2] == 11);
-    CHECK(rank_set_at(&across, 1) == 7 && rank_set_index(&across, 11) == 2);
-    CHECK(rank_set_index(&across, 8) == -1);
-    const struct rank_set last = rank_set_within(&across, &(struct rank_set){2, {0, 2}});
+    CHECK(rank_set_at(&across, 1) == 7 && axes_rank_set_index(&across, 11) == 2);
+    CHECK(axes_rank_set_index(&across, 8) == -1);
+    const struct rank_set last = axes_rank_set_within(&across, &(struct rank_set){2, {0, 2}});
     CHECK(last.n == 2 && last.at[0] == 3 && last.at[1] == 11);
 }
 

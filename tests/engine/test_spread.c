@@ -98,8 +98,7 @@ static void test_families(void)
         struct err e = {0};
         const char *config = placed[i].config;
         char text[1024];
-        CHECK_MSG(hf_config_parse(config, strlen(config), "config.json", &m, &e) == 0, "%s",
-                  e.text);
+        CHECK_MSG(config_parse(config, strlen(config), "config.json", &m, &e) == 0, "%s", e.text);
         family_write(&m, &f);
         check_rows(&f.in);
         check_rows(&f.out);

@@ -704,7 +704,7 @@ static void test_what_hides(void)
     ranks_open(&g, 4, DUEL_SEGMENT, &(struct comm_options){.n_local = 2});
     for (int r = 0; r < 4; r++) {
         CHECK(comm_hides(g.comm[r]));
-        CHECK(!comm_hides(comm_group(g.comm[r], rank_block(r, 2))));
+        CHECK(!comm_hides(comm_group(g.comm[r], axes_rank_block(r, 2))));
     }
     CHECK(comm_hides(comm_group(g.comm[1], (struct rank_set){2, {1, 2}})) &&
           comm_hides(comm_group(g.comm[2], (struct rank_set){3, {1, 2, 3}})));

@@ -146,9 +146,9 @@ static int check_text(struct tokenizer *t, const char *name, const char *text, s
     }
     add_part(t, text, n, done, n, &all);
     CHECK_MSG(same(&whole, &all), "%s: \"%s\"", name, text);
-    tokens_fini(&whole);
-    tokens_fini(&two);
-    tokens_fini(&all);
+    text_tokens_fini(&whole);
+    text_tokens_fini(&two);
+    text_tokens_fini(&all);
     return cuts;
 }
 
@@ -373,7 +373,7 @@ static void test_bad_text(void)
     const struct text_part part = {.text = " \xff", .n = 2, .offset = 5000000000};
     CHECK(tokenizer_encode_part(t, &part, true, &ids, &e) < 0 && !ids.n);
     CHECK_STR(e.text, "byte 5000000001 of the text is not UTF-8");
-    tokens_fini(&ids);
+    text_tokens_fini(&ids);
     tokenizer_destroy(t);
 }
 

@@ -55,7 +55,7 @@ static void check_encode(struct tokenizer *t, const char *path, const char *s, s
     CHECK_MSG(same_ids(&ids, want), "%s: \"%.60s\": want %s", path, s, want);
     for (int64_t i = 0; i < ids.n; i++)
         CHECK(ids.begin[i] >= 0 && ids.begin[i] <= ids.end[i] && ids.end[i] <= (int64_t)n);
-    tokens_fini(&ids);
+    text_tokens_fini(&ids);
 }
 
 static void check_decode(struct tokenizer *t, const char *path, const char *list, const char *want,
@@ -171,7 +171,7 @@ static void test_spans(void)
     size_t n;
     CHECK(tokenizer_id(t, "<s>", 3) == 4 && tokenizer_id(t, "aba", 3) == 3);
     CHECK(tokenizer_content(t, 4, &n) && n == 3 && !tokenizer_content(t, 5, &n));
-    tokens_fini(&ids);
+    text_tokens_fini(&ids);
     tokenizer_destroy(t);
 }
 
@@ -187,7 +187,7 @@ static bool last_place(void)
         &e);
     CHECK_MSG(t && !tokenizer_encode(t, "abc", 3, false, &ids, &e), "%s", e.text);
     const bool last = ids.n == 2 && ids.id[0] == 0 && ids.id[1] == 4;
-    tokens_fini(&ids);
+    text_tokens_fini(&ids);
     tokenizer_destroy(t);
     return last;
 }
@@ -252,7 +252,7 @@ static void check_pieces(struct tokenizer *t, const char *path)
     }
     CHECK_MSG(n > tokenizer_size(t) / 3, "%s: %lld pieces", path, (long long)n);
     free(ids);
-    tokens_fini(&word);
+    text_tokens_fini(&word);
     text_fini(&less);
     text_fini(&more);
     text_fini(&piece);
@@ -280,7 +280,7 @@ static void test_bad_text(void)
     CHECK(tokenizer_encode(t, "ab", 2, false, &ids, &e) == 0 && ids.n == 1);
     CHECK(tokenizer_encode(t, "ab\xff", 3, false, &ids, &e) < 0 && e.code == ERR_INVALID);
     CHECK(ids.n == 1 && strstr(e.text, "byte 2"));
-    tokens_fini(&ids);
+    text_tokens_fini(&ids);
     tokenizer_destroy(t);
 }
 
@@ -385,8 +385,8 @@ static void test_long_piece(void)
         at += part.n;
     }
     CHECK(at == ids.n);
-    tokens_fini(&ids);
-    tokens_fini(&part);
+    text_tokens_fini(&ids);
+    text_tokens_fini(&part);
     free(s);
     tokenizer_destroy(t);
 }

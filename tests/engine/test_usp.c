@@ -176,7 +176,7 @@ static void check_met(const struct problem *p, const struct variant *v)
     }
     for (int rank = 0; rank < v->P; rank++) {
         struct comm_count c[PURPOSE_N];
-        const int64_t nk = head_share(p->H, p->Hk, v->u, rank % v->u).nk;
+        const int64_t nk = attention_head_share(p->H, p->Hk, v->u, rank % v->u).nk;
         planned(p, v, rank, true, c);
         CHECK(c[PURPOSE_RING_KV].bytes_sent == kv[rank / v->u] * nk * size);
         CHECK(c[PURPOSE_RING_KV].messages_sent == kv[rank / v->u] * nk);

@@ -105,7 +105,7 @@ static int set_family(int i)
     char dir[64];
     struct err e;
     snprintf(dir, sizeof dir, "tests/golden/%s", names[i]);
-    CHECK_MSG(!hf_config_read(dir, &spec.model.shape, &e), "%s", e.text);
+    CHECK_MSG(!config_read_dir(dir, &spec.model.shape, &e), "%s", e.text);
     return 3;
 }
 

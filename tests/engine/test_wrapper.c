@@ -155,7 +155,7 @@ static void check_saved(const char *name, const struct layout *l, const struct m
                   !strstr(at + 1, "4321"),
               "%s", text);
     free(text);
-    CHECK_MSG(!hf_config_read(path_of("saved", ""), &other, &e), "%s", e.text);
+    CHECK_MSG(!config_read_dir(path_of("saved", ""), &other, &e), "%s", e.text);
     CHECK(other.rope_theta == 4321);
     other.rope_theta = m->rope_theta;
     CHECK(!hf_shape_diff(&other, m));
@@ -169,7 +169,7 @@ static void check_taken(const struct layout *l, const struct model_shape *m, con
     snprintf(from, sizeof from, "%s", path_of("in", ""));
     snprintf(to, sizeof to, "%s", path_of("beside", ""));
     const struct hf_take take = {.from = from, .to = to};
-    CHECK(!file_make_dir(to, &e) && !hf_config_copy(from, to, &e));
+    CHECK(!file_make_dir(to, &e) && !config_copy(from, to, &e));
     CHECK_MSG(!hf_halves_take(&take, m, &e), "%s", e.text);
     check_saved("beside", l, m, params);
     CHECK(!file_remove(to, &e));
@@ -180,7 +180,7 @@ static void test_layouts(void)
     for (int i = 0; i < N_WRAPPERS; i++) {
         struct model_shape text, m;
         char *config = file_read(golden_of(i, "config.json"), 1 << 20, NULL, &e), json[8192];
-        CHECK_MSG(!hf_config_parse(config, strlen(config), "text", &text, &e), "%s", e.text);
+        CHECK_MSG(!config_parse(config, strlen(config), "text", &text, &e), "%s", e.text);
         const size_t size = (size_t)param_count(&text) * sizeof(float);
         float *want = malloc(size), *have = malloc(size);
         snprintf(json, sizeof json, "tests/golden/%s", wrappers[i].text);
@@ -188,7 +188,7 @@ static void test_layouts(void)
         for (int k = 0; k < 2; k++) {
             put_config(i, "in", config, "");
             put_weights(i, "in", &layouts[wrappers[i].layouts[k]]);
-            CHECK_MSG(!hf_config_read(path_of("in", ""), &m, &e), "%s", e.text);
+            CHECK_MSG(!config_read_dir(path_of("in", ""), &m, &e), "%s", e.text);
             CHECK_MSG(!hf_shape_diff(&m, &text), "%s: %s", wrappers[i].type,
                       hf_shape_diff(&m, &text));
             CHECK_MSG(hf_describe(path_of("in", ""), json, sizeof json, &e) > 0, "%s", e.text);
@@ -210,7 +210,7 @@ static void parse(int i, const char *text, const char *more, const char *says)
     struct model_shape m;
     e = (struct err){0};
     put_config(i, "bad", text, more);
-    const int rc = hf_config_read(path_of("bad", ""), &m, &e);
+    const int rc = config_read_dir(path_of("bad", ""), &m, &e);
     CHECK_MSG(says ? rc && strstr(e.text, says) : !rc, "%s %s: %s", text, more, e.text);
 }
 
@@ -249,7 +249,7 @@ static void test_config(void)
                 {2, 1, "{}", ",\"tie_word_embeddings\":true"}};
     for (size_t k = 0; k < sizeof ties / sizeof *ties; k++) {
         put_config(ties[k].i, "tie", ties[k].text, ties[k].more);
-        CHECK_MSG(!hf_config_read(path_of("tie", ""), &m, &e), "%s", e.text);
+        CHECK_MSG(!config_read_dir(path_of("tie", ""), &m, &e), "%s", e.text);
         CHECK_MSG(m.tied == ties[k].tied, "%s%s", ties[k].text, ties[k].more);
     }
     /* in a job: the model of text */

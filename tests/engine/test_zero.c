@@ -214,7 +214,7 @@ static float tree(const struct rank_set *of, int k, int n, int64_t i)
 
 static struct rank_set set_of(const struct parts *p, int rank, int P)
 {
-    return p->across ? rank_across(rank, P / p->n, P) : rank_block(rank, p->n);
+    return p->across ? axes_rank_across(rank, P / p->n, P) : axes_rank_block(rank, p->n);
 }
 
 static void parts_body(struct ranks *g, int rank, void *arg)
@@ -222,11 +222,11 @@ static void parts_body(struct ranks *g, int rank, void *arg)
     struct parts *p = arg;
     struct err e = {0};
     const struct rank_set of = set_of(p, rank, g->P);
-    const int w = rank_set_index(&of, rank);
+    const int w = axes_rank_set_index(&of, rank);
     struct comm *c = comm_group(g->comm[rank], of);
     void *bounce = comm_segment(c);
     CHECK(comm_size(c) == p->n && comm_rank(c) == w && rank_set_at(&of, w) == rank);
-    CHECK(comm_group(g->comm[rank], rank_block(rank, g->P)) == g->comm[rank]);
+    CHECK(comm_group(g->comm[rank], axes_rank_block(rank, g->P)) == g->comm[rank]);
     for (int64_t i = 0; i < p->cut[p->n]; i++) {
         p->x[rank][i] = value(rank, i);
         p->y[rank][i] = -1;
@@ -241,7 +241,7 @@ static void parts_body(struct ranks *g, int rank, void *arg)
 static void check_parts(const struct parts *p, int rank, int P)
 {
     const struct rank_set of = set_of(p, rank, P);
-    const int w = rank_set_index(&of, rank);
+    const int w = axes_rank_set_index(&of, rank);
     int64_t wrong = 0;
     for (int64_t i = 0; i < p->cut[p->n]; i++) {
         const bool mine = i >= p->cut[w] && i < p->cut[w + 1];

@@ -47,7 +47,7 @@ static void shape_of_bytes(const uint8_t *data, size_t size, struct model_shape 
     if (size % 3 == 0 && (m->family == FAMILY_LLAMA || m->family == FAMILY_MINIMAX))
         m->rope_theta = 54321;
     assert(hf_config_write(to, m, DT_F32, &b, &e) == 0);
-    assert(hf_config_read(to, &back, &e) == 0 && !hf_shape_diff(m, &back));
+    assert(config_read_dir(to, &back, &e) == 0 && !hf_shape_diff(m, &back));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     spec_defaults(&job);
     assert(!spec_intern(&job, "/m", 2, &job.model.path));
-    if (hf_config_parse((const char *)data, size, "config.json", &m, &e) < 0) {
+    if (config_parse((const char *)data, size, "config.json", &m, &e) < 0) {
         assert(e.code && e.text[0]);
         return 0;
     }

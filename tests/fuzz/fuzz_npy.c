@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err e = {0};
     char *text = malloc(size + 1); /* to the byte, so that a step beyond it is seen */
     memcpy(text, data, size);
-    int rc = npy_parse(text, size, &a, &e);
+    int rc = format_npy_parse(text, size, &a, &e);
     free(text);
     assert(rc == 0 ? !e.code : e.code && e.text[0]);
     if (rc == 0) {

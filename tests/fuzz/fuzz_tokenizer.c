@@ -51,7 +51,7 @@ static void cut(struct tokenizer *t, const char *text, size_t n, const struct to
                 assert(ids.id[k] == whole->id[k] && ids.begin[k] == whole->begin[k] &&
                        ids.end[k] == whole->end[k]);
         }
-        tokens_fini(&ids);
+        text_tokens_fini(&ids);
     }
 }
 
@@ -68,7 +68,7 @@ static void encode(struct tokenizer *t, const char *text, size_t n)
         decode(t, &ids, true);
         cut(t, text, n, &ids);
     }
-    tokens_fini(&ids);
+    text_tokens_fini(&ids);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -50,7 +50,7 @@ static void encode(struct tokenizer *t, const char *s, int32_t n, bool special)
     for (int64_t i = 0; ids.spans && i < ids.n; i++) {
         if (ids.begin[i] > ids.end[i] || ids.begin[i] < 0 || ids.end[i] > n) abort();
     }
-    tokens_fini(&ids);
+    text_tokens_fini(&ids);
 }
 
 static void spans(struct tokenizer *t, const char *s, int32_t n)
@@ -65,7 +65,7 @@ static void spans(struct tokenizer *t, const char *s, int32_t n)
     }
     put(at, 2 * ids.n, sizeof *at);
     free(at);
-    tokens_fini(&ids);
+    text_tokens_fini(&ids);
 }
 
 static void decode(struct tokenizer *t, const int32_t *id, int32_t n, bool skip)

@@ -165,7 +165,7 @@ static inline int column_forward(struct column *c, struct err *e)
         column_enter(c, k);
         for (int i = 0; i < c->section[k].p->n_ops; i++) {
             const struct op *o = &c->section[k].p->op[i];
-            scratch_reset(&c->frame);
+            op_scratch_reset(&c->frame);
             if (op_table[o->kind]->forward(&c->frame, o, e)) return -1;
         }
     }
@@ -187,7 +187,7 @@ static inline int column_backward(struct column *c, struct err *e)
                 st.first[j] = !s->touched[v];
                 s->touched[v] = true;
             }
-            scratch_reset(&c->frame);
+            op_scratch_reset(&c->frame);
             if (op_table[o->kind]->backward(&c->frame, o, &st, e)) return -1;
         }
     }

@@ -125,7 +125,7 @@ static inline void dit_open(struct dit_golden *g, const char *name)
     memset(g, 0, sizeof *g);
     snprintf(g->name, sizeof g->name, "%s", name);
     snprintf(path, sizeof path, "tests/golden/%s", name);
-    CHECK_MSG(hf_config_read(path, &g->m, &e) == 0, "%s", e.text);
+    CHECK_MSG(config_read_dir(path, &g->m, &e) == 0, "%s", e.text);
     g->family = column_mem(sizeof *g->family);
     family_write(&g->m, g->family);
     snprintf(path, sizeof path, "tests/golden/%s/model.safetensors", name);

@@ -27,7 +27,7 @@ static inline void flow_rank_spec(struct job_spec *s, const char *name, int P,
     shape_defaults(&s->model.shape);
     s->kind = JOB_GENERATE;
     snprintf(dir, sizeof dir, "tests/golden/%s", name);
-    CHECK_MSG(!hf_config_read(dir, &s->model.shape, &e), "%s", e.text);
+    CHECK_MSG(!config_read_dir(dir, &s->model.shape, &e), "%s", e.text);
     s->data.frames = most[0];
     s->data.height = most[1];
     s->data.width = most[2];

@@ -536,7 +536,7 @@ static inline void lin_body(struct ranks *g, int rank, void *arg)
     const struct lin_variant *v = x->v;
     struct err e = {0};
     struct be reference = device64();
-    struct comm *c = comm_group(g->comm[rank], rank_block(rank, v->P));
+    struct comm *c = comm_group(g->comm[rank], axes_rank_block(rank, v->P));
     struct lin_rank r = {
         .x = x,
         .rank = rank,

@@ -48,7 +48,7 @@ static inline void lm_open(struct lm_golden *g, const char *name)
     g->name = name;
     snprintf(g->dir, sizeof g->dir, "tests/golden/%s", name);
     snprintf(path, sizeof path, "%s/golden.safetensors", g->dir);
-    CHECK_MSG(!hf_config_read(g->dir, &g->m, &e), "%s", e.text);
+    CHECK_MSG(!config_read_dir(g->dir, &g->m, &e), "%s", e.text);
     g->file = st_open(path, &e);
     if (!g->file) {
         printf("%s\n", e.text);

@@ -59,7 +59,7 @@ int grants_spec(struct grants *g, const struct state_dir *s, struct job_spec *sp
 {
     struct spec_path path[SPEC_PATHS];
     char out[FILE_PATH_SIZE];
-    const int n = spec_paths(spec, path);
+    const int n = job_paths(spec, path);
     for (int i = 0; i < n; i++) {
         const char *text = spec_text(spec, *path[i].ref);
         if (!job_ref_is(text)) continue;

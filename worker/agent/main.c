@@ -150,7 +150,7 @@ int main(int argc, char **argv)
     process_begin();
     log_init("seqw");
     int rc = options_read(&w.o, argc, argv, &e);
-    if (rc < 0) fprintf(stderr, "seqw: %s\n", e.text), last_words(e.text);
+    if (rc < 0) fprintf(stderr, "seqw: %s\n", e.text), thread_last_words(e.text);
     if (rc) return rc < 0 ? 2 : 0;
     if (w.o.automatic && allocation_here(&w.allocation, &e)) {
         fprintf(stderr, "seqw: --auto: %s\n", e.text);
@@ -175,7 +175,7 @@ int main(int argc, char **argv)
         loop_run(w.loop);
     } else {
         log_error("agent.create", "why=\"%s\"", e.text);
-        last_words(e.text);
+        thread_last_words(e.text);
     }
     rc = w.agent ? 0 : 1;
     notify_close(w.notify);

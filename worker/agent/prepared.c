@@ -108,7 +108,7 @@ static bool is_gone(const char *name, char id[PREPARED_ID])
     const size_t n = strlen(name);
     if (n < 6 || n - 5 >= PREPARED_ID || strcmp(name + n - 5, ".gone")) return false;
     snprintf(id, PREPARED_ID, "%.*s", (int)(n - 5), name);
-    return prepared_id_good(id);
+    return rank_prepared_id_good(id);
 }
 
 /* Renames the data: from here on no attempt finds them. */
@@ -151,7 +151,7 @@ static void on_list(void *arg, const struct tree *t, int n, const struct err *e)
             if (!p->calls.in_use(p->arg, id)) remove_id(p, id);
             continue;
         }
-        if (strlen(name) >= PREPARED_ID || !prepared_id_good(name) || t[i].code) continue;
+        if (strlen(name) >= PREPARED_ID || !rank_prepared_id_good(name) || t[i].code) continue;
         snprintf(list[k].id, sizeof list[k].id, "%s", name);
         list[k].size = t[i].size;
         list[k].used_s = t[i].used_s;

@@ -255,7 +255,7 @@ int state_dir_prepared(const struct state_dir *s, const char *id, char out[FILE_
                        struct err *e)
 {
     struct stat st;
-    if (!prepared_id_good(id))
+    if (!rank_prepared_id_good(id))
         return err_set(e, ERR_INVALID, "'%.80s' is not an id of prepared data", id);
     if (file_join(out, e, "%s/prepared/%s", s->dir, id) < 0) return -1;
     if (stat(out, &st) || !S_ISDIR(st.st_mode))

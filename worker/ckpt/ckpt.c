@@ -355,7 +355,7 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
     if (check_named(step_dir, -1, &m, e) < 0) return -1;
     if (read_state(step_dir, m.step, &state, e) < 0) return -1;
     if (s) *s = state;
-    if (file_join(hf, e, "%s/hf", step_dir) < 0 || hf_config_read(hf, &own, e) < 0) return -1;
+    if (file_join(hf, e, "%s/hf", step_dir) < 0 || config_read_dir(hf, &own, e) < 0) return -1;
     const char *key = hf_shape_diff(&own, shape);
     if (key)
         return err_set(e, ERR_INVALID,

@@ -49,7 +49,7 @@ bool comm_on_device(const struct comm *c, const struct comm_op *op)
 
 struct comm *comm_group(struct comm *c, struct rank_set of)
 {
-    const int own = rank_set_index(&of, c->rank);
+    const int own = axes_rank_set_index(&of, c->rank);
     struct comm *b = comm_base(c);
     assert(of.n >= 1 && own >= 0 && rank_set_at(&of, of.n - 1) < c->n_ranks);
     if (of.n == c->n_ranks) return c;
@@ -61,7 +61,7 @@ struct comm *comm_group(struct comm *c, struct rank_set of)
     v->segment_size = c->segment_size;
     v->base = b;
     v->views = b->views;
-    v->of = rank_set_within(&c->of, &of);
+    v->of = axes_rank_set_within(&c->of, &of);
     b->views = v;
     return v;
 }
@@ -387,7 +387,7 @@ static int furthest_behind(const struct comm *c, const struct comm_op *op)
         least = p;
         n = n_ops;
     }
-    const int own = rank_set_index(&op->of, c->rank);
+    const int own = axes_rank_set_index(&op->of, c->rank);
     return least >= 0 ? least : rank_set_at(&op->of, (own + 1) % op->of.n);
 }
 

@@ -139,7 +139,7 @@ struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int
     }
     c->rank = o->rank;
     c->n_ranks = o->n_ranks;
-    c->of = rank_block(o->rank, o->n_ranks);
+    c->of = axes_rank_block(o->rank, o->n_ranks);
     c->first_local = first;
     c->n_local = n;
     c->view_size = o->view_size ? o->view_size : o->n_ranks;

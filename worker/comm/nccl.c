@@ -208,9 +208,9 @@ static int split(struct comm *c, const struct comm_op *meeting, struct err *e)
 {
     struct nccl *n = c->nccl;
     if (c->view_size == c->n_ranks || c->view_size == 1 || !n->whole) return 0;
-    const struct rank_set block = rank_block(c->rank, c->view_size);
-    const ncclResult_t rc = n->api.ncclCommSplit(n->comm, rank_set_at(&block, 0),
-                                                 rank_set_index(&block, c->rank), &n->part, NULL);
+    const struct rank_set block = axes_rank_block(c->rank, c->view_size);
+    const ncclResult_t rc = n->api.ncclCommSplit(
+        n->comm, rank_set_at(&block, 0), axes_rank_set_index(&block, c->rank), &n->part, NULL);
     if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, meeting, rc, e);
     if (settle(c, meeting, e)) return -1;
     n->view = n->part;
@@ -375,7 +375,7 @@ static bool even(const struct collective *x)
 static ncclComm_t comm_of(const struct comm *c, const struct collective *x)
 {
     if (x->of.n == c->n_ranks) return c->nccl->comm;
-    const struct rank_set block = rank_block(c->rank, c->view_size), *of = &x->of;
+    const struct rank_set block = axes_rank_block(c->rank, c->view_size), *of = &x->of;
     const bool same = of->n == block.n && !memcmp(of->at, block.at, (size_t)of->n);
     return same ? c->nccl->view : NULL;
 }

@@ -97,8 +97,8 @@ static int longer_first(const void *a, const void *b, void *pieces)
     return i < j ? -1 : i > j;
 }
 
-int best_fit(const struct piece *piece, int64_t n, int64_t size, uint32_t *placed, uint32_t *where,
-             int64_t *n_bins, struct err *e)
+int bestfit_pack(const struct piece *piece, int64_t n, int64_t size, uint32_t *placed,
+                 uint32_t *where, int64_t *n_bins, struct err *e)
 {
     struct rooms r = {0};
     *n_bins = 0;

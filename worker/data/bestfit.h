@@ -13,7 +13,7 @@ struct piece;
  * placed [n]: pieces in that order. where [n]: bin of each piece. Lengths lie in [1, size].
  * O(n log n + size / 64); while it runs: 4 bytes a bin and 4 a token of `size`.
  * fails: out of memory. */
-int best_fit(const struct piece *piece, int64_t n, int64_t size, uint32_t *placed, uint32_t *where,
-             int64_t *n_bins, struct err *e);
+int bestfit_pack(const struct piece *piece, int64_t n, int64_t size, uint32_t *placed,
+                 uint32_t *where, int64_t *n_bins, struct err *e);
 
 #endif

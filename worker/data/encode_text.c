@@ -101,7 +101,7 @@ void encode_text_forget(struct encode_text *t)
 void encode_text_fini(struct encode_text *t)
 {
     tokenizer_destroy(t->tokenizer);
-    tokens_fini(&t->ids);
+    text_tokens_fini(&t->ids);
     text_fini(&t->pair);
     if (t->chat_open) chat_model_close(&t->chat);
     jinja_output_fini(&t->turns);

@@ -17,7 +17,7 @@ static const struct format formats[DATA_FORMAT_N] = {
 const char *format_index(int format, const char *path, char room[FILE_PATH_SIZE], struct err *e)
 {
     if (format != DATA_MEGATRON || !*path) return path;
-    return megatron_idx(path, room, e) < 0 ? NULL : room;
+    return format_megatron_idx(path, room, e) < 0 ? NULL : room;
 }
 
 const struct format *format_row(int format)

@@ -89,7 +89,8 @@ static int parse_line(const char *text, size_t n, struct latents_line *l, struct
 
 /* ---- the files of a line --------------------------------------------------------------------- */
 
-int latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE], struct err *e)
+int format_latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE],
+                        struct err *e)
 {
     const char *slash = strrchr(manifest, '/');
     if (path[0] == '/' || !slash) return file_join(out, e, "%s", path);
@@ -97,7 +98,7 @@ int latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE
 }
 
 /* Opens a file by the fd that source_open gave, so that no file outside of the root is read. */
-struct st_file *latents_file(const char *root, const char *path, struct err *e)
+struct st_file *format_latents_file(const char *root, const char *path, struct err *e)
 {
     char proc[64];
     const int fd = source_open(root, path, e);
@@ -109,8 +110,8 @@ struct st_file *latents_file(const char *root, const char *path, struct err *e)
     return f;
 }
 
-const struct st_tensor *latents_tensor(const struct st_file *f, const char *name, int n_dims,
-                                       const char *path, struct err *e)
+const struct st_tensor *format_latents_tensor(const struct st_file *f, const char *name, int n_dims,
+                                              const char *path, struct err *e)
 {
     const struct st_tensor *t = st_find(f, name);
     if (!t) {
@@ -199,10 +200,11 @@ static int read_sample(struct format_in *in, const struct latents_line *l, struc
     int rc = 0;
     for (int i = 0; i < 2 && rc == 0; i++) {
         if (!given[i][0]) continue;
-        rc = latents_path(in->r->path, given[i], p.path[i], e);
+        rc = format_latents_path(in->r->path, given[i], p.path[i], e);
         if (rc == 0) rc = reader_hash(in->root, p.path[i], in->r->into, e);
-        if (rc == 0) p.f[i] = latents_file(in->root, p.path[i], e);
-        if (rc == 0 && p.f[i]) p.t[i] = latents_tensor(p.f[i], names[i], i ? 2 : 4, p.path[i], e);
+        if (rc == 0) p.f[i] = format_latents_file(in->root, p.path[i], e);
+        if (rc == 0 && p.f[i])
+            p.t[i] = format_latents_tensor(p.f[i], names[i], i ? 2 : 4, p.path[i], e);
         if (!p.t[i]) rc = -1;
     }
     if (rc == 0) rc = put_sample(in->c, &p, l, e);
@@ -275,7 +277,7 @@ static int take_digest(void *arg, const struct latents_line *l, uint64_t number,
     (void)number, (void)offset;
     for (int i = 0; i < 2; i++) {
         if (!given[i][0]) continue;
-        if (latents_path(b->manifest, given[i], path, e) < 0 ||
+        if (format_latents_path(b->manifest, given[i], path, e) < 0 ||
             reader_hash(b->root, path, b->into, e) < 0)
             return -1;
     }

@@ -13,14 +13,14 @@ static size_t without(const char *path, const char *suffix)
     return n > k && !strcmp(path + n - k, suffix) ? n - k : n;
 }
 
-int megatron_idx(const char *path, char out[FILE_PATH_SIZE], struct err *e)
+int format_megatron_idx(const char *path, char out[FILE_PATH_SIZE], struct err *e)
 {
     size_t n = without(path, ".idx");
     if (!path[n]) n = without(path, ".bin");
     return file_join(out, e, "%.*s.idx", (int)n, path);
 }
 
-int megatron_bin(const char *path, char out[FILE_PATH_SIZE], struct err *e)
+int format_megatron_bin(const char *path, char out[FILE_PATH_SIZE], struct err *e)
 {
     return file_join(out, e, "%.*s.bin", (int)without(path, ".idx"), path);
 }
@@ -45,8 +45,8 @@ static int dtype_of(int code, struct ids_type *t, struct err *e)
     return err_set(e, ERR_INVALID, "dtype %d is of real numbers: token ids are whole ones", code);
 }
 
-int megatron_parse(const uint8_t *header, int64_t file_size, struct megatron_index *out,
-                   struct err *e)
+int format_megatron_parse(const uint8_t *header, int64_t file_size, struct megatron_index *out,
+                          struct err *e)
 {
     if (memcmp(header, "MMIDIDX\0\0", 9))
         return err_set(e, ERR_INVALID, "this is no Megatron index: it begins with no MMIDIDX");
@@ -171,7 +171,7 @@ static int read_index(struct megatron *g, struct err *e)
         reader_drop(r, r->n);
         if (reader_fill(r, e) < 0) return -1;
     }
-    if (megatron_parse(header, reader_size(r), &g->index, e) < 0)
+    if (format_megatron_parse(header, reader_size(r), &g->index, e) < 0)
         return err_prefix(e, "%s", r->path);
     const int64_t n = g->index.n_sequences;
     g->length = (struct column){.r = r, .at = MEGATRON_HEADER, .width = 4};
@@ -194,7 +194,7 @@ int format_read_megatron(struct format_in *in, struct err *e)
     char path[FILE_PATH_SIZE];
     struct megatron g = {.in = in};
     struct reader bin;
-    if (read_index(&g, e) < 0 || megatron_bin(in->r->path, path, e) < 0) return -1;
+    if (read_index(&g, e) < 0 || format_megatron_bin(in->r->path, path, e) < 0) return -1;
     if (reader_open(&bin, in->root, path, in->r->into, e) < 0) return -1;
     int rc = read_tokens(&g, &bin, e);
     reader_close(&bin);
@@ -204,6 +204,6 @@ int format_read_megatron(struct format_in *in, struct err *e)
 int format_hash_megatron(const char *root, const char *path, struct intake *into, struct err *e)
 {
     char bin[FILE_PATH_SIZE];
-    if (reader_hash(root, path, into, e) < 0 || megatron_bin(path, bin, e) < 0) return -1;
+    if (reader_hash(root, path, into, e) < 0 || format_megatron_bin(path, bin, e) < 0) return -1;
     return reader_hash(root, bin, into, e);
 }

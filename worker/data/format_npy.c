@@ -94,7 +94,7 @@ static int bad_header(struct err *e)
                    "'shape'");
 }
 
-int npy_parse(const char *text, size_t size, struct npy *out, struct err *e)
+int format_npy_parse(const char *text, size_t size, struct npy *out, struct err *e)
 {
     struct literal l = {text, text + size};
     char key[32], descr[32] = "";
@@ -144,7 +144,7 @@ int format_read_npy(struct format_in *in, struct err *e)
                        (long long)size, (long long)HEADER_SIZE);
     if (size && !(header = malloc((size_t)size))) return err_set(e, ERR_IO, "out of memory");
     int rc = reader_take(in->r, header, (size_t)size, "the header of an array", e);
-    if (rc == 0 && (rc = npy_parse(header, (size_t)size, &a, e)) < 0)
+    if (rc == 0 && (rc = format_npy_parse(header, (size_t)size, &a, e)) < 0)
         err_prefix(e, "%s", in->r->path);
     if (header != text) free(header);
     if (rc < 0) return -1;

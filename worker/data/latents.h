@@ -63,14 +63,15 @@ int latents_read_text(const struct data *d, const struct latents_sample *s, int6
 /* ---- the files of a line (format_latents.c) -------------------------------------------------- */
 
 /* Resolves a path of a line, which is relative to the manifest's directory. */
-int latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE], struct err *e);
+int format_latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE],
+                        struct err *e);
 /* Opens a file beneath root: no file outside of root is read. The caller closes it. */
 struct st_file;
-struct st_file *latents_file(const char *root, const char *path, struct err *e);
+struct st_file *format_latents_file(const char *root, const char *path, struct err *e);
 /* Returns the tensor `name`, which must have n_dims dimensions of 1 to LATENTS_DIM each, and be
  * F32, F16 or BF16. NULL: there is none. */
 struct st_tensor;
-const struct st_tensor *latents_tensor(const struct st_file *f, const char *name, int n_dims,
-                                       const char *path, struct err *e);
+const struct st_tensor *format_latents_tensor(const struct st_file *f, const char *name, int n_dims,
+                                              const char *path, struct err *e);
 
 #endif

@@ -12,6 +12,6 @@ struct npy {
 /* Parses the dictionary of the header, size bytes of text: a Python literal with 'descr',
  * 'fortran_order' and 'shape' and no other key. fails: ERR_INVALID for an array that is no list of
  * integers. */
-int npy_parse(const char *text, size_t size, struct npy *out, struct err *e);
+int format_npy_parse(const char *text, size_t size, struct npy *out, struct err *e);
 
 #endif

@@ -202,7 +202,7 @@ static int pack_best_fit(struct pack *p, struct err *e)
     int rc = -1;
     if (!all || !placed || !where) goto out;
     list_pieces(p, all);
-    if (best_fit(all, n, p->o.seq_len, placed, where, &p->stats.n_samples, e) < 0) goto out;
+    if (bestfit_pack(all, n, p->o.seq_len, placed, where, &p->stats.n_samples, e) < 0) goto out;
     p->piece = allot(n, sizeof *p->piece, "fragments", e);
     p->sample_end = allot(p->stats.n_samples, sizeof *p->sample_end, "samples", e);
     if (!p->piece || !p->sample_end) goto out;

@@ -136,7 +136,7 @@ static void write_bert(const struct model_shape *m, struct family *f)
 
 int bert_check(struct model_shape *m, struct err *e)
 {
-    if (check_heads(m, e)) return -1;
+    if (write_check_heads(m, e)) return -1;
     if (!m->head_dim && m->width % m->n_heads == 0) m->head_dim = m->width / m->n_heads;
     if (m->head_dim * m->n_heads != m->width)
         return err_field(e, ERR_INVALID, "model.config.num_attention_heads",
@@ -164,7 +164,7 @@ static const struct hf_model models[] = {
 
 int bert_want_absolute(struct config *c, const char *key)
 {
-    return hf_want_word(c, key, "absolute");
+    return config_want_word(c, key, "absolute");
 }
 
 static const struct hf_field bert_fields[] = {BERT_FIELDS, {NULL, NULL, 0}};

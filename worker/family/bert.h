@@ -29,11 +29,11 @@ extern const char *const bert_nothing[]; /* keys that change nothing */
     {"rope_theta", NULL, HF_FIXED}, {"hidden_act", NULL, HF_UNWRITTEN}
 /* Keys of dropout have no reader: the job's dropout counts, not the file's. */
 #define BERT_SPECIALS                                                                              \
-    HF_NEVER, {"hidden_act", hf_read_act, hf_write_act},                                           \
+    HF_NEVER, {"hidden_act", config_read_act, config_write_act},                                   \
     {"position_embedding_type", bert_want_absolute, NULL},                                         \
-    {"is_decoder", hf_want_false, NULL}, {"add_cross_attention", hf_want_false, NULL},             \
-    {"attention_probs_dropout_prob", NULL, hf_write_zero},                                         \
-    {"hidden_dropout_prob", NULL, hf_write_zero}
+    {"is_decoder", config_want_false, NULL}, {"add_cross_attention", config_want_false, NULL},     \
+    {"attention_probs_dropout_prob", NULL, config_write_zero},                                     \
+    {"hidden_dropout_prob", NULL, config_write_zero}
 /* clang-format on */
 
 #endif

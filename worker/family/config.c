@@ -15,7 +15,7 @@
 #define PREFIX "model.config."
 
 /* Begins the sentence with the place of the key; for a job it names the field, too. */
-int hf_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
+int config_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
 {
     char text[512], field[96];
     va_list args;
@@ -28,10 +28,10 @@ int hf_error(struct config *c, enum err_code code, const char *key, const char *
                      *key ? PREFIX : "model.config: ", text);
 }
 
-int hf_invalid(struct config *c, const char *key, const char *want)
+int config_invalid(struct config *c, const char *key, const char *want)
 {
-    if (c->j.err.code) return hf_error(c, ERR_INVALID, "", "%s", c->j.err.text);
-    return hf_error(c, ERR_INVALID, key, "%s must be %s", key, want);
+    if (c->j.err.code) return config_error(c, ERR_INVALID, "", "%s", c->j.err.text);
+    return config_error(c, ERR_INVALID, key, "%s must be %s", key, want);
 }
 
 /* Tells whether the key has been refused before: a list of layers may ask for the same thing many
@@ -44,12 +44,12 @@ static bool is_refused(const struct config *c, const char *key)
     return false;
 }
 
-int hf_refuse(struct config *c, const char *key, const char *why)
+int config_refuse(struct config *c, const char *key, const char *why)
 {
     const size_t n = strlen(c->refused);
     if (is_refused(c, key)) return 0;
     if (c->faults) {
-        hf_error(c, ERR_UNSUPPORTED, key, "%s: %s", key, why);
+        config_error(c, ERR_UNSUPPORTED, key, "%s: %s", key, why);
         faults_add(c->faults, c->e);
     }
     const int more = snprintf(c->refused + n, sizeof c->refused - n, "%s%s: %s", n ? "; " : "", key,
@@ -69,7 +69,7 @@ static int say_refused(struct config *c)
     char key[96] = "";
     if (c->n_refused == 1 && colon)
         snprintf(key, sizeof key, "%.*s", (int)(colon - c->refused), c->refused);
-    if (c->n_refused == 1) return hf_error(c, code, key, "%s", c->refused);
+    if (c->n_refused == 1) return config_error(c, code, key, "%s", c->refused);
     if (c->job)
         return err_field(c->e, code, "model.config",
                          "model.config asks for %d things that are not supported: %s", c->n_refused,
@@ -90,7 +90,7 @@ static int read_enum(struct config *c, const struct field *f, const char *key)
     char list[128] = "";
     const enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t != J_STRING) return hf_invalid(c, key, "a string");
+    if (t != J_STRING) return config_invalid(c, key, "a string");
     for (int i = 0; f->words[i]; i++) {
         if (jread_is(&c->j, f->words[i])) {
             *(int32_t *)member(c->m, f) = i;
@@ -99,7 +99,7 @@ static int read_enum(struct config *c, const struct field *f, const char *key)
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "only supported: ", f->words[i]);
     }
-    return hf_refuse(c, key, list);
+    return config_refuse(c, key, list);
 }
 
 /* Reads a size. A kept value has been judged before: only its type is checked. */
@@ -113,18 +113,19 @@ static int read_field(struct config *c, const struct field *f, const char *key)
     int64_t i;
     switch (f->type) {
     case FIELD_ENUM: return read_enum(c, f, key);
-    case FIELD_DOUBLE: return hf_read_real(c, key, min, max, at);
+    case FIELD_DOUBLE: return config_read_real(c, key, min, max, at);
     case FIELD_BOOL:
         flag = *(int32_t *)at;
-        if (hf_read_bool(c, key, &flag) < 0) return -1;
+        if (config_read_bool(c, key, &flag) < 0) return -1;
         *(int32_t *)at = flag;
         return 0;
     case FIELD_INT32:
         i = *(int32_t *)at;
-        if (hf_read_int(c, key, kept ? INT32_MIN : lo, kept ? INT32_MAX : hi, &i) < 0) return -1;
+        if (config_read_int(c, key, kept ? INT32_MIN : lo, kept ? INT32_MAX : hi, &i) < 0)
+            return -1;
         *(int32_t *)at = (int32_t)i;
         return 0;
-    default: return hf_read_int(c, key, lo, hi, at);
+    default: return config_read_int(c, key, lo, hi, at);
     }
 }
 
@@ -136,12 +137,12 @@ static const struct field *array_of(const char *name)
     return shape_field(first);
 }
 
-int hf_read_array(struct config *c, const char *key, const char *name)
+int config_read_array(struct config *c, const char *key, const char *name)
 {
     const struct field *f = array_of(name);
     enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t != J_ARRAY) return hf_invalid(c, key, "an array of numbers");
+    if (t != J_ARRAY) return config_invalid(c, key, "an array of numbers");
     for (int i = 0;; i++, f++) {
         struct jread here = c->j;
         if (jread_next(&here) == J_ARRAY_END) {
@@ -150,12 +151,12 @@ int hf_read_array(struct config *c, const char *key, const char *name)
         }
         char want[64];
         snprintf(want, sizeof want, "an array of at most %d numbers", i);
-        if (!f->path || shape_element(f) != i) return hf_invalid(c, key, want);
+        if (!f->path || shape_element(f) != i) return config_invalid(c, key, want);
         if (read_field(c, f, key) < 0) return -1;
     }
 }
 
-bool hf_met(const struct config *c, const char *key)
+bool config_met(const struct config *c, const char *key)
 {
     for (int i = 0; i < c->n_seen; i++)
         if (!strcmp(c->seen[i], key)) return true;
@@ -165,9 +166,9 @@ bool hf_met(const struct config *c, const char *key)
 /* Notes a key, and refuses a second one. name: the table's, which outlives c. */
 static int once(struct config *c, const char *name, const char *key)
 {
-    if (hf_met(c, name))
-        return hf_error(c, ERR_INVALID, key, "%s occurs twice%s%s", key,
-                        strcmp(name, key) ? ", also as " : "", strcmp(name, key) ? name : "");
+    if (config_met(c, name))
+        return config_error(c, ERR_INVALID, key, "%s occurs twice%s%s", key,
+                            strcmp(name, key) ? ", also as " : "", strcmp(name, key) ? name : "");
     if (c->n_seen < HF_MAX_SEEN) c->seen[c->n_seen++] = name;
     return 0;
 }
@@ -233,7 +234,7 @@ static bool read_neutral(struct config *c, const struct field *f, const char *ke
     struct err e;
     c->m = &scratch;
     c->e = &e;
-    const int rc = f ? read_field(c, f, key) : hf_read_array(c, key, key);
+    const int rc = f ? read_field(c, f, key) : config_read_array(c, key, key);
     bool neutral = rc == 0 && c->n_refused == before.n_refused;
     if (neutral && f) neutral = shape_neutral(&scratch, f);
     if (neutral && !f) neutral = array_neutral(&scratch, array_of(key));
@@ -260,22 +261,23 @@ static bool next_is_null(const struct config *c)
 
 static int refuse_key(struct config *c, const char *key, bool size)
 {
-    if (next_is_null(c)) return hf_ignore(c, key); /* as if it were not there */
+    if (next_is_null(c)) return config_ignore(c, key); /* as if it were not there */
     char path[128], why[160] = "is not a key of this family";
     snprintf(path, sizeof path, PREFIX "%.90s", key);
-    const char *near = c->form == CONFIG_JOB && !size ? field_nearest(shape_fields, path) : NULL;
+    const char *near = c->form == CONFIG_JOB && !size ? spec_field_nearest(shape_fields, path)
+                                                      : NULL;
     if (c->form == CONFIG_JOB && !size) snprintf(why, sizeof why, "unknown key");
     if (near) snprintf(why, sizeof why, "unknown key: did you mean %s?", near);
     if (!size) c->unknown = true;
-    if (jread_skip(&c->j) < 0) return hf_invalid(c, key, "a value");
-    return hf_refuse(c, shown(key), why);
+    if (jread_skip(&c->j) < 0) return config_invalid(c, key, "a value");
+    return config_refuse(c, shown(key), why);
 }
 
 static int read_kept(struct config *c, const char *key)
 {
     const struct field *f = shape_field(key);
-    if (array_of(key)) return hf_read_array(c, key, key);
-    if (!f || !strcmp(key, "model_type")) return hf_ignore(c, key); /* another version's */
+    if (array_of(key)) return config_read_array(c, key, key);
+    if (!f || !strcmp(key, "model_type")) return config_ignore(c, key); /* another version's */
     return read_field(c, f, key);
 }
 
@@ -284,17 +286,17 @@ static int read_key(struct config *c)
     char key[96];
     if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0; /* too long for us */
     if (c->form == CONFIG_KEPT) return read_kept(c, key);
-    if (!strcmp(key, "model_type")) return hf_ignore(c, key); /* the first pass read it */
+    if (!strcmp(key, "model_type")) return config_ignore(c, key); /* the first pass read it */
     const struct hf_special *x = special(c->family, key);
     if (!x && config_is_nothing(c, key) && (c->form == CONFIG_FILE || !shape_field(key)))
-        return hf_ignore(c, key);
+        return config_ignore(c, key);
     const struct hf_field *own = key[0] ? own_field(c->family, key) : NULL;
     const bool job = c->form == CONFIG_JOB;
     const struct field *f = shape_field(own ? own->name : key);
     const struct field *array = job ? array_of(key) : NULL;
     if (f && !f->kinds) f = NULL;
     if (array && (own_field(c->family, shape_name(array)) || is_rope(c, key)))
-        return once(c, shape_name(array), key) < 0 ? -1 : hf_read_array(c, key, key);
+        return once(c, shape_name(array), key) < 0 ? -1 : config_read_array(c, key, key);
     if (job && !own && (f || array) && !is_usual(key) && read_neutral(c, f, key)) return 0;
     if (x) return once(c, x->key, x->key) < 0 ? -1 : x->read(c, x->key);
     if (f && (own || (job && (is_usual(key) || is_rope(c, key))))) {
@@ -319,8 +321,8 @@ static int check_needed(struct config *c)
     for (const struct hf_field *x = c->family->fields; x->name; x++) {
         const char *key = x->key ? x->key : x->name;
         if ((x->flags & HF_NEEDED) && is_null(c->m, shape_field(x->name)))
-            return hf_error(c, ERR_INVALID, key, "%s is %s", key,
-                            hf_met(c, x->name) ? "null" : "missing");
+            return config_error(c, ERR_INVALID, key, "%s is %s", key,
+                                config_met(c, x->name) ? "null" : "missing");
     }
     return 0;
 }
@@ -328,9 +330,9 @@ static int check_needed(struct config *c)
 static int check_theta(struct config *c)
 {
     struct model_shape *m = c->m;
-    if (c->theta && hf_met(c, "rope_theta") && m->rope_theta != c->theta)
-        return hf_error(c, ERR_INVALID, "rope_theta", "rope_theta is %g at the top and %g inside",
-                        m->rope_theta, c->theta);
+    if (c->theta && config_met(c, "rope_theta") && m->rope_theta != c->theta)
+        return config_error(c, ERR_INVALID, "rope_theta",
+                            "rope_theta is %g at the top and %g inside", m->rope_theta, c->theta);
     if (c->theta) m->rope_theta = c->theta;
     return 0;
 }
@@ -338,7 +340,7 @@ static int check_theta(struct config *c)
 static int finish(struct config *c)
 {
     if (check_needed(c) || (c->family->finish && c->family->finish(c)) || check_theta(c) ||
-        hf_finish_rope(c))
+        config_finish_rope(c))
         return -1;
     if (c->tied) c->m->tied = c->tied - 1;
     const int rc = family_complete(c->m, c->e);
@@ -381,8 +383,8 @@ int config_read(struct config *c, const char *text, size_t size)
     return c->faults->n ? -1 : 0;
 }
 
-int hf_config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
-                    struct err *e)
+int config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
+                 struct err *e)
 {
     struct config c = {.form = CONFIG_FILE, .path = path, .m = m, .e = e};
     memset(m, 0, sizeof *m); /* padding too: shapes are compared as bytes */
@@ -404,18 +406,18 @@ static char *directory_config(const char *dir, char path[FILE_PATH_SIZE], size_t
     return NULL;
 }
 
-int hf_config_read(const char *dir, struct model_shape *m, struct err *e)
+int config_read_dir(const char *dir, struct model_shape *m, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     size_t size;
     char *text = directory_config(dir, path, &size, e);
     if (!text) return -1;
-    int rc = hf_config_parse(text, size, path, m, e);
+    int rc = config_parse(text, size, path, m, e);
     free(text);
     return rc;
 }
 
-int hf_config_check(const char *dir, struct model_shape *m, struct faults *f)
+int config_check(const char *dir, struct model_shape *m, struct faults *f)
 {
     char path[FILE_PATH_SIZE];
     struct err e = {0};
@@ -429,7 +431,7 @@ int hf_config_check(const char *dir, struct model_shape *m, struct faults *f)
     return f->n == before ? 0 : -1;
 }
 
-int hf_config_copy(const char *from, const char *to, struct err *e)
+int config_copy(const char *from, const char *to, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     size_t size;

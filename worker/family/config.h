@@ -24,15 +24,15 @@ enum config_form {
 
 /* Reads the text of a config.json. path is for the sentence only. fails: ERR_INVALID (missing or
  * malformed key), ERR_UNSUPPORTED (a key asks for another computation); both name the key. */
-int hf_config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
-                    struct err *e);
+int config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
+                 struct err *e);
 /* Reads DIR/config.json. */
-int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
+int config_read_dir(const char *dir, struct model_shape *m, struct err *e);
 /* Does the same, and adds every fault to f, each naming file and key. -1 if there is one: *m is not
  * to be used then. */
-int hf_config_check(const char *dir, struct model_shape *m, struct faults *f);
+int config_check(const char *dir, struct model_shape *m, struct faults *f);
 /* Copies config.json as it stands, from directory to directory. */
-int hf_config_copy(const char *from, const char *to, struct err *e);
+int config_copy(const char *from, const char *to, struct err *e);
 
 /* Takes the model of a job: reads the text into s->model.shape and writes it, by config_write(), to
  * s->model.config, which travels. form: CONFIG_JOB or CONFIG_KEPT; s->model.path is set before.

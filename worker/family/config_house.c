@@ -39,8 +39,8 @@ static int want_empty(struct config *c, const char *key)
 {
     struct jread here = c->j;
     const enum jtok t = jread_next(&here), end = t == J_OBJECT ? jread_next(&here) : t;
-    if (t == J_NULL || end == J_OBJECT_END) return hf_ignore(c, key);
-    return hf_ignore(c, key) < 0 ? -1 : hf_refuse(c, key, "only {} is supported");
+    if (t == J_NULL || end == J_OBJECT_END) return config_ignore(c, key);
+    return config_ignore(c, key) < 0 ? -1 : config_refuse(c, key, "only {} is supported");
 }
 
 static bool reads_both_ways(const struct config *c)
@@ -51,22 +51,22 @@ static bool reads_both_ways(const struct config *c)
 /* Reads is_decoder. An encoder would hide what follows; a decoder does that whatever the value. */
 static int read_decoder(struct config *c, const char *key)
 {
-    return reads_both_ways(c) ? hf_want_false(c, key) : hf_ignore(c, key);
+    return reads_both_ways(c) ? config_want_false(c, key) : config_ignore(c, key);
 }
 
 /* Reads is_causal. A decoder of the package reads both ways if it is false. */
 static int read_causal(struct config *c, const char *key)
 {
-    return reads_both_ways(c) ? hf_want_false(c, key) : hf_want_true(c, key);
+    return reads_both_ways(c) ? config_want_false(c, key) : config_want_true(c, key);
 }
 
-static const struct hf_special neutral[] = {{"is_encoder_decoder", hf_want_false, NULL},
-                                            {"tie_encoder_decoder", hf_want_false, NULL},
-                                            {"add_cross_attention", hf_want_false, NULL},
-                                            {"cross_attention_hidden_size", hf_want_null, NULL},
+static const struct hf_special neutral[] = {{"is_encoder_decoder", config_want_false, NULL},
+                                            {"tie_encoder_decoder", config_want_false, NULL},
+                                            {"add_cross_attention", config_want_false, NULL},
+                                            {"cross_attention_hidden_size", config_want_null, NULL},
                                             {"is_decoder", read_decoder, NULL},
                                             {"is_causal", read_causal, NULL},
-                                            {"is_composition", hf_want_false, NULL},
+                                            {"is_composition", config_want_false, NULL},
                                             {"pruned_heads", want_empty, NULL},
                                             {"per_layer_config", want_empty, NULL},
                                             {NULL, NULL, NULL}};

@@ -31,10 +31,10 @@ static int refuse_type(struct config *c)
         for (const struct hf_model *m = config_of(f)->models; m->type; m++)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
                      m->type);
-    for (const struct hf_wrapper *w = hf_wrappers; w->model.type; w++)
+    for (const struct hf_wrapper *w = wrapper_rows; w->model.type; w++)
         snprintf(list + strlen(list), sizeof list - strlen(list), ", %s", w->model.type);
-    return hf_error(c, ERR_UNSUPPORTED, "model_type",
-                    "model_type \"%s\" is not supported%s; supported: %s", type, needs, list);
+    return config_error(c, ERR_UNSUPPORTED, "model_type",
+                        "model_type \"%s\" is not supported%s; supported: %s", type, needs, list);
 }
 
 static bool find_type(struct config *c, const char *type)
@@ -52,7 +52,7 @@ static bool find_type(struct config *c, const char *type)
 
 static bool find_wrapper(struct config *c, const char *type)
 {
-    const struct hf_wrapper *w = hf_wrappers;
+    const struct hf_wrapper *w = wrapper_rows;
     while (w->model.type && strcmp(type, w->model.type)) w++;
     if (w->model.type) c->wrapper = w;
     return w->model.type;
@@ -63,15 +63,15 @@ static int read_type(struct config *c, bool inside)
 {
     char type[48];
     if (c->family || (c->wrapper && !inside))
-        return hf_error(c, ERR_INVALID, "model_type", "model_type occurs twice");
-    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, "model_type", "a string");
+        return config_error(c, ERR_INVALID, "model_type", "model_type occurs twice");
+    if (jread_next(&c->j) != J_STRING) return config_invalid(c, "model_type", "a string");
     if (jread_copy(&c->j, type, sizeof type) < 0) type[0] = 0;
     if (inside && strcmp(type, c->wrapper->text))
-        return hf_error(c, ERR_UNSUPPORTED, "text_config",
-                        "text_config has model_type \"%s\": of model_type \"%s\" only \"%s\" is "
-                        "computed",
-                        strpbrk(type, "\"\n\r\t") ? "" : type, c->wrapper->model.type,
-                        c->wrapper->text);
+        return config_error(
+            c, ERR_UNSUPPORTED, "text_config",
+            "text_config has model_type \"%s\": of model_type \"%s\" only \"%s\" is "
+            "computed",
+            strpbrk(type, "\"\n\r\t") ? "" : type, c->wrapper->model.type, c->wrapper->text);
     return find_type(c, type) || find_wrapper(c, type) ? 0 : refuse_type(c);
 }
 
@@ -103,9 +103,9 @@ static int check_class(struct config *c, const char *key)
     if (computes(m, name)) return 0;
     for (const char *const *x = m->classes; *x; x++)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? " or " : "", *x);
-    return hf_error(c, ERR_UNSUPPORTED, key,
-                    "%s names %.80s, another model: of model_type \"%s\" only %s is computed", key,
-                    name, m->type, list);
+    return config_error(c, ERR_UNSUPPORTED, key,
+                        "%s names %.80s, another model: of model_type \"%s\" only %s is computed",
+                        key, name, m->type, list);
 }
 
 /* Checks a class, or each of several. */
@@ -114,10 +114,10 @@ static int check_classes(struct config *c, const char *key)
     enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
     if (t == J_STRING) return check_class(c, key);
-    if (t != J_ARRAY) return hf_invalid(c, key, "an array of the names of classes");
+    if (t != J_ARRAY) return config_invalid(c, key, "an array of the names of classes");
     while ((t = jread_next(&c->j)) == J_STRING)
         if (check_class(c, key) < 0) return -1;
-    return t == J_ARRAY_END ? 0 : hf_invalid(c, key, "an array of the names of classes");
+    return t == J_ARRAY_END ? 0 : config_invalid(c, key, "an array of the names of classes");
 }
 
 /* Tells whether the entry of an auto_map just read is about something else than the model. */
@@ -136,10 +136,10 @@ static int check_auto_map(struct config *c, const char *key)
 {
     enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t != J_OBJECT) return hf_invalid(c, key, "an object of names of classes");
+    if (t != J_OBJECT) return config_invalid(c, key, "an object of names of classes");
     while ((t = jread_next(&c->j)) == J_KEY)
         if (is_no_model(c) ? jread_skip(&c->j) : check_classes(c, key)) return -1;
-    return t == J_OBJECT_END ? 0 : hf_invalid(c, key, "an object of names of classes");
+    return t == J_OBJECT_END ? 0 : config_invalid(c, key, "an object of names of classes");
 }
 
 /* Keys by which a published file names its model. */
@@ -160,7 +160,7 @@ static const char *type_of_class(struct config *c, char *name, size_t size)
     for (int f = 0; f < FAMILY_N; f++)
         for (const struct hf_model *m = config_of(f)->models; m->type; m++)
             if (computes(m, name)) return m->type;
-    for (const struct hf_wrapper *w = hf_wrappers; w->model.type; w++)
+    for (const struct hf_wrapper *w = wrapper_rows; w->model.type; w++)
         if (computes(&w->model, name)) return w->model.type;
     return NULL;
 }
@@ -174,16 +174,16 @@ static int refuse_untyped(struct config *c, int i)
     if (t == J_ARRAY) t = jread_next(&c->j);
     if (t == J_STRING && marks[i].check) type = type_of_class(c, text, sizeof text);
     if (type)
-        return hf_error(c, ERR_INVALID, key,
-                        "%s names %s without a model_type: add \"model_type\": \"%s\"", key, text,
-                        type);
+        return config_error(c, ERR_INVALID, key,
+                            "%s names %s without a model_type: add \"model_type\": \"%s\"", key,
+                            text, type);
     if (t == J_STRING && marks[i].check)
-        return hf_error(c, ERR_UNSUPPORTED, key,
-                        "%s names %.80s without a model_type, a model of another package: no "
-                        "family computes it",
-                        key, class_name(c, text, sizeof text));
-    return hf_error(c, ERR_INVALID, key,
-                    "%s without model_type: add the model_type that its config.json has", key);
+        return config_error(c, ERR_UNSUPPORTED, key,
+                            "%s names %.80s without a model_type, a model of another package: no "
+                            "family computes it",
+                            key, class_name(c, text, sizeof text));
+    return config_error(c, ERR_INVALID, key,
+                        "%s without model_type: add the model_type that its config.json has", key);
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
@@ -198,12 +198,12 @@ static int note_mark(struct config *c, struct found *f)
     for (int i = 0; i < N_MARKS && c->form != CONFIG_KEPT; i++) {
         if (!jread_is(&c->j, marks[i].key)) continue;
         if (f->has[i])
-            return hf_error(c, ERR_INVALID, marks[i].key, "%s occurs twice", marks[i].key);
+            return config_error(c, ERR_INVALID, marks[i].key, "%s occurs twice", marks[i].key);
         f->has[i] = true;
         f->at[i] = c->j;
         f->published |= marks[i].package;
     }
-    return jread_skip(&c->j) < 0 ? hf_invalid(c, "it", "one JSON object") : 0;
+    return jread_skip(&c->j) < 0 ? config_invalid(c, "it", "one JSON object") : 0;
 }
 
 static int check_marks(struct config *c, const struct found *f)
@@ -230,11 +230,11 @@ static void read_as_file(struct config *c)
 static int read_all(struct config *c, struct found *f, bool inside)
 {
     enum jtok t;
-    if (jread_next(&c->j) != J_OBJECT) return hf_invalid(c, "it", "one JSON object");
+    if (jread_next(&c->j) != J_OBJECT) return config_invalid(c, "it", "one JSON object");
     while ((t = jread_next(&c->j)) == J_KEY)
         if (jread_is(&c->j, "model_type") ? read_type(c, inside) : note_mark(c, f)) return -1;
     if (t != J_OBJECT_END || jread_next(&c->j) != J_END)
-        return hf_invalid(c, "it", "one JSON object");
+        return config_invalid(c, "it", "one JSON object");
     return 0;
 }
 
@@ -258,16 +258,16 @@ static int open_text(struct config *c, const char **text, size_t *size)
     while (jread_next(&c->j) == J_KEY) {
         const bool is_text = jread_is(&c->j, "text_config");
         if (is_text && from)
-            return hf_error(c, ERR_INVALID, "text_config", "text_config occurs twice");
+            return config_error(c, ERR_INVALID, "text_config", "text_config occurs twice");
         struct jread here = c->j;
         if (is_text && jread_next(&here) == J_OBJECT) from = here.p - 1;
-        if (jread_skip(&c->j) < 0) return hf_invalid(c, "text_config", "an object");
+        if (jread_skip(&c->j) < 0) return config_invalid(c, "text_config", "an object");
         if (is_text) end = c->j.p;
     }
     if (!from)
-        return hf_error(c, ERR_INVALID, "text_config",
-                        "text_config is missing, an object: the model of text in a \"%s\"",
-                        c->wrapper->model.type);
+        return config_error(c, ERR_INVALID, "text_config",
+                            "text_config is missing, an object: the model of text in a \"%s\"",
+                            c->wrapper->model.type);
     *text = from;
     *size = (size_t)(end - from);
     return 0;
@@ -277,13 +277,13 @@ int config_find_model(struct config *c, const char **text, size_t *size)
 {
     bool published = false;
     if (read_marks(c, *text, *size, false, &published)) return -1;
-    if (c->wrapper && (config_read_wrapper(c, *text, *size) || open_text(c, text, size) ||
+    if (c->wrapper && (wrapper_read(c, *text, *size) || open_text(c, text, size) ||
                        read_marks(c, *text, *size, true, &published)))
         return -1;
     if (published && c->form == CONFIG_JOB) read_as_file(c);
     if (c->family) return 0;
     if (c->form == CONFIG_FILE)
-        return hf_error(c, ERR_INVALID, "model_type", "model_type is missing");
+        return config_error(c, ERR_INVALID, "model_type", "model_type is missing");
     find_type(c, family_words[(int)shape_field("model_type")->fallback]);
     return 0;
 }

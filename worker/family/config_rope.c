@@ -15,11 +15,11 @@ static bool any_rule(const struct config *c)
 static int read_kind(struct config *c, const char *object)
 {
     char why[96] = "only rope_type ";
-    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, "rope_type", "a string");
+    if (jread_next(&c->j) != J_STRING) return config_invalid(c, "rope_type", "a string");
     if (!any_rule(c))
         return jread_is(&c->j, "default")
                    ? 0
-                   : hf_refuse(c, object, "only rope_type \"default\" is supported");
+                   : config_refuse(c, object, "only rope_type \"default\" is supported");
     if (jread_is(&c->j, "su")) return c->m->rope.kind = ROPE_LONGROPE, 0;
     for (int i = 0; rope_words[i]; i++) {
         if (jread_is(&c->j, rope_words[i])) return c->m->rope.kind = i, 0;
@@ -28,13 +28,13 @@ static int read_kind(struct config *c, const char *object)
     }
     const size_t n = strlen(why);
     snprintf(why + n, sizeof why - n, " is supported");
-    return hf_refuse(c, object, why);
+    return config_refuse(c, object, why);
 }
 
 static int read_truncate(struct config *c)
 {
     bool truncate = true;
-    if (hf_read_bool(c, "truncate", &truncate) < 0) return -1;
+    if (config_read_bool(c, "truncate", &truncate) < 0) return -1;
     c->m->rope.no_truncate = !truncate;
     return 0;
 }
@@ -55,51 +55,51 @@ static int read_number(struct config *c, const char *object)
              {"mscale_all_dim", &r->mscale_all_dim},
              {"attention_factor", &r->attention_factor}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
-        if (jread_is(&c->j, v[i].key)) return hf_read_real(c, v[i].key, 0, 1e9, v[i].out);
-    if (jread_is(&c->j, "finetuned")) return hf_ignore(c, object); /* its origin */
+        if (jread_is(&c->j, v[i].key)) return config_read_real(c, v[i].key, 0, 1e9, v[i].out);
+    if (jread_is(&c->j, "finetuned")) return config_ignore(c, object); /* its origin */
     /* These keys give each column a coordinate of a picture; in text all three are one number. */
     if (family_row(c->m)->text_of_pictures &&
         (jread_is(&c->j, "mrope_section") || jread_is(&c->j, "mrope_interleaved")))
-        return hf_ignore(c, object);
+        return config_ignore(c, object);
     char key[64], why[112];
     if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0;
     const bool layers = jread_next(&c->j) == J_OBJECT;
     snprintf(why, sizeof why, "%.48s is not supported", key);
-    hf_refuse(c, object, layers ? "parameters by layer type are not supported" : why);
-    return jread_skip(&c->j) < 0 ? hf_invalid(c, object, "an object") : 0;
+    config_refuse(c, object, layers ? "parameters by layer type are not supported" : why);
+    return jread_skip(&c->j) < 0 ? config_invalid(c, object, "an object") : 0;
 }
 
 static int rope_key(struct config *c, const char *object)
 {
     if (jread_is(&c->j, "rope_type") || jread_is(&c->j, "type")) return read_kind(c, object);
-    if (jread_is(&c->j, "rope_theta")) return hf_read_real(c, "rope_theta", 1, 1e12, &c->theta);
-    if (jread_is(&c->j, "partial_rotary_factor")) return hf_read_partial(c, object);
+    if (jread_is(&c->j, "rope_theta")) return config_read_real(c, "rope_theta", 1, 1e12, &c->theta);
+    if (jread_is(&c->j, "partial_rotary_factor")) return config_read_partial(c, object);
     if (!any_rule(c)) {
         if (jread_next(&c->j) == J_OBJECT)
-            hf_refuse(c, object, "parameters by layer type are not supported");
-        return jread_skip(&c->j) < 0 ? hf_invalid(c, object, "an object") : 0;
+            config_refuse(c, object, "parameters by layer type are not supported");
+        return jread_skip(&c->j) < 0 ? config_invalid(c, object, "an object") : 0;
     }
     if (jread_is(&c->j, "original_max_position_embeddings"))
-        return hf_read_int(c, object, 1, (int64_t)1 << 50, &c->m->rope.original);
-    if (jread_is(&c->j, "short_factor")) return hf_read_array(c, object, "rope_short_factor");
-    if (jread_is(&c->j, "long_factor")) return hf_read_array(c, object, "rope_long_factor");
+        return config_read_int(c, object, 1, (int64_t)1 << 50, &c->m->rope.original);
+    if (jread_is(&c->j, "short_factor")) return config_read_array(c, object, "rope_short_factor");
+    if (jread_is(&c->j, "long_factor")) return config_read_array(c, object, "rope_long_factor");
     if (jread_is(&c->j, "truncate")) return read_truncate(c);
     return read_number(c, object);
 }
 
-int hf_read_rope(struct config *c, const char *key)
+int config_read_rope(struct config *c, const char *key)
 {
     const struct shape_rope before = c->m->rope;
     enum jtok t = jread_next(&c->j);
     bool empty = true;
     if (t == J_NULL) return 0;
-    if (t != J_OBJECT) return hf_invalid(c, key, "an object or null");
+    if (t != J_OBJECT) return config_invalid(c, key, "an object or null");
     for (; (t = jread_next(&c->j)) == J_KEY; empty = false)
         if (rope_key(c, key) < 0) return -1;
-    if (t != J_OBJECT_END) return hf_invalid(c, key, "an object");
+    if (t != J_OBJECT_END) return config_invalid(c, key, "an object");
     if (empty || !c->rope_object) return c->rope_object |= !empty, 0;
     if (memcmp(&before, &c->m->rope, sizeof before) == 0) return 0;
-    return hf_refuse(c, key, "rope_scaling and rope_parameters say different things");
+    return config_refuse(c, key, "rope_scaling and rope_parameters say different things");
 }
 
 /* Reads the RoPE of sliding_attention: only its base, into rope_local, since its rule must be the
@@ -112,52 +112,53 @@ static int read_local(struct config *c, const char *key)
     memset(&c->m->rope, 0, sizeof c->m->rope);
     c->theta = 0;
     c->rope_object = false;
-    if (hf_read_rope(c, key) < 0) return -1;
+    if (config_read_rope(c, key) < 0) return -1;
     const bool plain = c->m->rope.kind == ROPE_DEFAULT;
     if (c->theta) c->m->rope_local = c->theta;
     c->m->rope = full;
     c->theta = theta;
     c->rope_object = object;
-    return plain
-               ? 0
-               : hf_refuse(c, key, "of sliding_attention only rope_type \"default\" is supported");
+    return plain ? 0
+                 : config_refuse(c, key,
+                                 "of sliding_attention only rope_type \"default\" is supported");
 }
 
-int hf_read_layer_ropes(struct config *c, const char *key)
+int config_read_layer_ropes(struct config *c, const char *key)
 {
     struct jread here = c->j;
     enum jtok t = jread_next(&here);
-    if (t != J_OBJECT || jread_next(&here) != J_KEY) return hf_read_rope(c, key);
-    if (jread_next(&here) != J_OBJECT) return hf_read_rope(c, key); /* v4: for full layers */
+    if (t != J_OBJECT || jread_next(&here) != J_KEY) return config_read_rope(c, key);
+    if (jread_next(&here) != J_OBJECT) return config_read_rope(c, key); /* v4: for full layers */
     jread_next(&c->j);
     while ((t = jread_next(&c->j)) == J_KEY) {
         const bool local = jread_is(&c->j, "sliding_attention");
         if (!local && !jread_is(&c->j, "full_attention"))
-            return hf_invalid(c, key, "an object of \"full_attention\" and \"sliding_attention\"");
-        if ((local ? read_local : hf_read_rope)(c, key) < 0) return -1;
+            return config_invalid(c, key,
+                                  "an object of \"full_attention\" and \"sliding_attention\"");
+        if ((local ? read_local : config_read_rope)(c, key) < 0) return -1;
     }
-    return t == J_OBJECT_END ? 0 : hf_invalid(c, key, "an object");
+    return t == J_OBJECT_END ? 0 : config_invalid(c, key, "an object");
 }
 
 /* Refuses a share of no column: 0 columns would stand for all of them. */
 static int no_column(struct config *c)
 {
-    return hf_error(c, ERR_INVALID, "partial_rotary_factor",
-                    "partial_rotary_factor %g: RoPE turns no column of a head: make it larger",
-                    c->partial_rotary);
+    return config_error(c, ERR_INVALID, "partial_rotary_factor",
+                        "partial_rotary_factor %g: RoPE turns no column of a head: make it larger",
+                        c->partial_rotary);
 }
 
 /* Reads the share of a head that RoPE turns, if the family has one; others turn all of it. */
-int hf_read_partial(struct config *c, const char *key)
+int config_read_partial(struct config *c, const char *key)
 {
     double v = 1;
-    if (!config_has(c->family, "rotary_dim") || !any_rule(c)) return hf_want_one(c, key);
-    if (hf_read_real(c, key, 0, 1, &v) < 0) return -1;
+    if (!config_has(c->family, "rotary_dim") || !any_rule(c)) return config_want_one(c, key);
+    if (config_read_real(c, key, 0, 1, &v) < 0) return -1;
     c->partial_rotary = v;
     return v > 0 ? 0 : no_column(c);
 }
 
-int hf_finish_rope(struct config *c)
+int config_finish_rope(struct config *c)
 {
     struct model_shape *m = c->m;
     const int64_t D = m->head_dim ? m->head_dim : m->n_heads ? m->width / m->n_heads : 0;
@@ -168,9 +169,9 @@ int hf_finish_rope(struct config *c)
     return 0;
 }
 
-int hf_read_original(struct config *c, const char *key)
+int config_read_original(struct config *c, const char *key)
 {
-    return hf_read_int(c, key, 1, (int64_t)1 << 50, &c->original);
+    return config_read_int(c, key, 1, (int64_t)1 << 50, &c->original);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -187,7 +188,7 @@ static void factors(struct jwrite *w, const char *key, const double *f, int64_t 
     jwrite_end(w);
 }
 
-void hf_write_rope(struct jwrite *w, const char *key, const struct model_shape *m)
+void config_write_rope(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     const struct shape_rope *r = &m->rope;
     if (r->kind == ROPE_DEFAULT) {
@@ -213,7 +214,7 @@ void hf_write_rope(struct jwrite *w, const char *key, const struct model_shape *
     jwrite_end(w);
 }
 
-void hf_write_partial(struct jwrite *w, const char *key, const struct model_shape *m)
+void config_write_partial(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     if (m->rotary_dim && m->rotary_dim != m->head_dim)
         jwrite_double(w, key, (double)m->rotary_dim / (double)m->head_dim);

@@ -45,7 +45,7 @@ struct config {
     int64_t window, full_first; /* a window, and how many layers come before it */
     bool window_on;             /* use_sliding_window */
     int64_t sparse_step;        /* decoder_sparse_step */
-    char refused[400];          /* "key: why; key: why": hf_refuse */
+    char refused[400];          /* "key: why; key: why": config_refuse */
     int n_refused;
     bool unknown;                     /* some key is not known here */
     int64_t n_rope_flags;             /* length of the list of layers with RoPE */
@@ -132,7 +132,7 @@ struct hf_family {
     {"dense_mask.4", NULL, HF_UNWRITTEN}, {"dense_mask.5", NULL, HF_UNWRITTEN},                    \
     {"dense_mask.6", NULL, HF_UNWRITTEN}, {"dense_mask.7", NULL, HF_UNWRITTEN}
 #define HF_NEVER                                                                                   \
-    {"quantization_config", hf_want_plain, NULL}, {"text_config", hf_want_null, NULL}
+    {"quantization_config", config_want_plain, NULL}, {"text_config", config_want_null, NULL}
 /* clang-format on */
 
 /* Reads a whole text into *c->m, by c->form; 0, or -1 with c->e. */
@@ -149,9 +149,9 @@ bool config_is_nothing(const struct config *c, const char *key);
 const struct hf_special *config_neutral(const char *key);
 /* Returns the need of a model_type that is not computed here; NULL: not known. */
 const char *config_lacks(const char *type);
-extern const struct hf_wrapper hf_wrappers[]; /* the last: model.type NULL */
+extern const struct hf_wrapper wrapper_rows[]; /* the last: model.type NULL */
 /* Reads the keys beside text_config; text: the wrapper's object. */
-int config_read_wrapper(struct config *c, const char *text, size_t size);
+int wrapper_read(struct config *c, const char *text, size_t size);
 /* Returns the model that a file with these sizes is of. */
 const struct hf_model *config_model(const struct model_shape *m);
 /* Writes "key": the value of f in m. */
@@ -166,69 +166,69 @@ bool config_says(const struct hf_family *family, const char *name);
 /* ---- for the tables -------------------------------------------------------------------------- */
 
 /* Sets an error about a key, with its place in the sentence. Returns -1. */
-int hf_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
+int config_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Sets the error that KEY must be WANT. Returns -1. */
-int hf_invalid(struct config *c, const char *key, const char *want);
+int config_invalid(struct config *c, const char *key, const char *want);
 /* Notes that KEY asks for a computation that we do not have: it is reported when all keys are read.
  * Returns 0; the reader has taken the whole value. */
-int hf_refuse(struct config *c, const char *key, const char *why);
-bool hf_met(const struct config *c, const char *key); /* key or field name */
+int config_refuse(struct config *c, const char *key, const char *why);
+bool config_met(const struct config *c, const char *key); /* key or field name */
 
 /* Read the next value. null leaves *out as it is. */
-int hf_read_int(struct config *c, const char *key, int64_t min, int64_t max, int64_t *out);
-int hf_read_real(struct config *c, const char *key, double min, double max, double *out);
-int hf_read_bool(struct config *c, const char *key, bool *out);
+int config_read_int(struct config *c, const char *key, int64_t min, int64_t max, int64_t *out);
+int config_read_real(struct config *c, const char *key, double min, double max, double *out);
+int config_read_bool(struct config *c, const char *key, bool *out);
 
 /* Reads a key that transformers ignores for this model_type, whatever its value. */
-int hf_ignore(struct config *c, const char *key);
+int config_ignore(struct config *c, const char *key);
 /* Read keys that change nothing as long as they have the value in the name. */
-int hf_want_false(struct config *c, const char *key);
-int hf_want_true(struct config *c, const char *key);
-int hf_want_null(struct config *c, const char *key);
-/* Read quantization_config: null, or, for hf_want_plain_or_mxfp4, quant_method "mxfp4". */
-int hf_want_plain(struct config *c, const char *key);
-int hf_want_plain_or_mxfp4(struct config *c, const char *key);
-int hf_want_zero(struct config *c, const char *key);
-int hf_want_one(struct config *c, const char *key);
-int hf_want_silu(struct config *c, const char *key);
-int hf_want_word(struct config *c, const char *key, const char *word);
+int config_want_false(struct config *c, const char *key);
+int config_want_true(struct config *c, const char *key);
+int config_want_null(struct config *c, const char *key);
+/* Read quantization_config: null, or, for config_want_plain_or_mxfp4, quant_method "mxfp4". */
+int config_want_plain(struct config *c, const char *key);
+int config_want_plain_or_mxfp4(struct config *c, const char *key);
+int config_want_zero(struct config *c, const char *key);
+int config_want_one(struct config *c, const char *key);
+int config_want_silu(struct config *c, const char *key);
+int config_want_word(struct config *c, const char *key, const char *word);
 /* Reads rope_scaling of v4, rope_parameters of v5. Families that take any rule
  * (family_row.rope_kinds) get it in shape.rope; in others rope_type must be "default". Takes theta
  * and the share, too. */
-int hf_read_rope(struct config *c, const char *key);
+int config_read_rope(struct config *c, const char *key);
 /* Does the same for a family whose layers with a window have a base of their own, shape.rope_local:
  * one object for "full_attention", one for "sliding_attention". */
-int hf_read_layer_ropes(struct config *c, const char *key);
-void hf_write_rope(struct jwrite *w, const char *key, const struct model_shape *m);
+int config_read_layer_ropes(struct config *c, const char *key);
+void config_write_rope(struct jwrite *w, const char *key, const struct model_shape *m);
 /* Reads partial_rotary_factor. */
-int hf_read_partial(struct config *c, const char *key);
+int config_read_partial(struct config *c, const char *key);
 /* Sets, after the last key, rotary_dim of the share, and the values that override the object's.
  * fails: ERR_INVALID for a share of no column. */
-int hf_finish_rope(struct config *c);
-void hf_write_partial(struct jwrite *w, const char *key, const struct model_shape *m);
+int config_finish_rope(struct config *c);
+void config_write_partial(struct jwrite *w, const char *key, const struct model_shape *m);
 /* Reads original_max_position_embeddings beside the object, whose value it overrides. */
-int hf_read_original(struct config *c, const char *key);
+int config_read_original(struct config *c, const char *key);
 /* Reads an activation by any of the names in use, into shape.act. */
-int hf_read_act(struct config *c, const char *key);
-void hf_write_act(struct jwrite *w, const char *key, const struct model_shape *m);
+int config_read_act(struct config *c, const char *key);
+void config_write_act(struct jwrite *w, const char *key, const struct model_shape *m);
 
 /* Reads an array of numbers into the rows NAME.0 and on of shape_fields. */
-int hf_read_array(struct config *c, const char *key, const char *name);
+int config_read_array(struct config *c, const char *key, const char *name);
 /* Reads an array with an element for every layer: read is called for each (c->n_flags tells which);
  * it returns 1 for a value that is no element, -1 with c->e for a refused value. */
-int hf_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok));
-void hf_mark(int64_t mask[SHAPE_MASKS], int64_t l);
+int config_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok));
+void config_mark(int64_t mask[SHAPE_MASKS], int64_t l);
 /* Notes that layer l is of the other kind. */
-void hf_mark_layer(struct model_shape *m, int64_t l, bool special);
+void config_mark_layer(struct model_shape *m, int64_t l, bool special);
 /* Checks that the list had as many elements as there are layers. */
-int hf_check_list(struct config *c, const char *key);
+int config_check_list(struct config *c, const char *key);
 
 /* Write values that our files always have. */
-void hf_write_false(struct jwrite *w, const char *key, const struct model_shape *m);
-void hf_write_true(struct jwrite *w, const char *key, const struct model_shape *m);
-void hf_write_null(struct jwrite *w, const char *key, const struct model_shape *m);
-void hf_write_zero(struct jwrite *w, const char *key, const struct model_shape *m);
-void hf_write_silu(struct jwrite *w, const char *key, const struct model_shape *m);
+void config_write_false(struct jwrite *w, const char *key, const struct model_shape *m);
+void config_write_true(struct jwrite *w, const char *key, const struct model_shape *m);
+void config_write_null(struct jwrite *w, const char *key, const struct model_shape *m);
+void config_write_zero(struct jwrite *w, const char *key, const struct model_shape *m);
+void config_write_silu(struct jwrite *w, const char *key, const struct model_shape *m);
 
 #endif

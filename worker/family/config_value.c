@@ -7,7 +7,7 @@
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-int hf_read_real(struct config *c, const char *key, double min, double max, double *out)
+int config_read_real(struct config *c, const char *key, double min, double max, double *out)
 {
     char want[96];
     double v;
@@ -15,7 +15,7 @@ int hf_read_real(struct config *c, const char *key, double min, double max, doub
     if (t == J_NULL) return 0;
     snprintf(want, sizeof want, "a number from %.15g to %.15g", min, max);
     if (t != J_NUMBER || jread_double(&c->j, &v) < 0 || !(v >= min && v <= max))
-        return hf_invalid(c, key, want);
+        return config_invalid(c, key, want);
     *out = v;
     return 0;
 }
@@ -30,7 +30,7 @@ static int whole(struct jread *j, int64_t *out)
     return 0;
 }
 
-int hf_read_int(struct config *c, const char *key, int64_t min, int64_t max, int64_t *out)
+int config_read_int(struct config *c, const char *key, int64_t min, int64_t max, int64_t *out)
 {
     char want[96];
     int64_t v;
@@ -38,47 +38,47 @@ int hf_read_int(struct config *c, const char *key, int64_t min, int64_t max, int
     if (t == J_NULL) return 0;
     snprintf(want, sizeof want, "an integer from %lld to %lld", (long long)min, (long long)max);
     if (t != J_NUMBER || whole(&c->j, &v) < 0 || v < min || v > max)
-        return hf_invalid(c, key, want);
+        return config_invalid(c, key, want);
     *out = v;
     return 0;
 }
 
-int hf_read_bool(struct config *c, const char *key, bool *out)
+int config_read_bool(struct config *c, const char *key, bool *out)
 {
     enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t != J_TRUE && t != J_FALSE) return hf_invalid(c, key, "true or false");
+    if (t != J_TRUE && t != J_FALSE) return config_invalid(c, key, "true or false");
     *out = t == J_TRUE;
     return 0;
 }
 
 /* ---- keys that must not ask for more than we compute ----------------------------------------- */
 
-int hf_want_false(struct config *c, const char *key)
+int config_want_false(struct config *c, const char *key)
 {
     bool v = false;
-    if (hf_read_bool(c, key, &v) < 0) return -1;
-    return v ? hf_refuse(c, key, "true is not supported") : 0;
+    if (config_read_bool(c, key, &v) < 0) return -1;
+    return v ? config_refuse(c, key, "true is not supported") : 0;
 }
 
-int hf_want_true(struct config *c, const char *key)
+int config_want_true(struct config *c, const char *key)
 {
     bool v = true;
-    if (hf_read_bool(c, key, &v) < 0) return -1;
-    return v ? 0 : hf_refuse(c, key, "false is not supported");
+    if (config_read_bool(c, key, &v) < 0) return -1;
+    return v ? 0 : config_refuse(c, key, "false is not supported");
 }
 
-int hf_ignore(struct config *c, const char *key)
+int config_ignore(struct config *c, const char *key)
 {
-    return jread_skip(&c->j) < 0 ? hf_invalid(c, key, "a value") : 0;
+    return jread_skip(&c->j) < 0 ? config_invalid(c, key, "a value") : 0;
 }
 
-int hf_want_null(struct config *c, const char *key)
+int config_want_null(struct config *c, const char *key)
 {
     enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t == J_ERROR || jread_skip(&c->j) < 0) return hf_invalid(c, key, "null");
-    return hf_refuse(c, key, "only null is supported");
+    if (t == J_ERROR || jread_skip(&c->j) < 0) return config_invalid(c, key, "null");
+    return config_refuse(c, key, "only null is supported");
 }
 
 /* Reads quantization_config. only: the method that is accepted; NULL: none is. */
@@ -88,31 +88,32 @@ static int read_quantization(struct config *c, const char *key, const char *only
     enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
     if (t != J_OBJECT) {
-        if (t == J_ERROR || jread_skip(&c->j) < 0) return hf_invalid(c, key, "an object or null");
-        return hf_refuse(c, key, "only null, or an object with quant_method, has a meaning");
+        if (t == J_ERROR || jread_skip(&c->j) < 0)
+            return config_invalid(c, key, "an object or null");
+        return config_refuse(c, key, "only null, or an object with quant_method, has a meaning");
     }
     while ((t = jread_next(&c->j)) == J_KEY) {
         const bool named = jread_is(&c->j, "quant_method");
         if (!named && jread_skip(&c->j) < 0) break;
         if (named && jread_next(&c->j) != J_STRING)
-            return hf_invalid(c, key, "an object whose quant_method is a string");
+            return config_invalid(c, key, "an object whose quant_method is a string");
         if (named && jread_copy(&c->j, method, sizeof method) < 0) method[0] = 0;
     }
-    if (t != J_OBJECT_END) return hf_invalid(c, key, "an object");
+    if (t != J_OBJECT_END) return config_invalid(c, key, "an object");
     if (only && !strcmp(method, only)) return 0;
     for (char *p = method; *p; p++)
         if (*p <= ' ' || *p > '~' || *p == '"') *p = '?';
     snprintf(why, sizeof why, "quant_method \"%s\" is not supported: save the weights as bf16%s",
              method, only ? ", or in MXFP4" : "");
-    return hf_refuse(c, key, why);
+    return config_refuse(c, key, why);
 }
 
-int hf_want_plain(struct config *c, const char *key)
+int config_want_plain(struct config *c, const char *key)
 {
     return read_quantization(c, key, NULL);
 }
 
-int hf_want_plain_or_mxfp4(struct config *c, const char *key)
+int config_want_plain_or_mxfp4(struct config *c, const char *key)
 {
     return read_quantization(c, key, "mxfp4");
 }
@@ -120,17 +121,17 @@ int hf_want_plain_or_mxfp4(struct config *c, const char *key)
 static int want_number(struct config *c, const char *key, double only)
 {
     double v = only;
-    if (hf_read_real(c, key, -1e300, 1e300, &v) < 0) return -1;
+    if (config_read_real(c, key, -1e300, 1e300, &v) < 0) return -1;
     if (v == only) return 0;
-    return hf_refuse(c, key, only == 0 ? "only 0 is supported" : "only 1 is supported");
+    return config_refuse(c, key, only == 0 ? "only 0 is supported" : "only 1 is supported");
 }
 
-int hf_want_zero(struct config *c, const char *key)
+int config_want_zero(struct config *c, const char *key)
 {
     return want_number(c, key, 0);
 }
 
-int hf_want_one(struct config *c, const char *key)
+int config_want_one(struct config *c, const char *key)
 {
     return want_number(c, key, 1);
 }
@@ -143,19 +144,19 @@ static const struct {
                  {"gelu_new", ACT_GELU_TANH}, {"gelu_pytorch_tanh", ACT_GELU_TANH},
                  {"relu", ACT_RELU},          {"tanh", ACT_TANH}};
 
-int hf_read_act(struct config *c, const char *key)
+int config_read_act(struct config *c, const char *key)
 {
-    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, key, "a string");
+    if (jread_next(&c->j) != J_STRING) return config_invalid(c, key, "a string");
     if (c->form != CONFIG_FILE && jread_is(&c->j, "identity")) return 0; /* the family's own */
     for (size_t i = 0; i < sizeof act_names / sizeof *act_names; i++) {
         if (!jread_is(&c->j, act_names[i].word)) continue;
         c->m->act = act_names[i].act;
         return 0;
     }
-    return hf_refuse(c, key, "only supported: gelu, gelu_new, relu, silu, tanh");
+    return config_refuse(c, key, "only supported: gelu, gelu_new, relu, silu, tanh");
 }
 
-void hf_write_act(struct jwrite *w, const char *key, const struct model_shape *m)
+void config_write_act(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     static const char *const words[ACT_N] = {[ACT_SILU] = "silu",
                                              [ACT_GELU] = "gelu",
@@ -166,78 +167,78 @@ void hf_write_act(struct jwrite *w, const char *key, const struct model_shape *m
     jwrite_str(w, key, word ? word : "silu");
 }
 
-int hf_want_silu(struct config *c, const char *key)
+int config_want_silu(struct config *c, const char *key)
 {
-    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, key, "a string");
+    if (jread_next(&c->j) != J_STRING) return config_invalid(c, key, "a string");
     if (jread_is(&c->j, "silu") || jread_is(&c->j, "swish")) return 0;
-    return hf_refuse(c, key, "only \"silu\" is supported");
+    return config_refuse(c, key, "only \"silu\" is supported");
 }
 
 /* ---- values that our files always have ------------------------------------------------------- */
 
-void hf_write_false(struct jwrite *w, const char *key, const struct model_shape *m)
+void config_write_false(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_bool(w, key, false);
 }
 
-void hf_write_true(struct jwrite *w, const char *key, const struct model_shape *m)
+void config_write_true(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_bool(w, key, true);
 }
 
-void hf_write_null(struct jwrite *w, const char *key, const struct model_shape *m)
+void config_write_null(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_null(w, key);
 }
 
-void hf_write_zero(struct jwrite *w, const char *key, const struct model_shape *m)
+void config_write_zero(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_raw(w, key, "0.0"); /* the package wants a float and takes no 0 for one */
 }
 
-void hf_write_silu(struct jwrite *w, const char *key, const struct model_shape *m)
+void config_write_silu(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_str(w, key, "silu");
 }
 
-int hf_want_word(struct config *c, const char *key, const char *word)
+int config_want_word(struct config *c, const char *key, const char *word)
 {
     char why[64];
     const enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t != J_STRING) return hf_invalid(c, key, "a string");
+    if (t != J_STRING) return config_invalid(c, key, "a string");
     snprintf(why, sizeof why, "only \"%s\" is supported", word);
-    return jread_is(&c->j, word) ? 0 : hf_refuse(c, key, why);
+    return jread_is(&c->j, word) ? 0 : config_refuse(c, key, why);
 }
 
 /* ---- lists with an entry for every layer ----------------------------------------------------- */
 
-int hf_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok))
+int config_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok))
 {
     enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t != J_ARRAY) return hf_invalid(c, key, "an array with an element for every layer");
+    if (t != J_ARRAY) return config_invalid(c, key, "an array with an element for every layer");
     for (c->n_flags = 0; (t = jread_next(&c->j)) != J_ARRAY_END; c->n_flags++) {
         const int rc = c->n_flags < HF_MAX_LAYERS ? read(c, t) : 1;
         if (rc < 0) return -1;
-        if (rc > 0) return hf_invalid(c, key, "an array with an element for every layer");
+        if (rc > 0) return config_invalid(c, key, "an array with an element for every layer");
     }
     return 0;
 }
 
-int hf_check_list(struct config *c, const char *key)
+int config_check_list(struct config *c, const char *key)
 {
     if (!c->n_flags || c->n_flags == c->m->n_layers) return 0;
-    return hf_error(c, ERR_INVALID, key, "%s has %lld elements for %d layers", key,
-                    (long long)c->n_flags, c->m->n_layers);
+    return config_error(c, ERR_INVALID, key, "%s has %lld elements for %d layers", key,
+                        (long long)c->n_flags, c->m->n_layers);
 }
 
-void hf_mark(int64_t mask[SHAPE_MASKS], int64_t l)
+void config_mark(int64_t mask[SHAPE_MASKS], int64_t l)
 {
     if (l < 32 * SHAPE_MASKS) mask[l / 32] |= (int64_t)1 << (l % 32);
 }
 
-void hf_mark_layer(struct model_shape *m, int64_t l, bool special)
+void config_mark_layer(struct model_shape *m, int64_t l, bool special)
 {
-    if (special) hf_mark(m->layer_mask, l);
+    if (special) config_mark(m->layer_mask, l);
 }

@@ -242,7 +242,7 @@ void decoder_ends(struct family *f, const struct model_shape *m, const struct de
 int decoder_read_bias(struct config *c, const char *key)
 {
     bool v = false;
-    if (hf_read_bool(c, key, &v) < 0) return -1;
+    if (config_read_bool(c, key, &v) < 0) return -1;
     c->m->qkv_bias = c->m->o_bias = v;
     return 0;
 }
@@ -256,10 +256,10 @@ static int full_layer(struct config *c, enum jtok t)
 {
     if (t != J_STRING) return 1;
     if (jread_is(&c->j, "full_attention")) return 0;
-    return hf_refuse(c, "layer_types", "only \"full_attention\" is supported");
+    return config_refuse(c, "layer_types", "only \"full_attention\" is supported");
 }
 
 int decoder_want_full(struct config *c, const char *key)
 {
-    return hf_read_list(c, key, full_layer);
+    return config_read_list(c, key, full_layer);
 }

@@ -55,11 +55,11 @@ int decoder_want_full(struct config *c, const char *key);
     {"qkv_bias", NULL, HF_UNWRITTEN}, {"o_bias", NULL, HF_UNWRITTEN}
 #define DECODER_SPECIALS                                                                           \
     HF_NEVER,                                                                                      \
-    {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */                       \
-    {"hidden_act", hf_want_silu, hf_write_silu},                                                   \
-    {"rope_scaling", hf_read_rope, hf_write_rope},                                                 \
-    {"rope_parameters", hf_read_rope, NULL},                                                       \
-    {"original_max_position_embeddings", hf_read_original, NULL}
+    {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */                   \
+    {"hidden_act", config_want_silu, config_write_silu},                                           \
+    {"rope_scaling", config_read_rope, config_write_rope},                                         \
+    {"rope_parameters", config_read_rope, NULL},                                                   \
+    {"original_max_position_embeddings", config_read_original, NULL}
 /* clang-format on */
 
 #endif

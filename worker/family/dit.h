@@ -107,9 +107,9 @@ extern const char *const dit_nothing[];     /* keys that change nothing */
 #define DIT_SPECIALS                                                                               \
     {"mlp_ratio", dit_read_ratio, dit_write_ratio}, {"patch_size", dit_read_patch, dit_write_patch},               \
     {"pred_sigma", dit_read_sigma, dit_write_sigma}, {"learn_sigma", dit_read_sigma, NULL},                        \
-    {"drop_path", hf_want_zero, NULL},                    \
+    {"drop_path", config_want_zero, NULL},                \
     {"objective", dit_read_objective, dit_write_objective},                                                \
-    {"quantization_config", hf_want_null, NULL}
+    {"quantization_config", config_want_null, NULL}
 #define CAPTION {"caption_channels", NULL, 0}, {"model_max_length", NULL, 0}
 /* clang-format on */
 

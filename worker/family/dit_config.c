@@ -3,7 +3,7 @@
 
 int dit_read_ratio(struct config *c, const char *key)
 {
-    return hf_read_real(c, key, 1e-6, 1e6, &c->mlp_ratio);
+    return config_read_real(c, key, 1e-6, 1e6, &c->mlp_ratio);
 }
 
 void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -27,7 +27,7 @@ int dit_read_patch(struct config *c, const char *key)
     }
     for (int i = 0; i < 3; i++)
         if (v[i] < 1 || v[i] > 16) n = 0;
-    if (n < 2) return hf_invalid(c, key, "[frames, rows, columns], each 1 to 16");
+    if (n < 2) return config_invalid(c, key, "[frames, rows, columns], each 1 to 16");
     c->m->patch_t = v[0];
     c->m->patch_h = v[1];
     c->m->patch_w = v[2];
@@ -46,7 +46,7 @@ void dit_write_patch(struct jwrite *w, const char *key, const struct model_shape
 int dit_read_sigma(struct config *c, const char *key)
 {
     bool sigma = true;
-    if (hf_read_bool(c, key, &sigma) < 0) return -1;
+    if (config_read_bool(c, key, &sigma) < 0) return -1;
     c->sigma = 1 + sigma;
     return 0;
 }
@@ -62,13 +62,13 @@ int dit_read_objective(struct config *c, const char *key)
 {
     const enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t != J_STRING) return hf_invalid(c, key, "a string");
+    if (t != J_STRING) return config_invalid(c, key, "a string");
     if (jread_is(&c->j, "rectified_flow"))
         c->m->trained_on = OBJECTIVE_RECTIFIED_FLOW;
     else if (jread_is(&c->j, "iddpm"))
         c->m->trained_on = OBJECTIVE_IDDPM;
     else
-        return hf_refuse(c, key, "only \"rectified_flow\" and \"iddpm\" are supported");
+        return config_refuse(c, key, "only \"rectified_flow\" and \"iddpm\" are supported");
     return 0;
 }
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include "worker/family/write.h"
 
-void write_fla(const struct model_shape *m, struct family *f, write_mixer_fn *mixer)
+void fla_write(const struct model_shape *m, struct family *f, write_mixer_fn *mixer)
 {
     const struct write_mlp mlp = {.norm = {"mlp_norm.weight", NULL, NORM_RMS, m->norm_eps, 0},
                                   .gate = "mlp.gate_proj.weight",
@@ -29,17 +29,17 @@ void fla_write_swish(struct jwrite *w, const char *key, const struct model_shape
 
 int fla_read_expand_k(struct config *c, const char *key)
 {
-    return hf_read_real(c, key, 1e-6, 1e6, &c->expand_k);
+    return config_read_real(c, key, 1e-6, 1e6, &c->expand_k);
 }
 
 int fla_read_expand_v(struct config *c, const char *key)
 {
-    return hf_read_real(c, key, 1e-6, 1e6, &c->expand_v);
+    return config_read_real(c, key, 1e-6, 1e6, &c->expand_v);
 }
 
 int fla_read_ratio(struct config *c, const char *key)
 {
-    return hf_read_real(c, key, 1e-6, 1e6, &c->mlp_ratio);
+    return config_read_real(c, key, 1e-6, 1e6, &c->mlp_ratio);
 }
 
 void fla_write_expand_k(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -54,7 +54,7 @@ void fla_write_expand_v(struct jwrite *w, const char *key, const struct model_sh
 
 int fla_read_kv_heads(struct config *c, const char *key)
 {
-    return hf_read_int(c, key, 1, 65536, &c->m->n_kv_heads);
+    return config_read_int(c, key, 1, 65536, &c->m->n_kv_heads);
 }
 
 /* Computes the width of a head of `expand` hidden sizes over all heads. */
@@ -62,9 +62,9 @@ static int head_of(struct config *c, const char *key, double expand, int64_t *ou
 {
     const double width = (double)c->m->width * expand, whole = nearbyint(width);
     if (fabs(width - whole) > 1e-6 * width || whole < 1 || (int64_t)whole % c->m->n_heads)
-        return hf_error(c, ERR_INVALID, key,
-                        "hidden_size %lld times %s %g is no multiple of num_heads %lld",
-                        (long long)c->m->width, key, expand, (long long)c->m->n_heads);
+        return config_error(c, ERR_INVALID, key,
+                            "hidden_size %lld times %s %g is no multiple of num_heads %lld",
+                            (long long)c->m->width, key, expand, (long long)c->m->n_heads);
     *out = (int64_t)whole / c->m->n_heads;
     return 0;
 }
@@ -74,10 +74,10 @@ int fla_finish(struct config *c, double expand_v, double ratio)
 {
     struct model_shape *m = c->m;
     const bool file = c->form == CONFIG_FILE;
-    if ((file || c->expand_k > 0) && !hf_met(c, "head_dim") &&
+    if ((file || c->expand_k > 0) && !config_met(c, "head_dim") &&
         head_of(c, "expand_k", c->expand_k > 0 ? c->expand_k : 1, &m->head_dim))
         return -1;
-    if ((file || c->expand_v > 0) && !hf_met(c, "value_dim") &&
+    if ((file || c->expand_v > 0) && !config_met(c, "value_dim") &&
         head_of(c, "expand_v", c->expand_v > 0 ? c->expand_v : expand_v, &m->value_dim))
         return -1;
     if (c->mlp_ratio > 0) ratio = c->mlp_ratio;

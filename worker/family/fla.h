@@ -8,7 +8,7 @@
 /* Writes a model as flash-linear-attention lays it out: embedding, layers of the mixer (which adds
  * to x) and a gated MLP, norm and head. */
 typedef int write_mixer_fn(struct program *p, const struct model_shape *m, int x);
-void write_fla(const struct model_shape *m, struct family *f, write_mixer_fn *mixer);
+void fla_write(const struct model_shape *m, struct family *f, write_mixer_fn *mixer);
 
 /* Readers and writers of their keys, for the tables below. */
 int fla_read_expand_k(struct config *c, const char *key);
@@ -34,8 +34,8 @@ extern const struct hf_absent fla_absent[]; /* the package's values of keys that
 #define FLA_SPECIALS                                                                               \
     HF_NEVER, {"expand_k", fla_read_expand_k, fla_write_expand_k},                                         \
     {"expand_v", fla_read_expand_v, fla_write_expand_v}, {"hidden_ratio", fla_read_ratio, NULL},               \
-    {"num_kv_heads", fla_read_kv_heads, NULL}, {"hidden_act", hf_want_silu, fla_write_swish},              \
-    {"elementwise_affine", hf_want_true, hf_write_true}, {"attn", hf_want_null, NULL}
+    {"num_kv_heads", fla_read_kv_heads, NULL}, {"hidden_act", config_want_silu, fla_write_swish},          \
+    {"elementwise_affine", config_want_true, config_write_true}, {"attn", config_want_null, NULL}
 /* clang-format on */
 
 #endif

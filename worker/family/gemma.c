@@ -116,37 +116,37 @@ static const struct hf_model models[] = {
 static int read_window(struct config *c, const char *key)
 {
     c->m->window = 0;
-    return hf_read_int(c, key, 0, JOB_MAX_SEQ, &c->m->window);
+    return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->m->window);
 }
 
 static int read_attn_cap(struct config *c, const char *key)
 {
     c->m->attn_cap = 0; /* null: none */
-    return hf_read_real(c, key, 0, 1e6, &c->m->attn_cap);
+    return config_read_real(c, key, 0, 1e6, &c->m->attn_cap);
 }
 
 static int read_final_cap(struct config *c, const char *key)
 {
     c->m->final_cap = 0;
-    return hf_read_real(c, key, 0, 1e6, &c->m->final_cap);
+    return config_read_real(c, key, 0, 1e6, &c->m->final_cap);
 }
 
 static int read_pattern(struct config *c, const char *key)
 {
-    return hf_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
+    return config_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
 }
 
 static int read_ropes(struct config *c, const char *key)
 {
-    return c->type == TYPE_GEMMA3 ? hf_read_layer_ropes(c, key) : hf_read_rope(c, key);
+    return c->type == TYPE_GEMMA3 ? config_read_layer_ropes(c, key) : config_read_rope(c, key);
 }
 
 static void mark_layers(struct config *c)
 {
     struct model_shape *m = c->m;
     const int64_t every = c->full_first ? c->full_first : c->type == TYPE_GEMMA3 ? 6 : 2;
-    if (c->n_flags || hf_met(c, "layer_mask")) return;
-    for (int64_t l = every - 1; l < m->n_layers; l += every) hf_mark_layer(m, l, true);
+    if (c->n_flags || config_met(c, "layer_mask")) return;
+    for (int64_t l = every - 1; l < m->n_layers; l += every) config_mark_layer(m, l, true);
 }
 
 /* Sets the values of absent keys. */
@@ -155,15 +155,15 @@ static int finish_gemma(struct config *c)
     struct model_shape *m = c->m;
     const bool three = c->type == TYPE_GEMMA3;
     mark_layers(c);
-    if (!hf_met(c, "tie_word_embeddings")) m->tied = 1;
-    if (!three && !hf_met(c, "attn_logit_softcapping")) m->attn_cap = 50;
-    if (!three && !hf_met(c, "final_logit_softcapping")) m->final_cap = 30;
+    if (!config_met(c, "tie_word_embeddings")) m->tied = 1;
+    if (!three && !config_met(c, "attn_logit_softcapping")) m->attn_cap = 50;
+    if (!three && !config_met(c, "final_logit_softcapping")) m->final_cap = 30;
     if (three) {
         m->qk_norm = 1;
         if (!m->rope_local) m->rope_local = 10000;
-        if (!hf_met(c, "rope_theta") && !c->theta) m->rope_theta = 1e6;
+        if (!config_met(c, "rope_theta") && !c->theta) m->rope_theta = 1e6;
     }
-    return hf_check_list(c, "layer_types");
+    return config_check_list(c, "layer_types");
 }
 
 static void write_cap(struct jwrite *w, const char *key, double cap)
@@ -196,7 +196,7 @@ static void write_local(struct jwrite *w, const char *key, const struct model_sh
 
 static int want_gelu(struct config *c, const char *key)
 {
-    return hf_want_word(c, key, "gelu_pytorch_tanh");
+    return config_want_word(c, key, "gelu_pytorch_tanh");
 }
 
 static void write_gelu(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -226,15 +226,15 @@ static const struct hf_field gemma_fields[] = {HF_SIZES,
 
 static const struct hf_special gemma_specials[] = {
     HF_NEVER,
-    {"attention_bias", hf_want_false, hf_write_false},
-    {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */
+    {"attention_bias", config_want_false, config_write_false},
+    {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */
     {"hidden_activation", want_gelu, write_gelu},
-    {"hidden_act", hf_ignore, NULL}, /* the package reads hidden_activation */
-    {"use_bidirectional_attention", hf_want_false, NULL},
+    {"hidden_act", config_ignore, NULL}, /* the package reads hidden_activation */
+    {"use_bidirectional_attention", config_want_false, NULL},
     {"attn_logit_softcapping", read_attn_cap, write_attn_cap},
     {"final_logit_softcapping", read_final_cap, write_final_cap},
     {"query_pre_attn_scalar", NULL, write_scalar},
-    {"rope_scaling", hf_read_rope, hf_write_rope},
+    {"rope_scaling", config_read_rope, config_write_rope},
     {"rope_parameters", read_ropes, NULL},
     {"rope_local_base_freq", NULL, write_local},
     {"sliding_window", read_window, window_write_size},

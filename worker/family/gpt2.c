@@ -85,7 +85,7 @@ static void write_gpt2(const struct model_shape *m, struct family *f)
 
 static int check_gpt2(struct model_shape *m, struct err *e)
 {
-    if (check_heads(m, e)) return -1;
+    if (write_check_heads(m, e)) return -1;
     if (m->head_dim * m->n_heads != m->width)
         return err_field(e, ERR_INVALID, "model.config.num_attention_heads",
                          "hidden_size %lld is not num_attention_heads %lld heads of one size",
@@ -115,8 +115,8 @@ static const struct hf_model models[] = {{"gpt2", own, {"GPT2LMHeadModel", "GPT2
 static int read_context(struct config *c, const char *key)
 {
     int64_t n = 0;
-    if (hf_read_int(c, key, 1, JOB_MAX_SEQ, &n) < 0) return -1;
-    if (!hf_met(c, "max_position_embeddings") && n) c->m->max_pos = n;
+    if (config_read_int(c, key, 1, JOB_MAX_SEQ, &n) < 0) return -1;
+    if (!config_met(c, "max_position_embeddings") && n) c->m->max_pos = n;
     return 0;
 }
 
@@ -133,15 +133,15 @@ static const struct hf_field fields[] = {{"hidden_size", "n_embd", HF_NEEDED},
                                          {NULL, NULL, 0}};
 static const struct hf_special specials[] = {
     HF_NEVER,
-    {"activation_function", hf_read_act, hf_write_act},
-    {"hidden_act", hf_read_act, NULL},
+    {"activation_function", config_read_act, config_write_act},
+    {"hidden_act", config_read_act, NULL},
     {"n_ctx", read_context, NULL},
-    {"scale_attn_weights", hf_want_true, NULL},
-    {"scale_attn_by_inverse_layer_idx", hf_want_false, NULL},
-    {"add_cross_attention", hf_want_false, NULL},
-    {"attn_pdrop", NULL, hf_write_zero}, /* the job's value counts */
-    {"resid_pdrop", NULL, hf_write_zero},
-    {"embd_pdrop", NULL, hf_write_zero},
+    {"scale_attn_weights", config_want_true, NULL},
+    {"scale_attn_by_inverse_layer_idx", config_want_false, NULL},
+    {"add_cross_attention", config_want_false, NULL},
+    {"attn_pdrop", NULL, config_write_zero}, /* the job's value counts */
+    {"resid_pdrop", NULL, config_write_zero},
+    {"embd_pdrop", NULL, config_write_zero},
     {NULL, NULL, NULL}};
 
 static const char *const nothing[] = {

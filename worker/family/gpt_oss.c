@@ -134,7 +134,7 @@ static const struct hf_model models[] = {{"gpt_oss", own, {"GptOssForCausalLM", 
 static int read_window(struct config *c, const char *key)
 {
     c->window = 0; /* null */
-    return hf_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
+    return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
 
 /* Accepts one number alone, that of the family's experts. */
@@ -142,9 +142,9 @@ static int want(struct config *c, const char *key, double value)
 {
     double v = value;
     char why[64];
-    if (hf_read_real(c, key, -1e9, 1e9, &v) < 0) return -1;
+    if (config_read_real(c, key, -1e9, 1e9, &v) < 0) return -1;
     snprintf(why, sizeof why, "only %g is supported", value);
-    return v == value ? 0 : hf_refuse(c, key, why);
+    return v == value ? 0 : config_refuse(c, key, why);
 }
 
 static int want_alpha(struct config *c, const char *key)
@@ -160,11 +160,11 @@ static int want_limit(struct config *c, const char *key)
 static int finish(struct config *c)
 {
     struct model_shape *m = c->m;
-    if (c->form == CONFIG_FILE && !hf_met(c, "sliding_window")) c->window = 128;
+    if (c->form == CONFIG_FILE && !config_met(c, "sliding_window")) c->window = 128;
     if (c->n_flags && c->n_windowed && !c->window)
-        return hf_refuse(c, "layer_types", "sliding_attention, and no window is set");
+        return config_refuse(c, "layer_types", "sliding_attention, and no window is set");
     for (int64_t l = 1; !c->n_flags && l < m->n_layers && c->form == CONFIG_FILE; l += 2)
-        hf_mark_layer(m, l, true);
+        config_mark_layer(m, l, true);
     m->window = c->window;
     if (c->form == CONFIG_FILE && !c->rope_object)
         m->rope = (struct shape_rope){.kind = ROPE_YARN,
@@ -173,7 +173,7 @@ static int finish(struct config *c)
                                       .beta_fast = 32,
                                       .beta_slow = 1,
                                       .no_truncate = 1};
-    return hf_check_list(c, "layer_types");
+    return config_check_list(c, "layer_types");
 }
 
 /* Writes the kind of every layer: the package's default for a missing key alternates. */
@@ -191,7 +191,7 @@ static void write_layers(struct jwrite *w, const char *key, const struct model_s
 static void write_rope_object(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     if (m->rope.kind != ROPE_DEFAULT) {
-        hf_write_rope(w, key, m);
+        config_write_rope(w, key, m);
         return;
     }
     jwrite_object(w, key);
@@ -211,14 +211,14 @@ static const struct hf_field fields[] = {HF_SIZES,
                                          {NULL, NULL, 0}};
 
 static const struct hf_special specials[] = {
-    {"text_config", hf_want_null, NULL},
-    {"quantization_config", hf_want_plain_or_mxfp4, NULL},
-    {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */
-    {"hidden_act", hf_want_silu, hf_write_silu},
-    {"attention_bias", hf_want_true, hf_write_true},
-    {"rope_scaling", hf_read_rope, write_rope_object},
-    {"rope_parameters", hf_read_rope, NULL},
-    {"original_max_position_embeddings", hf_read_original, NULL},
+    {"text_config", config_want_null, NULL},
+    {"quantization_config", config_want_plain_or_mxfp4, NULL},
+    {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */
+    {"hidden_act", config_want_silu, config_write_silu},
+    {"attention_bias", config_want_true, config_write_true},
+    {"rope_scaling", config_read_rope, write_rope_object},
+    {"rope_parameters", config_read_rope, NULL},
+    {"original_max_position_embeddings", config_read_original, NULL},
     {"swiglu_limit", want_limit, NULL},
     {"swiglu_alpha", want_alpha, NULL},
     {"sliding_window", read_window, window_write_size},

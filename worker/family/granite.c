@@ -40,7 +40,7 @@ static const struct hf_field fields[] = {DECODER_FIELDS,
 static const struct hf_special specials[] = {
     DECODER_SPECIALS,
     {"attention_bias", decoder_read_bias, decoder_write_bias},
-    {"partial_rotary_factor", hf_want_one, NULL},
+    {"partial_rotary_factor", config_want_one, NULL},
     {NULL, NULL, NULL}};
 
 static const struct hf_family config = {.fields = fields, .specials = specials, .models = models};

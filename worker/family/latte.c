@@ -99,7 +99,7 @@ static int kind(const struct model_shape *m, int64_t l)
 static int read_classes(struct config *c, const char *key)
 {
     int64_t n = -1;
-    if (hf_read_int(c, key, 0, (1 << 16) - 1, &n) < 0) return -1;
+    if (config_read_int(c, key, 0, (1 << 16) - 1, &n) < 0) return -1;
     c->m->type_vocab = n > 0 ? n + 1 : 0;
     return 0;
 }
@@ -115,7 +115,7 @@ static const struct hf_field latte_fields[] = {DIT_SIZES,
                                                {NULL, NULL, 0}};
 static const struct hf_special latte_specials[] = {DIT_SPECIALS,
                                                    {"num_classes", read_classes, write_classes},
-                                                   {"qk_norm", hf_want_false, NULL},
+                                                   {"qk_norm", config_want_false, NULL},
                                                    {NULL, NULL, NULL}};
 
 /* Published directories of every variant have these keys, and they change nothing here: a model

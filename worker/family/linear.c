@@ -43,7 +43,7 @@ static int mixer(struct program *p, const struct model_shape *m, int x)
 
 static void write_linear_transformer(const struct model_shape *m, struct family *f)
 {
-    write_fla(m, f, mixer);
+    fla_write(m, f, mixer);
 }
 
 static int check_linear(struct model_shape *m, struct err *e)
@@ -52,7 +52,7 @@ static int check_linear(struct model_shape *m, struct err *e)
     if (m->feature_map != ACT_ELU1 && m->feature_map != ACT_RELU && m->feature_map != ACT_IDENTITY)
         return err_field(e, ERR_UNSUPPORTED, "model.config.feature_map",
                          "feature_map: this family takes elu1, relu or identity");
-    return check_heads(m, e);
+    return write_check_heads(m, e);
 }
 
 /* ---- config.json ----------------------------------------------------------------------------- */
@@ -64,13 +64,13 @@ static const struct {
 
 static int read_map(struct config *c, const char *key)
 {
-    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, key, "a string");
+    if (jread_next(&c->j) != J_STRING) return config_invalid(c, key, "a string");
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
         if (!jread_is(&c->j, maps[i].word)) continue;
         c->m->feature_map = maps[i].act;
         return 0;
     }
-    return hf_refuse(c, key, "only elu, relu and identity are supported");
+    return config_refuse(c, key, "only elu, relu and identity are supported");
 }
 
 static void write_map(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -83,10 +83,10 @@ static void write_map(struct jwrite *w, const char *key, const struct model_shap
 
 static int finish_linear(struct config *c)
 {
-    if (c->form == CONFIG_FILE && !hf_met(c, "feature_map"))
-        return hf_refuse(c, "feature_map",
-                         "missing, which means a learnt map: only elu, relu and identity are "
-                         "supported");
+    if (c->form == CONFIG_FILE && !config_met(c, "feature_map"))
+        return config_refuse(c, "feature_map",
+                             "missing, which means a learnt map: only elu, relu and identity are "
+                             "supported");
     return fla_finish(c, 1, 4);
 }
 
@@ -94,12 +94,13 @@ static const struct hf_field linear_fields[] = {FLA_SIZES,
                                                 {"normalise", "norm_feature_map", 0},
                                                 {"feature_map", NULL, HF_UNWRITTEN},
                                                 {NULL, NULL, 0}};
-static const struct hf_special linear_specials[] = {FLA_SPECIALS,
-                                                    {"feature_map", read_map, write_map},
-                                                    {"norm_q", hf_want_false, hf_write_false},
-                                                    {"norm_k", hf_want_false, hf_write_false},
-                                                    {"tie_q_k", hf_want_false, NULL},
-                                                    {NULL, NULL, NULL}};
+static const struct hf_special linear_specials[] = {
+    FLA_SPECIALS,
+    {"feature_map", read_map, write_map},
+    {"norm_q", config_want_false, config_write_false},
+    {"norm_k", config_want_false, config_write_false},
+    {"tie_q_k", config_want_false, NULL},
+    {NULL, NULL, NULL}};
 static const struct hf_model models[] = {
     {"linear_attn", fla_absent, {"LinearAttentionForCausalLM", "LinearAttentionModel"}},
     {NULL, NULL, {NULL}}};

@@ -65,39 +65,39 @@ static bool has_window(const struct config *c)
 static int read_window(struct config *c, const char *key)
 {
     /* A job may ask for a window by the decoder's own name. */
-    if (!has_window(c) && c->form == CONFIG_FILE) return hf_ignore(c, key);
+    if (!has_window(c) && c->form == CONFIG_FILE) return config_ignore(c, key);
     c->window = 0; /* null */
-    return hf_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
+    return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
 
 static int read_window_use(struct config *c, const char *key)
 {
-    return qwen(c) ? hf_read_bool(c, key, &c->window_on) : hf_ignore(c, key);
+    return qwen(c) ? config_read_bool(c, key, &c->window_on) : config_ignore(c, key);
 }
 
 static int read_window_layers(struct config *c, const char *key)
 {
-    if (!qwen(c)) return hf_ignore(c, key);
-    return hf_read_int(c, key, 0, 1 << 20, &c->full_first);
+    if (!qwen(c)) return config_ignore(c, key);
+    return config_read_int(c, key, 0, 1 << 20, &c->full_first);
 }
 
 static int read_llama_layers(struct config *c, const char *key)
 {
-    return has_window(c) ? window_read_layers(c, key) : hf_ignore(c, key);
+    return has_window(c) ? window_read_layers(c, key) : config_ignore(c, key);
 }
 
 /* Sets the values of keys that are not in the file. */
 static void llama_absent(struct config *c)
 {
     if (c->form == CONFIG_JOB) { /* a window that is given is meant */
-        if (!hf_met(c, "use_sliding_window")) c->window_on = true;
+        if (!config_met(c, "use_sliding_window")) c->window_on = true;
         if (qwen(c) && !c->window_on) c->window = 0;
         return;
     }
-    if (has_window(c) && !hf_met(c, "sliding_window")) c->window = 4096;
+    if (has_window(c) && !config_met(c, "sliding_window")) c->window = 4096;
     if (!qwen(c)) return;
     if (!c->window_on) c->window = 0;
-    if (!hf_met(c, "max_window_layers")) c->full_first = 28;
+    if (!config_met(c, "max_window_layers")) c->full_first = 28;
 }
 
 static int finish_llama(struct config *c)
@@ -107,16 +107,17 @@ static int finish_llama(struct config *c)
     if (c->type == TYPE_QWEN3) m->qk_norm = 1;
     if (c->type == TYPE_QWEN2) m->qkv_bias = 1;
     if (c->n_flags && c->n_windowed && !c->window)
-        return hf_refuse(c, "layer_types", "sliding_attention, and no window is set");
+        return config_refuse(c, "layer_types", "sliding_attention, and no window is set");
     /* Mistral's class of transformers does not read layer_types. */
     if (c->n_flags && c->type == TYPE_MISTRAL && c->window && c->n_windowed != c->n_flags)
-        return hf_refuse(c, "layer_types",
-                         "full_attention, and sliding_window gives every layer a window: make "
-                         "model_type \"ministral\"");
+        return config_refuse(c, "layer_types",
+                             "full_attention, and sliding_window gives every layer a window: make "
+                             "model_type \"ministral\"");
     if (!c->n_flags)
-        for (int64_t l = 0; l < c->full_first && l < m->n_layers; l++) hf_mark_layer(m, l, true);
+        for (int64_t l = 0; l < c->full_first && l < m->n_layers; l++)
+            config_mark_layer(m, l, true);
     m->window = c->full_first < m->n_layers || c->n_flags ? c->window : 0;
-    return hf_check_list(c, "layer_types");
+    return config_check_list(c, "layer_types");
 }
 
 static void write_window(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -139,16 +140,16 @@ static int llama_model(const struct model_shape *m)
 /* Reads attention_bias. The classes Qwen2, Mistral and Ministral have no such key. */
 static int read_bias(struct config *c, const char *key)
 {
-    if (c->type == TYPE_QWEN2 && c->form == CONFIG_FILE) return hf_ignore(c, key);
-    if (has_window(c) && c->type != TYPE_QWEN3) return hf_want_false(c, key);
+    if (c->type == TYPE_QWEN2 && c->form == CONFIG_FILE) return config_ignore(c, key);
+    if (has_window(c) && c->type != TYPE_QWEN3) return config_want_false(c, key);
     return decoder_read_bias(c, key);
 }
 
 static int refuse_chunks(struct config *c, const char *key)
 {
     struct jread here = c->j;
-    if (jread_next(&here) != J_NULL) hf_refuse(c, key, "dual chunk attention is not supported");
-    return hf_ignore(c, key);
+    if (jread_next(&here) != J_NULL) config_refuse(c, key, "dual chunk attention is not supported");
+    return config_ignore(c, key);
 }
 
 /* Defaults for each class of transformers. */
@@ -192,9 +193,9 @@ static const struct hf_special llama_specials[] = {
     DECODER_SPECIALS,
     {"attention_bias", read_bias, decoder_write_bias},
     {"mlp_bias", NULL, write_mlp_bias},
-    {"partial_rotary_factor", hf_want_one, NULL},
-    {"rope_interleaved", hf_want_false, NULL},
-    {"use_mrope", hf_want_false, NULL},
+    {"partial_rotary_factor", config_want_one, NULL},
+    {"rope_interleaved", config_want_false, NULL},
+    {"use_mrope", config_want_false, NULL},
     {"dual_chunk_attention_config", refuse_chunks, NULL},
     {"sliding_window", read_window, write_window},
     {"use_sliding_window", read_window_use, NULL},

@@ -118,7 +118,7 @@ static int layer_kind(const struct model_shape *m, int64_t l)
 
 static int check_minimax(struct model_shape *m, struct err *e)
 {
-    if (check_experts(m, e)) return -1;
+    if (write_check_experts(m, e)) return -1;
     if (m->rotary_dim > m->head_dim || m->rotary_dim % 2)
         return err_field(e, ERR_INVALID, "model.config.rotary_dim",
                          "rotary_dim %lld: it must be even and at most head_dim %lld",
@@ -158,9 +158,9 @@ static int minimax_layer(struct config *c, enum jtok t)
     if (t != J_STRING) return 1;
     const bool linear_layer = jread_is(&c->j, "linear_attention");
     if (!linear_layer && !jread_is(&c->j, "full_attention"))
-        return hf_refuse(c, "layer_types",
-                         "only \"full_attention\" and \"linear_attention\" are supported");
-    hf_mark_layer(c->m, c->n_flags, linear_layer);
+        return config_refuse(c, "layer_types",
+                             "only \"full_attention\" and \"linear_attention\" are supported");
+    config_mark_layer(c->m, c->n_flags, linear_layer);
     return 0;
 }
 
@@ -171,14 +171,15 @@ static int read_either(struct config *c, const char *key, const char *other,
 {
     int64_t first[SHAPE_MASKS];
     const int64_t n = c->n_flags;
-    if (!hf_met(c, other) || !n) return hf_read_list(c, key, read);
+    if (!config_met(c, other) || !n) return config_read_list(c, key, read);
     memcpy(first, c->m->layer_mask, sizeof first);
     memset(c->m->layer_mask, 0, sizeof first);
     c->n_flags = 0;
-    if (hf_read_list(c, key, read) < 0) return -1;
+    if (config_read_list(c, key, read) < 0) return -1;
     const bool same = c->n_flags == n && !memcmp(first, c->m->layer_mask, sizeof first);
     if (c->n_flags && !same)
-        return hf_refuse(c, key, "layer_types and attn_type_list differ: leave one of them out");
+        return config_refuse(c, key,
+                             "layer_types and attn_type_list differ: leave one of them out");
     memcpy(c->m->layer_mask, first, sizeof first); /* null says nothing */
     c->n_flags = n;
     return 0;
@@ -194,7 +195,7 @@ static int attn_type(struct config *c, enum jtok t)
 {
     int64_t v;
     if (t != J_NUMBER || jread_int(&c->j, &v) < 0 || v < 0 || v > 1) return 1;
-    hf_mark_layer(c->m, c->n_flags, v == 0);
+    config_mark_layer(c->m, c->n_flags, v == 0);
     return 0;
 }
 
@@ -220,7 +221,7 @@ static int read_factor(struct config *c, const char *key)
                                        "layernorm_mlp_alpha",
                                        "layernorm_mlp_beta"};
     for (int i = 0; i < 6; i++)
-        if (!strcmp(key, keys[i])) return hf_read_real(c, key, 0, 1e6, &c->m->residual[i]);
+        if (!strcmp(key, keys[i])) return config_read_real(c, key, 0, 1e6, &c->m->residual[i]);
     return -1;
 }
 
@@ -235,16 +236,17 @@ static int finish_minimax(struct config *c)
     for (int l = 0; l < c->m->n_layers; l++) any |= shape_special(c->m, l);
     /* The first releases' own code has no default for one, and false for the other. */
     if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !c->n_flags)
-        return hf_refuse(c, "attn_type_list", "missing, and without a default of its own code");
-    if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !hf_met(c, "postnorm"))
-        return hf_refuse(c, "postnorm",
-                         "missing, which is false of its own code: only true is "
-                         "supported");
+        return config_refuse(c, "attn_type_list", "missing, and without a default of its own code");
+    if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !config_met(c, "postnorm"))
+        return config_refuse(c, "postnorm",
+                             "missing, which is false of its own code: only true is "
+                             "supported");
     /* The first release's decays are ALiBi's, which are these where H is a power of two. */
     if (c->type != TYPE_MINIMAX && (c->m->n_heads & (c->m->n_heads - 1)))
-        return hf_refuse(c, "num_attention_heads", "only a power of two is supported");
-    if (!any) return hf_refuse(c, "layer_types", "no layer of linear attention: this is no hybrid");
-    return hf_check_list(c, hf_met(c, "layer_types") ? "layer_types" : "attn_type_list");
+        return config_refuse(c, "num_attention_heads", "only a power of two is supported");
+    if (!any)
+        return config_refuse(c, "layer_types", "no layer of linear attention: this is no hybrid");
+    return config_check_list(c, config_met(c, "layer_types") ? "layer_types" : "attn_type_list");
 }
 
 static const struct hf_field minimax_fields[] = {HF_SIZES,
@@ -273,15 +275,15 @@ static const struct hf_special minimax_specials[] = {
     {"layernorm_full_attention_beta", read_factor, NULL},
     {"layernorm_mlp_alpha", read_factor, NULL},
     {"layernorm_mlp_beta", read_factor, NULL},
-    {"postnorm", hf_want_true, NULL},
-    {"shared_intermediate_size", hf_want_zero, NULL},
-    {"sliding_window", hf_want_null, hf_write_null},
-    {"hidden_act", hf_want_silu, hf_write_silu},
-    {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */
-    {"router_jitter_noise", hf_want_zero, hf_write_zero},
-    {"partial_rotary_factor", hf_want_one, NULL},
-    {"rope_scaling", hf_read_rope, NULL},
-    {"rope_parameters", hf_read_rope, NULL},
+    {"postnorm", config_want_true, NULL},
+    {"shared_intermediate_size", config_want_zero, NULL},
+    {"sliding_window", config_want_null, config_write_null},
+    {"hidden_act", config_want_silu, config_write_silu},
+    {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */
+    {"router_jitter_noise", config_want_zero, config_write_zero},
+    {"partial_rotary_factor", config_want_one, NULL},
+    {"rope_scaling", config_read_rope, NULL},
+    {"rope_parameters", config_read_rope, NULL},
     {"rotary_dim", NULL, write_rotary},
     {NULL, NULL, NULL}};
 

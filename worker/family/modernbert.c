@@ -116,7 +116,7 @@ static void write_modernbert(const struct model_shape *m, struct family *f)
 
 static int check_modernbert(struct model_shape *m, struct err *e)
 {
-    if (check_heads(m, e)) return -1;
+    if (write_check_heads(m, e)) return -1;
     if (m->head_dim * m->n_heads != m->width)
         return err_field(e, ERR_INVALID, "model.config.num_attention_heads",
                          "hidden_size %lld is not num_attention_heads %lld heads of one size",
@@ -148,7 +148,7 @@ static const struct hf_model models[] = {
 static int read_local_attention(struct config *c, const char *key)
 {
     int64_t n = 2 * (c->m->window - 1);
-    if (hf_read_int(c, key, 0, JOB_MAX_SEQ, &n) < 0) return -1;
+    if (config_read_int(c, key, 0, JOB_MAX_SEQ, &n) < 0) return -1;
     c->m->window = n / 2 + 1;
     return 0;
 }
@@ -158,7 +158,7 @@ static int read_local_attention(struct config *c, const char *key)
 static int read_window(struct config *c, const char *key)
 {
     const bool file = c->form == CONFIG_FILE;
-    if (hf_read_int(c, key, 0, JOB_MAX_SEQ - 1, &c->m->window) < 0) return -1;
+    if (config_read_int(c, key, 0, JOB_MAX_SEQ - 1, &c->m->window) < 0) return -1;
     c->m->window += file;
     return 0;
 }
@@ -171,13 +171,13 @@ static void write_local_attention(struct jwrite *w, const char *key, const struc
 /* Reads hidden_act, which the package ignores: it reads hidden_activation. */
 static int read_hidden_act(struct config *c, const char *key)
 {
-    return c->form == CONFIG_FILE ? hf_ignore(c, key) : hf_read_act(c, key);
+    return c->form == CONFIG_FILE ? config_ignore(c, key) : config_read_act(c, key);
 }
 
 static int read_decoder_bias(struct config *c, const char *key)
 {
     bool v = true;
-    if (hf_read_bool(c, key, &v) < 0) return -1;
+    if (config_read_bool(c, key, &v) < 0) return -1;
     c->m->no_decoder_bias = !v;
     return 0;
 }
@@ -189,20 +189,21 @@ static void write_decoder_bias(struct jwrite *w, const char *key, const struct m
 
 static int want_gelu(struct config *c, const char *key)
 {
-    return hf_want_word(c, key, "gelu");
+    return config_want_word(c, key, "gelu");
 }
 
 static int read_every(struct config *c, const char *key)
 {
-    return hf_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
+    return config_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
 }
 
 static int finish_modernbert(struct config *c)
 {
     const int64_t every = c->full_first ? c->full_first : 3;
-    for (int64_t l = 0; l < c->m->n_layers && !c->n_flags && !hf_met(c, "layer_mask.0"); l += every)
-        hf_mark_layer(c->m, l, true);
-    return hf_check_list(c, "layer_types");
+    for (int64_t l = 0; l < c->m->n_layers && !c->n_flags && !config_met(c, "layer_mask.0");
+         l += every)
+        config_mark_layer(c->m, l, true);
+    return config_check_list(c, "layer_types");
 }
 
 static const struct hf_field fields[] = {HF_SIZES,
@@ -222,7 +223,7 @@ static const struct hf_field fields[] = {HF_SIZES,
 static const struct hf_special specials[] = {
     HF_NEVER,
     {"attention_bias", decoder_read_bias, decoder_write_bias},
-    {"hidden_activation", hf_read_act, hf_write_act},
+    {"hidden_activation", config_read_act, config_write_act},
     {"hidden_act", read_hidden_act, NULL},
     {"classifier_activation", want_gelu, NULL},
     {"decoder_bias", read_decoder_bias, write_decoder_bias},
@@ -230,9 +231,9 @@ static const struct hf_special specials[] = {
     {"sliding_window", read_window, NULL},
     {"global_attn_every_n_layers", read_every, NULL},
     {"layer_types", window_read_layers, window_write_all_layers},
-    {"rope_scaling", hf_read_rope, NULL},
-    {"rope_parameters", hf_read_layer_ropes, NULL},
-    {"partial_rotary_factor", hf_want_one, NULL},
+    {"rope_scaling", config_read_rope, NULL},
+    {"rope_parameters", config_read_layer_ropes, NULL},
+    {"partial_rotary_factor", config_want_one, NULL},
     {NULL, NULL, NULL}};
 
 /* Keys that change nothing here: other heads, dropout, and how transformers computes. */

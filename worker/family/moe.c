@@ -116,7 +116,7 @@ int moe_decoder_kind(const struct model_shape *m, int64_t l)
 
 int moe_check(struct model_shape *m, struct err *e)
 {
-    if (check_experts(m, e)) return -1;
+    if (write_check_experts(m, e)) return -1;
     if (m->shared_width || !config_has(family_row(m)->config, "shared_expert_intermediate_size"))
         return 0;
     return err_field(e, ERR_INVALID, "model.config.shared_expert_intermediate_size",

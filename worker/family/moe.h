@@ -8,8 +8,8 @@
 
 /* Writes x + experts(n(x)), and where m has shared_width the expert that every row goes to. */
 int moe_block(struct program *p, const struct model_shape *m, int x, const struct write_norm *n);
-/* Calls check_experts, and checks that there is a shared expert in families that have one. fails:
- * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+/* Calls write_check_experts, and checks that there is a shared expert in families that have one.
+ * fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int moe_check(struct model_shape *m, struct err *e);
 
 /* Members of family_row for decoders in Llama's mould. */

@@ -42,17 +42,17 @@ static const struct hf_model olmoe_models[] = {
 static int read_window(struct config *c, const char *key)
 {
     c->window = 0;
-    return hf_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
+    return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
 
 static int read_window_use(struct config *c, const char *key)
 {
-    return hf_read_bool(c, key, &c->window_on);
+    return config_read_bool(c, key, &c->window_on);
 }
 
 int moe_read_step(struct config *c, const char *key)
 {
-    return hf_read_int(c, key, 1, HF_MAX_LAYERS, &c->sparse_step);
+    return config_read_int(c, key, 1, HF_MAX_LAYERS, &c->sparse_step);
 }
 
 static bool has_dense_mask(const struct model_shape *m)
@@ -71,19 +71,19 @@ int moe_read_dense(struct config *c, const char *key)
     enum jtok t = jread_next(&c->j);
     int64_t l;
     if (t == J_NULL) return 0;
-    if (t != J_ARRAY) return hf_invalid(c, key, "an array of layers");
+    if (t != J_ARRAY) return config_invalid(c, key, "an array of layers");
     while ((t = jread_next(&c->j)) == J_NUMBER) {
         if (jread_int(&c->j, &l) < 0 || l < 0 || l >= 32 * SHAPE_MASKS)
-            return hf_invalid(c, key, "an array of layers from 0 to 255");
-        hf_mark(dense_mask(c->m), l);
+            return config_invalid(c, key, "an array of layers from 0 to 255");
+        config_mark(dense_mask(c->m), l);
     }
-    return t == J_ARRAY_END ? 0 : hf_invalid(c, key, "an array of layers");
+    return t == J_ARRAY_END ? 0 : config_invalid(c, key, "an array of layers");
 }
 
 void moe_finish_step(struct config *c)
 {
     for (int64_t l = 0; c->sparse_step > 1 && l < c->m->n_layers; l++)
-        if ((l + 1) % c->sparse_step) hf_mark(dense_mask(c->m), l);
+        if ((l + 1) % c->sparse_step) config_mark(dense_mask(c->m), l);
 }
 
 static int finish_mixtral(struct config *c)
@@ -95,9 +95,9 @@ static int finish_mixtral(struct config *c)
 static int finish_qwen3_moe(struct config *c)
 {
     struct model_shape *m = c->m;
-    const bool on = hf_met(c, "use_sliding_window") ? c->window_on : c->form == CONFIG_JOB;
-    m->window = on ? hf_met(c, "sliding_window") ? c->window : 4096 : 0;
-    if (c->form == CONFIG_JOB && !hf_met(c, "sliding_window")) m->window = 0;
+    const bool on = config_met(c, "use_sliding_window") ? c->window_on : c->form == CONFIG_JOB;
+    m->window = on ? config_met(c, "sliding_window") ? c->window : 4096 : 0;
+    if (c->form == CONFIG_JOB && !config_met(c, "sliding_window")) m->window = 0;
     moe_finish_step(c);
     return 0;
 }
@@ -160,40 +160,40 @@ static const struct hf_field olmoe_fields[] = {
     SIZES, {"num_local_experts", "num_experts", 0}, {"norm_topk_prob", NULL, 0}, {NULL, NULL, 0}};
 
 #define SPECIALS                                                                                   \
-    HF_NEVER, {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */             \
-        {"hidden_act", hf_want_silu, hf_write_silu},                                               \
-        {"rope_scaling", hf_read_rope, hf_write_rope},                                             \
+    HF_NEVER, {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */         \
+        {"hidden_act", config_want_silu, config_write_silu},                                       \
+        {"rope_scaling", config_read_rope, config_write_rope},                                     \
     {                                                                                              \
-        "rope_parameters", hf_read_rope, NULL                                                      \
+        "rope_parameters", config_read_rope, NULL                                                  \
     }
 
 static const struct hf_special mixtral_specials[] = {
     SPECIALS,
     {"sliding_window", read_window, window_write_size},
-    {"router_jitter_noise", hf_want_zero, hf_write_zero},
+    {"router_jitter_noise", config_want_zero, config_write_zero},
     {NULL, NULL, NULL}};
 static const struct hf_special qwen2_moe_specials[] = {
     SPECIALS,
-    {"sliding_window", hf_ignore, NULL}, /* used by use_sliding_window */
-    {"use_sliding_window", hf_want_false, hf_write_false},
-    {"max_window_layers", hf_ignore, NULL},
+    {"sliding_window", config_ignore, NULL}, /* used by use_sliding_window */
+    {"use_sliding_window", config_want_false, config_write_false},
+    {"max_window_layers", config_ignore, NULL},
     {"layer_types", decoder_want_full, NULL},
     {"moe_intermediate_size", NULL, moe_write_width},
     MOE_DENSE_SPECIALS,
     {NULL, NULL, NULL}};
 static const struct hf_special qwen3_moe_specials[] = {
     SPECIALS,
-    {"attention_bias", hf_want_false, hf_write_false},
+    {"attention_bias", config_want_false, config_write_false},
     {"sliding_window", read_window, window_write_size},
     {"use_sliding_window", read_window_use, write_window_use},
-    {"max_window_layers", hf_ignore, NULL}, /* every layer has the window */
+    {"max_window_layers", config_ignore, NULL}, /* every layer has the window */
     {"moe_intermediate_size", NULL, moe_write_width},
     MOE_DENSE_SPECIALS,
     {NULL, NULL, NULL}};
 static const struct hf_special olmoe_specials[] = {
     SPECIALS,
-    {"attention_bias", hf_want_false, hf_write_false},
-    {"clip_qkv", hf_want_null, hf_write_null},
+    {"attention_bias", config_want_false, config_write_false},
+    {"clip_qkv", config_want_null, config_write_null},
     {NULL, NULL, NULL}};
 
 static const char *const moe_nothing[] = {MOE_NOTHING, NULL};

@@ -35,7 +35,7 @@ static const struct hf_model models[] = {{"phi3", own, {"Phi3ForCausalLM", "Phi3
 
 static int read_window(struct config *c, const char *key)
 {
-    return hf_read_int(c, key, 1, JOB_MAX_SEQ, &c->m->window);
+    return config_read_int(c, key, 1, JOB_MAX_SEQ, &c->m->window);
 }
 
 /* Completes RoPE: the class has a length of its own whatever the object says, and "yarn" meant
@@ -59,9 +59,9 @@ static const struct hf_field fields[] = {DECODER_FIELDS,
 static const struct hf_special specials[] = {
     DECODER_SPECIALS,
     {"original_max_position_embeddings", NULL, write_original},
-    {"partial_rotary_factor", hf_read_partial, hf_write_partial},
+    {"partial_rotary_factor", config_read_partial, config_write_partial},
     {"sliding_window", read_window, window_write_size},
-    {"attention_bias", hf_want_false, NULL},
+    {"attention_bias", config_want_false, NULL},
     {NULL, NULL, NULL}};
 
 static const struct hf_family config = {

@@ -56,15 +56,15 @@ static int read_layer(struct config *c, enum jtok t)
     if (t != J_STRING) return 1;
     const bool linear = jread_is(&c->j, "linear_attention");
     if (!linear && !jread_is(&c->j, "full_attention"))
-        return hf_refuse(c, "layer_types",
-                         "only \"full_attention\" and \"linear_attention\" are supported");
-    hf_mark_layer(c->m, c->n_flags, linear);
+        return config_refuse(c, "layer_types",
+                             "only \"full_attention\" and \"linear_attention\" are supported");
+    config_mark_layer(c->m, c->n_flags, linear);
     return 0;
 }
 
 static int read_layers(struct config *c, const char *key)
 {
-    return hf_read_list(c, key, read_layer);
+    return config_read_list(c, key, read_layer);
 }
 
 static void write_layers(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -79,18 +79,18 @@ static void write_layers(struct jwrite *w, const char *key, const struct model_s
  * softmax attention. */
 static int read_interval(struct config *c, const char *key)
 {
-    return hf_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
+    return config_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
 }
 
 static int finish(struct config *c)
 {
     struct model_shape *m = c->m;
     const int64_t every = c->full_first ? c->full_first : 4;
-    if (!c->n_flags && !hf_met(c, "layer_mask"))
-        for (int64_t l = 0; l < m->n_layers; l++) hf_mark_layer(m, l, (l + 1) % every != 0);
-    if (c->partial_rotary <= 0 && !hf_met(c, "rotary_dim")) m->rotary_dim = m->head_dim / 4;
+    if (!c->n_flags && !config_met(c, "layer_mask"))
+        for (int64_t l = 0; l < m->n_layers; l++) config_mark_layer(m, l, (l + 1) % every != 0);
+    if (c->partial_rotary <= 0 && !config_met(c, "rotary_dim")) m->rotary_dim = m->head_dim / 4;
     moe_finish_step(c);
-    return hf_check_list(c, "layer_types");
+    return config_check_list(c, "layer_types");
 }
 
 /* clang-format off */
@@ -114,13 +114,13 @@ static const struct hf_field moe_fields[] = {
     DELTA_FIELDS, EXPERT_FIELDS, {"moe_intermediate_size", NULL, HF_NEEDED}, {NULL, NULL, 0}};
 
 #define DELTA_SPECIALS                                                                             \
-    HF_NEVER, {"attention_bias", hf_want_false, hf_write_false},                                   \
-    {"attention_dropout", NULL, hf_write_zero}, /* the job's value counts */                       \
-    {"hidden_act", hf_want_silu, hf_write_silu}, {"layer_types", read_layers, write_layers},       \
+    HF_NEVER, {"attention_bias", config_want_false, config_write_false},                           \
+    {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */                   \
+    {"hidden_act", config_want_silu, config_write_silu}, {"layer_types", read_layers, write_layers}, \
     {"full_attention_interval", read_interval, NULL},                                              \
-    {"attn_output_gate", hf_want_true, NULL}, {"output_gate_type", hf_want_silu, NULL},            \
-    {"rope_scaling", hf_read_rope, hf_write_rope}, {"rope_parameters", hf_read_rope, NULL},        \
-    {"partial_rotary_factor", hf_read_partial, hf_write_partial}
+    {"attn_output_gate", config_want_true, NULL}, {"output_gate_type", config_want_silu, NULL},    \
+    {"rope_scaling", config_read_rope, config_write_rope}, {"rope_parameters", config_read_rope, NULL}, \
+    {"partial_rotary_factor", config_read_partial, config_write_partial}
 /* clang-format on */
 static const struct hf_special own_specials[] = {DELTA_SPECIALS, {NULL, NULL, NULL}};
 static const struct hf_special next_specials[] = {DELTA_SPECIALS,
@@ -129,10 +129,10 @@ static const struct hf_special next_specials[] = {DELTA_SPECIALS,
                                                   {NULL, NULL, NULL}};
 static const struct hf_special moe_specials[] = {
     DELTA_SPECIALS,
-    {"norm_topk_prob", hf_ignore, NULL}, /* they are, whatever it says */
-    {"intermediate_size", hf_ignore, NULL},
-    {"mlp_only_layers", hf_ignore, NULL}, /* and every layer has experts */
-    {"decoder_sparse_step", hf_ignore, NULL},
+    {"norm_topk_prob", config_ignore, NULL}, /* they are, whatever it says */
+    {"intermediate_size", config_ignore, NULL},
+    {"mlp_only_layers", config_ignore, NULL}, /* and every layer has experts */
+    {"decoder_sparse_step", config_ignore, NULL},
     {NULL, NULL, NULL}};
 
 /* Heads that predict further tokens, and how a vision tower would feed its rows. */

@@ -43,7 +43,7 @@ static int mixer(struct program *p, const struct model_shape *m, int x)
 
 static void write_retnet(const struct model_shape *m, struct family *f)
 {
-    write_fla(m, f, mixer);
+    fla_write(m, f, mixer);
 }
 
 static int check_retnet(struct model_shape *m, struct err *e)
@@ -57,7 +57,7 @@ static int check_retnet(struct model_shape *m, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, "model.config.rope_theta",
                          "rope_theta %g: this family's is 10000, its files have no other",
                          m->rope_theta);
-    return check_heads(m, e);
+    return write_check_heads(m, e);
 }
 
 /* ---- config.json ----------------------------------------------------------------------------- */
@@ -70,9 +70,9 @@ static int finish_retnet(struct config *c)
 static const struct hf_field retnet_fields[] = {FLA_SIZES, {NULL, NULL, 0}};
 static const struct hf_special retnet_specials[] = {
     FLA_SPECIALS,
-    {"feature_map", hf_want_null, NULL},
-    {"use_short_conv", hf_want_false, hf_write_false},
-    {"use_output_gate", hf_want_true, hf_write_true},
+    {"feature_map", config_want_null, NULL},
+    {"use_short_conv", config_want_false, config_write_false},
+    {"use_output_gate", config_want_true, config_write_true},
     {NULL, NULL, NULL}};
 static const struct hf_model models[] = {
     {"retnet", fla_absent, {"RetNetForCausalLM", "RetNetModel"}}, {NULL, NULL, {NULL}}};

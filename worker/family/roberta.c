@@ -58,8 +58,8 @@ static int read_pad(struct config *c, const char *key)
     struct jread here = c->j;
     int64_t pad = 0;
     if (jread_next(&here) == J_NULL)
-        return hf_invalid(c, key, "a number: positions are counted from it");
-    if (hf_read_int(c, key, 0, 1 << 20, &pad) < 0) return -1;
+        return config_invalid(c, key, "a number: positions are counted from it");
+    if (config_read_int(c, key, 0, 1 << 20, &pad) < 0) return -1;
     c->m->first_pos = pad + 1;
     return 0;
 }

@@ -14,7 +14,7 @@
 extern const struct field shape_fields[];
 
 /* Modules of sentence-transformers that change a vector; "another" is the last. NULL-terminated. */
-extern const char *const embed_module_words[];
+extern const char *const shape_embed_module_words[];
 #define MODULE_UNKNOWN 15
 
 /* Finds a field by its name in model.config. NULL: no size of any family. */

@@ -40,13 +40,13 @@ static int rope_layer(struct config *c, enum jtok t)
 {
     int64_t v;
     if (t != J_NUMBER || jread_int(&c->j, &v) < 0 || v < 0 || v > 1) return 1;
-    if (c->n_flags < c->m->n_layers || !c->m->n_layers) hf_mark_layer(c->m, c->n_flags, v == 0);
+    if (c->n_flags < c->m->n_layers || !c->m->n_layers) config_mark_layer(c->m, c->n_flags, v == 0);
     return 0;
 }
 
 static int read_layers(struct config *c, const char *key)
 {
-    const int rc = hf_read_list(c, key, rope_layer);
+    const int rc = config_read_list(c, key, rope_layer);
     c->n_rope_flags = c->n_flags;
     c->n_flags = 0;
     return rc;
@@ -54,7 +54,7 @@ static int read_layers(struct config *c, const char *key)
 
 static int read_interval(struct config *c, const char *key)
 {
-    return hf_read_int(c, key, 1, 1 << 20, &c->full_first);
+    return config_read_int(c, key, 1, 1 << 20, &c->full_first);
 }
 
 static void write_layers(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -69,14 +69,14 @@ static int finish_smollm3(struct config *c)
     struct model_shape *m = c->m;
     const int64_t every = c->full_first ? c->full_first : 4;
     if (c->n_rope_flags && c->n_rope_flags < m->n_layers)
-        return hf_error(c, ERR_INVALID, "no_rope_layers",
-                        "no_rope_layers has %lld elements for %d layers",
-                        (long long)c->n_rope_flags, m->n_layers);
+        return config_error(c, ERR_INVALID, "no_rope_layers",
+                            "no_rope_layers has %lld elements for %d layers",
+                            (long long)c->n_rope_flags, m->n_layers);
     for (int64_t l = m->n_layers; l < 32 * SHAPE_MASKS; l++) /* the list may be longer */
         m->layer_mask[l / 32] &= ~((int64_t)1 << (l % 32));
-    if (!c->n_rope_flags && !hf_met(c, "layer_mask.0"))
-        for (int64_t l = 0; l < m->n_layers; l++) hf_mark_layer(m, l, (l + 1) % every == 0);
-    return hf_check_list(c, "layer_types");
+    if (!c->n_rope_flags && !config_met(c, "layer_mask.0"))
+        for (int64_t l = 0; l < m->n_layers; l++) config_mark_layer(m, l, (l + 1) % every == 0);
+    return config_check_list(c, "layer_types");
 }
 
 static const struct hf_field fields[] = {
@@ -87,10 +87,10 @@ static const struct hf_special specials[] = {
     {"no_rope_layers", read_layers, write_layers},
     {"no_rope_layer_interval", read_interval, NULL},
     {"layer_types", decoder_want_full, NULL},
-    {"use_sliding_window", hf_want_false, NULL},
-    {"sliding_window", hf_want_null, NULL},
-    {"max_window_layers", hf_ignore, NULL},
-    {"partial_rotary_factor", hf_want_one, NULL},
+    {"use_sliding_window", config_want_false, NULL},
+    {"sliding_window", config_want_null, NULL},
+    {"max_window_layers", config_ignore, NULL},
+    {"partial_rotary_factor", config_want_one, NULL},
     {NULL, NULL, NULL}};
 
 static const struct hf_family config = {

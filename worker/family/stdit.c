@@ -68,8 +68,8 @@ static const struct hf_field stdit_fields[] = {DIT_SIZES,
                                                {"time_scale", NULL, 0},
                                                {NULL, NULL, 0}};
 static const struct hf_special stdit_specials[] = {DIT_SPECIALS,
-                                                   {"qk_norm", hf_want_false, NULL},
-                                                   {"no_temporal_pos_emb", hf_want_false, NULL},
+                                                   {"qk_norm", config_want_false, NULL},
+                                                   {"no_temporal_pos_emb", config_want_false, NULL},
                                                    {NULL, NULL, NULL}};
 
 static const struct hf_family config = {.nothing = dit_nothing,

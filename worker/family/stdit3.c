@@ -68,7 +68,7 @@ static int kind(const struct model_shape *m, int64_t l)
 static int read_pairs(struct config *c, const char *key)
 {
     int64_t n = 0;
-    if (hf_read_int(c, key, 1, 512, &n) < 0) return -1;
+    if (config_read_int(c, key, 1, 512, &n) < 0) return -1;
     c->m->n_layers = (int32_t)(2 * n);
     return 0;
 }
@@ -95,8 +95,8 @@ static const struct hf_field stdit3_fields[] = {DIT_SIZES,
                                                 {NULL, NULL, 0}};
 static const struct hf_special stdit3_specials[] = {DIT_SPECIALS,
                                                     {"depth", read_pairs, write_pairs},
-                                                    {"qk_norm_legacy", hf_want_false, NULL},
-                                                    {"skip_y_embedder", hf_want_false, NULL},
+                                                    {"qk_norm_legacy", config_want_false, NULL},
+                                                    {"skip_y_embedder", config_want_false, NULL},
                                                     {NULL, NULL, NULL}};
 
 static const struct hf_family config = {.nothing = dit_nothing,

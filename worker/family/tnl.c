@@ -100,14 +100,14 @@ static int check_tnl(struct model_shape *m, struct err *e)
             return err_field(e, ERR_UNSUPPORTED, "model.config.head_dim",
                              "head_dim %lld: LRPE doubles it, and at most %d is supported",
                              (long long)m->head_dim, JOB_MAX_LINEAR_HEAD);
-    return check_heads(m, e);
+    return write_check_heads(m, e);
 }
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
 static int read_mixer_width(struct config *c, const char *key)
 {
-    return hf_read_int(c, key, 1, 1 << 24, &c->mixer_width);
+    return config_read_int(c, key, 1, 1 << 24, &c->mixer_width);
 }
 
 static void write_mixer_width(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -121,13 +121,13 @@ static int lrpe_layer(struct config *c, enum jtok t)
     if (t == J_NUMBER ? jread_double(&c->j, &v) < 0 || (v != 0 && v != 1)
                       : t != J_TRUE && t != J_FALSE)
         return 1;
-    hf_mark_layer(c->m, c->n_flags, t == J_TRUE || v == 1);
+    config_mark_layer(c->m, c->n_flags, t == J_TRUE || v == 1);
     return 0;
 }
 
 static int read_lrpe(struct config *c, const char *key)
 {
-    return hf_read_list(c, key, lrpe_layer);
+    return config_read_list(c, key, lrpe_layer);
 }
 
 static void write_lrpe(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -139,7 +139,7 @@ static void write_lrpe(struct jwrite *w, const char *key, const struct model_sha
 
 static int want_simple_norm(struct config *c, const char *key)
 {
-    return hf_want_word(c, key, "simplermsnorm");
+    return config_want_word(c, key, "simplermsnorm");
 }
 
 static void write_simple_norm(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -151,11 +151,11 @@ static int finish_tnl(struct config *c)
 {
     struct model_shape *m = c->m;
     if (c->mixer_width % m->n_heads)
-        return hf_error(c, ERR_INVALID, "hidden_dim",
-                        "hidden_dim %lld is no multiple of decoder_attention_heads %lld",
-                        (long long)c->mixer_width, (long long)m->n_heads);
-    if (c->mixer_width && !hf_met(c, "head_dim")) m->head_dim = c->mixer_width / m->n_heads;
-    return hf_check_list(c, "linear_use_lrpe_list");
+        return config_error(c, ERR_INVALID, "hidden_dim",
+                            "hidden_dim %lld is no multiple of decoder_attention_heads %lld",
+                            (long long)c->mixer_width, (long long)m->n_heads);
+    if (c->mixer_width && !config_met(c, "head_dim")) m->head_dim = c->mixer_width / m->n_heads;
+    return config_check_list(c, "linear_use_lrpe_list");
 }
 
 static const struct hf_field tnl_fields[] = {
@@ -176,10 +176,10 @@ static const struct hf_special tnl_specials[] = {
     HF_NEVER,
     {"hidden_dim", read_mixer_width, write_mixer_width},
     {"linear_use_lrpe_list", read_lrpe, write_lrpe},
-    {"linear_act_fun", hf_want_silu, hf_write_silu},
+    {"linear_act_fun", config_want_silu, config_write_silu},
     {"norm_type", want_simple_norm, write_simple_norm},
-    {"bias", hf_want_false, hf_write_false},
-    {"add_bos_token", NULL, hf_write_false},
+    {"bias", config_want_false, config_write_false},
+    {"add_bos_token", NULL, config_write_false},
     {NULL, NULL, NULL}};
 
 static const char *const tnl_nothing[] = {"add_bos_token", NULL};

@@ -44,16 +44,16 @@ static int read_layer(struct config *c, enum jtok t)
     if (t != J_STRING) return 1;
     const bool full = jread_is(&c->j, "full_attention");
     if (!full && !jread_is(&c->j, "sliding_attention"))
-        return hf_refuse(c, "layer_types",
-                         "only \"full_attention\" and \"sliding_attention\" are supported");
+        return config_refuse(c, "layer_types",
+                             "only \"full_attention\" and \"sliding_attention\" are supported");
     c->n_windowed += !full;
-    hf_mark_layer(c->m, c->n_flags, full);
+    config_mark_layer(c->m, c->n_flags, full);
     return 0;
 }
 
 int window_read_layers(struct config *c, const char *key)
 {
-    return hf_read_list(c, key, read_layer);
+    return config_read_list(c, key, read_layer);
 }
 
 void window_write_layers(struct jwrite *w, const char *key, const struct model_shape *m)

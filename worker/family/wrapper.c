@@ -47,7 +47,7 @@ static const char *const qwen3_5_keys[] = {"vision_config",
                                            "language_model_only",
                                            NULL};
 
-const struct hf_wrapper hf_wrappers[] = {
+const struct hf_wrapper wrapper_rows[] = {
     {{"gemma3", NULL, {"Gemma3ForConditionalGeneration", "Gemma3Model"}},
      "gemma3_text",
      gemma3_keys},
@@ -68,16 +68,16 @@ static int read_tied(struct config *c, const char *key)
 {
     bool tied = false;
     struct jread here = c->j;
-    if (jread_next(&here) == J_NULL) return hf_ignore(c, key);
-    if (hf_read_bool(c, key, &tied) < 0) return -1;
+    if (jread_next(&here) == J_NULL) return config_ignore(c, key);
+    if (config_read_bool(c, key, &tied) < 0) return -1;
     c->tied = 1 + tied;
     return 0;
 }
 
 static const struct hf_special specials[] = {{"tie_word_embeddings", read_tied, NULL},
-                                             {"quantization_config", hf_want_plain, NULL},
-                                             {"text_config", hf_ignore, NULL},
-                                             {"model_type", hf_ignore, NULL},
+                                             {"quantization_config", config_want_plain, NULL},
+                                             {"text_config", config_ignore, NULL},
+                                             {"model_type", config_ignore, NULL},
                                              {NULL, NULL, NULL}};
 
 static bool is_other_half(const struct hf_wrapper *w, const char *key)
@@ -94,14 +94,15 @@ static int read_key(struct config *c)
     if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0;
     while (x->key && strcmp(x->key, key)) x++;
     if (x->key) return x->read(c, x->key);
-    if (is_other_half(c->wrapper, key) || config_is_nothing(c, key)) return hf_ignore(c, key);
+    if (is_other_half(c->wrapper, key) || config_is_nothing(c, key)) return config_ignore(c, key);
     if ((x = config_neutral(key))) return x->read(c, x->key);
-    return hf_ignore(c, key) < 0 ? -1
-                                 : hf_refuse(c, *key ? key : "(not a word)",
-                                             "is not a key of this model beside text_config");
+    return config_ignore(c, key) < 0
+               ? -1
+               : config_refuse(c, *key ? key : "(not a word)",
+                               "is not a key of this model beside text_config");
 }
 
-int config_read_wrapper(struct config *c, const char *text, size_t size)
+int wrapper_read(struct config *c, const char *text, size_t size)
 {
     jread_init(&c->j, text, size);
     jread_next(&c->j);

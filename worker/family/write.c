@@ -266,7 +266,7 @@ int write_shared(struct program *p, const struct model_shape *m, int x, int y,
 /* One table has every weight of a layer: three of each expert, and others. */
 enum { OTHERS = 20, MAX_EXPERTS = (PROG_WEIGHTS - OTHERS) / 3 };
 
-int check_experts(struct model_shape *m, struct err *e)
+int write_check_experts(struct model_shape *m, struct err *e)
 {
     if (m->n_experts < 1 || m->n_experts > MAX_EXPERTS)
         return err_field(e, ERR_UNSUPPORTED, "model.config.num_local_experts",
@@ -304,7 +304,7 @@ void write_head(struct program *out, const struct model_shape *m, const struct w
             NULL);
 }
 
-int check_heads(struct model_shape *m, struct err *e)
+int write_check_heads(struct model_shape *m, struct err *e)
 {
     if (!m->n_kv_heads) m->n_kv_heads = m->n_heads;
     if (m->n_kv_heads != m->n_heads)

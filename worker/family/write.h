@@ -98,7 +98,7 @@ int write_shared(struct program *p, const struct model_shape *m, int x, int y,
                  const struct write_shared *w);
 /* Checks that a program and FAMILY_TENSORS hold the experts, and the chosen ones. fails:
  * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
-int check_experts(struct model_shape *m, struct err *e);
+int write_check_experts(struct model_shape *m, struct err *e);
 
 /* Writes `in`: the embedding, a tensor of that name, times scale. */
 void write_embedding(struct program *in, const struct model_shape *m, const char *table,
@@ -108,6 +108,6 @@ void write_head(struct program *out, const struct model_shape *m, const struct w
                 const char *head);
 
 /* Checks the numbers of heads. fails: ERR_INVALID naming the key. */
-int check_heads(struct model_shape *m, struct err *e);
+int write_check_heads(struct model_shape *m, struct err *e);
 
 #endif

@@ -328,7 +328,7 @@ static int64_t write_edited(const char *path, const char *text, size_t size,
     struct model_shape was, as;
     struct edit d = {.m = m, .dtype = dtype, .bytes = bytes};
     int64_t n = -1;
-    if (hf_config_parse(text, size, path, &was, e) < 0) return -1;
+    if (config_parse(text, size, path, &was, e) < 0) return -1;
     as = was;
     as.rope_theta = m->rope_theta; /* a job may change these two */
     as.rope = m->rope;

@@ -154,12 +154,12 @@ static int take_modules(struct embedding_reading *r, struct modules *all)
     return t == J_ARRAY_END ? 0 : -1;
 }
 
-/* Returns the module's index in embed_module_words, from 1: a module that computes another vector.
- * Dropout is not asked for: it leaves a vector as it is. */
+/* Returns the module's index in shape_embed_module_words, from 1: a module that computes another
+ * vector. Dropout is not asked for: it leaves a vector as it is. */
 static int other_module(const char *name)
 {
-    for (int i = 1; embed_module_words[i]; i++)
-        if (!strcmp(name, embed_module_words[i])) return i;
+    for (int i = 1; shape_embed_module_words[i]; i++)
+        if (!strcmp(name, shape_embed_module_words[i])) return i;
     return MODULE_UNKNOWN;
 }
 

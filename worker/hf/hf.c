@@ -304,7 +304,7 @@ static int look_at_names(const char *dir, struct model_shape *m, struct err *e)
 int hf_read_dir(const char *dir, struct model_shape *m, struct err *e)
 {
     bool weightless = false;
-    if (hf_config_read(dir, m, e) < 0 || hf_tokenizer_of(dir, &m->tokenizer, e) < 0 ||
+    if (config_read_dir(dir, m, e) < 0 || hf_tokenizer_of(dir, &m->tokenizer, e) < 0 ||
         hf_weightless(dir, &weightless, e) < 0)
         return -1;
     m->weightless = weightless;

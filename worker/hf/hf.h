@@ -45,7 +45,7 @@ int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dty
  * "n_params" (elements of all tensors). `seqrank --describe DIR` prints it, and the agent reads it
  * back. Returns the length, or -1 when it does not fit. */
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
-/* Calls hf_config_read, and reads the other properties of a directory: shape.tokenizer,
+/* Calls config_read_dir, and reads the other properties of a directory: shape.tokenizer,
  * shape.weightless, shape.headless, shape.unprefixed, and of a masked language model shape.mask. */
 int hf_read_dir(const char *dir, struct model_shape *m, struct err *e);
 /* Calls hf_read_dir and hf_shape_json, and checks that DIR's weights, if it has any, are of that

@@ -117,7 +117,7 @@ void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f)
     struct err e = {0};
     *s = (struct hf_summary){0};
     read_type(dir, s);
-    s->known = hf_config_check(dir, &s->shape, f) == 0;
+    s->known = config_check(dir, &s->shape, f) == 0;
     if (s->known) snprintf(s->family, sizeof s->family, "%s", family_row(&s->shape)->name);
     look_at_weights(dir, s, f);
     if (s->known) count_params(s, f);

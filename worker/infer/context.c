@@ -33,7 +33,7 @@ static void fill_layout(struct context_layout *c, const struct model_shape *m,
     for (int64_t l = 0; l < c->n_layers; l++) {
         const struct program *p = family_layer(f, m, l);
         const struct op *o = find_linear(p);
-        if (states_size(p) > c->stride) c->stride = states_size(p);
+        if (placement_states_size(p) > c->stride) c->stride = placement_states_size(p);
         if (!o) continue;
         c->n_states++;
         /* If outputs are divided by their summed weights, the sum is one more column of v. */

@@ -27,7 +27,7 @@ static void add_rows(struct model *m, struct tensor states, int64_t row0, int64_
         const int64_t k = r + PIECE < n ? PIECE : n - r;
         const struct tensor x = tensor_sub(states, row0 + r, k, 0, C);
         assert(x.ld == C);
-        copy_to_host(m->be, x.dtype, x.data, buf, k * C);
+        host_copy_out(m->be, x.dtype, x.data, buf, k * C);
         for (int64_t i = 0; i < k; i++)
             for (int64_t c = 0; c < C; c++) sum[c] += (double)buf[i * C + c];
     }

@@ -8,7 +8,7 @@
 static int read_caption(struct flow_request *r, const struct model_shape *m, struct st_file *f,
                         const char *path, float *out, struct err *e)
 {
-    const struct st_tensor *y = latents_tensor(f, "y", 2, path, e);
+    const struct st_tensor *y = format_latents_tensor(f, "y", 2, path, e);
     if (!y) return -1;
     const int64_t rows = r->s.x.text_len ? r->s.x.text_len : y->dims[0];
     if (y->dims[1] != m->caption_channels)
@@ -36,8 +36,8 @@ int flow_request_caption(struct flow_request *r, const struct model_shape *m, co
 {
     char path[FILE_PATH_SIZE];
     struct st_file *f = NULL;
-    int rc = latents_path(manifest, r->text, path, e);
-    if (!rc) f = latents_file(root, path, e);
+    int rc = format_latents_path(manifest, r->text, path, e);
+    if (!rc) f = format_latents_file(root, path, e);
     rc = f ? read_caption(r, m, f, path, out, e) : -1;
     st_close(f);
     if (rc && !e->field[0]) snprintf(e->field, sizeof e->field, "text");

@@ -27,7 +27,7 @@ void request_fini(struct request *r)
 {
     free(r->tokens);
     free(r->text);
-    tokens_fini(&r->cut);
+    text_tokens_fini(&r->cut);
     text_fini(&r->talk);
     jinja_output_fini(&r->written);
     r->tokens = NULL;

@@ -5,7 +5,7 @@
 
 #define ROUNDED 8192 /* elements that are rounded at a time */
 
-void copy_from_host(struct be *be, enum dtype t, void *to, const float *x, int64_t n)
+void host_copy_in(struct be *be, enum dtype t, void *to, const float *x, int64_t n)
 {
     uint16_t half[ROUNDED];
     if (t == DT_F32) {
@@ -19,7 +19,7 @@ void copy_from_host(struct be *be, enum dtype t, void *to, const float *x, int64
     }
 }
 
-void copy_to_host(struct be *be, enum dtype t, const void *from, float *out, int64_t n)
+void host_copy_out(struct be *be, enum dtype t, const void *from, float *out, int64_t n)
 {
     char *const after = (char *)out + n * 2;
     if (t == DT_F32) {
@@ -42,13 +42,13 @@ static int check(struct be *be, struct err *e)
 int device_array_read(void *array, int64_t offset, int64_t n, float *out, struct err *e)
 {
     const struct device_array *a = array;
-    copy_to_host(a->be, a->dtype, (char *)a->data + offset * dtype_size(a->dtype), out, n);
+    host_copy_out(a->be, a->dtype, (char *)a->data + offset * dtype_size(a->dtype), out, n);
     return check(a->be, e);
 }
 
 int device_array_write(void *array, int64_t offset, int64_t n, const float *x, struct err *e)
 {
     const struct device_array *a = array;
-    copy_from_host(a->be, a->dtype, (char *)a->data + offset * dtype_size(a->dtype), x, n);
+    host_copy_in(a->be, a->dtype, (char *)a->data + offset * dtype_size(a->dtype), x, n);
     return check(a->be, e);
 }

@@ -7,9 +7,9 @@
 #include "worker/plan/plan.h"
 
 /* Writes n elements of type t at `to`, rounded to nearest even. */
-void copy_from_host(struct be *be, enum dtype t, void *to, const float *x, int64_t n);
+void host_copy_in(struct be *be, enum dtype t, void *to, const float *x, int64_t n);
 /* Reads n elements of type t at `from`. Failures on the device are reported by sync. */
-void copy_to_host(struct be *be, enum dtype t, const void *from, float *out, int64_t n);
+void host_copy_out(struct be *be, enum dtype t, const void *from, float *out, int64_t n);
 
 /* A whole array, read or written n elements at a time at [offset, offset + n) (struct hf_flat,
  * struct hf_sink). fails: the device's errors. */

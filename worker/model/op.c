@@ -12,12 +12,12 @@ static_assert(sizeof op_table / sizeof *op_table == OP_KIND_N, "an execution of 
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-void scratch_reset(struct frame *f)
+void op_scratch_reset(struct frame *f)
 {
     f->scratch_used = f->stage_used = 0;
 }
 
-void *scratch_take(struct frame *f, int64_t size)
+void *op_scratch_take(struct frame *f, int64_t size)
 {
     char *p = f->scratch + f->scratch_used;
     f->scratch_used += mem_round(size, MEM_ALIGN);
@@ -25,9 +25,9 @@ void *scratch_take(struct frame *f, int64_t size)
     return p;
 }
 
-struct tensor scratch_rows(struct frame *f, enum dtype t, int64_t rows, int64_t cols)
+struct tensor op_scratch_rows(struct frame *f, enum dtype t, int64_t rows, int64_t cols)
 {
-    return tensor_of(t, scratch_take(f, rows * cols * dtype_size(t)), rows, cols, cols);
+    return tensor_of(t, op_scratch_take(f, rows * cols * dtype_size(t)), rows, cols, cols);
 }
 
 static void *stage_take(struct frame *f, int64_t size)
@@ -38,14 +38,14 @@ static void *stage_take(struct frame *f, int64_t size)
     return p;
 }
 
-struct twin twin_take(struct frame *f, int64_t size)
+struct twin op_twin_take(struct frame *f, int64_t size)
 {
-    struct twin t = {.dev = scratch_take(f, size), .size = size};
+    struct twin t = {.dev = op_scratch_take(f, size), .size = size};
     t.host = f->be->own_memory ? stage_take(f, size) : t.dev;
     return t;
 }
 
-void twin_up(struct frame *f, const struct twin *t)
+void op_twin_up(struct frame *f, const struct twin *t)
 {
     if (t->host != t->dev) f->be->ops->upload(f->be, t->dev, t->host, t->size);
 }
@@ -98,7 +98,7 @@ void frame_move(struct frame *f, struct tensor y, struct tensor x, bool add)
 
 struct tensor frame_ones(struct frame *f, int64_t n)
 {
-    const struct tensor t = scratch_rows(f, DT_F32, 1, n);
+    const struct tensor t = op_scratch_rows(f, DT_F32, 1, n);
     f->be->ops->fill(f->be, t.data, n, 1);
     return t;
 }
@@ -151,34 +151,34 @@ struct tensor frame_dy(struct frame *f, const struct op *o)
 {
     const struct tensor dy = f->grad[o->out[0]];
     if (dy.dtype == f->dtype) return dy;
-    const struct tensor room = scratch_rows(f, f->dtype, dy.rows, dy.cols);
+    const struct tensor room = op_scratch_rows(f, f->dtype, dy.rows, dy.cols);
     frame_move(f, room, dy, false);
     return room;
 }
 
-struct back back_begin(struct frame *f, const struct op *o, const struct step *s, int i)
+struct back op_back_begin(struct frame *f, const struct op *o, const struct step *s, int i)
 {
     const struct tensor g = f->grad[o->in[i]];
     struct back b = {.to = g, .accumulate = !s->first[i], .grad = g, .first = s->first[i]};
     if (g.dtype == f->dtype) return b;
-    b.to = scratch_rows(f, f->dtype, g.rows, g.cols);
+    b.to = op_scratch_rows(f, f->dtype, g.rows, g.cols);
     b.staged = true;
     b.accumulate = false;
     return b;
 }
 
-struct back back_begin_new(struct frame *f, const struct op *o, const struct step *s, int i,
-                           enum dtype t)
+struct back op_back_begin_new(struct frame *f, const struct op *o, const struct step *s, int i,
+                              enum dtype t)
 {
     const struct tensor g = f->grad[o->in[i]];
     struct back b = {.to = g, .grad = g, .first = s->first[i]};
     if (g.dtype == t && s->first[i]) return b;
-    b.to = scratch_rows(f, t, g.rows, g.cols);
+    b.to = op_scratch_rows(f, t, g.rows, g.cols);
     b.staged = true;
     return b;
 }
 
-void back_end(struct frame *f, const struct back *b)
+void op_back_end(struct frame *f, const struct back *b)
 {
     if (b->staged) frame_move(f, b->grad, b->to, !b->first);
 }
@@ -249,12 +249,12 @@ struct span frame_block(const struct frame *f, enum rows_id rows, int i)
     return in_parts(rows) ? frame_span(f, rows, i) : (struct span){0, 0, f->rows[rows].n};
 }
 
-struct tensor span_value(struct tensor t, struct span s)
+struct tensor op_span_value(struct tensor t, struct span s)
 {
     return tensor_sub(t, s.value0, s.n, 0, t.cols);
 }
 
-struct tensor span_grad(struct tensor t, struct span s)
+struct tensor op_span_grad(struct tensor t, struct span s)
 {
     return tensor_sub(t, s.grad0, s.n, 0, t.cols);
 }
@@ -312,8 +312,8 @@ static void gemm_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
         if (fresh) f->be->ops->fill(f->be, dst, M * N, 0);
         return;
     }
-    f->be->ops->gemm(f->be, &(struct gemm_args){.a = span_grad(g->dy, s),
-                                                .b = span_value(g->x, s),
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = op_span_grad(g->dy, s),
+                                                .b = op_span_value(g->x, s),
                                                 .c = tensor_f32(dst, M, N, N),
                                                 .trans_a = true,
                                                 .accumulate = !fresh});

@@ -121,17 +121,17 @@ OPERATORS(OP_ROW)
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
 /* Empty the scratch; take some of it, 64-byte aligned. */
-void scratch_reset(struct frame *f);
-void *scratch_take(struct frame *f, int64_t size);
-struct tensor scratch_rows(struct frame *f, enum dtype t, int64_t rows, int64_t cols);
+void op_scratch_reset(struct frame *f);
+void *op_scratch_take(struct frame *f, int64_t size);
+struct tensor op_scratch_rows(struct frame *f, enum dtype t, int64_t rows, int64_t cols);
 /* Scratch that the host fills. dev: the memory that operations read; host: the same memory, or the
- * host's copy until twin_up(). */
+ * host's copy until op_twin_up(). */
 struct twin {
     void *dev, *host;
     int64_t size;
 };
-struct twin twin_take(struct frame *f, int64_t size);
-void twin_up(struct frame *f, const struct twin *t);
+struct twin op_twin_take(struct frame *f, int64_t size);
+void op_twin_up(struct frame *f, const struct twin *t);
 /* Fetches `size` bytes that operations have written at p for the host: waits for them. */
 const void *frame_fetch(struct frame *f, const void *p, int64_t size);
 const struct batch *frame_host(const struct frame *f);
@@ -149,11 +149,11 @@ struct back {
     struct tensor grad; /* its place in the frame */
     bool staged, first;
 };
-struct back back_begin(struct frame *f, const struct op *o, const struct step *s, int i);
+struct back op_back_begin(struct frame *f, const struct op *o, const struct step *s, int i);
 /* The same for a kernel that writes tensors of type t and cannot add. */
-struct back back_begin_new(struct frame *f, const struct op *o, const struct step *s, int i,
-                           enum dtype t);
-void back_end(struct frame *f, const struct back *b);
+struct back op_back_begin_new(struct frame *f, const struct op *o, const struct step *s, int i,
+                              enum dtype t);
+void op_back_end(struct frame *f, const struct back *b);
 
 /* y (+)= x, of any types; does nothing when they are one buffer. */
 void frame_move(struct frame *f, struct tensor y, struct tensor x, bool add);
@@ -184,8 +184,8 @@ struct span {
     int64_t value0, grad0, n;
 };
 struct span frame_span(const struct frame *f, enum rows_id rows, int i);
-struct tensor span_value(struct tensor t, struct span s);
-struct tensor span_grad(struct tensor t, struct span s);
+struct tensor op_span_value(struct tensor t, struct span s);
+struct tensor op_span_grad(struct tensor t, struct span s);
 enum rows_id frame_rows_of(const struct frame *f, int value);
 /* The batch's number of the first of a value's rows. */
 int64_t frame_row0(const struct frame *f, enum rows_id rows);
@@ -213,7 +213,7 @@ int frame_blocks(const struct frame *f, enum rows_id rows);
 struct span frame_block(const struct frame *f, enum rows_id rows, int i);
 
 /* Logits of rows [row0, row0 + n) before an XENT, n at most loss_chunk: in the frame's logits. */
-struct tensor loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n);
+struct tensor op_loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n);
 
 /* DSP: global indices along dimension `dim` that this rank's rows of a kind have: n from `first`
  * on; row i has number (i / within) mod n of them. */

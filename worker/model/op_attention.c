@@ -40,8 +40,8 @@ static struct interval cut(struct frame *f, const struct op *o, struct interval 
                            const struct shard *sh)
 {
     const int64_t n = sh->T;
-    const struct twin lo = twin_take(f, 8 * n);
-    const struct twin hi = o->u.attn.causal ? (struct twin){0} : twin_take(f, 8 * n);
+    const struct twin lo = op_twin_take(f, 8 * n);
+    const struct twin hi = o->u.attn.causal ? (struct twin){0} : op_twin_take(f, 8 * n);
     const int64_t wide = mutant_on(MUTANT_WINDOW_WIDE) && f->sp->shard.P > 1;
     int64_t *to_lo = lo.host, *to_hi = hi.host;
     for (int64_t i = 0; i < n; i++) {
@@ -50,9 +50,9 @@ static struct interval cut(struct frame *f, const struct op *o, struct interval 
         cut_row(o, wide, shard_pos(sh, i), &to_lo[i], &end);
         if (to_hi) to_hi[i] = end;
     }
-    twin_up(f, &lo);
+    op_twin_up(f, &lo);
     if (!to_hi) return (struct interval){lo.dev, x.hi, {to_lo, x.host.hi}};
-    twin_up(f, &hi);
+    op_twin_up(f, &hi);
     return (struct interval){lo.dev, hi.dev, {to_lo, to_hi}};
 }
 
@@ -109,7 +109,7 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
                                   .all_hi = all.hi,
                                   .all_seen = all.host};
     set_layer(f, o);
-    if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
+    if (f->dtype != DT_F32) f->sp->buf.o = op_scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
     return f->sp->ops->attn_fwd(f->sp, &a, e);
 }
 
@@ -118,7 +118,7 @@ static struct tensor sink_room(struct frame *f, const struct op *o)
 {
     if (!o->n_w) return (struct tensor){0};
     _Static_assert(PROG_SUMS == SHARD_SEGS, "a rank may hold them all");
-    const struct tensor d = scratch_rows(f, DT_F32, PROG_SUMS, o->u.attn.n_heads);
+    const struct tensor d = op_scratch_rows(f, DT_F32, PROG_SUMS, o->u.attn.n_heads);
     frame_zero(f, d);
     return d;
 }
@@ -127,8 +127,8 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                              struct err *e)
 {
     struct reach_map room;
-    const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
-    const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
+    const struct back dq = op_back_begin_new(f, o, s, 0, DT_F32);
+    const struct back dkv = op_back_begin_new(f, o, s, 1, DT_F32);
     const struct interval own = own_keys(f, o), all = all_keys(f, o);
     const struct sp_bwd_args a = {.q = frame_in(f, o, 0),
                                   .kv = frame_in(f, o, 1),
@@ -149,8 +149,8 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
     set_layer(f, o);
     if (f->sp->ops->attn_bwd(f->sp, &a, e)) return -1;
     if (o->n_w) frame_add_sum(f, frame_weight_grad(f, o->w), a.d_sink);
-    back_end(f, &dq);
-    back_end(f, &dkv);
+    op_back_end(f, &dq);
+    op_back_end(f, &dkv);
     return 0;
 }
 
@@ -169,13 +169,14 @@ static struct whole whole_begin(struct frame *f, const struct op *o, int64_t row
                                 bool backward)
 {
     const int64_t H = o->u.attn.n_heads, HD = H * o->u.attn.head_dim;
-    struct whole w = {.lo = scratch_take(f, 8 * rows), .hi = scratch_take(f, 8 * rows), .ld = rows};
-    float *ml = scratch_take(f, 4 * H * rows);
+    struct whole w = {
+        .lo = op_scratch_take(f, 8 * rows), .hi = op_scratch_take(f, 8 * rows), .ld = rows};
+    float *ml = op_scratch_take(f, 4 * H * rows);
     if (backward)
         w.delta = ml;
     else
         w.m = ml;
-    if (!backward && f->dtype != DT_F32) w.sum = scratch_rows(f, DT_F32, rows, HD);
+    if (!backward && f->dtype != DT_F32) w.sum = op_scratch_rows(f, DT_F32, rows, HD);
     frame_repeat(f, w.lo, rows, 0);
     frame_repeat(f, w.hi, rows, n_keys);
     return w;
@@ -305,8 +306,8 @@ static int grid_backward(struct frame *f, const struct op *o, const struct step 
     const struct tensor kv = grid_tensor(f, &g, frame_in(f, o, 1));
     const struct tensor out = grid_tensor(f, &g, frame_out(f, o, 0));
     const struct tensor d_o = grid_tensor(f, &g, frame_dy(f, o));
-    const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
-    const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
+    const struct back dq = op_back_begin_new(f, o, s, 0, DT_F32);
+    const struct back dkv = op_back_begin_new(f, o, s, 1, DT_F32);
     float *lse = frame_out(f, o, 1).data;
     struct whole w = whole_begin(f, o, g.len, g.len, true);
     const struct tensor to_q = grid_tensor(f, &g, dq.to), to_kv = grid_tensor(f, &g, dkv.to);
@@ -322,8 +323,8 @@ static int grid_backward(struct frame *f, const struct op *o, const struct step 
         w.lse = lse + i * g.len * g.op.u.attn.n_heads;
         whole_backward(f, &g.op, &w);
     }
-    back_end(f, &dq);
-    back_end(f, &dkv);
+    op_back_end(f, &dq);
+    op_back_end(f, &dkv);
     return 0;
 }
 
@@ -377,8 +378,8 @@ static int cross_backward(struct frame *f, const struct op *o, const struct step
 {
     const struct tensor q = frame_in(f, o, 0), d_o = frame_dy(f, o);
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
-    const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
-    const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
+    const struct back dq = op_back_begin_new(f, o, s, 0, DT_F32);
+    const struct back dkv = op_back_begin_new(f, o, s, 1, DT_F32);
     const struct whole all = whole_begin(f, o, q.rows, text_rows(f), true);
     (void)e;
     frame_zero(f, dq.to);
@@ -388,17 +389,17 @@ static int cross_backward(struct frame *f, const struct op *o, const struct step
         const int64_t n = f->rows[ROWS_TEXT].n;
         struct whole w = all;
         if (!r.n) continue;
-        w.q = span_value(q, r);
+        w.q = op_span_value(q, r);
         w.kv = frame_in(f, o, 1);
-        w.o = span_value(frame_out(f, o, 0), r);
-        w.d_o = span_grad(d_o, r);
-        w.dq = span_grad(dq.to, r);
+        w.o = op_span_value(frame_out(f, o, 0), r);
+        w.d_o = op_span_grad(d_o, r);
+        w.dq = op_span_grad(dq.to, r);
         w.dkv = rows_at(dkv.to, i * n, n);
         w.lse = (float *)frame_out(f, o, 1).data + r.value0;
         whole_backward(f, o, &w);
     }
-    back_end(f, &dq);
-    back_end(f, &dkv);
+    op_back_end(f, &dq);
+    op_back_end(f, &dkv);
     return 0;
 }
 

@@ -68,7 +68,7 @@ static int pass_backward(struct carried *c, const struct steps *s, struct err *e
     struct frame *f = c->f;
     struct carry_pass pass = pass_of(c, s);
     pass.back = true;
-    pass.states = scratch_take(f, 2 * 4 * pass.count);
+    pass.states = op_scratch_take(f, 2 * 4 * pass.count);
     assert(!f->d_carry_out && !f->d_carry_in);
     return carry_run(f->carry, &pass, e);
 }
@@ -93,7 +93,7 @@ static struct rows_of_rank rows_of_rank(const struct frame *f, const struct op *
 static void one_token(struct frame *f, const struct op *o,
                       void (*step)(void *arg, const struct carry_step *s))
 {
-    int64_t *range = scratch_take(f, 2 * (int64_t)sizeof *range);
+    int64_t *range = op_scratch_take(f, 2 * (int64_t)sizeof *range);
     struct carried c = {.f = f, .o = o, .lo = range, .hi = range + 1};
     frame_repeat(f, range, 1, -CONV_MAX_WIDTH); /* the rows that a convolution sees */
     frame_repeat(f, range + 1, 1, 1);
@@ -190,14 +190,14 @@ static int short_conv_backward(struct frame *f, const struct op *o, const struct
     struct carried c = {.f = f, .o = o, .lo = f->batch->lo, .hi = f->batch->hi};
     c.d_o = frame_dy(f, o);
     assert(frame_wants(f, o, 0));
-    const struct back dx = back_begin_new(f, o, s, 0, DT_F32);
+    const struct back dx = op_back_begin_new(f, o, s, 0, DT_F32);
     const struct tensor w = frame_weight(f, o->w, 1);
     c.dx[0] = dx.to;
     frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), w.rows * w.cols,
               &(struct sum_leaf){conv_leaf, &c});
     if (pass_backward(&c, &(struct steps){.step = conv_step_back, .ahead = conv_ahead_back}, e))
         return -1;
-    back_end(f, &dx);
+    op_back_end(f, &dx);
     return 0;
 }
 
@@ -356,9 +356,9 @@ static void take_map(struct carried *c, bool back)
     const int64_t T = frame_in(f, c->o, 0).rows, rows = T < MAP_ROWS ? T : MAP_ROWS;
     const int64_t cols = c->o->u.delta.n_heads * c->o->u.delta.key_dim;
     if (f->carry->shard.P == 1 || f->carry->exchange <= EXCHANGE_RING) return;
-    c->zero = scratch_rows(f, f->dtype, rows, cols);
-    c->one = scratch_take(f, 4);
-    if (back) c->seen = scratch_rows(f, f->dtype, rows, cols);
+    c->zero = op_scratch_rows(f, f->dtype, rows, cols);
+    c->one = op_scratch_take(f, 4);
+    if (back) c->seen = op_scratch_rows(f, f->dtype, rows, cols);
     frame_zero(f, c->zero);
 }
 
@@ -387,17 +387,17 @@ static int delta_backward(struct frame *f, const struct op *o, const struct step
     const struct steps steps = delta_steps(o, true);
     c.d_o = frame_dy(f, o);
     assert(frame_wants(f, o, 0) && frame_wants(f, o, 1));
-    const struct back dx = back_begin_new(f, o, s, 0, DT_F32);
-    const struct back dba = back_begin_new(f, o, s, 1, DT_F32);
+    const struct back dx = op_back_begin_new(f, o, s, 0, DT_F32);
+    const struct back dba = op_back_begin_new(f, o, s, 1, DT_F32);
     c.dx[0] = dx.to;
     c.dx[1] = dba.to;
-    c.d_log = scratch_take(f, 4 * T * H);
-    c.room = scratch_take(f, 4 * delta_spans(T) * count_of(f, o));
+    c.d_log = op_scratch_take(f, 4 * T * H);
+    c.room = op_scratch_take(f, 4 * delta_spans(T) * count_of(f, o));
     if (pass_backward(&c, &steps, e)) return -1;
     frame_sum_rows(f, ROWS_T, frame_weight_grad(f, o->bias), tensor_f32(c.d_log, T, H, H));
     frame_sum_rows(f, ROWS_T, frame_weight_grad(f, o->w), tensor_sub(c.dx[1], 0, T, H, H));
-    back_end(f, &dx);
-    back_end(f, &dba);
+    op_back_end(f, &dx);
+    op_back_end(f, &dba);
     return 0;
 }
 

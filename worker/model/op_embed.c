@@ -16,7 +16,7 @@ static void embed_leaf(struct frame *f, void *arg, struct span s, float *dst, bo
     if (fresh) f->be->ops->fill(f->be, dst, a->rows * a->cols, 0);
     f->be->ops->embed_bwd(
         f->be, &(struct embed_bwd_args){.dtable = tensor_f32(dst, a->rows, a->cols, a->cols),
-                                        .dx = span_grad(a->dy, s),
+                                        .dx = op_span_grad(a->dy, s),
                                         .ids = a->ids + s.value0,
                                         .first = a->first});
 }
@@ -84,7 +84,7 @@ static const int32_t *index_of(struct frame *f, const struct op *o)
     const int64_t n = f->rows[rows].n, row0 = frame_row0(f, rows);
     const int64_t last = frame_weight(f, o->w, 1).rows - 1;
     if (o->u.embed.index == INDEX_TYPE && f->batch->types) return f->batch->types + row0;
-    const struct twin ids = twin_take(f, 4 * n);
+    const struct twin ids = op_twin_take(f, 4 * n);
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = o->u.embed.index == INDEX_POSITION
                                ? frame_host(f)->pos[row0 + i] + o->u.embed.first
@@ -93,7 +93,7 @@ static const int32_t *index_of(struct frame *f, const struct op *o)
         assert(at >= 0 && at <= last);
         ((int32_t *)ids.host)[i] = (int32_t)at;
     }
-    twin_up(f, &ids);
+    op_twin_up(f, &ids);
     return ids.dev;
 }
 
@@ -101,7 +101,7 @@ static int embed_add_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor a = frame_in(f, o, 0), y = frame_out(f, o, 0);
     const int32_t *ids = index_of(f, o);
-    const struct tensor row = scratch_rows(f, f->dtype, y.rows, y.cols);
+    const struct tensor row = op_scratch_rows(f, f->dtype, y.rows, y.cols);
     (void)e;
     f->be->ops->embed_fwd(
         f->be, &(struct embed_fwd_args){.table = frame_weight(f, o->w, 1), .x = row, .ids = ids});

@@ -19,10 +19,10 @@ static int heads_forward(struct frame *f, const struct op *o, struct err *e)
 static int heads_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = f->grad[o->out[0]];
-    const struct back dx = back_begin_new(f, o, s, 0, f->grad[o->in[0]].dtype);
+    const struct back dx = op_back_begin_new(f, o, s, 0, f->grad[o->in[0]].dtype);
     if (o->u.heads.back ? turn(f, o, dy, dx.to, false, e) : turn(f, o, dx.to, dy, true, e))
         return -1;
-    back_end(f, &dx);
+    op_back_end(f, &dx);
     return 0;
 }
 

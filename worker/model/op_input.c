@@ -54,7 +54,7 @@ static void place_lines(struct frame *f, const struct along *d, struct tensor ta
                         const struct twin *lines, int64_t k, int64_t n)
 {
     const int64_t line = table.cols * (int64_t)sizeof(float), period = d->n * d->within;
-    twin_up(f, &(struct twin){lines->dev, lines->host, n * line});
+    op_twin_up(f, &(struct twin){lines->dev, lines->host, n * line});
     f->be->ops->permute(
         f->be, &(struct permute_args){.dst = (char *)table.data + k * d->within * line,
                                       .src = lines->dev,
@@ -70,9 +70,9 @@ static void add_lines(struct frame *f, const struct op *o, int dim, const struct
 {
     const struct tensor y = frame_out(f, o, 0);
     const struct along d = frame_along(f, frame_rows_of(f, o->out[0]), dim);
-    const struct tensor table = scratch_rows(f, DT_F32, y.rows, y.cols);
-    const int64_t line = y.cols * (int64_t)sizeof(float), most = op_stage_lines(y.rows, y.cols);
-    const struct twin lines = twin_take(f, most * line);
+    const struct tensor table = op_scratch_rows(f, DT_F32, y.rows, y.cols);
+    const int64_t line = y.cols * (int64_t)sizeof(float), most = rule_stage_lines(y.rows, y.cols);
+    const struct twin lines = op_twin_take(f, most * line);
     for (int64_t k = 0; k < d.n; k += most) {
         const int64_t n = d.n - k < most ? d.n - k : most;
         for (int64_t i = 0; i < n; i++)
@@ -137,14 +137,14 @@ static int timestep_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor y = frame_out(f, o, 0);
-    const struct twin table = twin_take(f, y.rows * y.cols * (int64_t)sizeof(float));
+    const struct twin table = op_twin_take(f, y.rows * y.cols * (int64_t)sizeof(float));
     (void)e;
     for (int64_t i = 0; i < y.rows; i++)
         sinusoid(o->u.time.fps ? b->fps
                  : i           ? 0
                                : b->t,
                  y.cols / 2, true, (float *)table.host + i * y.cols);
-    twin_up(f, &table);
+    op_twin_up(f, &table);
     frame_move(f, y, tensor_f32(table.dev, y.rows, y.cols, y.cols), false);
     return 0;
 }

@@ -5,7 +5,7 @@ static void bias_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
 {
     const struct tensor *dy = arg;
     if (fresh) f->be->ops->fill(f->be, dst, dy->cols, 0);
-    f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = span_grad(*dy, s), .db = dst});
+    f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = op_span_grad(*dy, s), .db = dst});
 }
 
 /* Sums dy over rows into dst [cols], or adds to it. */

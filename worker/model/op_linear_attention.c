@@ -49,10 +49,10 @@ static struct linear linear_of(struct frame *f, const struct op *o)
     f->linear->pieces = plan_scan_pieces(a.shape.key_dim);
     if (!a.wide) return a;
     const struct tensor narrow = a.v;
-    const struct tensor ones = scratch_rows(f, DT_F32, narrow.rows, 1);
+    const struct tensor ones = op_scratch_rows(f, DT_F32, narrow.rows, 1);
     a.shape.value_dim = Dv + 1;
-    a.v = scratch_rows(f, f->dtype, narrow.rows, H * (Dv + 1));
-    a.o = scratch_rows(f, f->dtype, narrow.rows, H * (Dv + 1));
+    a.v = op_scratch_rows(f, f->dtype, narrow.rows, H * (Dv + 1));
+    a.o = op_scratch_rows(f, f->dtype, narrow.rows, H * (Dv + 1));
     f->be->ops->fill(f->be, ones.data, narrow.rows, 1);
     widen(f, a.v, narrow, H, false);
     fill_column(f, a.v, H, ones);
@@ -68,7 +68,7 @@ static void mark_place(struct frame *f)
 static float *sums_of(struct frame *f, const struct linear *a)
 {
     const int64_t T = a->o.rows, H = a->shape.n_heads, D = a->shape.value_dim - 1;
-    float *z = scratch_take(f, 4 * H * T);
+    float *z = op_scratch_take(f, 4 * H * T);
     for (int64_t h = 0; h < H; h++)
         f->be->ops->cast(f->be,
                          &(struct cast_args){.dst = tensor_f32(z + h * T, T, 1, 1),
@@ -80,7 +80,7 @@ static float *sums_of(struct frame *f, const struct linear *a)
  * just that; a row of zero sum (padding) becomes 0, as one that has seen no key. m is scratch. */
 static void divide(struct frame *f, struct tensor x, struct tensor to, const float *z, int64_t H)
 {
-    float *m = scratch_take(f, 4 * H * x.rows), *l = scratch_take(f, 4 * H * x.rows);
+    float *m = op_scratch_take(f, 4 * H * x.rows), *l = op_scratch_take(f, 4 * H * x.rows);
     f->be->ops->fill(f->be, m, H * x.rows, -INFINITY);
     f->be->ops->copy(f->be, l, z, 4 * H * x.rows);
     f->be->ops->attn_finish(f->be, &(struct attn_finish_args){.o = x,
@@ -96,7 +96,7 @@ static void normalise(struct frame *f, const struct op *o, const struct linear *
 {
     const int64_t H = a->shape.n_heads;
     const struct tensor out = frame_out(f, o, 0);
-    const struct tensor sum = scratch_rows(f, DT_F32, out.rows, out.cols);
+    const struct tensor sum = op_scratch_rows(f, DT_F32, out.rows, out.cols);
     widen(f, a->o, sum, H, true);
     divide(f, sum, out, sums_of(f, a), H);
 }
@@ -129,9 +129,9 @@ static struct tensor wide_gradient(struct frame *f, const struct op *o, struct l
 {
     const int64_t H = a->shape.n_heads, T = a->o.rows, D = a->shape.value_dim - 1;
     const struct tensor d_o = frame_dy(f, o), out = frame_out(f, o, 0);
-    const struct tensor du = scratch_rows(f, DT_F32, T, H * D);
-    const struct tensor wide = scratch_rows(f, f->dtype, T, H * (D + 1));
-    float *delta = scratch_take(f, 4 * H * T);
+    const struct tensor du = op_scratch_rows(f, DT_F32, T, H * D);
+    const struct tensor wide = op_scratch_rows(f, f->dtype, T, H * (D + 1));
+    float *delta = op_scratch_take(f, 4 * H * T);
     linear_again(f->linear, &(struct linear_fwd){.shape = a->shape,
                                                  .q = a->q,
                                                  .k = a->k,
@@ -169,8 +169,9 @@ struct angles {
 static float *angle_room(struct frame *f, const struct op *o)
 {
     _Static_assert(PROG_SUMS == SHARD_SEGS, "a rank may hold them all");
-    return o->n_w ? scratch_take(f, 4 * PROG_SUMS * (o->u.linear.n_heads * o->u.linear.key_dim / 2))
-                  : NULL;
+    return o->n_w
+               ? op_scratch_take(f, 4 * PROG_SUMS * (o->u.linear.n_heads * o->u.linear.key_dim / 2))
+               : NULL;
 }
 
 static void angle_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
@@ -186,12 +187,12 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
 {
     struct linear a = linear_of(f, o);
     const struct tensor d_o = a.wide ? wide_gradient(f, o, &a) : frame_dy(f, o);
-    const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
-    const struct back dk = back_begin_new(f, o, s, 1, DT_F32);
-    const struct back dv = back_begin_new(f, o, s, 2, DT_F32);
+    const struct back dq = op_back_begin_new(f, o, s, 0, DT_F32);
+    const struct back dk = op_back_begin_new(f, o, s, 1, DT_F32);
+    const struct back dv = op_back_begin_new(f, o, s, 2, DT_F32);
     struct tensor dv_wide = dv.to;
     float *d_angle = angle_room(f, o);
-    if (a.wide) dv_wide = scratch_rows(f, DT_F32, a.v.rows, a.v.cols);
+    if (a.wide) dv_wide = op_scratch_rows(f, DT_F32, a.v.rows, a.v.cols);
     mark_place(f);
     if (f->linear->ops->bwd(f->linear,
                             &(struct linear_bwd){.shape = a.shape,
@@ -217,16 +218,16 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
         frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), angles.n,
                   &(struct sum_leaf){angle_leaf, &angles});
     if (a.wide) widen(f, dv_wide, dv.to, a.shape.n_heads, true);
-    back_end(f, &dq);
-    back_end(f, &dk);
-    back_end(f, &dv);
+    op_back_end(f, &dq);
+    op_back_end(f, &dk);
+    op_back_end(f, &dv);
     return 0;
 }
 
 static int linear_decode_one(struct frame *f, const struct op *o, struct err *e)
 {
     const struct linear a = linear_of(f, o);
-    int64_t *range = scratch_take(f, 2 * (int64_t)sizeof *range);
+    int64_t *range = op_scratch_take(f, 2 * (int64_t)sizeof *range);
     (void)e;
     linear_decode(f->linear, &(struct linear_decode){.shape = a.shape,
                                                      .q = a.q,

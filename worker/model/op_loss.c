@@ -38,7 +38,7 @@ static void take_ids(struct frame *f, struct xent *a)
     a->first = own.first;
     if (f->tensor.n <= 1) return;
     if (mutant_on(MUTANT_TARGET_FOREIGN)) a->first = (f->tensor.r + 1) % f->tensor.n * room;
-    a->stat = scratch_take(f, OP_LOGIT_STAT * f->tensor.n * f->loss_chunk);
+    a->stat = op_scratch_take(f, OP_LOGIT_STAT * f->tensor.n * f->loss_chunk);
 }
 
 static struct xent xent_of(struct frame *f, const struct op *o, struct err *e)
@@ -50,7 +50,7 @@ static struct xent xent_of(struct frame *f, const struct op *o, struct err *e)
     if (o->bias == PROG_NONE || !a.w.rows) return a;
     a.b = tensor_sub(frame_weight(f, o->bias, o->n_bias), 0, 1, 0, a.w.rows);
     if (a.b.dtype == DT_F32) return a;
-    const struct tensor wide = scratch_rows(f, DT_F32, 1, a.b.cols); /* logits are fp32 */
+    const struct tensor wide = op_scratch_rows(f, DT_F32, 1, a.b.cols); /* logits are fp32 */
     frame_move(f, wide, a.b, false);
     a.b = wide;
     return a;
@@ -75,9 +75,9 @@ static struct tensor logits_of(struct frame *f, const struct xent *a, struct ten
     return out;
 }
 
-struct tensor loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n)
+struct tensor op_loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n)
 {
-    scratch_reset(f);
+    op_scratch_reset(f);
     const struct xent a = xent_of(f, o, NULL);
     return logits_of(f, &a, tensor_sub(a.x, row0, n, 0, a.x.cols));
 }
@@ -176,7 +176,7 @@ static int xent_backward(struct frame *f, const struct op *o, const struct step 
     struct xent a = xent_of(f, o, e);
     a.dx = f->grad[o->in[0]];
     a.add_dx = !s->first[0];
-    if (a.b.data) a.db = scratch_take(f, 4 * f->parts * a.w.rows);
+    if (a.b.data) a.db = op_scratch_take(f, 4 * f->parts * a.w.rows);
     frame_sum(f, a.rows, frame_weight_grad(f, o->w), a.w.rows * a.w.cols,
               &(struct sum_leaf){xent_leaf, &a});
     a.part = 0;
@@ -218,7 +218,7 @@ static void mse(struct frame *f, const struct op *o, struct tensor dx)
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor a = frame_in(f, o, 0);
     const struct loss_places p = places_of(f, o, a);
-    const struct tensor x = scratch_rows(f, DT_F32, a.rows * p.n, p.in);
+    const struct tensor x = op_scratch_rows(f, DT_F32, a.rows * p.n, p.in);
     frame_move(f, x, predicted(&p, a), false);
     f->be->ops->mse(f->be, &(struct mse_args){.x = x,
                                               .y = tensor_f32((float *)b->target + p.first * p.in,
@@ -240,7 +240,7 @@ static int mse_backward(struct frame *f, const struct op *o, const struct step *
 {
     const struct tensor g = f->grad[o->in[0]];
     const struct loss_places p = places_of(f, o, g);
-    const struct tensor dx = scratch_rows(f, DT_F32, g.rows * p.n, p.in);
+    const struct tensor dx = op_scratch_rows(f, DT_F32, g.rows * p.n, p.in);
     (void)e;
     mse(f, o, dx);
     if (s->first[0] && p.in < p.out) frame_zero(f, g);
@@ -259,7 +259,7 @@ static void noise(struct frame *f, const struct op *o, struct tensor dx)
     const struct tensor a = frame_in(f, o, 0);
     const struct loss_places p = places_of(f, o, a);
     const struct noise_step at = noise_step((int64_t)b->t);
-    const struct tensor x = scratch_rows(f, DT_F32, a.rows * p.n, p.out);
+    const struct tensor x = op_scratch_rows(f, DT_F32, a.rows * p.n, p.out);
     assert(p.out == 2 * p.in);
     frame_move(f, x, tensor_of(a.dtype, a.data, x.rows, p.out, p.out), false);
     f->be->ops->noise(f->be, &(struct noise_args){
@@ -303,7 +303,7 @@ static int noise_backward(struct frame *f, const struct op *o, const struct step
 {
     const struct tensor g = f->grad[o->in[0]];
     const struct loss_places p = places_of(f, o, g);
-    const struct tensor dx = scratch_rows(f, DT_F32, g.rows * p.n, p.out);
+    const struct tensor dx = op_scratch_rows(f, DT_F32, g.rows * p.n, p.out);
     (void)e;
     noise(f, o, dx);
     if (mutant_on(MUTANT_BOUND_LEAKS) && f->dsp->P > 1) leak(f, o, dx);

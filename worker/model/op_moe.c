@@ -48,10 +48,10 @@ static struct moe moe_of(struct frame *f, const struct op *o)
     m.k = o->u.moe.top_k;
     m.expert = frame_out(f, o, 1).data;
     m.weight = (float *)frame_out(f, o, 1).data + m.T * m.k;
-    m.row = twin_take(f, 4 * m.T * m.k);
-    m.choice = twin_take(f, 4 * m.T * m.k);
-    m.slot = twin_take(f, 4 * m.T * m.k);
-    m.first = twin_take(f, 4 * (m.E + 1));
+    m.row = op_twin_take(f, 4 * m.T * m.k);
+    m.choice = op_twin_take(f, 4 * m.T * m.k);
+    m.slot = op_twin_take(f, 4 * m.T * m.k);
+    m.first = op_twin_take(f, 4 * (m.E + 1));
     return m;
 }
 
@@ -81,9 +81,9 @@ static void sort_slots(struct frame *f, struct moe *m)
             ((int32_t *)m->choice.host)[at] = (int32_t)(t * m->k + j);
         }
     assert(first[m->E] == m->T * m->k);
-    twin_up(f, &m->row);
-    twin_up(f, &m->choice);
-    twin_up(f, &m->slot);
+    op_twin_up(f, &m->row);
+    op_twin_up(f, &m->choice);
+    op_twin_up(f, &m->slot);
 }
 
 /* One matrix of an expert, or one bias, as a part of a weight of the section. */
@@ -149,10 +149,10 @@ static void product(struct frame *f, struct tensor a, struct tensor w, struct te
 /* Computes the router's logits [T, E] in fp32. */
 static struct tensor route_logits(struct frame *f, const struct moe *m)
 {
-    const struct tensor logits = scratch_rows(f, DT_F32, m->T, m->E);
+    const struct tensor logits = op_scratch_rows(f, DT_F32, m->T, m->E);
     struct tensor bias = {0};
     if (m->o->n_bias) {
-        bias = scratch_rows(f, DT_F32, 1, m->E);
+        bias = op_scratch_rows(f, DT_F32, 1, m->E);
         frame_move(f, bias, frame_weight(f, m->o->bias, 1), false);
     }
     product(f, m->x, frame_weight(f, m->o->w, 1), bias, logits);
@@ -172,8 +172,8 @@ struct expert_room {
 static struct expert_room expert_room(struct frame *f, const struct moe *m)
 {
     return (struct expert_room){
-        scratch_rows(f, f->dtype, m->T, m->C), scratch_rows(f, f->dtype, m->T, m->I),
-        scratch_rows(f, f->dtype, m->T, m->I), scratch_rows(f, f->dtype, m->T, m->I)};
+        op_scratch_rows(f, f->dtype, m->T, m->C), op_scratch_rows(f, f->dtype, m->T, m->I),
+        op_scratch_rows(f, f->dtype, m->T, m->I), op_scratch_rows(f, f->dtype, m->T, m->I)};
 }
 
 static struct expert expert_forward(struct frame *f, const struct moe *m,
@@ -238,7 +238,7 @@ static int moe_forward(struct frame *f, const struct op *o, struct err *err)
 {
     struct moe m = moe_of(f, o);
     const struct tensor y = frame_out(f, o, 0), none = {0};
-    const struct tensor slots = scratch_rows(f, f->dtype, m.T * m.k, m.C);
+    const struct tensor slots = op_scratch_rows(f, f->dtype, m.T * m.k, m.C);
     if (choose(f, &m, err)) return -1;
     sort_slots(f, &m);
     const struct expert_room room = expert_room(f, &m);
@@ -246,8 +246,8 @@ static int moe_forward(struct frame *f, const struct op *o, struct err *err)
         const struct expert x = expert_forward(f, &m, &room, e);
         expert_slots(f, &m, &x, e, slots);
     }
-    const struct tensor ones = frame_ones(f, m.C), spread = scratch_rows(f, f->dtype, m.T, m.C);
-    const struct tensor part = scratch_rows(f, f->dtype, m.T, m.C);
+    const struct tensor ones = frame_ones(f, m.C), spread = op_scratch_rows(f, f->dtype, m.T, m.C);
+    const struct tensor part = op_scratch_rows(f, f->dtype, m.T, m.C);
     for (int64_t j = 0; j < m.k; j++) {
         gathered(f, slots, slots_of(&m, j), part, m.T);
         frame_spread(f, tensor_f32(m.weight + j, m.T, 1, m.k), ones, spread);
@@ -397,9 +397,10 @@ static void slots_part(struct frame *f, const struct moe *m, const struct slots_
 static void slots_backward(struct frame *f, const struct moe *m, struct tensor dy,
                            struct tensor slots, struct tensor d_slots, float *dweight)
 {
-    const struct slots_room r = {frame_ones(f, m->C), scratch_rows(f, f->dtype, m->T, m->C),
-                                 scratch_rows(f, DT_F32, m->T, m->C),
-                                 scratch_rows(f, DT_F32, m->T, m->C), scratch_take(f, 4 * m->T)};
+    const struct slots_room r = {frame_ones(f, m->C), op_scratch_rows(f, f->dtype, m->T, m->C),
+                                 op_scratch_rows(f, DT_F32, m->T, m->C),
+                                 op_scratch_rows(f, DT_F32, m->T, m->C),
+                                 op_scratch_take(f, 4 * m->T)};
     frame_move(f, r.wide, dy, false);
     weights_backward(f, m, &r, slots, dweight);
     for (int64_t j = 0; j < m->k; j++) slots_part(f, m, &r, j * m->T, dy, d_slots);
@@ -409,7 +410,7 @@ static void router_backward(struct frame *f, const struct moe *m, const float *d
                             const struct back *dx)
 {
     const struct tensor logits = route_logits(f, m);
-    const struct tensor d = scratch_rows(f, DT_F32, m->T, m->E);
+    const struct tensor d = op_scratch_rows(f, DT_F32, m->T, m->E);
     struct tensor dl = d;
     f->be->ops->route(f->be, &(struct route_args){.logits = logits,
                                                   .k = m->k,
@@ -419,7 +420,7 @@ static void router_backward(struct frame *f, const struct moe *m, const float *d
                                                   .dlogits = d,
                                                   .plain = m->o->u.moe.plain});
     if (f->dtype != DT_F32) {
-        dl = scratch_rows(f, f->dtype, m->T, m->E);
+        dl = op_scratch_rows(f, f->dtype, m->T, m->E);
         frame_move(f, dl, d, false);
     }
     frame_sum_gemm(f, ROWS_T, frame_weight_grad(f, m->o->w), dl, m->x);
@@ -434,11 +435,11 @@ static int moe_backward(struct frame *f, const struct op *o, const struct step *
 {
     struct moe m = moe_of(f, o);
     const struct tensor dy = frame_dy(f, o);
-    const struct back dx = back_begin(f, o, s, 0);
-    const struct tensor slots = scratch_rows(f, f->dtype, m.T * m.k, m.C);
-    const struct tensor d_slots = scratch_rows(f, f->dtype, m.T * m.k, m.C);
-    const struct tensor da = scratch_rows(f, f->dtype, m.T, m.I);
-    float *dweight = scratch_take(f, 4 * m.T * m.k);
+    const struct back dx = op_back_begin(f, o, s, 0);
+    const struct tensor slots = op_scratch_rows(f, f->dtype, m.T * m.k, m.C);
+    const struct tensor d_slots = op_scratch_rows(f, f->dtype, m.T * m.k, m.C);
+    const struct tensor da = op_scratch_rows(f, f->dtype, m.T, m.I);
+    float *dweight = op_scratch_take(f, 4 * m.T * m.k);
     const struct expert_room room = expert_room(f, &m);
     (void)err;
     sort_slots(f, &m);
@@ -458,7 +459,7 @@ static int moe_backward(struct frame *f, const struct op *o, const struct step *
         gathered(f, slots, slots_of(&m, j), room.x, m.T);
         frame_move(f, dx.to, room.x, true);
     }
-    back_end(f, &dx);
+    op_back_end(f, &dx);
     return 0;
 }
 

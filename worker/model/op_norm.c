@@ -60,7 +60,7 @@ static bool plain(const struct norm *n)
 static void add_one(struct frame *f, const struct op *o, struct norm *n)
 {
     if (!o->u.norm.offset) return;
-    const struct tensor g = scratch_rows(f, DT_F32, 1, n->g.cols);
+    const struct tensor g = op_scratch_rows(f, DT_F32, 1, n->g.cols);
     f->be->ops->fill(f->be, g.data, g.cols, 1);
     f->be->ops->mix(f->be, &(struct mix_args){.a = g, .b = n->g, .y = g, .alpha = 1, .beta = 1});
     n->g = g;
@@ -76,7 +76,7 @@ static int sum_span(struct frame *f, const struct op *o, struct norm *n, struct 
     const int64_t rows = n->x.rows;
     int64_t cut[JOB_MAX_RANKS + 1];
     if (!o->u.norm.span) return 0;
-    float *sum = scratch_take(f, 4 * rows);
+    float *sum = op_scratch_take(f, 4 * rows);
     n->sums = sum;
     n->n_all = tp > 1 ? heads * f->shape->head_dim : n->x.cols;
     n->n_same = tp > heads ? tp / heads : 1;
@@ -127,8 +127,8 @@ struct norm_back {
 static void norm_rows(struct frame *f, const struct norm_back *a, struct span s, float *dg)
 {
     const struct norm *n = &a->n;
-    const struct tensor x = span_value(n->x, s), dy = span_grad(a->dy, s);
-    const struct tensor dx = span_grad(a->dx, s);
+    const struct tensor x = op_span_value(n->x, s), dy = op_span_grad(a->dy, s);
+    const struct tensor dx = op_span_grad(a->dx, s);
     const float *rstd = n->rstd + s.value0 * n->groups, *mean = n->mean + s.value0 * n->groups;
     const float *sums = n->sums ? n->sums + s.value0 : NULL;
     if (plain(n))
@@ -169,7 +169,7 @@ static void shift_leaf(struct frame *f, void *arg, struct span s, float *dst, bo
     const int64_t D = a->n.b.cols;
     if (fresh) f->be->ops->fill(f->be, dst, D, 0);
     for (int64_t g = 0; g < a->n.groups; g++) {
-        const struct tensor dy = tensor_sub(span_grad(a->dy, s), 0, s.n, g * D, D);
+        const struct tensor dy = tensor_sub(op_span_grad(a->dy, s), 0, s.n, g * D, D);
         f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dy, .db = dst});
     }
 }
@@ -178,7 +178,7 @@ static int norm_backward(struct frame *f, const struct op *o, const struct step 
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
     const struct tensor dy = frame_dy(f, o);
-    const struct back dx = back_begin(f, o, s, 0);
+    const struct back dx = op_back_begin(f, o, s, 0);
     struct norm_back a = {norm_of(f, o), head_of(o, dy), head_of(o, dx.to), dx.accumulate};
     add_one(f, o, &a.n);
     if (sum_span(f, o, &a.n, a.dy, e)) return -1;
@@ -192,7 +192,7 @@ static int norm_backward(struct frame *f, const struct op *o, const struct step 
         frame_sum(f, rows, frame_weight_grad(f, o->w + 1), a.n.b.cols,
                   &(struct sum_leaf){shift_leaf, &a});
     if (a.n.rest.cols) frame_move(f, rest_of(o, dx.to), rest_of(o, dy), dx.accumulate);
-    back_end(f, &dx);
+    op_back_end(f, &dx);
     return 0;
 }
 

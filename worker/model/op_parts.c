@@ -60,7 +60,7 @@ const struct op_row op_gather = {gather_forward, gather_backward, NULL};
 /* Adds the bias to each row, as a product of a column of ones and the bias. */
 static void add_bias(struct frame *f, const struct op *o, struct tensor sum)
 {
-    const struct tensor b = scratch_rows(f, DT_F32, 1, sum.cols);
+    const struct tensor b = op_scratch_rows(f, DT_F32, 1, sum.cols);
     const struct tensor ones = frame_ones(f, sum.rows);
     frame_move(f, b, frame_weight(f, o->bias, o->n_bias), false);
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = tensor_f32(ones.data, sum.rows, 1, 1),

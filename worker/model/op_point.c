@@ -19,17 +19,17 @@ static int act_backward(struct frame *f, const struct op *o, const struct step *
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
     const struct tensor dy = frame_dy(f, o);
-    const struct back dx = back_begin(f, o, s, 0);
+    const struct back dx = op_back_begin(f, o, s, 0);
     (void)e;
     for (int i = 0; i < frame_blocks(f, rows); i++) {
         const struct span b = frame_block(f, rows, i);
         f->be->ops->act_bwd(f->be, &(struct act_bwd_args){.fn = o->u.act.kind,
-                                                          .x = span_value(frame_in(f, o, 0), b),
-                                                          .dy = span_grad(dy, b),
-                                                          .dx = span_grad(dx.to, b),
+                                                          .x = op_span_value(frame_in(f, o, 0), b),
+                                                          .dy = op_span_grad(dy, b),
+                                                          .dx = op_span_grad(dx.to, b),
                                                           .accumulate = dx.accumulate});
     }
-    back_end(f, &dx);
+    op_back_end(f, &dx);
     return 0;
 }
 
@@ -84,21 +84,21 @@ static int glu_backward(struct frame *f, const struct op *o, const struct step *
     if (swiglu_back(f, o, s)) return 0;
     const struct tensor dy = frame_dy(f, o);
     for (int i = 0; i < 2; i++)
-        if (frame_wants(f, o, i)) d[i] = back_begin(f, o, s, i);
+        if (frame_wants(f, o, i)) d[i] = op_back_begin(f, o, s, i);
     for (int i = 0; i < frame_blocks(f, rows); i++) {
         const struct span b = frame_block(f, rows, i);
-        f->be->ops->glu_bwd(
-            f->be,
-            &(struct glu_bwd_args){.fn = o->u.act.kind,
-                                   .a = span_value(frame_in(f, o, 0), b),
-                                   .b = span_value(frame_in(f, o, 1), b),
-                                   .dy = span_grad(dy, b),
-                                   .da = d[0].to.data ? span_grad(d[0].to, b) : (struct tensor){0},
-                                   .db = d[1].to.data ? span_grad(d[1].to, b) : (struct tensor){0},
-                                   .accumulate_a = d[0].accumulate,
-                                   .accumulate_b = d[1].accumulate});
+        f->be->ops->glu_bwd(f->be,
+                            &(struct glu_bwd_args){
+                                .fn = o->u.act.kind,
+                                .a = op_span_value(frame_in(f, o, 0), b),
+                                .b = op_span_value(frame_in(f, o, 1), b),
+                                .dy = op_span_grad(dy, b),
+                                .da = d[0].to.data ? op_span_grad(d[0].to, b) : (struct tensor){0},
+                                .db = d[1].to.data ? op_span_grad(d[1].to, b) : (struct tensor){0},
+                                .accumulate_a = d[0].accumulate,
+                                .accumulate_b = d[1].accumulate});
     }
-    for (int i = 0; i < 2; i++) back_end(f, &d[i]);
+    for (int i = 0; i < 2; i++) op_back_end(f, &d[i]);
     return 0;
 }
 
@@ -176,7 +176,7 @@ static int modulate_forward(struct frame *f, const struct op *o, struct err *e)
  * that part's own rows. */
 static struct tensor part_begin(struct frame *f, const struct tensor like)
 {
-    const struct tensor t = scratch_rows(f, DT_F32, f->rows[ROWS_COND].n, like.cols);
+    const struct tensor t = op_scratch_rows(f, DT_F32, f->rows[ROWS_COND].n, like.cols);
     return t;
 }
 
@@ -195,7 +195,7 @@ static int modulate_backward(struct frame *f, const struct op *o, const struct s
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
     const struct tensor x = frame_in(f, o, 0), dy = frame_dy(f, o), scale = frame_in(f, o, 2);
     const struct tensor dshift = part_begin(f, scale), dscale = part_begin(f, scale);
-    const struct back dx = back_begin(f, o, s, 0);
+    const struct back dx = op_back_begin(f, o, s, 0);
     const int32_t *group = groups_of(f, o, rows);
     (void)e;
     for (int i = 0; i < f->parts; i++) {
@@ -203,10 +203,10 @@ static int modulate_backward(struct frame *f, const struct op *o, const struct s
         frame_zero(f, dshift);
         frame_zero(f, dscale);
         f->be->ops->modulate_bwd(
-            f->be, &(struct modulate_bwd_args){.x = span_value(x, r),
-                                               .dy = span_grad(dy, r),
+            f->be, &(struct modulate_bwd_args){.x = op_span_value(x, r),
+                                               .dy = op_span_grad(dy, r),
                                                .scale = scale,
-                                               .dx = span_grad(dx.to, r),
+                                               .dx = op_span_grad(dx.to, r),
                                                .dscale = dscale,
                                                .dshift = dshift,
                                                .group = group ? group + r.value0 : NULL,
@@ -214,7 +214,7 @@ static int modulate_backward(struct frame *f, const struct op *o, const struct s
         part_end(f, o, s, 1, i, dshift);
         part_end(f, o, s, 2, i, dscale);
     }
-    back_end(f, &dx);
+    op_back_end(f, &dx);
     return 0;
 }
 
@@ -237,23 +237,23 @@ static int gate_backward(struct frame *f, const struct op *o, const struct step 
     const enum rows_id rows = frame_rows_of(f, o->in[1]);
     const struct tensor x = frame_in(f, o, 1), gate = frame_in(f, o, 2), dy = frame_dy(f, o);
     const struct tensor dgate = part_begin(f, gate);
-    const struct back dx = back_begin(f, o, s, 1);
+    const struct back dx = op_back_begin(f, o, s, 1);
     const int32_t *group = groups_of(f, o, rows);
     (void)e;
     for (int i = 0; i < f->parts; i++) {
         const struct span r = frame_span(f, rows, i);
         frame_zero(f, dgate);
         f->be->ops->gate_bwd(f->be,
-                             &(struct gate_bwd_args){.x = span_value(x, r),
-                                                     .dy = span_grad(dy, r),
+                             &(struct gate_bwd_args){.x = op_span_value(x, r),
+                                                     .dy = op_span_grad(dy, r),
                                                      .gate = gate,
-                                                     .dx = span_grad(dx.to, r),
+                                                     .dx = op_span_grad(dx.to, r),
                                                      .dgate = dgate,
                                                      .group = group ? group + r.value0 : NULL,
                                                      .accumulate = dx.accumulate});
         part_end(f, o, s, 2, i, dgate);
     }
-    back_end(f, &dx);
+    op_back_end(f, &dx);
     if (frame_wants(f, o, 0)) frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
     return 0;
 }

@@ -9,10 +9,10 @@ static const int64_t *positions(struct frame *f, const struct op *o, bool frames
     const enum rows_id rows = frame_rows_of(f, o->in[0]);
     if (!frames) return f->batch->pos;
     const struct along time = frame_along(f, rows, 1);
-    const struct twin pos = twin_take(f, 8 * f->rows[rows].n);
+    const struct twin pos = op_twin_take(f, 8 * f->rows[rows].n);
     for (int64_t i = 0; i < f->rows[rows].n; i++)
         ((int64_t *)pos.host)[i] = time.first + i / time.within % time.n;
-    twin_up(f, &pos);
+    op_twin_up(f, &pos);
     return pos.dev;
 }
 
@@ -107,7 +107,7 @@ static int lrpe_backward(struct frame *f, const struct op *o, const struct step 
 {
     const struct lrpe a = lrpe_of(f, o);
     const struct tensor dy = frame_dy(f, o);
-    const struct back dx = back_begin(f, o, s, 0);
+    const struct back dx = op_back_begin(f, o, s, 0);
     (void)e;
     for (int64_t k = 0; k < a.n_sets; k++)
         f->be->ops->lrpe_bwd(f->be, &(struct lrpe_bwd_args){.dy = set_at(dy, k, a.n_sets),
@@ -117,7 +117,7 @@ static int lrpe_backward(struct frame *f, const struct op *o, const struct step 
                                                             .n_heads = a.theta.rows,
                                                             .head_dim = a.theta.cols,
                                                             .accumulate = dx.accumulate});
-    back_end(f, &dx);
+    op_back_end(f, &dx);
     return 0;
 }
 

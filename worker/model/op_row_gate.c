@@ -9,8 +9,8 @@
 static struct tensor spread(struct frame *f, const struct op *o, struct tensor ones)
 {
     const struct tensor gate = frame_in(f, o, 2);
-    const struct tensor one = scratch_rows(f, DT_F32, gate.rows, 1);
-    const struct tensor all = scratch_rows(f, f->dtype, gate.rows, ones.cols);
+    const struct tensor one = op_scratch_rows(f, DT_F32, gate.rows, 1);
+    const struct tensor all = op_scratch_rows(f, f->dtype, gate.rows, ones.cols);
     frame_move(f, one, gate, false);
     if (mutant_on(MUTANT_GATE_LOST) && f->sp->shard.r) frame_zero(f, one);
     frame_spread(f, one, ones, all);
@@ -32,7 +32,7 @@ static int row_gate_forward(struct frame *f, const struct op *o, struct err *e)
 static void gate_gradient(struct frame *f, const struct op *o, const struct step *s,
                           struct tensor d, struct tensor ones)
 {
-    const struct tensor wide = scratch_rows(f, DT_F32, d.rows, d.cols);
+    const struct tensor wide = op_scratch_rows(f, DT_F32, d.rows, d.cols);
     const struct tensor column = tensor_f32(ones.data, d.cols, 1, 1);
     frame_move(f, wide, d, false);
     f->be->ops->gemm(
@@ -47,7 +47,7 @@ static int row_gate_backward(struct frame *f, const struct op *o, const struct s
     const struct tensor ones = frame_ones(f, a.cols), g = spread(f, o, ones);
     struct back da = {0};
     (void)e;
-    if (frame_wants(f, o, 1)) da = back_begin(f, o, s, 1);
+    if (frame_wants(f, o, 1)) da = op_back_begin(f, o, s, 1);
     f->be->ops->glu_bwd(f->be, &(struct glu_bwd_args){.fn = ACT_SIGMOID,
                                                       .a = g,
                                                       .b = a,
@@ -55,7 +55,7 @@ static int row_gate_backward(struct frame *f, const struct op *o, const struct s
                                                       .da = frame_wants(f, o, 2) ? g : none,
                                                       .db = da.to,
                                                       .accumulate_b = da.accumulate});
-    back_end(f, &da);
+    op_back_end(f, &da);
     if (frame_wants(f, o, 2)) gate_gradient(f, o, s, g, ones);
     if (frame_wants(f, o, 0)) frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
     return 0;

@@ -16,10 +16,10 @@ static int switch_forward(struct frame *f, const struct op *o, struct err *e)
 static int switch_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = f->grad[o->out[0]], g = f->grad[o->in[0]];
-    const struct back dx = back_begin_new(f, o, s, 0, g.dtype);
+    const struct back dx = op_back_begin_new(f, o, s, 0, g.dtype);
     mark_place(f);
     if (dsp_switch(f->dsp, dx.to, dy, o->u.dims.to, o->u.dims.from, e)) return -1;
-    back_end(f, &dx);
+    op_back_end(f, &dx);
     return 0;
 }
 

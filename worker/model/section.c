@@ -60,7 +60,7 @@ static char *state_at(const struct model *m, const struct here *h, int op, int s
 {
     const struct place *x = &h->s->at.state[op];
     char *first = address(m, h, x, false);
-    return first ? first + slot * state_stride(x) : NULL;
+    return first ? first + slot * placement_state_stride(x) : NULL;
 }
 
 /* Returns row k of a slot's keys and values. first: the keys and values of the first cache. */
@@ -172,7 +172,7 @@ static void set_scratch(struct model *m, const struct here *h, const struct step
     struct frame *f = &m->prog.frame;
     f->scratch = m->prog.work + offset;
     f->scratch_size = op_scratch(h->p, s, &m->plan->extent);
-    scratch_reset(f);
+    op_scratch_reset(f);
 }
 
 /* Returns the position of row k of this rank's part of a cache: positions ascend over the prompt's
@@ -257,7 +257,7 @@ static int decode_each(struct model *m, const struct here *h, int op, struct err
     f->rows[ROWS_T].n = 1;
     for (int i = 0; i < m->prog.n_rows && !rc; i++) {
         set_values(f, o, all, i);
-        scratch_reset(f);
+        op_scratch_reset(f);
         f->state = state_at(m, h, op, m->prog.row[i].slot);
         rc = op_table[o->kind]->decode(f, o, e);
     }
@@ -536,7 +536,7 @@ struct tensor section_normed(struct model *m, int64_t row0, int64_t n)
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n)
 {
     open_rows(m);
-    return loss_logits(&m->prog.frame, loss_op(m), row0, n);
+    return op_loss_logits(&m->prog.frame, loss_op(m), row0, n);
 }
 
 struct tensor section_hidden(struct model *m)
@@ -565,7 +565,7 @@ char *section_state(struct model *m, int l, int k, int64_t *size)
 {
     const struct here h = section_at(m, l + 1);
     for (int i = 0; i < h.p->n_ops; i++) {
-        if (!state_count(h.p, i) || k--) continue;
+        if (!placement_state_count(h.p, i) || k--) continue;
         *size = h.s->at.state[i].size;
         return state_at(m, &h, i, m->slot);
     }

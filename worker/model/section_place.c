@@ -31,8 +31,8 @@ static void set_slopes(struct model *m)
             const int64_t H = p->op[i].u.linear.n_heads;
             if (p->op[i].kind != OP_LINEAR_ATTENTION) continue;
             for (int64_t h = 0; h < H; h++)
-                slopes[l * m->shape.n_heads + h] = slope_of((enum slope_id)p->op[i].u.linear.slopes,
-                                                            h, H, l, m->shape.n_layers);
+                slopes[l * m->shape.n_heads + h] = prog_slope(
+                    (enum slope_id)p->op[i].u.linear.slopes, h, H, l, m->shape.n_layers);
         }
     }
     if (slopes && slopes != m->prog.slopes)

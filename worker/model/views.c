@@ -31,7 +31,7 @@ static int open_tensor(struct model *m, const struct model_options *o, struct er
     m->tensor_rank = axes_place(&a, o->rank).t;
     if (comm_view(o->comm, axes_line(&a, o->rank, AXIS_TP), &m->tensor, e)) return -1;
     if (kv < 1 || kv >= a.tp) return 0;
-    return comm_view(m->tensor, rank_block(m->tensor_rank, a.tp / (int)kv), &m->sharers, e);
+    return comm_view(m->tensor, axes_rank_block(m->tensor_rank, a.tp / (int)kv), &m->sharers, e);
 }
 
 int model_open_views(struct model *m, const struct model_options *o, struct err *e)

@@ -6,7 +6,7 @@
 #include "worker/plan/plan.h"
 #include "worker/plan/strategy.h"
 
-struct head_share head_share(int64_t H, int64_t Hk, int P, int w)
+struct head_share attention_head_share(int64_t H, int64_t Hk, int P, int w)
 {
     const int64_t group = H / Hk, q0 = H * w / P, q1 = H * (w + 1) / P;
     struct head_share s = {.q0 = q0, .nq = q1 - q0, .k0 = q0 / group};

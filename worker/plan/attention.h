@@ -24,7 +24,7 @@ struct attention_shape {
 struct head_share {
     int64_t q0, nq, k0, nk;
 };
-struct head_share head_share(int64_t H, int64_t Hk, int P, int w);
+struct head_share attention_head_share(int64_t H, int64_t Hk, int P, int w);
 
 enum attention_buffer {
     ATTN_KV0,  /* segment: own keys and values (two_pass: one of both; usp: a KV head's) */

@@ -45,25 +45,25 @@ static struct rank_set series(int first, int n, int stride)
     return of;
 }
 
-struct rank_set rank_block(int rank, int size)
+struct rank_set axes_rank_block(int rank, int size)
 {
     return series(rank / size * size, size, 1);
 }
 
-struct rank_set rank_across(int rank, int size, int n_ranks)
+struct rank_set axes_rank_across(int rank, int size, int n_ranks)
 {
     assert(n_ranks % size == 0 && rank < n_ranks);
     return series(rank % size, n_ranks / size, size);
 }
 
-struct rank_set rank_set_within(const struct rank_set *in, const struct rank_set *of)
+struct rank_set axes_rank_set_within(const struct rank_set *in, const struct rank_set *of)
 {
     struct rank_set out = {.n = of->n};
     for (int i = 0; i < of->n; i++) out.at[i] = (uint8_t)rank_set_at(in, of->at[i]);
     return out;
 }
 
-int rank_set_index(const struct rank_set *s, int rank)
+int axes_rank_set_index(const struct rank_set *s, int rank)
 {
     for (int i = 0; i < s->n; i++)
         if (s->at[i] == rank) return i;

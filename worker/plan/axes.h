@@ -36,13 +36,13 @@ struct rank_set {
  * axis). `rank` is among them. */
 struct rank_set axes_line(const struct axes *a, int rank, unsigned along);
 
-/* Cut all ranks into blocks of `size` consecutive ones, a divisor of n_ranks. rank_block returns
- * the block of `rank`; rank_across the ranks that have its place in each block. */
-struct rank_set rank_block(int rank, int size);
-struct rank_set rank_across(int rank, int size, int n_ranks);
+/* Cut all ranks into blocks of `size` consecutive ones, a divisor of n_ranks. axes_rank_block
+ * returns the block of `rank`; axes_rank_across the ranks that have its place in each block. */
+struct rank_set axes_rank_block(int rank, int size);
+struct rank_set axes_rank_across(int rank, int size, int n_ranks);
 
 /* Returns the ranks of `in` whose numbers in it are the elements of `of`. */
-struct rank_set rank_set_within(const struct rank_set *in, const struct rank_set *of);
+struct rank_set axes_rank_set_within(const struct rank_set *in, const struct rank_set *of);
 
 static inline int rank_set_at(const struct rank_set *s, int i)
 {
@@ -51,6 +51,6 @@ static inline int rank_set_at(const struct rank_set *s, int i)
 }
 
 /* Returns the number of `rank` in the set; -1: it is not there. */
-int rank_set_index(const struct rank_set *s, int rank);
+int axes_rank_set_index(const struct rank_set *s, int rank);
 
 #endif

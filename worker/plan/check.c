@@ -102,7 +102,7 @@ static int check_objective(struct job_spec *s, struct err *e)
     if (s->objective.type == (int32_t)own) return 0;
     return err_field(e, ERR_UNSUPPORTED, "objective.type",
                      "objective.type \"%s\": this family is trained on \"%s\"",
-                     objective_words[s->objective.type], objective_words[own]);
+                     spec_objective_words[s->objective.type], spec_objective_words[own]);
 }
 
 /* Tells whether the field has its default, which is the byte tokenizer's mask. */
@@ -165,7 +165,7 @@ static int check_masked(struct job_spec *s, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, "kind",
                          "a %s job needs a model that tells the next token: this family reads both "
                          "ways, it can train, verify and embed",
-                         kind_name(s->kind));
+                         spec_kind_name(s->kind));
     return check_mask(s, e);
 }
 
@@ -277,8 +277,9 @@ static int check_published(struct job_spec *s, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, "model.path",
                          "modules.json of model.path has %s, which changes every vector and which "
                          "embed jobs do not compute: take it out for the vectors before it",
-                         m->embed_module == MODULE_UNKNOWN ? "a module of another kind"
-                                                           : embed_module_words[m->embed_module]);
+                         m->embed_module == MODULE_UNKNOWN
+                             ? "a module of another kind"
+                             : shape_embed_module_words[m->embed_module]);
     if (pooled && m->pooling > PUBLISHED_CLS)
         return err_field(e, ERR_UNSUPPORTED, "embed.pooling",
                          "1_Pooling of model.path pools by \"%s\", which embed jobs do not: "

@@ -100,7 +100,7 @@ static int check_trained(const struct job_spec *s, struct err *e)
     return err_field(e, ERR_INVALID, "objective.type",
                      "objective.type \"%s\": the config.json of model.path says that its weights "
                      "were trained on \"%s\": leave it out",
-                     objective_words[s->objective.type], objective_words[on]);
+                     spec_objective_words[s->objective.type], spec_objective_words[on]);
 }
 
 int rules_objective(struct job_spec *s, struct err *e)
@@ -111,7 +111,7 @@ int rules_objective(struct job_spec *s, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, "objective.type",
                          "objective.type \"%s\": this family is trained on \"rectified_flow\" or "
                          "\"iddpm\"",
-                         objective_words[type]);
+                         spec_objective_words[type]);
     if (check_trained(s, e) || (noise && check_noise(s, e))) return -1;
     if (!noise && s->kind == JOB_GENERATE && s->sampling.eta)
         return err_field(e, ERR_INVALID, "sampling.eta",
@@ -133,6 +133,6 @@ int rules_flow(const struct job_spec *s, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, "kind",
                          "a %s job reads tokens: this family is trained on latents, it can train, "
                          "verify and generate",
-                         kind_name(s->kind));
+                         spec_kind_name(s->kind));
     }
 }

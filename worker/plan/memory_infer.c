@@ -14,7 +14,8 @@ void memory_contexts(struct placer *b, const struct family *f)
 {
     int64_t size = 0; /* the largest layer's */
     for (int k = 0; k < f->n_kinds; k++) {
-        const int64_t own = b->p->shards.n_all[ZERO_LAYER + k] ? states_size(&f->layer[k]) : 0;
+        const int64_t own = b->p->shards.n_all[ZERO_LAYER + k] ? placement_states_size(&f->layer[k])
+                                                               : 0;
         if (own > size) size = own;
     }
     const bool generate = b->p->kind == JOB_GENERATE;

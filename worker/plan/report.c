@@ -132,7 +132,7 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     struct jwrite w;
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
-    jwrite_str(&w, "kind", kind_name(spec->kind));
+    jwrite_str(&w, "kind", spec_kind_name(spec->kind));
     jwrite_int(&w, "ranks", p->n_ranks);
     jwrite_int(&w, "sp", p->sp);
     jwrite_int(&w, "dp", p->dp);

@@ -21,7 +21,7 @@ static void heads_need(const struct attention_shape *s, struct attention_need *o
     const int64_t rows = s->u * s->T, D = s->D;
     int64_t nq = 0, nk = 0, sum_nk = 0;
     for (int w = 0; w < s->u; w++) {
-        const struct head_share h = head_share(s->H, s->Hk, s->u, w);
+        const struct head_share h = attention_head_share(s->H, s->Hk, s->u, w);
         sum_nk += h.nk;
         if (h.nq > nq) nq = h.nq;
         if (h.nk > nk) nk = h.nk;
@@ -48,10 +48,10 @@ static void heads_traffic(const struct attention_pass *a, struct comm_count out[
 {
     const int u = a->sh->u, r = a->sh->r % u, n_runs = shard_runs(a->sh);
     const int64_t row = a->sh->T * a->D, act = precision_size(a->precision);
-    const struct head_share own = head_share(a->H, a->Hk, u, r);
+    const struct head_share own = attention_head_share(a->H, a->Hk, u, r);
     struct comm_count *c = &out[PURPOSE_HEADS];
     for (int w = 0; w < u; w++) {
-        const struct head_share its = head_share(a->H, a->Hk, u, w);
+        const struct head_share its = attention_head_share(a->H, a->Hk, u, w);
         if (w == r) continue;
         if (a->back) {
             c->bytes_sent += row * (its.nq * act + (own.nq + 2 * own.nk) * 4);
@@ -71,7 +71,7 @@ static void heads_traffic(const struct attention_pass *a, struct comm_count out[
 static void ring_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
 {
     const struct shard group = shard_group(a->sh);
-    const int64_t nk = head_share(a->H, a->Hk, a->sh->u, a->sh->r % a->sh->u).nk;
+    const int64_t nk = attention_head_share(a->H, a->Hk, a->sh->u, a->sh->r % a->sh->u).nk;
     struct reach_map room;
     struct attention_pass one = *a;
     struct comm_count c[PURPOSE_N] = {0};

@@ -39,7 +39,7 @@ static void count_owners(const struct zero *z, int rank, int64_t n, int64_t time
                          struct comm_count *out)
 {
     const struct rank_set of = zero_owners(z, rank);
-    const int g = rank_set_index(&of, rank);
+    const int g = axes_rank_set_index(&of, rank);
     int64_t cut[JOB_MAX_RANKS + 1];
     zero_cut_part(z, n, cut);
     volume_add(out, volume_reduce_scatter(of.n, g, cut), times);

@@ -108,18 +108,18 @@ int64_t zero_units(const struct zero *z)
 
 struct rank_set zero_group(const struct zero *z, int rank)
 {
-    return rank_block(rank, z->W);
+    return axes_rank_block(rank, z->W);
 }
 
 int zero_place(const struct zero *z, int rank)
 {
     const struct rank_set group = zero_group(z, rank);
-    return rank_set_index(&group, rank);
+    return axes_rank_set_index(&group, rank);
 }
 
 struct rank_set zero_owners(const struct zero *z, int rank)
 {
-    return rank_across(rank, z->W, z->W * z->n_groups);
+    return axes_rank_across(rank, z->W, z->W * z->n_groups);
 }
 
 void zero_cut_part(const struct zero *z, int64_t n, int64_t *cut)

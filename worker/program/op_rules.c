@@ -29,7 +29,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-int64_t extent_piece(const struct extent *x, enum rows_id rows)
+int64_t op_extent_piece(const struct extent *x, enum rows_id rows)
 {
     return least(x->mlp_chunk, x->rows[rows]);
 }
@@ -38,7 +38,7 @@ static struct op_ask ask(const struct program *p, const struct step *s, const st
 {
     struct extent piece = *x;
     struct op_ask a = {.p = p, .s = s, .op = &p->op[s->op], .x = s->piece ? &piece : x};
-    for (int i = 0; i < ROWS_N; i++) piece.rows[i] = extent_piece(x, (enum rows_id)i);
+    for (int i = 0; i < ROWS_N; i++) piece.rows[i] = op_extent_piece(x, (enum rows_id)i);
     op_rules[a.op->kind]->scratch(&a);
     a.x = x;
     return a;

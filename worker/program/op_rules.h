@@ -182,7 +182,7 @@ int64_t op_scratch(const struct program *p, const struct step *s, const struct e
 int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x);
 /* Returns how many lines of fp32 are worked out before they are used: at most `rows`, 64 KiB except
  * for a longer line. */
-int64_t op_stage_lines(int64_t rows, int64_t cols);
+int64_t rule_stage_lines(int64_t rows, int64_t cols);
 
 /* Raises *n to the needs of the operation. */
 void op_needs(const struct program *p, const struct op *op, struct op_need *n);

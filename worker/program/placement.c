@@ -106,7 +106,7 @@ static int64_t wide(const struct extent *x)
 static int64_t rows_of(const struct section_placer *b, int v)
 {
     const enum rows_id rows = b->p->value[v].rows;
-    return b->s->piece[v] ? extent_piece(b->x, rows) : b->x->rows[rows];
+    return b->s->piece[v] ? op_extent_piece(b->x, rows) : b->x->rows[rows];
 }
 
 static int64_t value_size(const struct section_placer *b, int v)
@@ -472,21 +472,21 @@ static void find_caches(struct section_placer *b)
     }
 }
 
-int64_t state_stride(const struct place *state)
+int64_t placement_state_stride(const struct place *state)
 {
     return rounded(state->size);
 }
 
-int64_t state_count(const struct program *p, int op)
+int64_t placement_state_count(const struct program *p, int op)
 {
     const struct op *o = &p->op[op];
     return op_rules[o->kind]->cache == CACHE_STATE ? p->value[o->out[1]].cols : 0;
 }
 
-int64_t states_size(const struct program *p)
+int64_t placement_states_size(const struct program *p)
 {
     int64_t size = 0;
-    for (int i = 0; i < p->n_ops; i++) size += rounded(4 * state_count(p, i));
+    for (int i = 0; i < p->n_ops; i++) size += rounded(4 * placement_state_count(p, i));
     return size;
 }
 
@@ -494,11 +494,11 @@ int64_t states_size(const struct program *p)
 static void place_states(const struct section_placer *b, struct placement *out)
 {
     for (int i = 0; i < b->p->n_ops; i++) {
-        const int64_t size = state_count(b->p, i) * wide(b->x);
+        const int64_t size = placement_state_count(b->p, i) * wide(b->x);
         out->state[i] = (struct place){.where = PLACE_NONE};
         if (!size || !b->x->cache_rows) continue;
         out->state[i] = (struct place){PLACE_CACHE, 0, out->cache_size, size};
-        out->cache_size += b->x->n_caches * state_stride(&out->state[i]);
+        out->cache_size += b->x->n_caches * placement_state_stride(&out->state[i]);
     }
 }
 

@@ -269,7 +269,7 @@ static double alibi(int64_t h, int64_t H)
     return exp2(-4.0 * (double)(2 * (h - n) + 1) / (double)n);
 }
 
-double slope_of(enum slope_id id, int64_t h, int64_t H, int64_t l, int64_t L)
+double prog_slope(enum slope_id id, int64_t h, int64_t H, int64_t l, int64_t L)
 {
     const double last = (double)(L - 1);
     switch (id) {

@@ -332,7 +332,7 @@ enum slope_id {
     SLOPE_MINIMAX, /* 2^(-8 (h + 1) / H) times (1 - l / (L - 1 + 1e-5) + 1e-5) */
     SLOPE_RETNET   /* lambda = 1 - 2^(-5 - h) */
 };
-double slope_of(enum slope_id id, int64_t h, int64_t H, int64_t l, int64_t L);
+double prog_slope(enum slope_id id, int64_t h, int64_t H, int64_t l, int64_t L);
 
 struct program {
     int n_values, n_ops, n_weights;
@@ -483,7 +483,7 @@ struct placement {
     struct place logits;
     /* generate: the state after the context of a CACHE_STATE operation (one chunk's out[1]), fp32,
      * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself): the
-     * first sequence's; the others' follow, state_stride() bytes apart. */
+     * first sequence's; the others' follow, placement_state_stride() bytes apart. */
     struct place state[PROG_OPS];
     bool in_place;      /* inference: the result lies where the input did: one stream does */
     bool grad_in_place; /* the same of the residual's gradient */
@@ -497,14 +497,14 @@ static inline int64_t cache_stride(const struct extent *x)
 {
     return x->cache_rows - 1;
 }
-int64_t state_stride(const struct place *state);
-/* state_count returns the elements of the state that operation `op` has after a context, 0 if it
- * has none; states_size the bytes of all states of a program in fp32, each rounded up to
- * MEM_ALIGN. */
-int64_t state_count(const struct program *p, int op);
-int64_t states_size(const struct program *p);
+int64_t placement_state_stride(const struct place *state);
+/* placement_state_count returns the elements of the state that operation `op` has after a context,
+ * 0 if it has none; placement_states_size the bytes of all states of a program in fp32, each
+ * rounded up to MEM_ALIGN. */
+int64_t placement_state_count(const struct program *p, int op);
+int64_t placement_states_size(const struct program *p);
 /* Returns the rows of a piece of a value on `rows`, at most. */
-int64_t extent_piece(const struct extent *x, enum rows_id rows);
+int64_t op_extent_piece(const struct extent *x, enum rows_id rows);
 void placement_make(const struct program *p, const struct schedule *s, const struct extent *x,
                     struct placement *out);
 

@@ -33,22 +33,22 @@ int64_t rule_max(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-void check_nothing(const struct program *p, const struct op *op, const struct value *out)
+void rule_check_nothing(const struct program *p, const struct op *op, const struct value *out)
 {
 }
 
-void check_loss(const struct program *p, const struct op *op, const struct value *out)
+void rule_check_loss(const struct program *p, const struct op *op, const struct value *out)
 {
     assert(!out);
 }
 
-void check_alike(const struct program *p, const struct op *op, const struct value *out)
+void rule_check_alike(const struct program *p, const struct op *op, const struct value *out)
 {
     const struct value *a = rule_in(p, op, 0), *b = rule_in(p, op, 1);
     assert(rule_alike(a, out) && (!b || rule_alike(a, b)));
 }
 
-int alias_first(const struct op *op)
+int rule_alias_first(const struct op *op)
 {
     return 0;
 }
@@ -130,23 +130,23 @@ void ask_dx_new(struct op_ask *a, int k)
     if (a->s->wanted[k] && !(fp32 && a->s->first[k])) ask_bytes(a, 4 * ask_grad_elements(a, in));
 }
 
-void scratch_nothing(struct op_ask *a)
+void rule_scratch_nothing(struct op_ask *a)
 {
 }
 
-void scratch_dy(struct op_ask *a)
+void rule_scratch_dy(struct op_ask *a)
 {
     ask_dy(a);
 }
 
-void scratch_rows_of(struct op_ask *a)
+void rule_scratch_rows_of(struct op_ask *a)
 {
     if (!ask_back(a)) return;
     ask_dy(a);
     for (int k = 0; k < OP_INS; k++) ask_dx(a, k);
 }
 
-void need_nothing(const struct program *p, const struct op *op, struct op_need *n)
+void rule_need_nothing(const struct program *p, const struct op *op, struct op_need *n)
 {
 }
 

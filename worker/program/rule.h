@@ -13,13 +13,13 @@ bool rule_alike(const struct value *a, const struct value *b); /* rows and colum
 int64_t rule_weight_rows(const struct program *p, int w, int n);
 int64_t rule_max(int64_t a, int64_t b);
 
-void check_nothing(const struct program *p, const struct op *op, const struct value *out);
+void rule_check_nothing(const struct program *p, const struct op *op, const struct value *out);
 /* Asserts that there is no output. */
-void check_loss(const struct program *p, const struct op *op, const struct value *out);
+void rule_check_loss(const struct program *p, const struct op *op, const struct value *out);
 /* Asserts that the output is as large as in[0], and as in[1] where there is one. */
-void check_alike(const struct program *p, const struct op *op, const struct value *out);
+void rule_check_alike(const struct program *p, const struct op *op, const struct value *out);
 
-int alias_first(const struct op *op); /* in[0] */
+int rule_alias_first(const struct op *op); /* in[0] */
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
@@ -39,18 +39,18 @@ int64_t ask_grad_elements(const struct op_ask *a, int value);
 /* Asks for room for frame_dy: the output's gradient rounded to the model's precision, where it is
  * fp32. */
 void ask_dy(struct op_ask *a);
-/* Asks for room for back_begin: the gradient of input k in the model's precision, where it is
+/* Asks for room for op_back_begin: the gradient of input k in the model's precision, where it is
  * fp32. */
 void ask_dx(struct op_ask *a, int k);
-/* Asks for room for back_begin_new: the gradient of input k in fp32 by itself, where the wanted
+/* Asks for room for op_back_begin_new: the gradient of input k in fp32 by itself, where the wanted
  * gradient is not fp32 or holds values. */
 void ask_dx_new(struct op_ask *a, int k);
 
-void scratch_nothing(struct op_ask *a);
-void scratch_dy(struct op_ask *a);      /* backward: ask_dy */
-void scratch_rows_of(struct op_ask *a); /* backward: ask_dy, and ask_dx of each input */
+void rule_scratch_nothing(struct op_ask *a);
+void rule_scratch_dy(struct op_ask *a);      /* backward: ask_dy */
+void rule_scratch_rows_of(struct op_ask *a); /* backward: ask_dy, and ask_dx of each input */
 
-void need_nothing(const struct program *p, const struct op *op, struct op_need *n);
+void rule_need_nothing(const struct program *p, const struct op *op, struct op_need *n);
 
 /* ---- work ------------------------------------------------------------------------------------ */
 

@@ -11,9 +11,9 @@ static void need_patch(const struct program *p, const struct op *op, struct op_n
 const struct op_rule rule_patch = {
     .name = "patches",
     .n_in = 0,
-    .check = check_nothing,
+    .check = rule_check_nothing,
     .reads = READS_NOTHING,
-    .scratch = scratch_nothing,
+    .scratch = rule_scratch_nothing,
     .need = need_patch,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
@@ -23,7 +23,7 @@ const struct op_rule rule_patch = {
 
 /* ---- sines ----------------------------------------------------------------------------------- */
 
-int64_t op_stage_lines(int64_t rows, int64_t cols)
+int64_t rule_stage_lines(int64_t rows, int64_t cols)
 {
     const int64_t n = STAGE / (4 * cols);
     return n < 1 ? 1 : n < rows ? n : rows;
@@ -36,7 +36,7 @@ static void scratch_position(struct op_ask *a)
     const int64_t rows = ask_rows(a, out), cols = a->p->value[out].cols;
     if (ask_back(a)) return;
     ask_bytes(a, 4 * rows * cols);
-    ask_twin(a, 4 * op_stage_lines(rows, cols) * cols);
+    ask_twin(a, 4 * rule_stage_lines(rows, cols) * cols);
 }
 
 static void work_position(const struct op_site *s, struct op_work *w)
@@ -47,12 +47,12 @@ static void work_position(const struct op_site *s, struct op_work *w)
 const struct op_rule rule_position_2d = {
     .name = "position in the frame",
     .n_in = 1,
-    .check = check_alike,
+    .check = rule_check_alike,
     .reads = READS_NOTHING,
     .over = READS_A,
-    .alias = alias_first,
+    .alias = rule_alias_first,
     .scratch = scratch_position,
-    .need = need_nothing,
+    .need = rule_need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
     .along = ALONG_NOTHING,
@@ -62,12 +62,12 @@ const struct op_rule rule_position_2d = {
 const struct op_rule rule_position_1d = {
     .name = "position in time",
     .n_in = 1,
-    .check = check_alike,
+    .check = rule_check_alike,
     .reads = READS_NOTHING,
     .over = READS_A,
-    .alias = alias_first,
+    .alias = rule_alias_first,
     .scratch = scratch_position,
-    .need = need_nothing,
+    .need = rule_need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
     .along = ALONG_NOTHING,
@@ -82,10 +82,10 @@ static void scratch_timestep(struct op_ask *a)
 const struct op_rule rule_timestep = {
     .name = "time step",
     .n_in = 0,
-    .check = check_nothing,
+    .check = rule_check_nothing,
     .reads = READS_NOTHING,
     .scratch = scratch_timestep,
-    .need = need_nothing,
+    .need = rule_need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
     .along = ALONG_NOTHING,
@@ -102,9 +102,9 @@ static void need_text(const struct program *p, const struct op *op, struct op_ne
 const struct op_rule rule_text = {
     .name = "caption",
     .n_in = 0,
-    .check = check_nothing,
+    .check = rule_check_nothing,
     .reads = READS_NOTHING,
-    .scratch = scratch_nothing,
+    .scratch = rule_scratch_nothing,
     .need = need_text,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,

@@ -8,7 +8,7 @@ static void check_moe(const struct program *p, const struct op *op, const struct
 {
     const int64_t E = op->u.moe.n_experts, I = op->u.moe.width, C = out->cols;
     const struct weight *w = &p->weight[op->w], *b = op->n_bias ? &p->weight[op->bias] : NULL;
-    check_alike(p, op, out);
+    rule_check_alike(p, op, out);
     assert(w[0].rows == E && w[0].cols == C && E >= op->u.moe.top_k);
     assert(op->n_w == (op->u.moe.joined ? 3 : 1 + 3 * E) && !op->u.moe.alpha == !op->u.moe.limit);
     assert(op->n_bias == 0 || (op->n_bias == 3 && op->u.moe.joined));
@@ -84,7 +84,7 @@ const struct op_rule rule_moe = {
     .reads = READS_A | READS_SECOND,
     .reads_weights = true,
     .scratch = scratch_moe,
-    .need = need_nothing,
+    .need = rule_need_nothing,
     .gradient = gradient_moe,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,

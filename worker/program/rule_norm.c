@@ -23,7 +23,7 @@ static int extra_norm(const struct program *p, const struct op *op, struct value
 /* Asks for the factors of 1 + g, and for a number of each row that ranks sum. */
 static void scratch_norm(struct op_ask *a)
 {
-    scratch_rows_of(a);
+    rule_scratch_rows_of(a);
     if (a->op->u.norm.span) ask_bytes(a, 4 * ask_rows(a, a->op->out[0]));
     if (a->op->u.norm.offset) ask_bytes(a, 4 * a->p->weight[a->op->w].rows);
 }
@@ -41,7 +41,7 @@ const struct op_rule rule_norm = {
     .reads = READS_A | READS_SECOND,
     .reads_weights = true,
     .scratch = scratch_norm,
-    .need = need_nothing,
+    .need = rule_need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_SPAN,
     .along = ALONG_NOTHING,

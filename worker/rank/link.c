@@ -83,7 +83,7 @@ static int check_args(const struct rank_args *a, struct err *e)
         ok = ok && terminated(a->writable[i], sizeof a->writable[i]);
     for (int i = 0; i < a->n_grants; i++) ok = ok && terminated(a->grants[i], sizeof a->grants[i]);
     if (!ok) return err_set(e, ERR_INVALID, "a path of the arguments has no end");
-    if (*a->prepared_id && !prepared_id_good(a->prepared_id))
+    if (*a->prepared_id && !rank_prepared_id_good(a->prepared_id))
         return err_set(e, ERR_INVALID, "'%s' is not an id of prepared data: want hex digits",
                        a->prepared_id);
     return 0;

@@ -143,7 +143,7 @@ int publish_open(struct publish *p, const char *path, const char *const *roots, 
     const mode_t mask = umask(022); /* published files are for others too; no thread runs yet */
     if (*path != '/' && n_roots) {
         rc = beneath(p, roots[0], path, path, owner, e);
-    } else if (path_tidy(path, tidy, sizeof tidy)) {
+    } else if (job_path_tidy(path, tidy, sizeof tidy)) {
         for (int i = 0; i < n_roots && rc > 0; i++) {
             const char *rest = beneath_rest(roots[i], tidy);
             if (rest) rc = beneath(p, roots[i], rest, path, owner, e);

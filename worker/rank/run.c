@@ -317,7 +317,7 @@ int run_job(struct link *k, struct link_order *o, struct err *e)
     log_info("rank.ready",
              "job=%lld epoch=%lld kind=%s rank=%d ranks=%d threads=%d isa=%s device=\"%s\" "
              "library=\"%s\"",
-             (long long)o->args.job, (long long)o->args.epoch, kind_name(o->spec.kind),
+             (long long)o->args.job, (long long)o->args.epoch, spec_kind_name(o->spec.kind),
              o->args.rank, o->args.n_ranks, r->plan.n_threads, r->be->isa, r->be->name,
              r->be->library ? r->be->library->text : "");
     rc = t->call(r, e);

@@ -160,7 +160,7 @@ static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
         return -1;
     const struct model_shape whole = slice_whole(&r->spec->model.shape);
     if (file_remove(out->beside, e) || hf_take_files(&take, &taken, e) ||
-        hf_config_copy(from, out->beside, e) || hf_halves_take(&take, &whole, e))
+        config_copy(from, out->beside, e) || hf_halves_take(&take, &whole, e))
         return err_prefix(e, "files of %s", from);
     out->n_left = taken.n_left;
     memcpy(out->left, taken.left, sizeof out->left);

@@ -45,8 +45,8 @@ void sp_place(struct sp_buffers *b, const struct attention_need *need, void *are
 int sp_open_groups(struct sp *sp, struct err *e)
 {
     const struct shard *sh = &sp->shard;
-    return comm_view(sp->comm, rank_block(sh->r, sh->u), &sp->group, e) ||
-                   comm_view(sp->comm, rank_across(sh->r, sh->u, sh->P), &sp->ring, e)
+    return comm_view(sp->comm, axes_rank_block(sh->r, sh->u), &sp->group, e) ||
+                   comm_view(sp->comm, axes_rank_across(sh->r, sh->u, sh->P), &sp->ring, e)
                ? -1
                : 0;
 }

@@ -62,7 +62,7 @@ static void heads_of(struct heads *h, struct sp *sp, enum dtype dtype, void *kep
     h->sp = sp, h->u = sp->shard.u, h->r = sp->shard.r % h->u, h->dtype = dtype;
     h->n_runs = shard_runs(&sp->shard);
     h->run = sp->shard.T / h->n_runs;
-    h->mine = head_share(sp->shape.n_heads, sp->shape.n_kv_heads, h->u, h->r);
+    h->mine = attention_head_share(sp->shape.n_heads, sp->shape.n_kv_heads, h->u, h->r);
     h->rows = h->u * sp->shard.T;
     h->reach = reach_groups(reach, &sp->shard, &h->room);
     set_whole(h);
@@ -79,7 +79,7 @@ static void heads_of(struct heads *h, struct sp *sp, enum dtype dtype, void *kep
 
 static struct head_share share_of(const struct heads *h, int w)
 {
-    return head_share(h->sp->shape.n_heads, h->sp->shape.n_kv_heads, h->u, w);
+    return attention_head_share(h->sp->shape.n_heads, h->sp->shape.n_kv_heads, h->u, w);
 }
 
 /* ---- the all-to-all -------------------------------------------------------------------------- */

@@ -454,7 +454,7 @@ static int recall(const struct word *w, struct hits *out, struct err *e)
 {
     int begin = 0;
     for (int i = 0; i < w->n; i++) {
-        if (hits_add(out, w->id[i], begin, w->end[i]) < 0) return buffer_full(e);
+        if (text_hits_add(out, w->id[i], begin, w->end[i]) < 0) return buffer_full(e);
         begin = w->end[i];
     }
     return 0;
@@ -482,7 +482,7 @@ static int give(struct bpe *b, int64_t n, struct hits *out, struct err *e)
         const int64_t begin = b->symbol[i].begin;
         int64_t end = i + 1 < b->n ? b->symbol[i + 1].begin : n;
         if (end < begin) end = begin; /* an unknown that was added late */
-        if (hits_add(out, b->symbol[i].id, begin, end) < 0) return buffer_full(e);
+        if (text_hits_add(out, b->symbol[i].id, begin, end) < 0) return buffer_full(e);
     }
     return 0;
 }
@@ -499,7 +499,7 @@ int bpe_encode(struct bpe *b, const char *s, int64_t n, struct hits *out, struct
     }
     if (b->ignore_merges) {
         const int32_t id = vocab_find(b->byte_level ? &b->raw : b->v, s, (size_t)n);
-        if (id >= 0) return hits_add(out, id, 0, n) < 0 ? buffer_full(e) : 0;
+        if (id >= 0) return text_hits_add(out, id, 0, n) < 0 ? buffer_full(e) : 0;
     }
     if (symbols(b, s, n, e) < 0) return -1;
     if (b->n <= SHORT && !b->prefix.n)

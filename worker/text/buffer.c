@@ -37,7 +37,7 @@ void text_fini(struct text *t)
     *t = (struct text){0};
 }
 
-void tokens_fini(struct tokens *t)
+void text_tokens_fini(struct tokens *t)
 {
     free(t->id);
     free(t->begin);
@@ -45,7 +45,7 @@ void tokens_fini(struct tokens *t)
     *t = (struct tokens){0};
 }
 
-void run_buffer_fini(struct run_buffer *b)
+void text_run_buffer_fini(struct run_buffer *b)
 {
     text_fini(&b->text);
     free(b->from);
@@ -61,7 +61,7 @@ static int span_room(struct run_buffer *b, int64_t n)
                : 0;
 }
 
-int run_put(struct run_buffer *b, const char *s, int64_t n, int64_t from, int64_t to)
+int text_run_put(struct run_buffer *b, const char *s, int64_t n, int64_t from, int64_t to)
 {
     if (b->spans) {
         if (span_room(b, n) < 0) return -1;
@@ -73,7 +73,7 @@ int run_put(struct run_buffer *b, const char *s, int64_t n, int64_t from, int64_
     return text_add(&b->text, s, n);
 }
 
-int run_copy(struct run_buffer *b, const struct text_run *r, int64_t begin, int64_t end)
+int text_run_copy(struct run_buffer *b, const struct text_run *r, int64_t begin, int64_t end)
 {
     if (b->spans) {
         if (span_room(b, end - begin) < 0) return -1;
@@ -85,19 +85,19 @@ int run_copy(struct run_buffer *b, const struct text_run *r, int64_t begin, int6
     return text_add(&b->text, r->text + begin, end - begin);
 }
 
-int run_put_rune(struct run_buffer *b, uint32_t rune, int64_t from, int64_t to)
+int text_run_put_rune(struct run_buffer *b, uint32_t rune, int64_t from, int64_t to)
 {
     char s[4];
-    return run_put(b, s, rune_put(s, rune), from, to);
+    return text_run_put(b, s, rune_put(s, rune), from, to);
 }
 
-struct text_run run_of(const struct run_buffer *b)
+struct text_run text_run_of(const struct run_buffer *b)
 {
     return (struct text_run){b->text.data ? b->text.data : "", b->text.n, 0,
                              b->spans ? b->from : NULL, b->spans ? b->to : NULL};
 }
 
-int hits_add(struct hits *h, int32_t id, int64_t begin, int64_t end)
+int text_hits_add(struct hits *h, int32_t id, int64_t begin, int64_t end)
 {
     if (h->n == h->room && buffer_grow((void **)&h->v, &h->room, h->n, 1, sizeof *h->v) < 0)
         return -1;

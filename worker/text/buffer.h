@@ -42,13 +42,13 @@ struct run_buffer {
     int64_t span_room[2];
 };
 
-void run_buffer_fini(struct run_buffer *b);
+void text_run_buffer_fini(struct run_buffer *b);
 /* Appends s[n], all of it from [from, to). */
-int run_put(struct run_buffer *b, const char *s, int64_t n, int64_t from, int64_t to);
+int text_run_put(struct run_buffer *b, const char *s, int64_t n, int64_t from, int64_t to);
 /* Appends bytes [begin, end) of r as they are. */
-int run_copy(struct run_buffer *b, const struct text_run *r, int64_t begin, int64_t end);
-int run_put_rune(struct run_buffer *b, uint32_t rune, int64_t from, int64_t to);
-struct text_run run_of(const struct run_buffer *b);
+int text_run_copy(struct run_buffer *b, const struct text_run *r, int64_t begin, int64_t end);
+int text_run_put_rune(struct run_buffer *b, uint32_t rune, int64_t from, int64_t to);
+struct text_run text_run_of(const struct run_buffer *b);
 
 /* Ids of one piece of text, with their bytes in it. */
 struct hit {
@@ -58,6 +58,6 @@ struct hits {
     struct hit *v;
     int64_t n, room;
 };
-int hits_add(struct hits *h, int32_t id, int64_t begin, int64_t end);
+int text_hits_add(struct hits *h, int32_t id, int64_t begin, int64_t end);
 
 #endif

@@ -204,8 +204,8 @@ void normalizer_destroy(struct normalizer *n)
         pattern_destroy(n->step[i].pattern);
         charsmap_destroy(n->step[i].map);
     }
-    run_buffer_fini(&n->out[0]);
-    run_buffer_fini(&n->out[1]);
+    text_run_buffer_fini(&n->out[0]);
+    text_run_buffer_fini(&n->out[1]);
     free(n->runes.c);
     free(n->runes.class);
     free(n->order);
@@ -303,7 +303,7 @@ static int segment(struct normalizer *n, const struct normalizer_step *s, const 
     if (reorder(n) < 0) return -1;
     if (s->composed) compose(&n->runes);
     for (int64_t i = 0; i < n->runes.n; i++)
-        if (run_put_rune(out, n->runes.c[i], from, to) < 0) return -1;
+        if (text_run_put_rune(out, n->runes.c[i], from, to) < 0) return -1;
     return 0;
 }
 
@@ -322,10 +322,11 @@ static int normal_form(struct normalizer *n, const struct normalizer_step *s,
         int64_t end = i;
         while (end < r->n && rune_in(s->bits, rune_get(r->text + end, &size))) end += size;
         if (stable < done) stable = done;
-        if (run_copy(out, r, done, stable) < 0 || segment(n, s, r, stable, end, out) < 0) return -1;
+        if (text_run_copy(out, r, done, stable) < 0 || segment(n, s, r, stable, end, out) < 0)
+            return -1;
         done = stable = i = end;
     }
-    return run_copy(out, r, done, r->n);
+    return text_run_copy(out, r, done, r->n);
 }
 
 /* ---- the others ----------------------------------------------------------------------------- */
@@ -369,15 +370,15 @@ static int by_rune(const struct normalizer_step *s, const struct text_run *r, ui
         break;
     case CHINESE:
         if (!chinese(c)) break;
-        return run_put(out, " ", 1, from, to) < 0 || run_copy(out, r, i, end) < 0 ||
-                       run_put(out, " ", 1, from, to) < 0
+        return text_run_put(out, " ", 1, from, to) < 0 || text_run_copy(out, r, i, end) < 0 ||
+                       text_run_put(out, " ", 1, from, to) < 0
                    ? -1
                    : 0;
     default: n = unicode_lower(c, low); break;
     }
-    if (n == 1 && low[0] == c) return run_copy(out, r, i, end);
+    if (n == 1 && low[0] == c) return text_run_copy(out, r, i, end);
     for (int k = 0; k < n; k++)
-        if (run_put_rune(out, low[k], from, to) < 0) return -1;
+        if (text_run_put_rune(out, low[k], from, to) < 0) return -1;
     return 0;
 }
 
@@ -398,8 +399,9 @@ static int prepend(const struct normalizer_step *s, const struct text_run *r,
 {
     if (!r->n) return 0;
     const int64_t first = rune_size((unsigned char)r->text[0]);
-    if (run_put(out, s->text.data, s->text.n, run_from(r, 0), run_to(r, first - 1)) < 0) return -1;
-    return run_copy(out, r, 0, r->n);
+    if (text_run_put(out, s->text.data, s->text.n, run_from(r, 0), run_to(r, first - 1)) < 0)
+        return -1;
+    return text_run_copy(out, r, 0, r->n);
 }
 
 /* Finds the next text that REPLACE replaces: 1, 0 at the end, -1. */
@@ -424,14 +426,14 @@ static int replace(const struct normalizer_step *s, const struct text_run *r,
     if (s->pattern && pattern_begin(s->pattern, r->text, r->n, e) < 0) return -1;
     while ((rc = next_match(s, r, at, &begin, &end, e)) > 0) {
         const int64_t last = end > begin ? end - 1 : begin < r->n ? begin : r->n - 1;
-        if (run_copy(out, r, at, begin) < 0 ||
-            run_put(out, s->content.data, s->content.n, run_from(r, begin < last ? begin : last),
-                    run_to(r, last)) < 0)
+        if (text_run_copy(out, r, at, begin) < 0 ||
+            text_run_put(out, s->content.data, s->content.n,
+                         run_from(r, begin < last ? begin : last), run_to(r, last)) < 0)
             return buffer_full(e);
         at = end;
     }
     if (rc < 0) return -1;
-    return run_copy(out, r, at, r->n) < 0 ? buffer_full(e) : 0;
+    return text_run_copy(out, r, at, r->n) < 0 ? buffer_full(e) : 0;
 }
 
 static int strip(const struct normalizer_step *s, const struct text_run *r, struct run_buffer *out)
@@ -445,7 +447,7 @@ static int strip(const struct normalizer_step *s, const struct text_run *r, stru
         if (!rune_in(s->space, rune_get(r->text + at, &size))) break;
         end = at;
     }
-    return run_copy(out, r, begin, end);
+    return text_run_copy(out, r, begin, end);
 }
 
 /* Puts the replacement of bytes [begin, end) of r. Returns 1, or 0 where there is none. */
@@ -455,7 +457,7 @@ static int put_mapped(const struct normalizer_step *s, const struct text_run *r,
     int64_t n;
     const char *to = charsmap_find(s->map, r->text + begin, end - begin, &n);
     if (!to) return 0;
-    return run_put(out, to, n, run_from(r, begin), run_to(r, end - 1)) < 0 ? -1 : 1;
+    return text_run_put(out, to, n, run_from(r, begin), run_to(r, end - 1)) < 0 ? -1 : 1;
 }
 
 /* Replaces by the map as the package does. A cluster of at most five bytes that begins with a key
@@ -471,7 +473,7 @@ static int precompiled(const struct normalizer_step *s, const struct text_run *r
         for (int64_t at = i, next; !rc && at < end; at = next) {
             next = at + rune_size((unsigned char)r->text[at]);
             const int one = put_mapped(s, r, at, next, out);
-            if (one < 0 || (!one && run_copy(out, r, at, next) < 0)) return -1;
+            if (one < 0 || (!one && text_run_copy(out, r, at, next) < 0)) return -1;
         }
     }
     return 0;
@@ -508,7 +510,7 @@ int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, bool 
         default: rc = each_rune(s, r, out); break;
         }
         if (rc < 0) return buffer_full(e);
-        *r = run_of(out);
+        *r = text_run_of(out);
     }
     return 0;
 }
@@ -528,7 +530,7 @@ static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, 
         *first = rune_get(out.text.data, &size);
         *last = rune_get(out.text.data + rune_before(out.text.data, out.text.n), &size);
     }
-    run_buffer_fini(&out);
+    text_run_buffer_fini(&out);
     return any;
 }
 

@@ -241,7 +241,7 @@ void pretokenizer_destroy(struct pretokenizer *p)
         text_fini(&p->step[i].text);
         free(p->step[i].set);
         free(p->step[i].second);
-        run_buffer_fini(&p->step[i].out);
+        text_run_buffer_fini(&p->step[i].out);
     }
     free(p);
 }
@@ -387,10 +387,10 @@ static int prefix_space(const struct walk *w, int step, const struct text_run *r
     const int64_t first = rune_size((unsigned char)r->text[0]);
     out->text.n = 0;
     out->spans = w->spans;
-    if (run_put(out, " ", 1, run_from(r, 0), run_to(r, first - 1)) < 0 ||
-        run_copy(out, r, 0, r->n) < 0)
+    if (text_run_put(out, " ", 1, run_from(r, 0), run_to(r, first - 1)) < 0 ||
+        text_run_copy(out, r, 0, r->n) < 0)
         return buffer_full(e);
-    const struct text_run next = run_of(out);
+    const struct text_run next = text_run_of(out);
     return walk(w, step + 1, &next, e);
 }
 
@@ -407,17 +407,17 @@ static int metaspace(const struct walk *w, int step, const struct text_run *r, s
     const bool first_run = run_from(r, 0) == 0 && !w->continues;
     if (!begins && !continues(w, step) &&
         (s->scheme == ALWAYS || (s->scheme == FIRST && first_run)))
-        rc = run_put(out, s->text.data, s->text.n, run_from(r, 0), run_to(r, first - 1));
+        rc = text_run_put(out, s->text.data, s->text.n, run_from(r, 0), run_to(r, first - 1));
     for (int64_t i = 0; rc == 0 && i < r->n;) {
         const char *space = memchr(r->text + i, ' ', (size_t)(r->n - i));
         const int64_t end = space ? space - r->text : r->n;
-        rc = run_copy(out, r, i, end);
+        rc = text_run_copy(out, r, i, end);
         if (rc == 0 && space)
-            rc = run_put(out, s->text.data, s->text.n, run_from(r, end), run_to(r, end));
+            rc = text_run_put(out, s->text.data, s->text.n, run_from(r, end), run_to(r, end));
         i = end + 1;
     }
     if (rc < 0) return buffer_full(e);
-    const struct text_run next = run_of(out);
+    const struct text_run next = text_run_of(out);
     return walk(w, step + 1, &next, e);
 }
 

@@ -9,7 +9,7 @@
  *     struct tokens ids = {0};
  *     tokenizer_encode(t, text, n, true, &ids, &e);
  *     ...
- *     tokens_fini(&ids);
+ *     text_tokens_fini(&ids);
  *     tokenizer_destroy(t);
  *
  * tested: tests/engine/test_tokenizer.c, test_text_cuts.c, tests/fuzz
@@ -27,7 +27,7 @@
 #define TOKENIZER_TEXT_SIZE (1LL << 30)   /* most of one text: positions in it have 31 bits */
 
 /* Ids of texts, and where they lie. Grows; the caller sets it to zero first, may set n to 0
- * again to reuse it, and frees it with tokens_fini. */
+ * again to reuse it, and frees it with text_tokens_fini. */
 struct tokens {
     int32_t *id;
     int64_t n, room;
@@ -38,7 +38,7 @@ struct tokens {
     int64_t *begin, *end, span_room;
 };
 
-void tokens_fini(struct tokens *t);
+void text_tokens_fini(struct tokens *t);
 
 /* Bytes that grow; n counts them, and one NUL beyond them is kept while data is not NULL. */
 struct text {

@@ -223,8 +223,8 @@ static int put_unknown(struct unigram *u, const char *s, int64_t begin, int64_t 
     if (id < 0) id = (int32_t)u->unk;
     int rc = 0;
     for (int64_t i = begin; rc == 0 && all && i < end; i++)
-        rc = hits_add(out, u->byte[(unsigned char)s[i]], begin, end);
-    if (!all) rc = hits_add(out, id, begin, end);
+        rc = text_hits_add(out, u->byte[(unsigned char)s[i]], begin, end);
+    if (!all) rc = text_hits_add(out, id, begin, end);
     return rc < 0 ? buffer_full(e) : 0;
 }
 
@@ -251,7 +251,7 @@ int unigram_encode(struct unigram *u, const char *s, int64_t n, struct hits *out
         end = u->place[begin].begin;
         const int32_t id = u->place[end].id;
         if (id != u->unk) {
-            if (hits_add(out, id, begin, end) < 0) return buffer_full(e);
+            if (text_hits_add(out, id, begin, end) < 0) return buffer_full(e);
             continue;
         }
         while (end < n && u->place[u->place[end].begin].id == u->unk) end = u->place[end].begin;

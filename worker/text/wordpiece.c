@@ -79,7 +79,7 @@ static int unknown(const struct wordpiece *w, int64_t n, struct hits *out, struc
 {
     if (w->unk < 0)
         return err_set(e, ERR_INVALID, "tokenizer.json: model.unk_token is not in the vocabulary");
-    return hits_add(out, w->unk, 0, n) < 0 ? buffer_full(e) : 0;
+    return text_hits_add(out, w->unk, 0, n) < 0 ? buffer_full(e) : 0;
 }
 
 int wordpiece_encode(struct wordpiece *w, const char *s, int64_t n, struct hits *out, struct err *e)
@@ -95,7 +95,7 @@ int wordpiece_encode(struct wordpiece *w, const char *s, int64_t n, struct hits 
             out->n = had;
             return unknown(w, n, out, e);
         }
-        if (id < 0 || hits_add(out, id, i, i + size) < 0) return buffer_full(e);
+        if (id < 0 || text_hits_add(out, id, i, i + size) < 0) return buffer_full(e);
     }
     return 0;
 }

@@ -349,16 +349,16 @@ static void write_bucket(struct sharded_state *h, enum sharded_array which, int 
     const int64_t n = r->end - r->begin, skip = r->begin - own_range(h, b).begin;
     const int64_t at = own_at(h, b) + skip;
     if (which != SHARDED_WEIGHTS) {
-        copy_from_host(be, DT_F32,
-                       (which == SHARDED_M   ? h->m
-                        : which == SHARDED_V ? h->v
-                                             : h->ema) +
-                           at,
-                       x, n);
+        host_copy_in(be, DT_F32,
+                     (which == SHARDED_M   ? h->m
+                      : which == SHARDED_V ? h->v
+                                           : h->ema) +
+                         at,
+                     x, n);
         return;
     }
-    if (h->ema) copy_from_host(be, DT_F32, h->ema + at, x, n);
-    if (h->master) copy_from_host(be, DT_F32, h->master + at, x, n);
+    if (h->ema) host_copy_in(be, DT_F32, h->ema + at, x, n);
+    if (h->master) host_copy_in(be, DT_F32, h->master + at, x, n);
 }
 
 /* Writes weights as the model reads them; under zero 3 to its shard. */
@@ -371,8 +371,8 @@ static void write_params(struct sharded_state *h, int b, int64_t offset, int64_t
     const int64_t at = (h->plan->zero == 3 ? own_at(h, b) : zero_local(z, begin)) - r.begin;
     r = meet(r, offset, n);
     if (r.begin < r.end)
-        copy_from_host(h->model->be, h->model->dtype, params_of(h, at + r.begin),
-                       x + (r.begin - offset), r.end - r.begin);
+        host_copy_in(h->model->be, h->model->dtype, params_of(h, at + r.begin),
+                     x + (r.begin - offset), r.end - r.begin);
 }
 
 void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
@@ -410,7 +410,7 @@ int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_
         const struct zero_range r = meet(own_range(h, b), offset, n);
         if (r.begin == r.end) continue;
         const float *from = held(h, which, b) + (r.begin - own_range(h, b).begin);
-        copy_to_host(be, DT_F32, from, out + (r.begin - offset), r.end - r.begin);
+        host_copy_out(be, DT_F32, from, out + (r.begin - offset), r.end - r.begin);
     }
     return be->ops->sync ? be->ops->sync(be, e) : 0;
 }

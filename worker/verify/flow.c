@@ -157,8 +157,8 @@ static void fetch(struct model *m, int64_t row0, int64_t n, float *out)
 {
     const struct tensor t = model_normed(m, row0, n);
     for (int64_t i = 0; i < n; i++)
-        copy_to_host(m->be, t.dtype, (char *)t.data + i * t.ld * dtype_size(t.dtype),
-                     out + i * t.cols, t.cols);
+        host_copy_out(m->be, t.dtype, (char *)t.data + i * t.ld * dtype_size(t.dtype),
+                      out + i * t.cols, t.cols);
 }
 
 static void compare(struct step_rows *c, const float *one, const float *many, int64_t n)

@@ -30,9 +30,9 @@ static void put_slice(struct be *be, const struct slice *s, int t, struct zero_r
         const float *from = x + (k - own.begin);
         if (r.n > own.end - k) r.n = own.end - k;
         char *there = (char *)to->data + (s->whole_offset + r.whole) * dtype_size(to->dtype);
-        if (to->add) copy_to_host(be, to->dtype, there, room, r.n);
+        if (to->add) host_copy_out(be, to->dtype, there, room, r.n);
         for (int64_t i = 0; i < r.n; i++) room[i] = to->add ? room[i] + from[i] : from[i];
-        copy_from_host(be, to->dtype, there, room, r.n);
+        host_copy_in(be, to->dtype, there, room, r.n);
         k += r.n;
     }
     free(room);

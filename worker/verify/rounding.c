@@ -60,7 +60,7 @@ static struct tensor row_of(struct model *ref, int64_t row)
 static void read_row(struct model *ref, int64_t row, float *out)
 {
     const struct tensor t = row_of(ref, row);
-    copy_to_host(ref->be, t.dtype, t.data, out, t.cols);
+    host_copy_out(ref->be, t.dtype, t.data, out, t.cols);
 }
 
 static int make_room(struct rounding *c, struct model *ref, struct err *e)

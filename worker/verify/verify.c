@@ -128,8 +128,8 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
 {
     struct be *be = s->model->be;
     if (n > PIECE) n = PIECE;
-    copy_to_host(be, DT_F32, s->g1 + at, s->one, n);
-    if (both) copy_to_host(be, DT_F32, s->gp + at, s->many, n);
+    host_copy_out(be, DT_F32, s->g1 + at, s->one, n);
+    if (both) host_copy_out(be, DT_F32, s->gp + at, s->many, n);
     return n;
 }
 
