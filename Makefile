@@ -437,6 +437,9 @@ check-layers:
 ## check-symbols: no cycle of calls between folders, nor between files of the daemon
 check-symbols: $(PROGRAMS)
 	$(Q)tests/check_symbols.sh . $(B)/obj
+## check-names: exported names begin with their file's stem, its folder's name or a prefix of tests/prefixes.txt
+check-names: $(PROGRAMS)
+	$(Q)tests/check_names.sh . $(B)/obj
 ## check-headers: every header compiles alone
 check-headers: $(B)/gen/api/cluster.pb-c.h
 	$(Q)CC='$(CC)' CXX='$(CXX)' CFLAGS='-std=c11 -D_GNU_SOURCE -I. -I$(B)/gen' tests/check_headers.sh
@@ -552,7 +555,7 @@ clean:
 
 ## help: this list
 HELP := demo check check-all | all deps install deb clean help | man tests check-docs check-asan check-tsan mutants fuzz sim soak \
-        check-layers check-symbols check-headers check-format format | bench paper | cuda gpu-check gpu-pack gpu-results
+        check-layers check-symbols check-names check-headers check-format format | bench paper | cuda gpu-check gpu-pack gpu-results
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' -v order='$(HELP)' ' \
 	    { text[$$1] = substr($$0, length($$1) + 3); line[++n] = $$1 } \
@@ -561,7 +564,7 @@ help:
 	        for (i = 1; i <= k; i++) if (word[i] == "|") print ""; else if (word[i] in text) row(word[i]); \
 	        for (i = 1; i <= n; i++) if (!(line[i] in shown)) row(line[i]) }'
 
-.PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-headers check-format cuda mutants demo bench paper fuzz sim soak \
+.PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-names check-headers check-format cuda mutants demo bench paper fuzz sim soak \
         gpu-check gpu-pack gpu-results deps man install deb format clean help
 # What rules and scripts ask for.
 .PHONY: FORCE release-objects print-nvcc print-nvccflags print-gpu-tests gpu-build bench-build

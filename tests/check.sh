@@ -170,6 +170,8 @@ side words: "of the documents and comments" one tests/scripts/words.sh
 side check-layers: "what includes what" one "make -s check-layers"
 side symbols: "cycles of calls are found" count tests/scripts/test_symbols.sh
 side check-symbols: "no cycle of calls" one tests/check_symbols.sh
+side names: "names without a prefix are found" count tests/scripts/test_names.sh
+side check-names: "each begins as its file" one tests/check_names.sh
 side links: "lead to something" one tests/scripts/links.sh
 side version: "is one" count tests/scripts/version.sh
 side check-tags: "each is of one file" one tests/check_tags.sh
