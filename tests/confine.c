@@ -1,5 +1,5 @@
-/* confine.c: runs a program in a Landlock domain, in which it can read the system and the paths that
- * are named, and nothing else of the tree and of the user's home. It may write where it could.
+/* confine.c: runs a program in a domain of Landlock. There it can read the system and the given
+ * paths, but no other file of the tree or of the user's home. Writing is not limited.
  *   confine                                exit 0: this kernel has Landlock
  *   confine TREE PATH... -- PROGRAM ARG... exit 125: the domain cannot be made */
 #include <dirent.h>
@@ -16,7 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define READING (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+#define READING                                                                                    \
+    (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
 /* A domain forbids renames from folder to folder unless it grants them. */
 #define RENAMING LANDLOCK_ACCESS_FS_REFER
 
