@@ -10,6 +10,7 @@
  * processor time of a step over the cores that it has. */
 #include "api/core/job.h"
 #include "tests/bench/peak.h"
+#include "tests/lib/barrier.h"
 #include "tests/lib/engine.h"
 #include "worker/family/family.h"
 #include "worker/plan/machine.h"
@@ -236,7 +237,7 @@ static int one_pass(struct pass *x, struct model *m, struct err *e)
     if (model_forward(m, &m->batch, e)) return -1;
     double nll;
     if (x->row->kind == JOB_SCORE && model_nll(m, &m->batch, &nll, e)) return -1;
-    return m->comm ? comm_barrier(m->comm, m->bounce, e) : 0;
+    return m->comm ? barrier(m->comm, e) : 0;
 }
 
 static void pass_body(struct ranks *g, int rank, void *arg)

@@ -155,7 +155,7 @@ static void place(struct rank_state *x, const struct layers *a)
 static double pass(struct layers *a, struct rank_state *x, bool back)
 {
     struct err e;
-    pthread_barrier_wait(&a->gate); /* not comm_barrier: it would be late by the delay, too */
+    pthread_barrier_wait(&a->gate); /* not barrier(): it would be late by the delay, too */
     double t0 = now_s();
     for (int l = 0; l < a->n_layers; l++)
         must(back ? x->sp.ops->bwd(&x->sp, &x->bwd, &e) : x->sp.ops->fwd(&x->sp, &x->fwd, &e), &e);

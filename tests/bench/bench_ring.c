@@ -312,7 +312,7 @@ static void attn_body(struct ranks *g, int rank, void *arg)
         x.sp.buf.dkv[k] = seg + (2 + k) * n;
     }
     for (int k = 0; k < a->n_rounds; k++) {
-        pthread_barrier_wait(&a->gate); /* not comm_barrier: it would be late by the delay, too */
+        pthread_barrier_wait(&a->gate); /* not barrier(): it would be late by the delay, too */
         double t0 = now_s();
         must(x.sp.ops->attn_fwd(&x.sp, &x.fwd, &e), &e);
         pthread_barrier_wait(&a->gate);

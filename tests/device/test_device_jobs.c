@@ -10,6 +10,7 @@
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
+#include "tests/lib/hf_save.h"
 #include "tests/lib/latents.h"
 #include "tests/lib/param.h"
 #include "worker/plan/check.h"

@@ -1,4 +1,5 @@
 /* Ring attention, forward and gradients, against float64 from the definition (tests/lib/ring.h). */
+#include "tests/lib/ledger_check.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/variants.h"
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "api/core/beneath.h"
 #include "api/core/file.h"
+#include "tests/lib/hf_save.h"
 #include "tests/lib/small.h"
 #include "worker/hf/hf.h"
 #include "worker/ckpt/ckpt.h"

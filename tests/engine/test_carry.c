@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/backend.h"
+#include "tests/lib/ledger_check.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
 #include "worker/comm/ledger.h"

@@ -1,5 +1,6 @@
 /* test_ckpt: checkpoints: round trip, every kind of damage, concurrent writers, full disks,
  * pruning. */
+#include "tests/lib/hf_save.h"
 #include "tests/lib/scratch.h"
 #include "api/core/field.h"
 #include "api/core/job.h"
@@ -30,6 +31,7 @@
 static char dir[64];
 static struct err e;
 
+static const struct ckpt_arrays none; /* the state alone is read */
 static const struct model_shape shape = {.family = FAMILY_LLAMA,
                                          .n_layers = 1,
                                          .width = 10,
@@ -178,7 +180,7 @@ static void test_round_trip(void)
     CHECK_MSG(ckpt_load(info.path, &shape, &got.a, &s, &e) == 0, "%s", e.text);
     CHECK(same(got.a.params, want.a.params) && same(got.a.m, want.a.m) && same(got.a.v, want.a.v));
     CHECK(same_state(&s, &t));
-    CHECK(ckpt_load_state(info.path, &s, &e) == 0 && same_state(&s, &t));
+    CHECK(ckpt_load(info.path, &shape, &none, &s, &e) == 0 && same_state(&s, &t));
     /* weights only, and as a model directory */
     struct ckpt_arrays only = {.params = got.a.params};
     memset(got.a.params, 0, (size_t)got.n * sizeof(float));
@@ -238,7 +240,7 @@ static void check_damaged(const char *file)
               "%s: %s", file, e.text);
     e = (struct err){0};
     CHECK(ckpt_load(step, &shape, &x.a, &s, &e) == -1 && strstr(e.text, name));
-    CHECK(ckpt_load_state(step, &s, &e) == -1);
+    CHECK(ckpt_load(step, &shape, &none, &s, &e) == -1);
     CHECK(ckpt_find_latest(in_dir("hurt"), &info, &e) == 1 && info.step == 1);
     free(step);
     arrays_free(&x);
@@ -352,7 +354,7 @@ static void test_state_fields(void)
             for (int k = 0; k < old.n_files; k++)
                 CHECK(manifest_add(&m, step, old.file[k].path, &e) == 0);
             CHECK(manifest_write(&m, step, &e) == 0);
-            CHECK_MSG(ckpt_load_state(step, &s, &e) == -1 && e.code == ERR_CORRUPT &&
+            CHECK_MSG(ckpt_load(step, &shape, &none, &s, &e) == -1 && e.code == ERR_CORRUPT &&
                           strstr(e.text, "train_state.json"),
                       "%s: %s", keys[i], e.text);
         }

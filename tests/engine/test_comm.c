@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include "tests/lib/barrier.h"
+#include "tests/lib/ledger_check.h"
 #include "tests/lib/ranks.h"
 #include "worker/comm/ledger.h"
 #include "worker/plan/volume.h"
@@ -391,7 +393,7 @@ static void moves_body(struct ranks *g, int rank, void *arg)
     }
     /* No rank leaves the barrier before all have entered. */
     __atomic_fetch_add(&m->n_inside, 1, __ATOMIC_RELAXED);
-    if (comm_barrier(c, bounce, &e))
+    if (barrier(c, &e))
         ranks_fail(g, rank, &e);
     else if (__atomic_load_n(&m->n_inside, __ATOMIC_RELAXED) != g->P) {
         err_set(&e, ERR_INTERNAL, "the barrier let rank %d through early", rank);
@@ -420,7 +422,7 @@ static void move_case(int P, int root, int64_t size)
         struct comm_count want[PURPOSE_N] = {0};
         struct err e;
         volume_add(&want[PURPOSE_CONTROL], volume_broadcast(P, size, r == root), 1);
-        volume_add(&want[PURPOSE_CONTROL], volume_barrier(P), 1);
+        volume_add(&want[PURPOSE_CONTROL], barrier_volume(P), 1);
         volume_add(&want[PURPOSE_VERIFY], volume_gather(P, size, r == root), 1);
         CHECK_MSG(!ledger_check(comm_ledger(g.comm[r]), want, &e), "P %d rank %d: %s", P, r,
                   e.text);

@@ -4,6 +4,7 @@
 
 #include "api/core/beneath.h"
 #include "tests/lib/answer.h"
+#include "tests/lib/prefill.h"
 #include "tests/lib/tiny.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
@@ -178,7 +179,7 @@ static int tell(const struct infer *in, const struct story *s, int from, float *
                 struct err *e)
 {
     const int64_t V = in->model->shape.vocab;
-    if (infer_prefill(in, s->tokens + from, N_TOKENS - from, logits, e)) return -1;
+    if (prefill(in, s->tokens + from, N_TOKENS - from, logits, e)) return -1;
     for (int i = 0; i < ROOM; i++) {
         struct tensor t;
         if (model_decode(in->model, s->tokens[N_TOKENS + i], &t, e)) return -1;
@@ -220,7 +221,7 @@ static int compare(struct tiny_rank *t, struct story *s, int rank, struct err *e
     int rc = context_layout_init(&l, &t->model.shape, e);
     c.stride = l.stride;
     c.states = calloc(1, (size_t)l.size);
-    if (!rc) rc = tell(&in, s, 0, want, e) || infer_prefill(&in, s->tokens, SPLIT, got, e);
+    if (!rc) rc = tell(&in, s, 0, want, e) || prefill(&in, s->tokens, SPLIT, got, e);
     if (!rc) context_take(&t->model, &l, c.states);
     in.context = &c;
     if (!rc) rc = tell(&in, s, SPLIT, got, e);

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "tests/lib/gang.h"
+#include "tests/lib/hf_save.h"
 #include "tests/lib/param.h"
 #include "tests/lib/tfevents.h"
 #include "worker/hf/hf.h"

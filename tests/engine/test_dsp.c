@@ -7,6 +7,7 @@
 #include "tests/lib/mutant.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/traffic.h"
+#include "tests/lib/volume_pair.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/dsp.h"
 #include "worker/sp/sp.h"

@@ -9,6 +9,7 @@
 #include "tests/lib/told.h"
 #include "worker/family/family.h"
 #include "worker/infer/embed.h"
+#include "worker/model/section.h"
 
 static char scratch[64];
 static const char *const docs[] = {"hello", "a", "the quick brown fox jumps over", "ab",
@@ -34,7 +35,7 @@ static void state(const struct tiny_rank *t, int64_t row, double out[C])
 {
     struct model *m = (struct model *)&t->model;
     const bool rms = m->shape.family == FAMILY_LLAMA;
-    const struct tensor x = model_hidden(m);
+    const struct tensor x = section_hidden(m);
     double mean = 0, square = 0;
     for (int c = 0; c < C; c++) out[c] = ref_at(x, row, c);
     if (m->shape.family == FAMILY_BERT) return;

@@ -2,6 +2,7 @@
  * prefix and which have no head, and vectors against those of the packages that publish them
  * (golden/make_embed_golden.py; embed_qwen3 is a Qwen3Model that transformers saved). */
 #include <math.h>
+#include "tests/lib/hf_save.h"
 #include "tests/lib/own_model.h"
 #include "worker/hf/safetensors.h"
 #include "worker/hf/weights.h"

@@ -3,6 +3,7 @@
  * tests/golden's: the Python package transformers saved those of BERT, Mistral and MiniMax. */
 #include "tests/lib/datadir.h"
 #include "tests/lib/goldens.h"
+#include "tests/lib/hf_save.h"
 
 #include "api/core/sha256.h"
 #include "worker/agent/describe.h"

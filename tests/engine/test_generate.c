@@ -9,6 +9,7 @@
 #include "api/core/log.h"
 #include "tests/lib/answer.h"
 #include "tests/lib/mutant.h"
+#include "tests/lib/prefill.h"
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
 #include "worker/plan/check.h"
@@ -136,7 +137,7 @@ static void enumerate(struct one *o, int64_t sequence, int32_t *out, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = o->r.n_tokens + i;
         double sum = 0, run_sum = 0;
-        CHECK(!infer_prefill(&o->in, tokens, at, z, &e));
+        CHECK(!prefill(&o->in, tokens, at, z, &e));
         struct sample_key key = {o->r.key.seed, o->r.key.request, sequence, at};
         for (int64_t v = 0; v < V; v++) sum += exp((double)z[v] / o->r.sample.temperature);
         const double u = sample_uniform(&key);
@@ -416,7 +417,7 @@ static void test_echo(void)
         float *z = malloc(sizeof *z * (size_t)tiny_shape.vocab);
         for (int i = 1; i < n; i++) {
             double sum = 0;
-            CHECK(!infer_prefill(&o->in, ids, i, z, &e));
+            CHECK(!prefill(&o->in, ids, i, z, &e));
             for (int64_t v = 0; v < tiny_shape.vocab; v++) sum += exp((double)z[v]);
             want[i] = (double)z[ids[i]] - log(sum);
         }

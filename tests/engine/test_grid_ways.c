@@ -4,6 +4,7 @@
  * a step in the ratios of the paper (2403.10266). */
 /* Not under sanitizers: test_dit and test_dsp run the same code. */
 #include "tests/lib/grid_train.h"
+#include "tests/lib/volume_pair.h"
 
 #include "worker/plan/plan.h"
 

@@ -11,9 +11,11 @@
 #include "kernels/half.h"
 #include "kernels/precision.h"
 #include "tests/lib/engine.h"
+#include "tests/lib/hf_save.h"
 #include "tests/lib/param.h"
 #include "worker/hf/hf.h"
 #include "worker/ckpt/scatter.h"
+#include "worker/model/section.h"
 
 static struct job_spec spec;
 static bool small;
@@ -37,7 +39,7 @@ static void look(struct train *t, int rank, void *arg)
 {
     struct seen *s = arg;
     struct model *m = &t->model;
-    const struct tensor h = model_hidden(m);
+    const struct tensor h = section_hidden(m);
     (void)rank;
     for (int64_t i = 0; i < m->sp.shard.T; i++) {
         const int64_t pos = shard_pos(&m->sp.shard, i);
@@ -403,7 +405,8 @@ static void load_at_start(struct train *t, int rank, void *arg)
     struct ckpt_state s;
     struct err e = {0};
     if (t->step != 3) return;
-    CHECK_MSG(!ckpt_load_state(info->path, &s, &e), "%s", e.text);
+    CHECK_MSG(!ckpt_load(info->path, &t->model.shape, &(struct ckpt_arrays){0}, &s, &e), "%s",
+              e.text);
     t->scale = s.scale;
     if (rank) {
         CHECK_MSG(!scatter_serve(&t->state, &e), "%s", e.text);

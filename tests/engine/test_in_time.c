@@ -3,6 +3,7 @@
  * tokens before it, and a loss that is linear in the last x. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
+#include "tests/lib/ledger_check.h"
 #include "tests/lib/linear.h"
 #include "worker/plan/check.h"
 #include "worker/family/family.h"

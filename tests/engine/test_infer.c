@@ -7,6 +7,7 @@
 #include "api/core/log.h"
 #include "tests/lib/answer.h"
 #include "tests/lib/param.h"
+#include "tests/lib/prefill.h"
 #include "tests/lib/tiny.h"
 #include "worker/plan/check.h"
 #include "worker/family/shape.h"
@@ -256,14 +257,14 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     struct infer in = {.model = &t->model, .spec = &s->spec};
     memcpy(all, s->prompt, sizeof s->prompt);
     for (int64_t i = 0; i < ROOM; i++) all[s->n_prompt + i] = (int32_t)(32 + i * 7 % 90);
-    if (!rc) rc = infer_prefill(&in, all, s->n_prompt, want, &e);
+    if (!rc) rc = prefill(&in, all, s->n_prompt, want, &e);
     for (int64_t i = 0; i < ROOM && !rc; i++) {
         struct tensor logits;
         rc = model_decode(&t->model, all[s->n_prompt + i], &logits, &e);
         if (!rc) memcpy(decoded + i * V, logits.data, (size_t)V * sizeof *decoded);
     }
     for (int64_t i = 0; i < ROOM && !rc; i++) {
-        rc = infer_prefill(&in, all, s->n_prompt + i + 1, want, &e);
+        rc = prefill(&in, all, s->n_prompt + i + 1, want, &e);
         for (int64_t v = 0; v < V && !rc; v++)
             worst = fmax(worst, fabs((double)decoded[i * V + v] - (double)want[v]));
     }
@@ -380,7 +381,7 @@ static int plain_score(struct tiny_rank *t, const struct job_spec *spec, const c
     for (int64_t i = 0; i < n; i++) tokens[i] = i + 1 < n ? (unsigned char)doc[i] : 256;
     out->n_bytes = n - 1;
     for (int64_t i = 1; i < n && !rc; i++) {
-        rc = infer_prefill(&in, tokens, i, logits, e);
+        rc = prefill(&in, tokens, i, logits, e);
         double top = -INFINITY, sum = 0;
         for (int64_t v = 0; v < V; v++) top = fmax(top, (double)logits[v]);
         for (int64_t v = 0; v < V; v++) sum += exp((double)logits[v] - top);

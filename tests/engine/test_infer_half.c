@@ -2,6 +2,7 @@
  * the whole text gives, every rank says the same, texts and scores are fp32's but for the
  * roundings. */
 #include <math.h>
+#include "tests/lib/prefill.h"
 #include "tests/lib/tiny.h"
 #include "worker/plan/volume.h"
 #include "worker/comm/ledger.h"
@@ -64,7 +65,7 @@ static int decode_all(struct tiny_rank *t, struct story *s, int side, struct err
     int32_t text[MAX_PROMPT];
     for (int64_t i = 0; i < s->n_prompt; i++) text[i] = token(i);
     infer_at(&in, 1);
-    if (infer_prefill(&in, text, s->n_prompt, first, e)) return -1;
+    if (prefill(&in, text, s->n_prompt, first, e)) return -1;
     for (int64_t i = 0; i < ROOM; i++) {
         struct tensor logits;
         if (model_decode(&t->model, token(s->n_prompt + i), &logits, e)) return -1;
@@ -86,7 +87,7 @@ static void body(struct ranks *g, int rank, void *arg)
     if (!rc) rc = decode_all(t, s, rank == 0 ? 0 : rank == g->P - 1 ? 1 : -1, &e);
     for (int64_t i = 0; i < s->n_prompt + ROOM; i++) text[i] = token(i);
     for (int64_t i = 0; i < ROOM && !rc; i++) {
-        rc = infer_prefill(&in, text, s->n_prompt + i + 1, logits, &e);
+        rc = prefill(&in, text, s->n_prompt + i + 1, logits, &e);
         if (rank == 0) memcpy(s->prefilled[i], logits, sizeof logits);
     }
     if (rc) ranks_fail(g, rank, &e);

@@ -1,5 +1,6 @@
 /* test_large_tensors: files of models whose tensors are longer than the piece in which they are
  * read, written and hashed (65,536 elements): rows as they lie, transposed, and stacked experts. */
+#include "tests/lib/hf_save.h"
 #include "tests/lib/shapes.h"
 #include "tests/lib/datadir.h"
 

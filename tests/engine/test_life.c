@@ -6,6 +6,7 @@
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
+#include "tests/lib/hf_save.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/param.h"
 #include "worker/plan/check.h"

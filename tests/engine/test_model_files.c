@@ -1,6 +1,7 @@
 /* Model directories beside their weights: the owner of the tokenizer, and the files and keys that a
  * checkpoint has from the directory that its job began with. */
 #include <sys/stat.h>
+#include "tests/lib/hf_save.h"
 #include "tests/lib/model_dir.h"
 #include "worker/hf/tokenizer.h"
 

@@ -3,6 +3,7 @@
 /* Not under sanitizers: test_model_files and test_rank run the same code. */
 #include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
+#include "tests/lib/hf_save.h"
 #include "tests/lib/model_dir.h"
 #include "worker/plan/check.h"
 

@@ -8,6 +8,7 @@
 #include "api/core/sha256.h"
 #include <math.h>
 #include "tests/lib/gang.h"
+#include "tests/lib/hf_save.h"
 #include "tests/lib/param.h"
 #include "worker/plan/check.h"
 #include "worker/hf/hf.h"

@@ -1,4 +1,5 @@
 /* test_safetensors: the file format, hostile files, model directories. */
+#include "tests/lib/hf_save.h"
 #include "tests/lib/scratch.h"
 #include "api/core/job.h"
 #include "tests/lib/test.h"

@@ -10,6 +10,7 @@
 #include "api/core/jread.h"
 #include "api/core/log.h"
 #include "tests/lib/param.h"
+#include "tests/lib/prefill.h"
 #include "tests/lib/reading.h"
 #include "tests/lib/told.h"
 #include "worker/infer/score.h"
@@ -99,7 +100,7 @@ static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
             int64_t from = r->spec.data.document_mask && all.start[i] > first ? all.start[i]
                                                                               : first;
             if (i == all.start[i] || i == first || !all.learn[i]) continue;
-            rc = infer_prefill(&in, all.id + from, i - from, logits, e);
+            rc = prefill(&in, all.id + from, i - from, logits, e);
             r->want[i] = rc ? 0 : log_p(logits, all.id[i]);
             r->context[i] = i - from;
         }

@@ -225,5 +225,5 @@ int main(int argc, char **argv)
     RUN(test_meta);
     RUN(test_meta_edited);
     CHECK(!file_remove(dir, NULL));
-    return test_done("stored meta");
+    return test_done("stored_meta");
 }

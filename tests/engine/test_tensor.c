@@ -1,5 +1,6 @@
 /* Tensor parallelism against the serial halves of a block in float64, and its bytes. */
 #include <math.h>
+#include "tests/lib/ledger_check.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/ref.h"
 #include "tests/lib/tensor_halves.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/file.h"
 #include "api/core/job.h"
+#include "tests/lib/hf_save.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test.h"
 #include "worker/hf/files.h"

@@ -1,6 +1,7 @@
 /* Who owns what (worker/plan/zero.h) against the list of tensors itself, the collectives that
  * follow it over views and the whole, and their bytes. */
 #include <stdlib.h>
+#include "tests/lib/ledger_check.h"
 #include "tests/lib/ranks.h"
 #include "worker/comm/ledger.h"
 #include "worker/plan/plan.h"

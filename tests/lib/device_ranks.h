@@ -6,6 +6,8 @@
 #define SEQD_TESTS_DEVICE_RANKS_H
 
 #include <math.h>
+#include "tests/lib/barrier.h"
+#include "tests/lib/ledger_check.h"
 #include "tests/lib/linear.h"
 #include "tests/lib/variants.h"
 #include "worker/sp/dsp.h"
@@ -95,8 +97,7 @@ static int sum_numbers(struct sums *s, struct comm *c, int r, struct err *e)
     memcpy(s->each[r], each, (size_t)s->P * 2 * 8);
     if (comm_sum_f64(c, PURPOSE_LOSS, s->f[r], N_SMALL, bounce, e) ||
         comm_sum_i64(c, PURPOSE_LOSS, s->i[r], N_SMALL, bounce, e) ||
-        comm_broadcast(c, PURPOSE_CONTROL, 0, &s->word[r], 4, bounce, e) ||
-        comm_barrier(c, bounce, e))
+        comm_broadcast(c, PURPOSE_CONTROL, 0, &s->word[r], 4, bounce, e) || barrier(c, e))
         return -1;
     const int32_t own = 100 + r;
     return comm_gather(c, PURPOSE_VERIFY, 0, &own, 4, s->words, bounce, e);
@@ -142,7 +143,7 @@ static void sums_count(const struct sums *s, int r, struct comm_count want[PURPO
     volume_add(&want[PURPOSE_LOSS], volume_sum_small(P, N_SMALL), 2);
     volume_add(&want[PURPOSE_CONTROL], volume_sum_small(P, 2), 1);
     volume_add(&want[PURPOSE_CONTROL], volume_broadcast(P, 4, r == 0), 1);
-    volume_add(&want[PURPOSE_CONTROL], volume_barrier(P), 1);
+    volume_add(&want[PURPOSE_CONTROL], barrier_volume(P), 1);
     volume_add(&want[PURPOSE_VERIFY], volume_gather(P, 4, r == 0), 1);
 }
 

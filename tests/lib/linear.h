@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "tests/lib/device64.h"
+#include "tests/lib/ledger_check.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/mirror.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "tests/lib/hf_save.h"
 #include "tests/lib/small.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/files.h"

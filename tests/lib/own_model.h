@@ -4,6 +4,7 @@
 #define SEQD_TESTS_OWN_MODEL_H
 
 #include "tests/lib/gang.h"
+#include "tests/lib/hf_save.h"
 #include "tests/lib/model_dir.h"
 
 #define GOLDEN "tests/golden/tokenizers/llama2" /* has no pattern: a build without PCRE2 takes it */

@@ -14,6 +14,7 @@
 #include "kernels/half.h"
 #include "kernels/backend.h"
 #include "tests/lib/attend.h"
+#include "tests/lib/ledger_check.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/mirror.h"

@@ -4,6 +4,7 @@
 #include "api/core/job.h"
 #include "tests/paper/report.h"
 #include "tests/lib/grid_train.h"
+#include "tests/lib/volume_pair.h"
 #include "worker/plan/volume.h"
 #include "worker/program/label.h"
 #include "worker/sp/dsp.h"

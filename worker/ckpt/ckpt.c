@@ -367,13 +367,6 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
     return load_average(step_dir, &m, shape, a, e);
 }
 
-int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e)
-{
-    struct manifest m;
-    if (check_named(step_dir, -1, &m, e) < 0) return -1;
-    return read_state(step_dir, m.step, s, e);
-}
-
 double ckpt_mb_s(const struct ckpt_info *info)
 {
     return info->save_ms ? (double)info->size / 1e3 / (double)info->save_ms : 0;

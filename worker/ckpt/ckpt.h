@@ -93,7 +93,7 @@ struct ckpt_info {
     int64_t step, epoch;
     int64_t size;                    /* bytes of all files */
     int64_t save_ms;                 /* time that writing it took; 0: an earlier attempt wrote it */
-    char weights_sha256[SHA256_HEX]; /* tensor bytes in name order: hf_weights_digest */
+    char weights_sha256[SHA256_HEX]; /* tensor bytes in name order: hf_flat_digest */
 };
 
 /* Writes, fsyncs and renames one checkpoint. info may be NULL.
@@ -117,9 +117,6 @@ int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
  * that the caller can name the job of a checkpoint that lacks data that this job needs. */
 int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
               struct ckpt_state *s, struct err *e);
-
-/* Loads the state alone and checks its digest. */
-int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e);
 
 /* Digests the spec fields that must be the same when a job resumes: model shape, seq_len, masks,
  * steps, global batch, optimizer, schedule, seed. It omits ranks, layout and memory, and the paths

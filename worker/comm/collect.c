@@ -445,13 +445,3 @@ int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t
 
 /* Disseminates: after round k every rank knows that 2^(k+1) ranks have arrived. Messages are
  * empty. */
-int comm_barrier(struct comm *c, void *bounce, struct err *e)
-{
-    struct round g = round_of(c, PURPOSE_CONTROL, CHANNEL_HOST);
-    int P = c->n_ranks, r = c->rank;
-    (void)bounce;
-    for (int d = 1; d < P; d *= 2)
-        if (round_post(&g, (r + d) % P, NULL, (r - d + P) % P, NULL, 0, e) || round_wait(&g, e))
-            return -1;
-    return 0;
-}

@@ -188,7 +188,6 @@ int comm_all_to_all_wait(struct comm *c, struct comm_exchange *x, struct err *e)
 /* Gathers x of all ranks on root. out: n_ranks * size bytes, in rank order. */
 int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t size, void *out,
                 void *bounce, struct err *e);
-int comm_barrier(struct comm *c, void *bounce, struct err *e);
 
 /* The ledger has the counts since the last comm_ledger_reset, by purpose; wait_us is the time
  * inside comm_wait. */

@@ -30,13 +30,6 @@ void ledger_reset(struct ledger *l)
     *l = (struct ledger){.hidden = l->hidden, .n_hidden = l->n_hidden};
 }
 
-static int compare(int purpose, const char *what, int64_t got, int64_t want, struct err *e)
-{
-    if (got == want) return 0;
-    return err_set(e, ERR_INTERNAL, "ledger: %s %s: counted %lld, the formula says %lld",
-                   purpose_name(purpose), what, (long long)got, (long long)want);
-}
-
 bool ledger_equal(const struct comm_count *got, const struct comm_count *want)
 {
     return got->bytes_sent == want->bytes_sent && got->bytes_received == want->bytes_received &&
@@ -50,17 +43,4 @@ bool ledger_equals(const struct comm_count *got, const struct comm_count *want, 
     for (int p = 0; p < PURPOSE_N; p++)
         equal &= (except >> p & 1) || ledger_equal(&got[p], &want[p]);
     return equal;
-}
-
-int ledger_check(const struct comm_count *got, const struct comm_count *want, struct err *e)
-{
-    for (int p = 0; p < PURPOSE_N; p++) {
-        if (ledger_equal(&got[p], &want[p])) continue;
-        if (compare(p, "bytes sent", got[p].bytes_sent, want[p].bytes_sent, e) ||
-            compare(p, "bytes received", got[p].bytes_received, want[p].bytes_received, e) ||
-            compare(p, "messages sent", got[p].messages_sent, want[p].messages_sent, e) ||
-            compare(p, "messages received", got[p].messages_received, want[p].messages_received, e))
-            return -1;
-    }
-    return 0;
 }

@@ -27,8 +27,5 @@ void ledger_reset(struct ledger *l);
 bool ledger_equal(const struct comm_count *got, const struct comm_count *want);
 /* Compares every purpose but those of `except`, 1 << purpose each. got, want: [PURPOSE_N]. */
 bool ledger_equals(const struct comm_count *got, const struct comm_count *want, uint32_t except);
-/* Checks got == want for every purpose. fails: ERR_INTERNAL naming the first purpose and number
- * that differ, with both values. got, want: [PURPOSE_N]. */
-int ledger_check(const struct comm_count *got, const struct comm_count *want, struct err *e);
 
 #endif

@@ -81,12 +81,9 @@ struct hf_flat {
 /* Writes a model directory that transformers loads: config.json, model.safetensors, and the files
  * of b (NULL: the byte tokenizer). dir is made if it does not exist; files and directory are
  * fsynced. written: the digests of model.safetensors; its digest of tensors is that of
- * hf_weights_digest. NULL: not asked for. */
+ * hf_flat_digest. NULL: not asked for. */
 int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
                  const struct hf_beside *b, struct st_digest *written, struct err *e);
-/* Does the same for an array in memory, with the byte tokenizer. */
-int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
-            struct err *e);
 
 /* Takes elements as they are read, in order of the flat layout: [offset, offset + n) lies in one
  * tensor, n is at most ST_CHUNK. */
@@ -102,9 +99,7 @@ struct st_file;
 int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const char *prefix,
                    const struct hf_sink *to, struct err *e);
 
-/* Compute the SHA-256 of the weights: over the tensors' bytes alone, in ascending order of name. */
-int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void *params,
-                      char out[65], struct err *e);
+/* Computes the SHA-256 of weights: over the tensors' bytes alone, in ascending order of name. */
 int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, char out[65],
                    struct err *e);
 

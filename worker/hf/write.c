@@ -155,12 +155,6 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
     return rc;
 }
 
-int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
-            struct err *e)
-{
-    return hf_save_flat(dir, m, &(struct hf_flat){"", params, dtype}, NULL, NULL, e);
-}
-
 static int write_beside(const char *dir, const struct model_shape *m, enum dtype dtype,
                         const struct hf_beside *b, struct err *e)
 {
@@ -214,10 +208,4 @@ int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, c
     free(piece);
     free(p);
     return rc;
-}
-
-int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void *params,
-                      char out[65], struct err *e)
-{
-    return hf_flat_digest(m, &(struct hf_flat){"", params, dtype}, out, e);
 }

@@ -3,7 +3,7 @@
  * A safetensors file, which stands for a prompt of any length:
  *   layers.L.state   F32 [H, Dk, Dv] of every layer
  *   context.tokens   I64 [1]: how many tokens it stands for: positions continue from there
- *   context.model    U8 [64]: SHA-256 of the weights that made it, in hex (hf_weights_digest)
+ *   context.model    U8 [64]: SHA-256 of the weights that made it, in hex (hf_flat_digest)
  * A state means nothing to other weights, so that a file of another model is refused by name. */
 #ifndef SEQD_INFER_CONTEXT_H
 #define SEQD_INFER_CONTEXT_H

@@ -120,10 +120,3 @@ int infer_check_length(const struct infer *in, int64_t n, struct err *e)
                      "data.seq_len to %lld",
                      (long long)n, (long long)S, (long long)n);
 }
-
-int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
-                  struct err *e)
-{
-    if (infer_check_length(in, n, e) || infer_forward(in, tokens, n, e)) return -1;
-    return infer_last_logits(in, n, logits, e);
-}

@@ -131,10 +131,6 @@ int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer
 bool infer_settle(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps);
 void infer_answer_fini(struct infer_answer *a);
 
-/* Prefills tokens [n]. logits [V]: the logits after the last one, on every rank. Also for tests. */
-int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
-                  struct err *e);
-
 /* ---- a job (generate.c) ---------------------------------------------------------------------- */
 
 struct infer_text {

@@ -52,11 +52,3 @@ int stop_feed(struct stop *s, int byte)
     }
     return found;
 }
-
-int stop_held(const struct stop *s)
-{
-    int held = 0;
-    for (int i = 0; i < s->n; i++)
-        if (s->string[i].state > held) held = s->string[i].state;
-    return held;
-}

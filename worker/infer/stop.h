@@ -4,8 +4,6 @@
  *     stop_begin(&s);                               for every text
  *     n = stop_feed(&s, byte)                       > 0: the text ends here and n bytes of it, this
  *                                                   one included, are the stop string
- *     stop_held(&s)                                 bytes at the end that may yet belong to one:
- *                                                   who streams shows everything but those
  *
  * Knuth, Morris and Pratt (1977): one state per string, the longest end of the text that is a
  * beginning of the string. No byte is read twice. If several strings end at one byte, the longest
@@ -32,6 +30,5 @@ int stop_add(struct stop *s, const char *text, size_t size);
 void stop_begin(struct stop *s);
 /* Feeds one byte; -1: a token that is no byte, which no stop string contains. */
 int stop_feed(struct stop *s, int byte);
-int stop_held(const struct stop *s);
 
 #endif

@@ -366,11 +366,6 @@ int model_reduce_grad(struct model *m, struct err *e)
 
 /* ---- after the last layer -------------------------------------------------------------------- */
 
-struct tensor model_hidden(struct model *m)
-{
-    return section_hidden(m);
-}
-
 struct tensor model_states(struct model *m)
 {
     return section_states(m);

@@ -155,15 +155,12 @@ struct batch *model_batch(struct model *m);
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Runs all layers; afterwards model_hidden is the residual stream after the last one. Collective
+/* Runs all layers; afterwards section_hidden is the residual stream after the last one. Collective
  * over the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
 int model_forward(struct model *m, const struct batch *b, struct err *e);
 /* zero 3: hands out this rank's weights for a forward pass that other rings make. Otherwise does
  * nothing. */
 int model_lend(struct model *m, struct err *e);
-/* [T, C] view, of the model's dtype, of the residual stream after the last layer (before the final
- * norm), until the next model_forward or model_decode. */
-struct tensor model_hidden(struct model *m);
 
 /* The state of each token, [T, C]: the output of the norm that the head begins with; the stream, if
  * the head begins with no norm. A view that lives until the next call. Local. */

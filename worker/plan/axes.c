@@ -18,11 +18,6 @@ struct axes_place axes_place(const struct axes *a, int rank)
                                .t = rank % a->tp};
 }
 
-int axes_rank(const struct axes *a, struct axes_place at)
-{
-    return ((at.d * a->pp + at.p) * a->sp + at.s) * a->tp + at.t;
-}
-
 struct rank_set axes_line(const struct axes *a, int rank, unsigned along)
 {
     const struct axes_place own = axes_place(a, rank);

@@ -24,7 +24,6 @@ struct axes_place {
 
 int axes_ranks(const struct axes *a);
 struct axes_place axes_place(const struct axes *a, int rank);
-int axes_rank(const struct axes *a, struct axes_place at);
 
 /* n >= 1 ranks, ascending. */
 struct rank_set {

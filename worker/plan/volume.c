@@ -206,13 +206,6 @@ struct comm_count volume_decode(int P, int64_t H, int64_t D, int64_t n)
     return both(P - 1, (P - 1) * n * H * (D + 1) * 4);
 }
 
-struct comm_count volume_barrier(int P)
-{
-    int n_rounds = 0;
-    while ((1 << n_rounds) < P) n_rounds++;
-    return both(n_rounds, 0);
-}
-
 void volume_add(struct comm_count *sum, struct comm_count v, int64_t times)
 {
     sum->bytes_sent += times * v.bytes_sent;

@@ -75,7 +75,6 @@ struct comm_count volume_sum_small(int P, int n); /* comm_sum_f64, comm_sum_i64 
 struct comm_count volume_broadcast(int P, int64_t size, bool is_root);
 struct comm_count volume_gather(int P, int64_t size, bool is_root);
 struct comm_count volume_decode(int P, int64_t H, int64_t D, int64_t n);
-struct comm_count volume_barrier(int P);
 
 /* Linear attention's states (volume_state.c): one layer, one direction, on rank r of P. n: states
  * that a rank folds (shard.n_sums); pieces: a scan's, else 1. all_gather: (P-1) n states go out
@@ -96,20 +95,6 @@ struct comm_count volume_switch(int P, int r, const int64_t n[2], int from, int6
                                 bool rank_bits);
 struct comm_count volume_gather_dim(int P, int r, const int64_t n[2], int dim, int64_t row_size,
                                     bool rank_bits);
-/* Bytes that a rank sends forward for one pair of a spatial and a temporal block, in DSP and in
- * the ways that it is compared with, where P * P divides the rows. Nominal volumes for M bytes of
- * one activation; sent is (P-1)/P of them, without a rank's own part. */
-enum volume_way {
-    VOLUME_DSP,          /* 2M/P: two switches */
-    VOLUME_ULYSSES_ONE,  /* 4M/P: q, k, v out and o back, in attention along the spread dimension */
-    VOLUME_OPEN_SORA_12, /* 6M/P: its own: q, k, v, o and the cross-attention's two */
-    VOLUME_ULYSSES_BOTH, /* 8M/P: in both attentions */
-    VOLUME_OPEN_SORA_10, /* 10M/P: and the cross-attention's two */
-    VOLUME_RING,         /* 2M: keys and values past everyone, in one attention */
-    VOLUME_MEGATRON_SP /* 8M: all-gather and reduce-scatter round attention and MLP, both blocks */
-};
-int64_t volume_pair(enum volume_way way, int P, int64_t n_rows, int64_t row_size);
-
 /* Adds times * v to sum. */
 void volume_add(struct comm_count *sum, struct comm_count v, int64_t times);
 

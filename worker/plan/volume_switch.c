@@ -1,7 +1,4 @@
-/* Volumes of a change of the spread dimension, and of its alternatives, from the papers' formulas:
- * DSP (2403.10266), DeepSpeed-Ulysses (2309.14509), Megatron-LM with sequence parallelism
- * (2205.05198). */
-#include <assert.h>
+/* volume_switch.c: volumes of DSP (2403.10266): a change of the spread dimension, and a gather. */
 #include "worker/plan/shard.h"
 #include "worker/plan/volume.h"
 
@@ -38,21 +35,4 @@ struct comm_count volume_gather_dim(int P, int r, const int64_t n[2], int dim, i
         }
     }
     return c;
-}
-
-int64_t volume_pair(enum volume_way way, int P, int64_t n_rows, int64_t row_size)
-{
-    const int64_t M = n_rows * row_size;
-    assert(n_rows % ((int64_t)P * P) == 0); /* blocks of one size: the papers' case */
-    switch (way) {
-    case VOLUME_DSP: return 2 * M / P / P * (P - 1);
-    case VOLUME_ULYSSES_ONE: return 4 * M / P / P * (P - 1);
-    case VOLUME_OPEN_SORA_12: return 6 * M / P / P * (P - 1);
-    case VOLUME_ULYSSES_BOTH: return 8 * M / P / P * (P - 1);
-    case VOLUME_OPEN_SORA_10: return 10 * M / P / P * (P - 1);
-    case VOLUME_RING: return 2 * M / P * (P - 1);
-    case VOLUME_MEGATRON_SP: return 8 * M / P * (P - 1);
-    }
-    assert(!"a way");
-    return 0;
 }

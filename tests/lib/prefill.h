@@ -1,0 +1,15 @@
+/* prefill.h: the pass over a prompt, without an answer after it. */
+#ifndef SEQD_TESTS_PREFILL_H
+#define SEQD_TESTS_PREFILL_H
+
+#include "worker/infer/infer.h"
+
+/* Prefills tokens [n]. logits [V]: the logits after the last one, on every rank. */
+static inline int prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
+                          struct err *e)
+{
+    if (infer_check_length(in, n, e) || infer_forward(in, tokens, n, e)) return -1;
+    return infer_last_logits(in, n, logits, e);
+}
+
+#endif
