@@ -225,11 +225,6 @@ struct jv *jv_integer(int64_t n)
     return made(json_integer(n));
 }
 
-struct jv *jv_real(double n)
-{
-    return made(json_real(n));
-}
-
 struct jv *jv_boolean(bool on)
 {
     return made(json_boolean(on));

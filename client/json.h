@@ -47,7 +47,6 @@ struct jv *jv_object(void);
 struct jv *jv_array(void);
 struct jv *jv_string(const char *text, size_t size); /* NULL: not UTF-8, or with a NUL */
 struct jv *jv_integer(int64_t n);
-struct jv *jv_real(double n); /* finite */
 struct jv *jv_boolean(bool on);
 struct jv *jv_null(void);
 struct jv *jv_share(const struct jv *v); /* the same value once more; neither is changed then */

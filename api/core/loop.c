@@ -215,13 +215,6 @@ struct loop_fd *loop_fd_add(struct loop *l, int fd, uint32_t epoll_events, loop_
     return f;
 }
 
-void loop_fd_change(struct loop_fd *f, uint32_t epoll_events)
-{
-    struct epoll_event ev = {.events = epoll_events, .data.ptr = f};
-    int rc = epoll_ctl(f->loop->epoll_fd, EPOLL_CTL_MOD, f->fd, &ev);
-    assert(rc == 0);
-}
-
 void loop_fd_remove(struct loop_fd *f)
 {
     if (!f) return;

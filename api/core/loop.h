@@ -47,7 +47,6 @@ void loop_timer_destroy(struct loop_timer *t);
 /* Watches fd, which stays the caller's. */
 struct loop_fd *loop_fd_add(struct loop *l, int fd, uint32_t epoll_events, loop_fd_call *call,
                             void *arg, struct err *e);
-void loop_fd_change(struct loop_fd *f, uint32_t epoll_events);
 void loop_fd_remove(struct loop_fd *f); /* safe inside its own callback */
 
 /* Blocks the signals in the calling thread (call before any thread starts) and delivers them. */

@@ -61,14 +61,6 @@ int retain_read(struct retain_policy *p, enum retain_id id, const char *text, st
     return 0;
 }
 
-struct retain_policy retain_defaults(void)
-{
-    struct retain_policy p;
-    for (int i = 0; i < RETAIN_N; i++)
-        if (retain_read(&p, (enum retain_id)i, retain_rows[i].fallback, NULL)) abort();
-    return p;
-}
-
 /* ---- what live jobs read --------------------------------------------------------------------- */
 
 struct collecting {

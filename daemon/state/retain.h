@@ -37,7 +37,6 @@ extern const struct retain_row retain_rows[RETAIN_N];
 struct retain_policy {
     int64_t keep[RETAIN_N]; /* ms, or a count; RETAIN_NEVER */
 };
-struct retain_policy retain_defaults(void);
 /* Reads an option. text: "90d", "1000", "never". fails: ERR_INVALID naming the option. */
 int retain_read(struct retain_policy *p, enum retain_id id, const char *text, struct err *e);
 

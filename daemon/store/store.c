@@ -52,11 +52,6 @@ void store_commit(struct store *s, struct store_txn *t, store_done *done, void *
     writer_commit(s->writer, t, done, arg);
 }
 
-int store_queued(const struct store *s)
-{
-    return writer_queued(s->writer);
-}
-
 bool store_full(const struct store *s)
 {
     return space_full(&s->space);

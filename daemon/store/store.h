@@ -204,8 +204,7 @@ void store_removal_waits(struct store_txn *t, const char *node, const char *why)
  * NULL. store_commit takes t; commits are made in the order of calls. */
 typedef void store_done(void *arg, const struct err *e);
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);
-int store_queued(const struct store *s); /* requests waiting now; any thread */
-bool store_full(const struct store *s);  /* the reserve is out; any thread */
+bool store_full(const struct store *s); /* the reserve is out; any thread */
 /* Refuses a new job while the disk is full: -1, and ERR_NO_SPACE. */
 int store_refuse(const struct store *s, struct err *e);
 

@@ -71,14 +71,6 @@ void writer_commit(struct store_writer *w, struct store_txn *t, store_done *done
     pthread_mutex_unlock(&w->mutex);
 }
 
-int writer_queued(struct store_writer *w)
-{
-    pthread_mutex_lock(&w->mutex);
-    int n = w->n_queued;
-    pthread_mutex_unlock(&w->mutex);
-    return n;
-}
-
 void writer_health(struct store_writer *w, struct store_health *out)
 {
     *out = (struct store_health){.n_waiting = w->n_waiting};
@@ -265,9 +257,17 @@ static struct store_txn *commit_group(struct store_writer *w, struct store_txn *
     return group;
 }
 
+static int n_queued_now(struct store_writer *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    int n = w->n_queued;
+    pthread_mutex_unlock(&w->mutex);
+    return n;
+}
+
 static void keep_log_short(struct store_writer *w)
 {
-    const bool idle = !writer_queued(w);
+    const bool idle = !n_queued_now(w);
     w->doing = "a checkpoint of the log";
     if (wal_keep_short(w->o.wal, w->reader, idle, !space_held(w->o.space))) writer_dies(w);
     pthread_mutex_lock(&w->mutex);

@@ -225,7 +225,10 @@ static void test_fds(void)
     }
     loop_turn(l, 0);
     CHECK(p.n_calls == 0);
-    for (int i = 0; i < 2; i++) loop_fd_change(p.f[i], EPOLLIN);
+    for (int i = 0; i < 2; i++) {
+        loop_fd_remove(p.f[i]);
+        p.f[i] = loop_fd_add(l, p.fd[i][0], EPOLLIN, pipe_first, &p, NULL);
+    }
     loop_turn(l, 1000);
     loop_turn(l, 0);
     CHECK(p.n_calls == 1);

@@ -324,9 +324,17 @@ static void test_epochs(void)
     finish_policy();
 }
 
+static struct retain_policy default_policy(void)
+{
+    struct retain_policy p;
+    for (int i = 0; i < RETAIN_N; i++)
+        if (retain_read(&p, (enum retain_id)i, retain_rows[i].fallback, NULL)) abort();
+    return p;
+}
+
 static void test_words(void)
 {
-    struct retain_policy p = retain_defaults();
+    struct retain_policy p = default_policy();
     struct err e;
     CHECK(p.keep[RETAIN_METRICS] == (int64_t)30 * 24 * HOUR && p.keep[RETAIN_EPOCHS] == 16);
     CHECK(!retain_read(&p, RETAIN_JOBS, "12h", &e) && p.keep[RETAIN_JOBS] == 12 * HOUR);
