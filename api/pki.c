@@ -550,7 +550,8 @@ static bool probe_shake(SSL *s, int fd, int64_t until_ms, struct err *e)
             return openssl_failed(e, ERR_PEER, "no TLS server answers there"), false;
         struct pollfd p = {.fd = fd, .events = why == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT};
         if (left_ms > 0 && poll(&p, 1, (int)left_ms) >= 0) continue;
-        return err_set(e, ERR_TIMEOUT, "no TLS handshake within the time limit"), false;
+        return err_set(e, ERR_TIMEOUT, "the TLS handshake did not end within its time limit"),
+               false;
     }
 }
 

@@ -86,7 +86,8 @@ static void server_answer(struct rpc_server *server, struct rpc_stream *s, bool 
     snprintf(s->peer, sizeof s->peer, "%s", peer ? peer : "");
     gpr_free(peer);
     if (!session && !(server->creds && s->joins)) {
-        server_refuse(s, GRPC_STATUS_UNIMPLEMENTED, "no such method: this is a seqd cluster port");
+        server_refuse(s, GRPC_STATUS_UNIMPLEMENTED,
+                      "this is a port of a seqd cluster, which has no such method");
         return;
     }
     if (session && server->creds && rpc_creds_peer(server->creds, s->call, &s->node, &e)) {

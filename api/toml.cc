@@ -30,7 +30,7 @@ int tell(const char *name, const std::string &key, const toml::node &node, toml_
     v.n = n;
     int rc = is_whole(node) && key.find('\0') == std::string::npos
                  ? call(arg, key.c_str(), &v, e)
-                 : err_set(e, ERR_INVALID, "a NUL byte");
+                 : err_set(e, ERR_INVALID, "the text has a NUL byte");
     return rc ? err_prefix(e, "%s:%d", name, (int)node.source().begin.line) : 0;
 }
 

@@ -170,7 +170,7 @@ static int profile_unpack(const struct wire_field *f, const void *body, struct a
     const Seqd__Profile *w = body;
     struct msg *m = record;
     if (w->n_number != (size_t)PROFILE_NUMBERS)
-        return err_set(e, ERR_INVALID, "a profile of %zu numbers: want %d", w->n_number,
+        return err_set(e, ERR_INVALID, "the profile has %zu numbers, want %d", w->n_number,
                        PROFILE_NUMBERS);
     memcpy(&m->profile, w->number, sizeof m->profile);
     return profile_check(&m->profile, e);
@@ -380,7 +380,7 @@ int wire_unpack(const void *data, size_t size, struct arena *a, struct msg *m, s
 {
     memset(m, 0, sizeof *m);
     if (size > WIRE_MAX_SIZE)
-        return err_set(e, ERR_TOO_LARGE, "a message of %zu bytes, at most %d are allowed", size,
+        return err_set(e, ERR_TOO_LARGE, "the message has %zu bytes, at most %d are allowed", size,
                        WIRE_MAX_SIZE);
     ProtobufCAllocator from_arena = {unpack_alloc, unpack_free, a};
     const Seqd__Msg *w = seqd__msg__unpack(&from_arena, size, data);
@@ -388,7 +388,7 @@ int wire_unpack(const void *data, size_t size, struct arena *a, struct msg *m, s
         return err_set(e, ERR_INVALID, "a message of %zu bytes is malformed or too large", size);
     int type = (int)w->body_case;
     if (type <= 0 || type >= N_ROWS)
-        return err_set(e, ERR_INVALID, "a message of a kind this version does not know");
+        return err_set(e, ERR_INVALID, "the message is of a kind that this version does not know");
     m->type = (enum msg_type)type;
     return wire_fields_unpack(rows[type].fields, w->hello, a, m, e) < 0 ? -1 : 0;
 }

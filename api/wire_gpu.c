@@ -50,9 +50,10 @@ int wire_uuids_unpack(const struct wire_field *f, const void *body, struct arena
     struct msg *m = record;
     const size_t n = w->n_gpus;
     if (n && n != (size_t)m->n_local)
-        return err_field(e, ERR_INVALID, "gpus", "%zu GPUs for %d ranks", n, m->n_local);
+        return err_field(e, ERR_INVALID, "gpus", "gpus has %zu GPUs, want one for each of %d ranks",
+                         n, m->n_local);
     char(*out)[GPU_UUID_SIZE] = arena_alloc(a, (n ? n : 1) * sizeof *out);
-    if (!out) return err_set(e, ERR_TOO_LARGE, "no room for %zu GPUs", n);
+    if (!out) return err_set(e, ERR_TOO_LARGE, "there is no memory for the message's %zu GPUs", n);
     for (size_t i = 0; i < n; i++) {
         struct gpu g = {0};
         if (text_copy(g.uuid, sizeof g.uuid, w->gpus[i], "gpus", e) < 0 || gpu_check(&g, e) < 0)

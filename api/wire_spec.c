@@ -272,7 +272,7 @@ int wire_spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec
 {
     if (!w) return err_field(e, ERR_INVALID, "spec", "the message has no job spec");
     struct job_spec *s = arena_alloc(a, sizeof *s);
-    if (!s) return err_set(e, ERR_TOO_LARGE, "no room for the job spec");
+    if (!s) return err_set(e, ERR_TOO_LARGE, "there is no memory for the message's job spec");
     s->text_used = 1;
     if (fields_unpack(spec_fields, w->n_fields, w->fields, s, s, e) < 0) return -1;
     if (labels_unpack(w, s, e) < 0) return -1;

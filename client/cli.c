@@ -79,7 +79,7 @@ static int unknown(const char *what, const char *word, const char *const *words,
     const char *near = help_nearest(word, words, n);
     if (near)
         return err_set(e, ERR_INVALID, "unknown %s \"%s\": did you mean %s?", what, word, near);
-    return err_set(e, ERR_INVALID, "unknown %s \"%s\"", what, word);
+    return err_set(e, ERR_INVALID, "seqctl has no %s \"%s\"", what, word);
 }
 
 static const struct option_row *find_row(const char *name, size_t len)
@@ -481,6 +481,6 @@ int cli_run(int argc, char **argv, const struct verb *const *verbs)
     }
     free(c.arg);
     if (fflush(stdout) || ferror(stdout))
-        rc = rc ? rc : cli_fail(CLI_ERROR, "cannot write the output");
+        rc = rc ? rc : cli_fail(CLI_ERROR, "the output cannot be written");
     return rc;
 }

@@ -27,6 +27,6 @@ int duration_parse(const char *text, int64_t min_s, int64_t max_s, int64_t *out_
         return err_set(e, ERR_INVALID, "\"%.40s\" is not a time: write 90s, 30m, 24h or 7d", text);
     *out_s = v * unit;
     if (*out_s >= min_s && *out_s <= max_s) return 0;
-    return err_set(e, ERR_INVALID, "%.40s: from %lld to %lld seconds", text, (long long)min_s,
-                   (long long)max_s);
+    return err_set(e, ERR_INVALID, "%.40s lies outside %lld to %lld seconds", text,
+                   (long long)min_s, (long long)max_s);
 }

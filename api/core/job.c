@@ -44,7 +44,8 @@ static int check_table(const struct job_spec *s, struct err *e)
         if (f->type == FIELD_ENUM) {
             int32_t v = *(const int32_t *)at;
             if (v < 0 || v >= n_words(f->words))
-                return err_field(e, ERR_INVALID, f->path, "%s holds %d: no such word", f->path, v);
+                return err_field(e, ERR_INVALID, f->path,
+                                 "%s holds %d, which is the number of no word", f->path, v);
         }
         if (f->type == FIELD_STRING && *(const spec_ref *)at >= s->text_used)
             return err_field(e, ERR_INVALID, f->path, "%s lies outside the string table", f->path);
@@ -58,8 +59,8 @@ static int check_text_table(const struct job_spec *s, struct err *e)
         s->text[s->text_used - 1])
         return err_set(e, ERR_INVALID, "the string table of the spec is damaged");
     if (s->n_labels < 0 || s->n_labels > SPEC_LABELS)
-        return err_field(e, ERR_INVALID, "labels", "labels: %d given, at most %d", s->n_labels,
-                         SPEC_LABELS);
+        return err_field(e, ERR_INVALID, "labels", "labels has %d members, at most %d are allowed",
+                         s->n_labels, SPEC_LABELS);
     for (int i = 0; i < s->n_labels; i++)
         if (s->labels[i].key >= s->text_used || s->labels[i].value >= s->text_used)
             return err_field(e, ERR_INVALID, "labels", "label %d lies outside the string table", i);
@@ -159,8 +160,9 @@ static int check_packing(const struct job_spec *s, struct err *e)
 static int check_eval_data(const struct job_spec *s, struct err *e)
 {
     if (s->eval.n_data < 0 || s->eval.n_data > SPEC_SOURCES)
-        return err_field(e, ERR_INVALID, "eval.data", "eval.data has %d sources, at most %d",
-                         s->eval.n_data, SPEC_SOURCES);
+        return err_field(e, ERR_INVALID, "eval.data",
+                         "eval.data has %d sources, at most %d are allowed", s->eval.n_data,
+                         SPEC_SOURCES);
     for (int i = 0; i < s->eval.n_data; i++) {
         char field[32];
         snprintf(field, sizeof field, "eval.data.%d", i);
@@ -180,8 +182,9 @@ static int check_train_data(struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "data.train",
                          "data.train is missing: give [{\"path\": \"file-or-glob\"}]");
     if (s->data.n_train > SPEC_SOURCES)
-        return err_field(e, ERR_INVALID, "data.train", "data.train has %d sources, at most %d",
-                         s->data.n_train, SPEC_SOURCES);
+        return err_field(e, ERR_INVALID, "data.train",
+                         "data.train has %d sources, at most %d are allowed", s->data.n_train,
+                         SPEC_SOURCES);
     for (int i = 0; i < s->data.n_train; i++) {
         char field[32];
         snprintf(field, sizeof field, "data.train.%d", i);
@@ -371,7 +374,7 @@ static int set_degrees(struct job_spec *s, struct err *e)
     if (!s->resources.ranks && least > JOB_MAX_RANKS)
         return err_field(e, ERR_TOO_LARGE, pp > 1 ? "parallel.pp" : "parallel.sp",
                          "parallel.dp %d times parallel.pp %d times parallel.sp %d times "
-                         "parallel.tp %d: at most %d ranks",
+                         "parallel.tp %d make more than the %d ranks that a job may have",
                          dp, pp, s->parallel.sp ? s->parallel.sp : 1, tp, JOB_MAX_RANKS);
     if (!s->resources.ranks) s->resources.ranks = (int32_t)least;
     if (!s->parallel.sp) s->parallel.sp = (int32_t)(s->resources.ranks / others);

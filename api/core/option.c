@@ -34,7 +34,7 @@ static int set_text(const struct option_entry *r, char *to, size_t size, const c
     while (w && *w && strcmp(*w, text)) w++;
     if (w && !*w) return not_a_word(r, text, e);
     if (strlen(text) >= size)
-        return err_set(e, ERR_INVALID, "%s %.80s...: longer than %zu bytes", r->name, text,
+        return err_set(e, ERR_INVALID, "%s %.80s... is longer than %zu bytes", r->name, text,
                        size - 1);
     memset(to, 0, size);
     memcpy(to, text, strlen(text));
@@ -44,8 +44,8 @@ static int set_text(const struct option_entry *r, char *to, size_t size, const c
 static int set_number(const struct option_entry *r, void *target, int64_t number, struct err *e)
 {
     if (number < r->min || number > r->max)
-        return err_set(e, ERR_INVALID, "%s %lld: from %lld to %lld", r->name, (long long)number,
-                       (long long)r->min, (long long)r->max);
+        return err_set(e, ERR_INVALID, "%s %lld: want a number from %lld to %lld", r->name,
+                       (long long)number, (long long)r->min, (long long)r->max);
     memcpy(place(target, r), &number, sizeof number);
     return 0;
 }
@@ -55,14 +55,16 @@ static int read_number(const struct option_entry *r, const char *text, int64_t *
     char *end;
     *out = strtoll(text, &end, 10);
     if (*text && !*end) return 0;
-    return err_set(e, ERR_INVALID, "%s %s: a number from %lld to %lld", r->name, text,
+    return err_set(e, ERR_INVALID, "%s %s: want a number from %lld to %lld", r->name, text,
                    (long long)r->min, (long long)r->max);
 }
 
 static int add_text(const struct option_entry *r, struct option_list *l, const char *text,
                     struct err *e)
 {
-    if (l->n == OPTION_LIST) return err_set(e, ERR_INVALID, "%s: at most %d", r->name, OPTION_LIST);
+    if (l->n == OPTION_LIST)
+        return err_set(e, ERR_INVALID, "%s may be given %d times: leave some out", r->name,
+                       OPTION_LIST);
     if (set_text(r, l->text[l->n], OPTION_TEXT_SIZE, text, e)) return -1;
     l->n++;
     return 0;

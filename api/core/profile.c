@@ -103,6 +103,7 @@ int profile_read(const char *json, size_t size, struct profile *out, struct err 
         if (read_field(&j, &profile_fields[i], member(out, i), e)) return -1;
     }
     if (t != J_OBJECT_END || jread_next(&j) != J_END)
-        return err_set(e, ERR_INVALID, "a profile: %s", j.err.code ? j.err.text : "not one object");
+        return err_set(e, ERR_INVALID, "the profile cannot be read: %s",
+                       j.err.code ? j.err.text : "it is not one object");
     return profile_check(out, e);
 }

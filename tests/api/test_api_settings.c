@@ -79,12 +79,12 @@ static void test_read(void)
 static void test_refused(void)
 {
     fails("limit = 9\nlimt = 3\n", ":2: unknown key limt: did you mean limit?");
-    fails("\nlimit = 10\n", ":2: limit 10: from 1 to 9");
+    fails("\nlimit = 10\n", ":2: limit 10: want a number from 1 to 9");
     fails("limit = 1.5\n", ":1: limit: want a whole number");
     fails("limit = 2020-01-01\n", ":1: limit: want a whole number");
     fails("[limit]\nx = 1\n", ":1: limit: want a whole number");
     fails("name = 3\n", ":1: name: want a string");
-    fails("name = \"a\\u0000b\"\n", ":1: a NUL byte");
+    fails("name = \"a\\u0000b\"\n", ":1: the text has a NUL byte");
     fails("root = ['/a', 3]\n", ":1: root: want an array of strings");
     fails("root = [['/a']]\n", ":1: root: want an array of strings");
     fails("file = 'x'\n", ":1: file belongs to the command line");

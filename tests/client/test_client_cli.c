@@ -67,7 +67,7 @@ static void test_refusals(void)
     refused("submti x", "did you mean submit?");
     refused("watc 1", "did you mean watch?");
     refused("can 1", "did you mean cancel?");
-    refused("frobnicate", "unknown verb \"frobnicate\"");
+    refused("frobnicate", "seqctl has no verb \"frobnicate\"");
     refused("submit x --wiat", "did you mean wait?");
     refused("submit x --limit 3", "seqctl submit has no option --limit");
     refused("ls --wait", "seqctl ls has no option --wait");
@@ -77,7 +77,7 @@ static void test_refusals(void)
     refused("ls --limit", "--limit needs a value");
     refused("submit x --timeout -1", "--timeout: \"-1\" is not a time: write 90s, 30m, 24h or 7d");
     refused("submit x --timeout 3w", "--timeout: \"3w\" is not a time");
-    refused("submit x --timeout 999999999999", "--timeout: 999999999999: from 0 to");
+    refused("submit x --timeout 999999999999", "--timeout: 999999999999 lies outside 0 to");
     refused("ls -o yml", "did you mean yaml?");
     refused("ls --unset x", "seqctl ls has no option --unset");
     refused("ls --quiet=yes", "takes no value");

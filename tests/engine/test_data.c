@@ -116,7 +116,7 @@ static void test_jsonl_errors(void)
 {
     check_jsonl_error("{\"text\":\"a\"}\n{\"text\":\"b\"\n{}", "line 2: JSON byte 11");
     check_jsonl_error("{\"text\":\"a\"}\n\n[1]\n", "line 3: want an object");
-    check_jsonl_error("{\"txt\":\"a\"}\n", "line 1: no member \"text\"");
+    check_jsonl_error("{\"txt\":\"a\"}\n", "line 1: the member \"text\" is missing");
     check_jsonl_error("{\"text\":5}\n", "line 1: the member \"text\" is not a string");
     check_jsonl_error("{\"text\":\"a\",\"text\":\"b\"}\n",
                       "line 1: the member \"text\" occurs twice");

@@ -257,7 +257,7 @@ static void test_refused(void)
     put_files(&(struct shape){1, 2, 2, 2, 3, 2, ST_F32});
     refused("{\"text\":\"y.safetensors\",\"height\":4,\"width\":4}", ERR_INVALID, "\"latents\"");
     refused("{\"latents\":\"z.safetensors\",\"text_len\":1,\"height\":4,\"width\":4}", ERR_INVALID,
-            "\"text_len\" without");
+            "\"text_len\" needs a member \"text\"");
     refused(LINE ",\"label\":-1}", ERR_INVALID, "label");
     refused(LINE ",\"label\":65535}", ERR_INVALID, "label");
     refused("{\"latents\":\"z.safetensors\",\"text\":\"y.safetensors\",\"width\":4}", ERR_INVALID,

@@ -479,7 +479,7 @@ static void test_refused(void)
         {"{\"messages\":[1]}", "line 2: messages[0]: ", 0},
         {"{\"messages\":[" SAYS "],\"body\":\"x\"}", "both \"body\" and \"messages\"", 0},
         {"{\"messages\":[" SAYS "],\"messages\":[]}", "occurs twice", 0},
-        {"{\"messages\":\"a\"}", "no member \"body\"", 0},
+        {"{\"messages\":\"a\"}", "the member \"body\" is missing", 0},
         {"{\"messages\":[" SAYS, "JSON", 0},
         {"{\"messages\":[" SAYS "]}", "data.loss_on is \"completion\"", LOSS_ON_COMPLETION},
         {"{\"body\":\"a\"}", "data.loss_on is \"assistant\"", LOSS_ON_ASSISTANT},

@@ -177,11 +177,11 @@ static void test_jsonl_hostile(void)
         {"{\"input_ids\":[1],\"text\":\"x\"}", "which is to be learnt", 0},
         {"{\"prompt\":\"a\",\"completion\":\"b\",\"text\":\"x\"}", "which is to be learnt", 0},
         {"{\"prompt\":\"a\",\"completion\":\"b\",\"input_ids\":[1]}", "which is to be learnt", 0},
-        {"{\"prompt\":\"a\"}", "\"prompt\" without \"completion\"", 0},
-        {"{\"completion\":\"a\"}", "\"completion\" without \"prompt\"", 0},
+        {"{\"prompt\":\"a\"}", "\"prompt\" needs \"completion\" beside it", 0},
+        {"{\"completion\":\"a\"}", "\"completion\" needs \"prompt\" beside it", 0},
         {"{\"prompt\":\"a\",\"completion\":7}", "\"completion\" is not a string", 0},
-        {"{\"labels\":[1]}", "no member \"text\"", 0},
-        {"{\"text\":\"x\"}", "line 1: a text, and data.loss_on", LOSS_ON_COMPLETION},
+        {"{\"labels\":[1]}", "the member \"text\" is missing", 0},
+        {"{\"text\":\"x\"}", "line 1: the record is a text, and data.loss_on", LOSS_ON_COMPLETION},
         {"{\"input_ids\":[1]}", "without labels or loss_mask", LOSS_ON_COMPLETION}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         jsonl(bad[i].text, bad[i].loss_on);

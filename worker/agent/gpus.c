@@ -186,7 +186,7 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state, 
     if (rc == 0) xids_load(g); /* sets their Xids of earlier, before the file is written */
     if (rc == 0) rc = look(g, &e);
     if (rc == 0 && (rc = pthread_create(&g->thread, NULL, watch, g)))
-        rc = err_set(&e, ERR_IO, "no thread for the GPUs: %s", strerror(rc));
+        rc = err_set(&e, ERR_IO, "the thread for the GPUs does not start: %s", strerror(rc));
     if (rc == 0) {
         log_info("gpu.found", "n=%d", g->n);
         return g;

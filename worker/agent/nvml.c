@@ -113,7 +113,8 @@ static bool xid_matters(long long xid)
 static int load(struct nvml *n, const char *library, struct err *e)
 {
     n->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (!n->library) return err_set(e, ERR_NOT_FOUND, "no NVIDIA driver: %s", dlerror());
+    if (!n->library)
+        return err_set(e, ERR_NOT_FOUND, "the NVIDIA driver is not found: %s", dlerror());
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *f = dlsym(n->library, functions[i].symbol);
         if (!f && functions[i].needed)
@@ -243,7 +244,9 @@ int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e)
 {
     unsigned count = 0;
     const int rc = n->count(&count);
-    if (rc != DONE) return err_set(e, ERR_DEVICE, "the number of GPUs: %s", n->error(rc));
+    if (rc != DONE)
+        return err_set(e, ERR_DEVICE, "the NVIDIA driver does not count the GPUs: %s",
+                       n->error(rc));
     take_events(n);
     for (int i = 0; i < n->n; i++) n->gpu[i].health = GPU_LOST;
     for (unsigned i = 0; i < count; i++) {

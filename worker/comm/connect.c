@@ -208,7 +208,7 @@ int comm_connect(struct comm *c, const struct rank_blob *blobs, int n, struct er
 {
     int rc = -1;
     if (n != c->n_ranks)
-        return err_set(e, ERR_PEER, "rank %d: %d blobs for %d ranks", c->rank, n, c->n_ranks);
+        return err_set(e, ERR_PEER, "rank %d got %d blobs for %d ranks", c->rank, n, c->n_ranks);
     struct comm_blob *all = calloc((size_t)n, sizeof *all);
     if (!all) return err_set(e, ERR_IO, "no memory for %d blobs", n);
     if (read_blobs(c, blobs, all, e)) goto out;

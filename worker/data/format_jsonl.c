@@ -117,25 +117,29 @@ static int check_kind(const struct format_in *in, const struct jsonl_record *r, 
                        in->text_key);
     if (r->input_ids.given) {
         if ((!completion && !assistant) || r->labels.given || r->loss_mask.given) return 0;
-        return err_set(e, ERR_INVALID,
-                       "input_ids without labels or loss_mask, and data.loss_on is \"%s\"",
-                       completion ? "completion" : "assistant");
+        return err_set(
+            e, ERR_INVALID,
+            "the record has input_ids without labels or loss_mask, and data.loss_on is \"%s\"",
+            completion ? "completion" : "assistant");
     }
     if (!in->c->text && !job_reads_bytes(in->spec)) return refuse_text(in, r, e);
     if (r->messages.at && completion)
-        return err_set(e, ERR_INVALID,
-                       "a conversation, and data.loss_on is \"completion\": want \"prompt\" and "
-                       "\"completion\", or data.loss_on \"assistant\"");
+        return err_set(
+            e, ERR_INVALID,
+            "the record is a conversation, and data.loss_on is \"completion\": want \"prompt\" and "
+            "\"completion\", or data.loss_on \"assistant\"");
     if (r->messages.at && !in->c->text)
         return chat_model_refuse("\"messages\"", true, "give the whole text", e);
     if (r->messages.at) return 0;
     if (assistant)
         return err_set(e, ERR_INVALID,
-                       "no conversation, and data.loss_on is \"assistant\": want \"messages\"");
+                       "the record is not a conversation, and data.loss_on is \"assistant\": want "
+                       "\"messages\"");
     if (r->text.at && completion)
-        return err_set(e, ERR_INVALID,
-                       "a text, and data.loss_on is \"completion\": want \"prompt\" and "
-                       "\"completion\"");
+        return err_set(
+            e, ERR_INVALID,
+            "the record is a text, and data.loss_on is \"completion\": want \"prompt\" and "
+            "\"completion\"");
     return 0;
 }
 

@@ -73,16 +73,16 @@ static int parse_line(const char *text, size_t n, struct latents_line *l, struct
     *l = (struct latents_line){.fps = 24, .label = -1};
     jread_init(&j, text, n);
     if (jread_next(&j) != J_OBJECT)
-        return err_set(e, ERR_INVALID, "%s", j.err.code ? j.err.text : "not an object");
+        return err_set(e, ERR_INVALID, "%s", j.err.code ? j.err.text : "the line is not an object");
     while ((t = jread_next(&j)) == J_KEY)
         if (take_member(&j, l, e) < 0) return -1;
     if (t != J_OBJECT_END || jread_next(&j) != J_END)
         return err_set(e, ERR_INVALID, "%s", j.err.text);
-    if (!l->latents[0]) return err_set(e, ERR_INVALID, "no member \"latents\"");
+    if (!l->latents[0]) return err_set(e, ERR_INVALID, "the member \"latents\" is missing");
     if (l->text_len && !l->text[0])
-        return err_set(e, ERR_INVALID, "\"text_len\" without a member \"text\"");
+        return err_set(e, ERR_INVALID, "\"text_len\" needs a member \"text\"");
     if (!l->height || !l->width)
-        return err_set(e, ERR_INVALID, "no member \"%s\": the picture's pixels",
+        return err_set(e, ERR_INVALID, "the member \"%s\" is missing: the picture's pixels",
                        l->height ? "width" : "height");
     return 0;
 }

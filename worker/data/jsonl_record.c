@@ -270,13 +270,14 @@ static int check_kinds(const struct jsonl_record *r, const char *key, struct err
                        r->beside, key);
     if (n) return 0;
     if (r->prompt.at || r->completion.at)
-        return err_set(e, ERR_INVALID, "\"%s\" without \"%s\"",
+        return err_set(e, ERR_INVALID, "\"%s\" needs \"%s\" beside it",
                        r->prompt.at ? "prompt" : "completion",
                        r->prompt.at ? "completion" : "prompt");
-    return err_set(e, ERR_INVALID,
-                   "no member \"%s\"; set text_key (or give \"prompt\" and \"completion\", "
-                   "\"messages\", or \"input_ids\")",
-                   key);
+    return err_set(
+        e, ERR_INVALID,
+        "the member \"%s\" is missing: set text_key (or give \"prompt\" and \"completion\", "
+        "\"messages\", or \"input_ids\")",
+        key);
 }
 
 int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size_t n, struct err *e)

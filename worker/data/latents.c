@@ -116,7 +116,7 @@ static int check_caption(const struct model_shape *m, const struct latents_sampl
     if (!m->caption_channels) return 0;
     if (!x->text_len)
         return err_field(e, ERR_INVALID, "data.train",
-                         "no member \"text\": the model reads a caption");
+                         "the member \"text\" is missing: the model reads a caption");
     if (x->text_width != m->caption_channels)
         return err_field(e, ERR_INVALID, "model.config.caption_channels",
                          "a row of y has %lld numbers, the model has caption_channels %lld",
@@ -134,7 +134,7 @@ static int check_label(const struct model_shape *m, const struct latents_sample 
     if (!m->type_vocab || (x->label >= 0 && x->label < m->type_vocab - 1)) return 0;
     if (x->label < 0)
         return err_field(e, ERR_INVALID, "data.train",
-                         "no member \"label\": the model reads a class");
+                         "the member \"label\" is missing: the model reads a class");
     return err_field(e, ERR_INVALID, "model.config.type_vocab_size",
                      "label %lld: the model has %lld classes, from 0", (long long)x->label,
                      (long long)m->type_vocab - 1);

@@ -97,7 +97,8 @@ static int open_mixture(struct data_order *o, struct err *e)
     for (int i = 0; i < data_n_sources(o->data); i++) {
         const struct data_source *s = data_source(o->data, i);
         if (s->set != o->options.set) continue;
-        if (n == SPEC_SOURCES) return err_set(e, ERR_CORRUPT, "more than %d sources", n);
+        if (n == SPEC_SOURCES)
+            return err_set(e, ERR_CORRUPT, "the order has more than %d sources", n);
         weight[n++] = s->weight;
         if (open_stream(o, s->first_document, s->n_documents, e) < 0)
             return err_prefix(e, "source %d", n - 1);

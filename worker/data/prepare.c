@@ -290,8 +290,8 @@ static int no_token(const struct prepare *p, int set, struct err *e)
     const char *field = set == SET_EVAL                        ? "eval.data"
                         : !strcmp(p->source[0].field, "input") ? "input"
                                                                : "data.train";
-    return err_field(e, ERR_INVALID, field, "%s: no byte of text and no token in %d file%s", field,
-                     n_files, n_files == 1 ? "" : "s");
+    return err_field(e, ERR_INVALID, field, "%s has no byte of text and no token in %d file%s",
+                     field, n_files, n_files == 1 ? "" : "s");
 }
 
 static int write_files(struct prepare *p, struct encode *c, const char *dir, struct err *e)

@@ -51,7 +51,8 @@ int reader_fill(struct reader *r, struct err *e)
 
 int reader_grow(struct reader *r, size_t most, struct err *e)
 {
-    if (r->room >= most) return err_set(e, ERR_TOO_LARGE, "more than %zu bytes in one piece", most);
+    if (r->room >= most)
+        return err_set(e, ERR_TOO_LARGE, "one piece has more than %zu bytes", most);
     char *more = realloc(r->buf, 2 * r->room);
     if (!more) return err_set(e, ERR_IO, "out of memory for %zu bytes", 2 * r->room);
     r->buf = more;

@@ -45,7 +45,8 @@ static int by_path(const void *a, const void *b)
 static int append(struct source_list *list, const char *path, int root, int source, struct err *e)
 {
     if (list->n == SOURCE_FILES)
-        return err_set(e, ERR_TOO_LARGE, "more than %d data files; concatenate some", SOURCE_FILES);
+        return err_set(e, ERR_TOO_LARGE, "the sources have more than %d files: concatenate some",
+                       SOURCE_FILES);
     if (!(list->n & (list->n - 1))) { /* full at every power of two */
         size_t room = list->n ? 2 * (size_t)list->n : 1;
         struct source_file *more = realloc(list->file, room * sizeof *more);

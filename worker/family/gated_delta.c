@@ -208,7 +208,7 @@ int gated_delta_check(struct model_shape *m, struct err *e)
     if (check_sizes(m, e)) return -1;
     if (m->n_layers > 32 * SHAPE_MASKS)
         return err_field(e, ERR_UNSUPPORTED, "model.config.num_hidden_layers",
-                         "num_hidden_layers %d: at most %d of a hybrid", m->n_layers,
+                         "num_hidden_layers is %d: a hybrid has at most %d", m->n_layers,
                          32 * SHAPE_MASKS);
     if (m->delta_heads % m->delta_key_heads)
         return err_field(e, ERR_INVALID, "model.config.linear_num_value_heads",

@@ -125,7 +125,7 @@ static int check_minimax(struct model_shape *m, struct err *e)
                          (long long)m->rotary_dim, (long long)m->head_dim);
     if (m->n_layers > 32 * SHAPE_MASKS)
         return err_field(e, ERR_UNSUPPORTED, "model.config.num_hidden_layers",
-                         "num_hidden_layers %d: at most %d of a hybrid", m->n_layers,
+                         "num_hidden_layers is %d: a hybrid has at most %d", m->n_layers,
                          32 * SHAPE_MASKS);
     for (int l = 0; l < m->n_layers; l++)
         if (shape_special(m, l)) return 0;

@@ -155,7 +155,7 @@ static int parse_metadata(struct st_file *f, struct jread *j, struct err *e)
 static struct st_tensor *add_tensor(struct st_file *f, struct jread *j, struct err *e)
 {
     if (f->n == ST_TENSORS) {
-        err_set(e, ERR_TOO_LARGE, "%s: more than %d tensors", f->path, ST_TENSORS);
+        err_set(e, ERR_TOO_LARGE, "%s has more than %d tensors", f->path, ST_TENSORS);
         return NULL;
     }
     if (f->n == f->room) {

@@ -43,7 +43,7 @@ static int append(struct prompts *p, int64_t size, const char *where, struct err
 {
     if (size == 0) return err_field(e, ERR_INVALID, "input", "%s: the prompt is empty", where);
     if (p->n == PROMPTS_MAX)
-        return err_field(e, ERR_TOO_LARGE, "input", "%s: more than %d prompts; split the file",
+        return err_field(e, ERR_TOO_LARGE, "input", "%s has more than %d prompts: split the file",
                          where, PROMPTS_MAX);
     int64_t at = used(p);
     p->end[p->n++] = at + size;

@@ -137,7 +137,7 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
 {
     const struct plan *p = m->plan;
     if (S > p->S)
-        return err_set(e, ERR_TOO_LARGE, "a sequence of %lld tokens; planned for %lld",
+        return err_set(e, ERR_TOO_LARGE, "a sequence has %lld tokens and the plan is for %lld",
                        (long long)S, (long long)p->S);
     m->cache[m->slot].used = m->cache[m->slot].n_decoded = 0;
     if (p->grid[0]) return model_set_grid(m, p->grid[0], S / p->grid[0], e);
@@ -153,7 +153,8 @@ int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e)
     const struct plan *p = m->plan;
     if (dsp_rows((int64_t[]){space, time}, p->sp, p->rank_bits, 0) > p->extent.rows[ROWS_T] ||
         dsp_rows((int64_t[]){space, time}, p->sp, p->rank_bits, 1) > p->extent.rows[ROWS_ALT])
-        return err_set(e, ERR_TOO_LARGE, "%lld frames of %lld patches; planned for %lld of %lld",
+        return err_set(e, ERR_TOO_LARGE,
+                       "a sample has %lld frames of %lld patches and the plan is for %lld of %lld",
                        (long long)time, (long long)space, (long long)p->grid[1],
                        (long long)p->grid[0]);
     if (shard_init_units(&m->sp.shard, space, time, p->sp, m->rank, p->rank_bits, e)) return -1;

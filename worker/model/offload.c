@@ -135,7 +135,7 @@ static int start(struct offload *o, struct err *e)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int rc = pthread_create(&o->thread, NULL, serve, o);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc) return err_set(e, ERR_IO, "start the thread that offloads: error %d", rc);
+    if (rc) return err_set(e, ERR_IO, "the thread that offloads does not start: error %d", rc);
     o->has_thread = true;
     return 0;
 }

@@ -64,8 +64,8 @@ static int find_grid(const struct job_spec *s, struct plan *p, struct err *e)
     p->grid[1] = n[0];
     if (mem_mul(p->grid[0], p->grid[1], &p->S) || p->S > JOB_MAX_SEQ)
         return err_field(e, ERR_TOO_LARGE, "data.frames",
-                         "%lld x %lld patches: at most %lld of a sample", (long long)p->grid[0],
-                         (long long)p->grid[1], (long long)JOB_MAX_SEQ);
+                         "a sample has %lld x %lld patches, at most %lld are allowed",
+                         (long long)p->grid[0], (long long)p->grid[1], (long long)JOB_MAX_SEQ);
     return 0;
 }
 
@@ -217,12 +217,13 @@ int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_
     int64_t S;
     if (grid[0] < 1 || grid[1] < 1 || mem_mul(grid[0], grid[1], &S) ||
         shard_init_units(&sh, grid[0], grid[1], p->sp, 0, p->rank_bits, e))
-        return err_field(e, ERR_INVALID, "data", "a sample of %lld x %lld patches",
-                         (long long)grid[0], (long long)grid[1]);
+        return err_field(e, ERR_INVALID, "data",
+                         "a sample of %lld x %lld patches cannot be planned", (long long)grid[0],
+                         (long long)grid[1]);
     const int64_t alt = shard_share(grid[1], p->sp, p->rank_bits) * grid[0];
     if (sh.T > p->T || alt > p->extent.rows[ROWS_ALT])
         return err_field(e, ERR_TOO_LARGE, "data.frames",
-                         "a sample of %lld x %lld patches in a plan for %lld x %lld",
+                         "a sample has %lld x %lld patches and the plan is for %lld x %lld",
                          (long long)grid[0], (long long)grid[1], (long long)p->grid[0],
                          (long long)p->grid[1]);
     if (check_places(p, grid, e)) return -1;
@@ -245,7 +246,7 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
         return plan_at_grid(spec, p, p->grid, micro_batches, out, e);
     if (S > p->S)
         return err_field(e, ERR_TOO_LARGE, "data.seq_len",
-                         "sequences of %lld tokens in a plan for %lld", (long long)S,
+                         "a sequence has %lld tokens and the plan is for %lld", (long long)S,
                          (long long)p->S);
     if (plan_shard(p, S, 0, &sh, e)) return -1;
     *out = *p;

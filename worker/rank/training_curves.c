@@ -89,7 +89,8 @@ static int send_file(struct training *t, const char *name, int64_t size, const c
     jwrite_int(&w, "size", size);
     if (*sha256) jwrite_str(&w, "sha256", sha256);
     jwrite_end(&w);
-    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "%s: too long to report", name);
+    if (jwrite_finish(&w) < 0)
+        return err_set(e, ERR_TOO_LARGE, "the name %s is too long to report", name);
     return link_send_event(t->r->link, EV_ARTIFACT, t->train.step, json, e);
 }
 

@@ -104,7 +104,7 @@ static int read_flags(struct json j, struct added_token *t, struct err *e)
         if (json_bool(v[i], "added_tokens", i == 4, flags[i], e) < 0) return -1;
     if (json_text(v[0], "added_tokens.content", &t->content, e) < 0) return -1;
     if (t->content.n > TOKEN_SIZE)
-        return err_set(e, ERR_TOO_LARGE, "tokenizer.json: added_tokens.content: over %d bytes",
+        return err_set(e, ERR_TOO_LARGE, "tokenizer.json: added_tokens.content has over %d bytes",
                        TOKEN_SIZE);
     return 0;
 }
@@ -140,7 +140,7 @@ static int put(struct added_reading *r, struct added_token *t, struct err *e)
     if (t->id < 0) t->id = (int32_t)r->next_id++;
     if (a->n == TOKENS || t->id >= VOCAB_IDS) {
         token_fini(t);
-        return err_set(e, ERR_TOO_LARGE, "tokenizer.json: over %d added_tokens", TOKENS);
+        return err_set(e, ERR_TOO_LARGE, "tokenizer.json has over %d added_tokens", TOKENS);
     }
     if (buffer_grow((void **)&a->token, &a->room, a->n, 1, sizeof *a->token) < 0) {
         token_fini(t);

@@ -52,7 +52,8 @@ struct decoding {
 
 static int refuse_fused(const char *what, struct err *e)
 {
-    return err_set(e, ERR_UNSUPPORTED, "tokenizer.json: decoder: %s after Fuse or ByteLevel", what);
+    return err_set(e, ERR_UNSUPPORTED,
+                   "tokenizer.json: decoder: %s may not follow Fuse or ByteLevel", what);
 }
 
 static int one_rune(const struct decoder_stage *s, const char *where, struct err *e)
@@ -69,11 +70,14 @@ static int read_replace(struct token_decoder *d, struct decoder_stage *s, struct
     if (json_members(j, "decoder", 2, names, v, e) < 0 ||
         json_members(v[0], "decoder.pattern", 2, kinds, of, e) < 0)
         return -1;
-    if (of[1].p) return err_set(e, ERR_UNSUPPORTED, "tokenizer.json: decoder: Replace of a Regex");
+    if (of[1].p)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tokenizer.json: decoder: Replace of a Regex is not known");
     if (json_text(of[0], "decoder.pattern", &s->text, e) < 0 ||
         json_text(v[1], "decoder.content", &s->content, e) < 0)
         return -1;
-    if (!s->text.n) return err_set(e, ERR_UNSUPPORTED, "tokenizer.json: decoder: Replace of \"\"");
+    if (!s->text.n)
+        return err_set(e, ERR_UNSUPPORTED, "tokenizer.json: decoder: Replace of \"\" is not known");
     if (d->fused && rune_size((unsigned char)s->text.data[0]) != s->text.n)
         return refuse_fused("Replace of more than one character", e);
     return 0;
@@ -121,7 +125,9 @@ static int read_suffix(struct decoder_stage *s, struct json j, struct err *e)
     struct json v;
     if (json_member(j, "decoder", "suffix", &v, e) < 0) return -1;
     if (json_text(v, "decoder.suffix", &s->text, e) < 0) return -1;
-    return s->text.n ? 0 : err_set(e, ERR_UNSUPPORTED, "tokenizer.json: decoder: suffix \"\"");
+    return s->text.n ? 0
+                     : err_set(e, ERR_UNSUPPORTED,
+                               "tokenizer.json: decoder: suffix is \"\", want a text");
 }
 
 static const struct {
@@ -166,7 +172,7 @@ static int add_one(void *who, struct json j, struct err *e)
                        type.n > 60 ? 60 : (int)type.n, type.p ? type.p : "without a type");
     }
     if (d->n == STAGES)
-        return err_set(e, ERR_TOO_LARGE, "tokenizer.json: decoder: over %d stages", STAGES);
+        return err_set(e, ERR_TOO_LARGE, "tokenizer.json: decoder has over %d stages", STAGES);
     if (d->fused && !kinds[k].after_fuse) return refuse_fused(kinds[k].name, e);
     struct decoder_stage *s = &d->stage[d->n++];
     s->kind = kinds[k].kind;

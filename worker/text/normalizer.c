@@ -56,7 +56,7 @@ static int add(struct normalizer *n, enum normalizer_kind kind, struct normalize
                struct err *e)
 {
     if (n->n == STEPS)
-        return err_set(e, ERR_TOO_LARGE, "tokenizer.json: normalizer: over %d steps", STEPS);
+        return err_set(e, ERR_TOO_LARGE, "tokenizer.json: normalizer has over %d steps", STEPS);
     *out = &n->step[n->n++];
     (*out)->kind = kind;
     return 0;
@@ -114,7 +114,8 @@ static int add_replace(struct normalizer *n, struct json j, struct err *e)
         json_text(v[1], "normalizer.content", &s->content, e) < 0)
         return -1;
     if (!s->text.n)
-        return err_set(e, ERR_UNSUPPORTED, "tokenizer.json: normalizer: Replace of \"\"");
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tokenizer.json: normalizer: Replace of \"\" is not known");
     if (!of[1].p) return 0;
     s->pattern = pattern_create(s->text.data, (size_t)s->text.n, e);
     return s->pattern ? 0 : -1;

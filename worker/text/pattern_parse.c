@@ -97,7 +97,7 @@ static int property(struct pattern_parse *r, struct rune_set *s, bool negate)
     if (rc == 0) return r->p++, 0;
     if (rc < 0) return buffer_full(r->e);
     r->p = from;
-    return refuse(r, "no such property of characters is known");
+    return refuse(r, "this property of characters is not known");
 }
 
 static int named(struct pattern_parse *r, struct rune_set *s, const char *name, bool negate)
@@ -147,7 +147,7 @@ static int escape(struct pattern_parse *r, struct rune_set *s, uint32_t *rune)
     case 'x':
         if (!take(r, "{")) {
             if (hex(r, 2, 2, rune) < 0) return -1;
-            return *rune < 0x80 ? 0 : refuse(r, "a byte that is not a character");
+            return *rune < 0x80 ? 0 : refuse(r, "this byte is not a character");
         }
         if (hex(r, 1, 6, rune) < 0) return -1;
         return take(r, "}") ? 0 : refuse(r, "the brace of \\x{..} is not closed");
@@ -207,7 +207,8 @@ static int member(struct pattern_parse *r, struct rune_set *s, uint32_t *rune)
 static int nested(struct pattern_parse *r, struct rune_set *s, int depth)
 {
     struct rune_set own = {0};
-    int rc = depth < 8 ? class_of(r, &own, depth + 1) : refuse(r, "classes within classes");
+    int rc = depth < 8 ? class_of(r, &own, depth + 1)
+                       : refuse(r, "classes within classes are not known");
     if (rc == 0 && rune_set_merge(s, &own) < 0) rc = buffer_full(r->e);
     rune_set_fini(&own);
     return rc;
@@ -250,7 +251,7 @@ static int operand(struct pattern_parse *r, struct rune_set *s, int depth)
         if (take(r, "[") ? nested(r, s, depth) < 0 : members(r, s) < 0) return -1;
     }
     rune_set_sort(s);
-    return r->p == first ? refuse(r, "an empty class") : 0;
+    return r->p == first ? refuse(r, "a class is empty") : 0;
 }
 
 /* Reads a class; p is after the opening bracket. */
@@ -266,7 +267,8 @@ static int class_of(struct pattern_parse *r, struct rune_set *s, int depth)
         if (rc < 0) return -1;
     }
     r->p++;
-    if (negate && r->fold[r->depth]) return refuse(r, "(?i) with a class that is negated");
+    if (negate && r->fold[r->depth])
+        return refuse(r, "(?i) is not known with a class that is negated");
     return negate && rune_set_negate(s) < 0 ? buffer_full(r->e) : 0;
 }
 
@@ -325,11 +327,11 @@ static size_t braces(const struct pattern_parse *r)
 static int quantifier(struct pattern_parse *r)
 {
     size_t n = *r->p == '{' ? braces(r) : 1;
-    if (!n || !r->can_repeat) return refuse(r, "a quantifier that is not known here");
+    if (!n || !r->can_repeat) return refuse(r, "this quantifier is not known here");
     const char after = r->p + n < r->end ? r->p[n] : 0;
     /* After braces, + and ? have another meaning than after the others. */
     if (*r->p == '{' && (after == '+' || after == '?'))
-        return refuse(r, "a quantifier after a quantifier");
+        return refuse(r, "a quantifier follows a quantifier");
     if (after == '+' || after == '?') n++;
     if (put_word(r, r->p, n) < 0) return -1;
     r->p += n;
@@ -351,7 +353,7 @@ static int one_rune(struct pattern_parse *r, uint32_t c)
     struct rune_set s = {0};
     if (r->fold[r->depth] && letter(c)) {
         if (r->last && folds_together(r->last, c))
-            return refuse(r, "(?i) with letters that one character folds to");
+            return refuse(r, "(?i) is not known with letters that one character folds to");
     }
     r->last = r->fold[r->depth] && letter(c) ? c : 0;
     if (add_range(r, &s, c, c) < 0) {
@@ -371,7 +373,8 @@ static int one_class(struct pattern_parse *r, bool brackets)
         rc = class_of(r, &s, 0) < 0 ? -1 : 1;
     } else {
         rc = escape(r, &s, &c);
-        if (rc == 1 && r->fold[r->depth]) rc = refuse(r, "(?i) with a property of characters");
+        if (rc == 1 && r->fold[r->depth])
+            rc = refuse(r, "(?i) is not known with a property of characters");
     }
     if (rc == 1) return put_set(r, &s);
     rune_set_fini(&s);

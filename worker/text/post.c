@@ -6,7 +6,8 @@
 static int add_id(int32_t *ids, int *n, int64_t id, struct err *e)
 {
     if (*n == POST_IDS)
-        return err_set(e, ERR_TOO_LARGE, "tokenizer.json: post_processor: over %d ids", POST_IDS);
+        return err_set(e, ERR_TOO_LARGE, "tokenizer.json: post_processor adds over %d ids",
+                       POST_IDS);
     if (id < 0 || id > INT32_MAX)
         return err_set(e, ERR_INVALID, "tokenizer.json: post_processor: id %lld", (long long)id);
     ids[(*n)++] = (int32_t)id;
@@ -58,7 +59,7 @@ static int each_piece(void *who, struct json j, struct err *e)
     }
     int rc = json_text(id, "post_processor.single", &name, e);
     if (rc == 0 && memchr(name.data, 0, (size_t)name.n))
-        rc = err_set(e, ERR_INVALID, "tokenizer.json: post_processor.single: a NUL in an id");
+        rc = err_set(e, ERR_INVALID, "tokenizer.json: post_processor.single has a NUL in an id");
     if (rc == 0) rc = json_member(t->tokens, "post_processor.special_tokens", name.data, &token, e);
     text_fini(&name);
     if (rc < 0 || json_member(token, "post_processor.special_tokens", "ids", &ids, e) < 0)

@@ -49,7 +49,7 @@ static int add(struct pretokenizer *p, enum pretokenizer_kind kind, enum finder 
                        "tokenizer.json: pre_tokenizer: nothing may follow ByteLevel");
     }
     if (p->n == STEPS)
-        return err_set(e, ERR_TOO_LARGE, "tokenizer.json: pre_tokenizer: over %d steps", STEPS);
+        return err_set(e, ERR_TOO_LARGE, "tokenizer.json: pre_tokenizer has over %d steps", STEPS);
     *out = &p->step[p->n++];
     (*out)->kind = kind;
     (*out)->finder = finder;
@@ -143,7 +143,8 @@ static int scheme_of(struct json scheme, struct json prefix, enum scheme *out, s
     else if (json_is(scheme, "never"))
         *out = NEVER;
     else if (scheme.p && !json_is(scheme, "always"))
-        return err_set(e, ERR_UNSUPPORTED, "tokenizer.json: pre_tokenizer.prepend_scheme %.*s",
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tokenizer.json: pre_tokenizer.prepend_scheme %.*s is not known",
                        scheme.n > 60 ? 60 : (int)scheme.n, scheme.p);
     if (!add_prefix && scheme.p && *out != NEVER)
         return err_set(e, ERR_INVALID,

@@ -150,7 +150,8 @@ static int read_model(struct unigram *u, struct json j, struct err *e)
     if (new_node(u) < 0 || grow_edges(u) < 0) return buffer_full(e);
     if (json_each(v[0], "model.vocab", each_token, u, e) < 0) return -1;
     if (u->unk >= u->n || (v[1].p && u->unk < 0))
-        return err_set(e, ERR_INVALID, "tokenizer.json: model.unk_id %lld of %lld tokens",
+        return err_set(e, ERR_INVALID,
+                       "tokenizer.json: model.unk_id %lld is not an id of the %lld tokens",
                        (long long)u->unk, (long long)u->n);
     byte_ids(u);
     return 0;
