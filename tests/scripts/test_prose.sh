@@ -32,6 +32,21 @@ Of a file the rest;
 Those that follow are counted, the one that is last too
 ... the one that ...
 ... what is ..."
+cat >"$T/e.c" <<'E2'
+int f(void)
+{
+    err_set(e, ERR_INVALID, "bad value; of %s", "no such x");
+    err_field(e, ERR_INVALID, "not a field", "a %s is " /* a text; */
+              "missing here", name);
+    puts("bad luck");
+    return c ? err_set(e, 1, "Not an \"x\"") : cli_fail(1, "no job is named such");
+}
+E2
+same "errors" "$(code "$T/e.c" | sed 's/^file .*/file e.c/' | awk -f tests/scripts/errors.awk)" "e.c: an error that is no sentence: bad value; of %s
+e.c: an error that is no sentence: no such x
+e.c: an error that is no sentence: not a field
+e.c: an error that is no sentence: missing here
+e.c: an error that is no sentence: Not an \\\"x\\\""
 cat >"$T/a.md" <<'E2'
 # What it is
 
