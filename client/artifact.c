@@ -64,7 +64,7 @@ static int download(struct cli *c, const char *path, struct sink *s)
     const int status = http_answer(h)->status;
     int rc = CLI_OK;
     if (s->error)
-        rc = cli_fail(CLI_ERROR, "cannot write: %s", strerror(s->error));
+        rc = cli_fail(CLI_ERROR, "the output cannot be written: %s", strerror(s->error));
     else if (e.code != ERR_NONE)
         rc = cli_fail(CLI_ERROR, "%s", e.text);
     else if (status != 200 && status != 206 &&
@@ -124,17 +124,21 @@ static int fetch(struct cli *c, int64_t id, const char *name)
         return download(c, path, &s);
     }
     if ((size_t)snprintf(part, sizeof part, "%s.part", file) >= sizeof part)
-        return cli_fail(CLI_USAGE, "--file: the name is too long");
+        return cli_fail(CLI_USAGE, "--file %.60s...: the name is too long: give a shorter one",
+                        file);
     s.fd = open(part, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (s.fd < 0 || fstat(s.fd, &st)) return cli_fail(CLI_ERROR, "%s: %s", part, strerror(errno));
+    if (s.fd < 0 || fstat(s.fd, &st))
+        return cli_fail(CLI_ERROR, "%s cannot be opened: %s", part, strerror(errno));
     s.size = s.begun = st.st_size;
     if (s.begun) cli_say(c, "%s: continuing after %s", part, text_bytes(size, s.begun));
     int rc = download(c, path, &s);
-    if (close(s.fd) && !rc) rc = cli_fail(CLI_ERROR, "%s: %s", part, strerror(errno));
+    if (close(s.fd) && !rc)
+        rc = cli_fail(CLI_ERROR, "%s cannot be written: %s", part, strerror(errno));
     if (rc && s.size) cli_say(c, "%s is kept: run this again to continue from there", part);
     if (rc && !s.size) unlink(part);
     if (!rc) rc = check_digest(c, id, name, part);
-    if (!rc && rename(part, file)) rc = cli_fail(CLI_ERROR, "%s: %s", file, strerror(errno));
+    if (!rc && rename(part, file))
+        rc = cli_fail(CLI_ERROR, "%s cannot be renamed to %s: %s", part, file, strerror(errno));
     if (!rc) cli_say(c, "%s: %s", file, text_bytes(size, s.size));
     return rc;
 }

@@ -36,7 +36,7 @@ static int download(struct cli *c, const char *name, int fd)
     int rc = CLI_OK;
     if (!s.error && fsync(fd)) s.error = errno;
     if (s.error)
-        rc = cli_fail(CLI_ERROR, "cannot write: %s", strerror(s.error));
+        rc = cli_fail(CLI_ERROR, "the backup cannot be written: %s", strerror(s.error));
     else if (e.code != ERR_NONE)
         rc = cli_fail(CLI_ERROR, "%s", e.text);
     else if (http_answer(h)->status != 200)
@@ -52,16 +52,18 @@ static int fetch(struct cli *c, const struct jv *made, const char *file)
     char part[1024], have[SHA256_HEX], size[TEXT_SHORT];
     struct err e = {0};
     if ((size_t)snprintf(part, sizeof part, "%s.part", file) >= sizeof part)
-        return cli_fail(CLI_USAGE, "FILE: the name is too long");
+        return cli_fail(CLI_USAGE, "%.60s...: the name is too long: give a shorter one", file);
     const int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return cli_fail(CLI_ERROR, "%s: %s", part, strerror(errno));
+    if (fd < 0) return cli_fail(CLI_ERROR, "%s cannot be made: %s", part, strerror(errno));
     int rc = download(c, jv_str(made, "name", ""), fd);
-    if (close(fd) && !rc) rc = cli_fail(CLI_ERROR, "%s: %s", part, strerror(errno));
+    if (close(fd) && !rc)
+        rc = cli_fail(CLI_ERROR, "%s cannot be written: %s", part, strerror(errno));
     if (!rc && sha256_file(part, have, NULL, &e)) rc = cli_fail(CLI_ERROR, "%s", e.text);
     if (!rc && strcmp(have, jv_str(made, "sha256", "")))
         rc = cli_fail(CLI_ERROR, "%s does not have the digest that seqd gave: run this again",
                       part);
-    if (!rc && rename(part, file)) rc = cli_fail(CLI_ERROR, "%s: %s", file, strerror(errno));
+    if (!rc && rename(part, file))
+        rc = cli_fail(CLI_ERROR, "%s cannot be renamed to %s: %s", part, file, strerror(errno));
     if (rc) unlink(part);
     if (!rc)
         cli_say(c, "%s: %s, with the secrets of seqd: keep it as you keep a private key", file,

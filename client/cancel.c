@@ -109,11 +109,15 @@ static int act_run(struct cli *c, const struct mass_act *act)
 {
     if (!filter_given(c))
         return c->n_args ? act_on_ids(c, act)
-                         : cli_fail(CLI_USAGE, "which jobs? want ids or names, or a filter: "
+                         : cli_fail(CLI_USAGE, "no job is named: give ids or names, or a filter: "
                                                "--state, --name, --label");
     if (c->n_args)
-        return cli_fail(CLI_USAGE, "want ids, or a filter (--state, --name, --label), not both");
-    if (c->opt.wait) return cli_fail(CLI_USAGE, "--wait needs ids");
+        return cli_fail(
+            CLI_USAGE,
+            "ids and a filter (--state, --name, --label) exclude each other: give one of the two");
+    if (c->opt.wait)
+        return cli_fail(CLI_USAGE,
+                        "--wait needs ids or names of jobs: give them in place of the filter");
     return act_filtered(c, act);
 }
 
@@ -144,8 +148,10 @@ static int wait_held(struct cli *c, int64_t id, struct jv **job)
         jv_free(*job);
         *job = NULL;
         if (c->opt.timeout_s >= 0 && clock_us() >= end_us)
-            return cli_fail(CLI_TIMEOUT, "job %lld: not suspended within %lld s", (long long)id,
-                            (long long)c->opt.timeout_s);
+            return cli_fail(
+                CLI_TIMEOUT,
+                "job %lld was not suspended within %lld s: it may be later, see seqctl show %lld",
+                (long long)id, (long long)c->opt.timeout_s, (long long)id);
         nanosleep(&rest, NULL);
     }
 }

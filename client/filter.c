@@ -70,7 +70,7 @@ struct jv *filter_labels(const struct cli *c)
     for (int i = 0; i < c->opt.label.n; i++) {
         const char *value = split(c->opt.label.at[i], key);
         if (value && !jv_put(labels, key, jv_string(value, strlen(value)))) continue;
-        if (value) cli_fail(CLI_USAGE, "--label %s: is given twice, or not UTF-8", key);
+        if (value) cli_fail(CLI_USAGE, "--label %s is given twice, or is not UTF-8", key);
         jv_free(labels);
         return NULL;
     }

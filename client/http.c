@@ -321,7 +321,7 @@ static int explain(const struct http_stream *s, struct err *e)
                        "certificate does",
                        url, why);
     case CURLE_SSL_CACERT_BADFILE:
-        return err_set(e, ERR_INVALID, "--ca %s: no PEM file with certificates (%s)", ca, why);
+        return err_set(e, ERR_INVALID, "--ca %s is no PEM file with certificates (%s)", ca, why);
     case CURLE_SSL_CONNECT_ERROR: return err_set(e, ERR_PEER, "%s: %s; is it http://?", url, why);
     default: return err_set(e, ERR_PEER, "%s: %s", url, why);
     }

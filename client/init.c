@@ -30,12 +30,12 @@ static int no_such_kind(const char *kind)
 static int write_file(const struct cli *c, const char *path, const char *text)
 {
     FILE *f = fopen(path, "wxe");
-    if (!f) return cli_fail(CLI_ERROR, "%s: %s", path, strerror(errno));
+    if (!f) return cli_fail(CLI_ERROR, "%s cannot be made: %s", path, strerror(errno));
     const bool bad = fputs(text, f) < 0;
     if (fclose(f) || bad) {
         const int why = errno;
         unlink(path);
-        return cli_fail(CLI_ERROR, "%s: %s", path, strerror(why));
+        return cli_fail(CLI_ERROR, "%s cannot be written: %s", path, strerror(why));
     }
     cli_say(c, "next: edit %s; seqctl plan %s; seqctl submit %s", path, path, path);
     return CLI_OK;

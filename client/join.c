@@ -27,7 +27,8 @@ static int token_body(const struct cli *c, char *out, size_t size)
     jwrite_int(&w, "uses", c->opt.uses < 0 ? 1 : c->opt.uses);
     jwrite_int(&w, "ttl_s", ttl_s);
     jwrite_end(&w);
-    return jwrite_finish(&w) < 0 ? cli_fail(CLI_USAGE, "--names is too long") : CLI_OK;
+    return jwrite_finish(&w) < 0 ? cli_fail(CLI_USAGE, "--names is too long: give a shorter GLOB")
+                                 : CLI_OK;
 }
 
 int join_token(struct cli *c)

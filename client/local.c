@@ -85,9 +85,10 @@ int local_open_part(struct local_file *f, int64_t size, struct err *e)
     struct stat st;
     f->fd = openat(f->dir, f->part, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (f->fd < 0 || fstat(f->fd, &st)) return err_errno(e, "open %s", f->part);
-    if (!S_ISREG(st.st_mode)) return err_set(e, ERR_INVALID, "%s is here and no file", f->part);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_INVALID, "%s is here and no file: move it away", f->part);
     if (flock(f->fd, LOCK_EX | LOCK_NB))
-        return err_set(e, ERR_CONFLICT, "another process writes %s", f->part);
+        return err_set(e, ERR_CONFLICT, "another process writes %s: wait until it ends", f->part);
     if (st.st_size > size) return local_begin_again(f, e);
     if (add_bytes(f, f->fd, e)) return -1;
     return lseek(f->fd, f->size, SEEK_SET) < 0 ? err_errno(e, "%s", f->part) : 0;

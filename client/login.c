@@ -44,7 +44,7 @@ static int ask_token(char *out, size_t size)
     }
     if (!line) *out = 0;
     out[strcspn(out, " \t\r\n")] = 0;
-    return *out ? 0 : cli_fail(CLI_ERROR, "no token was given");
+    return *out ? 0 : cli_fail(CLI_ERROR, "no token was given: run this again, and paste one");
 }
 
 static int read_new_token(struct cli *c, const char *url, char *out, size_t size)
@@ -62,7 +62,7 @@ static int keep_ca(const struct cli *c, struct server_context *known)
     const char *ca = cli_ca(c);
     if (!ca) return 0;
     if (!realpath(ca, real) || strlen(real) >= sizeof known->ca)
-        return cli_fail(CLI_ERROR, "--ca %s: no such file, or its path is too long", ca);
+        return cli_fail(CLI_ERROR, "--ca %s does not exist, or its path is too long", ca);
     memcpy(known->ca, real, strlen(real) + 1);
     return 0;
 }

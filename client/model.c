@@ -47,7 +47,8 @@ static char *run_check(const char *dir)
     int fd[2], status = -1;
     pid_t pid;
     posix_spawn_file_actions_t files;
-    if (pipe(fd)) return cli_fail(CLI_ERROR, "pipe: %s", strerror(errno)), NULL;
+    if (pipe(fd))
+        return cli_fail(CLI_ERROR, "seqrank --check cannot be started: %s", strerror(errno)), NULL;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, fd[1], STDOUT_FILENO);
     posix_spawn_file_actions_addclose(&files, fd[0]);

@@ -85,9 +85,10 @@ static int see(struct push *p, const char *rest, int depth)
     char full[FILE_PATH_SIZE];
     struct stat st, own;
     if ((size_t)snprintf(full, sizeof full, "%s/%s", p->source, rest) >= sizeof full)
-        return cli_fail(CLI_ERROR, "a path is too long");
+        return cli_fail(CLI_ERROR, "a path beneath %.60s is longer than %d bytes", p->source,
+                        FILE_PATH_SIZE - 1);
     if (stat(full, &st) || lstat(full, &own))
-        return cli_fail(CLI_ERROR, "%s: %s", full, strerror(errno));
+        return cli_fail(CLI_ERROR, "%s cannot be read: %s", full, strerror(errno));
     if (S_ISREG(st.st_mode)) return add_file(p, rest, (int64_t)st.st_size);
     if (S_ISDIR(own.st_mode)) return walk(p, rest, depth + 1);
     return cli_fail(CLI_ERROR, "%s is neither a file nor a directory: move it away", full);
@@ -97,16 +98,20 @@ static int walk(struct push *p, const char *rest, int depth)
 {
     char path[FILE_PATH_SIZE];
     int rc = CLI_OK;
-    if (depth > DEPTH_MAX) return cli_fail(CLI_ERROR, "%s is deeper than %d", p->source, DEPTH_MAX);
+    if (depth > DEPTH_MAX)
+        return cli_fail(CLI_ERROR, "%s has more than %d levels of directories: push parts of it",
+                        p->source, DEPTH_MAX);
     if ((size_t)snprintf(path, sizeof path, "%s/%s", p->source, rest) >= sizeof path)
-        return cli_fail(CLI_ERROR, "a path is too long");
+        return cli_fail(CLI_ERROR, "a path beneath %.60s is longer than %d bytes", p->source,
+                        FILE_PATH_SIZE - 1);
     DIR *d = opendir(path);
-    if (!d) return cli_fail(CLI_ERROR, "%s: %s", path, strerror(errno));
+    if (!d) return cli_fail(CLI_ERROR, "%s cannot be read: %s", path, strerror(errno));
     for (struct dirent *ent; !rc && (ent = readdir(d));) {
         if (!strcmp(ent->d_name, ".") || !strcmp(ent->d_name, "..")) continue;
         if ((size_t)snprintf(path, sizeof path, "%s%s%s", rest, *rest ? "/" : "", ent->d_name) >=
             sizeof path)
-            rc = cli_fail(CLI_ERROR, "a path is too long");
+            rc = cli_fail(CLI_ERROR, "a path beneath %.60s is longer than %d bytes", p->source,
+                          FILE_PATH_SIZE - 1);
         else
             rc = see(p, path, depth);
     }
@@ -133,7 +138,8 @@ static int read_source(struct push *p)
     struct stat st;
     struct err e = {0};
     int64_t size, done = 0;
-    if (stat(p->source, &st)) return cli_fail(CLI_ERROR, "%s: %s", p->source, strerror(errno));
+    if (stat(p->source, &st))
+        return cli_fail(CLI_ERROR, "%s cannot be read: %s", p->source, strerror(errno));
     const char *base = strrchr(p->source, '/');
     p->is_dir = S_ISDIR(st.st_mode);
     int rc = p->is_dir ? walk(p, "", 0)
@@ -187,8 +193,10 @@ static int begin_upload(struct push *p, struct jv **out)
     }
     jwrite_end(&w);
     jwrite_end(&w);
-    int rc = jwrite_finish(&w) < 0 ? cli_fail(CLI_ERROR, "the list of files is too long")
-                                   : api_post(p->c, "/v1/uploads", body, NULL, out);
+    int rc = jwrite_finish(&w) < 0
+                 ? cli_fail(CLI_ERROR,
+                            "the list of files is too long for one request: push parts of it")
+                 : api_post(p->c, "/v1/uploads", body, NULL, out);
     free(body);
     p->id = jv_int(*out, "id", -1);
     return rc;
@@ -267,12 +275,15 @@ static int send_from(struct push *p, int i, int fd, int64_t at, char *piece)
             continue;
         }
         const ssize_t n = pread(fd, piece, PIECE, at);
-        if (n <= 0) return cli_fail(CLI_ERROR, "%s became shorter meanwhile", f->path);
+        if (n <= 0)
+            return cli_fail(CLI_ERROR, "%s became shorter while it was sent: run this again",
+                            f->path);
         rc = send_piece(p, i, piece, (size_t)n, &at);
         if (at > before)
             p->sent += at - before, tries = 0;
         else if (!rc && at >= 0 && ++tries == PUSH_TRIES)
-            rc = cli_fail(CLI_ERROR, "the server takes nothing of %s", f->path);
+            rc = cli_fail(CLI_ERROR, "seqd takes no byte of %s: run this again to continue",
+                          f->path);
         draw(p, "sending", f->path, p->had + p->sent, false);
     }
     return rc;
@@ -283,7 +294,7 @@ static int send_file(struct push *p, int i, int64_t at)
     char path[FILE_PATH_SIZE], *piece = malloc(PIECE);
     const int fd = open(full_path(p, &p->file[i], path), O_RDONLY | O_CLOEXEC);
     if (!piece) abort();
-    int rc = fd < 0 ? cli_fail(CLI_ERROR, "%s: %s", path, strerror(errno))
+    int rc = fd < 0 ? cli_fail(CLI_ERROR, "%s cannot be read: %s", path, strerror(errno))
                     : send_from(p, i, fd, at, piece);
     if (fd >= 0) close(fd);
     free(piece);

@@ -19,7 +19,7 @@ static struct jv *change_of(const struct cli *c)
         if (strncmp(path, prefix, n) || !path[n])
             bad = cli_fail(CLI_USAGE, "--unset %s: only a label can be removed, labels.KEY", path);
         else if (jv_put(labels, path + n, jv_null()))
-            bad = cli_fail(CLI_USAGE, "label %s: is given twice, or not UTF-8", path + n);
+            bad = cli_fail(CLI_USAGE, "label %s is given twice, or is not UTF-8", path + n);
     }
     if (!bad && c->opt.priority >= 0) jv_put(body, "priority", jv_integer(c->opt.priority));
     if (!bad && jv_len(labels))

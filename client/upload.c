@@ -56,7 +56,7 @@ static int uploads_run(struct cli *c)
 {
     struct jv *list = NULL;
     if (c->n_args && (strcmp(c->arg[0], "rm") || c->n_args < 2))
-        return cli_fail(CLI_USAGE, "want no operand, or rm NAME");
+        return cli_fail(CLI_USAGE, "seqctl uploads takes no operand, or rm NAME");
     int rc = api_get(c, "/v1/uploads", &list);
     if (!rc && c->n_args) {
         rc = remove_one(c, list, c->arg[1]);

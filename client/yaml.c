@@ -33,7 +33,7 @@ static int next(struct yaml_reader *r, yaml_event_t *ev)
     err_set(r->e, ERR_INVALID, "line %zu, column %zu: %s%s%s",
             (marked ? p->problem_mark.line : p->mark.line) + 1,
             (marked ? p->problem_mark.column : p->mark.column) + 1,
-            p->problem ? p->problem : "not YAML", p->context ? ", " : "",
+            p->problem ? p->problem : "this is not YAML", p->context ? ", " : "",
             p->context ? p->context : "");
     return -1;
 }
@@ -131,7 +131,8 @@ static struct jv *read_value(struct yaml_reader *r, yaml_event_t *ev)
     struct jv *v = NULL;
     if (has_anchor(ev)) return refuse(r, ev, "anchors (&) and aliases (*) are not read");
     if (++r->n_nodes > YAML_NODES || r->depth == YAML_DEPTH) {
-        err_set(r->e, ERR_TOO_LARGE, "line %zu: more than %d values, or nested deeper than %d",
+        err_set(r->e, ERR_TOO_LARGE,
+                "line %zu: the text has more than %d values, or nests deeper than %d",
                 ev->start_mark.line + 1, YAML_NODES, YAML_DEPTH);
         return NULL;
     }
@@ -166,7 +167,7 @@ static int expect(struct yaml_reader *r, yaml_event_type_t type, const char *why
 static struct jv *read_document(struct yaml_reader *r)
 {
     yaml_event_t ev;
-    if (expect(r, YAML_STREAM_START_EVENT, "not YAML") ||
+    if (expect(r, YAML_STREAM_START_EVENT, "this is not YAML") ||
         expect(r, YAML_DOCUMENT_START_EVENT, "nothing is written here") || next(r, &ev))
         return NULL;
     struct jv *v = read_value(r, &ev);
