@@ -11,6 +11,7 @@
 #include "api/core/job_state.h"
 #include "api/core/log.h"
 #include "api/core/mutant.h"
+#include "daemon/loop/attempts.h"
 #include "daemon/loop/hold.h"
 #include "daemon/loop/pass.h"
 #include "daemon/loop/spooled.h"
@@ -19,9 +20,7 @@
 #include "daemon/loop/sweep.h"
 #include "daemon/loop/tally.h"
 #include "daemon/state/attempt.h"
-#include "daemon/state/blame.h"
 #include "daemon/state/cluster.h"
-#include "daemon/state/gpus.h"
 
 #define TICK_MS   1000
 #define EXPECT_MS 30000
@@ -33,6 +32,7 @@ struct control {
     struct cluster cluster;
     struct commits commits;
     struct session session;
+    struct attempts attempts;
     struct asks *asks;
     struct removals *removals;
     struct sweep *sweep; /* NULL: no data has a time to live */
@@ -173,9 +173,6 @@ static void end_attempt(struct control *c, struct job *j)
     j->attempt = NULL;
 }
 
-static void fence_away(struct control *c, struct job *j);
-static void stop_when_all_ended(struct control *c, struct job *j);
-
 static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoch)
 {
     struct control *c = arg;
@@ -196,14 +193,14 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
     case EV_CANCEL:
         if (a && !a->ended && j->state == JOB_STOPPING)
             session_stop(&c->session, j, loop_now_ms(c->o.loop));
-        fence_away(c, j);
+        attempts_fence(&c->attempts, j);
         return;
     case EV_SUSPEND:
     case EV_WALL_LIMIT:
     case EV_DRAIN:
         if (a && a->assigned && !a->ended && j->state == JOB_STOPPING)
             session_end(&c->session, j, loop_now_ms(c->o.loop));
-        fence_away(c, j);
+        attempts_fence(&c->attempts, j);
         return;
     case EV_PREPARED:
     case EV_STOPPED:
@@ -219,231 +216,6 @@ static void on_changed(void *arg, int64_t job)
 }
 
 static const struct commit_calls commit_calls = {on_marked, on_event, on_changed, want_pass};
-
-/* ---- what happens to attempts ---------------------------------------------------------------- */
-
-static void apply(struct control *c, struct job *j, struct event *ev)
-{
-    commit_apply(&c->commits, j, ev, NULL, NULL);
-}
-
-/* Fills *at with the place of the failure ev, and how many times it has happened there. False: it
- * is of no kind that counts. */
-static bool count_failure(const struct job *j, struct event *ev, struct event *at)
-{
-    if (!attempt_alive(j) || !blame_counts(j, ev)) return false;
-    *at = (struct event){.type = EV_FAILED_AT,
-                         .rank = -1,
-                         .epoch = j->epoch,
-                         .step = job_where(j),
-                         .exit_status = ev->exit_status,
-                         .signal = ev->signal,
-                         .task = j->task};
-    at->err.code = ev->err.code;
-    at->count = job_failed_here(j, at);
-    blame_again(j, at->count, ev);
-    return true;
-}
-
-/* Notes the count after the failure: a seqd that is killed between the two has at most forgotten a
- * count. */
-static void note_failure(struct control *c, struct job *j, struct event *at)
-{
-    if (j->farthest.step > j->farthest.stored)
-        apply(c, j,
-              &(struct event){.type = EV_REACHED,
-                              .rank = -1,
-                              .step = j->farthest.step,
-                              .stepped_ms = j->stepped_ms});
-    if (at) apply(c, j, at);
-}
-
-/* Fails the attempt by ev, whose node is where the failure happened: the first cause counts. */
-static void fail(struct control *c, struct job *j, struct event *ev)
-{
-    attempt_release(j->attempt);
-    ev->stepped_ms = j->stepped_ms;
-    if (ev->blame)
-        blame_settle(j,
-                     ev->blame != BLAME_FILES ||
-                         pass_elsewhere(&c->cluster, j, ev->node, loop_now_ms(c->o.loop)),
-                     ev);
-    struct event at;
-    const bool counts = count_failure(j, ev, &at);
-    /* A job whose node was away has a place elsewhere: that is no failure of this try. */
-    const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
-    ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && !moves &&
-                   job_gives_up(j, c->commits.utc_ms());
-    if (ev->gives_up)
-        err_prefix(&ev->err, "given up %d h after the last step or the first attempt",
-                   (int)(JOB_RETRY_MS / 3600000));
-    if (ev->type == EV_HANG && j->state != JOB_RUNNING) ev->type = EV_RANK_EXIT;
-    log_info("job.failure", "job=%lld epoch=%lld node=%s rank=%d class=%s text=\"%s\"",
-             (long long)j->id, (long long)j->epoch, ev->node, ev->rank, event_cause_name(ev->cause),
-             ev->err.text);
-    apply(c, j, ev);
-    note_failure(c, j, counts ? &at : NULL);
-}
-
-static void carry_out(struct control *c, struct job *j, struct verdict *v)
-{
-    switch (v->type) {
-    case VERDICT_NONE: return;
-    case VERDICT_EVENT: apply(c, j, &v->ev); return;
-    case VERDICT_FAIL: fail(c, j, &v->ev); return;
-    case VERDICT_STOP: session_stop(&c->session, j, loop_now_ms(c->o.loop)); return;
-    case VERDICT_BLOBS: session_blobs(&c->session, j, NULL); return;
-    case VERDICT_FLUSH: commit_flush(&c->commits, j); return;
-    case VERDICT_RESULT: commit_result(&c->commits, j, v->json); return;
-    }
-}
-
-static void stop_when_all_ended(struct control *c, struct job *j)
-{
-    struct event ev, note;
-    if (!attempt_stopped(j, loop_now_ms(c->o.loop), &ev)) return;
-    if (ev.type == EV_STOPPED && attempt_unsaved(j, &note)) apply(c, j, &note);
-    apply(c, j, &ev);
-}
-
-static void take_record(struct control *c, struct job *j, struct attempt_part *p,
-                        const struct spooled *r)
-{
-    const struct spooled_time t = {loop_now_ms(c->o.loop), c->commits.utc_ms()};
-    const bool final = spooled_is_final(r);
-    struct verdict v = {.type = VERDICT_NONE};
-    if (final)
-        logs_sync(c->o.logs, NULL, NULL, NULL); /* before an end is told, its last line is there */
-    if (spooled_proves_ring(j, r)) {
-        const int64_t seq = p->seq;
-        if (r->seq) p->seq = r->seq - 1; /* the commit does not say that this record is taken */
-        attempt_open_ring(j->attempt, &v.ev);
-        apply(c, j, &v.ev);
-        p->seq = seq;
-    }
-    spooled_take(j, &c->cluster.nodes, p, r, &t, &v);
-    carry_out(c, j, &v);
-    if (final) stop_when_all_ended(c, j);
-}
-
-/* Takes a REPORT of j's current attempt, from the node of part p. False: it was dropped, as the
- * node may not send it. */
-static bool take_report(struct control *c, struct job *j, struct attempt_part *p,
-                        const struct msg *m)
-{
-    struct job_attempt *a = j->attempt;
-    struct spooled r;
-    if (spooled_parse(m, &r)) return false;
-    if (m->seq && m->seq != p->seq + 1 && !mutant_on(MUTANT_TAKEN_AGAIN)) {
-        /* The record came again, after a new session; or it is ahead of ours, which the next EXPECT
-         * mends. */
-        if (m->seq <= p->seq && p->marked)
-            session_ack(&c->session, p->place.node, j->id, a->epoch, p->marked);
-        return true;
-    }
-    if (m->seq) p->seq = m->seq; /* dropped or not: the next one is awaited */
-    if (mutant_on(MUTANT_MARK_EARLY))
-        session_ack(&c->session, p->place.node, j->id, a->epoch, m->seq);
-    if (!spooled_is_of(p, &r)) return false;
-    if (a->ended) {
-        if (spooled_is_final(&r)) p->ended = true;
-        return true;
-    }
-    if (!p->ended) take_record(c, j, p, &r);
-    return true;
-}
-
-struct losing {
-    struct control *c;
-    const char *node, *why;
-    const char *keep; /* an instance whose parts are not lost, or NULL */
-};
-
-static bool given_to(const struct losing *l, const struct attempt_part *p)
-{
-    const struct node *n = node_find(&l->c->cluster.nodes, l->node);
-    const char *to = *p->place.instance ? p->place.instance
-                     : n && n->joined   ? n->instance
-                                        : l->keep; /* stored without: the name's holder has it */
-    return l->keep && !strcmp(to, l->keep);
-}
-
-/* Reports of this epoch from there count no more, and the node stops it when it comes back. */
-static void lose_part(struct control *c, struct job *j, const struct attempt_part *p,
-                      const char *why)
-{
-    struct event ev;
-    attempt_lose_node(p, why, &ev);
-    fail(c, j, &ev);
-    stop_when_all_ended(c, j);
-}
-
-/* Returns its part on a node, if that has not ended; or NULL. */
-static struct attempt_part *part_on(const struct job *j, const char *node)
-{
-    struct attempt_part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, node)
-                                                              : NULL;
-    return p && !p->ended ? p : NULL;
-}
-
-static void lose_job(void *arg, struct job *j)
-{
-    struct losing *l = arg;
-    const struct attempt_part *p = part_on(j, l->node);
-    if (p && !given_to(l, p)) lose_part(l->c, j, p, l->why);
-}
-
-static const char *why_away(const struct control *c, const char *node, char out[64])
-{
-    const struct node *n = node_find((struct nodes *)&c->cluster.nodes, node);
-    const int64_t ms = n ? loop_now_ms(c->o.loop) - n->since_ms : 0;
-    if (n && !n->up)
-        snprintf(out, 64, "has not been seen for %lld s", (long long)(ms + 999) / 1000);
-    else
-        snprintf(out, 64, "is back without its ranks");
-    return out;
-}
-
-/* Gives up its parts on nodes that are away: it is placed elsewhere, or stops. */
-static void lose_away(struct control *c, struct job *j)
-{
-    char why[64];
-    for (const struct attempt_part *p; (p = attempt_away(j));)
-        lose_part(c, j, p, why_away(c, p->place.node, why));
-}
-
-static void fence_away(struct control *c, struct job *j)
-{
-    if (j->state == JOB_STOPPING) lose_away(c, j);
-    if (j->attempt && j->attempt->assigned) stop_when_all_ended(c, j);
-}
-
-/* Notes that a silent node is away: it may not have stopped, and its ranks may run on there. An
- * attempt that stops already waits no longer. */
-static void miss_job(void *arg, struct job *j)
-{
-    const struct losing *l = arg;
-    const struct attempt_part *p = part_on(j, l->node);
-    struct event ev;
-    if (!p) return;
-    if (!attempt_alive(j)) {
-        lose_part(l->c, j, p, l->why);
-        return;
-    }
-    if (job_away_on(j, l->node)) return; /* said before a restart of seqd */
-    ev = (struct event){.type = EV_AWAY, .rank = -1};
-    memcpy(ev.node, p->place.node, sizeof ev.node);
-    err_set(&ev.err, ERR_PEER, "node %s %s", l->node, l->why);
-    apply(l->c, j, &ev);
-}
-
-static void miss_node(struct control *c, const char *node)
-{
-    char why[64];
-    struct losing l = {c, node, why_away(c, node, why), NULL};
-    log_warn("node.lost", "node=%s why=\"%s\"", node, why);
-    jobs_each(&c->cluster.jobs, miss_job, &l);
-}
 
 /* ---- nodes that come, go and speak ----------------------------------------------------------- */
 
@@ -465,56 +237,10 @@ static const char *on_admit(void *arg, const struct msg *hello)
     return "as many nodes are known as there can be, and each is up or holds something of a job";
 }
 
-/* Loses the parts of a name that comes back as another machine, or with a new state directory: this
- * node cannot run them nor report on them. */
-static void check_instance(struct control *c, const char *name, const struct msg *hello)
-{
-    char is[INSTANCE_ID_SIZE];
-    node_instance_id(hello, is);
-    jobs_each(&c->cluster.jobs, lose_job,
-              &(struct losing){c, name, "was replaced by another instance of that name", is});
-}
-
-struct finding {
-    struct control *c;
-    const struct node *node;
-    const struct msg *hello;
-};
-
-struct looking {
-    struct control *c;
-    const struct node *node;
-};
-
-static void check_gpus_of(void *arg, struct job *j)
-{
-    const struct looking *l = arg;
-    struct event ev;
-    if (gpus_fail(j, l->node, &ev)) fail(l->c, j, &ev);
-}
-
-static void check_gpus(struct control *c, const struct node *n)
-{
-    jobs_each(&c->cluster.jobs, check_gpus_of, &(struct looking){c, n});
-}
-
-/* Folds BACK into a job that was away on the node: the node has its part still, or begins it
- * now. */
-static void find_job(void *arg, struct job *j)
-{
-    const struct finding *f = arg;
-    struct event ev;
-    if (!job_away_on(j, f->node->name) || !part_on(j, f->node->name)) return;
-    if (j->state != JOB_STARTING && !session_listed(f->hello, j->id, j->attempt->epoch)) return;
-    ev = (struct event){.type = EV_BACK, .rank = -1};
-    memcpy(ev.node, f->node->name, sizeof ev.node);
-    apply(f->c, j, &ev);
-}
-
 static void on_up(void *arg, const char *name, const struct msg *hello)
 {
     struct control *c = arg;
-    check_instance(c, name, hello);
+    attempts_replace(&c->attempts, name, hello);
     struct node *n = node_up(&c->cluster.nodes, hello, loop_now_ms(c->o.loop));
     if (!n) return; /* on_admit saw to it */
     c->cluster.no_node[0] = 0;
@@ -522,8 +248,8 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
              hello->n_gpus, hello->n_attempts, hello->address);
     session_note_stale(&c->session, n, hello);
     session_note_past(&c->session, n, hello);
-    jobs_each(&c->cluster.jobs, find_job, &(struct finding){c, n, hello});
-    check_gpus(c, n); /* before anything is asked of it again */
+    attempts_find(&c->attempts, n, hello);
+    attempts_check_gpus(&c->attempts, n); /* before anything is asked of it again */
     session_attach(&c->session, name, hello);
     session_expect(&c->session, name);
     session_resume(&c->session, name, loop_now_ms(c->o.loop));
@@ -624,7 +350,7 @@ static void on_report(struct control *c, const char *node, const struct msg *m)
     if (!p) {
         if (!is_late(c, j, node, m)) drop(c, node, m, "a report of no attempt that ran there");
         stale_report(c, node, m);
-    } else if (!take_report(c, j, p, m)) {
+    } else if (!attempts_report(&c->attempts, j, p, m)) {
         drop(c, node, m, "a report that is damaged, or not for a rank there to send");
     }
 }
@@ -633,7 +359,7 @@ static void on_report(struct control *c, const char *node, const struct msg *m)
  * that can begin. */
 static void on_gpus(struct control *c, const struct node *n)
 {
-    check_gpus(c, n);
+    attempts_check_gpus(&c->attempts, n);
     want_pass(c);
 }
 
@@ -679,9 +405,9 @@ static void assign_jobs(struct control *c)
     for (int i = 0; i < n; i++) {
         if (!(j = pass_verdict(c->pass, &c->cluster, i, &ev))) continue;
         if (j->attempt)
-            lose_away(c, j); /* it begins there once it has stopped */
+            attempts_lose_away(&c->attempts, j); /* it begins there once it has stopped */
         else
-            apply(c, j, &ev);
+            attempts_apply(&c->attempts, j, &ev);
     }
 }
 
@@ -723,7 +449,7 @@ static void lose_nodes(struct control *c, int64_t now)
 {
     const int64_t lost_ms = c->o.lost_ms ? c->o.lost_ms : NODE_LOST_MS;
     for (struct node *n; (n = node_next_lost(&c->cluster.nodes, now, lost_ms));)
-        miss_node(c, n->name);
+        attempts_miss(&c->attempts, n->name);
 }
 
 static void tick_job(void *arg, struct job *j)
@@ -733,13 +459,13 @@ static void tick_job(void *arg, struct job *j)
     const int64_t now_ms = loop_now_ms(c->o.loop);
     if (!j->attempt || j->attempt->ended) return;
     commit_flush(&c->commits, j);
-    stop_when_all_ended(c, j);
+    attempts_stop(&c->attempts, j);
     if (j->attempt->ended) return;
     hold_tick(&c->cluster, j, now_ms, c->o.save_grace_ms, &v);
-    carry_out(c, j, &v);
+    attempts_carry_out(&c->attempts, j, &v);
     v = (struct verdict){.type = VERDICT_NONE};
     attempt_tick(j, &c->cluster.nodes, now_ms, &v);
-    carry_out(c, j, &v);
+    attempts_carry_out(&c->attempts, j, &v);
 }
 
 static void ask_logs(struct control *c)
@@ -820,6 +546,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
                                   .calls = &commit_calls,
                                   .arg = c};
     c->session = (struct session){&c->cluster, o->logs, o->secret, o->uploads, out};
+    c->attempts = (struct attempts){o->loop, &c->cluster, &c->commits, &c->session, o->logs};
     c->pass = pass_create();
     c->asks = asks_create(o->loop, &c->cluster, &out);
     c->tick = loop_timer_create(o->loop, tick, c);

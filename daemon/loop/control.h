@@ -7,7 +7,7 @@
  * and message loses nothing. A restarted seqd replays, waits for its nodes' HELLO and adopts what
  * runs there (control.c), or gives it up after NODE_LOST_MS.
  *
- * control.c is the only one that acts. It asks the others, and none of them calls it:
+ * control.c alone acts, on attempts by attempts.c. It asks the others, and none of them calls it:
  *   jobs.c attempt.c spooled.c prepared.c   folds and verdicts: a job, its attempt, a report
  *   cluster.c node.c quarantine.c gpus.c   the nodes and GPUs, and the jobs they are fit for
  *   pass.c blame.c                         which job begins where; the blame for a failure

@@ -1,0 +1,282 @@
+/* attempts.c: acts on the attempts of jobs for control: fails and stops them, takes their reports,
+ * and says which are away, lost or back with their nodes. */
+#include "daemon/loop/attempts.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "api/core/job.h"
+#include "api/core/log.h"
+#include "api/core/mutant.h"
+#include "daemon/loop/pass.h"
+#include "daemon/loop/spooled.h"
+#include "daemon/state/blame.h"
+#include "daemon/state/gpus.h"
+
+void attempts_apply(struct attempts *c, struct job *j, struct event *ev)
+{
+    commit_apply(c->commits, j, ev, NULL, NULL);
+}
+
+/* Fills *at with the place of the failure ev, and how many times it has happened there. False: it
+ * is of no kind that counts. */
+static bool count_failure(const struct job *j, struct event *ev, struct event *at)
+{
+    if (!attempt_alive(j) || !blame_counts(j, ev)) return false;
+    *at = (struct event){.type = EV_FAILED_AT,
+                         .rank = -1,
+                         .epoch = j->epoch,
+                         .step = job_where(j),
+                         .exit_status = ev->exit_status,
+                         .signal = ev->signal,
+                         .task = j->task};
+    at->err.code = ev->err.code;
+    at->count = job_failed_here(j, at);
+    blame_again(j, at->count, ev);
+    return true;
+}
+
+/* Notes the count after the failure: a seqd that is killed between the two has at most forgotten a
+ * count. */
+static void note_failure(struct attempts *c, struct job *j, struct event *at)
+{
+    if (j->farthest.step > j->farthest.stored)
+        attempts_apply(c, j,
+                       &(struct event){.type = EV_REACHED,
+                                       .rank = -1,
+                                       .step = j->farthest.step,
+                                       .stepped_ms = j->stepped_ms});
+    if (at) attempts_apply(c, j, at);
+}
+
+void attempts_fail(struct attempts *c, struct job *j, struct event *ev)
+{
+    attempt_release(j->attempt);
+    ev->stepped_ms = j->stepped_ms;
+    if (ev->blame)
+        blame_settle(j,
+                     ev->blame != BLAME_FILES ||
+                         pass_elsewhere(c->cluster, j, ev->node, loop_now_ms(c->loop)),
+                     ev);
+    struct event at;
+    const bool counts = count_failure(j, ev, &at);
+    /* A job whose node was away has a place elsewhere: that is no failure of this try. */
+    const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
+    ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && !moves &&
+                   job_gives_up(j, c->commits->utc_ms());
+    if (ev->gives_up)
+        err_prefix(&ev->err, "given up %d h after the last step or the first attempt",
+                   (int)(JOB_RETRY_MS / 3600000));
+    if (ev->type == EV_HANG && j->state != JOB_RUNNING) ev->type = EV_RANK_EXIT;
+    log_info("job.failure", "job=%lld epoch=%lld node=%s rank=%d class=%s text=\"%s\"",
+             (long long)j->id, (long long)j->epoch, ev->node, ev->rank, event_cause_name(ev->cause),
+             ev->err.text);
+    attempts_apply(c, j, ev);
+    note_failure(c, j, counts ? &at : NULL);
+}
+
+void attempts_carry_out(struct attempts *c, struct job *j, struct verdict *v)
+{
+    switch (v->type) {
+    case VERDICT_NONE: return;
+    case VERDICT_EVENT: attempts_apply(c, j, &v->ev); return;
+    case VERDICT_FAIL: attempts_fail(c, j, &v->ev); return;
+    case VERDICT_STOP: session_stop(c->session, j, loop_now_ms(c->loop)); return;
+    case VERDICT_BLOBS: session_blobs(c->session, j, NULL); return;
+    case VERDICT_FLUSH: commit_flush(c->commits, j); return;
+    case VERDICT_RESULT: commit_result(c->commits, j, v->json); return;
+    }
+}
+
+void attempts_stop(struct attempts *c, struct job *j)
+{
+    struct event ev, note;
+    if (!attempt_stopped(j, loop_now_ms(c->loop), &ev)) return;
+    if (ev.type == EV_STOPPED && attempt_unsaved(j, &note)) attempts_apply(c, j, &note);
+    attempts_apply(c, j, &ev);
+}
+
+static void take_record(struct attempts *c, struct job *j, struct attempt_part *p,
+                        const struct spooled *r)
+{
+    const struct spooled_time t = {loop_now_ms(c->loop), c->commits->utc_ms()};
+    const bool final = spooled_is_final(r);
+    struct verdict v = {.type = VERDICT_NONE};
+    if (final)
+        logs_sync(c->logs, NULL, NULL, NULL); /* before an end is told, its last line is there */
+    if (spooled_proves_ring(j, r)) {
+        const int64_t seq = p->seq;
+        if (r->seq) p->seq = r->seq - 1; /* the commit does not say that this record is taken */
+        attempt_open_ring(j->attempt, &v.ev);
+        attempts_apply(c, j, &v.ev);
+        p->seq = seq;
+    }
+    spooled_take(j, &c->cluster->nodes, p, r, &t, &v);
+    attempts_carry_out(c, j, &v);
+    if (final) attempts_stop(c, j);
+}
+
+bool attempts_report(struct attempts *c, struct job *j, struct attempt_part *p, const struct msg *m)
+{
+    struct job_attempt *a = j->attempt;
+    struct spooled r;
+    if (spooled_parse(m, &r)) return false;
+    if (m->seq && m->seq != p->seq + 1 && !mutant_on(MUTANT_TAKEN_AGAIN)) {
+        /* The record came again, after a new session; or it is ahead of ours, which the next EXPECT
+         * mends. */
+        if (m->seq <= p->seq && p->marked)
+            session_ack(c->session, p->place.node, j->id, a->epoch, p->marked);
+        return true;
+    }
+    if (m->seq) p->seq = m->seq; /* dropped or not: the next one is awaited */
+    if (mutant_on(MUTANT_MARK_EARLY))
+        session_ack(c->session, p->place.node, j->id, a->epoch, m->seq);
+    if (!spooled_is_of(p, &r)) return false;
+    if (a->ended) {
+        if (spooled_is_final(&r)) p->ended = true;
+        return true;
+    }
+    if (!p->ended) take_record(c, j, p, &r);
+    return true;
+}
+
+struct looking {
+    struct attempts *c;
+    const struct node *node;
+};
+
+static void check_gpus_of(void *arg, struct job *j)
+{
+    const struct looking *l = arg;
+    struct event ev;
+    if (gpus_fail(j, l->node, &ev)) attempts_fail(l->c, j, &ev);
+}
+
+void attempts_check_gpus(struct attempts *c, const struct node *n)
+{
+    jobs_each(&c->cluster->jobs, check_gpus_of, &(struct looking){c, n});
+}
+
+/* ---- nodes that are away, lost or back ------------------------------------------------------- */
+
+struct losing {
+    struct attempts *c;
+    const char *node, *why;
+    const char *keep; /* an instance whose parts are not lost, or NULL */
+};
+
+static bool given_to(const struct losing *l, const struct attempt_part *p)
+{
+    const struct node *n = node_find(&l->c->cluster->nodes, l->node);
+    const char *to = *p->place.instance ? p->place.instance
+                     : n && n->joined   ? n->instance
+                                        : l->keep; /* stored without: the name's holder has it */
+    return l->keep && !strcmp(to, l->keep);
+}
+
+/* Reports of this epoch from there count no more, and the node stops it when it comes back. */
+static void lose_part(struct attempts *c, struct job *j, const struct attempt_part *p,
+                      const char *why)
+{
+    struct event ev;
+    attempt_lose_node(p, why, &ev);
+    attempts_fail(c, j, &ev);
+    attempts_stop(c, j);
+}
+
+/* Returns its part on a node, if that has not ended; or NULL. */
+static struct attempt_part *part_on(const struct job *j, const char *node)
+{
+    struct attempt_part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, node)
+                                                              : NULL;
+    return p && !p->ended ? p : NULL;
+}
+
+static void lose_job(void *arg, struct job *j)
+{
+    struct losing *l = arg;
+    const struct attempt_part *p = part_on(j, l->node);
+    if (p && !given_to(l, p)) lose_part(l->c, j, p, l->why);
+}
+
+static const char *why_away(const struct attempts *c, const char *node, char out[64])
+{
+    const struct node *n = node_find((struct nodes *)&c->cluster->nodes, node);
+    const int64_t ms = n ? loop_now_ms(c->loop) - n->since_ms : 0;
+    if (n && !n->up)
+        snprintf(out, 64, "has not been seen for %lld s", (long long)(ms + 999) / 1000);
+    else
+        snprintf(out, 64, "is back without its ranks");
+    return out;
+}
+
+void attempts_lose_away(struct attempts *c, struct job *j)
+{
+    char why[64];
+    for (const struct attempt_part *p; (p = attempt_away(j));)
+        lose_part(c, j, p, why_away(c, p->place.node, why));
+}
+
+void attempts_fence(struct attempts *c, struct job *j)
+{
+    if (j->state == JOB_STOPPING) attempts_lose_away(c, j);
+    if (j->attempt && j->attempt->assigned) attempts_stop(c, j);
+}
+
+/* Notes that a silent node is away: it may not have stopped, and its ranks may run on there. An
+ * attempt that stops already waits no longer. */
+static void miss_job(void *arg, struct job *j)
+{
+    const struct losing *l = arg;
+    const struct attempt_part *p = part_on(j, l->node);
+    struct event ev;
+    if (!p) return;
+    if (!attempt_alive(j)) {
+        lose_part(l->c, j, p, l->why);
+        return;
+    }
+    if (job_away_on(j, l->node)) return; /* said before a restart of seqd */
+    ev = (struct event){.type = EV_AWAY, .rank = -1};
+    memcpy(ev.node, p->place.node, sizeof ev.node);
+    err_set(&ev.err, ERR_PEER, "node %s %s", l->node, l->why);
+    attempts_apply(l->c, j, &ev);
+}
+
+void attempts_miss(struct attempts *c, const char *node)
+{
+    char why[64];
+    struct losing l = {c, node, why_away(c, node, why), NULL};
+    log_warn("node.lost", "node=%s why=\"%s\"", node, why);
+    jobs_each(&c->cluster->jobs, miss_job, &l);
+}
+
+void attempts_replace(struct attempts *c, const char *name, const struct msg *hello)
+{
+    char is[INSTANCE_ID_SIZE];
+    node_instance_id(hello, is);
+    jobs_each(&c->cluster->jobs, lose_job,
+              &(struct losing){c, name, "was replaced by another instance of that name", is});
+}
+
+struct finding {
+    struct attempts *c;
+    const struct node *node;
+    const struct msg *hello;
+};
+
+/* Folds BACK into a job that was away on the node: the node has its part still, or begins it
+ * now. */
+static void find_job(void *arg, struct job *j)
+{
+    const struct finding *f = arg;
+    struct event ev;
+    if (!job_away_on(j, f->node->name) || !part_on(j, f->node->name)) return;
+    if (j->state != JOB_STARTING && !session_listed(f->hello, j->id, j->attempt->epoch)) return;
+    ev = (struct event){.type = EV_BACK, .rank = -1};
+    memcpy(ev.node, f->node->name, sizeof ev.node);
+    attempts_apply(f->c, j, &ev);
+}
+
+void attempts_find(struct attempts *c, const struct node *n, const struct msg *hello)
+{
+    jobs_each(&c->cluster->jobs, find_job, &(struct finding){c, n, hello});
+}

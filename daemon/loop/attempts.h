@@ -1,0 +1,50 @@
+/* attempts.h: acts on the attempts of jobs for control.c, which calls it and which it never calls.
+ *
+ * A report, a verdict, or news of a node becomes events of the job (commit.h) and messages to the
+ * nodes of its attempt (session.h). A node that is not heard is away: its part of an attempt may
+ * run on there, and is given up only when the job is placed elsewhere or stops. Loop thread. */
+#ifndef SEQD_DAEMON_LOOP_ATTEMPTS_H
+#define SEQD_DAEMON_LOOP_ATTEMPTS_H
+
+#include "api/core/loop.h"
+#include "daemon/loop/commit.h"
+#include "daemon/loop/session.h"
+#include "daemon/state/attempt.h"
+#include "daemon/state/cluster.h"
+#include "daemon/store/logs.h"
+
+struct attempts { /* all borrowed from control */
+    struct loop *loop;
+    struct cluster *cluster;
+    struct commits *commits;
+    struct session *session;
+    struct logs *logs;
+};
+
+void attempts_apply(struct attempts *c, struct job *j, struct event *ev);
+/* Fails the attempt by ev, whose node is where the failure happened: the first cause counts. */
+void attempts_fail(struct attempts *c, struct job *j, struct event *ev);
+void attempts_carry_out(struct attempts *c, struct job *j, struct verdict *v);
+/* Stops the job once all parts of its attempt have ended. */
+void attempts_stop(struct attempts *c, struct job *j);
+/* Takes a REPORT of j's current attempt, from the node of part p. False: it was dropped, as the
+ * node may not send it. */
+bool attempts_report(struct attempts *c, struct job *j, struct attempt_part *p,
+                     const struct msg *m);
+/* Fails the attempts that lost a GPU of the node. */
+void attempts_check_gpus(struct attempts *c, const struct node *n);
+
+/* Gives up its parts on nodes that are away: it is placed elsewhere, or stops. */
+void attempts_lose_away(struct attempts *c, struct job *j);
+/* Does that for a job that stops, and stops it once all its parts have ended. */
+void attempts_fence(struct attempts *c, struct job *j);
+/* Notes that a silent node is away, in each job with a part there. */
+void attempts_miss(struct attempts *c, const char *node);
+/* Loses the parts of a name that comes back as another machine, or with a new state directory: this
+ * node cannot run them nor report on them. */
+void attempts_replace(struct attempts *c, const char *name, const struct msg *hello);
+/* Folds BACK into the jobs that were away on the node and whose parts it has still, or begins
+ * now. */
+void attempts_find(struct attempts *c, const struct node *n, const struct msg *hello);
+
+#endif
