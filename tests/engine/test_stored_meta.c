@@ -13,7 +13,7 @@ static void source_set(struct meta *m, int i, int set, char *path, int64_t n_doc
     m->source[i] = (struct meta_source){
         .range = {.set = set, .weight = i / 3.0, .n_documents = n_documents},
         .path = path,
-        .format = i * INT32_MAX,
+        .format = i == 1 ? INT32_MAX : 2 * (i == 2),
         .n_tokens = (int64_t)1 << (60 - i)};
     if (i)
         m->source[i].range.first_document = m->source[i - 1].range.first_document +
@@ -51,7 +51,6 @@ static void meta_all(struct meta *m)
     source_set(m, 0, SET_TRAIN, "a\\*.txt", 2);
     source_set(m, 1, SET_TRAIN, "c.jsonl", 3);
     source_set(m, 2, SET_EVAL, "", 3);
-    m->source[2].format = 2;
     for (int i = 0; i < 2; i++) digits(files[i].sha256, (char)('0' + i));
     m->n_files = 2, m->file = files;
 }
