@@ -10,6 +10,7 @@
 #include "daemon/access/auth.h"
 #include "daemon/http/filter.h"
 #include "daemon/http/reply.h"
+#include "daemon/http/row_stream.h"
 #include "daemon/loop/commit.h"
 #include "daemon/state/doc.h"
 
@@ -18,30 +19,26 @@
 #define MESSAGE_SIZE (EVENT_DATA_SIZE + 1024) /* the largest event, with what goes around it */
 
 struct event_feed {
-    struct event_feed *next;
+    struct row_stream c; /* first */
     struct feeds *all;
     struct routes *R;
-    struct http_req *r;      /* until it is answered or the stream is open */
-    struct http_out *stream; /* NULL: for a page, not open yet, or the client is gone */
+    struct http_req *r; /* until it is answered or the stream is open */
     struct principal who;
     int64_t seq;   /* the last one that was looked at */
     int64_t limit; /* limit of a page */
     uint32_t states;
-    char *filter;       /* owns; text of ASK_FEED */
-    bool streams;       /* the client asked for a stream, not for a page */
-    bool lines;         /* ndjson */
-    bool asking, again; /* a read is under way; something happened meanwhile */
+    char *filter; /* owns; text of ASK_FEED */
+    bool streams; /* the client asked for a stream, not for a page */
+    bool lines;   /* ndjson */
 };
 
 struct feeds {
-    struct loop *loop;
-    struct loop_timer *heartbeat, *look;
+    struct row_streams open;
+    struct loop_timer *look;
     bool looking, changed; /* look is set; something was committed since */
-    struct event_feed *first;
-    int n;
 };
 
-static void pump(struct event_feed *f);
+static void pump(struct row_stream *c);
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
@@ -51,25 +48,10 @@ static bool may_go_on(const struct event_feed *f)
     return auth_valid(f->R->auth, f->who.token);
 }
 
-static void beat(void *arg)
-{
-    struct feeds *all = arg;
-    for (struct event_feed *f = all->first; f; f = f->next) {
-        const char *text = f->lines ? "{}\n" : ": heartbeat\n\n";
-        if (f->stream) http_stream_write(f->stream, text, strlen(text));
-    }
-    loop_timer_set(all->heartbeat, FEED_BEAT_MS);
-}
-
 void feeds_guard(struct feeds *all)
 {
-    for (struct event_feed *f = all->first; f; f = f->next)
-        if (f->stream && !may_go_on(f)) http_stream_end(f->stream, true);
-}
-
-static void pump_all(struct feeds *all)
-{
-    for (struct event_feed *f = all->first; f; f = f->next) pump(f);
+    for (struct row_stream *c = all->open.first; c; c = c->next)
+        if (c->stream && !may_go_on((struct event_feed *)c)) http_stream_end(c->stream, true);
 }
 
 static void on_look(void *arg)
@@ -83,62 +65,36 @@ static void on_look(void *arg)
 void feeds_changed(struct feeds *all)
 {
     all->changed = all->looking;
-    if (all->looking || !all->first) return;
+    if (all->looking || !all->open.first) return;
     all->looking = true;
     loop_timer_set(all->look, FEED_LOOK_MS);
-    pump_all(all);
+    for (struct row_stream *c = all->open.first; c; c = c->next) pump(c);
+}
+
+static void feed_free(struct row_stream *c)
+{
+    struct event_feed *f = (struct event_feed *)c;
+    free(f->filter);
+    free(f);
 }
 
 struct feeds *feeds_create(struct loop *l)
 {
     struct feeds *all = calloc(1, sizeof *all);
     if (!all) abort();
-    all->loop = l;
-    all->heartbeat = loop_timer_create(l, beat, all);
+    row_streams_init(&all->open, l, pump, feed_free);
     all->look = loop_timer_create(l, on_look, all);
-    loop_timer_set(all->heartbeat, FEED_BEAT_MS);
     return all;
-}
-
-static void feed_free(struct event_feed *f)
-{
-    free(f->filter);
-    free(f);
 }
 
 void feeds_destroy(struct feeds *all)
 {
-    for (struct event_feed *f = all->first, *next; f; f = next) {
-        next = f->next;
-        feed_free(f);
-    }
-    loop_timer_destroy(all->heartbeat);
+    row_streams_fini(&all->open);
     loop_timer_destroy(all->look);
     free(all);
 }
 
-static void drop(struct event_feed *f)
-{
-    struct event_feed **at = &f->all->first;
-    while (*at != f) at = &(*at)->next;
-    *at = f->next;
-    f->all->n--;
-    feed_free(f);
-}
-
 /* ---- a stream -------------------------------------------------------------------------------- */
-
-static void on_closed(void *arg)
-{
-    struct event_feed *f = arg;
-    f->stream = NULL;
-    if (!f->asking) drop(f);
-}
-
-static void on_want(void *arg)
-{
-    pump(arg);
-}
 
 /* Writes the event of a row of ASK_FEED. n: seq, epoch, at, type, job, the number before it. -1: it
  * does not fit. */
@@ -167,7 +123,7 @@ static int send_gap(struct event_feed *f, const struct store_row *row)
     if (jwrite_finish(&w) < 0) abort();
     const int n = snprintf(out, sizeof out,
                            f->lines ? "{\"gap\":%s}\n" : "event: gap\ndata: %s\n\n", json);
-    if (http_stream_write(f->stream, out, (size_t)n)) return -1;
+    if (http_stream_write(f->c.stream, out, (size_t)n)) return -1;
     f->seq = row->n[0] - 1;
     return 0;
 }
@@ -182,7 +138,7 @@ static int send_row(struct event_feed *f, const struct store_row *row)
     const int n = f->lines ? snprintf(out, MESSAGE_SIZE, "%s\n", json)
                            : snprintf(out, MESSAGE_SIZE, "id: %lld\ndata: %s\n\n",
                                       (long long)row->n[0], json);
-    const int rc = n < MESSAGE_SIZE ? http_stream_write(f->stream, out, (size_t)n) : 0;
+    const int rc = n < MESSAGE_SIZE ? http_stream_write(f->c.stream, out, (size_t)n) : 0;
     free(out);
     return rc;
 }
@@ -190,35 +146,27 @@ static int send_row(struct event_feed *f, const struct store_row *row)
 static void on_rows(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct event_feed *f = arg;
-    f->asking = false;
-    if (!f->stream) {
-        drop(f);
-        return;
-    }
-    if (failed) { /* cut, so that the client comes back */
-        http_stream_end(f->stream, false);
-        return;
-    }
+    if (!row_stream_answered(&f->c, failed)) return;
     for (int i = 0; i < rows->n_rows; i++) {
-        if (send_row(f, &rows->row[i])) return; /* on_want continues */
+        if (send_row(f, &rows->row[i])) return; /* pump continues when there is room */
         f->seq = rows->row[i].n[0];
     }
-    if (rows->n_rows || f->again) pump(f);
+    if (rows->n_rows || f->c.again) pump(&f->c);
 }
 
 static void ask(struct event_feed *f, int64_t n_rows, store_answer *answer)
 {
-    f->asking = true;
+    f->c.asking = true;
     store_read(control_store(f->R->control), ASK_FEED,
                (const int64_t[4]){0, f->seq, n_rows, f->states}, f->filter, answer, f);
 }
 
-static void pump(struct event_feed *f)
+static void pump(struct row_stream *c)
 {
-    f->again = f->asking;
-    if (f->asking || !f->stream || http_stream_room(f->stream) < MESSAGE_SIZE) return;
+    struct event_feed *f = (struct event_feed *)c;
+    if (!row_stream_ready(c, MESSAGE_SIZE)) return;
     if (!may_go_on(f))
-        http_stream_end(f->stream, true);
+        http_stream_end(f->c.stream, true);
     else if (f->seq < control_commits(f->R->control)->last_event) /* steps are no events */
         ask(f, FEED_ROWS, on_rows);
 }
@@ -228,15 +176,15 @@ static int check_room(const struct event_feed *f)
 {
     struct err e;
     int n = 0;
-    for (const struct event_feed *o = f->all->first; o; o = o->next)
-        n += !strcmp(o->who.user, f->who.user);
+    for (const struct row_stream *c = f->all->open.first; c; c = c->next)
+        n += !strcmp(((const struct event_feed *)c)->who.user, f->who.user);
     if (n >= FEED_USER) {
         err_set(&e, ERR_TOO_LARGE, "%s has %d streams of all events, the limit of a user",
                 f->who.user, FEED_USER);
         reply_problem(f->r, 429, &e, NULL);
         return -1;
     }
-    if (f->all->n < FEED_MAX) return 0;
+    if (f->all->open.n < FEED_MAX) return 0;
     err_set(&e, ERR_PEER,
             "%d streams of all events are open, the limit: try again, or ask for "
             "pages",
@@ -251,28 +199,20 @@ static void send_start(struct event_feed *f)
 {
     char out[64];
     const int n = snprintf(out, sizeof out, "retry: 3000\nid: %lld\n\n", (long long)f->seq);
-    if (!f->lines) http_stream_write(f->stream, out, (size_t)n);
+    if (!f->lines) http_stream_write(f->c.stream, out, (size_t)n);
 }
 
 static void open_stream(struct event_feed *f)
 {
-    static const struct http_stream_calls calls = {on_want, on_closed};
     const char *type = f->lines ? "application/x-ndjson" : "text/event-stream";
-    if (check_room(f)) {
-        feed_free(f);
+    const char *beat = f->lines ? "{}\n" : ROW_STREAM_BEAT;
+    if (check_room(f) || row_stream_open(&f->c, &f->all->open, f->r, type, beat)) {
+        feed_free(&f->c);
         return;
     }
-    f->stream = http_stream_open(f->r, 200, type, -1, &calls, f);
     f->r = NULL;
-    if (!f->stream) {
-        feed_free(f);
-        return;
-    }
-    f->next = f->all->first;
-    f->all->first = f;
-    f->all->n++;
     send_start(f);
-    pump(f);
+    pump(&f->c);
 }
 
 /* ---- a page ---------------------------------------------------------------------------------- */
@@ -306,7 +246,7 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
     size_t size = 4096;
     if (failed) {
         reply_fail(f->r, failed);
-        feed_free(f);
+        feed_free(&f->c);
         return;
     }
     for (int i = 0; i < rows->n_rows; i++)
@@ -318,7 +258,7 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
     if (jwrite_finish(&w) < 0) abort();
     reply_json(f->r, 200, out);
     free(out);
-    feed_free(f);
+    feed_free(&f->c);
 }
 
 /* ---- the request ----------------------------------------------------------------------------- */
@@ -376,10 +316,10 @@ static void begin(struct event_feed *f)
 static void on_start(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct event_feed *f = arg;
-    f->asking = false;
+    f->c.asking = false;
     if (failed) {
         reply_fail(f->r, failed);
-        feed_free(f);
+        feed_free(&f->c);
         return;
     }
     f->seq = rows->row[0].n[0];
@@ -390,7 +330,7 @@ static void on_start(void *arg, const struct store_rows *rows, const struct err 
  * never kept. */
 static void ask_start(struct event_feed *f, int64_t last)
 {
-    f->asking = true;
+    f->c.asking = true;
     store_read(control_store(f->R->control), ASK_FEED_START, (const int64_t[4]){0, last}, NULL,
                on_start, f);
 }
@@ -410,10 +350,10 @@ void feed_start(struct feeds *all, struct routes *R, struct http_req *r,
     f->lines = accept && strstr(accept, "application/x-ndjson");
     f->streams = f->lines || reply_wants_stream(r);
     if (read_start(f, &last)) {
-        feed_free(f);
+        feed_free(&f->c);
     } else if (read_filter(f, &e)) {
         reply_fail(r, &e);
-        feed_free(f);
+        feed_free(&f->c);
     } else if (last >= 0) {
         ask_start(f, last);
     } else {

@@ -24,11 +24,11 @@
 #include "daemon/access/auth.h"
 #include "daemon/http/feed.h"
 #include "daemon/http/reply.h"
+#include "daemon/http/row_stream.h"
 #include "daemon/http/wait.h"
 #include "daemon/state/attempt.h"
 #include "daemon/state/doc.h"
 
-#define HEARTBEAT_MS 15000
 #define GUARD_MS     500 /* how long a stream may outlive its token */
 #define ROWS         64
 #define LOG_PIECE    8192 /* bytes of a log in one message, before JSON escapes them */
@@ -36,55 +36,47 @@
 #define MESSAGE_SIZE (EVENT_DATA_SIZE + DOC_STEP_SIZE + 512) /* the largest one */
 
 struct follow {
-    struct follow *next;
-    struct follows *all;
+    struct row_stream c; /* first */
     struct control *control;
     const struct auth *auth;
-    int64_t token;           /* 0: it came by the Unix socket */
-    struct http_out *stream; /* NULL: the client is gone */
+    int64_t token; /* 0: it came by the Unix socket */
     int64_t job;
     enum follow_what what;
     int64_t seq, index;    /* last row finished; steps delivered of the row after it */
     struct follow_log log; /* the log and the position in it; FOLLOW_LOG only */
-    bool asking, again;    /* a read is under way; something happened meanwhile */
     bool was_live;         /* when it was asked */
 };
 
 struct follows {
-    struct loop *loop;
-    struct loop_timer *heartbeat, *guard;
-    struct follow *first;
+    struct row_streams open;
+    struct loop_timer *guard;
     struct waits *waits;
     struct feeds *feeds;
 };
 
-static void pump(struct follow *f);
-
-static void beat(void *arg)
-{
-    struct follows *all = arg;
-    /* Only a write shows that the client of a suspended connection has gone. */
-    for (struct follow *f = all->first; f; f = f->next)
-        if (f->stream) http_stream_write(f->stream, ": heartbeat\n\n", 13);
-    loop_timer_set(all->heartbeat, HEARTBEAT_MS);
-}
+static void pump(struct row_stream *c);
 
 static void on_guard(void *arg)
 {
     struct follows *all = arg;
-    for (struct follow *f = all->first; f; f = f->next)
-        if (f->stream && !auth_valid(f->auth, f->token)) http_stream_end(f->stream, true);
+    for (struct row_stream *c = all->open.first; c; c = c->next) {
+        const struct follow *f = (struct follow *)c;
+        if (c->stream && !auth_valid(f->auth, f->token)) http_stream_end(c->stream, true);
+    }
     feeds_guard(all->feeds);
     loop_timer_set(all->guard, GUARD_MS);
+}
+
+static void follow_free(struct row_stream *c)
+{
+    free(c);
 }
 
 struct follows *follows_create(struct loop *l)
 {
     struct follows *all = calloc(1, sizeof *all);
     if (!all) abort();
-    all->loop = l;
-    all->heartbeat = loop_timer_create(l, beat, all);
-    loop_timer_set(all->heartbeat, HEARTBEAT_MS);
+    row_streams_init(&all->open, l, pump, follow_free);
     all->guard = loop_timer_create(l, on_guard, all);
     loop_timer_set(all->guard, GUARD_MS);
     all->waits = waits_create(l);
@@ -105,35 +97,11 @@ struct feeds *follows_feeds(struct follows *all)
 void follows_destroy(struct follows *all)
 {
     if (!all) return;
-    for (struct follow *f = all->first, *next; f; f = next) {
-        next = f->next;
-        free(f);
-    }
-    loop_timer_destroy(all->heartbeat);
+    row_streams_fini(&all->open);
     loop_timer_destroy(all->guard);
     waits_destroy(all->waits);
     feeds_destroy(all->feeds);
     free(all);
-}
-
-static void drop(struct follow *f)
-{
-    struct follow **at = &f->all->first;
-    while (*at && *at != f) at = &(*at)->next;
-    if (*at) *at = f->next;
-    free(f);
-}
-
-static void on_closed(void *arg)
-{
-    struct follow *f = arg;
-    f->stream = NULL;
-    if (!f->asking) drop(f);
-}
-
-static void on_want(void *arg)
-{
-    pump(arg);
 }
 
 static int write_message(struct follow *f, const char *id, const char *data, size_t size)
@@ -141,7 +109,7 @@ static int write_message(struct follow *f, const char *id, const char *data, siz
     char *out = mem_scratch(MESSAGE_SIZE);
     int n = snprintf(out, MESSAGE_SIZE, "id: %s\ndata: %.*s\n\n", id, (int)size, data);
     if (n >= MESSAGE_SIZE) n = 0; /* cannot be: rows are bounded when they are written */
-    const int rc = n ? http_stream_write(f->stream, out, (size_t)n) : 0;
+    const int rc = n ? http_stream_write(f->c.stream, out, (size_t)n) : 0;
     free(out);
     return rc;
 }
@@ -178,7 +146,7 @@ static int write_gap(struct follow *f, const char *json)
 {
     char *out = mem_scratch(MESSAGE_SIZE);
     const int n = snprintf(out, MESSAGE_SIZE, "event: gap\ndata: %s\n\n", json);
-    const int rc = n < MESSAGE_SIZE ? http_stream_write(f->stream, out, (size_t)n) : 0;
+    const int rc = n < MESSAGE_SIZE ? http_stream_write(f->c.stream, out, (size_t)n) : 0;
     free(out);
     return rc;
 }
@@ -192,7 +160,7 @@ static int write_removed(struct follow *f)
                      "event: gap\ndata: {\"job\":%lld,\"what\":\"job\"}\n\n"
                      "event: end\ndata: {\"id\":%lld,\"state\":\"removed\"}\n\n",
                      id, id);
-    return http_stream_write(f->stream, out, (size_t)n);
+    return http_stream_write(f->c.stream, out, (size_t)n);
 }
 
 static int write_end(struct follow *f, const char *doc)
@@ -203,49 +171,33 @@ static int write_end(struct follow *f, const char *doc)
     int n = snprintf(out, sizeof out, "event: end\ndata: {\"id\":%lld,\"state\":\"%.*s\"}\n\n",
                      (long long)f->job, at ? (int)strcspn(at + 9, "\"") : 7,
                      at ? at + 9 : "unknown");
-    return http_stream_write(f->stream, out, (size_t)n);
+    return http_stream_write(f->c.stream, out, (size_t)n);
 }
 
 static void on_final(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct follow *f = arg;
-    f->asking = false;
-    if (!f->stream) {
-        drop(f);
-        return;
-    }
-    if (failed) { /* cut, so that the client comes back */
-        http_stream_end(f->stream, false);
-        return;
-    }
+    if (!row_stream_answered(&f->c, failed)) return;
     if (!(rows->n_rows ? write_end(f, rows->row[0].text[0]) : write_removed(f)))
-        http_stream_end(f->stream, true);
+        http_stream_end(f->c.stream, true);
     else
-        f->again = true; /* no room yet: on_want comes back here through pump */
+        f->c.again = true; /* no room yet: pump asks again when there is */
 }
 
 static void on_rows(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct follow *f = arg;
-    f->asking = false;
-    if (!f->stream) {
-        drop(f);
-        return;
-    }
-    if (failed) {
-        http_stream_end(f->stream, false);
-        return;
-    }
+    if (!row_stream_answered(&f->c, failed)) return;
     for (int i = 0; i < rows->n_rows; i++) {
         const struct store_row *row = &rows->row[i];
         if (f->what == FOLLOW_EVENTS ? write_event(f, row) : write_steps(f, row)) return;
         f->seq = row->n[0];
         f->index = 0;
     }
-    if (rows->n_rows || f->again) {
-        pump(f);
+    if (rows->n_rows || f->c.again) {
+        pump(&f->c);
     } else if (!f->was_live) {
-        f->asking = true;
+        f->c.asking = true;
         store_read(control_store(f->control), ASK_JOB, (const int64_t[4]){f->job}, NULL, on_final,
                    f);
     }
@@ -300,7 +252,7 @@ static bool leave_log(struct follow *f, const struct job *j)
         return true;
     }
     if (j && !f->log.one_epoch) return false;
-    f->asking = true;
+    f->c.asking = true;
     store_read(control_store(f->control), ASK_JOB, (const int64_t[4]){f->job}, NULL, on_final, f);
     return false;
 }
@@ -331,19 +283,19 @@ static bool send_piece(struct follow *f)
 
 static void pump_log(struct follow *f)
 {
-    while (!f->asking && f->stream && http_stream_room(f->stream) >= LOG_MESSAGE)
+    while (!f->c.asking && f->c.stream && http_stream_room(f->c.stream) >= LOG_MESSAGE)
         if (!send_piece(f)) return;
 }
 
-static void pump(struct follow *f)
+static void pump(struct row_stream *c)
 {
+    struct follow *f = (struct follow *)c;
     if (f->what == FOLLOW_LOG) {
         pump_log(f);
         return;
     }
-    f->again = f->asking;
-    if (f->asking || !f->stream || http_stream_room(f->stream) < MESSAGE_SIZE) return;
-    f->asking = true;
+    if (!row_stream_ready(c, MESSAGE_SIZE)) return;
+    f->c.asking = true;
     f->was_live = control_job(f->control, f->job) != NULL;
     store_read(control_store(f->control), f->what == FOLLOW_EVENTS ? ASK_EVENTS : ASK_METRICS,
                (const int64_t[4]){f->job, f->seq, ROWS, -1}, NULL, on_rows, f);
@@ -352,8 +304,8 @@ static void pump(struct follow *f)
 void follows_changed(void *arg, int64_t job)
 {
     struct follows *all = arg;
-    for (struct follow *f = all->first; f; f = f->next)
-        if (f->job == job) pump(f);
+    for (struct row_stream *c = all->open.first; c; c = c->next)
+        if (((struct follow *)c)->job == job) pump(c);
     waits_changed(all->waits, job);
     feeds_changed(all->feeds);
 }
@@ -361,8 +313,10 @@ void follows_changed(void *arg, int64_t job)
 void follows_logged(void *arg, int64_t job)
 {
     struct follows *all = arg;
-    for (struct follow *f = all->first; f; f = f->next)
-        if (f->job == job && f->what == FOLLOW_LOG) pump(f);
+    for (struct row_stream *c = all->open.first; c; c = c->next) {
+        const struct follow *f = (struct follow *)c;
+        if (f->job == job && f->what == FOLLOW_LOG) pump(c);
+    }
 }
 
 struct opening {
@@ -378,10 +332,8 @@ struct opening {
 /* Opens the stream. cut: the removal that cut the job's history, or NULL. */
 static void open_stream(struct opening *o, const char *cut)
 {
-    static const struct http_stream_calls calls = {on_want, on_closed};
     struct follow *f = calloc(1, sizeof *f);
     if (!f) abort();
-    f->all = o->all;
     f->control = o->control;
     f->auth = o->auth;
     f->token = o->token;
@@ -398,16 +350,13 @@ static void open_stream(struct opening *o, const char *cut)
         f->seq = index < 0 ? seq : seq - 1;
         f->index = index + 1;
     }
-    f->stream = http_stream_open(o->r, 200, "text/event-stream", -1, &calls, f);
-    if (!f->stream) {
+    if (row_stream_open(&f->c, &o->all->open, o->r, "text/event-stream", ROW_STREAM_BEAT)) {
         free(f);
         return;
     }
-    f->next = o->all->first;
-    o->all->first = f;
-    http_stream_write(f->stream, "retry: 3000\n\n", 13);
+    http_stream_write(f->c.stream, "retry: 3000\n\n", 13);
     if (cut) write_gap(f, cut); /* the stream is empty: there is room */
-    pump(f);
+    pump(&f->c);
 }
 
 static void on_cut(void *arg, const struct store_rows *rows, const struct err *failed)
