@@ -434,9 +434,10 @@ tests: $(TESTS)
 ## check-layers: no file includes what the design forbids
 check-layers:
 	$(Q)tests/check_layers.sh
-## check-symbols: no cycle of calls between folders, nor between files of the daemon
+## check-symbols: no cycle of calls between folders, nor between files of the daemon; no function without a caller
 check-symbols: $(PROGRAMS)
 	$(Q)tests/check_symbols.sh . $(B)/obj
+	$(Q)tests/check_callers.sh . $(B)/obj
 ## check-names: exported names begin with their file's stem, its folder's name or a prefix of tests/prefixes.txt
 check-names: $(PROGRAMS)
 	$(Q)tests/check_names.sh . $(B)/obj

@@ -175,6 +175,8 @@ side check-names: "each begins as its file" one tests/check_names.sh
 side links: "lead to something" one tests/scripts/links.sh
 side version: "is one" count tests/scripts/version.sh
 side check-tags: "each is of one file" one tests/check_tags.sh
+side callers: "functions without a caller are found" count tests/scripts/test_callers.sh
+side check-callers: "each function has one, or a reason" one tests/check_callers.sh
 side nccl-header: "as NCCL's" one tests/nccl/check.sh
 side missing-libraries: "it is said what to do" one no_libraries
 run_sides structure
