@@ -140,11 +140,15 @@ static int add_root(struct options *o, const char *dir, struct err *e)
 {
     char real[4096];
     struct stat st;
-    if (o->n_roots == RANK_ROOTS) return err_set(e, ERR_INVALID, "--root: at most %d", RANK_ROOTS);
+    if (o->n_roots == RANK_ROOTS)
+        return err_set(e, ERR_INVALID, "--root may be given %d times: name a directory above some",
+                       RANK_ROOTS);
     if (!realpath(dir, real) || stat(real, &st)) return err_errno(e, "--root %s", dir);
     if (!S_ISDIR(st.st_mode)) return err_set(e, ERR_INVALID, "--root %s is not a directory", dir);
     if (strlen(real) >= RANK_PATH_SIZE)
-        return err_set(e, ERR_INVALID, "--root %s: the path is too long", dir);
+        return err_set(e, ERR_INVALID,
+                       "--root %s: the path is longer than %d bytes: give a shorter one", dir,
+                       RANK_PATH_SIZE - 1);
     char *text = o->root_text[o->n_roots];
     memcpy(text, real, strlen(real) + 1);
     o->roots[o->n_roots++] = text;
@@ -254,7 +258,7 @@ static int from_environment(const char *name, int64_t otherwise, int64_t *out, s
     if (!text || !*text) return 0;
     *out = strtoll(text, &end, 10);
     if (!*end && *out >= 1 && *out <= 3600000) return 0;
-    return err_set(e, ERR_INVALID, "%s=%s: from 1 to 3600000", name, text);
+    return err_set(e, ERR_INVALID, "%s=%s: want a number from 1 to 3600000", name, text);
 }
 
 static int cert_ttl(const struct options *o, int64_t *out_s, struct err *e)
@@ -335,7 +339,9 @@ static int check_writable(const char *dir, struct err *e)
     if (!realpath(dir, real) || access(real, W_OK | X_OK))
         return err_errno(e, "--writable-root %s", dir);
     if (strlen(real) >= RANK_PATH_SIZE)
-        return err_set(e, ERR_INVALID, "--writable-root %s: the path is too long", dir);
+        return err_set(e, ERR_INVALID,
+                       "--writable-root %s: the path is longer than %d bytes: give a shorter one",
+                       dir, RANK_PATH_SIZE - 1);
     if (!beneath_private(real)) return 0;
     return err_set(e, ERR_INVALID,
                    "--writable-root %s lies in a directory that seqd keeps: give another", real);

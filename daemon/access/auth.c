@@ -238,8 +238,8 @@ int auth_make(struct auth *a, struct auth_token *k, char text[AUTH_TOKEN_SIZE], 
                        "%s has %d valid tokens, the most of a user: revoke one first", k->user,
                        AUTH_USER_TOKENS);
     if (a->n >= AUTH_TOKENS)
-        return err_set(e, ERR_TOO_LARGE, "there are %d tokens, the most that seqd keeps",
-                       AUTH_TOKENS);
+        return err_set(e, ERR_TOO_LARGE,
+                       "there are %d tokens, the most that seqd keeps: revoke some", AUTH_TOKENS);
     k->id = a->last_id + 1;
     k->created_ms = auth_now_ms(a);
     k->revoked_ms = k->used_ms = 0;
@@ -339,8 +339,9 @@ static int refuse(struct auth *a, const unsigned char address[AUTH_ADDRESS], con
                   struct err *e)
 {
     if (!fails_again(a, address)) return err_set(e, ERR_UNAUTHORIZED, "%s", why);
-    return err_set(e, ERR_TOO_LARGE, "%d wrong tokens from this address within %d s: wait",
-                   AUTH_FAILURES, AUTH_WINDOW_MS / 1000);
+    return err_set(e, ERR_TOO_LARGE,
+                   "there were %d wrong tokens from this address within %d s: wait", AUTH_FAILURES,
+                   AUTH_WINDOW_MS / 1000);
 }
 
 int auth_bearer(struct auth *a, const char *authorization,
@@ -351,10 +352,13 @@ int auth_bearer(struct auth *a, const char *authorization,
         return err_set(e, ERR_UNAUTHORIZED,
                        "this needs a token: send Authorization: Bearer TOKEN, or run seqctl login");
     if (strncasecmp(authorization, "Bearer ", 7))
-        return refuse(a, address, "Authorization: want Bearer and a token", e);
+        return refuse(
+            a, address,
+            "the header Authorization has no Bearer token: send Authorization: Bearer TOKEN", e);
     const char *text = authorization + 7;
     struct auth_token *k = right_token(a, text + strspn(text, " "));
-    if (!k) return refuse(a, address, "the token is not valid", e);
+    if (!k)
+        return refuse(a, address, "the token is not valid: run seqctl login with one that is", e);
     if (k->revoked_ms) return refuse(a, address, "the token has been revoked", e);
     if (k->expires_ms && now >= k->expires_ms)
         return refuse(a, address, "the token has expired", e);

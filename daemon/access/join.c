@@ -77,10 +77,10 @@ static int check_token(const struct joins *j, const struct joins_token *want, st
                          "rack[12]-?",
                          want->names, NODE_NAME - 1);
     if (want->uses < 1 || want->uses > JOIN_USES)
-        return err_field(e, ERR_INVALID, "uses", "uses %lld: from 1 to %d", (long long)want->uses,
-                         JOIN_USES);
+        return err_field(e, ERR_INVALID, "uses", "uses %lld: want a number from 1 to %d",
+                         (long long)want->uses, JOIN_USES);
     if (want->ttl_s < 1 || want->ttl_s > JOIN_TOKEN_S)
-        return err_field(e, ERR_INVALID, "ttl_s", "ttl_s %lld: from 1 to %lld",
+        return err_field(e, ERR_INVALID, "ttl_s", "ttl_s %lld: want seconds from 1 to %lld",
                          (long long)want->ttl_s, (long long)JOIN_TOKEN_S);
     if (j->t.n_tokens == JOIN_TOKENS)
         return err_set(e, ERR_CONFLICT,
@@ -289,8 +289,9 @@ static int judge_token(struct joining *c, const struct certificate *owner,
                        "this coordinator knows no such join token: it was revoked, or is another "
                        "coordinator's");
     if (k->expires_ms <= now_ms)
-        return err_set(e, ERR_INVALID, "the join token %s expired at %s", k->id,
-                       doc_time(k->expires_ms, at));
+        return err_set(e, ERR_INVALID,
+                       "the join token %s expired at %s: make a new one with `seqctl nodes token`",
+                       k->id, doc_time(k->expires_ms, at));
     if (fnmatch(k->names, name, 0))
         return err_set(e, ERR_INVALID, "the join token %s is for nodes named %s, not for %s", k->id,
                        k->names, name);
@@ -302,8 +303,10 @@ static int judge_token(struct joining *c, const struct certificate *owner,
                        name, doc_time(owner->expires_ms, at), name);
     if (owner && !strcmp(owner->token, k->id)) return 0; /* its answer was lost */
     if (k->used >= k->uses)
-        return err_set(e, ERR_INVALID, "the join token %s is used up: %lld of %lld uses", k->id,
-                       (long long)k->used, (long long)k->uses);
+        return err_set(e, ERR_INVALID,
+                       "the join token %s is used up: %lld of %lld uses; make a new one with "
+                       "`seqctl nodes token`",
+                       k->id, (long long)k->used, (long long)k->uses);
     c->uses_token = true;
     return 0;
 }

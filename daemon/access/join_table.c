@@ -15,7 +15,7 @@ static int load_token(void *arg, const struct store_join_token *row, struct err 
 {
     struct join_table *j = arg;
     if (j->n_tokens == JOIN_TOKENS)
-        return err_set(e, ERR_TOO_LARGE, "more than %d join tokens", JOIN_TOKENS);
+        return err_set(e, ERR_TOO_LARGE, "the store has more than %d join tokens", JOIN_TOKENS);
     struct join_token *t = &j->token[j->n_tokens++];
     *t = (struct join_token){.number = row->number,
                              .uses = row->uses,
@@ -32,7 +32,8 @@ static int load_certificate(void *arg, const struct store_certificate *row, stru
 {
     struct join_table *j = arg;
     if (j->n_certificates == JOIN_CERTIFICATES)
-        return err_set(e, ERR_TOO_LARGE, "more than %d certificates of nodes", JOIN_CERTIFICATES);
+        return err_set(e, ERR_TOO_LARGE, "the store has more than %d certificates of nodes",
+                       JOIN_CERTIFICATES);
     struct certificate *c = &j->certificate[j->n_certificates++];
     *c = (struct certificate){
         .serial = row->serial, .expires_ms = row->expires_ms, .revoked = row->revoked_ms != 0};
@@ -46,7 +47,8 @@ static int load_revocation(void *arg, const struct store_revocation *row, struct
 {
     struct join_table *j = arg;
     if (j->n_revocations == JOIN_REVOCATIONS)
-        return err_set(e, ERR_TOO_LARGE, "more than %d revocations of nodes", JOIN_REVOCATIONS);
+        return err_set(e, ERR_TOO_LARGE, "the store has more than %d revocations of nodes",
+                       JOIN_REVOCATIONS);
     struct revocation *r = &j->revocation[j->n_revocations++];
     *r = (struct revocation){.at_ms = row->at_ms, .number = row->number};
     copy(r->node, sizeof r->node, row->node);

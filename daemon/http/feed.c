@@ -179,8 +179,9 @@ static int check_room(const struct event_feed *f)
     for (const struct row_stream *c = f->all->open.first; c; c = c->next)
         n += !strcmp(((const struct event_feed *)c)->who.user, f->who.user);
     if (n >= FEED_USER) {
-        err_set(&e, ERR_TOO_LARGE, "%s has %d streams of all events, the limit of a user",
-                f->who.user, FEED_USER);
+        err_set(&e, ERR_TOO_LARGE,
+                "%s has %d streams of all events, the limit of a user: end one first", f->who.user,
+                FEED_USER);
         reply_problem(f->r, 429, &e, NULL);
         return -1;
     }

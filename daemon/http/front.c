@@ -502,7 +502,7 @@ struct front *front_create(const struct front_options *o, int library_fd,
     watch_fd(f, EPOLL_CTL_ADD, library_fd);
     f->started = !pthread_create(&f->thread, NULL, run, f);
     if (f->started) return f;
-    err_set(e, ERR_IO, "no thread for HTTP");
+    err_set(e, ERR_IO, "the thread for HTTP does not start");
     front_destroy(f);
     return NULL;
 }

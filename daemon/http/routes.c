@@ -140,6 +140,6 @@ void routes_handle(void *arg, struct http_req *r)
         reply_problem(r, 405, &e, NULL);
         return;
     }
-    err_set(&e, ERR_NOT_FOUND, "no such path: see /openapi.yaml");
+    err_set(&e, ERR_NOT_FOUND, "there is no path %s here: see /openapi.yaml", http_path(r));
     reply_fail(r, &e);
 }

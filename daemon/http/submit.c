@@ -50,7 +50,7 @@ static void on_first_answer(void *arg, const struct store_rows *rows, const stru
         return;
     }
     if (!rows->n_rows) {
-        err_set(&e, ERR_INTERNAL, "the job of this Idempotency-Key is gone");
+        err_set(&e, ERR_INTERNAL, "the job of this Idempotency-Key was removed: send another key");
         refuse(p, 0, &e);
         return;
     }

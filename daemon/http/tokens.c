@@ -223,7 +223,8 @@ void route_tokens_revoke(struct routes *R, struct http_req *r, const struct rout
     m[0].out = c->user;
     int bad = body_read(r, m, 1, &e);
     if (!bad && !m[0].given)
-        bad = err_field(&e, ERR_INVALID, "user", "user is missing: whose tokens are revoked");
+        bad = err_field(&e, ERR_INVALID, "user",
+                        "user is missing: name the user whose tokens are to be revoked");
     if (bad || check_user(&a->who, c->user, "revoke", &e)) {
         reply_fail(r, &e);
         free(c);

@@ -136,7 +136,8 @@ static int check_room(const struct waits *all, struct http_req *r, const struct 
 {
     struct err e;
     if (of_user(all, who->user) >= WAIT_USER) {
-        err_set(&e, ERR_TOO_LARGE, "%s has %d requests that wait, the limit of a user", who->user,
+        err_set(&e, ERR_TOO_LARGE,
+                "%s has %d requests that wait, the limit of a user: ask without wait", who->user,
                 WAIT_USER);
         reply_problem(r, 429, &e, NULL);
         return -1;

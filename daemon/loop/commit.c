@@ -339,7 +339,10 @@ static void submitted(void *arg, const struct err *e)
 static int refuse_new(const struct commits *all, int n, struct err *e)
 {
     const int room = COMMIT_MAX_LIVE - all->cluster->jobs.n - all->n_new;
-    if (room <= 0) return err_set(e, ERR_TOO_LARGE, "the queue is full: %d jobs", COMMIT_MAX_LIVE);
+    if (room <= 0)
+        return err_set(e, ERR_TOO_LARGE,
+                       "the queue is full, it has %d jobs: wait until one has ended, or cancel one",
+                       COMMIT_MAX_LIVE);
     if (n > room)
         return err_set(
             e, ERR_TOO_LARGE,

@@ -135,7 +135,8 @@ static int unknown(struct spec_reader *r, const char *path)
     const char *near = spec_suggest(path);
     if (near && strcmp(near, path))
         return err_field(r->e, ERR_INVALID, path, "unknown field %s: did you mean %s?", path, near);
-    return err_field(r->e, ERR_INVALID, path, "unknown field %s", path);
+    return err_field(r->e, ERR_INVALID, path, "unknown field %s: api/JOBS.md lists those of a job",
+                     path);
 }
 
 /* Guesses by the suffix, where the source does not say its format. */
@@ -245,8 +246,9 @@ static int read_stages(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_array(v)) return wrong_type(r, "stages", "an array of stages", v);
     if (json_array_size(v) > SPEC_STAGES)
-        return err_field(r->e, ERR_INVALID, "stages", "stages: %zu given, at most %d",
-                         json_array_size(v), SPEC_STAGES);
+        return err_field(r->e, ERR_INVALID, "stages",
+                         "stages has %zu members, at most %d are allowed", json_array_size(v),
+                         SPEC_STAGES);
     for (size_t i = 0; i < json_array_size(v); i++) {
         char path[PATH_SIZE];
         snprintf(path, sizeof path, "stages.%zu", i);
@@ -274,8 +276,9 @@ static int read_labels(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return wrong_type(r, "labels", "an object of strings", v);
     if (json_object_size(v) > SPEC_LABELS)
-        return err_field(r->e, ERR_INVALID, "labels", "labels: %zu given, at most %d",
-                         json_object_size(v), SPEC_LABELS);
+        return err_field(r->e, ERR_INVALID, "labels",
+                         "labels has %zu members, at most %d are allowed", json_object_size(v),
+                         SPEC_LABELS);
     const char *key;
     json_t *member;
     json_object_foreach((json_t *)v, key, member)

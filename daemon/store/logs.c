@@ -139,7 +139,7 @@ int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_
     if (!f) return -1;
     if (offset < 0 || offset > f->size + f->over)
         return err_set(e, ERR_PEER,
-                       "log of job %lld rank %d continues at %lld, %lld bytes are here",
+                       "the log of job %lld rank %d continues at %lld, and %lld bytes are here",
                        (long long)job, rank, (long long)offset, (long long)f->size);
     int64_t known = f->size + f->over - offset;
     if (known >= (int64_t)size) return f->size + f->over;

@@ -67,7 +67,8 @@ static int read_file(struct upload_list *l, struct jread *j, struct err *e)
     struct upload_file *f = &l->file[l->n];
     enum jtok t;
     if (l->n == UPLOAD_FILES)
-        return err_field(e, ERR_TOO_LARGE, "files", "files: at most %d in one upload",
+        return err_field(e, ERR_TOO_LARGE, "files",
+                         "files has more than %d members: send them as several uploads",
                          UPLOAD_FILES);
     *f = (struct upload_file){.size = -1};
     while ((t = jread_next(j)) == J_KEY) {
@@ -82,12 +83,13 @@ static int read_file(struct upload_list *l, struct jread *j, struct err *e)
             return wrong(l, "", "path, size and sha256, and nothing else", e);
         if (rc) return wrong(l, "", "path, size and sha256 as text, number and text", e);
     }
-    if (t != J_OBJECT_END) return err_field(e, ERR_INVALID, "files", "files: %s", j->err.text);
+    if (t != J_OBJECT_END)
+        return err_field(e, ERR_INVALID, "files", "files cannot be read: %s", j->err.text);
     if (check_file(l, f, e)) return -1;
     l->n++;
     l->size += f->size;
     if (l->size > UPLOAD_MAX)
-        return err_field(e, ERR_TOO_LARGE, "files", "files: more than 2^50 bytes");
+        return err_field(e, ERR_TOO_LARGE, "files", "files has more than 2^50 bytes together");
     return 0;
 }
 
