@@ -1,6 +1,7 @@
 /* seqw and seqgang as real processes over fake ranks; the test is seqd. At every message it checks
  * that records come in order, that a repeated record has the same bytes, that logs have no gaps and
- * are complete before the final record, and that nothing follows that record. */
+ * are complete before the final record, and that nothing follows that record.
+ * tests: needs libfake_nvml.so seqgang seqw */
 #include <assert.h>
 #include <fcntl.h>
 #include <limits.h>

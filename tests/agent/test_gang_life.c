@@ -1,5 +1,6 @@
 /* seqgang in a process of its own over fake ranks: a whole life, and every way to end early. The
- * test is the agent: it connects, sends commands, reads the spool. */
+ * test is the agent: it connects, sends commands, reads the spool.
+ * tests: needs seqrank */
 #include <assert.h>
 #include <fcntl.h>
 #include <sys/un.h>

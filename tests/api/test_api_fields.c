@@ -1,6 +1,7 @@
 /* The fields of the job spec against those of the version before: its own always travel, and every
  * other one says since which ABI it is. tests/previous_fields.sh writes the list. Run in the
- * root. */
+ * root.
+ * tests: needs previous previous.fields */
 #include <math.h>
 #include <stdarg.h>
 #include "api/core/field.h"

@@ -1,5 +1,6 @@
 /* Messages as they are sent, byte by byte: tests/golden/records/messages.txt has each kind with all
- * of its fields, with none, and with one that this version does not know. */
+ * of its fields, with none, and with one that this version does not know.
+ * tests: needs golden/records */
 #include "tests/lib/records.h"
 
 #include "tests/lib/messages.h"

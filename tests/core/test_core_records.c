@@ -1,5 +1,6 @@
 /* Manifests of checkpoints and contexts of seqctl as they are stored, byte by byte:
- * tests/golden/records/manifest.txt and context.txt. */
+ * tests/golden/records/manifest.txt and context.txt.
+ * tests: needs golden/records */
 #include "tests/lib/records.h"
 
 #include "api/core/context.h"

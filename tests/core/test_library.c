@@ -1,6 +1,7 @@
 /* The folders that are searched for optional libraries: each case in a process of its own, since a
  * library stays open. The library that is found is the tests' NCCL, under a name that no machine
- * has. */
+ * has.
+ * tests: needs libnccl_fake.so */
 #include <limits.h>
 #include <sys/wait.h>
 #include <unistd.h>

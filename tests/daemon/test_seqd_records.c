@@ -1,5 +1,6 @@
 /* Events and lists of uploads as they are stored, byte by byte: tests/golden/records/events.txt and
- * uploads.txt. */
+ * uploads.txt.
+ * tests: needs golden/records */
 #include "tests/lib/records.h"
 
 #include "daemon/state/event.h"

@@ -1,6 +1,7 @@
 /* The schemas Spec, Source, Stage, Hardware and Event of api/openapi.yaml agree with the tables of
  * fields: type, words, range and sentence. `test_seqd_schema --write` writes their lines again; a
- * new field needs a line `NAME: {}` in its section. Run in the root. */
+ * new field needs a line `NAME: {}` in its section. Run in the root.
+ * tests: needs api/openapi.yaml */
 #include <math.h>
 #include "api/core/job.h"
 #include "daemon/spec/rule.h"

@@ -1,5 +1,6 @@
 /* The time to live of files and rows that jobs leave, by an injected clock: data that is due goes,
- * the rest stays. */
+ * the rest stays.
+ * tests: needs deploy/README.md */
 #include <sqlite3.h>
 #include "api/core/file.h"
 #include "api/core/removal.h"

@@ -1,6 +1,7 @@
 /* TLS of the REST surface: handshakes that drip, stop or are no handshakes, certificates that are
  * renewed while clients are served, and the options that name them. test_seqd_http.c sends its
- * requests over TLS as well. */
+ * requests over TLS as well.
+ * tests: needs seqd */
 #include <arpa/inet.h>
 #include <ftw.h>
 #include <netinet/tcp.h>

@@ -1,6 +1,7 @@
 /* test_device_dit.c: diffusion transformers on a device with memory of its own, against the goldens
  * that the CPU is held to (tests/lib/dit_golden.h): "emulated", where the host cannot reach that
- * memory, unless SEQD_TEST_DEVICE names another. */
+ * memory, unless SEQD_TEST_DEVICE names another.
+ * tests: needs golden libkernels_emulated.so */
 #include "tests/lib/dit_golden.h"
 
 static void planned(const char *name, int P, enum recompute_id recompute)

@@ -1,6 +1,7 @@
 /* Operations that come again go by graphs (kernels/cuda/graph.h): the same bits as one by one, and
  * most of them do: lists made to differ in one thing each; trainings, on two ranks and under
- * dropout; decoding. SEQD_TEST_DEVICE names the device, "emulated" where nothing does. */
+ * dropout; decoding. SEQD_TEST_DEVICE names the device, "emulated" where nothing does.
+ * tests: needs golden/mistral golden/tnl libkernels_emulated.so */
 #include <dlfcn.h>
 #include "api/core/job.h"
 #include "tests/lib/lm.h"

@@ -2,7 +2,8 @@
  * jobs on the CPU: SEQD_TEST_DEVICE names it, "emulated" where nothing does. Losses, weights,
  * scores, texts and samples are those of the CPU to rounding; the memory that is placed on the
  * device and on the host is as planned; a killed training ends with the bits of an undisturbed one.
- * Small: fewer stages of ZeRO and proofs, and two ranks alone are asked. */
+ * Small: fewer stages of ZeRO and proofs, and two ranks alone are asked.
+ * tests: needs libkernels_emulated.so seqrank */
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -2,7 +2,8 @@
  * memory of its own (SEQD_TEST_DEVICE, "emulated" where nothing names it; on GPUs over NCCL, where
  * it is): the others leave by themselves within twice the hop timeout, with the place in a
  * sentence; no process is left, and no GPU memory stays in use. Other programs' memory is counted,
- * too, so run this alone. */
+ * too, so run this alone.
+ * tests: needs libkernels_emulated.so seqrank */
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "tests/lib/gang.h"

@@ -1,6 +1,7 @@
 /* test_device_model.c: language models of every family on a device with memory of its own, against
  * the goldens that the CPU is held to (tests/lib/lm.h): "emulated", where the host cannot reach
- * that memory, unless SEQD_TEST_DEVICE names another. */
+ * that memory, unless SEQD_TEST_DEVICE names another.
+ * tests: needs golden libkernels_emulated.so */
 #include "tests/lib/lm.h"
 
 static void golden_of(const char *name, int P, struct lm_run *r)

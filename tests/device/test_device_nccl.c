@@ -1,6 +1,7 @@
 /* NCCL's transport on a library of its name (tests/nccl/fake.c), in which an order that would stand
  * still in a stream stands still: every strategy, every way out of a wait, and the error where NCCL
- * is not available. */
+ * is not available.
+ * tests: needs libkernels_emulated.so libnccl_fake.so */
 #include <dlfcn.h>
 #include "api/core/job.h"
 #include "api/core/library.h"

@@ -1,4 +1,5 @@
-/* Ranks' tensors in memory of their devices, sent by shared memory: several ranks on one device. */
+/* Ranks' tensors in memory of their devices, sent by shared memory: several ranks on one device.
+ * tests: needs libkernels_emulated.so */
 #include "tests/lib/device_ranks.h"
 
 int main(void)

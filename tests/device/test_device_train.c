@@ -1,6 +1,7 @@
 /* A training's parts on a device with memory of its own, in one process: how often the host waits
  * for it in a step, the norm of units of all sizes, the same bits on any number of ranks.
- * SEQD_TEST_DEVICE names the device, "emulated" where nothing does. */
+ * SEQD_TEST_DEVICE names the device, "emulated" where nothing does.
+ * tests: needs golden libkernels_emulated.so */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/hf/hf.h"

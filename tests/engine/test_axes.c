@@ -6,7 +6,8 @@
  *
  * Bounds: noise.h, and if ranks share layers also one rank's training of the same model with its
  * ids in the other order. Under determinism "ranks" the bits are those of the same rings without
- * the other axes. */
+ * the other axes.
+ * tests: needs golden */
 /* Not under sanitizers: each axis has a test of its own that is. */
 #include "api/core/file.h"
 #include "api/core/job.h"

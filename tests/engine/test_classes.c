@@ -1,6 +1,7 @@
 /* test_classes.c: the classes that a config.json names. The package's base and the classes of the
  * family's task pass, no other (tests/golden/classes.txt, by make_classes.py: every class of
- * transformers); files as they were published, and published texts without a model_type. */
+ * transformers); files as they were published, and published texts without a model_type.
+ * tests: needs golden/classes.txt */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/file.h"

@@ -1,6 +1,7 @@
 /* test_configs.c: config.json files of every family, whole and with keys left out, against the
  * reading of the Python package transformers (tests/golden/configs.txt, by make_configs.py): the
- * number of parameters, names and shapes of tensors, and the sizes that no shape shows. */
+ * number of parameters, names and shapes of tensors, and the sizes that no shape shows.
+ * tests: needs golden/configs.txt */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* The curves that a training leaves for TensorBoard, by real seqrank processes: the numbers that
- * were reported, each step once, through kills, saves, rollbacks and a disk that takes nothing. */
+ * were reported, each step once, through kills, saves, rollbacks and a disk that takes nothing.
+ * tests: needs seqrank */
 /* Not under sanitizers: test_tfevents and test_rank run the same code. */
 #include <math.h>
 

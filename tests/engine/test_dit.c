@@ -1,5 +1,6 @@
 /* Diffusion transformers against PyTorch in float64 (tests/lib/dit_golden.h), on any number of
- * ranks; bits that do not depend on it. */
+ * ranks; bits that do not depend on it.
+ * tests: needs golden */
 #include "api/core/file.h"
 #include "tests/lib/dit_golden.h"
 #include "tests/lib/mutant.h"

@@ -1,6 +1,7 @@
 /* test_embed_files.c: published embedding models: files of a base class, whose names lack its
  * prefix and which have no head, and vectors against those of the packages that publish them
- * (golden/make_embed_golden.py; embed_qwen3 is a Qwen3Model that transformers saved). */
+ * (golden/make_embed_golden.py; embed_qwen3 is a Qwen3Model that transformers saved).
+ * tests: needs golden seqrank */
 #include <math.h>
 #include "tests/lib/hf_save.h"
 #include "tests/lib/own_model.h"

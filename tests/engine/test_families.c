@@ -1,6 +1,7 @@
 /* test_families.c: model directories of the language-model families: the meaning of config.json,
  * the tensors that there must be, and that a model is saved as it was loaded. The directories are
- * tests/golden's: the Python package transformers saved those of BERT, Mistral and MiniMax. */
+ * tests/golden's: the Python package transformers saved those of BERT, Mistral and MiniMax.
+ * tests: needs fuzz/seeds/fuzz_config golden */
 #include "tests/lib/datadir.h"
 #include "tests/lib/goldens.h"
 #include "tests/lib/hf_save.h"

@@ -1,5 +1,6 @@
 /* test_family.c: language models of every family by their programs, on any number of ranks, against
- * goldens (tests/lib/lm.h). Under determinism "ranks" bits are compared. */
+ * goldens (tests/lib/lm.h). Under determinism "ranks" bits are compared.
+ * tests: needs golden */
 #include "tests/lib/lm.h"
 #include "worker/family/family.h"
 

@@ -1,5 +1,6 @@
 /* test_family_jobs.c: jobs of every language-model family by real seqrank processes: training with
- * the proof before its first step, saving, and then requests to the saved model. */
+ * the proof before its first step, saving, and then requests to the saved model.
+ * tests: needs seqrank */
 /* Not under sanitizers: test_rank and test_job start the same programs. */
 #include <math.h>
 #include <sys/stat.h>

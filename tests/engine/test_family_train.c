@@ -1,6 +1,7 @@
 /* test_family_train.c: trainings of every family's language models by their programs: the same bits
  * on any number of ranks under every ZeRO stage, with accumulated gradients; rings side by side;
- * the bytes sent and placed are the plan's (engine.h compares every step with it). */
+ * the bytes sent and placed are the plan's (engine.h compares every step with it).
+ * tests: needs golden */
 /* Not under sanitizers: test_family and test_train run the same code. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"

@@ -1,6 +1,7 @@
 /* A generate job of a diffusion model, from requests to artifacts, on 1 to 4 ranks: the golden's
  * samples; bits that do not depend on the number of ranks; bad requests refused alone; a resumed
- * attempt computes nothing again. */
+ * attempt computes nothing again.
+ * tests: needs golden */
 #include <math.h>
 
 #include "api/core/field.h"

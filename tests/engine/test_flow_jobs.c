@@ -1,7 +1,8 @@
 /* test_flow_jobs.c: jobs of diffusion models by real seqrank processes: preparing a manifest,
  * training on samples of every size with evaluation and averaged weights, resuming after a kill,
  * starting from saved weights; data that cannot be learnt is refused with its file, line and
- * field. */
+ * field.
+ * tests: needs seqrank */
 /* Not under sanitizers: test_flow_train and test_rank run the same code. */
 #include <math.h>
 #include <sys/stat.h>

@@ -1,6 +1,7 @@
 /* Sampling of diffusion models against PyTorch in float64 (tests/golden/make_dit_golden.py sample),
  * noise included, on any number of ranks; bits that do not depend on it; bytes and memory as
- * planned. */
+ * planned.
+ * tests: needs golden */
 #include <math.h>
 
 #include "api/core/file.h"

@@ -1,5 +1,6 @@
 /* Trainings in which nothing is learnt: data without a target are refused in preparation, and a
- * step without one leaves weights, moments and Adam's count as they were, on all ranks. */
+ * step without one leaves weights, moments and Adam's count as they were, on all ranks.
+ * tests: needs golden/tokenizers seqrank */
 #include <math.h>
 #include "tests/lib/own_model.h"
 

@@ -1,5 +1,6 @@
 /* The life of a training, by real seqrank processes: bad steps and rollbacks, held-out evaluation
- * and the best checkpoint, stages of length, the proof before the first step, data that rots. */
+ * and the best checkpoint, stages of length, the proof before the first step, data that rots.
+ * tests: needs seqrank */
 #include <math.h>
 #include <sys/stat.h>
 

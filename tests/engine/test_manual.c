@@ -1,6 +1,7 @@
 /* test_manual: the tables of fields say the same in api/JOBS.md, row by row. `test_manual --write`
  * writes the rows of JOBS.md. tests/daemon/test_seqd_schema.c does so in openapi.yaml. Run in the
- * root. */
+ * root.
+ * tests: needs api/JOBS.md api/openapi.yaml */
 #include <math.h>
 #include "api/core/job.h"
 #include "tests/lib/test.h"

@@ -1,5 +1,6 @@
 /* Whole jobs on model directories with a tokenizer of their own: tokens in, the model's own files
- * out; text is refused, or read as bytes by name. */
+ * out; text is refused, or read as bytes by name.
+ * tests: needs seqrank */
 /* Not under sanitizers: test_model_files and test_rank run the same code. */
 #include "api/core/gang_start.h"
 #include "tests/lib/gang.h"

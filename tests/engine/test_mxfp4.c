@@ -1,6 +1,7 @@
 /* test_mxfp4.c: a directory of gpt-oss with its experts in MXFP4, against the reading of the same
  * bytes by transformers (tests/golden/make_mxfp4.py): the very bits, whole and in pieces; saved as
- * plain bf16; and refusals. */
+ * plain bf16; and refusals.
+ * tests: needs golden/gpt_oss_mxfp4 */
 #include "tests/lib/datadir.h"
 
 #include <math.h>

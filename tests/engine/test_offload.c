@@ -1,6 +1,7 @@
 /* test_offload.c: tensors that layers keep for the backward pass, offloaded (memory.offload): the
  * same bits as without it, memory and bytes by hand, the planner's decisions, a disk that fails,
- * refusals. engine.h compares memory and bytes of every step with the plan. */
+ * refusals. engine.h compares memory and bytes of every step with the plan.
+ * tests: needs golden */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>

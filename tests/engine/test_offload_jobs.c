@@ -1,6 +1,7 @@
 /* Trainings that offload activations, by real seqrank processes: the weights of a run that keeps
  * them, with stages of length, evaluations and the proof before the first step; killed and resumed;
- * memory.offload_dir is beneath a writable root, and nothing is left in it. */
+ * memory.offload_dir is beneath a writable root, and nothing is left in it.
+ * tests: needs seqrank */
 /* Not under sanitizers: test_offload and test_rank run the same code. */
 #include <dirent.h>
 #include <sys/stat.h>

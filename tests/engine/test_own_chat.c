@@ -1,5 +1,6 @@
 /* Whole jobs on conversations, of a model directory with a chat template of its own: the tokens
- * that are learnt, the day that a template writes, and refusals. */
+ * that are learnt, the day that a template writes, and refusals.
+ * tests: needs golden/chatml golden/tokenizers seqrank */
 #include <math.h>
 #include "tests/lib/own_model.h"
 #include "worker/data/data.h"

@@ -1,5 +1,6 @@
 /* Whole jobs on text, of a model directory with a tokenizer.json of its own: the ids of the golden
- * files, trained on, scored, embedded and generated from on several ranks, and refusals. */
+ * files, trained on, scored, embedded and generated from on several ranks, and refusals.
+ * tests: needs golden/bert golden/tokenizers seqrank */
 #include <math.h>
 #include "api/core/gang_start.h"
 #include "tests/lib/own_model.h"

@@ -1,7 +1,8 @@
 /* test_pieces.c: dense MLPs in pieces of rows (memory.mlp_chunk_tokens): goldens in float64 of all
  * families, trainings beside those of whole MLPs, the same bits on any number of ranks, memory and
  * work by hand, the planner's decisions and refusals. engine.h compares memory and bytes of every
- * step with the plan. */
+ * step with the plan.
+ * tests: needs golden */
 #include "tests/lib/lm.h"
 #include "worker/family/shape.h"
 #include "worker/plan/check.h"

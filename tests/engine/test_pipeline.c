@@ -2,7 +2,8 @@
  * determinism "ranks" with any ring, and under "run" beside one stage with the same ring; a tied
  * embedding whose two parts are summed apart in "run" stays within the bounds of test_dp. Formulas
  * written from the algorithm count the bytes that every rank sends; the memory that it holds is
- * counted here too. */
+ * counted here too.
+ * tests: needs golden */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"

@@ -1,5 +1,6 @@
 /* test_prepare: data of several kinds through real seqrank processes: the output and the refusals
- * of the preparation, and that packed, masked and mixed data trains alike on any ranks. */
+ * of the preparation, and that packed, masked and mixed data trains alike on any ranks.
+ * tests: needs seqrank */
 #include <math.h>
 #include <sys/stat.h>
 

@@ -1,6 +1,7 @@
 /* Preparation by several threads: the files that they write and the error that they report are
  * those of one. A text that is cut in parts has the tokens that it has as a whole, which is how a
- * record of JSONL is read. */
+ * record of JSONL is read.
+ * tests: needs golden/tokenizers */
 #include "api/core/jwrite.h"
 #include "tests/lib/datadir.h"
 #include "worker/text/tokenizer.h"

@@ -1,6 +1,7 @@
 /* test_random.c: random weights: their bits are those that earlier versions made, for any number of
  * threads and in any parts, for every init of every dtype. The digests are of the output of the
- * first version, one thread that drew element after element. */
+ * first version, one thread that drew element after element.
+ * tests: needs golden */
 #include "api/core/job.h"
 #include "api/core/sha256.h"
 #include "tests/lib/engine.h"

@@ -1,4 +1,5 @@
-/* Real seqrank processes: every kind of job, deaths and damage, and the sentences they leave. */
+/* Real seqrank processes: every kind of job, deaths and damage, and the sentences they leave.
+ * tests: needs seqrank */
 #include <errno.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>

@@ -1,5 +1,6 @@
 /* Vocabularies that have no ids for bytes: characters, bases of DNA, 0 and 1. Token ids train, are
- * scored and answered; text is refused, and rows of padding hold an id of the model. */
+ * scored and answered; text is refused, and rows of padding hold an id of the model.
+ * tests: needs golden seqrank */
 #include <math.h>
 #include "tests/lib/own_model.h"
 #include "worker/hf/files.h"

@@ -1,6 +1,7 @@
 /* meta.json of prepared data as it is stored, byte by byte, in tests/golden/records/meta.txt: with
  * all members, with those of version 0.2.0, with those alone that every one has, and with unknown
- * ones. meta_edited.txt has the refusals. */
+ * ones. meta_edited.txt has the refusals.
+ * tests: needs golden */
 #include "tests/lib/stored.h"
 
 #include "worker/data/meta.h"

@@ -1,6 +1,7 @@
 /* guard.json of a job, train_state.json of a checkpoint and the event of one as they are stored,
  * byte by byte, in tests/golden/records: with all members, with those of version 0.2.0, with none
- * that may be absent, and with unknown ones. Lines of an edit have its refusal. */
+ * that may be absent, and with unknown ones. Lines of an edit have its refusal.
+ * tests: needs golden */
 #include "tests/lib/stored.h"
 
 #include "api/core/manifest.h"

@@ -1,5 +1,6 @@
 /* test_template: chat templates: the output of jinja2 for small ones that use every construct
- * (tests/golden/make_template_golden.py), refusals, and every limit. */
+ * (tests/golden/make_template_golden.py), refusals, and every limit.
+ * tests: needs golden */
 #include "worker/jinja/template.h"
 
 #include "api/core/file.h"

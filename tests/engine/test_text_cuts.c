@@ -1,6 +1,7 @@
 /* Texts that are cut where tokenizer_cut says: the ids of the parts, and their text, are those of
  * the whole text. Tests every tokenizer of tests/golden/tokenizers, and small ones that have the
- * steps which these have not. */
+ * steps which these have not.
+ * tests: needs golden */
 #include "api/core/file.h"
 #include "tests/lib/test.h"
 #include "worker/text/tokenizer.h"

@@ -1,5 +1,6 @@
 /* Tokenizers of every kind against answers of the package `tokenizers` (tests/golden/tokenizers),
- * and files that are refused. */
+ * and files that are refused.
+ * tests: needs golden */
 #include "worker/text/tokenizer.h"
 
 #include <glob.h>

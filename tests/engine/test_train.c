@@ -1,4 +1,5 @@
-/* Training against a float64 oracle, across numbers of ranks, and to the bit under "ranks". */
+/* Training against a float64 oracle, across numbers of ranks, and to the bit under "ranks".
+ * tests: needs golden */
 #include <errno.h>
 #include "api/core/job.h"
 #include "tests/lib/engine.h"

@@ -1,6 +1,7 @@
 /* The transport of each pair of ranks, for every kind of peer: on one node or another, without a
  * device, with one, with a GPU each or one for all, with NCCL (tests/nccl/fake.c) or without. The
- * devices are of this file: they share memory, and compute nothing. */
+ * devices are of this file: they share memory, and compute nothing.
+ * tests: needs libnccl_fake.so */
 #include <dlfcn.h>
 #include "api/core/log.h"
 #include "tests/lib/ranks.h"

@@ -1,5 +1,6 @@
 /* Texts of a plan and of a choice in buffers of fixed size: the longest of each, from every value
- * that decides its words, fits. Numbers are the largest that a job may have. */
+ * that decides its words, fits. Numbers are the largest that a job may have.
+ * tests: needs golden */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

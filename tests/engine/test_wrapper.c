@@ -1,6 +1,7 @@
 /* test_wrapper.c: directories of models that read pictures around a model of text. Made of the
  * goldens of the text models: in every layout that the package has the same weights are read, and
- * the saved directory has the other half's keys and tensors as they were. */
+ * the saved directory has the other half's keys and tensors as they were.
+ * tests: needs golden */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/file.h"
