@@ -126,7 +126,8 @@ void reader_ask(struct store_reader *r, enum store_ask what, const int64_t n[4],
     a->call = answer;
     a->arg = arg;
     if (r->stop) {
-        query_free(a);
+        err_set(&a->err, ERR_PEER, "seqd is stopping: ask again when it is back");
+        answers_send(r->out, &a->answer, give_ask);
         return;
     }
     pthread_mutex_lock(&r->mutex);

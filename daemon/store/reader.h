@@ -12,7 +12,7 @@ struct store_reader;
  * as schema_damaged. */
 struct store_reader *reader_create(const char *path, struct answers *out, struct err *e);
 void reader_start(struct store_reader *r);
-/* Asks as store_read; after reader_stop no query is taken and no answer given. */
+/* Asks as store_read. After reader_stop every query fails with ERR_PEER. */
 void reader_ask(struct store_reader *r, enum store_ask what, const int64_t n[4], const char *text,
                 store_answer *answer, void *arg);
 /* Answers the queries that were asked, then ends the thread. Only for a reader that was started. */

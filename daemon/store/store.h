@@ -35,8 +35,9 @@ struct store;
  * ERR_UNSUPPORTED on NFS, ERR_CORRUPT naming the file when it is not our database or is damaged, as
  * far as a check of STORE_CHECK_MS shows. */
 struct store *store_open(struct loop *l, const char *dir, struct err *e);
-/* Commits the queued requests, gives the answers that are due, and takes nothing new; the loop must
- * not run again. NULL allowed. */
+/* Commits the queued requests, gives the answers that are due, and takes nothing new: a read that
+ * one of these answers asks for fails, and its answer is given, too. The loop must not run again.
+ * NULL allowed. */
 void store_close(struct store *s);
 
 /* ---- loading, before the first commit; synchronous ------------------------------------------- */

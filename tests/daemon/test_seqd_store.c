@@ -382,6 +382,45 @@ static void test_refused_places(void)
     remove_dir();
 }
 
+/* ---- closing --------------------------------------------------------------------------------- */
+
+static struct store *closing;
+static int n_given, n_away;
+
+static void on_second(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    n_given++;
+    n_away += failed && failed->code == ERR_PEER && !rows->n_rows;
+}
+
+static void on_first(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    n_given++;
+    CHECK(!failed);
+    store_read(closing, ASK_JOBS, (const int64_t[4]){0, 5}, NULL, on_second, NULL);
+}
+
+/* The answer to the first read is given while the store closes, and asks for a second one. */
+static void test_read_while_closing(void)
+{
+    struct err e;
+    make_dir();
+    struct loop *l = loop_create(NULL, NULL, &e);
+    closing = store_open(l, dir, &e);
+    n_given = n_away = 0;
+    struct store_txn *t = store_begin();
+    add_job(t, 1);
+    n_done = 0;
+    store_commit(closing, t, on_done, NULL);
+    wait_done(l, 1);
+    store_read(closing, ASK_JOBS, (const int64_t[4]){0, 5}, NULL, on_first, NULL);
+    store_close(closing);
+    CHECK_MSG(n_given == 2 && n_away == 1, "%d answers, %d of them that seqd stops", n_given,
+              n_away);
+    loop_destroy(l);
+    remove_dir();
+}
+
 int main(void)
 {
     setenv("SEQD_LOG", "error", 0);
@@ -393,5 +432,6 @@ int main(void)
     RUN(test_newer);
     RUN(test_refused_request);
     RUN(test_refused_places);
+    RUN(test_read_while_closing);
     return test_done("seqd_store");
 }
