@@ -48,7 +48,8 @@ static void note_failure(struct attempts *c, struct job *j, struct event *at)
     if (at) attempts_apply(c, j, at);
 }
 
-void attempts_fail(struct attempts *c, struct job *j, struct event *ev)
+/* Fails the attempt by ev, whose node is where the failure happened: the first cause counts. */
+static void fail_attempt(struct attempts *c, struct job *j, struct event *ev)
 {
     attempt_release(j->attempt);
     ev->stepped_ms = j->stepped_ms;
@@ -79,7 +80,7 @@ void attempts_carry_out(struct attempts *c, struct job *j, struct verdict *v)
     switch (v->type) {
     case VERDICT_NONE: return;
     case VERDICT_EVENT: attempts_apply(c, j, &v->ev); return;
-    case VERDICT_FAIL: attempts_fail(c, j, &v->ev); return;
+    case VERDICT_FAIL: fail_attempt(c, j, &v->ev); return;
     case VERDICT_STOP: session_stop(c->session, j, loop_now_ms(c->loop)); return;
     case VERDICT_BLOBS: session_blobs(c->session, j, NULL); return;
     case VERDICT_FLUSH: commit_flush(c->commits, j); return;
@@ -148,7 +149,7 @@ static void check_gpus_of(void *arg, struct job *j)
 {
     const struct looking *l = arg;
     struct event ev;
-    if (gpus_fail(j, l->node, &ev)) attempts_fail(l->c, j, &ev);
+    if (gpus_fail(j, l->node, &ev)) fail_attempt(l->c, j, &ev);
 }
 
 void attempts_check_gpus(struct attempts *c, const struct node *n)
@@ -179,7 +180,7 @@ static void lose_part(struct attempts *c, struct job *j, const struct attempt_pa
 {
     struct event ev;
     attempt_lose_node(p, why, &ev);
-    attempts_fail(c, j, &ev);
+    fail_attempt(c, j, &ev);
     attempts_stop(c, j);
 }
 

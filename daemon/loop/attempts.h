@@ -22,8 +22,6 @@ struct attempts { /* all borrowed from control */
 };
 
 void attempts_apply(struct attempts *c, struct job *j, struct event *ev);
-/* Fails the attempt by ev, whose node is where the failure happened: the first cause counts. */
-void attempts_fail(struct attempts *c, struct job *j, struct event *ev);
 void attempts_carry_out(struct attempts *c, struct job *j, struct verdict *v);
 /* Stops the job once all parts of its attempt have ended. */
 void attempts_stop(struct attempts *c, struct job *j);
