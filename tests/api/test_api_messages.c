@@ -176,5 +176,5 @@ int main(int argc, char **argv)
     RUN(test_all);
     RUN(test_none);
     RUN(test_before);
-    return test_done("api messages");
+    return test_done("api_messages");
 }

@@ -124,5 +124,5 @@ int main(int argc, char **argv)
     RUN(test_context_damaged);
     snprintf(gone, sizeof gone, "rm -rf %s", dir);
     CHECK(!system(gone));
-    return test_done("core records");
+    return test_done("core_records");
 }

@@ -214,5 +214,5 @@ int main(int argc, char **argv)
     RUN(test_words_of_another_version);
     RUN(test_damaged);
     RUN(test_uploads);
-    return test_done("seqd records");
+    return test_done("seqd_records");
 }

@@ -272,5 +272,5 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--write")) return document_write();
     RUN(test_lines);
     RUN(test_all_are_there);
-    return test_done("seqd schema");
+    return test_done("seqd_schema");
 }
