@@ -8,13 +8,15 @@
 static inline int hf_save(const char *to, const struct model_shape *m, enum dtype dtype,
                           const void *params, struct err *why)
 {
-    return hf_save_flat(to, m, &(struct hf_flat){"", params, dtype}, NULL, NULL, why);
+    return hf_save_flat(to, m, &(struct hf_flat){.prefix = "", .data = params, .dtype = dtype},
+                        NULL, NULL, why);
 }
 
 static inline int hf_weights_digest(const struct model_shape *m, enum dtype dtype,
                                     const void *params, char out[65], struct err *why)
 {
-    return hf_flat_digest(m, &(struct hf_flat){"", params, dtype}, out, why);
+    return hf_flat_digest(m, &(struct hf_flat){.prefix = "", .data = params, .dtype = dtype}, out,
+                          why);
 }
 
 #endif
