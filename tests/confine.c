@@ -46,18 +46,21 @@ static int holds(const char *folder, const char *path)
     return path && !strncmp(path, folder, n) && (path[n] == '/' || !path[n]);
 }
 
-/* Allows each folder of / that holds neither the tree nor a home. */
+/* Allows each folder of / that holds neither the tree nor a home. A link needs no rule: its target
+ * has one, or is not to be read. */
 static int allow_system(int rules, const char *tree)
 {
+    char path[PATH_MAX], of_home[PATH_MAX];
     const char *home = getenv("HOME");
-    char path[PATH_MAX];
+    home = home && realpath(home, of_home) ? of_home : NULL;
     DIR *root = opendir("/");
     const struct dirent *d;
     int rc = root ? 0 : -1;
     while (!rc && (d = readdir(root))) {
         snprintf(path, sizeof path, "/%s", d->d_name);
-        if (d->d_name[0] == '.' || holds(path, tree) || (home && home[1] && holds(path, home)) ||
-            !strcmp(path, "/home") || !strcmp(path, "/root"))
+        if (d->d_name[0] == '.' || d->d_type == DT_LNK || holds(path, tree) ||
+            (home && home[1] && holds(path, home)) || !strcmp(path, "/home") ||
+            !strcmp(path, "/root"))
             continue;
         if (allow(rules, path, READING) && errno != ENOENT && errno != EACCES) rc = -1;
     }

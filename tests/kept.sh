@@ -6,9 +6,10 @@
 #   tests/kept.sh needs MODE PROGRAM     prints the paths that it may read; exit 1: one is missing
 #   tests/kept.sh take KEY               prints "UTC-SECONDS PASSED"; exit 1: there is none
 #   tests/kept.sh keep KEY PASSED LOG    keeps a result, unless the log says that something was left out
+#   tests/kept.sh drop KEY               forgets it: the test has failed
 #   tests/kept.sh system                 prints a digest of the machine: KEPT_SYSTEM for many keys
 # They lie in ${XDG_CACHE_HOME:-~/.cache}/seqd/passed, 14 days. FRESH=1: none is taken.
-set -u
+set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 folder=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/seqd/passed
 days=14
@@ -17,14 +18,15 @@ days=14
 # moves debug information, is the same program.
 digest() {
     local out rc=0
-    if [ -d "$1" ]; then find "$1" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum; return; fi
+    if [ -d "$1" ]; then find "$1" -type f -print0 | LC_ALL=C sort -z | xargs -0r sha256sum | sha256sum; return; fi
     if [ "$(head -c 4 "$1" | tail -c 3)" != ELF ]; then sha256sum <"$1"; return; fi
-    out=$(mktemp)
+    out=$(mktemp) || return 1
     objcopy --strip-all -R .note.gnu.build-id "$1" "$out" 2>/dev/null || rc=1
     if readelf -SW "$out" 2>/dev/null | grep -q ' \.seqd\.revision '; then
         objcopy --update-section .seqd.revision=<(head -c 160 /dev/zero) "$out" 2>/dev/null || rc=1
     fi
-    sha256sum <"$out"; rm -f "$out"
+    [ "$rc" -ne 0 ] || sha256sum <"$out" || rc=1
+    rm -f "$out"
     return $rc
 }
 
@@ -36,6 +38,7 @@ needs() { # MODE PROGRAM
         elif [ -e "$word" ]; then echo "$word"
         else echo "$2: tests: needs $word: it is not in tests/, build/$1/ or the tree" >&2; rc=1; fi
     done
+    [ "$1" != tsan ] || echo tests/tsan.supp
     return $rc
 }
 
@@ -48,17 +51,22 @@ system() {
 }
 
 # The libraries that a program loads: one that the system's list of packages does not know can change.
-libraries() { ldd "$1" 2>/dev/null | grep -oE '/[^ ]+' | xargs -r stat -L -c '%n %s %Y'; }
+libraries() { { ldd "$1" 2>/dev/null | grep -oE '/[^ ]+' | xargs -r stat -L -c '%n %s %Y'; } || true; }
 
 key() { # MODE PROGRAM
-    local program=build/$1/tests/$2 paths path
+    local program=build/$1/tests/$2 paths path text
     case $PWD/ in /tmp/*) return 1 ;; esac # a test may read all of /tmp, where its scratch lies
     [ "$1" != mutants ] && [ -z "${SEQD_TEST_DEVICE:-}" ] && [ -x "build/$1/confine" ] && "build/$1/confine" || return 1
-    command -v objcopy >/dev/null && paths=$(needs "$1" "$2") || return 1
-    { echo "$1 $2"; echo "${KEPT_SYSTEM:-$(system)}"
-      env | grep -E '^(SEQD_|NCCL_|[A-Z]*SAN_OPTIONS=|LC_|LANG|TZ|PATH=|USER=)' | sed "s#$PWD#.#g" | LC_ALL=C sort
-      for path in "$program" $paths; do echo "${path#build/"$1"/}"; digest "$path" || return 1; done
-      libraries "$program"; } | sha256sum | cut -d ' ' -f 1
+    command -v objcopy >/dev/null && paths=$(needs "$1" "$2" 2>/dev/null) || return 1
+    text=$(
+        echo "$1 $2"; echo "${KEPT_SYSTEM:-$(system)}"
+        env | grep -E '^(SEQD_|NCCL_|[A-Z]*SAN_OPTIONS=|LC_|LANG|TZ|PATH=|USER=)' | sed "s#$PWD#.#g" | LC_ALL=C sort
+        for path in "$program" $paths; do
+            echo "${path#build/"$1"/}"; digest "$path" || exit 1
+            [ ! -f "$path" ] || libraries "$path"
+        done
+    ) || return 1
+    sha256sum <<<"$text" | cut -d ' ' -f 1
 }
 
 # A file of ours in a folder of ours: others could tell us that a test has passed.
@@ -79,7 +87,9 @@ keep() { # KEY PASSED LOG
     find "$folder" -type f -user "$(id -u)" -mtime +$days -delete
 }
 
+drop() { rm -f "$folder/$1"; } # KEY
+
 case ${1:-} in
-key | needs | take | keep | system) "$@" ;;
-*) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
+key | needs | take | keep | drop | system) "$@" ;;
+*) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -7,8 +7,7 @@
  * few roundings (each at most 2^-24 relative) whose count is written beside each bound. With 16
  * bits the reference takes the same inputs, and the same bounds hold for the fp32 value that such
  * an output was rounded from: one rounding is taken off each element before the error is
- * measured.
- * tests: needs libkernels_emulated.so */
+ * measured. */
 #include "tests/lib/kern.h"
 #include "tests/lib/kern_angle.h"
 #include "tests/lib/kern_attn.h"

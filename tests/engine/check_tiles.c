@@ -1,6 +1,5 @@
 /* check_tiles: check_kernels of the instruction set "amx" alone, linked with operations whose tiles
- * are emulated (kernels/cpu/amx_emu.h): it proves neither the hardware's result nor its speed.
- * tests: needs engine/check_kernels.c libkernels_emulated.so */
+ * are emulated (kernels/cpu/amx_emu.h): it proves neither the hardware's result nor its speed. */
 #include "kernels/backend.h"
 
 /* Tiles are emulated on any processor that runs the rest of the row. */

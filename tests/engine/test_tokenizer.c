@@ -4,6 +4,7 @@
 #include "worker/text/tokenizer.h"
 
 #include <glob.h>
+#include <stdlib.h>
 #include "api/core/file.h"
 #include "api/core/utf8.h"
 #include "tests/lib/mutant.h"
@@ -339,11 +340,9 @@ static void test_refused_patterns(void)
 
 static void test_directory(void)
 {
-    static const char dir[] = "build/tokenizer_dir";
-    char path[256];
+    char dir[] = "/tmp/test_tokenizer.XXXXXX", path[256];
     struct err e = {0};
-    file_remove(dir, NULL);
-    CHECK(file_make_dir(dir, &e) == 0);
+    CHECK(mkdtemp(dir) != NULL);
     CHECK(!tokenizer_open(dir, &e) && e.code == ERR_NOT_FOUND);
     snprintf(path, sizeof path, "%s/tokenizer.model", dir);
     CHECK(file_write(path, "x", 1, &e) == 0);

@@ -3,6 +3,8 @@
  * devices are of this file: they share memory, and compute nothing.
  * tests: needs libnccl_fake.so */
 #include <dlfcn.h>
+#include <limits.h>
+#include <string.h>
 #include "api/core/log.h"
 #include "tests/lib/ranks.h"
 #include "worker/comm/endpoint.h"
@@ -219,11 +221,17 @@ static void test_choice(void)
     for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) check_row(i);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    void *library = dlopen("libnccl_fake.so", RTLD_NOW); /* later: "libnccl.so.2", its soname */
+    const char *slash = strrchr(argv[0], '/');
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%.*s/../libnccl_fake.so", slash ? (int)(slash - argv[0]) : 1,
+             slash ? argv[0] : ".");
+    /* By its path: sanitizers open libraries in the program's place, without its folders. Later it
+     * is found as "libnccl.so.2", its soname. */
+    void *library = dlopen(path, RTLD_NOW);
     if (!library) {
-        printf("libnccl_fake.so: %s\n", dlerror());
+        printf("%s: %s\n", path, dlerror());
         return 1;
     }
     nccl_version = dlsym(library, "fake_nccl_version");

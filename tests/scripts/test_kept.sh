@@ -12,11 +12,14 @@ T=$(mktemp -d); trap 'rm -rf "$T" "$A" "$B"' EXIT
 # Trees of different length, in build/: no result is kept for a tree in /tmp.
 A=$root/build/kept-a B=$root/build/kept-much-longer
 export XDG_CACHE_HOME=$T/cache
-unset FRESH SEQD_TEST_SMALL SEQD_TEST_DEVICE
+unset FRESH UNSTABLE SEQD_TEST_SMALL SEQD_TEST_DEVICE
 
-# Every line "tests: needs" names what there is.
+# Every line "tests: needs" names what there is, or what the Makefile builds.
 for t in tests/*/test_*.c tests/*/check_*.c; do
-    tests/kept.sh needs release "$(basename "$t" .c)" >/dev/null 2>>"$T/needs" || true
+    tests/kept.sh needs release "$(basename "$t" .c)" 2>&1 >/dev/null | sed -nE 's/.* needs ([^ ]+): it is not in .*/\1/p'
+done | sort -u | while read -r word; do
+    make -q "build/release/$word" >/dev/null 2>&1
+    [ $? -lt 2 ] || echo "needs $word: there is none" >>"$T/needs"
 done
 if [ -s "$T/needs" ]; then cat "$T/needs"; bad "needs that exist"; else ok "needs that exist"; fi
 
@@ -28,12 +31,14 @@ source='/* test_tiny.c: a test.
  * tests: needs golden/a */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 static const char revision[64] __attribute__((section(".seqd.revision"), used)) = REVISION;
 int main(void)
 {
     char text[16] = "";
     FILE *f = fopen("tests/golden/a", "r"), *runs = fopen(getenv("SEQD_RUNS"), "a"), *b = fopen("tests/golden/b", "r");
     fputs("run\n", runs);
+    if (strchr(getenv("TINY_FAIL"), (int)("0"[0] + ftell(runs) / 4))) { puts("tiny: 2 passed, 1 failed"); return 1; }
     if (!f) perror("tests/golden/a");
     if (b || f == NULL) { puts("tiny: 0 passed, 1 failed"); return 1; }
     fgets(text, sizeof text, f);
@@ -52,7 +57,7 @@ make_tree() { # TREE REVISION
     echo "$source" >"$1/tests/core/test_tiny.c"; echo text >"$1/tests/golden/a"; echo other >"$1/tests/golden/b"
     build "$1" "$2"
 }
-export SEQD_RUNS=$T/runs
+export SEQD_RUNS=$T/runs TINY_FAIL=none # the digits of TINY_FAIL are the runs that fail; no key has it
 run() {
     : >"$SEQD_RUNS"
     (cd "$A" && tests/run.sh release test_tiny) >"$T/log" 2>&1 || { cat "$T/log" >>"$T/out"; return 1; }
@@ -61,11 +66,22 @@ runs() { run; [ -s "$SEQD_RUNS" ] && grep -qE ': [03] passed, 0 failed \([0-9]+ 
 is_kept() { run && [ ! -s "$SEQD_RUNS" ] && grep -q '^\[release\] 1 of 1 results are kept' "$T/log" && grep -q 'total: 3 passed, 0 failed' "$T/log"; }
 key() { (cd "$1" && tests/kept.sh key release test_tiny); }
 
+mkdir -p "$T/broken"; printf '#!/bin/sh\nexit 1\n' >"$T/broken/objcopy"; chmod +x "$T/broken/objcopy"
 make_tree "$A" 1234567; make_tree "$B" 1234567-dirty
 check "it runs, and passes" runs
 check "it is kept" is_kept
 check "two trees and two revisions have one key" [ "$(key "$A")" = "$(key "$B")" ]
+refuse "where a digest fails there is no key" env PATH="$T/broken:$PATH" bash -c "cd '$A' && tests/kept.sh key release test_tiny"
 FRESH=1 check "FRESH=1 runs it" runs
+FRESH=1 TINY_FAIL=1 refuse "it fails by luck" run
+check "and is no longer kept" runs
+check "until it passes" is_kept
+UNSTABLE=pass FRESH=1 TINY_FAIL=13 refuse "what fails is run twice more, and each time it runs" run
+check "of which no result is kept" runs
+echo "2026-01-01 release/test_tiny a cause" >"$A/tests/unstable.txt"
+check "one that is listed as unstable runs" runs
+rm "$A/tests/unstable.txt"
+check "and is kept when it is not" is_kept
 SEQD_TEST_SMALL=1 check "its small form is another" runs
 sed -i '3i /* A comment that moves every line. */' "$A/tests/core/test_tiny.c"; build "$A" 1234567
 check "a comment moves nothing" is_kept
