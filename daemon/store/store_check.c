@@ -14,8 +14,9 @@
 #define INTERRUPTIBLE 3043000     /* first version of SQLite that can interrupt quick_check */
 #define MAX_SIZE      (128 << 20) /* size of a file that is walked then: under a second */
 #define PART          16384
-#define SAID          201  /* bytes of a message of SQLite */
-#define OPS           1000 /* between two looks at the clock */
+#define SAID          201   /* bytes of a message of SQLite */
+#define OPS           1000  /* between two looks at the clock */
+#define AGAIN_MS      60000 /* reading a file again in which damage was found */
 
 struct box {
     int64_t end_ms;
@@ -60,8 +61,9 @@ static int look(sqlite3 *db, const char *path, const struct box *b, bool quiet, 
 }
 
 /* Reads the database file or its log, whichever `which` names, and writes and syncs the same bytes
- * if `again`. Returns SQLite's code; SQLITE_OK if there is no such file. */
-static int pass_over(sqlite3 *db, int which, bool again)
+ * if `again`. Returns SQLite's code; SQLITE_OK if there is no such file, SQLITE_INTERRUPT when
+ * end_ms is over. */
+static int pass_over(sqlite3 *db, int which, bool again, int64_t end_ms)
 {
     sqlite3_file *f = NULL;
     sqlite3_int64 size = 0;
@@ -73,24 +75,26 @@ static int pass_over(sqlite3 *db, int which, bool again)
         const int n = size - at < PART ? (int)(size - at) : PART;
         rc = f->pMethods->xRead(f, part, n, at);
         if (rc == SQLITE_OK && again) rc = f->pMethods->xWrite(f, part, n, at);
+        if (rc == SQLITE_OK && clock_ms() >= end_ms) rc = SQLITE_INTERRUPT;
     }
     return rc == SQLITE_OK && again ? f->pMethods->xSync(f, SQLITE_SYNC_FULL) : rc;
 }
 
 /* Tells whether the damage that was found lies in the file: every byte can be read, and it is found
- * again. Else the disk failed to read a page. */
+ * again. Else the disk failed to read a page. A file that cannot be read in time is damaged. */
 static bool is_in_file(sqlite3 *db, const char *path, struct box *b)
 {
     char text[SAID];
-    b->end_ms = INT64_MAX;
-    return pass_over(db, SQLITE_FCNTL_FILE_POINTER, false) == SQLITE_OK &&
-           pass_over(db, SQLITE_FCNTL_JOURNAL_POINTER, false) == SQLITE_OK &&
-           look(db, path, b, true, text, NULL) > 0;
+    *b = (struct box){.end_ms = clock_ms() + AGAIN_MS};
+    int rc = pass_over(db, SQLITE_FCNTL_FILE_POINTER, false, b->end_ms);
+    if (rc == SQLITE_OK) rc = pass_over(db, SQLITE_FCNTL_JOURNAL_POINTER, false, b->end_ms);
+    if (rc != SQLITE_OK) return rc == SQLITE_INTERRUPT;
+    return look(db, path, b, true, text, NULL) > 0 || b->over;
 }
 
 int store_settle_log(sqlite3 *db, const char *path, struct err *e)
 {
-    if (pass_over(db, SQLITE_FCNTL_JOURNAL_POINTER, true) == SQLITE_OK) return 0;
+    if (pass_over(db, SQLITE_FCNTL_JOURNAL_POINTER, true, INT64_MAX) == SQLITE_OK) return 0;
     return err_set(e, ERR_IO,
                    "%s: its log could not be written again: see to the disk, then start seqd again",
                    path);
@@ -98,6 +102,7 @@ int store_settle_log(sqlite3 *db, const char *path, struct err *e)
 
 static int say_damage(sqlite3 *db, const char *path, struct box *b, const char *text, struct err *e)
 {
+    log_warn("store.damage", "file=%s text=\"%s\"", path, text);
     if (is_in_file(db, path, b))
         return err_set(e, ERR_CORRUPT,
                        "%s is damaged: quick_check says: %s; put a copy of it that is sound in its "
@@ -123,9 +128,10 @@ int store_check(sqlite3 *db, const char *path, int64_t limit_ms, struct err *e)
     }
     sqlite3_progress_handler(db, OPS, on_progress, &b);
     int rc = look(db, path, &b, false, text, e);
+    const bool over = b.over;
     if (rc > 0) rc = say_damage(db, path, &b, text, e);
     sqlite3_progress_handler(db, 0, NULL, NULL);
-    if (b.over)
+    if (over)
         log_info("store.check", "file=%s text=\"looked at in part: %lld ms are over\"", path,
                  (long long)limit_ms);
     return rc;
