@@ -1,8 +1,8 @@
 /* address.h: the addresses of sessions: "unix:/path/sock", "10.0.0.1:port", "[::1]:port".
  *
- * Over TCP sessions are encrypted and authenticated (rpc.h), unless the address says
- * "insecure:10.0.0.1:port": for tests, and for networks where every machine is trusted, because a
- * program that reaches the port can start programs on the nodes. Hosts are numeric. */
+ * Sessions over TCP are encrypted and authenticated (rpc.h), unless the address says
+ * "insecure:10.0.0.1:port". Any program that reaches an insecure port can start programs on the
+ * nodes: it is for tests, and for networks where every machine is trusted. Hosts are numeric. */
 #ifndef SEQD_API_ADDRESS_H
 #define SEQD_API_ADDRESS_H
 
@@ -20,17 +20,16 @@ int address_tls_check(const char *address, struct err *e);
  * no reason for a port in use. */
 int address_free_check(const char *address, struct err *e);
 
-/* Returns the address for a socket or gRPC: without "insecure:". */
+/* Returns the address without "insecure:", as sockets and gRPC take it. */
 const char *address_target(const char *address);
-/* Writes the numeric address by which this machine reaches `address`, without a port: loopback for
- * a Unix socket, and where there is no route. */
+/* Writes this machine's own numeric address on the route to `address`, without a port. It is
+ * loopback for a Unix socket, or if there is no route. */
 #define ADDRESS_HOST_SIZE 64
 void address_local(const char *address, char out[ADDRESS_HOST_SIZE]);
 bool address_is_numeric(const char *host);
 
-/* Connects to a TCP address within timeout_ms. It blocks that long: call it on a thread. Returns
- * the descriptor, not blocking, which the caller closes. fails: ERR_INVALID, ERR_IO,
- * ERR_TIMEOUT. */
+/* Connects to a TCP address within timeout_ms. It blocks that long: call it on a thread. Returns a
+ * non-blocking descriptor, which the caller closes. fails: ERR_INVALID, ERR_IO, ERR_TIMEOUT. */
 int address_connect(const char *address, int timeout_ms, struct err *e);
 
 #endif

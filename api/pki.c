@@ -78,7 +78,7 @@ static EVP_PKEY *key_parse(const char *text)
     return k;
 }
 
-/* Takes b. */
+/* Reads the text of b into out, and frees b. written: the text is in b. */
 static int text_take(BIO *b, bool written, char *out, size_t size, struct err *e)
 {
     const int n = written ? BIO_read(b, out, (int)size - 1) : -1;
@@ -104,7 +104,7 @@ static int key_write(EVP_PKEY *k, char out[PKI_PEM_SIZE], struct err *e)
 
 /* ---- digests --------------------------------------------------------------------------------- */
 
-/* Takes der. */
+/* Writes the digest of der, and frees der. */
 static void digest(unsigned char *der, int size, char out[SHA256_HEX])
 {
     struct sha256 s;
@@ -221,8 +221,8 @@ static int64_t time_of(const ASN1_TIME *t)
     return t && ASN1_TIME_to_tm(t, &tm) ? (int64_t)timegm(&tm) : 0;
 }
 
-/* Reads the one URI of a node's certificate, which has no other name. False: it has another
- * form. */
+/* Reads a node's name from the one URI of its certificate. Returns false if the certificate has
+ * another name, or a name of another form. */
 static bool node_name(X509 *x, char out[PKI_NAME_SIZE])
 {
     GENERAL_NAMES *all = X509_get_ext_d2i(x, NID_subject_alt_name, NULL, NULL);
@@ -356,7 +356,7 @@ int pki_serve(const struct pki *p, int64_t now_s, int64_t life_s, struct pki_ser
     const struct terms t = {.common_name = PKI_SERVER,
                             .san_dns = PKI_SERVER,
                             .purpose = NID_server_auth,
-                            .serial = now_s, /* unlike the one before: some TLS clients ask that */
+                            .serial = now_s, /* new each time: some TLS clients need that */
                             .from_s = now_s - PKI_SKEW_S,
                             .until_s = now_s + life_s};
     EVP_PKEY *k = key_new(e);
@@ -539,7 +539,7 @@ static SSL *probe_new(SSL_CTX *c, int fd)
     return NULL;
 }
 
-/* Shakes hands as a client. True: it is done. */
+/* Does the TLS handshake of a client. Returns true when it is complete. */
 static bool probe_shake(SSL *s, int fd, int64_t until_ms, struct err *e)
 {
     for (;;) {

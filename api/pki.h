@@ -74,8 +74,8 @@ int pki_read(const char *cert, struct pki_node *out, struct err *e);
 /* Checks that key and certificate belong together, and that ca signed it. */
 int pki_match(const char *key, const char *cert, const char *ca, struct err *e);
 
-/* Asks the server at the other end of fd (connected, not blocking) which authority it shows, by a
- * TLS handshake in which nothing else is said: ca gets the certificate of that fingerprint.
+/* Gets an authority's certificate from the server at the other end of fd (connected, not
+ * blocking), by a TLS handshake alone: ca gets the certificate that has the fingerprint.
  * fails: ERR_PEER naming the fingerprint that the server shows; ERR_TIMEOUT after timeout_ms. */
 int pki_find(int fd, const char *fingerprint, int64_t timeout_ms, char ca[PKI_PEM_SIZE],
              struct err *e);

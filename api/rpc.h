@@ -1,12 +1,11 @@
 /* rpc.h: message streams over gRPC core: one bidirectional stream `Session` per node, dialled by
- * seqw. Only rpc_*.c use gRPC. One permanent completion-queue thread per server or client;
- * it only posts events: every callback runs on the loop thread, and every function here is
- * called from it.
+ * seqw. Only rpc_*.c use gRPC. One permanent completion-queue thread per server or client; it only
+ * posts events: every callback runs on the loop thread, and every function here is called from it.
  *
- * Over TCP both ends prove who they are (TLS, pki.h): the client takes no server but the
- * authority's, and the server opens a `Session` for nodes of its authority alone. A client without
- * a certificate may open `Join`, the same stream for asking for one. Plain are Unix sockets, and
- * addresses that begin with "insecure:" (address.h).
+ * Over TCP both ends prove who they are (TLS, pki.h): the client accepts only a server of its
+ * authority, and the server opens a `Session` only for nodes of its authority. A client without a
+ * certificate may open `Join`, a stream on which it asks for one. Unix sockets and addresses that
+ * begin with "insecure:" (address.h) are plain.
  *
  * A peer that is silent (stopped, cut off) is noticed by keepalive within RPC_DEAD_MS. A message
  * over RPC_MAX_SIZE ends the stream of its receiver. */
@@ -26,7 +25,7 @@ struct rpc_stream; /* one open session, either side */
 struct rpc_calls {
     /* Server: a peer opened a session. Client: the session is up. */
     void (*opened)(void *arg, struct rpc_stream *s);
-    /* One whole message has come; data belongs to the callee for the duration of the call. */
+    /* One whole message has come; data is valid during the call. */
     void (*message)(void *arg, struct rpc_stream *s, const void *data, size_t size);
     /* The stream is gone, by the peer or by rpc_stream_close; s is invalid afterwards. why: a
      * sentence. Not called for streams that end by rpc_server_destroy or rpc_client_destroy. */
@@ -52,7 +51,7 @@ struct rpc_authority {
 struct rpc_server *rpc_serve_tls(struct loop *l, const char *address, const struct rpc_authority *a,
                                  const struct rpc_calls *calls, void *arg, struct err *e);
 void rpc_server_destroy(struct rpc_server *s);   /* closes all streams; blocks until gRPC is done */
-int rpc_server_port(const struct rpc_server *s); /* the one chosen for port 0; 0 for Unix sockets */
+int rpc_server_port(const struct rpc_server *s); /* also if chosen; 0: a Unix socket */
 
 /* Keeps one session to address up: reconnects by itself (100 ms .. 1 s), calling opened/closed. */
 struct rpc_client;
@@ -67,7 +66,7 @@ struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struc
 /* Sets the identity with which the next session is dialled. */
 void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id);
 void rpc_client_destroy(struct rpc_client *c);
-/* Delays the next session after the end of the open one: it is not dialled for ms. */
+/* Delays the session after the open one: once that has ended, the next is not dialled for ms. */
 void rpc_client_wait(struct rpc_client *c, int64_t ms);
 
 /* Queues a copy; order kept. Returns -1 when the stream's queue would exceed RPC_QUEUE_SIZE bytes,
@@ -77,7 +76,7 @@ int rpc_send(struct rpc_stream *s, const void *data, size_t size);
 size_t rpc_stream_queued(const struct rpc_stream *s); /* bytes not yet taken by the transport */
 void rpc_stream_close(
     struct rpc_stream *s); /* at once: the queued messages are dropped; closed follows */
-/* Server: returns the node that the peer is, by its certificate. NULL: the session is plain, or a
+/* Returns the node that the server's peer is, by its certificate. NULL: the session is plain, or a
  * Join. */
 const struct pki_node *rpc_stream_node(const struct rpc_stream *s);
 bool rpc_stream_joins(const struct rpc_stream *s);

@@ -18,7 +18,7 @@ struct rpc_client {
     struct loop_timer *retry;
     int64_t retry_ms, wait_ms; /* wait_ms: asked for by rpc_client_wait */
     bool is_failing;
-    grpc_status_code status; /* that was logged while it fails */
+    grpc_status_code status; /* the status logged last, while it fails */
     const char *method;
     char address[256];
 };
@@ -73,8 +73,8 @@ static void client_start(void *arg)
     rpc_op_start(s, &s->open, client_open_done, ops, 2);
 }
 
-/* Sets the next attempt after a session ended or could not be opened. Each waits longer, up to a
- * second, and their number has no limit: an agent has no other work. */
+/* Sets the next attempt after a session ended or could not be opened. Each attempt waits longer,
+ * up to a second. Their number has no limit: an agent has no other work. */
 static void client_retry(void *owner, struct rpc_stream *s, const char *why)
 {
     struct rpc_client *c = owner;

@@ -1,5 +1,5 @@
-/* rpc_creds.h: who is at the other end of a session over TCP: gRPC's credentials, made of what
- * pki.h has. For rpc_server.c and rpc_client.c. */
+/* rpc_creds.h: gRPC's credentials for sessions over TCP, made with pki.h, and the node at the
+ * other end. For rpc_server.c and rpc_client.c. */
 #ifndef SEQD_API_RPC_CREDS_H
 #define SEQD_API_RPC_CREDS_H
 
@@ -10,7 +10,7 @@
 #endif
 #include "api/rpc.h"
 
-/* Server credentials make their certificate again at half its life; handshakes take the newest. */
+/* Server credentials renew their certificate at half its life; handshakes take the newest. */
 struct rpc_creds;
 struct rpc_creds *rpc_creds_open(const struct rpc_authority *a, struct err *e);
 void rpc_creds_close(struct rpc_creds *c); /* after gRPC's shutdown; NULL allowed */
@@ -18,8 +18,8 @@ grpc_server_credentials *rpc_creds_server(struct rpc_creds *c); /* the caller re
 /* Finds the node at the other end. fails: ERR_NOT_FOUND without a certificate; as pki_verify. */
 int rpc_creds_peer(const struct rpc_creds *c, grpc_call *call, struct pki_node *out, struct err *e);
 
-/* Makes the credentials of a client, which takes no server but the authority's. id NULL: plain. The
- * caller releases them. */
+/* Makes the credentials of a client, which accepts only a server of its authority. id NULL: plain.
+ * The caller releases them. */
 grpc_channel_credentials *rpc_creds_channel(const struct rpc_identity *id);
 
 #endif

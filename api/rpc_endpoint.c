@@ -32,8 +32,8 @@ static void *endpoint_thread(void *arg)
     }
 }
 
-/* Take the lock, though gRPC orders this before the completion: it shows that to sanitizers, which
- * cannot look into gRPC. */
+/* Takes the lock for sanitizers, which cannot look into gRPC: gRPC itself orders this before the
+ * completion. */
 void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void *owner)
 {
     pthread_mutex_lock(&ep->lock);

@@ -161,7 +161,7 @@ static bool server_bind(struct rpc_server *s, const char *address)
     return bound;
 }
 
-/* Takes creds. */
+/* Serves at address. Takes creds, which it closes after a failure. */
 static struct rpc_server *serve(struct loop *l, const char *address, struct rpc_creds *creds,
                                 const struct rpc_calls *calls, void *arg, struct err *e)
 {

@@ -7,9 +7,9 @@
  * loop thread takes them from there. So all other state is the loop thread's, without locks, and
  * destroy can handle the endings by itself while it waits.
  *
- * A stream has at most one operation of each kind in flight: OP_OPEN (initial metadata), OP_RECV,
- * OP_SEND and OP_END (the end of the call, in its own batch so that it is seen at any time). It is
- * freed when the end was seen and nothing is in flight.
+ * A stream has at most one operation of each kind in flight: open (initial metadata), recv, send
+ * and finish (the end of the call, in its own batch so that it is seen at any time). It is freed
+ * when the end was seen and nothing is in flight.
  *
  * A client cannot tell an accepted call from a failed one by the completion of its initial
  * metadata: both succeed. So the server puts SESSION_KEY there, and the client looks for it. */
@@ -92,15 +92,16 @@ int rpc_endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_call
 void rpc_endpoint_fini(struct endpoint *ep);
 /* Closes every stream and calls back no more; not from within a callback. */
 void rpc_endpoint_stop(struct endpoint *ep);
-/* Waits one turn of destroy, during which the loop cannot run. */
+/* Waits for finished operations and handles them: for destroy, during which the loop cannot
+ * run. */
 void rpc_endpoint_wait(struct endpoint *ep);
 /* Makes op the tag of a new batch. */
 void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void *owner);
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* Makes a stream, which is in ep's list until it ended and its last operation is over. Takes
- * call. */
+/* Makes a stream that owns call. It is in ep's list until it has ended and its last operation is
+ * over. */
 struct rpc_stream *rpc_stream_new(struct endpoint *ep, grpc_call *call, bool is_server);
 /* Starts a batch of n operations whose tag is op, one of the stream's. */
 void rpc_op_start(struct rpc_stream *s, struct rpc_op *op, rpc_op_done *done, const grpc_op *ops,

@@ -15,7 +15,7 @@ struct option_value value_of(const toml::node &node)
     return v;
 }
 
-/* A text with a NUL inside would be another one in C. */
+/* Tells whether a text has no NUL inside: C would read only the part before it. */
 bool is_whole(const toml::node &node)
 {
     auto text = node.as_string();

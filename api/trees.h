@@ -1,9 +1,9 @@
-/* trees.h: directories that are measured and removed with all beneath them, on a thread of its own:
- * to unlink a checkpoint of gigabytes takes seconds, and no loop waits for that.
+/* trees.h: measures and removes directories with everything in them, on a thread of its own: to
+ * unlink a checkpoint of gigabytes takes seconds, too long for a loop.
  *
- * A directory that goes is first renamed to "<path>.gone", so that under its own name it is whole
- * or absent, whenever the process or the machine stops. Both names are removed: to ask again after
- * a crash ends the removal that was begun. Symbolic links are removed, never followed.
+ * A directory to remove is first renamed to "<path>.gone": under its own name it is whole or
+ * absent, even after a crash. Both names are removed, so that another request after a crash ends
+ * the removal. Symbolic links are removed, never followed.
  *
  * Loop thread. tested: tests/api/test_trees.c */
 #ifndef SEQD_API_TREES_H
@@ -15,7 +15,7 @@
 #include "api/core/loop.h"
 
 #define TREES_LIST  1024 /* entries of one listing, 4 MiB while it is handed over */
-#define TREES_BATCH 64   /* directories in one request: paths of 4 KiB, one sync of their parents */
+#define TREES_BATCH 64   /* directories in one request: paths of 4 KiB, one sync of their parent */
 
 struct trees;
 
@@ -32,7 +32,7 @@ struct tree {
 typedef void trees_done(void *arg, const struct tree *tree, int n, const struct err *e);
 
 struct trees *trees_create(struct loop *l);
-/* Waits for the directory that is under way; other requests are dropped, without an answer. NULL
+/* Stops the request under way at its next entry, and drops all requests without an answer. NULL
  * allowed. */
 void trees_destroy(struct trees *t);
 

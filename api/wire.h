@@ -2,17 +2,19 @@
  * Only wire*.c use protobuf-c. Every count and length is checked on the way in.
  *
  * The session (one per node, dialled by seqw; order is kept in each direction)
- *   seqw  HELLO      its name, its instance (of the state directory, the same after a restart), and
- *                    every attempt whose directory is here, alive or ended and not yet forgotten
+ *   seqw  HELLO      its name, its instance (of the state directory, the same after a restart),
+ *                    and every attempt whose directory is here: alive, or ended and not yet
+ *                    forgotten
  *   seqd  WELCOME    then ACK for the records it already has of those attempts (saves resending),
  *                    then EXPECT: the attempts it believes are here. seqw stops one that runs and
  *                    is not listed, forgets one that ended and is not listed, and answers a listed
  *                    unknown one with a final record of GANG_UNKNOWN. EXPECT again every 30 s. A
- *                    list of more than WIRE_ATTEMPTS takes several messages, the last with `more` 0
- *   seqd  REFUSED    in place of WELCOME: why, and for how long not to dial again. Then the session
- *                    is closed; after a wrong ABI seqw says HELLO with another at once. A name
- *                    that is up belongs to its instance: another one is refused until the name is
- *                    down, the same one replaces its own session at once
+ *                    list of more than WIRE_ATTEMPTS takes several messages; in the last `more`
+ *                    is 0
+ *   seqd  REFUSED    in place of WELCOME: why, and how long not to dial again. Then the session
+ *                    is closed; after a wrong ABI seqw says HELLO with another ABI at once. A
+ *                    name that is up belongs to its instance: another instance is refused until
+ *                    the name is down, the same instance replaces its own session at once
  *   seqd  ASSIGN     start this gang (ranks [first_rank, first_rank + n_local) of an attempt that
  *                    may have others on other nodes), once per epoch: the same epoch again is
  *                    ignored; one older than the job's newest here is answered GANG_UNKNOWN
@@ -35,25 +37,25 @@
  *   seqw  LEAVING    after WELCOME, where it is known: the node ends at that time. At SIGTERM: its
  *                    jobs are to save now, and its agent ends when they have
  *   seqd  QUIT       its agent stops every gang there and ends, as when a seqd --dev ends
- *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED: exactly one each, with its number;
+ *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED: one each, with its number;
  *         DESCRIBE of all models -> FETCHED
  *
  * Over `Join`, which needs no certificate (api/rpc.h), there is one JOIN with a token, and JOINED
  * or REFUSED; then the node closes it.
  *
- * Versions: both programs speak WIRE_ABI and WIRE_ABI_BEFORE. A session speaks what its HELLO says.
- * seqw says WIRE_ABI first, and WIRE_ABI_BEFORE after a REFUSED of a seqd that does not speak more;
- * a WELCOME of a seqd that does speak more ends that session, and the next one speaks it. Additions
- * of WIRE_ABI are never sent to a peer that speaks the one before:
- *   a message: its row in wire.c says since which ABI it is (wire_knows). link_send and the agent's
- *              send_msg return -1 for a peer without it, and the session stays. So the sender keeps
- *              the truth in its tables, as for a node that is down, and says in the API and in the
- *              log why it waits: "node n1 speaks protocol 6"
- *   a field of a message: a row of the message's list in wire.c. WIRE_ABI_BEFORE ignores it. Who
- *              sets it must not count on it there
+ * Versions: both programs speak WIRE_ABI and WIRE_ABI_BEFORE. A session speaks the ABI of its
+ * HELLO. seqw says WIRE_ABI first, and WIRE_ABI_BEFORE after a REFUSED of a seqd that knows no
+ * newer one. A WELCOME of a seqd that knows WIRE_ABI ends such a session, and the next session
+ * speaks WIRE_ABI. Additions of WIRE_ABI are never sent to a peer that speaks the one before:
+ *   a message: its row in wire.c has the first ABI that knows it (wire_knows). link_send and the
+ *              agent's send_msg return -1 for a peer without it, and the session stays. So the
+ *              sender keeps the truth in its tables, as for a node that is down, and says in the
+ *              API and in the log why it waits: "node n1 speaks protocol 6"
+ *   a field of a message: a row of the message's list in wire.c. WIRE_ABI_BEFORE ignores it: the
+ *              sender must not count on it there
  *   a field of the job spec: its row in spec.c ends with the ABI that has it. A peer without it is
- *              sent the spec less that field, and a job in which it is not the default is placed on
- *              no such node (spec_needs); nor is a job with a word that is newer than its field
+ *              sent the spec less that field. A job in which the field is not at its default, or
+ *              in which a word is newer than its field, is not placed on such a node (spec_needs)
  * tests/previous.fields lists the fields and words that the version before has.
  *
  * A node reports on itself alone: REPORT and LOG count from the node that has the part of the
@@ -76,8 +78,8 @@
 
 struct job_spec;
 
-#define WIRE_ABI           7u /* another one is REFUSED, whatever else its HELLO has; */
-#define WIRE_ABI_BEFORE    6u /* but for this one: the ABI of the version in tests/previous */
+#define WIRE_ABI           7u /* the ABI of this version */
+#define WIRE_ABI_BEFORE    6u /* the ABI of the version in tests/previous; any other is REFUSED */
 #define WIRE_GRANTS        RANK_GRANTS
 #define WIRE_FILES         (1 + 2 * SPEC_SOURCES) /* files of one question */
 #define WIRE_MAX_SIZE      (4 << 20)              /* one message */
@@ -105,7 +107,7 @@ enum msg_type {
     MSG_STOP,     /* end this attempt: TERM-like stop, grace, kill */
     MSG_ACK,      /* spool and log offsets that are durable at seqd */
     MSG_EXPECT,   /* reconcile: the attempts seqd believes this node runs */
-    MSG_FETCH,    /* read a file that the job left from offset, at most WIRE_CHUNK */
+    MSG_FETCH,    /* read a file of the job, at most WIRE_CHUNK bytes from offset */
     MSG_DESCRIBE, /* run seqrank --describe on a model directory; or seqrank --models */
     MSG_FORGET,   /* attempt is final and acknowledged: its directory may go */
     MSG_TRACE,    /* tell the sources of samples of prepared data; answered by MSG_FETCHED: JSON */
@@ -114,12 +116,12 @@ enum msg_type {
     /* seqd -> seqw */
     MSG_REFUSED, /* first answer: no session, and why; to a JOIN: no certificate */
     /* seqw -> seqd */
-    MSG_JOIN, /* a certificate, please */
+    MSG_JOIN, /* asks for a certificate */
     /* seqd -> seqw */
-    MSG_JOINED, /* here it is */
+    MSG_JOINED, /* the certificate */
     MSG_REMOVE, /* remove files of the job here: `what` */
     /* seqw -> seqd */
-    MSG_REMOVED, /* it is gone: total bytes; or err */
+    MSG_REMOVED, /* the files are gone: total bytes; or err */
     /* seqd -> seqw */
     MSG_SAVE, /* save at the next step boundary, then end this attempt */
     /* seqw -> seqd */
@@ -148,8 +150,8 @@ struct disk_use { /* bytes, of a node's state directory */
 
 struct wire_attempt {
     int64_t job, epoch;
-    int32_t slots; /* HELLO: its ranks that run here now, */
-    int32_t gpus;  /* and how many of them have a GPU and take no slot: since ABI 7 */
+    int32_t slots; /* HELLO: its ranks that run here now */
+    int32_t gpus;  /* HELLO, since ABI 7: ranks with a GPU, which take no slot */
 };
 
 struct msg {
@@ -215,12 +217,12 @@ struct msg {
     const char *const *files;
     bool models;                   /* DESCRIBE: all beneath the node's roots; path is empty */
     char config[SPEC_CONFIG_SIZE]; /* DESCRIBED: sizes of the model at path, as model.config */
-    struct err err;                /* code ERR_NONE when config holds */
+    struct err err;                /* code ERR_NONE: config is valid */
     struct wire_trace trace;       /* TRACE, of prepared_id */
     struct profile profile;        /* PROFILE */
     int32_t what;                  /* REMOVE, REMOVED: enum removal_what */
-    /* LEAVING: UTC, seconds since 1970, 0: not known any more; and how much sooner its jobs are to
-     * save and stop */
+    /* LEAVING. end_s: UTC, seconds since 1970; 0: not known any more. margin_s: how much sooner
+     * its jobs are to save and stop. */
     int64_t end_s, margin_s;
     /* SAVE, STOP, REFUSED, QUIT */
     char reason[512];
@@ -233,8 +235,7 @@ bool wire_name_good(const char *name);
 bool wire_speaks(uint32_t abi); /* WIRE_ABI or WIRE_ABI_BEFORE */
 /* Tells whether a peer that speaks abi, one of the two, takes messages of that type. */
 bool wire_knows(uint32_t abi, enum msg_type type);
-/* Returns the ABI that a seqd that answered with `theirs` (struct msg, abi) speaks with this
- * program. */
+/* Returns the ABI to speak with a seqd that answered with `theirs` (abi of struct msg). */
 uint32_t wire_choose(uint32_t theirs);
 /* Writes why no session can speak abi, which wire_speaks refuses, and what to do. */
 void wire_refusal(uint32_t abi, char *out, size_t size);

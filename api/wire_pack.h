@@ -35,13 +35,13 @@ struct wire_field {
     enum wire_type type;
     const char *name; /* in errors */
     size_t at, pb, size;
-    size_t n_at, n_pb; /* WIRE_DATA, WIRE_STRINGS, WIRE_LIST: how many */
+    size_t n_at, n_pb; /* WIRE_DATA, WIRE_STRINGS, WIRE_LIST: places of the count */
     int64_t min, max;
     const struct wire_field *of; /* WIRE_PART, WIRE_LIST */
     const ProtobufCMessageDescriptor *message;
-    bool (*when)(const void *record); /* WIRE_PART: packed then alone; NULL: always */
-    /* WIRE_CALL. pack: -1 when the arena is full. unpack: -1, or 1: the rest is not for this
-     * version, and is not read. */
+    bool (*when)(const void *record); /* WIRE_PART: packed only if true; NULL: always */
+    /* WIRE_CALL. pack returns -1 when the arena is full; unpack returns -1 on an error, 1 when the
+     * rows after it are not to be read, as the message is of another version. */
     int (*pack)(const struct wire_field *f, const void *record, struct arena *a, void *body);
     int (*unpack)(const struct wire_field *f, const void *body, struct arena *a, void *record,
                   struct err *e);
@@ -49,8 +49,8 @@ struct wire_field {
 
 /* Packs the members of a record into body, a message of protobuf-c. -1: the arena is full. */
 int wire_fields_pack(const struct wire_field *f, const void *record, struct arena *a, void *body);
-/* Unpacks and checks, in the order of the rows. 1: a row has ended it. fails: ERR_INVALID,
- * ERR_TOO_LARGE naming the field. */
+/* Unpacks and checks, in the order of the rows. Returns 1 if a row ended the reading early. fails:
+ * ERR_INVALID, ERR_TOO_LARGE naming the field. */
 int wire_fields_unpack(const struct wire_field *f, const void *body, struct arena *a, void *record,
                        struct err *e);
 

@@ -7,14 +7,14 @@
 #include "client/http.h"
 #include "client/json.h"
 
-/* All return an enum cli_exit, with the message printed unless it is CLI_OK. The caller frees *out
- * with jv_free. */
+/* api_get, api_post, api_delete, api_patch and api_job return an enum cli_exit, with the message
+ * printed unless it is CLI_OK. The caller frees *out with jv_free. */
 int api_get(struct cli *c, const char *path, struct jv **out);
 /* Posts body; NULL: an empty one. A retryable failure (no answer, 429, 503, 409 with Retry-After)
  * is tried API_TRIES times in all, with the same idempotency key; key NULL: none is sent. */
 #define API_TRIES 5
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out);
-/* Deletes. A failure is retried as in api_post: to delete twice is to delete. */
+/* Deletes. A failure is retried as in api_post: a second deletion does no harm. */
 int api_delete(struct cli *c, const char *path, struct jv **out);
 /* Changes a resource that is of the version if_match ("7", in quotes). CLI_OK with *out NULL: it is
  * of another version by now, and the request has changed nothing. */

@@ -24,8 +24,8 @@ struct mass_act {
 
 /* ---- by id or name --------------------------------------------------------------------------- */
 
-/* Asks for the action on every job, before the first wait. Returns the first exit code that is not
- * 0; *id of a job that was not asked: 0. */
+/* Requests the action for every job, before the first wait. Returns the first exit code that is
+ * not 0. Sets id[i] to 0 for a job whose request failed. */
 static int ask_all(struct cli *c, const struct mass_act *act, int64_t *id)
 {
     int rc = CLI_OK;
@@ -135,7 +135,7 @@ static bool is_held(const struct jv *job)
     return !strcmp(jv_str(job, "state", ""), "suspended");
 }
 
-/* Waits until the job is suspended, by asking: no stream ends with a suspended job. */
+/* Polls the job until it is suspended: no event stream ends with a suspended job. */
 static int wait_held(struct cli *c, int64_t id, struct jv **job)
 {
     const struct timespec rest = {0, POLL_MS * 1000000};

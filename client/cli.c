@@ -186,7 +186,7 @@ static int no_such_verb(const char *name, const struct verb *const *verbs, struc
 const char *const cli_outputs[OUT_N + 1] = {"table", "wide", "json", "jsonl",
                                             "name",  "yaml", "csv",  NULL};
 
-/* Refuses a missing operand by its name, one too many by its word, with the usage line. */
+/* Refuses a missing operand, by its name in the usage line, and one operand too many. */
 static int check_operands(const struct cli *c, struct err *e)
 {
     const struct verb *v = c->verb;
@@ -249,8 +249,8 @@ static const char *scheme_of(const char *url)
     return strstr(url, "://") || !strncmp(url, "unix:", 5) ? "" : "http://";
 }
 
-/* Tells whether to take the Unix socket: it needs no certificate if seqd speaks TLS, and no token
- * if seqd has written none, which only seqd --dev does. */
+/* Tells whether to take the Unix socket: if seqd speaks TLS, because the socket needs no
+ * certificate; or if there is no token file, which only seqd --dev writes. */
 static bool takes_socket(const char *dir, const char *address, const char *socket)
 {
     char token[1024];

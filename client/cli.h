@@ -21,7 +21,7 @@ enum cli_exit {
     CLI_DETACHED = 130
 };
 
-#define CLI_LONGEST_S ((int64_t)10000000 * 86400) /* longest option; its microseconds fit */
+#define CLI_LONGEST_S ((int64_t)10000000 * 86400) /* longest time; its microseconds fit */
 
 enum cli_output { OUT_TABLE, OUT_WIDE, OUT_JSON, OUT_JSONL, OUT_NAME, OUT_YAML, OUT_CSV, OUT_N };
 
@@ -55,7 +55,7 @@ enum cli_option {
     OPT_REASON = 1 << 25
 };
 
-/* An option that may be repeated, in its order. */
+/* Values of an option that may be repeated, in their order. */
 #define CLI_LIST 32
 struct cli_list {
     int n;
@@ -90,7 +90,7 @@ struct verb {
     uint32_t options;            /* enum cli_option */
     int min_args, max_args;
     int (*run)(struct cli *c); /* returns enum cli_exit */
-    /* Tells whether these operands ask no seqd: http is NULL then. NULL: never. */
+    /* Tells whether the verb needs no seqd with these operands: http is NULL then. NULL: never. */
     bool (*alone)(const struct cli *c);
 };
 
@@ -112,8 +112,8 @@ extern const char *const cli_outputs[OUT_N + 1]; /* words of -o, then NULL */
 extern const char *cli_system_socket; /* socket of a seqd that systemd runs; tests set their own */
 /* Finds the address of seqd: --url, else SEQD_URL, else the server of the last seqctl login, else
  * cli_system_socket if it exists, else the default. A directory is a state directory, whose file
- * `address` is read; if that says https or no token lies beside it, its Unix socket is taken. It
- * never ends with '/'. */
+ * `address` is read; if that says https or no token lies beside it, its Unix socket is taken. The
+ * result never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
 /* Finds the token for that address: from --token-file, else SEQD_TOKEN_FILE, else from the state
  * directory, else from seqctl login (api/core/context.h); "" if there is none. url: the one from

@@ -113,7 +113,7 @@ static void offer_jobs(struct cli *c, const char *prefix)
     http_reply_fini(&r);
 }
 
-/* The first operand of verbs that have words of their own. */
+/* The words that verbs take as their first operand. */
 static const struct {
     const struct verb *verb;
     const char *word[9];
@@ -145,7 +145,7 @@ static void offer_operand(struct cli *c, const struct verb *v, int n, const char
     if (strstr(v->operands, "FILE") || strstr(v->operands, "DIR")) puts(":files");
 }
 
-/* Returns the option that the word is, if its value follows; NULL: there is none. */
+/* Returns the name of the option that the word is, if the next word is its value; else NULL. */
 static const char *waiting(const char *word)
 {
     static struct cli_option_info o;
@@ -173,7 +173,7 @@ static int offer_words(struct cli *c)
         }
         for (const struct verb *const *w = c->verbs; *w && !v; w++)
             if (!strcmp((*w)->name, c->arg[i])) v = *w;
-        if (!v) return CLI_OK; /* a word that means nothing */
+        if (!v) return CLI_OK; /* an unknown verb */
     }
     if (option)
         offer_value(option, prefix);

@@ -111,8 +111,7 @@ static const struct jv *member(const struct jv *object, const char *key)
     return NULL;
 }
 
-/* Says which members differ, one level after the other, members of b alone too. Returns how
- * many. */
+/* Says which members differ, level by level, also those that only b has. Returns how many. */
 static int say_changes(const struct cli *c, const char *prefix, const struct jv *a,
                        const struct jv *b)
 {
@@ -153,7 +152,8 @@ static int check_continue(const struct old *o)
     return CLI_OK;
 }
 
-/* Steps may also follow from train.tokens or train.passes: then seqd counts them. */
+/* Checks that train.steps goes beyond the checkpoint. Without it seqd counts the steps from
+ * train.tokens or train.passes. */
 static int check_steps(const struct old *o, const struct jv *spec)
 {
     const int64_t steps = jv_int(spec, "train.steps", 0);

@@ -21,8 +21,8 @@ static void add_column(struct columns *c, const char *path)
     if (c->n < MOST_COLUMNS) snprintf(c->path[c->n++], PATH, "%s", path);
 }
 
-/* Tells whether a key has a dot. Such a key is no part of a path, so that its object is one
- * cell. */
+/* Tells whether an object has a key that is empty or has a dot. Such a key cannot be part of a
+ * path: its object is one cell. */
 static bool has_dotted_key(const struct jv *object)
 {
     for (size_t i = 0; i < jv_len(object); i++) {
@@ -66,8 +66,7 @@ static void print_cell(FILE *out, const char *text, bool clean)
     free(s);
 }
 
-/* Prints the cell of a path. It is empty where a row has null in the place of an object with that
- * member. */
+/* Prints the cell of a path. It is empty if the row has no value there, or null. */
 static void print_value(FILE *out, const struct jv *row, const char *path, bool clean)
 {
     const struct jv *v = jv_get(row, path);
@@ -85,7 +84,7 @@ static void print_row(FILE *out, const struct columns *c, const struct jv *row, 
     fputs("\r\n", out);
 }
 
-/* Drops columns such as "progress", of a row where it is null, if other rows have
+/* Drops a column such as "progress", from a row with null there, if other rows have
  * "progress.done". */
 static void drop_parents(struct columns *c)
 {

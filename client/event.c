@@ -12,8 +12,8 @@
 #include "client/verbs.h"
 #include "client/yaml.h"
 
-/* Appends the members of an event's data; `detail` is the report of a rank, without the members
- * that the line has already (said). */
+/* Appends the members of an event's data. Members of an object in it, such as `detail`, the report
+ * of a rank, follow unless `said` has them. */
 static void append_members(const struct jv *v, const struct jv *said, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(v); i++) {
@@ -102,8 +102,8 @@ static void on_event(void *arg, const char *name, const struct jv *v)
     fflush(stdout);
 }
 
-/* Adds one page of a list, oldest first, to rows. cursor: "", then where to continue; "" again at
- * the end. */
+/* Adds one page of a list, oldest first, to rows. cursor: "" for the first page; it is set to that
+ * of the next page, or to "" at the end. */
 static int read_page(struct cli *c, const char *path, char cursor[256], struct jv *rows)
 {
     char page[512];
@@ -155,7 +155,7 @@ static int print_list(struct cli *c, const char *path, const struct printer *p)
     return rc;
 }
 
-/* Follows the events of all jobs. follow.c writes the "gap" of their stream. */
+/* Follows the events of all jobs. follow.c says the "gap" events itself. */
 static int follow_all(struct cli *c, const struct printer *p)
 {
     char *filter = filter_query(c), *path = NULL;

@@ -133,7 +133,8 @@ static int closed_line(struct follow_line *l, bool first)
     return CLI_OK;
 }
 
-/* Opens the streams that are due, and closes finished ones. *live: how many lines still matter. */
+/* Opens the streams that are due, and closes finished ones. *live: how many lines have not
+ * ended. */
 static int tend(struct follow_run *r, int *live)
 {
     *live = 0;

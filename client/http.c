@@ -88,7 +88,8 @@ static size_t collect(struct http_stream *s, const char *p, size_t n)
         s->too_large = true;
         return 0;
     }
-    /* Double the room: it is the power of two at or above size + 1, and is never stored. */
+    /* The room is the power of two at or above size + 1, at least 4096. It is computed, not
+     * stored. */
     size_t room = 4096, need = r->size + n + 1;
     while (room < r->size + 1) room *= 2;
     if (!r->body || need > room) {
@@ -151,7 +152,7 @@ static void add_header(struct http_stream *s, const char *name, const char *valu
     s->headers = longer;
 }
 
-/* Tells whether url is on this machine, by its name: no "localhost.example", no
+/* Tells whether the host of url is this machine, by its exact name: not "localhost.example", not
  * "127.0.0.1@example". */
 static bool is_loopback(const char *url)
 {
@@ -191,7 +192,7 @@ static void set_server(struct http_stream *s, const char *path)
     if (is_loopback(url)) curl_easy_setopt(s->easy, CURLOPT_NOPROXY, "*");
     if (!*h->ca) return;
     curl_easy_setopt(s->easy, CURLOPT_CAINFO, h->ca);
-    curl_easy_setopt(s->easy, CURLOPT_CAPATH, NULL); /* the system's */
+    curl_easy_setopt(s->easy, CURLOPT_CAPATH, NULL); /* the system's are not trusted */
 }
 
 static void set_options(struct http_stream *s, const struct http_request *q)

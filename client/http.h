@@ -39,7 +39,7 @@ struct http_request {
     const char *idempotency_key, *last_event_id; /* or NULL */
     const char *if_match;                        /* or NULL */
     int64_t range_from;                          /* the bytes from there on; 0: all of them */
-    const char *if_range;                        /* the range is of this entity tag; or NULL */
+    const char *if_range;                        /* entity tag that the range is of; or NULL */
 };
 
 struct http_reply {
@@ -65,7 +65,7 @@ typedef void http_bytes(void *arg, const char *bytes, size_t n);
 struct http_stream *http_open(struct http *h, const struct http_request *q, http_bytes *call,
                               void *arg, struct err *e);
 void http_close(struct http_stream *s); /* NULL allowed */
-/* Returns true once the stream has ended. *e: why (ERR_NONE: as the server meant). */
+/* Returns true once the stream has ended. *e: why; ERR_NONE: the answer is complete. */
 bool http_done(const struct http_stream *s, struct err *e);
 const struct http_reply *http_answer(const struct http_stream *s);
 

@@ -7,7 +7,7 @@
 #include "client/verbs.h"
 #include "templates.h"
 
-/* templates.h is made of client/templates, and has a template_KIND for each. */
+/* templates.h is generated from client/templates, and has a template_KIND for each. */
 static const struct template_row {
     const char *kind, *text;
 } rows[] = {

@@ -43,8 +43,8 @@ char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_
     return out;
 }
 
-/* Returns the seconds between two ISO times of the job, with now for a time that is null; -1: not
- * known. */
+/* Returns the seconds from one time of the job to another, or to now if the job has no such time;
+ * -1: the first one is not known. */
 static double seconds_between(const struct jv *job, const char *from, const char *to)
 {
     const char *text[2] = {jv_str(job, from, NULL), jv_str(job, to, NULL)};
@@ -176,7 +176,7 @@ static void add_number(struct table *t, double v, const char *fmt)
     text_table_add(t, text);
 }
 
-/* Names the node that is away from a job that runs, and since when; NULL: every node is here. */
+/* Writes which node of a running job is away, and since when. Returns NULL if no node is away. */
 static const char *away(const struct jv *job, char *out, size_t size)
 {
     const char *node = jv_str(job, "away.node", NULL);

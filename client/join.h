@@ -7,6 +7,6 @@
 /* Return an enum cli_exit, their message printed. */
 int join_token(struct cli *c);                        /* makes one of --names, --uses, --ttl */
 int join_tokens(struct cli *c);                       /* lists them */
-int join_token_revoke(struct cli *c, const char *id); /* and lists the others */
+int join_token_revoke(struct cli *c, const char *id); /* revokes one and lists the others */
 
 #endif

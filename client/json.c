@@ -16,8 +16,8 @@ static json_t *in(const struct jv *v)
     return (json_t *)v;
 }
 
-/* Tells whether v is too deep. Jansson parses to a depth of 2048, and we refuse long before the
- * recursion of a printer hurts. */
+/* Tells whether v is too deep. Jansson parses to a depth of 2048: this limit keeps the recursion
+ * of printers small. */
 static bool too_deep(const json_t *v, int depth)
 {
     if (depth > JV_DEPTH) return true;
@@ -135,8 +135,8 @@ const struct jv *jv_at(const struct jv *v, size_t i, const char **key)
     return it ? (const struct jv *)json_object_iter_value(it) : NULL;
 }
 
-/* Finds the object that holds the last part of path, made on the way; part receives that last
- * part. */
+/* Finds the object that is to hold the last part of path, and makes missing objects on the way.
+ * part receives the last part. */
 static json_t *parent_of(json_t *at, const char *path, char *part, size_t size, struct err *e)
 {
     const char *whole = path;

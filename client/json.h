@@ -14,7 +14,8 @@ struct jv;
 /* Parses strictly: duplicate keys, trailing bytes and depth beyond 64 are refused. The caller owns
  * the value. */
 struct jv *jv_parse(const char *text, size_t size, struct err *e);
-/* Does the same with a text that begins at that line of its file, from 1, which errors name. */
+/* Does the same with a text that begins at `line` of its file, counted from 1: errors name lines
+ * of the file. */
 struct jv *jv_parse_at(const char *text, size_t size, int line, struct err *e);
 void jv_free(struct jv *v); /* NULL allowed */
 
@@ -38,7 +39,7 @@ const struct jv *jv_at(const struct jv *v, size_t i, const char **key); /* key N
 int jv_set(struct jv *v, const char *path, const char *text, struct err *e);
 int jv_set_str(struct jv *v, const char *path, const char *text, struct err *e);
 
-/* Removes what path names. fails: ERR_NOT_FOUND when nothing is there. */
+/* Removes the value at path. fails: ERR_NOT_FOUND when there is none. */
 int jv_unset(struct jv *v, const char *path, struct err *e);
 
 /* ---- values that are built: the caller owns them until they are put somewhere ---------------- */
@@ -49,9 +50,9 @@ struct jv *jv_string(const char *text, size_t size); /* NULL: not UTF-8, or with
 struct jv *jv_integer(int64_t n);
 struct jv *jv_boolean(bool on);
 struct jv *jv_null(void);
-struct jv *jv_share(const struct jv *v); /* the same value once more; neither is changed then */
-/* Both take value, even when they fail: -1 when value is NULL, or the key is there already or is
- * not UTF-8. */
+struct jv *jv_share(const struct jv *v); /* another reference to v: change neither */
+/* jv_put and jv_add take value, even when they fail: -1 when value is NULL, or the key is there
+ * already or is not UTF-8. */
 int jv_put(struct jv *object, const char *key, struct jv *value);
 int jv_add(struct jv *array, struct jv *value);
 

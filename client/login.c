@@ -10,7 +10,7 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-/* Prints who it is; CLI_OK when the server knows the token. */
+/* Prints the user of the token. Returns CLI_OK when the server knows the token. */
 static int say_who(struct cli *c)
 {
     char user[128], role[64];

@@ -65,7 +65,8 @@ static void add_disk(struct table *t, const struct jv *node)
                             : "-");
 }
 
-/* Adds the state of a node for a reader who looks for one that takes work, and why it does not. */
+/* Adds the state of a node: "up" only if it takes work; else revoked, cordoned, draining,
+ * quarantined or its other state. */
 static void add_state(struct table *t, const struct jv *n)
 {
     const char *state = jv_str(n, "state", "?"), *cordon = jv_str(n, "cordon.state", NULL);
@@ -154,7 +155,7 @@ static bool is(const struct cli *c, const char *word, int n_args)
     return c->n_args == n_args && !strcmp(c->arg[0], word);
 }
 
-/* Returns the route for a word that may be asked of several nodes; NULL: there is no such word. */
+/* Returns the route of an action on several nodes; NULL: word is not such an action. */
 static const char *order_of(const char *word)
 {
     static const char *const orders[][2] = {{"cordon", "cordon"},

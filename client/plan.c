@@ -96,7 +96,7 @@ static bool sooner(const struct jv *a, const struct jv *b)
     return x < y;
 }
 
-/* Puts the first options into out, at most n of them. Returns how many. */
+/* Puts the first n options, in the order of sooner, into out. Returns how many there are. */
 static int soonest(const struct jv *list, const struct jv **out, int n)
 {
     int k = 0;

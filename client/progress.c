@@ -56,7 +56,8 @@ static void amount(char *out, size_t size, const char *unit, double n)
     snprintf(out, size, "%s", bytes ? text_bytes(text, (int64_t)n) : text_count(text, n));
 }
 
-/* Minutes in which it counts nothing: before its first unit, and after the last. */
+/* Returns the work of a running job while it counts no units: before the first one, and after the
+ * last. NULL: it counts, or does not run. */
 static const char *silent(const struct jv *job)
 {
     const bool runs = !strcmp(jv_str(job, "phase", ""), "running");

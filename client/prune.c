@@ -1,4 +1,4 @@
-/* prune.c: jobs that ended long ago go, or something of them. */
+/* prune.c: removes jobs that ended long ago, or parts of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
-/* pull.c: a job's checkpoint, or its artifacts, into a directory. The list has each file's digest:
- * a file that is here and has it is not fetched, a broken one continues. One without a digest
- * grows: it is fetched as far as it is. MANIFEST.json goes first where it is another
- * checkpoint's and comes last, so that a directory half pulled is no checkpoint. */
+/* pull.c: downloads a job's checkpoint, or its artifacts, into a directory. The server's list has
+ * the digest of each file. A file that is here with its digest is not fetched, and a broken
+ * download continues. A file without a digest still grows: it is fetched as far as it is written.
+ * The MANIFEST.json of another checkpoint is removed first, and the new one comes last: a
+ * directory half pulled is no checkpoint. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 #define FILES_MAX  1024
 #define GROWN_MAX  (1LL << 30) /* bytes of a file that grows: curves have some dozen MB */
-#define PULL_TRIES 5           /* without a byte in between */
+#define PULL_TRIES 5           /* tries in a row that bring no byte */
 #define MANIFEST   "MANIFEST.json"
 #define DRAW_MS    200
 
@@ -236,8 +237,8 @@ static void pause_ms(int64_t ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* Fetches a file. It asks again after a restart of the server or the node; each try must bring
- * bytes, or be one of few. */
+/* Fetches a file. It asks again after a restart of the server or the node; at most PULL_TRIES
+ * tries in a row bring no byte. */
 static int fetch(struct pull *p, struct local_file *f, const struct jv *file)
 {
     const int64_t size = grows(p, file) ? GROWN_MAX : jv_int(file, "size", 0);

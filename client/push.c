@@ -1,6 +1,7 @@
-/* push.c: a file or a directory becomes an upload, which jobs read as upload:NAME. The list with
- * all digests goes first; the answer says how much of each file the server has, so that the same
- * command continues after any break. Pieces of 1 MiB, each at the offset that the server has. */
+/* push.c: sends a file or a directory as an upload, which jobs read as upload:NAME. The list with
+ * all digests goes first. The answer says how much of each file the server has, so that the same
+ * command continues after any break. Files go in pieces of 1 MiB, each from the offset that the
+ * server has. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,7 @@
 #define PIECE      (1 << 20) /* the most that seqd takes as one body */
 #define FILES_MAX  1000
 #define DEPTH_MAX  16
-#define PUSH_TRIES 6 /* without a byte in between */
+#define PUSH_TRIES 6 /* tries in a row that bring no byte */
 #define ENTRY_SIZE 2048
 #define DRAW_MS    200
 
@@ -78,8 +79,8 @@ static int add_file(struct push *p, const char *path, int64_t size)
 
 static int walk(struct push *p, const char *rest, int depth);
 
-/* Links to files are read, as caches of models are full of them; links to directories are not
- * followed, which could be circles. */
+/* Adds one entry of the source. Links to files are read, as caches of models are full of them.
+ * Links to directories are refused: they could be circles. */
 static int see(struct push *p, const char *rest, int depth)
 {
     char full[FILE_PATH_SIZE];
@@ -159,8 +160,8 @@ static int read_source(struct push *p)
     return CLI_OK;
 }
 
-/* Makes a name of the last part of the source's path, with '-' for each character that a name may
- * not have. */
+/* Sets the upload's name: the given one, else the last part of the source's path, with '-' for
+ * each character that a name may not have. */
 static void default_name(struct push *p, const char *given)
 {
     char real[FILE_PATH_SIZE];

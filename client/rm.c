@@ -68,7 +68,7 @@ static int remove_one(struct cli *c, int64_t id, struct table *t)
     return rc;
 }
 
-/* Removes each job. A job that cannot be removed does not keep the others. */
+/* Removes each job. A job that cannot be removed does not stop the others. */
 static int rm_run(struct cli *c)
 {
     struct table t;

@@ -58,8 +58,8 @@ static int set_run(struct cli *c)
     if (!change) return CLI_USAGE;
     char *body = jv_dump(change, JV_COMPACT);
     int rc = CLI_OK;
-    /* Try again, as the job's own events may come in between: the new values do not depend on the
-     * old ones. */
+    /* Try again: events of the job may change its version in between. The new values do not depend
+     * on the old ones. */
     for (int i = 0; !rc && !job && i < API_TRIES; i++) rc = try_once(c, id, body, &job);
     if (!rc && !job)
         rc = cli_fail(CLI_CONFLICT,

@@ -45,7 +45,7 @@ static void print_submitted(const struct cli *c, const struct jv *job)
         cli_say(c, "next: seqctl watch %lld", (long long)jv_int(job, "id", 0));
 }
 
-/* Tells whether the job is printed only once: as data, at its end, if seqctl waits for that. */
+/* Tells whether the job is printed only at its end: if seqctl waits, and prints data. */
 static bool is_quiet(const struct cli *c)
 {
     return c->opt.wait && c->output != OUT_TABLE && c->output != OUT_WIDE && c->output != OUT_NAME;
@@ -104,7 +104,7 @@ static int worse(int a, int b)
 }
 
 /* Waits until all have ended, within --timeout for all of them together. *ended: {"data": [...]}.
- * Returns the exit code of the worst, or of the failure that kept it from waiting. */
+ * Returns the worst exit code of the jobs, or that of a failure to wait. */
 static int wait_for_all(struct cli *c, const struct jv *list, struct jv **ended)
 {
     const int64_t timeout_s = c->opt.timeout_s, end_us = clock_us() + timeout_s * 1000000;

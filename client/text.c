@@ -92,8 +92,8 @@ static int columns_of(uint32_t c)
     return in_ranges(wide, sizeof wide / sizeof *wide, c) ? 2 : 1;
 }
 
-/* Returns the bytes of the next letter of s, and its columns. A byte that is not UTF-8 is one of
- * each. */
+/* Returns the bytes of the next letter of s, and its columns. A byte that is not UTF-8 is a letter
+ * of one column. */
 static size_t letter(const char *s, int *columns)
 {
     uint32_t c = 0;

@@ -37,6 +37,6 @@ struct table {
 };
 void text_table_init(struct table *t, const char *const *head); /* NULL-terminated */
 void text_table_add(struct table *t, const char *s); /* the next cell; copied and cleaned */
-void text_table_print(struct table *t, FILE *out);   /* and frees */
+void text_table_print(struct table *t, FILE *out);   /* prints and frees */
 
 #endif

@@ -59,8 +59,8 @@ static void print_verdict(const struct jv *doc)
     print_tensors(doc);
 }
 
-/* Tells whether the job has a table. A failed comparison has one too; a job that failed before it
- * has none. */
+/* Tells whether the job has the table of a comparison, even a failed one. A job that failed before
+ * the comparison has none. */
 static bool has_table(struct cli *c, int64_t id)
 {
     char path[96];

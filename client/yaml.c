@@ -196,7 +196,7 @@ struct jv *yaml_parse(const char *text, size_t size, struct err *e)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Tells whether every reader, also one of YAML 1.1, takes it for the string that it is. */
+/* Tells whether s needs no quotes: every reader, also of YAML 1.1, takes it for a string. */
 static bool is_bare(const char *s)
 {
     static const char *const taken[] = {"null", "true", "false", "yes", "no",  "on",

@@ -122,7 +122,7 @@ static void on_gone(void *arg)
     loop_stop(((struct seqd *)arg)->loop);
 }
 
-/* Tells whether the writer has moved. The loop has: it calls this. */
+/* Tells whether the store's writer has moved. The loop has, as it calls this. */
 static bool on_tick(void *arg, char *status, size_t size)
 {
     struct seqd *d = arg;
@@ -184,7 +184,7 @@ static int open_uploads(struct seqd *d, struct err *e)
     return 0;
 }
 
-/* Opens a socket in the directory that systemd made to its group, for an agent of another user. */
+/* Lets the group use a socket in the directory that systemd made, for an agent of another user. */
 static int share_socket(const struct options *o, struct err *e)
 {
     const char *dir = getenv("RUNTIME_DIRECTORY"), *path = o->node_address + strlen("unix:");
@@ -253,7 +253,7 @@ static int create(struct seqd *d, struct err *e)
     if (create_link(d, e) || share_socket(o, e)) return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
     if (create_http(d, e)) return -1;
-    /* Write no context for port 0: the port is read in the state directory. */
+    /* Write no context for port 0: clients read the port in the state directory. */
     const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
     if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
@@ -278,7 +278,7 @@ static void destroy(struct seqd *d)
     if (d->routes.trail) trail_stop(d->routes.trail);
     errands_end(d->routes.planner, false);
     store_close(d->store);            /* first: requests committed now are still answered */
-    uploads_close(d->routes.uploads); /* bodies of requests are HTTP's */
+    uploads_close(d->routes.uploads); /* before HTTP, which owns the bodies of requests */
     http_destroy(d->http);
     link_destroy(d->link);
     joins_destroy(d->joins);

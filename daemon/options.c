@@ -306,7 +306,7 @@ bool options_local_only(const struct options *o)
     return listen_is_loopback(o->listen) == 1 && !*o->tls_cert && !o->tls_by_proxy;
 }
 
-/* Checks the rules between rows, which the rows cannot say; touches nothing. */
+/* Checks the rules that concern several rows; changes nothing. */
 static int check(const void *target, struct err *e)
 {
     const struct options *o = target;
@@ -417,7 +417,7 @@ int options_write_address(const struct options *o, const char *url, struct err *
     if (write_line(tmp, "we", url) && !rename(tmp, path)) return 0;
     const int no = errno;
     unlink(tmp);
-    /* A full disk still has the block that the last one is in. */
+    /* Overwrite the old file: it keeps its block on a full disk. */
     if ((no == ENOSPC || no == EDQUOT) && write_line(path, "r+e", url)) return 0;
     errno = no;
     return err_errno(e, "write %s", path);

@@ -34,7 +34,7 @@ struct options {
     char uploads[RANK_PATH_SIZE];
     char uploads_max[32], user_uploads_max[32], user_disk_max[32];
     char log[16];
-    /* Values that follow from them. */
+    /* Values that follow from the rows. */
     char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */
     int64_t cert_ttl_s;                /* life of nodes' certificates */
     int64_t save_grace_s;

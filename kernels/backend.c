@@ -14,7 +14,7 @@
 struct device {
     const char *name;
     struct be *(*open)(const struct be_options *o, struct err *e);
-    const char *plugin; /* open NULL: the library that has it */
+    const char *plugin; /* the library that has the device, when open is NULL */
 };
 
 /* The device "emulated" runs the kernels of "cuda" on the host (kernels/cuda/emu.h). It is slow,
@@ -25,8 +25,8 @@ static const struct device devices[] = {
     {"emulated", NULL, "libkernels_emulated.so"},
 };
 
-/* Opens the library beside this program, or where its RUNPATH says. It stays open: its kernels are
- * running. */
+/* Opens the library beside this program or on its RUNPATH. The library stays open, since its
+ * kernels are in use. */
 static struct be *plugin_open(const struct device *d, const struct be_options *o, struct err *e)
 {
     void *library = dlopen(d->plugin, RTLD_NOW | RTLD_LOCAL);

@@ -1,31 +1,31 @@
 /* backend.h: the operations that a device must have. One table of operations, one row per device.
  *
  * An operation is a slot in struct be_ops and an args struct documented here; a device is one
- * implementation of the table (kernels/cpu, kernels/cuda). Everything above this line of the
- * tree is device-neutral. Operations are asynchronous on devices that have streams; be->ops->sync
- * waits and reports. They may be kept back, args and all, until an upload, a download, a transfer
- * or a sync follows, so an opened device is one thread's at a time. Shapes are asserted by every
- * device with the lines of shapes.h.
+ * implementation of the table (kernels/cpu, kernels/cuda). Code that calls the table is
+ * device-neutral. Operations are asynchronous on devices that have streams; be->ops->sync waits
+ * and reports. A device may keep operations back, with their args, until an upload, a download, a
+ * transfer or a sync. So only one thread at a time may use an opened device. Every device asserts
+ * shapes by the functions of shapes.h.
  *
- * Letters: T rows (tokens) in this call, C width, H query heads, Hk KV heads, D head size, V vocab.
- * All tensors are row-major 2-D views: fp32, bf16 or fp16.
+ * Letters: T rows (tokens) in this call, C width, H query heads, Hk KV heads, D head size, V
+ * vocab. All tensors are row-major 2-D views: fp32, bf16 or fp16.
  *
  * A device may have memory of its own (be->own_memory): then all data that an operation reads or
- * writes, tensors and arrays (pos, lo, ids, slope, nll ...), lies in memory from its alloc, and the
- * host reaches it by upload and download alone. A struct that an args struct points to (struct
+ * writes, tensors and arrays (pos, lo, ids, slope, nll ...), lies in memory from its alloc, and
+ * the host reaches it by upload and download alone. A struct that an args struct points to (struct
  * attn_drop) is the host's, and read before the call returns.
  *
  * bf16 and fp16 are storage and inputs of products; every sum is fp32. "act" below is a tensor of
  * the model's precision: all act tensors of one call have the same dtype. An output in 16 bits is
  * rounded once, to nearest even, from its fp32 value (fp16: infinity from 65520 on); a sum over
- * keys, rows or hops is never kept in 16 bits. Statements about bf16 below hold for fp16 too. Fixed
- * as fp32 whatever the precision: carried (o, m, l), lse, delta, dq and dkv of attention, weight
+ * keys, rows or hops is never kept in 16 bits. Statements about bf16 below hold for fp16 too.
+ * These are fp32 at any precision: carried (o, m, l), lse, delta, dq and dkv of attention, weight
  * gradients, rstd, logits, master weights and Adam's moments.
  *
- * NaN and infinity pass through: an operation whose inputs hold one has it, or the function's value
- * for it, in its outputs. Infinity may become finite where the function does (exp(-inf),
- * tanh(inf)), NaN never; it may spread to other rows of the call. Rows that see no key are 0
- * whatever lies beside them.
+ * NaN and infinity pass through: if an input holds one, the outputs hold it or the function's
+ * value for it. Infinity becomes finite only if the function's value is finite (exp(-inf),
+ * tanh(inf)). NaN stays NaN. Both may spread to other rows of the call, but rows that see no key
+ * are always 0.
  *
  * Rank-invariant bits: unless a slot says otherwise, every output row depends only on
  * its own inputs, in an order of additions that does not depend on the number of rows, on the
@@ -77,16 +77,16 @@ struct pool;
 
 /* c = op(a) op(b) (+ c when accumulate) (+ bias, the same for each row). op(a) is [M, K], op(b) is
  * [K, N], c is [M, N].
- * Sums over K ascending for each element, in a blocking that depends on K alone: a chain from 0 in
- * each block, blocks added in order, the first to the old c when accumulating.
- * dtypes: a and b alike; c any. With bf16 inputs K may be taken in groups (pairs, or 32 at a time)
- * that the device sums in one way of its own. With a bf16 c the whole sum, old c included, is
- * formed in fp32 and rounded once. A bias is added as bias_fwd adds it to the c without; if the
- * order of sums is free (be->any_order) it may be in the sum that is rounded once. */
+ * Each element is a sum over ascending K, in blocks that depend on K alone. A block's sum starts
+ * from 0. Blocks are added in order, to the old c when accumulating.
+ * Dtypes: a and b have the same one, c has any. A device may sum bf16 inputs in groups of K
+ * (pairs, or 32 at a time) in its own order. A bf16 c is rounded once, from the fp32 sum with the
+ * old c. The bias is then added as by bias_fwd; with be->any_order it may be part of the sum that
+ * is rounded once. */
 struct gemm_args {
     struct tensor a, b, c;
-    /* a is stored [K, M] (a weight's gradient: dW = dY^T X); b is stored [N, K] (a weight: Y = X
-     * W^T); never both. */
+    /* trans_a: a is stored [K, M] (a weight's gradient: dW = dY^T X). trans_b: b is stored [N, K]
+     * (a weight: Y = X W^T). At most one is set. */
     bool trans_a, trans_b;
     bool accumulate;
     struct tensor bias; /* [1, N], of c's dtype; data NULL: none */
@@ -96,17 +96,18 @@ struct gemm_args {
  * state, so that a ring is a sequence of these calls (2310.01889; online softmax 1805.02867).
  *
  * Query row i (0 <= i < Tq) sees the keys whose global index j lies in [lo[i], hi[i]); key row t
- * has global index kv_pos + t. Causal masks, documents, windows and padding are all such intervals;
- * an empty one sees no key. Tiles whose keys no query sees are skipped.
+ * has global index kv_pos + t. Causal masks, documents, windows and padding are all such
+ * intervals; an empty one sees no key. Tiles whose keys no query sees are skipped.
  *
  *   q       [Tq, H*D] act
- *   kv      [Tk, 2*Hk*D] act: per row the Hk keys, then the Hk values; head h uses KV head h/(H/Hk)
+ *   kv      [Tk, 2*Hk*D] act: per row the Hk keys, then the Hk values; head h uses KV head
+ *           h/(H/Hk)
  *   o       [Tq, H*D] fp32 in/out: sum of exp(s - m) v, not normalised. Before the first call: 0
  *   m, l    [H, ml_ld] in/out: running maximum (-inf before the first call) and sum (0), or
- *           attn_sink_fwd's results;
- *           between calls in units of the device's own: only attn_finish makes them mean something.
- *           l is 0 and m -inf as long as a row has seen no key; a row whose scores were all -inf
- *           has another m
+ *           attn_sink_fwd's results.
+ *           Between calls they are in the device's own units; attn_finish converts them. As long
+ *           as a row has seen no key, l is 0 and m -inf. If all its scores were -inf, m is not
+ *           -inf
  * Keys are taken in ascending tiles of a fixed width counted from key row 0. */
 struct attn_fwd_args {
     struct tensor q, kv, o;
@@ -117,17 +118,18 @@ struct attn_fwd_args {
     int64_t n_heads, n_kv_heads, head_dim;
     float scale;
     const struct attn_drop *drop; /* NULL: none */
-    /* Soft cap of the scores, before the mask: s = cap tanh(scale q k / cap); 0: none. Under one,
+    /* Soft cap of the scores, before the mask: s = cap tanh(scale q k / cap); 0: none. With a cap,
      * bf16 takes the fp32 products, as under dropout. */
     float cap;
 };
 
-/* Attention dropout: probability (row, key) of a head is kept iff a word of Philox4x32-10 says it,
- * and then counts 1 / (1 - rate). The word is a function of global indices alone, so that the mask
- * is the same for any number of ranks, layout, order of blocks and tile: key {seed, step} mixed as
- * philox_key() does; counter {row, key / 4, layer << 16 | head, sample}, lane key mod 4. Running
- * maximum, sum and lse see every probability; only the factor of v is masked, in fp32 (so that bf16
- * under dropout takes the fp32 products, at their speed). key: philox_key() of kernels/philox.h. */
+/* Attention dropout: each probability (row, key) of a head is kept, and multiplied by 1 / (1 -
+ * rate), or dropped, as a word of Philox4x32-10 says. The word is a function of global indices
+ * alone, so that the mask is the same for any number of ranks, layout, order of blocks and tile:
+ * key {seed, step} mixed as philox_key() does; counter {row, key / 4, layer << 16 | head, sample},
+ * lane key mod 4. Running maximum, sum and lse see every probability; only the factor of v is
+ * masked, in fp32 (so that bf16 under dropout takes the fp32 products, at their speed). key:
+ * philox_key() of kernels/philox.h. */
 struct attn_drop {
     double rate; /* in [0, 1): kept iff word >= rate * 2^32 */
     uint32_t key[2];
@@ -136,10 +138,10 @@ struct attn_drop {
     uint32_t head; /* number of the call's first head (dropout: added to its `head`) */
 };
 
-/* A sink of each head: a learned logit that takes part in the softmax of every row and has no value
- * (2309.17453; gpt-oss). Instead of m = -inf and l = 0 before the first attn_fwd: m and l of rows
- * that have seen the sink alone. Once for a row, however many blocks follow. A row that sees no key
- * then has out = 0 and lse = its sink.
+/* A sink of each head: a learned logit that takes part in the softmax of every row and has no
+ * value (2309.17453; gpt-oss). Called once for a row, before the first attn_fwd: sets m and l to
+ * those of a row that has seen the sink alone. A row that sees no key then has out = 0 and lse =
+ * its sink.
  *   m, l    [n_heads, ml_ld] out, of `rows` rows
  *   sink    [1, n_heads] act or fp32 */
 struct attn_sink_fwd_args {
@@ -148,8 +150,8 @@ struct attn_sink_fwd_args {
     struct tensor sink;
 };
 
-/* d_sink[h] += - sum over rows of exp(sink_h - lse[h][i]) delta[h][i], with the final lse, which
- * knows the sink: rows ascending, in double. A row with lse = -inf contributes 0.
+/* d_sink[h] += - sum over rows of exp(sink_h - lse[h][i]) delta[h][i], rows ascending, in
+ * double. lse is the final one, which includes the sink. A row with lse = -inf contributes 0.
  *   lse, delta  [n_heads, ml_ld]; d_sink [n_heads] fp32 in/out */
 struct attn_sink_bwd_args {
     struct tensor sink; /* as in forward */
@@ -178,14 +180,13 @@ struct attn_delta_args {
     int64_t n_heads, head_dim;
 };
 
-/* Backward of one (query block, KV block) pair with the final lse: p = exp(scale q k - lse),
- * dv += p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. Under a soft cap the
- * score is capped in p, and ds has the cap's slope as a factor, 1 - (s / cap)^2. A row with lse =
- * -inf contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles
- * ascending into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64
- * rows from row 0 of the call; each tile's part is a chain of its own that starts from 0 and is
- * added to the old value (in bf16 a chain may start from the old value). p and ds may be rounded to
- * bf16 for the products they feed.
+/* Backward of one (query block, KV block) pair with the final lse: p = exp(scale q k - lse), dv +=
+ * p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. Under a soft cap the score
+ * is capped in p, and ds has the cap's slope as a factor, 1 - (s / cap)^2. A row with lse = -inf
+ * contributes exactly 0. dkv sums query tiles in ascending order, and dq sums key tiles. With Hk <
+ * H the heads of a group are added in ascending order. Tiles have 64 rows, counted from row 0 of
+ * the call. A tile's part is summed from 0, then added to the old value (in bf16 its sum may start
+ * from the old value). p and ds may be rounded to bf16 for the products they feed.
  *   q, kv, d_o        act
  *   dq   [Tq, H*D]    fp32 in/out
  *   dkv  [Tk, 2*Hk*D] fp32 in/out, laid out as kv */
@@ -227,7 +228,7 @@ struct rope_args {
     const double *inv_freq; /* [rotary_dim/2] */
     int64_t n_heads, head_dim;
     bool inverse;
-    int64_t rotary_dim; /* columns of each head that rotate, the first; 0: all D */
+    int64_t rotary_dim; /* number of rotated columns, the first of each head; 0: all D */
     bool interleaved; /* pairs are neighbours (2j, 2j+1) instead of halves (j, j + rotary_dim/2) */
     float scale;      /* > 0 */
     bool single;      /* the angle is a product in fp32, as transformers forms it */
@@ -251,7 +252,7 @@ struct embed_fwd_args {
     int64_t first;
 };
 /* dtable[ids[i] - first] += dx[i], rows ascending, where dtable has such a row; dtable fp32, dx
- * act. Rows with skip_below_zero target are not special. */
+ * act. */
 struct embed_bwd_args {
     struct tensor dtable, dx;
     const int32_t *ids;
@@ -261,16 +262,17 @@ struct embed_bwd_args {
 /* Cross-entropy of a chunk of logits, in place. logits [T, V] fp32; targets [T], negative = no
  * target.
  *   nll      [T] out: -log p(target) in double, 0 where there is no target
- *   dlogits  [T, V] act out, when backward: (softmax - onehot) * scale, rows without target exactly
- *            0. It may share memory with logits: the very same tensor when fp32; when bf16, row i
- *            at the start of row i (ld = 2 * logits.ld): no write reaches a value still to be read
- *   cap      the logits z have been capped softly, z = cap tanh(x / cap): dlogits is the gradient
- *            of x, that of z times 1 - (z / cap)^2; 0: they have not
- *   parts    [n_parts, T] results of xent_part for all columns: logits are those from `first` on,
- *            none where V is 0. NULL: logits are all there are; first and n_parts are 0 */
+ *   dlogits  [T, V] act out, when backward: (softmax - onehot) * scale, rows without target
+ *            exactly 0. It may share memory with logits. When fp32 it is then the same tensor.
+ *            When bf16 its row i starts at row i of logits (ld = 2 * logits.ld), so that no write
+ *            reaches a value that is still to be read
+ *   cap      0: none. Else the logits are capped, z = cap tanh(x / cap), and dlogits is the
+ *            gradient of x: that of z times 1 - (z / cap)^2
+ *   parts    [n_parts, T] results of xent_part that cover all columns; logits holds V of them,
+ *            from `first` on (V may be 0). NULL: logits holds all; first and n_parts are 0 */
 struct xent_stat {
-    double max, sum; /* a row's largest column, -inf without any; sum of e^(x - max) */
-    double target;   /* the target's logit where it is among them, else 0 */
+    double max, sum; /* a row's largest logit, -inf if V is 0; sum of e^(x - max) */
+    double target;   /* the target's logit if it is among these columns, else 0 */
 };
 struct xent_args {
     struct tensor logits, dlogits;
@@ -311,8 +313,8 @@ struct adamw_args {
     int64_t t;
 };
 
-/* out[u] = sum of g^2 in double over unit u: elements [u unit, (u + 1) unit) of [0, n), of which
- * the last may be short. A device adds in an order that depends on nothing but the length. */
+/* out[u] = sum of g^2, in double, over elements [u unit, (u + 1) unit) of [0, n). The last unit
+ * may be short. A device's order of additions depends on the unit's length alone. */
 struct sumsq_args {
     const float *g;
     int64_t n, unit;
@@ -344,8 +346,9 @@ struct norm_fwd_args {
     const float *sums;
     int64_t n_all;
 };
-/* dx (+)= ; dg [cols / groups] += , db likewise, rows ascending; NULL: not wanted. dx may not be x.
- * sums [T] of norm_part with dy: as above, of rows that n_same ranks have each a part of dy of. */
+/* dx (+)= ; dg [cols / groups] += , db likewise, rows ascending; NULL: not wanted. dx may not be
+ * x. sums [T]: norm_part's with dy, over all n_all columns and all ranks; n_same ranks hold the
+ * same columns, each with a part of their dy. */
 struct norm_bwd_args {
     struct tensor x, dy, dx, g;
     const float *mean, *rstd;
@@ -438,8 +441,9 @@ struct gate_bwd_args {
     bool accumulate;
 };
 
-/* LRPE of TransNormerLLM: y [T, 2*H*D], per head [x cos(theta pos), x sin(theta pos)]; theta [H, D]
- * fp32 or act. The angle is formed and reduced in double. dx (+)= ; of theta: linear_angle. */
+/* LRPE of TransNormerLLM: y [T, 2*H*D], per head [x cos(theta pos), x sin(theta pos)]; theta [H,
+ * D] fp32 or act. The angle is formed and reduced in double. dx (+)= ; linear_angle has
+ * theta's. */
 struct lrpe_fwd_args {
     struct tensor x, y, theta;
     const int64_t *pos;
@@ -483,9 +487,9 @@ struct permute_args {
     int64_t size;
 };
 
-/* Mean squared error: *loss (double) = sum over rows and columns of weight[i] (x - y)^2, rows
- * ascending; dx = 2 scale weight[i] (x - y). x, y [T, cols]; weight [T], NULL: 1; row_loss [T]
- * doubles out; dx.data NULL: not wanted. */
+/* Mean squared error: row_loss[i] (double) = weight[i] times the sum over columns of (x - y)^2; dx
+ * = 2 scale weight[i] (x - y). x, y [T, cols]; weight [T], NULL: 1; row_loss [T] out; dx.data
+ * NULL: not wanted. */
 struct mse_args {
     struct tensor x, y, dx;
     const float *weight;
@@ -493,15 +497,14 @@ struct mse_args {
     float scale;
 };
 
-/* Noise and its variance (IDDPM, 2102.09672): x [T, 2 C] fp32, C values e of noise that are
- * predicted and C values v that say where between log_min and log_max the logarithm of the variance
- * is; y [T, 2 C] fp32, the noise n and the sample z. A row's loss is weight[i] times the sum over C
- * of
+/* Noise and its variance (IDDPM, 2102.09672): x [T, 2 C] fp32, C predicted values e of noise
+ * and C values v, which place the logarithm of the variance between log_min and log_max; y [T, 2
+ * C] fp32, the noise n and the sample z. A row's loss is weight[i] times the sum over C of
  *   (e - n)^2 + bound / ln 2     d = slope (e - n), s = log_min + (v + 1) / 2 (log_max - log_min)
  *   bound = (s - log_min - 1 + exp(log_min - s) + d^2 exp(-s)) / 2
  *   last: -log P of z's step of 2/255 under a normal of deviation exp(s / 2) whose mean is d away,
  *   the first and the last step of [-1, 1] being open; P is no less than 1e-12
- * dx = scale times its gradient, in which the bound trains v alone: e of it counts as a constant.
+ * dx = scale times the loss's gradient. The bound trains v alone: in it, e counts as a constant.
  * Sums in double, columns ascending. dx.data NULL: not wanted. */
 struct noise_args {
     struct tensor x, y, dx;
@@ -523,7 +526,7 @@ struct route_args {
     float *weight;
     const float *dweight; /* backward; NULL: forward */
     struct tensor dlogits;
-    bool plain; /* weighted by p itself; backward then reads logits, which are not dlogits */
+    bool plain; /* weights are p itself; backward then reads logits, and dlogits is other memory */
 };
 
 /* ---- linear attention --------------------------------------------------------------------------
@@ -544,9 +547,9 @@ struct route_args {
  * follow. Dk is at most JOB_MAX_LINEAR_HEAD, Dv one more. A device may add to o, and so round it,
  * once for each 256 columns of Dk.
  *
- * The chunk is computed from a state of zero, and the part of the entering state is added after
- * (attended), so that the sums do not depend on how many ranks there are: linear_fold folds chunks
- * left to right. */
+ * The chunk is computed from a state of zero, and the part of the entering state is added after it
+ * (linear_enter), so that the sums do not depend on how many ranks there are: linear_fold folds
+ * chunks left to right. */
 struct linear_args {
     struct tensor q, k, v;  /* [n, H*Dk], [n, H*Dk], [n, H*Dv] act */
     const double *slope;    /* [H] */
@@ -554,23 +557,25 @@ struct linear_args {
     int64_t pos;
     int64_t n_heads, key_dim, value_dim;
     float scale;
-    /* Gates that depend on the data: log decay of each row, <= 0; scalar: [n, H]; diagonal:
-     * [n, H*Dk] (GLA). No device has them yet (shapes.h refuses them): NULL, the slope alone. They
-     * would need: in a block, powers that are no function of a distance, so exp(G_r - G_c) of sums
-     * G of log decays for each pair of rows, and for a diagonal gate within each product of q and
-     * k; a gradient dG of every row, from o dO and the states, summed from the right, of which a
-     * part comes from the next ranks. Between chunks, linear_fold by the chunk's own decay, H or
-     * H*Dk numbers that travel with its state (all_gather: with every summary, since others fold by
-     * it), so that messages, their formulas and the memory kept for the backward grow by them. */
+    /* Data-dependent gates: the log decay of each row, <= 0: [n, H] (scalar) or [n, H*Dk]
+     * (diagonal, GLA). No device has them yet (shapes.h refuses them); NULL: the slope alone. They
+     * would need:
+     * - within a block, powers exp(G_r - G_c) of sums G of log decays for each pair of rows; for a
+     *   diagonal gate, inside each product of q and k
+     * - a gradient dG of every row, from o dO and the states, summed from the right; a part of it
+     *   comes from the next ranks
+     * - between chunks, a linear_fold by the chunk's own decay: H or H*Dk numbers that travel with
+     *   each state and summary. Messages, their formulas and the memory kept for the backward grow
+     *   by them. */
     const float *gate;
     bool gate_diagonal;
 };
-/* The summary and the output may be asked for apart, in two calls: the output hides the time in
- * which a summary travels to other ranks (LASP-2, 2502.07563). It costs as much as the output's own
- * way through the states, a third of the whole. The same bits as together. */
+/* The summary and the output may be asked for in two calls: the output then hides the time in
+ * which the summary travels to other ranks (LASP-2, 2502.07563). The extra pass through the states
+ * costs a third of the whole. The bits are those of one call. */
 struct linear_fwd_args {
     struct linear_args in;
-    struct tensor o; /* [n, H*Dv] act, written; data NULL: unwanted, and so is q */
+    struct tensor o; /* [n, H*Dv] act, written; data NULL: unwanted, and q is not read */
     void *m; /* [H, Dk, Dv] out: the chunk's own summary, of the rows of its last document; NULL:
               * unwanted */
 };
@@ -580,26 +585,26 @@ struct linear_enter_args {
     struct tensor o;
     const void *state;
 };
-/* Backward from a state of zero: dq, dk, dv [as q, k, v; fp32] written; dm [H, Dk, Dv] out: the
- * gradient this chunk has for the state that enters it. As forward, apart: dq, dk and dv with data
- * NULL: dm alone, and k and v are not read; dm NULL: the gradients alone. */
+/* Backward from a state of zero: dq, dk, dv [as q, k, v; fp32] written; dm [H, Dk, Dv] out: this
+ * chunk's gradient of the state that enters it. dq, dk and dv with data NULL: only dm is computed,
+ * and k and v are not read. dm NULL: only the gradients are computed. */
 struct linear_bwd_args {
     struct linear_args in;
     struct tensor d_o, dq, dk, dv;
     void *dm;
 };
-/* dq += lambda^i dO S' where a row saw the entering state; dk, dv of the last document's rows +=
- * the part from d_state, the gradient of the state that leaves the chunk. state or d_state NULL:
- * not there. */
+/* dq += lambda^i dO S' for rows that saw the entering state. dk and dv of the last document's rows
+ * += the part from d_state, the gradient of the state that leaves the chunk. state or d_state
+ * NULL: none. */
 struct linear_enter_bwd_args {
     struct linear_args in;
     struct tensor d_o, dq, dk, dv;
     const void *state, *d_state;
 };
-/* How a chunk passes a state on, forward (m: its summary) and backward (m: its dm): out =
- * lambda^n_valid * in + m where the document of its last valid row began before it (`through`),
- * else m. A chunk of nothing but padding passes everything on: through, n_valid 0, m 0. out may be
- * in. */
+/* Passes a state on through a chunk, forward (m: its summary) or backward (m: its dm). out =
+ * lambda^n_valid * in + m if the document of the last valid row began before the chunk
+ * (`through`), else m. A chunk of padding alone passes the state on unchanged: through, n_valid 0,
+ * m 0. out may be in. */
 struct linear_fold_args {
     const double *slope;
     int64_t n_heads, key_dim, value_dim;
@@ -611,17 +616,18 @@ struct linear_fold_args {
 };
 
 /* The gradient of LRPE's angles through linear attention, of one chunk: q and k are [x cos, x sin]
- * of heads of D = Dk / 2. A pair of rows depends on theta by its distance alone, so the sum goes
- * over distances: weighed with positions, queries' and keys' parts grow with them and cancel, and
- * the rounding of dq and dk is as large as the difference.
+ * of heads of D = Dk / 2. A pair of rows depends on theta through its distance alone, so the sum
+ * weighs each pair by its distance. Weighed by positions, the parts of queries and keys would grow
+ * with the positions and cancel. The rounding of dq and dk would then be as large as the
+ * difference.
  *
  *     A_i = sum over j <= i of (i - j) lambda^(i-j) k_j v_j',  [A1, A2] as k's halves
  *     dtheta = sum over i of scale (q1_i A2_i - q2_i A1_i) dO_i + rows (A2 dS1 - A1 dS2)
  *
  * The second term is the part of the state that leaves the chunk, at the row after the last.
- * Distances to and from other chunks add up: each chunk counts those within itself, from the border
- * that `state` passed and to the border that leads to d_state. state and d_state as in
- * linear_enter_bwd. dtheta [H, D] fp32, written. The states, A and the sums are double. */
+ * Distances between chunks add up: each chunk counts its own share, from the border where `state`
+ * enters or to the border where d_state enters. state and d_state as in linear_enter_bwd. dtheta
+ * [H, D] fp32, written. The states, A and the sums are double. */
 struct linear_angle_args {
     struct linear_args in;
     struct tensor d_o;
@@ -631,14 +637,14 @@ struct linear_angle_args {
 
 /* ---- gated delta networks ----------------------------------------------------------------------
  *
- * The gated delta rule (2412.06464; transformers' recurrent_gated_delta_rule), one chunk of n rows:
- * for each row of a document, with unit rows q, k (x / sqrt(sum x^2 + 1e-6)),
+ * The gated delta rule (2412.06464; transformers' recurrent_gated_delta_rule), one chunk of n
+ * rows: for each row of a document, with unit rows q, k (x / sqrt(sum x^2 + 1e-6)),
  *     g = -exp(a_log) softplus(a + dt_bias), beta = sigmoid(b)
  *     S = exp(g) S;  S = S + k (beta (v - S' k))';  o = scale S' q
- * States S [H, Dk, Dv] fp32, H contiguous matrices. lo, hi, pos and padding as of linear attention:
- * a row whose document began before the chunk continues from the entering state, a document that
- * begins in the chunk from 0. Rows go over blocks counted from row 0 of the call, of 64 or of one
- * by the device, and, from block to block, through a state that is rounded to fp32 after each.
+ * States S [H, Dk, Dv] fp32, H contiguous matrices. lo, hi, pos and padding as of linear
+ * attention: a row whose document began before the chunk continues from the entering state, a
+ * document that begins in the chunk from 0. Rows are taken in blocks counted from row 0 of the
+ * call, of 64 rows or of one, by device. The state is rounded to fp32 after each block.
  *
  * The state that leaves a chunk is an affine map of the state that enters it: chunks are computed
  * one after the other, each from the state that the one before left. */
@@ -679,7 +685,7 @@ struct conv_args {
     const int64_t *lo, *hi; /* [n] */
     int64_t pos;
     const float
-        *state; /* [width - 1, C]; NULL: no row before row 0 is of a document of the chunk */
+        *state; /* [width - 1, C]; NULL: no document of the chunk has rows before its row 0 */
 };
 struct conv_fwd_args {
     struct conv_args in;
@@ -700,7 +706,7 @@ struct conv_bwd_args {
 struct be_graphs {
     int64_t n_ops, n_by_graph; /* operations asked for, and their number launched by graphs */
     int64_t n_made, n_graphs;  /* graphs made, and their number still there */
-    char why_off[640];         /* a failure: no graph is made or launched any more; "": none */
+    char why_off[640];         /* the failure after which no graph is made or launched; "": none */
 };
 
 #define BE_MARKS  256
@@ -768,9 +774,10 @@ struct be_ops {
     void (*conv_bwd)(struct be *, const struct conv_bwd_args *);
     void (*fill)(struct be *, float *p, int64_t n, float value);
     void (*copy)(struct be *, void *dst, const void *src, int64_t size); /* on the device */
-    /* From the host: in the order of operations; src is the caller's again when it returns. */
+    /* Copies from the host, in the order of operations. The caller may reuse src when it
+     * returns. */
     void (*upload)(struct be *, void *dst, const void *src, int64_t size);
-    /* To the host: there when it returns. Failures before it are reported by sync. */
+    /* Copies to the host. The data are there when it returns. sync reports failures before it. */
     void (*download)(struct be *, void *dst, const void *src, int64_t size);
     /* Waits for everything asked for so far, transfers too, and reports the first failure. NULL:
      * everything is synchronous. */
@@ -779,17 +786,17 @@ struct be_ops {
     void (*free)(struct be *, void *p, int64_t size);
 
     /* ---- devices with memory of their own; elsewhere NULL ----
-     * The memory at p, which alloc gave, for another rank of this host: share makes a handle to
-     * send, and attach the memory itself, good until detach. One process too. fails:
+     * share makes a handle of the memory at p, from alloc, for another rank of this host or of
+     * this process. attach returns that memory, which is valid until detach. fails:
      * ERR_UNSUPPORTED if neither of the devices reaches the other's memory. */
     int (*share)(struct be *, void *p, struct be_handle *out, struct err *);
     void *(*attach)(struct be *, const struct be_handle *h, struct err *);
     void (*detach)(struct be *, void *p);
     /* Transfers between ranks run beside the operations, in a stream of their own and in the order
      * they were enqueued there. transfer_begin: transfers to come wait for the operations so far.
-     * transfer_end: mark number `mark`, below BE_MARKS, stands after the transfers so far.
-     * transfer_await: operations to come wait for the mark. transfer_passed: it has been reached,
-     * or the device failed (sync then reports it): no wait is needed. */
+     * transfer_end: sets mark number `mark`, below BE_MARKS, after the transfers so far.
+     * transfer_await: operations to come wait for the mark. transfer_passed: true when the mark
+     * has been reached or the device has failed (sync then reports it). */
     void *(*transfer_stream)(struct be *); /* a cudaStream_t */
     void (*transfer_begin)(struct be *);
     void (*transfer_end)(struct be *, int mark);
@@ -798,8 +805,8 @@ struct be_ops {
     /* Copies to and from the host beside operations and transfers, in a stream of their own and in
      * the order in which they were asked for: a copy waits for the operations so far, and mark
      * number `mark`, below BE_COPIES, stands after it; copy_await: operations to come wait for the
-     * mark. The host's memory must have been given to pin, whole pages, until unpin; before that,
-     * sync. fails: ERR_DEVICE. */
+     * mark. The host's memory must be pinned, in whole pages; call sync before unpin. fails:
+     * ERR_DEVICE. */
     int (*pin)(struct be *, void *host, int64_t size, struct err *);
     void (*unpin)(struct be *, void *host);
     void (*copy_beside)(struct be *, void *dst, const void *src, int64_t size, int mark);
@@ -807,12 +814,12 @@ struct be_ops {
     void (*close)(struct be *);
 };
 
-/* A library for products, on a device opened with any_order. Products that a graph launches count
- * once, when it is made. */
+/* A library for products, on a device opened with any_order. A product in a graph counts once,
+ * when the graph is made. */
 struct be_library {
     bool open;
     char text[640];         /* "cuBLASLt 13.0.2, /usr/..."; not open: why */
-    int64_t n_done, n_left; /* products that it did; products that the device's own kernels did */
+    int64_t n_done, n_left; /* products by the library; products by the device's own kernels */
 };
 
 struct be {
@@ -827,9 +834,9 @@ struct be {
     int64_t scratch_size;
     bool own_memory; /* alloc's memory is not the host's */
     bool any_order;  /* be_options.any_order */
-    /* Asked about every millisecond while sync, download or upload wait, NULL: not asked; -1 ends
-     * this wait and all later ones, and sync fails with its error. A transfer whose peer is gone
-     * would be waited for without end. */
+    /* Called about every millisecond while sync, download or upload wait; NULL: never. -1 ends
+     * this wait and all later ones, and sync fails with its error. Without it, a transfer whose
+     * peer is gone would be awaited forever. */
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
     const struct be_graphs *graphs;   /* NULL: it has none, or is not to use them */
@@ -841,28 +848,30 @@ struct be_options {
     const char *isa;    /* NULL: the best this machine has; tests ask for each by name */
     int n_threads;
     void *scratch;      /* device_scratch() bytes; NULL: be_open allocates them */
-    bool scratch_later; /* be_open does not: be_give_scratch follows, with alloc's memory */
-    /* gemm and attn_fwd may add in any order that is the same from run to run: bits may then depend
-     * on other rows, and so on the number of ranks. It makes these faster: a library's products
-     * (SEQD_CUDA_BLAS=0 in the environment: the device's own), few queries of many keys. */
+    bool scratch_later; /* be_open allocates none; be_give_scratch follows, with alloc's memory */
+    /* gemm and attn_fwd may add in any order that is the same from run to run: bits may then
+     * depend on other rows, and so on the number of ranks. It allows a library's products (unless
+     * SEQD_CUDA_BLAS=0 is in the environment) and a faster attention of few queries to many
+     * keys. */
     bool any_order;
-    /* Each operation is launched when it is asked for. Otherwise a device may launch several at
-     * once, by a graph if it has seen them before: the same bits. SEQD_CUDA_GRAPHS=0 in the
+    /* Launches each operation when it is asked for. Otherwise a device may launch several at once,
+     * by a graph, if it has seen them before; the bits are the same. SEQD_CUDA_GRAPHS=0 in the
      * environment sets it too. */
     bool no_graphs;
-    /* CPU: moves while an operation computes, a task of its first thread at a time (an atomic add);
-     * NULL: none is counted. Borrowed. */
+    /* CPU: counts the tasks that the first thread has done (an atomic add), so it moves while an
+     * operation computes. NULL: not counted. Borrowed. */
     int64_t *n_tasks;
 };
 
-/* Opens a device by name. fails: ERR_UNSUPPORTED naming the rows there are. */
+/* Opens a device by name. fails: ERR_UNSUPPORTED naming the devices there are. */
 struct be *be_open(const struct be_options *o, struct err *e);
 void be_give_scratch(struct be *be, void *scratch, int64_t size);
 void be_close(struct be *be); /* NULL allowed */
 
-/* Work of the host beside no operation: fn(arg, t, worker) for t in [0, n_tasks), each once, by
- * n_threads threads of which the caller is one: the CPU's own; for other devices the first call
- * starts some, and where it cannot the caller does all. fn asks the device for nothing. */
+/* Runs fn(arg, t, worker) once for each t in [0, n_tasks), on n_threads threads of the host, the
+ * caller among them. No operation runs meanwhile. The CPU device uses its own threads. For other
+ * devices the first call starts them; if that fails, the caller does all. fn must not use the
+ * device. */
 void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker), void *arg,
                  int64_t n_tasks);
 /* Returns the instruction sets compiled in that this machine can run, NULL-terminated. */

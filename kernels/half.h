@@ -1,6 +1,6 @@
 /* half.h: the host's conversions between fp32 and the two formats of 16 bits, bfloat16 and IEEE
- * 754's binary16: every device's cast must agree with them. To nearest, ties to even; too large a
- * value becomes infinite, subnormals stay, a NaN stays one (made quiet). */
+ * 754's binary16: every device's cast must agree with them. They round to nearest, ties to even.
+ * Too large a value becomes infinite, subnormals stay, and a NaN becomes a quiet NaN. */
 #ifndef SEQD_KERNELS_HALF_H
 #define SEQD_KERNELS_HALF_H
 

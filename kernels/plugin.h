@@ -10,7 +10,7 @@
 /* The library exports one, by this name. */
 #define KERNELS_PLUGIN "seqd_kernels"
 struct kernels_plugin {
-    int abi;         /* KERNELS_ABI of its build: the opener's, or it is refused */
+    int abi;         /* KERNELS_ABI of its build; refused unless it is the opener's */
     size_t ops_size; /* sizeof(struct be_ops), likewise */
     struct be *(*open)(const struct be_options *o, struct err *e);
 };

@@ -1,5 +1,5 @@
 /* shapes.h: the relations between the shapes of an operation's arguments, stated once for every
- * device. A device's operation begins with its line; a mismatch is a bug of the caller's. */
+ * device. Every device's operation calls its function first. A mismatch is a bug of the caller. */
 #ifndef SEQD_KERNELS_SHAPES_H
 #define SEQD_KERNELS_SHAPES_H
 
@@ -138,8 +138,8 @@ static inline void shape_embed_bwd(const struct embed_bwd_args *a)
     assert(shape_act(a->dx, a->dx.rows, a->dtable.cols, a->dx.dtype));
 }
 
-/* A gradient of 16 bits in the logits' memory keeps to its own row. dlogits is looked at when
- * backward. */
+/* Checks dlogits only when backward. In the logits' memory, a 16-bit row of it lies within its own
+ * row. */
 static inline void shape_xent(const struct xent_args *a)
 {
     const struct tensor x = a->logits, d = a->dlogits;
@@ -346,7 +346,7 @@ static inline void shape_lrpe_bwd(const struct lrpe_bwd_args *a)
     assert(shape_act(a->theta, a->n_heads, a->head_dim, a->theta.dtype));
 }
 
-/* Backward looks at weight, expert and dlogits alone, unless weights are plain. */
+/* Checks logits forward and dlogits backward; if weights are plain, logits in both. */
 static inline void shape_route(const struct route_args *a)
 {
     const struct tensor x = a->dweight ? a->dlogits : a->logits;
@@ -372,8 +372,8 @@ static inline void shape_dropout(const struct dropout_args *a)
 
 /* ---- linear attention ---- */
 
-/* Gates that depend on the data are not there yet: a fold would need their sums. A value may have a
- * column more, for the sum of weights. */
+/* Refuses gates that depend on the data: a fold would need their sums. v may have a column more,
+ * for the sum of weights. */
 static inline void shape_linear(const struct linear_args *a)
 {
     enum dtype act = a->q.dtype;

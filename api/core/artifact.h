@@ -1,7 +1,7 @@
 /* artifact.h: a result file of a job: complete or absent.
  *
- * Written as DIR/artifacts/NAME.tmp, then fsync, rename, fsync of the directory; its SHA-256 is
- * taken over the bytes as they are written. A file of the same name from an earlier attempt is
+ * It is written as DIR/artifacts/NAME.tmp, fsynced and renamed, and then its directory is fsynced.
+ * Its SHA-256 is computed while it is written. A file of the same name from an earlier attempt is
  * replaced. */
 #ifndef SEQD_CORE_ARTIFACT_H
 #define SEQD_CORE_ARTIFACT_H
@@ -34,8 +34,8 @@ int artifact_finish(struct artifact *a, struct err *e);
 /* Removes an unfinished artifact; harmless otherwise. */
 void artifact_drop(struct artifact *a);
 
-/* For a file that other code writes and renames: artifact_path writes DIR/artifacts/NAME into
- * done->path and makes the directory; artifact_describe fills in digest and size afterwards. */
+/* artifact_path writes DIR/artifacts/NAME into done->path and makes the directory. Other code then
+ * writes and renames the file, and artifact_describe fills in its digest and size. */
 int artifact_path(const char *job_dir, const char *name, struct artifact_done *done, struct err *e);
 int artifact_describe(struct artifact_done *done, struct err *e);
 

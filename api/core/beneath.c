@@ -15,10 +15,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A policy of the process, not a state of the engine: set once, then only read. */
+/* Policy of this process: set before there are threads, then only read. */
 static char *confined[BENEATH_ROOTS];
 static int n_confined;
-static bool guarded; /* it reads nothing private: confined, be it to "/" */
+static bool guarded; /* the process is confined, perhaps to "/": it opens no private file */
 static char *granted[BENEATH_GRANTS];
 static int n_granted;
 
@@ -59,8 +59,8 @@ static int close_keeping_errno(int fd)
     return -1;
 }
 
-/* Opens rest beneath dir. It has no link in it, as realpath found: a link made since then is not
- * followed. Takes dir. */
+/* Opens rest beneath dir, and closes dir. realpath found no link in rest: a link made since then
+ * is not followed. */
 static int walk(int dir, const char *rest, int flags)
 {
     char name[NAME_MAX + 1];
@@ -85,9 +85,9 @@ static int open_root(const char *root)
 
 /* ---- private directories --------------------------------------------------------------------- */
 
-/* Tells whether the first n bytes of path, "" for "/", are a directory with a mark. In a directory
- * that all may write to, as /tmp, only a mark of its owner counts, so that no user of the machine
- * shuts out the others. A directory is private if its mark cannot be checked. */
+/* Tells whether the directory named by the first n bytes of path has a mark; n = 0 is "/". In a
+ * directory that all users may write to, such as /tmp, only a mark of the directory's owner
+ * counts: a user cannot shut out the others. A mark that cannot be checked counts. */
 static bool is_marked(const char *path, size_t n)
 {
     char name[PATH_MAX + sizeof BENEATH_MARK + 1];
@@ -99,10 +99,10 @@ static bool is_marked(const char *path, size_t n)
     return stat(name, &dir) || !(dir.st_mode & S_IWOTH) || mark.st_uid == dir.st_uid;
 }
 
-/* Tells whether a path is private. real: has no link in it. */
+/* Tells whether a path is private. real: an absolute path without links. */
 static bool is_private(const char *real)
 {
-    size_t mark = 0; /* 1 + the length of the deepest one */
+    size_t mark = 0; /* 1 + the length of the deepest marked directory; 0: none */
     const size_t len = strlen(real);
     if (*real != '/' || len >= PATH_MAX) return true;
     for (size_t n = beneath_root_len(real);;) {
@@ -120,7 +120,8 @@ static bool is_private(const char *real)
     return mark > 0;
 }
 
-/* Tells whether path leads to a private one. unknown: the answer if that cannot be found out. */
+/* Tells whether path is private after its links are followed. unknown: the answer if path cannot
+ * be resolved. */
 static bool leads_to_private(const char *path, bool unknown)
 {
     char real[PATH_MAX], part[PATH_MAX];
@@ -145,8 +146,8 @@ bool beneath_known_private(const char *path)
     return leads_to_private(path, false);
 }
 
-/* Closes a file that is private. It asks for the opened file's own path: links that led there may
- * change meanwhile. */
+/* Closes fd if its file is private. It checks the path of the opened file itself: links that led
+ * to it may have changed since. */
 static int keep_out(int fd)
 {
     char link[64], real[PATH_MAX];
@@ -219,9 +220,9 @@ static int open_new(const char *root, const char *path, int flags)
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     const int fd = (int)syscall(SYS_openat2, dir, rest, &how, sizeof how);
     close_keeping_errno(dir);
-    /* EXDEV comes also for an absolute link that stays within, which the kernel does not follow
-     * here. For a link that leads outside EXDEV is the whole answer, and does not tell whether its
-     * target exists. */
+    /* EXDEV is also the error for an absolute link that stays within root: the kernel does not
+     * follow it here, open_old does. The error for a link that leads outside stays EXDEV: it does
+     * not tell whether the target exists. */
     const int why = errno;
     if (fd >= 0 || (why != ENOSYS && why != EPERM && why != EXDEV && why != EAGAIN)) return fd;
     const int old = open_old(root, path, flags);
@@ -234,7 +235,7 @@ int beneath_open(const char *root, const char *path, int flags)
     return keep_out(open_new(root, path, flags));
 }
 
-/* Opens a directory in dir, which is made when it is missing. Takes dir. */
+/* Opens the directory name in dir, and makes it if it is missing. Closes dir. */
 static int descend(int dir, const char *name, unsigned mode, struct err *e)
 {
     int fd = mkdirat(dir, name, (mode_t)mode) && errno != EEXIST

@@ -7,9 +7,9 @@
  * that refuses it) the path is resolved and then walked without following any link.
  *
  * Directories of seqd and its agents, such as a state directory or the uploads, may well lie
- * beneath a root. A directory that has a file BENEATH_MARK is private with all that is in it,
- * however it is reached: a confined process opens only the directories there that were granted to
- * it.
+ * beneath a root. A directory that has a file BENEATH_MARK is private with everything in it, by
+ * whatever path it is reached. In it a confined process opens only files of the directories that
+ * were granted to it.
  * tested: tests/engine/test_beneath.c */
 #ifndef SEQD_CORE_BENEATH_H
 #define SEQD_CORE_BENEATH_H
@@ -23,31 +23,31 @@
 #define BENEATH_MARK   ".seqd-private"
 
 /* Tells whether a relative name stays beneath the directory in which it is put: its parts, between
- * single slashes, are not empty, "." or "..", and have no control byte. Only the words count, no
- * link is followed. */
+ * single slashes, are not empty, "." or "..", and have no control byte. Only the text is checked:
+ * no link is followed. */
 bool beneath_name_good(const char *name);
 
 /* Returns the part of path after root and its slash, "." for the root itself; NULL when path does
- * not begin with root. Only the words count, no link is followed. */
+ * not begin with root. Only the text is compared: no link is followed. */
 const char *beneath_rest(const char *root, const char *path);
 /* Returns the length of root without the slashes at its end: 0 for "/". */
 size_t beneath_root_len(const char *root);
 /* Opens path for reading; flags are added to O_RDONLY, O_CLOEXEC and O_NONBLOCK. root is absolute,
- * path begins with it. -1 with errno; EXDEV or ELOOP: the way leads outside; EPERM: to a private
- * file. */
+ * and path begins with it. Returns -1 with errno after a failure: EXDEV or ELOOP if path leads
+ * outside, EPERM if it leads to a private file. */
 int beneath_open(const char *root, const char *path, int flags);
 /* Opens as beneath_open, part by part: for kernels where openat2 is missing or refused. */
 int beneath_open_old(const char *root, const char *path, int flags);
 
-/* Opens the parent directory of name (beneath_name_good) beneath the directory root, and makes it
- * with `mode` if it is missing. *leaf: the last part of name. No symbolic link is followed.
- * fails: ERR_INVALID when a part is a link or no directory, as err_errno. */
+/* Opens the parent directory of name (beneath_name_good) beneath the directory root, and makes
+ * missing directories with `mode`. *leaf: the last part of name. No symbolic link is followed.
+ * fails: ERR_INVALID when a part is a link or no directory; else as err_errno. */
 int beneath_make_parent(int root, const char *name, unsigned mode, const char **leaf,
                         struct err *e);
 
-/* From now on, in this whole process, beneath_read opens a path that begins with one of these
- * directories (canonical paths) beneath it and nowhere else. Call it once, before there are
- * threads. */
+/* Confines this process. From now on beneath_read opens a path that begins with one of these roots
+ * (canonical paths) only beneath that root, and opens no private file. Call it once, before there
+ * are threads. */
 void beneath_confine(const char *const *roots, int n_roots);
 /* Makes dir, which exists, private. */
 int beneath_mark(const char *dir, struct err *e);
@@ -57,13 +57,13 @@ int beneath_mark(const char *dir, struct err *e);
 void beneath_grant(const char *dir);
 void beneath_grant_none(void); /* forgets them: tests */
 /* Tells whether path is private and not granted, after its links are followed. If path does not
- * exist, its longest existing parent is checked. */
+ * exist, its longest existing parent is checked. Returns true if this cannot be found out. */
 bool beneath_private(const char *path);
-/* Tells the same, but false if that is not known. */
+/* Tells the same, but returns false if this cannot be found out. */
 bool beneath_known_private(const char *path);
 /* Opens path for reading as the process is confined. A path that begins with no root, or any path
  * without beneath_confine, is opened as by open(2).
- * fails: ERR_INVALID when it leads outside or to something private, as err_errno. */
+ * fails: ERR_INVALID when it leads outside or to a private file; else as err_errno. */
 int beneath_read(const char *path, struct err *e);
 /* Writes the error about a path that is private. Returns -1. */
 int beneath_refuse(const char *path, struct err *e);

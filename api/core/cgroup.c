@@ -17,8 +17,8 @@
 /* The mount points of cgroup v2, alone or beside v1. */
 static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 
-/* Tells whether systemd delegated the group. It marks such groups for everyone, or, where its
- * kernel asks for that, for root alone. */
+/* Tells whether systemd delegated the group. systemd marks such a group by user.delegate, or, on
+ * kernels without user attributes there, by trusted.delegate, which only root can read. */
 static bool is_delegated(const char *path)
 {
     char mark[4] = "";
@@ -33,7 +33,7 @@ const char *cgroup_given(void)
     return given && *given ? given : NULL;
 }
 
-/* Finds the group that this process is in, if we may divide it. */
+/* Finds the group that this process is in, if groups may be made in it. */
 static bool own_group(char out[FILE_PATH_SIZE])
 {
     char line[FILE_PATH_SIZE];
@@ -102,7 +102,7 @@ void cgroup_remove(const char *dir)
     if (file_join(path, NULL, "%s/cgroup", dir) < 0 || !file_exists(path)) return;
     cgroup_kill(dir);
     char *group = file_read(path, FILE_PATH_SIZE, NULL, NULL);
-    /* Killed processes may still be leaving, and an empty group costs little until seqw ends. */
+    /* EBUSY: killed processes are still exiting. An empty group costs little until seqw ends. */
     if (group && rmdir(group) && errno != EBUSY && errno != ENOENT)
         log_warn("cgroup.remove", "path=%s text=\"%s\"", group, strerror(errno));
     free(group);

@@ -1,20 +1,19 @@
 /* cgroup.h: a control group for one attempt, where this machine's manager has delegated one to us
- * (cgroup v2, systemd's Delegate=yes): at the end the kernel kills all processes in it, forked ones
- * too. Without delegation all of this does nothing.
+ * (cgroup v2, systemd's Delegate=yes): at the end the kernel kills all processes in it, forked
+ * ones too. Without delegation all of this does nothing.
  *
  * The path is in DIR/cgroup of the attempt's directory DIR: seqw makes the group and writes it,
- * seqgang reads it and joins, and a later seqw ends it. No controller is asked for: the unit's own
- * group keeps its processes. tested: tests/core/test_cgroup.c */
+ * seqgang reads it and joins, and a later seqw ends it. No controller is enabled, so that the
+ * unit's own group may keep its processes. tested: tests/core/test_cgroup.c */
 #ifndef SEQD_CORE_CGROUP_H
 #define SEQD_CORE_CGROUP_H
 
 #include <stdint.h>
 
-/* Returns the group that a test gives in place of this process's, by SEQD_CGROUP; NULL: it gives
- * none. */
+/* Returns SEQD_CGROUP, a group that a test sets in place of this process's own; NULL: not set. */
 const char *cgroup_given(void);
-/* Makes a group for the attempt. 1: made; 0: there is none to make it in, or it failed, which is
- * logged. */
+/* Makes a group for the attempt. Returns 1, or 0 if no group is delegated or after a failure,
+ * which is logged. */
 int cgroup_make(const char *dir, int64_t job, int64_t epoch);
 /* Moves the calling process into the group, and so the processes that it starts from now on. */
 void cgroup_join(const char *dir);

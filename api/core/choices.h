@@ -11,10 +11,10 @@ enum form_id {
     FORM_TWO_PASS,   /* the paper's: whole rows of scores */
     FORM_ALL_GATHER, /* keys and values of all ranks at once, only those that documents share */
     FORM_AUTO,       /* the plan picks: blockwise, or all_gather for packed documents */
-    FORM_TWO_PASS_SCATTER, /* two_pass, but dK and dV are reduce-scattered: 6 instead of 8 (P-1) */
+    FORM_TWO_PASS_SCATTER, /* two_pass, dK and dV reduce-scattered: 6 (P-1) slices sent, not 8 */
     FORM_SWITCH,           /* grid: the dimension that rows are spread along changes */
     FORM_ULYSSES,          /* grid: rows are exchanged for heads, in attention along space */
-    FORM_ULYSSES_BOTH,     /* and along time */
+    FORM_ULYSSES_BOTH,     /* grid: the same, in attention along time as well */
     FORM_N
 };
 enum exchange_id { EXCHANGE_AUTO, EXCHANGE_RING, EXCHANGE_ALL_GATHER, EXCHANGE_SCAN, EXCHANGE_N };

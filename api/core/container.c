@@ -93,7 +93,7 @@ const struct container *container_by_bytes(const void *head, size_t size)
     return NULL;
 }
 
-/* Tells whether each suffix that a pattern such as ".[ch]" means is a text's. */
+/* Tells whether every suffix that a pattern such as ".[ch]" matches is a suffix of text. */
 static bool all_listed(const char *suffix)
 {
     const size_t n = strlen(suffix);

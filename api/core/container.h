@@ -1,5 +1,5 @@
-/* container.h: the kind of a file, by its suffix and by its first bytes: text, which is read as it
- * is, or containers of other programs, which are refused with the line that converts them.
+/* container.h: finds the kind of a file by its suffix and its first bytes. Text is read as it is.
+ * Containers of other programs are refused with the command that converts them.
  * tested: tests/core/test_container.c */
 #ifndef SEQD_CORE_CONTAINER_H
 #define SEQD_CORE_CONTAINER_H
@@ -25,7 +25,7 @@ const char *container_suffix(const char *path);
 const struct container *container_by_suffix(const char *path);
 const struct container *container_by_bytes(const void *head, size_t size);
 /* Tells whether a file of that name is read as text if the job does not say its format. A pattern
- * whose suffix is not written out is not: it may match any file. */
+ * that leaves its suffix open is not: it may match any file. */
 bool container_is_text(const char *path);
 /* Says which container the file is and how to convert it. instead: another way out, appended to the
  * sentence; "": none. Returns -1 with ERR_INVALID. */

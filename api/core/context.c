@@ -23,8 +23,8 @@ static int directory(char out[FILE_PATH_SIZE], struct err *e)
     return err_set(e, ERR_INVALID, "HOME is not set: there is no place for tokens");
 }
 
-/* Makes a file's name of the URL: each byte that a file name should not have becomes two digits. No
- * two URLs have the same name. */
+/* Makes a file name from the URL: a byte other than a letter, a digit, "." or "-" becomes "_" and
+ * two hexadecimal digits. Different URLs have different names. */
 static int path_of(const char *url, char out[FILE_PATH_SIZE], struct err *e)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-";

@@ -15,13 +15,13 @@
 
 struct device_kind {
     const char *name;
-    bool own_memory; /* tensors are not in the host's memory: a plan has a host's part beside */
+    bool own_memory; /* tensors are in the device's memory: a plan has a host's part, too */
     bool is_gpu;     /* a rank takes one of the node's GPUs; else cores */
 };
 
 /* Finds a kind by its name; "" is "cpu". NULL: there is none of that name. */
 const struct device_kind *device_find(const char *name);
-/* Returns the names of all kinds, ", " between: for errors. */
+/* Returns the names of the kinds that are not for tests, with ", " between: for errors. */
 const char *device_names(void);
 /* Returns the bytes of scratch of one rank. name: a known kind. */
 int64_t device_scratch(const char *name, int n_threads);

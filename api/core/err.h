@@ -24,9 +24,9 @@ enum err_code {
     ERR_UNSUPPORTED, /* a known word that this build or device has no row for */
     ERR_INTERNAL,
     ERR_DEVICE,       /* a device failed, or is missing: another one may do */
-    ERR_NO_SPACE,     /* a disk is full or read-only, or a quota is used up: no byte was written */
+    ERR_NO_SPACE,     /* a disk is full or read-only, or a quota is used up */
     ERR_UNAUTHORIZED, /* the caller has not proved who it is */
-    ERR_FORBIDDEN,    /* the caller is known and may not */
+    ERR_FORBIDDEN,    /* the caller is known, but may not do this */
     ERR_WALL_LIMIT,   /* a job has run for limits.wall_s */
     ERR_N
 };
@@ -53,7 +53,7 @@ int err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf,
 /* Does the same after a write to a file that is to have `needed` bytes, or more. */
 int err_write(struct err *e, int64_t needed, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Puts "prefix: " before the sentence and returns -1, for adding where it happened. */
+/* Puts "prefix: " before the sentence, to say where it happened. Returns -1. */
 int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 const char *err_name(enum err_code code); /* "invalid", "does_not_fit", ...: stable, used in REST */

@@ -1,6 +1,7 @@
-/* faults.h: everything that is wrong with a thing, where a reader can continue after a fault.
+/* faults.h: the list of all faults of an input, for readers that can continue after a fault.
  *
- * A reader that takes a struct faults * of NULL stops at the first fault, as its err. */
+ * A reader whose struct faults * is NULL stops at the first fault and returns it in its struct
+ * err. */
 #ifndef SEQD_CORE_FAULTS_H
 #define SEQD_CORE_FAULTS_H
 

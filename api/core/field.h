@@ -21,20 +21,20 @@ enum field_type {
     FIELD_TEXT,   /* char[size] member */
     FIELD_OWNED,  /* char * member, of malloc; the owner of the record frees it */
     FIELD_RAW,    /* char[size] member: the JSON text of an object or a list */
-    FIELD_FIXED,  /* no member: the number min, and no other is read */
+    FIELD_FIXED,  /* no member: the number min; another number is refused */
     FIELD_OBJECT, /* an object of the rows `of`, with members of the same struct */
     FIELD_LIST,   /* elements */
 };
 
 struct field;
 
-/* The elements of a FIELD_LIST. They are objects of the rows `of`, or values, where the first of
+/* Elements of a FIELD_LIST. They are objects with the rows `of`, or plain values if the first of
  * these rows has the path "". */
 struct field_list {
     const struct field *of;
     const void *(*get)(const void *record, int i); /* element i, to write; NULL: there is none */
     void *(*add)(void *record, int i);        /* room for element i, to read; NULL: there is none */
-    bool (*holds)(const void *record, int i); /* element i, as it was read, is sound; NULL: it is */
+    bool (*holds)(const void *record, int i); /* whether element i, just read, is sound */
 };
 
 /* A word of a FIELD_ENUM that is newer than its field. */
@@ -58,7 +58,7 @@ struct field {
     const struct field_word *newer; /* FIELD_ENUM: ends with word NULL; NULL: no word is newer */
     /* of records alone */
     size_t size;                      /* FIELD_TEXT, FIELD_RAW: bytes of the member */
-    bool (*when)(const void *record); /* written then alone; NULL: if it is not 0 and not empty */
+    bool (*when)(const void *record); /* written only if true; NULL: if not 0 and not empty */
     bool needed;                      /* a record without it is refused */
     bool or_null;                     /* FIELD_DOUBLE: null leaves the member as it was */
     const struct field *of;           /* FIELD_OBJECT */

@@ -244,7 +244,7 @@ int file_lock(int fd)
     return 0;
 }
 
-/* Mends the entries of d. Sockets and links are left out: they have no mode of their own. */
+/* Takes the permissions of group and others from the directories and regular files in d. */
 static void mend_entries(DIR *d, int *n_mended)
 {
     struct dirent *ent;

@@ -1,4 +1,4 @@
-/* file.h: files that are complete or absent, and sentences that name them.
+/* file.h: writes files that are complete or absent, and names them in its errors.
  *
  * struct file_out writes one file in large pieces, hashes the bytes and fsyncs at the end; a
  * directory of such files becomes visible by one rename of the caller's (checkpoints, prepared
@@ -18,7 +18,7 @@
 struct file_out {
     int fd;
     char path[FILE_PATH_SIZE];
-    bool unhashed; /* the caller, who hashes what he adds himself, may set it before he adds */
+    bool unhashed; /* a caller that hashes the bytes itself sets it before it adds any */
     struct sha256 sha;
     int64_t size; /* bytes added so far */
     size_t n_buf;
@@ -53,10 +53,9 @@ int file_join(char out[FILE_PATH_SIZE], struct err *e, const char *fmt, ...)
 int file_sync_dir(const char *path, struct err *e);
 int file_make_dir(const char *path, struct err *e); /* with parents; existing ones are fine */
 
-/* Takes the exclusive lock of an open file, which one process has at a time. A process that was
- * killed while it started another leaves its lock to that one until the new program runs: the call
- * waits for that, up to FILE_LOCK_MS. Returns -1 with errno; EWOULDBLOCK: another process has the
- * lock. */
+/* Takes the exclusive lock (flock) of an open file. If its holder is killed between fork and exec,
+ * the child keeps the lock until exec: the call waits for that, up to FILE_LOCK_MS. Returns -1
+ * with errno; EWOULDBLOCK: another process has the lock. */
 #define FILE_LOCK_MS 1000
 int file_lock(int fd);
 /* Makes a state directory with its parents. It is its owner's alone (0700) whatever the umask, and

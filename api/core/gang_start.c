@@ -10,8 +10,8 @@
 #include "api/core/file.h"
 #include "api/core/version.h"
 
-/* A record of 0.2.0, whose agent takes no other size. Unused room for strings of the spec is not
- * written, so that this size is enough unless a spec has very many strings. */
+/* Size of a record of 0.2.0, whose agent takes no other size. Unused room for strings of the spec
+ * is not written: a record has this size unless its spec has very many strings. */
 #define SIZE_BEFORE 94368
 static_assert(offsetof(struct gang_start, version) == 14576, "as in 0.2.0");
 static_assert(sizeof(struct gang_start) >= SIZE_BEFORE, "it is written whole");

@@ -2,21 +2,21 @@
  * is DIR = <state>/gangs/<job>-e<epoch>:
  *
  *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
- *   cpus        a cpu_set_t for each rank here: its process is bound to these CPUs. By seqw, before
- *               `start`; not there: none is bound
+ *   cpus        a cpu_set_t for each rank here: its process is bound to these CPUs. By seqw,
+ *               before `start`; not there: none is bound
  *   oom_kills   how many processes of its group the kernel had killed for memory: text, by seqw
  *               before `start`; not there: not known
  *   lock        flocked by seqw before it starts seqgang, which inherits the descriptor and has it
- *               for as long as it lives. Who can lock it knows that no gang runs here or is on its
- *               way; seqgang that cannot, or finds `exit`, leaves without having done anything
+ *               for as long as it lives. A process that can lock it knows that no gang runs or
+ *               starts here. A seqgang that cannot lock it, or that finds `exit`, leaves at once
  *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
  *               struct rank_msg RANK_BLOBS with n_ranks struct rank_blob, RANK_SAVE, RANK_STOP.
- *               Gang -> agent: one byte at first and whenever the spool has grown; end of file when
- *               the gang is gone
+ *               Gang -> agent: one byte at first and whenever the spool has grown; end of file
+ *               when the gang is gone
  *   pids        a line "rank pid start_time" per rank, written before the rank gets its ARGS
  *   spool       the messages of the ranks (api/core/spool.h); its last record is the final record
  *   rank-N.log  stdout and stderr of rank N; gang.log those of seqgang
- *   exit        struct rank_exit, the final record's: written last, fsynced */
+ *   exit        struct rank_exit, a copy of the final record: written last, fsynced */
 #ifndef SEQD_CORE_GANG_START_H
 #define SEQD_CORE_GANG_START_H
 
@@ -47,8 +47,8 @@ struct gang_start {
     char job_dir[RANK_PATH_SIZE];
     char seqrank[RANK_PATH_SIZE];            /* the program */
     char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* the GPU of rank first_rank + i; "": none */
-    /* The members above are as in 0.2.0: agents of both versions adopt gangs of both by them, and
-     * read no more. The members below are for the seqgang of this version alone. */
+    /* The members above are as in 0.2.0: agents of both versions read them, and no others, to
+     * adopt gangs of both. The members below are for the seqgang of this version alone. */
     char version[32];
     int64_t spec_size; /* bytes of struct job_spec */
     int32_t n_grants;  /* see struct rank_args */
@@ -58,11 +58,12 @@ struct gang_start {
     struct job_spec spec;
 };
 
-/* Writes it, for its owner alone: it holds the attempt's key. Sets version and spec_size. */
+/* Writes the record, readable by its owner alone: it holds the attempt's key. Sets version and
+ * spec_size. */
 int gang_start_write(const char *path, struct gang_start *start, struct err *e);
-/* Reads it, malloc'd: the caller overwrites the key and frees it. *whole false: another version
- * wrote it, and only the members up to gpus are valid. fails: ERR_NOT_FOUND; ERR_CORRUPT, for
- * another ABI too. */
+/* Reads the record, malloc'd: the caller overwrites the key and frees it. *whole false: another
+ * version wrote it, and only the members up to gpus are valid. fails: ERR_NOT_FOUND; ERR_CORRUPT,
+ * for another ABI too. */
 struct gang_start *gang_start_read(const char *path, bool *whole, struct err *e);
 
 /* DIR/oom_kills holds the count. Reading gives -1 where it is not known. */

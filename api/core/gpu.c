@@ -44,8 +44,7 @@ void gpu_complaint(const struct gpu *g, char *out, int size)
     }
 }
 
-/* Tells whether s can be a UUID: it becomes a word of an environment variable, among others,
- * between commas. */
+/* Tells whether s can be a UUID. UUIDs are put into an environment variable, between commas. */
 static bool is_uuid(const char *s)
 {
     static const char legal[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-";

@@ -57,7 +57,7 @@ enum {
 };
 
 const char *gpu_health_name(int health); /* "ok", "ecc", ...: stable, used in REST */
-/* Writes why no rank gets the GPU: "Xid 79: it has fallen off the bus". Empty when it is
+/* Writes why no rank gets the GPU: "it is partitioned (MIG): switch that off". Empty when it is
  * healthy. */
 void gpu_complaint(const struct gpu *g, char *out, int size);
 /* Checks data from another process. fails: ERR_INVALID naming the member. */

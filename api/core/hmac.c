@@ -23,7 +23,7 @@ void hmac_sha256(const void *key, size_t key_size, const void *data, size_t size
                  uint8_t out[HMAC_SIZE])
 {
     uint8_t block[BLOCK] = {0}, inner[HMAC_SIZE];
-    if (key_size > BLOCK) { /* a long key is its digest */
+    if (key_size > BLOCK) { /* a long key is replaced by its digest */
         struct sha256 s;
         sha256_init(&s);
         sha256_add(&s, key, key_size);

@@ -77,7 +77,8 @@ static int check_model(const struct job_spec *s, struct err *e)
                      "model is missing: give model.path (a directory) or model.config (sizes)");
 }
 
-/* Formats of text end their documents with 256, Megatron's index says where its documents end. */
+/* Refuses an eod for formats that need none: text ends its documents with the id 256, and the
+ * index of Megatron has their ends. */
 static int check_eod(const struct spec_source *src, const char *field, struct err *e)
 {
     const int f = src->format;
@@ -107,9 +108,8 @@ static int check_source(const struct job_spec *s, const struct spec_source *src,
     return check_eod(src, field, e);
 }
 
-/* Checks the weights of sources. A mixture is weighted as a whole or not at all, and no source so
- * lightly that it would hardly ever come: the schedule (worker/data/mixture.h) goes by
- * thousandths. */
+/* Checks the weights of sources. All sources have one, or none has. Each is at least a thousandth
+ * of the sum, the unit of the schedule (worker/data/mixture.h). */
 static int check_weights(const struct job_spec *s, struct err *e)
 {
     double sum = 0;
@@ -193,9 +193,9 @@ static int check_train_data(struct job_spec *s, struct err *e)
     return check_weights(s, e) || check_packing(s, e) || check_eval_data(s, e) ? -1 : 0;
 }
 
-/* Checks the input of a generate job. The sequence is the prompt and the text that is written after
- * it. Latents have sizes of their own, and a file's prompts are as long as the job says:
- * family_check(). */
+/* Checks the input of a generate job. For an inline prompt the sequence is the prompt and the text
+ * that is written after it. family_check() checks the sizes of latents and the length of a file's
+ * prompts. */
 static int check_generate(struct job_spec *s, struct err *e)
 {
     const char *prompt = spec_text(s, s->input.prompt);
@@ -209,7 +209,7 @@ static int check_generate(struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Latents say how large they are in their own way: at most a token each. */
+/* Sets data.seq_len by the sizes of latents: each latent is at most one token. */
 static void count_latents(struct job_spec *s)
 {
     const double n = (double)s->data.frames * (double)s->data.height * (double)s->data.width;
@@ -240,20 +240,21 @@ static int check_data(struct job_spec *s, struct err *e)
     return check_train_data(s, e);
 }
 
-/* The allowed differences between P ranks and one, if the job does not set them. Both sides run the
- * same kernels on the same data; only the order of fp32 sums differs.
+/* The allowed differences between P ranks and one, if the job does not set them. Both sides run
+ * the same kernels on the same data; only the order of fp32 sums differs.
  *   fp32   some tens of roundings of 2^-24 each
  *   bf16   a sum that differs in its last bits is sometimes rounded to the other neighbour, and
- *          the later values then differ, too: at worst the two sides' roundings are independent of
- *          each other. Their rms is 0.41 u, u = 2^-9, and n in a row leave sqrt(2 n) times as much:
- *          2e-2 is n = 300, twenty a layer, forward and backward, of a model of 15 layers (4 layers
- *          differ by 2e-3: they are far from independent). The loss is a mean over many tokens, in
- *          which they cancel: one u. A wrong block, position or scale is off by tens of percent.
- *   fp16   the same with u = 2^-12. Its spacing is an eighth of bf16's, so that the same
- *          differences of fp32 sums cross eight times as many borders and both sides' roundings are
- *          nearer to independent: n = 800 leave 4e-3. The loss: one u.
- * Some gradients make more of a rounding than that: a proof in which a bound is not kept measures
- * it and widens the bound for them (worker/verify/rounding.h). */
+ *          the later values then differ, too. At worst the roundings of the two sides are
+ *          independent. A rounding's rms is 0.41 u with u = 2^-9, and n roundings in a row on both
+ *          sides leave sqrt(2 n) times that. 2e-2 allows n = 300: twenty per layer, forward and
+ *          backward, in a model of 15 layers. Four layers differ by 2e-3 only: the roundings are
+ *          far from independent. The loss is a mean over many tokens, in which they cancel: one u.
+ *          A wrong block, position or scale is off by tens of percent.
+ *   fp16   the same with u = 2^-12. Its spacing is an eighth of bf16's: the same differences of
+ *          fp32 sums cross eight times as many borders, and the roundings are nearer to
+ *          independent. 4e-3 allows n = 800. The loss: one u.
+ * Some gradients magnify roundings more than that. A proof that misses a bound measures by how
+ * much, and widens the bound for them (worker/verify/rounding.h). */
 struct job_tolerance job_tolerance(int32_t precision)
 {
     static const struct job_tolerance usual[PRECISION_N] = {[PRECISION_FP32] = {1e-6, 1e-5},
@@ -269,9 +270,8 @@ static void set_tolerance(struct job_spec *s)
     if (s->verify.grad_rel_l2 < 0) s->verify.grad_rel_l2 = usual.grad_rel_l2;
 }
 
-/* Checks the length of a training run. tokens and passes become steps when the data has been
- * counted, and the spec has both then: so the reader (daemon/spec/read.c) checks that only one of
- * the three is given. */
+/* Checks the length of a training run. Once the data is counted, a spec with tokens or passes has
+ * steps, too: the reader (daemon/spec/read.c) checks that only one of the three is given. */
 static int check_length(struct job_spec *s, struct err *e)
 {
     if (s->kind != JOB_TRAIN) return 0;
@@ -296,8 +296,8 @@ static int check_length(struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Tensors that lie on devices do not go over sockets, and NCCL reaches no others. Messages that do
- * not go over TCP are not encrypted: parallel.tls is false from then on. */
+/* Checks the transport. Tensors in a device's memory do not go over sockets, and NCCL reaches no
+ * others. Only TCP is encrypted: otherwise parallel.tls becomes 0. */
 static int check_transport(struct job_spec *s, struct err *e)
 {
     const char *device = spec_text(s, s->resources.device);
@@ -314,8 +314,8 @@ static int check_transport(struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks ZeRO's groups. Sums over groups follow the tree of one group if the groups are subtrees of
- * it. */
+/* Checks ZeRO's groups. With determinism "ranks" each group is a subtree of the sum over all
+ * ranks: its size is a power of two. */
 static int check_zero_group(const struct job_spec *s, struct err *e)
 {
     const int n = s->parallel.zero_group, ranks = s->parallel.sp * s->parallel.dp;
@@ -409,8 +409,7 @@ static int check_ranks(struct job_spec *s, struct err *e)
     return check_zero_group(s, e);
 }
 
-/* Checks the job's values for ranks and bits. Values that it leaves to "auto" are the family's:
- * family_check(). */
+/* Checks the job's values for ranks and bits. family_check() checks the values left to "auto". */
 static int check_parallel(struct job_spec *s, struct err *e)
 {
     const int sp = s->parallel.sp;

@@ -1,14 +1,14 @@
 /* job.h: the specification of a job. States are in job_state.h, a model's sizes in model_shape.h,
  * the enums of its fields in choices.h: a file includes the smallest header that it needs.
  *
- *   struct job_spec    the job as a person asked for it: plain data, fixed limits, one string table
- *   spec_fields[]      the one table of its scalar fields (a model's sizes: worker/family/shape.h):
- *                      JSON parsing and did-you-mean, defaults, the echoed spec_effective, protobuf
- *                      packing and the OpenAPI check all read it, so that a new field is one member
- *                      and one row
+ *   struct job_spec    the job as a person asked for it: plain data, fixed limits, a string table
+ *   spec_fields[]      the table of its scalar fields (a model's sizes: worker/family/shape.h).
+ *                      JSON parsing and did-you-mean, defaults, the echoed spec_effective,
+ *                      protobuf packing and the OpenAPI check all read it, so that a new field is
+ *                      one member and one row
  *   job_check()        arithmetic and cross-field rules, after defaults
  *
- * Nothing here allocates, reads files or knows JSON. */
+ * The code here allocates no memory, reads no files and knows no JSON. */
 #ifndef SEQD_CORE_JOB_H
 #define SEQD_CORE_JOB_H
 
@@ -33,7 +33,7 @@ struct spec_source {   /* one element of data.train[] or input */
     int64_t eod;       /* token formats: the id that separates documents; -1: the format's own */
 };
 
-struct spec_stage {    /* from a step on, other values; 0: as before */
+struct spec_stage {    /* values that change from a step on; 0: as before */
     int64_t from_step; /* 0-based optimizer step; ascending, the first > 0 */
     int64_t seq_len;
     double lr, rope_theta;
@@ -83,8 +83,8 @@ struct job_spec {
     struct { /* held-out evaluation inside training */
         int32_t n_data;
         struct spec_source data[SPEC_SOURCES];
-        int64_t seq_len;     /* a window's, in every stage: losses compare; 0: data.seq_len */
-        int64_t every_steps; /* 0: only at_start and at_end say */
+        int64_t seq_len;     /* a window, in all stages; 0: data.seq_len */
+        int64_t every_steps; /* 0: only as at_start and at_end say */
         int64_t max_tokens;  /* 0: all of it */
         int32_t at_start, at_end;
     } eval;
@@ -97,7 +97,7 @@ struct job_spec {
     } precision;
 
     struct {
-        int64_t steps;  /* after normalisation always > 0 for train; given or derived */
+        int64_t steps;  /* given, or derived when the data is counted: for train then > 0 */
         int64_t tokens; /* xor steps, passes */
         int64_t passes;
         int64_t global_batch; /* sequences per optimizer step; frozen at submit */
@@ -151,7 +151,7 @@ struct job_spec {
 
     struct {                        /* the response to a bad step */
         int32_t nonfinite;          /* enum nonfinite_id */
-        int32_t rollbacks;          /* at most, of a job */
+        int32_t rollbacks;          /* at most this many in a job */
         double loss_z, grad_norm_z; /* skip the update beyond this many deviations; 0: never */
     } guard;
 
@@ -173,7 +173,7 @@ struct job_spec {
         int32_t best;         /* keep the checkpoint of the lowest eval loss as well */
         int32_t resume;       /* enum resume_id */
         spec_ref resume_path; /* a step directory, with RESUME_PATH */
-        int32_t changes;      /* it may have been made with other steps, rates, schedule, data */
+        int32_t changes;      /* resume_path may have other steps, rates, schedule, data */
     } checkpoint;
 
     struct {
@@ -224,7 +224,7 @@ struct job_spec {
         int32_t normalize;    /* to length 1 */
         int32_t unsaid;       /* bits of enum embed_unsaid, until the model is known */
         spec_ref prompt_name; /* one of model.path's prompts; empty: its default */
-        int32_t prompts;      /* whether one stands before every text */
+        int32_t prompts;      /* a prompt stands before every text */
     } embed;
 
     struct {
@@ -239,7 +239,7 @@ struct job_spec {
     } resources;
 
     struct {
-        int32_t restarts;       /* after user-class failures */
+        int32_t restarts;       /* at most, after failures of the job's own making */
         int64_t step_timeout_s; /* 0 = auto */
         int64_t init_timeout_s;
         int64_t hop_timeout_s; /* comm_options.silence_ms */
@@ -267,18 +267,18 @@ int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
 extern const struct field spec_fields[];   /* ends with path NULL */
 extern const struct field source_fields[]; /* fields of one data source */
 extern const struct field stage_fields[];  /* fields of one stage */
-/* Fields that take one word yet ("optim.name": "adamw") and so have no member. */
+/* Fields that take only one word so far ("optim.name": "adamw"): they have no member. */
 extern const struct field spec_constants[];
 
 void spec_defaults(struct job_spec *s);
 /* Sets a field's default. base: s, or the source or stage of it that has the field. */
 void spec_set_default(struct job_spec *s, const struct field *f, void *base);
-void spec_source_defaults(struct spec_source *src); /* but its strings and its format */
+void spec_source_defaults(struct spec_source *src); /* all but strings and format */
 const struct field *spec_field(const char *path);   /* NULL: unknown */
 /* Tells whether *v is the default of f. Strings of *v are in s. */
 bool spec_is_default(const struct job_spec *s, const struct field *f, const void *v);
-/* Names a part of s that a peer that speaks abi (api/wire.h) does not know: a field that is not at
- * its default, a word with its field, or "paths by job:ID". NULL: the peer knows all of s. */
+/* Names a part of s that is unknown to a peer of this abi (api/wire.h): a field that is not at its
+ * default, a word with its field, or "paths by job:ID". NULL: the peer knows all of s. */
 const char *spec_needs(const struct job_spec *s, uint32_t abi);
 /* Returns the known path nearest to an unknown one (edit distance at most 3, and at most
  * nearest_most of its last part), or NULL. */

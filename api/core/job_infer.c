@@ -9,8 +9,8 @@ static int check_score(struct job_spec *s, struct err *e)
     if (s->data.packing != PACKING_CONCAT)
         return err_field(e, ERR_UNSUPPORTED, "data.packing",
                          "a score job reads its documents in order: data.packing must be concat");
-    /* "auto" is split even where tokens are masked, unlike in training: a window scores the tokens
-     * that it can. */
+    /* "auto" means "split" here, also if the loss is masked, unlike in training: a window scores
+     * the tokens that it can. */
     if (s->data.overlong == OVERLONG_AUTO) s->data.overlong = OVERLONG_SPLIT;
     if (s->data.overlong != OVERLONG_SPLIT)
         return err_field(e, ERR_UNSUPPORTED, "data.overlong",

@@ -40,10 +40,10 @@ int job_ref_read(const char *path, const char *field, struct job_ref *out, struc
 /* Writes a reference as nodes read it: "job:7/step-20/hf". Returns its length, or -1: it does not
  * fit. */
 int job_ref_write(const struct job_ref *r, char *out, size_t size);
-/* Writes the path that it means beneath the directory of its job: "checkpoints/step-00000020/hf".
- * grant: for a checkpoint, writes its whole directory, because access is granted to all of it. */
+/* Writes the path of the reference within its job's directory: "checkpoints/step-00000020/hf".
+ * grant: writes the whole directory of a checkpoint, because access is granted to all of it. */
 int job_ref_path(const struct job_ref *r, bool grant, char *out, size_t size);
-/* Guesses a reference from ".../jobs/7/checkpoints/step-00000020/hf", as specs named jobs before.
+/* Guesses a reference from ".../jobs/7/checkpoints/step-00000020/hf", the form of older specs.
  * *len: the bytes of path up to the step's directory. */
 bool job_ref_guess(const char *path, struct job_ref *out, size_t *len);
 

@@ -72,8 +72,8 @@ bool job_final(enum job_state s)
     return s == JOB_SUCCEEDED || s == JOB_FAILED || s == JOB_CANCELLED;
 }
 
-/* In the table 0 is "illegal", and a legal next state is stored plus one. EV_SUBMIT makes a job and
- * leads nowhere from a state; a final state accepts nothing. */
+/* Table of transitions: 0 for an illegal pair, else the next state plus one. EV_SUBMIT makes a job
+ * and is illegal in every state. A final state accepts no event. */
 #define TO(state) ((signed char)((state) + 1))
 static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
     [JOB_QUEUED] =
@@ -129,7 +129,7 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
         },
     [JOB_STOPPING] =
         {
-            /* recorded, target unchanged: finished work of a dying attempt is kept */
+            /* recorded, and the target stays: finished work of a dying attempt is kept */
             [EV_PREPARED] = TO(JOB_STOPPING),
             [EV_STEP] = TO(JOB_STOPPING),
             [EV_CHECKPOINT] = TO(JOB_STOPPING),
@@ -149,7 +149,7 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_SUSPEND] = TO(JOB_STOPPING),
             [EV_RESUME] = TO(JOB_STOPPING),
             [EV_STOPPED] = TO(JOB_STOPPING),
-            [EV_DONE] = TO(JOB_STOPPING), /* it came to its end while it was asked to save */
+            [EV_DONE] = TO(JOB_STOPPING), /* the job finished while it was asked to save */
         },
 };
 

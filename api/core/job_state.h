@@ -38,25 +38,25 @@ enum job_event {
     EV_NOTE, /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
                     * documents dropped or cut) */
     EV_RESTART,            /* the checkpoint of `step` on `node`, which is away, is given up */
-    EV_CHECKPOINT_REMOVED, /* the directory of `step` goes: {"path", "reason"} */
-    EV_EDIT,               /* its priority or labels are others from here on: the change */
+    EV_CHECKPOINT_REMOVED, /* the directory of `step` is removed: {"path", "reason"} */
+    EV_EDIT,               /* a change of its priority or labels */
     EV_SUSPEND,            /* intent: save, stop, hold */
     EV_RESUME,             /* queued again */
     EV_WALL_LIMIT,         /* it has run for limits.wall_s: save, stop, fail */
-    EV_DRAIN,              /* a node is drained of it: save, stop, queue */
+    EV_DRAIN,              /* its node is drained: save, stop, queue */
     EV_WALL_WARNING,       /* limits.wall_s is near: {"code", "text", ...} */
     EV_AWAY,               /* `node` is silent for --node-lost: its ranks may run on there */
     EV_BACK,               /* `node` is here again, with its ranks */
-    EV_GIVE_UP,            /* as RESTART, of a job that stops as that node is away */
+    EV_GIVE_UP,            /* as EV_RESTART, for a job that is stopping because `node` is away */
     EV_REACHED,            /* the farthest `step` so far, of an attempt that has failed */
-    EV_FAILED_AT,          /* after which `step` it has, for the `count`th time in this way */
+    EV_FAILED_AT,          /* it failed after `step`, for the `count`th time in the same way */
     JOB_EVENT_N
 };
 
 const char *job_state_name(enum job_state s);
 const char *job_event_name(enum job_event e);
-/* Tells whether the version before (tests/previous) would misread a log because it skips this
- * event, which it does not know. */
+/* Tells whether the previous version (tests/previous) misreads a log with this event: it does not
+ * know the event, and skips it. */
 bool job_event_misread(enum job_event e);
 bool job_final(enum job_state s);
 /* Looks the transition up in the one table. Returns the next state, or -1 for an illegal pair. A

@@ -1,7 +1,7 @@
-/* job_text.c: whether a job may take text, and what cuts it, or token ids alone. */
+/* job_text.c: tells whether a job takes text or only token ids, and what cuts its text. */
 #include "api/core/job.h"
 
-/* A shape that is not known yet has no vocabulary. */
+/* Returns false for a shape that is not known yet: it has no vocabulary. */
 bool job_lacks_bytes(const struct job_spec *s)
 {
     const int64_t vocab = s->model.shape.vocab;

@@ -139,7 +139,7 @@ static enum jtok read_word(struct jread *j, const char *word, enum jtok tok)
     return tok;
 }
 
-/* Tells whether a word of Python or JavaScript follows for a number that JSON has not. */
+/* Tells whether the next word is a number of Python or JavaScript that JSON does not have. */
 static bool not_finite(const struct jread *j)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity", "-NaN"};

@@ -28,8 +28,8 @@ static int nccl_version(void *call)
 }
 
 static const struct {
-    const char *name, *files[3]; /* the best first; NULL */
-    const char *call;            /* that says its version, read by */
+    const char *name, *files[3]; /* the best first, then NULL */
+    const char *call;            /* the function that returns its version */
     int (*version)(void *call);
 } libraries[LIBRARY_N] = {
     [LIBRARY_CUBLASLT] = {"cuBLASLt",

@@ -29,8 +29,8 @@ extern "C" {
 const char *library_name(enum library_id id); /* "cuBLASLt" */
 /* Opens a library. fails: ERR_UNSUPPORTED, with the loader's words. */
 int library_open(struct library *l, enum library_id id, struct err *e);
-/* Opens the first of these files that it can; the list ends with NULL. NULL: none opens, as
- * above. */
+/* Opens the first of these files that opens; the list ends with NULL. Returns NULL if none opens.
+ * fails: as library_open. */
 void *library_find(const char *const *files, struct err *e);
 
 #ifdef __cplusplus

@@ -19,7 +19,7 @@
 #define JOB_MAX_BATCH       16 /* infer.batch: rows of kernels/cpu/gemm_few.inc */
 #define JOB_MAX_SEQ         ((int64_t)1 << 26)
 #define JOB_MAX_HEAD        256  /* head size: columns of an attention tile */
-#define JOB_MAX_LINEAR_HEAD 512  /* the same where attention is linear, of keys and of values */
+#define JOB_MAX_LINEAR_HEAD 512  /* head size of keys and of values in linear attention */
 #define BLOB_SIZE           1024 /* bytes that one rank may publish for the rendezvous */
 
 #endif

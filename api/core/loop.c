@@ -75,7 +75,8 @@ void loop_post(struct loop *l, loop_call *call, void *arg)
     bool was_empty = !l->mail_first;
     *l->mail_end = m;
     l->mail_end = &m->next;
-    /* Write under the lock: after it, the loop may run this call and be destroyed by it. */
+    /* Write under the lock: once it is released, the loop may run this call, which may destroy the
+     * loop. */
     if (was_empty) {
         uint64_t one = 1;
         ssize_t n = write(l->wake_fd, &one, sizeof one);
@@ -186,7 +187,8 @@ void loop_timer_destroy(struct loop_timer *t)
     free(t);
 }
 
-/* Timers that a timer's call sets for now wait for the next turn: none can starve the fds. */
+/* Runs the due timers. A timer that one of their calls sets to be due at once waits for the next
+ * turn: timers cannot starve the descriptors. */
 static void timers_run(struct loop *l)
 {
     int64_t limit = l->n_set;

@@ -29,14 +29,13 @@ void loop_turn(struct loop *l, int timeout_ms);
 void loop_stop(struct loop *l); /* from the loop thread */
 bool loop_stopped(const struct loop *l);
 
-/* Returns the clock as of the start of this round. Descriptors and mail are handled before timers,
- * so that a timer that judges who has been silent for too long knows all data that had arrived by
- * then. */
+/* Returns the clock as of the start of this round. Descriptors and mail are handled before timers:
+ * a timer that checks for silence knows all data that had arrived by then. */
 int64_t loop_now_ms(const struct loop *l);
 int64_t loop_clock_ms(const struct loop *l); /* the clock: to measure the time of a call */
-int64_t loop_busy_ms(const struct loop *l);  /* in calls since the start, up to the last round */
+int64_t loop_busy_ms(const struct loop *l);  /* time in calls, up to the last round */
 
-/* Posts a call from any thread. It never blocks and never drops; the node is malloc'd. */
+/* Posts a call from any thread. It never blocks, and no call is dropped. Its entry is malloc'd. */
 void loop_post(struct loop *l, loop_call *call, void *arg);
 
 /* Makes a timer that fires once for each loop_timer_set. */

@@ -159,7 +159,7 @@ int manifest_check_file(const struct manifest *m, int i, const char *dir, enum m
     char path[FILE_PATH_SIZE], hex[SHA256_HEX];
     struct stat st;
     if (file_join(path, e, "%s/%s", dir, f->path) < 0) return -1;
-    const int fd = beneath_read(path, e); /* as it will be read: a size is not told of others */
+    const int fd = beneath_read(path, e); /* refuses a file that may not be read */
     const int rc = fd < 0 ? -1 : fstat(fd, &st);
     if (fd >= 0) close(fd);
     if (rc < 0) {

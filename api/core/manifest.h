@@ -1,6 +1,6 @@
 /* manifest.h: MANIFEST.json, which makes a directory a checkpoint: size and SHA-256 of every file,
- * written last. Its own last member is the digest of all bytes before it, so that no bit of it can
- * turn unseen.
+ * written last. Its own last member is the digest of all bytes before it, so that a changed bit of
+ * it is found.
  *
  *   {"version":1,"step":500,"epoch":3,"weights_sha256":"..","files":[{"path":"hf/config.json",
  *    "size":512,"sha256":".."},..],"sha256":".."}
@@ -49,14 +49,14 @@ enum manifest_depth {
 /* Reads and checks. fails: ERR_CORRUPT naming the file and the fault; ERR_NOT_FOUND when dir does
  * not exist. */
 int manifest_check(struct manifest *m, const char *dir, enum manifest_depth depth, struct err *e);
-/* These are the two parts of manifest_check, for callers that check several files at one time: one
- * reads, one checks file i. */
+/* manifest_read reads the manifest, and manifest_check_file checks file i. They are the two parts
+ * of manifest_check, for callers that check several files at one time. */
 int manifest_read(struct manifest *m, const char *dir, struct err *e);
 int manifest_check_file(const struct manifest *m, int i, const char *dir, enum manifest_depth depth,
                         struct err *e);
-/* Parses a manifest's text, which may come from anywhere: it checks that names are safe
- * (beneath_name_good) and given once, and that digests are digests. path: the file's name in
- * errors. fails: ERR_CORRUPT. */
+/* Parses a manifest's text from any source: checks that names are safe (beneath_name_good) and
+ * given once, and that digests are hexadecimal. path: the file's name in errors. fails:
+ * ERR_CORRUPT. */
 int manifest_parse(struct manifest *m, const char *text, size_t size, const char *path,
                    struct err *e);
 /* Returns the entry of path, or NULL. */

@@ -70,13 +70,13 @@ struct shape_rope {
 #define SHAPE_MASKS 8 /* masks of 32 layers each: numbers that JSON and doubles hold exactly */
 
 /* The exchange between ranks for attention along space and along time: DSP's switches, or a method
- * that DSP is compared with. Ulysses' all-to-alls between rows and heads leave rows spread along
- * space. In Megatron's form of tensor parallelism the ranks are those of parallel.tp, which share
- * one sequence: rows are gathered before each half of a block and scattered after it. */
+ * that DSP is compared with. Ulysses exchanges rows for heads and back, and rows stay spread along
+ * space. In Megatron's tensor parallelism the ranks are those of parallel.tp and share one
+ * sequence: rows are gathered before each half of a block and scattered after it. */
 enum grid_way {
     GRID_SWITCHES,
-    GRID_HEADS_SPACE, /* Ulysses along space alone */
-    GRID_HEADS_BOTH,  /* and along time */
+    GRID_HEADS_SPACE, /* Ulysses along space only */
+    GRID_HEADS_BOTH,  /* Ulysses along space and along time */
     GRID_TENSOR       /* Megatron */
 };
 
@@ -112,7 +112,7 @@ struct model_shape {
     int64_t n_experts, experts_per_token;
     int64_t expert_width; /* moe_intermediate_size, where it is not I */
     int64_t shared_width; /* width of the expert that every row goes to; 0: there is none */
-    int32_t norm_topk;    /* weights of the chosen experts are over their sum */
+    int32_t norm_topk;    /* weights of the chosen experts are divided by their sum */
     /* Gated delta networks: heads of values, of keys, their sizes, taps of the convolution. */
     int64_t delta_heads, delta_key_heads, delta_key_dim, delta_value_dim, conv_width;
     double residual[6]; /* MiniMax: alpha, beta of linear attention, full attention, MLP */
@@ -121,7 +121,7 @@ struct model_shape {
     int64_t layer_mask[SHAPE_MASKS];
     int64_t dense_mask[SHAPE_MASKS]; /* Qwen3-Next: bit l: layer l has no experts */
     double attn_cap, final_cap;      /* soft caps of scores, of logits; 0: none */
-    int64_t attn_scalar;             /* query_pre_attn_scalar: scores are over its root; 0: D */
+    int64_t attn_scalar;             /* query_pre_attn_scalar: its root divides scores; 0: D */
     double rope_local; /* rope_local_base_freq: theta of layers with a window; 0: rope_theta */
     int32_t normalise; /* linear transformer: outputs are divided by their summed weights */
     int32_t unscaled;  /* TNL: no_scale_embedding */
@@ -154,20 +154,19 @@ static inline bool shape_bit(const int64_t mask[SHAPE_MASKS], int64_t l)
 {
     return l < 32 * SHAPE_MASKS && (mask[l / 32] >> (l % 32) & 1);
 }
-/* Tells whether layer l is of the family's other kind, by layer_mask. */
+/* Tells whether layer l is special in its family, by layer_mask. */
 static inline bool shape_special(const struct model_shape *m, int64_t l)
 {
     return shape_bit(m->layer_mask, l);
 }
 
-/* Tells, of a diffusion model, whether it predicts noise and its variance rather than a
- * velocity. */
+/* Tells whether a diffusion model predicts noise and its variance rather than a velocity. */
 static inline bool shape_of_noise(const struct model_shape *m)
 {
     return m->trained_on == OBJECTIVE_IDDPM;
 }
-/* Returns, for a diffusion model, how many values of a place the loss compares with: the
- * velocity's, or those of the noise and of the sample itself. */
+/* Returns how many values of a place a diffusion model's loss compares with: the
+ * velocity's values, or the values of noise and sample. */
 static inline int64_t shape_targets(const struct model_shape *m)
 {
     return (shape_of_noise(m) ? 2 : 1) * m->in_channels;

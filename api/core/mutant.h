@@ -1,10 +1,10 @@
 /* mutant.h: injected faults, each of which must fail a test (`make mutants`).
  *
- * A place where a fault goes asks mutant_on(). In every program built for use the answer is a
- * constant: the code of faults is compiled out. MODE=mutants links tests/mutants/hook.c, which
- * answers for the fault that a test, or SEQD_MUTANT in the environment, has chosen for the process.
- * A one-rank reference beside the ranks must stay sound: faults that it could meet ask for P > 1 as
- * well. */
+ * Code at the place of a fault asks mutant_on(). In programs built for use the answer is always
+ * false: the code of faults is compiled out. MODE=mutants links tests/mutants/hook.c, which
+ * answers for the fault that a test, or SEQD_MUTANT in the environment, has chosen for the
+ * process. A one-rank reference beside the ranks must stay sound: faults in code that it runs also
+ * ask for P > 1. */
 #ifndef SEQD_CORE_MUTANT_H
 #define SEQD_CORE_MUTANT_H
 
@@ -28,7 +28,7 @@ enum mutant_id {
     MUTANT_DROPOUT_LOCAL,      /* dropout keyed by local rows */
     MUTANT_WINDOW_WIDE,        /* a layer's window holds a key too many */
     MUTANT_CAP_LOST,           /* forward does not cap scores */
-    MUTANT_CAP_LOST_BACK,      /* backward does not */
+    MUTANT_CAP_LOST_BACK,      /* backward does not cap scores */
     MUTANT_SINK_EACH,          /* attention's sink counts once for every rank */
     MUTANT_SINK_ROWS,          /* half of a shard's rows have no part in the sinks' gradient */
     MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
@@ -40,7 +40,7 @@ enum mutant_id {
     MUTANT_CARRY_EARLY,    /* delta rule: a rank passes on the state before its last chunk */
     MUTANT_CARRY_BACK,     /* delta rule: the gradient of the state that was passed on is lost */
     MUTANT_MAP_LOST,       /* delta rule: no state passes through the maps of a rank */
-    MUTANT_MAP_BACK,       /* delta rule: no gradient of one passes back through them */
+    MUTANT_MAP_BACK,       /* delta rule: no gradient of a state passes back through the maps */
     MUTANT_HALO_LOST,      /* a short convolution does not see the rows of the rank before */
     MUTANT_GATE_LOST,      /* on ranks but the first, gates of rows are taken for 0 */
     MUTANT_PIECE_LOST,     /* backward of an MLP leaves out a rank's last piece of rows */
@@ -49,7 +49,7 @@ enum mutant_id {
     MUTANT_BOUND_LEAKS,    /* the bound that trains a variance moves the noise as well */
     MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
     MUTANT_HEADS_WRONG,    /* ulysses, usp: ranks get each KV head's neighbour */
-    MUTANT_SHARED_ONCE,    /* one rank's part of the gradient of a KV head that several have */
+    MUTANT_SHARED_ONCE,    /* a KV head of several ranks gets the gradient of one of them */
     MUTANT_GROUP_ALONE,    /* gradients are not summed over the groups of parallel.zero_group */
     MUTANT_STALE_OFFLOAD,  /* half of a layer's offloaded input is not read back */
     MUTANT_STREAM_STALE,   /* a stage is sent the stream of the first sequence again */
@@ -63,17 +63,17 @@ enum mutant_id {
     MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
     MUTANT_ROUTE_BLIND,    /* routers of all ranks but the first do not see the last expert */
     MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the first one's keys and values */
-    MUTANT_STOP_FORGOTTEN, /* a stop string begins again at each token */
-    MUTANT_MAP_PIECE,      /* delta rule: only the last piece of rows is left of a map's gradient */
+    MUTANT_STOP_FORGOTTEN, /* the search for a stop string begins again at each token */
+    MUTANT_MAP_PIECE,      /* delta rule: a map's gradient has the last piece of rows only */
     MUTANT_MAP_POSITION,   /* delta rule: later pieces of a map are taken for a document's start */
     MUTANT_HALO_SHORT,     /* a rank of too few rows passes on no rows but its own */
-    MUTANT_HALF_AWAY,      /* DDIM: halves of a stride are rounded away from even */
+    MUTANT_HALF_AWAY,      /* DDIM: halves are rounded away from 0, not to even */
     MUTANT_END_TWICE,      /* the logit of an end that is listed twice is lost */
     MUTANT_MERGE_FIRST,    /* BPE: a pair that is listed twice has its first rank */
     /* faults of the control plane: tests/sim */
     MUTANT_ACK_EARLY,     /* a submission is answered before its commit */
     MUTANT_EPOCH_ANY,     /* reports of every epoch count */
-    MUTANT_SLOT_EARLY,    /* a job that stops holds nothing */
+    MUTANT_SLOT_EARLY,    /* a stopping job holds no slots */
     MUTANT_KEY_LOST,      /* an Idempotency-Key is not kept */
     MUTANT_CANCEL_LOST,   /* a cancel does not outrank the failure before it */
     MUTANT_TAKEN_AGAIN,   /* a record that comes again counts again */

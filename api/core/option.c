@@ -137,7 +137,7 @@ int option_line(const struct option_table *t, int argc, char **argv, void *targe
         longs[i] = (struct option){t->rows[i].name,
                                    t->rows[i].value ? required_argument : no_argument, NULL, i};
     opterr = 0;
-    optind = 0; /* from the beginning, however often */
+    optind = 0; /* restarts getopt_long, also in later calls */
     for (int c, at = -1; (c = getopt_long(argc, argv, ":", longs, &at)) != -1; at = -1) {
         if (c == ':')
             return err_set(e, ERR_INVALID, "%s needs a value: see %s --help", argv[optind - 1],

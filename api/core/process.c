@@ -14,7 +14,8 @@ static void open_standard(void)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) _exit(127);
 }
 
-/* Runs in programs only, before the constructors of their libraries; a sanitizer's come first. */
+/* Runs before the constructors of a program's libraries. Left out with a sanitizer, which must
+ * begin first. */
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
 static void (*const first)(void) __attribute__((section(".preinit_array"), used)) = open_standard;
 #endif

@@ -11,15 +11,15 @@ struct process_stat {
     int64_t start_time; /* clock ticks after boot */
 };
 
-/* Call this first in a program. Its descriptors 0 to 2 are open from its first instruction on: a
- * closed one is opened on /dev/null. Otherwise files that libraries open before main would get
- * these numbers, and with them the text that the program prints. A write past RLIMIT_FSIZE fails
- * with EFBIG instead of killing the program. */
+/* Prepares a program: call it first. Opens descriptors 0 to 2 on /dev/null if they are closed,
+ * even before libraries run: otherwise a file that a library opens would get such a number, and
+ * with it the program's output. A write past RLIMIT_FSIZE fails with EFBIG instead of killing the
+ * program. */
 void process_begin(void);
 /* Reads the state of a process. -1: there is no such process. */
 int process_stat(int pid, struct process_stat *out);
-/* Returns the bytes that its calls of read and write have moved so far, and its pages that came
- * from files or went there; 0: the kernel does not say. */
+/* Returns the bytes that the process has read and written so far, by its calls and by its
+ * pages from and to storage. 0: the kernel does not tell. */
 int64_t process_moved(int pid);
 /* Returns 1 when the process with this pid and start time exists and is not a zombie. */
 int process_alive(int pid, int64_t start_time);

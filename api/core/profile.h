@@ -15,7 +15,7 @@ extern const double profile_widths[PROFILE_SIZES], profile_heads[PROFILE_SIZES];
 /* Rates of one thread, and a link between two ranks of the node; doubles and nothing else. All 0:
  * not measured. _back: rates of a backward pass, whose flops are counted as twice the forward's. */
 struct profile {
-    double gemm_f32[PROFILE_SIZES], gemm_bf16[PROFILE_SIZES]; /* FLOP/s, as are those that follow */
+    double gemm_f32[PROFILE_SIZES], gemm_bf16[PROFILE_SIZES]; /* FLOP/s, down to linear_back */
     double attn_f32[PROFILE_SIZES], attn_bf16[PROFILE_SIZES];
     double attn_back_f32[PROFILE_SIZES], attn_back_bf16[PROFILE_SIZES];
     double linear[PROFILE_SIZES], linear_back[PROFILE_SIZES]; /* linear attention */

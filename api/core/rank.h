@@ -1,12 +1,12 @@
-/* rank.h: the messages between seqgang and its seqrank processes. gang_start.h has what seqw writes
- * for seqgang.
+/* rank.h: the messages between seqgang and its seqrank processes. gang_start.h has what seqw
+ * writes for seqgang.
  *
  * All structs are plain data of one build on one machine: the programs are installed together, and
  * RANK_ABI is checked first. The files of gangs and their messages to agents outlive an upgrade,
  * and the spool's records reach seqd: RANK_ABI, struct rank_msg and the payloads of all messages
- * but ARGS are as in 0.2.0. ARGS is known by its size. Messages travel over one SOCK_SEQPACKET pair
- * per rank (inherited as fd RANK_SOCKET_FD); one message is one packet: struct rank_msg followed by
- * `size` payload bytes.
+ * but ARGS are as in 0.2.0. ARGS is known by its size. Messages travel over one SOCK_SEQPACKET
+ * pair per rank (inherited as fd RANK_SOCKET_FD); one message is one packet: struct rank_msg
+ * followed by `size` payload bytes.
  *
  *   gang -> rank   ARGS   struct rank_args, then struct job_spec    first message
  *   rank -> gang   BLOB   at most BLOB_SIZE bytes                   once, after comm_listen
@@ -21,13 +21,13 @@
  *   gang -> rank   SAVE                                             save where that can be, then
  *                                                                   exit with RANK_EXIT_SAVED
  *
- * SAVE is rank 0's to act upon: it leaves at the end of a step or of a unit of work. In training it
- * tells the others with the sum that every step ends with, and all leave after the same one;
- * elsewhere its exit ends the gang. Work that has nothing to save passes SAVE over.
+ * Rank 0 acts upon SAVE: it leaves at the end of a step or of a unit of work. In training it tells
+ * the others by the sum at the end of each step, and all leave after the same step. In other jobs
+ * its exit ends the gang. Work that has nothing to save ignores SAVE.
  *
  * The shared segment of the shared-memory transport is one memfd made by seqgang and inherited as
- * fd RANK_MEMFD. A rank whose gang dies gets SIGKILL (PR_SET_PDEATHSIG, set by the rank itself, and
- * the socket closing). */
+ * fd RANK_MEMFD. A rank whose gang dies gets SIGKILL (PR_SET_PDEATHSIG, set by the rank itself,
+ * and the socket closing). */
 #ifndef SEQD_CORE_RANK_H
 #define SEQD_CORE_RANK_H
 
@@ -83,7 +83,7 @@ struct rank_args {
                                               * none */
     char address[RANK_ADDRESS_SIZE]; /* this node's ranks listen there for TCP; empty: loopback */
     unsigned char
-        key[RANK_KEY_SIZE]; /* the attempt's: a process that knows it is one of its ranks */
+        key[RANK_KEY_SIZE]; /* secret of the attempt: proves that a process is one of its ranks */
     int32_t n_roots;
     char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* user paths must lie beneath one of these */
     int32_t n_writable;
@@ -94,16 +94,16 @@ struct rank_args {
     char prepared_id[80];                     /* this job's prepared data; empty for TASK_PREPARE */
     char job_dir[RANK_PATH_SIZE]; /* checkpoints/ and artifacts/ of this job live here */
     int64_t memory_limit;         /* bytes this rank may plan; 0 = no limit */
-    /* When the job was submitted: seconds since 1970, UTC. The work of a job may depend on this
-     * time and on no other, so that each attempt does the same. */
+    /* Time of the submission: seconds since 1970, UTC. The work of a job may depend on this time
+     * and on no other, so that each attempt does the same. */
     int64_t submitted_s;
 };
 
-/* Tells whether id can be the name of a directory of prepared data: hex digits and no other. */
+/* Tells whether id can be the name of a directory of prepared data: lower-case hex digits only. */
 bool rank_prepared_id_good(const char *id);
 
-/* Tells whether a program raises the signal itself (SEGV, BUS, ILL, FPE, ABRT): an exit without a
- * report. Every other one comes from outside. */
+/* Tells whether the signal comes from a fault of the program itself (SEGV, BUS, ILL, FPE, ABRT).
+ * Other signals come from outside. */
 bool rank_signal_own(int signo);
 
 struct rank_blob {
@@ -149,8 +149,8 @@ enum progress_unit {
 };
 const char *progress_unit_name(int unit); /* "steps", ... */
 
-/* How far an attempt is: sent by rank 0 where there are no steps to report. It is an observation:
- * no decision depends on it. */
+/* Progress of an attempt, sent by rank 0 if there are no steps to report. No decision depends on
+ * it. */
 struct rank_progress {
     int32_t unit; /* enum progress_unit */
     int32_t pad;
@@ -172,8 +172,8 @@ struct rank_fail {
     int32_t code; /* enum err_code */
     char field[96];
     char text[512]; /* a sentence naming step, layer, hop and peer where there are such */
-    /* How far the rank named in a hang got, set by the gang, to compare with the values of other
-     * nodes' gangs (1: its process is stopped); 0: no hang. */
+    /* Progress of the rank that a hang names, set by the gang: to compare with the gangs of other
+     * nodes. 1: its process is stopped; 0: no hang. */
     int64_t reached;
 };
 

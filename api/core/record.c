@@ -95,7 +95,7 @@ static int damaged(const struct field *f, const char *want, struct err *e)
                      *f->path ? f->path : "of a list", want);
 }
 
-/* Each of these reads the value that begins with the token t, which has been read. */
+/* Each function below reads the value that begins with the token t, which has been read. */
 
 static int read_number(const struct field *f, struct jread *j, enum jtok t, char *at, struct err *e)
 {

@@ -22,7 +22,7 @@ int record_read(struct jread *j, const struct field *rows, void *record, struct 
 /* Reads a text that is an object and no more. fails: ERR_CORRUPT. */
 int record_parse(const char *text, size_t size, const struct field *rows, void *record,
                  struct err *e);
-/* A condition for members that are always written. */
+/* Returns true: the condition of members that are always written. */
 bool record_always(const void *record);
 
 #endif

@@ -6,9 +6,9 @@
 #include <string.h>
 #include "api/core/nearest.h"
 
-/* Kinds of job in which a field may appear. A verify job also takes what only training reads
- * (train, optim, schedule, checkpoint), so that the spec of a training job, with nothing but its
- * kind changed, verifies that very job. 0: internal, carried on the wire but never written by a
+/* Kinds of job in which a field may appear. A verify job also takes the fields that only training
+ * reads (train, optim, schedule, checkpoint): a change of its kind alone turns the spec of a
+ * training into its verification. 0: internal, carried on the wire but never written by a
  * person. */
 #define K(kind)    (1u << (kind))
 #define TRAINING   (K(JOB_TRAIN) | K(JOB_VERIFY))
@@ -23,13 +23,13 @@
 
 #define BIG ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
 
-/* A word that WIRE_ABI_BEFORE has not, beside the list of its field; the row of the field ends with
- * that list. */
+/* Row of a list of words that WIRE_ABI_BEFORE does not have. The row of the field ends with the
+ * name of that list. */
 #define NEWER(path, word, since) word, since, path " \"" word "\""
 
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
 static const char *const init_words[] = {"auto", "random", NULL};
-/* Words by 1 + enum rope_id. The lists of longrope's factors are trained with a model. */
+/* Words by 1 + enum rope_id. longrope is missing: its factors are trained with a model. */
 static const char *const rope_type_words[] = {"auto",   "default", "linear", "dynamic",
                                               "llama3", "yarn",    NULL};
 static const char *const rope_compute_words[] = {"exact", "hf", NULL};
@@ -67,8 +67,8 @@ static const char *const nonfinite_words[] = {"rollback", "skip", "fail", NULL};
 static const char *const transport_words[] = {"auto", "shm", "tcp", "nccl", NULL};
 static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 
-/* A field that WIRE_ABI_BEFORE has not, and so is not in tests/previous.fields, ends with the ABI
- * that has it. */
+/* Rows of fields that WIRE_ABI_BEFORE does not have, nor tests/previous.fields, end with the ABI
+ * that has them. */
 /* clang-format off */
 #define AT(member) offsetof(struct job_spec, member)
 #define INT(path, m, lo, hi, dflt, kinds, help, ...)   {path, FIELD_INT, AT(m), lo, hi, NULL, dflt, NULL, help, kinds, __VA_ARGS__}
@@ -245,8 +245,8 @@ const struct field stage_fields[] = {
 };
 #undef AT
 
-/* Fields with one legal word: they have no member. A spec may say them, and spec_effective
- * does, so that a job says which one it ran when there will be a second word. */
+/* Fields with one legal word, which have no member. A spec may give them. spec_effective always
+ * gives them, so that old jobs tell their word when there is a second one. */
 #define WORD(path, words, kinds, help) {path, FIELD_ENUM, 0, 0, 0, words, 0, NULL, help, kinds}
 const struct field spec_constants[] = {
     WORD("optim.name", optim_words, TRAINING, "Optimizer."),
@@ -381,7 +381,7 @@ const struct field *spec_field(const char *path)
 
 struct nearest {
     const char *path;
-    int distance; /* that another one must be below */
+    int distance; /* another path must be nearer than this */
 };
 
 static const char *last_part(const char *path)

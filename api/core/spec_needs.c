@@ -32,13 +32,13 @@ static bool names_job(const struct job_spec *s)
     return false;
 }
 
-/* Meanings of values that are newer than their field: not a field, and not a word of one. */
+/* Meanings that are newer than their field, and are neither a field nor a word. */
 static const struct {
     bool (*has)(const struct job_spec *s);
     uint32_t since; /* WIRE_ABI */
     const char *text;
 } meanings[] = {
-    {names_job, 7, "paths by job:ID"}, /* which nodes resolve */
+    {names_job, 7, "paths by job:ID"}, /* nodes resolve them */
 };
 
 const char *spec_needs(const struct job_spec *s, uint32_t abi)

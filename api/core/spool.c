@@ -1,5 +1,5 @@
 /* spool.c: appends records with their CRC, and reads them one by one up to the first that is cut
- * short or does not check. */
+ * short or has a wrong CRC. */
 #include "api/core/spool.h"
 
 #include <assert.h>
@@ -84,8 +84,8 @@ fail:
     return -1;
 }
 
-/* Tells why a record of `whole` bytes was not written at s->offset. done: the bytes that were; -1:
- * none. After a short write it writes one byte more, to learn the errno. */
+/* Sets the error for a record of `whole` bytes that was not written at s->offset. done: the bytes
+ * that were written; -1: none. After a short write it writes one more byte to learn the errno. */
 static int add_failed(const struct spool *s, ssize_t done, size_t whole, struct err *e)
 {
     errno = done < 0 ? errno : ENOSPC;
@@ -93,8 +93,8 @@ static int add_failed(const struct spool *s, ssize_t done, size_t whole, struct 
     return err_write(e, s->offset + (int64_t)whole, "write the spool");
 }
 
-/* Returns the most bytes that the spool may have for a record. Failures and ends of an attempt find
- * room when other records have taken all the rest. */
+/* Returns the largest size that the spool may have with a record of this type. Other records leave
+ * SPOOL_RESERVE bytes for failures and ends of an attempt. */
 static int64_t room_of(uint32_t type)
 {
     const int64_t limit = file_limit();

@@ -5,8 +5,8 @@
  *   uint32 size   bytes that follow the crc, at most SPOOL_RECORD_SIZE
  *   uint32 crc    CRC-32 (IEEE) of those bytes
  *   struct rank_msg, then its payload
- * A record at the end that is cut short or does not check was being written: it does not exist yet,
- * and when its writer is dead it never will. */
+ * A last record that is cut short or has another CRC is being written, or its writer died while it
+ * was: it does not count. */
 #ifndef SEQD_CORE_SPOOL_H
 #define SEQD_CORE_SPOOL_H
 
@@ -17,7 +17,8 @@
 #include "api/core/rank.h"
 
 #define SPOOL_RECORD_SIZE (128 * 1024)
-/* Bytes that a limit on the size of files leaves for failures and ends: 64 ranks of 0.7 KiB. */
+/* Bytes below a limit on the size of files that are kept for failures and ends: 64 ranks of 0.7
+ * KiB. */
 #define SPOOL_RESERVE (64 * 1024)
 
 struct spool {

@@ -1,9 +1,10 @@
 /* strategy.h: the one list of strategies: how a sequence is split over ranks.
  *
- * A line is the strategy's name twice: enum strategy_id has STRATEGY_ID, a job spec "name". The
- * options, needs and messages of the strategy are in strategy_NAME of worker/plan/strategy_NAME.c,
- * its code in sp_row_NAME of worker/sp: both tables are made from this list, so that a missing half
- * does not link. A new one goes last: the first that fits a family is its default. */
+ * Each line has the strategy's name twice: for STRATEGY_ID in enum strategy_id, and for "name" in
+ * a job spec. The options, needs and messages of the strategy are in strategy_NAME of
+ * worker/plan/strategy_NAME.c, its code in sp_row_NAME of worker/sp. Both tables are made from
+ * this list: a strategy without one of the two does not link. A new one goes last: the first that
+ * fits a family is its default. */
 #ifndef SEQD_CORE_STRATEGY_H
 #define SEQD_CORE_STRATEGY_H
 

@@ -1,20 +1,20 @@
-/* thread.h: the start of a thread, and the sentence where it fails, as under a limit of processes
- * (ulimit -u, TasksMax, a container's limit of pids). libc only. */
+/* thread.h: starts threads, and says why one does not start, as at a limit of processes (ulimit
+ * -u, TasksMax, a container's limit of pids). libc only. */
 #ifndef SEQD_CORE_THREAD_H
 #define SEQD_CORE_THREAD_H
 
 #include <pthread.h>
 #include "api/core/err.h"
 
-/* Starts a thread. fails: ERR_PEER naming the limit: it may be gone the next time. attr NULL: the
- * usual one. */
+/* Starts a thread. attr NULL: default attributes. fails: ERR_PEER naming the limit, because the
+ * next try may succeed. */
 int thread_start(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg,
                  struct err *e);
 /* Starts a thread that the program needs. On failure the program leaves the error as its last words
  * and exits with status 1; a program that starts it again waits longer each time. */
 void thread_must_start(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
 
-#define LAST_WORDS_ENV  "SEQD_LAST_WORDS" /* a file, for who started this program */
+#define LAST_WORDS_ENV  "SEQD_LAST_WORDS" /* a file for the program that started this one */
 #define LAST_WORDS_SIZE 512
 /* Writes the last words: why this program ends without having begun. */
 void thread_last_words(const char *text);

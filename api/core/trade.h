@@ -6,7 +6,7 @@
 struct trade_word {
     const char *word;
     const char *field; /* the job spec's field for it; NULL: this version has none */
-    const char *why;   /* no field: a clause on the rule of this version; else NULL */
+    const char *why;   /* why there is no field, as a clause; else NULL */
 };
 
 /* Finds the last part of a path ("train.num_train_epochs"), in any case, with - or _. NULL: it is

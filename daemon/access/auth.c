@@ -15,7 +15,7 @@
 
 #define SECRET_DIGITS 64
 #define CHECK_DIGITS  8
-#define N_FAILING     1024 /* addresses whose failures are counted: a newer one takes the place */
+#define N_FAILING     1024 /* counted addresses; an address that collides replaces the older */
 #define N_UIDS        64   /* user ids whose names are remembered */
 #define UID_MS        60000
 
@@ -199,7 +199,8 @@ static bool has_ended(const struct auth_token *k, int64_t now)
     return k->revoked_ms || (k->expires_ms && now >= k->expires_ms);
 }
 
-/* Forgets ended tokens but for the newest, so that no id is given out again. */
+/* Forgets the ended tokens, except the newest of all. Its id tells a restarted seqd which id comes
+ * next, so that no id is given twice. */
 static void forget_ended(struct auth *a)
 {
     const int64_t now = auth_now_ms(a);
@@ -311,8 +312,7 @@ static bool fails_again(struct auth *a, const unsigned char address[AUTH_ADDRESS
     return f->n > AUTH_FAILURES;
 }
 
-/* Returns the row of the token that text is; NULL: no row has that text, or this seqd cannot read
- * it. */
+/* Returns the token with this text; NULL: there is none, or its row was unreadable. */
 static struct auth_token *right_token(struct auth *a, const char *text)
 {
     unsigned char hash[32];

@@ -1,12 +1,13 @@
-/* auth.h: who a request comes from: a bearer token, or the user at the other end of the Unix
- * socket.
+/* auth.h: finds who sent a request, by its bearer token or by the user at the other end of the
+ * Unix socket.
  *
- * A token is "seqd_ID_SECRETCHECK": its id, 32 random bytes as digits, and 8 digits of the SHA-256
- * of all before them, by which a mistyped one and a leaked one are recognised. SQLite has the
- * SHA-256 of the whole text: 256 random bits need no slow hash. The token itself is shown once.
+ * A token is "seqd_ID_SECRETCHECK": its id, 32 random bytes in hex, and the first 8 hex digits of
+ * the SHA-256 of all before them. These 8 digits let a tool recognise a mistyped or a leaked
+ * token. SQLite keeps the SHA-256 of the whole text: 256 random bits need no slow hash. The token
+ * itself is shown once.
  *
- * All tokens are in memory: a token that is revoked here is refused from then on, and the
- * revocation is on disk before the answer. Loop thread. */
+ * All tokens are in memory. A revoked token is refused at once, and the revocation is on disk
+ * before the answer. Loop thread. */
 #ifndef SEQD_DAEMON_ACCESS_AUTH_H
 #define SEQD_DAEMON_ACCESS_AUTH_H
 
@@ -21,7 +22,7 @@
 #define AUTH_ADDRESS     16 /* bytes of a client's address or network, by which failures count */
 #define AUTH_FAILURES    10 /* wrong tokens of one address in AUTH_WINDOW_MS */
 #define AUTH_WINDOW_MS   60000
-#define AUTH_USED_MS     (3600 * 1000)  /* how exactly the last use is known */
+#define AUTH_USED_MS     (3600 * 1000)  /* precision of the recorded last use */
 #define AUTH_DEFAULT_TTL (90LL * 86400) /* seconds */
 #define AUTH_MAX_TTL     (3650LL * 86400)
 
@@ -36,8 +37,8 @@ struct auth *auth_create(struct store *s, const struct auth_clock *clock, struct
 void auth_destroy(struct auth *a); /* NULL allowed */
 
 /* Finds the principal of a request. authorization: the header's value, or NULL. fails:
- * ERR_UNAUTHORIZED; ERR_TOO_LARGE when that address has shown AUTH_FAILURES wrong tokens within
- * AUTH_WINDOW_MS. It is refused then, unless its token is right. */
+ * ERR_UNAUTHORIZED; ERR_TOO_LARGE for a wrong token when that address has shown AUTH_FAILURES
+ * wrong tokens within AUTH_WINDOW_MS. A right token is accepted even then. */
 int auth_bearer(struct auth *a, const char *authorization,
                 const unsigned char address[AUTH_ADDRESS], struct principal *out, struct err *e);
 /* Finds the user of a process on this machine, by login name. Root and seqd's own user are admins.
@@ -57,16 +58,16 @@ struct auth_token {
     unsigned char hash[32];
 };
 
-/* Makes a token of user, role, label and expires_ms of *k, valid at once; fills in *k and its text.
- * done (may be NULL) is called when it is on disk. fails: ERR_TOO_LARGE at
- * AUTH_TOKENS and AUTH_USER_TOKENS. */
+/* Makes a token from the user, role, label and expires_ms of *k; it is valid at once. Fills in the
+ * rest of *k, and text. done (may be NULL) is called when the token is on disk. fails:
+ * ERR_TOO_LARGE at AUTH_TOKENS or AUTH_USER_TOKENS. */
 int auth_make(struct auth *a, struct auth_token *k, char text[AUTH_TOKEN_SIZE], store_done *done,
               void *arg, struct err *e);
-/* Revokes a token, which is never valid again. A token that is revoked already is no error. fails:
- * ERR_NOT_FOUND, and done is not called. */
+/* Revokes a token for ever. It is no error if the token is already revoked. fails: ERR_NOT_FOUND;
+ * done is not called then. */
 int auth_revoke(struct auth *a, int64_t id, store_done *done, void *arg, struct err *e);
-/* Revokes all valid tokens of the user; done is called, later, also if there is none. Returns how
- * many. */
+/* Revokes all valid tokens of the user. done is called later, even if there are no such tokens.
+ * Returns how many there were. */
 int auth_revoke_user(struct auth *a, const char *user, store_done *done, void *arg);
 /* Tells whether the token of that id is neither revoked nor expired. Streams and waits ask, since
  * they outlive the request that the token was checked for. Id 0, a client of the Unix socket, is

@@ -11,7 +11,8 @@
 #include "daemon/access/join_table.h"
 #include "daemon/state/doc.h"
 
-/* A token: "seqj_" id "_" secret, all hex digits but the head, which scanners for secrets know. */
+/* A join token is HEAD, its id, "_" and its secret; id and secret are hex digits. Secret scanners
+ * recognise HEAD. */
 static const char HEAD[] = "seqj_";
 enum { RANDOM_SIZE = 32, RETRY_MS = 5000, TOKEN_TEXT = 256 };
 
@@ -58,7 +59,7 @@ static void text_hash(const char *text, char out[SHA256_HEX])
     sha256_hex(&s, out);
 }
 
-/* Compares two digests, in the same time wherever they differ. */
+/* Compares two digests in constant time. */
 static bool same_hash(const char a[SHA256_HEX], const char b[SHA256_HEX])
 {
     int diff = 0;
@@ -246,13 +247,13 @@ static int gate_holder(void *arg, const struct pki_node *n, struct err *e)
 struct joining {
     struct joins *joins;
     int64_t session;
-    bool uses_token;      /* it costs a use */
+    bool uses_token;      /* joining costs a use of the token */
     char by[JOIN_ID_HEX]; /* the token by which the node joined first */
-    struct pki_node node; /* the node to be signed */
+    struct pki_node node; /* the subject of the certificate */
     char cert[PKI_PEM_SIZE];
 };
 
-/* Splits off the id. */
+/* Returns the join token with this text; NULL: there is none. */
 static struct join_token *token_of(struct joins *j, const char *text)
 {
     char id[JOIN_ID_HEX], hash[SHA256_HEX];
@@ -301,7 +302,7 @@ static int judge_token(struct joining *c, const struct certificate *owner,
                        "the name %s belongs to another key until %s: `seqctl nodes revoke %s` ends "
                        "that, or join with another --name",
                        name, doc_time(owner->expires_ms, at), name);
-    if (owner && !strcmp(owner->token, k->id)) return 0; /* its answer was lost */
+    if (owner && !strcmp(owner->token, k->id)) return 0; /* it joins again: the answer was lost */
     if (k->used >= k->uses)
         return err_set(e, ERR_INVALID,
                        "the join token %s is used up: %lld of %lld uses; make a new one with "
@@ -386,7 +387,8 @@ static int64_t new_serial(const struct joins *j)
     return serial;
 }
 
-/* Issues a certificate, in one commit. A node that was refused before cost none. */
+/* Issues a certificate in one commit. A node that judge refuses never comes here, and costs no
+ * commit. */
 static void issue(struct joining *c, const char *csr)
 {
     struct joins *j = c->joins;

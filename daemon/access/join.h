@@ -5,13 +5,13 @@
  *                             one commit, and JOINED follows it
  *   Session                   its certificate must be in the table, for that name, not revoked
  *   JOIN over a Session       the next certificate of the same key, without a token
- *   seqctl nodes revoke NODE  none of the node's certificates counts any more, at once, and no join
- *                             token that was made by then serves that name (join_table.h)
+ *   seqctl nodes revoke NODE  all certificates of the node end at once, and no join token that
+ *                             exists at that time serves the name again (join_table.h)
  *
- * A name belongs to the key that joined with it until its last certificate expires or is revoked: a
- * token alone takes no name from a node. The same key may join again (its answer was lost), which
- * costs no second use. Rows of certificates go when they have expired; a certificate that is not in
- * the table counts for nothing, so a revoked one never does again. Loop thread. */
+ * A name belongs to the key that joined with it, until its last certificate expires or is revoked.
+ * A token alone takes no name from a node. The same key may join again with the same token, if the
+ * answer was lost; this costs no second use. Expired certificates leave the table. A certificate
+ * outside the table is refused, so a revoked one never counts again. Loop thread. */
 #ifndef SEQD_DAEMON_ACCESS_JOIN_H
 #define SEQD_DAEMON_ACCESS_JOIN_H
 
@@ -27,7 +27,7 @@
 #define JOIN_TOKEN_S      ((int64_t)366 * 86400) /* the longest life of a token */
 #define JOIN_TTL_S        ((int64_t)30 * 86400)  /* life of a certificate, by default */
 #define JOIN_TTL_MAX_S    ((int64_t)3650 * 86400)
-#define JOIN_KEPT_S       ((int64_t)7 * 86400) /* so long a token is refused by its name */
+#define JOIN_KEPT_S       ((int64_t)7 * 86400) /* errors name a token so long after expiry */
 
 struct joins;
 struct joins_options {
@@ -47,7 +47,8 @@ void joins_destroy(struct joins *j); /* NULL allowed */
 /* The gate for link_create; arg: the joins. */
 extern const struct link_gate joins_gate;
 
-/* Makes a new token. text: "TOKEN.FINGERPRINT", to be shown once; then NULL with e. */
+/* Makes a new join token. done gets its id and its text, "TOKEN.FINGERPRINT", which is shown once.
+ * On failure text is NULL, and e says why. */
 struct joins_token {
     const char *names;
     int64_t uses, ttl_s;
@@ -60,11 +61,12 @@ typedef void joins_done(void *arg, const struct err *e);
 void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void *arg);
 void joins_revoke(struct joins *j, const char *node, joins_done *done, void *arg);
 
-/* Writes an array of the tokens that can still be used, or could lately. Their secrets are left
- * out. */
+/* Writes an array of the tokens in the table, which still has those that expired lately. Their
+ * secrets are left out. */
 #define JOINS_TOKEN_JSON 1024
 void joins_tokens_write(const struct joins *j, struct jwrite *w, const char *key);
-/* Returns false if the token was revoked meanwhile. */
+/* Writes one token, with its text unless that is NULL. Returns false if it was revoked
+ * meanwhile. */
 bool joins_token_write(const struct joins *j, struct jwrite *w, const char *id, const char *text);
 
 #endif

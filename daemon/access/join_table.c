@@ -130,8 +130,8 @@ const struct revocation *join_revocation_find(const struct join_table *j, const 
     return NULL;
 }
 
-/* Uses no clock: a certificate that expired by a clock ahead of its time counts again when that is
- * set. */
+/* Revokes expired certificates as well: if the clock was ahead and is set back, they would count
+ * again. */
 static int certificates_revoke(struct join_table *j, const char *node)
 {
     int n = 0;

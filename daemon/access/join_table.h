@@ -1,9 +1,10 @@
 /* join_table.h: the rows of joins in memory and in the store: tokens, certificates, revocations.
  * join.c judges by them.
  *
- * Tokens are numbered in the order in which they are made, by no clock. A revocation holds the
- * largest number that was given by then: a token of that number or lower never serves the name. It
- * stays as long as there is such a token, so a clock that jumps brings no node back. */
+ * Tokens are numbered in the order in which they are made, without a clock. A revocation holds the
+ * largest number given until then. A token with that number or a lower one never serves the
+ * revoked name. The revocation stays as long as such a token exists. So a clock that jumps brings
+ * no revoked node back. */
 #ifndef SEQD_DAEMON_ACCESS_JOIN_TABLE_H
 #define SEQD_DAEMON_ACCESS_JOIN_TABLE_H
 
@@ -50,13 +51,14 @@ const struct certificate *join_certificate_of(const struct join_table *t, const 
                                               int64_t now_ms);
 
 const struct revocation *join_revocation_find(const struct join_table *t, const char *node);
-/* Revokes every certificate of the node, and every token of today for that name. fails:
- * ERR_NOT_FOUND when it has none that counts, at any time; ERR_TOO_LARGE. */
+/* Revokes every certificate of the node. Tokens that exist now never serve its name again. fails:
+ * ERR_NOT_FOUND when all its certificates, expired ones too, are revoked or there are none;
+ * ERR_TOO_LARGE. */
 int join_revocation_add(struct join_table *t, struct store_txn *txn, const char *node,
                         int64_t now_ms, struct err *e);
 
-/* Drops rows that serve for nothing any more: tokens and certificates that have expired, and
- * revocations without a token that they refuse. */
+/* Drops useless rows: tokens and certificates some time after they expire, and revocations that
+ * refuse no remaining token. */
 void join_table_prune(struct join_table *t, struct store_txn *txn, int64_t now_ms);
 /* Drops the oldest certificate of a node that has JOIN_PER_NODE. */
 void join_table_trim(struct join_table *t, struct store_txn *txn, const char *node);

@@ -49,7 +49,7 @@ static int resolve(struct job_spec *s, const struct spec_path *p, const struct n
     return 0;
 }
 
-/* Judges by the words of the path: the node sees a path that a link hides. */
+/* Checks a plain path by its text alone. The node checks paths that lead through links. */
 static int check_plain(const char *text, const char *field, const struct names_of *names,
                        const struct principal *who, struct err *e)
 {
@@ -84,7 +84,7 @@ static bool add(struct names_grants *g, const char *dir)
     return true;
 }
 
-/* Adds a grant to g. false: there are too many. */
+/* Adds the upload that text lies in to g. Other paths need no grant. false: g is full. */
 static bool add_grant(struct names_grants *g, const char *files, const char *text)
 {
     char path[RANK_PATH_SIZE], dir[RANK_PATH_SIZE + 80];

@@ -1,7 +1,8 @@
 /* names.h: the names that a spec has in the place of paths. upload:NAME and upload:NAME/FILE are
- * pushed uploads (uploads.h): they become the path that nodes read before anything else looks at
- * the spec. A plain path to files that seqd keeps is refused here where its words show it, and by
- * the rank where links or a node's own paths hide it (api/core/beneath.h). job:ID is http/refs.h's.
+ * pushed uploads (uploads.h). They are replaced by the path that nodes read, before anything else
+ * looks at the spec. A plain path into seqd's own files is refused here if its text shows it. If
+ * links or a node's own paths hide it, the rank refuses it (api/core/beneath.h). http/refs.h
+ * handles job:ID.
  * tested: tests/daemon/test_seqd_upload.c, tests/scripts/private.sh */
 #ifndef SEQD_DAEMON_ACCESS_NAMES_H
 #define SEQD_DAEMON_ACCESS_NAMES_H
@@ -16,8 +17,8 @@ struct names_of {
     const struct uploads *uploads; /* NULL: none are taken */
     const char *state_dir;         /* seqd's own, canonical; NULL: not known */
 };
-/* Puts paths in the place of names. An upload of another user counts as missing, unless who may see
- * all. fails: ERR_INVALID and ERR_TOO_LARGE, naming the field. */
+/* Replaces names by paths. Another user's upload counts as missing, unless who may see all. fails:
+ * ERR_INVALID and ERR_TOO_LARGE, naming the field. */
 int names_resolve(struct job_spec *s, const struct names_of *n, const struct principal *who,
                   struct err *e);
 

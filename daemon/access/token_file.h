@@ -5,9 +5,9 @@
 
 #include "daemon/access/auth.h"
 
-/* Keeps the token that is there as long as it is valid, else makes an admin's, which does not
- * expire. url: the address of REST; NULL: no context is written. A context that cannot be written
- * is logged alone. fails: ERR_IO naming the file. */
+/* Keeps the file's token if it is valid and an admin's. Otherwise makes an admin's token that does
+ * not expire. url: the address of REST; NULL: no context is written. A context that cannot be
+ * written is only logged. fails: ERR_IO naming the file. */
 int token_file_write(struct auth *a, const char *state_dir, const char *url, struct err *e);
 
 #endif

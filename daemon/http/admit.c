@@ -87,7 +87,7 @@ static int check_params(struct http_req *r, const struct route *t)
     return 0;
 }
 
-/* Refuses a body that is not JSON or, for one route, the bytes of a file. */
+/* Refuses a body whose Content-Type the route does not allow (guard.h). */
 static int check_type(struct http_req *r)
 {
     struct err e;
@@ -159,7 +159,7 @@ static bool of_a_job(const struct route *t)
     return !strncmp(t->path, path, sizeof path - 1);
 }
 
-/* Finds who asks. A token that is shown counts, on the Unix socket too. */
+/* Finds who asks. A token, if the request has one, decides even on the Unix socket. */
 static int identify(struct routes *R, struct http_req *r, struct principal *who, struct err *e)
 {
     const struct http_peer *p = http_peer(r);

@@ -1,10 +1,10 @@
-/* admit.h: whether a request is let through to its route: who it comes from (auth.h), whether that
- * role may, whether the job is its own, and what of that the audit log keeps.
+/* admit.h: decides whether a request reaches its route, and writes it to the audit log. It checks
+ * who asks (auth.h), whether that role may, and whether the job is the asker's own.
  *
  *   token or socket -> principal -> role of the route -> owner of {id} -> audit row -> the route
  *
- * A change is written to the audit log before it is made: the row joins the open group of commits,
- * so that no change is on disk without it; the status of the answer follows (trail.h). Every read
+ * A change is written to the audit log before it is made. Its row joins the open group of commits,
+ * so that no change is on disk without it. The status of the answer follows (trail.h). Every read
  * of another user's prompts or results is written as well, and every request that a known user was
  * refused. */
 #ifndef SEQD_DAEMON_HTTP_ADMIT_H

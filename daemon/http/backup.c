@@ -1,5 +1,5 @@
-/* Backups of the database: POST /v1/backup makes one, GET /v1/backup/{name} gives it, one chunk
- * read when the client has taken the one before. */
+/* Backups of the database: POST /v1/backup makes one, GET /v1/backup/{name} sends it. The next
+ * chunk is read when the client has taken the last one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +89,7 @@ static void on_chunk(void *arg, const void *data, size_t n, int64_t total, const
         return;
     }
     if (e || http_stream_write(v->stream, data, n)) {
-        http_stream_end(v->stream, false); /* cut: the client sees it. on_closed follows */
+        http_stream_end(v->stream, false); /* the client sees the cut; on_closed follows */
         return;
     }
     v->offset += (int64_t)n;

@@ -23,17 +23,17 @@ struct spec_batch {
     struct principal who;
     bool dry_run;
     struct submit_key key;
-    int64_t first; /* the job of the same key */
+    int64_t first; /* first job of an earlier batch with this key */
     int n;
     struct batch_spec { /* in the body */
         const char *text;
         size_t size;
     } spec[BATCH_JOBS];
-    struct preparing *p;       /* owns; NULL: it is not planned yet */
-    int at;                    /* index in spec: the next one */
+    struct preparing *p;       /* owns; NULL: planning has not begun */
+    int at;                    /* index of the next spec */
     struct commit_batch *jobs; /* owns */
-    int n_wrong, status;       /* status: that of the first wrong one */
-    char *shown;               /* owns; its plan, where that is shown */
+    int n_wrong, status;       /* status: that of the first wrong spec */
+    char *shown;               /* owns; plan of the first wrong spec, or NULL */
     struct err wrong[BATCH_WRONG];
 };
 
@@ -144,8 +144,8 @@ static void reply_dry_run(struct spec_batch *b)
     answer_end(&a, b, 200);
 }
 
-/* Answers with its jobs as they are now: their ids are consecutive, and rows come with the newest
- * first. */
+/* Answers a repeated batch with its jobs as they are now. Their ids are consecutive. Rows come
+ * with the newest first. */
 static void on_first_answer(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct spec_batch *b = arg;
@@ -197,8 +197,8 @@ static void say_which(const struct spec_batch *b, struct err *e)
     err_prefix(e, "jobs[%d]", b->at);
 }
 
-/* Notes a spec that is wrong, so that all such specs are told at once. A spec that fails for
- * another reason makes all after it fail as well. Returns whether to look at more. */
+/* Notes a wrong spec, so that one answer reports several. After an error of seqd itself (status
+ * 500 and up) all later specs would fail as well. Returns whether to look at more specs. */
 static bool note_wrong(struct spec_batch *b, int status, const struct err *why)
 {
     struct err *e = &b->wrong[b->n_wrong++];

@@ -5,16 +5,16 @@
 #include "daemon/http/routes.h"
 
 #define BATCH_JOBS 1000
-/* Specs of one batch that are said to be wrong; past them no other is looked at. */
+/* Wrong specs that one answer reports. No more specs are read after that number. */
 #define BATCH_WRONG 16
-/* Batches that are planned at once, one of a user: others are refused, to come again. */
+/* Batches that are planned at once, at most one of each user. Others are told to come again. */
 #define BATCHES 4
 /* Bytes of prepared jobs of one batch. Each is held as a live job: 16 KiB are its spec and its
  * fold, and its plan has 4 to 15 KiB, seldom more. 1,000 of them take 25 to 35 MiB, and all batches
  * together at most 256. */
 #define BATCH_SIZE (64 << 20)
 
-/* Frees those that are under way, when neither the HTTP server nor control will call any more. */
+/* Frees the batches under way. By then neither the HTTP server nor control calls back. */
 void batches_drop(struct routes *R);
 
 #endif

@@ -1,6 +1,6 @@
-/* POST /v1/jobs:cancel, :suspend and :resume: every live job that a filter takes, as it is now.
- * Jobs are asked in turns of a few hundred, each of them a group of commits, so that the loop has
- * time for others; the answer is given once all are on disk. */
+/* POST /v1/jobs:cancel, :suspend and :resume: gives one order to all jobs that are live now and
+ * that a filter takes. Orders go out in turns of a few hundred, each turn a group of commits, so
+ * that the loop has time for others. The answer is sent once all are on disk. */
 #include <stdlib.h>
 #include "api/core/jwrite.h"
 #include "daemon/http/filter.h"
@@ -19,9 +19,9 @@ struct mass_ordering {
     const struct mass_order *order;
     struct routes *R;
     struct http_req *r;
-    struct principal who; /* asks its own, or an operator anyone's */
+    struct principal who; /* orders its own jobs; an operator, anyone's */
     struct filter filter;
-    int64_t *id; /* owns; ids of the jobs that it takes */
+    int64_t *id; /* owns; ids of the jobs that the filter takes */
     int n, room;
     int next, waiting; /* index in id; orders without an answer */
     int n_done;

@@ -1,8 +1,9 @@
-/* GET /v1/jobs/{id}/checkpoints/{n}, .../files/{name}, .../{n}.tar: a checkpoint by its manifest,
- * a file of it, all of it. seqd keeps no copy: the node whose attempt wrote it is asked for the
- * manifest with each request, and the manifest says what there is, how large, and its digest, which
- * is a file's entity tag. So a client that was cut off continues where it was, and one whose
- * checkpoint has been written again begins again. ?path= names a part: files beneath it. */
+/* GET /v1/jobs/{id}/checkpoints/{n}, .../files/{name}, .../{n}.tar: the list of a checkpoint's
+ * files, one file, all files. seqd keeps no copy. With each request it asks the node whose attempt
+ * wrote the checkpoint for the manifest. The manifest has the name, size and digest of every file;
+ * a file's digest is its entity tag. So a client that was cut off continues where it was. If the
+ * checkpoint has been written again since, the client starts again. ?path= selects a part: the
+ * files beneath it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ struct checkpoint {
     char part[MANIFEST_PATH_SIZE]; /* "": all */
     char name[MANIFEST_PATH_SIZE]; /* name of one file */
     char top[32];                  /* "step-00000500" */
-    char *text;                    /* owned: the manifest's, until it is read */
+    char *text;                    /* owned; the manifest's text, until it is parsed */
     size_t size;                   /* size of text so far */
     char weights_sha256[SHA256_HEX], sha256[SHA256_HEX];
     int n;
@@ -124,7 +125,7 @@ static void run_file(void *arg, int64_t at, struct transfer_run *out)
     path_of(k, k->file[0].path, out->path);
 }
 
-/* Makes the entry of that file the first. */
+/* Starts the transfer of one file. Its entry moves to file[0], which run_file reads. */
 static void use_file(struct checkpoint *k)
 {
     int i = 0;

@@ -33,7 +33,7 @@ static bool is_text(char c)
     return u == '\t' || (u >= 0x20 && u != 0x7f);
 }
 
-/* Begins a chunk, or after the last one the trailers, when its size is complete. */
+/* Begins a chunk when its size is complete. A chunk of size 0 is the last: trailers follow. */
 static const struct request_verdict *begin_chunk(struct chunked *c)
 {
     c->total += c->left;
@@ -55,7 +55,7 @@ static const struct request_verdict *read_size(struct chunked *c, char b)
     return NULL;
 }
 
-/* Reads a byte of text up to CR, at most max bytes of it. */
+/* Reads one byte of a text that has at most max bytes and ends with CR. */
 static const struct request_verdict *read_text(struct chunked *c, char b, int max, int then)
 {
     if (b == '\r')
@@ -71,7 +71,7 @@ static const struct request_verdict *expect(struct chunked *c, char b, char want
     return b == want ? NULL : &guard_bad_chunk;
 }
 
-/* Reads one byte that is no data. */
+/* Reads one byte of the framing around the data. */
 static const struct request_verdict *read_byte(struct chunked *c, char b)
 {
     switch (c->state) {

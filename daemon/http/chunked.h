@@ -1,5 +1,5 @@
-/* chunked.h: a chunked body (RFC 9112, 7.1), read strictly: sizes of hexadecimal digits, CR LF at
- * every border. Extensions and trailers are read over. Pure; bytes may come in any pieces. */
+/* chunked.h: reads a chunked body (RFC 9112, 7.1) strictly: sizes of hexadecimal digits, CR LF at
+ * every border. Extensions and trailers are skipped. Pure; bytes may come in any pieces. */
 #ifndef SEQD_DAEMON_HTTP_CHUNKED_H
 #define SEQD_DAEMON_HTTP_CHUNKED_H
 
@@ -14,9 +14,9 @@ struct chunked { /* begins as {0} */
     int n_digits, n_other; /* digits of this size; bytes of this extension, or of the trailers */
 };
 
-/* Reads on in bytes[0, n): returns how many it took, at least 1, and where data of the body lie
- * among them, *n_data of them from *data (borrowed from bytes). *done: 1 when the body is complete,
- * the last byte taken being its last; -1 when it is refused, *why saying why. */
+/* Reads on in bytes[0, n). Returns how many bytes it took, at least 1. *n_data of them, at *data
+ * (borrowed from bytes), belong to the body. *done: 1 when the body is complete with the last byte
+ * taken; -1 when it is refused, and *why says why. */
 size_t chunked_read(struct chunked *c, const char *bytes, size_t n, const char **data,
                     size_t *n_data, int *done, const struct request_verdict **why);
 

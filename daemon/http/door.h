@@ -12,7 +12,7 @@ struct door {
     bool local_only; /* as http_options has it */
     bool tls;
     bool scrape;   /* opened by metrics_listen */
-    bool by_proxy; /* its connections have one address: no limit of a client's own */
+    bool by_proxy; /* all its clients share the proxy's address: no limit for each client */
 };
 
 #define DOORS    3 /* TCP, a Unix socket, and TCP for metrics */
@@ -32,8 +32,8 @@ void doors_close(struct doors *d); /* also after a failure */
 
 /* Accepts the next client: returns its socket, non-blocking, and tells who it is; -1 with errno. */
 int door_accept(const struct door *d, struct http_peer *peer);
-/* Takes the last address of an X-Forwarded-For, which the proxy itself wrote, as the peer's. Text
- * that is no address, and every peer that is not a proxy, leaves *peer as it is. */
+/* Takes the last address of an X-Forwarded-For, which the proxy itself wrote, as the peer's.
+ * Leaves *peer as it is if the text is no address or the peer is no proxy. */
 void door_forwarded(struct http_peer *peer, const char *value);
 /* Writes the key by which limits count a client of TCP: an IPv4 address, or an IPv6 network of 64
  * bits, whose owner has as many addresses as it likes. */

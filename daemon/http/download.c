@@ -1,6 +1,6 @@
-/* GET /v1/jobs/{id}/artifacts/{name}: bytes from the node whose attempt named it last, or where
- * none did from that of the newest attempt (transfer.h). One byte range of a request is honoured,
- * so that a broken download resumes where it broke; several, or a condition, get the whole. */
+/* GET /v1/jobs/{id}/artifacts/{name}: bytes from the node whose attempt named the artifact last,
+ * else from the node of the newest attempt (transfer.h). One byte range is honoured, so that a
+ * broken download resumes where it broke. Several ranges, or an If-Range, get the whole. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

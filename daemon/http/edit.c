@@ -1,4 +1,4 @@
-/* PATCH /v1/jobs/{id}: another priority, other labels, of a job that is as its If-Match says. */
+/* PATCH /v1/jobs/{id}: changes priority and labels of a job whose version matches If-Match. */
 #include <stdlib.h>
 #include "daemon/http/etag.h"
 #include "daemon/http/reply.h"
@@ -11,7 +11,7 @@ struct job_edit {
     struct routes *R;
     struct http_req *r;
     int64_t id;
-    bool stale; /* the refusal is that it has changed meanwhile */
+    bool stale; /* it is refused because the job has changed meanwhile */
 };
 
 static void on_edited(void *arg, const struct job *j, const struct err *e)

@@ -24,7 +24,7 @@ struct event_feed {
     struct routes *R;
     struct http_req *r; /* until it is answered or the stream is open */
     struct principal who;
-    int64_t seq;   /* the last one that was looked at */
+    int64_t seq;   /* last event that was looked at */
     int64_t limit; /* limit of a page */
     uint32_t states;
     char *filter; /* owns; text of ASK_FEED */
@@ -61,7 +61,7 @@ static void on_look(void *arg)
     if (all->changed) feeds_changed(all);
 }
 
-/* Looks for events at once after a quiet time, then once in a while. */
+/* Looks for events: after a quiet time at once, then at most every FEED_LOOK_MS. */
 void feeds_changed(struct feeds *all)
 {
     all->changed = all->looking;

@@ -2,8 +2,8 @@
  * were committed, as pages or as a stream (text/event-stream, application/x-ndjson).
  *
  * A feed is a cursor into the table of events, whose numbers (seq) are given out in the order of
- * commits: it asks the reader for the FEED_ROWS after its cursor, writes what passes its filter and
- * has room, and never queues. Numbers that are missing in the table are said to be: event "gap".
+ * commits. It reads the next FEED_ROWS events, writes those that pass its filter while there is
+ * room, and never queues. An event "gap" tells which numbers the table lacks.
  * Loop thread. tested: tests/daemon/test_seqd_feed.c */
 #ifndef SEQD_DAEMON_HTTP_FEED_H
 #define SEQD_DAEMON_HTTP_FEED_H

@@ -1,14 +1,14 @@
 /* Event streams (text/event-stream): a cursor into the table or the log file, never a queue.
  *
- * A follower asks the reader for the rows after its cursor, writes the rows that fit, and stops
- * until something is committed or the client has read. id: is "seq" of an event or "seq.index" of a
- * step within its row, and Last-Event-ID continues there. The last event is "end", with the final
- * state, after everything else: the final record of a job is committed after all of them.
+ * A follower asks the reader for the rows after its cursor and writes the rows that fit. Then it
+ * stops until something is committed or the client has read. id: is "seq" of an event, or
+ * "seq.index" of a step within its row; Last-Event-ID continues there. The last event is "end",
+ * with the final state. It comes after all others, since a job's final record is committed last.
  *
- * A log's stream is one rank's, attempt after attempt: {"rank","epoch","offset","text"}, whole
- * lines where they are not too long; id: is "epoch.offset" after the text, so that a client that
- * comes back gets every byte once. Bytes that are no UTF-8 become U+FFFD here; ?offset= reads the
- * file as it is.
+ * A log's stream is one rank's, attempt after attempt: {"rank","epoch","offset","text"}. text has
+ * whole lines, unless a line is too long. id: is "epoch.offset" of the end of text, so that a
+ * client that comes back gets every byte once. Bytes that are no UTF-8 become U+FFFD here;
+ * ?offset= reads the file as it is.
  *
  * A stream whose history was cut (removal.h) begins with "event: gap", which has the removal. A
  * stream whose job is removed while it is followed ends with a gap and the state "removed". */
@@ -44,7 +44,7 @@ struct follow {
     enum follow_what what;
     int64_t seq, index;    /* last row finished; steps delivered of the row after it */
     struct follow_log log; /* the log and the position in it; FOLLOW_LOG only */
-    bool was_live;         /* when it was asked */
+    bool was_live;         /* the job was live when its rows were asked for */
 };
 
 struct follows {
@@ -151,7 +151,7 @@ static int write_gap(struct follow *f, const char *json)
     return rc;
 }
 
-/* Ends a stream whose job is in no answer any more. */
+/* Ends a stream whose job has been removed. */
 static int write_removed(struct follow *f)
 {
     char out[256];
@@ -205,9 +205,9 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
 
 /* ---- logs ------------------------------------------------------------------------------------ */
 
-/* Returns how much of the n bytes to send now: up to the last line's end; a line longer than a
- * piece, or the last one of a log that is complete, up to the last whole character. 0: wait for
- * more. */
+/* Returns how many of the n bytes to send now, up to the last line's end. A line longer than
+ * a piece is sent up to its last whole character. over: the log is complete, and its last line is
+ * sent without an end. 0: wait for more. */
 static size_t whole_lines(const char *p, size_t n, bool over)
 {
     const char *end = memrchr(p, '\n', n);
@@ -263,15 +263,15 @@ static bool send_piece(struct follow *f)
     const struct job *j = control_job(f->control, f->job);
     struct follow_log *g = &f->log;
     if (!g->epoch && !(g->epoch = next_epoch(f, j))) return leave_log(f, j);
-    /* Ask before reading: a log that is over does not grow between the two. */
+    /* Decide this before reading: a log that is over by now cannot grow before it is read. */
     const bool over = !j || g->epoch < j->epoch || (g->epoch == j->epoch && !j->attempt);
     int64_t n = logs_read(control_logs(f->control), f->job, g->epoch, g->rank, g->offset, buf,
                           sizeof buf, NULL);
     size_t take = n > 0 ? whole_lines(buf, (size_t)n, over) : 0;
     for (size_t i = 0; i < take; i++)
-        if (!buf[i]) buf[i] = (char)0xff; /* many readers of JSON cannot hold a NUL: U+FFFD, too */
+        if (!buf[i]) buf[i] = (char)0xff; /* U+FFFD: many readers of JSON cannot hold a NUL */
     if (take) return !write_log(f, buf, take);
-    if (n < 0 && over && g->offset) { /* it has seen a part of it; the file is gone since */
+    if (n < 0 && over && g->offset) { /* the client has a part of a log that is gone */
         char json[96];
         snprintf(json, sizeof json, "{\"job\":%lld,\"what\":\"logs\",\"epoch\":%lld}",
                  (long long)f->job, (long long)g->epoch);

@@ -43,7 +43,7 @@ struct front_conn {
     const struct door *door;
     struct http_peer peer;
     int64_t deadline_ms; /* 0: it is not the client's turn */
-    int64_t read_ms;     /* the client has read since, or something waits for it since */
+    int64_t read_ms;     /* when the client last read, or bytes for it began to wait */
     struct client_intake intake;
     void *slot;
 };
@@ -58,7 +58,7 @@ struct front {
     atomic_bool stopping, finishing, reload;
     struct front_conn *first, *dead; /* the newest first; freed after a round of events */
     int n_full, n_narrow;
-    int64_t accept_at_ms; /* not before: descriptors had run out */
+    int64_t accept_at_ms; /* 0: at once; else accept no sooner: descriptors ran out */
     char piece[PIECE];
 };
 
@@ -97,8 +97,9 @@ static void close_side(struct front_conn *c, enum side s)
     sock_close(&c->sock[s]);
 }
 
-/* Buries a connection when the library has let go of it, too. Until then it counts: a request
- * without a client holds as much as one with. Freed when no event of this round can name it. */
+/* Buries a killed connection when the library has let go of it. Until then it counts as open: a
+ * request without a client holds as much as one with. free_dead frees it after the round of
+ * events, when no event can name it. */
 static void bury(struct front_conn *c)
 {
     if (c->served || !c->killed) return;
@@ -158,15 +159,15 @@ static void ask_events(struct front_conn *c)
     watch(c, LIBRARY, (waits(c, CLIENT) ? 0 : EPOLLIN) | (waits(c, LIBRARY) ? EPOLLOUT : 0));
 }
 
-/* Sends what waits. -1: the other end is gone. */
+/* Sends the bytes that wait. -1: the other end is gone. */
 static int flush(struct front_conn *c, enum side s)
 {
     if (s == CLIENT) c->read_ms = now_ms();
     return sock_flush(&c->sock[s]);
 }
 
-/* Sends bytes to a side, and keeps those that wait. They are bounded: no more is read for a side
- * that waits. */
+/* Sends bytes to a side, and keeps those that it does not accept yet. They are bounded: no more is
+ * read for a side while bytes wait for it. */
 static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
 {
     const bool waited = waits(c, s);
@@ -224,7 +225,8 @@ static int answer_plain(struct front_conn *c)
     return sock_put(s, out, strlen(out)) || sock_end(s) ? -1 : 0;
 }
 
-/* Continues the handshake. A record of TLS begins with its type; 22: handshake. */
+/* Continues the handshake. A first byte that is a letter is plain HTTP: a record of TLS begins
+ * with its type, 22 for a handshake. */
 static int shake(struct front_conn *c)
 {
     unsigned char first;
@@ -249,7 +251,8 @@ static struct intake_rules rules(const struct front_conn *c)
                                                     : &yours_taken};
 }
 
-/* Sets the time for the rest of a request whose head was being read, or not. */
+/* Sets the deadline after bytes were read: none when the request is complete, body_ms when its
+ * head has just ended. in_head: its head was being read before. */
 static void set_body_deadline(struct front_conn *c, bool in_head)
 {
     if (c->intake.phase == INTAKE_DONE)
@@ -258,8 +261,8 @@ static void set_body_deadline(struct front_conn *c, bool in_head)
         c->deadline_ms = now_ms() + c->f->o.body_ms;
 }
 
-/* Notes that the client asks no more. Bytes that it has not read yet still go out: the library is
- * told the same, and its end of the pair is read to the end. */
+/* Notes that the client sends no more requests, and tells the library. Answers still go out: the
+ * library's end of the pair is read to the end. */
 static int no_more(struct front_conn *c)
 {
     c->intake.phase = INTAKE_DONE;

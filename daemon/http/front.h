@@ -1,25 +1,26 @@
-/* front.h: the clients' sockets. One thread accepts, reads requests, and hands to the HTTP library
+/* front.h: the clients' sockets. One thread accepts and reads requests. It hands the HTTP library
  * only bytes that guard.h and chunked.h have accepted, over a socket pair for each connection:
  *
  *   client <--TCP, TLS, Unix--> front: intake.h <--pair--> libmicrohttpd (http.c)
  *
- * TLS ends here (sock.h), so that the bytes that are checked are those that the library reads. The
- * library is told of a client after the handshake.
+ * TLS ends here (sock.h), so that the library reads the same bytes that are checked. The library
+ * is told of a client after the handshake.
  *
- * A request that is refused reaches the library as an empty one with its verdict beside it, so that
- * every refusal is answered in its turn, as a problem, and is its connection's last answer. A
+ * A refused request reaches the library as an empty one, with its verdict beside it. So every
+ * refusal is answered in its turn, as a problem. It is the last answer of its connection. A
  * connection's next request is handed over when the one before has been answered.
  *
- * Limits: max_connections at once, a quarter of them of one client (door.h); a connection whose
- * client has gone counts until its request is answered. Connections over these are narrow: RESERVE
- * of them are held, the oldest gives way, and only health is answered on them.
- * Deadlines are absolute, so that a client that drips a byte a second meets them too: for a
- * handshake from accept, for a head from its first byte (a connection's first head: from accept, or
- * from the handshake), for a body from its head. A client that reads nothing of an answer, or asks
- * nothing, for idle_ms is cut off.
+ * Limits: max_connections at once, a quarter of them of one client (door.h). A connection whose
+ * client has gone counts until its request is answered. Connections over these limits are narrow:
+ * only health is answered on them. RESERVE of them are held, and the oldest gives way.
+ *
+ * Deadlines are absolute, so that they also end a client that drips a byte a second. A handshake
+ * is timed from accept, a body from the end of its head. A head is timed from its first byte; a
+ * connection's first head from accept, or from the handshake. A client that reads nothing of an
+ * answer, or asks nothing, for idle_ms is cut off.
  *
  * The thread runs the library as well (front_calls.run), so the library's callbacks and front's
- * functions need no lock between them; front_wake and front_stop are for other threads. */
+ * functions need no lock between them. front_wake and front_stop are for other threads. */
 #ifndef SEQD_DAEMON_HTTP_FRONT_H
 #define SEQD_DAEMON_HTTP_FRONT_H
 
@@ -46,12 +47,13 @@ struct front_options {
 };
 
 struct front_calls { /* all on front's thread */
-    /* Serve fd, the library's end of the pair, which it takes; 0, or -1 when it cannot. */
+    /* Serves fd, the library's end of the pair, which the library then owns. Returns 0, or -1 when
+     * it cannot. */
     int (*open)(void *arg, struct front_conn *c, int fd);
-    /* Run the work that is ready. Returns how long the library may be left alone, ms; -1: until it
-     * stirs. */
+    /* Runs the library's ready work. Returns how many ms it needs no call; -1: until its fd is
+     * readable. */
     int64_t (*run)(void *arg);
-    /* The client is gone: cut off an answer that is still being streamed to it. */
+    /* Cuts off an answer that is still being streamed to a client that is gone. */
     void (*gone)(void *arg, struct front_conn *c);
 };
 

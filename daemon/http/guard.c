@@ -66,7 +66,7 @@ int64_t guard_find(const char *bytes, size_t n, size_t from, const struct reques
         *why = &early;
         return -1;
     }
-    for (size_t i = from ? from - 1 : 0; i < n; i++) { /* again: a CR that was the last byte */
+    for (size_t i = from ? from - 1 : 0; i < n; i++) { /* one byte back: a CR may have been last */
         if ((*why = byte_verdict(bytes, n, i))) return -1;
         if (bytes[i] == '\n' && i >= start + 3 && !memcmp(bytes + i - 3, "\r\n\r\n", 4))
             return (int64_t)i + 1;
@@ -230,8 +230,8 @@ static const struct request_verdict *check_meaning(const struct guard_seen *g,
     return refused_origin(g, f->method, local_only) ? &origin_refused : NULL;
 }
 
-/* Tells whether the body has a type that it may have: JSON or, for one route, the bytes of a
- * file. */
+/* Tells whether the body has an allowed type: JSON, or with PATCH a merge patch. A PATCH of an
+ * upload takes the bytes of a file alone. */
 static bool type_fits(const struct guard_seen *g, const struct first_line *f,
                       const struct target *t)
 {

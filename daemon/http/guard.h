@@ -1,8 +1,8 @@
 /* guard.h: checks a request before any other code looks at it: a pure function of the bytes of its
- * head, as they were received. libmicrohttpd 0.9.75 reads leniently what RFC 9112 forbids (a blank
- * before a colon, folded lines, NUL, bare LF, signs in Content-Length), and a proxy that reads the
- * same bytes otherwise makes two requests out of one. So nothing reaches the library that this has
- * not accepted. */
+ * head, as they were received. libmicrohttpd 0.9.75 accepts input that RFC 9112 forbids: a blank
+ * before a colon, folded lines, NUL, bare LF, signs in Content-Length. A proxy that reads the same
+ * bytes differently could see one request as two. So only bytes that this file accepts reach the
+ * library. */
 #ifndef SEQD_DAEMON_HTTP_GUARD_H
 #define SEQD_DAEMON_HTTP_GUARD_H
 
@@ -20,7 +20,7 @@ enum guard_body { GUARD_NO_BODY, GUARD_LENGTH, GUARD_CHUNKED };
 struct guard_request {
     struct target target;
     bool is_head;  /* HEAD: its answer has no body */
-    bool odd_type; /* its body's Content-Type is none that it may have: told to those who may ask */
+    bool odd_type; /* Content-Type of the body is not allowed; told only to clients with access */
     enum guard_body body;
     int64_t length; /* GUARD_LENGTH: 1 to HTTP_MAX_BODY */
 };
@@ -30,9 +30,9 @@ struct request_verdict {
     const char *code, *text;
 };
 
-/* Returns the size of the head that begins at bytes, with the empty line that ends it; 0 when more
- * must be read, -1 when no head may begin so (*why). One empty line may come before it. from: the
- * bytes that the last call read. */
+/* Returns the size of the head at bytes, with the empty line that ends it. 0: more must be read.
+ * -1: no head may begin like this, and *why says why. One empty line may come before it. from: the
+ * number of bytes at the last call. */
 int64_t guard_find(const char *bytes, size_t n, size_t from, const struct request_verdict **why);
 
 /* Reads and checks a head. local_only: Host must be a loopback name, and no page of another origin
@@ -44,7 +44,7 @@ const struct request_verdict *guard_head(const char *bytes, size_t n, bool local
 extern const struct request_verdict guard_too_large; /* a body over HTTP_MAX_BODY */
 extern const struct request_verdict guard_bad_chunk;
 
-/* Writes a problem+json body of the HTTP front's own. Returns its length. */
+/* Writes the problem+json body of a refusal by the HTTP front itself. Returns its length. */
 int64_t guard_problem(int status, const char *code, const char *detail, int64_t request, char *out,
                       size_t size);
 

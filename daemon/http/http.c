@@ -58,9 +58,9 @@ struct http_out {
     struct MHD_Connection *mhd;
     struct http_stream_calls calls;
     void *arg;
-    void **slot; /* front's connection points back here, until the library lets go of it */
+    void **slot; /* pointer to this in front's connection, until the library lets go of that */
     bool suspended, ended, cut, closed, want_posted;
-    size_t from, to, size; /* bytes waiting: buf[from, to) of size; NULL while none wait */
+    size_t from, to, size; /* waiting bytes: buf[from, to), of size; buf NULL: none wait */
     char *buf;
 };
 
@@ -74,7 +74,7 @@ struct http_server {
     int64_t last_id;
     struct front *front;
     struct front_conn *adding; /* in MHD_add_connection; front's thread, like all of the library */
-    pthread_mutex_t mutex; /* everything below, and suspended/ended/closed and bytes of streams */
+    pthread_mutex_t mutex; /* for all below, and suspended, ended, closed and bytes of streams */
     bool stopping;
     struct http_req *open;
     struct http_out *streams;
@@ -100,7 +100,7 @@ struct http_server {
 static void add_headers(struct MHD_Response *resp, struct http_req *r, const char *type)
 {
     char id[32];
-    bool kept = false; /* a route has said how long */
+    bool kept = false; /* a route has set it */
     for (int i = 0; i < r->n_out; i++) kept |= !strcmp(r->out[i].name, "Cache-Control");
     snprintf(id, sizeof id, "%lld", (long long)r->id);
     MHD_add_response_header(resp, "Content-Type", type);
@@ -112,7 +112,7 @@ static void add_headers(struct MHD_Response *resp, struct http_req *r, const cha
         MHD_add_response_header(resp, r->out[i].name, r->out[i].value);
 }
 
-/* Makes a refusal of this file's own, on either thread. */
+/* Makes the answer to a request that this file refuses. Called on both threads. */
 static struct MHD_Response *problem(struct http_req *r, int status, const char *code,
                                     const char *detail)
 {

@@ -1,15 +1,17 @@
 /* http.h: requests in, replies and streams out. The only user of libmicrohttpd.
  *
- * One thread (front.h) reads requests, runs libmicrohttpd and sends; a request whose body is
- * complete is suspended and handed to the loop thread, which replies now or later. Everything
- * declared here is called on the loop thread.
+ * One thread (front.h) reads requests, runs libmicrohttpd and sends. A request whose body is
+ * complete is suspended and handed to the loop thread, which replies now or later. All functions
+ * declared here are called on the loop thread.
  *
- * The rules for a request (tests/daemon/test_seqd_http.c): its bytes as RFC 9112 has them (guard.h,
- * chunked.h), its body at most HTTP_MAX_BODY (application/json, or GUARD_OCTETS in a piece of an
- * upload: http_odd_type), its target decoded once, without NUL, control bytes and ".."; sent within
- * absolute deadlines (5 s for a handshake, 5 s for the head, 30 s for the body); from a web page,
- * only from one of this very host and port where it changes something; with local_only, to a
- * loopback name, because a web page may post to loopback. */
+ * The rules for a request (tests/daemon/test_seqd_http.c):
+ *   bytes      as RFC 9112 has them (guard.h, chunked.h)
+ *   body       at most HTTP_MAX_BODY; application/json, or GUARD_OCTETS in a piece of an upload
+ *              (http_odd_type)
+ *   target     decoded once, without NUL, control bytes and ".."
+ *   deadlines  absolute: 5 s for a handshake, 5 s for the head, 30 s for the body
+ *   web pages  only a page of this very host and port may change something
+ *   Host       with local_only a loopback name, because a web page may post to loopback */
 #ifndef SEQD_DAEMON_HTTP_HTTP_H
 #define SEQD_DAEMON_HTTP_HTTP_H
 
@@ -40,7 +42,7 @@ struct http_options {
     bool metrics_local_only; /* as local_only */
     /* PEM files: TLS on the TCP socket, which speaks nothing else then. NULL: plain. */
     const char *tls_cert, *tls_key;
-    bool by_proxy; /* clients of TCP come through one: its address says nothing of them */
+    bool by_proxy; /* TCP clients come through a proxy, whose address is not theirs */
     /* deadlines; 0: 5 s and 30 s. A handshake of TLS has header_ms, too. */
     int64_t header_ms, body_ms;
     int64_t idle_ms; /* without a request, or with an answer unread; 0: 60 s */
@@ -56,8 +58,8 @@ struct http_server *http_create(struct loop *l, const struct http_options *o, ht
 void http_destroy(struct http_server *h);          /* answers 503 to open requests; NULL allowed */
 const char *http_url(const struct http_server *h); /* "http://127.0.0.1:7433" */
 const char *http_metrics_url(const struct http_server *h); /* "": none */
-/* Reads the certificate again, soon, on a thread of its own. It is also read when its files change;
- * files that are no good are logged, and the certificate before them stays. */
+/* Reads the certificate again, soon, on front's thread. It is also read when its files change.
+ * Files that are no good are logged, and the certificate before them stays. */
 void http_reload(struct http_server *h);
 
 const char *http_method(const struct http_req *r);                  /* HEAD reads as GET */
@@ -69,8 +71,7 @@ const char *http_query_name(const struct http_req *r, int i);
  * if-none-match, range, if-range, authorization, upload-offset. */
 const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *size);
-/* Tells whether the body's Content-Type is none that it may have: answer 415, once it is known who
- * asks. */
+/* Tells whether the body's Content-Type is not allowed. Answer 415 once it is known who asks. */
 bool http_odd_type(const struct http_req *r);
 int64_t http_id(const struct http_req *r); /* the request's id, for logs and problems */
 
@@ -80,7 +81,7 @@ enum http_peer_kind { HTTP_PEER_TCP, HTTP_PEER_UNIX };
 struct http_peer {
     enum http_peer_kind kind;
     unsigned char address[16]; /* for TCP: IPv6; IPv4 as ::ffff:a.b.c.d */
-    bool by_proxy;             /* the address is what X-Forwarded-For ends with, else the proxy's */
+    bool by_proxy;             /* address: the last of X-Forwarded-For, else the proxy's */
     uint32_t uid;              /* client of the Unix socket, by the kernel; else UINT32_MAX */
     bool tls;                  /* the request came encrypted to this process */
     bool scrape;               /* by metrics_listen: it gets /metrics alone, and needs no token */
@@ -91,8 +92,8 @@ const struct http_peer *http_peer(const struct http_req *r); /* until the reply 
  * answer without Cache-Control gets no-store. */
 void http_set_header(struct http_req *r, const char *name, const char *value);
 const char *http_answer_header(const struct http_req *r, const char *name); /* NULL: not set */
-/* Called with the arg and at_ms of http_on_answer when r is answered, before the answer is sent. It
- * is not called for a request that is still open when the server is destroyed. */
+/* Called with the arg and at_ms of http_on_answer when r is answered, before the answer is sent. A
+ * request that is open when the server is destroyed is answered with 503. */
 typedef void http_answered(void *arg, int64_t at_ms, const struct http_req *r, int status);
 void http_on_answer(struct http_req *r, http_answered *call, void *arg, int64_t at_ms);
 /* Copies body. r is gone afterwards. */
@@ -109,6 +110,6 @@ struct http_out *http_stream_open(struct http_req *r, int status, const char *ty
 size_t http_stream_room(struct http_out *s);
 /* Writes all bytes or none: -1 when there is less room. */
 int http_stream_write(struct http_out *s, const void *data, size_t size);
-void http_stream_end(struct http_out *s, bool whole); /* whole false: cut, so that it shows */
+void http_stream_end(struct http_out *s, bool whole); /* whole false: the client sees a cut */
 
 #endif

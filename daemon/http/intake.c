@@ -70,7 +70,7 @@ static int end_chunks(struct client_intake *k, const struct request_verdict *why
     return sock_put(library, "0\r\n\r\n", 5);
 }
 
-/* Takes from in[] what belongs to the body. */
+/* Takes the bytes of the body from in[]. */
 static int read_chunks(struct client_intake *k, struct sock *library)
 {
     size_t at = 0, n_data;

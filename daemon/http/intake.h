@@ -1,6 +1,7 @@
-/* intake.h: the bytes that a client sends, made into those that the HTTP library may read: heads
- * that guard.h accepts, bodies of their length or framed again by chunked.h. The state of one
- * connection's requests, one at a time; it knows neither sockets of clients nor deadlines. */
+/* intake.h: turns the bytes of a client into bytes that the HTTP library may read: heads that
+ * guard.h accepts, and bodies of a known length or with chunks framed again (chunked.h). It holds
+ * the state of one connection's requests, one at a time. It knows neither the client's socket nor
+ * deadlines. */
 #ifndef SEQD_DAEMON_HTTP_INTAKE_H
 #define SEQD_DAEMON_HTTP_INTAKE_H
 
@@ -22,17 +23,16 @@ struct client_intake {
     int64_t left;
     struct chunked chunks;
     struct guard_request request;
-    const struct request_verdict *verdict; /* not NULL: the request is refused, the last one */
+    const struct request_verdict *verdict; /* not NULL: the request is refused, and is the last */
 };
 
 struct intake_rules {
     bool local_only;                    /* as guard_head has it */
-    const struct request_verdict *busy; /* for all requests but health's; NULL: none is refused
-                                         * so */
+    const struct request_verdict *busy; /* refusal of all requests but health's; or NULL */
 };
 
-/* Sets the room that the next bytes are to be read into, and its size: in[], or piece, which
- * borrows. -1: no memory. */
+/* Sets *to and *n to the buffer for the next bytes: in[], or piece, which stays the caller's. -1:
+ * no memory. */
 int intake_room(struct client_intake *k, char *piece, size_t piece_size, char **to, size_t *n);
 /* Takes n bytes that were read there. -1: the library is gone. */
 int intake_took(struct client_intake *k, const char *at, size_t n, const struct intake_rules *r,

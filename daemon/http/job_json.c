@@ -48,8 +48,8 @@ char *job_json_new(const struct job *j)
     return out;
 }
 
-/* row has the texts doc, spec, plan, result. The stored spec also has facts that seqd found out: it
- * is shown as people write it. */
+/* Uses the texts of the row: doc, spec, plan, result. The stored spec also has facts that seqd
+ * found out. They are left out here: the spec is shown as people write it. */
 char *job_json(const struct control *c, int64_t id, const struct store_row *row)
 {
     struct job_spec *s = malloc(sizeof *s);

@@ -32,7 +32,8 @@ int key_read(struct submit_key *k, struct routes *R, struct http_req *r,
  * try again. Without a key nothing is held. */
 int key_hold(struct submit_key *k, struct err *e);
 void key_drop(struct submit_key *k);
-/* Finds the job that the key made: the first one of the request. Without a key: none, at once. */
+/* Finds the first job of an earlier request with this key. Without a key, found is called at once
+ * with job 0. */
 void key_find(struct submit_key *k, key_found *found, void *arg);
 
 #endif

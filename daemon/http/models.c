@@ -155,7 +155,7 @@ void route_models(struct routes *R, struct http_req *r, const struct route_match
     m->models = true;
     m->grants = a->own.list;
     m->n_grants = a->own.n;
-    a->n_waiting = a->n + 1; /* an answer may come at once: not the last before all are asked */
+    a->n_waiting = a->n + 1; /* one more: answers may come before all are asked */
     for (int i = 0; i < a->n; i++) control_ask(R->control, a->of[i].node, m, on_listed, &a->of[i]);
     free(m);
     if (only && !a->n) {

@@ -32,7 +32,7 @@ static bool refuse(struct node_view *v, const struct err *e)
     return true;
 }
 
-/* n[1] of a row of ASK_QUARANTINE is for a cordon 0, or 1 if it drains; else one of these: */
+/* n[1] of a row of ASK_QUARANTINE is 0 for a cordon and 1 for a drain, else one of these: */
 #define IN_QUARANTINE (-1)
 #define REVOKED       (-2)
 
@@ -46,8 +46,8 @@ static void put_text(char *out, size_t size, const char *text)
     snprintf(out, size, "%s", text ? text : "");
 }
 
-/* Finds the node's cordon by its row, as committed; a node that ends needs none. false: it takes
- * work. */
+/* Finds the node's cordon in the committed rows. A node that is about to end is cordoned without a
+ * row. false: the node takes work. */
 static bool find_cordon(const struct control *c, const struct store_rows *rows,
                         const struct node *n, struct cordon *out)
 {
@@ -66,7 +66,7 @@ static bool find_cordon(const struct control *c, const struct store_rows *rows,
     return found;
 }
 
-/* Finds the node's row, as committed. false: the node is in none. */
+/* Finds the node's quarantine in the committed rows. false: it has none. */
 static bool find_quarantine(const struct store_rows *rows, const char *node,
                             struct quarantined *out)
 {
@@ -81,7 +81,8 @@ static bool find_quarantine(const struct store_rows *rows, const char *node,
     return false;
 }
 
-/* Returns when the last of its certificates was revoked; 0: one is not, or it has none. */
+/* Returns when the last of the node's certificates was revoked; 0: it has none, or one is not
+ * revoked. */
 static int64_t find_revoked(const struct store_rows *rows, const char *node)
 {
     for (int i = 0; i < rows->n_rows; i++)

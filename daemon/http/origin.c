@@ -1,8 +1,9 @@
 /* GET /v1/jobs/{id}/steps/{n}/data: the files, records and offsets of optimizer step n's tokens.
  *
- * The spec alone decides which samples a step takes, the prepared data where they came from. So
- * this works for steps that are not done yet, and long after the job, for as long as a node has the
- * data. Reads the store three times (spec, preparation, its node), then asks that node. */
+ * The spec alone decides which samples a step takes. The prepared data tells where they came from.
+ * So this also works for steps that are not done yet, and long after the job, for as long as a
+ * node has the data. It reads the store three times (spec, preparation, its node), then asks that
+ * node. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

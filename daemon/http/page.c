@@ -1,6 +1,6 @@
-/* The pages for browsers, compiled in, each one file. The first shows jobs and nodes: it has no
+/* The pages for browsers, compiled in, each one file. The first shows jobs and nodes. It has no
  * secret and needs no token, and asks REST for its contents with the token that its user gave it.
- * The second is the reference of REST, made by docs.awk of api/openapi.yaml. */
+ * The second is the reference of REST, which docs.awk makes from api/openapi.yaml. */
 #include <stdio.h>
 #include <string.h>
 #include "daemon/http/range.h"
@@ -31,7 +31,7 @@ static void page_reply(struct http_req *r, const struct page *p)
     http_set_header(r, "Content-Security-Policy", p->policy);
     http_set_header(r, "Referrer-Policy", "no-referrer");
     http_set_header(r, "X-Frame-Options", "DENY");
-    http_set_header(r, "Cache-Control", "no-cache"); /* kept, and asked for again by its tag */
+    http_set_header(r, "Cache-Control", "no-cache"); /* cached, and checked by its tag */
     http_set_header(r, "ETag", p->etag);
     if (range_none_match(http_header(r, "if-none-match"), p->etag))
         http_reply(r, 304, "text/html; charset=utf-8", "", 0);

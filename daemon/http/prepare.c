@@ -51,8 +51,8 @@ static bool on_gpus(const struct preparing *p)
     return device_find(spec_text(&p->spec, p->spec.resources.device))->is_gpu;
 }
 
-/* Describes the GPUs. A rank has one of its own, no more memory than that has, and beside it the
- * other GPUs of its node. Its speed has not been measured. */
+/* Describes the GPUs to the planner. A rank has a GPU of its own, and no more memory than that
+ * has. The node's other GPUs are beside it. Their speed has not been measured. */
 static void find_gpus(struct preparing *p, struct machine *m)
 {
     struct gpus_offer o;
@@ -63,7 +63,7 @@ static void find_gpus(struct preparing *p, struct machine *m)
     if (o.memory_size && (!*mib || *mib > m->memory >> 20)) *mib = m->memory >> 20;
 }
 
-/* Adds to an error that says what does not fit the memory into which it does not. */
+/* Adds the memory of the GPUs here to an error that says that the job does not fit. */
 static void say_gpu(const struct preparing *p, struct err *e)
 {
     struct gpus_offer o;
@@ -77,9 +77,9 @@ static void say_gpu(const struct preparing *p, struct err *e)
              (long long)(GPU_RESERVE >> 20));
 }
 
-/* Finds the machine that the ranks would run on, and the memory that one of them may use when the
- * job does not say: its share of that node. Frozen in the spec, so that the plan shown here and the
- * rank's own are the same. */
+/* Finds the machine that the ranks would run on. If the job does not say how much memory a rank
+ * may use, it is the rank's share of that node. The memory is kept in the spec, so that the plan
+ * shown here and the rank's own are the same. */
 static void find_machine(struct preparing *p, struct machine *m)
 {
     const struct node *n = largest_node(p);
@@ -98,7 +98,7 @@ static void find_machine(struct preparing *p, struct machine *m)
     if (n && !*mib) *mib = (n->memory_size >> 20) / p->spec.resources.ranks;
 }
 
-/* Adds the members of an open object after those of the plan. */
+/* Adds members about the choice to the end of the plan's JSON object. */
 static void extend_plan(struct preparing *p, const struct choice *c)
 {
     enum { MORE = PREPARE_PLAN_SIZE / 2 };
@@ -115,8 +115,8 @@ static void extend_plan(struct preparing *p, const struct choice *c)
     free(more);
 }
 
-/* Keeps "auto" from dividing the model while a node of an older version is up, which could not run
- * that. A job that names the axis keeps it. */
+/* Keeps "auto" from dividing the model (pp, tp) while a node is up whose older version cannot run
+ * that. An axis that the job sets stays. */
 static void keep_to_nodes(struct preparing *p)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -133,7 +133,7 @@ static int choose(struct preparing *p, struct choice *c, struct err *e)
 {
     const int64_t positions = p->asked.model.shape.max_pos;
     p->asked.model.shape = p->spec.model.shape;
-    if (spec_new_model(&p->spec)) p->asked.model.shape.max_pos = positions; /* if it was said */
+    if (spec_new_model(&p->spec)) p->asked.model.shape.max_pos = positions; /* as written */
     p->asked.resources = p->spec.resources;
     const struct choice_how how = {
         .limits = p->goal != PREPARE_SUBMIT, .clock_ms = planner_clock_ms, .arg = p->R->planner};
@@ -158,9 +158,10 @@ static int check_made(const struct preparing *p, struct err *e)
                      shape_text(&p->made, f, was));
 }
 
-/* Copies the plan's choices beside recompute to the job: nodes need not choose again, and nodes of
- * a version that does not know them are left out. A training's gradients are summed a loss chunk at
- * a time: an attempt under a version that would choose another has the same bits. */
+/* Copies the plan's memory choices, except recompute, to the job. So nodes need not choose again,
+ * and nodes of a version that does not know them are left out. Gradients of a training are summed
+ * a loss chunk at a time. A fixed chunk keeps their bits the same under a version that would
+ * choose another. */
 static void keep_memory(struct preparing *p, const struct plan *plan)
 {
     if (p->spec.kind == JOB_TRAIN && !p->spec.memory.loss_chunk_tokens &&
@@ -252,8 +253,8 @@ static bool same_grants(const struct names_grants *a, const struct names_grants 
     return same;
 }
 
-/* Returns the node that has the model that the job begins from, if another job made it; "": any
- * node. */
+/* Returns the node with the model that the job starts from, if another job made that model; "":
+ * any node. */
 static const char *holder(const struct preparing *p)
 {
     return job_ref_is(spec_text(&p->spec, p->spec.model.path)) ? p->source.node : "";
@@ -367,8 +368,8 @@ static void check_family(struct preparing *p)
         describe_or_plan(p);
 }
 
-/* Takes the model of the job that made the checkpoint. If this version cannot read its spec, the
- * node judges it. */
+/* Takes the model of the job that made the checkpoint. If this version cannot read that job's
+ * spec, the check is left to the node. */
 static void on_made(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct preparing *p = arg;

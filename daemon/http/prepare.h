@@ -1,6 +1,6 @@
-/* prepare.h: from the text of a spec to a job that can be stored: read, its names and references
- * resolved, its model described by a node, its "auto" decided, planned. A submit, each job of a
- * batch and a plan all use it. */
+/* prepare.h: turns the text of a spec into a job that can be stored. It reads the spec, resolves
+ * names and references, has a node describe the model, decides each "auto", and plans. A submit,
+ * each job of a batch and a plan all use it. */
 #ifndef SEQD_DAEMON_HTTP_PREPARE_H
 #define SEQD_DAEMON_HTTP_PREPARE_H
 
@@ -33,19 +33,19 @@ struct preparing {
     /* the result */
     struct job_spec spec;
     char plan[PREPARE_PLAN_SIZE];
-    struct refs_found source; /* the result for job:ID */
+    struct refs_found source; /* node and step that job:ID was resolved to */
     /* on the way */
     prepare_done *done;
     void *arg;
     struct job_spec asked;    /* as it was written: the choices for "auto" are weighed later */
     struct hardware hardware; /* to plan for, instead of the nodes that are here */
-    struct machine machine;   /* the machine found for it */
-    struct errand task;       /* its thread has, while it plans, p but `known`, and: */
+    struct machine machine;   /* the machine that is planned for */
+    struct errand task;       /* until it is done, all of p but `known` is its thread's */
     int bad;
     struct err why;
     struct names_grants grants;
     struct sources sources; /* the files of its data, on nodes */
-    bool resumes;           /* a checkpoint of a job whose model is `made` */
+    bool resumes;           /* the job resumes a checkpoint of the model `made` */
     struct model_shape made;
     /* the model that was described last, and the arguments of that question */
     struct {

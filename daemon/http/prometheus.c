@@ -11,8 +11,8 @@
 #include "daemon/state/cluster.h"
 #include "daemon/state/gpus.h"
 
-/* Room for 30 families of at most 8 samples, 60 bytes each, with their help, and for four of each
- * node. */
+/* Room for 30 families with their help, each of at most 8 samples of 60 bytes, and for four
+ * samples of each node. */
 #define TEXT_SIZE (16384 + NODE_MAX * 4 * (64 + NODE_NAME))
 
 struct exposition {

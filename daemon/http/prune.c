@@ -1,5 +1,5 @@
-/* POST /v1/prune: jobs that ended long ago go at once, or are only listed. One function finds them
- * for both, so that exactly the listed jobs go. */
+/* POST /v1/prune: removes jobs that ended long ago, or only lists them. The same code finds them
+ * in both cases, so that exactly the listed jobs go. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 struct prune_job {
     int64_t id, at_ms, rows_size, logs_size;
     int state;
-    int64_t user; /* a live job that reads its files; 0: it goes */
+    int64_t user; /* id of a live job that reads its files; 0: none, it goes */
 };
 
 struct prune_request {
@@ -199,8 +199,8 @@ static void order(struct prune_request *p)
     store_commit(all->store, t, on_ordered, p);
 }
 
-/* Looks for live jobs that read the files, last: no job that could begin to read is committed in
- * between. */
+/* Looks for live jobs that read the files. This is the last step before the order, so that no job
+ * that begins to read is committed in between. */
 static void find_users(struct prune_request *p)
 {
     struct retain_uses uses;

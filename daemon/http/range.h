@@ -11,9 +11,9 @@ struct range {
     int64_t first, last; /* inclusive, as in the header; first -1: the final `last` bytes */
 };
 
-/* Returns the range of a request with these headers (NULL: without) on a file with that entity tag
- * (with its quotes; NULL: it has none): "bytes=5-9", "bytes=5-" or "bytes=-5". Any other text is no
- * range, and so is any range if If-Range names another tag. */
+/* Returns the range that a request asks for: "bytes=5-9", "bytes=5-" or "bytes=-5". range,
+ * if_range: its headers, or NULL. etag: the file's entity tag with its quotes; NULL: it has none.
+ * No range is given by other text, or if If-Range names another tag. */
 struct range range_of(const char *range, const char *if_range, const char *etag);
 /* Computes where the answer begins and ends in a file of total bytes. false: the range lies
  * outside. */

@@ -20,11 +20,11 @@ struct resolving {
     void *arg;
     struct refs_found found;
     struct spec_path path[SPEC_PATHS];
-    int n, at; /* at: the one being asked about */
+    int n, at; /* at: index of the path that is being resolved */
     struct job_ref ref;
-    bool plain;       /* it is a path, which may be that of ref */
+    bool plain;       /* the text is a path, perhaps that of ref */
     size_t plain_len; /* length of the path, up to the step's directory */
-    int64_t after;    /* newest: seq of the last one seen */
+    int64_t after;    /* while looking for the newest: seq of the last event seen */
 };
 
 static void next(struct resolving *k);
@@ -103,7 +103,8 @@ static void settle(struct resolving *k)
     skip(k);
 }
 
-/* Notes the node of rank 0 of the attempt that left it: the ASSIGN of its epoch has it. */
+/* Notes the node of rank 0 of the attempt that left the files. assign: the ASSIGN event of that
+ * attempt, or NULL. */
 static void note_node(struct resolving *k, const char *assign)
 {
     struct event *ev = calloc(1, sizeof *ev);
@@ -116,7 +117,7 @@ static void note_node(struct resolving *k, const char *assign)
     free(ev);
 }
 
-/* Tells whether path is "path" of the rank's report that it was complete. */
+/* Tells whether the rank reported path, in the member "path", when the checkpoint was complete. */
 static bool is_path_of(const struct event *ev, const char *path, size_t len)
 {
     char said[RANK_PATH_SIZE] = "";
@@ -237,7 +238,7 @@ static void ask_owner(struct resolving *k)
                on_owner, k);
 }
 
-/* Takes the newest job of that name: a user's own, for an operator its own too. */
+/* Takes the newest job of that name among the user's own, for an operator as well. */
 static void on_named(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct resolving *k = arg;

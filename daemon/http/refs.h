@@ -1,6 +1,7 @@
-/* refs.h: resolves job:ID in the place of a path, at submit: the owner of the job, the checkpoint,
- * and the node that has it. Afterwards the spec has job:ID/step-N/..., for good. A checkpoint that
- * is named by its own path becomes the same. tested: tests/scripts/private.sh */
+/* refs.h: resolves job:ID in the place of a path, at submit. It finds the owner of the job, the
+ * checkpoint, and the node that has it. Afterwards the spec has job:ID/step-N/..., which never
+ * changes. A checkpoint that is named by its own path is replaced in the same way.
+ * tested: tests/scripts/private.sh */
 #ifndef SEQD_DAEMON_HTTP_REFS_H
 #define SEQD_DAEMON_HTTP_REFS_H
 

@@ -1,4 +1,5 @@
-/* Removals: a job that is to go, and what goes or has gone. */
+/* DELETE /v1/jobs/{id} orders the removal of a job; GET /v1/removals lists removals, pending and
+ * done. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,13 @@
-/* reply.h: answers of routes: JSON, or a problem (RFC 9457); the one place where an error code
- * becomes an HTTP status; and parameters that are refused by a problem. */
+/* reply.h: answers of routes: JSON, or a problem (RFC 9457). It is the only place that turns an
+ * error code into an HTTP status. It also reads query parameters, and refuses them by a
+ * problem. */
 #ifndef SEQD_DAEMON_HTTP_REPLY_H
 #define SEQD_DAEMON_HTTP_REPLY_H
 
 #include "daemon/http/http.h"
 
 int reply_status(enum err_code code);
-/* Answers with a problem. extra: members to add ("\"plan\":{...}"), or NULL. */
+/* Answers with a problem. extra: JSON, the value of its member "plan"; NULL: it has none. */
 void reply_problem(struct http_req *r, int status, const struct err *e, const char *extra);
 /* Answers with several faults of one request: the first is its title, code and detail. */
 void reply_problems(struct http_req *r, int status, const struct err *e, int n, const char *extra);

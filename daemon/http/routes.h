@@ -17,7 +17,7 @@ struct uploads;
 
 struct route_match {
     int64_t id;           /* {id} */
-    int64_t n;            /* {n}: a step */
+    int64_t n;            /* {n}: a step or an upload */
     const char *name;     /* {name}: the rest of the path */
     char node[NODE_NAME]; /* {node} */
     struct principal who; /* the user of the request */
@@ -28,7 +28,7 @@ typedef void route_call(struct routes *R, struct http_req *r, const struct route
 /* The record that the audit log keeps of a request (admit.h). */
 enum route_deed {
     ROUTE_READS,  /* no record */
-    ROUTE_SHOWS,  /* a record that prompts or results were read, where they are another user's */
+    ROUTE_SHOWS,  /* a record when another user's prompts or results are read */
     ROUTE_CHANGES /* a record of the request */
 };
 

@@ -37,7 +37,7 @@ void row_streams_fini(struct row_streams *all); /* frees all; the HTTP server is
 /* Answers r with a stream of c, which joins the list. -1: there is no stream, c is the caller's. */
 int row_stream_open(struct row_stream *c, struct row_streams *all, struct http_req *r,
                     const char *type, const char *beat);
-/* Takes the end of a read. false: there is no more to do. The client is gone, and c with it; or the
+/* Ends a read. false: there is no more to do. Either the client is gone, and c is freed. Or the
  * read failed, and the stream is cut, so that the client comes back. */
 bool row_stream_answered(struct row_stream *c, const struct err *failed);
 /* Tells whether c may ask for more: no read is under way, and there is room for `size` bytes. */

@@ -9,7 +9,7 @@
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* Leaves out files that a job left, which its own node has. */
+/* Tells whether a node is asked for the file. Files that a job left are on its own node. */
 static bool is_file(const struct job_spec *spec, const struct spec_path *p)
 {
     return p->source && !job_ref_is(spec_text(spec, *p->ref));

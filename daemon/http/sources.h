@@ -1,5 +1,5 @@
-/* sources.h: are the files of a job's data on a node? Asked before the job is planned, so that a
- * path without a file is refused at once. */
+/* sources.h: asks nodes for the files of a job's data before the job is planned, so that a path
+ * without a file is refused at once. */
 #ifndef SEQD_DAEMON_HTTP_SOURCES_H
 #define SEQD_DAEMON_HTTP_SOURCES_H
 
@@ -9,7 +9,7 @@
 
 #define SOURCES_MS    2000 /* for all nodes together: a job need not wait for the answer */
 #define SOURCES_FOUND 2048 /* lists of files that a batch asks for once: it has 1,000 jobs */
-#define SOURCES_FIELD 64   /* size for a file: its field, its format, two colons and a NUL */
+#define SOURCES_FIELD 64   /* room for a file beside its path: field, format, two colons, NUL */
 
 /* A struct of 86 KiB, zeroed at first, that serves one spec after the other. */
 struct sources {
@@ -33,10 +33,10 @@ struct sources {
 };
 
 /* Asks the nodes that are up one after the other, in the order of their names, until one has every
- * file. The job is refused where each of them has looked and lacks a file. A node that cannot run
- * seqrank runs no job either, and counts for nothing. A node that is silent, went away or speaks an
- * older version may have the files: the job is not refused. done is called once, on the loop's
- * thread, perhaps at once. tested: tests/daemon/test_seqd_sources.c */
+ * file. The job is refused if every node that looked lacks a file. A node that cannot run seqrank
+ * runs no job either, and is skipped. A node that is silent, went away or speaks an older version
+ * may have the files: the job is not refused. done is called once, on the loop's thread, perhaps
+ * at once. tested: tests/daemon/test_seqd_sources.c */
 void sources_find(struct sources *s, const struct job_spec *spec);
 
 #endif

@@ -15,7 +15,7 @@
 /* One POST on its way; lives until it is answered. */
 struct posting {
     struct http_req *r;
-    int64_t first; /* the job of the same key */
+    int64_t first; /* job of an earlier request with this key */
     struct submit_key key;
     struct preparing p;
 };

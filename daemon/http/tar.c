@@ -20,8 +20,8 @@ static int64_t padded(int64_t size)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Finds where a name is cut into prefix and name: at a slash, the last that leaves both short
- * enough. 0: it is short itself, -1: it cannot be cut. */
+/* Returns the position of the last slash at which a name splits into a prefix and a name that both
+ * fit. 0: the name fits unsplit, -1: there is no such slash. */
 static int cut_of(const char *name)
 {
     const size_t n = strlen(name);

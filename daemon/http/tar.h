@@ -1,6 +1,7 @@
-/* tar.h: a tar file (POSIX.1-2001, pax) as a function of its list of files: the bytes at any
- * position, without writing it anywhere. The same list is the same bytes: names in order, no times,
- * no owners. So its size is known before, and a range of it is as cheap as all of it. Pure.
+/* tar.h: a tar file (POSIX.1-2001, pax) as a function of its list of files. It gives the bytes at
+ * any position, without writing the file anywhere. The same list always gives the same bytes:
+ * names in order, no times, no owners. So the size is known in advance, and a range is as cheap as
+ * the whole. Pure.
  * tested: tests/daemon/test_seqd_tar.c */
 #ifndef SEQD_DAEMON_HTTP_TAR_H
 #define SEQD_DAEMON_HTTP_TAR_H
@@ -18,7 +19,7 @@ struct tar_file {
 };
 
 struct tar {         /* borrows all of it */
-    const char *top; /* the directory that all files lie in; with a name below TAR_NAME_SIZE */
+    const char *top; /* directory of all files; shorter than TAR_NAME_SIZE with any name */
     const struct tar_file *file;
     int n;
 };

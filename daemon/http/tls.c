@@ -26,7 +26,7 @@ struct tls_cert {
     int n_users;
 };
 
-/* The marks that tell one file from another that has its name. */
+/* The properties that show whether the file at a path has changed. */
 struct tls_file {
     char path[PATH_MAX];
     dev_t dev;
@@ -89,7 +89,7 @@ static int use_pem(gnutls_certificate_credentials_t cred, const struct tls_serve
                    s->cert_file.path, s->key_file.path, gnutls_strerror(rc));
 }
 
-/* Says until when it holds, at least to the log. */
+/* Logs until when the certificate is valid. */
 static void log_cert(const struct tls_server *s, gnutls_certificate_credentials_t cred)
 {
     gnutls_x509_crt_t crt;

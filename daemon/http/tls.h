@@ -2,8 +2,8 @@
  *
  * TLS 1.3 and 1.2 with forward secrecy and AEAD ciphers, tickets, HTTP/1.1 alone by ALPN, no
  * renegotiation, no early data, no client certificates. A session keeps the certificate that it
- * began with. Everything is called on one thread, and nothing waits; files are read by open and
- * look. */
+ * began with. All functions are called on one thread and never wait for a client; open and look
+ * read files. */
 #ifndef SEQD_DAEMON_HTTP_TLS_H
 #define SEQD_DAEMON_HTTP_TLS_H
 
@@ -27,14 +27,14 @@ struct tls_conn;
  * memory. */
 struct tls_conn *tls_accept(struct tls_server *s, int fd);
 void tls_free(struct tls_conn *t); /* says nothing to the client; NULL allowed */
-/* Continues the handshake. 1: done, 0: not yet, -1: failed, and the client was told why where it
- * could be. */
+/* Continues the handshake. 1: done, 0: not yet, -1: failed; the client was told why, if
+ * possible. */
 int tls_shake(struct tls_conn *t);
-bool tls_wants_write(const struct tls_conn *t); /* after 0: else it waits for the client */
+bool tls_wants_write(const struct tls_conn *t); /* after 0; false: it waits to read */
 
-/* These work as recv and send of a non-blocking socket: -1 with EAGAIN, EPROTO. recv: 0 after the
- * client's close_notify alone, a connection that was cut is EPROTO. send: after EAGAIN the same
- * bytes come again. */
+/* These work as recv and send of a non-blocking socket: -1 with EAGAIN or EPROTO. recv returns 0
+ * only after the client's close_notify; for a cut connection it fails with EPROTO. After EAGAIN
+ * send must be called again with the same bytes. */
 ssize_t tls_recv(struct tls_conn *t, void *bytes, size_t n);
 ssize_t tls_send(struct tls_conn *t, const void *bytes, size_t n);
 bool tls_holds(const struct tls_conn *t); /* bytes that recv returns though the socket has none */

@@ -1,5 +1,5 @@
-/* Tokens: made, listed and revoked; and who one is. A user has those of its own name and role; an
- * admin has everyone's. */
+/* Makes, lists and revokes tokens, and tells a client who it is (/v1/me). A user handles tokens of
+ * its own name, with its own role at most. An admin handles everyone's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

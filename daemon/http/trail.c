@@ -7,8 +7,8 @@
 #define WAIT_MS   1000
 #define WAITS_MAX 64
 
-/* An answer that the log lacks. Its row is found by the request and the time: ids of requests begin
- * again with seqd. */
+/* An answer that the log does not have yet. Its row is found by request and time, because ids of
+ * requests begin again when seqd restarts. */
 struct answered {
     int64_t at_ms, request;
     int status;

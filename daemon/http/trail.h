@@ -1,7 +1,7 @@
-/* trail.h: how the requests were answered that the audit log has a row of. A row is written before
- * its change is made (admit.h); the status of the answer, and the object that it made, follow in
- * the log's next commit, or within a second in one of their own, so that no request waits for them.
- * A row that seqd was killed before keeps the status 0. Loop thread. */
+/* trail.h: completes rows of the audit log with the answers of their requests. A row is written
+ * before its change is made (admit.h). The status of the answer, and the object that it made,
+ * follow in the log's next commit, or within a second in a commit of their own. So no request
+ * waits for them. A row keeps the status 0 if seqd is killed before that. Loop thread. */
 #ifndef SEQD_DAEMON_HTTP_TRAIL_H
 #define SEQD_DAEMON_HTTP_TRAIL_H
 

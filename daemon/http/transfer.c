@@ -16,7 +16,7 @@ struct transfer {
     bool asking, waiting, opened;
     struct transfer_source s;
     struct range range;
-    int64_t at, end; /* in the body: the next byte, and past the last of this reply */
+    int64_t at, end; /* positions in the body: next byte; end of this reply */
     struct transfer_run run;
     char stamped[RANK_PATH_SIZE]; /* the file that stamp and total are of */
     int64_t stamp, total;
@@ -135,7 +135,7 @@ static bool same_file(struct transfer *t, const struct msg *m)
 }
 
 /* Takes the size of a body that is one file from its first chunk. False: the chunk must not be
- * used, as it is of the wrong place, or the request has been answered. */
+ * used. It is from the wrong place, or the request has been answered. */
 static bool size_known(struct transfer *t, int64_t total)
 {
     const int64_t asked = t->at;
@@ -162,7 +162,7 @@ static bool take(struct transfer *t, const struct msg *m)
     if ((int64_t)m->size < n) n = (int64_t)m->size;
     if ((!n && t->at < t->end) || m->size > WIRE_CHUNK ||
         (n && http_stream_write(t->stream, m->data, (size_t)n))) {
-        end(t, false); /* the file became shorter, or the node is not in its right mind */
+        end(t, false); /* the file became shorter, or the node misbehaves */
         return false;
     }
     t->at += n;

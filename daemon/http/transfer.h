@@ -1,7 +1,8 @@
-/* transfer.h: files of a node as the body of a reply. Bytes come by FETCH, one chunk asked for when
- * the client has read the one before; at most TRANSFER_FETCHES chunks are on their way from one
- * node, over all replies, so that reports and heartbeats of its session do not wait. A file that is
- * replaced, or becomes another size, during the transfer ends it short of its Content-Length. */
+/* transfer.h: sends files of a node as the body of a reply. Bytes come by FETCH. The next chunk is
+ * asked for when the client has read the last one. At most TRANSFER_FETCHES chunks are on their
+ * way from one node, over all replies, so that reports and heartbeats of its session do not wait.
+ * If a file is replaced or changes its size meanwhile, the reply ends short of its
+ * Content-Length. */
 #ifndef SEQD_DAEMON_HTTP_TRANSFER_H
 #define SEQD_DAEMON_HTTP_TRANSFER_H
 
@@ -16,7 +17,7 @@ struct transfer_run {
     char path[RANK_PATH_SIZE]; /* as MSG_FETCH has it; "": bytes */
     int64_t offset;            /* in the file */
     int64_t size;              /* size of the run, at least 1 */
-    int64_t total;             /* size of the file; -1: as it is */
+    int64_t total;             /* size of the file; -1: any */
     unsigned char bytes[TRANSFER_BYTES];
 };
 
@@ -35,10 +36,10 @@ struct transfer_source {
 /* Finds the node of rank 0 in the data of an ASSIGN (NULL: there is none). -1: it is not there. */
 int transfer_node(const char *assign, char out[NODE_NAME]);
 
-/* Answers r: 200, 206, 304, 416, or why the node does not. */
+/* Answers r with 200, 206, 304 or 416, or with the node's error. */
 void transfer_start(struct routes *R, struct http_req *r, const struct transfer_source *s);
 
-/* Frees those that are under way, when neither the HTTP server nor control will call any more. */
+/* Frees the transfers under way. By then neither the HTTP server nor control calls back. */
 void transfers_drop(struct routes *R);
 
 #endif

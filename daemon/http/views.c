@@ -177,7 +177,7 @@ static void on_ended(void *arg, const struct store_rows *rows, const struct err 
     free(v);
 }
 
-/* Answers an order about a job: the job as it is now, or why not. */
+/* Answers an order with the job as it is now, or with the error of the order. */
 static void on_ordered(struct view *v, const struct err *e, store_answer *not_live)
 {
     if (e && e->code == ERR_NOT_FOUND) {
@@ -469,7 +469,7 @@ void route_feed(struct routes *R, struct http_req *r, const struct route_match *
     feed_start(follows_feeds(R->follows), R, r, a);
 }
 
-/* Answers with a page, or with the newest rows that hold that many steps. */
+/* Answers with a page, or for last=N with the newest rows that hold N steps. */
 static void metrics_page(struct view *v)
 {
     int64_t last;

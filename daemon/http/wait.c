@@ -28,7 +28,7 @@ struct waits {
 
 static void ask(struct waiter *v);
 
-/* Sets the timer for the first of them whose time is up. */
+/* Sets the timer for the request whose time is up first. */
 static void set_timer(struct waits *all)
 {
     const int64_t now = loop_now_ms(all->loop);

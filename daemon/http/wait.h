@@ -1,9 +1,10 @@
-/* wait.h: GET /v1/jobs/{id}?wait=30s&since_version=7, which is answered when the job is of a newer
+/* wait.h: GET /v1/jobs/{id}?wait=30s&since_version=7, which is answered when the job has a newer
  * version, and at the latest after that time.
  *
- * A request that waits holds its connection and a hundred bytes: no work is done for it until a
- * commit of its job, or the time, calls. The answer is always read from the store: the state on
- * disk. Loop thread. tested: tests/daemon/test_seqd_wait.c */
+ * A request that waits holds its connection and a hundred bytes. No work is done for it until its
+ * job has a commit or its time is up. The answer is always read from the store, so it shows the
+ * state on disk.
+ * Loop thread. tested: tests/daemon/test_seqd_wait.c */
 #ifndef SEQD_DAEMON_HTTP_WAIT_H
 #define SEQD_DAEMON_HTTP_WAIT_H
 

@@ -11,7 +11,7 @@ struct ask {
     struct asks *all;
     struct msg m;
     bool any;  /* another node may be asked */
-    bool runs; /* there: counted in node.n_described */
+    bool runs; /* the asked node counts it in n_described */
     int n_tried;
     char tried[ASK_NODES][NODE_NAME]; /* the last of them is asked now */
     struct loop_timer *timer;
@@ -57,7 +57,7 @@ static bool understands(uint32_t abi, const struct msg *m)
                                         strncmp(m->path, checkpoints, sizeof checkpoints - 1));
 }
 
-/* Counts a DESCRIBE, which is a process of the node that is asked now, as running or as over. */
+/* Counts the process of a DESCRIBE, at the node asked now, as running or as over. */
 static void count(struct ask *q, bool runs)
 {
     struct node *n = node_find((struct nodes *)&q->all->cluster->nodes, asked(q));
@@ -83,7 +83,7 @@ static int ask_node(struct ask *q, const char *node, struct err *e)
     }
     q->m.request = ++q->all->last;
     const int rc = outbox_send(&q->all->out, node, &q->m);
-    q->n_tried++; /* not before: a session that breaks now is not yet this question's */
+    q->n_tried++; /* after the send: if that breaks the session, q is not failed with it */
     if (rc) return err_set(e, ERR_PEER, "node %s is not connected", node);
     count(q, true);
     loop_timer_set(q->timer, limit_ms(q));
@@ -101,7 +101,8 @@ static bool ask_another(struct ask *q)
     return false;
 }
 
-/* Takes it out of the list, so that the callee may ask again. */
+/* Ends the question with m or e; after e it may ask another node instead. The question leaves the
+ * list before the call, so that the callee may ask again. */
 static void finish(struct ask *q, const struct msg *m, const struct err *e)
 {
     struct ask **at = &q->all->first;
@@ -142,7 +143,7 @@ static enum msg_type answer_of(const struct msg *m)
 bool asks_take(struct asks *a, const char *node, const struct msg *m)
 {
     for (struct ask *q = a->first; q; q = q->next) {
-        const bool old = q->m.models && m->type == MSG_DESCRIBED; /* it knows no such question */
+        const bool old = q->m.models && m->type == MSG_DESCRIBED; /* an older seqw answers so */
         if (q->m.request != m->request || (answer_of(&q->m) != m->type && !old) ||
             strcmp(asked(q), node))
             continue;

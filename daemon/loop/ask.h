@@ -1,5 +1,5 @@
-/* ask.h: questions to nodes: one message out, exactly one back, or an error after ASK_TIMEOUT_MS.
- * Questions are not durable: the caller asks again. Loop thread. */
+/* ask.h: questions to nodes: one message out, and one back or an error once its time is over.
+ * Questions are not durable: a restart of seqd loses them. Loop thread. */
 #ifndef SEQD_DAEMON_LOOP_ASK_H
 #define SEQD_DAEMON_LOOP_ASK_H
 
@@ -21,9 +21,9 @@ struct asks;
 struct asks *asks_create(struct loop *l, const struct cluster *k, const struct outbox *o);
 void asks_destroy(struct asks *a); /* gives no more answers */
 /* Asks a node. m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL, for a
- * DESCRIBE alone: asks any node that is up and, if it fails to answer, up to ASK_NODES others,
- * since a node that cannot run seqrank, or lacks the files, speaks for no other. The last failure
- * is the answer. */
+ * DESCRIBE alone: asks any node that is up, and others when it fails, ASK_NODES in all. A node
+ * that cannot run seqrank, or lacks the files, speaks for no other. The last failure is the
+ * answer. */
 void asks_add(struct asks *a, const char *node, const struct msg *m, ask_answer *answer, void *arg);
 /* Takes a DESCRIBED or FETCHED. False: this node was not asked for it, or has answered. */
 bool asks_take(struct asks *a, const char *node, const struct msg *m);

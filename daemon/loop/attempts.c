@@ -17,8 +17,8 @@ void attempts_apply(struct attempts *c, struct job *j, struct event *ev)
     commit_apply(c->commits, j, ev, NULL, NULL);
 }
 
-/* Fills *at with the place of the failure ev, and how many times it has happened there. False: it
- * is of no kind that counts. */
+/* Fills *at with the place of the failure ev and its count there. False: such a failure is not
+ * counted. */
 static bool count_failure(const struct job *j, struct event *ev, struct event *at)
 {
     if (!attempt_alive(j) || !blame_counts(j, ev)) return false;
@@ -35,8 +35,8 @@ static bool count_failure(const struct job *j, struct event *ev, struct event *a
     return true;
 }
 
-/* Notes the count after the failure: a seqd that is killed between the two has at most forgotten a
- * count. */
+/* Commits the farthest step and the count after the failure itself. A seqd that is killed between
+ * the two has at most forgotten a count. */
 static void note_failure(struct attempts *c, struct job *j, struct event *at)
 {
     if (j->farthest.step > j->farthest.stored)
@@ -48,7 +48,8 @@ static void note_failure(struct attempts *c, struct job *j, struct event *at)
     if (at) attempts_apply(c, j, at);
 }
 
-/* Fails the attempt by ev, whose node is where the failure happened: the first cause counts. */
+/* Fails the attempt by ev, which happened on ev->node. Later failures of the attempt are not
+ * counted. */
 static void fail_attempt(struct attempts *c, struct job *j, struct event *ev)
 {
     attempt_release(j->attempt);
@@ -60,7 +61,7 @@ static void fail_attempt(struct attempts *c, struct job *j, struct event *ev)
                      ev);
     struct event at;
     const bool counts = count_failure(j, ev, &at);
-    /* A job whose node was away has a place elsewhere: that is no failure of this try. */
+    /* A job that was away on the lost node now has a place elsewhere: it does not give up. */
     const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
     ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && !moves &&
                    job_gives_up(j, c->commits->utc_ms());
@@ -102,8 +103,7 @@ static void take_record(struct attempts *c, struct job *j, struct attempt_part *
     const struct spooled_time t = {loop_now_ms(c->loop), c->commits->utc_ms()};
     const bool final = spooled_is_final(r);
     struct verdict v = {.type = VERDICT_NONE};
-    if (final)
-        logs_sync(c->logs, NULL, NULL, NULL); /* before an end is told, its last line is there */
+    if (final) logs_sync(c->logs, NULL, NULL, NULL); /* the log is on disk before the end is told */
     if (spooled_proves_ring(j, r)) {
         const int64_t seq = p->seq;
         if (r->seq) p->seq = r->seq - 1; /* the commit does not say that this record is taken */
@@ -170,11 +170,12 @@ static bool given_to(const struct losing *l, const struct attempt_part *p)
     const struct node *n = node_find(&l->c->cluster->nodes, l->node);
     const char *to = *p->place.instance ? p->place.instance
                      : n && n->joined   ? n->instance
-                                        : l->keep; /* stored without: the name's holder has it */
+                                        : l->keep; /* none stored: take the holder of the name */
     return l->keep && !strcmp(to, l->keep);
 }
 
-/* Reports of this epoch from there count no more, and the node stops it when it comes back. */
+/* Fails the attempt, as the node of p is lost. Its later reports of this epoch do not count, and
+ * it stops its ranks when it comes back. */
 static void lose_part(struct attempts *c, struct job *j, const struct attempt_part *p,
                       const char *why)
 {
@@ -184,7 +185,7 @@ static void lose_part(struct attempts *c, struct job *j, const struct attempt_pa
     attempts_stop(c, j);
 }
 
-/* Returns its part on a node, if that has not ended; or NULL. */
+/* Returns the job's part on a node, or NULL if there is none or it has ended. */
 static struct attempt_part *part_on(const struct job *j, const char *node)
 {
     struct attempt_part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, node)
@@ -223,8 +224,8 @@ void attempts_fence(struct attempts *c, struct job *j)
     if (j->attempt && j->attempt->assigned) attempts_stop(c, j);
 }
 
-/* Notes that a silent node is away: it may not have stopped, and its ranks may run on there. An
- * attempt that stops already waits no longer. */
+/* Notes that a silent node is away: its ranks may run on there. An attempt that is stopping does
+ * not wait, and loses the part. */
 static void miss_job(void *arg, struct job *j)
 {
     const struct losing *l = arg;

@@ -1,4 +1,4 @@
-/* attempts.h: acts on the attempts of jobs for control.c, which calls it and which it never calls.
+/* attempts.h: acts on the attempts of jobs for control.c, and never calls control.c.
  *
  * A report, a verdict, or news of a node becomes events of the job (commit.h) and messages to the
  * nodes of its attempt (session.h). A node that is not heard is away: its part of an attempt may
@@ -32,16 +32,17 @@ bool attempts_report(struct attempts *c, struct job *j, struct attempt_part *p,
 /* Fails the attempts that lost a GPU of the node. */
 void attempts_check_gpus(struct attempts *c, const struct node *n);
 
-/* Gives up its parts on nodes that are away: it is placed elsewhere, or stops. */
+/* Gives up the parts of a job on nodes that are away, as it is placed elsewhere or stops. */
 void attempts_lose_away(struct attempts *c, struct job *j);
-/* Does that for a job that stops, and stops it once all its parts have ended. */
+/* Gives up the parts of a stopping job on nodes that are away. Stops the job once all its parts
+ * have ended. */
 void attempts_fence(struct attempts *c, struct job *j);
 /* Notes that a silent node is away, in each job with a part there. */
 void attempts_miss(struct attempts *c, const char *node);
-/* Loses the parts of a name that comes back as another machine, or with a new state directory: this
- * node cannot run them nor report on them. */
+/* Loses the parts on a node whose name comes back as another machine, or with a new state
+ * directory. This instance can neither run them nor report on them. */
 void attempts_replace(struct attempts *c, const char *name, const struct msg *hello);
-/* Folds BACK into the jobs that were away on the node and whose parts it has still, or begins
+/* Folds BACK into the jobs that were away on the node, if it still has their parts or begins them
  * now. */
 void attempts_find(struct attempts *c, const struct node *n, const struct msg *hello);
 

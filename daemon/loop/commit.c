@@ -22,8 +22,8 @@ struct commit {
     } * marks; /* owns */
     int n_marks;
     enum job_event type;
-    bool has_event, final; /* final: by this event */
-    commit_done *done;     /* cancel and restart */
+    bool has_event, final; /* final: this event ends the job */
+    commit_done *done;     /* the caller's, or NULL */
     struct err *refusal;   /* owns; passed to done; NULL: it was done */
     void *arg;
 };
@@ -234,7 +234,7 @@ void commit_result(struct commits *all, struct job *j, char *json)
     free(j->result);
     j->result = json;
     store_result_set(t, j->id, json);
-    add_steps(t, j); /* the marks say that they are here */
+    add_steps(t, j); /* the marks vouch for these steps */
     add_marks(t, k, j);
     store_commit(all->store, t, committed, k);
 }
@@ -300,7 +300,7 @@ static struct new_job *room_for_one(struct commit_batch *b)
     return &b->at[b->n++];
 }
 
-/* Does the part of the work for a job that needs no id, before the turn that commits. */
+/* Prepares a job as far as that needs no id, before the turn that commits it. */
 void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *s)
 {
     struct new_job *k = room_for_one(b);

@@ -47,8 +47,8 @@ struct commits {
  * store_close. */
 void commits_fini(struct commits *all);
 
-/* Called after the commit; j is NULL when e is set, and may be NULL when it has ended. j is the
- * fold, which may be ahead of the disk again: an answer to a client is read from the store. */
+/* Called after the commit. j is NULL when e is set, and may be NULL when the job has ended. j is
+ * the fold, which may be ahead of the disk again: answers to clients are read from the store. */
 typedef void commit_done(void *arg, const struct job *j, const struct err *e);
 
 /* Folds ev into j and commits it. Fills in seq, job, epoch (unless it is an ASSIGN) and at_ms. done
@@ -64,7 +64,7 @@ struct commit_new {
     const struct job_spec *spec;   /* checked */
     const char *plan;              /* JSON, or NULL */
     const char *key, *fingerprint; /* Idempotency-Key, or NULL */
-    const char *source;            /* a node: has checkpoint source_step, or NULL; see struct job */
+    const char *source;            /* node with checkpoint source_step, or NULL; see struct job */
     int64_t source_step;
     const char *owner; /* a user; NULL: seqd itself */
     const char *only;  /* a toy run: tests this node; NULL: a job */
@@ -79,7 +79,7 @@ void commit_submit(struct commits *all, const struct commit_new *n, commit_done 
 struct commit_batch;
 struct commit_batch *commit_batch_create(void);
 void commit_batch_destroy(struct commit_batch *b); /* NULL allowed */
-/* Copies the fields that it needs of n, whose key is not looked at. */
+/* Adds the job n to the batch, and copies its fields except key and fingerprint. */
 void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *n);
 int commit_batch_n(const struct commit_batch *b);
 int64_t commit_batch_size(const struct commit_batch *b); /* bytes that it holds, about */
@@ -91,8 +91,8 @@ typedef void commit_batch_done(void *arg, const struct commit_batch *b, const st
 void commit_batch_submit(struct commits *all, struct commit_batch *b, const char *key,
                          const char *fingerprint, commit_batch_done *done, void *arg);
 
-/* Gives an answer that follows from the fold as it is now, after the commit of the events that made
- * it so: else it would tell of a state that is not on disk. refusal NULL: it was done. */
+/* Calls done once every event folded so far is on disk, since the answer follows from the fold.
+ * refusal NULL: the order is done already. */
 void commit_answer(struct commits *all, const struct job *j, const struct err *refusal,
                    commit_done *done, void *arg);
 /* Adds the row of an event to t. */

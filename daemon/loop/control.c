@@ -25,7 +25,7 @@
 #define TICK_MS   1000
 #define EXPECT_MS 30000
 #define FORGET_MS 1000
-#define PASS_REST 4 /* times a pass's length before the next one begins */
+#define PASS_REST 4 /* rest after a pass, in lengths of that pass */
 
 struct control {
     struct control_options o;
@@ -150,8 +150,8 @@ static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, i
     session_ack(&c->session, node, job, epoch, seq);
 }
 
-/* Tells whether the node is the instance that part p was given to; "": the part was stored without
- * one. */
+/* Tells whether n is the instance that part p was given to. A part that is stored without an
+ * instance goes by the name alone. */
 static bool is_holder(const struct node *n, const struct attempt_part *p)
 {
     return !strcmp(p->place.node, n->name) &&
@@ -242,7 +242,7 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     struct control *c = arg;
     attempts_replace(&c->attempts, name, hello);
     struct node *n = node_up(&c->cluster.nodes, hello, loop_now_ms(c->o.loop));
-    if (!n) return; /* on_admit saw to it */
+    if (!n) return; /* never: on_admit has made room */
     c->cluster.no_node[0] = 0;
     log_info("node.up", "node=%s slots=%d gpus=%d attempts=%d address=%s", name, hello->n_slots,
              hello->n_gpus, hello->n_attempts, hello->address);
@@ -262,7 +262,7 @@ void control_no_node(struct control *c, const char *why)
     snprintf(c->cluster.no_node, sizeof c->cluster.no_node, "%s", why);
 }
 
-/* Counts the node's time to come back from when it was last heard. */
+/* Takes a node as down since it was last heard: its time to come back runs from then. */
 static void on_down(void *arg, const char *name, const char *why, int64_t silent_ms)
 {
     struct control *c = arg;
@@ -405,14 +405,14 @@ static void assign_jobs(struct control *c)
     for (int i = 0; i < n; i++) {
         if (!(j = pass_verdict(c->pass, &c->cluster, i, &ev))) continue;
         if (j->attempt)
-            attempts_lose_away(&c->attempts, j); /* it begins there once it has stopped */
+            attempts_lose_away(&c->attempts, j); /* it begins elsewhere once it has stopped */
         else
             attempts_apply(&c->attempts, j, &ev);
     }
 }
 
-/* Runs a pass. With a long queue it takes long, and each node that joins asks for one: nodes that
- * join within four times its length after it wait for the next pass. */
+/* Runs a pass. It takes long with a long queue, and each node that joins asks for one. The next
+ * pass therefore waits for PASS_REST times the length of this one. */
 static void run_pass(void *arg)
 {
     struct control *c = arg;

@@ -57,7 +57,7 @@ struct control_options {
 /* Replays the store. It fails as replay does (replay.h). */
 struct control *control_create(const struct control_options *o, struct err *e);
 void control_destroy(struct control *c);
-/* Sets why no node is up, where that is known; it holds until one is. */
+/* Sets the reason that no node is up. It holds until one is. */
 void control_no_node(struct control *c, const char *why);
 void control_pause(struct control *c); /* starts nothing any more: seqd is stopping */
 
@@ -65,14 +65,14 @@ void control_pause(struct control *c); /* starts nothing any more: seqd is stopp
 extern const struct link_calls control_link_calls;
 
 const struct cluster *control_cluster(const struct control *c);
-/* Returns the fold, for acting; clients are shown the store's state. NULL: the job is not live, as
- * committed. */
+/* Returns the fold of a job, for acting: clients are shown the store's state. NULL: there is no
+ * such job, or its end is committed. */
 const struct job *control_job(const struct control *c, int64_t id);
 const struct nodes *control_nodes(const struct control *c);
 struct users *control_users(struct control *c);
 const struct disk_tally *control_tally(const struct control *c);
-/* Slots held on it, as committed: by jobs, and by ranks of attempts that are over here and not yet
- * there. */
+/* Returns the slots held on a node: by jobs, and by ranks of attempts that are over for seqd but
+ * not yet at the node. */
 int32_t control_reserved(const struct control *c, const char *node);
 int control_n_live(const struct control *c);
 int64_t control_passes(const struct control *c);  /* scheduling passes so far */

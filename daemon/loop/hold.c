@@ -4,8 +4,8 @@
 #include <string.h>
 #include "daemon/state/wall.h"
 
-/* Tells whether a node of the job drains. Its ranks save and stop, and it is queued: then the pass
- * finds the node that its checkpoint or its data hold it to. */
+/* Tells whether a node of the job drains: its ranks then save and stop, and it is queued. The pass
+ * that places it again sees whether its checkpoint or its data hold it to a node. */
 static bool drain_due(const struct cluster *k, const struct job *j, int64_t now_ms,
                       struct event *ev)
 {

@@ -39,8 +39,8 @@ void order_cancel(struct commits *all, int64_t id, const char *by, commit_done *
     }
 }
 
-/* Decides which event a hold or its end asks of a job. -1: *e says why that cannot be; 0: it is so;
- * 1: *ev. */
+/* Decides whether to suspend or resume a job. -1: it cannot be done, *e says why; 0: it is so
+ * already; 1: fold *ev. */
 static int hold_event(const struct job *j, enum job_event type, struct event *ev, struct err *e)
 {
     const bool stopping = j->state == JOB_STOPPING, suspends = type == EV_SUSPEND;
@@ -143,7 +143,7 @@ void order_restart(struct commits *all, int64_t id, const char *by, commit_done 
     commit_answer(all, j, &e, done, arg);
 }
 
-/* Makes the stored spec with the change in it. fails: as order_edit, but for the commit. */
+/* Applies the change to the job's stored spec, and fills in *spec. fails as order_edit does. */
 static int edit_spec(struct commits *all, struct job *j, const struct order_edit *o,
                      struct job_spec *spec, struct err *e)
 {
@@ -206,8 +206,8 @@ static void released(void *arg, const struct err *e)
     free(r);
 }
 
-/* Makes the refusal, which is given after the commit that it may follow from, as is the answer that
- * it was done. */
+/* Begins an order about a node, with a refusal if there is no such node. The answer is given after
+ * the commit, as it may follow from a change that is not on disk yet. */
 static struct releasing *about_node(struct commits *all, const char *node, commit_done *done,
                                     void *arg)
 {
@@ -247,7 +247,7 @@ void order_release(struct commits *all, const char *node, commit_done *done, voi
     if (!r) abort();
     *r = (struct releasing){.all = all, .done = done, .arg = arg};
     struct store_txn *t = store_begin();
-    /* A refusal waits, too, for the commit that it may follow from. */
+    /* A refusal waits for the commit, too: it may follow from a change that is not on disk yet. */
     if (quarantine_find(all->cluster->quarantine, node))
         quarantine_end(all->cluster->quarantine, t, node, "released by hand");
     else if (node_find(&all->cluster->nodes, node))

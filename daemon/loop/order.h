@@ -17,9 +17,10 @@ order_call order_cancel;
  * done: ERR_NOT_FOUND when it is not live; ERR_CONFLICT when it is on its way to its end. */
 order_call order_suspend, order_resume;
 
-/* Gives up the checkpoint that a queued job waits for while its node is away: it starts again where
- * there is room, or from what checkpoint.resume or that node's own job directory has. fails through
- * done: ERR_NOT_FOUND; ERR_CONFLICT when it waits for no such node. */
+/* Gives up the checkpoint of a job that waits for its node, which is away, cordoned or in
+ * quarantine. The job starts again on any node with room: from checkpoint.resume, from its own
+ * directory there, or from the beginning. fails through done: ERR_NOT_FOUND; ERR_CONFLICT when it
+ * waits for no such node. */
 void order_restart(struct commits *all, int64_t id, const char *by, commit_done *done, void *arg);
 
 struct order_edit {

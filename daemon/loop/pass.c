@@ -87,8 +87,8 @@ static int node_index(const struct cluster *k, const char *name)
 }
 
 /* Chooses the only node for rank 0, if there is one. A checkpoint, the job's own or its source,
- * holds it to a node, which it waits for. Data lies on the node that prepared it; if that is away
- * or left out, another prepares it again. */
+ * holds the job to a node, and the job waits for that node. Data lies on the node that prepared
+ * it. If that is away or left out, another node prepares the data again. */
 static void choose_only(const struct cluster *k, const struct job *j, int64_t now_ms,
                         struct sched_job *q)
 {
@@ -166,8 +166,8 @@ static bool may_move(const struct cluster *k, const struct job *j)
     return false;
 }
 
-/* Describes a job that moves, with the places that it has on nodes now. It seeks a place for its
- * ranks, and for a preparation alone only if it is preparing data. */
+/* Describes a job that moves, with the places that it has on nodes now. It seeks a place for a
+ * preparation if it is preparing data, else for its ranks. */
 static void describe_move(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     q->moves = true;
@@ -177,7 +177,7 @@ static void describe_move(const struct cluster *k, const struct job *j, struct s
     for (int i = 0, n = 0; i < j->n_places; i++) {
         const struct job_place *p = &j->places[i];
         const int at = node_index(k, p->node);
-        if (at < 0) break; /* none that holds a part is forgotten */
+        if (at < 0) break; /* never: a node that holds a part is not forgotten */
         q->part[q->n_parts++] = (struct sched_part){(uint8_t)at, (uint8_t)p->n_ranks};
         for (int r = 0; r < p->n_ranks; r++, n++) {
             const struct node *node = &k->nodes.node[at];
@@ -215,7 +215,8 @@ struct pass_list {
     struct sched_node *nodes;
 };
 
-/* Holds its GPUs by UUID, as the node's list is now: a GPU that has gone counts for nothing. */
+/* Marks the job's GPUs as held, by their UUIDs in the node's list of now. A GPU that has gone is
+ * skipped. */
 static void hold_gpus(const struct job *j, const struct node *n, const struct job_place *p,
                       struct sched_node *out)
 {

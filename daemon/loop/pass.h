@@ -1,5 +1,6 @@
-/* pass.h: a scheduling pass: queued jobs and nodes into sched_pick, and its verdicts into events.
- * Pure but for its own scratch.
+/* pass.h: a scheduling pass: turns queued jobs and nodes into the input of sched_pick, and its
+ * verdicts into events. It changes only its scratch, the jobs' reasons and the users' counts of
+ * jobs.
  *
  *     for (int i = 0, n = pass_pick(p, k, now_ms); i < n; i++)
  *         if ((j = pass_verdict(p, k, i, &ev))) the event ev is to be applied to j; */
@@ -19,9 +20,9 @@ int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms);
 struct job *pass_verdict(const struct sched_pass *p, const struct cluster *k, int i,
                          struct event *ev);
 
-/* Tells whether nodes that the job does not leave out could take it without `node`, if all were
- * idle. A node that is down counts until it is lost, and where it has prepared the job's data, even
- * then: it has the files. */
+/* Tells whether nodes other than `node` could take the job if all were idle, without those that it
+ * leaves out. A node that is down counts until it is lost. The node that prepared the job's data
+ * counts even then, as it has the files. */
 bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *node, int64_t now_ms);
 
 #endif

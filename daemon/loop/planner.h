@@ -7,8 +7,8 @@
 
 #define PLANNER_WAITING 256 /* specs at once; each is some 0.4 MiB of its request's */
 
-/* Creates the planner. End it before the store closes, whose answers may still ask for plans
- * meanwhile. It need not finish: a plan that is under way ends soon by its clock. */
+/* Creates the planner. Call errands_end before store_close, whose answers may still ask for plans
+ * and are refused then. A plan under way need not finish: its clock ends it soon. */
 struct errands *planner_create(struct loop *l);
 
 /* Any thread: returns milliseconds of a clock that does not go back. It jumps to the end of time

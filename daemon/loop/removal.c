@@ -12,7 +12,7 @@
 
 #define ROWS        200 /* in one commit: some milliseconds of the writer */
 #define NODE_WINDOW 64  /* removals that one node is told of at a time */
-#define WAKE_MS     20  /* so that many orders at once are one look */
+#define WAKE_MS     20  /* gathers orders given together into one look */
 
 struct told { /* a node that is up */
     struct told *next;
@@ -39,7 +39,7 @@ struct removals {
     struct told *told;
     bool paused;
     bool files_busy, files_again, rows_busy, rows_again;
-    int64_t files_after; /* removals before it failed, or are done */
+    int64_t files_after; /* seq of the last removal tried; 0: begin with the first */
     int64_t rows_begin_ms, n_moved;
 };
 
@@ -160,14 +160,15 @@ static void on_node_rows(void *arg, const struct store_rows *rows, const struct 
     for (int i = 0; i < rows->n_rows && !n->gone; i++) {
         const struct msg m = {
             .type = MSG_REMOVE, .job = rows->row[i].n[0], .what = (int32_t)rows->row[i].n[1]};
-        /* Note it before it is sent: the answer may be that the session broke. */
+        /* Count it as open before the send: if the session breaks in it, all open ones are
+         * closed. */
         n->open[n->n_open++] = (struct open){m.job, m.what};
         if (!outbox_send(&n->all->out, n->node, &m)) continue;
         n->n_open = 0;
         n->failed = true;
         break;
     }
-    n->reading = false; /* not before: a session that breaks now must not free it */
+    n->reading = false; /* only now: a session that breaks above must not free n */
     told_rest(n);
 }
 
@@ -235,9 +236,8 @@ static void on_cut(void *arg, const struct tree *tree, int n, const struct err *
     if (e) log_error("removal.epoch", "text=\"%s\"", e->text);
 }
 
-/* Tells whether the answer is to a removal that is open, and closes it. A node may answer twice, if
- * it ends in this session a removal that another session asked for: the second answer counts for no
- * other removal. */
+/* Closes the removal that is answered. Returns false if it is not open: a node may answer twice,
+ * for the order of an earlier session and for that of this one. */
 static bool was_open(struct told *n, int64_t job, int what)
 {
     for (int i = 0; i < n->n_open; i++) {

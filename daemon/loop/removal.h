@@ -5,9 +5,9 @@
  *   rows, some hundred in a commit      metrics, events, then the job's
  *   the nodes are told, until they say that it is gone
  *
- * Every step follows from the rows alone and can be done twice, so a crash anywhere loses and
- * leaves nothing: an unfinished removal is taken up after the restart. A node that is away is told
- * when it is back; until then the removal is pending, which is seen. Loop thread. */
+ * Every step follows from the rows alone and can be done twice. A crash therefore loses nothing:
+ * an unfinished removal is taken up after the restart. A node that is away is told when it is
+ * back; until then the removal is shown as pending. Loop thread. */
 #ifndef SEQD_DAEMON_LOOP_REMOVAL_H
 #define SEQD_DAEMON_LOOP_REMOVAL_H
 
@@ -17,7 +17,7 @@
 #include "daemon/store/logs.h"
 
 #define REMOVAL_RETRY_MS 30000 /* until what failed is tried again */
-#define REMOVAL_PACE     4     /* times the length of a commit of rows between two of them */
+#define REMOVAL_PACE     4     /* pause between two commits of rows, in lengths of the first */
 
 struct removals;
 
@@ -40,8 +40,8 @@ void removals_wake(struct removals *r);
 /* Removes the logs of an attempt that is long over; its job lives. */
 void removals_cut_log(struct removals *r, int64_t job, int64_t epoch, int n_ranks);
 
-/* Tells a node of its removals. If its version has none (abi, api/wire.h), it is told of none, and
- * each keeps that as its reason. */
+/* Tells a node of its removals. A node whose version (abi, api/wire.h) knows none is not told, and
+ * each of its removals keeps that as the reason that it waits. */
 void removals_node_up(struct removals *r, const char *node, uint32_t abi);
 void removals_node_down(struct removals *r, const char *node);
 /* Takes a MSG_REMOVED. False: the node was not asked. */

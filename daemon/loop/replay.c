@@ -185,7 +185,8 @@ static int load_cordon(void *arg, const char *node, int64_t at_ms, bool drains, 
     return 0;
 }
 
-/* Expects quarantined nodes, so that they are seen; after the nodes that jobs need. */
+/* Expects quarantined nodes, so that they are listed. Call it last: the nodes that jobs need come
+ * first. */
 static void expect_quarantined(const struct replaying *r)
 {
     const struct quarantined *q;
@@ -193,7 +194,8 @@ static void expect_quarantined(const struct replaying *r)
         node_expect(&r->cluster->nodes, q->node, r->now_ms);
 }
 
-/* Sets its backoff as of now, and expects the nodes that its attempt may run on. */
+/* Restores the backoff of a job, counts the job for its user, and expects the nodes that its
+ * attempt may run on. */
 static void live_again(void *arg, struct job *j)
 {
     const struct replaying *r = arg;
@@ -203,8 +205,8 @@ static void live_again(void *arg, struct job *j)
         node_expect(&r->cluster->nodes, j->attempt->parts[i].place.node, r->now_ms);
 }
 
-/* Expects the nodes of its files, after the nodes that run attempts, should there be more names
- * than the table has room for. */
+/* Expects the nodes that have files of the job. Nodes that run attempts come before them, as the
+ * table may not have room for all names. */
 static void expect_files(void *arg, struct job *j)
 {
     const struct replaying *r = arg;

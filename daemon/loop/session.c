@@ -254,9 +254,8 @@ static int32_t slots_of(const struct wire_attempt *w, const struct job *j)
     return j && job_takes_gpus(j) ? 0 : w->slots - w->gpus;
 }
 
-/* Notes attempts that run there and are not ours any more, as after the node was given up: each
- * will be stopped, and until the node says that it is gone its slots are taken, and GPUs are
- * held. */
+/* Notes attempts that run on the node and are not ours any more, as after it was given up. Each
+ * will be stopped. Its slots and GPUs are held until the node says that it is gone. */
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello)
 {
     node_stale_clear(n);

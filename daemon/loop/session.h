@@ -22,15 +22,16 @@ struct session { /* with all nodes */
 void session_assign(const struct session *s, const struct job *j); /* to every part */
 /* Sends STOP to every part that has not ended. */
 void session_stop(const struct session *s, const struct job *j, int64_t now_ms);
-/* Sends, for a job that is stopping, SAVE where it is to save and the nodes' agents know how, else
+/* Sends SAVE for a stopping job that is to save, if the agents of its nodes know how; else
  * STOP. */
 void session_end(const struct session *s, struct job *j, int64_t now_ms);
-/* Sends all blobs again, if all are here and the ring is not open yet. p NULL: to every part. */
+/* Sends all blobs to part p, or to every part if p is NULL. Sends only if all blobs are here and
+ * the ring is not open yet. */
 void session_blobs(const struct session *s, const struct job *j, const struct attempt_part *p);
 /* Acknowledges that records up to seq are on disk. */
 void session_ack(const struct session *s, const char *node, int64_t job, int64_t epoch,
                  int64_t seq);
-/* Acknowledges a log of no attempt that runs there: no byte of it is wanted up to `offset`. */
+/* Acknowledges log bytes of an attempt that does not run there: they are not wanted. */
 void session_ack_stale_log(const struct session *s, const char *node, const struct msg *m);
 /* Tells the node that it may let go of the attempt's spool. */
 void session_forget(const struct session *s, const char *node, int64_t job, int64_t epoch);
@@ -39,8 +40,8 @@ void session_forget(const struct session *s, const char *node, int64_t job, int6
 
 void session_expect(const struct session *s, const char *node); /* the attempts it should have */
 void session_expect_all(const struct session *s);
-/* A node is up: `attach` before its EXPECT and `resume` after it tell it the known state of each of
- * its attempts. An attempt that runs there and is not ours any more is noted as stale. */
+/* Calls for a node that comes up: `attach` before its EXPECT, and `resume` after it, tell it the
+ * state of its attempts. `note_stale` notes attempts that run there and are not ours any more. */
 /* Notes the attempts of its HELLO that are over: it was away when they ended, or seqd was. */
 void session_note_past(const struct session *s, struct node *n, const struct msg *hello);
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello);
@@ -50,6 +51,6 @@ void session_attach(const struct session *s, const char *node, const struct msg 
 void session_resume(const struct session *s, const char *node, int64_t now_ms);
 
 logs_durable session_ack_log;                   /* arg: struct session */
-void session_ask_logs(const struct session *s); /* for what was not kept */
+void session_ask_logs(const struct session *s); /* for bytes that were not kept */
 
 #endif

@@ -213,8 +213,8 @@ static bool step_good(const struct rank_step *s)
            s->step_us >= 0 && s->step_us <= MOST;
 }
 
-/* Steps say how far a training is. A step that was reached before the attempt's first one, or by
- * another path before a rollback, is no measure of its speed. */
+/* Updates the progress of a training by a step. After a start or a rollback the progress counts
+ * from this step, as earlier ones do not measure its speed. */
 static void progress_of_step(struct job *j, const struct rank_step *s)
 {
     struct rank_progress *p = &j->progress;
@@ -244,7 +244,8 @@ static bool read_progress(const struct spooled *r, struct rank_progress *p)
     return progress_good(p);
 }
 
-/* Tells whether a record came again only because of one before it: its effect is committed. */
+/* Tells whether the effect of a record is committed already: it came again only because of a
+ * record before it. */
 static bool is_taken(const struct taking *k)
 {
     return k->r->seq && k->r->seq <= k->p->taken;

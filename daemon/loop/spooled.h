@@ -1,5 +1,5 @@
-/* spooled.h: the meaning of one record of a spool for its job: progress, products, failures, ends.
- * It enters what only memory knows into the attempt and the job; the rest is a verdict. */
+/* spooled.h: applies one record of a spool to its job: progress, products, failures, ends. It
+ * changes only state of the attempt and the job that is in memory alone; the rest is a verdict. */
 #ifndef SEQD_DAEMON_LOOP_SPOOLED_H
 #define SEQD_DAEMON_LOOP_SPOOLED_H
 
@@ -24,8 +24,8 @@ bool spooled_proves_ring(const struct job *j, const struct spooled *r);
 struct spooled_time {
     int64_t now_ms, utc_ms; /* the loop's clock, and the day's */
 };
-/* Takes a record of j's current attempt, from the node of part p, which has not ended. A ring that
- * it proves is open. */
+/* Takes a record of j's current attempt, from the node of part p, which has not ended. If the
+ * record proves the ring, the caller has opened it before. */
 void spooled_take(struct job *j, const struct nodes *nodes, struct attempt_part *p,
                   const struct spooled *r, const struct spooled_time *t, struct verdict *v);
 

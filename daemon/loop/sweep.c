@@ -21,7 +21,7 @@ struct sweep {
     int64_t after_at, after_job; /* position in the rule: jobs before it were looked at */
     int64_t n_filled;
     int64_t utc_ms, loop_ms; /* clocks of the last sweep */
-    int64_t hold_ms;         /* loop clock: no removal before */
+    int64_t hold_ms;         /* no removal before this time of the loop's clock */
 };
 
 static void next_rule(struct sweep *s);
@@ -128,8 +128,8 @@ static void next_rule(struct sweep *s)
 
 /* ---- once a minute --------------------------------------------------------------------------- */
 
-/* Tells whether the wall clock can be trusted to remove by. It is not, for a while, after a jump
- * ahead. */
+/* Tells whether the wall clock can be trusted for removals. For a while after a jump ahead it
+ * cannot. */
 static bool clock_holds(struct sweep *s)
 {
     const int64_t utc = s->commits->utc_ms(), now = loop_now_ms(s->commits->loop);

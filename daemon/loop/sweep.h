@@ -11,7 +11,7 @@
 #include "daemon/state/retain.h"
 
 #define SWEEP_MS      60000
-#define SWEEP_JUMP_MS 3600000 /* a jump of the wall clock; and how long it has to hold */
+#define SWEEP_JUMP_MS 3600000 /* size of a jump of the wall clock; and the wait after it */
 
 struct sweep;
 

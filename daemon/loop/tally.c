@@ -7,7 +7,7 @@
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 
-#define PACE 4 /* times the length of a page between two of them */
+#define PACE 4 /* rest after a page, in lengths of that page */
 
 struct disk_tally {
     struct commits *commits;

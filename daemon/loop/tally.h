@@ -10,7 +10,7 @@
 #include "daemon/loop/commit.h"
 #include "daemon/loop/removal.h"
 
-#define TALLY_MS 30000 /* between the end of one and the next */
+#define TALLY_MS 30000 /* from the end of a tally to the next */
 
 struct disk_tally;
 

@@ -12,9 +12,9 @@
 
 struct errands;
 
-/* An errand belongs to the caller until done is called: once, on the loop's thread. */
+/* An errand stays with the caller until done is called: once, on the loop's thread. */
 struct errand {
-    void (*work)(void *arg);               /* on the thread: touches what arg has alone */
+    void (*work)(void *arg);               /* on the thread: touches only arg's own data */
     void (*done)(void *arg, bool dropped); /* dropped: the thread ends; perhaps work was called */
     void *arg;
     struct errand *next; /* the thread's */
@@ -27,16 +27,16 @@ struct errands_options {
 };
 
 struct errands *errands_create(struct loop *l, const struct errands_options *o);
-/* Takes no errand from now on. finish: all errands that wait are done and called back here;
- * otherwise they are dropped, as is the one under way when it ends. NULL is allowed, here and in
- * errands_destroy, which drops. */
+/* Ends the thread and refuses errands from now on. finish: errands that wait are done and called
+ * back here; otherwise they are dropped, as is the errand under way when it ends. NULL is allowed,
+ * here and in errands_destroy, which drops. */
 void errands_end(struct errands *t, bool finish);
 void errands_destroy(struct errands *t);
 
 /* Hands over an errand. fails: ERR_PEER where too many wait, or after errands_end. */
 int errands_do(struct errands *t, struct errand *x, struct err *e);
 
-/* Any thread: tells whether the work under way had better end soon. */
+/* Any thread: tells whether errands_end was called: the work under way should end soon. */
 bool errands_ending(const struct errands *t);
 
 #endif

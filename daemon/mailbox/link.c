@@ -13,7 +13,7 @@
 enum {
     ARENA_SIZE = 16 << 20, /* a message of WIRE_MAX_SIZE, unpacked, and room for its spec */
     MISSED = 3,            /* heartbeats: then the node is down */
-    RETRY_MS = 5000,       /* for a node that was refused, when that may pass */
+    RETRY_MS = 5000,       /* for a node that was refused for a cause that may pass */
     RETRY_VERSION_MS = 60000,
     MAX_JOINS = 32,      /* at one time: strangers take no more of seqd than that */
     JOIN_SIZE = 16 << 10 /* size of a message of a stranger */
@@ -28,7 +28,7 @@ struct link_session {
     uint32_t abi;         /* with node: version that the session speaks */
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int64_t silent_ms; /* since its last message */
-    bool refused;      /* told so: it is to close the session */
+    bool refused;      /* REFUSED was sent: the node is to close the session */
     bool joining;      /* a JOIN waits for its answer */
 };
 
@@ -347,8 +347,9 @@ void link_destroy(struct links *k)
     free(k);
 }
 
-/* Tells whether its session speaks a version that has the message, and for a job each field that it
- * uses: it was placed there under a session that did. */
+/* Tells whether the session's version has the message and, for ASSIGN, each field that the job
+ * uses. The job was placed under a session that had them; the node may be back with an older
+ * version. */
 static bool knows(const struct link_session *s, const struct msg *m)
 {
     return wire_knows(s->abi, m->type) && !(m->type == MSG_ASSIGN && spec_needs(m->spec, s->abi));

@@ -38,7 +38,7 @@ static void become(char *const argv[], int ends, const struct child_files *f, pi
     sigset_t none;
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, ends);
-    if (getppid() != parent) _exit(127); /* it died before that */
+    if (getppid() != parent) _exit(127); /* the parent died before the prctl */
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++) {
         const int fd = given[i] < 0 ? null : given[i];
@@ -106,7 +106,7 @@ void children_stop(struct children *c, int which, int timeout_ms)
     }
 }
 
-/* Orphans are ours by now: /proc knows them. */
+/* Kills our children, as /proc lists them. Orphans of programs that have ended are among them. */
 static void kill_orphans(void)
 {
     char path[64], line[512];
@@ -135,7 +135,7 @@ void children_end(struct children *c, int timeout_ms)
 {
     const int64_t until_ms = clock_ms() + timeout_ms;
     while (!none_left()) {
-        if (clock_ms() >= until_ms) kill_orphans(); /* theirs come to us next */
+        if (clock_ms() >= until_ms) kill_orphans(); /* their children become ours next */
         children_wait(c, 100);
     }
 }

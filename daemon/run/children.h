@@ -20,7 +20,8 @@ struct children {
     int signal; /* the first of SIGTERM, SIGINT, SIGHUP and SIGUSR1; 0: none came */
 };
 
-/* Blocks these signals and takes in orphans of children, so that children_end misses none. */
+/* Blocks SIGCHLD and the signals above, and takes in orphans of children, so that children_end
+ * misses none. */
 void children_init(struct children *c);
 struct child_files {
     int in, out, err; /* -1: /dev/null; they stay the caller's */

@@ -21,10 +21,10 @@
 #include "api/core/thread.h"
 #include "api/wire.h"
 
-#define AGAIN_MS  1000 /* doubles with every end of one that lived for less than STEADY_MS */
+#define AGAIN_MS  1000 /* doubles with each seqw that lives for less than STEADY_MS */
 #define MOST_MS   60000
 #define STEADY_MS 60000
-#define QUIT_MS   100 /* until its session is up, which takes no longer than that after its start */
+#define QUIT_MS   100 /* between tries to send QUIT, until seqw has a session */
 #define NAME      "local"
 
 struct dev {
@@ -42,7 +42,7 @@ struct dev {
     char words_path[1024], words_env[1056];
     int64_t started_ms, again_ms; /* by the loop; again: how long until the next start */
     bool stopping, told;
-    int64_t kill_ms; /* by the loop: when it has had its time */
+    int64_t kill_ms; /* by the loop: SIGKILL follows then */
     loop_call *gone;
     void *gone_arg;
 };
@@ -219,7 +219,7 @@ static void on_exit_of_seqw(void *arg, uint32_t events)
     struct dev *d = arg;
     loop_fd_remove(d->watch);
     siginfo_t end = {0};
-    waitid(P_PIDFD, (id_t)d->pidfd, &end, WEXITED | WNOHANG); /* adopted: not ours */
+    waitid(P_PIDFD, (id_t)d->pidfd, &end, WEXITED | WNOHANG); /* fails for an adopted seqw */
     close(d->pidfd);
     d->pidfd = -1;
     d->watch = NULL;

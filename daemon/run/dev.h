@@ -1,7 +1,7 @@
-/* dev.h: the one local node of `seqd --dev`: a seqw in a session of its own, so that Ctrl-C reaches
- * seqd alone, which then has it stop every gang and end, by a message: SIGTERM would have it save.
- * A seqw that outlived a killed seqd is adopted, one that dies is started again, each time after
- * twice as long. Loop thread only. */
+/* dev.h: the one local node of `seqd --dev`. Its seqw runs in a session of its own, so that Ctrl-C
+ * reaches seqd alone. seqd then sends it a message, at which it stops every gang and ends; at
+ * SIGTERM it would save. A seqw that outlived a killed seqd is adopted. A seqw that dies is
+ * started again, each time after twice as long. Loop thread only. */
 #ifndef SEQD_DAEMON_RUN_DEV_H
 #define SEQD_DAEMON_RUN_DEV_H
 
@@ -18,10 +18,10 @@ struct dev_options {
     int n_slots;
     const char *const *roots; /* directories jobs may read */
     int n_roots;
-    const struct option_list *writable; /* and beneath which they may publish */
+    const struct option_list *writable; /* directories beneath which jobs may publish */
     /* Tells the node of that name to quit. Returns the ABI of its session; 0: it has none now. */
     uint32_t (*quit)(void *arg, const char *node);
-    /* The agent has ended by itself. why: the cause; "": it is started again. */
+    /* The agent has ended by itself, and is started again. why: the cause. */
     void (*died)(void *arg, const char *why);
     void *arg; /* argument of both */
 };

@@ -31,8 +31,8 @@ enum {
     REASON_LOOKS = 20, /* a verdict that stands for this many looks is final */
 };
 enum { FAILED = 1, USAGE = 2 };
-/* Less than the warning that deploy/slurm/oneshot.sbatch asks for; and less than Slurm's KillWait,
- * which is 30 s between SIGTERM and SIGKILL. */
+/* Seconds for saving. SAVE_S is less than the warning that deploy/slurm/oneshot.sbatch asks for.
+ * SAVE_TERM_S is less than Slurm's KillWait, 30 s between SIGTERM and SIGKILL. */
 #define SAVE_S      "90"
 #define SAVE_TERM_S "10"
 
@@ -40,12 +40,12 @@ struct one_run {
     struct run_options o;
     struct children c;
     char bin[FILE_PATH_SIZE];   /* directory of seqw and seqctl, beside this program */
-    char dir[64];               /* sockets, and all of it without --state */
+    char dir[64];               /* for sockets, and without --state for all files */
     char state[FILE_PATH_SIZE]; /* the job's: seqd, nodes/nodeN, spec, logs */
     char url[96];               /* address of seqd, for seqctl */
     char nodes[128];            /* address that nodes dial; several nodes: the port */
     char id[24];                /* the job's */
-    int ear;                    /* for the nodes that srun starts: closed, they stop; -1: none */
+    int ear;                    /* pipe to srun's nodes, which stop when it closes; -1: none */
     bool keep;                  /* dir stays: its files could not be brought away */
 };
 
@@ -59,7 +59,7 @@ static int open_log(const struct one_run *r, const char *name, struct err *e)
     return fd < 0 ? err_errno(e, "%s", path) : fd;
 }
 
-/* Prints its last words: without --state its log goes with this process. */
+/* Prints the end of a program's log: without --state the log is removed when this process ends. */
 static void say_log(const struct one_run *r, const char *name)
 {
     char path[FILE_PATH_SIZE], text[2049];
@@ -158,7 +158,8 @@ static int find_bin(struct one_run *r, struct err *e)
     return 0;
 }
 
-/* Keeps the whole spec, to compare it in a later run; "-" is read once. */
+/* Saves the spec in the state directory, or checks that it equals the one saved there by an earlier
+ * run. After "-" (stdin), o.spec is the path of the saved copy. */
 static int keep_spec(struct one_run *r, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -297,10 +298,10 @@ static int start_seqd(struct one_run *r, struct err *e)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* srun starts this on each node: the token comes by stdin, where no list of processes and no
- * environment shows it, and the end of stdin is the word to stop: srun's own way is SIGKILL. A
- * SIGTERM that all processes get is for seqw alone to act upon, which leaves, once. Without
- * --state the node's directory is temporary, too.
+/* srun starts this on each node. The token comes by stdin, where no list of processes and no
+ * environment shows it. The end of stdin tells the script to stop: srun's own way is SIGKILL. A
+ * SIGTERM that all processes get is acted upon by seqw alone, which leaves, once. Without --state
+ * the node's directory is temporary, too.
  * $1 seqw, $2 the port, $3 the host or "", $4 the state directory or "", then seqw's options. */
 static char agent_script[] =
     "umask 077; seqw=$1 port=$2 host=${3:-$SLURM_LAUNCH_NODE_IPADDR} state=$4 pid=; shift 4\n"
@@ -564,8 +565,8 @@ static void stop_all(struct one_run *r)
         fprintf(stderr, "seqd run: %s\n", e.text);
 }
 
-/* Returns how long after SIGTERM Slurm kills the rest of this job, which it then requeues. 0: it
- * does not, or no Slurm is here. */
+/* Returns the seconds from SIGTERM until Slurm kills the rest of this job and requeues it. 0: it
+ * does not requeue it, or no Slurm is here. */
 static int64_t slurm_kill_s(struct one_run *r)
 {
     const char *job = getenv("SLURM_JOB_ID"), *at;

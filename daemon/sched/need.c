@@ -37,7 +37,8 @@ static void read_stages(struct jread *r, struct need *n)
     }
 }
 
-/* Adds the memory beside a stage's own, its segment: it is the same for all stages. */
+/* Adds the rest of a rank's memory to the bytes of each stage, which are its segment alone. The
+ * rest is the same for all stages. */
 static void add_shared(struct need *n)
 {
     int64_t most = 0;

@@ -6,20 +6,20 @@
 #include <stdint.h>
 #include "api/core/limits.h"
 
-/* Bytes of its node's memory that a preparation of data or a description of a model holds: each is
- * one process. The largest tokenizer.json of the Hub, 49 MB, takes 85 MB of it. */
+/* Bytes of a node's memory for one process that prepares data or describes a model. The largest
+ * tokenizer.json of the Hub, 49 MB, takes 85 MB of it. */
 #define NEED_ERRAND ((int64_t)128 << 20)
 
 struct need {
     int64_t device, host; /* bytes of the rank that needs most, as "memory" of the plan has them */
-    int64_t rank;         /* bytes that it takes of its node's memory; 0: not known */
+    int64_t rank;         /* bytes that this rank takes of its node's memory; 0: not known */
     int32_t n_stages;     /* stages, where they differ; else 1 */
     int32_t per_stage;    /* ranks in a row that are of one stage */
     int64_t stage[JOB_MAX_RANKS]; /* several stages: bytes that a rank of each takes */
 };
 
 struct need_of {
-    bool own_memory; /* the device's, of which its node's has no part */
+    bool own_memory; /* the device has memory of its own, apart from its node's */
     int32_t stages, per_stage;
 };
 /* Reads the need from a plan, JSON. A member that is absent is not known. */

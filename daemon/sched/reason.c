@@ -24,7 +24,7 @@ struct what {
     char text[240];
 };
 
-/* Writes why it must be on that node (sched_held). */
+/* Writes why the job must be on node j->only (sched_held). */
 static struct what what(const struct sched_job *j)
 {
     struct what w = {"is to be tested"};

@@ -44,8 +44,7 @@ int64_t room_memory(const struct sched_node *node)
     return node->memory_held < node->memory_size ? node->memory_size - node->memory_held : 0;
 }
 
-/* Returns how many ranks, at most n, fit, by the memory that they take of size bytes of the
- * node's. */
+/* Returns how many ranks, at most n, fit into size bytes of the node's memory. */
 static int32_t beside(const struct sched_job *j, const struct sched_node *node, int64_t size,
                       int32_t n)
 {

@@ -16,21 +16,22 @@ struct room_group {
 bool room_ends(const struct sched_job *j, const struct sched_node *nodes, int i);
 /* Tells whether node i is up, takes new work, and is not left out for this job. */
 bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int i);
-/* Return the ranks of that job that node i could hold if it were idle, and that it can hold now. */
+/* Return how many ranks of the job node i could hold if it were idle, and how many it can hold
+ * now. */
 int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, int i);
 int32_t room_free(const struct sched_job *j, const struct sched_node *nodes, int i);
-/* Tells whether a preparation finds a place there. */
+/* Tells whether node i has a place for a preparation. */
 bool room_prepares(const struct sched_job *j, const struct sched_node *nodes, int i);
 /* Returns the bytes of the node's memory that are free. */
 int64_t room_memory(const struct sched_node *node);
-/* Tells whether it lacks memory alone now: were there enough on every node, it would find a
- * place. */
+/* Tells whether the job waits for memory alone: with enough of it on every node it would find a
+ * place now. */
 bool room_lacks_memory(const struct sched_job *j, const struct sched_node *nodes, int n);
-/* Counts the GPUs, free ones or any, that the job could have there if the node had more memory
- * beside them. */
+/* Counts the GPUs of node i that suit the job and lack memory of the node beside them: among all
+ * GPUs or among the free ones, whichever is more. */
 int32_t room_cramped(const struct sched_job *j, const struct sched_node *nodes, int i);
-/* Counts the GPUs of node i that suit it; free, of GPU_MAX: counts and marks GPUs that are free
- * now. NULL: any. */
+/* Counts the GPUs of node i that suit the job. free NULL: counts all; else counts those that are
+ * free now, and marks them in free[GPU_MAX]. */
 int32_t room_gpus(const struct sched_job *j, const struct sched_node *nodes, int i, bool *free);
 bool room_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b);
 /* Tells whether node i is the first usable one of its net, which stands for the whole net. */

@@ -41,8 +41,9 @@ static bool has_part(const struct sched_job *j, int node)
     return false;
 }
 
-/* Compares two nodes that can take a and b ranks: is a the better one for `left` ranks? The
- * smallest that takes them all, else the largest: so the parts are as few as possible. */
+/* Tells whether a node that takes a ranks is better than a node that takes b, with `left` ranks to
+ * place. The best is the smallest that takes them all, else the largest, so that the parts are
+ * few. */
 static bool better(int32_t a, int32_t b, int32_t left)
 {
     if (a >= left) return b < left || a < b;
@@ -212,7 +213,7 @@ static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
     j->part[0] = (struct sched_part){(uint8_t)j->node, 1};
 }
 
-/* Takes every attempt there for ended. */
+/* Changes the node as if every attempt there had ended. */
 static void make_idle(struct sched_node *at)
 {
     at->n_reserved = at->n_kept = at->n_attempts = 0;
@@ -292,15 +293,14 @@ static bool is_bare(const struct sched_job *j)
     return j->prepare && j->device == SCHED_SLOTS && !(j->checkpoint && j->only >= 0);
 }
 
-/* Uses a node or GPU that the job would rather do without only if the rest does not do: another
- * node for its data, then the GPU that failed it, the nodes that failed it, those without its
- * files. */
+/* Drops the wishes of the job one by one, until idle nodes could take it: to be beside its data,
+ * to avoid the GPU that failed it, the nodes that failed it, the nodes without its files. */
 static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const bool bare = is_bare(j); /* any node will do */
     const bool picky = (j->only >= 0 && !sched_held(j)) || j->avoid_node >= 0 ||
                        !is_empty(&j->blamed) || !is_empty(&j->lacks);
-    if (!picky) return; /* as most are: no place is weighed for them twice */
+    if (!picky) return; /* as most jobs are: they skip the weighing below */
     for (int step = 0; step < 4; step++) {
         if (bare ? any_usable(j, nodes, n) : sched_could(j, nodes, n)) return;
         if (j->only >= 0 && !sched_held(j) && could_without(j, nodes, n)) {
@@ -314,8 +314,8 @@ static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
     if (!sched_held(j)) j->only = -1;
 }
 
-/* Takes the data that a node has which failed the job, or lacks its files, when no other node can
- * take the job. New data would also lie on a node that the job leaves out. */
+/* Uses the data on a node that the job left out, once give_way has let that node in again. New
+ * data would also lie on a node that the job leaves out. */
 static void take_data(struct sched_job *j, const struct sched_node *nodes)
 {
     if (!j->data || !j->prepare || !room_usable(j, nodes, j->data - 1)) return;
@@ -331,7 +331,7 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
     if (!sched_held(j) || !room_usable(j, nodes, j->only)) return false;
     struct sched_node *at = &nodes[j->only], was = *at;
     int64_t *kept_for = &at->kept_for[j->device == SCHED_GPUS];
-    if (*kept_for) return true; /* after that one */
+    if (*kept_for) return true; /* it is kept for an earlier job */
     struct sched_job try = *j;
     make_idle(at);
     const bool would = find_place(&try, nodes, n);
@@ -362,7 +362,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
     const bool bare = is_bare(j); /* any node prepares it */
     if (bare) {
         place_prepare(j, nodes, n);
-        return false; /* preparing holds no slots: none after it waits */
+        return false; /* preparing holds no slots: no later job waits for it */
     }
     if (g.leader < 0 || !room_usable(j, nodes, g.leader) || (j->toy && j->only < 0)) {
         reason_no_node(j, nodes, n);
@@ -437,7 +437,7 @@ static void let_own(const struct sched_job *held, struct sched_node *nodes, bool
     }
 }
 
-/* Holds them again, but for the share that the new place has. */
+/* Takes back the holdings that let_own freed, except for the share that the new place has. */
 static void hold_own(const struct sched_job *held, const struct sched_job *j,
                      struct sched_node *nodes, const bool *alone)
 {

@@ -80,23 +80,23 @@ static inline bool sched_has(const struct sched_set *s, int i)
 struct sched_job {
     int64_t id;
     int32_t priority, n_ranks;
-    int32_t ring;            /* ranks of one ring, with those that share layers with them, of which
-                              * n_ranks is a multiple; 0: n_ranks */
-    int32_t share;           /* ranks that share layers, of which ring is a multiple; 0: 1 */
+    int32_t ring;            /* ranks of one ring and those that share layers with them; it divides
+                              * n_ranks; 0: n_ranks */
+    int32_t share;           /* ranks that share layers; it divides ring; 0: 1 */
     bool prepare;            /* next task is TASK_PREPARE: needs a node, no slots */
-    bool moves;              /* it runs, and a node of it is lost: part and gpu, in, are its
-                              * holdings, which are free for it; in gpu GPU_MAX: that GPU has
-                              * gone */
+    bool moves;              /* it runs, and a node of it is lost. part and gpu are then input: the
+                              * places that it holds, which count as free for it. GPU_MAX in gpu:
+                              * that GPU has gone */
     bool one_node;           /* its transport does not leave a node */
-    int64_t checkpoint;      /* step of the newest, which `only` has; 0: it has prepared data */
-    bool source;             /* it is another job's checkpoint, from which this one begins */
+    int64_t checkpoint;      /* step of its checkpoint on node `only`; 0: none holds it there */
+    bool source;             /* that checkpoint is another job's, from which this job begins */
     int64_t wall_ms;         /* time left of its limit; 0: it has no limit */
     int64_t not_before_ms;   /* backoff, of the clock that sched_pick is given */
     int only;                /* the node that rank 0 should be on, as an index; -1: any will do */
     int data;                /* 1 + the node that has its data and is left out; 0: there is none */
     bool toy;                /* tests node `only`, which may be in quarantine; -1: it is not here */
     struct sched_set blamed; /* nodes that failed it: taken only if nothing else will do */
-    struct sched_set lacks;  /* nodes without its files: so, and not while awaited */
+    struct sched_set lacks;  /* nodes without its files: likewise, but not while awaited */
     struct sched_set old;    /* nodes whose version does not know one of its fields: never taken */
     const char *needs;       /* that field; NULL: old is empty */
     bool awaited;            /* a node that has its files is down */
@@ -105,12 +105,12 @@ struct sched_job {
     int32_t *n_user; /* in/out: jobs of its user with ranks on nodes; NULL: it has no user */
     int32_t max_user;        /* most such jobs; 0: any number */
     int64_t gpu_size;        /* bytes of memory that a GPU must have */
-    int64_t gpu_free;        /* and of those, that must be free now */
+    int64_t gpu_free;        /* bytes of it that must be free now */
     const struct need *need; /* memory that its ranks take of their nodes; NULL: not known */
-    int32_t first;           /* the rank that is to be placed next: 0 but while parts are chosen */
+    int32_t first;           /* the next rank to place; 0 except while parts are chosen */
     bool alone;              /* beside no other attempt */
-    int avoid_gpu;  /* the one it failed on last, of node avoid_node: taken only if nothing */
-    int avoid_node; /* else will do; -1: none */
+    int avoid_gpu;  /* the GPU of avoid_node that it failed on last: taken only if no other */
+    int avoid_node; /* will do; -1: it avoids none */
     /* out; in/out where it moves */
     int node; /* rank 0's, index into nodes; -1: it waits */
     int n_parts;
@@ -122,7 +122,7 @@ struct sched_job {
 enum sched_gpu_state {
     SCHED_GPU_FREE,
     SCHED_GPU_HELD, /* by a job of ours */
-    SCHED_GPU_KEPT, /* for one, in this pass */
+    SCHED_GPU_KEPT, /* in this pass, for a job that waits */
     SCHED_GPU_BUSY, /* processes of others compute on it, or hold too much of its memory */
     SCHED_GPU_UNFIT,
 };
@@ -145,10 +145,10 @@ struct sched_node {
                       * job of that line starts here */
     int32_t net;     /* nodes of one net (node_net) reach each other; 0: this one reaches none */
     int32_t n_slots, n_reserved, n_preparing; /* in/out: placements are added */
-    /* in/out: slots for ranks of jobs that wait for another node; so SCHED_GPU_KEPT */
+    /* in/out: slots kept for ranks of jobs that wait for another node; as SCHED_GPU_KEPT */
     int32_t n_kept;
     bool emulated;
-    int64_t memory_size, memory_held; /* 0: unknown; by all that is there, in/out as above */
+    int64_t memory_size, memory_held; /* size 0: unknown; held: in/out, by all that is there */
     int n_attempts;                   /* in/out: attempts there, preparations too */
     bool alone;                       /* in/out: one of them is to have no other beside it */
     int32_t n_gpus;

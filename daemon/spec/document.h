@@ -6,8 +6,9 @@
 #include <stddef.h>
 #include "api/core/err.h"
 
-/* Reads the object that the text is: at most JSON_DEPTH levels, no key twice. The caller gives it
- * to json_decref. NULL with *e. fails: ERR_INVALID. */
+/* Reads a text that is one JSON object, of at most JSON_DEPTH levels and without a key twice. The
+ * caller frees the object with json_decref. Returns NULL with *e on failure. fails:
+ * ERR_INVALID. */
 json_t *document_load(const char *text, size_t size, struct err *e);
 
 #endif

@@ -1,4 +1,5 @@
-/* A stored spec with the changes of a person, or of this seqd. */
+/* Changes a stored spec: by the body of a PATCH, or by a merge that keeps fields of another
+ * version. */
 #include <stdlib.h>
 #include <string.h>
 #include "daemon/spec/document.h"
@@ -7,7 +8,8 @@
 
 static bool merge(json_t *into, json_t *old);
 
-/* Takes a member that `now` does not have from `old`, and merges arrays element by element. */
+/* Adds members that only `old` has to `now`. Arrays are merged element by element. Returns whether
+ * a member was added. */
 static bool merge_value(json_t *now, json_t *old)
 {
     bool more = false;

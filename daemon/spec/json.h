@@ -1,9 +1,9 @@
-/* json.h: request bodies and stored specs, from JSON to struct job_spec and back. Only this
- * folder uses Jansson in seqd; everything else that seqd writes goes through api/core/jwrite.h.
+/* json.h: request bodies and stored specs, from JSON to struct job_spec and back. Only this folder
+ * uses Jansson in seqd; all other JSON that seqd writes goes through api/core/jwrite.h.
  *
- * Reading is strict, but for stored specs: at most JSON_DEPTH levels, no duplicate keys, no NUL, no
- * unknown field (400 with a did-you-mean), every value of its type. Any thread; no state is kept
- * between calls. */
+ * Reading is strict: at most JSON_DEPTH levels, no duplicate keys, no NUL, no unknown field (400
+ * with a did-you-mean), every value of its type. A stored spec alone may have unknown fields. Any
+ * thread; no state is kept between calls. */
 #ifndef SEQD_DAEMON_SPEC_JSON_H
 #define SEQD_DAEMON_SPEC_JSON_H
 
@@ -35,9 +35,8 @@ void json_init(void);
  * fails: ERR_INVALID with the field; ERR_TOO_LARGE when the strings exceed 64 KiB. */
 int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
                    struct err *e);
-/* Merges the stored spec `old` with every field of `now`: fields of `old` that this seqd does not
- * know stay. Returns malloc'd text, or NULL when no such field has to stay, or one of the two is
- * not JSON. */
+/* Returns `now` with the fields that only the stored spec `old` has, because this seqd does not
+ * know them; malloc'd. NULL: there is no such field, or one of the two is not JSON. */
 char *json_spec_merge(const char *old, const char *now);
 /* Reads the body of a plan: a spec as a person writes it, and perhaps "hardware", which no job has.
  * fails: also with ERR_INVALID naming a member of hardware. */

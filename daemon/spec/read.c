@@ -139,7 +139,7 @@ static int unknown(struct spec_reader *r, const char *path)
                      path);
 }
 
-/* Guesses by the suffix, where the source does not say its format. */
+/* Guesses the format of a source that does not say it, by the suffix of its path. */
 static int guess_format(struct spec_reader *r, const char *prefix, struct spec_source *src)
 {
     static const struct {
@@ -382,7 +382,7 @@ static int read_input(struct spec_reader *r, const json_t *v)
     return set_field(r, f, r->s, f->path, prompt);
 }
 
-/* Machines that are not here: for a plan alone. */
+/* Reads "hardware": machines to plan for, which need not be here. A job has none. */
 static int read_hardware(struct spec_reader *r, const json_t *v)
 {
     const char *key;
@@ -447,7 +447,8 @@ static int check_kind(struct spec_reader *r, const char *path, uint32_t kinds)
                      spec_kind_name(r->s->kind));
 }
 
-/* Tells whether the spec is of another version, which knows the field in this kind of job. */
+/* Tells whether a stored spec has a field that does not belong to its kind of job here. Another
+ * version wrote it then. */
 static bool other_kind(const struct spec_reader *r, uint32_t kinds)
 {
     return r->form == JSON_STORED && !(kinds & 1u << r->s->kind);
@@ -533,8 +534,8 @@ static int check_paths(struct spec_reader *r)
     return 0;
 }
 
-/* Rules between fields that only the reader sees: the members that were given, in which of several
- * spellings. */
+/* Applies the rules that depend on which members were given, and in which of several spellings.
+ * Only the reader knows that. */
 static int settle(struct spec_reader *r)
 {
     struct job_spec *s = r->s;

@@ -2,14 +2,13 @@
  * reports.
  *
  * An attempt has a part on each of its nodes: a range of ranks with a gang and a spool of its own.
- * A failure anywhere stops it everywhere; it is over when every part's final record is here, or its
- * node is lost and thereby fenced.
+ * A failure anywhere stops it everywhere. It is over when every part's final record is here, or
+ * the part's node is lost and thereby fenced.
  *
- * Only what can be told again lives here and nowhere else: a record whose meaning is only in memory
- * (a blob, a READY of some ranks, a failure that may be the consequence of another, the end of one
- * part) holds its part's mark back, so that after a restart of seqd the node sends it once more.
- * Records after it, which were taken by then, are sent once more with it: the part's second mark,
- * "taken", tells them apart.
+ * A record whose meaning is in memory alone holds its part's mark back, so that the node sends it
+ * again after a restart of seqd. Such are a blob, a READY of some ranks, a failure that may be the
+ * consequence of another, and the end of one part. Records after it are sent again with it: the
+ * part's second mark, "taken", says which of them are committed already.
  *
  * This module does not act: the consequence of a record, an end or a deadline is a verdict, which
  * control carries out. */
@@ -33,7 +32,7 @@ struct attempt_part {
     struct job_place place;
     int64_t seq;    /* last record taken in */
     int64_t marked; /* up to there the meaning of every record is committed */
-    int64_t taken;  /* up to there that of every record that is not only in memory */
+    int64_t taken;  /* the same, apart from records that are only in memory */
     int64_t hold;   /* first record that is only in memory; 0: none */
     int64_t last;   /* the final record; 0: not here yet, or from no spool */
     bool ended;     /* the final record is here, or the node is lost */
@@ -60,7 +59,7 @@ struct job_attempt {
     struct rank_blob *blobs; /* n_ranks; size -1: not here yet */
     bool ready[JOB_MAX_RANKS];
     bool preparing[JOB_MAX_RANKS]; /* makes its node's data: the start's deadline rests */
-    bool has_suspect; /* something that may be a consequence: waits for a better cause */
+    bool has_suspect; /* a failure that may follow from another: waits for a better cause */
     int64_t suspect_ms, suspect_reached; /* reached: as in struct rank_fail; 0: no hang */
     struct event suspect;
     bool has_progress; /* newer than what is stored */

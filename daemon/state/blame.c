@@ -17,8 +17,9 @@ static void set(struct event *ev, enum cause cause, enum blame blame)
     ev->blame = blame;
 }
 
-/* Blames the node, before the first step: it may be one that cannot start ranks, or the job may
- * crash, and the next node tells them apart. After it, the node has shown that it can. */
+/* Blames the node for a failure before the first step of the attempt. Either the node cannot start
+ * ranks or the job crashes, and the next node tells them apart. After a step the failure is the
+ * job's. */
 static void unexplained(const struct job *j, struct event *ev)
 {
     if (has_stepped(j))

@@ -36,11 +36,11 @@ void blame_gang_end(const struct job *j, int end, struct event *ev);
 void blame_settle(const struct job *j, bool elsewhere, struct event *ev);
 
 /* Tells whether the failure, once settled, is evidence against the job if it comes again at the
- * same place. Kills from outside, failures of a node, those that follow from another, and full
+ * same place. Kills from outside, failures of a node, consequences of another failure, and full
  * disks are not. */
 bool blame_counts(const struct job *j, const struct event *ev);
-/* Judges a failure that has happened `count` times: with FARTHEST_AGAIN of them it is final, with a
- * sentence that tells it. */
+/* Makes a failure final that has happened `count` times, if these are FARTHEST_AGAIN or more, and
+ * adds the reason to its text. */
 void blame_again(const struct job *j, int32_t count, struct event *ev);
 
 #endif

@@ -95,8 +95,8 @@ static void hold(struct cluster *k, const char *name)
     if (n) n->held = true;
 }
 
-/* Holds the nodes of its newest checkpoint, of its data, and of its parts until their ends are
- * known. */
+/* Marks the nodes that the job needs: they have its newest checkpoint, its data or its toy run, or
+ * run parts of it whose ends are not known. */
 static void hold_nodes(void *arg, struct job *j)
 {
     struct cluster *k = arg;

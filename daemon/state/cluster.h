@@ -1,6 +1,5 @@
-/* cluster.h: the data that seqd decides upon: its live jobs, its nodes, those of them in
- * quarantine, and users. Plain data of the loop thread; questions about more than one of the four
- * are answered here. */
+/* cluster.h: the data that seqd decides upon: live jobs, nodes, quarantines, cordons and users.
+ * Plain data of the loop thread, with the questions that concern several of these. */
 #ifndef SEQD_DAEMON_STATE_CLUSTER_H
 #define SEQD_DAEMON_STATE_CLUSTER_H
 
@@ -16,7 +15,7 @@ struct cluster {
     struct quarantine *quarantine; /* owns */
     struct cordons *cordons;       /* owns */
     struct users users;
-    char no_node[512]; /* why none is up, where that is known; "": it is not, or one is */
+    char no_node[512]; /* why no node is up; "": it is not known, or a node is up */
 };
 
 void cluster_init(struct cluster *k);
@@ -25,8 +24,8 @@ void cluster_fini(struct cluster *k);
 /* Returns a node that is up and none of `but`, in no quarantine if there is such a node; or
  * NULL. */
 const char *cluster_any_node(const struct cluster *k, const char (*but)[NODE_NAME], int n_but);
-/* Slots held on it, as committed: by jobs, and by ranks of attempts that are over here and not yet
- * there. */
+/* Returns the slots held on a node: by jobs, and by ranks of attempts that are over for seqd but
+ * not yet at the node. */
 int32_t cluster_reserved(const struct cluster *k, const char *node);
 /* Tells whether nothing of an attempt is left on the node, as committed. */
 bool cluster_is_empty(const struct cluster *k, const char *node);

@@ -1,8 +1,9 @@
-/* cordon.h: nodes that get no new work, and those of them that are drained: their gangs save and
- * stop, and the jobs go elsewhere.
+/* cordon.h: nodes that get no new work. Some of them are drained: their gangs save and stop, and
+ * the jobs go elsewhere.
  *
- * An operator's order is a row of the store and outlives seqd, and the node. A node whose agent
- * says when it ends (LEAVING) is drained without a row, its margin before that. */
+ * An operator's order is a row of the store, and outlives seqd and the node. A node whose agent
+ * says when it ends (LEAVING) is drained without a row, as soon as its margin before that time
+ * begins. */
 #ifndef SEQD_DAEMON_STATE_CORDON_H
 #define SEQD_DAEMON_STATE_CORDON_H
 

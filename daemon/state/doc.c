@@ -97,8 +97,8 @@ static void put_speed(struct jwrite *w, const struct job *j, const struct rank_p
     put_rate(w, "eta_s", known && p->total > 0, (p->total - p->done) / rate);
 }
 
-/* Writes the progress. A job that waits, or has ended while it was prepared, has none at hand, but
- * a training's steps are kept. */
+/* Writes the progress. A job that waits, or that ended while its data was prepared, shows the
+ * steps that it has reached. */
 static void put_progress(struct jwrite *w, const struct job *j)
 {
     struct rank_progress p = j->progress;

@@ -22,16 +22,16 @@ char *doc_time(int64_t at_ms, char *out);
 
 /* Writes the members of a job's JSON without braces: all but result, plan and spec_effective. */
 int64_t doc_job(const struct job *j, char *out, size_t size);
-/* Tells whether it is one JSON object or array, as every document, plan, result and event is that
- * seqd stored. */
+/* Tells whether text is one JSON object or array, as is every document, plan, result and event
+ * that seqd stored. */
 bool doc_is_json(const char *text);
 /* Writes an error as a job's JSON has it: an object. */
 int64_t doc_error(const struct err *e, char *out, size_t size);
 /* Writes, as doc_job, a job whose row cannot be read. at_ms: since when that is known, or 0. */
 int64_t doc_unreadable(int64_t id, const struct err *e, int64_t at_ms, char *out, size_t size);
-/* Returns the members of doc_job as they were committed, in braces and malloc'd, with the reason
- * for waiting of the last scheduling pass, which is an observation and no state: it is in memory
- * alone. live: NULL when the job has ended. */
+/* Returns the committed members of doc_job, in braces and malloc'd. The reason that the job waits
+ * is put in from live, where it is in memory alone: it is an observation of the last scheduling
+ * pass. live: NULL when the job has ended. */
 char *doc_shown(int64_t id, const char *doc, const struct job *live);
 /* Writes one optimizer step. */
 int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t size);

@@ -81,7 +81,7 @@ static bool has_text(const void *record)
 #define FLAG(path, m, h)       {path, FIELD_FLAG, AT(m), .help = h}
 #define TEXT(path, m, h, ...)  {path, FIELD_TEXT, AT(m), .size = sizeof OF(m), .help = h, __VA_ARGS__}
 #define LIST(path, l, h, ...)  {path, FIELD_LIST, .list = &l, .help = h, __VA_ARGS__}
-/* A word: the value of words[0], and the value of a word that a newer seqd writes. */
+/* WORD: first is the value of words[0]; unknown stands for a word that only a newer seqd knows. */
 #define WORD(path, m, list, first, unknown, h, ...) {path, FIELD_WORD, AT(m), .min = first, .words = list, .fallback = unknown, .help = h, __VA_ARGS__}
 
 #define OF(member) ((struct job_place *)0)->member

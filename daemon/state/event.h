@@ -55,7 +55,7 @@ struct event {
     char by[USER_NAME]; /* the user who requested it; SUBMIT: the owner. "": seqd itself */
     /* ASSIGN */
     int32_t task, n_ranks;
-    char source[NODE_NAME]; /* SUBMIT: has the other job's checkpoint, of `step`, that it names */
+    char source[NODE_NAME]; /* SUBMIT: has the checkpoint of `step` that the job begins from */
     char node[NODE_NAME];   /* rank 0's; below: the node it happened on. SUBMIT: see job.only */
     int n_places;           /* 0: all ranks on `node`, as events of one node are stored */
     struct job_place places[JOB_MAX_RANKS]; /* the instance of places[0] also where n_places is 0 */

@@ -9,7 +9,7 @@
 
 #define FARTHEST_NAMES    4096 /* products that are known again: 32 KiB of a job */
 #define FARTHEST_FAILURES 8    /* failures that are known again; then the oldest is forgotten */
-#define FARTHEST_AGAIN    3    /* the same failure at the same place: as often it is final */
+#define FARTHEST_AGAIN    3    /* times a failure happens at the same place: then it is final */
 
 /* A failure and its place: the task, and the step after which it happened. */
 struct farthest_failure {
@@ -31,7 +31,8 @@ void farthest_fini(struct farthest *r);
 void farthest_clear(struct farthest *r);
 /* Notes a step. True: no attempt has come as far. */
 bool farthest_step(struct farthest *r, int64_t step);
-/* Notes a product. True: it is the first of that name, or without a name (NULL) of that step. */
+/* Notes a product. True: it is the first of that name or, without a name (NULL), the first of that
+ * step. */
 bool farthest_product(struct farthest *r, enum job_event type, const char *name, int64_t step);
 /* Returns how often the FAILED_AT ev has happened at its place, this time included. */
 int32_t farthest_count(const struct farthest *r, const struct event *ev);

@@ -21,7 +21,7 @@ struct gpus_offer {
     char gpu[GPU_NAME_SIZE], node[NODE_NAME]; /* the GPU of that size, and its node */
 };
 void gpus_offer(const struct nodes *t, int n_ranks, struct gpus_offer *out);
-/* Returns the bytes of that GPU that a rank's plan may take. */
+/* Returns the bytes that a rank's plan may take of the offered GPU; 0: not known. */
 int64_t gpus_limit(const struct gpus_offer *o);
 /* Checks that nodes can ever run a job of the spec's device and ranks. Passes while no node is up:
  * that is unknown then. fails: ERR_UNSUPPORTED, ERR_DOES_NOT_FIT, naming the field, the demand and

@@ -88,7 +88,7 @@ bool job_takes_gpus(const struct job *j)
 }
 
 /* Tells whether a running attempt can stop with something saved that the next one begins from.
- * Generation keeps a journal of a batch alone; its work on other prompts is done again. */
+ * Generation has a journal only for a batch; its work on other prompts is done again. */
 static bool saves(const struct job *j)
 {
     const int kind = j->spec->kind;
@@ -241,7 +241,7 @@ static void fold_assign(struct job *j, const struct event *ev)
     if (!j->tried_ms) j->tried_ms = ev->at_ms;
 }
 
-/* Keeps the GPU of a rank that its device failed: the next attempt avoids it, if it can. */
+/* Notes the GPU of a rank whose device failed: the next attempt avoids it, if it can. */
 static void fold_avoid(struct job *j, const struct event *ev)
 {
     if (ev->err.code != ERR_DEVICE || ev->rank < 0 || !j->gpus) return;
@@ -306,8 +306,8 @@ static void leave(struct job *j, enum job_phase_id phase, const struct event *ev
     if (ev->blame != BLAME_JOB) memcpy(l->node, ev->node, sizeof l->node);
 }
 
-/* Updates the nodes it leaves out, by the blame of the failure, and the failures that are known to
- * be its own. */
+/* Updates the nodes that the job leaves out, by the blame of the failure, and the failures that
+ * are known to be the job's own. */
 static void fold_blame(struct job *j, const struct event *ev, enum job_state before)
 {
     const enum job_phase_id phase = phase_in(j, before);
@@ -374,7 +374,7 @@ static void fold_prepared(struct job *j, const struct event *ev)
     if (j->spec->schedule.warmup_steps < 0) j->spec->schedule.warmup_steps = div_up(ev->steps, 50);
 }
 
-/* Forgets all that it has learnt: it is not counted upon any more. */
+/* Forgets the checkpoint, the failures and the farthest step of the job. */
 static void fold_restart(struct job *j)
 {
     j->checkpoint_step = 0;
@@ -387,8 +387,8 @@ static void fold_restart(struct job *j)
     farthest_clear(&j->farthest);
 }
 
-/* Sets the state after an attempt that is asked to save and stop. A job that stops already goes
- * where it was to go, but a job that is suspended is not queued. */
+/* Sets the state that follows when an attempt is asked to save and stop. A job that stops already
+ * keeps its target, except that a suspended job is not queued. */
 static void fold_ask(struct job *j, const struct event *ev, enum job_state before)
 {
     static const enum job_state targets[JOB_EVENT_N] = {
@@ -580,7 +580,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
         j->save_ms = number_in(ev->detail, "save_ms");
         memcpy(j->checkpoint_node, j->node, sizeof j->checkpoint_node);
         j->n_failures = 0;
-        break; /* a GPU that failed stays avoided: it got no better by that */
+        break; /* a GPU that failed stays avoided: a checkpoint does not mend it */
     case EV_RANK_EXIT:
     case EV_NODE_LOST:
     case EV_START_TIMEOUT:

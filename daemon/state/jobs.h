@@ -13,7 +13,7 @@
 #include "daemon/state/farthest.h"
 
 /* Infrastructure failures are retried for this long after the job last came further than ever, or
- * after the first attempt while there is nothing. */
+ * after its first attempt while it has made no progress. */
 #define JOB_RETRY_MS       ((int64_t)24 * 3600 * 1000)
 #define JOB_BACKOFF_MAX_MS 60000
 #define JOB_MAX_LEFT       256 /* failures remembered in struct job.left: one per node, NODE_MAX */
@@ -53,22 +53,22 @@ struct job {
     int n_left;
     char source[NODE_NAME]; /* has the files it begins from, by job:ID; "": there are none */
     int64_t source_step;    /* step of that checkpoint */
-    char only[NODE_NAME];   /* a toy run, which tests this quarantined node; "": any will do */
+    char only[NODE_NAME];   /* a toy run tests this quarantined node; "": it is no toy run */
     int64_t created_ms, started_ms, finished_ms; /* 0: not yet */
     int64_t step, steps, checkpoint_step;
     int64_t step_epoch;       /* the last one that completed a step, or gave a product */
     int64_t stepped_ms;       /* UTC: when it last came further than ever; 0: it did not */
     struct farthest farthest; /* how far that is */
-    int64_t ran_ms;           /* how long its attempts ran, less the one at hand */
+    int64_t ran_ms;           /* how long its attempts ran, without the current one */
     int64_t save_ms;          /* time that its newest checkpoint took; 0: not known */
     bool warned;              /* it was told that limits.wall_s is near */
     int64_t tried_ms;         /* UTC: first attempt since it was last told to begin again */
-    int32_t restarts;         /* burnt of limits.restarts */
+    int32_t restarts;         /* used up of limits.restarts */
     bool crowded;             /* the kernel killed for memory beside its last attempt ... */
     bool alone;               /* ... so this one, the current or last, is alone on its nodes */
     int32_t n_failures;       /* in a row, without a checkpoint between: the backoff */
     int64_t not_before_ms;    /* backoff, UTC: used after a restart alone, see wake_ms */
-    int64_t backoff_ms;       /* how long that was when it began */
+    int64_t backoff_ms;       /* length of the backoff when it began */
     char prepared_id[80], prepared_node[NODE_NAME]; /* the data, and the node that has it */
     char checkpoint_node[NODE_NAME]; /* has the job's newest checkpoint; "": there is none */
     int64_t n_tokens;
@@ -76,7 +76,7 @@ struct job {
     int32_t err_cause, err_rank;
     char err_node[NODE_NAME];
     /* beside the fold */
-    int64_t wake_ms; /* the same by the loop's clock, which no one sets: this one counts */
+    int64_t wake_ms; /* end of the backoff by the loop's clock, which is never set: this counts */
     char *result;    /* owns; JSON from rank 0, or NULL */
     char *plan;      /* owns; JSON, or NULL */
     char *stored;    /* owns; the stored spec, where it says more than spec; or NULL */
@@ -85,7 +85,7 @@ struct job {
     struct job_attempt *attempt;   /* owns; NULL unless starting, running or stopping */
     struct need need;              /* need of memory, by the plan */
     bool over_disk;                /* a note tells that its owner's jobs take too much of disks */
-    bool rewrite;                  /* replay: its stored document is none */
+    bool rewrite;                  /* replay: it has no stored document */
     char reason_code[32], reason[320]; /* why it waits, by the last scheduling pass */
     struct job *next;                  /* in the table's bucket */
 };
@@ -107,21 +107,22 @@ void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg
 /* Makes a job before its first event. Copies spec. NULL: out of memory. */
 struct job *job_create(int64_t id, const struct job_spec *spec);
 void job_destroy(struct job *j);
-int64_t job_size(const struct job *j); /* bytes of one that has not begun */
+int64_t job_size(const struct job *j); /* bytes of a job that has not begun */
 /* Copies the spec at its full size, for a caller that changes it. */
 void job_spec_copy(const struct job *j, struct job_spec *out);
-/* Copies spec in the place of the job's. */
+/* Replaces the job's spec by a copy of spec. */
 void job_set_spec(struct job *j, const struct job_spec *spec);
 
-/* Sets its backoff as of now, by both clocks: after a failure, and after a restart of seqd. However
- * the wall clock was set in between, it is no longer than it was when it began. */
+/* Sets wake_ms, the end of the backoff by the loop's clock: after a failure, and after a restart
+ * of seqd. The time left is never longer than the whole backoff, however the wall clock was
+ * set. */
 void job_set_wake(struct job *j, int64_t utc_ms, int64_t now_ms);
 
 /* Folds one event. fails: ERR_CONFLICT for an illegal transition, with the job unchanged. */
 int job_fold(struct job *j, const struct event *ev, struct err *e);
 
-bool job_needs_data(const struct job *j); /* and has not got it yet: TASK_PREPARE comes first */
-#define JOB_UNSAVED "checkpoint_failed"   /* the code of that note, and of the reason */
+bool job_needs_data(const struct job *j); /* its data is not prepared yet: TASK_PREPARE is first */
+#define JOB_UNSAVED "checkpoint_failed"   /* code of the note and the reason of a failed save */
 bool job_unsaved(const struct job *j);    /* its attempt could not save, and reason says why */
 bool job_placed(const struct job *j);     /* an attempt of it is on nodes: starting ... stopping */
 bool job_takes_gpus(const struct job *j);
@@ -132,7 +133,8 @@ int job_gpu_rank(const struct job *j, const char *node, const char *uuid);
 /* Returns the rank that was given that GPU in the current or last attempt, whether or not it is
  * over. */
 int job_gpu_given(const struct job *j, const char *node, const char *uuid);
-/* Slots it holds now on a node (NULL: on all): until every node has confirmed, on each. */
+/* Returns the slots that the job holds on a node (NULL: on all). It holds all of them until every
+ * node has confirmed the end. */
 int32_t job_slots(const struct job *j, const char *node);
 /* Returns the bytes that its attempt, if it has one, takes of the memory of the node of place p. */
 int64_t job_memory(const struct job *j, const struct job_place *p);
@@ -144,15 +146,14 @@ bool job_away_on(const struct job *j, const char *node);
 bool job_leaves(const struct job *j, const char *node, int blame);
 /* Tells whether the failure of ev, if it happens now, has happened before and had that blame. */
 bool job_failed_so(const struct job *j, int blame, const struct event *ev);
-/* Returns where it is: the last step of its attempt at hand, or how much other work that attempt
- * has done. */
+/* Returns how far the current attempt is: its last step, or how much other work it has done. */
 int64_t job_where(const struct job *j);
 /* Returns how often the FAILED_AT ev has happened at its place, this time included. */
 int32_t job_failed_here(const struct job *j, const struct event *ev);
 /* Tells whether the job is given up if it has an infrastructure failure at that time. */
 bool job_gives_up(const struct job *j, int64_t at_ms);
 const char *job_phase(const struct job *j); /* "queued", "preparing", "starting", ... */
-/* Steps of a run over n_tokens: given, or derived from tokens or passes. */
+/* Returns the steps of a run over n_tokens: given, or derived from tokens or passes. */
 int64_t job_steps(const struct job_spec *s, int64_t n_tokens);
 
 #endif

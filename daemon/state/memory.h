@@ -5,9 +5,9 @@
 
 #include "daemon/state/cluster.h"
 
-/* Returns the bytes held there by no live attempt of this seqd: by attempts that are over here and
- * not yet there, which count as all of the node's where their job has ended, and by models that the
- * node looks at. */
+/* Returns the bytes of the node's memory held beside live attempts: by stale attempts, and by
+ * descriptions of models that run there. A stale attempt whose job has ended counts as all of the
+ * node's memory. */
 int64_t memory_beside(const struct cluster *k, const struct node *n);
 /* Returns the bytes held on the node, as committed. */
 int64_t memory_held(const struct cluster *k, const struct node *n);

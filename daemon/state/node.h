@@ -10,7 +10,7 @@
 #include "daemon/state/event.h"
 
 #define NODE_MAX     256   /* known at one time */
-#define NODE_LOST_MS 10000 /* unseen for this long: its attempts are given up */
+#define NODE_LOST_MS 10000 /* default of --node-lost: a node unseen for this long is lost */
 #define NODE_PAST    1024  /* attempts of a node that are over: the newest are known */
 
 /* An attempt that runs on a node and is over for seqd: its slots are not free yet. */
@@ -27,16 +27,16 @@ struct node {
     char name[NODE_NAME], version[32];
     uint32_t abi; /* version that its session speaks, or spoke last: api/wire.h */
     bool up;
-    bool lost;   /* down for longer than NODE_LOST_MS, and acted upon */
+    bool lost;   /* down for longer than --node-lost, and acted upon */
     bool joined; /* it has said HELLO: abi and instance hold */
     bool held;   /* by a live job: valid between a look at all jobs and node_forget_one */
     char instance[INSTANCE_ID_SIZE];
-    int64_t n_dropped; /* messages of it that counted for nothing: they were not its own to send */
+    int64_t n_dropped; /* its messages that were dropped: they were not its own to send */
     int64_t since_ms;  /* loop clock: up or down since */
     int64_t seen_ms;   /* last message */
     int32_t n_slots, n_cores;
     int64_t memory_size;    /* 0: it has not said */
-    int n_described;        /* questions about models that it is at: each is a process there */
+    int n_described;        /* DESCRIBE questions that are under way: each is a process there */
     struct disk_use disk;   /* as it last said */
     struct profile profile; /* its measurements of itself; zeros until it reports */
     char address[RANK_ADDRESS_SIZE]; /* at which its ranks listen; "": no other node reaches them */
@@ -94,8 +94,8 @@ void node_stale_add(struct node *n, const struct stale *stale);
 void node_stale_remove(struct node *n, int64_t job, int64_t epoch); /* it is gone, says the node */
 int32_t node_stale_slots(const struct node *n);
 
-/* Attempts that this instance of the node had and that are over for seqd. Until it is told, it
- * may send more of them: no fault, and of no use. */
+/* Attempts that this instance of the node had and that are over for seqd. Until the node is told,
+ * it may send more messages about them: these are no fault, and have no effect. */
 void node_past_add(struct node *n, int64_t job, int64_t epoch);
 bool node_past_has(const struct node *n, int64_t job, int64_t epoch);
 

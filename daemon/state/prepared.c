@@ -142,7 +142,7 @@ void prepared_take(struct job *j, const struct node *node, const struct attempt_
     if (strlen(json) < sizeof r.ev.detail) memcpy(r.ev.detail, json, strlen(json) + 1);
     const bool read = !read_result(json, &r);
     if (read && can_be(j, &r)) {
-        /* Packing decides how many sequences a pass has, which count as their tokens end to end. */
+        /* A packed pass has per_pass sequences, and each counts at its full length. */
         r.ev.steps = job_steps(j->spec,
                                r.per_pass ? r.per_pass * j->spec->data.seq_len : r.ev.n_tokens);
         if (form_waits(j->spec)) choose_form(j, node, &r);

@@ -1,4 +1,4 @@
-/* principal.h: who a request comes from, and what that one may do. */
+/* principal.h: the sender of a request, and the rights it has. */
 #ifndef SEQD_DAEMON_STATE_PRINCIPAL_H
 #define SEQD_DAEMON_STATE_PRINCIPAL_H
 
@@ -19,7 +19,7 @@ enum role {
 
 struct principal {
     enum role role;
-    int64_t token; /* id of the token that was shown; 0: none, the socket knows who it is */
+    int64_t token; /* id of the token that was sent; 0: none, the socket tells the user */
     char user[USER_NAME];
 };
 

@@ -1,9 +1,9 @@
-/* quarantine.h: nodes that get no jobs because three different ones blamed them within an hour.
+/* quarantine.h: nodes that get no jobs because three different jobs blamed them within an hour.
  *
- * The rows are in the store (tables blames, quarantine) and outlive seqd. A blame that is
- * withdrawn, because the job failed the same way elsewhere, takes the quarantine that it made with
- * it. The last node that could take jobs is never quarantined. At most NODE_MAX rows: the oldest of
- * a node that is not up makes room.
+ * The rows are in the store (tables blames, quarantine) and outlive seqd. A blame is withdrawn
+ * when the job failed the same way elsewhere. The quarantine that it made then ends, too. The last
+ * node that could take jobs is never quarantined. At most NODE_MAX rows: the oldest of a node that
+ * is not up makes room.
  *
  * Every ten minutes a toy run, a job of two ranks that reads no file, tests the node. If it
  * succeeds, the quarantine ends. `seqctl nodes release` ends it as well. */

@@ -1,4 +1,5 @@
-/* retain.h: decides which data may go, and which must stay. Pure. removal.c and sweep.c do it. */
+/* retain.h: decides which data may go, and which must stay. Pure: removal.c and sweep.c remove the
+ * data. */
 #ifndef SEQD_DAEMON_STATE_RETAIN_H
 #define SEQD_DAEMON_STATE_RETAIN_H
 

@@ -68,7 +68,7 @@ int users_ask_more(struct users *t, const struct principal *who, int n, int64_t 
 {
     struct user *u = limited(t, who);
     if (!u || !t->limits.submits) return 0;
-    const int64_t free = t->limits.submits - u->n_submits + 1; /* one of them is counted */
+    const int64_t free = t->limits.submits - u->n_submits + 1; /* one of n is counted already */
     if (n <= free) {
         u->n_submits += n - 1;
         return 0;

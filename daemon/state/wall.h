@@ -1,14 +1,14 @@
-/* wall.h: limits.wall_s: how long a job may run, over all its attempts. The time from READY, when
- * all its ranks are ready, to the attempt's end counts: neither the queue nor preparing nor a
- * start, and no time in which it is suspended. Measured by the loop's clock, which no one sets; the
- * time that seqd is away, by the wall clock. Pure. */
+/* wall.h: limits.wall_s: how long a job may run, over all its attempts. The time counts from
+ * READY, when all ranks of an attempt are ready, to its end. Time in the queue, in preparation, in
+ * a start or suspended does not count. The clock is the loop's, which is never set; while seqd is
+ * away, it is the wall clock. Pure. */
 #ifndef SEQD_DAEMON_STATE_WALL_H
 #define SEQD_DAEMON_STATE_WALL_H
 
 #include "daemon/state/attempt.h"
 
-/* A warning comes so long before the limit: a twentieth of it, and at least this time and the time
- * that the newest checkpoint took. */
+/* A warning comes before the limit: by a twentieth of the limit, but at least by WALL_WARN_MS and
+ * by the time that the newest checkpoint took. */
 #define WALL_WARN_SHARE 20
 #define WALL_WARN_MS    2000 /* jobs are looked at once a second */
 

@@ -31,7 +31,7 @@ struct backup_ask {
     backup_done *done; /* NULL: it reads */
     backup_bytes *bytes;
     void *arg;
-    struct backup_made made; /* its name also where it reads */
+    struct backup_made made; /* a read sets its name alone */
     int64_t offset, total;
     size_t n;
     struct err err;
@@ -311,7 +311,7 @@ static void *backup_main(void *arg)
     return NULL;
 }
 
-/* Hands a question to the thread, which begins with the first one. */
+/* Hands a question to the thread, which the first question starts. */
 static int ask(struct backups *b, struct backup_ask *a, struct err *e)
 {
     if (!b->started && thread_start(&b->thread, NULL, backup_main, b, e)) return -1;

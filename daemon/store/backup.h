@@ -19,9 +19,10 @@
 
 struct backups;
 
-/* Makes the backups of a state directory, dir; path: the database. It starts no thread. */
+/* Creates the object that makes the backups of a state directory, dir. path: the database. Starts
+ * no thread yet. */
 struct backups *backups_create(struct loop *l, const char *dir, const char *path);
-/* Interrupts a backup that is being made; calls that are due are not made. NULL allowed. */
+/* Interrupts a backup that is being made. Callbacks that are due are not called. NULL allowed. */
 void backups_destroy(struct backups *b);
 
 struct backup_made {
@@ -29,8 +30,8 @@ struct backup_made {
     char sha256[SHA256_HEX];
     int64_t size, at_ms, took_ms;
 };
-/* Tells a backup that was made. m: borrowed. fails: ERR_NO_SPACE with figures, ERR_CORRUPT when the
- * copy is not sound. */
+/* Called when a backup is made. m: borrowed. fails: ERR_NO_SPACE with figures, ERR_CORRUPT when
+ * the copy is not sound. */
 typedef void backup_done(void *arg, const struct backup_made *m, const struct err *e);
 /* Makes a backup. fails at once with ERR_CONFLICT while another is being made. Both this and done
  * run on the loop thread. */

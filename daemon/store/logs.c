@@ -147,7 +147,7 @@ int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_
     for (size_t left = size - (size_t)known; left;) {
         ssize_t n = write(f->fd, p, left);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EFBIG) { /* for ever: a log ends here, not a job */
+        if (n < 0 && errno == EFBIG) { /* for good: the log ends here, the job does not */
             if (!f->over) say_cut(f);
             f->over += (int64_t)left;
             f->dirty = true;

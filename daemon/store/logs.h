@@ -1,10 +1,10 @@
 /* logs.h: the logs of ranks: one append-only file per attempt and rank,
  * <state>/jobs/<job>/logs/e<epoch>-rank<rank>.log, written as MSG_LOG arrives.
  *
- * Offset protocol: the node sends bytes at an offset; bytes that are already there are dropped, a
- * gap is refused, and the offset is acknowledged when it is on disk; the same offset again asks for
- * the bytes that follow, which could not be kept. So every byte is kept exactly once through any
- * number of reconnects. Loop thread only. */
+ * Offset protocol: the node sends bytes at an offset. Bytes that are already there are dropped,
+ * and a gap is refused. The offset is acknowledged when its bytes are on disk. The same
+ * acknowledgement again asks for the bytes that follow, which were not kept. Every byte is thus
+ * kept exactly once through any number of reconnects. Loop thread only. */
 #ifndef SEQD_DAEMON_STORE_LOGS_H
 #define SEQD_DAEMON_STORE_LOGS_H
 
@@ -31,7 +31,8 @@ int logs_sync(struct logs *l, logs_durable *call, void *arg, struct err *e);
  * ERR_NOT_FOUND when there is no such log. */
 int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t offset, void *out,
                   size_t size, struct err *e);
-/* Lets go of the job's files, which are about to be removed, and says where they are. */
+/* Closes the job's files, which are about to be removed, and writes the path of their
+ * directory. */
 void logs_forget(struct logs *l, int64_t job, char *path, size_t size);
 void logs_path(const struct logs *l, int64_t job, char *path, size_t size); /* their directory */
 void logs_forget_log(struct logs *l, int64_t job, int64_t epoch, int rank, char *path, size_t size);

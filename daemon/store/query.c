@@ -84,7 +84,8 @@ static void select_jobs_of(sqlite3 *db, struct query *a)
     sort_jobs(a);
 }
 
-/* Counts the jobs of all users less that one's own, each by an index alone. */
+/* Counts the live jobs of other users in each state: all users' less the user's own, each by an
+ * index alone. */
 static void select_others(sqlite3 *db, struct query *a)
 {
     for (int state = 0; state < JOB_STATE_N; state++) {
@@ -107,8 +108,8 @@ static void select_audit(sqlite3 *db, struct query *a)
         bound, 4, a->text, 6, 4, a);
 }
 
-/* Selects the jobs that have the first tag, by its index, and all other tags, and are of one owner,
- * or of anyone. */
+/* Selects the jobs that have all the tags, by the index of the first tag, of one owner or of
+ * anyone. */
 static void select_tagged(sqlite3 *db, struct query *a)
 {
     const int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX;
@@ -299,7 +300,7 @@ static void select_removals(sqlite3 *db, struct query *a)
 {
     const bool pending = a->n[2] == 1;
     const int64_t bound[] = {a->n[0] > 0 || pending ? a->n[0] : INT64_MAX, a->n[1]};
-    /* By state, as the index has them. */
+    /* Select pending ones by state, as the index has them. */
     select_rows(db,
                 pending ? REMOVAL "WHERE r.state < 3 AND r.seq > ?1 ORDER BY r.seq LIMIT ?2"
                         : REMOVAL "WHERE r.seq < ?1 ORDER BY r.seq DESC LIMIT ?2",

@@ -8,8 +8,8 @@
 
 struct store_reader;
 
-/* Opens the database at path, which the writer's connection has set up. Both are borrowed. fails:
- * as schema_damaged. */
+/* Opens the database at path, which the writer's connection has set up. path and out are borrowed.
+ * fails: as schema_damaged. */
 struct store_reader *reader_create(const char *path, struct answers *out, struct err *e);
 void reader_start(struct store_reader *r);
 /* Asks as store_read. After reader_stop every query fails with ERR_PEER. */

@@ -43,7 +43,7 @@ static const struct removal_part {
                         "WHERE job = ?1 LIMIT ?2) RETURNING 0"},
     {1u << REMOVAL_JOB, "DELETE FROM part_marks WHERE job = ?1 AND epoch IN (SELECT epoch FROM "
                         "part_marks WHERE job = ?1 LIMIT ?2) RETURNING 0"},
-    {1u << REMOVAL_JOB, "DELETE FROM blames WHERE job = ?1 AND ?2 RETURNING 0"}, /* an hour's */
+    {1u << REMOVAL_JOB, "DELETE FROM blames WHERE job = ?1 AND ?2 RETURNING 0"}, /* few rows */
     {1u << REMOVAL_JOB, "DELETE FROM keys WHERE job = ?1 AND ?2 RETURNING 0"},
     {1u << REMOVAL_JOB, "DELETE FROM ended WHERE job = ?1 AND ?2 RETURNING 0"},
     {1u << REMOVAL_JOB, "DELETE FROM tags WHERE job = ?1 AND ?2 RETURNING length(value)"},
@@ -95,8 +95,8 @@ static int delete_rows(struct removing *r, int64_t job, int what)
     return rc;
 }
 
-/* Updates a removal of which rows are gone: writes the bytes that were freed, and whether the nodes
- * come next. */
+/* Updates a removal after rows were deleted: adds their bytes and, when all are gone, moves it on
+ * to the nodes or ends it. */
 static int move_on(struct removing *r, int64_t seq, bool gone, int64_t at_ms)
 {
     static const char sql[] =

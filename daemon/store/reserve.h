@@ -17,7 +17,7 @@ struct reserve {
     int said; /* errno that was logged last */
 };
 
-/* Warns of a limit on the size of files, at which all that is written here ends.
+/* Warns of a limit on the size of files: no file that seqd writes grows beyond it.
  * fails: ERR_TOO_LARGE where it is less than a reserve. */
 int reserve_check_limit(struct err *e);
 /* Looks for the file in dir, which must exist; makes none. */

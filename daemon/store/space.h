@@ -16,7 +16,7 @@ struct sqlite3;
 
 struct disk_space {
     struct reserve reserve; /* writer, once it runs */
-    int64_t look_ms;        /* the next look: not before; writer */
+    int64_t look_ms;        /* no look before this time; writer */
     pthread_mutex_t mutex;
     bool full; /* by the mutex: the reserve is out */
 };
@@ -25,9 +25,9 @@ struct disk_space {
 void space_init(struct disk_space *s, const char *dir);
 void space_fini(struct disk_space *s);
 
-/* Tells whether the disk is full, and no other fault is there: the unfinished write is undone. rc:
- * the result of the call on db that failed last. A sync that finds no space is not meant: its lost
- * pages are not known. */
+/* Tells whether the call on db that returned rc failed because the disk is full, and for no other
+ * fault: the unfinished write is undone. A sync that finds no space does not count, as the pages
+ * that it lost are not known. */
 bool space_ran_out(struct sqlite3 *db, int rc);
 
 /* ---- one thread: store_open, then the writer ------------------------------------------------- */
@@ -35,7 +35,7 @@ bool space_ran_out(struct sqlite3 *db, int rc);
 void space_start(struct disk_space *s);      /* the first look: a start must find space */
 bool space_held(const struct disk_space *s); /* the reserve is */
 void space_look(struct disk_space *s);       /* makes the reserve again when there is space */
-void space_release(struct disk_space *s);    /* the reserve; and logs that the disk is full */
+void space_release(struct disk_space *s);    /* frees the reserve; logs that the disk is full */
 
 /* ---- any thread ------------------------------------------------------------------------------ */
 

@@ -157,10 +157,9 @@ static int open_database(struct store *s, struct err *e)
     return 0;
 }
 
-/* Makes the commits in the log durable: after a failed sync, of which seqd died, they can be read
- * and may not be on disk. They are copied into the database, which is synced. They stay in the log
- * if the disk is full; the newest also if a reader outside seqd began before them. Then the log
- * itself is made durable. */
+/* Makes the commits in the log durable. After a failed sync, at which seqd ended, they can be read
+ * and may not be on disk. A checkpoint copies them into the database, which is synced. If a full
+ * disk or a reader outside seqd keeps some in the log, the log itself is made durable. */
 static int first_checkpoint(struct store *s, struct err *e)
 {
     int rc = wal_empty(&s->wal);

@@ -54,7 +54,7 @@ struct store_load {
      * state. */
     int (*job)(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
                bool has_doc, struct err *e);
-    /* Takes its events, ascending over all jobs. */
+    /* Takes the events of these jobs, job by job, ascending. */
     int (*event)(void *arg, const struct store_event *ev, struct err *e);
     int (*mark)(void *arg, int64_t job, int64_t epoch, int part, int64_t seq);
     /* Takes the last row of its metrics. */
@@ -103,7 +103,7 @@ int64_t store_last_event(const struct store *s); /* largest seq so far */
 /* ---- writing: build a request on the loop thread, then commit it ----------------------------- */
 
 struct store_txn;
-struct store_txn *store_begin(void); /* NULL never: out of memory ends the process */
+struct store_txn *store_begin(void); /* never NULL: out of memory ends the process */
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
                    const char *plan, const char *doc, const char *owner);
 /* Adds a tag by which a job in that state can be found: its name (key "") or a label. */
@@ -115,20 +115,20 @@ void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
  * as in documents; doc: used where the stored one is not JSON. */
 void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, const char *at,
                           const char *doc);
-/* plan NULL: it stays. */
+/* Sets the spec, and the plan unless it is NULL. */
 void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan);
 void store_result_set(struct store_txn *t, int64_t id, const char *result);
-/* Marks the file: a live job has data that the version before would misread. That version skips
- * events that it does not know, for which store_event_add calls this where that matters
- * (job_event_misread), and fields of specs that it does not know (spec_needs). Then user_version is
- * 2, and that version refuses the file. store_as_before, when a start finds no such job any more:
- * 1. */
+/* Marks the file, as a live job has data that the version before would misread: user_version
+ * becomes 2, and that version refuses the file. It would skip events and fields of specs that it
+ * does not know. store_event_add calls this for events where that matters (job_event_misread),
+ * commit.c for fields (spec_needs). store_as_before sets user_version to 1 again, when a start
+ * finds no such job any more. */
 void store_newer(struct store_txn *t);
 void store_as_before(struct store_txn *t);
 void store_event_add(struct store_txn *t, const struct store_event *ev);
 void store_metrics_add(struct store_txn *t, int64_t job, const char *data);
-/* Sets a mark. part: index among the attempt's nodes, in rank order; or STORE_TAKEN and its number,
- * for its second mark (attempt.h), which the version before skips. */
+/* Sets a mark. part: index among the attempt's nodes, in rank order; STORE_TAKEN + index: the
+ * part's second mark (attempt.h), which the version before skips. */
 #define STORE_TAKEN 65536
 void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, int64_t seq);
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
@@ -188,8 +188,8 @@ void store_audit_forget(struct store_txn *t, int64_t before_ms, int n);
 void store_ended_fill(struct store_txn *t, int n, int64_t *n_moved);
 /* Notes that seqd's own files of the removal are gone, and their bytes. */
 void store_removal_files(struct store_txn *t, int64_t job, int what, int64_t size);
-/* Deletes at most n rows of what goes, oldest removals first. *n_moved, written before the commit
- * is answered: 0 when there is nothing to do. */
+/* Deletes at most n rows, of the oldest removals first. *n_moved is written before the commit is
+ * answered; 0: there was nothing to do. */
 void store_removal_rows(struct store_txn *t, int n, int64_t at_ms, int64_t *n_moved);
 /* Notes that the node has removed its part, and its bytes. Told twice, it counts once. */
 void store_removal_node(struct store_txn *t, int64_t job, int what, const char *node, int64_t size,
@@ -211,7 +211,7 @@ int store_refuse(const struct store *s, struct err *e);
 
 struct store_health {
     int n_waiting;     /* requests without an answer */
-    int64_t stuck_ms;  /* since the last answer, or the first of them; 0: none waits */
+    int64_t stuck_ms;  /* since the last answer, or the first request after it; 0: none waits */
     int64_t commit_ms; /* duration of the last commit; -1: there was none */
     int64_t wal_size;  /* bytes in the log that are not checkpointed */
     bool full;         /* store_full */

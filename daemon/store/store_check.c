@@ -12,7 +12,7 @@
 #include "daemon/store/schema.h"
 
 #define INTERRUPTIBLE 3043000     /* first version of SQLite that can interrupt quick_check */
-#define MAX_SIZE      (128 << 20) /* size of a file that is walked then: under a second */
+#define MAX_SIZE      (128 << 20) /* an older SQLite checks no larger file: under a second */
 #define PART          16384
 #define SAID          201   /* bytes of a message of SQLite */
 #define OPS           1000  /* between two looks at the clock */

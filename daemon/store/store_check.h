@@ -1,4 +1,4 @@
-/* store_check.h: is the database file sound, as far as there is time to look? For store.c. */
+/* store_check.h: checks whether the database file is sound, as far as time allows. For store.c. */
 #ifndef SEQD_DAEMON_STORE_STORE_CHECK_H
 #define SEQD_DAEMON_STORE_STORE_CHECK_H
 
@@ -13,8 +13,9 @@ struct sqlite3;
  * ERR_IO where the disk could not be read, which is no damage. */
 int store_check(struct sqlite3 *db, const char *path, int64_t limit_ms, struct err *e);
 
-/* Commits that the log has and the disk may not, after a sync that failed, are on disk from here
- * on: the same bytes are written where they are, which needs no room, and synced. fails: ERR_IO. */
+/* Writes the bytes of the log again where they are, which needs no room, and syncs them. After a
+ * failed sync the log may have commits that the disk has not: from here on they are on disk.
+ * fails: ERR_IO. */
 int store_settle_log(struct sqlite3 *db, const char *path, struct err *e);
 
 #endif

@@ -7,7 +7,7 @@
 #include "api/core/log.h"
 #include "api/core/removal.h"
 
-/* Adds when a job ended: at its last event. */
+/* Enters the time at which a job ended: that of its last event. */
 #define ENDED                                                                                      \
     "INSERT OR IGNORE INTO ended (job, at) SELECT id, "                                            \
     "coalesce((SELECT max(at) FROM events WHERE job = id), created_at) FROM jobs"

@@ -58,7 +58,7 @@ int wal_keep_short(struct wal *w, struct store_reader *r, bool idle, bool full)
 {
     const int step = full ? WAL_STEP_FULL : WAL_STEP;
     const int64_t extra = idle ? 0 : WAL_STEP_BUSY - WAL_STEP;
-    if (!w->checkpoint_at || w->checkpoint_at > wal_size(w) + step) /* it began from its start */
+    if (!w->checkpoint_at || w->checkpoint_at > wal_size(w) + step) /* the log began again */
         w->checkpoint_at = wal_size(w) + step;
     if (wal_size(w) < w->checkpoint_at + extra) return SQLITE_OK;
     int rc = try_checkpoint(w, SQLITE_CHECKPOINT_PASSIVE);

@@ -25,10 +25,11 @@ int64_t wal_size(const struct wal *w); /* bytes, of the log */
 /* Checkpoints the whole log and truncates its file. Returns a code of SQLite; SQLITE_BUSY: a reader
  * or a full disk left the log as it was. */
 int wal_empty(struct wal *w);
-/* Makes, after each group, a checkpoint when enough was written since the last. It costs a sync of
- * the database, so the log may grow more while requests wait (not idle), and less on a full disk. A
- * log that has grown too long is emptied, unless the disk is full; r is held meanwhile. SQLITE_OK
- * also when a reader or a full disk left the log as it was: a later call tries again. */
+/* Checkpoints the log when enough was written since the last time. Called after each group. A
+ * checkpoint costs a sync of the database, so the log may grow more while requests wait (not
+ * idle), and less on a full disk. A log that has grown too long is emptied, unless the disk is
+ * full; r is held meanwhile. Returns SQLITE_OK also when a reader or a full disk left the log as
+ * it was: a later call tries again. */
 int wal_keep_short(struct wal *w, struct store_reader *r, bool idle, bool full);
 
 #endif

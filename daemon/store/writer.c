@@ -32,7 +32,7 @@ struct store_writer {
     bool stop;
     int n_queued;
     int64_t commit_ms, wal_size; /* as in struct store_health */
-    bool look, looked;           /* at the queue: asked for and done by the writer */
+    bool look, looked;           /* a look at the queue was asked for; the writer has looked */
     struct store_txn *first, **last;
     /* loop thread */
     int n_waiting;
@@ -280,7 +280,7 @@ static void *writer_main(void *arg)
     struct store_writer *w = arg;
     struct store_txn *group;
     while ((group = take_group(w))) {
-        if (w->gave_up) { /* there may be space again, but for a log with a hole */
+        if (w->gave_up) { /* even with space again: no gap may arise */
             drop_group(group);
             continue;
         }

@@ -17,12 +17,12 @@ struct writer_options { /* borrowed until writer_destroy */
     struct loop *loop;
     struct sqlite3 *db; /* the writer's alone from writer_start on */
     const char *path;   /* path of the database, for errors */
-    struct wal *wal;    /* log of db; the same */
+    struct wal *wal;    /* log of db; the writer's alone, too */
     struct disk_space *space;
     struct answers *out;
 };
 
-/* Prepares what requests run. fails: as schema_damaged. */
+/* Prepares the statements of requests. fails: as schema_damaged. */
 struct store_writer *writer_create(const struct writer_options *o, struct err *e);
 /* Starts the thread. r: waits while the log is emptied; borrowed until writer_stop returns. */
 void writer_start(struct store_writer *w, struct store_reader *r);

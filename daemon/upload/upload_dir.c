@@ -28,7 +28,7 @@ struct upload {
     int64_t touched_ms;
     int64_t *at;    /* bytes of each file */
     bool *verified; /* its bytes have its digest */
-    int hashed;     /* the file that sha is of, up to hashed_at; -1: none */
+    int hashed;     /* index of the file whose first hashed_at bytes sha has; -1: none */
     int64_t hashed_at;
     struct sha256 sha;
 };
@@ -66,7 +66,7 @@ static int part_path(const struct upload_dir *d, int64_t id, const char *rest,
 
 /* ---- in memory ------------------------------------------------------------------------------- */
 
-/* Takes l. */
+/* Adds an upload to the list in memory. Takes l. */
 static struct upload *add(struct upload_dir *d, struct upload_list *l, bool done, int64_t now_ms)
 {
     struct upload *u = calloc(1, sizeof *u);
@@ -300,7 +300,8 @@ static int write_list(const struct upload_list *l, const char *path, struct err 
     return rc;
 }
 
-/* Finds an upload of the same name: 1 when it is the same one, -1 when it is another. */
+/* Looks for an upload of the same name. 1: it has the same owner and files, -1: it differs, 0:
+ * there is none. */
 static int find_name(struct upload_dir *d, const struct upload_list *l, int64_t *id, struct err *e)
 {
     for (const struct upload *u = d->first; u; u = u->next) {
@@ -476,8 +477,8 @@ static int verify(struct upload_dir *d, struct upload *u, int i, struct err *e)
     return rc;
 }
 
-/* Opens the files to ranks, which may be another user's. The mode of DIR decides who may enter
- * it. */
+/* Lets ranks read the files, even ranks of another Unix user. The mode of DIR decides who may
+ * enter it. */
 static int open_modes(const struct upload *u, int tree, struct err *e)
 {
     char path[UPLOAD_PATH];

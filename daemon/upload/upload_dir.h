@@ -36,17 +36,17 @@ const char *upload_dir_files(const struct upload_dir *d); /* DIR/files, absolute
  * ERR_TOO_LARGE over a quota; ERR_NO_SPACE. */
 int upload_dir_create(struct upload_dir *d, const char *owner, const char *body, size_t size,
                       int64_t now_ms, int64_t *id, bool *made, struct err *e);
-/* Appends to file number `file`, which must have `offset` bytes. *at: how many it has then, also
- * after ERR_CONFLICT because of the offset. A file whose last byte completes it with another digest
- * than listed becomes empty: ERR_CORRUPT. ERR_NO_SPACE, with the fix, when the disk is full: the
- * file stays as it was. */
+/* Appends to file number `file`, which must have `offset` bytes. *at: its bytes afterwards, also
+ * set when the offset is wrong (ERR_CONFLICT). A file that is complete but has another digest than
+ * listed becomes empty: ERR_CORRUPT. ERR_NO_SPACE, with the fix, when the disk is full: the file
+ * stays as it was. */
 int upload_dir_write(struct upload_dir *d, int64_t id, int file, int64_t offset, const void *bytes,
                      size_t n, int64_t now_ms, int64_t *at, struct err *e);
 /* Completes an upload. fails: ERR_CONFLICT naming a file that is not whole; ERR_CORRUPT as
  * upload_dir_write. */
 int upload_dir_commit(struct upload_dir *d, int64_t id, struct err *e);
 int upload_dir_remove(struct upload_dir *d, int64_t id, struct err *e);
-/* Removes parts of which nothing has come for expire_ms. */
+/* Removes incomplete uploads that have received no byte for expire_ms. */
 void upload_dir_sweep(struct upload_dir *d, int64_t now_ms);
 
 struct upload_name {

@@ -17,7 +17,7 @@
 #define UPLOAD_MAX   ((int64_t)1 << 50) /* bytes in all: sums do not overflow */
 
 struct upload_file {
-    char path[UPLOAD_PATH]; /* relative, stays beneath */
+    char path[UPLOAD_PATH]; /* relative, without . and .. */
     int64_t size;
     char sha256[SHA256_HEX];
 };

@@ -46,7 +46,7 @@ const char *uploads_owner(const struct uploads *u, const char *name)
     return i < 0 ? NULL : u->complete[i].owner;
 }
 
-/* Notes an upload that jobs may name from now on, or not any more. */
+/* Keeps the list of uploads that jobs may name: adds a completed upload, drops a removed one. */
 static void note(struct uploads *u, const struct upload_op *op)
 {
     if (op->err.code || (op->what != UPLOAD_COMMIT && op->what != UPLOAD_REMOVE)) return;
@@ -101,7 +101,7 @@ static void work(void *arg)
 static void on_done(void *arg, bool dropped)
 {
     struct upload_op *op = arg;
-    (void)dropped; /* none is: all are finished */
+    (void)dropped; /* never true: uploads_close finishes all */
     note(op->of, op);
     op->call(op->arg, op);
 }

@@ -29,7 +29,7 @@ struct upload_op { /* the caller's, until call is called */
     struct principal who; /* the user of the request */
     int64_t id, offset;
     int file;
-    const char *body; /* borrowed as long */
+    const char *body; /* borrowed until call is called */
     size_t size;
     /* the answer */
     struct err err; /* code 0: done */
@@ -52,7 +52,7 @@ const char *uploads_owner(const struct uploads *u, const char *name);
 /* Returns the complete upload of that id, valid until the loop turns; NULL: there is none. */
 const struct upload_name *uploads_find(const struct uploads *u, int64_t id);
 const struct upload_name *uploads_at(const struct uploads *u, int i); /* from 0; NULL: no more */
-/* Finishes what waits and calls it; the loop must not turn again. */
+/* Finishes the requests that wait, and calls their `call`. The loop must not turn again. */
 void uploads_close(struct uploads *u);
 /* Hands a request to the thread. fails: ERR_PEER when too many wait; op->call is not called
  * then. */

@@ -30,7 +30,8 @@ static inline void emu_tile_want(bool ok, const char *what)
     abort();
 }
 
-/* ldtilecfg, of 64 bytes: palette, first row, 14 zeros, 16 row sizes of 2 bytes, 16 counts. */
+/* Emulates ldtilecfg. Its 64 bytes: palette, first row, 14 zeros, 16 row sizes of 2 bytes, 16
+ * counts. */
 static inline void emu_tile_config(const void *from)
 {
     const uint8_t *c = from;
@@ -84,9 +85,10 @@ static inline void emu_tile_store(int t, void *to, int64_t ld)
         memcpy((char *)to + i * ld, emu_tiles.at[t][i], emu_tiles.size[t]);
 }
 
-/* tdpbf16ps. A row of c gains two chains of fused multiply-adds over ascending k, of the lower and
- * of the upper elements of the words, which are added to each other and then to c. Every step
- * rounds to nearest even, and takes and gives 0 for a subnormal, whatever MXCSR says. */
+/* Emulates tdpbf16ps. Each element of c has two chains of fused multiply-adds over ascending k,
+ * one of the words' lower elements and one of the upper. The two sums are added to each other,
+ * then to c. Every step rounds to nearest even, and takes and gives 0 for a subnormal, whatever
+ * MXCSR says. */
 static inline void emu_tile_dot(int c, int a, int b)
 {
     emu_tile_use(a), emu_tile_use(b), emu_tile_use(c);

@@ -53,9 +53,9 @@ static bool have_avx512bf16(void)
 {
     return have_avx512() && __builtin_cpu_supports("avx512bf16");
 }
-/* Tells whether vectors of bf16 are slow. Cores with matrix tiles leave bf16 to them: their vectors
- * of it run at a quarter of the rate of fp32 ones, so that widening is faster. Cores without tiles
- * run them at the full rate. */
+/* Tells whether vectors of bf16 are slow. On cores with matrix tiles they run at a quarter of the
+ * rate of fp32 ones, so that widening is faster. On cores without tiles they run at the full
+ * rate. */
 static bool slow_avx512bf16(void)
 {
     return cpuid_7_edx(CPUID_AMX_BF16);
@@ -204,8 +204,8 @@ void cpu_copy(struct be *be, void *dst, const void *src, int64_t size)
     memcpy(dst, src, (size_t)size);
 }
 
-/* Rows of one head lie kilobytes apart, so that a tile touches hundreds of small pages: large ones
- * where the kernel has them are worth a fifth of attention's time. */
+/* Rows of one head lie kilobytes apart, so a tile touches hundreds of small pages. Large pages, if
+ * the kernel has them, save a fifth of attention's time. */
 #define HUGE_PAGE ((int64_t)2 << 20)
 
 void *cpu_alloc(struct be *be, int64_t size, struct err *e)

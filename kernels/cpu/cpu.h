@@ -26,7 +26,8 @@ void *cpu_alloc(struct be *be, int64_t size, struct err *e);
 void cpu_free(struct be *be, void *p, int64_t size);
 void cpu_close(struct be *be);
 
-/* Defined where they are compiled: cpu.c's table asks. */
+/* One table for each instruction set. The Makefile says which are compiled; cpu.c uses no
+ * other. */
 extern const struct be_ops cpu_ops_portable, cpu_ops_avx2, cpu_ops_avx512, cpu_ops_avx512bf16,
     cpu_ops_amx, cpu_ops_neon, cpu_ops_neonbf16;
 

@@ -1,5 +1,5 @@
-/* noise.c: the loss of a predicted noise and its variance (kernels/backend.h). One build serves all
- * instruction sets: its time is that of exp, in double. */
+/* noise.c: the loss of a predicted noise and its variance (kernels/backend.h). One build serves
+ * all instruction sets, since exp in double takes most of the time. */
 #include <math.h>
 #include "kernels/cpu/cpu.h"
 #include "kernels/shapes.h"
@@ -21,8 +21,8 @@ static struct noise_bound divergence(double log_min, double s, double d)
     return (struct noise_bound){0.5 * (s - log_min - 1 + ratio + apart), 0.5 * (1 - ratio - apart)};
 }
 
-/* Approximates the normal's distribution by a tanh, as the definition does. density: times dx / ds,
- * where x is over exp(s / 2). */
+/* Approximates the normal's distribution by a tanh, as the definition does. density: the
+ * derivative by s, for an x that was divided by exp(s / 2). */
 static double below(double x, double *density)
 {
     const double root = sqrt(2 / M_PI), cubic = 0.044715;
@@ -31,7 +31,7 @@ static double below(double x, double *density)
     return 0.5 * (1 + h);
 }
 
-/* Returns -log P of the sample z in its step, whose normal's mean is d away. */
+/* Returns -log P of z's step under a normal whose mean is d away from z. */
 static struct noise_bound likelihood(double z, double s, double d)
 {
     const double inverse = exp(-0.5 * s);

@@ -69,7 +69,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Spins until *word differs from seen or the patience is over. */
+/* Spins until *word differs from seen, for SPIN_NS at most. Returns whether it differs. */
 static bool spin(_Atomic uint32_t *word, uint32_t seen)
 {
     int64_t end_ns = now_ns() + SPIN_NS;
@@ -82,8 +82,8 @@ static bool spin(_Atomic uint32_t *word, uint32_t seen)
     return false;
 }
 
-/* Runs a task and counts the caller's: its part stands for all, since every run has it and one
- * thread alone writes. */
+/* Runs a task and counts it if it is the caller's. The caller's tasks are enough to watch, since
+ * it takes part in every run, and then the counter has one writer. */
 static void do_task(struct pool *p, int64_t task, int index)
 {
     p->fn(p->arg, task, index);
@@ -99,7 +99,8 @@ static void take_tasks(struct pool *p, int index)
     }
 }
 
-/* Waits for a run that this worker has not met, and joins it. False: the pool is closing. */
+/* Waits for a run that this worker has not met, and joins it. Returns false if the pool is
+ * closing. */
 static bool join_run(struct pool *p, uint32_t *last_run)
 {
     for (;;) {

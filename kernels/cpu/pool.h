@@ -17,9 +17,9 @@ struct pool;
 
 typedef void (*pool_fn)(void *arg, int64_t task, int worker);
 
-/* n_threads in [1, POOL_MAX_THREADS]. n_tasks: counts the tasks that the caller has done in its
- * runs, while they last, for a watcher from outside; borrowed; NULL: not counted. fails: ERR_IO
- * when threads cannot be started. */
+/* Opens a pool of n_threads, in [1, POOL_MAX_THREADS]. *n_tasks counts the tasks that the caller
+ * has done, also during a run, so that another thread can watch it; borrowed; NULL: not counted.
+ * fails: ERR_IO when threads cannot be started. */
 struct pool *pool_open(int n_threads, int64_t *n_tasks, struct err *e);
 void pool_close(struct pool *p); /* NULL allowed */
 

@@ -37,7 +37,7 @@ static inline __m256i v_first(int64_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int32_t)n),
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-/* The first n lanes, 1 <= n <= VL; the others read as 0 and are not written. */
+/* Load and store the first n lanes, 1 <= n <= VL. Other lanes read as 0 and are not written. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     return _mm256_maskload_ps(p, v_first(n));
@@ -59,7 +59,7 @@ static inline vf v_load_bf16_n(const uint16_t *p, int64_t n)
     memcpy(x, p, (size_t)n * sizeof *p);
     return v_load_bf16(x);
 }
-/* To nearest even; a NaN stays one, with its highest bits and the quiet one. */
+/* Rounds to nearest even. A NaN keeps its highest bits and gets the quiet bit. */
 static inline void v_store_bf16(uint16_t *p, vf x)
 {
     __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
@@ -162,7 +162,7 @@ static inline vf v_round(vf x)
 {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* x = n + the result, which lies in [0, 1); n is whole. -inf gives an n whose power of two is 0. */
+/* Splits x into a whole n and the result, in [0, 1). For -inf, v_scale with this n gives 0. */
 static inline vf v_frac(vf x, vf *n)
 {
     x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */

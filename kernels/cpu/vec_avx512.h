@@ -35,7 +35,7 @@ static inline vm v_first(int64_t n)
 {
     return (vm)((1u << n) - 1);
 }
-/* The first n lanes, 1 <= n <= VL; the others read as 0 and are not written. */
+/* Load and store the first n lanes, 1 <= n <= VL. Other lanes read as 0 and are not written. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     return _mm512_maskz_loadu_ps(v_first(n), p);
@@ -58,7 +58,7 @@ static inline vf v_load_bf16_n(const uint16_t *p, int64_t n)
 {
     return v_widen(_mm256_maskz_loadu_epi16(v_first(n), p));
 }
-/* To nearest even; a NaN stays one, with its highest bits and the quiet one. */
+/* Rounds to nearest even. A NaN keeps its highest bits and gets the quiet bit. */
 static inline __m256i v_narrow(vf x)
 {
 #ifdef __AVX512BF16__ /* one instruction does it, but for subnormals, which it takes for 0 */
@@ -164,12 +164,12 @@ static inline void v_transpose(vf r[VL])
     }
 }
 
-/* n = the integer nearest to x; 2^n p, 0 where that is too small for a float. */
+/* v_round: the integer nearest to x. v_scale: 2^n p, or 0 if that is too small for a float. */
 static inline vf v_round(vf x)
 {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* x = n + the result, which lies in [0, 1); v_scale takes this n. -inf gives 0 and an n of -inf. */
+/* Returns x less its floor, in [0, 1), and 0 for -inf. v_scale rounds *n down to that floor. */
 static inline vf v_frac(vf x, vf *n)
 {
     *n = x; /* scalef rounds it down itself */

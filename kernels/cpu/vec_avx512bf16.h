@@ -11,13 +11,13 @@
 
 typedef __m512i vh2; /* VL halves of one vector, then as many of another */
 
-/* In each lane acc + x[1] y[1] + x[0] y[0]: products are exact, each sum is rounded to nearest. */
+/* Returns acc + x[1] y[1] + x[0] y[0] in each lane. Products are exact, sums round to nearest. */
 static inline vf v_dot(vf x, vf y, vf acc)
 {
     return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_castps_si512(x),
                             (__m512bh)_mm512_castps_si512(y));
 }
-/* Words as they lie in memory: n elements, 1 <= n <= 2 VL; elements past n read as 0. */
+/* Loads words as they lie in memory: n elements, 1 <= n <= 2 VL; elements past n read as 0. */
 static inline vf v_load_words_n(const uint16_t *p, int64_t n)
 {
     __mmask32 first = (__mmask32)(((uint64_t)1 << n) - 1);
@@ -28,7 +28,7 @@ static inline __m512i v_interleave(void)
     return _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
                             6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
 }
-/* Words (lo[i], hi[i]) of the first n lanes, 1 <= n <= VL; without hi, (lo[i], 0). */
+/* Loads words (lo[i], hi[i]) of the first n lanes, 1 <= n <= VL; without hi, (lo[i], 0). */
 static inline vf v_load_pairs_n(const uint16_t *lo, const uint16_t *hi, int64_t n)
 {
     __m256i x = _mm256_maskz_loadu_epi16(v_first(n), lo);
@@ -36,7 +36,7 @@ static inline vf v_load_pairs_n(const uint16_t *lo, const uint16_t *hi, int64_t 
     __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(x), y, 1);
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(v_interleave(), both));
 }
-/* The 2 VL words (lo[i], hi[i]), the first VL to x, the others to y. */
+/* Stores the 2 VL words (lo[i], hi[i]): the first VL to x, the others to y. */
 static inline void v_store_pairs(const uint16_t *lo, const uint16_t *hi, float *x, float *y)
 {
     const __m512i l = _mm512_loadu_si512(lo), h = _mm512_loadu_si512(hi);
@@ -47,7 +47,7 @@ static inline void v_store_pairs(const uint16_t *lo, const uint16_t *hi, float *
     _mm512_storeu_si512(x, _mm512_permutex2var_epi64(a, first, b));
     _mm512_storeu_si512(y, _mm512_permutex2var_epi64(a, second, b));
 }
-/* x and y rounded to nearest even: VL elements of x, then as many of y. Subnormals become 0. */
+/* Rounds x and y to nearest even: VL elements of x, then as many of y. Subnormals become 0. */
 static inline vh2 v_narrow2(vf x, vf y)
 {
     return (vh2)_mm512_cvtne2ps_pbh(y, x);
@@ -57,12 +57,12 @@ static inline void v_store_halves(uint16_t *x, uint16_t *y, vh2 both)
     _mm256_storeu_si256((__m256i *)x, _mm512_castsi512_si256(both));
     _mm256_storeu_si256((__m256i *)y, _mm512_extracti64x4_epi64(both, 1));
 }
-/* The same as words (x[i], y[i]). */
+/* Returns the halves of v_narrow2 as words (x[i], y[i]). */
 static inline vf v_words(vh2 both)
 {
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(v_interleave(), both));
 }
-/* The lower and the upper elements of words, widened. */
+/* Return the lower and the upper elements of words, widened. */
 static inline vf v_words_low(vf words)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(words), 16));

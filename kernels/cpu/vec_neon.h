@@ -32,7 +32,7 @@ static inline vi vi_load(const int32_t *p)
 {
     return vld1q_s32(p);
 }
-/* The first n lanes, 1 <= n <= VL; the others read as 0 and are not written. */
+/* Load and store the first n lanes, 1 <= n <= VL. Other lanes read as 0 and are not written. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     vf x = v_set1(0);
@@ -61,7 +61,7 @@ static inline vf v_load_bf16_n(const uint16_t *p, int64_t n)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(v_halves_n(p, n), 16));
 }
-/* To nearest even; a NaN stays one, with its highest bits and the quiet one. */
+/* Rounds to nearest even. A NaN keeps its highest bits and gets the quiet bit. */
 static inline uint16x4_t v_to_bf16(vf x)
 {
     const uint32x4_t u = vreinterpretq_u32_f32(x), high = vshrq_n_u32(u, 16);
@@ -112,7 +112,7 @@ static inline vm v_lt(vf a, vf b)
 {
     return vcltq_f32(a, b);
 }
-/* b where one of them is NaN, as on x86-64: FMAX would give the NaN. */
+/* Returns b if a or b is NaN, as on x86-64; FMAX would return the NaN. */
 static inline vf v_max(vf a, vf b)
 {
     return v_sel(v_lt(b, a), a, b);

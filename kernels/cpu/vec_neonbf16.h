@@ -10,30 +10,30 @@
 
 typedef uint16x8_t vh2; /* VL halves of one vector, then as many of another */
 
-/* In each lane acc + (x[0] y[0] + x[1] y[1]): each product and sum is rounded to odd, so that each
- * is wrong by less than a unit of its last place. */
+/* Returns acc + (x[0] y[0] + x[1] y[1]) in each lane. Each product and sum is rounded to odd, and
+ * so is wrong by less than a unit of its last place. */
 static inline vf v_dot(vf x, vf y, vf acc)
 {
     return vbfdotq_f32(acc, vreinterpretq_bf16_f32(x), vreinterpretq_bf16_f32(y));
 }
-/* Words as they lie in memory: n elements, 1 <= n <= 2 VL; elements past n read as 0. */
+/* Loads words as they lie in memory: n elements, 1 <= n <= 2 VL; elements past n read as 0. */
 static inline vf v_load_words_n(const uint16_t *p, int64_t n)
 {
     vf x = v_set1(0);
     memcpy(&x, p, (size_t)n * sizeof *p);
     return x;
 }
-/* x and y as words (x[i], y[i]). */
+/* Returns x and y as words (x[i], y[i]). */
 static inline vf v_zip(uint16x4_t x, uint16x4_t y)
 {
     return vreinterpretq_f32_u16(vcombine_u16(vzip1_u16(x, y), vzip2_u16(x, y)));
 }
-/* Words (lo[i], hi[i]) of the first n lanes, 1 <= n <= VL; without hi, (lo[i], 0). */
+/* Loads words (lo[i], hi[i]) of the first n lanes, 1 <= n <= VL; without hi, (lo[i], 0). */
 static inline vf v_load_pairs_n(const uint16_t *lo, const uint16_t *hi, int64_t n)
 {
     return v_zip(v_halves_n(lo, n), hi ? v_halves_n(hi, n) : vdup_n_u16(0));
 }
-/* x and y rounded to nearest even: VL elements of x, then as many of y. */
+/* Rounds x and y to nearest even: VL elements of x, then as many of y. */
 static inline vh2 v_narrow2(vf x, vf y)
 {
     return vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(x), y));
@@ -43,7 +43,7 @@ static inline void v_store_halves(uint16_t *x, uint16_t *y, vh2 both)
     vst1_u16(x, vget_low_u16(both));
     vst1_u16(y, vget_high_u16(both));
 }
-/* The same as words (x[i], y[i]). */
+/* Returns the halves of v_narrow2 as words (x[i], y[i]). */
 static inline vf v_words(vh2 both)
 {
     return v_zip(vget_low_u16(both), vget_high_u16(both));

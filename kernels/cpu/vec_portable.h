@@ -38,7 +38,7 @@ static inline vi vi_load(const int32_t *p)
     memcpy(&x, p, sizeof x);
     return x;
 }
-/* The first n lanes, 1 <= n <= VL; the others read as 0 and are not written. */
+/* Load and store the first n lanes, 1 <= n <= VL. Other lanes read as 0 and are not written. */
 static inline vf v_load_n(const float *p, int64_t n)
 {
     vf x = v_set1(0);
@@ -61,7 +61,7 @@ static inline vf v_load_bf16(const uint16_t *p)
 {
     return v_load_bf16_n(p, VL);
 }
-/* To nearest even; a NaN stays one, with its highest bits and the quiet one. */
+/* Rounds to nearest even. A NaN keeps its highest bits and gets the quiet bit. */
 static inline void v_store_bf16_n(uint16_t *p, vf x, int64_t n)
 {
     vu u = (vu)x, high = u >> 16, up = (u + 0x7fff + (high & 1)) >> 16;
@@ -152,12 +152,13 @@ static inline void v_transpose(vf r[VL])
     r[3] = (vf){a[3], b[3], c[3], d[3]};
 }
 
-/* n = the integer nearest to x, for |x| < 2^22; 2^n p for n in [-126, 127], 0 below. */
+/* v_round: the integer nearest to x, for |x| < 2^22. v_scale: 2^n p for n in [-126, 127], 0
+ * below. */
 static inline vf v_round(vf x)
 {
     return (x + v_set1(12582912.0f)) - v_set1(12582912.0f);
 }
-/* x = n + the result, which lies in [0, 1]; n is whole. -inf gives an n whose power of two is 0. */
+/* Splits x into a whole n and the result, in [0, 1]. For -inf, v_scale with this n gives 0. */
 static inline vf v_frac(vf x, vf *n)
 {
     x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */

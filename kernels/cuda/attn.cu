@@ -1,7 +1,7 @@
-/* attn.cu: softmax attention forward (2205.14135; the schedule of 2307.08691): a block takes a tile
- * of queries of one head past the tiles of keys that they see, ascending, with o, m and l in
- * registers. Scores are in powers of two throughout; so is the carried m, until attn_finish turns
- * it into a natural logarithm.
+/* attn.cu: softmax attention forward (2205.14135; the schedule of 2307.08691): a block takes a
+ * tile of queries of one head past the tiles of keys that they see, ascending, with o, m and l in
+ * registers. Scores are exponents of 2 throughout. So is the carried m, until attn_finish turns it
+ * into a natural logarithm.
  *
  * Arithmetic of its limit, for each pair of query and key that is seen, and head:
  *   flops   4 D
@@ -34,9 +34,8 @@ template <int DP, bool SMALL = false> struct fwd_shape {
     static const int ld = attn_ld<DP>::value, smem = (rows + 2 * ATTN_T) * ld * 2;
 };
 
-/* piece: the number of keys of each piece, where a call is cut into pieces; then o, m and l are
- * those of piece 0, the next piece's lie o_step and ml_step further, and no state is carried into
- * any. */
+/* piece: keys in each piece, if a call is cut into pieces. Then o, m and l are those of piece 0,
+ * and the next piece's lie o_step and ml_step further. No state is carried into a piece. */
 struct fwd_state {
     float *o, *m, *l;
     int64_t o_ld, ml_ld;
@@ -112,7 +111,7 @@ fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
 }
 
 /* Turns the scores of one row into probabilities, from its new maximum less RAISED; o and l are
- * larger by the same factor. A row that has seen no key yet takes the exponent -inf - 0:
+ * larger by the same factor. A row that has seen no key yet subtracts 0 instead of -inf, since
  * -inf - -inf is NaN. l: this lane's part of the sum. */
 template <int RAISED>
 static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int half, float scale2,
@@ -186,7 +185,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * sh::rows;
     const int own = threadIdx.x / WARP * 16 * FRAGS, row = i0 + own;
     const attn_span hull = attn_hull(c, i0, sh::rows);
-    if (!hull.hi) return; /* all of the block */
+    if (!hull.hi) return; /* the whole block returns */
     attn_fetch<DP, sh::rows, sh::threads>(qs, q, c.q.ld, i0, c.Tq, c.D, st.aligned);
     int k0 = hull.lo / ATTN_T * ATTN_T;
     attn_fetch<DP, ATTN_T, sh::threads, true>(ks, k, c.kv.ld, k0, c.Tk, c.D, st.aligned);
@@ -359,7 +358,8 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
 #define PIECE_LEAST                                                                                \
     512 /* keys: 8 tiles, for a state of D + 2 floats a row that is written and read */
 
-/* A block has one head of one row: adds the pieces of which it sees keys to the carried state. */
+/* Adds pieces to the carried state, if a row sees keys in them. A block has one head of one
+ * row. */
 static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
 {
     const int row = (int)blockIdx.x;
@@ -389,9 +389,9 @@ static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
     st.l[at] = sum;
 }
 
-/* Places the pieces' states in the scratch; piece 0: the call is not cut. n_blocks: blocks of an
- * uncut call. Aims at four blocks for each multiprocessor, in pieces of PIECE_LEAST keys or
- * more. */
+/* Returns the pieces' states, placed in the scratch; piece 0: the call is not cut. n_blocks:
+ * blocks of an uncut call. Aims at four blocks for each multiprocessor, in pieces of PIECE_LEAST
+ * keys or more. */
 static fwd_state fwd_pieces(struct cuda *c, const attn_call &call, int64_t n_heads,
                             int64_t n_blocks)
 {
@@ -473,8 +473,8 @@ void cuda_attn_fwd(struct be *be, const struct attn_fwd_args *a)
 
 /* ---- finish and delta ------------------------------------------------------------------------ */
 
-/* Finishes each element alone. A head's first column also writes m: `seen`, which the other columns
- * read, is the same from the new m as from the old. */
+/* Finishes each element alone. A head's first column also writes m. The other columns may read the
+ * old m or the new one: `seen` is the same. */
 struct finish_of {
     mat o, out;
     float *m;
@@ -506,8 +506,8 @@ void cuda_attn_finish(struct be *be, const struct attn_finish_args *a)
         each_vec<1>(cuda_of(be), f, a->o.rows, a->o.cols);
 }
 
-/* A warp has one head of one row; delta, which is subtracted from dP, is summed in double, products
- * too. */
+/* A warp has one head of one row. delta is summed in double, products too, since it is subtracted
+ * from dP. */
 #define DELTA_WARPS 8
 
 static __global__ void attn_delta_kernel(mat o, mat d_o, float *delta, int64_t ld, int64_t rows,
@@ -536,7 +536,7 @@ void cuda_attn_delta(struct be *be, const struct attn_delta_args *a)
 
 /* ---- sinks ----------------------------------------------------------------------------------- */
 
-/* Starts row h of m and l with the sink of head h: in powers of two, as attn_fwd carries them. */
+/* Starts row h of m and l with the sink of head h, as an exponent of 2 like attn_fwd's m. */
 struct sink_of {
     mat sink;
     float *m, *l;

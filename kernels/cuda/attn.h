@@ -21,10 +21,10 @@
 
 /* ---- a call ---------------------------------------------------------------------------------- */
 
-/* Dropout as a kernel takes it. on: false: there is none. */
+/* Dropout in the form that kernels take. on is false without dropout. */
 struct attn_rule {
     bool on;
-    uint32_t key[2], layer, sample, head, least; /* kept: words of at least `least` */
+    uint32_t key[2], layer, sample, head, least; /* words of at least `least` are kept */
     int64_t q_pos;
     float kept; /* factor of a kept element */
 };
@@ -135,8 +135,8 @@ static __device__ __forceinline__ attn_span attn_row(const attn_call &c, int row
     return {(int)lo, (int)hi};
 }
 
-/* Returns the maximum that is stored for row `row`. A row whose scores are all -inf has the sum 0
- * although it saw a key, and its m must not mean that it saw none. */
+/* Returns the maximum to store for row `row`. If all its scores were -inf, its sum is 0 although
+ * it saw a key; its m must then differ from that of a row that saw none. */
 static __device__ __forceinline__ float attn_seen(const attn_call &c, int row, float m, float l)
 {
     return l == 0 && m == -INFINITY && attn_row(c, row).hi ? -FLT_MAX : m;
@@ -161,9 +161,9 @@ static __device__ __forceinline__ attn_span attn_hull(const attn_call &c, int i0
     return {lo, hi};
 }
 
-/* Dropout of one tile: keep[query][quad] has a bit for each of four keys. A word of Philox is one
- * key's, so that a thread makes four factors at a time. Keys from global index `key`. */
-#define ATTN_QUADS (ATTN_T / 4 + 1) /* keys may begin within one */
+/* Dropout of one tile, whose keys begin at global index `key`. keep[query][quad] has a bit for
+ * each of four keys. Philox gives four words at a time, one for each key of a quad. */
+#define ATTN_QUADS (ATTN_T / 4 + 1) /* one more: the first key may lie inside a quad */
 typedef uint8_t attn_keep[ATTN_T][ATTN_QUADS + 3];
 
 template <int THREADS>
@@ -192,9 +192,9 @@ static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const
 
 /* ---- tiles of 16-bit elements ---------------------------------------------------------------- */
 
-/* Probabilities are 2^RAISED times as large when they are rounded. fp16 ends at 2^-24: smaller
- * probabilities, a million keys beside a larger one, would be lost from a sum. 2^15 is the largest
- * factor that fits, since p is at most 1. bf16 ends where fp32 does. */
+/* Probabilities are multiplied by 2^RAISED before they are rounded. fp16 ends at 2^-24: a million
+ * smaller probabilities beside a large one would be lost from the sum. 2^15 is the largest factor
+ * that fits, since p is at most 1. bf16 ends where fp32 does. */
 template <class T> static constexpr int attn_raised = is_f16<T> ? 15 : 0;
 
 /* Elements from a row to the next in shared memory: 16 bytes of eight rows lie in different
@@ -203,9 +203,9 @@ template <int DP> struct attn_ld {
     static const int value = DP + 8;
 };
 
-/* Loads N rows from r0 of a head's columns, which begin at x's first; rows past the last become 0.
- * aligned: rows begin at 16 bytes and D is whole packs. AGAIN: addresses are computed each time,
- * and take no registers in between. */
+/* Loads N rows of a head's D columns, from row r0; x points at row 0 of its first column. Rows past
+ * the last become 0. aligned: rows begin at multiples of 16 bytes and D is whole packs. AGAIN:
+ * addresses are computed again in each call, so that they hold no registers between calls. */
 template <int DP, int N, int THREADS, bool AGAIN = false, class T>
 static __device__ __forceinline__ void attn_fetch(T *to, const T *x, int64_t ld, int r0, int n_rows,
                                                   int D, bool aligned)
@@ -454,8 +454,8 @@ static __device__ __forceinline__ void f32_put(const f32_acc<DP> &from, float *x
     }
 }
 
-/* Tells whether any of the ATTN_T queries whose intervals the warp's lanes have (two each) sees
- * keys [k0, k0 + ATTN_T). */
+/* Tells whether any of ATTN_T queries sees keys [k0, k0 + ATTN_T). rows: the intervals of two of
+ * the queries on each lane of the warp. */
 static __device__ __forceinline__ bool attn_anybody(const attn_span (&rows)[2], int k0)
 {
     return __any_sync(FULL, attn_meets(rows[0], k0, k0 + ATTN_T) ||

@@ -166,7 +166,8 @@ static __device__ __forceinline__ attn_view dkv_view(const bwd_queries *q, int k
     return __any_sync(FULL, !whole) ? SEES_SOME : SEES_ALL;
 }
 
-/* Masks what queries do not see: a warp's rows are keys from k0, the columns queries. */
+/* Sets scores that queries do not see to -inf. A warp's rows are keys from k0, the columns
+ * queries. */
 static __device__ __forceinline__ void dkv_mask(float (&s)[ATTN_N][4], const bwd_queries *q, int k0)
 {
     const int key = k0 + threadIdx.x % WARP / 4, at = threadIdx.x % 4 * 2;
@@ -351,9 +352,9 @@ static __device__ __forceinline__ void f32_products(bwd_f32_room *room, const bw
     }
 }
 
-/* Sets element (r, t) of the tiles p and ds: dP passes dropout's mask before delta is taken off,
- * and so do the probabilities that dv takes; ds takes unmasked ones, and belongs to the score
- * before a soft cap. */
+/* Sets element (r, t) of the tiles p and ds. Dropout masks dP before delta is subtracted, and the
+ * probabilities of dv; ds is made of unmasked ones. Under a soft cap ds is the gradient of the
+ * uncapped score. */
 static __device__ __forceinline__ void f32_one(bwd_f32_room *room, const attn_call &c,
                                                const bwd_stat &q, int r, int t, bool seen, float s,
                                                float dp, float factor)

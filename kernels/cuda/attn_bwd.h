@@ -18,8 +18,8 @@ struct bwd_call {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* The numbers of a query besides q and dO. lse: in powers of two; that of a query that saw no key
- * (-inf) becomes inf, so that its probabilities are 0. Probabilities are 2^RAISED times as large
+/* The numbers of a query besides q and dO. lse is an exponent of 2; for a query that saw no key
+ * (-inf) it is inf, so that its probabilities are 0. Probabilities are 2^RAISED times as large
  * (attn.h); delta is smaller by the same factor. */
 struct alignas(8) bwd_stat {
     float lse, delta;
@@ -65,8 +65,7 @@ struct alignas(16) bwd_queries {
     attn_span sees[ATTN_T];
 };
 
-/* Turns one score and dP into a probability, raised, and its ds, which is not raised, in their
- * places. */
+/* Turns a score into a probability, raised, and dP into ds, which is not raised; both in place. */
 template <int RAISED>
 static __device__ __forceinline__ void bwd_one(float *s, float *dp, float scale2, bwd_stat q)
 {

@@ -44,7 +44,7 @@ struct key {
     int32_t align[3]; /* alignment of a, b, d, in bytes */
 };
 
-/* How a product is computed: an algorithm of cuBLASLt; ours: cuBLASLt has none for it. */
+/* An algorithm of cuBLASLt for a product. ours: cuBLASLt has none, and our kernel computes it. */
 struct way {
     bool taken, ours;
     struct key key;
@@ -151,7 +151,8 @@ static uint64_t key_hash(const struct key *k)
     return h;
 }
 
-/* Returns the key's way, or a place for it: if all are taken, another key's. */
+/* Returns the key's way, or a place for it. If all its places are taken, another key's is
+ * cleared. */
 static struct way *way_find(struct blas *b, const struct key *k)
 {
     const uint64_t at = key_hash(k);
@@ -228,8 +229,8 @@ static int blas_type(enum dtype t)
     return t == DT_F32 ? BLAS_R_32F : t == DT_BF16 ? BLAS_R_16BF : BLAS_R_16F;
 }
 
-/* Row-major c = op(a) op(b) is column-major c' = op(b)' op(a)': a matrix stored by rows and not
- * transposed is, by columns, transposed already. */
+/* Row-major c = op(a) op(b) is column-major c' = op(b)' op(a)': a row-major matrix, read as
+ * column-major, is its transpose. */
 static struct key key_of(const struct gemm_args *g)
 {
     struct key k;

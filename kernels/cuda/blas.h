@@ -10,7 +10,8 @@
 #include "kernels/cuda/cuda.h"
 
 /* The part of cuBLASLt's interface that is used (release 12 and 13), so that the build does not
- * need its header; blas.cu compares, where there is one. Each call returns 0, or a status. */
+ * need its header. If the header is there, blas.cu compares the two. Each call returns 0, or a
+ * status. */
 struct blas_algo {
     uint64_t data[8];
 };
@@ -36,7 +37,7 @@ enum {
     BLAS_PREF_WORKSPACE = 1,
     BLAS_PREF_REDUCTION = 3,
     BLAS_PREF_ALIGN_A = 5,     /* then B, C, D */
-    BLAS_REDUCTION_IN_F32 = 2, /* sums of parts, besides none: in the workspace, in order */
+    BLAS_REDUCTION_IN_F32 = 2, /* allows split-K, its parts summed in the workspace, in order */
 };
 #define BLAS_CALLS(X)                                                                              \
     X(Create, (void **))                                                                           \

@@ -9,8 +9,8 @@ struct conv_rows {
     int64_t pos, width;
     const float *state;
     int64_t cols;
-    /* Returns an element of row i of x, or of the state where i < 0; the caller knows that the row
-     * is in the document. */
+    /* Returns an element of row i of x, or of the state where i < 0; the caller has checked that
+     * the row is in the document. */
     __device__ float at(int64_t i, int64_t c) const
     {
         if (i >= 0) return get(x, i, c);
@@ -60,8 +60,8 @@ struct conv_fwd {
     }
 };
 
-/* Writes the leaving state, the last width - 1 rows of the entering state and the rows after it: a
- * thread takes a column, and reads no row of the state after it has written it. */
+/* Writes the leaving state: the last width - 1 rows of the entering state followed by the call's
+ * rows. A thread takes a column, and reads no row of the state after it has written it. */
 struct conv_leave {
     struct conv_rows r;
     const int64_t *hi;

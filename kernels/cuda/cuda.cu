@@ -129,8 +129,8 @@ static bool wants_graphs(const struct be_options *o)
            !(blocking && strcmp(blocking, "0"));
 }
 
-/* Opens the streams and the memory; cuBLASLt and graphs where they are wanted; the scratch where
- * the device has its own. */
+/* Opens the streams and the memory, cuBLASLt and graphs if they are wanted, and the scratch if the
+ * caller brings none. */
 static int open_rest(struct cuda *c, const struct be_options *o, struct err *e)
 {
     cudaError_t rc = stream_open(c);

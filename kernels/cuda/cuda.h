@@ -20,9 +20,10 @@
 #include <cuda_runtime.h>
 #endif
 
-/* Pinned host memory that uploads pass through, so that the caller has its own again at once: a
- * ring. 16 MiB: a step's upload of a batch (ids, targets, positions, lo and hi: 32 bytes a token)
- * for half a million tokens, before the host has to wait. Downloads have two places of a piece. */
+/* A ring of pinned host memory that uploads pass through, so that the caller can reuse its own at
+ * once. 16 MiB hold a step's upload of a batch (ids, targets, positions, lo and hi: 32 bytes a
+ * token) of half a million tokens before the host has to wait. Downloads have two places of a
+ * piece. */
 #define STAGING_RING   ((int64_t)16 << 20)
 #define STAGING_PIECE  ((int64_t)1 << 20) /* 20 us of a bus of 50 GB/s: two are enough to fill it */
 #define STAGING_PIECES 256                /* on their way at a time */
@@ -35,7 +36,7 @@ struct staging {
     cudaEvent_t downloaded[2];
 };
 
-#define CUDA_PEERS 256 /* other processes' memory that is attached at a time */
+#define CUDA_PEERS 256 /* most pieces of other processes' memory attached at a time */
 
 struct cuda {
     struct be be;

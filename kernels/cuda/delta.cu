@@ -1,7 +1,8 @@
-/* delta.cu: the gated delta rule (2412.06464), a row at a time: a warp has some columns of a head's
- * state in registers, its lanes the rows of the state.
+/* delta.cu: the gated delta rule (2412.06464), a row at a time: a warp has some columns of a
+ * head's state in registers, its lanes the rows of the state.
  *
- * With S the state after a row's decay and D the gradient of the state after the row, d_o included,
+ * With S the state after a row's decay and D the gradient of the state after the row, d_o
+ * included,
  *
  *     r = S' k;  u = beta (v - r);  S += k u';  o = scale S' q
  *     du = D' k;  dv = beta du;  dq = scale S d_o;  dk = D u - (S before u) dv
@@ -9,10 +10,10 @@
  *
  * so that D needs no state: backward walks the rows forward for u, back for D and dv, and forward
  * again for gradients with S. The gradient of g is <D - k dv', S before u> = <D, S> - u du - r dv,
- * and <D, S> is made of the next row's gradient and of the row's own d_o: a sum from the right of
- * d_o o - dv v, begun again from <D, S> itself every DELTA_SPAN rows. The caller's room keeps D
- * before each of those rows, and, in the place of row 0, the gradient of the state that leaves,
- * which d_state may overwrite. */
+ * and <D, S> follows from the next row's gradient and the row's own d_o: it is a sum from the
+ * right of d_o o - dv v, which begins again from <D, S> itself every DELTA_SPAN rows. The caller's
+ * room keeps D before each of those rows, and, in the place of row 0, the gradient of the state
+ * that leaves, which d_state may overwrite. */
 #include "kernels/cuda/device.h"
 
 #define DELTA_COLS    4 /* columns of a warp; 8 where a head has more than 128 */
@@ -20,7 +21,7 @@
 #define DELTA_MOST    32
 #define DELTA_EPS     1e-6f
 #define DELTA_THREADS 128
-#define DELTA_GONE    -17.f /* 2^-24: less than a sum's rounding passes such a decay */
+#define DELTA_GONE    -17.f /* log of 2^-24: such a decay leaves less than a sum's rounding */
 
 struct delta_in {
     mat q, k, v, a, b, a_log, dt_bias;
@@ -63,7 +64,7 @@ static __device__ struct delta_gate gate_of(const struct delta_in &x, int64_t h,
 /* This lane's part of a row: elements lane + 32 j of its unit query and key. */
 template <int J> struct delta_row {
     float q[J], k[J], beta;
-    float times, plus; /* exp(g) is times + plus, which is 1 where exp(g) is near 1 */
+    float times, plus; /* exp(g) is times + plus; plus is 1 if exp(g) is near 1, else 0 */
     bool begins;       /* the first of its document: it decays nothing */
 };
 
@@ -98,7 +99,8 @@ static __device__ __forceinline__ void row_of(const struct delta_in &x, int64_t 
     r.begins = x.lo[i] == x.pos + i;
 }
 
-/* Columns [c0, c0 + C) of a head's state, those that there are; a lane has the rows lane + 32 j. */
+/* Columns [c0, c0 + C) of a head's state, as far as they exist; a lane has the rows lane + 32
+ * j. */
 template <int J, int C> struct delta_part {
     float s[J][C];
 };
@@ -264,7 +266,7 @@ void cuda_delta_fwd(struct be *be, const struct delta_fwd_args *a)
 /* ---- backward -------------------------------------------------------------------------------- */
 
 /* The args of the backward's kernels. A head has as many warps as its columns need; a block takes
- * the heads of one head of keys, one after another, so that their sums have one order. */
+ * the heads that share one key head, one after another, so that their sums have one order. */
 struct delta_back {
     struct delta_in x;
     mat d_o, dq, dk, dv, db, d_log;
@@ -307,8 +309,8 @@ static __device__ __forceinline__ double sum_lanes(double mine, double *room)
     return sum;
 }
 
-/* Walks the rows from the last to the first: dv, which holds u before, and the part of dk from
- * D. */
+/* Walks the rows from the last to the first. Computes dv, in the place of u, and D's part of
+ * dk. */
 template <int J, int C>
 static __device__ void walk_back(const struct delta_back &b, int64_t h, int64_t n, float *part)
 {
@@ -354,8 +356,8 @@ static __device__ double part_inner(const struct delta_in &x, const float *p, in
     return warp_sum(sum);
 }
 
-/* Walks the rows from the first to the last: dq, the rest of dk, db, the terms of g's sums in
- * d_log. */
+/* Walks the rows from the first to the last. Computes dq, the rest of dk, db, and in d_log the
+ * terms of g's sums. */
 template <int J, int C>
 static __device__ void walk_on(const struct delta_back &b, int64_t h, int64_t n, float *part,
                                double *room)
@@ -423,7 +425,8 @@ static __global__ void __launch_bounds__(DELTA_MOST *WARP) delta_walk_on(struct 
         walk_on<J, C>(b, h, n, (float *)(room + DELTA_MOST), room);
 }
 
-/* Turns dx of one head of keys into the gradient of the row before it was divided by its length. */
+/* Turns dx, the gradient of a unit row of one key head, into the gradient of the row before it was
+ * divided by its length. */
 template <int J>
 static __device__ void raw_of(const mat &x, const mat &dx, int64_t row, int64_t col0, int64_t K)
 {
@@ -447,7 +450,7 @@ static __device__ void zero_cols(const mat &t, int64_t row, int64_t col0, int64_
     for (int64_t c = threadIdx.x % WARP; c < n; c += WARP) set(t, row, col0 + c, 0);
 }
 
-/* Finishes the rows: a block takes a row, a warp a head of keys. */
+/* Finishes the rows: a block, of one warp, takes one row of one key head. */
 template <int J> static __global__ void delta_rows(struct delta_back b, mat da)
 {
     const struct delta_in &x = b.x;
@@ -471,8 +474,8 @@ static __device__ bool closes(const struct delta_in &x, int64_t h, int64_t i)
     return x.lo[i] == x.pos + i || gate_of(x, h, i).g < DELTA_GONE;
 }
 
-/* Sums the gates' gradients from the right; a thread takes a span of a head. The value of a sum at
- * the other end of its rows is known: its difference from that is rounding, which is spread over
+/* Sums the gates' gradients from the right; a thread takes a span of a head. A sum's value at the
+ * first of its rows is known. The computed sum differs from it by rounding, which is spread over
  * the rows. */
 static __global__ void delta_gates(struct delta_back b, mat da)
 {

@@ -29,14 +29,14 @@
 #define UNROLL               _Pragma("unroll")
 #endif
 
-/* Allows a kernel more than 48 KiB of shared memory, before its launch: `dynamic` bytes of it,
- * `declared` beside. sync reports a size that a block may not have. */
+/* Allows a kernel more than 48 KiB of shared memory, before its launch: `dynamic` bytes, beside
+ * `declared` ones. sync reports a size that a block may not have. */
 #define SMEM_ALLOW(c, kernel, dynamic, declared)                                                   \
     (cuda_smem_fits(c, (dynamic) + (int)(declared), #kernel),                                      \
      (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic))
 /* Shared memory that a block of 8.6, 8.9 and 12.0 may have; a block of 8.0 and 8.7 may have 163
- * KiB, a block of 9.0 and 10.0 227. Kernels that need more have a smaller shape beside; it is not
- * made for architectures that have no use for it. */
+ * KiB, a block of 9.0 and 10.0 227. Kernels that need more also have a smaller shape, which is not
+ * compiled for architectures that never use it. */
 #define SMEM_SMALL (99 << 10)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100
 static constexpr bool smem_is_small = false;
@@ -52,8 +52,8 @@ static inline int64_t div_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Returns x, opaque to the compiler, which computes again after a loop the values that it derived
- * from x before the loop, and keeps no registers for them meanwhile. */
+/* Returns x, hidden from the compiler. Values derived from x before a loop are then computed again
+ * after it, and take no registers meanwhile. */
 static __device__ __forceinline__ int made_again(int x)
 {
 #ifndef SEQD_EMU

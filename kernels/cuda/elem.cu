@@ -11,8 +11,8 @@ static __device__ __forceinline__ float sigmoid(float x)
 {
     return 1 / (1 + expf(-x));
 }
-/* Returns GELU's factor of x, computed in double: in the tail every bit of the argument counts z^2
- * times. */
+/* Returns GELU's factor of x, computed in double: in the tail a relative error of the argument z
+ * grows about 2 z^2 times. */
 static __device__ __forceinline__ double gelu_share(float x)
 {
     return 0.5 * erfc((double)x * -0.70710678118654752440);
@@ -418,8 +418,8 @@ void cuda_adamw(struct be *be, const struct adamw_args *a)
     each(cuda_of(be), f, all, 1, a->n);
 }
 
-/* A block of threads sums a unit: 256 running sums, then 16 of them, then a tree. Reads 4 bytes an
- * element and is done when they have come. */
+/* A block of threads sums a unit: 256 running sums, then 16 sums of these, then a tree. Memory is
+ * the limit: 4 bytes an element. */
 #define SUMSQ_THREADS 256
 static __global__ void __launch_bounds__(SUMSQ_THREADS)
     sumsq_kernel(const float *g, int64_t n, int64_t unit, double *out)

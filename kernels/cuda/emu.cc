@@ -26,7 +26,7 @@ char *emu_smem;
 /* ---- fibers: a stack, and where it stands ---------------------------------------------------- */
 
 #ifdef __x86_64__
-/* The registers that a call preserves are pushed on the old stack; glibc's swapcontext makes a
+/* Pushes the registers that a call preserves on the old stack. glibc's swapcontext would make a
  * system call each time. */
 struct place {
     void *sp;
@@ -78,7 +78,7 @@ struct fiber {
     enum state state;
     uint3 id;
     unsigned turn;                  /* exchanges so far */
-    bool (*ready)(const void *arg); /* WAITING: for what */
+    bool (*ready)(const void *arg); /* WAITING: true ends the wait */
     const void *arg;
     char slot[SLOTS][EMU_SLOT];
 };
@@ -186,15 +186,15 @@ const void *emu_of_lane(int i)
 /* ---- products of a warp ---------------------------------------------------------------------- */
 
 static struct warp_product {
-    unsigned turn; /* the exchange that it is of; a block's fibers begin at 0 */
+    unsigned turn; /* number of its exchange; a block's fibers begin at 0 */
     float d[32][4];
 } products[MOST / 32];
 
 #define DOT_COLS 8 /* at a time */
 
-/* Adds the K products of an mma to each sum, truncated. Parts of a sum are counted in units of one
- * place: 17 of 2^26 each fit in an int. A number that is not finite has no such count: there the
- * plain sum stands. */
+/* Adds the K products of an mma to each sum, truncated. Parts of a sum are integers, in units of
+ * one binary place; 17 of them, of 2^26 each, fit in an int. If a part is not finite, the plain
+ * sum is taken. */
 template <int K> static void dot(float *sum, const float *a, const float *b, int b_ld, int bits)
 {
     float part[K][DOT_COLS], most[DOT_COLS], plain[DOT_COLS], unit[DOT_COLS], per[DOT_COLS];
@@ -211,7 +211,7 @@ template <int K> static void dot(float *sum, const float *a, const float *b, int
             most[j] = most[j] > size ? most[j] : size;
         }
     for (int j = 0; j < DOT_COLS; j++) {
-        /* a unit is no smaller than what a float can be divided by */
+        /* limits m so that 1 / unit is a finite float */
         const float m = most[j] > 0x1p-98f ? most[j] : 0x1p-98f;
         const int first = (int)(__float_as_uint(m) >> 23), last = first - (bits - 1);
         unit[j] = __uint_as_float((uint32_t)last << 23);
@@ -275,7 +275,7 @@ static void multiply(struct warp_product *p, bool f16)
     const int most_b = largest(b[0], 16 * 8);
     for (int row = 0; row < 16; row++) {
         const int most_a = largest(a[row], 16);
-        /* most of a tile of a small matrix is 0, which changes nothing beside what is finite */
+        /* skips zeros, most of a small matrix's tile: beside finite numbers they add nothing */
         const bool skip = (!most_a && most_b < INFINITE) || (!most_b && most_a < INFINITE);
         for (int k = 0; k < 16 && !skip; k += EMU_MMA_K)
             emu_dot(sum[row], 8, a[row] + k, b[k], 8, EMU_MMA_K, EMU_MMA_BITS);
@@ -295,7 +295,7 @@ const float *emu_mma(const struct emu_fragments *mine, bool f16)
 
 /* ---- scheduling ------------------------------------------------------------------------------ */
 
-/* Releases [from, to) when all of them that live stand at the barrier. Returns whether it did. */
+/* Releases fibers [from, to) if all live ones stand at the barrier. Returns whether it did. */
 static bool release(int from, int to, enum state at)
 {
     bool any = false;
@@ -377,7 +377,7 @@ static void run_block(size_t smem)
 static struct region {
     char *at;
     size_t size;
-    int fd; /* where other processes find it; -1: none has asked */
+    int fd; /* file in which other processes find it; -1: not shared yet */
 } regions[REGIONS];
 static int n_regions;
 

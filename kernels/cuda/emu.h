@@ -3,9 +3,10 @@
  * barriers. It proves indexing, barriers and arithmetic, never speed, and its results are not a
  * GPU's.
  *
- *   barriers  __syncthreads, __syncwarp: a thread that ran ahead or left shows as a deadlock, which
- *             aborts. Between two barriers threads run in one order and in the next in the other,
- *             so that without a barrier a thread reads bytes that are not there yet in one of them
+ *   barriers  __syncthreads, __syncwarp: a thread that ran ahead or left shows as a deadlock,
+ *             which aborts. Threads run in ascending order up to one barrier and in descending
+ *             order up to the next, so that a missing barrier shows as bytes that are not there
+ *             yet
  *   warps     shuffles, votes, mma.sync, ldmatrix: all lanes of the warp take part
  *   memory    shared memory, declared or dynamic, is full of NaNs when a block begins
  *
@@ -33,7 +34,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
-/* One section for all of them: poisoned before each block. */
+/* Puts all shared variables in one section, which is filled with NaNs before each block. */
 #define __shared__ static __attribute__((section("emu_shared"), aligned(16)))
 
 struct uint3 {
@@ -55,13 +56,15 @@ extern dim3 blockDim, gridDim;
 #define EMU_SMEM_MOST (227 << 10) /* limit of a block of compute capability 9.0 */
 extern char *emu_smem;            /* the block's dynamic shared memory */
 
-/* `thread` refers to data of its own or the device's alone: it may run later, by a graph. */
+/* Runs `thread` for each thread of the launch. A graph may run it later, so it must hold copies of
+ * the host's data. */
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
-/* Does the work at once, unless this host thread captures a stream; a call that a capture may not
- * contain aborts (emu_graph.cc). */
+/* emu_work does the work at once, or keeps it if this host thread captures a stream
+ * (emu_graph.cc). emu_outside aborts if a stream is captured; what: a call that a capture may not
+ * contain. */
 void emu_work(const std::function<void()> &work);
 void emu_outside(const char *what);
-/* Arguments are copied when it is launched, as a device's are. */
+/* Copies the arguments at the launch, as a device does. */
 template <class K, class... A>
 static inline void emu_launch(dim3 grid, dim3 block, size_t smem, K kernel, A... args)
 {
@@ -78,15 +81,16 @@ void emu_exchange(const void *mine, size_t size);
 const void *emu_of_lane(int lane);
 bool emu_lane_took_part(int lane); /* it had not left the kernel before */
 int emu_lane(void);
-/* emu_thread returns the thread's number in its block; emu_wait_for makes it wait until ready(arg),
- * which others bring about. */
+/* emu_thread returns the thread's number in its block. emu_wait_for waits until ready(arg), which
+ * other threads make true. */
 int emu_thread(void);
 void emu_wait_for(bool (*ready)(const void *arg), const void *arg);
 void emu_fail(const char *why) __attribute__((noreturn));
-/* Asynchronous work (emu_hopper.cc). begin and end are called at the ends of a block, step when all
- * threads wait: it does a part of the work, or returns false where none is left. */
+/* Asynchronous work (emu_hopper.cc). begin and end are called at the start and the end of a block.
+ * step is called when all threads wait: it does a part of the work, or returns false if none is
+ * left. */
 void emu_async_begin(void);
-bool emu_async_apart(void); /* only one of the warps that could run does */
+bool emu_async_apart(void); /* true: only one of the ready warps runs */
 bool emu_async_step(void);
 void emu_async_end(void);
 /* Computes as tensor cores do: sum[j] += a[0] b[0][j] + ... + a[K - 1] b[K - 1][j], j < n: products

@@ -1,15 +1,15 @@
-/* emu_blas.cc: what blas.cu asks of cuBLASLt, column-major as there, by plain loops: so that tests
- * see that it is asked for the right product. */
+/* emu_blas.cc: the calls of cuBLASLt that blas.cu makes, in plain loops, column-major as there.
+ * Tests see by it that blas.cu asks for the right product. */
 #include <assert.h>
 #include <stdlib.h>
 #include "kernels/cuda/blas.h"
 #include "kernels/half.h"
 
-#define WORKSPACE ((size_t)1 << 20) /* that it says it needs, and spoils */
+#define WORKSPACE ((size_t)1 << 20) /* demanded of the caller, and overwritten */
 
 struct desc {
     int32_t trans[2];
-    const void *bias; /* of an epilogue with one */
+    const void *bias; /* read if has_bias */
     bool has_bias;
 };
 struct layout {
@@ -88,8 +88,8 @@ static int MatmulPreferenceSetAttribute(void *p, int which, const void *value, s
     return 0;
 }
 
-/* Chooses an algorithm. Elements of 16 bits go in pairs: a column that begins between two has no
- * algorithm, nor have bf16 and fp16 together. data keeps the alignments that the caller
+/* Chooses an algorithm. 16-bit elements are taken in pairs: there is none if a column begins
+ * inside a pair, and none for bf16 with fp16. data keeps the alignments that the caller
  * promised. */
 static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void *d,
                                   void *preference, int most, struct blas_choice *choice, int *n)

@@ -15,8 +15,8 @@ uint32_t emu_shared_at(const void *shared)
 
 static bool has_barriers; /* the block has made some */
 
-/* Tells in which blocks copies come at once and a warp runs as far ahead of the others as it can;
- * elsewhere copies come late and warps keep together. */
+/* Returns true for every other block: there copies arrive at once, and a warp runs as far ahead as
+ * it can. In the others copies arrive late and warps keep together. */
 static bool is_odd_block(void)
 {
     return (blockIdx.x + blockIdx.y + blockIdx.z) % 2;
@@ -39,8 +39,8 @@ static char *shared_from(uint32_t at)
 
 struct barrier {
     uint8_t made, phase;
-    uint8_t count, left; /* arrivals of a phase, and that are missing */
-    int32_t bytes;       /* that are missing: below 0 when they came before they were expected */
+    uint8_t count, left; /* arrivals of a phase; number still missing */
+    int32_t bytes;       /* still missing; below 0 if they came before they were expected */
 };
 static_assert(sizeof(struct barrier) == sizeof(uint64_t), "what a barrier takes");
 
@@ -231,7 +231,7 @@ uint32_t emu_matrix_turn(uint32_t pair)
 #define DEEP 64 /* products of a warp under way */
 #define MOST 4  /* accumulators of a thread under way */
 
-/* One product of a warp: it lives from the first of its lanes that comes until the last has
+/* One product of a warp. It exists from the time its first lane issues it until its last lane has
  * waited. */
 struct product {
     struct emu_product p; /* a, b, n, transposed */
@@ -303,8 +303,8 @@ static float value(uint16_t bits)
     return __uint_as_float((unsigned)bits << 16);
 }
 
-/* What a lane says of the product; all of a warpgroup say the same but for their registers and what
- * they have summed up. */
+/* The product as a lane issues it. All lanes of a warpgroup issue the same, except registers and
+ * sums. */
 struct said {
     struct emu_product p;
     uint32_t a[4];

@@ -1,17 +1,17 @@
 /* emu_hopper.h: hopper.h's primitives on the host. Asynchronous work is as early and as late as it
  * may be, so that a missing wait shows:
  *
- *   copies    the destination is NaN from the moment they are issued, and has its bytes only when
- *             no thread can continue without them; at once in blocks of odd numbers
- *   products  operands are read when they are issued (bytes that are not there yet are NaN) and
- *             again when they are waited for: a difference aborts. Accumulators are NaN in between;
- *             a thread that wrote them, or began a batch without products_begin, aborts. Every
- *             other warp is done with its own at once, the others when no thread can continue
- *             without them
+ *   copies    a copy's destination is NaN from the moment it is issued. In blocks of even numbers
+ *             its bytes come only when no thread can continue without them, in odd ones at once
+ *   products  operands are read when a product is issued (bytes that are not there yet are NaN)
+ *             and again when it is waited for: a difference aborts. Accumulators are NaN in
+ *             between; a thread that writes them, or begins a batch without products_begin,
+ *             aborts. Every other warp's products are done at once, the others' when no thread
+ *             can continue without them
  *   writes    for products: NaN until their writer's fence
- *   warps     in blocks of odd numbers one runs alone as far as it can
- *   barriers  these abort: arrivals past the count, bytes past the expected, and, at a block's end,
- *             arrivals, bytes and products that were not waited for
+ *   warps     in blocks of odd numbers one warp runs alone as far as it can
+ *   barriers  these abort: arrivals past the count, bytes past the expected, and, at a block's
+ *             end, arrivals, bytes and products that were not waited for
  *
  * Shared memory begins at an address that no strip may begin at. */
 #ifndef SEQD_CUDA_EMU_HOPPER_H

@@ -55,7 +55,7 @@ static inline bool wants_small(struct cuda *c, const product &p)
     return div_up(p.M, 128) * div_up(p.N, 128) < c->n_sm;
 }
 
-/* Writes N neighbours of a row, from a column that N divides, when their sums are whole. */
+/* Writes the complete sums of N neighbours of a row, from a column that N divides. */
 template <int N>
 static __device__ __forceinline__ void finish(const product &p, int64_t row, int64_t col,
                                               const float (&x)[N])
@@ -233,7 +233,7 @@ static void choose_half(struct cuda *c, const product &p)
 #define F32_K       16
 #define F32_THREADS 256 /* 16 x 16, of EACH x EACH elements: four neighbours, and four 64 further */
 
-/* Both operands' tiles in shared memory are rows of K, whatever lies in global memory. */
+/* Both operands' tiles are rows of K in shared memory, however they lie in global memory. */
 template <int TILE> struct f32_room {
     float a[2][F32_K][TILE + 4], b[2][F32_K][TILE + 4];
 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include "kernels/cuda/device.h"
 
-#define LIST_OPS  64         /* some layers' */
+#define LIST_OPS  64         /* operations of some layers */
 #define LIST_SIZE (12 << 10) /* bytes of their args: 190 each */
 #define PATTERNS  256
 #define GRAPHS    1024
@@ -91,7 +91,8 @@ static bool any_graph(const struct pattern *p)
     return false;
 }
 
-/* Waits until the launched graphs are done; false: they may never be, and they stay. */
+/* Waits until the launched graphs are done. Returns false if they may never be; then they must not
+ * be destroyed. */
 static bool settle(struct cuda *c)
 {
     return cuda_fine(c, cudaEventRecord(c->asked, c->compute), "waiting") && cuda_wait(c, c->asked);
@@ -396,8 +397,8 @@ static void copy(struct be *be, void *dst, const void *src, int64_t size)
     ask_copy(be, &a);
 }
 
-/* Launches AdamW at once: its args are never the same twice, and it is the last of a step: the
- * device should not wait for the next one. */
+/* Launches AdamW at once. Its args are never the same twice. It is a step's last operation, and
+ * the device should not idle until the next step. */
 static void adamw(struct be *be, const struct adamw_args *args)
 {
     struct cuda *c = cuda_of(be);

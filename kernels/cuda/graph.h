@@ -24,11 +24,13 @@
 /* Fills in the operations' slots. An operation goes into the list if there is one (graph_open),
  * else it is launched at once. */
 void graph_slots(struct be_ops *t);
-/* Lists operations from now on. NULL: memory is short, they are not listed. */
+/* Lists operations from now on. Returns NULL if memory is short; operations are then not
+ * listed. */
 const struct be_graphs *graph_open(struct cuda *c);
 /* Launches the listed operations: called before any work that is not listed. */
 void graph_flush(struct cuda *c);
-/* The same, and drops all graphs: called before memory is freed that one may name. */
+/* Does as graph_flush, and drops all graphs. Called before memory is freed, since a graph may
+ * refer to it. */
 void graph_forget(struct cuda *c);
 void graph_close(struct cuda *c);
 

@@ -1,4 +1,5 @@
-/* hopper.cu: is the device one of compute capability 9.0, and maps of tensors for its copies. */
+/* hopper.cu: finds out whether the device is of compute capability 9.0, and makes maps of tensors
+ * for its copies. */
 #include <stdio.h>
 #include "kernels/cuda/hopper.h"
 
@@ -8,10 +9,10 @@
 static void *way_to_map(bool asked)
 {
     static char emulated;
-    return asked ? &emulated : NULL; /* a device's own way is 8.0's here */
+    return asked ? &emulated : NULL; /* unless asked, the emulation runs 8.0's kernels */
 }
 #else
-/* Finds the driver's function that makes maps, with which no library links us. NULL: another
+/* Finds the driver's function that makes maps; no library that we link has it. NULL: another
  * device, or an old driver. */
 static void *way_to_map(bool)
 {

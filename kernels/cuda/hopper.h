@@ -1,13 +1,12 @@
 /* hopper.h: primitives that compute capability 9.0 has and 8.0 has not, each in one place: tiles
  * that a bulk copy brings to shared memory while barriers in memory count its bytes, asynchronous
- * products of a warpgroup, registers handed from warpgroup to warpgroup. emu_hopper.h defines them
- * for the
- * host.
+ * products of a warpgroup, registers handed from warpgroup to warpgroup. emu_hopper.h has them for
+ * the host.
  *
  * A tile in shared memory is made of strips: HOPPER_STRIP columns (128 bytes) of all its rows, one
  * strip after the other, each at a multiple of 1024 bytes. A 16-byte piece of a row lies at its
- * number, exclusive or with the row's number modulo 8 ("128-byte swizzle"), so that eight rows of a
- * column lie in different banks. Copies write this order and products read it.
+ * number XOR the row's number modulo 8 ("128-byte swizzle"), so that eight rows of a column lie in
+ * different banks. Copies write this order and products read it.
  *
  * from: PTX ISA 8.5, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate", "mbarrier",
  * "cp.async.bulk.tensor", "setmaxnreg" */
@@ -30,8 +29,9 @@ typedef CUtensorMap hopper_map;
 
 /* ---- the host's part (hopper.cu) ------------------------------------------------------------- */
 
-/* Sees to it that c->hopper says how maps are made where the device is of compute capability 9.0
- * and isa does not name another; NULL otherwise. fails: -1 where isa names 9.0 and it cannot be. */
+/* Sets c->hopper to the driver's function that makes maps, if the device is of compute capability
+ * 9.0 and isa names no other; else to NULL. fails: -1 if isa names 9.0 and the device cannot run
+ * it. */
 int hopper_open(struct cuda *c, const char *isa, struct err *e);
 
 /* Tells whether rows of heads of D columns can be copied as tiles. */
@@ -48,8 +48,8 @@ hopper_map hopper_map_of(struct cuda *c, struct tensor t, int64_t n_heads, int64
 struct bwd_call;
 bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a);
 bool hopper_attn_bwd(struct cuda *c, const struct attn_bwd_args *a, const struct bwd_call &b);
-/* Linear attention's kernels (linear.h), for its part of a walk. The summary does not use q and
- * out. */
+/* Linear attention's kernels (linear.h) for a part of a walk; false: they do not take it. The
+ * summary uses neither q nor out. */
 struct linear_part;
 bool hopper_linear_summary(struct cuda *c, const struct linear_part &p);
 bool hopper_linear_rows(struct cuda *c, const struct linear_part &p);
@@ -84,8 +84,8 @@ static __device__ __forceinline__ void barrier_init(hopper_barrier *b, int n_arr
                  : "memory");
 #endif
 }
-/* Called after the last init by the thread that did it, before the others continue: copies see the
- * barriers too. */
+/* Called after the last init by the thread that made the barriers, before the others continue, so
+ * that copies see the barriers too. */
 static __device__ __forceinline__ void barriers_made(void)
 {
 #ifndef SEQD_EMU
@@ -112,7 +112,7 @@ static __device__ __forceinline__ void barrier_expect(hopper_barrier *b, int byt
                  : "memory");
 #endif
 }
-/* Waits until a phase of this parity is over; a fresh barrier: its phase -1, of parity 1, is. */
+/* Waits until the phase of this parity is over. On a fresh barrier, parity 1 counts as over. */
 static __device__ __forceinline__ void barrier_wait(hopper_barrier *b, int parity)
 {
 #ifdef SEQD_EMU
@@ -132,8 +132,8 @@ static __device__ __forceinline__ void barrier_wait(hopper_barrier *b, int parit
 #endif
 }
 
-/* Buffers of tiles in turn: use number i is of buffer i % STAGES. The warp that fills it waits
- * until it is free, the warps that read it until it is full, and each of these releases it. */
+/* Buffers of tiles, used in turn: use i takes buffer i % STAGES. The warp that fills a buffer
+ * waits until it is free. The warps that read it wait until it is full, and each releases it. */
 template <int STAGES> struct hopper_ring {
     hopper_barrier there[STAGES], read[STAGES];
 };
@@ -164,7 +164,8 @@ static __device__ __forceinline__ void ring_let_go(hopper_ring<STAGES> *r, int i
 
 /* ---- barriers with names --------------------------------------------------------------------- */
 
-/* Barrier `name` (1 to 15) of n threads, whole warps: some wait there, others only come by. */
+/* Barrier `name` (1 to 15) of n threads, in whole warps. named_barrier_sync arrives and waits;
+ * named_arrive only arrives. */
 static __device__ __forceinline__ void named_barrier_sync(int name, int n)
 {
 #ifdef SEQD_EMU
@@ -210,8 +211,8 @@ static __device__ __forceinline__ void tile_copy(bf16 *to, const hopper_map *map
 
 /* ---- operands that threads write ------------------------------------------------------------- */
 
-/* Writes a word that a product will read from shared memory: all threads have it once its writer
- * has called shared_made and a barrier has been passed. */
+/* Writes a word that a product will read from shared memory. It may be read once its writer has
+ * called shared_made and a barrier has been passed. */
 static __device__ __forceinline__ void shared_put(uint32_t at, uint32_t word)
 {
 #ifdef SEQD_EMU
@@ -251,13 +252,13 @@ static __device__ __forceinline__ void shared_made(void)
 /* D [64, N] += A [64, 16] B [16, N]: warp w of the group has rows [16 w, 16 w + 16) of D. It holds
  * them, and those of A in registers, in the order of mma.h for a warp's product.
  *
- * Between products_begin and products_commit lies a batch of them, each under way until
- * products_wait: until then no thread touches their registers, or shared memory that they read. */
+ * Products between products_begin and products_commit form a batch. They are under way until
+ * products_wait. Until then no thread touches their registers, or shared memory that they read. */
 
-/* Returns the descriptor of a matrix in shared memory for a product, from its first element, which
- * begins a strip or a 16-byte piece of its first row: the next eight rows lie 1024 bytes further,
- * for each whole eight; a matrix whose N runs along rows (transposed) continues in the next strip
- * of n_rows rows. */
+/* Returns the descriptor, for a product, of a matrix in shared memory. at: its first element,
+ * which begins a strip or a 16-byte piece of a strip's first row. Each eight rows lie 1024 bytes
+ * after the eight before. A matrix whose N runs along rows (transposed) continues in the next
+ * strip of n_rows rows. */
 static __device__ __forceinline__ uint64_t matrix_at(uint32_t at, int n_rows)
 {
     const uint64_t eight_rows = 1024 >> 4, strip = (uint64_t)(n_rows * 2 * HOPPER_STRIP) >> 4;
@@ -300,9 +301,9 @@ template <int N> static __device__ __forceinline__ void products_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #endif
 }
-/* Pins d in registers: work that makes d is done before this point, work that reads it after: the
- * compiler sees neither that products write d until they are waited for, nor that work between two
- * waits is meant to be there. */
+/* Pins d in registers: d is made before this point and read after it. The compiler does not see
+ * that products write d until they are waited for, nor that work is meant to lie between two
+ * waits. */
 template <int N> static __device__ __forceinline__ void registers_pin(float (&d)[N][4])
 {
 #ifndef SEQD_EMU
@@ -311,7 +312,7 @@ template <int N> static __device__ __forceinline__ void registers_pin(float (&d)
     for (int e = 0; e < 4; e++) asm volatile("" : "+f"(d[n][e])::"memory");
 #endif
 }
-/* Returns threadIdx.x, read here: it is not kept in a register until it is needed again. */
+/* Returns threadIdx.x, read at this point, so that no register keeps it between uses. */
 static __device__ __forceinline__ int thread_again(void)
 {
 #ifdef SEQD_EMU
@@ -454,8 +455,8 @@ static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
 
 /* ---- registers ------------------------------------------------------------------------------- */
 
-/* Makes a warpgroup keep N registers a thread of those it had at the start (give), or take N where
- * others gave some. All of its threads call it. */
+/* registers_give makes a warpgroup keep only N registers a thread. registers_take raises it to N,
+ * from those that others gave. All of its threads call it. */
 template <int N> static __device__ __forceinline__ void registers_give(void)
 {
 #ifndef SEQD_EMU

@@ -43,7 +43,7 @@ template <int DP> struct hop_room {
     hopper_ring<hop_shape<DP>::stages> keys, values;
 };
 template <int DP> struct hop_smem {
-    static const int value = (int)sizeof(hop_room<DP>) + 1024; /* to begin where strips may */
+    static const int value = (int)sizeof(hop_room<DP>) + 1024; /* room to align for strips */
 };
 
 struct hop_call {
@@ -130,8 +130,8 @@ static __device__ __forceinline__ void hop_mask(float (&s)[HOP_T / 8][4], const 
         if (!attn_in(r.sees[e / 2], at + 8 * n + e % 2)) s[n][e] = -INFINITY;
 }
 
-/* Turns scores into probabilities; alpha: the factor of the carried o and l. A row that has seen no
- * key yet takes the exponent -inf - 0: -inf - -inf is NaN. */
+/* Turns scores into probabilities; alpha: the factor of the carried o and l. A row that has seen
+ * no key yet subtracts 0 instead of -inf, since -inf - -inf is NaN. */
 static __device__ __forceinline__ void hop_softmax(float (&s)[HOP_T / 8][4], hop_rows *r,
                                                    float scale2)
 {
@@ -236,7 +236,7 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
     const auto wait_keys = [&](int i) {
         if (i < last) ring_wait(&room->keys, i);
     };
-    if (group == HOP_GROUPS - 1) hop_turn_pass(group, false); /* the first turn is the first's */
+    if (group == HOP_GROUPS - 1) hop_turn_pass(group, false); /* gives group 0 the first turn */
     for (int i = 0; i < first; i++) hop_skip(room, i, group, i == n - 1);
     if (first < last) {
         barrier_wait(&room->q_there, 0);
@@ -269,7 +269,7 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
         ring_let_go(&room->keys, i);
         settle(i);
         wait_keys(i +
-                  1); /* and a loop in the way of the compiler, that would wait for values first */
+                  1); /* also a loop, which keeps the compiler from waiting for the values first */
         products_wait<0>();
         registers_pin(o);
         ring_let_go(&room->values, i - 1);
@@ -312,7 +312,7 @@ static __global__ void __launch_bounds__(hop_shape<DP>::threads, 1)
     /* the last rows first: under a causal mask they are the longest */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * hop_shape<DP>::rows;
     const attn_span hull = attn_hull(h.c, i0, hop_shape<DP>::rows);
-    if (!hull.hi) return; /* all of the block */
+    if (!hull.hi) return; /* the whole block returns */
     const hop_tiles tiles = hop_tiles_of(hull);
     if (threadIdx.x == 0) hop_barriers(room);
     __syncthreads();

@@ -25,14 +25,13 @@
 
 static const int hob_threads = (HOB_GROUPS + 1) * HOPPER_GROUP;
 
-/* own and tile are k and v, q and dO; in dq they are the other way round, and `queries` is
- * unused. */
+/* dkv: own is k and v, tile is q and dO. dq: the reverse, and `queries` is unused. */
 template <int DP> struct hob_room {
     bf16 own[2][HOB_ROWS * DP], tile[HOB_STAGES][2][ATTN_T * DP];
     bwd_queries queries[HOB_STAGES];
     hopper_barrier own_there;
     hopper_ring<HOB_STAGES> tiles;
-    int left[HOB_STAGES]; /* dkv: whether the use of the buffer has a tile, or the walk is over */
+    int left[HOB_STAGES]; /* dkv: nonzero if the buffer has a tile; 0: the walk is over */
 };
 
 struct hob_maps {
@@ -83,8 +82,8 @@ static __device__ __forceinline__ uint32_t hob_own(hob_room<DP> *room, int i, in
 
 /* ---- dk and dv ------------------------------------------------------------------------------- */
 
-/* Fills in the numbers of the tile's rows besides q and dO: a warp runs it, and each lane fills in
- * two rows. */
+/* Brings the tiles, and the numbers of their rows besides q and dO. A warp runs it; each lane
+ * fills in two rows. */
 template <int DP>
 static __device__ __forceinline__ void hob_produce_queries(hob_room<DP> *room, const bwd_call &b,
                                                            const hob_maps *maps, int g, int k0)
@@ -128,8 +127,8 @@ static __device__ __forceinline__ attn_view hob_view(const bwd_queries *q, int k
     return __any_sync(FULL, !whole) ? SEES_SOME : SEES_ALL;
 }
 
-/* Masks what queries do not see: a thread's rows are keys `key` and key + 8, the columns
- * queries. */
+/* Sets scores that queries do not see to -inf. A thread's rows are keys `key` and key + 8, the
+ * columns queries. */
 static __device__ __forceinline__ void hob_mask(float (&s)[ATTN_N][4], const bwd_queries *q,
                                                 int key)
 {
@@ -244,7 +243,8 @@ static __device__ __forceinline__ void hob_produce_keys(hob_room<DP> *room, cons
     }
 }
 
-/* Masks what queries do not see: a thread's rows are two queries, the columns keys from k0. */
+/* Sets scores that queries do not see to -inf. A thread's rows are two queries, the columns keys
+ * from k0. */
 static __device__ __forceinline__ void hob_mask_keys(float (&s)[ATTN_N][4],
                                                      const attn_span (&sees)[2], int k0)
 {
@@ -294,7 +294,7 @@ static __device__ __forceinline__ void hob_dq(hob_room<DP> *room, const bwd_call
         for (int e = 0; e < 4; e++) s[j][e] = attn_exp2(fmaf(s[j][e], c.scale2, -stat[e / 2].lse));
         registers_pin(s);
         if (i + 1 < n)
-            ring_wait(&room->tiles, i + 1); /* a loop in the compiler's way, as forward */
+            ring_wait(&room->tiles, i + 1); /* a loop keeps the compiler from waiting first */
         products_wait<0>();
         registers_pin(dp);
         UNROLL
@@ -321,7 +321,7 @@ static __global__ void __launch_bounds__(hob_threads, 1)
     /* the last rows first: under a causal mask they are the longest */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * HOB_ROWS;
     const attn_span hull = attn_hull(b.c, i0, HOB_ROWS);
-    if (!hull.hi) return; /* all of the block */
+    if (!hull.hi) return; /* the whole block returns */
     const int first = hull.lo / ATTN_T, n = (hull.hi + ATTN_T - 1) / ATTN_T - first;
     if (threadIdx.x == 0) {
         barrier_init(&room->own_there, 1);
@@ -343,7 +343,7 @@ static __global__ void __launch_bounds__(hob_threads, 1)
 
 template <int DP> static void run(struct cuda *c, const struct attn_bwd_args *a, const bwd_call &b)
 {
-    const int smem = (int)sizeof(hob_room<DP>) + 1024; /* to begin where strips may */
+    const int smem = (int)sizeof(hob_room<DP>) + 1024; /* room to align for strips */
     const int64_t D = a->head_dim;
     const hob_maps maps = {hopper_map_of(c, a->q, a->n_heads, D, ATTN_T),
                            hopper_map_of(c, a->d_o, a->n_heads, D, ATTN_T),

@@ -120,7 +120,7 @@ static __device__ __forceinline__ void hol_produce(R *room, const linear_part &p
 
 /* ---- the groups that multiply ---------------------------------------------------------------- */
 
-/* A thread's place, which is asked for at each use: registers are few. */
+/* A thread's place, found at each use, since registers are few. */
 struct hol_place {
     int group, warp, lane;
 };
@@ -149,8 +149,8 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         return room->space + i % sh::stages * sh::tile;
     }
-    /* Return the descriptors of k, q (by their columns), k transposed (by its rows), 16 at a
-     * time. */
+    /* step and step_transposed advance a descriptor by 16 k columns, or rows. k_at and q_at return
+     * the descriptors of tile i's k and q. */
     static __device__ uint64_t step(uint64_t m, int k)
     {
         return m + (matrix_k(0, k, LINEAR_T) >> 4);
@@ -167,7 +167,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         return matrix_at(hopper_at(tile(i) + sh::k + GROUPS * sh::v), LINEAR_T);
     }
-    /* Returns the place of hi; lo is sh::a after it. */
+    /* Returns the place of a's hi; its lo lies sh::a elements further. */
     __device__ uint32_t a_at(void) const
     {
         return hopper_at(room->space + sh::stages * sh::tile +
@@ -277,7 +277,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     __device__ void put_a(float (&a)[LINEAR_T / 8][4], const hol_seen &seen) const
     {
         const hol_place t = hol_here<GROUPS>();
-        /* the row of a's that this lane names to stmatrix */
+        /* the row of a that this lane names to stmatrix */
         const uint32_t to = a_at() + (uint32_t)((16 * t.warp + t.lane % 8) * 2 * HOPPER_STRIP);
         const uint32_t piece = (uint32_t)((t.lane / 8 ^ t.lane % 8) * 16);
         UNROLL
@@ -498,7 +498,7 @@ static hopper_map map_of(struct cuda *c, const linear_part &p, const mat &x, int
 template <int DK, int GROUPS, bool ROWS> static void run(struct cuda *c, const linear_part &p)
 {
     typedef hol_shape<DK, GROUPS, ROWS> sh;
-    const int smem = (int)sizeof(hol_room<sh>) + 1024; /* to begin where strips may */
+    const int smem = (int)sizeof(hol_room<sh>) + 1024; /* room to align for strips */
     const hopper_map k = map_of(c, p, p.k, DK), v = map_of(c, p, p.v, GROUPS * HOPPER_STRIP);
     const hol_maps maps = {ROWS ? map_of(c, p, p.q, DK) : k, k, v};
     auto linear_walk = hopper_linear_kernel<DK, GROUPS, ROWS>;

@@ -18,16 +18,16 @@
 #include "kernels/cuda/linear.h"
 
 #define THREADS    256
-#define SCAN_AHEAD 4 /* states whose reading does not wait for the one before */
+#define SCAN_AHEAD 4 /* states whose reads are under way together */
 #define ENDS_SIZE  256
 
 /* ---- documents ------------------------------------------------------------------------------ */
 
-/* Counts how many of [0, n) come before the first for which `is` is false: a warp runs it, 32
- * probes at a time. */
+/* Returns the first of [0, n) for which `is` is false, or n. A warp runs it, 32 probes at a
+ * time. */
 template <class F> static __device__ int64_t count_prefix(F is, int64_t n)
 {
-    int64_t from = 0, to = n; /* all before `from` are, none from `to` on */
+    int64_t from = 0, to = n; /* is(i) holds before `from`, and nowhere from `to` on */
     while (from < to) {
         const int64_t step = (to - from + WARP - 1) / WARP, i = from + threadIdx.x * step;
         const int yes = __popc(__ballot_sync(FULL, i < to && is(i)));
@@ -63,8 +63,8 @@ void linear_find_ends(struct cuda *c, const struct linear_args *a)
 struct scan {
     linear_part p;
     float *carry; /* [n_heads, key_dim, value_dim]: from one part to the next */
-    float *to;    /* head 0's, at the piece's first row; NULL unless this is the last part and it is
-                   * wanted */
+    float *to;    /* head 0's last state, at the piece's first row; NULL: not the last part, or
+                   * unwanted */
     float to_scale;
     bool first; /* no state is carried yet */
 };
@@ -165,7 +165,7 @@ static void walk_keys(struct cuda *c, const struct linear_args *a, struct linear
                       int64_t K)
 {
     const int64_t V = w.value_dim;
-    /* states that there is room for: heads of them are carried, the others the segments' */
+    /* number of states that fit: one of each head is carried, the others are segments' */
     const int64_t room = (c->be.scratch_size - ENDS_SIZE) / (K * V * (int64_t)sizeof(float));
     const int64_t heads = a->n_heads < room / 2 ? a->n_heads : room / 2;
     assert(heads > 0);

@@ -16,8 +16,9 @@
  * bits depend on the rows that it may see, whatever the number of rows, of segments that the
  * scratch has room for, and of blocks of threads.
  *
- * Heads of more than LINEAR_KEYS key columns are walked in pieces of as many, one after the other:
- * each has rows of the state to itself, and adds to out, which is rounded once for each.
+ * Heads of more than LINEAR_KEYS key columns are walked in pieces of LINEAR_KEYS columns, one
+ * after the other. Each piece has its own rows of the state, and adds to out, which is rounded
+ * once for each piece.
  *
  *   linear.cu       the order of the three, what enters and leaves   linear_bf16.cu  tensor cores
  *   linear_bwd.cu   the backward                                    linear_f32.cu   fp32
@@ -45,8 +46,8 @@ struct linear_walk {
     struct tensor q, k, v, out;
     int64_t key_dim, value_dim;
     bool reverse;
-    float *state;      /* out: the last state, [H, key_dim, value_dim] times state_scale; */
-    float state_scale; /* NULL: nowhere */
+    float *state;      /* out: last state times state_scale, [H, key_dim, value_dim]; NULL: none */
+    float state_scale; /* factor of the state that is written */
 };
 
 /* A walk as the kernels take it, for some heads and segments: grid (columns of v, heads, segments).
@@ -60,7 +61,7 @@ struct linear_part {
     const struct linear_ends *ends;
     int64_t pos, n, key_dim, value_dim;
     int64_t head_keys;     /* key columns of a head, of which key_dim are the piece */
-    bool add;              /* to out, which has the pieces before this one */
+    bool add;              /* adds to out, which has the pieces before this one */
     int64_t head, segment; /* the first ones */
     int64_t n_heads, n_segments;
     float *states; /* [n_segments, n_heads, key_dim, value_dim]; NULL: no state enters */
@@ -87,7 +88,7 @@ struct linear_apply_part {
     int64_t n, rows, cols;
     bool transposed, to_end;
     float scale;
-    int64_t from; /* linear_bf16.cu: the piece's first column of x and row of m, or column */
+    int64_t from; /* linear_bf16.cu: the piece's first column of x, and row (or column) of m */
 };
 
 /* The walks (linear.cu). Each call of a slot finds the ends first. The scratch has the ends and the
@@ -113,8 +114,8 @@ static __device__ __forceinline__ double linear_power(double slope, int64_t dist
 }
 
 /* The decay of a state over `distance` rows. A decay near 1 would lose its digits as a float, and
- * after 10,000 blocks only the error would be left: such a state becomes
- * S + (S expm1(-slope L) + sum). */
+ * after 10,000 blocks only the error would be left. With such a decay, the state becomes S + (S
+ * expm1(-slope L) + sum). */
 struct linear_decay {
     float by;
     bool near_1;
@@ -175,14 +176,15 @@ static __device__ __forceinline__ linear_span linear_span_of(const int64_t *lo, 
     return {L, after < 0 ? 0 : after < L ? (int)after : L, L, 0, began, after < 0};
 }
 
-/* Returns the first row of row r's document, from the block's first row: -1 for before. */
+/* Returns the first row of row r's document, counted from the block's first row; -1 if it lies
+ * before. */
 static __device__ __forceinline__ int linear_start(const int64_t *lo, int64_t edge, int r)
 {
     const int64_t start = lo[r] - edge;
     return start < 0 ? -1 : (int)start;
 }
 
-/* The blocks of this block of threads' segment that have rows. */
+/* The blocks with rows in the segment of this block of threads. */
 struct linear_blocks {
     int64_t row0, n_valid;
     int n;
@@ -194,7 +196,7 @@ static __device__ __forceinline__ linear_blocks linear_blocks_of(const linear_pa
     return {row0, n_valid, n < 0 ? 0 : n < LINEAR_SEGMENT ? (int)n : LINEAR_SEGMENT};
 }
 
-/* Zeroes the padding: columns [c0, c0 + cols) of the rows of it that the segment has. */
+/* Zeroes columns [c0, c0 + cols) of the segment's padding rows. */
 static __device__ __forceinline__ void linear_zero(const linear_part &p, const linear_blocks &b,
                                                    int64_t c0, int cols)
 {

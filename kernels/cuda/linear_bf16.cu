@@ -246,7 +246,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
     {
         UNROLL
         for (int c = 0; c < 4; c++) {
-            if (p.reverse ? c < warp : c > warp) continue; /* these rows see none of those */
+            if (p.reverse ? c < warp : c > warp) continue; /* its rows see none of these */
             uint32_t fa[2][4], raw[2][2], fb[n_terms<T>][2];
             UNROLL
             for (int i = 0; i < 4; i++) {
@@ -376,8 +376,9 @@ template <class T, int DK, int TV, int STAGES> struct walk {
     }
 };
 
-/* ROWS: writes out, from the states that enter; otherwise the segment's summary. STAGES: 2: the
- * next block's k and v are copied while one is computed; 1: after it. SMALL: within SMEM_SMALL. */
+/* ROWS: writes out, from the states that enter; otherwise the segment's summary. With 2 STAGES the
+ * next block's k and v are copied while one is computed, with 1 after it. SMALL: within
+ * SMEM_SMALL. */
 template <class T, int DK, int TV, int STAGES, bool SMALL, bool ROWS>
 static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel(linear_part p)
 {
@@ -525,7 +526,7 @@ static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part
     const int64_t end = p.to_end ? p.ends->n_valid : p.ends->n_see;
     const int64_t s0 = (int64_t)blockIdx.z * LINEAR_ROWS;
     const int64_t s1 = s0 + LINEAR_ROWS < end ? s0 + LINEAR_ROWS : end;
-    /* the first block with a row of them */
+    /* the first block with a row of [begin, end) */
     const int64_t b0 = begin > s0 ? begin / LINEAR_T * LINEAR_T : s0;
     const int cols = to - e0 < TV ? (int)(to - e0) : TV, m0 = threadIdx.x / WARP * 16;
     const int lane = threadIdx.x % WARP;

@@ -1,5 +1,5 @@
-/* loss.cu: the ends of a model: embedding, cross-entropy, mean squared error; and softmax of whole
- * rows, a mixture's routing. */
+/* loss.cu: embedding; cross-entropy, mean squared error and the loss of noise; softmax of whole
+ * rows; a mixture's routing. */
 #include "kernels/cuda/each.h"
 
 #define LOSS_THREADS 256
@@ -26,21 +26,21 @@ void cuda_embed_fwd(struct be *be, const struct embed_fwd_args *a)
          {a->table, a->x}, a->x.rows, a->x.cols);
 }
 
-/* Rows are dealt out to EMBED_PARTS parts by their ids' remainders, in order, so that a block which
- * adds up some columns of a part reads its rows alone:
+/* Rows are dealt out to EMBED_PARTS parts by their ids' remainders, in order, so that a block
+ * which adds up some columns of a part reads its rows alone:
  *
  *     1  count  a piece of EMBED_PIECE rows: how many of each part
  *     2  begin  where each piece's rows of each part go
- *     3  deal   a piece again, to there
+ *     3  deal   each piece's rows are written there
  *     4  add    a part's rows, ascending, to dtable. No other block writes there
  *
- * Ids that the table has no row of are of no part. A thread has a part in 1 to 3, and looks at each
- * id of the piece: T EMBED_PARTS comparisons, 0.3 billion for a million rows, and 8 T bytes from
- * memory beside dx and dtable. */
+ * Ids that the table has no row of are of no part. A thread has a part in 1 to 3, and looks at
+ * each id of the piece: T EMBED_PARTS comparisons, 0.3 billion for a million rows, and 8 T bytes
+ * from memory beside dx and dtable. */
 #define EMBED_PARTS 256
 #define EMBED_PIECE 2048
 #define EMBED_COLS  128
-#define EMBED_AHEAD 4 /* rows whose reading does not wait for the one before */
+#define EMBED_AHEAD 4 /* rows whose reads are under way together */
 
 struct embed_row {
     int32_t row, id;
@@ -186,7 +186,8 @@ static __device__ struct row_sum row_exp(const float *x, int64_t from, int64_t t
     return {max, row_over(x, from, to, max, room)};
 }
 
-/* Merges the parts of a row whose columns lie in several: every thread does, in one order. */
+/* Merges a row's statistics from several parts of its columns. Every thread does it, in one
+ * order. */
 static __device__ struct xent_stat xent_merge(const struct xent_stat *parts, int n, int64_t T,
                                               int64_t row)
 {
@@ -200,8 +201,8 @@ static __device__ struct xent_stat xent_merge(const struct xent_stat *parts, int
     return s;
 }
 
-/* A written gradient may lie over logits that others of the block are about to read: a barrier
- * stands between (kernels/backend.h says what overlaps). */
+/* A gradient may be written over logits that other threads of the block still read, so a barrier
+ * stands between (kernels/backend.h says which memory may overlap). */
 static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
                                    const int32_t *targets, double *nll, int64_t V, float scale,
                                    bool backward, float cap, const struct xent_stat *parts,
@@ -229,7 +230,7 @@ static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
     for (int64_t j0 = 0; backward && j0 < V; j0 += LOSS_THREADS) {
         const int64_t j = j0 + threadIdx.x;
         float d = j < V ? expf(x[j] - max) * k - (j == target ? scale : 0) : 0;
-        if (cap > 0 && j < V) d *= 1 - x[j] / cap * (x[j] / cap); /* by a logit before the cap */
+        if (cap > 0 && j < V) d *= 1 - x[j] / cap * (x[j] / cap); /* the slope of the cap */
         __syncthreads();
         if (j < V) set(dlogits, row, j, d);
     }
@@ -254,7 +255,8 @@ static __global__ void xent_part_kernel(const float *logits, int64_t ld, const i
     struct xent_stat s = {0, 0, 0};
     if (targets[row] >= 0) {
         const float max = row_max(x, 0, V, room);
-        /* Without a number above -inf there is nothing to subtract, but a NaN is one. */
+        /* Subtracts 0 if no logit is above -inf, since -inf - -inf is NaN. A NaN logit still makes
+         * the sum NaN. */
         s.sum = row_over(x, 0, V, max == -INFINITY ? 0 : max, room);
         s.max = (double)max;
         if (target >= 0 && target < V) s.target = (double)x[target];
@@ -392,8 +394,8 @@ static __device__ double noise_likelihood(double z, double s, double d, double *
     return -log(p - q < NOISE_LEAST ? NOISE_LEAST : p - q);
 }
 
-/* A thread takes a row: a place has a few channels. The kernel's time goes to exp in double, 2 to 4
- * a value. */
+/* A thread takes a row, which has few channels. The kernel's time goes to exp in double, 2 to 4 a
+ * value. */
 static __global__ void noise_kernel(mat x, mat y, mat dx, const float *weight, double *row_loss,
                                     int64_t rows, int64_t C, noise_of a)
 {
@@ -472,8 +474,8 @@ static __global__ void route_fwd_kernel(const float *logits, int64_t ld, int64_t
         weight[row * k + j] = (float)(exp((double)x[e[j]] - (double)x[e[0]]) / sum);
 }
 
-/* Weights over their sum are a softmax of the chosen ones; plain (logits are there), a part of a
- * softmax of all. */
+/* Without logits, weights are a softmax over the chosen experts. With logits (plain), they are
+ * part of a softmax over all experts. */
 static __global__ void route_bwd_kernel(float *dlogits, int64_t ld, int64_t rows, int E, int k,
                                         const int32_t *expert, const float *weight,
                                         const float *dweight, const float *logits,

@@ -1,5 +1,5 @@
-/* memory.cu: the device's memory: to and from the host, and to other ranks. All copies are of the
- * stream of operations. */
+/* memory.cu: the device's memory: to and from the host, and to other ranks. All copies go through
+ * the stream of operations. */
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ static int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* No page belongs to two allocations: a handle of one (share) gives away whole pages. */
+/* Allocations are whole pages, since a handle of one (share) gives away whole pages. */
 #define PAGE ((int64_t)2 << 20)
 
 static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
@@ -28,8 +28,8 @@ static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
     return NULL;
 }
 
-/* Frees memory, unless a wait was given up: then the device may never come to an end, cudaFree
- * would wait for it, and the process's end frees. */
+/* Frees memory, unless a wait was given up. Then the device's work may never end, and cudaFree
+ * would wait for it; the end of the process frees the memory. */
 static void cuda_free(struct be *be, void *p, int64_t)
 {
     struct cuda *c = cuda_of(be);
@@ -40,7 +40,7 @@ static void cuda_free(struct be *be, void *p, int64_t)
 void cuda_copy(struct be *be, void *dst, const void *src, int64_t size)
 {
     struct cuda *c = cuda_of(be);
-    if (size < 1) return; /* a graph has no copy of nothing */
+    if (size < 1) return; /* a graph cannot contain an empty copy */
     cuda_fine(c, cudaMemcpyAsync(dst, src, (size_t)size, cudaMemcpyDefault, c->compute), "copying");
 }
 
@@ -106,7 +106,7 @@ static void download_piece(struct cuda *c, const void *src, int64_t size, int64_
     cuda_fine(c, rc, "copying to the host");
 }
 
-/* Downloads in pieces: the next one comes while one is put where it belongs. */
+/* Downloads in pieces: the next piece arrives while one is copied to dst. */
 static void cuda_download(struct be *be, void *dst, const void *src, int64_t size)
 {
     struct cuda *c = cuda_of(be);
@@ -140,7 +140,7 @@ static void cuda_unpin(struct be *be, void *host)
 
 /* ---- to other ranks -------------------------------------------------------------------------- */
 
-/* The contents of a handle. A process does not open its own memory, which it has. Processes of two
+/* The contents of a handle. A process uses its own memory without opening it. Processes of two
  * containers may have the same number. */
 struct shared {
     int pid;

@@ -75,10 +75,10 @@ static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4]
 #endif
 }
 
-/* Four 8 x 8 matrices of 16-bit elements from shared memory: lane t names the 16-byte row t % 8 of
- * matrix t / 8. The last argument is an offset in elements from there; a constant one is part of
- * the load, and needs no register. out[i] of lane 4 g + r: elements (g, 2r) and (g, 2r + 1) of
- * matrix i; transposed: (2r, g), (2r + 1, g). */
+/* Loads four 8 x 8 matrices of 16-bit elements from shared memory: lane t names the 16-byte row t
+ * % 8 of matrix t / 8. The last argument is an offset in elements from there; a constant one is
+ * part of the load, and needs no register. out[i] of lane 4 g + r: elements (g, 2r) and (g, 2r +
+ * 1) of matrix i; transposed: (2r, g), (2r + 1, g). */
 template <bool TURNED, class T>
 static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const T *row, int offset = 0)
 {

@@ -24,7 +24,7 @@ static __global__ void norm_fwd_kernel(mat x, mat y, mat g, mat b, float *mean_o
         sum += d * d;
     }
     sum = sums ? (double)sums[row] : block_sum<NORM_THREADS>(sum, room);
-    /* a sum that is infinite would make 0 of the group */
+    /* an infinite sum would turn the group into 0 */
     const double mean_square = sum / (double)(sums ? n_all : n);
     const float r = isfinite(sum) ? (float)(1.0 / sqrt(mean_square + (double)eps)) : NAN;
     for (int64_t j = threadIdx.x; j < n; j += NORM_THREADS) {

@@ -1,5 +1,5 @@
-/* stream.cu: three streams, of operations, of transfers between ranks and of copies to and from the
- * host beside them, and how the host waits for them: by asking, so that be->watch can end a wait
+/* stream.cu: three streams (operations, transfers between ranks, and copies to and from the host
+ * beside them), and the host's waits for them. The host polls, so that be->watch can end a wait
  * that would never end (a peer is gone). No wait is for the whole device, which other ranks may
  * share. */
 #include <stdio.h>
@@ -9,7 +9,8 @@
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Kernels fail where they run, which is later than where they are launched. */
+/* Names the last kernel launched, since kernels fail when they run, which is after their
+ * launch. */
 bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what)
 {
     if (rc == cudaSuccess) return true;
@@ -70,7 +71,7 @@ bool cuda_wait(struct cuda *c, cudaEvent_t e)
     while (!c->given_up) {
         const cudaError_t rc = cudaEventQuery(e);
         if (rc != cudaErrorNotReady) return cuda_fine(c, rc, "waiting");
-        (void)cudaGetLastError(); /* or the next launch has it */
+        (void)cudaGetLastError(); /* else the next launch would report it */
         const int64_t now = now_ns();
         if (now - watched >= WATCH_NS) {
             watched = now;
@@ -173,7 +174,8 @@ void stream_slots(struct be_ops *t)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Transfers go first where both have work: a hop is short, the work meanwhile is long. */
+/* Gives transfers and copies priority over operations: a hop is short, the work meanwhile is
+ * long. */
 cudaError_t stream_open(struct cuda *c)
 {
     int least = 0, most = 0;

@@ -1,7 +1,7 @@
 /* Keeps the attempts of this node, and applies each message of seqd to them. All of it happens on
- * the loop thread, and no data are lost with it: the data for seqd are in spools and logs on disk,
- * read by offset and sent until acknowledged (relay.h). So a session that breaks, and an agent that
- * is killed, only make the same bytes go again.
+ * the loop thread. No data are lost with the agent: the data for seqd are in spools and logs on
+ * disk, read by offset and sent until acknowledged (relay.h). So a session that breaks, and an
+ * agent that is killed, only make the same bytes go again.
  *
  * An attempt begins only if its epoch is newer than all that began here of its job
  * (state_dir_epoch); the older attempts of that job are told to stop first. */
@@ -104,7 +104,7 @@ static void forget(struct agent *a, struct attempt *t)
 {
     struct err e;
     struct attempt **p = &a->attempts;
-    if (t->state != ATTEMPT_OVER) { /* when it is over */
+    if (t->state != ATTEMPT_OVER) { /* forgotten when it is over */
         t->forget_wanted = true;
         attempt_stop(t);
         return;
@@ -251,7 +251,7 @@ static int begin(struct agent *a, const struct msg *m, int *rank, struct err *e)
 static void on_assign(struct agent *a, const struct msg *m)
 {
     struct err e = {0};
-    if (find(a, m->job, m->epoch)) return;            /* again */
+    if (find(a, m->job, m->epoch)) return;            /* a repeated message */
     const bool full = n_attempts(a) >= WIRE_ATTEMPTS; /* HELLO could not name them all */
     const bool ends = a->quitting || a->leave_s;
     if (ends || full || m->epoch <= state_dir_epoch(&a->state_dir, m->job)) {
@@ -381,8 +381,8 @@ static void on_attempt(struct agent *a, const struct msg *m)
     quit_check(a);
 }
 
-/* Tells seqd when this node ends. If no end is known, seqd need not be told, unless it was told of
- * an end in this session. */
+/* Tells seqd when this node ends. Sends nothing if no end is known, unless seqd was told of an end
+ * in this session. */
 static void send_leaving(struct agent *a)
 {
     struct msg m = {.type = MSG_LEAVING, .end_s = a->o.end_s, .margin_s = a->o.margin_s};
@@ -408,7 +408,7 @@ static bool on_message(void *arg, const struct msg *m)
     case MSG_ACK:
     case MSG_FORGET: on_attempt(a, m); break;
     case MSG_QUIT: stop_all(a, m->reason); break;
-    case MSG_WELCOME: /* the session's */
+    case MSG_WELCOME: /* handled by the session */
     case MSG_REFUSED:
     case MSG_JOINED:
     case MSG_HELLO: /* these only go the other way */
@@ -447,7 +447,7 @@ static void on_opened(void *arg)
         list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch, over ? 0 : t->n_running,
                                                      over ? 0 : t->n_gpus};
         attempt_rewind(t);
-        t->expected = false; /* a list that the last session broke off */
+        t->expected = false; /* marked by a list that the last session cut off */
     }
     m.attempts = list;
     m.gpus = gpus;
@@ -460,7 +460,7 @@ static void on_opened(void *arg)
     free(list);
 }
 
-/* Tells whether seqd may understand LEAVING, as one that has not answered yet may. */
+/* Tells whether seqd understands LEAVING, or may: it has not answered yet. */
 static bool can_leave(const struct agent *a)
 {
     return !session_is_up(a->session) || wire_knows(session_abi(a->session), MSG_LEAVING);

@@ -62,8 +62,8 @@ static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH
 }
 
 /* Takes the lock, which is free only when no gang runs here or is on its way. Returns its
- * descriptor, to be held until the gang has it, or while its work is finished in its place; or
- * -1. */
+ * descriptor, or -1. The caller holds it until the gang has it, or while it finishes a dead gang's
+ * work. */
 static int lock_take(const struct attempt *a)
 {
     char path[FILE_PATH_SIZE];
@@ -102,8 +102,8 @@ static void start_take(struct attempt *a, const struct gang_start *start)
     for (int i = 0; i < a->n_running; i++) a->n_gpus += *start->gpus[i] != 0;
 }
 
-/* Takes the lock before it starts the process, which inherits it: should this agent die before
- * seqgang has come as far, the next agent finds that something is there. */
+/* Takes the lock before it starts the process, which inherits it. If this agent dies before
+ * seqgang has begun its work, the next agent still finds the lock taken. */
 static int gang_spawn(const struct attempt *a, const char *program, struct err *e)
 {
     const int lock = lock_take(a);
@@ -203,7 +203,8 @@ static void sock_connect(struct attempt *a)
     }
 }
 
-/* Makes sure of the ranks, which the kernel has killed with their gang. True when none is left. */
+/* Kills ranks that are left, although the kernel kills ranks with their gang. Returns whether none
+ * was left. */
 static bool ranks_gone(const struct attempt *a)
 {
     char path[FILE_PATH_SIZE];
@@ -211,7 +212,7 @@ static bool ranks_gone(const struct attempt *a)
     long long start_time;
     bool gone = true;
     if (path_of(a, "pids", path, NULL) < 0) return false;
-    cgroup_kill(a->dir); /* and what they have forked */
+    cgroup_kill(a->dir); /* with the processes that they have forked */
     FILE *f = fopen(path, "re");
     if (!f) return errno == ENOENT;
     while (fscanf(f, "%d %d %lld", &rank, &pid, &start_time) == 3) {
@@ -290,8 +291,8 @@ bool attempt_check(struct attempt *a)
 {
     if (a->state == ATTEMPT_OVER) return false;
     if (a->state == ATTEMPT_ALIVE && a->sock < 0) sock_connect(a);
-    if (a->sock >= 0) return false; /* the socket's end will say the rest */
-    /* A child of ours may not have come as far as its lock: it is gone only when it has been
+    if (a->sock >= 0) return false; /* its end will be an event */
+    /* Our child may not have come as far as its lock, so it is gone only when it has been
      * reaped. */
     if (a->gang_pid > 0) return true;
     if (a->state == ATTEMPT_ALIVE) {

@@ -44,8 +44,8 @@ struct attempt {
     int n_logs, first_rank;
     char prepared_id[80];  /* the data it uses; "": a preparation */
     int n_running, n_gpus; /* ranks it may have, and those with a GPU: 0 for a preparation */
-    bool stale;            /* seqd does not expect it: told when it is gone */
-    bool expected;         /* by a message of an EXPECT that is not at its end */
+    bool stale;            /* seqd does not expect it, and is told when it is gone */
+    bool expected;         /* named by a message of an EXPECT that is not complete */
     int64_t oom_kills;     /* probe_oom_kills() when it began here; -1: not known */
     bool judged, oom;      /* attempt_oom: it has been asked, and its answer */
     cpu_set_t cpus;        /* its ranks are bound to them; none: they are not bound */
@@ -55,14 +55,15 @@ struct attempt {
 /* Finds the attempt in its directory after a restart of the agent. NULL when its start record was
  * never completed: then nothing ever ran there. */
 struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int64_t epoch);
-/* Makes the directory and the durable start record, then starts program (seqgang). cpus: that each
- * rank is bound to; NULL: none is. */
+/* Makes the directory and the durable start record, then starts program (seqgang). cpus: the CPUs
+ * of each rank; NULL: ranks are not bound. */
 struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
                               const cpu_set_t *cpus, const char *program, struct err *e);
 void attempt_free(struct attempt *a); /* the gang runs on */
 
-/* Connects, sees whether the gang is dead and then whether its ranks are, and closes the spool. It
- * is called once in a while, and when the gang's process was reaped. True: call it again soon. */
+/* Connects to the gang. If the gang is dead, looks whether its ranks are, and then closes the
+ * spool. Called once in a while, and after the gang's process was reaped. Returns true if it
+ * should be called again soon. */
 bool attempt_check(struct attempt *a);
 /* Forward a request at once, or when the gang is connected. All may be called again. */
 void attempt_save(struct attempt *a);
@@ -77,8 +78,8 @@ void attempt_ack(struct attempt *a, const struct msg *m);
  * sent. */
 int64_t attempt_record(struct attempt *a, void *buf, bool *final);
 /* Tells whether the attempt ended for lack of memory: the record, as attempt_record gave it, is of
- * an exit by a signal or of a gang that is lost, and the kernel has killed for memory since the
- * attempt began. The first such record decides for all: later kills may be of another attempt. */
+ * an exit by a signal or of a lost gang, and the kernel has killed for memory since the attempt
+ * began. The first such record decides for all, since later kills may be of another attempt. */
 bool attempt_oom(struct attempt *a, const void *record, int64_t size);
 /* Reads the next log bytes, at most size (WIRE_CHUNK). Returns their number, 0 when there are none
  * now. */

@@ -159,7 +159,7 @@ struct capture *capture_start(const struct capture_options *o, struct err *e)
         loop_timer_set(a->limit, o->limit_ms);
         return a;
     }
-    /* The question has no part in it: the program is absent, or no process can begin. */
+    /* Blames the node, not the question: the program is absent, or no process can begin. */
     e->code = why == EAGAIN || why == ENOMEM ? ERR_PEER : ERR_INTERNAL;
     log_error("capture.start", "program=\"%s\" why=\"%s\"", a->name, e->text);
     capture_cancel(a);

@@ -35,8 +35,9 @@ bool cores_choose(const struct cores *c, const cpu_set_t *used, int n_ranks, int
 void cores_print(const cpu_set_t *cpus, char *out, size_t size);
 
 /* The cores of an agent. Agents whose first CPU is the same share CPUs, and know nothing of each
- * other's ranks: the first of them that wants to binds, until it ends. If a control group leaves
- * less time than there are CPUs, others use them too, and no rank is bound. */
+ * other's ranks. Only one of them binds ranks: the first that wants to, until it ends. If a
+ * control group gives less CPU time than there are CPUs, others use them too, and no rank is
+ * bound. */
 struct pins;
 
 /* Returns NULL if no rank is bound here; the log says why. apart, borrowed: a name for tests, as

@@ -6,8 +6,8 @@
 #include "api/core/err.h"
 #include "api/core/limits.h"
 
-/* Takes its JSON, on its way to seqd, which knows the meaning of the keys. fails: ERR_PEER where it
- * is not an object, or is too long to travel. */
+/* Copies the JSON to out, for seqd, which knows the meaning of the keys. fails: ERR_PEER if it is
+ * no object, or is too long to travel. */
 int describe_take(const char *json, size_t size, char out[SPEC_CONFIG_SIZE], struct err *e);
 
 #endif

@@ -20,7 +20,8 @@ struct fetch_op { /* the read of one FETCH; valid during the call of answer */
 };
 
 struct fetches;
-/* Borrows the directory until fetches_destroy. answer: on the loop, once for each read. */
+/* Starts the thread. Borrows the directory until fetches_destroy. answer is called on the loop,
+ * once for each read. */
 struct fetches *fetches_create(struct loop *l, const struct state_dir *s,
                                void (*answer)(void *arg, const struct fetch_op *op), void *arg);
 /* Waits for the read that is under way; answers no more. NULL allowed. */

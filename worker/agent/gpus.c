@@ -15,7 +15,7 @@
 enum { CLOSE_S = 2 }; /* a thread that hangs in the driver for this long is abandoned at exit */
 
 struct gpus {
-    struct nvml *nvml; /* the thread's, once it runs, as all up to the next */
+    struct nvml *nvml; /* used by the thread alone once it runs, as the next line's */
     char kernels[2][FILE_PATH_SIZE], xids[FILE_PATH_SIZE], boot[64];
     bool told; /* GPU_XIDS has been written */
     bool chosen;
@@ -183,7 +183,7 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state, 
     if (rc == 0) rc = file_join(g->xids, &e, "%s/" GPU_XIDS, state);
     read_boot(g->boot, sizeof g->boot);
     if (rc == 0) rc = nvml_sample(g->nvml, list, &e) < 0 ? -1 : 0; /* finds the GPUs */
-    if (rc == 0) xids_load(g); /* sets their Xids of earlier, before the file is written */
+    if (rc == 0) xids_load(g); /* sets earlier Xids, before the file is written */
     if (rc == 0) rc = look(g, &e);
     if (rc == 0 && (rc = pthread_create(&g->thread, NULL, watch, g)))
         rc = err_set(&e, ERR_IO, "the thread for the GPUs does not start: %s", strerror(rc));

@@ -1,4 +1,4 @@
-/* Makes of an ASSIGN a start record and a gang. No state is kept between two calls: the caller
+/* Turns an ASSIGN into a start record and a gang. No state is kept between two calls: the caller
  * lists the attempt. The key of the job is wiped from memory once the gang has it. Loop thread. */
 #include "worker/agent/launch.h"
 
@@ -61,8 +61,8 @@ static int start_fill(const struct launch *l, const struct msg *m, struct gang_s
 }
 
 /* Binds ranks that compute with the CPU to cores that no other attempt has. An attempt whose end
- * seqd has been told of has none, though its gang may be there for a moment. A rank whose peers are
- * on other nodes has a thread more, which moves bytes. */
+ * was sent to seqd has no cores, though its gang may live for a moment. A rank with peers on other
+ * nodes has one thread more, which moves bytes. */
 static bool bind(const struct launch *l, const struct gang_start *s, cpu_set_t cpus[JOB_MAX_RANKS])
 {
     cpu_set_t used;

@@ -9,8 +9,8 @@
 #include "api/core/cgroup.h"
 #include "api/core/file.h"
 
-/* Reads one level's limit, or that there is none: "max" does not scan, and v1 has a huge number or
- * -1. */
+/* Reads one level's limit; INT64_MAX: none. Without a limit v2 has "max", which does not scan, and
+ * v1 has a huge number or -1. */
 typedef int64_t level_limit(const char *group);
 
 static bool read_file(const char *group, const char *name, char line[128])
@@ -67,8 +67,8 @@ static int64_t cores_v1(const char *group)
     return quota(us, period_us);
 }
 
-/* Finds the least limit from the group up to the mount. A container may see the path of the host,
- * of which it has only the mount. */
+/* Finds the least limit from the group up to the mount. A container may see the host's path of the
+ * group, but has only the mount. */
 static int64_t least_upwards(const char *mount, const char *group, level_limit *limit)
 {
     char path[FILE_PATH_SIZE];

@@ -25,7 +25,7 @@ struct seqw {
     struct allocation allocation; /* with --auto */
     int64_t begun_s;              /* UTC */
     struct loop *loop;
-    struct agent *agent; /* begins to exist a little after its signals */
+    struct agent *agent; /* NULL at first: signals may come before it */
     struct notify *notify;
 };
 

@@ -29,8 +29,8 @@ struct member_token {
     char text[WIRE_TOKEN_SIZE], fingerprint[SHA256_HEX], hash[SHA256_HEX]; /* hash: of both */
 };
 
-/* A look at the coordinator. The thread has it until it posts; then it is the loop's, which may
- * find that the member is closed. */
+/* A look at the coordinator. It belongs to the thread until the thread posts it to the loop, which
+ * may find that the member is closed. */
 struct find {
     struct member *member; /* loop thread; NULL: closed */
     struct loop *loop;
@@ -50,7 +50,7 @@ struct member {
     struct pki_node node;         /* as the certificate names it */
     struct loop_timer *renew, *retry, *end;
     bool asked;      /* a renewal is on its way */
-    int64_t came_ms; /* when it came, by the loop's clock; 0: it is from a file */
+    int64_t came_ms; /* when the certificate came, by the loop's clock; 0: from a file */
     /* while it joins */
     struct member_token token;
     char new_ca[PKI_PEM_SIZE];
@@ -178,9 +178,9 @@ static int save(struct member *m, const char *cert, const char *ca, const char *
 
 /* ---- renewal --------------------------------------------------------------------------------- */
 
-/* Returns the time until half of the certificate's life is over. It is counted from when it came,
- * as the clocks of seqd and of this node may differ and jump. Only the wall clock tells the age of
- * a certificate from a file. */
+/* Returns the time until half of the certificate's life is over. It counts from the certificate's
+ * arrival, as the clocks of seqd and of this node may differ and jump. For a certificate from a
+ * file, only the wall clock tells its age. */
 static int64_t renew_in_ms(const struct member *m, int64_t life_ms)
 {
     if (m->came_ms) return m->came_ms + life_ms / 2 - loop_now_ms(m->loop);
@@ -195,7 +195,7 @@ static void renew_due(void *arg)
     if (!m->identity.cert) return;
     const int64_t life_ms = (m->node.until_s - m->node.from_s - PKI_SKEW_S) * 1000;
     const int64_t left_ms = renew_in_ms(m, life_ms);
-    /* If it is due, a few more attempts are made before it expires. */
+    /* Tries a few more times before the certificate expires, if its renewal is due. */
     const int64_t again_ms = left_ms > 0 ? left_ms : (left_ms + life_ms / 2) / 4;
     loop_timer_set(m->renew, again_ms < RETRY_MIN_MS ? RETRY_MIN_MS
                              : again_ms < LOOK_MS    ? again_ms
@@ -454,7 +454,7 @@ void member_close(struct member *m)
     if (!m) return;
     if (m->find) {
         pthread_join(m->find->thread, NULL);
-        m->find->member = NULL; /* its mail frees it */
+        m->find->member = NULL; /* found() frees it */
     }
     rpc_client_destroy(m->client);
     loop_timer_destroy(m->renew);

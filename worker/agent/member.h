@@ -1,13 +1,14 @@
 /* member.h: this node's certificate: how it is got by a join token, kept, and renewed.
  *
- *   <state>/pki/node.key  the private key, drawn before the first request; it never leaves the node
+ *   <state>/pki/node.key  the private key, drawn before the first request; it never leaves the
+ *                         node
  *   <state>/pki/node.pem  which token it joined with, its certificate, and seqd's authority
  *
- * To join: the authority that the coordinator shows in a TLS handshake is compared with the token's
- * fingerprint; only then, over TLS with a server of that authority, the token and the request are
- * sent. A token is used once: with node.pem it is not needed any more, and another token in the
- * file makes the node join again. A certificate is renewed at half its life over the open session.
- * No call here waits: looking at the coordinator is a thread's work. */
+ * To join, the node compares the authority that the coordinator shows in a TLS handshake with the
+ * token's fingerprint. If they match, it sends the token and the request, over TLS with a server
+ * of that authority. A token is used once: with node.pem it is not needed any more. Another token
+ * in the file makes the node join again. A certificate is renewed at half its life over the open
+ * session. No call here waits: looking at the coordinator is a thread's work. */
 #ifndef SEQD_AGENT_MEMBER_H
 #define SEQD_AGENT_MEMBER_H
 

@@ -105,7 +105,7 @@ int options_grace_s(const struct seqw_options *o, int64_t *out_s, struct err *e)
     return err_prefix(e, "--stop-grace");
 }
 
-/* Checks that the rows cannot express. */
+/* Makes the checks that the rows cannot express. */
 static int check(const void *target, struct err *e)
 {
     const struct seqw_options *o = target;

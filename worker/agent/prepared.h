@@ -43,7 +43,7 @@ struct prepared_calls {
     /* Tells whether an attempt here uses the data, or may. An attempt whose data are not known yet
      * may use every id. */
     bool (*in_use)(void *arg, const char *id);
-    int64_t (*utc_s)(void); /* NULL: the machine's */
+    int64_t (*utc_s)(void); /* UTC, seconds; NULL: the machine's clock */
 };
 
 struct prepared;
@@ -52,7 +52,7 @@ struct prepared *prepared_create(struct loop *l, struct trees *t, const char *di
                                  const struct prepared_policy *policy,
                                  const struct prepared_calls *calls, void *arg);
 void prepared_destroy(struct prepared *p); /* after the trees; NULL allowed */
-/* Notes that an attempt begins to use it. */
+/* Notes that an attempt begins to use the data of this id. */
 void prepared_use(struct prepared *p, const char *id);
 
 #endif

@@ -1,4 +1,4 @@
-/* removal.h: removes from this node a job's directory, or its checkpoints, that seqd has removed. A
+/* removal.h: removes a job's directory or checkpoints from this node, for a removal by seqd. A
  * thread of trees.h does the work; seqd is told when it is durable. A removal that is asked for
  * twice is done twice: the second time there are no files. Loop thread. */
 #ifndef SEQD_AGENT_REMOVAL_H

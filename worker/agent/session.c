@@ -11,7 +11,7 @@
 #include "worker/agent/member.h"
 
 enum {
-    QUEUE_SIZE = 1 << 20, /* not more than this into the transport ahead of an acknowledgement */
+    QUEUE_SIZE = 1 << 20, /* most bytes queued in the transport */
     UNKNOWN_MS = 5000,    /* between two attempts with a certificate that seqd does not take */
     ARENA_SIZE = 16 << 20
 };
@@ -26,7 +26,7 @@ struct agent_session {
     struct rpc_stream *stream; /* NULL: no session */
     bool accepted;             /* WELCOME came */
     bool refused;              /* REFUSED came instead */
-    uint32_t abi;              /* in its HELLO, or in the next one */
+    uint32_t abi;              /* version told in this session's HELLO, or in the next */
     int64_t number;            /* how many there were */
     struct arena arena;        /* the message being handled */
 };
@@ -77,7 +77,7 @@ int64_t session_number(const struct agent_session *s)
 static void on_welcome(struct agent_session *s, const struct msg *m)
 {
     const uint32_t abi = wire_choose(m->abi);
-    if (abi > s->abi) { /* seqd has been upgraded since it refused that */
+    if (abi > s->abi) { /* seqd was upgraded since it refused a newer ABI */
         rpc_stream_close(s->stream);
         return;
     }
@@ -92,7 +92,7 @@ static void on_welcome(struct agent_session *s, const struct msg *m)
     if (s->member) member_welcome(s->member);
 }
 
-/* Dials again with the ABI before, if seqd may take that; else waits as long as seqd asks. */
+/* Dials again with the previous ABI, if seqd may take that; else waits as long as seqd asks. */
 static void on_refused(struct agent_session *s, const struct msg *m)
 {
     if (s->member && s->accepted && member_answer(s->member, m)) return;

@@ -38,10 +38,10 @@ int session_dial(struct agent_session *s, struct err *e);
 /* Calls back no more. Not in a callback; NULL allowed. */
 void session_destroy(struct agent_session *s);
 
-/* Queues a copy. -1: there is no session, it does not know this type of message, or its queue is
- * full; then it is closed. Data that must arrive are on disk, and go again in the next session. */
+/* Queues a copy. -1: there is no session, its ABI has no such message, or its queue is full, which
+ * closes it. Data that must arrive are on disk, and go again in the next session. */
 int session_send(struct agent_session *s, const struct msg *m);
-/* Tells whether it is up, and little is queued ahead of an acknowledgement. */
+/* Tells whether the session is up and has little queued. */
 bool session_can_send(const struct agent_session *s);
 bool session_is_open(const struct agent_session *s);   /* seqd may not have answered HELLO yet */
 bool session_is_up(const struct agent_session *s);     /* WELCOME was received */

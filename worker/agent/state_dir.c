@@ -50,8 +50,8 @@ static bool instance_read(const char *text, unsigned char out[WIRE_INSTANCE_SIZE
     return true;
 }
 
-/* Draws the instance once. A damaged one is drawn again: this node is then another one, which has
- * to wait until its name is down. */
+/* Draws the instance once. A damaged one is drawn again: seqd then takes this node for another
+ * one, which has to wait until the first one of its name is down. */
 static int instance_take(struct state_dir *s, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[2 * WIRE_INSTANCE_SIZE + 2];

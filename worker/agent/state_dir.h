@@ -1,7 +1,8 @@
 /* state_dir.h: the agent's state directory.
  *
  *   <state>/seqw.lock              flocked: one agent per directory
- *   <state>/instance               32 hex digits, drawn once: who has them is this node, restarted
+ *   <state>/instance               32 hex digits, drawn once: they identify this node after a
+ *                                  restart
  *   <state>/gangs/<job>-e<epoch>/  an attempt (api/core/gang_start.h), until seqd says FORGET
  *   <state>/epochs/<job>           the newest epoch ever begun here, as text: never begun again
  *   <state>/jobs/<job>/            checkpoints/ and artifacts/ of a job, until seqd says REMOVE;

@@ -1,5 +1,5 @@
-/* ckpt.c: train_state.json by a table of its members; saving into a directory .tmp that a rename
- * publishes; finding the newest good checkpoint; loading. */
+/* ckpt.c: reads and writes train_state.json by a table of its members. Saves a checkpoint into a
+ * .tmp directory, which a rename publishes. Finds the newest good checkpoint, and loads one. */
 #include "worker/ckpt/ckpt.h"
 
 #include <float.h>
@@ -137,7 +137,7 @@ static void still(const struct ckpt_arrays *a)
     if (a->flow.arg && a->flow.still) a->flow.still(a->flow.arg);
 }
 
-/* The digests are of the files that write_arrays wrote, hashed as they were written. */
+/* Digests of the files that write_arrays wrote, computed as they were written. */
 struct written {
     struct st_digest weights, average, moments;
 };
@@ -179,8 +179,8 @@ static int add_files(struct manifest *m, const char *tmp, const char *sub,
     return 0;
 }
 
-/* Puts an array's file into the manifest by the digest of the bytes that were written. So every
- * check finds a disk that keeps other bytes. */
+/* Adds an array's file to the manifest, with the digest of the bytes that were written. A later
+ * check thus finds out whether the disk kept other bytes. */
 static void put_array(struct manifest *m, const char *path, const struct st_digest *d)
 {
     manifest_put(m, path, d->size, d->file);
@@ -203,7 +203,8 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
     return file_sync_dir(tmp, e);
 }
 
-/* Gives tmp its final name; 1: a valid checkpoint has it already, and stays. */
+/* Renames tmp to its final name. Returns 1 if a valid checkpoint of that step has the name
+ * already: it stays, and *m becomes its manifest. */
 static int publish(const char *tmp, const char *final, struct manifest *m, struct err *e)
 {
     struct err why = {0};
@@ -221,7 +222,7 @@ static int publish(const char *tmp, const char *final, struct manifest *m, struc
     return rename(tmp, final) < 0 ? err_errno(e, "rename %s", final) : 0;
 }
 
-/* Saves a checkpoint. m: its step and epoch are set. */
+/* Saves a checkpoint. m: the caller has set its step and epoch. */
 static int save(const char *job_dir, struct manifest *m, const struct model_shape *shape,
                 const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
                 struct err *e)
@@ -312,8 +313,8 @@ static int load_weights(const char *hf, const struct model_shape *shape,
     return a->dtype == DT_F32 ? hf_load_pieces(hf, shape, &(struct hf_sink){flow_take, &w}, e) : 0;
 }
 
-/* Loads the average. If the checkpoint has none, the average begins from the weights, which are
- * loaded. */
+/* Loads the average, after the weights. If the checkpoint has no average, it begins from the
+ * loaded weights. */
 static int load_average(const char *step_dir, const struct manifest *m,
                         const struct model_shape *shape, const struct ckpt_arrays *a, struct err *e)
 {

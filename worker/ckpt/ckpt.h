@@ -1,10 +1,10 @@
-/* ckpt.h: checkpoints: everything that training needs to continue, in global coordinates.
+/* ckpt.h: checkpoints: everything that training needs to continue, independent of the ranks.
  *
  *   <job_dir>/checkpoints/step-00000500/
  *     hf/...              config.json, model.safetensors, generation_config.json, tokenizer.json:
- *                         a model.path, as the job began but for its changes (struct hf_beside)
- *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors; in 16 bits
- *                         also "master:<name>", fp32, of which hf's weights are the rounded copy
+ *                         usable as a model.path; files beside the weights: struct hf_beside
+ *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors; with 16-bit
+ *                         weights also "master:<name>": fp32, hf/ has the rounded copy
  *     hf_ema/...          with ema.decay: the averaged weights in fp32, a model.path like hf/
  *     train_state.json    struct ckpt_state
  *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"files":[{"path","size","sha256"}]}
@@ -12,8 +12,9 @@
  * Protocol: everything is written into step-00000500.e<epoch>.tmp/, each file fsynced,
  * MANIFEST.json last, the directories fsynced, then one rename to the final name and an fsync of
  * checkpoints/. So a directory under its final name is complete unless a disk lied, and ckpt_load
- * checks every digest anyway. If the final name exists already: valid, it wins and ours is dropped
- * (another epoch was faster; same step, same bits); invalid, it is moved aside to step-N.bad.
+ * checks every digest anyway. If a valid directory has the final name already, another epoch was
+ * faster: it stays, and ours, with the same bits, is dropped. An invalid one is moved aside to
+ * step-N.bad.
  *
  * No rank number appears in anything that is saved; rank 0 writes. Checkpointing is not a step: it
  * may allocate, at most a few MiB, independent of the model's size. */
@@ -48,23 +49,23 @@ struct ckpt_state {
     double loss;                  /* the last step's; informational */
     char data_id[80];             /* prepared data the cursor counts in */
     char spec_digest[SHA256_HEX]; /* fields that must stay between attempts: ckpt_spec_digest */
-    const char *spec_json;        /* ckpt_spec_json, borrowed; NULL: none, and when read */
+    const char *spec_json;        /* ckpt_spec_json's, borrowed; NULL: none, also when loaded */
     int32_t n_ranks;              /* informational */
     int32_t layout;               /* informational: enum layout_id */
     struct guard_state guard;     /* judges the next steps */
-    struct scale_state scale;     /* scales them, in half floats */
+    struct scale_state scale;     /* scale of the loss in the next steps, in fp16 */
     int64_t n_evals, eval_step;   /* evaluations so far, and the last one's step and loss */
     double eval_loss;
-    int32_t has_best; /* a checkpoint of this job has the lowest loss so far: */
+    int32_t has_best; /* a checkpoint has the lowest loss so far: best_step, best_loss */
     int64_t best_step;
     double best_loss;
-    int64_t steps_without_target; /* so far: none has updated anything */
+    int64_t steps_without_target; /* steps so far without a target: they updated nothing */
 };
 
-/* A flow moves the arrays of a checkpoint, flat by param_list, when they are too large to lie in
- * one place: elements [offset, offset + n) of an array in fp32, all of one tensor, n at most
- * ST_CHUNK. If weights have 16 bits, read gives the master weights, of which the model's are the
- * rounded copy. */
+/* A flow moves the arrays of a checkpoint if they are too large to lie in one place. Arrays are
+ * flat, in the order of param_list. A call moves elements [offset, offset + n) in fp32: all are of
+ * one tensor, and n is at most ST_CHUNK. If weights have 16 bits, read gives the fp32 master
+ * weights that they are rounded from. */
 enum ckpt_array { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA };
 struct ckpt_flow {
     int (*read)(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e);
@@ -74,11 +75,11 @@ struct ckpt_flow {
     void *arg;
 };
 
-/* The pointers are of flat arrays by param_list; m and v may be NULL when loading (weights only).
- * params: the model's weights, of dtype. master: NULL, or the fp32 weights that params are rounded
- * from; it is saved beside them, and loaded instead of them. flow.arg not NULL: the flow moves all
- * arrays, and the pointers are NULL; dtype is still the type in which weights are saved, and in 16
- * bits there is a master. */
+/* Pointers are of flat arrays in the order of param_list; m and v may be NULL when loading
+ * (weights only). params: the model's weights, of dtype. master: NULL, or the fp32 weights that
+ * params are rounded from; it is saved beside them, and loaded instead of them. If flow.arg is not
+ * NULL, the flow moves all arrays, and the pointers are NULL. dtype is then the type in which
+ * weights are saved, and 16 bits imply a master. */
 struct ckpt_arrays {
     void *params;
     enum dtype dtype;
@@ -108,13 +109,14 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
  * error. */
 int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e);
 
-/* Checks manifest, sizes and digests of a step directory, large files at one time. fails:
- * ERR_CORRUPT or ERR_NOT_FOUND naming the first damaged file and its fault. */
+/* Checks manifest, sizes and digests of a step directory. Large files are hashed in parallel.
+ * fails: ERR_CORRUPT or ERR_NOT_FOUND naming the first damaged file and its fault. */
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 
-/* Does ckpt_check, then reads: the shape must equal `shape` (ERR_INVALID naming the first
- * difference). Arrays that are NULL are not read. s may be NULL; it is filled before the arrays, so
- * that the caller can name the job of a checkpoint that lacks data that this job needs. */
+/* Does ckpt_check, then reads the arrays that are not NULL. The checkpoint's shape must equal
+ * `shape`: else ERR_INVALID naming the first difference. s may be NULL. It is filled before the
+ * arrays: if a checkpoint lacks data that this job needs, the caller can still compare the two
+ * jobs. */
 int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
               struct ckpt_state *s, struct err *e);
 
@@ -125,12 +127,12 @@ void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX]);
 /* Writes the same fields with their values, as an object of strings. -1: it exceeds
  * CKPT_SPEC_SIZE. */
 int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE]);
-/* Says why a checkpoint whose digest differs is not this job's: sets ERR_CONFLICT with the first
- * field that differs and both its values, as far as the checkpoint says them. Returns -1; 0 when
- * checkpoint.changes allows all that differs. */
+/* Explains why a checkpoint whose digest differs is not this job's: sets ERR_CONFLICT naming the
+ * first field that differs, with both values as far as the checkpoint has them. Returns -1, or 0
+ * if checkpoint.changes allows every difference. */
 int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct err *e);
 
-/* Returns the MB a second at which it was written; 0: not known. */
+/* Returns the MB a second at which the checkpoint was written; 0: not known. */
 double ckpt_mb_s(const struct ckpt_info *info);
 
 /* Writes the payload of EV_CHECKPOINT: {"step":..,"path":..,"size":..,"weights_sha256":..}, and

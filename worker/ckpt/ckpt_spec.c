@@ -34,8 +34,8 @@ static const struct field *next_row(const struct field *f)
     return f->path ? f : NULL;
 }
 
-/* Tells whether a field has its default. It is left out then, so that a field of a later version
- * leaves the digests of older jobs as they were. */
+/* Tells whether a field has its default. Such a field is left out, so that a field added in a
+ * later version does not change the digests of older jobs. */
 static bool is_default(const struct job_spec *spec, const struct field *f)
 {
     return spec_is_default(spec, f, value_of(spec, f));
@@ -75,8 +75,8 @@ static bool is_governed(const struct field *f)
     static const char *const parts[] = {"model.rope.", "data.",     "train.",
                                         "optim.",      "schedule.", "precision.",
                                         "objective.",  "ema.",      "seed"};
-    /* Skips the files that a directory has beside its weights, and the choice of the tokenizer:
-     * data_id covers the resulting ids. */
+    /* Skips sizes that only a directory gives (kinds 0), and the choice of the tokenizer: data_id
+     * covers the resulting ids. */
     if (is_size(f)) return f->kinds != 0;
     if (!strcmp(f->path, "data.tokenizer")) return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -175,8 +175,8 @@ static int refuse(struct err *e, const char *dir, const char *field, const char 
                      dir, field, made, has, dir);
 }
 
-/* Tells whether a field may differ: with checkpoint.changes these may, since no learnt array has
- * their shape. */
+/* Tells whether a field may differ. With checkpoint.changes these fields may: no learnt array's
+ * shape depends on them. */
 static bool is_free(const struct job_spec *spec, const char *path)
 {
     static const char *const parts[] = {"data.",     "train.", "optim.lr", "optim.weight_decay",

@@ -22,8 +22,8 @@ _Static_assert(SHARDED_WEIGHTS == (int)CKPT_WEIGHTS && SHARDED_M == (int)CKPT_M 
                "one number for both");
 
 enum {
-    DATA_AT = 64, /* in the bounce buffer: the order, then elements */
-    STILL_S = 1   /* rank 0 sends a sign to the others about this often, between pieces */
+    DATA_AT = 64, /* offset of elements in the bounce buffer, past the order */
+    STILL_S = 1   /* seconds, about, between two OP_STILL from rank 0 */
 };
 
 static struct comm *world(const struct sharded_state *h)
@@ -128,15 +128,16 @@ static int keep_alive(struct sharded_state *h, struct err *e)
     return order_all(h, OP_STILL, e);
 }
 
-/* Keeps the others from a timeout. A failure shows in the next operation. */
+/* Sends OP_STILL, if one is due, so that the other ranks' waits do not time out. A failure shows
+ * in the next operation. */
 static void scatter_still(void *arg)
 {
     struct err why = {0};
     keep_alive(arg, &why);
 }
 
-/* Finds the elements that ranks with tensor-parallel number t hold of [offset, offset + n) of the
- * whole model, all of one tensor. at, if it is not NULL, gets the slice. */
+/* Returns the order for that part of `whole` that ranks with tensor-parallel number t hold.
+ * `whole` lies in one slice. With tp > 1 *at gets the slice. */
 static struct scatter_order order_of(struct sharded_state *h, struct slice *at, int t,
                                      const struct scatter_order *whole)
 {
@@ -149,8 +150,8 @@ static struct scatter_order order_of(struct sharded_state *h, struct slice *at, 
     return o;
 }
 
-/* Copies elements [o->offset, + o->n) of a slice, between the slice and the whole range that w
- * describes. */
+/* Copies elements [o->offset, o->offset + o->n) of a slice between `slice` and `whole`, which
+ * holds the range of the whole model that w describes. */
 static void spread(const struct slice *s, int t, const struct scatter_order *o,
                    const struct scatter_order *w, float *slice, float *whole, bool to_whole)
 {
@@ -170,7 +171,7 @@ static bool gives(const struct sharded_state *h, int w)
     return plan_sum_place(h->plan, w) < (h->plan->zero ? h->plan->zero_group : 1);
 }
 
-/* Reads elements in the ranks' own layout, from the ranks with number t. */
+/* Reads elements in the ranks' own layout from the ranks with tensor-parallel number t. */
 static int read_slice(struct sharded_state *h, int t, const struct scatter_order *o, float *out,
                       struct err *e)
 {
@@ -185,7 +186,8 @@ static int read_slice(struct sharded_state *h, int t, const struct scatter_order
     return 0;
 }
 
-/* Counts the elements, from the first on, that lie in one slice; all lie in one tensor. */
+/* Returns how many of n elements from offset on lie in the slice of the first. All n lie in one
+ * tensor. */
 static int64_t of_one_slice(struct sharded_state *h, int64_t offset, int64_t n)
 {
     if (h->plan->tp == 1) return n;

@@ -1,6 +1,6 @@
-/* scatter.h: weights and moments between rank 0, which reads and writes files, and the ranks whose
- * shards they are: n elements at a time through the bounce buffer, purpose CONTROL, so that no rank
- * holds a whole array for it and only rank 0 needs the disk.
+/* scatter.h: moves weights and moments between rank 0, which reads and writes files, and the ranks
+ * that hold them: n elements at a time through the bounce buffer, purpose CONTROL. No rank holds a
+ * whole array for it, and only rank 0 needs the disk.
  *
  * Rank 0 sends orders and the others carry them out: only rank 0 knows the contents of the files.
  *   rank 0    ckpt_save or ckpt_load with scatter_arrays, or scatter_model, then scatter_end, also
@@ -10,11 +10,11 @@
  *   rank 0 -> owner   struct scatter_order, 24 bytes
  *     GIVE            the owner answers with its part of the elements, fp32
  *     TAKE            the elements that the owner holds follow
- *     STILL           no data: rank 0 is busy with its disk, and no hang
- *     END
+ *     STILL           no data: rank 0 is busy with its disk and does not hang
+ *     END             scatter_serve returns
  *
- * Elements go to the ranks that hold some of them and come from the ranks of rank 0's group. If
- * every rank holds all, GIVE is not needed and TAKE goes to all. tested: tests/engine/test_dp.c */
+ * TAKE goes to every rank that holds some of the elements, GIVE only to one group of them. If
+ * rank 0 holds all, GIVE is not needed. tested: tests/engine/test_dp.c */
 #ifndef SEQD_CKPT_SCATTER_H
 #define SEQD_CKPT_SCATTER_H
 

@@ -1,10 +1,9 @@
-/* collect.c: collectives, written once over sendrecv: exchange of everyone with everyone, trees in
- * rank order. Bytes and messages: worker/plan/volume.h.
+/* collect.c: collectives, written once over comm_sendrecv. Every rank exchanges with every other
+ * one; sums are trees in rank order. Bytes and messages: worker/plan/volume.h.
  *
- * The data of tensors' collectives lies in the memory of the tensors: a device with memory of its
- * own copies and adds, in the same tree. The others' numbers are always the host's. A transport
- * that does one of them itself is asked first; the ledger then has the messages that there would
- * have been. */
+ * Collectives of tensors work in the tensors' memory: a device with memory of its own copies and
+ * adds there, in the same tree. The other collectives work in the host's memory. If a transport
+ * can do a collective as a whole, it does; the ledger then counts the messages that this saved. */
 #include <assert.h>
 #include <string.h>
 #include "worker/comm/endpoint.h"
@@ -29,8 +28,8 @@ static struct round round_of(struct comm *c, enum purpose p, enum comm_channel c
     return (struct round){.c = c, .purpose = p, .channel = channel};
 }
 
-/* Returns the device whose memory has the round's messages, for operations on them; NULL: the
- * host's. */
+/* Returns the device whose memory holds the round's messages; NULL: they lie in the host's
+ * memory. */
 static struct be *device_of(const struct round *g)
 {
     return g->channel == CHANNEL_HOST ? NULL : comm_base(g->c)->be;
@@ -442,6 +441,3 @@ int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t
     }
     return 0;
 }
-
-/* Disseminates: after round k every rank knows that 2^(k+1) ranks have arrived. Messages are
- * empty. */

@@ -4,10 +4,10 @@
  * arrived and starts every send that can start. So two ranks may wait for their tickets in any
  * order without one holding up the other.
  *
- * Sleeping: watch the own door, look at everything, and only if nothing is complete sleep while the
- * door still has the value it had then. A thread that changes something (a rank of this host, the
- * TCP thread, seqgang) looks at the door afterwards and moves it if its rank may sleep, so no wake
- * is lost. */
+ * Sleeping. A rank has a door, a futex word (shm.c). It watches its door, then looks at all its
+ * tickets. If its own ticket is not complete, it sleeps as long as the door has the value that it
+ * had when watched. A thread that changes something (a rank of this host, the TCP thread, seqgang)
+ * looks at the door afterwards and moves it if its rank may sleep. So no wake is lost. */
 #include "worker/comm/comm.h"
 
 #include <assert.h>
@@ -19,8 +19,8 @@
 #include "worker/comm/endpoint.h"
 
 /* SPINS and AWAKE_NS limit how long a rank looks for its message before it sleeps. Pauses hold a
- * core that the peer may need. From a yield a rank returns within a fraction of a microsecond if
- * its core has no other thread to run; from sleep, after tens of them. */
+ * core that the peer may need. A yield returns within a fraction of a microsecond if the core has
+ * no other thread to run. A wake from sleep takes tens of microseconds. */
 enum { SPINS = 5, AWAKE_NS = 50000 };
 
 /* ---- an endpoint ----------------------------------------------------------------------------- */
@@ -158,8 +158,8 @@ static int64_t visible_ns(struct comm *c, const struct comm_op *op)
     return *link + c->latency_us * 1000 + delay_ns(c, op);
 }
 
-/* Records the operation in the page. seqgang and other ranks read it meanwhile: each number is
- * right alone, though two may be of different operations. */
+/* Records the operation in the page, which seqgang and other ranks read meanwhile. Each number is
+ * stored atomically; two numbers that are read may be of different operations. */
 static void lastop_write(struct comm *c, const struct comm_op *op)
 {
     struct rank_lastop *l = &c->head->lastop[c->rank];
@@ -265,7 +265,7 @@ static struct comm_op *op_new(struct comm *c, const struct comm_xfer *x, struct 
     if (failed_before(c, e)) return NULL;
     int i = 0;
     while (i < COMM_N_OPS && c->op[i].live) i++;
-    assert(i < COMM_N_OPS); /* else a caller never waits */
+    assert(i < COMM_N_OPS); /* fails if a caller never waits */
     c->op[i] = (struct comm_op){.live = true, .x = *x, .where = c->where};
     if (c->n_ops <= i) c->n_ops = i + 1;
     t->slot = i;
@@ -374,8 +374,8 @@ static void there_print(const struct comm *c, int peer, char *out, size_t size)
         snprintf(out, size, "on another node, which is alive");
 }
 
-/* Returns the rank of a collective that posted least, among the others on this node; else the next
- * one. */
+/* Returns the other rank of the collective on this node that has posted the fewest operations. If
+ * there is no other one on this node, returns the next rank of the collective. */
 static int furthest_behind(const struct comm *c, const struct comm_op *op)
 {
     int least = -1;
@@ -489,8 +489,8 @@ int comm_watch(void *comm, struct err *e)
     return fail(c, e);
 }
 
-/* Orders later operations after op, and counts its bytes. Only the device's stream shows when they
- * have moved, and the host does not wait for it. */
+/* Makes later operations of the device wait for op. Counts its bytes before they have moved: only
+ * the device's stream shows when they have, and the host does not wait for it. */
 static int await(struct comm *c, struct comm_op *op, struct err *e)
 {
     if (comm_watch(c, e)) return -1;

@@ -3,22 +3,23 @@
  * Contract
  *   - comm_sendrecv posts one send and one receive and returns at once with a ticket. Either side
  *     may be absent (peer -1). Between two ranks, messages of one channel arrive in order; KV and
- *     dKV use different channels, so that P = 2, where prev and next are the same peer, is no case.
- *   - Both buffers belong to comm until comm_wait(ticket) returns: the receive buffer is then full,
- *     and the send buffer is free because the peer has acknowledged its copy.
+ *     dKV use different channels, so P = 2, where prev and next are the same peer, needs no
+ *     special case.
+ *   - Both buffers belong to comm until comm_wait(ticket) returns: the receive buffer is then
+ *     full, and the send buffer is free because the peer has acknowledged its copy.
  *   - A send buffer must lie in the rank's own comm segment (comm_segment); a receive buffer may
  *     lie anywhere. Over shared memory the receiver copies once, inside comm_wait; over TCP a
  *     thread of the endpoint's own moves the bytes meanwhile.
- *   - Where the ranks' devices have memory of their own (comm_options.be), the messages of tensors,
- *     which are those of every channel but CHANNEL_HOST, lie in it: the segment and all receive
- *     buffers. A send follows the operations that were asked of the device before comm_sendrecv,
- *     and operations asked after comm_wait find the received bytes and may overwrite the sent ones;
- *     so callers need no sync. Messages of CHANNEL_HOST lie in the host's memory and are sent from
- *     comm_bounce() and nowhere else.
+ *   - If the ranks' devices have memory of their own (comm_options.be), the messages of tensors
+ *     lie in it: the segment and all receive buffers. Every channel but CHANNEL_HOST has messages
+ *     of tensors. A send follows the operations that were asked of the device before
+ *     comm_sendrecv. Operations asked after comm_wait find the received bytes and may overwrite
+ *     the sent ones. So callers need no sync. Messages of CHANNEL_HOST lie in the host's memory
+ *     and are sent from comm_bounce() alone.
  *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender
- *     counts bytes that the peer acknowledged, the receiver bytes that it copied. A collective that
- *     the transport does as a whole (NCCL's own) counts, when it has been waited for, the bytes of
- *     the messages in its place: the volume of the algorithm. The bytes that NCCL moves in fact
+ *     counts bytes that the peer acknowledged, the receiver bytes that it copied. A collective
+ *     that the transport does as a whole (NCCL's own) is counted after its wait, by the messages
+ *     that would have done it: the volume of the algorithm. The bytes that NCCL really moves
  *     (ring, tree) are not counted.
  *   - Waiting spins for a few pauses, yields for 50 us, then sleeps on a futex; it ends with
  *     ERR_ABORTED when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a
@@ -62,18 +63,18 @@ struct comm_options {
      * sees the protocol; NULL: mapped here. */
     void *map;
     int64_t segment_size; /* this rank's share; equal on all ranks, from the plan */
-    int view_size; /* ranks of each block that comm_group will be asked for, from 0 on; 0: all. A
-                    * view of others has no collectives of its transport's own */
+    int view_size; /* ranks of each block, from 0 on, that comm_group will make; 0: all. A view of
+                    * other ranks has none of the transport's own collectives */
     int64_t hop_timeout_ms; /* longest wait for one message, whatever the peer does meanwhile */
-    /* tcp: a peer whose connection is silent for so long is lost (ERR_PEER, at most twice as late).
-     * nccl: a peer that connecting or a transfer of tensors waits for so long is lost
+    /* tcp: a peer whose connection has been silent for this time is lost (ERR_PEER, at most twice
+     * as late). nccl: a peer is lost if connecting or a transfer of tensors takes this time
      * (ERR_TIMEOUT). 0: hop_timeout_ms. */
     int64_t silence_ms;
-    uint64_t delay_seed;  /* tests: a random delay of at most delay_max_us before each message */
-    int64_t delay_max_us; /* becomes visible to its receiver; 0 = none */
-    int64_t latency_us;   /* benches: every message is late by this much, and */
+    uint64_t delay_seed;  /* tests: seed of a random delay before each message */
+    int64_t delay_max_us; /* longest random delay until a message is visible; 0: none */
+    int64_t latency_us;   /* benches: every message arrives this much later */
     int64_t
-        bytes_per_ms; /* the connection to each peer carries this much, one by one; 0: no limit */
+        bytes_per_ms; /* benches: the connection to each peer carries at most this; 0: no limit */
 };
 
 /* A rank's current place: the caller sets it as it runs; errors and the last-op record print it. */
@@ -116,9 +117,9 @@ struct comm_where *comm_where(struct comm *c); /* borrows: write the current pla
 bool comm_hides(const struct comm *c);
 
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e);
-/* Tickets posted between these two calls are one exchange, whose messages may pass each other; all
- * are posted before one is waited for. An exchange whose sends and receives are tickets of their
- * own must be a batch (nccl.c says why). */
+/* Begin and end a batch: the tickets posted between these two calls are one exchange, whose
+ * messages may pass each other. All are posted before one is waited for. An exchange whose sends
+ * and receives are separate tickets must be a batch (nccl.c says why). */
 int comm_batch_begin(struct comm *c, struct err *e);
 int comm_batch_end(struct comm *c, struct err *e);
 /* Checks the transfers under way; be->watch calls it while the host waits for the device. arg: a
@@ -137,17 +138,18 @@ int comm_view(struct comm *c, struct rank_set of, struct comm **out, struct err 
 
 /* Collectives (collect.c), written once over sendrecv. bounce: a buffer in the comm segment of
  * comm_bounce_size(n_ranks) bytes. With a device that has memory of its own, x, own and bounce of
- * comm_sum_f32, comm_reduce_scatter, comm_all_gather and comm_broadcast_tensor lie in it; the other
- * collectives' arguments lie in the host's memory, and their bounce is not touched (comm_bounce).
+ * comm_sum_f32, comm_reduce_scatter, comm_all_gather and comm_broadcast_tensor lie in it; the
+ * other collectives' arguments lie in the host's memory, and their bounce is not touched
+ * (comm_bounce).
  *
  * comm_sum_f32: x[i] = sum over ranks, the P values added as a perfect binary tree over rank order
- * ((r0+r1)+(r2+r3)): the same bits on every rank; on devices of any_order also in an order of the
+ * ((r0+r1)+(r2+r3)): the same bits on every rank. On devices of any_order the order may be the
  * transport's own, the same from run to run. If P is no power of two, n ranks split into the first
  * 2^k < n and the rest. Reduce-scatter by direct exchange, then all-gather: sends
  * 2 (P-1)/P n floats. n must be a multiple of P * 16. x may lie anywhere.
  * comm_reduce_scatter: rank w's part of x, elements [cut[w], cut[w + 1]), becomes the sum over
- * ranks, in that same order, on rank w; the other parts are left as they are. Parts of any size,
- * also none.
+ * ranks, in that same order, on rank w; the other parts are left as they are. A part may have any
+ * size, even 0.
  * comm_all_gather: rank w has bytes [cut[w], cut[w + 1]) * size of x in `own`; every rank gets all
  * of x. own may lie in x, where it belongs.
  * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree.

@@ -23,8 +23,9 @@ bool comm_is_local(const struct comm *c, int rank)
     return rank >= c->first_local && rank < c->first_local + c->n_local;
 }
 
-/* Returns the transport that is asked for by name to move messages of this memory; NULL: none is.
- * A row that moves tensors in the device's stream moves no others: these go as "auto". */
+/* Returns the transport that the options name, for messages in this memory; NULL: they name none
+ * for it. A transport that works in the device's stream moves tensors alone; the other messages
+ * then go as with "auto". */
 static const struct comm_ops *named(enum transport_id asked, enum comm_memory memory)
 {
     for (int i = 0; i < N_TRANSPORTS; i++) {
@@ -34,8 +35,8 @@ static const struct comm_ops *named(enum transport_id asked, enum comm_memory me
     return NULL;
 }
 
-/* Returns the first usable transport of messages to peer p. NULL: there is none, and e is the
- * reason of the first one that was asked. */
+/* Returns the first usable transport of messages to peer p. NULL: there is none; e then has the
+ * reason of the first one asked. */
 static const struct comm_ops *choose(const struct comm *c, int p, enum comm_memory memory,
                                      struct err *e)
 {
@@ -223,8 +224,8 @@ out:
     return rc;
 }
 
-/* Stops all transports. comm_close calls it for a rank with outstanding tickets, which has failed
- * elsewhere: it then closes without a goodbye. */
+/* Stops all transports, which then close without a goodbye. comm_close calls it if tickets are
+ * outstanding: the rank has then failed. */
 void comm_halt(struct comm *c)
 {
     for (int i = 0; i < N_TRANSPORTS; i++)

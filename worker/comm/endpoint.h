@@ -22,12 +22,12 @@ struct comm_op { /* one ticket */
     bool live, send_done, recv_done;
     struct comm_xfer x;
     struct comm_where where;
-    const struct comm_ops *stream;     /* moves it in the device's own stream; NULL: none does */
-    struct rank_set of;                /* a collective's ranks, and no peers in x; n 0: a message */
+    const struct comm_ops *stream;     /* transport that moves it in be's stream; NULL: none */
+    struct rank_set of;                /* a collective's ranks: x has no peers; n 0: a message */
     uint64_t send_number, recv_number; /* from 1, by (sender, receiver, channel) */
     int64_t group;                     /* nccl: number of its group */
-    int64_t visible_ns; /* injected: not before then does it arrive (shared memory) or
-                                        * set out (tcp); 0: at once */
+    int64_t visible_ns; /* injected delay: time before which it does not arrive (shared memory) or
+                                        * set out (tcp); 0: no delay */
 };
 
 /* Collectives that a transport may do as a whole; else messages do them (collect.c). Parts of x are
@@ -35,7 +35,7 @@ struct comm_op { /* one ticket */
 enum collective_kind {
     COLLECTIVE_SUM,            /* x [cut[n]] floats in place */
     COLLECTIVE_REDUCE_SCATTER, /* the own part of x in place */
-    COLLECTIVE_ALL_GATHER,     /* own, to all of x */
+    COLLECTIVE_ALL_GATHER,     /* own of every rank, into all of x */
     COLLECTIVE_BROADCAST,      /* x [cut[n]] of rank root */
     COLLECTIVE_ALL_TO_ALL,     /* own and x: n blocks of cut[1] */
 };
@@ -64,7 +64,7 @@ struct comm_blob {
     int32_t transport, tls; /* enum transport_id, as asked for */
     bool shared;            /* handle is the segment's, in a device's memory */
     struct be_handle handle;
-    unsigned char gpu[16];               /* be->id: which; zeros: none */
+    unsigned char gpu[16];               /* be->id of its GPU; zeros: none */
     int32_t nccl_version;                /* 0: not available, or not asked for */
     uint32_t nccl_whole;                 /* bits of collective_kind: it can do them whole */
     unsigned char nccl_id[NCCL_ID_SIZE]; /* rank 0's: where all meet */
@@ -86,22 +86,22 @@ struct comm {
     struct shm_head *head; /* the gang's page; borrowed from shm.c */
     struct comm_where where;
     struct ledger ledger;
-    struct comm *base; /* a view's endpoint, with place and ledger; NULL: this is one */
+    struct comm *base; /* a view's endpoint, with place and ledger; NULL: this is an endpoint */
     struct comm
         *views; /* endpoint: its views, made by comm_group, freed with it; a view: the next one */
-    struct rank_set of; /* n_ranks of them: a view's in base; an endpoint's: all */
-    int view_size;      /* ranks of the blocks that are to come; n_ranks: there are none */
+    struct rank_set of; /* its n_ranks ranks: a view's in base, an endpoint's all */
+    int view_size;      /* ranks of each block that comm_group will make; n_ranks: no blocks */
 
     const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* transport to each peer; NULL: oneself */
     struct shm *shm;
     struct tcp *tcp;    /* NULL: no peer is reached by TCP */
     struct nccl *nccl;  /* NULL: not asked for */
-    struct err why_not; /* why tensors cannot use shared memory or NCCL: not needed so far */
+    struct err why_not; /* why tensors cannot use shared memory or NCCL, for a later error */
     struct comm_blob blob;
     const struct comm_blob *all; /* blobs of all ranks, while comm_connect runs; NULL: not known */
 
     int64_t hop_timeout_ms, delay_max_us, latency_us, bytes_per_ms;
-    int64_t link_free_ns[JOB_MAX_RANKS]; /* when the injected link to a peer has taken all before */
+    int64_t link_free_ns[JOB_MAX_RANKS]; /* time at which the injected link to a peer is free */
     uint64_t delay_seed;
     uint64_t n_sent[JOB_MAX_RANKS][CHANNEL_N], n_received[JOB_MAX_RANKS][CHANNEL_N];
     struct err failed; /* the first failure: everything after it fails with the same sentence */
@@ -114,8 +114,8 @@ struct comm_ops {
     const char *name;
     enum transport_id id;
     /* Tells whether messages that lie in this memory can go to a peer. If not, why has the reason,
-     * for the user. Transports are asked in turn, first when the endpoint is opened: as long as
-     * me->all is NULL, yes means that it may be. */
+     * for the user. Transports are asked in turn, first when the endpoint is opened. While me->all
+     * is NULL, true means that it may be usable. */
     bool (*usable)(const struct comm *me, int peer, enum comm_memory memory, struct err *why);
     /* Makes the transport's state in c and fills its part of c->blob, if it is or may be used. */
     int (*open)(struct comm *c, const struct comm_options *o, struct err *e);
@@ -155,7 +155,7 @@ extern const struct comm_ops comm_nccl; /* nccl.c; tensors alone */
 
 enum { N_TRANSPORTS = 3 };
 extern const struct comm_ops *const comm_transports[N_TRANSPORTS];
-bool comm_uses(const struct comm *c, const struct comm_ops *t); /* is it the one to some peer? */
+bool comm_uses(const struct comm *c, const struct comm_ops *t); /* tells if some peer uses t */
 void comm_halt(struct comm *c);                                 /* all transports */
 struct comm *comm_base(const struct comm *c); /* the endpoint of a view, or itself */
 bool comm_on_device(const struct comm *c, const struct comm_op *op); /* is it in be's memory? */

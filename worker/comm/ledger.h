@@ -15,7 +15,7 @@ struct ledger {
     int64_t wait_us; /* time inside comm_wait */
     /* Tests: a fault that a comparison must find. */
     uint32_t hidden;  /* 1 << purpose whose messages are not entered; 0: none */
-    int64_t n_hidden; /* how many that were */
+    int64_t n_hidden; /* messages that were not entered */
 };
 
 void ledger_sent(struct ledger *l, enum purpose p, int64_t size);

@@ -1,44 +1,44 @@
 /* nccl.c: NCCL, for messages of tensors between GPUs.
  *
  * A ticket is one group of NCCL's point-to-point calls, in the device's stream of transfers: it
- * waits for the operations so far (transfer_begin), and comm_wait makes operations to come wait for
- * it (transfer_await). The host waits for neither. Between comm_batch_begin and comm_batch_end all
- * tickets are one group. Each group has two marks in the stream, before and after it: these tell
- * the rank that waits for the device (comm_watch) which transfer is on and since when.
+ * waits for the operations so far (transfer_begin), and comm_wait makes operations to come wait
+ * for it (transfer_await). The host waits for neither. Between comm_batch_begin and comm_batch_end
+ * all tickets are one group. Each group has two marks in the stream, before and after it: these
+ * tell the rank that waits for the device (comm_watch) which transfer is on and since when.
  *
- * Order. NCCL has no channels: between two ranks, the n-th send meets the n-th receive, and a group
- * begins when the one before it has ended on this rank. So no caller may post tickets in an order
- * of its own. All strategies and collectives keep to this: the tickets of a call are numbered
- * events, the same numbers on all ranks (a hop; the k-th round of an exchange, to r + k and from
- * r - k; a switch); every rank posts its part of the events in their order, and what two ranks
- * exchange in an event both post in that event. Then the lowest event that is not over has, on each
- * of its ranks, no event before it, and ends. A rank leaves out the messages that it neither sends
- * nor receives. An exchange whose sends and receives are tickets of their own is one batch, one
- * event:
+ * Order. NCCL has no channels: between two ranks, the n-th send meets the n-th receive, and a
+ * group begins when the one before it has ended on this rank. So no caller may post tickets in an
+ * order of its own. All strategies and collectives keep one rule. The tickets of a call belong to
+ * numbered events, with the same numbers on all ranks (a hop; the k-th round of an exchange, to r
+ * + k and from r - k; a switch). Every rank posts its tickets in the order of their events. If two
+ * ranks exchange messages in an event, both post them in that event. Then the lowest unfinished
+ * event waits for no other event on any of its ranks, and ends. A rank posts only the messages
+ * that it sends or receives. An exchange whose sends and receives are separate tickets is one
+ * batch, one event:
  *   ring                 KV hop i, dKV hop i in turns; dKV meets KV's neighbours in its own event
  *   all_gather           rows of round i; their gradients home, round by round
  *   LASP's ring, scan    receives from the rank before, then sends to the next: pieces of a scan
  *                        are n events of each of the two, which overlap no more than a ring's
- *   LASP's all_gather    all summaries in one batch, before or after it the state at the sequence's
- *                        edge
+ *   LASP's all_gather    all summaries in one batch, before or after it the state at the
+ *                        sequence's edge
  *   DSP, Ulysses, sums,
  *   decoding             the rounds of one exchange
  *   pipeline             what two stages send each other between the same two passes
  *                        (worker/model/pipe.h); a tied embedding's gradients, one after another
- * A collective of NCCL's own is an event of all ranks of its communicator: that of all, or of the
- * view, which was split from it and is used for nothing else. One stream has the events of both.
- * A message of another size than its receiver expects is a fault that NCCL does not see; the
- * transports of the host do, and run the same strategies in all tests.
+ * A collective of NCCL's own is an event of all ranks of its communicator: that of all ranks, or
+ * the one split from it for the view, which serves collectives alone. Both use one stream. NCCL
+ * does not notice a message of another size than its receiver expects. The transports of the host
+ * do, and tests run the same strategies over them.
  *
- * Failures. Ranks that are lost show as an asynchronous error, as the abort flag, or as a transfer
- * that is on for silence_ms: NCCL shows no other sign of its peers, and a healthy one is as far as
- * this rank, but for its computing, since ranks that read or write files meet on the host's
- * transports first. Each ends the wait, with the place of that transfer in the sentence, and
- * ncclCommAbort frees the stream.
+ * Failures. A lost rank shows as an asynchronous error, as the abort flag, or as a transfer that
+ * has been under way for silence_ms. NCCL shows no other sign of its peers. A healthy peer is as
+ * far as this rank, but for its computing: ranks that read or write files meet on the host's
+ * transports first. Each of the three ends the wait, with the place of the transfer in the
+ * sentence, and ncclCommAbort frees the stream.
  *
  * Bits. A collective that adds does so in NCCL's order. It is used only if the order is free
- * (be->any_order), and without NVLS, whose switch adds in an order that may differ from run to run;
- * an operator's NCCL_NVLS_ENABLE overrides that. SEQD_COLLECTIVES=messages uses messages
+ * (be->any_order), and without NVLS, whose switch adds in an order that may differ from run to
+ * run; an operator's NCCL_NVLS_ENABLE overrides that. SEQD_COLLECTIVES=messages uses messages
  * alone. */
 #include <assert.h>
 #include <dlfcn.h>
@@ -60,12 +60,12 @@ struct nccl {
     struct nccl_api api;
     ncclComm_t comm; /* NULL: not connected, or aborted */
     ncclComm_t view; /* communicator of this rank's view; NULL: there are no views */
-    ncclComm_t part; /* the same, where NCCL's thread puts it */
+    ncclComm_t part; /* the same, written by NCCL's thread while it splits */
     uint32_t whole;  /* bits of collective_kind: all ranks would use NCCL's own */
     bool open, batch;
-    int64_t patience_ms;          /* for connecting, and for a group that is on */
+    int64_t patience_ms;          /* limit for connecting, and for a group under way */
     int64_t next, oldest;         /* numbers of the current or next group, and of the oldest one */
-    int64_t begun_ns;             /* when the oldest was seen to be on; 0: not yet */
+    int64_t begun_ns;             /* when the oldest was first seen under way; 0: not yet */
     struct comm_op first[GROUPS]; /* each group's first ticket, for its place */
 };
 
@@ -155,7 +155,7 @@ static int failed(struct comm *c, const struct comm_op *op, ncclResult_t rc, str
                    n->api.ncclGetErrorString(rc), n->api.ncclGetLastError(n->comm));
 }
 
-/* Returns the state of both communicators. An error is reported before work that is not done. */
+/* Returns the state of both communicators. An error comes before NCCL_IN_PROGRESS. */
 static ncclResult_t state_of(const struct nccl *n)
 {
     ncclResult_t state[2] = {NCCL_OK, NCCL_OK};

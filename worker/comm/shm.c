@@ -4,18 +4,19 @@
  *   shm_slot [n_local dst][n_local src][CHANNEL_N][DEPTH]
  *   n_local segments of host_size bytes, each page-aligned
  *
- * Where the ranks' devices have memory of their own, tensors' messages lie in segments there; every
- * rank attaches those of the others, by a handle from their blobs. The slots serve them, too; the
- * receiver's device copies, and has done so before the receiver acknowledges.
+ * Where the ranks' devices have memory of their own, tensors' messages lie in segments there;
+ * every rank attaches those of the others, by a handle from their blobs. The slots serve them,
+ * too; the receiver's device copies, and has done so before the receiver acknowledges.
  *
- * A slot is a mailbox of one message; DEPTH of them take turns, so that a sender that continues
- * computing has DEPTH messages under way. The sender writes where its bytes lie in its own
+ * A slot is a mailbox of one message; DEPTH of them take turns, so that a sender that continues to
+ * compute can have DEPTH messages under way. The sender writes where its bytes lie in its own
  * segment and then `posted` = the message's number; the receiver copies them out once, straight to
- * their destination, and then writes `acked` = that number. Each side then wakes the other where it
+ * their destination, and then writes `acked` = that number. Each side then wakes the other if it
  * sleeps. Numbers count up from 1 per (sender, receiver, channel): message k lies in slot k
  * mod DEPTH once message k - DEPTH has been taken.
  *
- * Doors are the page's futex words, one a rank of the attempt: comm.c sleeps on its own. */
+ * Doors are the page's futex words, one for each rank of the attempt. A rank sleeps on its own
+ * door (comm.c). */
 #include "worker/comm/comm.h"
 
 #include <assert.h>
@@ -71,9 +72,9 @@ int64_t comm_shm_size(int n_ranks, int64_t segment_size)
     return PAGE_SIZE + slots_size(n_ranks) + n_ranks * mem_round(segment_size, PAGE_SIZE);
 }
 
-/* Maps the memfd. Every rank grows it by writing its last byte: that never shrinks it, so the order
- * of ranks does not matter, and a rank with another plan cannot cut off the pages of the others
- * before shm_connect has compared the sizes. No rank uses the segments before that. */
+/* Maps the memfd. Every rank grows it by writing its last byte. That never shrinks it, so the
+ * order of ranks does not matter. A rank with another plan cannot cut off the pages of the others
+ * before shm_connect compares the sizes. No rank uses the segments before that. */
 static int map_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
     struct shm *s = c->shm;
@@ -179,9 +180,9 @@ void shm_door_move(struct comm *c, int rank)
         syscall(SYS_futex, door, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Wakes a rank that sleeps. Call it after a sequentially consistent store: either the peer's bit
- * shows here, or the peer, which looks at everything once more after it set the bit, sees the
- * store. So between ranks that are awake no door is written, and no system call made. */
+/* Wakes a rank that sleeps. Call it after a sequentially consistent store. Either the peer's bit
+ * shows here, or the peer sees the store: it looks at everything once more after it has set the
+ * bit. So ranks that are awake neither write a door nor make a system call. */
 static void wake(struct comm *c, int rank)
 {
     if (__atomic_load_n(&c->head->door[rank], __ATOMIC_SEQ_CST) & DOOR_SLEEPS)
@@ -214,7 +215,8 @@ static struct shm_slot *slot_of(struct comm *c, int src, int dst, enum comm_chan
     return &c->shm->slots[((d * c->n_local + s) * CHANNEL_N + channel) * DEPTH + number % DEPTH];
 }
 
-/* Returns the number of the message that this one's slot had before; 0: there was none. */
+/* Returns the number of the message that had the slot of message `number` before; 0: there was
+ * none. */
 static uint64_t number_before(uint64_t number)
 {
     return number > DEPTH ? number - DEPTH : 0;

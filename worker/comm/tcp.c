@@ -1,13 +1,13 @@
 /* tcp.c: the TCP transport: one connection per pair of ranks, one progress thread per rank.
  *
- * A receive is posted: the peer is told READY. A send is posted: its bytes go out when the peer has
- * said READY for it, straight from the caller's buffer, into the buffer that waits for it; then the
- * peer says TAKEN. No bytes are ever stored in between, so no store needs a bound.
+ * A receive is posted: the peer is told READY. A send is posted: its bytes go out when the peer
+ * has said READY for it, straight from the caller's buffer, into the buffer that waits for it;
+ * then the peer says TAKEN. No bytes are ever stored in between, so no store needs a bound.
  *
  * A peer is lost when its connection ends without a goodbye, when the kernel gives it up, when it
- * talks nonsense, or when it is silent. Silence has two thresholds: a cable that comes back within
- * silence_ms must do no harm, and TCP's next retransmission may then be as far away again (its
- * intervals double), so a peer is given up after 7/4 silence_ms, found an eighth of it later. The
+ * talks nonsense, or when it is silent. A cable that comes back within silence_ms must do no harm,
+ * and TCP's next retransmission may then be as far away again (its intervals double). So a peer is
+ * given up after a silence of 7/4 silence_ms, which is found at most 1/8 silence_ms later. The
  * kernel's own limit, TCP_USER_TIMEOUT, is set to twice silence_ms for the same reason. */
 #include "worker/comm/tcp.h"
 
@@ -70,8 +70,8 @@ void tcp_detach(struct tcp *t, struct tcp_peer *p)
     p->dest_left = p->pay_left = 0;
 }
 
-/* Marks a peer as lost. The descriptor stays open until the endpoint is closed: the peer shall
- * learn the cause from a rank that knows it, not that this rank hung up. */
+/* Marks a peer as lost. The descriptor stays open until the endpoint is closed: a hang-up would
+ * hide the cause, which the peer learns from a rank that knows it. */
 void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why)
 {
     if (p->lost) return;
@@ -149,8 +149,8 @@ static void tcp_halt(struct comm *c)
 }
 
 /* Says goodbye and lets the peers read the bytes under way: a socket closed with bytes unread
- * resets the connection, and our last TAKEN with it. The wait is bounded: it ends without a peer
- * that does not answer. When the gang has been told to stop, no peer is waited for. */
+ * resets the connection, and the last TAKEN is lost. The wait is bounded: it ends even if a peer
+ * does not answer. When the gang has been told to stop, no peer is waited for. */
 static void tcp_close(struct comm *c)
 {
     struct tcp *t = c->tcp;
@@ -176,8 +176,8 @@ static void tcp_close(struct comm *c)
 
 /* ---- posting and asking ---------------------------------------------------------------------- */
 
-/* Moves the posted messages. If the thread holds the lock, it has to look again: it may just have
- * finished looking. Encrypting is left to it in any case. */
+/* Moves the posted messages. If the progress thread holds the lock, it is woken to look again, as
+ * it may just have finished looking. With TLS the thread moves them in any case. */
 static void push(struct tcp *t, struct tcp_peer *p)
 {
     bool wake = true;
@@ -273,9 +273,9 @@ static int say_left(struct comm *c, struct comm_op *op, int rank, struct err *e)
                    purpose_name(op->x.purpose), rank, c->tcp->peer[rank].address);
 }
 
-/* Fails a wait if a peer is lost: any lost peer ends the attempt. A peer that took leave is missed
- * only by ranks that still wait for it; its earlier messages and acknowledgements were counted
- * before `left` was set. */
+/* Fails a wait if a peer is lost: any lost peer ends the attempt. A peer that has left fails only
+ * the ranks that still wait for it. Its earlier messages and acknowledgements were counted before
+ * `left` was set. */
 static int tcp_check(struct comm *c, struct comm_op *op, struct err *e)
 {
     struct tcp *t = c->tcp;

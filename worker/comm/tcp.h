@@ -6,10 +6,10 @@
  *   tcp_thread.c the progress thread: readiness, heartbeats, silence, taking leave
  *   tls.c        encryption, where asked for
  *
- * Threads. The rank posts: it writes an op, then the lane's number (release). The thread that holds
- * `lock` moves bytes: the progress thread, or the rank itself right after posting, if the lock is
- * free. Completion is a number again, and the rank's door. `halted`, set under the lock, ends all
- * access to the caller's buffers. */
+ * Threads. The rank posts: it writes an op, then the lane's number (release). The thread that
+ * holds `lock` moves bytes: the progress thread, or the rank itself right after posting, if the
+ * lock is free. The holder of the lock reports completion by a number of the lane, then moves the
+ * rank's door. `halted`, set under the lock, ends all access to the caller's buffers. */
 #ifndef SEQD_COMM_TCP_H
 #define SEQD_COMM_TCP_H
 

@@ -1,8 +1,8 @@
 /* tcp_frame.c: frames out of and into one connection.
  *
- * A message goes out only after the peer's READY for it, so it always has a place to go: it is
- * received straight into the posted buffer, no bytes are kept for later, and a peer that sends a
- * message that no rank asked for is at fault. TAKEN frees the sender's buffer. */
+ * A message goes out only after the peer's READY for it. So it is received straight into the
+ * posted buffer, and no bytes are kept for later. A peer that sends a message that was not asked
+ * for is at fault. TAKEN frees the sender's buffer. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -196,7 +196,7 @@ static void take_frame(struct tcp *t, struct tcp_peer *p, const struct tcp_frame
         shm_door_move(t->c, t->c->rank);
     } else if (f->type == FRAME_BYE) {
         __atomic_store_n(&p->left, 1, __ATOMIC_RELEASE);
-        tcp_detach(t, p); /* it waits for that */
+        tcp_detach(t, p); /* the peer waits for the close */
         shm_door_move(t->c, t->c->rank);
     }
 }

@@ -13,10 +13,10 @@
  * against an attacker on the wire who alters it later, only TLS helps: then all of this is said
  * inside TLS.
  *
- * Strangers: at most N_GUESTS connections that have proved nothing, for HELLO_MS each, and when all
- * places are taken the oldest gives way after GRACE_MS; the next ones wait in the kernel's queue.
- * Their only message that is answered is a HELLO, and no more than one message of theirs is kept.
- * The dialler tries again, until the deadline. */
+ * Strangers. At most N_GUESTS connections may have proved nothing, for HELLO_MS each. When all
+ * places are taken, the oldest gives way after GRACE_MS; newer ones wait in the kernel's queue.
+ * Only a HELLO of theirs is answered, and at most one message of theirs is kept. The dialler tries
+ * again until the deadline. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -62,11 +62,11 @@ struct call { /* a connection in the making */
     uint8_t nonce_d[32], nonce_a[32];
     char in[sizeof(struct hello)];
     int in_size;
-    char why[160]; /* dialled: end of the last attempt, or of one with a wrong answer */
+    char why[160]; /* dialled: why the last attempt ended, or one with a wrong answer */
     bool wrong;
 };
 
-struct hall { /* comm_connect's own */
+struct hall { /* the state of one tcp_hello */
     struct tcp *t;
     const struct comm_blob *all;
     bool up[JOB_MAX_RANKS];
@@ -462,8 +462,8 @@ static int too_late(struct hall *h, struct err *e)
                    h->n_missing, c->n_ranks - 1, why);
 }
 
-/* Checks the addresses. A node that was given none publishes one that only it can reach: the error
- * comes before any rank waits for it. */
+/* Checks the addresses before any rank waits for one. A node that was given no address publishes
+ * one that only it can reach. */
 static int check_addresses(const struct tcp *t, const struct comm_blob *all, struct err *e)
 {
     const struct comm *c = t->c;

@@ -1,9 +1,9 @@
 /* tls.h: one connection encrypted by TLS 1.3 with a pre-shared key, over a non-blocking socket.
  *
- * Both ends derive the key from the attempt's; there are no certificates and no names. The exchange
- * is psk_dhe_ke: an attacker who learns the key later cannot read a recorded connection. tls.c is
- * the only user of OpenSSL in the engine; a build without it has tls_context_open fail and nothing
- * else. */
+ * Both ends derive the key from the attempt's; there are no certificates and no names. The
+ * exchange is psk_dhe_ke: an attacker who learns the key later cannot read a recorded connection.
+ * tls.c is the only user of OpenSSL in the engine; in a build without it, tls_context_open
+ * fails. */
 #ifndef SEQD_COMM_TLS_H
 #define SEQD_COMM_TLS_H
 

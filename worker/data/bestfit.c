@@ -9,17 +9,17 @@
 
 #define NO_BIN UINT32_MAX
 
-/* The set of the rooms that some bin has, a subset of [0, size], as a tree of 64-bit words: the
- * next room at or above a length is found in as many steps as the tree is high (5 for the longest
- * sequence). */
+/* Set of the rooms that some bin has, a subset of [0, size], as a tree of bits in 64-bit words. A
+ * search for the next room at or above a length takes at most two steps per level. The longest
+ * sequence needs 5 levels. */
 enum { LEVELS = 5 };
 
 struct rooms {
-    uint64_t *level[LEVELS]; /* level 0: a bit a room; above: a bit a word that is not 0 */
+    uint64_t *level[LEVELS]; /* level 0: a bit per room; above: a bit per nonzero word below */
     int64_t n_words[LEVELS];
     int n_levels;
     uint32_t *head; /* [size + 1] newest bin of a room */
-    uint32_t *next; /* [n] the one before it */
+    uint32_t *next; /* [n] next older bin of the same room */
     uint64_t *words;
 };
 

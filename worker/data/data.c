@@ -30,8 +30,8 @@ struct data {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Reads size bytes of a file from `at` on. A file that became shorter while it is in use is damage,
- * not an end. */
+/* Reads size bytes of a file from `at` on. fails: ERR_CORRUPT for a file that became shorter while
+ * in use. */
 static int read_at(const struct data_part *p, void *out, int64_t size, int64_t at, struct err *e)
 {
     char *to = out;
@@ -51,8 +51,8 @@ int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, stru
 {
     const int width = d->meta.width;
     assert(first >= 0 && n >= 0 && n <= d->n_tokens - first);
-    /* Tokens narrower than an id are read to the end of the array and widened from the front: the
-     * id written at i ends before token i + 1, which is still to be read, begins. */
+    /* Reads tokens that are narrower than an id into the end of the array, then widens them from
+     * the front: the id written at i ends before token i + 1 begins, which is still to be read. */
     char *raw = (char *)ids + (4 - width) * n;
     if (read_at(&d->part[PART_TOKENS], raw, width * n, width * first, e) < 0) return -1;
     for (int64_t i = 0; i < n; i++) {
@@ -143,7 +143,7 @@ static int open_part(struct data *d, int id, const char *dir, struct err *e)
                    (long long)st.st_size, (long long)size, dir);
 }
 
-/* Writes the identity of the files, as far as it shows without reading them. */
+/* Writes the identity of the files: names, recorded digests, sizes, inodes and times. */
 static int identity(const struct data *d, char *out, size_t size, struct err *e)
 {
     size_t n = 0;
@@ -265,8 +265,8 @@ const struct data_stats *data_stats(const struct data *d)
     return &d->meta.stats;
 }
 
-/* Compares counts: text has a token for each byte and one for its end. A document of ids of one
- * token looks the same, and has no target. */
+/* Compares counts: text has a token for each byte and one for its end. A document of ids with a
+ * single token gives the same counts; it has no target, so it does no harm. */
 bool data_all_bytes(const struct data_stats *s, enum data_set set)
 {
     const bool eval = set == SET_EVAL;

@@ -14,15 +14,15 @@
  *   documents.bin  u64 end offset (in tokens) of every document, ascending
  *   loss.bin       1 bit a token, lowest bit first: may it be a target? Absent when all may
  *   origins.bin    struct data_origin of every document
- *   bytes.bin      u32 bytes of text that every token stands for; there where all documents are
- *                  text that the model's own tokenizer has cut
+ *   bytes.bin      u32 count of text bytes per token; only where the model's own tokenizer has cut
+ *                  all documents from text
  *   meta.json      counts, sources with weights and document ranges, files, digests
- * <id> = first 32 hex digits of the SHA-256 over all that the directory is a function of: version,
- * every source's set, format, key, end id and weight, every file's path and digest, and, where a
- * source may be text that the model's own tokenizer cuts, the digests of that one's files, and the
- * day of submission where a chat template may ask for it. It does
- * not depend on seq_len, packing or overlong: they are properties of an order, and one prepared
- * directory serves stages of several lengths. <parent>/<id>.lock is held while <id> is being made.
+ * <id> = first 32 hex digits of a SHA-256 over the inputs of the directory: the version; set,
+ * format, key, end id and weight of every source; path and digest of every file. If the model's
+ * own tokenizer may cut text, the tokenizer's files are inputs. If a chat template may ask for the
+ * date, the day of submission is one. seq_len, packing and overlong are not: they are properties
+ * of an order, and one prepared directory serves stages of several lengths. <parent>/<id>.lock is
+ * held while <id> is being made.
  *
  * Byte tokenizer: ids 0..255 are bytes, 256 ends a document, 257 is padding. V >= 258. The model's
  * own tokenizer: see encode_text.h. Token files and records of ids are taken as they are: no id is
@@ -120,8 +120,8 @@ int data_read_mask(const struct data *d, int64_t first, int64_t n, uint8_t *lear
 /* Reads the bytes of text that each of tokens [first, first + n) stands for, where
  * data_bytes_known. */
 int data_read_bytes(const struct data *d, int64_t first, int64_t n, uint32_t *bytes, struct err *e);
-/* Counts tokens `id` among the first `most` of both sets; repeats: only tokens that follow another
- * token `id`. -1: as data_read. */
+/* Counts how often `id` occurs among the first `most` tokens of both sets. repeats: only where the
+ * token before it is `id`, too. Returns -1 as data_read fails. */
 int64_t data_count_id(const struct data *d, int32_t id, bool repeats, int64_t most, struct err *e);
 bool data_bytes_known(const struct data *d);          /* there is a bytes.bin */
 const uint64_t *data_documents(const struct data *d); /* end offsets; borrowed until data_close */
@@ -143,7 +143,7 @@ struct data_origin { /* origin of a document, as it lies in origins.bin */
     uint64_t offset; /* bytes from the file's beginning to the line or the first token */
 };
 int data_origin(const struct data *d, int64_t document, struct data_origin *out, struct err *e);
-const char *data_file(const struct data *d, uint32_t file); /* path; "" when there is none such */
+const char *data_file(const struct data *d, uint32_t file); /* path; "": no such file */
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
@@ -160,14 +160,15 @@ const char *data_file(const struct data *d, uint32_t file); /* path; "" when the
  *   truncate  the first seq_len tokens stay      drop   they are left out
  *   error     the order cannot be opened         auto   split; error when anything is masked
  *
- * Which sample is the n-th, n counted over passes from 0:
+ * The sample of number n, counted over passes from 0:
  *   in_order       sample n mod N, N = samples of a pass
  *   no weights     pass p = n / N, sample permute(n mod N) keyed by (seed, p)
  *   weights        see mixture.h: every source has samples, an order and passes of its own
- * None of it knows ranks, rings, batch sizes or steps.
+ * The order does not depend on ranks, rings, batch sizes or steps.
  *
- * Memory of an order: concat with split 0; otherwise 16 bytes a fragment and 8 a sample, and as
- * much again while best_fit packs. At most ORDER_FRAGMENTS fragments. */
+ * Memory of an order: concat with split takes none. Any other takes 16 bytes per fragment and 8
+ * per sample, and twice that while best_fit packs. An order has at most ORDER_FRAGMENTS
+ * fragments. */
 #define ORDER_FRAGMENTS ((int64_t)1 << 28)
 
 struct order_options {
@@ -212,20 +213,21 @@ int64_t data_order_samples(const struct data_order *o);
  * fails: ERR_IO, ERR_CORRUPT naming the file. */
 int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, struct batch *b,
                struct err *e);
-/* Maps the keys that each segment sees in sample n, whatever the options say of reach; sh: any
- * rank's, of more than one. *map: n 0 where no key can be left out. */
+/* Maps the keys that each segment sees in sample n, even where the option `reach` is off. sh: the
+ * shard of any rank, of at least two. map->n is 0 where no key can be left out. */
 void data_reach(const struct data_order *o, const struct shard *sh, int64_t n,
                 struct reach_map *map);
 /* Counts the targets of sample n alone, so that any rank can count the global batch before it
  * computes. It reads the disk only where something is masked or tokens are hidden. -1: as
  * data_batch. */
 int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);
-/* Counts the bytes of text that those targets stand for, where data_order_bytes_known: the model's
- * own tokenizer has cut the text, and no token is hidden. Reads the disk. -1: as above. */
+/* Counts the bytes of text that the targets of sample n stand for. Needs data_order_bytes_known:
+ * the model's own tokenizer has cut the text, and no token is hidden. Reads the disk. Returns -1
+ * as data_batch fails. */
 int64_t data_target_bytes(const struct data_order *o, int64_t n, struct err *e);
 bool data_order_bytes_known(const struct data_order *o);
 
-/* Counts of a pass over the data; random masks are left out of them. */
+/* Counts of a pass over the data, without random masks. */
 struct order_learnt {
     int64_t tokens;  /* tokens that may be targets */
     int64_t cut_off; /* documents that have such tokens, but none after truncation */
@@ -253,10 +255,10 @@ void data_fragment(const struct data_order *o, const struct sample *s, int64_t k
 
 /* Writes global sample n as one JSON object: {"sample", "pass", "tokens", "targets", "n_fragments",
  * "fragments": [{"source", "file", "record", "byte_offset", "document", "offset", "length",
- * "pos"}]}, at most max_fragments of them. offset: tokens from the document's beginning. A sample
- * of latents has "latents": [C, T, H, W], "text_len", "label" in the place of tokens and targets;
- * its only fragment is the whole sample, counted in 16-bit words. Returns the length that it has or
- * would need, as jwrite does; -1: as data_batch. */
+ * offset: tokens from the document's beginning. A sample of latents has "latents": [C, T, H, W],
+ * "text_len" and "label" in place of tokens and targets. Its only fragment is the whole sample,
+ * counted in 16-bit words. Returns the full length of the object, even if it does not fit into
+ * size (as jwrite); -1 as data_batch fails. */
 int64_t data_trace(const struct data_order *o, int64_t n, int64_t max_fragments, char *out,
                    size_t size, struct err *e);
 

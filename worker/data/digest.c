@@ -14,7 +14,7 @@ struct digest_run {
     struct meta_file *out;
     int first;             /* first file of the batch */
     _Atomic int bad;       /* the first file that failed so far; later ones are left out */
-    _Atomic int64_t bytes; /* bytes that others than the caller have read, and not reported */
+    _Atomic int64_t bytes; /* bytes read by other threads than the caller's, not reported yet */
     struct err e[BATCH];   /* code ERR_NONE: none */
 };
 
@@ -37,7 +37,7 @@ static void fail(struct digest_run *d, int i)
     while (i < bad && !atomic_compare_exchange_weak(&d->bad, &bad, i)) continue;
 }
 
-/* Reports the bytes that others have read. The caller's thread, which is worker 0, calls it. */
+/* Reports the bytes that other threads have read. Only the caller's thread, worker 0, calls it. */
 static void report(struct digest_run *d)
 {
     const int64_t bytes = atomic_exchange(&d->bytes, 0);

@@ -17,8 +17,8 @@ struct digest_in {
     struct progress *progress;
 };
 
-/* Fills size and sha256 of out[list->n], in the order of the list. fails: as the format does, by
- * the first file of the list that fails, whose index is *bad. */
+/* Fills size and sha256 of out[list->n], in the order of the list. fails: with the error of the
+ * first file in the list that fails; *bad is its index. */
 int digest_files(const struct digest_in *in, struct meta_file *out, int *bad, struct err *e);
 
 #endif

@@ -133,7 +133,7 @@ static int put_mask(struct encode *c, size_t n, const uint8_t *learn, bool all, 
     return put_bits(c, n, learn, all, e);
 }
 
-/* Puts at most 4096 ids, all of them counted. */
+/* Writes at most 4096 ids, which take_ids has counted. */
 static int put_chunk(struct encode *c, const uint32_t *ids, size_t n, struct err *e)
 {
     uint8_t raw[4 * 4096]; /* little-endian, whatever the machine's order */

@@ -14,30 +14,30 @@ struct encode {
     bool too_wide;            /* an id did not fit into 2 bytes: begin again with 4 */
     struct encode_text *text; /* borrowed [n_workers]; NULL: text is cut into bytes */
     int n_workers;            /* number of workers */
-    struct pool *pool;        /* borrowed: their threads; NULL: the caller is the only one */
+    struct pool *pool;        /* borrowed: threads of the workers; NULL: the caller alone */
     bool ids;                 /* a record of ids was among the documents: bytes.bin is left out */
     bool masked;   /* loss.bin is being written: from the first token that may not be learnt */
-    uint8_t bits;  /* the byte of loss.bin that is not full */
-    int64_t vocab; /* ids lie below */
+    uint8_t bits;  /* last byte of loss.bin, not full yet */
+    int64_t vocab; /* every id is below it */
     int set;       /* enum data_set of the data that follow */
     uint32_t source, file;
-    int64_t mark;      /* tokens before the file or record that positions in sentences count from */
-    int64_t file_mark; /* tokens before this file's */
+    int64_t mark;      /* tokens before the file or record; error messages count from here */
+    int64_t file_mark; /* tokens before this file */
     int64_t n_tokens, n_documents; /* counts of both sets */
     int64_t document_start;
     uint32_t last;  /* the id that was put last */
-    int32_t end_id; /* that of the tokenizer that cut the last text; -1: none */
+    int32_t end_id; /* end id of the tokenizer that cut the last text; -1: none */
     int64_t *count; /* owned [n_count]: how often each id stands in SET_TRAIN */
     int64_t n_count;
     struct meta *meta; /* borrowed: stats, max_file, max_pos and parts are filled in */
 };
 
-/* Opens the files. m->tokenizer decides whether bytes.bin is written. fails: ERR_IO naming the
- * file. encode_abort after any failure. */
+/* Opens the files. m->tokenizer decides whether bytes.bin is written. Call encode_abort after any
+ * failure. fails: ERR_IO naming the file. */
 int encode_open(struct encode *c, const char *dir, int width, int64_t vocab, struct meta *m,
                 struct err *e);
 void encode_abort(struct encode *c); /* closes and frees; safe after encode_close */
-/* Begins a file, to which the data that follow belong: sets the marks. */
+/* Begins a file: the data that follow belong to it. Sets the marks. */
 void encode_file(struct encode *c, int set, uint32_t source, uint32_t file);
 
 /* Add tokens to the document that is open. learn: may they be targets; NULL: all may.

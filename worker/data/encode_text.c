@@ -12,7 +12,7 @@
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
-/* Blames the field that names the directory. */
+/* Sets e->field to "model.path", which names the directory. Returns -1. */
 static int of_model(struct err *e)
 {
     if (e) strcpy(e->field, "model.path");
@@ -30,7 +30,7 @@ static int open_tokenizer(struct encode_text *t, struct err *e)
     return 0;
 }
 
-/* Adds the digest of a file that decides which ids there will be; *of is "" where there is no such
+/* Adds the name and digest of a file that influences the ids. *of: the digest; "": no such
  * file. */
 static int add_file(const char *dir, const char *name, struct sha256 *into, char of[SHA256_HEX],
                     struct err *e)
@@ -51,8 +51,9 @@ static void open_chat(struct encode_text *t)
     t->chat_open = chat_model_open(&t->chat, t->dir, &t->no_chat) == 0;
 }
 
-/* Opens the template. A template that cannot be used is no fault of data that have no conversation.
- * A directory without a template has the same id as before templates were read. */
+/* Opens the template and adds its digest. A template that cannot be used is no error here: the
+ * data may have no conversation. A directory without a template adds nothing, so that its id is
+ * the same as before templates were read. */
 static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
 {
     char path[FILE_PATH_SIZE], of[SHA256_HEX], day[32];
@@ -125,8 +126,8 @@ static int reserve(struct encode_text *t, int64_t n, struct err *e)
     return 0;
 }
 
-/* Counts the bytes of every token: the bytes up to its end that no token before it has. Returns
- * the number of bytes after the last token. */
+/* Counts the bytes of every token: the bytes up to its end that no token before it has. Marks the
+ * tokens that may be targets. Returns the number of bytes after the last token. */
 static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t given)
 {
     const struct tokens *ids = &t->ids;
@@ -142,8 +143,8 @@ static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t gi
     return (int64_t)n - covered;
 }
 
-/* Cuts a part of a text, and appends its tokens to those that t has. special: with the ids that the
- * post-processor adds. */
+/* Cuts a part of a text and appends its tokens to t->ids. special: add the post-processor's
+ * ids. */
 static int cut_part(struct encode_text *t, const struct text_part *part, size_t given, bool special,
                     struct encode_cut *out, struct err *e)
 {
@@ -157,7 +158,8 @@ static int cut_part(struct encode_text *t, const struct text_part *part, size_t 
     return 0;
 }
 
-/* Cuts a whole text. The last token gets the rest, so that together they have the text's bytes. */
+/* Cuts a whole text. The last token gets the bytes after it, so that the counts add up to the
+ * text. */
 static int cut(struct encode_text *t, const char *text, size_t n, size_t given, bool special,
                struct encode_cut *out, struct err *e)
 {
@@ -223,8 +225,8 @@ static int check_chat(struct encode_text *t, struct err *e)
                              "give the whole text (\"text\", or \"prompt\" and \"completion\")", e);
 }
 
-/* Marks the tokens from `first` on that have a byte of the assistant's. Turns do not overlap; one
- * may be empty. */
+/* Marks as targets the tokens from `first` on that hold a byte of an assistant's turn. Turns do
+ * not overlap; a turn may be empty. */
 static void learn_turns(struct encode_text *t, int64_t first)
 {
     const struct template_output *o = &t->turns;

@@ -1,12 +1,12 @@
 /* encode_text.h: text cut by the tokenizer of a model directory, and conversations that its chat
  * template writes.
  *
- * A document is a whole text: its ids are those of tokenizer_encode with the ids that the file's
- * post-processor puts around a text (that is where a BOS comes from, if there is one), and then the
- * end id, unless the last one is it already. The end id is eos_token of tokenizer_config.json, else
- * of special_tokens_map.json, else the first eos_token_id of generation_config.json or config.json;
- * without any, nothing is added. An embed job adds no end id, either: the post-processor's result
- * is the whole document.
+ * A document is a whole text. Its ids are those of tokenizer_encode, with the ids that the
+ * post-processor of tokenizer.json puts around a text (a BOS comes from there), and then the end
+ * id, unless the text ends with it already. The end id is eos_token of tokenizer_config.json, else
+ * of special_tokens_map.json, else the first eos_token_id of generation_config.json or
+ * config.json; without any, no id is added. An embed job adds no end id: the post-processor's
+ * result is the whole document.
  *
  * A conversation is the template's output and no more: neither the post-processor nor the
  * end id adds anything, as transformers' apply_chat_template does not. Its strftime_now is midnight
@@ -24,12 +24,12 @@ struct encode_text {             /* one worker's */
     bool ends;                   /* documents get an end id */
     const char *before;          /* borrowed: stands before every text; NULL: nothing */
     int64_t submitted_s;         /* as of struct rank_args */
-    struct tokenizer *tokenizer; /* owned; opened when the first text is there */
+    struct tokenizer *tokenizer; /* owned; opened with the first text */
     int32_t listed_end;          /* the first eos_token_id of the directory; -1: none */
     int32_t end;                 /* -1: none */
     bool chat_open, chat_tried;
-    struct chat_model chat; /* owned; opened for the digest, by others when they cut the first */
-    struct err no_chat;     /* why it is not */
+    struct chat_model chat; /* owned; opened for the digest or the first conversation */
+    struct err no_chat;     /* why chat is not open */
     struct text pair;       /* owned scratch */
     struct template_output turns;
     /* The tokens of the texts that were cut and not put yet, one text after the other; owned. */
@@ -47,24 +47,24 @@ struct encode_cut {
     int64_t rest; /* bytes of a part of a text after its last token */
 };
 
-/* Adds all that a prepared directory is a function of: the digests of tokenizer.json,
- * tokenizer_config.json, special_tokens_map.json and chat_template.jinja, the ends that the
- * directory names, t->before, and the day where conversations are read and the template asks for
- * it. *of: the digest of tokenizer.json; "none": there is no such file, and text is refused when it
- * is read. Call it before any text is encoded.
+/* Adds all that cutting text depends on: the digests of tokenizer.json, tokenizer_config.json,
+ * special_tokens_map.json and chat_template.jinja, the end ids that the directory names,
+ * t->before, and the day where conversations are read and the template asks for it. *of: the
+ * digest of tokenizer.json; "none": there is no such file, and text is refused when it is read.
+ * Call it before any text is encoded.
  * fails: ERR_IO, ERR_INVALID. */
 int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
                        char of[SHA256_HEX], struct err *e);
-/* Returns another worker with the same settings, after the digest; it opens its files when it needs
- * them. */
+/* Returns another worker with the settings of t; call encode_text_digest on t first. The new
+ * worker opens its files when it needs them. */
 struct encode_text encode_text_like(const struct encode_text *t);
 /* Forgets the tokens that were cut, once they have been put. */
 void encode_text_forget(struct encode_text *t);
 void encode_text_fini(struct encode_text *t);
 
 /* Cuts a document's text, after t->before. A token may be a target when it ends after the first
- * `given` bytes. Any worker may cut at any time beside others, and encode_put writes in the order
- * of the documents. fails: as tokenizer_open, with field "model.path", and tokenizer_encode. */
+ * `given` bytes. Workers may cut at the same time; the calls of encode_put follow the order of the
+ * documents. fails: as tokenizer_open, with field "model.path", and tokenizer_encode. */
 int encode_text(struct encode_text *t, const char *text, size_t n, size_t given,
                 struct encode_cut *out, struct err *e);
 /* Cuts a part of a document's text (tokenizer.h). Bytes after its last token belong to the next
@@ -75,7 +75,8 @@ int encode_text_part(struct encode_text *t, const struct text_part *part, struct
  * field "model.path". */
 int encode_text_cut(struct encode_text *t, const char *text, size_t n, size_t from, int64_t *at,
                     struct err *e);
-/* encode_pair cuts a text in two parts as encode_text does; given: the first part is given. */
+/* encode_pair cuts prompt and completion as one text, as encode_text does. given: a token that
+ * ends in the prompt may not be a target. */
 struct encode_part {
     const char *at;
     size_t n;
@@ -85,8 +86,9 @@ int encode_pair(struct encode_text *t, const struct encode_part *prompt,
                 struct err *e);
 /* Cuts a conversation: the JSON text of its list of messages. A token may be a target when a part
  * of it lies in a turn of the assistant (chat_render_spans); all: every token may.
- * fails: also as chat_render_spans, the field of the message in the sentence and not in e->field;
- * ERR_UNSUPPORTED, field "model.path", for a directory without a chat template. */
+ * fails: as encode_text; as chat_render_spans, with e->field empty and the field of the message in
+ * the text of the error; ERR_UNSUPPORTED, field "model.path", for a directory without a chat
+ * template. */
 int encode_chat(struct encode_text *t, const struct encode_part *messages, bool all,
                 struct encode_cut *out, struct err *e);
 

@@ -19,7 +19,7 @@ enum {
     STREAM_TIME,
     STREAM_CAPTION,
     STREAM_FRAMES,
-    STREAM_STEPS = 16 /* and those after it: one a step of a sample */
+    STREAM_STEPS = 16 /* and above: one per step of a sample */
 };
 
 struct words {
@@ -86,7 +86,7 @@ int64_t flow_frames(const struct model_shape *m, int64_t num_frames)
     return num_frames / CLIP * CLIP_LATENTS + (num_frames % CLIP + 3) / 4;
 }
 
-/* Counts the frames of latents that shift a time: whole clips alone.
+/* Counts the frames of latents for the time shift: only those of whole clips.
  * from: Open-Sora 1.2 timestep_transform. */
 static int64_t shift_frames(const struct model_shape *m, int64_t num_frames)
 {
@@ -131,15 +131,15 @@ static int64_t some_frames(uint32_t w, int64_t T)
     return 1 + (int64_t)(uniform(w) * (double)most);
 }
 
-/* Returns the word that orders a frame: random frames are the first n_some by their words, of equal
- * words the earlier frame. */
+/* Returns the random word of a frame. The n_some frames with the smallest words are the random
+ * clean frames. With equal words the earlier frame goes first. */
 static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
 {
     return draw((int64_t)d->clean_some, STREAM_FRAMES, -1, (uint32_t)frame).w[0];
 }
 
-/* Finds the last random frame. Its word is found byte by byte, from counts of the words that begin
- * alike; then the frame among those with that very word. */
+/* Finds the last random clean frame. Counts of the words that begin alike give its word, byte by
+ * byte. The frame is then one of those with that word. */
 static void find_last(struct flow_draw *d)
 {
     int64_t left = d->n_some;

@@ -26,8 +26,8 @@ struct flow_draw {
     bool no_caption;     /* trained without its text */
     int64_t clean_head;  /* the first n frames are given as they are */
     int64_t clean_tail;  /* the last n */
-    uint64_t clean_some; /* seed of a random few others; 0: none. flow_clean() decides */
-    int64_t n_some, T;   /* frames of patches in all */
+    uint64_t clean_some; /* seed of random clean frames; 0: none (flow_clean) */
+    int64_t n_some, T;   /* random clean frames; frames of patches in all */
     uint32_t last_word;  /* word and number of the last random frame, in their order */
     int64_t last_frame;
 };
@@ -48,7 +48,7 @@ bool flow_clean(const struct flow_draw *d, int64_t frame);
 enum flow_use { FLOW_TRAIN, FLOW_SAMPLE };
 void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int64_t count,
                 float *out);
-/* Does the same for the noise that step i of request n draws. */
+/* Draws the noise of step i of request n in the same way. */
 void flow_step_noise(int64_t seed, int64_t i, int64_t n, int64_t first, int64_t count, float *out);
 
 /* One rank's part of a sample: rows of patches spread along space, [share, frames], where the
@@ -60,7 +60,8 @@ struct flow_rows {
 };
 /* Finds the part of line h, of a picture W wide, that lies in these rows: [*w0, *w1). */
 void flow_covered(const struct flow_rows *r, int64_t W, int64_t h, int64_t *w0, int64_t *w1);
-/* Finds pixel (frame, h, w): *row of patches, *in of its places. False: it is on another rank. */
+/* Finds the row of patches (*row) and the place in it (*in) of pixel (frame, h, w). Returns false
+ * if another rank has it. */
 bool flow_place(const struct flow_rows *r, int64_t frame, int64_t h, int64_t w, int64_t *row,
                 int64_t *in);
 /* Computes the grid of a sample: sides that are no multiple of the patch are padded. */
@@ -83,7 +84,7 @@ struct flow_out {
 int flow_fill(const struct data *d, const struct latents_sample *x, const struct flow_draw *draw,
               int64_t seed, int64_t n, const struct flow_rows *rows, const struct flow_out *out,
               struct err *e);
-/* Counts the values that count in the loss, in frames that are not given clean. */
+/* Counts the values of the loss, in frames that are not given clean. */
 int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *draw, int64_t patch_t);
 
 /* flow_time returns the time of Euler step i of n_steps: from 1 down to 0 at i = n_steps, shifted

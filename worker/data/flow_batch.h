@@ -28,13 +28,14 @@ struct flow_item {
 };
 int flow_item(const struct flow_source *s, int64_t n, struct flow_item *out, struct err *e);
 
-/* Computes its patches: the patches of a frame, then the frames. fails: as flow_item. */
+/* Computes the grid of the n-th sample: grid[0] patches per frame, grid[1] frames. fails: as
+ * flow_item. */
 int flow_item_grid(const struct flow_source *s, int64_t n, int64_t grid[2], struct err *e);
-/* Counts the values in its loss, of all ranks; -1: as flow_item. */
+/* Counts the values of all ranks in the loss of the n-th sample. Returns -1 as flow_item fails. */
 int64_t flow_item_targets(const struct flow_source *s, int64_t n, struct err *e);
 
-/* Fills one rank's rows of it. sh: spread along space (shard_init_units of its grid). Allocates
- * nothing.
+/* Fills one rank's rows of the n-th sample. sh: spread along space (shard_init_units of its grid).
+ * Allocates nothing.
  * fails: as flow_item. */
 int flow_batch(const struct flow_source *s, const struct shard *sh, int64_t n, struct batch *b,
                struct err *e);

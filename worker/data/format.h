@@ -29,7 +29,7 @@ struct format_in {
     const char *text_key;        /* jsonl */
     int64_t eod;                 /* -1: the format's own */
     int loss_on;                 /* enum loss_on_id */
-    const struct job_spec *spec; /* jsonl: may it read text: job_reads_bytes */
+    const struct job_spec *spec; /* for job_reads_bytes: may jsonl read text? */
 };
 
 struct format {
@@ -41,11 +41,11 @@ struct format {
     /* Reads the file to its end. fails: ERR_INVALID with file and line or token; ERR_CORRUPT when
      * its sizes contradict each other. */
     int (*read)(struct format_in *in, struct err *e);
-    /* Reads file[n] at one time, as far as they are small enough to be held together. They follow
-     * each other in one source and are the meta's files from index on; in->r is NULL. Returns how
-     * many it has read; the next one is for `read`. The output, and the error of the first file
-     * that has one, are the same as with `read`; a file that has changed since it was hashed:
-     * ERR_CONFLICT. NULL: every file is read alone. */
+    /* Reads the first of file[n] together, as many as can be held. They follow each other in one
+     * source; file[0] has number `index` in the meta; in->r is NULL. Returns the number of files
+     * read; `read` takes the next one. The output, and the error of the first file that has one,
+     * are the same as with `read`, but ERR_CONFLICT for a file that has changed since it was
+     * hashed. NULL: every file is read alone. */
     int (*read_small)(struct format_in *in, const struct meta_file *file, uint32_t index, int n,
                       struct err *e);
     /* A word in the id of prepared data. It changes when the same bytes make other tokens than in

@@ -56,7 +56,7 @@ int format_megatron_parse(const uint8_t *header, int64_t file_size, struct megat
         return err_set(e, ERR_UNSUPPORTED, "index version %llu, want 1",
                        (unsigned long long)version);
     if (dtype_of(header[17], &out->type, e) < 0) return -1;
-    /* Either product is below the file's size before they are added. */
+    /* Bounds both products by the file's size, so that their sum cannot overflow. */
     const bool fits = n <= body / 12 && m <= body / 8;
     if (fits && n && 12 * n + 8 * m + n == body)
         return err_set(e, ERR_UNSUPPORTED, "a multimodal dataset: only text is read");
@@ -71,7 +71,7 @@ int format_megatron_parse(const uint8_t *header, int64_t file_size, struct megat
     return 0;
 }
 
-/* One of the arrays of the index, read ahead of the others by a block. */
+/* An array of the index, read a block at a time. */
 struct column {
     const struct reader *r;
     int64_t at; /* byte of the next block */

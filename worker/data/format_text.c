@@ -121,7 +121,7 @@ struct text_in_parts {
     struct held_parts parts;
     struct document doc;
     bool ended;           /* the last part has been held */
-    size_t cut, searched; /* bytes of the reader's that are cut; without a place for a cut */
+    size_t cut, searched; /* bytes of the reader that are cut; that hold no further cut */
 };
 
 /* Cuts and puts the held parts. */
@@ -142,7 +142,7 @@ static void hold(struct text_in_parts *s, size_t end, bool last)
     s->ended = last;
 }
 
-/* Holds the next part of the bytes held. Returns 1, or 0 where it needs more bytes. */
+/* Takes the next part of the reader's bytes. Returns 1, or 0 if it needs more bytes. */
 static int next_part(struct text_in_parts *s, struct err *e)
 {
     const struct reader *r = s->in->r;
@@ -168,8 +168,8 @@ static int read_more(struct text_in_parts *s, struct err *e)
     return reader_fill(r, e);
 }
 
-/* Puts all parts of the bytes held; then moves the rest to the front. Returns whether there were
- * any. */
+/* Puts all parts of the reader's bytes, then moves the rest to the front. Returns whether there
+ * was any part. */
 static int cut_held(struct text_in_parts *s, struct err *e)
 {
     int rc = 1;
@@ -223,9 +223,9 @@ int format_read_text(struct format_in *in, struct err *e)
 
 struct held_file {
     const struct meta_file *of; /* borrowed */
-    char *text;                 /* its bytes and room for one more, within those held */
+    char *text;                 /* its bytes, within buf, with room for one more */
     size_t n;
-    bool grew;          /* it has more than were hashed */
+    bool grew;          /* it holds more bytes than were hashed */
     struct intake into; /* hash of the bytes read */
     int first, end;     /* its parts */
     struct err e;       /* code ERR_NONE: none */
@@ -250,7 +250,7 @@ static void read_held(void *arg, int64_t task, int worker)
     f->grew = f->n == room;
 }
 
-/* Takes the next of file[n], as many as there is room for. */
+/* Takes as many of file[n], from the first on, as there is room for. */
 static void hold_files(struct small_files *s, const struct meta_file *file, int n)
 {
     size_t used = 0;
@@ -276,7 +276,7 @@ static int hold_parts_of(struct small_files *s, struct held_file *f)
     return 0;
 }
 
-/* Holds the parts of all files before the first one that cannot be put. */
+/* Holds the parts of the files before the first one that cannot be put. */
 static void hold_parts(struct small_files *s)
 {
     int rc = 0;
@@ -312,7 +312,7 @@ static int put_file(struct small_files *s, struct held_file *f, uint32_t index, 
     return reader_unchanged(&f->into, f->of->path, f->of->sha256, e);
 }
 
-/* Reads and puts as many files as are held at one time. Returns how many were put. */
+/* Reads and puts as many files as can be held together. Returns the number of files put. */
 static int read_some(struct small_files *s, const struct meta_file *file, uint32_t index, int n,
                      struct err *e)
 {

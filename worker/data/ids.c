@@ -1,10 +1,9 @@
-/* ids.c: reads whole numbers of 1 to 8 bytes, and begins another document before or after each end
- * id. */
+/* ids.c: reads whole numbers of 1 to 8 bytes, and cuts documents before or after each end id. */
 #include "worker/data/ids.h"
 
 #include <assert.h>
 
-/* Returns a number of the file as it stands there. */
+/* Returns the number at p, with its sign extended. */
 static int64_t value_of(const uint8_t *p, struct ids_type t)
 {
     uint64_t v = 0;

@@ -1,5 +1,5 @@
-/* ids.h: reads whole numbers of some width, one after the other in a file, as token ids, and makes
- * documents of them by their end ids. */
+/* ids.h: reads an array of whole numbers in a file as token ids, and cuts it into documents at the
+ * end ids. */
 #ifndef SEQD_DATA_IDS_H
 #define SEQD_DATA_IDS_H
 

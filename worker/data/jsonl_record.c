@@ -1,5 +1,5 @@
-/* jsonl_record.c: reads the members of a line as they come, then checks that they are those of one
- * kind, and lists beside input_ids against it. */
+/* jsonl_record.c: reads the members of a line in their order, then checks that they make one kind
+ * of record, and checks the lists beside input_ids. */
 #include "worker/data/jsonl_record.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static int take_text(struct jread *j, char *line, const char *key, struct jsonl_
     return 0;
 }
 
-/* Takes a list of messages; any other value under that name is not a conversation. */
+/* Takes a list of messages. Any other value of that member is skipped: it is no conversation. */
 static int take_messages(struct jread *j, char *line, struct jsonl_member *m, struct err *e)
 {
     const enum jtok tok = jread_next(j);
@@ -33,7 +33,8 @@ static int take_messages(struct jread *j, char *line, struct jsonl_member *m, st
     return 0;
 }
 
-/* Members beside the messages without which the model would read another conversation. */
+/* Members beside the messages that belong to the conversation: without them the model would read
+ * another one. */
 static const char *const beside_messages[] = {"tools",  "functions", "images", "image",
                                               "videos", "audios",    "audio",  NULL};
 
@@ -162,12 +163,12 @@ static int take_type(struct jsonl_record *r, const char *key, size_t i, int64_t 
                    key, i, (long long)v);
 }
 
-/* A list as long as input_ids says something of every token: it is read, or it changes nothing, or
- * it is refused. */
+/* Known lists beside input_ids. A list is read, or it changes no token (NULL). Any other list as
+ * long as input_ids is refused. */
 static const struct beside_ids {
     const char *name;
     int (*take)(struct jsonl_record *r, const char *key, size_t i, int64_t v, struct err *e);
-} besides[] = {{"attention_mask", take_attention}, /* first: it says which are kept */
+} besides[] = {{"attention_mask", take_attention}, /* first: it decides which tokens are kept */
                {"position_ids", take_position},
                {"token_type_ids", take_type},
                {"special_tokens_mask", NULL},
@@ -249,8 +250,8 @@ static int take_member(struct jsonl_record *r, const char *key, struct jread *j,
     return take_list(r, j, e);
 }
 
-/* Checks that the record is of one kind. A prompt or labels alone may be there for another purpose
- * (a text beside its prompt): only the members of a whole record count. */
+/* Checks that the record is of one kind. Only complete kinds count: a prompt or labels alone may
+ * serve another purpose, such as a text beside its prompt. */
 static int check_kinds(const struct jsonl_record *r, const char *key, struct err *e)
 {
     const char *kind[4];

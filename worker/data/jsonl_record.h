@@ -1,6 +1,6 @@
-/* jsonl_record.h: one record of a JSONL file. Its members decide its kind; a record that has the
- * members of two kinds is refused, because it is not known which was meant to be learnt. Strings
- * are unescaped in place. */
+/* jsonl_record.h: one record of a JSONL file. Its members decide its kind. A record with the
+ * members of two kinds is refused, because either could be meant for learning. Strings are
+ * unescaped in place. */
 #ifndef SEQD_DATA_JSONL_RECORD_H
 #define SEQD_DATA_JSONL_RECORD_H
 
@@ -21,7 +21,7 @@ struct jsonl_ids {
 };
 
 struct jsonl_list {        /* a list that is none of the members above */
-    const char *name, *at; /* into the line: the key as it stands there, the list's JSON text */
+    const char *name, *at; /* into the line: the key, still escaped; the list's JSON text */
     size_t name_len, len, n;
 };
 
@@ -35,9 +35,9 @@ struct jsonl_record {
     size_t first, n; /* the range of input_ids that attention_mask keeps */
 };
 
-/* Parses a line of a file; key: the member that is the text. The record's arrays are used again: it
- * is zero before the first line, and jsonl_record_fini frees it after the last. fails: ERR_INVALID,
- * ERR_UNSUPPORTED, ERR_IO. */
+/* Parses a line of a file; key: the member that holds the text. The arrays of the record are used
+ * again: set it to zero before the first line, and free it with jsonl_record_fini after the last.
+ * fails: ERR_INVALID, ERR_UNSUPPORTED, ERR_IO. */
 int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size_t n,
                        struct err *e);
 void jsonl_record_fini(struct jsonl_record *r);

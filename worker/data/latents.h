@@ -6,15 +6,16 @@
  *    "num_frames": 51, "fps": 24, "text_len": 117, "label": 7}
  * latents    a tensor z [C, T, H, W]      text   a tensor y [L, width]; its first text_len rows
  *            (default: all) are the caption. Both F32, F16 or BF16
- * label      the class, from 0. latents_check() says whether a model reads text or label; a member
- *            that it does not read may stand there all the same
- * height, width (of the picture in pixels), num_frames, fps   the model is told them, and height,
- *            width and num_frames shift the time of a sample. num_frames defaults to T, fps to 24
+ * label      the class, from 0. latents_check() says whether a model reads text or label; the
+ *            other member is allowed, and ignored
+ * height, width (of the picture in pixels), num_frames, fps   inputs of the model; height,
+ *            width and num_frames also shift the time of a sample. num_frames defaults
+ *            to T, fps to 24
  * Paths are relative to the manifest's directory and must lie beneath its root.
  *
- * Prepared data holds every number of a sample as fp32, in 16-bit words, low word first, as if it
- * were a document of 16-bit tokens: orders, mixtures, passes, digests and provenance are then those
- * of all data. A document is LATENTS_HEAD words (struct latents_sample as latents.c lays it out),
+ * Prepared data holds every number of a sample as fp32, in two 16-bit words, low word first, as if
+ * it were a document of 16-bit tokens. So orders, mixtures, passes, digests and provenance work as
+ * for all data. A document is LATENTS_HEAD words (struct latents_sample as latents.c lays it out),
  * z, then y. tested: tests/engine/test_latents.c */
 #ifndef SEQD_DATA_LATENTS_H
 #define SEQD_DATA_LATENTS_H
@@ -25,7 +26,7 @@
 #define LATENTS_HEAD  22          /* words */
 #define LATENTS_DIM   65535       /* the largest dimension */
 #define LATENTS_WORDS JOB_MAX_SEQ /* most words of a sample: 128 MiB as fp32 */
-#define LATENTS_VOCAB 65536       /* vocabulary of the words, taken for tokens */
+#define LATENTS_VOCAB 65536       /* vocabulary of the words, as tokens */
 
 struct latents_sample {
     int64_t document;             /* its number in the directory */
@@ -44,12 +45,11 @@ struct order_options latents_order_options(const struct job_spec *s, int set);
 /* Reads the n-th sample of an order. fails: ERR_IO, ERR_CORRUPT naming the file. */
 int latents_sample(const struct data_order *o, int64_t n, struct latents_sample *out,
                    struct err *e);
-/* Checks that the model of this spec can learn from the sample. It has the model's channels; no
- * more frames, and no more patches in a frame, than data.frames, data.height and data.width say of
- * the largest (a picture of another shape may have as many); a caption of the model's width, no
- * longer than the model reads; a class that the model has. A longer caption is not cut off: its
- * embedder has read it whole, and a part of the embedding is not the embedding of a shorter
- * caption.
+/* Checks that the model of this spec can learn from the sample: z has the model's channels; at
+ * most data.frames frames; at most as many patches in a frame as data.height and data.width give,
+ * whatever its shape; a caption of the model's width and at most its length; a class that the
+ * model has. A longer caption is not cut off: its embedder has read it whole, and a part of the
+ * embedding is not the embedding of a shorter caption.
  * fails: ERR_INVALID, ERR_TOO_LARGE naming the manifest, its line and the field to change. */
 int latents_check(const struct data *d, const struct job_spec *s, const struct latents_sample *x,
                   struct err *e);

@@ -1,7 +1,8 @@
 /* data_order_learnt: the tokens that may be targets after documents were cut and packed. */
 #include "worker/data/order.h"
 
-/* Counts those of tokens [token, token + n) that may be learnt; -1: as data_read_mask. */
+/* Counts the tokens of [token, token + n) that may be learnt. Returns -1 as data_read_mask
+ * fails. */
 static int64_t may_be_learnt(const struct data *d, int64_t token, int64_t n, struct err *e)
 {
     uint8_t learn[4096];
@@ -15,7 +16,7 @@ static int64_t may_be_learnt(const struct data *d, int64_t token, int64_t n, str
     return sum;
 }
 
-/* Counts the targets in a part of a document: its first token is no target of a causal model. */
+/* Counts the targets in a part of a document. For a causal model, the first token is no target. */
 static int64_t of_part(const struct data_order *o, int64_t token, int64_t n, struct err *e)
 {
     const int64_t first = o->options.causal ? 1 : 0;

@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include "kernels/philox.h"
 
-/* Tells whether word < share of all words: exact for every share that is a multiple of 2^-32. */
+/* Tells whether a word lies in the lowest `share` of all words. Exact for a share that is a
+ * multiple of 2^-32. */
 static bool below(uint32_t word, double share)
 {
     return (double)word < share * 4294967296.0;

@@ -1,5 +1,5 @@
-/* meta.c: the members of meta.json as tables, by which it is written and read back; and checks that
- * its ranges and counts agree with each other. */
+/* meta.c: writes and reads meta.json by tables of its members, and checks that its ranges and
+ * counts agree. */
 #include "worker/data/meta.h"
 
 #include <float.h>
@@ -14,7 +14,7 @@
 
 static const char *const part_names[PART_N + 1] = {"tokens.bin", "documents.bin", "loss.bin",
                                                    "origins.bin", "bytes.bin"};
-static const char byte_name[] = "byte"; /* the tokenizer of text that was bytes */
+static const char byte_name[] = "byte"; /* name that stands for text cut into bytes */
 static const char *const set_names[SET_N + 1] = {"train", "eval"};
 
 const char *meta_part_name(int part)
@@ -33,8 +33,8 @@ void meta_fini(struct meta *m)
 
 /* ---- the members ----------------------------------------------------------------------------- */
 
-/* Holds a meta as its rows have it: bytes are a tokenizer of that name, and absent parts have no
- * entry. */
+/* Holds a meta as meta.json has it: text that was bytes has the tokenizer "byte", and part[] lists
+ * only parts that exist. */
 struct meta_stored {
     struct meta m;
     char tokenizer[SHA256_HEX];
@@ -174,7 +174,7 @@ static const struct field rows[] = {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Returns the bytes it needs, the NUL included. */
+/* Returns the size that the text needs, with its NUL. */
 static size_t write_json(const struct meta_stored *s, char *out, size_t size)
 {
     struct jwrite w;
@@ -204,8 +204,8 @@ int meta_write(const struct meta *m, const char *dir, struct err *e)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Checks that the ranges of the sources, one after the other, are all documents, and that those of
- * training come first. */
+/* Checks that the ranges of the sources follow each other and cover all documents, those of
+ * training first. */
 static bool ranges_hold(const struct meta *m)
 {
     int64_t next = 0, train = 0;
@@ -235,7 +235,7 @@ static bool counts_hold(const struct meta *m)
            (loss == -1 || loss == (tokens + 7) / 8) && (bytes == -1 || bytes == 4 * tokens);
 }
 
-/* Fills the meta of a text. */
+/* Fills the meta from its text. */
 static int parse(const char *text, size_t size, struct meta *m, struct err *e)
 {
     struct meta_stored s = {.tokenizer = "byte"};

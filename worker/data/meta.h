@@ -31,8 +31,8 @@ struct meta_file { /* one file that was read */
 struct meta {
     struct data_stats stats;    /* without the id */
     int width;                  /* bytes of a token: 2 or 4 */
-    char tokenizer[SHA256_HEX]; /* the tokenizer.json that cut text; "": text was bytes */
-    int max_file; /* the place of max_token: index of the file, position in its tokens */
+    char tokenizer[SHA256_HEX]; /* digest of tokenizer.json, which cut text; "": text was bytes */
+    int max_file; /* place of max_token: index of the file, position in the file's tokens */
     int64_t max_pos;
     struct meta_part part[PART_N];
     int n_sources;
@@ -44,8 +44,8 @@ struct meta {
 const char *meta_part_name(int part); /* "tokens.bin" */
 /* Writes <dir>/meta.json. */
 int meta_write(const struct meta *m, const char *dir, struct err *e);
-/* Reads <dir>/meta.json. *m is filled even after an error: meta_fini it. fails: ERR_CORRUPT when
- * the text, a count or a range does not hold. */
+/* Reads <dir>/meta.json. Call meta_fini on *m even after an error. fails: ERR_CORRUPT when the
+ * text, a count or a range does not hold. */
 int meta_read(const char *dir, struct meta *m, struct err *e);
 void meta_fini(struct meta *m);
 

@@ -1,12 +1,12 @@
-/* mixture.c: gives each source its places of a block, and permutes the block to find the source
- * that has place n. */
+/* mixture.c: gives each source its places in a block, and permutes the block to find the source of
+ * place n. */
 #include "worker/data/mixture.h"
 
 #include <assert.h>
 #include <math.h>
 #include "worker/data/permute.h"
 
-/* Keeps the places of a block apart from the samples of a pass, which the plain seed permutes. */
+/* Keeps the permutation of a block apart from that of a pass, which uses the plain seed. */
 #define BLOCK_KEY ((int64_t)0x6d69787475726531)
 
 int mixture_init(struct mixture *m, const double *weight, int n, struct err *e)
@@ -23,7 +23,7 @@ int mixture_init(struct mixture *m, const double *weight, int n, struct err *e)
     }
     for (int i = 0; i < n; i++) {
         double exact = weight[i] / sum * MIXTURE_BLOCK;
-        /* 0.7 / (0.7 + 0.3) * 1000 must be 700, whichever way its last bit fell */
+        /* Rounding must not matter: 0.7 / (0.7 + 0.3) * 1000 is 700. */
         double whole = floor(exact + 1e-9);
         rest[i] = exact - whole;
         m->share[i] = (int64_t)whole;

@@ -10,8 +10,8 @@ struct npy {
 };
 
 /* Parses the dictionary of the header, size bytes of text: a Python literal with 'descr',
- * 'fortran_order' and 'shape' and no other key. fails: ERR_INVALID for an array that is no list of
- * integers. */
+ * 'fortran_order' and 'shape' and no other key. fails: ERR_CORRUPT for another text; ERR_INVALID
+ * for an array that is not one-dimensional or not of integers. */
 int format_npy_parse(const char *text, size_t size, struct npy *out, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* data_order: streams of samples, and which of them the n-th global sample is. */
+/* data_order: streams of samples, and the mapping from global sample n to a stream's sample. */
 #include "worker/data/order.h"
 
 #include <assert.h>
@@ -204,8 +204,7 @@ static int64_t masked_targets(const struct data_order *o, const struct sample *s
     return n_targets;
 }
 
-/* Counts the targets among f's `length` tokens from `token` on, which lie at the sample's positions
- * from pos on. */
+/* Counts the targets in fragment f of sample n. */
 static int64_t hidden_targets(const struct data_order *o, int64_t n, const struct fragment *f,
                               struct err *e)
 {

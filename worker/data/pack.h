@@ -1,6 +1,6 @@
-/* pack.h: documents -> samples of seq_len: concat, none, best_fit, and what becomes of documents
- * that are longer (worker/data/data.h says what each word means). One pack is one run of documents:
- * a whole set, or one source of a weighted mixture. Deterministic, O(n log n) in its documents. */
+/* pack.h: packs documents into samples of seq_len by concat, none or best_fit, and cuts or drops
+ * longer documents (worker/data/data.h explains the words). A pack covers one run of documents: a
+ * whole set, or one source of a weighted mixture. Deterministic, O(n log n) in its documents. */
 #ifndef SEQD_DATA_PACK_H
 #define SEQD_DATA_PACK_H
 
@@ -22,7 +22,7 @@ struct pack {
     struct pack_options o;
     int64_t first_token, n_tokens; /* tokens of its documents */
     struct order_stats stats;
-    /* concat without anything left out needs no list: both are NULL then */
+    /* Both are NULL for concat that leaves out no document: it needs no list. */
     struct piece *piece; /* owned [stats.n_fragments], sample by sample */
     int64_t *sample_end; /* owned [stats.n_samples]: end of each sample's pieces */
 };

@@ -1,8 +1,8 @@
-/* data_prepare: two passes over the sources. The first hashes them, which gives the id and, most
- * often, finds the work done already; the second turns them into tokens and checks that it read the
- * bytes that were hashed. A lock per id keeps two preparations of the same data apart; the kernel
- * releases it with the process, so that a killed one leaves nothing but a .tmp directory, which the
- * next one removes. */
+/* data_prepare: two passes over the sources. The first hashes them for the id, and mostly finds
+ * the work done already. The second turns them into tokens, and checks that it read the bytes that
+ * were hashed. A lock per id keeps two preparations of the same data apart. The kernel releases it
+ * when the process ends. A killed process leaves only a .tmp directory, which the next one
+ * removes. */
 #include "worker/data/data.h"
 
 #include <errno.h>
@@ -38,8 +38,8 @@ struct prepare {
     const char *const *roots;
     struct progress *progress;
     struct source_list list;
-    int n_workers;            /* workers that cut records at once */
-    struct pool *pool;        /* theirs; NULL: the caller alone */
+    int n_workers;            /* workers that cut records in parallel */
+    struct pool *pool;        /* threads of the workers; NULL: the caller alone */
     struct encode_text *text; /* [n_workers]; NULL: text is bytes, or refused */
     int64_t begun_us;
     struct meta meta; /* sources and files from the first pass on, counts from the second */
@@ -137,8 +137,8 @@ static int check_head(const struct prepare *p, const struct source_file *f, stru
     return c ? container_refuse(c, "", f->path, "", e) : 0;
 }
 
-/* Sums the bytes of the files that were found; 0: they name others, whose sizes are not known
- * yet. */
+/* Sums the bytes of the files that were found. Returns 0 if they name other files, of sizes not
+ * known yet. */
 static double listed_size(const struct prepare *p)
 {
     double n = 0;
@@ -179,15 +179,15 @@ static bool has_records(const struct prepare *p)
     return jsonl;
 }
 
-/* Tells whether the job truncates texts. Then the ids that end a text stay, as the package
- * tokenizers does it. */
+/* Tells whether the job truncates texts. The ids that end a text then stay, as in the package
+ * tokenizers. */
 static bool cuts_texts(const struct job_spec *s)
 {
     return s->kind == JOB_EMBED && s->data.overlong == OVERLONG_TRUNCATE;
 }
 
-/* Makes the id from everything that the prepared data is a function of, each piece ended by a NUL.
- * The paths are in it because origins name them. */
+/* Makes the id from all inputs of the prepared data, each piece ended by a NUL. The paths are
+ * inputs because origins name them. */
 static int make_id(struct prepare *p, char id[80], struct err *e)
 {
     struct sha256 sha;
@@ -252,8 +252,8 @@ static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
     return rc < 0 ? blame(p, f->source, e) : 0;
 }
 
-/* Reads files of a source from file i on: the small ones that come first, else file i alone.
- * Returns how many. */
+/* Reads files of a source from file i on: a run of small ones, else file i alone. Returns the
+ * number of files read. */
 static int read_files(struct prepare *p, struct encode *c, int i, int n, struct err *e)
 {
     const struct format *row = format_row(p->source[p->list.file[i].source].spec->format);
@@ -321,7 +321,7 @@ static double hashed_size(const struct prepare *p)
     return n;
 }
 
-/* Writes 2 bytes a token, and again 4 when an id turns out not to fit. */
+/* Writes tokens of 2 bytes. Starts again with 4 bytes when an id does not fit. */
 static int write_all(struct prepare *p, const char *dir, struct err *e)
 {
     struct encode c;
@@ -353,7 +353,7 @@ static int build(struct prepare *p, const char *parent, const char *id, struct e
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
     int rc = write_all(p, tmp, e);
     if (rc == 0) rc = file_sync_dir(tmp, e);
-    if (rc == 0) rc = file_remove(final, e); /* an invalid one: data_open has refused it */
+    if (rc == 0) rc = file_remove(final, e); /* an invalid one, which data_open has refused */
     if (rc == 0 && rename(tmp, final) < 0) rc = err_errno(e, "rename %s", final);
     if (rc == 0) rc = file_sync_dir(parent, e);
     if (rc < 0) file_remove(tmp, NULL);
@@ -375,8 +375,7 @@ static int lock_id(const char *parent, const char *id, struct err *e)
     return -1;
 }
 
-/* Refuses data that were prepared for another job and hold text that this job must not read as
- * bytes. */
+/* Refuses existing data that hold text as bytes, if this job must not read text as bytes. */
 static int check_text(const struct prepare *p, const struct data_stats *s, struct err *e)
 {
     const char *field = p->source[s->n_bytes > 0 ? 0 : p->n_sources - 1].field;
@@ -393,7 +392,7 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
     struct err none = {0};
     char own[FILE_PATH_SIZE];
     if (file_join(own, e, "%s/%s", parent, id) < 0) return -1;
-    beneath_grant(own); /* from these very sources: this job's */
+    beneath_grant(own); /* the data are of this job's own sources */
     struct data *d = data_open(parent, id, DATA_CHECK, &none);
     const bool there = d != NULL;
     if (there) {
@@ -427,7 +426,8 @@ bool data_needs_tokenizer(const struct job_spec *s)
     return text && job_has_tokenizer(s);
 }
 
-/* Opens a worker for each thread of a rank. If they cannot be started, the caller does it all. */
+/* Opens a worker for each thread of a rank. If the threads cannot be started, the caller does all
+ * their work. */
 static int open_workers(struct prepare *p, const struct data_model *model, struct err *e)
 {
     const struct job_spec *s = p->spec;
@@ -443,7 +443,7 @@ static int open_workers(struct prepare *p, const struct data_model *model, struc
     return 0;
 }
 
-/* Checks that records are texts if a prompt of the model stands before them. */
+/* Checks that the input is texts of a jsonl file if a prompt of the model stands before them. */
 static int check_before(const struct prepare *p, const char *before, struct err *e)
 {
     if (!before) return 0;

@@ -10,7 +10,7 @@
 
 #define READER_CHUNK ((size_t)1 << 18)
 
-/* Takes in every byte that is read, from one file or from several that belong together. */
+/* Intake of every byte that is read, from one file or from several that belong together. */
 struct intake {
     struct sha256 sha;
     struct progress *progress; /* borrowed, in bytes; NULL: not reported */
@@ -30,11 +30,12 @@ struct reader {
 /* Opens a file; root: path lies beneath it (source_open). */
 int reader_open(struct reader *r, const char *root, const char *path, struct intake *into,
                 struct err *e);
-void reader_close(struct reader *r);         /* safe on one that did not open, and twice */
-int64_t reader_size(const struct reader *r); /* bytes of the whole file; -1: they cannot be told */
-/* Reads once more after the bytes held; there must be room. */
+void reader_close(struct reader *r);         /* safe if it did not open, and twice */
+int64_t reader_size(const struct reader *r); /* bytes of the whole file; -1: fstat failed */
+/* Reads more bytes after those held, in one call of read(2); there must be room. Sets `end` if the
+ * file ends. */
 int reader_fill(struct reader *r, struct err *e);
-/* Doubles the room, up to `most`. fails: ERR_TOO_LARGE. */
+/* Doubles the room if it is below `most`. fails: ERR_TOO_LARGE. */
 int reader_grow(struct reader *r, size_t most, struct err *e);
 /* Forgets the first n bytes held. */
 void reader_drop(struct reader *r, size_t n);
@@ -44,10 +45,10 @@ int reader_whole(const char *root, const char *path, struct intake *into, char *
                  size_t *n, struct err *e);
 /* Checks that the bytes that were read have this digest. fails: ERR_CONFLICT. */
 int reader_unchanged(struct intake *into, const char *path, const char *sha256, struct err *e);
-/* Reads the whole file for its digest alone. */
+/* Hashes the whole file. */
 int reader_hash(const char *root, const char *path, struct intake *into, struct err *e);
-/* Copies exactly n bytes into out. fails: ERR_CORRUPT when the file ends before; `what` is in the
- * sentence. */
+/* Reads exactly n bytes into out. fails: ERR_CORRUPT when the file ends before; its text names
+ * `what`. */
 int reader_take(struct reader *r, void *out, size_t n, const char *what, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* data_batch: one rank's rows of one sample. A rank holds a few segments of the sample; within one,
- * fragments that follow each other in tokens.bin as well are read at once. */
+/* data_batch: one rank's rows of one sample. A rank holds a few segments of the sample. In a
+ * segment, fragments that are neighbours in tokens.bin, too, are read together. */
 #include <assert.h>
 #include <string.h>
 #include "api/core/mutant.h"
@@ -11,7 +11,7 @@ struct segment { /* rows [row, row + n) hold the sample's positions [pos, pos + 
     const struct sample *s;
     struct batch *b;
     int64_t pos, row, n;
-    int64_t sample; /* its number */
+    int64_t sample; /* number of the sample */
 };
 
 static void pad_row(const struct order_options *o, struct batch *b, int64_t row)
@@ -48,8 +48,8 @@ static void set_row(const struct segment *g, const struct fragment *f, int64_t i
     if (pos + 1 == end && o->mask.prob <= 0) g->b->targets[row] = -1;
 }
 
-/* Hides some tokens of rows [i, i + n), which are tokens from `token` on, and makes these alone
- * targets. */
+/* Hides some tokens of rows [i, i + n), which hold the tokens from `token` on. Only hidden tokens
+ * become targets. */
 static int hide(const struct segment *g, int64_t i, int64_t token, int64_t n, struct err *e)
 {
     int32_t *ids = g->b->ids + g->row + i, *targets = g->b->targets + g->row + i;
@@ -70,8 +70,8 @@ static int hide(const struct segment *g, int64_t i, int64_t token, int64_t n, st
     return 0;
 }
 
-/* Masks the targets of rows from i on, which are tokens [token, token + n): a row has no target
- * where its token may not be learnt. */
+/* Masks the targets of the rows from i on, which are tokens [token, token + n). A row has no
+ * target if its target token may not be learnt. */
 static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64_t n, struct err *e)
 {
     uint8_t learn[4096];
@@ -86,8 +86,8 @@ static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64
     return 0;
 }
 
-/* Reads tokens [token, token + n) of tokens.bin into rows [i, i + n); more: the last fragment
- * continues after the segment, so that the last row has a target, too. */
+/* Reads tokens [token, token + n) of tokens.bin into rows [i, i + n). more: the last fragment
+ * continues after the segment, so that the last row has a target. */
 static int read_run(const struct segment *g, int64_t i, int64_t token, int64_t n, bool more,
                     struct err *e)
 {
@@ -113,7 +113,7 @@ static int fill_segment(const struct segment *g, struct err *e)
         data_fragment(g->o, g->s, k, &f);
         const int64_t begin = i, first = k, token = f.token + (g->pos + i - f.pos);
         bool joined = true;
-        while (joined) { /* i: the end of the run so far, in rows */
+        while (joined) { /* i: the row after the run so far */
             i = f.pos + f.length - g->pos;
             if (i >= real || ++k == g->s->n_fragments) break;
             data_fragment(g->o, g->s, k, &f);
@@ -143,7 +143,7 @@ static void mutate(const struct shard *sh, struct batch *b)
     }
 }
 
-struct row_places { /* for document_at: a sample's documents */
+struct row_places { /* finds a sample's documents, for document_at */
     struct segment g;
     bool mask;
 };

@@ -98,8 +98,8 @@ static int walk_dir(struct source_walk *w, const char *done, const char *comp, c
     return rc;
 }
 
-/* Walks down one component. done is a directory path without wildcards; rest the components still
- * to match. Appends the paths that match. A wildcard passes over directories it cannot read. */
+/* Walks down one component. done: a directory path without wildcards; rest: the components still
+ * to match. Appends the paths that match. A wildcard skips directories that it cannot read. */
 static int walk_one(struct source_walk *w, const char *done, const char *rest, struct err *e)
 {
     char comp[NAME_MAX + 1], next[FILE_PATH_SIZE];
@@ -138,8 +138,8 @@ static int no_root(const char *path, const char *const *roots, int n_roots, stru
                    n_roots ? list : "none is configured");
 }
 
-/* Drops the file that was appended last, if it does not exist. A path that leads outside of the
- * root is kept, and refused when it is opened, whatever it leads to. */
+/* Drops the last file of the list if it does not exist. Keeps a path that leads outside of the
+ * root: source_open refuses it, whether or not its target exists. */
 static int check_last(struct source_walk *w, struct err *e)
 {
     char *path = w->list->file[w->list->n - 1].path;
@@ -154,8 +154,8 @@ static int check_last(struct source_walk *w, struct err *e)
     return 0;
 }
 
-/* Appends the files beneath the root, sorted. walk appends a plain name without a look at the
- * directory; check_last drops it if it does not exist. */
+/* Appends the files beneath the root, sorted. walk appends a plain name unchecked; check_last
+ * drops it if it does not exist. */
 static int expand_under(struct source_walk *w, const char *rest, struct err *e)
 {
     char root[FILE_PATH_SIZE];

@@ -13,7 +13,7 @@
 
 struct source_file {
     char *path; /* owned; full path, for opening and for sentences */
-    int root;   /* index into the roots it was found under */
+    int root;   /* index of the root that holds it */
     int source; /* the caller's number of the data source that named it */
 };
 

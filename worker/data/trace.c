@@ -32,7 +32,8 @@ static int write_tokens(struct jwrite *w, const struct data_order *o, int64_t n,
     return 0;
 }
 
-/* Writes no number of targets: the values that count in the loss are drawn for each step. */
+/* Writes the sizes of a sample of latents, without a number of targets: that is drawn for each
+ * step. */
 static int write_latents(struct jwrite *w, const struct data_order *o, int64_t n, struct err *e)
 {
     struct latents_sample x;

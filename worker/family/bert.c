@@ -11,7 +11,7 @@
 #include <string.h>
 #include "api/core/limits.h"
 
-/* LayerNorm of x with the weights "NAME.weight" and "NAME.bias". */
+/* Writes LayerNorm of x with the weights "NAME.weight" and "NAME.bias". */
 #define LAYER_NORM(p, m, x, name)                                                                  \
     write_norm(p, x,                                                                               \
                &(struct write_norm){name ".weight", name ".bias", NORM_LAYER, (m)->norm_eps, 0})
@@ -40,7 +40,7 @@ static void write_in(struct program *in, const struct model_shape *m, const char
     in->result = LAYER_NORM(in, m, x, "LayerNorm");
 }
 
-/* One matrix of `part` rows and its bias. */
+/* Numbers of a matrix and of its bias in a program. */
 struct dense {
     int w, bias;
 };
@@ -129,7 +129,7 @@ static void write_bert(const struct model_shape *m, struct family *f)
                                      .up_bias = "transform.dense.bias",
                                      .norm = "transform.LayerNorm.weight",
                                      .norm_bias = "transform.LayerNorm.bias",
-                                     /* untied, its file has two: "bias" is read by no one */
+                                     /* an untied file has two, and its "bias" is unused */
                                      .bias = m->tied ? "bias" : "decoder.bias"};
     bert_write(m, f, &names, (enum act_id)m->act);
 }
@@ -203,7 +203,7 @@ static void rename_tensor(const char *stored, char *name, size_t size)
     snprintf(name, size, "%.*s%s", (int)n, stored, end);
 }
 
-/* Its other heads. */
+/* Tensors of files that may be unused: other heads, position ids, one of two biases. */
 static const char *const beside[] = {
     "bert.pooler.",         "cls.seq_relationship.",        "bert.embeddings.position_ids",
     "cls.predictions.bias", "cls.predictions.decoder.bias", NULL};

@@ -5,7 +5,7 @@
 #include "worker/family/config_table.h"
 #include "worker/family/write.h"
 
-/* Beginnings and names of tensors. */
+/* Prefixes and names of tensors. */
 struct bert_names {
     const char *embeddings, *layer; /* layer: with one %d */
     const char *head;

@@ -129,7 +129,8 @@ static int read_field(struct config *c, const struct field *f, const char *key)
     }
 }
 
-/* Returns the first element of the array NAME: a row of the table; NULL: there is no such array. */
+/* Returns the row of shape_fields for the first element of the array NAME; NULL: there is no such
+ * array. */
 static const struct field *array_of(const char *name)
 {
     char first[112];
@@ -200,8 +201,8 @@ static bool is_usual(const char *name)
     return false;
 }
 
-/* Tells whether the size belongs to RoPE, in a family with any rule: then jobs may give it by its
- * name in the table. */
+/* Tells whether a size belongs to RoPE, in a family that takes any rule. A job may then give it by
+ * its name in shape_fields. */
 static bool is_rope(const struct config *c, const char *name)
 {
     return family_row(c->m)->rope_kinds && !strncmp(name, "rope_", 5) &&
@@ -244,7 +245,8 @@ static bool read_neutral(struct config *c, const struct field *f, const char *ke
     return neutral;
 }
 
-/* Returns the key as sentences quote it: letters, digits and signs, and not too long. */
+/* Returns the key as an error quotes it: unchanged if it is short and has only visible ASCII
+ * characters and no colon. */
 static const char *shown(const char *key)
 {
     const size_t n = strlen(key);
@@ -277,7 +279,7 @@ static int read_kept(struct config *c, const char *key)
 {
     const struct field *f = shape_field(key);
     if (array_of(key)) return config_read_array(c, key, key);
-    if (!f || !strcmp(key, "model_type")) return config_ignore(c, key); /* another version's */
+    if (!f || !strcmp(key, "model_type")) return config_ignore(c, key); /* or another version's */
     return read_field(c, f, key);
 }
 
@@ -355,7 +357,8 @@ static void set_absent(struct config *c)
         shape_set(c->m, shape_field(a->name), a->value);
 }
 
-/* Skips a value that is wrong in itself, up to the next key, while the text is JSON. */
+/* Notes the fault of a value in c->faults and skips the value. Fails if c->faults is NULL, or if
+ * the value is not JSON. */
 static int go_on(struct config *c, const struct jread *value)
 {
     if (faults_pass(c->faults, c->e)) return -1;
@@ -393,7 +396,7 @@ int config_parse(const char *text, size_t size, const char *path, struct model_s
 
 /* ---- of a directory -------------------------------------------------------------------------- */
 
-/* Reads the text of DIR/config.json, malloc'd, and its path. */
+/* Returns the text of DIR/config.json, malloc'd, and sets its path. */
 static char *directory_config(const char *dir, char path[FILE_PATH_SIZE], size_t *size,
                               struct err *e)
 {

@@ -15,31 +15,33 @@ struct job_spec;
 /* The origin of a text, which decides the meaning of an absent key. */
 enum config_form {
     CONFIG_FILE, /* a config.json: as in transformers for that model_type */
-    CONFIG_JOB,  /* model.config as a person writes it: shape_defaults(); sizes have the names of
-                  * shape_fields, too. With model_type and "architectures" or "transformers_version"
-                  * among its keys the package wrote it, and it is read like a CONFIG_FILE */
-    CONFIG_KEPT  /* as config_write() or a version before it wrote it: sizes by those names alone,
-                  * other families' as they stand; unknown ones are of another version: skipped */
+    CONFIG_JOB,  /* model.config as a person writes it. Absent keys: shape_defaults(). Sizes may
+                  * have the names of shape_fields, too. With model_type and "architectures" or
+                  * "transformers_version" among its keys the package wrote it, and it is read like
+                  * a CONFIG_FILE */
+    CONFIG_KEPT  /* as config_write() wrote it, of this or an older version: keys are the names in
+                  * shape_fields, also of sizes that the family lacks; unknown keys are skipped */
 };
 
-/* Reads the text of a config.json. path is for the sentence only. fails: ERR_INVALID (missing or
+/* Reads the text of a config.json. path: for error texts only. fails: ERR_INVALID (missing or
  * malformed key), ERR_UNSUPPORTED (a key asks for another computation); both name the key. */
 int config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
                  struct err *e);
 /* Reads DIR/config.json. */
 int config_read_dir(const char *dir, struct model_shape *m, struct err *e);
-/* Does the same, and adds every fault to f, each naming file and key. -1 if there is one: *m is not
- * to be used then. */
+/* Does the same as config_read_dir, but adds every fault to f, each naming file and key. Returns
+ * -1 if there is one: *m is then not usable. */
 int config_check(const char *dir, struct model_shape *m, struct faults *f);
 /* Copies config.json as it stands, from directory to directory. */
 int config_copy(const char *from, const char *to, struct err *e);
 
-/* Takes the model of a job: reads the text into s->model.shape and writes it, by config_write(), to
- * s->model.config, which travels. form: CONFIG_JOB or CONFIG_KEPT; s->model.path is set before.
- * fails: ERR_INVALID, ERR_UNSUPPORTED, all keys that are refused in one error; ERR_TOO_LARGE. */
+/* Takes the model of a job: reads the text into s->model.shape, and by config_write() writes the
+ * shape to s->model.config, which is sent with the job. form: CONFIG_JOB or CONFIG_KEPT;
+ * s->model.path is set before. fails: ERR_INVALID or ERR_UNSUPPORTED, one error for all refused
+ * keys; ERR_TOO_LARGE. */
 int config_take(struct job_spec *s, const char *text, size_t size, enum config_form form,
                 struct err *e);
-/* Does the same with the s->model.config that has travelled. */
+/* Reads s->model.config, as it was sent with the job, into s->model.shape. */
 int config_open(struct job_spec *s, struct err *e);
 /* Writes s->model.config from s->model.shape. */
 void config_keep(struct job_spec *s);

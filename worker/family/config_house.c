@@ -1,6 +1,7 @@
 /* config_house.c: keys of config.json that transformers writes for any model and that change
  * neither sizes nor arithmetic. They are skipped unless a family's table reads them (RoBERTa:
- * pad_token_id); hf/files.c reads ends and padding itself. Others pass only with their default. */
+ * pad_token_id); hf/files.c reads eos_token_id and pad_token_id itself. The keys of `neutral` pass
+ * only with their default. */
 #include <string.h>
 #include "worker/family/config_table.h"
 
@@ -48,7 +49,8 @@ static bool reads_both_ways(const struct config *c)
     return !c->family || family_row(c->m)->task != MODEL_CAUSAL_LM;
 }
 
-/* Reads is_decoder. An encoder would hide what follows; a decoder does that whatever the value. */
+/* Reads is_decoder. True would make an encoder's attention causal; a decoder's is causal with any
+ * value. */
 static int read_decoder(struct config *c, const char *key)
 {
     return reads_both_ways(c) ? config_want_false(c, key) : config_ignore(c, key);

@@ -8,8 +8,8 @@
 #include "worker/family/config_table.h"
 #include "worker/family/shape.h"
 
-/* Sets the values of absent keys. A directory's description leaves out only sizes that its family
- * does not have. */
+/* Sets the values of absent keys. With a model.path they are 0: its config.json gives all sizes
+ * that its family has. */
 static void absent(const struct job_spec *s, struct model_shape *m)
 {
     if (*spec_text(s, s->model.path))
@@ -61,8 +61,8 @@ void config_write_value(struct jwrite *w, const char *key, const struct field *f
     }
 }
 
-/* Writes the array whose first element is f, to the last element that is not 0. always: an empty
- * one too. */
+/* Writes the array whose first element is f, up to its last element that is not neutral. always:
+ * writes an empty array, too. */
 static void write_array(struct jwrite *w, const struct field *f, const struct model_shape *m,
                         bool always)
 {

@@ -84,8 +84,7 @@ static bool computes(const struct hf_model *m, const char *name)
     return false;
 }
 
-/* Returns the class that the string just read names, without the file of its code before the last
- * dot. */
+/* Returns the name of a class in the string just read, without the module before its last dot. */
 static const char *class_name(struct config *c, char *out, size_t size)
 {
     if (jread_copy(&c->j, out, size) < 0) return "(not a word)";
@@ -249,7 +248,7 @@ static int read_marks(struct config *c, const char *text, size_t size, bool insi
     return check_marks(c, &f);
 }
 
-/* Finds the object text_config of the wrapper in *text: *text and *size become its own. */
+/* Finds the wrapper's object text_config in *text. Sets *text and *size to that object. */
 static int open_text(struct config *c, const char **text, size_t *size)
 {
     const char *from = NULL, *end = NULL;

@@ -56,8 +56,9 @@ static int read_number(struct config *c, const char *object)
              {"attention_factor", &r->attention_factor}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         if (jread_is(&c->j, v[i].key)) return config_read_real(c, v[i].key, 0, 1e9, v[i].out);
-    if (jread_is(&c->j, "finetuned")) return config_ignore(c, object); /* its origin */
-    /* These keys give each column a coordinate of a picture; in text all three are one number. */
+    if (jread_is(&c->j, "finetuned")) return config_ignore(c, object); /* origin of the values */
+    /* These keys assign one of a picture's three coordinates to each column. In text all three are
+     * the token's position. */
     if (family_row(c->m)->text_of_pictures &&
         (jread_is(&c->j, "mrope_section") || jread_is(&c->j, "mrope_interleaved")))
         return config_ignore(c, object);
@@ -128,7 +129,7 @@ int config_read_layer_ropes(struct config *c, const char *key)
     struct jread here = c->j;
     enum jtok t = jread_next(&here);
     if (t != J_OBJECT || jread_next(&here) != J_KEY) return config_read_rope(c, key);
-    if (jread_next(&here) != J_OBJECT) return config_read_rope(c, key); /* v4: for full layers */
+    if (jread_next(&here) != J_OBJECT) return config_read_rope(c, key); /* v4: full layers' RoPE */
     jread_next(&c->j);
     while ((t = jread_next(&c->j)) == J_KEY) {
         const bool local = jread_is(&c->j, "sliding_attention");
@@ -140,7 +141,7 @@ int config_read_layer_ropes(struct config *c, const char *key)
     return t == J_OBJECT_END ? 0 : config_invalid(c, key, "an object");
 }
 
-/* Refuses a share of no column: 0 columns would stand for all of them. */
+/* Refuses a share so small that RoPE would turn no column: rotary_dim 0 means all columns. */
 static int no_column(struct config *c)
 {
     return config_error(c, ERR_INVALID, "partial_rotary_factor",

@@ -1,11 +1,12 @@
-/* config_table.h: reads and writes config.json, family by family. For worker/family and worker/hf's
- * writer.
+/* config_table.h: reads and writes config.json, family by family. For worker/family and
+ * worker/hf's writer.
  *
  * A family's row has a struct hf_family: its own sizes (fields) with the keys that its files use,
- * keys that say several sizes at once or none of ours (special), and what must go together. Keys
- * that change nothing are listed (config.c, and `nothing` of the family) and skipped. A key that is
- * in no table, or that asks for another computation than ours, is refused; one error names all of
- * these. A key, and its absence, means the same as in transformers for that model_type. */
+ * keys that say several sizes at once or none of ours (specials), and a check of sizes that go
+ * together (finish). Keys that change nothing are listed (config_house.c, and `nothing` of the
+ * family) and skipped. A key that is in no table, or that asks for another computation than ours,
+ * is refused; one error names all of these. A key, and its absence, means the same as in
+ * transformers for that model_type. */
 #ifndef SEQD_FAMILY_CONFIG_TABLE_H
 #define SEQD_FAMILY_CONFIG_TABLE_H
 
@@ -62,7 +63,7 @@ struct hf_field {
         HF_NEEDED = 1,    /* a file must say it, unless hf_model.absent does; never null */
         HF_UNWRITTEN = 2, /* a special key says it */
         HF_FIXED = 4,     /* the family has one value, and its files do not say it: not compared */
-        HF_DERIVED = 8    /* null: it follows from the others, whatever its absence means */
+        HF_DERIVED = 8    /* null in a file: it is derived from other sizes */
     } flags;
 };
 
@@ -80,17 +81,18 @@ struct hf_absent {
     double value;
 };
 
-/* A model_type of the family's files. A file that names another class in architectures, auto_map or
- * _class_name is of another model, and refused. */
+/* A model_type of the family's files. A file that names another class in architectures, auto_map
+ * or _class_name is of another model: it is refused. */
 struct hf_model {
-    const char *type;               /* its word; NULL: the last */
-    const struct hf_absent *absent; /* 0 is set before */
-    /* Classes that compute this, bases among them; the first is written as architectures. */
+    const char *type;               /* a value of model_type; NULL: the last */
+    const struct hf_absent *absent; /* sizes of absent keys; other sizes are 0 then */
+    /* Classes that compute this, base classes among them; the first is written as
+     * architectures. */
     const char *classes[HF_CLASSES + 1];
 };
 
-/* A model that reads pictures with a model of text. The text model's half of its files is taken,
- * the object text_config and its tensors; the rest passes through (worker/hf). */
+/* A model that reads pictures and has a text model. Only the text model is computed: the object
+ * text_config and its tensors. The rest of its files passes through (worker/hf). */
 struct hf_wrapper {
     struct hf_model model;
     const char *text;        /* model_type of its text_config */
@@ -108,7 +110,7 @@ struct hf_family {
     const char *const *nothing; /* further keys that change nothing, NULL-terminated; NULL: none */
 };
 
-/* The sizes that nearly all files have, and keys that none of ours may. */
+/* HF_SIZES: sizes that nearly all files have. HF_NEVER: keys that only null may follow. */
 /* clang-format off */
 #define HF_SIZES                                                                                   \
     {"hidden_size", NULL, HF_NEEDED}, {"num_hidden_layers", NULL, HF_NEEDED},                      \
@@ -147,12 +149,12 @@ int config_find_model(struct config *c, const char **text, size_t *size);
  * key. */
 bool config_is_nothing(const struct config *c, const char *key);
 const struct hf_special *config_neutral(const char *key);
-/* Returns the need of a model_type that is not computed here; NULL: not known. */
+/* Returns a feature that a model_type needs and that is not computed here; NULL: not known. */
 const char *config_lacks(const char *type);
 extern const struct hf_wrapper wrapper_rows[]; /* the last: model.type NULL */
 /* Reads the keys beside text_config; text: the wrapper's object. */
 int wrapper_read(struct config *c, const char *text, size_t size);
-/* Returns the model that a file with these sizes is of. */
+/* Returns the row of hf_family.models for a file with these sizes. */
 const struct hf_model *config_model(const struct model_shape *m);
 /* Writes "key": the value of f in m. */
 void config_write_value(struct jwrite *w, const char *key, const struct field *f,
@@ -160,7 +162,7 @@ void config_write_value(struct jwrite *w, const char *key, const struct field *f
 /* Tells whether shapes of the family have that size: as one of its own fields, or since every shape
  * has it. */
 bool config_has(const struct hf_family *family, const char *name);
-/* Tells whether files of the family give it, with any value. */
+/* Tells whether files of the family give that size: it is one of its fields, and not HF_FIXED. */
 bool config_says(const struct hf_family *family, const char *name);
 
 /* ---- for the tables -------------------------------------------------------------------------- */
@@ -170,8 +172,8 @@ int config_error(struct config *c, enum err_code code, const char *key, const ch
     __attribute__((format(printf, 4, 5)));
 /* Sets the error that KEY must be WANT. Returns -1. */
 int config_invalid(struct config *c, const char *key, const char *want);
-/* Notes that KEY asks for a computation that we do not have: it is reported when all keys are read.
- * Returns 0; the reader has taken the whole value. */
+/* Notes that KEY asks for a computation that we do not have. The error follows when all keys are
+ * read. The caller must have read the whole value. Returns 0. */
 int config_refuse(struct config *c, const char *key, const char *why);
 bool config_met(const struct config *c, const char *key); /* key or field name */
 
@@ -182,7 +184,7 @@ int config_read_bool(struct config *c, const char *key, bool *out);
 
 /* Reads a key that transformers ignores for this model_type, whatever its value. */
 int config_ignore(struct config *c, const char *key);
-/* Read keys that change nothing as long as they have the value in the name. */
+/* Read keys that change nothing while they have the value in the function's name. */
 int config_want_false(struct config *c, const char *key);
 int config_want_true(struct config *c, const char *key);
 int config_want_null(struct config *c, const char *key);
@@ -203,8 +205,8 @@ int config_read_layer_ropes(struct config *c, const char *key);
 void config_write_rope(struct jwrite *w, const char *key, const struct model_shape *m);
 /* Reads partial_rotary_factor. */
 int config_read_partial(struct config *c, const char *key);
-/* Sets, after the last key, rotary_dim of the share, and the values that override the object's.
- * fails: ERR_INVALID for a share of no column. */
+/* Sets rotary_dim from the share, and the original length from the key that overrides the
+ * object's. Called after the last key. fails: ERR_INVALID for a share of no column. */
 int config_finish_rope(struct config *c);
 void config_write_partial(struct jwrite *w, const char *key, const struct model_shape *m);
 /* Reads original_max_position_embeddings beside the object, whose value it overrides. */
@@ -219,7 +221,7 @@ int config_read_array(struct config *c, const char *key, const char *name);
  * it returns 1 for a value that is no element, -1 with c->e for a refused value. */
 int config_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok));
 void config_mark(int64_t mask[SHAPE_MASKS], int64_t l);
-/* Notes that layer l is of the other kind. */
+/* Adds layer l to layer_mask, if it is special. */
 void config_mark_layer(struct model_shape *m, int64_t l, bool special);
 /* Checks that the list had as many elements as there are layers. */
 int config_check_list(struct config *c, const char *key);

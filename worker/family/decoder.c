@@ -40,10 +40,10 @@ static int bias_of(struct program *p, bool has, const char *name, int64_t rows)
 /* ---- attention ------------------------------------------------------------------------------- */
 
 struct projections {
-    int q, kv, q_bias, kv_bias, q_norm, k_norm, o, o_bias; /* weights; fused: q has all */
+    int q, kv, q_bias, kv_bias, q_norm, k_norm, o, o_bias; /* weights; fused: q has q, k and v */
 };
 
-/* Adds a tensor of files that has the rows of n tensors. */
+/* Adds a tensor that has the rows of n tensors one after the other, as files have it. */
 static int fused(struct program *p, const char *name, const int64_t *rows, int n, int64_t cols)
 {
     int64_t sum = 0;
@@ -109,7 +109,8 @@ static int qk_norm(struct program *p, const struct model_shape *m, const struct 
                    &out);
 }
 
-/* Returns the attention's input: rotated, or, in a layer without RoPE, as it is. */
+/* Returns queries or keys as attention reads them: rotated, or in a layer without RoPE
+ * unchanged. */
 static int rotated(struct program *p, const struct model_shape *m, const struct decoder *d, int x,
                    int64_t heads, const char *name)
 {
@@ -120,7 +121,7 @@ static void queries_keys(struct program *p, const struct model_shape *m, const s
                          const struct projections *w, int x, int *q, int *kv)
 {
     const int64_t HD = m->n_heads * m->head_dim, KV = 2 * m->n_kv_heads * m->head_dim;
-    /* The attention's input is kept, once. */
+    /* Attention's input is kept under recompute "none": this product, or with RoPE its result. */
     const enum keep_id keep = d->no_rope && !d->qk_norm ? KEEP_NONE_MODE : KEEP_NEVER;
     const int in[] = {x, PROG_NONE};
     if (d->fused) {
@@ -150,7 +151,8 @@ static int summed(struct program *p, const struct model_shape *m, const int in[2
 static int added(struct program *p, const struct model_shape *m, const struct decoder *d, int a,
                  int x, int w, int bias, const char *norm_name, const struct value *out)
 {
-    /* The norm's backward reads y again: a sum over ranks costs more than a product. */
+    /* The norm's backward needs y. With tp > 1 y is kept, since to compute it again takes a sum
+     * over ranks. */
     const enum keep_id keep = d->norm_after && m->tp > 1 ? KEEP_NONE_MODE : KEEP_NEVER;
     if (!d->norm_after && d->residual_scale == 1) return summed(p, m, (int[]){a, x}, w, bias, out);
     int y = summed(p, m, (int[]){a, PROG_NONE}, w, bias,

@@ -43,10 +43,10 @@ void decoder_ends(struct family *f, const struct model_shape *m, const struct de
 /* Read and write attention_bias: q, k, v and o. */
 int decoder_read_bias(struct config *c, const char *key);
 void decoder_write_bias(struct jwrite *w, const char *key, const struct model_shape *m);
-/* Reads layer_types of a family whose layers all see everything. */
+/* Reads layer_types of a family whose layers all have full attention. */
 int decoder_want_full(struct config *c, const char *key);
 
-/* Sizes and keys that all of them have. */
+/* Sizes and keys that all these families have. */
 /* clang-format off */
 #define DECODER_FIELDS                                                                             \
     HF_SIZES, {"num_key_value_heads", NULL, HF_DERIVED}, {"head_dim", NULL, HF_DERIVED}, {"rms_norm_eps", NULL, 0},  \

@@ -43,7 +43,7 @@ int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const 
         out);
 }
 
-/* Writes a product whose result is computed again rather than kept. */
+/* Writes a product whose result is kept under recompute "none" only. */
 static int linear(struct dit d, int x, const char *prefix, int64_t rows, const char *name)
 {
     struct value out = like(d, x, name, KEEP_NONE_MODE);
@@ -66,9 +66,9 @@ static int add_norm(struct dit d, int x)
 
 /* ---- tensor parallelism ---------------------------------------------------------------------- */
 
-/* Gathers all rows of x. If several ranks share every layer (GRID_TENSOR), a rank's residual stream
- * and norms have its part of the rows. Gathered and summed values are kept as a ring's results are:
- * no exchange is made twice but in mode "full". */
+/* Gathers all rows of x. Under GRID_TENSOR ranks share every layer, and a rank's residual stream
+ * and norms have only its part of the rows. Gathered and summed values are kept like a ring's
+ * results, so that only mode "full" makes an exchange twice. */
 static int gathered(struct dit d, int x)
 {
     struct value out = like(d, x, "gathered", KEEP_RING);
@@ -77,7 +77,7 @@ static int gathered(struct dit d, int x)
     return prog_op(d.p, &(struct op){.kind = OP_GATHER, .in = {x}}, &out);
 }
 
-/* Does as dit_linear() where columns of W and of x are split: it sums over ranks. */
+/* Writes dit_linear() of W and x whose columns are split over ranks: sums the ranks' products. */
 static int summed(struct dit d, int x, int base, const struct dit_linear *l, struct value out)
 {
     if (d.m->tp <= 1) return dit_linear(d, x, base, l, &out);
@@ -93,8 +93,8 @@ static int summed(struct dit d, int x, int base, const struct dit_linear *l, str
     return prog_op(d.p, &sum, &out);
 }
 
-/* n projections of as many columns each, by heads. They are one tensor or, where ranks share its
- * heads, n tensors that follow each other. parts: their words, after PREFIX. */
+/* Projections, n of them, each with the columns of all heads. They are one tensor or, if ranks
+ * share the heads, n tensors that follow each other. parts: names of these n after PREFIX. */
 struct dit_projections {
     const char *prefix, *name; /* "attn", "qkv" */
     const char *const *parts;

@@ -3,9 +3,9 @@
  * stdit3, latte and t2d put them together.
  *
  * They are written as if one rank held all rows. family_write() has the switches placed
- * (worker/program/spread.h): the residual stream is spread along space (ROWS_T, [space, time]), and
- * operations that see rows along space lie between two switches (ROWS_ALT, [time, space]). Under
- * GRID_TENSOR, and there alone, they are written for one of tp ranks, too. */
+ * (worker/program/spread.h): the residual stream is spread along space (ROWS_T, [space, time]),
+ * and operations that see rows along space lie between two switches (ROWS_ALT, [time, space]).
+ * Only under GRID_TENSOR are they written for one of tp ranks. */
 #ifndef SEQD_FAMILY_DIT_H
 #define SEQD_FAMILY_DIT_H
 
@@ -60,7 +60,7 @@ int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *na
 /* Writes x + proj(attention to the caption that `in` shares). */
 int dit_cross(struct dit d, const struct program *in, int x);
 int dit_mlp(struct dit d, int x, const int v[3]); /* x + gate MLP(modulated x) */
-/* Makes x the section's result, which the next section keeps, if any does. */
+/* Makes x the section's result. It is not kept here: the next section may keep it as its input. */
 void dit_result(struct dit d, int x);
 
 /* ---- pieces of `out` ------------------------------------------------------------------------- */
@@ -81,7 +81,7 @@ int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const 
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* Readers and writers of their keys, for the tables below. */
+/* Readers and writers of keys in config.json, for DIT_SPECIALS below. */
 int dit_read_ratio(struct config *c, const char *key);
 int dit_read_patch(struct config *c, const char *key);
 int dit_read_sigma(struct config *c, const char *key);
@@ -90,7 +90,7 @@ void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape
 void dit_write_patch(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_objective(struct jwrite *w, const char *key, const struct model_shape *m);
-int dit_model(const struct model_shape *m); /* by the name that its authors gave it */
+int dit_model(const struct model_shape *m); /* row 1 of models: the authors' own name */
 int dit_finish(struct config *c);           /* channels predicted, width of the MLP */
 extern const char *const dit_nothing[];     /* keys that change nothing */
 

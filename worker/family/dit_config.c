@@ -56,8 +56,8 @@ void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape
     jwrite_bool(w, key, m->out_channels == 2 * m->in_channels);
 }
 
-/* Reads the objective. If a file does not give it, the weights are the published ones (check.c), or
- * random. */
+/* Reads the objective. If a file does not give it, the weights are the published ones
+ * (worker/plan/check.c), or random. */
 int dit_read_objective(struct config *c, const char *key)
 {
     const enum jtok t = jread_next(&c->j);

@@ -1,5 +1,5 @@
-/* family.c: the table of families; sizes completed and checked by a family's row; programs written
- * by it, with switches and without a head. */
+/* family.c: has the table of families. Completes and checks sizes by a family's row, and writes
+ * its programs: places switches, and cuts off the head of a model without one. */
 #include "worker/family/family.h"
 
 #include <assert.h>
@@ -104,7 +104,8 @@ struct model_shape family_slice(const struct model_shape *m)
     return s;
 }
 
-/* Leaves of `out` the norm that it begins with, if it does, and a loss without weights. */
+/* Cuts the head off `out`. Leaves its first operation, if that is a norm, and a loss without
+ * weights. */
 static void cut_head(struct program *out)
 {
     const struct op first = out->op[0];

@@ -47,7 +47,7 @@
 enum model_family { FAMILIES(FAMILY_ID) FAMILY_N };
 #undef FAMILY_ID
 
-/* A whole model, written down. About 1.6 MB, often on a stack: threads have 4 MB or more. */
+/* The programs of a whole model. About 1.6 MB, often on a stack: threads have 4 MB or more. */
 struct family {
     int n_kinds;
     struct program in, out, layer[FAMILY_KINDS];
@@ -57,14 +57,14 @@ enum task_id { MODEL_CAUSAL_LM, MODEL_MASKED_LM, MODEL_DIFFUSION };
 
 struct family_row {
     char name[24]; /* the model_type of jobs; config.json's may be others (config_table.h) */
-    const struct hf_family *config; /* its config.json (config_table.h), further names among it */
+    const struct hf_family *config; /* keys of its config.json, its model_types (config_table.h) */
     enum task_id task;
     bool linear, softmax; /* attentions that its layers have */
-    /* The state after a chunk depends on the state before it by more than a decay. Round the ring,
-     * ranks take turns, and other exchanges pass maps of states (worker/sp/carry.h). */
+    /* The state after a chunk depends on the state before it by more than a decay. So ranks of a
+     * ring take turns, and other exchanges pass maps of states (worker/sp/carry.h). */
     bool in_turn;
-    /* Diffusion: the published weights predict noise (iddpm), and their sampler guides this many
-     * channels; 0: they are of rectified flow, all channels are guided. */
+    /* Diffusion. published_on_noise: the published weights predict noise (iddpm), else the
+     * velocity of rectified flow. guided: channels that the sampler of noise guides; 0: all. */
     bool published_on_noise;
     int64_t guided;
     /* Diffusion: videos were encoded in clips of 17 frames to 5 latents each. */
@@ -76,17 +76,17 @@ struct family_row {
     bool position_table;   /* positions are rows of a table of max_position_embeddings */
     bool residual_turns;   /* diffusion: the residual is switched, a layer is spread as one */
     bool flat_patches;     /* diffusion: the tensor of patches has no dimension of frames */
-    /* Names of tensors in files. base: the prefix of the names of the package's base class, left
-     * out in files of that class; NULL: the usual one. head: the name of a head that is tied to the
-     * embedding; NULL: the usual one. beside: unused tensors, NULL-terminated: beginnings of names,
-     * or ends that begin with a point. rename: from the names in files of another age; NULL: names
-     * stay. */
+    /* Names of tensors in files. base: prefix of the tensors of the package's base class; files of
+     * that class omit it; NULL: the usual one. head: name of a head that is tied to the embedding;
+     * NULL: the usual one. beside: unused tensors, NULL-terminated: prefixes of names, or
+     * suffixes, which begin with a point. rename: turns names of older files into ours; NULL:
+     * names stay. */
     const char *base;
     const char *head;
     const char *const *beside;
     void (*rename)(const char *stored, char *name, size_t size);
-    /* Beginnings of the names of tensors that pass from directory to directory, NULL-terminated: a
-     * wrapper's other half (wrapper.h). NULL: no wrapper has this family. */
+    /* Prefixes of tensors that are copied from directory to directory, NULL-terminated: the other
+     * half of a wrapper (wrapper.h). NULL: no wrapper has this family. */
     const char *const *passed;
     /* Checks sizes that go together; completes the sizes that config.json leaves out. NULL: no
      * check. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */

@@ -57,7 +57,7 @@ int fla_read_kv_heads(struct config *c, const char *key)
     return config_read_int(c, key, 1, 65536, &c->m->n_kv_heads);
 }
 
-/* Computes the width of a head of `expand` hidden sizes over all heads. */
+/* Computes the width of a head: all heads together have `expand` times hidden_size columns. */
 static int head_of(struct config *c, const char *key, double expand, int64_t *out)
 {
     const double width = (double)c->m->width * expand, whole = nearbyint(width);

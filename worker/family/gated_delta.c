@@ -14,7 +14,8 @@
 #include "api/core/delta.h"
 #include "worker/family/moe.h"
 
-/* Kinds of layer; layer_mask: DELTA, dense_mask: DENSE, where others have experts. */
+/* Kinds of layer, as bits. DELTA: layers of layer_mask. DENSE: layers of dense_mask, if the others
+ * have experts. */
 enum { FULL, DELTA, DENSE };
 
 static struct write_norm norm_of(const struct model_shape *m, const char *weight)

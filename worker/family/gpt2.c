@@ -41,7 +41,8 @@ static int attention(struct program *p, const struct model_shape *m, int x)
     const int qkv = conv(p, xn, PROG_NONE, "attn.c_attn", 3 * C,
                          &(struct value){.name = "qkv", .keep = KEEP_NONE_MODE});
     const int q = prog_view(p, qkv, 0, C), window = prog_view(p, qkv, C, 2 * C);
-    /* A cache holds rows of keys and values alone, not a window of another value. */
+    /* A cache needs keys and values as a value of their own, not as a view of another: this copies
+     * them. */
     const int kv = prog_op(p,
                            &(struct op){.kind = OP_MIX, .in = {window, PROG_NONE}, .u.mix = {1, 0}},
                            &(struct value){.name = "kv", .cols = 2 * C, .keep = KEEP_NONE_MODE});
@@ -111,7 +112,7 @@ static const struct hf_absent own[] = {HF_ABSENT(1024, 1e-5, 10000), {"hidden_si
 static const struct hf_model models[] = {{"gpt2", own, {"GPT2LMHeadModel", "GPT2Model"}},
                                          {NULL, NULL, {NULL}}};
 
-/* Reads the name of n_positions in its first files. */
+/* Reads n_ctx, the name of n_positions in the family's first files. */
 static int read_context(struct config *c, const char *key)
 {
     int64_t n = 0;

@@ -45,8 +45,8 @@ static int attention(struct program *p, const struct model_shape *m, int x, int6
     return write_linear(p, &(struct write_linear){o, x, o_w, 1, o_b, "mlp_input", KEEP_NONE_MODE});
 }
 
-/* Adds one tensor of all experts' [rows, cols] of one kind; cols 0: biases. turns: the file has two
- * halves of the rows in turns. */
+/* Adds one tensor that has a [rows, cols] of each expert; cols 0: a bias of each. turns: the file
+ * has the two halves of the rows in turns. */
 static int stacked(struct program *p, const char *name, int64_t E, int64_t rows, int64_t cols,
                    bool turns, enum init_id init)
 {
@@ -137,7 +137,7 @@ static int read_window(struct config *c, const char *key)
     return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
 
-/* Accepts one number alone, that of the family's experts. */
+/* Accepts only `value`, by which the family's experts compute. */
 static int want(struct config *c, const char *key, double value)
 {
     double v = value;

@@ -4,7 +4,7 @@
  *   per layer   x += Wo n(phi(Wq h) (sum phi(Wk h) Wv h) / sqrt(D)), h = n(x)
  *               x += Wd (silu(Wg n(x)) * Wu n(x))
  *
- * normalise divides by the sum of the weights; per-head norms after it leave little of that. */
+ * normalise divides outputs by the sum of the weights; each head's norm nearly undoes that. */
 #include <math.h>
 #include <stddef.h>
 #include "worker/family/config_table.h"

@@ -89,7 +89,7 @@ static int read_llama_layers(struct config *c, const char *key)
 /* Sets the values of keys that are not in the file. */
 static void llama_absent(struct config *c)
 {
-    if (c->form == CONFIG_JOB) { /* a window that is given is meant */
+    if (c->form == CONFIG_JOB) { /* a given window is on unless a key says no */
         if (!config_met(c, "use_sliding_window")) c->window_on = true;
         if (qwen(c) && !c->window_on) c->window = 0;
         return;

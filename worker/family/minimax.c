@@ -234,14 +234,14 @@ static int finish_minimax(struct config *c)
 {
     bool any = !c->n_flags;
     for (int l = 0; l < c->m->n_layers; l++) any |= shape_special(c->m, l);
-    /* The first releases' own code has no default for one, and false for the other. */
+    /* The first releases' own code has no default for attn_type_list, and false for postnorm. */
     if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !c->n_flags)
         return config_refuse(c, "attn_type_list", "missing, and without a default of its own code");
     if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !config_met(c, "postnorm"))
         return config_refuse(c, "postnorm",
                              "missing, which is false of its own code: only true is "
                              "supported");
-    /* The first release's decays are ALiBi's, which are these where H is a power of two. */
+    /* The first releases' decays are ALiBi's slopes, which equal ours if H is a power of two. */
     if (c->type != TYPE_MINIMAX && (c->m->n_heads & (c->m->n_heads - 1)))
         return config_refuse(c, "num_attention_heads", "only a power of two is supported");
     if (!any)
@@ -289,7 +289,7 @@ static const struct hf_special minimax_specials[] = {
 
 static const char *const minimax_nothing[] = {
     "router_aux_loss_coef", "output_router_logits", "block_size", "shared_moe_mode",
-    /* shared_moe_mode is of a shared expert, which the fields refuse */ NULL};
+    /* shared_moe_mode is of a shared expert, which is refused by its size */ NULL};
 
 static const struct hf_family config = {.nothing = minimax_nothing,
                                         .fields = minimax_fields,
@@ -299,7 +299,7 @@ static const struct hf_family config = {.nothing = minimax_nothing,
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* Tables in files that no tensor of ours has: they are computed. */
+/* Tables in files that are computed here and have no tensor. */
 static const char *const beside[] = {".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay",
                                      NULL};
 

@@ -27,7 +27,7 @@ static int64_t window_of_kind(const struct model_shape *m, int kind)
                                        : WINDOW_ALL);
 }
 
-/* LayerNorm of x with the weights "NAME.weight" and, if the model has it, "NAME.bias". */
+/* Writes LayerNorm of x with the weights "NAME.weight" and, if the model has it, "NAME.bias". */
 #define LAYER_NORM(p, m, x, name)                                                                  \
     write_norm(p, x,                                                                               \
                &(struct write_norm){name ".weight", (m)->norm_bias ? name ".bias" : NULL,          \
@@ -153,7 +153,7 @@ static int read_local_attention(struct config *c, const char *key)
     return 0;
 }
 
-/* Reads sliding_window. In its class a window is the tokens on either side; in ours it has the
+/* Reads sliding_window. The package's window counts the tokens on either side; ours counts the
  * token itself, too. */
 static int read_window(struct config *c, const char *key)
 {

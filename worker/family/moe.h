@@ -1,5 +1,5 @@
-/* moe.h: mixtures of experts as Qwen's files have them, for all families that do: the block, and
- * its keys of config.json. Inside worker/family. */
+/* moe.h: mixtures of experts as Qwen's files have them: the block, and its keys of config.json.
+ * Inside worker/family. */
 #ifndef SEQD_FAMILY_MOE_H
 #define SEQD_FAMILY_MOE_H
 
@@ -17,8 +17,8 @@ void moe_decoder_write(const struct model_shape *m, struct family *f);
 int moe_decoder_kind(const struct model_shape *m, int64_t l);
 int moe_decoder_check(struct model_shape *m, struct err *e);
 
-/* Read and write mlp_only_layers and decoder_sparse_step, the mask of layers without experts:
- * dense_mask in a family whose layer_mask has another meaning. */
+/* Read and write mlp_only_layers and decoder_sparse_step. Layers without experts are bits of
+ * layer_mask, or of dense_mask in a family whose layer_mask has another meaning. */
 int moe_read_dense(struct config *c, const char *key);
 void moe_write_dense(struct jwrite *w, const char *key, const struct model_shape *m);
 int moe_read_step(struct config *c, const char *key);

@@ -174,7 +174,7 @@ static const struct hf_special mixtral_specials[] = {
     {NULL, NULL, NULL}};
 static const struct hf_special qwen2_moe_specials[] = {
     SPECIALS,
-    {"sliding_window", config_ignore, NULL}, /* used by use_sliding_window */
+    {"sliding_window", config_ignore, NULL}, /* no effect without use_sliding_window */
     {"use_sliding_window", config_want_false, config_write_false},
     {"max_window_layers", config_ignore, NULL},
     {"layer_types", decoder_want_full, NULL},

@@ -38,8 +38,8 @@ static int read_window(struct config *c, const char *key)
     return config_read_int(c, key, 1, JOB_MAX_SEQ, &c->m->window);
 }
 
-/* Completes RoPE: the class has a length of its own whatever the object says, and "yarn" meant
- * longrope in its first files. */
+/* Completes RoPE. The class takes the original length from the key beside the object, 4096 without
+ * it, whatever the object says. In its first files "yarn" meant longrope. */
 static int finish_phi3(struct config *c)
 {
     if (c->form == CONFIG_FILE && !c->original) c->original = ORIGINAL;

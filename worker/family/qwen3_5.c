@@ -129,13 +129,13 @@ static const struct hf_special next_specials[] = {DELTA_SPECIALS,
                                                   {NULL, NULL, NULL}};
 static const struct hf_special moe_specials[] = {
     DELTA_SPECIALS,
-    {"norm_topk_prob", config_ignore, NULL}, /* they are, whatever it says */
+    {"norm_topk_prob", config_ignore, NULL}, /* always divided by their sum */
     {"intermediate_size", config_ignore, NULL},
-    {"mlp_only_layers", config_ignore, NULL}, /* and every layer has experts */
+    {"mlp_only_layers", config_ignore, NULL}, /* every layer has experts */
     {"decoder_sparse_step", config_ignore, NULL},
     {NULL, NULL, NULL}};
 
-/* Heads that predict further tokens, and how a vision tower would feed its rows. */
+/* Keys of heads that predict further tokens, and the package's dtype of states. */
 #define DELTA_NOTHING "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"
 static const char *const own_nothing[] = {DELTA_NOTHING, NULL};
 static const char *const moe_nothing[] = {DELTA_NOTHING, MOE_NOTHING, NULL};
@@ -160,8 +160,8 @@ static const struct hf_family moe_config = {.nothing = moe_nothing,
 
 static const char *const beside[] = {"mtp.", NULL};
 
-/* Checks a model whose token weights are always over their sum, and which has no MLP but those of
- * experts. */
+/* Checks a model whose MLPs are all of experts: ffn_width is an expert's width. The weights of a
+ * token's experts are always divided by their sum. */
 static int check_moe(struct model_shape *m, struct err *e)
 {
     if (!m->expert_width)

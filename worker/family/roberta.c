@@ -1,17 +1,18 @@
 /* roberta.c: RoBERTa (1907.11692) and XLM-RoBERTa (1911.02116): BERT with positions that begin
- * after the padding id and a head of its own names, whose activation is gelu.
+ * after the padding id and a head with names of its own, whose activation is gelu.
  *
  *   position i of a document is row i + pad_token_id + 1 of the table
  *
- * transformers counts only tokens that are not pad_token_id: such a token has row pad_token_id, and
- * what follows it moves down. A document has no padding here: a pad_token_id in it is a token. */
+ * In transformers a token that equals pad_token_id is not counted: it has row pad_token_id, and
+ * later tokens move down. Here a document has no padding, and a pad_token_id counts as any
+ * token. */
 #include <stdio.h>
 #include "worker/family/bert.h"
 
-enum { FIRST = 2 }; /* after pad_token_id 1, the class's */
+enum { FIRST = 2 }; /* the class's pad_token_id is 1 */
 
-/* Writes the model. If the head is not tied, transformers adds the other bias that its files
- * have. */
+/* Writes the model. Files have two biases of the logits: transformers adds decoder.bias if the
+ * head is not tied. */
 static void write_roberta(const struct model_shape *m, struct family *f)
 {
     const struct bert_names names = {.embeddings = "roberta.embeddings.",

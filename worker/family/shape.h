@@ -25,7 +25,7 @@ const char *shape_name(const struct field *f); /* "hidden_size" */
  * after another. */
 int shape_element(const struct field *f);
 
-/* Sets f in m; v is rounded to a value that f holds. */
+/* Sets f in m; v is truncated if f holds integers. */
 void shape_set(struct model_shape *m, const struct field *f, double v);
 /* Sets the sizes of a job that gives none. */
 void shape_defaults(struct model_shape *m);

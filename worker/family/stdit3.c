@@ -7,8 +7,8 @@
  *               x += g_m MLP(LN(x) (1 + sc_m) + sh_m)       shift, scale, gate: table + six
  *   velocity = linear(modulated LN(x))
  *
- * The residual stays spread along space: temporal attention is local, two switches of C columns
- * come to stand around the spatial attention, projections included. */
+ * The residual stays spread along space: temporal attention is local, and two switches of C
+ * columns surround the spatial attention with its projections. */
 #include "worker/family/dit.h"
 
 static int check(struct model_shape *m, struct err *e)

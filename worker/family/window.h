@@ -13,7 +13,7 @@ enum window_kind { WINDOW_ALL, WINDOW_NONE }; /* kinds of layer: the model's win
 /* Returns a layer's kind, as family_row.layer_kind. If no layer has a window, all are
  * WINDOW_ALL. */
 int window_kind(const struct model_shape *m, int64_t l);
-/* Tells whether some layer is of the second kind. */
+/* Tells whether some layer is WINDOW_NONE. */
 bool window_mixed(const struct model_shape *m);
 /* Returns the window of a layer of that kind. */
 int64_t window_of(const struct model_shape *m, int kind);
@@ -21,11 +21,12 @@ int64_t window_of(const struct model_shape *m, int kind);
  * last layer. fails: ERR_UNSUPPORTED naming num_hidden_layers. */
 int window_check(struct model_shape *m, struct err *e);
 
-/* Read and write layer_types: "sliding_attention" and "full_attention" into the mask; c->n_windowed
- * counts. */
+/* Read and write layer_types: layers of "full_attention" are bits of layer_mask; c->n_windowed
+ * counts those of "sliding_attention". */
 int window_read_layers(struct config *c, const char *key);
 void window_write_layers(struct jwrite *w, const char *key, const struct model_shape *m);
-/* Writes layer_types for a family in whose files no list means a window in some layers. */
+/* Writes layer_types always: for families in whose files a missing list means windows in some
+ * layers. */
 void window_write_all_layers(struct jwrite *w, const char *key, const struct model_shape *m);
 /* Writes sliding_window: the window, or null. */
 void window_write_size(struct jwrite *w, const char *key, const struct model_shape *m);

@@ -17,8 +17,8 @@ struct write_norm {
 /* Writes NORM of x; the weights are as wide as a group. */
 int write_norm(struct program *p, int x, const struct write_norm *n);
 
-/* A product a W' [+ b] [+ base]; base PROG_NONE, bias PROG_NONE: without. w: the first of n_w
- * joined weights, bias the first of as many. */
+/* A product a W' [+ b] [+ base]. base or bias PROG_NONE: left out. w: the first of n_w joined
+ * weights; bias: the first of n_w joined biases. */
 struct write_linear {
     int a, base, w, n_w, bias;
     const char *name;
@@ -26,12 +26,13 @@ struct write_linear {
 };
 int write_linear(struct program *p, const struct write_linear *l);
 
-/* With tensor parallelism (m->tp > 1) a rank's residual stream and norms have its part of the rows;
- * products whose columns are split have all rows. Otherwise a rank has all of its rows everywhere.
- * write_stream: the section's input. write_gathered: all rows of x. write_summed: write_linear
- * where columns of W and of a are split: the sum over ranks, rounded once, on the part of the rows.
- * write_of_ids: a tensor with a row, or an element, for each id. write_embedded: rows of such a
- * table times scale; if a rank's table has some of the ids, the sum over ranks, which is exact. */
+/* With tensor parallelism (m->tp > 1) a rank's residual stream and norms have its part of the
+ * rows; products whose columns are split have all rows. Without it every value has all rows of the
+ * rank. write_stream: the section's input. write_gathered: all rows of x. write_summed:
+ * write_linear with the columns of W and of a split over ranks: the ranks' sum, rounded once, for
+ * the rank's part of the rows. write_of_ids: a tensor with a row, or an element, for each id.
+ * write_embedded: rows of such a table times scale; if a rank's table has only some of the ids,
+ * summed over ranks, which is exact. */
 enum rows_id write_stream_rows(const struct model_shape *m);
 int write_stream(struct program *p, const struct model_shape *m);
 int write_gathered(struct program *p, const struct model_shape *m, int x);
@@ -45,8 +46,8 @@ int write_glu(struct program *p, enum act_id act, int a, int b, const char *name
 int write_act(struct program *p, enum act_id act, int a, const char *name, enum keep_id keep);
 int write_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                const char *name);
-/* Writes RoPE of a layer with that window, 0: none: by rope_local if it has one and the model has
- * that. */
+/* Writes RoPE of a layer with that window; 0: none. With a window the base is rope_local, if the
+ * model has one. */
 int write_window_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                       const char *name, int64_t window);
 /* Softmax attention of all query and key heads of m, by its scale and soft cap. window 0: none;
@@ -96,7 +97,7 @@ struct write_shared {
 };
 int write_shared(struct program *p, const struct model_shape *m, int x, int y,
                  const struct write_shared *w);
-/* Checks that a program and FAMILY_TENSORS hold the experts, and the chosen ones. fails:
+/* Checks that the experts fit a program and FAMILY_TENSORS, and how many a token goes to. fails:
  * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int write_check_experts(struct model_shape *m, struct err *e);
 

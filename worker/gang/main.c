@@ -32,7 +32,8 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGHUP, SIG_IGN);
-    /* A machine or a batch system sends SIGTERM to every process: seqw has its jobs save. */
+    /* Ignores SIGTERM, which a machine or a batch system sends to every process: seqw then has its
+     * jobs save. */
     signal(SIGTERM, SIG_IGN);
     cgroup_join(argv[1]);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* its ranks inherit it */

@@ -32,8 +32,8 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
     /* Survives the exec. If the gang died before this call, getppid tells. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != gang_pid) _exit(127);
-    /* seqgang orders its end: a signal to every process of a machine or of an allocation means that
-     * jobs are to save. */
+    /* Ignores SIGTERM and SIGINT, since seqgang orders the rank's end: sent to every process of a
+     * machine or of an allocation, they mean that jobs are to save. */
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     setsid();
@@ -49,7 +49,7 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
     /* Sets the UUID: an index would be another GPU in another process. A rank without a GPU sees
      * none. */
     if (setenv("CUDA_VISIBLE_DEVICES", gpu, 1) < 0) _exit(127);
-    /* CPUs that were taken away meanwhile leave the rank where it may run. */
+    /* Ignores a failure: if these CPUs were taken away meanwhile, the rank runs where it may. */
     if (cpus) sched_setaffinity(0, sizeof *cpus, cpus);
     execl(program, "seqrank", (char *)NULL);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));

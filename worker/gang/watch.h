@@ -1,10 +1,10 @@
 /* watch.h: the hang watchdog: pure, fed with samples, so that tests move its time.
  *
- * Progress is any rank's last-operation record moving: an operation of the transport, or a task of
- * an operation that the CPU computes, however long that takes; or the bytes of files that it reads,
- * writes, and hashes on the way. While a rank's CPU time alone moves, time counts a tenth, so that
- * work without tasks is given patience and an endless loop is still found. A rank that waits for
- * its GPU sleeps, so it has that patience always. It finds a missing peer itself, sooner
+ * Progress is a change in any rank's last-operation record (an operation of the transport, or a
+ * task of an operation that the CPU computes), or in the bytes of files that a rank reads, writes,
+ * and hashes on the way. While a rank's CPU time alone moves, time counts a tenth: work without
+ * tasks is given patience, and an endless loop is still found. A rank with a GPU always has that
+ * patience, since it sleeps while it waits for the GPU. A rank finds a missing peer itself, sooner
  * (worker/comm). */
 #ifndef SEQD_GANG_WATCH_H
 #define SEQD_GANG_WATCH_H
@@ -31,7 +31,7 @@ struct watch {
 void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt_ms);
 /* Returns the index of the slowest rank: a stopped one, else the one with the fewest operations. */
 int watch_slowest(const struct watch_sample *s, int n);
-/* Returns how far that rank got, to compare with those of other gangs: see struct rank_fail. */
+/* Returns how far a rank got, for comparison with ranks of other gangs: see struct rank_fail. */
 int64_t watch_reached(const struct watch_sample *s);
 /* Writes "no rank has moved for 31 s; rank 1 is the slowest (its process is stopped): step 12,
  * layer 3, hop 1, ring_kv, awaiting rank 0, after 812 operations. ..." */

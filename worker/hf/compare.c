@@ -8,14 +8,15 @@
 #include "worker/hf/mxfp4.h"
 #include "worker/hf/weights.h"
 
-/* Collects the complaints: the first few by name, all by number; or each as a fault of its own. */
+/* Collects complaints: as text with the first few and a count of all, or each as a fault of its
+ * own. */
 struct complaint {
     struct faults *faults; /* NULL: in text */
     char text[384];
     int n;
 };
 
-/* Adds a complaint. file: the file that has it; fix: the remedy. Both are for faults alone. */
+/* Adds a complaint. Only faults use file (where the error is) and fix (the remedy). */
 static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
@@ -27,7 +28,7 @@ static void complain(struct complaint *c, const char *file, const char *fix, con
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    if (c->faults) { /* a long path keeps its end, which has the file's name */
+    if (c->faults) { /* a long path keeps its end, with the file's name */
         const size_t size = strlen(file), cut = size > 160 ? size - 160 : 0;
         err_set(&e, ERR_INVALID, "%s%s: %s: %s", cut ? "..." : "", file + cut, what, fix);
         faults_add(c->faults, &e);
@@ -37,7 +38,7 @@ static void complain(struct complaint *c, const char *file, const char *fix, con
     c->n++;
 }
 
-/* Writes the dimensions that files have for a tensor. Returns how many. */
+/* Writes the dimensions of a tensor as in files. Returns their number. */
 static int dims_of(const struct param *p, int64_t dims[ST_DIMS])
 {
     if (!p->n_dims) {
@@ -64,7 +65,7 @@ static void dims_text(const int64_t *dims, int n_dims, char out[64])
         n += (size_t)snprintf(out + n, 64 - n, "%s%lld", i ? "," : "", (long long)dims[i]);
 }
 
-/* Returns the path that sentences name for a tensor that no file has. */
+/* Returns the path to name in an error about a tensor that no file has. */
 static const char *index_path(const struct hf_weights *w)
 {
     return w->n_shards == 1 && w->file[0] && !*w->shard_name[0] ? st_path(w->file[0]) : w->path;
@@ -144,7 +145,7 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
                               struct complaint *c, struct err *e)
 {
     int n;
-    struct param *params = hf_sorted_whole(m, &n, e); /* a job may do without the head */
+    struct param *params = hf_sorted_whole(m, &n, e); /* even if the job needs no head */
     if (!params) return -1;
     for (int i = 0; i < w->n; i++) {
         const char *name = w->entry[i].name;

@@ -40,7 +40,7 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
     if (a->family != b->family || !family) return "model_type";
     for (const struct hf_field *x = family->fields; x->name; x++) {
         const struct field *f = row_of(x);
-        /* informational, but where positions are a table */
+        /* differs freely, unless it is the size of a table */
         if (!strcmp(x->name, "max_position_embeddings") && !family_row(a)->position_table) continue;
         if (x->flags & HF_FIXED) continue;
         if (memcmp(value_of(a, f), value_of(b, f), sizes[f->type]))
@@ -89,8 +89,8 @@ static bool is_size(const struct model_shape *m, int i)
     return false;
 }
 
-/* Writes the byte tokenizer's id, or null where text is not bytes: a missing key would stand for an
- * id of the package's own. */
+/* Writes the byte tokenizer's id, or null where text is not bytes: for a missing key, the package
+ * transformers would take an id of its own. */
 static void write_token_id(struct jwrite *w, int i, bool bytes)
 {
     if (bytes)
@@ -135,10 +135,10 @@ struct edit {
     struct jwrite w;
     const struct model_shape *m;
     enum dtype dtype;
-    bool bytes, theta; /* the changes: ids of special tokens, rope_theta ... */
-    bool rope;         /* ... the rule of RoPE's frequencies: all that says it is written as new */
+    bool bytes, theta; /* changes to make: ids of special tokens, rope_theta */
+    bool rope;         /* changes the rule of RoPE's frequencies: all its keys are rewritten */
     bool flow;         /* writes the objective that the weights were trained on */
-    bool inside;       /* edits text_config, whose wrapper has the keys that any file must have */
+    bool inside;       /* edits text_config; the wrapper has the keys of every file */
     bool seen_id[N_TOKEN_IDS];
     bool seen_dtype, seen_theta, seen_objective;
     bool text_theta, text_rope; /* in a wrapper: the changes in text_config */
@@ -156,7 +156,7 @@ static bool token_id(struct edit *d)
         if (!d->seen_id[i]) write_token_id(&d->w, i, true);
         d->seen_id[i] = true;
     }
-    return true; /* others (cls, sep, mask ...) are ids of the tokenizer that is left out */
+    return true; /* leaves out other ids (cls, sep, mask ...), of the old tokenizer */
 }
 
 /* Copies the value after the key that was just read, as it stands in the file. */
@@ -171,8 +171,8 @@ static int take_value(char *value, struct jread *j)
     return 0;
 }
 
-/* Writes an object of RoPE's parameters with another rope_theta: that of all layers, or, if the
- * object has one for each kind of layer, that of layers without a window. The object has been read
+/* Writes an object of RoPE's parameters with another rope_theta. If the object has parameters for
+ * each kind of layer, the one of layers without a window changes. The object has been parsed
  * before. */
 static void edit_rope(struct edit *d, const char *key, const char *text, size_t size)
 {
@@ -204,7 +204,7 @@ static void edit_rope(struct edit *d, const char *key, const char *text, size_t 
     jwrite_end(&d->w);
 }
 
-/* Tells whether the key belongs to RoPE's rule, in one spelling or the other. */
+/* Tells whether the key belongs to RoPE's rule, in any of its spellings. */
 static bool says_rope(const char *key)
 {
     static const char *const keys[] = {"rope_theta",
@@ -297,7 +297,7 @@ static int edit_object(struct edit *d, const char *name, const char *text, size_
     if (jread_next(&j) != J_OBJECT) return -1;
     jwrite_object(&d->w, name);
     while ((t = jread_next(&j)) == J_KEY) {
-        const bool named = jread_copy(&j, d->key, size + 1) == 0; /* a NUL in it: left out */
+        const bool named = jread_copy(&j, d->key, size + 1) == 0; /* leaves out a key with NUL */
         if (take_value(d->value, &j) < 0) return -1;
         if (named) edit_key(d);
     }
@@ -306,7 +306,7 @@ static int edit_object(struct edit *d, const char *name, const char *text, size_
     return t == J_OBJECT_END && !d->failed ? 0 : -1;
 }
 
-/* Tells whether the file is a wrapper's: then the keys of its RoPE lie in text_config. */
+/* Tells whether the file is a wrapper's, with the keys of RoPE in text_config. */
 static bool has_text_config(const char *text, size_t size)
 {
     struct jread j;
@@ -320,7 +320,8 @@ static bool has_text_config(const char *text, size_t size)
     return false;
 }
 
-/* Writes from's config.json with this job's changes into out. Returns the length, or -1. */
+/* Writes the text of an old config.json with this job's changes into out. Returns the length, or
+ * -1. */
 static int64_t write_edited(const char *path, const char *text, size_t size,
                             const struct model_shape *m, enum dtype dtype, bool bytes, char *out,
                             struct err *e)

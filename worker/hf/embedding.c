@@ -1,5 +1,5 @@
-/* embedding.c: reads modules.json, the pooling's config and the prompts, by one reader of JSON that
- * names the file in its errors. */
+/* embedding.c: reads modules.json, the config of the pooling, and the prompts. All go through one
+ * JSON reader, which names the file in its errors. */
 #include "worker/hf/embedding.h"
 
 #include <stdio.h>
@@ -31,8 +31,8 @@ static int wrong(struct embedding_reading *r)
                    r->j.err.code ? r->j.err.text : "it is not as sentence-transformers writes it");
 }
 
-/* Reads DIR/name by `read`, which takes the whole document. A file that does not exist changes
- * nothing. */
+/* Reads DIR/name with `read`, which takes the whole document. Does nothing if the file does not
+ * exist. */
 static int read_file(struct embedding_reading *r, const char *name,
                      int (*read)(struct embedding_reading *))
 {
@@ -154,8 +154,8 @@ static int take_modules(struct embedding_reading *r, struct modules *all)
     return t == J_ARRAY_END ? 0 : -1;
 }
 
-/* Returns the module's index in shape_embed_module_words, from 1: a module that computes another
- * vector. Dropout is not asked for: it leaves a vector as it is. */
+/* Returns the index, from 1, in shape_embed_module_words of a module that computes another vector.
+ * apply() skips Dropout, which does not change a vector. */
 static int other_module(const char *name)
 {
     for (int i = 1; shape_embed_module_words[i]; i++)
@@ -215,7 +215,7 @@ static int find_prompts(struct embedding_reading *r, struct embedding_prompts *p
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-/* Adds a key of the prompts to the list for a sentence. */
+/* Adds a key of the prompts to the list for an error. */
 static void add_name(const struct jread *j, char *list, size_t size)
 {
     const size_t n = strlen(list);
@@ -223,7 +223,7 @@ static void add_name(const struct jread *j, char *list, size_t size)
              j->text);
 }
 
-/* Copies the value of the key that was just read, as a text of its own. */
+/* Copies the value of the current key into *out as a text of its own. */
 static int copy_prompt(struct embedding_reading *r, char **out)
 {
     char *text = malloc(r->j.len + 1);
@@ -236,8 +236,8 @@ static int copy_prompt(struct embedding_reading *r, char **out)
     return err_set(&r->e, ERR_INVALID, "%s: a prompt has a NUL", r->path);
 }
 
-/* Reads the text of a prompt, an empty one as well; NULL: no prompt has that name. names: all
- * names. */
+/* Reads the text of the prompt `name`, which may be empty; *out stays NULL if there is none.
+ * names: gets all names. */
 static int read_prompt(struct embedding_reading *r, const struct embedding_prompts *p,
                        const char *name, char **out, char *names, size_t size)
 {
@@ -253,9 +253,9 @@ static int read_prompt(struct embedding_reading *r, const struct embedding_promp
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-/* Reads the prompt r->name, which is "" for the default. r->prompt NULL: the model is only
- * described, and a default that names no prompt counts as one; it is refused where the text is
- * wanted. */
+/* Reads the prompt r->name; "": the default. If r->prompt is NULL, the model is only described: a
+ * default that names no prompt then counts as a prompt, and is refused later, by
+ * hf_embedding_prompt. */
 static int read_prompts(struct embedding_reading *r)
 {
     struct embedding_prompts p = {.name = ""};

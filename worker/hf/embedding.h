@@ -1,6 +1,6 @@
 /* embedding.h: reads how a published embedding model makes vectors of its states. The package
- * sentence-transformers keeps it beside the model: modules.json, the config.json of its Pooling
- * (1_Pooling), and prompts of config_sentence_transformers.json.
+ * sentence-transformers writes this beside the model: modules.json, the config.json of its Pooling
+ * (1_Pooling), and the prompts in config_sentence_transformers.json.
  * tested: tests/engine/test_embed_files.c */
 #ifndef SEQD_HF_EMBEDDING_H
 #define SEQD_HF_EMBEDDING_H
@@ -11,9 +11,9 @@
 /* Fills m->pooling, m->normalizes, m->embed_module, m->prompted and m->prompt_apart; 0 where the
  * directory says nothing of them. fails: ERR_INVALID for a file that the package does not write. */
 int hf_embedding_read(const char *dir, struct model_shape *m, struct err *e);
-/* Reads the prompt of that name; "": default_prompt_name has the name. *text is the caller's to
- * free; NULL: there is none by default, or it is empty. fails: ERR_INVALID, for a name that is none
- * of the prompts with field embed.prompt_name. */
+/* Reads the prompt `name`; "": the name is default_prompt_name. The caller frees *text; NULL: no
+ * default, or an empty prompt. fails: ERR_INVALID; for an unknown name with field
+ * embed.prompt_name. */
 int hf_embedding_prompt(const char *dir, const char *name, char **text, struct err *e);
 
 #endif

@@ -74,8 +74,8 @@ bool hf_is_tokenizer(const char *name)
     return !strncmp(name, "tokeniz", 7) || any_end(name, ends);
 }
 
-/* Tells whether a tokenizer cuts text by this file. It does not by a chat template or
- * generation_config.json. */
+/* Tells whether a tokenizer needs this file to cut text. Chat templates and generation_config.json
+ * do not count. */
 static bool names_a_tokenizer(const char *name)
 {
     return hf_is_tokenizer(name) && strncmp(name, "chat_template.", 14) != 0 &&
@@ -124,7 +124,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Calls take for every name, with the directory's descriptor, so that names are looked up in it. */
+/* Calls take for every name in dir, with the directory's descriptor for looking the name up. */
 static int each_name(const char *dir, void (*take)(struct hf_files *, int fd, const char *name),
                      struct hf_files *f, struct err *e)
 {
@@ -146,7 +146,7 @@ int hf_list_files(const char *dir, struct hf_files *out, struct err *e)
     return 0;
 }
 
-/* Files that the byte tokenizer may add to the files that are taken over. */
+/* Number of files that the byte tokenizer may add to those that are taken over. */
 enum { BYTE_FILES = 3 };
 
 /* ---- copying --------------------------------------------------------------------------------- */
@@ -214,7 +214,7 @@ int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e
 
 /* ---- whose tokenizer ------------------------------------------------------------------------- */
 
-/* Counts a file of a tokenizer in n. Links count too, whatever they lead to. */
+/* Counts a file of a tokenizer in f->n. Links count too, whatever their target. */
 static void count_tokenizer(struct hf_files *f, int fd, const char *name)
 {
     (void)fd;
@@ -264,8 +264,8 @@ static int take_ends(struct jread *j, const char *path, struct token_ends *out, 
     return 0;
 }
 
-/* Reads an object that has begun. inside: a wrapper's text_config, which is asked where the wrapper
- * itself says nothing. */
+/* Reads the ids from an object that has begun. inside: it is a wrapper's text_config. Ids of
+ * text_config count only if the wrapper itself has none. */
 static int ids_of_object(struct jread *j, bool inside, const char *path, const char *key,
                          struct token_ends *out, struct err *e)
 {

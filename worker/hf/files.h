@@ -1,9 +1,9 @@
 /* files.h: the files of a model directory beside its weights: tokenizer, chat template,
- * generation_config.json, code, a licence. They go from directory to directory byte by byte.
+ * generation_config.json, code, a licence. They are copied unchanged.
  *
- * Taken over is every regular file of the top level but weights in any format and their indexes, of
+ * Copied is every regular file of the top level except weights in any format and their indexes, of
  * at most HF_FILE_SIZE bytes and with a name of printable ASCII; at most HF_FILES of them. Links
- * are not followed. config.json is not among them: hf_config_write makes a new one of it.
+ * are not followed. config.json is left out: hf_config_write makes a new one of it.
  * tested: tests/engine/test_model_files.c */
 #ifndef SEQD_HF_FILES_H
 #define SEQD_HF_FILES_H
@@ -16,7 +16,7 @@
 #define HF_FILE_NAME 96 /* bytes of a name, its NUL included */
 #define HF_FILE_SIZE ((int64_t)64 << 20)
 
-/* Names in ascending order, and the files that were left out, for a person. */
+/* Names in ascending order, and a text that lists files left out. */
 struct hf_files {
     int n, n_left;
     char name[HF_FILES][HF_FILE_NAME];
@@ -29,22 +29,22 @@ int hf_list_files(const char *dir, struct hf_files *out, struct err *e);
  * them. */
 struct hf_take {
     const char *from, *to;
-    bool tokenizer;           /* also copies the files that say what ids mean */
+    bool tokenizer;           /* also copies the tokenizer's files (hf_is_tokenizer) */
     void (*still)(void *arg); /* called between pieces; NULL: not called */
     void *arg;
 };
 int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e);
 
-/* Tells whether the file says what ids mean: tokenizer, special tokens, generation_config. */
+/* Tells whether the file gives ids their meaning: tokenizer, special tokens, generation_config. */
 bool hf_is_tokenizer(const char *name);
-/* Reads eos_token_id of its generation_config.json, else of its config.json: a number or a list;
- * none where neither has one. fails: ERR_INVALID, ERR_TOO_LARGE for more than TOKEN_ENDS. */
+/* Reads eos_token_id of generation_config.json in dir, else of config.json: a number or a list.
+ * *out is empty if neither has one. fails: ERR_INVALID, ERR_TOO_LARGE for more than TOKEN_ENDS. */
 struct token_ends;
 int hf_read_ends(const char *dir, struct token_ends *out, struct err *e);
-/* Reads pad_token_id of its config.json; -1: none that is an id. */
+/* Returns pad_token_id of config.json in dir; -1: it has no valid id. */
 int32_t hf_read_pad(const char *dir);
-/* Finds the enum tokenizer_id of a directory. BYTE: its tokenizer.json has the bytes of seqd's
- * own. */
+/* Finds the enum tokenizer_id of a directory. BYTE: tokenizer.json equals the file of seqd's byte
+ * tokenizer. */
 int hf_tokenizer_of(const char *dir, int32_t *out, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* halves.c: finds the tensors that the family's row passes on, and writes them into
- * model.safetensors beside the names of the model's own. */
+ * model.safetensors with the names of the text model's tensors. */
 #include "worker/hf/halves.h"
 
 #include <stdlib.h>

@@ -9,16 +9,16 @@
 
 struct hf_halves;
 
-/* Opens the other half. *out: NULL where DIR has no weights or no tensor of another half. still:
- * called while such tensors are read; NULL: not called. fails: as the weights of DIR. */
+/* Opens the other half. *out is NULL where DIR has no weights or no tensor of another half. still:
+ * called while such tensors are read; may be NULL. fails: as the weights of DIR. */
 int hf_halves_open(const char *dir, const struct model_shape *m, void (*still)(void *arg),
                    void *arg, struct hf_halves **out, struct err *e);
-/* Writes TO/model.safetensors with all that hf_halves_open needs: the other half, and empty tensors
- * under the names of the text model's. Without another half there is no file. */
+/* Writes TO/model.safetensors with all that hf_halves_open needs: the other half's tensors, and an
+ * empty tensor for each name of the text model. Writes no file if there is no other half. */
 struct hf_take;
 int hf_halves_take(const struct hf_take *t, const struct model_shape *m, struct err *e);
 void hf_halves_close(struct hf_halves *h); /* NULL allowed */
-/* Returns the name that DIR has for our tensor; our own where it has none. */
+/* Returns the name in DIR of our tensor `name`; `name` itself if DIR has none. */
 const char *hf_halves_name(const struct hf_halves *h, const char *name);
 /* Return the number of the other half's tensors, and one of them. h NULL: there are none. */
 int hf_halves_count(const struct hf_halves *h);

@@ -16,7 +16,7 @@
 struct stored {
     const struct st_file *f;
     const struct st_tensor *t;
-    struct mxfp4 mx; /* mx.blocks NULL: it is stored as it is */
+    struct mxfp4 mx; /* mx.blocks NULL: a plain tensor */
 };
 
 /* Looks up the name of the tensor, or of its blocks: one of the two is there. */
@@ -38,7 +38,7 @@ static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtyp
     return st_read_half(f, t, dtype == DT_F16 ? ST_F16 : ST_BF16, out, e);
 }
 
-/* Reads block b of a tensor that is read by blocks, in our order, as fp32. room: for as much. */
+/* Reads block b of a tensor as fp32, in our order. room: scratch for a block. */
 static int read_block(const struct stored *x, const struct param *p, int64_t b, float *room,
                       float *out, struct err *e)
 {
@@ -205,8 +205,7 @@ static int take_equal(void *arg, int64_t offset, int64_t n, const float *x, stru
     return tied_differs(c->f, c->t->name, e);
 }
 
-/* Checks the head that a tied model may carry all the same: it must be the embedding. pieces: room
- * for two. */
+/* Checks that a head stored in a tied model's file equals the embedding. pieces: room for two. */
 static int check_tied_pieces(const struct hf_weights *w, const struct model_shape *m, float *pieces,
                              struct err *e)
 {
@@ -277,8 +276,8 @@ int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void
     return rc;
 }
 
-/* Returns 1 + the id of the mask; 0: there is none. A tokenizer that cannot be opened has none:
- * code that needs its text will say why. */
+/* Returns 1 + the id of the mask token; 0: none. A tokenizer that cannot be opened counts as none:
+ * code that needs its text reports the error. */
 static int32_t find_mask(const char *dir)
 {
     struct err none;
@@ -288,7 +287,7 @@ static int32_t find_mask(const char *dir)
     return mask + 1;
 }
 
-/* Reads the properties that only the names of its tensors tell. */
+/* Reads the properties that only the tensors' names show. */
 static int look_at_names(const char *dir, struct model_shape *m, struct err *e)
 {
     bool headless = false;

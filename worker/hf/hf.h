@@ -24,7 +24,7 @@
 #include "worker/family/config.h"
 #include "worker/plan/plan.h"
 
-/* The files beside the weights of a directory that is written. */
+/* Files to write beside the weights. */
 struct hf_beside {
     const char
         *from;  /* a directory of the same model, whose files and keys are taken over; NULL: none */
@@ -91,15 +91,15 @@ struct hf_sink {
     int (*take)(void *arg, int64_t offset, int64_t n, const float *x, struct err *e);
     void *arg;
 };
-/* Do as hf_load and hf_read_flat, a piece at a time: the whole need not fit here. Names and shapes
- * are checked before the first piece. */
+/* Do the same as hf_load and hf_read_flat, but give a piece at a time to a sink, so that the whole
+ * need not fit into memory. Names and shapes are checked before the first piece. */
 int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                    struct err *e);
 struct st_file;
 int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const char *prefix,
                    const struct hf_sink *to, struct err *e);
 
-/* Computes the SHA-256 of weights: over the tensors' bytes alone, in ascending order of name. */
+/* Computes the SHA-256 of weights: only of the tensors' bytes, in ascending order of name. */
 int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, char out[65],
                    struct err *e);
 
@@ -118,19 +118,19 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
 struct param *hf_list(const struct model_shape *m, int *n, struct err *e);
 struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e);
 
-/* Returns how many elements a run has. A file may keep a tensor's rows in another order (struct
- * weight.head_major_parts): either order is a row of runs, one run where the orders are the
- * same. */
+/* Returns the number of elements of a run. A file may keep a tensor's rows in another order
+ * (struct weight.head_major_parts). Both orders are sequences of runs. A tensor with the same
+ * order in both is one run. */
 int64_t hf_run_size(const struct param *p);
-/* hf_run_in_file returns the run of the file that is run i of the flat layout; hf_run_here the run
- * of the flat layout that is run i of the file. */
+/* hf_run_in_file returns the number in the file of run i of the flat layout. hf_run_here returns
+ * the number in the flat layout of run i of the file. */
 int64_t hf_run_in_file(const struct param *p, int64_t i);
 int64_t hf_run_here(const struct param *p, int64_t i);
-/* hf_by_blocks: a tensor that is stacked, or that a file has transposed (struct weight), is not
- * read by runs. It is read and written a block at a time: hf_block_size elements, which the file
- * has in another order. hf_block_here goes from the file's order to ours, by elements of `unit`
- * bytes, hf_block_in_file goes back. transposed: whether the file's block is transposed; an
- * unpacked block is not. */
+/* hf_by_blocks tells whether a tensor is stacked, or transposed in files (struct weight). It is
+ * then read and written by blocks of hf_block_size elements, in which the file has another order.
+ * hf_block_here converts from the file's order to ours, by elements of `unit` bytes;
+ * hf_block_in_file converts back. transposed: the file's block is transposed; an unpacked block is
+ * not. */
 bool hf_by_blocks(const struct param *p);
 int64_t hf_block_size(const struct param *p);
 void hf_block_here(const struct param *p, const void *file, void *ours, int64_t unit,

@@ -10,7 +10,7 @@
 #include "worker/hf/files.h"
 #include "worker/hf/weights.h"
 
-/* Reads model_type alone, as config.json may be one of another family. */
+/* Reads only model_type: config.json may be that of an unknown family. */
 static void read_type(const char *dir, struct hf_summary *s)
 {
     char path[FILE_PATH_SIZE];
@@ -76,7 +76,7 @@ static void advise(struct faults *f, int from)
     }
 }
 
-/* Compares all tensors with the head, or all without it. */
+/* Compares all tensors: with those of the head if it is there, else without. */
 static int compare(const struct hf_weights *w, const char *dir, struct model_shape *m,
                    struct err *e)
 {

@@ -1,5 +1,5 @@
-/* inspect.h: a model directory looked at as a whole: its contents, and every fault of its
- * config.json, its index, its shards and its tensors.
+/* inspect.h: inspects a whole model directory: its contents, and every fault of its config.json,
+ * its index, its shards and its tensors.
  * tested: tests/engine/test_inspect.c */
 #ifndef SEQD_HF_INSPECT_H
 #define SEQD_HF_INSPECT_H
@@ -16,14 +16,14 @@ struct hf_summary {
     char model_type[32];  /* as config.json has it */
     int64_t n_params;     /* elements of all tensors that the shape has; 0: not known */
     int64_t weights_size; /* bytes of the files that hold weights, as far as they can be read */
-    char dtypes[32];      /* element types that occur among them: "BF16" */
+    char dtypes[32];      /* element types of these weights: "BF16" */
     bool loads;           /* config.json and weights have no fault */
     int32_t tokenizer;    /* enum tokenizer_id */
     struct token_ends ends;
 };
 
-/* Reads the headers of all shards and no weights: megabytes, whatever the sizes of the weights are.
- * Every fault names its file, and the tensor or key. */
+/* Reads the headers of all shards, but no weights: megabytes, for weights of any size. Every fault
+ * names its file, and the tensor or key. */
 void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f);
 
 #endif

@@ -61,8 +61,8 @@ static int64_t runs_before(const struct param *p, int part)
     return n;
 }
 
-/* Returns the file's run of our run i. Ours are [parts][heads][runs of the part], the file's
- * [heads][parts][runs]. */
+/* Returns the number in the file of our run i. Our order is [parts][heads][runs of the part], that
+ * of the file [heads][parts][runs]. */
 static int64_t run_in_file(const struct param *p, int64_t heads, int64_t i)
 {
     int part = 0;
@@ -96,7 +96,7 @@ int64_t hf_run_here(const struct param *p, int64_t i)
     return p->head_major_parts ? run_here(p, heads_of(p, p->rows), i) : i;
 }
 
-/* Returns the file's row of our row r of a block. */
+/* Returns the row in the file of our row r of a block. */
 static int64_t row_in_file(const struct param *p, int64_t rows, int64_t r)
 {
     const int64_t D = p->head_major_dim;

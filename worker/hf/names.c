@@ -1,6 +1,6 @@
-/* names.c: the names that a directory has for tensors, and ours. Files of the package's base class
- * leave out what stands before the others' names (family_base); files of one age spell some of them
- * otherwise (family_row.rename). */
+/* names.c: maps the names that a directory has for tensors to ours. Files of the package's base
+ * class lack the prefix of the other classes' names (family_base). Some older files spell names in
+ * another way (family_row.rename). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +29,8 @@ struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e
     return hf_sorted(&whole, n, e);
 }
 
-/* The first entry that has the base's name before it, and the first that is a tensor of the base
- * without it; NULL: there is none. */
+/* First entry with the base's prefix, and first entry that is a tensor of the base without it;
+ * NULL: none. */
 struct evidence {
     const char *with, *without;
 };
@@ -48,7 +48,7 @@ static struct evidence look(const struct hf_weights *w, const struct param *para
     return found;
 }
 
-/* Puts the base's name before the names of a file of the base class, but for tensors of a head. */
+/* Adds the base's prefix to the names of a file of the base class, except to tensors of a head. */
 static void put_base(struct hf_weights *w, const struct param *params, int n)
 {
     for (int i = 0; i < w->n; i++) {

@@ -28,7 +28,7 @@ static const struct {
     [ST_U32] = {"U32", 4},   [ST_F32] = {"F32", 4}, [ST_F64] = {"F64", 8},   [ST_I64] = {"I64", 8},
     [ST_U64] = {"U64", 8},
 };
-/* Types of the format with which no code here computes. */
+/* Types of the format that are not supported here. */
 static const char *const foreign[] = {"F4",      "F6_E2M3",     "F6_E3M2",     "F8_E5M2", "F8_E4M3",
                                       "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64"};
 
@@ -47,7 +47,7 @@ struct st_file {
     int fd;
     int64_t size;
     uint8_t *map;
-    struct faults *faults;    /* faults of tensors; NULL: the first one ends it */
+    struct faults *faults;    /* gets faults of tensors; NULL: stop at the first */
     struct st_tensor *tensor; /* owned; ascending by name once checked */
     int n, room;
     bool bad; /* faults has some of its tensors */

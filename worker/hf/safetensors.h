@@ -20,7 +20,7 @@
 #define ST_NAME_SIZE   192
 #define ST_HEADER_SIZE ((int64_t)100000000)
 
-/* In the format's own order: writers put larger values first. */
+/* Element types in the format's own order: writers put larger values first. */
 enum st_dtype {
     ST_BOOL,
     ST_U8,
@@ -57,8 +57,8 @@ struct st_file; /* a mapped, checked file */
  * ERR_UNSUPPORTED for an element type of the format that we do not read (F8, F4, C64, ...),
  * ERR_TOO_LARGE over our limits. */
 struct st_file *st_open(const char *path, struct err *e);
-/* Does the same, and adds every tensor's fault to faults; NULL if there is one. faults NULL: as
- * st_open. */
+/* Opens a file as st_open does, and adds every tensor's fault to faults. Returns NULL if there is
+ * a fault. faults NULL: as st_open. */
 struct st_file *st_check(const char *path, struct faults *faults, struct err *e);
 void st_close(struct st_file *f); /* NULL allowed */
 const char *st_path(const struct st_file *f);
@@ -72,7 +72,7 @@ const void *st_data(const struct st_file *f, const struct st_tensor *t);    /* m
  * fails: ERR_UNSUPPORTED for any other type. A file truncated after st_open is ERR_CORRUPT, not
  * SIGBUS: the bytes are read with pread. */
 int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, struct err *e);
-/* Reads elements [at, at + n) of it as fp32. */
+/* Reads elements [at, at + n) of a tensor as fp32. */
 int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                  float *out, struct err *e);
 /* Reads bytes [at, at + n) of a tensor, as they are stored. */
@@ -95,7 +95,7 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
      * ST_CHUNK. */
     int (*read)(void *arg, int64_t at, int64_t n, void *out, struct err *e);
     void *arg;
-    bool passed; /* no part of the digest of tensors */
+    bool passed; /* left out of the digest of tensors */
 };
 #define ST_CHUNK 65536
 
@@ -110,8 +110,8 @@ struct st_digest {   /* digests of a file, hashed beside the writing: no byte is
     char tensors[SHA256_HEX]; /* their bytes, in the file's order: types, then names, ascend */
     int64_t size;             /* bytes of the file */
 };
-/* Does the same, by up to three threads of its own; out is filled on success. out NULL: as
- * st_write. */
+/* Writes as st_write does, and hashes meanwhile: on success, out is filled. By up to three threads,
+ * the caller among them. out NULL: the same as st_write. */
 int st_write_hashed(const char *path, const struct st_out *items, int n, struct st_digest *out,
                     struct err *e);
 

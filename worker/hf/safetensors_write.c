@@ -1,5 +1,5 @@
-/* safetensors_write.c: writes the header, then each tensor piece by piece, and hashes the file and
- * its tensors beside it if asked. */
+/* safetensors_write.c: writes the header, then each tensor piece by piece. If asked, it hashes the
+ * file and its tensors at the same time. */
 #include "worker/hf/safetensors.h"
 
 #include <assert.h>
@@ -67,7 +67,7 @@ struct st_writer {
     struct err *e;
 };
 
-/* The tasks of a piece only read it, and so run at one time. */
+/* Tasks of a piece. They only read it, so they can run at the same time. */
 enum piece_task { PIECE_HASH, PIECE_WRITE, PIECE_TENSORS };
 
 static void piece_task(void *arg, int64_t task, int worker)
@@ -111,8 +111,8 @@ static int write_header(struct st_writer *w, const struct st_out *const *items, 
     return rc;
 }
 
-/* Writes a piece at a time, so that one pass over memory serves all its tasks; o->read gives a
- * piece that does not lie here. */
+/* Writes a tensor piece by piece, so that one pass over memory serves all tasks. o->read gets a
+ * piece that is not in this memory. */
 static int write_tensor(struct st_writer *w, const struct st_out *o, char *piece, struct err *e)
 {
     const int64_t unit = st_dtype_size(o->dtype), count = size_of(o) / unit;
@@ -140,7 +140,7 @@ static int write_file(struct st_writer *w, const char *path, const struct st_out
 {
     char tmp[FILE_PATH_SIZE];
     if (file_join(tmp, e, "%s.tmp", path) < 0 || file_out_open(&w->out, tmp, e) < 0) return -1;
-    w->out.unhashed = true; /* it is here, where it is asked for */
+    w->out.unhashed = true; /* st_writer hashes, if asked */
     if (write_all(w, items, n, e) < 0) {
         file_out_abort(&w->out);
         return -1;

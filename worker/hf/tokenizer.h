@@ -13,7 +13,7 @@
 #define TOKEN_PAD  257
 #define TOKEN_MASK 258
 
-/* Returns the token of rows of padding, which no other row reads: an id of the model. */
+/* Returns the token for rows of padding. It must be an id of the model; no other row reads it. */
 static inline int32_t token_pad(int64_t vocab)
 {
     return vocab && vocab <= TOKEN_PAD ? 0 : TOKEN_PAD;
@@ -31,8 +31,8 @@ struct token_ends {
  * AutoTokenizer.from_pretrained(dir) encodes as we do: a ByteLevel BPE without merges in which the
  * id of every byte is the byte. */
 int tokenizer_write(const char *dir, struct err *e);
-/* Tells whether these are the bytes of its tokenizer.json. Another program that wrote the same
- * vocabulary again may have meant something else by it. */
+/* Tells whether these are exactly the bytes of the byte tokenizer's tokenizer.json. Only the bytes
+ * count: another program's file with the same vocabulary may mean another tokenizer. */
 bool tokenizer_is_byte(const char *text, size_t size);
 
 #endif

@@ -52,7 +52,7 @@ static int open_single(struct hf_weights *w, const char *path, struct err *e)
     return 0;
 }
 
-/* Tells whether a name can stand in a sentence: it has no control characters. */
+/* Tells whether a name has no control characters, so that an error may show it. */
 static bool plain(const char *name)
 {
     for (; *name; name++)
@@ -116,8 +116,8 @@ static int parse_index(struct hf_weights *w, const char *text, size_t size, cons
     return found ? 0 : err_set(e, ERR_CORRUPT, "%s has no weight_map", path);
 }
 
-/* Most tensors in all shards together, of 300 bytes each: one directory may make a process hold
- * them. */
+/* Most tensors in all shards together, at 300 bytes each: it bounds the memory that a directory
+ * can make a process use. */
 enum { MAX_TENSORS = 2 * ST_TENSORS };
 
 static int too_many(struct hf_weights *w, const char *index, struct err *e)

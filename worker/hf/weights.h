@@ -9,7 +9,7 @@
 
 enum { HF_MAX_SHARDS = 1024 };
 
-/* The place of a tensor as the directory says it: by weight_map, or by the one file's own list. */
+/* Place of a tensor according to the index's weight_map, or to the header of the single file. */
 struct hf_entry {
     char name[ST_NAME_SIZE];   /* ours */
     char stored[ST_NAME_SIZE]; /* the file's */
@@ -28,15 +28,16 @@ struct hf_weights {
     bool unprefixed; /* the files' names are without family_base */
 };
 
-/* Opens the files in transformers' own order: model.safetensors if it is there, else the index and
- * its shards. Names are ours: older spellings of the family's are known. m: borrowed. fails:
+/* Opens the files in the order of transformers: model.safetensors if it exists, else the index and
+ * its shards. Names are ours: older spellings of the family are known. m: borrowed. fails:
  * ERR_NOT_FOUND, ERR_CORRUPT, ERR_TOO_LARGE. */
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e);
-/* Tells whether DIR has neither of the two. fails: ERR_TOO_LARGE for a path that is too long. */
+/* Sets *out: DIR has neither model.safetensors nor its index. fails: ERR_TOO_LARGE for a path that
+ * is too long. */
 int hf_weightless(const char *dir, bool *out, struct err *e);
-/* Does as hf_weights_open, and adds every fault to faults; a shard that cannot be read is left out,
- * its file NULL. m NULL: the shape is not known, names are the files'. faults NULL: as
- * hf_weights_open. */
+/* Opens the files as hf_weights_open does, and adds every fault to faults. A shard that cannot be
+ * read is left out; its file is NULL. m NULL: the shape is unknown, and names are the files'.
+ * faults NULL: as hf_weights_open. */
 struct hf_weights *hf_weights_check(const char *dir, const struct model_shape *m,
                                     struct faults *faults, struct err *e);
 void hf_weights_close(struct hf_weights *w);
@@ -56,8 +57,8 @@ int hf_compare_flat(const struct st_file *f, const struct param *list, int n, co
                     struct err *e);
 bool hf_same_shape(const struct st_tensor *t, const struct param *p);
 
-/* Gives every entry our name for the file's. fails: ERR_INVALID where some names have family_base
- * and some have not; with w->faults that is a fault. */
+/* Gives every entry our name for its tensor. fails: ERR_INVALID if only some names have
+ * family_base; with w->faults, that is added as a fault. */
 int hf_name_entries(struct hf_weights *w, struct err *e);
 /* Sets *headless: the model has tensors of a head, and none of them is there. */
 int hf_find_head(const struct hf_weights *w, bool *headless, struct err *e);

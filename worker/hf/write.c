@@ -24,7 +24,7 @@ struct named { /* one tensor of one flat array, for the writer */
     char text[ST_NAME_SIZE];
     const struct hf_flat *flat;
     const struct param *param;
-    char *block;    /* owned: one of a tensor that is written by blocks, as the file has it */
+    char *block;    /* owned: block in the file's order, if written by blocks */
     int64_t number; /* number of that block */
 };
 
@@ -45,7 +45,7 @@ static int read_here(const struct named *t, int64_t offset, int64_t n, void *out
     return rc;
 }
 
-/* Puts block b as the file has it into t->block. */
+/* Loads block b, in the file's order, into t->block. */
 static int load_block(struct named *t, int64_t b, struct err *e)
 {
     const struct param *p = t->param;
@@ -96,7 +96,7 @@ static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e
     return 0;
 }
 
-/* Makes the item of a tensor. base: bytes of the name that are left out at its beginning. */
+/* Makes the item of a tensor. base: number of bytes to drop at the beginning of its name. */
 static struct st_out item_of(struct named *t, const struct param *p, size_t base)
 {
     static const enum st_dtype stored[] = {
@@ -117,8 +117,8 @@ static struct st_out item_of(struct named *t, const struct param *p, size_t base
     return item;
 }
 
-/* Returns how many bytes of a weight's name are left out: weights have the names that their
- * directory had. */
+/* Returns the number of bytes to drop from a weight's name, so that weights keep the names that
+ * their directory had. */
 static size_t left_out(const struct model_shape *m, const struct hf_flat *f, const struct param *p)
 {
     const char *base = family_base(m);

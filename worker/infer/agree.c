@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-/* Finds the rank whose choice is not the most frequent one: the second rank, if two differ. -1: all
- * agree. *like: a rank that chose as most did. */
+/* Finds a rank whose choice is not the most frequent one: the second rank, if two differ. Returns
+ * -1 if all agree. *like: a rank with the most frequent choice. */
 static int odd_rank(const int64_t *choice, int P, int *like)
 {
     int most = 0, odd = -1;

@@ -1,6 +1,6 @@
-/* agree.h: every rank chooses tokens for itself, from logits that have to be the same bits: a rank
- * that computes wrongly would continue with a text of its own, and its keys would spoil those of
- * all. So their choices are compared. */
+/* agree.h: compares the tokens that ranks choose. Every rank chooses for itself, from logits that
+ * must be the same bits. A rank that computes wrongly would continue with another text, and its
+ * keys would spoil the cache of all. */
 #ifndef SEQD_INFER_AGREE_H
 #define SEQD_INFER_AGREE_H
 
@@ -12,12 +12,12 @@
 struct agree_choice {
     int64_t token;    /* this rank's */
     const char *id;   /* borrowed: the prompt's */
-    int64_t position; /* how many tokens there are before it */
+    int64_t position; /* number of tokens before it */
 };
 /* Compares the choices [n <= JOB_MAX_BATCH] of a step in one message. comm NULL: one rank. Returns
- * n, or the first choice that is AGREE_NOT_FINITE on all ranks, to be blamed. fails, -1:
- * ERR_CORRUPT naming the prompt of the first choice that is not the same on all, and a rank that
- * chose as others did not. Collective. */
+ * n, or the index of the first choice that is AGREE_NOT_FINITE on all ranks. fails, -1:
+ * ERR_CORRUPT naming the prompt of the first choice that differs, a rank that differs, and one
+ * that chose as most did. Collective. */
 int agree_on(struct comm *comm, void *bounce, const struct agree_choice *choice, int n,
              struct err *e);
 

@@ -100,7 +100,8 @@ static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, con
 
 /* ---- the log-probabilities of a prompt ------------------------------------------------------- */
 
-/* Returns the bytes of one row's record of the token after it: a double, then the alternatives. */
+/* Returns the size of the record of one row, about the token after it: a double, then the
+ * alternatives. */
 static size_t record_size(int n_top)
 {
     return sizeof(double) + (size_t)n_top * sizeof(struct sample_top);
@@ -135,7 +136,7 @@ static int64_t record_rows(const struct infer *in, struct infer_work *w, const s
     return bad;
 }
 
-/* Brings records from rank order to the order of the prompt. */
+/* Copies records from rank order into the order of the prompt. */
 static int order_records(const struct infer *in, const struct request *r, const char *records,
                          struct infer_tokens *out, struct err *e)
 {
@@ -160,7 +161,8 @@ static int order_records(const struct infer *in, const struct request *r, const 
     return 0;
 }
 
-/* Gathers, after a forward pass of the prompt, its log-probabilities on rank 0. Collective. */
+/* Gathers the prompt's log-probabilities on rank 0, after a forward pass of the prompt.
+ * Collective. */
 static int prompt_logprobs(const struct infer *in, struct infer_work *w, const struct request *r,
                            struct infer_tokens *out, struct err *e)
 {
@@ -193,7 +195,7 @@ out:
 
 /* ---- continuing ------------------------------------------------------------------------------ */
 
-/* A prompt and the tokens that were chosen after it. */
+/* Argument of text_again, which computes a prompt and the tokens chosen after it once more. */
 struct text_again {
     const struct infer *in;
     const struct infer_work *w;
@@ -218,7 +220,7 @@ static bool all_finite(const float *logits, int64_t n)
     return true;
 }
 
-/* Blames a logit of an answer so far; every rank has found the same. */
+/* Reports a logit of an answer that is not finite. Every rank has found the same one. */
 static int blame_logits(const struct infer *in, const struct infer_work *w, struct err *e)
 {
     struct text_again x = {in, w};
@@ -227,8 +229,8 @@ static int blame_logits(const struct infer *in, const struct infer_work *w, stru
                         (long long)(w->request.n_tokens + w->n), w->request.id);
 }
 
-/* Adds the counts of the prompt's pass through the layers, of the logits after it from their owner,
- * and of an echoed prompt's log-probabilities. */
+/* Adds the expected counts for the prompt's pass through the layers, for sending the logits after
+ * it from their owner, and for an echoed prompt's log-probabilities. */
 static int expect_prompt(const struct infer *in, struct infer_work *w, struct err *e)
 {
     const struct model *m = in->model;
@@ -276,7 +278,7 @@ static bool ends_text(const struct token_ends *ends, int32_t token)
     return false;
 }
 
-/* Chooses a token; may_end false: none that ends the text. */
+/* Chooses a token. may_end false: a token that ends the text cannot be chosen. */
 static int32_t choose(struct infer_work *w, const struct request *r, const struct token_ends *ends,
                       bool may_end, const struct sample_key *key)
 {
@@ -296,7 +298,8 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
 }
 
 /* Adds the last token to the text. w->stopped: the number of tokens of the stop string that it
- * completes; w->cut: with a tokenizer, the bytes of the whole text before that string. */
+ * completes. w->cut: with a tokenizer, the bytes of the text before that string; -1: no stop
+ * string. */
 static int take_text(const struct infer *in, struct infer_work *w, struct err *e)
 {
     struct stop *stop = &w->request.stop;
@@ -311,8 +314,8 @@ static int take_text(const struct infer *in, struct infer_work *w, struct err *e
     return 0;
 }
 
-/* Keeps the text up to the stop string, if there is one. The last characters, which the decoder
- * held back, may complete it. */
+/* Keeps the text up to the stop string, if there is one. Characters that the decoder held back may
+ * still complete one. */
 static int keep_text(struct infer_work *w, struct infer_choice *out, struct err *e)
 {
     struct spell *s = &w->spell;
@@ -343,7 +346,7 @@ static struct infer_choice *choice_of(const struct infer_work *w)
     return &w->out->choice[w->sequence];
 }
 
-/* Begins a continuation in w->tokens, after a prompt that is in the cache. */
+/* Begins a continuation in w->tokens. Its prompt is in the cache. */
 static int begin_choice(const struct infer *in, struct infer_work *w, struct err *e)
 {
     struct request *r = &w->request;
@@ -369,7 +372,7 @@ static int end_choice(const struct infer *in, struct infer_work *w, struct err *
                        logprobs ? r->logprobs : 0, e);
 }
 
-/* Tells progress how much of the request is done. */
+/* Reports the part of the request that is done. */
 static void done_part(const struct infer *in, struct infer_work *w, double part)
 {
     if (part <= w->part) return;
@@ -377,7 +380,7 @@ static void done_part(const struct infer *in, struct infer_work *w, double part)
     w->part = part;
 }
 
-/* Returns the prompt's part of its request, by tokens; the generated tokens are the rest. */
+/* Returns the prompt's share of the request's work, by tokens. Generated tokens are the rest. */
 static double prompt_part(const struct request *r)
 {
     return (double)r->n_tokens / (double)(r->n_tokens + r->n * r->max_tokens);
@@ -474,8 +477,8 @@ static int next_choice(const struct infer *in, struct infer_work *w, struct err 
 }
 
 /* Advances each work to a token that needs a pass, w->tokens[w->n - 1], or to the end of its
- * answer. If a continuation has ended, the first token of the next one is chosen in another
- * round. */
+ * answer. When a continuation ends, the next round of the loop chooses the first token of the next
+ * one. */
 static int advance(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                    struct err *e)
 {

@@ -25,8 +25,7 @@ static int64_t count_of(const struct context_state *s)
     return s->n_heads * s->key_dim * s->value_dim;
 }
 
-/* Fills the layout. The states of every layer, of whatever kind, have the room of the largest
- * layer's. */
+/* Fills the layout. Every layer gets the room that the largest states of a layer need. */
 static void fill_layout(struct context_layout *c, const struct model_shape *m,
                         const struct family *f)
 {

@@ -2,9 +2,9 @@
  *
  * A safetensors file, which stands for a prompt of any length:
  *   layers.L.state   F32 [H, Dk, Dv] of every layer
- *   context.tokens   I64 [1]: how many tokens it stands for: positions continue from there
+ *   context.tokens   I64 [1]: the number of its tokens; positions continue from there
  *   context.model    U8 [64]: SHA-256 of the weights that made it, in hex (hf_flat_digest)
- * A state means nothing to other weights, so that a file of another model is refused by name. */
+ * A state has no meaning for other weights, so a file of another model is refused. */
 #ifndef SEQD_INFER_CONTEXT_H
 #define SEQD_INFER_CONTEXT_H
 
@@ -13,12 +13,12 @@
 #include "api/core/sha256.h"
 #include "worker/model/model.h"
 
-/* The layout has the sizes of the states of all layers, as the family's programs have them: states
- * of linear attention, which a file can have, and several for a layer of the delta rule or of short
- * convolutions. */
+/* Layout of the states of all layers, by the family's programs. A layer of linear attention has
+ * one state, which a file can hold. A layer of the delta rule or of short convolutions has
+ * several. */
 struct context_layout {
     int64_t n_layers, n_states; /* layers of linear attention */
-    int64_t stride; /* bytes from one layer's states to the next: the largest of them, rounded */
+    int64_t stride; /* bytes from one layer's states to the next: the largest size, rounded up */
     int64_t size;   /* bytes of all: n_layers * stride */
     struct context_state {
         int64_t n_heads, key_dim, value_dim; /* linear attention's; 0: none */
@@ -34,8 +34,8 @@ struct context {
     int64_t stride; /* the layout's */
 };
 
-/* Copy all states after the tokens that model m has read: take out of it, and put into it. m was
- * made to generate. */
+/* Copy all states after the tokens that model m has read: context_take out of the model,
+ * context_put into it. m was made to generate. */
 void context_take(struct model *m, const struct context_layout *l, char *to);
 void context_put(struct model *m, const struct context_layout *l, const char *from);
 
@@ -43,9 +43,9 @@ void context_put(struct model *m, const struct context_layout *l, const char *fr
  * that has layers without a state: ERR_UNSUPPORTED, model.config. */
 int context_write(const char *path, const struct context_layout *l, const struct context *c,
                   struct err *e);
-/* Fills c->n_tokens and the memory at c->states. c->model: that of the weights in hand.
- * fails: ERR_CONFLICT, field context.load, when other weights made it; ERR_CORRUPT and ERR_INVALID
- * naming file and tensor; as st_open. */
+/* Fills c->n_tokens and the memory at c->states. c->model: digest of the loaded weights.
+ * fails: ERR_CONFLICT, field context.load, if other weights made the file; ERR_CORRUPT and
+ * ERR_INVALID naming file and tensor; as st_open. */
 int context_read(const char *path, const struct context_layout *l, struct context *c,
                  struct err *e);
 

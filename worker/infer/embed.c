@@ -46,7 +46,7 @@ static void add_own(struct model *m, int64_t from, int64_t n, float *buf, double
     }
 }
 
-/* Returns how many of C elements a small sum takes from element c on. */
+/* Returns the number of elements, from c on, that one small sum takes of C. */
 static int sum_length(int64_t C, int64_t c)
 {
     return (int)(c + VOLUME_SMALL_N < C ? VOLUME_SMALL_N : C - c);
@@ -101,7 +101,7 @@ struct embedder {
     const struct infer *in;
     const struct data *d;
     bool writer;  /* rank 0 */
-    bool was_cut; /* the document that was read */
+    bool was_cut; /* of the last document read */
     int32_t *ids; /* owned, [S + 1] */
     double *sum;  /* owned, [C] */
     float *row;   /* owned, [C] */
@@ -109,7 +109,7 @@ struct embedder {
 };
 
 /* Returns the number of ids that the post-processor has put at the end of the document of n tokens
- * from `begin` on. A record of ids stands for no text. */
+ * from `begin` on. Returns 0 for a record of ids: it has no text. */
 static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, struct err *e)
 {
     uint32_t sizes[256];
@@ -124,7 +124,7 @@ static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, str
     return 0;
 }
 
-/* Reads a document that is cut off; the ids at its end are kept. */
+/* Reads a document cut to S tokens. The post-processor's ids at its end are kept. */
 static int64_t read_cut(struct embedder *s, int64_t begin, int64_t n, struct err *e)
 {
     const int64_t S = s->in->model->plan->S, after = ids_after(s, begin, n, e);

@@ -6,14 +6,14 @@
  *   last   of the last token, which has seen the whole document
  *   mean   over its tokens, summed in double
  * normalize: divided by its length (2-norm); a vector of zeros stays one.
- * A document longer than data.seq_len is an error that names it, before anything is computed, or
- * under data.overlong "truncate" cut off; the ids that the post-processor of the model's tokenizer
- * has put after a text stay.
+ * A document longer than data.seq_len is an error that names it, before anything is computed.
+ * Under data.overlong "truncate" it is cut off instead; the ids that the post-processor of the
+ * model's tokenizer has put after a text stay.
  *
  *   embeddings.npy         float32 [documents, C], in the order of the prepared input
  *   embeddings.ids.jsonl   {"index", "document", "file", "record", "tokens", "offset"} a line:
  *                          a row's document; record: the line of a JSONL file
- * The numbers do not depend on the number of ranks but for the rounding of fp32 attention. */
+ * The number of ranks changes the numbers only by the rounding of fp32 attention. */
 #ifndef SEQD_INFER_EMBED_H
 #define SEQD_INFER_EMBED_H
 

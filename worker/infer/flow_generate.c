@@ -14,9 +14,9 @@
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"
 
-enum { LINE_SIZE = 4096 }; /* an answer: a custom_id, escaped, and numbers */
+enum { LINE_SIZE = 4096 }; /* room for an answer: an escaped custom_id, and numbers */
 
-/* Rank 0's message to the others: a sample to make, or that no more follows. */
+/* Message of rank 0 to the others: a sample to make, or the end. */
 struct order {
     int64_t request; /* -1: no more */
     struct flow_sample s;
@@ -29,14 +29,14 @@ struct flow_work {
     struct results results; /* rank 0 */
     struct flow_request request;
     struct order order;
-    struct plan here; /* the plan at the grid at hand */
+    struct plan here; /* plan for the grid of the sample */
     struct reply reply;
     char line[LINE_SIZE];
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Finds the file and the root that captions' paths are relative to. */
+/* Finds the file of requests, which captions' paths are relative to, and its root. */
 static int find_manifest(struct flow_generate *g, const struct job_spec *spec,
                          const char *const *roots, int n_roots, struct err *e)
 {
@@ -74,7 +74,8 @@ static int64_t caption_size(const struct model *m, const struct flow_sample *s)
     return s->x.text_len * m->shape.caption_channels * (int64_t)sizeof(float);
 }
 
-/* Compares the counts of rank 0's messages and of the steps with the plan's. */
+/* Compares the ledger with the plan's counts for the steps, and with those of rank 0's
+ * messages. */
 static int check_steps(struct flow_work *w, const struct flow_sample *s, struct err *e)
 {
     struct model *m = w->m;
@@ -117,7 +118,7 @@ static int make(struct flow_work *w, int64_t i, const struct flow_sample *s, boo
     return flow_sample_finite(w->m, s, ok, e);
 }
 
-/* Writes the sample at hand as an artifact; *done: on rank 0. Collective. */
+/* Writes the sample as an artifact. *done is filled on rank 0. Collective. */
 static int keep(struct flow_work *w, int64_t i, const struct flow_sample *s,
                 struct artifact_done *done, struct err *e)
 {
@@ -138,8 +139,9 @@ static int make_again(void *arg, struct err *e)
     return run_steps(w, &w->order.s, e);
 }
 
-/* Blames a sample that is NaN or infinity. If a weight is, no request can be answered and the job
- * fails; otherwise the request is refused, on every rank. Rank 0 alone writes a line. */
+/* Finds the cause of a sample that is not finite. If a weight is not finite, no request can be
+ * answered and the job fails. Otherwise every rank refuses the request; only rank 0 writes a
+ * line. */
 static int blame(struct flow_work *w, int64_t i, const struct flow_sample *s, struct err *e)
 {
     const struct finite_again again = {make_again, w};
@@ -167,8 +169,7 @@ static int sample(struct flow_work *w, int64_t i, const struct flow_sample *s,
 
 /* ---- its line -------------------------------------------------------------------------------- */
 
-/* Removes the file that has the sample's name: it belongs to other requests, which this job had
- * when it began. */
+/* Removes a file with the sample's name, left over from other requests. */
 static int remove_stale(struct flow_work *w, int64_t i, struct err *e)
 {
     struct artifact_done done;
@@ -226,7 +227,7 @@ static int put_answer(struct flow_work *w, int64_t i, const struct artifact_done
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Sends the order and its caption to everyone. */
+/* Sends the order and its caption from rank 0 to the other ranks. */
 static int tell(struct flow_work *w, struct err *e)
 {
     struct model *m = w->m;
@@ -240,8 +241,8 @@ static int tell(struct flow_work *w, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, m->batch.latents.text, size, m->bounce, e);
 }
 
-/* Reads, on rank 0, request i and its caption; else w->request.refused says why not. A file that
- * this machine cannot read refuses the request too, though the machine may be at fault. */
+/* Reads request i and its caption on rank 0. On failure w->request.refused has the reason. A file
+ * that this machine cannot read refuses the request, too, though the machine may be at fault. */
 static void read_request(struct flow_work *w, int64_t i)
 {
     struct flow_request *r = &w->request;

@@ -22,7 +22,7 @@ struct flow_generate {
     const char *root;        /* rank 0: root of input.path; borrowed */
     char manifest[FILE_PATH_SIZE];
     /* ---- results; n_*: on rank 0 ---- */
-    int64_t n_samples, n_refused, n_resumed; /* n_resumed: both, by an earlier attempt */
+    int64_t n_samples, n_refused, n_resumed; /* n_resumed: sum of an earlier attempt */
     bool ledger_equal;                       /* this attempt's counts are the plan's */
     struct artifact_done results, errors;    /* rank 0; errors without a name: none was refused */
 };
@@ -32,8 +32,8 @@ int flow_generate_open(struct flow_generate *g, const struct job_spec *spec,
                        const char *const *roots, int n_roots, struct err *e);
 /* Makes the samples that are missing. Collective. fails: ERR_ABORTED once stopped, ERR_IO. */
 int flow_generate_run(struct flow_generate *g, const struct infer *in, struct err *e);
-/* Describes the artifact of request i, on rank 0 after the run. 1: there is one; 0: the request was
- * refused; -1: an error. */
+/* Describes the artifact of request i, on rank 0 after the run. Returns 1; 0 if the request was
+ * refused; -1 on an error. */
 int flow_generate_sample(const struct flow_generate *g, const struct infer *in, int64_t i,
                          struct artifact_done *out, struct err *e);
 void flow_generate_close(struct flow_generate *g);

@@ -9,7 +9,7 @@
 #include "api/core/jread.h"
 #include "worker/plan/noise.h"
 
-#define NOISE_VALUES ((double)((int64_t)1 << 34)) /* a counter of 32 bits for every four */
+#define NOISE_VALUES ((double)((int64_t)1 << 34)) /* a 32-bit counter draws four values */
 
 struct request_line {
     struct flow_request *r;
@@ -188,7 +188,7 @@ static int check_told(struct request_line *l)
 {
     const struct model_shape *m = &l->spec->model.shape;
     const struct flow_request *r = l->r;
-    const int64_t classes = m->type_vocab - 1; /* the last one says that it is none */
+    const int64_t classes = m->type_vocab - 1; /* the last one stands for no class */
     if (m->caption_channels && !*r->text) return missing(l, "text", "this model reads a caption");
     if (!m->caption_channels && *r->text) return unwanted(l, "text", "this model reads no caption");
     if (r->s.x.text_len && !*r->text) return unwanted(l, "text_len", "there is no text");
@@ -207,8 +207,8 @@ static int too_large(struct request_line *l, int i, const char *field, int64_t m
                      sides[i], (long long)l->latents[i], field, (long long)most);
 }
 
-/* Checks that there are no more frames than planned, and no more patches in a frame: a picture of
- * another shape may have as many. */
+/* Checks that frames, and patches in a frame, are at most as many as planned, whatever the
+ * picture's shape. */
 static int check_room(struct request_line *l)
 {
     const struct job_spec *s = l->spec;
@@ -221,8 +221,8 @@ static int check_room(struct request_line *l)
                                  : too_large(l, 2, "data.width", s->data.width);
 }
 
-/* Sets the sizes of the latents, as given or from the video's, and checks that the plan has room
- * for them. */
+/* Sets the sizes of the latents as given, or by the sizes of the video, and checks that the plan
+ * has room for them. */
 static int check_sizes(struct request_line *l)
 {
     const struct job_spec *s = l->spec;
@@ -282,7 +282,7 @@ static int read_line(struct request_line *l)
 static int take_line(struct request_line *l)
 {
     const int rc = read_line(l);
-    /* Broken JSON makes members look wrong: the reader's own sentence is the better one. */
+    /* Prefers the JSON reader's own error: broken JSON makes members look wrong. */
     if (l->j.err.code != ERR_NONE) return err_set(l->e, ERR_INVALID, "%s", l->j.err.text);
     if (rc) return -1;
     if (!*l->r->id) return missing(l, "custom_id", "a string that names the request");

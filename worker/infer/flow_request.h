@@ -29,12 +29,12 @@
 
 struct flow_request {
     char id[REQUEST_ID_SIZE];  /* custom_id */
-    char text[FILE_PATH_SIZE]; /* as it stands in the line; "": none */
+    char text[FILE_PATH_SIZE]; /* path as written in the line; "": none */
     struct flow_sample s;      /* x.text_len 0: all of the file's rows */
-    struct err refused;        /* ERR_NONE: good; field: the member it is about */
+    struct err refused;        /* ERR_NONE: not refused; field: the member at fault */
 };
 
-/* Reads a line of any bytes. spec: a job whose model.shape is known. */
+/* Reads a line, which may hold any bytes. spec: a job with a known model.shape. */
 void flow_request_of_line(struct flow_request *r, const struct job_spec *spec, const char *line,
                           int64_t size);
 

@@ -38,12 +38,12 @@ struct sample_line { /* one row of pixels of one channel */
     int64_t c, frame, h;
 };
 
-/* Describes noise and its destination. */
+/* Noise to draw, and its destination. */
 struct sample_draw {
     struct model *m;
     const struct flow_sample *s;
     const struct sample_rows *r;
-    int64_t step;                /* its step; -1: the sample's own, which each place counts */
+    int64_t step;                /* step; -1: the initial noise, which also sets weights */
     const struct noise_draw *by; /* a step's: spread has the variance that was predicted */
 };
 
@@ -118,8 +118,7 @@ int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Tells whether the model can predict without a caption or class, from which guidance leads
- * away. */
+/* Tells whether the model can also predict without a caption or class, as guidance needs it. */
 static bool can_be_guided(const struct model_shape *m)
 {
     return m->caption_channels || m->type_vocab;
@@ -148,8 +147,9 @@ static struct tensor velocity(const struct model *m, const struct sample_rows *r
     return tensor_of(m->dtype, m->prog.velocity, r->n, r->cols, r->cols);
 }
 
-/* Takes channels of the last prediction. In a patch the channels of a place lie one after another,
- * and channels after in_channels are a variance. first: 0, or in_channels. */
+/* Copies in_channels channels of the last prediction to the velocity. In a patch, the channels of
+ * a place lie one after another; channels after in_channels are a variance. first: 0, or
+ * in_channels. */
 static void take_channels(struct model *m, const struct sample_rows *r, int64_t first)
 {
     const struct tensor y = model_normed(m, 0, r->n), v = velocity(m, r);
@@ -191,15 +191,14 @@ static void advance(struct model *m, const struct sample_rows *r, struct channel
     m->be->ops->mix(m->be, &a);
 }
 
-/* Returns the channels that guidance changes; the others are as the model predicts them with
- * caption or class. */
+/* Returns the channels that guidance changes. The others are predicted with caption or class. */
 static struct channels guided(const struct model *m)
 {
     const int64_t n = shape_of_noise(&m->shape) ? family_row(&m->shape)->guided : 0;
     return (struct channels){0, n > 0 && n < m->shape.in_channels ? n : m->shape.in_channels};
 }
 
-/* A step: the model is told `told`, then z = alpha z + beta v. */
+/* A step: the model is told the time `told`, then z = alpha z + beta v. */
 struct step_by {
     double told, alpha, beta;
 };
@@ -227,8 +226,8 @@ static void clear_beyond(struct model *m, const struct sample_rows *r)
     }
 }
 
-/* Adds the noise that step i draws, by the variance that was predicted last. The host computes it,
- * in double. */
+/* Adds the noise of step i, with the variance that was predicted last. The host computes it in
+ * double. */
 static int add_drawn(struct model *m, const struct flow_sample *s, const struct sample_rows *r,
                      int64_t i, struct err *e)
 {
@@ -284,8 +283,7 @@ int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, s
     return 0;
 }
 
-/* Packs planes of channel c and frame f of patches one after another: [C, frames, share,
- * places]. */
+/* Packs the planes of each channel and frame of patches: [C, frames, share, places]. */
 static void pack(struct model *m, const struct sample_rows *r)
 {
     const int64_t size = r->places * (int64_t)sizeof(float);
@@ -331,8 +329,8 @@ static void unpatch(const struct sample_gather *g, const struct sample_line *at,
         out[k] = g->m->prog.plane[(row + (w + k) / p[2]) * r->places + in + (w + k) % p[2]];
 }
 
-/* Reads elements for the writer, which asks for them in order: each plane is gathered when it is
- * reached. */
+/* Reads elements for the writer, which asks for them in order. A plane is gathered when the writer
+ * reaches it. */
 static int read_latents(void *arg, int64_t at, int64_t n, void *out, struct err *e)
 {
     struct sample_gather *g = arg;

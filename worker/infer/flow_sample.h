@@ -5,18 +5,18 @@
  *   z_{i+1} = z_i + (t_i - t_{i+1}) v(z_i, t_i)        v: the first in_channels that are predicted
  *   v = v_without + guidance (v_with - v_without)      caption or class (2207.12598)
  *
- * or, of a model that predicts noise, by DDIM or by ancestral sampling (worker/plan/noise.h), where
- * v is the noise; the variance is the prediction with caption or class, as both have it. Its
- * guidance is of all channels, as Latte's sampler has it, and of STDiT of the first three, as Open-
- * Sora 1.0's has it: the fourth is v_with.
+ * or, for a model that predicts noise, by DDIM or by ancestral sampling (worker/plan/noise.h),
+ * with the noise as v. The variance comes from the prediction with caption or class. For Latte,
+ * guidance changes all channels, as its sampler does. For STDiT it changes the first three, as in
+ * Open-Sora 1.0; the fourth is v_with.
  *
- * Two forward passes a step; one where guidance is 1 or the model is told nothing. Without a
- * caption is as many rows of y_embedding, without a class the class after the last.
+ * A step takes two forward passes, or one if guidance is 1 or the model is told nothing. "Without
+ * a caption" means as many rows of y_embedding; "without a class" means the class after the last.
  *
  * z lies in the plan as model_batch()'s latents.patches, each rank's own rows of patches, fp32
  * whatever the model's precision. A step allocates no memory. Noise is keyed by the element's place
- * in the whole sample, the steps are elementwise: another number of ranks makes no other sample
- * than the model's own sums do, and under determinism "ranks" the same bits.
+ * in the whole sample, and the steps are elementwise. So the number of ranks changes the sample
+ * only through the model's own sums; under determinism "ranks" the bits are the same.
  * tested: tests/engine/test_flow_sample.c */
 #ifndef SEQD_INFER_FLOW_SAMPLE_H
 #define SEQD_INFER_FLOW_SAMPLE_H
@@ -47,9 +47,9 @@ int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, st
 
 /* Sets *ok if every value is finite on all ranks. Collective: a small sum, PURPOSE_CONTROL. */
 int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, struct err *e);
-/* Saves z as tensor "z" [C, T, H, W], F32, in the safetensors file `path`, written by rank 0: it
- * gets a channel of a frame of patches at a time from all ranks (PURPOSE_CONTROL), in the file's
- * order, and never holds more. z lies where it did; the velocity's room is used. Collective. path:
+/* Saves z as tensor "z" [C, T, H, W], F32, in the safetensors file `path`. Rank 0 writes it. It
+ * gets one channel of a frame of patches at a time from all ranks (PURPOSE_CONTROL), in the file's
+ * order, and never holds more. z stays in place; the velocity's memory is used. Collective. path:
  * rank 0's. fails: ERR_IO; the other ranks then wait until they are aborted. */
 int flow_sample_save(struct model *m, const struct flow_sample *s, const char *path, struct err *e);
 /* Returns the counts of flow_sample_finite and flow_sample_save on ring rank r, PURPOSE_CONTROL. */

@@ -1,5 +1,5 @@
-/* generate.c: a job of prompts or of a batch of requests, plan->batch of them at once, and its
- * artifacts. */
+/* generate.c: runs a job of prompts or of a batch of requests, plan->batch of them at a time, and
+ * writes its artifacts. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ struct turn {
     struct infer_answer answer;
 };
 
-/* Lines of a prompt that was answered before an earlier one in the artifact. */
+/* Lines of a prompt that wait for those of an earlier prompt. */
 struct held_lines {
     bool done;
     char *lines; /* owned */
@@ -39,7 +39,7 @@ struct generator {
     struct reply reply;
     struct artifact out;     /* prompts */
     struct held_lines *held; /* owned [p->n] */
-    int n_written;           /* prompts whose lines are in it */
+    int n_written;           /* prompts whose lines are in `out` */
     struct results results;  /* batch */
     uint8_t *answered;       /* owned [p->n]: by an earlier attempt */
     struct infer_text *text;
@@ -82,8 +82,8 @@ static const char *model_name(const struct job_spec *spec)
     return spec_text(spec, *spec_text(spec, spec->model.path) ? spec->model.path : spec->name);
 }
 
-/* Writes the line of g->reply into the artifact, or keeps it until the lines of the prompts before
- * are there. */
+/* Writes the line of g->reply into the artifact, or keeps it until the lines of all earlier
+ * prompts are written. */
 static int put_line(struct generator *g, int i, struct err *e)
 {
     struct held_lines *h = &g->held[i];
@@ -97,7 +97,7 @@ static int put_line(struct generator *g, int i, struct err *e)
     return 0;
 }
 
-/* Notes that prompt i has all its lines, and writes those of the prompts that waited for it. */
+/* Notes that prompt i has all its lines. Then writes the lines of prompts that waited for it. */
 static int end_lines(struct generator *g, int i, struct err *e)
 {
     g->held[i].done = true;
@@ -142,8 +142,8 @@ static bool any_at_work(const struct generator *g)
     return false;
 }
 
-/* Counts a request as done. If no other one is under way, progress is exactly this count, without
- * the rounding of earlier parts. */
+/* Counts a request as done. If no other request is under way, progress is set to the exact count,
+ * without rounding errors. */
 static void count_done(struct generator *g)
 {
     struct progress *p = g->in->progress;
@@ -165,7 +165,7 @@ static int refuse(struct generator *g, struct turn *t, struct err *e)
     return g->p->n > 1 ? err_prefix(e, "prompt %d", t->i) : -1;
 }
 
-/* Begins the next prompt in work k, which has none. */
+/* Begins the next prompt in work k, which is idle. */
 static int begin(struct generator *g, int k, struct err *e)
 {
     struct turn *t = &g->turn[k];
@@ -268,7 +268,7 @@ static void generator_close(struct generator *g)
     free(g->answered);
 }
 
-/* Sends rank 0's record of requests that an earlier attempt has answered to everyone. */
+/* Sends rank 0's record of already answered requests to the other ranks. */
 static int share_answered(struct generator *g, struct err *e)
 {
     const struct model *m = g->in->model;

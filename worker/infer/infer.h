@@ -1,5 +1,4 @@
-/* infer.h: generation with a model that is loaded, over the ring; and what score and embed share
- * with it.
+/* infer.h: generation with a loaded model over the ring, and functions that score and embed share.
  *
  * Generate: prefill of the prompt over the ring; keys and values stay where prefill left them; new
  * ones are stored in turn, CACHE_BLOCK tokens a rank (2408.04093's tree decoding, merged in rank
@@ -8,10 +7,10 @@
  * share its prefill: the cache is rewound to the prompt's end before each, and the states of layers
  * that have some are put back.
  *
- * Several requests (plan->batch) are answered at once: each has a cache, a sampler and memory for
- * its answer; a pass over the weights is for the next token of all of them, and ranks send each
- * other one message for it, and one for their choices. The answer to a request does not depend on
- * the others. */
+ * Several requests (plan->batch) are answered at once. Each has a cache, a sampler and memory for
+ * its answer. A pass over the weights computes the next token of all of them; ranks send each
+ * other one message for the pass, and one for their choices. The answer to a request does not
+ * depend on the others. */
 #ifndef SEQD_INFER_INFER_H
 #define SEQD_INFER_INFER_H
 
@@ -41,7 +40,7 @@ struct infer {
         *no_tokenizer;        /* why that is so of a model with one; NULL, ERR_NONE: no reason */
     struct request_chat chat; /* generate: {0}: conversations are refused */
     /* Called between two units whose results are kept in a journal (-1: none). Returns -1 to end
-     * there. NULL: never. */
+     * the job there. NULL: not called. */
     int (*leave)(void *arg, int journal, struct err *e);
 };
 
@@ -98,7 +97,7 @@ struct infer_tokens {
 struct infer_choice {
     struct infer_tokens
         tokens;     /* generated; the end of a document that ended it is not among them */
-    int64_t n_text; /* number of these before a stop string */
+    int64_t n_text; /* number of tokens before a stop string */
     /* With a tokenizer: their text up to a stop string; else text is NULL. */
     char *text;         /* owned, NUL-terminated: the prompt's text, then theirs */
     int64_t size;       /* its bytes */
@@ -154,13 +153,13 @@ void infer_text_fini(struct infer_text *t);
 int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
 /* Checks for a stop between two units, and asks in->leave too. */
 int infer_check_unit(const struct infer *in, int journal, struct err *e);
-/* Says where the rank stands and starts its counts. */
+/* Sets the rank's step for error messages, and resets its counts. */
 void infer_at(const struct infer *in, int64_t step);
 /* Computes the counts of this rank's layers in n_forwards forward passes at the model's length. The
  * caller adds the counts of results that are sent to other ranks. */
 int infer_expect(const struct infer *in, int64_t n_forwards, struct comm_count want[PURPOSE_N],
                  struct err *e);
-/* Tells whether this rank has moved, since infer_at, exactly these bytes and messages, for every
+/* Tells whether this rank has moved exactly these bytes and messages since infer_at, for every
  * purpose. */
 bool infer_moved(const struct infer *in, const struct comm_count want[PURPOSE_N]);
 /* Sets *ok on every rank to true only if it is true on all. Collective. */

@@ -1,11 +1,11 @@
-/* neutral.c: the table of neutral members, each with the values that pass, and the comparison with
+/* neutral.c: the table of neutral members with their accepted values, and the comparison with
  * it. */
 #include "worker/infer/neutral.h"
 
 #include <string.h>
 
-/* A value passes if it is one of these words, or a list of one of them; "*": any string, true,
- * false or object. null, {} and [] pass for every name. */
+/* Accepted values by member. A value passes if it is one of these words, or a list of one of them;
+ * "*": any string, true, false or object. null, {} and [] pass for every name. */
 static const struct neutral {
     const char *name;
     const char *words[3];

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include "api/core/jread.h"
 
-/* Tells whether the member's value changes nothing. j has just returned its key. True: j is past
- * the value. False: j is as it was. */
+/* Tells whether the member's value changes nothing. Call it when j has returned the member's key.
+ * If true, j is past the value; if false, j is unchanged. */
 bool neutral_member(struct jread *j);
 
 #endif

@@ -22,7 +22,7 @@ static inline void pace_sum(struct infer_pace *p, const struct infer_pace *more)
     p->us += more->us;
 }
 
-/* Returns tokens a second; NaN: there were none. */
+/* Returns tokens per second; NaN if there were none. */
 static inline double pace_rate(const struct infer_pace *p)
 {
     return p->n && p->us > 0 ? (double)p->n * 1e6 / (double)p->us : (double)NAN;

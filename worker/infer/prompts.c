@@ -93,7 +93,7 @@ static int read_file(const char *path, const char *const *roots, int n_roots, ch
             err_errno(e, "read %s", path);
             goto out;
         }
-        if (n == 0) break; /* shrunk since: the rest is the prompt */
+        if (n == 0) break; /* the file shrank: uses the bytes that are left */
         *size += n;
     }
     rc = *data ? 0 : err_set(e, ERR_IO, "out of memory reading %s", path);
@@ -137,7 +137,7 @@ static int take_line(struct prompts *p, const char *line, size_t size, const cha
     return append(p, n, where, e);
 }
 
-/* Takes the line as it stands, if it has a custom_id. */
+/* Keeps the line unchanged, if it has a custom_id. */
 static int take_request(struct prompts *p, const char *line, size_t size, const char *where,
                         struct err *e)
 {
@@ -149,7 +149,7 @@ static int take_request(struct prompts *p, const char *line, size_t size, const 
     return append(p, (int64_t)size, where, e);
 }
 
-/* Tells whether lines have a custom_id: requests of a batch, and requests to a diffusion model. */
+/* Tells whether the lines are requests with a custom_id, of a batch or to a diffusion model. */
 static bool holds_requests(const struct job_spec *s)
 {
     return s->input.source.format == DATA_OPENAI_BATCH || family_diffusion(&s->model.shape);
@@ -182,7 +182,7 @@ static int by_id(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Refuses two requests of one name: the results could not tell them apart. */
+/* Refuses two requests with one custom_id: the results could not tell them apart. */
 static int check_unique(const struct prompts *p, const char *path, struct err *e)
 {
     char(*id)[REQUEST_ID_SIZE] = calloc((size_t)p->n + 1, sizeof *id);

@@ -3,9 +3,9 @@
  *   text           the whole file is one prompt
  *   jsonl          one prompt a line, the string under input.text_key
  *   openai_batch   one request a line (worker/infer/requests.h), kept as the bytes of the line.
- *                  Every line must have a custom_id and no two the same; whatever else is wrong
- *                  with a request is its own affair, later. So are the lines of a diffusion
- *                  model's jsonl (worker/infer/flow_request.h)
+ *                  Every line must have a custom_id, and no two the same. Other errors in a
+ *                  request are found later, and concern only that request. The lines of a
+ *                  diffusion model's jsonl are treated the same (worker/infer/flow_request.h)
  *
  * Rank 0 reads; the others get a copy over the ring, so that a file that changes meanwhile cannot
  * make ranks disagree. */

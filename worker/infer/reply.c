@@ -43,7 +43,7 @@ static bool whole_characters(const struct text *s)
     return i == s->n;
 }
 
-/* Names a token by its number. out is emptied first; -1: out of memory. */
+/* Names a token by its number. Empties out first. Returns -1 if out of memory. */
 static int name_number(struct text *out, int32_t id)
 {
     char number[32];
@@ -90,7 +90,7 @@ static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
     return 0;
 }
 
-/* Returns, as UTF-8, the prompt if echo asks for it and the text before the stop string. */
+/* Returns as UTF-8 the text before the stop string, after the prompt if echo asks for it. */
 static const char *text_of(struct reply *p, const struct request *r, const struct infer_choice *c,
                            size_t *size)
 {
@@ -139,7 +139,8 @@ static const char *token_name(struct reply *p, int32_t id)
     return full_name(p, name_token(p, id, &p->name), &p->name);
 }
 
-/* Begins a list of names that differ: `own` has its own. */
+/* Begins a list of distinct names. Returns the name of `own`, which no other token of the list
+ * gets. */
 static const char *names_begin(struct reply *p, int32_t own)
 {
     p->others.n = 0;
@@ -164,8 +165,8 @@ static int take_name(struct reply *p, int32_t id, int32_t own)
     return text_add(&p->others, p->name.data, p->name.n);
 }
 
-/* Returns the name of an alternative to `own`, which differs from all names of the list. Valid
- * until the next name. */
+/* Returns the name of an alternative to `own`. It differs from all names of the list. Valid until
+ * the next call. */
 static const char *names_next(struct reply *p, int32_t id, int32_t own)
 {
     return full_name(p, p->full ? -1 : take_name(p, id, own), &p->name);
@@ -230,7 +231,7 @@ static void write_offsets(const struct reply *p, struct jwrite *w, const struct 
         }
 }
 
-/* Writes the same for tokens that a tokenizer has spelt. */
+/* Writes the bytes of text before each token, for tokens that a tokenizer has spelt. */
 static void write_spelt_offsets(struct jwrite *w, const struct request *r,
                                 const struct infer_choice *c)
 {
@@ -300,7 +301,7 @@ static void write_logprobs(struct reply *p, struct jwrite *w, const struct reque
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Writes with `put` into a line that grows until it fits. */
+/* Arguments of make_line, which writes with `put` into a line that grows until it fits. */
 struct reply_job {
     const struct request *r;
     const struct infer_answer *a;

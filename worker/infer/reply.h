@@ -17,10 +17,11 @@
  * tokens. In a chat it is "content", a list of {"token", "logprob", "bytes", "top_logprobs"}, each
  * of which has as many alternatives as were asked for.
  *
- * A token is named by its text in the middle of a text (tokenizer_piece); by "bytes:\xNN..." where
- * that is not whole characters; by "<|token-N|>" where it has none, or where another alternative
- * has the same, so that no two have one name. With the byte tokenizer a byte of ASCII but 0 is
- * itself, the others "bytes:\xNN", ids beyond are "<|eod|>", "<|pad|>" and "<|token-N|>".
+ * A token is named by its text in the middle of a text (tokenizer_piece). If that is not whole
+ * characters, its name is "bytes:\xNN...". If it has no text, or another alternative has the same
+ * name, it is "<|token-N|>", so that all names differ. With the byte tokenizer, a byte of ASCII
+ * but 0 is itself, other bytes are "bytes:\xNN", and ids above are "<|eod|>",
+ * "<|pad|>" and "<|token-N|>".
  *
  * If the model's ids are not bytes (data.tokenizer), a choice has "token_ids" after its text: with
  * echo the prompt's first. Without a tokenizer the text is empty. */
@@ -29,17 +30,17 @@
 
 #include "worker/infer/infer.h"
 
-struct reply {                         /* {0}: nothing yet */
+struct reply {                         /* {0}: empty */
     bool ids;                          /* tokens are not bytes: answers say "token_ids" */
     const struct tokenizer *tokenizer; /* borrowed: the model's own; NULL: it has none */
     int64_t created;                   /* chats: seconds since 1970 */
-    char *line;                        /* owned: the last one made, ends with a newline */
-    int64_t size;                      /* bytes of it */
+    char *line;                        /* owned: the last line, ending with a newline */
+    int64_t size;                      /* bytes of the line */
     int64_t room;
     char *text; /* owned: room for a text and its UTF-8 */
     int64_t text_room;
     struct text name, own_name, others; /* owned: scratch */
-    bool full;                          /* there was no memory for a name */
+    bool full;                          /* out of memory for a name */
 };
 void reply_fini(struct reply *p);
 

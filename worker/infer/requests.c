@@ -58,7 +58,7 @@ static int reserve_tokens(struct request *r, int64_t n, struct err *e)
     return 0;
 }
 
-/* Cuts a text into tokens. add_special: with the ids that the tokenizer's post-processor puts
+/* Cuts a text into tokens. add_special: adds the ids that the tokenizer's post-processor puts
  * around a text. */
 static int cut_text(struct request *r, const struct job_spec *spec, const char *text, int64_t size,
                     bool add_special, struct err *e)
@@ -96,7 +96,7 @@ static int take_text(struct request *r, const struct job_spec *spec, const char 
     return 0;
 }
 
-/* Sets everything as the job says. */
+/* Sets all options to the job's. */
 static void set_defaults(struct request *r, const struct job_spec *spec)
 {
     r->id[0] = 0;
@@ -124,7 +124,8 @@ static void set_defaults(struct request *r, const struct job_spec *spec)
     }
 }
 
-/* Checks a prompt's length in tokens. That of bytes was checked when the job was submitted. */
+/* Checks a prompt's length in tokens. Its length in bytes was checked when the job was
+ * submitted. */
 static int check_length(const struct request *r, const struct job_spec *spec, struct err *e)
 {
     const int64_t n = r->n_tokens + r->max_tokens;
@@ -151,13 +152,13 @@ void request_of_prompt(struct request *r, const struct job_spec *spec, const cha
 
 enum request_api { API_TEXT = 1, API_CHAT = 2, API_BOTH = 3 }; /* urls that have a member */
 
-/* Members whose range is that of a field of the job spec, and whose type is the field's. */
+/* Members with the type and range of a field of the job spec. */
 static const struct request_number {
     const char *name;
     const char *path;
     size_t offset;
     enum request_api api; /* 0: both */
-    double also, means;   /* if they differ: a value beyond the range that clients write */
+    double also, means;   /* if they differ: clients may write `also` for `means` */
 } numbers[] = {
     {"temperature", "sampling.temperature", offsetof(struct request, sample.temperature)},
     {"top_k", "sampling.top_k", offsetof(struct request, sample.top_k), 0, -1, 0},   /* all */
@@ -451,8 +452,8 @@ static int take_url(struct body *b)
                      "url must be \"/v1/completions\" or \"/v1/chat/completions\"");
 }
 
-/* Skips the body and notes its place: it is read when all else is known, since its members depend
- * on the url. */
+/* Skips the body and notes its place. Its members depend on the url, so it is read after the
+ * rest. */
 static int skip_body(struct body *b, struct jread *at)
 {
     *at = b->j;
@@ -538,7 +539,7 @@ int64_t request_key(const char *id)
 static int read_line(struct body *b)
 {
     if (take_line(b)) {
-        /* Broken JSON makes members look wrong: the reader's own sentence is the better one. */
+        /* Prefers the JSON reader's own error: broken JSON makes members look wrong. */
         if (b->j.err.code != ERR_NONE) *b->e = b->j.err;
         return -1;
     }
@@ -558,7 +559,7 @@ void request_of_line(struct request *r, const struct job_spec *spec, const char 
     if (request_id(line, size, r->id, &none)) r->id[0] = 0;
     r->key.seed = -1;
     jread_init(&b.j, line, (size_t)size);
-    if (!read_line(&b)) r->refused = none; /* a line that reads well is not refused */
+    if (!read_line(&b)) r->refused = none; /* clears errors of a line that was read */
     const bool own_seed = r->key.seed >= 0;
     if (!own_seed) r->key.seed = seed;
     r->key.request = own_seed ? 0 : request_key(r->id);

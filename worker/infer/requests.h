@@ -38,10 +38,10 @@ struct job_spec;
 
 #define REQUEST_ID_SIZE 129 /* bytes of a custom_id, with its NUL */
 
-/* Tells how conversations are read; all of it is borrowed. */
+/* Settings for reading conversations; all borrowed. */
 struct request_chat {
     const struct chat_model *model; /* NULL, or without a template: they are refused */
-    const struct err *why; /* the sentence of that refusal; NULL, ERR_NONE: there is no template */
+    const struct err *why; /* reason of the refusal; NULL, ERR_NONE: there is no template */
     int64_t submitted_s;   /* as of struct rank_args */
 };
 
@@ -50,21 +50,20 @@ struct request {
     int32_t *tokens;          /* owned room for token_room tokens: the prompt */
     char *text;               /* owned room for `room` bytes */
     int64_t room, token_room, n_tokens;
-    struct tokenizer *tokenizer; /* borrowed: the model's own; NULL: text is bytes, or refused */
-    const struct err
-        *no_tokenizer; /* borrowed: the sentence of that refusal; NULL: the usual one */
+    struct tokenizer *tokenizer;    /* borrowed: the model's own; NULL: text is bytes, or refused */
+    const struct err *no_tokenizer; /* borrowed: reason of the refusal; NULL: the usual one */
     struct request_chat chat;
-    struct tokens cut; /* owned: scratch, and those below */
+    struct tokens cut; /* owned scratch, with the two below */
     struct text talk;
     struct template_output written;
-    bool is_chat; /* it was asked of /v1/chat/completions */
+    bool is_chat; /* the url is /v1/chat/completions */
     struct sample_options sample;
     struct stop stop;
     struct sample_key key; /* seed and request */
     int64_t max_tokens, min_tokens, n;
     int32_t logprobs; /* alternatives; -1: none at all */
     int32_t echo, ignore_eos;
-    struct err refused; /* ERR_NONE: good; field: the member it is about, without "body." */
+    struct err refused; /* ERR_NONE: not refused; field: the member at fault, without "body." */
 };
 
 /* Sets r up without a tokenizer, which the caller sets. room: bytes of the longest prompt or
@@ -76,7 +75,8 @@ void request_fini(struct request *r);
  * text cannot be cut into tokens, or with max_tokens it is longer than data.seq_len. */
 void request_of_prompt(struct request *r, const struct job_spec *spec, const char *prompt,
                        int64_t size, int64_t i);
-/* Reads a line of any bytes. Afterwards r->refused says whether it can be done. */
+/* Reads a line, which may hold any bytes. r->refused then tells whether the request can be
+ * answered. */
 void request_of_line(struct request *r, const struct job_spec *spec, const char *line,
                      int64_t size);
 /* Reads the custom_id of a line. fails: ERR_INVALID when the line is no object or has none. */

@@ -56,7 +56,7 @@ static void descend(struct jread *j, struct result_line *l, const char *const *w
     }
 }
 
-/* Reads a line. 0: the bytes are one whole line of a journal. */
+/* Reads a line. Returns 0 if the bytes are one whole line of a journal. */
 static int read_line(const char *text, size_t size, struct result_line *l)
 {
     static const char *const way[] = {"body", "usage", NULL};
@@ -84,7 +84,8 @@ static int read_line(const char *text, size_t size, struct result_line *l)
 
 /* ---- the journal ----------------------------------------------------------------------------- */
 
-/* Notes the contents of a line; -1 when it is not this batch's, or its request has one already. */
+/* Notes the contents of a line. Returns -1 if it is not of this batch, or its request has a line
+ * already. */
 static int note(struct results *r, const char *text, size_t size)
 {
     struct result_line l;
@@ -214,8 +215,8 @@ static size_t *find_lines(const struct results *r, const char *text, size_t size
     return from;
 }
 
-/* Copies the journal's lines in the order of the requests: all of them, or those of refused
- * ones. */
+/* Copies the journal's lines in the order of the requests; refused: only those of refused
+ * requests. */
 static int copy_lines(const struct results *r, struct artifact *a, const char *text, size_t size,
                       bool refused, struct err *e)
 {
@@ -251,8 +252,8 @@ static int publish_copy(const struct results *r, const char *job_dir, const char
     return rc;
 }
 
-/* Publishes the journal under another name; as a copy if the file system has no links, or if lines
- * are in another order. */
+/* Publishes the journal as results.jsonl: as a link, or as a copy if the file system has no links
+ * or lines are in another order. */
 static int publish(const struct results *r, const char *job_dir, struct artifact_done *done,
                    struct err *e)
 {

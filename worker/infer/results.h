@@ -1,7 +1,7 @@
-/* results.h: the answers of a batch, every request exactly once over any number of attempts.
+/* results.h: the answers of a batch, one for every request over any number of attempts.
  *
- * DIR/batch-DIGEST.jsonl is a journal: one line of reply_batch per request, fsynced before another
- * one begins in its place. DIGEST is of the requests, so that a batch that was edited meanwhile
+ * DIR/batch-DIGEST.jsonl is a journal: one line of reply_batch per request, fsynced before the
+ * next request begins in its place. DIGEST is of the requests, so that a batch that was edited
  * starts again. An attempt that finds a journal keeps its whole lines, cuts off a line that a crash
  * left half written and continues with the requests that have no line. When every request has one,
  * the journal becomes the artifact results.jsonl (a hard link to it; a copy in the order of the
@@ -18,16 +18,17 @@ struct results { /* {.fd = -1}: closed */
     char path[FILE_PATH_SIZE]; /* the journal's */
     const struct prompts *p;   /* borrowed */
     uint8_t *answered;         /* owned, [p->n] */
-    int64_t last;              /* the request of the last line; -1: there is none */
+    int64_t last;              /* request of the last line; -1: no line */
     bool mixed;                /* lines are not in the order of the requests */
     int64_t n_answered, n_refused;
     int64_t n_prompt_tokens, n_tokens; /* sums over the answers, as their usage says */
 };
 
 int results_open(struct results *r, const char *job_dir, const struct prompts *p, struct err *e);
-/* Adds the line of request i, which has none yet. */
+/* Adds the line of request i, which must not have one. */
 int results_add(struct results *r, int i, const char *line, int64_t size, struct err *e);
-/* Ends the results: every request has its line. errors->name stays empty where none was refused. */
+/* Publishes the results; every request must have its line. errors->name stays empty if none was
+ * refused. */
 int results_finish(struct results *r, const char *job_dir, struct artifact_done *done,
                    struct artifact_done *errors, struct err *e);
 void results_close(struct results *r);

@@ -69,7 +69,7 @@ static double penalised(const struct sampler *s, double z, int64_t i,
     return times ? z - (o->frequency * times + o->presence) : z;
 }
 
-/* Fills z; returns the largest, the lowest id on a tie. */
+/* Fills z. Returns the id of the largest; on a tie, the lowest id. */
 static int32_t penalise(struct sampler *s, const float *logits, const struct sample_options *o,
                         int32_t banned)
 {
@@ -105,7 +105,7 @@ static void heap_fill(struct sampler *s)
     for (int64_t i = s->n_vocab / 2; i-- > 0;) sift(s, i, s->n_vocab);
 }
 
-/* Takes the next id of the sorted order out of a heap of n; it lies after the heap afterwards. */
+/* Takes the next id in sorted order out of a heap of n. The id then lies right after the heap. */
 static int32_t heap_pop(struct sampler *s, int64_t n)
 {
     int32_t top = s->heap[0];
@@ -127,7 +127,7 @@ static int32_t last_kept(struct sampler *s, const struct sample_options *o)
     else
         for (int64_t i = 0; i < V; i++) sum += s->weight[i];
     if (o->top_p >= 1) return last;
-    for (int64_t i = 0; i < k; i++) { /* ids popped before lie at the end, the largest last */
+    for (int64_t i = 0; i < k; i++) { /* popped ids lie at the end, the largest last */
         last = k < V ? s->heap[V - 1 - i] : heap_pop(s, V - i);
         run += s->weight[last];
         if (run >= o->top_p * sum) break;

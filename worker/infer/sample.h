@@ -6,9 +6,9 @@
  *                   OpenAI's API has it, z -= frequency * times + presence
  *   2 temperature   z / temperature; at 0 the largest z wins and nothing below happens
  *   3 top_k         the k largest
- *   4 top_p         the fewest of those, from the largest down, that hold at least top_p of their
- *                   probability together
- *   5 min_p         of those the ones with at least min_p times the probability of the largest
+ *   4 top_p         the fewest of those, from the largest down, that together hold at least top_p
+ *                   of their probability
+ *   5 min_p         only ids with at least min_p times the probability of the largest
  *   6 the draw, among the ids that are left
  * Equal logits are cut by id: the lower one stays. Everything is in double, in an order that
  * depends on nothing but z: the same bits on every rank.
@@ -32,12 +32,12 @@ struct sample_options {
 
 struct sample_key {
     int64_t seed;
-    int64_t request;  /* number of the prompt in the job; its low 32 bits count */
+    int64_t request;  /* number of the prompt in the job; only the low 32 bits are used */
     int64_t sequence; /* number of its continuation */
     int64_t position; /* position of the token that is being chosen */
 };
 
-/* A sampler is the memory of a choice besides the logits, set up once. */
+/* Working memory of choices; set up once. */
 struct sampler {
     int64_t n_vocab;
     double *z, *weight; /* after the penalties; exp((z - max) / temperature) */
@@ -63,9 +63,10 @@ int32_t sampler_choose(struct sampler *s, const float *logits, const struct samp
 /* Returns a uniform number in [0, 1) with 53 bits. Also for tests. */
 double sample_uniform(const struct sample_key *key);
 
-/* Computes log-probabilities under softmax(logits), the model's own distribution before any of the
- * above: *chosen for token `id`, and the n most likely ones, the likeliest first, the lower id
- * first if they are equal. A token has the same number in both. Returns how many: n or n_vocab. */
+/* Computes log-probabilities under softmax(logits), before penalties, temperature and cuts:
+ * *chosen for token `id`, and the n most likely ones, the likeliest first and the lower id
+ * before its equal. A token has the same number in both. Returns the number of entries in top: n or
+ * n_vocab. */
 struct sample_top {
     int32_t id;
     double logprob;
@@ -75,10 +76,11 @@ int sample_logprobs(const float *logits, int64_t n_vocab, int32_t id, double *ch
                     struct sample_top *top);
 
 /* Copies n bytes as valid UTF-8: every byte that belongs to no character becomes U+FFFD. out has
- * room for 3 * n + 1; returns the length, NUL-terminated. */
+ * room for 3 * n + 1 and is NUL-terminated. Returns the length. */
 size_t sample_utf8(const unsigned char *bytes, size_t n, char *out);
-/* Writes the bytes of tokens, for sample_utf8. The end of a document has no byte; an id that is no
- * byte gives one that belongs to no character. out has room for n; returns how many. */
+/* Writes the bytes of tokens, for sample_utf8. The end of a document has no byte. An id that is
+ * no byte gives 0xFF, which belongs to no character. out has room for n. Returns the number of
+ * bytes. */
 size_t sample_bytes(const int32_t *tokens, int64_t n, unsigned char *out);
 
 #endif

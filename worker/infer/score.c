@@ -24,7 +24,7 @@ double score_bits_per_byte(double text_nll, int64_t n_bytes)
     return n_bytes ? text_nll / M_LN2 / (double)n_bytes : (double)NAN;
 }
 
-/* A scorer reads the text on rank 0, document by document across windows. */
+/* State of a score job. Rank 0 reads the text document by document across windows. */
 struct scorer {
     const struct infer *in;
     const struct data *d;
@@ -32,11 +32,11 @@ struct scorer {
     double *rows;                   /* [P * T] gathered, rank order; NULL unless rank 0 */
     double *nll;                    /* [P * T] by position in the window */
     bool text;                      /* the input was text: tokens below 256 are its bytes */
-    bool cut;                       /* it was text, and the data say how many bytes a token has */
+    bool cut;                       /* a tokenizer cut the text; bytes of tokens are known */
     int64_t sizes_first, sizes_n;   /* tokens [first, first + n) of the data are in `sizes` */
     uint32_t sizes[1024];           /* bytes of each of these tokens */
-    int64_t document, unscored;     /* the one being read; its tokens without a score */
-    struct score_sum sum, *bucket;  /* that document's; [n_buckets] */
+    int64_t document, unscored;     /* number of the document being read; its unscored tokens */
+    struct score_sum sum, *bucket;  /* sums of that document; [n_buckets] */
     double text_nll;                /* that document's, without its end */
     int64_t bucket_size, n_buckets; /* 0: not asked for */
     struct artifact out, logprobs;
@@ -122,7 +122,7 @@ static int write_buckets(struct scorer *s, struct score *out, struct err *e)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* Brings losses from rank order to the order of the text. */
+/* Copies losses from rank order into the order of the text. */
 static void put_in_order(struct scorer *s)
 {
     const struct model *m = s->in->model;
@@ -147,7 +147,7 @@ static int read_sizes(struct scorer *s, int64_t t, struct err *e)
     return data_read_bytes(s->d, at, s->sizes_n, s->sizes, e);
 }
 
-/* Returns the bytes of text that the token stands for, which read_sizes has read. */
+/* Returns the number of bytes of the token at position t. Call read_sizes before. */
 static int64_t size_of(const struct scorer *s, int64_t t)
 {
     return s->cut ? (int64_t)s->sizes[s->w.first + t - s->sizes_first]
@@ -177,7 +177,8 @@ static double read_token(struct scorer *s, int64_t t)
     return -nll;
 }
 
-/* Adds the window's targets, by s->nll, to their documents; writes those that end here. */
+/* Adds the losses s->nll of the window's new tokens to their documents, and writes documents that
+ * end here. */
 static int add_window(struct scorer *s, struct score *out, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
@@ -206,8 +207,8 @@ static int take_window(struct scorer *s, int64_t n_targets, struct score *out, s
     return score_journal_add(&s->journal, s->nll, e);
 }
 
-/* Sums the window's loss over ranks. Rank 0 has the rows and does not need the sum; by it every
- * rank learns whether the loss is finite. */
+/* Sums the window's loss over ranks, so that every rank learns whether it is finite. Rank 0 has
+ * all rows and does not need the sum. */
 static int sum_window(struct scorer *s, int64_t window, struct err *e)
 {
     struct model *m = s->in->model;
@@ -242,7 +243,7 @@ static int compute_window(struct scorer *s, int64_t window, struct score *out, s
     return 0;
 }
 
-/* Returns the number of the data's tokens up to the end of the window that was read last. */
+/* Returns the number of tokens up to the end of the last window read. */
 static double window_end(const struct scorer *s)
 {
     return (double)(s->w.first + s->w.n);
@@ -266,8 +267,8 @@ static int share(struct scorer *s, int64_t *n, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, n, sizeof *n, m->bounce, e);
 }
 
-/* Computes the last window of the journal again. A journal whose losses differ in a bit is another
- * model's: it is dropped. */
+/* Computes the last window of the journal again. If its losses differ in a bit, the journal is of
+ * another model and is dropped. */
 static int check_journal(struct scorer *s, struct score *out, struct err *e)
 {
     const bool writer = s->in->model->sp.shard.r == 0;
@@ -277,7 +278,7 @@ static int check_journal(struct scorer *s, struct score *out, struct err *e)
     return writer && !out->n_resumed ? score_journal_cut(&s->journal, 0, e) : 0;
 }
 
-/* Adds the windows of the journal to the results as if they were computed here. Collective. */
+/* Adds the windows of the journal to the results, as if computed now. Collective. */
 static int resume(struct scorer *s, struct score *out, struct err *e)
 {
     const bool writer = s->in->model->sp.shard.r == 0;
@@ -293,7 +294,7 @@ static int resume(struct scorer *s, struct score *out, struct err *e)
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-/* Places this rank's memory as the plan has it. */
+/* Takes this rank's memory from the plan. */
 static void scorer_place(struct scorer *s)
 {
     struct model *m = s->in->model;

@@ -1,9 +1,9 @@
-/* score_journal.h: the losses of windows that an attempt has scored, for the next one.
+/* score_journal.h: the losses of windows that an attempt has scored, for the next attempt.
  *
- * DIR/score-KEY.journal: for each window, in order, float64 [S] by position and the SHA-256 of its
- * number and of those. KEY is of the data and of how it is cut into windows. A record that a crash
- * left half written, and everything after a damaged record, is cut off; the file is not fsynced,
- * since a record that a power cut has spoilt only costs its window. Rank 0 only. */
+ * DIR/score-KEY.journal: for each window, in order, float64 [S] by position, and the SHA-256 of
+ * the window's number and these losses. KEY is of the data and of the way it is cut into windows.
+ * A record that a crash left half written is cut off, as is everything from a damaged record on.
+ * The file is not fsynced: a record lost in a power cut only costs its window. Rank 0 only. */
 #ifndef SEQD_INFER_SCORE_JOURNAL_H
 #define SEQD_INFER_SCORE_JOURNAL_H
 
@@ -30,7 +30,7 @@ int score_journal_read(const struct score_journal *j, int64_t k, double *nll, st
 bool score_journal_has(const struct score_journal *j, int64_t k, const double *nll);
 /* Cuts the journal: only the first n windows remain. */
 int score_journal_cut(struct score_journal *j, int64_t n, struct err *e);
-/* Removes the journal, which is not needed any more: the results are there. */
+/* Removes the journal, once the results are written. */
 int score_journal_remove(struct score_journal *j, struct err *e);
 
 #endif

@@ -1,8 +1,8 @@
-/* spell.h: the text of a prompt and of its continuation, token by token, by the model's own
- * tokenizer, and where a stop string ends it.
+/* spell.h: spells a prompt and its continuation token by token with the model's own tokenizer, and
+ * finds the stop string that ends the text.
  *
- * Both are one text to the decoder: a token's text may depend on the tokens before it. The prompt's
- * end within it is known once the decoder has given all of the prompt's text. */
+ * The decoder sees both as one text, because a token's text may depend on the tokens before it.
+ * The prompt's end in that text is known once the decoder has given all of the prompt. */
 #ifndef SEQD_INFER_SPELL_H
 #define SEQD_INFER_SPELL_H
 
@@ -25,7 +25,7 @@ struct spell {
 int spell_begin(struct spell *s, struct tokenizer *t, const int32_t *ids, int64_t n, struct err *e);
 /* Puts the next token; *cut: bytes of all before a stop string that it completes, -1: none. */
 int spell_put(struct spell *s, struct stop *stop, int32_t id, int64_t *cut, struct err *e);
-/* Takes the rest of the text. */
+/* Takes the rest of the text from the decoder. *cut: as spell_put. */
 int spell_finish(struct spell *s, struct stop *stop, int64_t *cut, struct err *e);
 /* Counts the tokens of the continuation that end within the first `cut` bytes. */
 int64_t spell_tokens(const struct spell *s, int64_t cut);

@@ -1,4 +1,4 @@
-/* stop.h: strings that end a text, found in a stream of bytes whatever the borders of its tokens.
+/* stop.h: finds strings that end a text in a stream of bytes, even across the borders of tokens.
  *
  *     stop_init(&s); stop_add(&s, "aab", 3);        once
  *     stop_begin(&s);                               for every text
@@ -25,10 +25,12 @@ struct stop {
 };
 
 void stop_init(struct stop *s);
-/* Adds a string. -1: it is empty, has over STOP_SIZE bytes, or is more than SPEC_STOPS of them. */
+/* Adds a string. Returns -1 if it is empty, longer than STOP_SIZE, or beyond SPEC_STOPS
+ * strings. */
 int stop_add(struct stop *s, const char *text, size_t size);
 void stop_begin(struct stop *s);
-/* Feeds one byte; -1: a token that is no byte, which no stop string contains. */
+/* Feeds one byte, or -1 for a token that is no byte. Returns the length of the stop string that
+ * ends here, or 0. */
 int stop_feed(struct stop *s, int byte);
 
 #endif

@@ -1,5 +1,5 @@
-/* window.h: windows of a text that score reads, S tokens each: one begins every `stride` tokens. It
- * tells which of their tokens are new and scored. The rules are score.h's. */
+/* window.h: windows of S tokens, which score reads; one begins every `stride` tokens. Tells which
+ * tokens of a window are new and scored, by the rules of score.h. */
 #ifndef SEQD_INFER_WINDOW_H
 #define SEQD_INFER_WINDOW_H
 
@@ -9,7 +9,7 @@ struct window {
     const struct data *d; /* borrowed */
     int64_t S, stride, n_windows;
     bool document_mask;
-    /* the window that was read: tokens [first, first + n); new ones from position `fresh` */
+    /* window read last: tokens [first, first + n); new ones from position `fresh` */
     int64_t first, n, fresh;
     int32_t *ids;   /* [S] */
     uint8_t *learn; /* [S]: may be a target */
@@ -21,7 +21,7 @@ void window_init(struct window *w, const struct data *d, const struct job_spec *
                  void *mem);
 /* Reads a window. fails: ERR_IO, ERR_CORRUPT, naming the file. */
 int window_read(struct window *w, int64_t number, struct err *e);
-/* Fills this rank's rows of the window: only new tokens that are scored are targets. */
+/* Fills this rank's rows of the window. Only new tokens that are scored become targets. */
 void window_fill(const struct window *w, const struct job_spec *spec, const struct shard *sh,
                  struct batch *b);
 

@@ -1,4 +1,4 @@
-/* ast.h: a chat template as a tree, which the parser makes and the interpreter walks. */
+/* ast.h: the syntax tree of a chat template: the parser makes it, the interpreter walks it. */
 #ifndef SEQD_JINJA_AST_H
 #define SEQD_JINJA_AST_H
 
@@ -56,7 +56,7 @@ struct template_node {
     struct pyvalue value;
     struct args *args;
     const struct native
-        *native; /* NULL of a filter or test: value has the name, unknown to jinja2 too */
+        *native; /* NULL for a filter or test that jinja2 does not know either, named by value */
     struct macro *macro;
 };
 

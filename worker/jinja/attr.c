@@ -1,4 +1,4 @@
-/* Attributes and items: obj.name and obj[index] as jinja2's sandbox finds them. */
+/* Attributes and items: looks up obj.name and obj[index] as jinja2's sandbox does. */
 #include <string.h>
 
 #include "worker/jinja/chars.h"
@@ -23,7 +23,7 @@ static const struct native *method_of(struct pyvalue of, struct pyvalue name)
     }
 }
 
-/* Tells whether the attribute changes a value: the sandbox has it and lets no template call it. */
+/* Tells whether the attribute changes a value or is private (__name__): the sandbox refuses it. */
 static bool is_unsafe(struct pyvalue of, struct pyvalue name)
 {
     static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};

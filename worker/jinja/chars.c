@@ -1,4 +1,4 @@
-/* Code points of UTF-8, and Python's properties and cases of them by binary search in
+/* Code points of UTF-8, and their properties and cases in Python, by binary search in
  * chars_table.c. */
 #include "worker/jinja/chars.h"
 

@@ -1,19 +1,19 @@
-/* chars.h: the characters of UTF-8 strings as Python has them: counts and offsets in code points,
- * white space, case, and what repr() prints. The strings are well formed. */
+/* chars.h: characters of UTF-8 strings as in Python: counts and offsets in code points, white
+ * space, case, and the characters that repr() prints. Strings must be well formed. */
 #ifndef SEQD_JINJA_CHARS_H
 #define SEQD_JINJA_CHARS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-static inline int jinja_chars_size(char first) /* bytes of the character that begins so */
+static inline int jinja_chars_size(char first) /* bytes of the character with this first byte */
 {
     const unsigned char c = (unsigned char)first;
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 
 int64_t jinja_chars_count(const char *p, int64_t n);
-/* Returns the byte at which code point i begins, of the n bytes at p; n past the last. */
+/* Returns the offset of code point i in the n bytes at p; n if i is past the last. */
 int64_t jinja_chars_at(const char *p, int64_t n, int64_t i);
 uint32_t jinja_chars_get(const char *p);            /* the code point that begins at p */
 int jinja_chars_put(char out[4], uint32_t c);       /* returns its bytes */

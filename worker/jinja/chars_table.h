@@ -9,11 +9,11 @@
 struct chars_run { /* first, first + stride, ... last */
     uint32_t first, last, stride;
 };
-struct chars_shift { /* the same, and what is added to each */
+struct chars_shift { /* a run, and the number that is added to each of its code points */
     uint32_t first, last, stride;
     int32_t by;
 };
-struct chars_several { /* a character that becomes two or three; 0: no third */
+struct chars_several { /* a character whose case `to` has two or three; out[2] 0: two */
     uint32_t c;
     enum chars_case to;
     uint32_t out[3];

@@ -1,5 +1,5 @@
-/* Expressions, by the precedence of jinja2's parser: or, and, not, comparisons, + -, ~, * / // %,
- * **, unary, postfix, filters and tests. */
+/* Parses expressions, by the precedence of jinja2's parser: or, and, not, comparisons, + -, ~, * /
+ * // %, **, unary, postfix, filters and tests. */
 #include "worker/jinja/parse.h"
 
 #include <string.h>
@@ -37,7 +37,7 @@ static bool is(struct str s, const char *z)
     return s.n == (int64_t)strlen(z) && !memcmp(s.p, z, (size_t)s.n);
 }
 
-/* Notes in the macros around a name which of their special variables their body reads. */
+/* Marks, in all macros around a name, that their body reads this special variable. */
 static void note_name(struct template_parse *p, int symbol)
 {
     for (int i = 0; i < p->n_macros; i++) {
@@ -382,7 +382,7 @@ static struct template_node *parse_sum(struct template_parse *p)
     return n;
 }
 
-/* Skips the comparison that begins here. Returns it; -1: none. */
+/* Skips a comparison operator. Returns its enum compare; -1: none. */
 static int comparison(struct template_parse *p)
 {
     static const struct {
@@ -462,7 +462,8 @@ struct template_node *jinja_parse_expression(struct template_parse *p)
     return n;
 }
 
-/* Collects items up to one that no comma follows: a tuple if there was a comma. */
+/* Collects items as long as commas follow them. Returns a tuple if there was a comma, else the
+ * item. */
 static struct template_node *collect(struct template_parse *p,
                                      struct template_node *(*item)(struct template_parse *),
                                      const char *want)

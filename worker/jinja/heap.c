@@ -1,5 +1,5 @@
-/* Allocates zeroed memory from an arena, counts steps and depth, and leaves by longjmp when a limit
- * is met. */
+/* Allocates zeroed memory from an arena, counts steps and depth, and leaves by longjmp at a
+ * limit. */
 #include "worker/jinja/heap.h"
 
 #include <stdarg.h>

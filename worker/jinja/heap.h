@@ -1,8 +1,9 @@
-/* heap.h: the bounds of one compilation or one rendering of a chat template: memory, steps, depth.
+/* heap.h: limits the memory, steps and depth of one compilation or one rendering of a chat
+ * template.
  *
- * All memory is one arena, so a failure leaves by longjmp from wherever it is met to the setjmp of
+ * All memory is in one arena, so a failure can leave by longjmp from anywhere to the setjmp of
  * jinja_create or jinja_render: no memory has to be freed on the way. jinja_heap_fail does not
- * return; neither does a function here that says "fails". */
+ * return. A function here that "fails" does not return either, then. */
 #ifndef SEQD_JINJA_HEAP_H
 #define SEQD_JINJA_HEAP_H
 
@@ -11,11 +12,11 @@
 #include "api/core/err.h"
 #include "api/core/mem.h"
 
-/* A step is an operation or an iteration; bytes that are read or written cost one each 4096, so
- * that a rendering ends after about 1e6 * 4 KiB = 4 GB of such work. */
+/* Steps of a rendering. A step is an operation or an iteration. Every 4096 bytes read or written
+ * cost one, too, so a rendering ends after at most about 1e6 * 4 KiB = 4 GB of such work. */
 #define HEAP_STEPS    1000000
 #define HEAP_STEP_LOG 12
-/* Evaluations one inside the other: 1200 of at most 1 KiB of stack each. */
+/* Nested evaluations: 1200 of at most 1 KiB of stack each. */
 #define HEAP_DEPTH 1200
 
 struct heap {
@@ -23,13 +24,13 @@ struct heap {
     struct err *e;   /* jinja_heap_fail writes the error here */
     int64_t n_steps; /* left */
     int depth, line; /* evaluations that are open; the line being evaluated, for errors */
-    int printed;     /* the line in which a list or a mapping first became text; 0: none has */
+    int printed;     /* line that first printed a list or a mapping; 0: none */
     jmp_buf fail;
 };
 
 /* Allocates size bytes, zeroed and 16-byte aligned. fails: ERR_TOO_LARGE past the arena's limit. */
 void *jinja_heap_alloc(struct heap *h, int64_t size);
-/* Returns a copy of the first old_size bytes in new room; the old room stays until the arena's
+/* Returns a larger copy of the first old_size bytes. The old memory stays until the arena's
  * end. */
 void *jinja_heap_grow(struct heap *h, const void *old, int64_t old_size, int64_t size);
 /* Counts n_steps steps. fails: ERR_TOO_LARGE when they are used up. */

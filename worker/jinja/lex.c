@@ -60,7 +60,7 @@ static const char *strip_end(const char *from, const char *to)
     return to;
 }
 
-/* Pushes the text up to `to`, where a tag begins whose sign is sign; print: it is a {{. */
+/* Pushes the text up to `to`, where a tag with this sign begins. print: the tag is a {{. */
 static void data(struct lex *x, const char *to, char sign, bool print)
 {
     const char *from = x->p, *end = to;
@@ -80,7 +80,8 @@ static char sign_at(const struct lex *x, const char *p)
     return p < x->end && (*p == '-' || *p == '+') ? *p : 0;
 }
 
-/* Returns the end of the white space after the "%}" or "#}" before p that the tag takes with it. */
+/* Returns the end of the white space that a tag removes after its "%}" or "#}", which ends at
+ * p. */
 static const char *after_tag(const struct lex *x, const char *p, char sign)
 {
     if (sign == '-') return skip_space(x, p);
@@ -96,8 +97,8 @@ static void comment(struct lex *x)
     advance(x, after_tag(x, close + 2, sign));
 }
 
-/* Returns the end of "{% word %}" at p, NULL when p begins something else. endraw trims as a block
- * does. */
+/* Returns the end of "{% word %}" at p, or NULL if p begins another tag. trims: the tag trims as a
+ * block does (endraw). */
 static const char *lone_tag(const struct lex *x, const char *p, const char *word, bool trims)
 {
     p += 2 + (sign_at(x, p + 2) != 0);
@@ -191,7 +192,7 @@ static const char *hex(struct lex *x, const char *p, int n, uint32_t *out)
     return p;
 }
 
-/* Reads one escape: p is after the backslash. Returns where the next character begins. */
+/* Reads one escape; p: after the backslash. Returns the start of the next character. */
 static const char *escape(struct lex *x, struct text_sink *s, const char *p)
 {
     static const char letter[] = "\\'\"abfnrtv", byte[] = "\\'\"\a\b\f\n\r\t\v";
@@ -208,7 +209,7 @@ static const char *escape(struct lex *x, struct text_sink *s, const char *p)
         for (int i = 0; i < 3 && *p >= '0' && *p <= '7'; i++) c = c * 8 + (uint32_t)(*p++ - '0');
     } else if (*p == 'N') {
         jinja_heap_fail(x->h, ERR_UNSUPPORTED, "\\N{...} in a string is not supported");
-    } else { /* kept as it is; jinja2 has made an escape of any character beyond ASCII by then */
+    } else { /* keeps the backslash; jinja2 has escaped a character beyond ASCII before */
         c = jinja_chars_get(p);
         char b[16];
         snprintf(b, sizeof b,
@@ -291,8 +292,8 @@ static void operator(struct lex *x)
     advance(x, x->p + 1);
 }
 
-/* Tells whether the tag ends here. print: with }}, which has no "+" and takes no newline with
- * it. */
+/* Skips the end of the tag, if it is here. Returns whether it was. print: the end is }}, which has
+ * no "+" and removes no newline. */
 static bool tag_end(struct lex *x, bool print)
 {
     const char sign = sign_at(x, x->p), *p = x->p + (sign != 0);

@@ -15,7 +15,7 @@ enum token_type {
     T_BLOCK_END, /* %} */
     T_NAME,
     T_CONST, /* a string, an integer or a float */
-    T_OP     /* op: its first bytes, as OP('=', '=') */
+    T_OP     /* op: its bytes, as OP2('=', '=') */
 };
 
 #define OP1(a)    ((a) << 8)
@@ -34,8 +34,8 @@ struct template_tokens {
     int64_t n, room;
 };
 
-/* Splits the source. Its newlines are \n alone; it is borrowed as long as the tokens.
- * fails: ERR_INVALID with the line of the text that is no template. */
+/* Splits the source, whose newlines must be \n. The tokens borrow it. fails: ERR_INVALID with the
+ * line of the error. */
 void jinja_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size);
 
 #endif

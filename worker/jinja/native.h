@@ -9,7 +9,7 @@
 
 struct template_run;
 
-/* The arguments of a call as they were written. */
+/* Arguments of a call as written. */
 struct actual {
     const struct pyvalue *v; /* [n] */
     int64_t n;
@@ -25,7 +25,7 @@ typedef struct pyvalue native_fn(struct template_run *r, struct pyvalue of, cons
 struct native {
     const char *name;
     const char
-        *params; /* their names, a space between; "*": it reads raw itself; "/a": by place only */
+        *params; /* names, a space between; "*": fn reads raw itself; "/a": by position alone */
     int n_required;
     native_fn *fn;
 };
@@ -37,16 +37,16 @@ extern const struct native jinja_native_filters_text[], jinja_native_filters_seq
     jinja_native_functions[];
 
 /* Find the row of a filter or test when a template is compiled.
- * fails: ERR_UNSUPPORTED when jinja2 alone has it, ERR_INVALID when jinja2 has not either; soft:
- * NULL then, and the call fails. */
+ * fails: ERR_UNSUPPORTED if only jinja2 has it, ERR_INVALID if it is unknown. soft: an unknown
+ * name gives NULL instead, and its call fails. */
 const struct native *jinja_native_filter(struct heap *h, struct pyvalue name, bool soft);
 const struct native *jinja_native_test(struct heap *h, struct pyvalue name, bool soft);
-/* Do the same without failing. */
+/* Return the row of a name, or NULL. */
 const struct native *jinja_native_find_filter(struct pyvalue name);
 const struct native *jinja_native_find_test(struct pyvalue name);
 const struct native *jinja_native_find(const struct native *table, struct pyvalue name);
-/* Refuse the name of a method, or a function, that Python or jinja2 has and native.c has not.
- * fails: ERR_UNSUPPORTED. */
+/* Refuse the name of a method or function that Python or jinja2 has and native.c lacks. fails:
+ * ERR_UNSUPPORTED. */
 void jinja_native_check_method(struct heap *h, struct pyvalue name);
 void jinja_native_check_function(struct heap *h, struct pyvalue name);
 

@@ -1,5 +1,5 @@
-/* native_key.h: reads the attribute "a.b.0" of an item, as map(attribute=), sort and selectattr
- * do. */
+/* native_key.h: reads an attribute of an item by a path such as "a.b.0", for map(attribute=), sort
+ * and selectattr. */
 #ifndef SEQD_JINJA_NATIVE_KEY_H
 #define SEQD_JINJA_NATIVE_KEY_H
 
@@ -7,8 +7,8 @@
 
 struct template_run;
 
-/* Returns the attribute: a string with dots, an integer, or V_NONE or V_MISSING: the item
- * itself. */
+/* Returns an attribute of the item. attribute: a string with dots, or an integer; V_NONE or
+ * V_MISSING: the item itself. */
 struct pyvalue jinja_key_get(struct template_run *r, struct pyvalue item, struct pyvalue attribute);
 
 #endif

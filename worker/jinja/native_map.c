@@ -89,8 +89,8 @@ FILTER(f_map)
     return jinja_value_iter(&r->h, out);
 }
 
-/* Takes the items for which the test holds, or does not; attr: tests the attribute that the first
- * argument names. */
+/* Keeps the items for which the test is true, or false if not wanted. attr: tests the attribute
+ * that the first argument names. */
 static struct pyvalue choose(struct template_run *r, struct pyvalue of, const struct actual *raw,
                              bool wanted, bool attr)
 {

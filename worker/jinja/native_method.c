@@ -268,8 +268,8 @@ METHOD(s_islower)
 
 /* ---- format --------------------------------------------------------------------------------- */
 
-/* Returns the value of "0", "name" or "" with attributes ".a" and items "[b]"; *next counts the
- * empty ones. */
+/* Returns the argument for the field "0", "name" or "". *next counts the fields without a name.
+ * Attributes ".a" and items "[b]" are refused. */
 static struct pyvalue format_field(struct template_run *r, const char *p, const char *end,
                                    const struct actual *raw, int64_t *next)
 {

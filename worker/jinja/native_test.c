@@ -1,4 +1,4 @@
-/* The tests of chat templates: the names that follow `is`, each a question about a value. */
+/* The tests of chat templates: names that follow `is`. */
 #include <string.h>
 
 #include "worker/jinja/chars.h"
@@ -25,7 +25,7 @@ IS(t_number, jinja_value_is_number(of))
 IS(t_string, of.type == V_STR)
 IS(t_mapping, of.type == V_DICT)
 IS(t_iterable, jinja_value_iterable(of) || of.type == V_LOOP)
-/* Asks for len() and [] as Python does: undefined has both. */
+/* Tells whether len() and [] work, as in Python: undefined has both. */
 IS(t_sequence, jinja_value_has_len(of) && of.type != V_VIEW)
 IS(t_callable, of.type == V_MACRO || of.type == V_BOUND || of.type == V_FUNCTION ||
                    of.type == V_LOOP || of.type == V_UNDEFINED)
@@ -36,7 +36,8 @@ IS(t_le, jinja_value_order(&r->h, of, a[0], ORDER_LE))
 IS(t_gt, jinja_value_order(&r->h, of, a[0], ORDER_GT))
 IS(t_ge, jinja_value_order(&r->h, of, a[0], ORDER_GE))
 IS(t_in, jinja_value_in(&r->h, of, a[0]))
-/* Compares identity; equality for a value that has no identity of its own in Python either. */
+/* Compares identity; by equality for simple values, which have no stable identity in Python
+ * either. */
 IS(t_sameas, of.type == a[0].type && (of.type <= V_STR ? jinja_value_eq(&r->h, of, a[0])
                                                        : of.p == a[0].p && of.id == a[0].id))
 
@@ -50,7 +51,7 @@ IS(t_odd, rest_is(r, of, jinja_value_int(2), 1))
 IS(t_even, rest_is(r, of, jinja_value_int(2), 0))
 IS(t_divisibleby, rest_is(r, of, a[0], 0))
 
-/* Tells whether all letters that have a case have this one, and there is one. */
+/* Tells whether there are letters with a case, and all have the case `want`. */
 static bool has_case(struct template_run *r, struct pyvalue v, enum chars_case want,
                      enum chars_case other)
 {

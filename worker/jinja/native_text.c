@@ -199,8 +199,8 @@ FILTER(f_tojson)
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-/* Copies the text that int() or float() reads, without the white space around and single
- * underscores between digits. */
+/* Copies the text of a number for int() or float(), without surrounding white space and without
+ * single underscores inside. */
 static bool clean_number(struct template_run *r, struct pyvalue v, char out[64])
 {
     const struct str *s = jinja_text_strip(&r->h, v, jinja_value_none(), STRIP_LEFT | STRIP_RIGHT)
@@ -290,8 +290,8 @@ FILTER(f_abs)
     return i < 0 ? jinja_op_negate(r, jinja_value_int(i), true) : jinja_value_int(i);
 }
 
-/* Computes round(d, n) from the digits of the exact value, half to even, as the C library prints
- * it. */
+/* Computes round(d, n), half to even. For n >= 0, the C library prints the exact value to n
+ * digits. */
 static double round_to(double d, int64_t n)
 {
     char text[800];

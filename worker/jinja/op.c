@@ -191,7 +191,7 @@ struct pyvalue jinja_op_binary(struct template_run *r, int op, struct pyvalue a,
                     jinja_value_type_name(a), jinja_value_type_name(b));
 }
 
-/* Computes Python's slice.indices(): the first index and how many. */
+/* Computes a slice's first index, step and number of items, as Python's slice.indices() does. */
 static void slice_range(struct template_run *r, const struct pyvalue b[3], int64_t n,
                         struct pyrange *out)
 {

@@ -102,7 +102,7 @@ struct str jinja_parse_expect_name(struct template_parse *p)
 
 void jinja_parse_enter(struct template_parse *p)
 {
-    /* An expression enters twice, as itself and as its first operand. */
+    /* Allows twice the depth: an expression enters twice, as itself and as its first operand. */
     if (++p->depth > 2 * TEMPLATE_NEST)
         jinja_heap_fail(p->h, ERR_TOO_LARGE, "more than %d constructs one inside the other",
                         TEMPLATE_NEST);
@@ -123,8 +123,8 @@ static void expect_block_end(struct template_parse *p)
 
 static struct template_node *parse_statement(struct template_parse *p);
 
-/* Tells whether the tag that begins here is one of the words, which a space separates. It is not
- * skipped. */
+/* Tells whether the tag that begins here has one of these words, which spaces separate. Does not
+ * skip it. */
 static bool ends_here(const struct template_parse *p, const char *words)
 {
     const struct token *t = p->at + 1;
@@ -136,8 +136,7 @@ static bool ends_here(const struct template_parse *p, const char *words)
     return false;
 }
 
-/* Parses up to "{% word", of which the word is the next token. words NULL: to the end of the
- * template. */
+/* Parses up to "{% word" and stops at the word. words NULL: to the end of the template. */
 static struct template_node *parse_body(struct template_parse *p, const char *words)
 {
     struct template_node *body = jinja_parse_node(p, N_BODY), *n;
@@ -179,8 +178,8 @@ static struct template_node *parse_block(struct template_parse *p, const char *w
     return parse_body(p, words);
 }
 
-/* Parses the body of a tag that has only one end word, and skips that word. A condition around the
- * tag does not reach into the body: soft is false there. */
+/* Parses the body of a tag with a single end word, and skips that word. p->soft is false in the
+ * body, because a condition around the tag does not apply to it. */
 static struct template_node *parse_scope(struct template_parse *p, const char *word)
 {
     const bool soft = p->soft;
@@ -266,7 +265,7 @@ static void parse_signature(struct template_parse *p, struct macro *m)
     p->at++;
 }
 
-/* Parses a body that runs in a function of its own: break does not leave it. */
+/* Parses a body that runs as a function: break cannot leave it. */
 static void parse_macro_body(struct template_parse *p, struct macro *m, const char *word)
 {
     const int loops = p->loops;

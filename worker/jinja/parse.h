@@ -9,17 +9,17 @@ struct template_parse {
     struct heap *h;
     struct template *t;
     const struct token *at;
-    int depth, loops; /* nested constructs that are open; loops that break can leave */
-    bool soft; /* within a condition: an unknown filter fails when it is reached, as in jinja2 */
+    int depth, loops; /* open constructs; open loops that {% break %} can leave */
+    bool soft; /* in a condition: an unknown filter fails only when it is reached, as in jinja2 */
     struct macro *macro[64]; /* macros that are open */
     int n_macros;
     struct dict *symbols; /* name -> number */
 };
 
-/* Parses the whole tree of t->root. fails: as jinja_create. */
+/* Parses the tokens into t->root. fails: as jinja_create. */
 void jinja_parse(struct heap *h, struct template *t, const struct template_tokens *tokens);
 
-/* Shared by the two files. */
+/* Functions that parse.c and expr.c share. */
 struct template_node *jinja_parse_node(struct template_parse *p, enum node_type type);
 void jinja_parse_append(struct template_parse *p, struct template_node *n,
                         struct template_node *item); /* to its list */

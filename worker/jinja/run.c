@@ -84,8 +84,8 @@ void jinja_run_assign(struct template_run *r, struct scope *scope,
 
 /* ---- loops ---------------------------------------------------------------------------------- */
 
-/* Finds the next item that passes the loop's own condition, which sees the target's variables and
- * those around the loop, but not `loop`. false: there is no other. */
+/* Finds the next item that passes the loop's own condition. The condition sees the target's
+ * variables and those around the loop, but not `loop`. Returns false if no item is left. */
 static bool pull(struct template_run *r, struct template_loop *l, struct pyvalue *out)
 {
     while (!l->over && jinja_cursor_next(&r->h, &l->items, out)) {
@@ -125,7 +125,7 @@ int64_t jinja_loop_length(struct template_run *r, struct template_loop *l)
     struct pyvalue v;
     while (pull(r, l, &v)) jinja_list_add(&r->h, rest, v);
     jinja_cursor_init(&r->h, &l->items, jinja_value_of_list(rest));
-    /* The items have passed the condition already: it is not asked again. */
+    /* Drops the condition: the items have passed it. */
     struct template_node *plain = jinja_heap_grow(&r->h, l->node, sizeof *plain, sizeof *plain);
     plain->test = NULL;
     l->node = plain;
@@ -149,7 +149,7 @@ void jinja_run_loop(struct template_run *r, const struct template_node *n, struc
         jinja_run_assign(r, s, n->a, v);
         const enum flow flow = jinja_run_body(r, n->body, s);
         if (flow == FLOW_BREAK) break;
-        /* jinja2 takes the else branch unless one iteration reached its end. */
+        /* jinja2 runs the else branch if no iteration reached its end. */
         if (flow == FLOW_ON) none = false;
     }
     if (none && n->c) jinja_run_body(r, n->c, jinja_scope_new(r, scope));
@@ -198,8 +198,8 @@ static struct pyvalue macro_value(struct template_run *r, const struct macro *de
     return (struct pyvalue){.type = V_MACRO, .p = m};
 }
 
-/* Runs a block in a scope of its own, and passes its text through its filters. break and continue
- * pass through. */
+/* Runs a block in its own scope, and passes its text through its filters. Passes break and
+ * continue on. */
 static enum flow run_filtered(struct template_run *r, const struct template_node *n,
                               struct scope *scope, struct pyvalue *out)
 {
@@ -243,8 +243,8 @@ static void add_span(struct template_run *r, int64_t begin, int64_t end)
     o->span[o->n_spans++] = (struct template_span){begin, end};
 }
 
-/* Runs a generation tag. Inside another block's text the place in the output is not known yet: the
- * span has a negative end. */
+/* Runs a generation tag. Inside another block's text its place in the output is unknown: the span
+ * then has a negative end. */
 static void run_generation(struct template_run *r, const struct template_node *n,
                            struct scope *scope)
 {
@@ -345,7 +345,7 @@ static void render(struct template_run *r, const char *json, int64_t size,
     o->size = out.n;
 }
 
-/* Renders in a function of its own, so that no variable of the caller is in doubt after a
+/* Renders in a separate function, so that no variable of the caller is undefined after a
  * longjmp. */
 static int try_render(struct template_run *r, const char *json, int64_t size,
                       const struct run_prepare *prepare, struct template_output *o)

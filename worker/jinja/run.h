@@ -10,7 +10,7 @@
 /* Limit of nested macro calls. */
 #define RUN_CALLS 64
 
-/* Variables of one block; a block sees those of the blocks around it. */
+/* Variables of one block, which also sees those of the blocks around it. */
 struct scope {
     struct scope *up;  /* NULL: the root, whose variables are v[symbol] */
     struct pyvalue *v; /* beyond the root: [n] with their symbols beside them */
@@ -26,13 +26,13 @@ struct template_run {
     struct text_sink *main; /* the output itself */
     int64_t now_s;
     int calls;                     /* macros that are open */
-    struct template_output *spans; /* takes what {% generation %} encloses */
+    struct template_output *spans; /* takes the spans of {% generation %} tags */
 };
 
-/* A loop that runs: the value of the variable `loop`. */
+/* A running loop: the value of the variable `loop`. */
 struct template_loop {
     struct cursor items;
-    struct pyvalue after, now, before, changed; /* after: V_MISSING when it was not looked at */
+    struct pyvalue after, now, before, changed; /* after: V_MISSING if not read yet */
     const struct template_node *node;
     struct scope *scope;       /* around the loop */
     int64_t index0, depth0, n; /* n: its length, -1 before it is known */
@@ -49,14 +49,14 @@ struct bound { /* a method and the value that it is called on */
     struct pyvalue of;
 };
 
-/* fn() changes the variables after they were read and before the template sees them. after() is
- * called when the template has ended, to read how it used them; NULL: not called. */
+/* fn() changes the variables between their reading and the rendering. after() is called when the
+ * template has ended, to see how it used them; NULL: not called. */
 struct run_prepare {
     void (*fn)(struct template_run *r, struct dict *vars, const void *context);
     const void *context;
     void (*after)(struct template_run *r, const void *context);
 };
-/* Does as jinja_render, with these functions; prepare may be NULL. */
+/* Renders as jinja_render does, and calls these functions; prepare may be NULL. */
 int jinja_run_template(const struct template *t, const char *json, int64_t size, int64_t now_s,
                        const struct run_prepare *prepare, struct template_output *o, struct err *e);
 

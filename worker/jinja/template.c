@@ -43,7 +43,7 @@ static void compile(struct heap *h, struct template *t, const char *text, int64_
     jinja_parse(h, t, &tokens);
 }
 
-/* Compiles in a function of its own, so that no variable of the caller is in doubt after a
+/* Compiles in a separate function, so that no variable of the caller is undefined after a
  * longjmp. */
 static int try_compile(struct heap *h, struct template *t, const char *text, int64_t size)
 {

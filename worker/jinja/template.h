@@ -1,8 +1,8 @@
-/* template.h: chat templates of the Hub: a bounded interpreter of the Jinja that they use.
+/* template.h: chat templates of the Hub: a bounded interpreter for the Jinja that they use.
  *
- * A template renders to the same bytes as jinja2 3.1 does as transformers calls it (an
+ * A template either fails or renders to the same bytes as jinja2 3.1 under transformers (an
  * ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, break and continue, the
- * generation tag, and tojson, raise_exception and strftime_now of transformers), or it fails.
+ * generation tag, and tojson, raise_exception and strftime_now of transformers).
  * Strings have the characters of Unicode 14 (Python 3.11).
  *
  * Refused when it is compiled, with its line and its name: include, import, extends, block,
@@ -18,7 +18,7 @@
 #include "api/core/err.h"
 
 #define TEMPLATE_SOURCE  (256 * 1024)         /* bytes of a source */
-#define TEMPLATE_NEST    64                   /* tags, brackets and calls one inside the other */
+#define TEMPLATE_NEST    64                   /* nested tags, brackets and calls */
 #define TEMPLATE_OUTPUT  ((int64_t)16 << 20)  /* bytes of an output */
 #define TEMPLATE_MEMORY  ((int64_t)256 << 20) /* bytes of one rendering, freed at its end */
 #define TEMPLATE_COMPILE ((int64_t)64 << 20)  /* bytes of one compiled template */
@@ -26,9 +26,9 @@
 
 struct template;
 
-/* Compiles; the text is not kept. Returns NULL on failure: ERR_INVALID for a template that jinja2
- * refuses too, ERR_UNSUPPORTED for one that only this interpreter refuses, ERR_TOO_LARGE past a
- * limit; the line is in the sentence. */
+/* Compiles a template; does not keep the text. Returns NULL on failure, with the line in the
+ * error: ERR_INVALID for a template that jinja2 refuses, too, ERR_UNSUPPORTED for one that only
+ * this interpreter refuses, ERR_TOO_LARGE past a limit. */
 struct template *jinja_create(const char *text, int64_t size, struct err *e);
 void jinja_destroy(struct template *t);
 bool jinja_has_generation(const struct template *t); /* a {% generation %} tag */
@@ -44,7 +44,7 @@ struct template_span {
 struct template_output {
     char *text; /* owned; not NUL-terminated */
     int64_t size, room;
-    struct template_span *span; /* owned, [n_spans]: text that {% generation %} enclosed */
+    struct template_span *span; /* owned, [n_spans]: text inside {% generation %} tags */
     int64_t n_spans, span_room;
 };
 void jinja_output_fini(struct template_output *o);

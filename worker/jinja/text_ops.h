@@ -6,10 +6,10 @@
 #include "worker/jinja/sink.h"
 
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
-/* Strips sides. chars: a string whose characters are stripped; V_NONE or V_MISSING: white space. */
+/* Strips sides. chars: a string of the characters to strip; V_NONE or V_MISSING: white space. */
 struct pyvalue jinja_text_strip(struct heap *h, struct pyvalue v, struct pyvalue chars, int sides);
-/* Split a string. by: the separator; V_NONE or V_MISSING: runs of white space. most: splits at
- * most; < 0: all. */
+/* Split a string. by: the separator; V_NONE or V_MISSING: runs of white space. most: most splits;
+ * < 0: no limit. */
 struct pylist *jinja_text_split(struct heap *h, struct pyvalue v, struct pyvalue by, int64_t most);
 struct pylist *jinja_text_rsplit(struct heap *h, struct pyvalue v, struct pyvalue by, int64_t most);
 struct pylist *jinja_text_lines(struct heap *h, struct pyvalue v, bool keep_ends);
@@ -21,7 +21,8 @@ struct pyvalue jinja_text_case(struct heap *h, struct pyvalue v, enum chars_case
 struct pyvalue jinja_text_capitalize(struct heap *h, struct pyvalue v);
 struct pyvalue jinja_text_title(struct heap *h,
                                 struct pyvalue v); /* str.title, by runs of letters */
-/* Finds a string, in code points, -1: none; from and to count as in a slice; last: the last one. */
+/* Returns the place of a string, in code points; -1: not found. from, to: as in a slice; last: the
+ * last occurrence. */
 int64_t jinja_text_find(struct heap *h, struct pyvalue v, struct pyvalue what, struct pyvalue from,
                         struct pyvalue to, bool last);
 int64_t jinja_text_count(struct heap *h, struct pyvalue v, struct pyvalue what);

@@ -1,5 +1,5 @@
-/* Values: strings, lists, dicts as open hash tables in order of insertion; truth, equality, order
- * and iteration. */
+/* Values: strings, lists, and dicts as open hash tables with entries in order of insertion; truth,
+ * equality, order and iteration. */
 #include "worker/jinja/value.h"
 
 #include <assert.h>
@@ -231,7 +231,7 @@ static int cmp_numbers(struct pyvalue a, struct pyvalue b) /* 2: one is NaN */
         const int64_t x = jinja_value_as_int(a), y = jinja_value_as_int(b);
         return (x > y) - (x < y);
     }
-    /* 64 bits and a double both fit exactly. */
+    /* Compares exactly: a long double holds 64-bit integers and doubles. */
     const long double x = a.type == V_FLOAT ? (long double)a.d : (long double)jinja_value_as_int(a);
     const long double y = b.type == V_FLOAT ? (long double)b.d : (long double)jinja_value_as_int(b);
     return x != x || y != y ? 2 : (x > y) - (x < y);
@@ -380,7 +380,7 @@ static struct pylist *view_of(struct heap *h, const struct dict *d, enum pyview 
     return l;
 }
 
-/* Begins to walk v. A loop itself is not walked here, but where it is used. */
+/* Begins to walk v. The variable `loop` cannot be walked here. */
 void jinja_cursor_init(struct heap *h, struct cursor *c, struct pyvalue v)
 {
     *c = (struct cursor){.of = v};

@@ -1,7 +1,6 @@
-/* value.h: the values that the expressions of a chat template compute with: Python's values, as far
- * as a template can see them. Strings are UTF-8 and count in code points; dicts keep the order of
- * insertion; no value but a namespace changes after it was made, as in jinja2's
- * ImmutableSandboxedEnvironment.
+/* value.h: the values of expressions in a chat template: Python's values, as far as a template can
+ * see them. Strings are UTF-8 and are counted in code points. Dicts keep the order of insertion.
+ * Only a namespace can change after it was made, as in jinja2's ImmutableSandboxedEnvironment.
  *
  * A struct pyvalue is 16 bytes and is passed by value; the struct that it points to lives in the
  * heap's arena. */
@@ -14,11 +13,11 @@
 #include "worker/jinja/heap.h"
 
 enum value_type {
-    V_MISSING, /* no value at all: an argument that was not passed, a variable that was never set */
+    V_MISSING, /* no value: an argument not passed, a variable never set */
     V_UNDEFINED,
     V_NONE,
     V_BOOL,
-    V_INT, /* 64 bits: more is an error, where Python has no limit */
+    V_INT, /* 64 bits, where Python has no limit; an overflow is an error */
     V_FLOAT,
     V_STR,
     V_LIST,
@@ -44,7 +43,7 @@ struct pyvalue {
         bool b;
         int64_t i;
         double d;
-        const struct str *s; /* V_UNDEFINED: why, or NULL */
+        const struct str *s; /* V_UNDEFINED: the error of its use, or NULL */
         struct pylist *list;
         struct dict *dict; /* also of V_NAMESPACE and V_VIEW */
         struct pyrange *range;
@@ -61,7 +60,7 @@ struct str {
 struct pylist {
     struct pyvalue *v;
     int64_t n, room;
-    bool read; /* an item of it was asked for */
+    bool read; /* an item of it was read */
 };
 
 struct dict {
@@ -77,7 +76,7 @@ struct pyrange {
     int64_t start, step, n;
 };
 
-/* Walks the items of a value. */
+/* Cursor over the items of a value. */
 struct cursor {
     struct pyvalue of;
     struct pylist *items; /* NULL: of is a range */
@@ -122,7 +121,7 @@ static inline bool jinja_value_is_number(struct pyvalue v)
 }
 double jinja_value_as_double(struct pyvalue v);
 
-/* Returns an undefined value, with the sentence that its use fails with. */
+/* Returns an undefined value, with the text of the error that its use causes. */
 struct pyvalue jinja_value_undefined(struct heap *h, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 struct pyvalue jinja_value_str(struct heap *h, const char *p, int64_t n);  /* copies */

@@ -1,8 +1,8 @@
 /* batch.c: copies a batch to the memory that operations read. */
 #include "worker/model/model.h"
 
-/* Uploads an array. NULL stays NULL: operations see neither arrays that a batch lacks nor arrays
- * that no program reads, for which the plan has no room. */
+/* Uploads an array to its room and returns the room. Returns NULL if the batch lacks the array, or
+ * if no program reads it: the plan has no room for it then. */
 static void *put(struct model *m, void *room, const void *from, int64_t size)
 {
     if (!from || !room) return NULL;

@@ -62,8 +62,7 @@ int model_sum_slices(struct model *m, int bucket, float *x, struct err *e)
     return rc;
 }
 
-/* Adds up a part of n floats over the groups: it is the sum over one group before, and over all
- * groups after. */
+/* Sums a part of n floats over all groups. Before, each group has its own sum. */
 static int sum_owners(struct model *m, float *x, int64_t n, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];

@@ -19,7 +19,7 @@ struct finite_again {
  * zero 3 over all ranks, which all fetch. */
 int finite_blame(struct model *m, const struct finite_again *x, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* The same for a result that model_forward makes of the batch at hand, as most are. */
+/* Does the same for a result that model_forward made of m's own batch. */
 int finite_blame_forward(struct model *m, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -28,11 +28,11 @@ int finite_blame_forward(struct model *m, struct err *e, const char *fmt, ...)
 #define FINITE_WHERE 128
 int finite_where(struct model *m, const struct finite_again *x, char where[FINITE_WHERE],
                  struct err *e);
-/* The name of the first tensor of the weights that holds NaN or infinity, "" where none does.
+/* Sets name to the first tensor of the weights that holds NaN or infinity; "": none does.
  * Collective as finite_blame. */
 int finite_weights(struct model *m, char name[64], struct err *e);
 
-/* *x becomes the minimum over the ring's ranks. Collective; sends as much as comm_sum_i64 of one
+/* Sets *x to the minimum over the ring's ranks. Collective; sends as much as comm_sum_i64 of one
  * number. */
 #define FINITE_NONE INT64_MAX
 int finite_least(struct model *m, int64_t *x, struct err *e);

@@ -27,7 +27,7 @@ void host_copy_out(struct be *be, enum dtype t, const void *from, float *out, in
         return;
     }
     be->ops->download(be, after, from, n * 2);
-    for (int64_t i = 0; i < n; i++) { /* never beyond the halves still to be read */
+    for (int64_t i = 0; i < n; i++) { /* out[i] never overwrites a half still to be read */
         uint16_t half;
         memcpy(&half, after + i * 2, sizeof half);
         out[i] = half_value(t, half);

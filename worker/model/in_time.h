@@ -1,11 +1,12 @@
-/* in_time.h: LASP in time: a sequence that its ranks could not hold at once, walked in windows.
+/* in_time.h: walks a sequence in windows if its ranks cannot hold it at once (LASP in time).
  *
  * In a model whose layers are all linear attention, a window depends on the tokens before it only
- * through the state of every layer at its border (2404.02882; algorithm 1 with time in the place of
+ * through the state of every layer at its border (2404.02882; algorithm 1 with time in place of
  * ranks). So windows of P * chunk tokens, spread over the ranks like a short sequence, are walked
- *   forward   left to right, keeping at each border what leaves every layer
- *   backward  right to left: the window is computed again from its tokens and the kept states, with
- *             loss and gradients, and hands the gradient of what entered it to its left neighbour
+ *   forward   left to right, keeping every layer's state at each border
+ *   backward  right to left: the window is computed again from its tokens and the kept states,
+ *             with loss and gradients, and hands its left neighbour the gradient of the states
+ *             that entered it
  * Memory is that of one window and of a state for each layer and border. Only the states grow with
  * the length of the sequence.
  *
@@ -18,8 +19,8 @@
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
 
-/* States of all layers at the two borders of a window, as worker/sp/linear.h has them for one.
- * Layer l's lie l * stride bytes on. NULL: none there, on any rank. */
+/* States of all layers at the two borders of a window; worker/sp/linear.h describes one layer's.
+ * Layer l's begin l * stride bytes on. NULL: no states there, on any rank. */
 struct carry {
     const char *in; /* read on the first rank */
     char *out;      /* written on the last rank */

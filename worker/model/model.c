@@ -303,7 +303,7 @@ static void take_nll(struct model *m)
         for (int64_t k = 0; k < n; k++) s += m->nll[i * n + k];
         m->nll[i] = s;
     }
-    for (int64_t i = 0; own < T && i < T; i++) /* rows that other ranks of the line have */
+    for (int64_t i = 0; own < T && i < T; i++) /* rows of the other ranks of m->tensor */
         if (i < first || i >= first + own) m->nll[i] = 0;
 }
 
@@ -320,7 +320,8 @@ int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct er
     return 0;
 }
 
-/* The fault: returns the factor by which a rank's loss is wrong if ranks' means are averaged. */
+/* Returns the factor by which a rank's loss is wrong if ranks' means are averaged: the fault
+ * MUTANT_LOSS_MEAN; else 1. */
 static double mean_of_means(const struct model *m, const struct batch *b)
 {
     int64_t own = 0;

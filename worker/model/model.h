@@ -43,7 +43,7 @@ struct model_options {
     struct offload *offload; /* borrowed; NULL: the plan offloads nothing */
     struct be *be;           /* borrowed */
     struct comm *comm;       /* borrowed: all ranks of the job; NULL for one rank */
-    int rank, n_ranks;       /* in it; must be the plan's n_ranks */
+    int rank, n_ranks;       /* this rank's number; the plan's n_ranks */
     void *params;            /* NULL: the plan's PLAN_PARAMS; else weights that the caller owns */
 };
 
@@ -64,21 +64,22 @@ struct model {
     struct comm *comm;  /* this rank's ring: a view of the job's; NULL: the ring is one rank */
     struct comm *world; /* ranks over which gradients and losses are summed: the stage's in a
                          * training, otherwise the ring's; NULL: one rank */
-    /* A pipeline's stages, of ranks in the same place of each; with a tied embedding, the first and
-     * the last of them. NULL: one stage, or neither of the two. */
+    /* line: the ranks in the same place of every stage of a pipeline; NULL: one stage. ends: with
+     * a tied embedding the first and the last of them; NULL: not tied, or this rank is neither. */
     struct comm *line, *ends;
     struct comm *tensor, *sharers; /* ranks that share every layer (parallel.tp), and those of them
                                     * that hold the same KV heads; NULL: one rank */
-    /* holders: ranks that hold a sequence, the ring's and the ranks that share layers with them;
-     * all: the same of all rings, where world has these. NULL: one rank. */
+    /* holders: ranks that hold a sequence, the ring's and the ranks that share layers with them.
+     * all: the holders of all rings in world. NULL: one rank. */
     struct comm *holders, *all;
     struct sp sp;            /* sp.shard says which rows these are */
     int rank, ring;          /* the rank's number in its ring; the ring's number */
     int tensor_rank;         /* among those that share every layer */
     int32_t *route_room;     /* PLAN_ROUTES; NULL: none */
     struct routing *routing; /* borrowed while a proof runs; NULL: it needs none */
-    /* A training's ranks that share one set of shards (worker/plan/zero.h), and the rank's number
-     * there; the ranks of all groups that own the same shard as this one. NULL: one rank. */
+    /* group: a training's ranks that share one set of shards (worker/plan/zero.h); place: this
+     * rank's number there. owners: the ranks of all groups that own the same shard as this one.
+     * NULL: one rank. */
     struct comm *group, *owners;
     int place;
     enum dtype dtype; /* the plan's precision: weights, and values that the kernels call act */
@@ -96,8 +97,8 @@ struct model {
     int64_t *all_lo, *all_hi;           /* [ulysses * T] lo and hi of the group's rows, or NULL */
     int64_t *host_all_lo, *host_all_hi; /* the host's copy of them */
     struct batch batch; /* the plan's arrays in the host's memory, which the caller fills */
-    /* be->own_memory: the device's arrays that a batch is copied into, and the current batch as
-     * operations read it, with pointers into these arrays (model_place). */
+    /* With be->own_memory. room: the device's arrays that a batch is copied into. there: the
+     * current batch as operations read it, with pointers into these arrays (model_place). */
     struct batch room, there;
     struct model_cache cache[JOB_MAX_BATCH]; /* plan->batch of them */
     int slot;                                /* number of the cache that a forward pass fills */
@@ -122,27 +123,28 @@ void model_note_placed(struct model *m, const struct plan_item *it, int64_t size
  * the plan has none. size: bytes as the caller counts them, asserted to be the plan's. */
 void *model_take(struct model *m, enum plan_id id, int64_t size);
 
-/* Weights from element `offset` of the flat layout (struct param) as [rows, cols]. Everything
- * that computes with weights asks here, at each use: a layer's weights are good until those of
- * another layer are asked for. */
+/* Returns the weights from element `offset` of the flat layout (struct param) on, as [rows, cols].
+ * Code that computes with weights calls it at each use: a layer's weights stay valid until it is
+ * called for another layer. */
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols);
 
-/* The address at which the gradient of element `offset` is summed; by bucket: valid until the next
- * bucket's turn. */
+/* Returns the address at which the gradient of element `offset` is summed. By bucket it is valid
+ * until the next bucket's turn. */
 float *model_gradient(const struct model *m, int64_t offset);
 
 /* Sets the model for sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
-/* Diffusion: sets another grid of patches than the plan's. */
+/* Sets another grid of patches than the plan's, for diffusion. */
 int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e);
 /* Sets another base of the rotary embedding: it is part of no weight. */
 void model_set_rope(struct model *m, double theta);
 
-/* Random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1; Philox keyed
- * by (seed, tensor index, element index), so the same for any number of ranks. */
+/* Sets random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1. Philox
+ * is keyed by (seed, tensor index, element index), so they are the same for any number of
+ * ranks. */
 void model_random(struct model *m, int64_t seed);
-/* Elements [from, from + out.cols) of what rank t of s->tp has of the same, in fp32 or rounded to
- * 16 bits; out is one row. */
+/* Writes to out, which is one row, elements [from, from + out.cols) of the random weights that
+ * rank t of s->tp has, in fp32 or rounded to 16 bits. */
 void model_random_part(struct be *be, const struct model_shape *s, int t, int64_t seed,
                        int64_t from, struct tensor out);
 
@@ -150,7 +152,8 @@ void model_random_part(struct be *be, const struct model_shape *s, int t, int64_
  * memory of its own. Each call below that takes a batch does this itself, unless the
  * batch is model_batch(), which stays as it is: operations may continue with it (sampling). */
 void model_place(struct model *m, const struct batch *b);
-/* The batch as operations read it: m->batch, or its copy on the device as model_place left it. */
+/* Returns the batch as operations read it: m->batch, or its copy on the device as model_place left
+ * it. */
 struct batch *model_batch(struct model *m);
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -158,39 +161,40 @@ struct batch *model_batch(struct model *m);
 /* Runs all layers; afterwards section_hidden is the residual stream after the last one. Collective
  * over the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
 int model_forward(struct model *m, const struct batch *b, struct err *e);
-/* zero 3: hands out this rank's weights for a forward pass that other rings make. Otherwise does
- * nothing. */
+/* Hands out this rank's weights, under zero 3, for a forward pass that other rings make. Otherwise
+ * does nothing. */
 int model_lend(struct model *m, struct err *e);
 
-/* The state of each token, [T, C]: the output of the norm that the head begins with; the stream, if
+/* Returns the state of each token, [T, C]: the output of the head's first norm, or the stream if
  * the head begins with no norm. A view that lives until the next call. Local. */
 struct tensor model_states(struct model *m);
 
-/* Makes the head's input again, where a pass has used its memory since. Collective over the ranks
- * that share layers (parallel.tp), on which it comes before the next two; elsewhere these do it. */
+/* Computes the head's input again, if a pass has used its memory since. Collective over ranks that
+ * share layers (parallel.tp): they must call it before model_normed and model_logits. For other
+ * ranks these two do it. */
 int model_head(struct model *m, struct err *e);
-/* Rows [row0, row0 + n) of it after the final norm, as the head reads them: a view [n, C] that
- * lives until the next call. Local. */
+/* Returns rows [row0, row0 + n) of the stream after the final norm, as the head reads them: a view
+ * [n, C] that lives until the next call. Local. */
 struct tensor model_normed(struct model *m, int64_t row0, int64_t n);
 
-/* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call.
- * Ranks that share layers have all rows of a shard; each returns the columns of its own ids
- * (frame_ids). Local: no communication. */
+/* Returns the logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the
+ * next call. Ranks that share layers have all rows of a shard; each returns the columns of its own
+ * ids (frame_ids). Local: no communication. */
 struct tensor model_logits(struct model *m, int64_t row0, int64_t n);
 
-/* After model_forward: writes nll of every row into m->nll (0 where there is no target). *nll_sum:
- * the sum of this rank's rows, in the fixed order. Local, but for ranks that share layers. Waits
- * for the device. */
+/* Writes the nll of every row into m->nll (0 without a target), after model_forward. *nll_sum: the
+ * sum of this rank's rows, in the fixed order. Local, but for ranks that share layers. Waits for
+ * the device. */
 int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct err *e);
 
 /* Begins a sum of gradients: the next backward pass replaces the contents of m->grad, later ones
  * add to it. Elements between tensors, which no pass writes, keep their values. By bucket and under
  * "ranks" each pass replaces it anyway. */
 void model_begin_grad(struct model *m);
-/* Forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step, 1).
- * *nll_sum: this rank's sum of nll. Gradients: added to m->grad, except after model_begin_grad and
- * under "ranks", where they replace it. Not reduced over ranks. By bucket: m->buckets.reduce takes
- * each. Collective. */
+/* Runs forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step,
+ * 1). *nll_sum: this rank's sum of nll. Gradients are added to m->grad, except after
+ * model_begin_grad and under "ranks", when they replace it. They are not reduced over ranks. By
+ * bucket m->buckets.reduce takes each. Collective. */
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e);
 
 /* ---- a pipeline (pipe.c): this stage's part of a sequence ---------------------------------------
@@ -198,9 +202,10 @@ int model_grad(struct model *m, const struct batch *b, float scale, double *nll_
  * Several sequences may be between their passes: each has a slot, 0 .. plan->slots - 1. A batch
  * holds the same at both passes. One stage: model_grad is the two, in slot 0. */
 
-/* The stream of the stage before goes through the stage's sections, and on to the next. */
+/* Receives the stream of the stage before, runs this stage's sections on it, and sends it on. */
 int model_pipe_forward(struct model *m, const struct batch *b, int slot, struct err *e);
-/* The gradient goes back the same way; the last stage has the loss. *nll_sum: 0 on the others. */
+/* Passes the gradient back the same way; the last stage has the loss. *nll_sum: 0 on the
+ * others. */
 int model_pipe_backward(struct model *m, const struct batch *b, int slot, float scale,
                         double *nll_sum, struct err *e);
 /* Runs n sequences in the order of 1F1B (worker/plan/pipe.h), then waits until all messages that
@@ -212,23 +217,23 @@ struct pipe_passes {
     void *arg;
 };
 int model_pipe_run(struct model *m, int64_t n, const struct pipe_passes *passes, struct err *e);
-/* Evaluation: a forward pass of all stages, up to the loss. */
+/* Runs a forward pass of all stages, up to the loss, for evaluation. */
 int model_pipe_score(struct model *m, const struct batch *b, double *nll_sum, struct err *e);
 /* Sends n values of the last stage to the others. Purpose LOSS. */
 int model_pipe_share(struct model *m, double *x, int n, struct err *e);
 
 /* Sums m->grad over m->world (purpose GRAD), and joins the tied embedding's two parts. */
 int model_reduce_grad(struct model *m, struct err *e);
-/* x: [elements of the bucket] of this rank's gradient; this rank's own part of it becomes the sum
- * over m->world. everywhere: all of x does. One rank: does nothing. Purpose GRAD. Collective. */
+/* Sums x, this rank's gradient of a bucket, over m->world. Only this rank's own part of x becomes
+ * the sum; everywhere: all of x. One rank: does nothing. Purpose GRAD. Collective. */
 int model_sum_bucket(struct model *m, int bucket, bool everywhere, float *x, struct err *e);
 
 /* ---- generate -------------------------------------------------------------------------------- */
 
-/* After model_forward of a prompt of S tokens: appends one token, whose position is S + n_decoded,
- * and returns its logits [1, V] (on every rank, the same bits), which live until the next call.
- * Ranks take turns in storing keys and values, CACHE_BLOCK tokens each. Collective; every rank
- * passes the same token. fails: ERR_TOO_LARGE after plan->n_decode tokens. */
+/* Appends one token after model_forward of a prompt of S tokens, at position S + n_decoded. Sets
+ * *logits [1, V], which live until the next call and have the same bits on every rank. Ranks take
+ * turns in storing keys and values, CACHE_BLOCK tokens each. Collective; every rank passes the
+ * same token. fails: ERR_TOO_LARGE after plan->n_decode tokens. */
 int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e);
 /* Forgets the decoded tokens: the cache holds the prompt of its last model_forward again, and the
  * next token follows it. */
@@ -244,14 +249,14 @@ struct model_next {
     int32_t token;
 };
 int model_decode_all(struct model *m, const struct model_next *next, int n, struct err *e);
-/* Their logits, [n, V], for next[from] to next[from + n - 1], n <= plan->loss_chunk. They live
- * until the next call. */
+/* Sets *logits [n, V] to those of next[from] to next[from + n - 1], n <= plan->loss_chunk. They
+ * live until the next call. */
 int model_decoded(struct model *m, int from, int n, struct tensor *logits, struct err *e);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
-/* b as operations read it. batch_inputs: its arrays that `in` and the layers read are on the
- * device; batch_loss: the loss's are. */
+/* Return b as operations read it. batch_inputs copies the arrays that `in` and the layers read to
+ * the device, batch_loss those that the loss reads. */
 const struct batch *batch_inputs(struct model *m, const struct batch *b);
 const struct batch *batch_loss(struct model *m, const struct batch *b);
 
@@ -259,10 +264,10 @@ const struct batch *batch_loss(struct model *m, const struct batch *b);
  * these ranks. */
 int model_sum_slices(struct model *m, int bucket, float *x, struct err *e);
 
-/* [T, cols] of the model's dtype at base: the rank's rows of the residual stream. */
+/* Returns the rank's rows of the residual stream, [T / tp, cols] of the model's dtype at base. */
 struct tensor model_rows(const struct model *m, void *base, int64_t cols);
 
-/* The sum of m->nll over this rank's rows, for the pass so far. Waits for the device. */
+/* Returns the sum of m->nll over this rank's rows, for the pass so far. Waits for the device. */
 double model_sum_nll(struct model *m);
 /* Runs `in` and the layers of the stage on a batch that is placed. */
 int model_sections(struct model *m, const struct batch *b, bool to_loss, struct err *e);
@@ -270,16 +275,16 @@ int model_sections(struct model *m, const struct batch *b, bool to_loss, struct 
 /* views.c: finds rank, ring, place and the views of the job's endpoint. */
 int model_open_views(struct model *m, const struct model_options *o, struct err *e);
 
-/* zero 3: model_fetch fetches a section's weights, model_fetch_head the weights that the head
- * reads. By bucket: model_clear is called before a bucket's gradient is computed, model_reduce when
- * it is complete. Otherwise they do nothing. */
+/* model_fetch fetches a section's weights, model_fetch_head the weights that the head reads; both
+ * do so only under zero 3. model_clear is called before a bucket's gradient is computed,
+ * model_reduce when it is complete; both do nothing unless gradients go by bucket. */
 int model_fetch(struct model *m, int bucket, struct err *e);
 int model_fetch_head(struct model *m, struct err *e);
 void model_clear(struct model *m, int bucket);
 int model_reduce(struct model *m, int bucket, bool last, struct err *e);
-/* The address at which the embedding's own gradient is summed. */
+/* Returns the address at which the embedding's own gradient is summed. */
 float *model_embed_grad(struct model *m);
-/* Rows of the sequence that this rank has, without padding. */
+/* Counts a shard's rows that are no padding. */
 int64_t model_prompt_rows(const struct shard *sh);
 
 #endif

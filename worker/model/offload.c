@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PIECE ((int64_t)8 << 20) /* bytes of one call: n_tasks moves between them */
+#define PIECE ((int64_t)8 << 20) /* bytes of one call; n_tasks is counted up after each */
 
 _Static_assert(OFFLOAD_FLIGHT <= BE_COPIES, "a mark for each");
 
@@ -103,8 +103,8 @@ static int64_t copy(const struct offload *o, const struct offload_copy *r, struc
     return done;
 }
 
-/* The thread: serves requests in order. After a failure it copies no more, and the pass ends where
- * it waits next. */
+/* Serves requests in order, on the thread. After a failure it copies no more, and the pass ends
+ * where it waits next. */
 static void *serve(void *arg)
 {
     struct offload *o = arg;
@@ -201,7 +201,7 @@ static int64_t ask(struct offload *o, const struct offload_copy *r)
     return ticket;
 }
 
-/* On a device: asks for the copy beside the operations, with the next mark as its ticket. */
+/* Asks the device for a copy beside the operations, with the next mark as its ticket. */
 static int64_t beside(struct offload *o, void *dst, const void *src, int64_t size)
 {
     o->be->ops->copy_beside(o->be, dst, src, size, (int)(o->n_asked % OFFLOAD_FLIGHT));

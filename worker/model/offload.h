@@ -1,13 +1,13 @@
-/* offload.h: a store beside the device's memory for values that layers keep until the backward pass
- * (struct offload_plan): the host's part of the plan where the device has memory of its own, else a
- * file, which a thread reads and writes while the rank computes.
+/* offload.h: a store beside the device's memory for values that layers keep until the backward
+ * pass (struct offload_plan): the host's part of the plan where the device has memory of its own,
+ * else a file, which a thread reads and writes while the rank computes.
  *
- *     offload_out, offload_back    ask for a copy and return its ticket at once; copies are made in
- *                                  the order in which they were asked for
- *     offload_wait                 the copy is made: the buffer may be read, or written again. On a
- *                                  device it is operations to come that wait
+ *     offload_out, offload_back    ask for a copy and return its ticket at once; copies are made
+ *                                  in the order in which they were asked for
+ *     offload_wait                 waits until the copy is made and its buffer may be used again.
+ *                                  On a device later operations wait, not the caller
  *
- * A buffer belongs to the store from the call to the wait. Bytes are counted where they move.
+ * A buffer belongs to the store from the call to the wait. Bytes are counted as they move.
  *
  * tested: tests/engine/test_offload.c */
 #ifndef SEQD_MODEL_OFFLOAD_H
@@ -39,7 +39,7 @@ int offload_file(int dir, int64_t size, struct err *e);
 
 /* Opens a store; NULL: failed, ERR_IO. The store owns fd from this call on, also if it fails. */
 struct offload *offload_open(const struct offload_options *o, struct err *e);
-/* NULL allowed. Waits for the copy under way; later copies are not made. */
+/* Closes a store; NULL allowed. Waits for the copy under way; later copies are not made. */
 void offload_close(struct offload *o);
 
 /* Ask for a copy of size bytes between buf, in the device's memory, and byte `at` of the store. */
@@ -49,13 +49,14 @@ int64_t offload_back(struct offload *o, void *buf, int64_t size, int64_t at);
  * ERR_NO_SPACE naming the field, of any copy so far. */
 int offload_wait(struct offload *o, int64_t ticket, struct err *e);
 
-/* The store's ledger, since the last reset. No copy may be under way. */
+/* Bytes that were copied since the last reset. No copy may be under way. */
 struct offload_count {
     int64_t bytes_out, bytes_in;
 };
 struct offload_count offload_counted(struct offload *o);
 void offload_reset(struct offload *o); /* NULL allowed */
-/* Tells whether as many bytes went out and came back. o NULL: the plan offloads nothing. */
+/* Tells whether `bytes` bytes went out and as many came back. o NULL: the plan offloads
+ * nothing. */
 bool offload_moved(struct offload *o, int64_t bytes);
 
 #endif

@@ -266,8 +266,8 @@ struct sum_tree {
     const struct sum_leaf *leaf;
 };
 
-/* dst = sum over spans [first, first + count), count a power of two: ((0+1)+(2+3))+...; the levels
- * of the tree below the top need one buffer each, for their right halves. */
+/* Sums spans [first, first + count) into dst, count a power of two: ((0+1)+(2+3))+... Each level
+ * of the tree has one buffer for its right halves. */
 static void sum_range(const struct sum_tree *w, int first, int count, float *dst, int level)
 {
     struct frame *f = w->f;

@@ -62,12 +62,12 @@ struct frame {
     struct tensor tied;  /* PROG_TIED: the embedding */
     float *tied_grad;
     float *embed_grad; /* EMBED: room for its gradient; NULL: its place in weights_grad */
-    /* Without a tree: gradients of weights are written, not added; only EMBED's is added to the
-     * head's, which is there already. */
+    /* fresh: without a tree, gradients of weights are written, not added. embed_joins: EMBED's is
+     * added all the same, to the head's, which is there already. */
     bool fresh, embed_joins;
     char *scratch;
     int64_t scratch_size, scratch_used;
-    char *stage; /* the device has memory of its own: the host's part; else NULL */
+    char *stage; /* the host's memory for tables; NULL: the device has none of its own */
     int64_t stage_size, stage_used;
 
     const struct batch *batch, *host; /* as operations read it, as the host does; NULL: the same */
@@ -97,22 +97,23 @@ struct frame {
     double *nll; /* [T]; MSE: one for each place, [T, places] */
     float loss_scale;
 
-    /* decode: keys and values of each row's context, rows so far and the new one's, if this rank
-     * keeps it; the state of the one row of an operation whose states pass on */
+    /* decode. cache: keys and values of each row's context, with the new row's if this rank keeps
+     * it. state: the state of the one row, in an operation whose states pass on */
     struct tensor cache[JOB_MAX_BATCH];
     void *state;
 };
 
-/* The functions of an operation. backward: s tells which inputs' gradients are written, not added
- * to, and which is the output's already. decode: rows of ROWS_T are new tokens, each of a sequence
- * of its own: all of them for CACHE_ROWS, else one. */
+/* The functions of an operation. backward: s tells which inputs' gradients are written instead of
+ * added to, and which one lies where the output's does. decode: rows of ROWS_T are new tokens,
+ * each of another sequence. An operation with CACHE_ROWS gets all of them, another one at a
+ * time. */
 struct op_row {
     int (*forward)(struct frame *f, const struct op *o, struct err *e);
     int (*backward)(struct frame *f, const struct op *o, const struct step *s, struct err *e);
     int (*decode)(struct frame *f, const struct op *o, struct err *e); /* NULL: forward does */
 };
-/* By enum op_kind: beside op_rules[] (worker/program/op_rules.h), which says how much scratch each
- * may take. */
+/* The functions by enum op_kind. op_rules[] (worker/program/op_rules.h) says how much scratch each
+ * operation may take. */
 extern const struct op_row *const op_table[OP_KIND_N];
 #define OP_ROW(kind, name) extern const struct op_row op_##name;
 OPERATORS(OP_ROW)
@@ -138,7 +139,7 @@ const struct batch *frame_host(const struct frame *f);
 
 struct tensor frame_in(const struct frame *f, const struct op *o, int i);
 struct tensor frame_out(const struct frame *f, const struct op *o, int i);
-/* The output's gradient in the model's precision: itself, or rounded into scratch. */
+/* Returns the output's gradient in the model's precision: itself, or rounded into scratch. */
 struct tensor frame_dy(struct frame *f, const struct op *o);
 bool frame_wants(const struct frame *f, const struct op *o, int i); /* gradient of input i */
 
@@ -150,12 +151,12 @@ struct back {
     bool staged, first;
 };
 struct back op_back_begin(struct frame *f, const struct op *o, const struct step *s, int i);
-/* The same for a kernel that writes tensors of type t and cannot add. */
+/* Does the same for a kernel that writes tensors of type t and cannot add. */
 struct back op_back_begin_new(struct frame *f, const struct op *o, const struct step *s, int i,
                               enum dtype t);
 void op_back_end(struct frame *f, const struct back *b);
 
-/* y (+)= x, of any types; does nothing when they are one buffer. */
+/* Copies x to y, of any types, or adds it; does nothing if they are one buffer. */
 void frame_move(struct frame *f, struct tensor y, struct tensor x, bool add);
 void frame_zero(struct frame *f, struct tensor t);
 /* frame_ones: n ones in a row of scratch, fp32. frame_spread: x [T, 1], fp32, goes into each of
@@ -165,21 +166,22 @@ void frame_spread(struct frame *f, struct tensor x, struct tensor ones, struct t
 /* Writes value n times, at p. */
 void frame_repeat(struct frame *f, int64_t *p, int64_t n, int64_t value);
 
-/* Weight i of the section [rows, cols]; one-dimensional: [1, rows]. n joined ones from i as one. */
+/* Returns weight i of the section [rows, cols], a one-dimensional one as [1, rows]; n: n joined
+ * weights from i on as one. */
 struct tensor frame_weight(const struct frame *f, int i, int n);
 float *frame_weight_grad(const struct frame *f, int i);
 
 /* Tells the transport of f->tensor where the frame is. */
 void frame_mark(struct frame *f);
-/* Rows of a table of ids, and of its gradient, that are the model's, and the first one's id.
- * Without tensor parallelism all of them, from 0. */
+/* Rows of a table of ids that this rank holds, without pads, and the id of the first one. Without
+ * tensor parallelism all rows, from 0. */
 struct frame_ids {
-    struct tensor w; /* rows 0: on the last ranks */
+    struct tensor w; /* the last ranks may have no row */
     int64_t first;
 };
 struct frame_ids frame_ids(const struct frame *f, struct tensor w);
 
-/* Rows of part i of a value of that kind, and of its gradient. */
+/* The rows of part i, from value0 on in a value and from grad0 on in its gradient. */
 struct span {
     int64_t value0, grad0, n;
 };
@@ -187,17 +189,18 @@ struct span frame_span(const struct frame *f, enum rows_id rows, int i);
 struct tensor op_span_value(struct tensor t, struct span s);
 struct tensor op_span_grad(struct tensor t, struct span s);
 enum rows_id frame_rows_of(const struct frame *f, int value);
-/* The batch's number of the first of a value's rows. */
+/* Returns the number in the batch of a value's first row. */
 int64_t frame_row0(const struct frame *f, enum rows_id rows);
 
-/* dst[n] = sum over spans: call() leaves a span's sum in dst, or adds it when not fresh. */
+/* Sums over spans into dst[n]. call() writes a span's sum to dst if fresh, else adds it. */
 struct sum_leaf {
     void (*call)(struct frame *f, void *arg, struct span s, float *dst, bool fresh);
     void *arg;
 };
 void frame_sum(struct frame *f, enum rows_id rows, float *dst, int64_t n,
                const struct sum_leaf *leaf);
-/* dst [cols] (+)= the first row of x, fp32: a sum that has been taken as frame_sum takes it. */
+/* Adds the first row of x, fp32, to dst [cols], or writes it, as frame_sum does with a sum over
+ * rows: x is such a sum. */
 void frame_add_sum(struct frame *f, float *dst, struct tensor x);
 /* dst [M, N] (+)= dy' x over rows: dy [grad rows, M], x [value rows, N], both of the model's
  * precision. */
@@ -212,16 +215,18 @@ void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tenso
 int frame_blocks(const struct frame *f, enum rows_id rows);
 struct span frame_block(const struct frame *f, enum rows_id rows, int i);
 
-/* Logits of rows [row0, row0 + n) before an XENT, n at most loss_chunk: in the frame's logits. */
+/* Returns the logits of rows [row0, row0 + n) before an XENT, n at most loss_chunk, in the frame's
+ * logits. */
 struct tensor op_loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n);
 
-/* DSP: global indices along dimension `dim` that this rank's rows of a kind have: n from `first`
- * on; row i has number (i / within) mod n of them. */
+/* DSP: the global indices along dimension `dim` in this rank's rows of a kind: n of them from
+ * `first` on. Row i has index first + (i / within) mod n. */
 struct along {
     int64_t first, n, within;
 };
 struct along frame_along(const struct frame *f, enum rows_id rows, int dim);
-/* The output of HEADS: rows of the whole grid, pads at the end, of this rank's heads. */
+/* Returns t, the output of HEADS, as rows of the whole grid, pads at the end, of this rank's
+ * heads. */
 struct tensor frame_by_heads(const struct frame *f, struct tensor t);
 
 #endif

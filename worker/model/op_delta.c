@@ -13,7 +13,7 @@ struct carried {
     const int64_t *lo, *hi;
     struct tensor d_o, dx[2]; /* backward: fp32 gradients of the inputs */
     float *d_log, *room;
-    struct tensor zero, seen; /* DELTA by maps: values, and backward outputs, of some rows */
+    struct tensor zero, seen; /* DELTA by maps: zero values, backward outputs, of MAP_ROWS rows */
     float *one;
 };
 
@@ -135,8 +135,8 @@ static void conv_step_back(void *arg, const struct carry_step *s)
     c->f->be->ops->conv_bwd(c->f->be, &a);
 }
 
-/* Makes the state that leaves: the last rows of this rank alone, if it has enough of them. False:
- * it has too few, and needs rows of the rank before. */
+/* Makes, from the last rows of this rank, the state that leaves it. Returns false if it has too
+ * few: the state then needs rows of the rank before. */
 static bool conv_ahead(void *arg, float *b, float *a)
 {
     const struct carried *c = arg;
@@ -149,8 +149,8 @@ static bool conv_ahead(void *arg, float *b, float *a)
     return true;
 }
 
-/* Makes the gradient of the state that enters from the first rows of this rank, if it has enough of
- * them. Their dx is computed again later. */
+/* Makes, from the first rows of this rank, the gradient of the state that enters it. Returns false
+ * if it has too few. The dx of these rows is computed again later. */
 static bool conv_ahead_back(void *arg, float *b, float *a)
 {
     const struct carried *c = arg;
@@ -308,10 +308,10 @@ static void add_seen(const struct carried *c, const struct carry_step *s, float 
     }
 }
 
-/* Computes A, and backward b. Column c of A is the state that leaves if the unit vector of c enters
- * as a state's column and rows have no values. The output of a row is then its query as the
- * entering state meets it, and its product with d_o gives the gradient b of that state. Rows of
- * documents that begin on this rank see no entering state. */
+/* Computes the map A, and in backward b. Column c of A is the state that leaves if the unit vector
+ * of c enters as a column of the state and all values are 0. The output of a row is then its query
+ * as the entering state meets it. Its product with d_o gives b, the gradient of the entering
+ * state. Rows of documents that begin on this rank do not see that state. */
 static void delta_map(const struct carried *c, float *b, float *a)
 {
     const struct rows_of_rank n = rows_of_rank(c->f, c->o);

@@ -1,5 +1,5 @@
 /* op_input.c: the first operations of a diffusion transformer: PATCH, POSITION_2D, POSITION_1D,
- * TIMESTEP and TEXT. None has a gradient to hand on but where a value passes through. */
+ * TIMESTEP and TEXT. They pass a gradient on only to a value that they add to. */
 #include "worker/model/op.h"
 
 #include <assert.h>

@@ -76,8 +76,9 @@ static float *sums_of(struct frame *f, const struct linear *a)
     return z;
 }
 
-/* Divides x [T, H*D], fp32, by z [H, T] in place. The kernel that finishes softmax attention does
- * just that; a row of zero sum (padding) becomes 0, as one that has seen no key. m is scratch. */
+/* Divides x [T, H*D], fp32, by z [H, T], into `to`, which may be x. The kernel that finishes
+ * softmax attention does just that: a row of zero sum (padding) becomes 0, as one that has seen no
+ * key. Overwrites x. */
 static void divide(struct frame *f, struct tensor x, struct tensor to, const float *z, int64_t H)
 {
     float *m = op_scratch_take(f, 4 * H * x.rows), *l = op_scratch_take(f, 4 * H * x.rows);
@@ -160,7 +161,7 @@ static struct tensor wide_gradient(struct frame *f, const struct op *o, struct l
     return wide;
 }
 
-/* LINEAR_ATTENTION leaves the gradient of LRPE's angles like this, one for each sum chunk. */
+/* Gradients of LRPE's angles, as the backward pass leaves them: one for each sum chunk. */
 struct angles {
     const float *of;
     int64_t n, chunk; /* chunk: rows of one */

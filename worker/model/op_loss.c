@@ -2,8 +2,8 @@
  *
  * Forward leaves the loss of every row (XENT) or every place (MSE, NOISE) in the frame's nll.
  * Backward does too, so that a training step computes logits once, a chunk of rows at a time and
- * never [S, V]. Under tensor parallelism a rank has the logits of some ids; ranks tell each other
- * the largest of a row's, the sum of their exponentials, and the target's logit. */
+ * never [S, V]. Under tensor parallelism a rank has the logits of some ids; for each row ranks
+ * exchange the largest logit, the sum of exponentials, and the target's logit. */
 #include <assert.h>
 #include <math.h>
 #include "api/core/model_shape.h"
@@ -19,7 +19,7 @@ struct xent {
     int64_t first;         /* the id of w's first row */
     enum rows_id rows;     /* rows of x, from row0 of the batch on */
     int64_t row0;
-    struct xent_stat *stat; /* [tp, loss_chunk]: ranks' numbers of a chunk's rows; NULL: one rank */
+    struct xent_stat *stat; /* [tp, loss_chunk]: each rank's, of a chunk's rows; NULL: one rank */
     struct tensor dx;       /* data NULL: forward only */
     bool add_dx;
     float *db; /* [parts, V]: one row for each span */
@@ -29,7 +29,7 @@ struct xent {
 };
 _Static_assert(sizeof(struct xent_stat) == OP_LOGIT_STAT, "what is planned and counted");
 
-/* Cuts w to the ids whose logits this rank has, and takes room for all ranks' numbers. */
+/* Cuts w to the ids whose logits this rank has, and takes room for all ranks' xent_stat. */
 static void take_ids(struct frame *f, struct xent *a)
 {
     const struct frame_ids own = frame_ids(f, a->w);
@@ -82,7 +82,7 @@ struct tensor op_loss_logits(struct frame *f, const struct op *o, int64_t row0, 
     return logits_of(f, &a, tensor_sub(a.x, row0, n, 0, a.x.cols));
 }
 
-/* Computes this rank's numbers of the rows of a chunk, which begins at row r, and exchanges them
+/* Computes this rank's xent_stat of the rows of a chunk, which begins at row r, and exchanges them
  * with all ranks. */
 static int exchange(struct frame *f, struct xent *a, struct tensor logits, int64_t r)
 {
@@ -275,8 +275,8 @@ static void noise(struct frame *f, const struct op *o, struct tensor dx)
                                  .last = at.last});
 }
 
-/* The fault, on the CPU alone: adds the bound's gradient by the predicted noise, which must not
- * count. */
+/* Adds the gradient of the bound by the predicted noise, which must not count: the fault
+ * MUTANT_BOUND_LEAKS, on the CPU alone. */
 static void leak(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;

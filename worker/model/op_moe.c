@@ -4,15 +4,15 @@
  *
  * or with a clamped unit (u.moe.limit) and with biases.
  *
- * Rows are gathered expert by expert (a row goes to an expert at most once, so one needs room for T
- * rows), and the experts' outputs are kept in slots, [T*k, C], sorted by expert and then by row;
+ * Rows are gathered expert by expert (a row goes to an expert at most once, so one needs room for
+ * T rows), and the experts' outputs are kept in slots, [T*k, C], sorted by expert and then by row;
  * row t reads its k slots in the order of the router's choice. No sum depends on the number of
  * ranks: products are per row, and weight gradients per sum chunk, whose rows follow each other in
  * a list.
  *
  * The host must know how many rows an expert has, and sorts them: on a device with memory of its
  * own it waits for the routes, 4 T k bytes, once a layer forward and once backward, while the
- * device runs dry. Everything else is asked for ahead.
+ * device idles. All other operations are queued ahead.
  *
  * out[1]: the routes, [T, k] experts as int32, then [T, k] weights; written by forward. */
 #include "worker/model/op.h"
@@ -215,14 +215,15 @@ static const int32_t *slots_of(const struct moe *m, int64_t j)
     return (const int32_t *)m->slot.dev + j * m->T;
 }
 
-/* Injected: routers of all ranks but the first do not see the last expert. */
+/* Hides the last expert from the routers of all ranks but the first: the fault
+ * MUTANT_ROUTE_BLIND. */
 static struct tensor seen(const struct frame *f, struct tensor logits)
 {
     const bool blind = mutant_on(MUTANT_ROUTE_BLIND) && f->sp->shard.r;
     return tensor_sub(logits, 0, logits.rows, 0, logits.cols - blind);
 }
 
-/* Each row's experts and their weights. */
+/* Chooses each row's experts and their weights. */
 static int choose(struct frame *f, const struct moe *m, struct err *e)
 {
     const struct route_args a = {.logits = seen(f, route_logits(f, m)),
@@ -274,13 +275,13 @@ static struct expert_rows rows_within(const struct expert *x, struct span s)
     return r;
 }
 
-/* A sum of dy' in over an expert's rows; in.data NULL: the sum of dy alone. */
+/* Gradient dy of an expert's output and its input `in`, to be summed over the expert's rows. */
 struct expert_leaf {
     const struct expert *x;
     struct tensor dy, in;
 };
 
-/* Adds dy' in to dw [out, in]. */
+/* Sums dy' in over the expert's rows of a span into dst [out, in]. */
 static void expert_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     const struct expert_leaf *a = arg;

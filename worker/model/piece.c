@@ -45,7 +45,8 @@ static void narrow(const struct mlp_walk *w, struct span s)
     w->f->fresh = w->fresh;
 }
 
-/* The fault: backward leaves out the last piece of every rank but the first. */
+/* Tells whether the fault MUTANT_PIECE_LOST leaves out a piece: in backward the last one, on all
+ * ranks but the first. */
 static bool left_out(const struct mlp_walk *w, struct span s)
 {
     const int in = w->f->p->op[w->op].in[0];

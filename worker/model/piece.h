@@ -1,9 +1,11 @@
-/* piece.h: the steps of a dense MLP on one piece of the rows after another (struct step.piece).
+/* piece.h: runs the steps of a dense MLP on one piece of the rows after another (struct
+ * step.piece).
  *
- * A piece is a window of the rows of every value that has all rows, and the first rows of those
- * that exist for a piece alone. Operations run on it as on a shorter sequence: sums over rows are
- * added to the weights' gradients piece by piece, in ascending order of rows. Pieces begin again
- * at each sum chunk; under determinism "ranks" the sums of these are added as frame_sum() does. */
+ * A piece is a window of the rows of every value that has all rows. A value that exists only for a
+ * piece has it in its first rows. Operations run on a piece as on a shorter sequence: sums over
+ * rows are added to the weights' gradients piece by piece, in ascending order of rows. Pieces
+ * begin again at each sum chunk; under determinism "ranks" the chunks' sums are added as
+ * frame_sum() does. */
 #ifndef SEQD_MODEL_PIECE_H
 #define SEQD_MODEL_PIECE_H
 

@@ -35,7 +35,7 @@ static int wait_sent(struct model *m, enum pipe_way way, struct err *e)
     return comm_wait(m->line, &m->pipe.ticket[way], e);
 }
 
-/* The fault: the first stream is sent again. */
+/* Tells whether the fault MUTANT_STREAM_STALE sends the first stream again. */
 static bool stale(struct model *m, enum pipe_way way)
 {
     const bool before = m->pipe.any;
@@ -44,7 +44,8 @@ static bool stale(struct model *m, enum pipe_way way)
     return before && mutant_on(MUTANT_STREAM_STALE);
 }
 
-/* Returns where a stream arrives: that of the slot, or the one place of a gradient. */
+/* Returns the address at which a stream or a gradient arrives. Streams have one for each slot,
+ * gradients only one. */
 static char *arrives_at(struct model *m, enum pipe_way way, int slot)
 {
     if (way == PIPE_BACK) return section_border(m, true, true);

@@ -1,7 +1,7 @@
 /* pipe.h: streams on their way between two stages of a pipeline. Inside worker/model.
  *
- * A stream is copied to the comm segment and sent; the next one of its direction waits until it was
- * received. With 1F1B (worker/plan/pipe.h) that stage is never later than one pass.
+ * A stream is copied to the comm segment and sent; the next one of its direction waits until it
+ * was received. With 1F1B (worker/plan/pipe.h) it is received at most one pass later.
  *
  * Between two stages the messages are numbered events, each posted as one batch on both (NCCL's
  * order: worker/comm/nccl.c). A stage with n forward passes ahead sends the first n streams alone;
@@ -17,10 +17,10 @@ enum pipe_way { PIPE_FORWARD, PIPE_BACK };
 struct pipe_messages {
     char *send[2]; /* in the segment, by way; NULL: one stage */
     struct comm_ticket ticket[2], arriving[2];
-    bool sent[2], comes[2]; /* and not waited for */
+    bool sent[2], comes[2]; /* under way, by way, and not waited for yet */
     int slot;               /* slot of the pass that runs */
     int takes;              /* slot of the stream that arrives as this pass sends; -1: none does */
-    bool any;               /* forward there was one */
+    bool any;               /* a stream has been sent forward */
 };
 
 #endif

@@ -120,7 +120,7 @@ static void random_task(void *arg, int64_t task, int worker)
     const struct random_piece *p = arg;
     const struct draw *d = p->d;
     const int64_t left = p->out.cols - task * TASK, end = left < TASK ? left : TASK;
-    const int64_t first = d->slice.whole_offset - d->p->offset; /* one of the tensor's elements */
+    const int64_t first = d->slice.whole_offset - d->p->offset; /* index in the tensor */
     (void)worker;
     for (int64_t j = 0; j < end;) {
         struct slice_run r = slice_run(&d->slice, d->t, p->k + task * TASK + j);

@@ -26,7 +26,7 @@ static bool has(const int32_t *e, int64_t k, int32_t want)
     return found;
 }
 
-/* k different experts that exist. */
+/* Tells whether the given experts are k different ones that exist. */
 static bool is_choice(const struct routed *r)
 {
     for (int64_t i = 0; i < r->k; i++)
@@ -50,7 +50,9 @@ static double deviation(const struct routed *r)
     return sqrt(square / (double)r->E);
 }
 
-/* NaN where a logit is. */
+/* Returns by how much the best expert of the row's own choice that is not followed exceeds the
+ * worst one followed in its place, in deviations of the row's logits. NaN if one of these logits
+ * is. */
 static double gap_of(const struct routed *r)
 {
     double best = -INFINITY, worst = INFINITY;
@@ -63,9 +65,9 @@ static double gap_of(const struct routed *r)
 
 /* ---- a layer --------------------------------------------------------------------------------- */
 
-/* Row t goes to the given experts. Weights are those that the row's logits give them: a softmax of
- * these alone or, where they are plain, a part of the softmax of all, whose sum the weight of the
- * best expert tells: that expert is the first of its own choice. */
+/* Sends row t to the given experts, with the weights that the row's logits give them: a softmax of
+ * these alone or, with a->plain, their parts of the softmax of all. The sum of the latter follows
+ * from the weight of the best expert, the first of the row's own choice. */
 static void turn(struct frame *f, const struct route_args *a, int64_t t, const struct routed *r)
 {
     float top;

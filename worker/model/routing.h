@@ -13,23 +13,23 @@
 #define ROUTING_OWN (-1)
 
 struct routing {
-    /* [layers of the stage, T, k], the host's: written, or followed; ROUTING_OWN first: the row
-     * chooses for itself, as padding does. */
+    /* [layers of the stage, T, k], the host's: written, or followed. If a row's first entry is
+     * ROUTING_OWN, the row chooses for itself, as padding does. */
     int32_t *expert;
     int32_t *own; /* follow: [T, k] room, then a row of logits, fp32 [E] */
     bool follow;
     bool judged;          /* follow: forward passes count in the next three */
     int64_t rows, turned; /* rows that chose, and rows that alone would choose other experts */
-    /* The largest of all turned rows: the best expert of its own choice that was not followed
-     * exceeds the worst followed in its place by this part of the standard deviation of the row's
-     * logits. */
+    /* The largest gap of all turned rows: by how much the best expert of the row's own choice that
+     * was not followed exceeds the worst one followed in its place, in standard deviations of the
+     * row's logits. */
     double gap;
 };
 
 /* Tells whether rows of a layer choose among its experts: there are more than a row takes. */
 bool routing_chosen(const struct model_shape *m, const struct program *layer);
 
-/* After a forward `route` of this layer: keeps the choice, or replaces it in a->expert and
+/* Keeps the choice that a forward `route` of this layer made, or replaces it in a->expert and
  * a->weight. fails: ERR_INTERNAL for a choice to follow that names no k experts. */
 int routing_meet(struct frame *f, const struct route_args *a, struct err *e);
 

@@ -123,7 +123,8 @@ static void open_weights(struct model *m, const struct here *h, struct frame *f)
     f->tied_grad = m->grad ? model_gradient(m, in->weight[0].offset) : NULL;
 }
 
-/* The experts that the layer's rows choose, of a proof's pass. */
+/* Returns the experts that the layer's rows choose in a proof's pass; NULL: no proof runs, or rows
+ * have no choice. */
 static int32_t *routes_of(const struct model *m, const struct here *h)
 {
     const int first = pipe_first(&m->plan->pipe) ? 1 : pipe_begin(&m->plan->pipe);

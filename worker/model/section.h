@@ -17,7 +17,7 @@ struct model;
 /* The search for NaN and infinity after each operation of the forward pass (finite.h). */
 struct section_watch {
     bool on;
-    int64_t n_ops, first; /* operations so far; the first that left some, as finite.c has it */
+    int64_t n_ops, first; /* operations so far; the first find, as finite.c has it */
 };
 
 /* decode: one sequence's new token. */
@@ -58,7 +58,7 @@ struct section_state {
     char *d_streams, *work, *caches, *shared, *d_shared;
 };
 
-/* A section where it stands. */
+/* A section with its number, program and places. */
 struct here {
     int b; /* its number */
     const struct program *p;
@@ -69,26 +69,26 @@ struct here section_at(const struct model *m, int b);
 
 /* Tells whether some layer's attention has a window. */
 bool section_windowed(const struct model *m);
-/* The host's copy of an item that is mirrored; the item itself, if it is not. NULL: the plan has
- * none. */
+/* Returns the host's copy of a mirrored item, or the item itself if it is not mirrored. NULL: the
+ * plan has none. */
 void *section_host(const struct model *m, enum plan_id id);
 /* Sets the pointers to the plan's items of this rank. */
 void section_place(struct model *m, char *arena, char *segment);
 /* Selects the slot of one of several sequences between their passes (plan.slots). */
 void section_slot(struct model *m, int slot);
-/* The stream where the stage begins or ends; grad: its gradient. */
+/* Returns the stream with which the stage begins, or with which it ends; grad: its gradient. */
 char *section_border(const struct model *m, bool end, bool grad);
-/* Called when the shard has changed. */
+/* Passes a changed shard and grid on to the sections. */
 void section_resize(struct model *m);
 
-/* Runs the stage's part of `in` and the layers; to_loss: then `out`, up to the loss. A training
- * step, which continues with the backward, does not ask for it. */
+/* Runs the stage's part of `in` and the layers; with to_loss also `out`, up to the loss. A
+ * training step leaves `out` to section_backward. */
 int section_forward(struct model *m, const struct batch *b, bool to_loss, struct err *e);
-/* After section_forward without to_loss: computes the loss and the backward pass of everything.
+/* Computes the loss and the backward pass of everything, after section_forward without to_loss.
  * Leaves nll of every row. */
 int section_backward(struct model *m, const struct batch *b, float scale, struct err *e);
-/* After section_forward to the loss: section_loss computes nll of every row, section_normed returns
- * the loss's input, section_logits its logits. Ranks that share layers (parallel.tp) call
+/* section_loss computes nll of every row, section_normed returns the loss's input, section_logits
+ * its logits. They follow section_forward with to_loss. Ranks that share layers (parallel.tp) call
  * section_head before the last two: it gathers the loss's input. */
 int section_loss(struct model *m, const struct batch *b, struct err *e);
 int section_head(struct model *m, struct err *e);
@@ -96,7 +96,8 @@ struct tensor section_states(struct model *m);
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n);
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n);
 struct tensor section_hidden(struct model *m);
-/* generate: state k of layer l after the context in m->slot, and its bytes; NULL: no more. */
+/* Returns state k of layer l after the context in m->slot (generate), and its bytes; NULL: no
+ * more. */
 char *section_state(struct model *m, int l, int k, int64_t *size);
 /* Decodes the next token of n sequences, each with a cache of its own. */
 int section_decode(struct model *m, const struct section_row *row, int n, struct err *e);

@@ -6,8 +6,7 @@
 #include "worker/model/model.h"
 #include "worker/model/offload.h"
 
-/* A part of a stream, for all rows at hand, or of a layer's record, that is copied. size 0: none
- * is. */
+/* A copy to make, from a stream's rows at hand or a layer's record. size 0: none. */
 struct kept {
     char *buf;
     int64_t size, at;
@@ -62,7 +61,8 @@ static void fetch(struct model *m, const struct kept *k, int64_t size)
     if (k->size) *k->ticket = offload_back(m->offload, k->buf, size, k->at);
 }
 
-/* The fault: the last half of the rows keeps the buffer's old contents. */
+/* Returns the bytes to bring back: all or, under the fault MUTANT_STALE_OFFLOAD, the first half on
+ * rank 0. */
 static int64_t size_back(const struct model *m, const struct kept *k)
 {
     return mutant_on(MUTANT_STALE_OFFLOAD) && m->rank == 0 ? k->size / 2 : k->size;

@@ -1,10 +1,10 @@
 /* section_offload.h: when residual streams and records of layers leave the device and come back
  * (struct offload_plan). Inside worker/model.
  *
- * A stream goes out while the layer computes that reads it, a record while the next layer does. In
- * the backward pass a layer needs both: they come back while the layer that runs before it
- * computes. So at most two copies are under way, one of either kind, and none between the passes of
- * a stage. A plan that offloads nothing makes no copies. */
+ * A stream goes out while the layer that reads it computes, a record while the next layer
+ * computes. In the backward pass a layer needs both: they come back while the layer that runs
+ * before it computes. So at most two copies are under way, one of either kind, and none between
+ * the passes of a stage. A plan that offloads nothing makes no copies. */
 #ifndef SEQD_MODEL_SECTION_OFFLOAD_H
 #define SEQD_MODEL_SECTION_OFFLOAD_H
 
@@ -20,11 +20,12 @@ struct section_copies {
 
 struct model;
 
-/* Forward: section b has computed, or left its stream here from another stage. Waits for the copies
- * that went out meanwhile: the next section may write their buffers. */
+/* Sends out the stream and the record of section b, in forward, after it has computed or its
+ * stream came from another stage. Waits for the copies that went out meanwhile: the next section
+ * may write their buffers. */
 int section_send_out(struct model *m, int b, struct err *e);
-/* Backward: before section b computes, waits for the copies that it reads and asks for those that
- * the next one reads. */
+/* Waits, in backward before section b computes, for the copies that it reads, and asks for those
+ * that the next one reads. */
 int section_bring_back(struct model *m, int b, struct err *e);
 
 #endif

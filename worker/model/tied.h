@@ -1,8 +1,9 @@
 /* tied.h: the head's part of a tied embedding's gradient, on its way from the last stage of a
  * pipeline to the first. For worker/train and worker/verify.
  *
- * Each is copied to the comm segment and sent; the buffer is used again when it was received. There
- * are pipe_lent() of them (worker/plan/pipe.h says why that is enough). tested: test_tied.c */
+ * Each part is copied to a buffer in the comm segment and sent. The buffer is used again when the
+ * part was received. There are pipe_lent() buffers (worker/plan/pipe.h says why that is enough).
+ * tested: test_tied.c */
 #ifndef SEQD_MODEL_TIED_H
 #define SEQD_MODEL_TIED_H
 
@@ -18,10 +19,10 @@ struct tied_sends {
 
 /* Places the buffers. m must be one that trains. */
 void tied_init(struct tied_sends *s, struct model *m);
-/* The last stage: copies and sends n floats. Waits only where all buffers are under way. */
+/* Copies n floats and sends them, on the last stage. Waits only if all buffers are under way. */
 int tied_send(struct tied_sends *s, struct model *m, const float *x, int64_t n, struct err *e);
-/* The first stage: adds the oldest that it has not received to n floats of its own; room: n floats,
- * where it arrives. */
+/* Receives the next part into room, n floats, and adds it to n floats of its own, on the first
+ * stage. */
 int tied_join(struct model *m, float *own, float *room, int64_t n, struct err *e);
 /* Ends a step: waits until all buffers have been received. Returns at once if none was sent. */
 int tied_settle(struct tied_sends *s, struct model *m, struct err *e);

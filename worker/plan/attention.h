@@ -1,6 +1,6 @@
-/* attention.h: the buffers that each way of attention over several ranks needs beside the ring's
- * buffers, which the plan lists by themselves. Pure arithmetic, for the plan, for the code that
- * places buffers and for the strategies (worker/sp): they agree about every byte. */
+/* attention.h: the buffers of each form of attention over several ranks, except the ring's, which
+ * the plan lists by themselves. Pure arithmetic, for the plan, for the code that places buffers
+ * and for the strategies (worker/sp): they agree about every byte. */
 #ifndef SEQD_PLAN_ATTENTION_H
 #define SEQD_PLAN_ATTENTION_H
 

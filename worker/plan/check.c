@@ -36,9 +36,9 @@ static int check_prompt_text(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Adds some tokens to the default of data.seq_len. It is a token for each byte of an inline prompt:
- * more than a tokenizer makes of the prompt, but for the ids that its post-processor puts around a
- * short one. */
+/* Adds AROUND tokens to data.seq_len if it has its default, a token for each byte of an inline
+ * prompt. A tokenizer makes fewer tokens of most prompts, but its post-processor may put ids
+ * around a short one. */
 static void leave_room(struct job_spec *s)
 {
     enum { AROUND = 8 };
@@ -184,7 +184,7 @@ static int check_format(const struct job_spec *s, const struct spec_source *src,
                      field);
 }
 
-/* Checks the end id of formats of tokens, which find documents by an id of the model. */
+/* Checks that the id which ends documents in formats of tokens is an id of the model. */
 static int check_eod(const struct job_spec *s, const struct spec_source *src, const char *field,
                      struct err *e)
 {
@@ -228,8 +228,8 @@ static int check_weights(const struct job_spec *s, struct err *e)
                      "directory's config.json and tokenizer");
 }
 
-/* Refuses a directory without a head, as it was saved from its base class, unless the job is an
- * embed job, which needs none. */
+/* Refuses weights without a head, as saved from the model's base class. Embed jobs need no
+ * head. */
 static int check_head(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;

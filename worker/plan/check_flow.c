@@ -117,7 +117,7 @@ int rules_objective(struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "sampling.eta",
                          "sampling.eta 1: ancestral sampling is of models that predict noise "
                          "(iddpm), and this one follows rectified_flow: leave it out");
-    s->model.shape.trained_on = type; /* programs are written for it, and files say it */
+    s->model.shape.trained_on = type; /* programs depend on it, and saved files name it */
     return 0;
 }
 

@@ -186,8 +186,8 @@ static int check_samples(const struct job_spec *s, struct err *e)
     return check_requests(s, e) || rules_latents(s, e) || check_heeded(s, true, e) ? -1 : 0;
 }
 
-/* Refuses a base that depends on the length (NTK): it turns every key again with each new token,
- * and keys in a cache stay. */
+/* Refuses a base that depends on the length (NTK): each new token would turn every key again, but
+ * keys in a cache stay as they are. */
 static int check_rope(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;

@@ -4,7 +4,7 @@
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
 
-/* Resolves "auto". For a model that is not described yet it waits, unless one rank leaves no
+/* Resolves "auto". It stays for a model that is not described yet, unless one rank leaves no
  * choice. */
 static void set_auto(struct job_spec *s)
 {
@@ -39,8 +39,8 @@ static int check_groups(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Tells whether the family's own strategy has a form of this name, which is another strategy's
- * name. */
+/* Tells whether the family's own strategy has a form with the name of the refused strategy,
+ * `word`. */
 static bool is_form(int32_t own, const char *word)
 {
     int form = 0;
@@ -74,7 +74,7 @@ static int check_strategy(const struct job_spec *s, struct err *e)
                                                   : "attention that reads both ways");
 }
 
-/* Returns the strategy that has this form, STRATEGY_N if none has: a job may name any form beside
+/* Returns the strategy that has this form; STRATEGY_N: none has it. A job may name any form beside
  * any strategy. */
 static int owner_of(int form)
 {
@@ -146,7 +146,8 @@ static int check_dropout(const struct job_spec *s, struct err *e)
                      "sequence: not with this family, whose layers have other attention");
 }
 
-/* Sets the way of a grid: its program is written for its form, on one rank as on several. */
+/* Sets the grid's way of attention by parallel.form: programs are written for it, on one rank as
+ * on several. */
 static void set_grid_way(struct job_spec *s)
 {
     struct model_shape *m = &s->model.shape;
@@ -154,7 +155,7 @@ static void set_grid_way(struct job_spec *s)
         m->grid_way = strategy_form(strategy_default(m, 2), s->parallel.form)->grid_way;
 }
 
-/* Checks that each stage has a layer, and that no diffusion model has stages: values of its first
+/* Checks that each stage has a layer. Refuses stages for a diffusion model: values of its first
  * section condition all layers. */
 static int check_stages(const struct job_spec *s, struct err *e)
 {

@@ -13,7 +13,7 @@
 #include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
 
-/* Returns the most bytes of a rank; 0: there is no limit. */
+/* Returns the limit of a rank's memory, in bytes; 0: there is none. */
 static int64_t limit_of(const struct job_spec *s)
 {
     return s->resources.memory_mib << 20;
@@ -52,7 +52,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Returns the option that w->plan is. s: the spec that has its exchange and flops. */
+/* Describes w->plan as an option. s: the spec that it was made of. */
 static struct option option_of(const struct weighing *w, const struct job_spec *s, bool fits)
 {
     const struct plan *p = w->plan;
@@ -107,7 +107,7 @@ static void keep(struct choice *c, const struct option *o)
     c->option[at] = *o;
 }
 
-/* Whether a limit is met. The clock ends nothing before the first option is weighed. */
+/* Tells whether a limit is met. The clock counts only after an option has been weighed. */
 static bool at_limit(const struct weighing *w)
 {
     const struct choice_how *h = w->how;
@@ -241,8 +241,8 @@ static bool is_diffusion(const struct job_spec *s)
 }
 
 /* Tells whether sequences of n tokens fit, or a video of n frames of the asked size. If positions
- * are rows of a table, it has the rows that the model says, or as many as the longest sequence
- * needs. */
+ * are rows of a table, the table has the rows that the model says, or as many as the longest
+ * sequence needs. */
 static bool fits_at(struct weighing *w, int64_t n)
 {
     struct model_shape *m = &w->spec->model.shape;

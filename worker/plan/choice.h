@@ -1,21 +1,21 @@
 /* choice.h: the values of "auto": axes, strategy, exchange and layout of a job, weighed once.
  *
- * Every alternative is the job itself with those fields set: job_check says whether it is legal and
- * can be run, plan_make counts its memory and traffic, machine_estimate the time of a step. So only
- * jobs that could be submitted are weighed, and no property of a strategy is known here. (The
- * strategies that share a model and which jobs do not run are counted separately: compare.c.)
+ * Every alternative is the job itself with those fields set: family_check says whether it can run,
+ * plan_make counts its memory and traffic, machine_estimate the time of a step. So only jobs that
+ * could be submitted are weighed, and no property of a strategy is known here. Alternatives that
+ * run only when a job asks for them are weighed for comparison (compare.c).
  *
  * Fields that the job sets are kept. The product of axes that job_check makes of the rest is
- * weighed first; the others (product.h) for a training whose sp and dp are both open, where the
- * machine is known, or where the first one does not fit: each with all of its ranks as one group of
- * ZeRO and, across nodes, with those of a node. plan_make finds the memory modes of each: the first
- * that fit.
+ * weighed first. A training weighs the others (product.h), too, if sp and dp are both open and the
+ * machine is known, or if the first one does not fit. In the former case each is weighed with all
+ * of its ranks as one group of ZeRO and, across nodes, with groups within a node. plan_make finds
+ * the memory modes of each: the first that fit.
  *
  * The choice is the fastest alternative that fits. An alternative that divides the model (pp, tp)
- * although the job does not ask for it must save CHOICE_GAIN. If no machine is known, the choice is
- * the first alternative that fits.
- * It is a pure function of the spec and the machine, but for the limit of time: the daemon computes
- * it once, at submit, and writes it into the spec. */
+ * although the job does not ask for it must save CHOICE_GAIN. If no machine is known, the choice
+ * is the first alternative that fits.
+ * It is a pure function of the spec and the machine, but for the limit of time: the daemon
+ * computes it once, at submit, and writes it into the spec. */
 #ifndef SEQD_PLAN_CHOICE_H
 #define SEQD_PLAN_CHOICE_H
 
@@ -36,12 +36,12 @@ struct option {
         messages;         /* counts of rank 0 in a step: for each purpose the sent or received ones,
                            * whichever are more */
     struct estimate time; /* zero unless the machine is known */
-    double cost_s;        /* the sort key: a step, longer where the gain is asked of it */
-    const char *note;     /* why it is not chosen whatever it takes; NULL: no note */
+    double cost_s;        /* sort key: step_s, longer where CHOICE_GAIN must be saved */
+    const char *note;     /* why the choice never takes it; NULL: no note */
 };
 
-/* 60 ranks are 160 products, of up to 4 strategies or exchanges each, or of 2 and of the groups of
- * usp, and half of them in two sizes of ZeRO's groups. */
+/* 60 ranks have 160 products. Each has up to 4 strategies or exchanges, or 2 strategies and the
+ * groups of usp. Half of the products have two sizes of ZeRO's groups. */
 #define CHOICE_GAIN     0.1
 #define CHOICE_PLANS    2000 /* plans made to weigh, at most */
 #define CHOICE_MS       2000 /* time after which no other is begun */
@@ -71,8 +71,8 @@ struct choice {
 #define CHOICE_ANY_POSITIONS ((int64_t)1 << 20)
 
 struct choice_how {
-    /* Also search the limits, and weigh the alternatives that are for comparison only: beside the
-     * bound, some 70 plans. */
+    /* Also find the limits, and weigh the alternatives that are only for comparison: some 70 plans
+     * that most_plans does not bound. */
     bool limits;
     int most_plans;                 /* 0: CHOICE_PLANS */
     int64_t (*clock_ms)(void *arg); /* any that does not go back; NULL: no limit of time */
@@ -85,8 +85,8 @@ void choice_make(const struct job_spec *asked, const struct machine *m,
                  const struct choice_how *how, struct choice *out);
 /* Writes the best option into the spec. */
 void choice_apply(const struct choice *c, struct job_spec *s);
-/* Members of an open object: choice, weighed (at most n_options, and the compared ones), products,
- * estimate, machine, limits, warnings. */
+/* Writes members of an open object: choice, weighed (at most n_options, and the compared ones),
+ * products, estimate, machine, limits, warnings. */
 void choice_write(const struct choice *c, const struct machine *m, int n_options, struct jwrite *w);
 
 #endif

@@ -90,7 +90,7 @@ static void explain(struct choice *c)
                          "yet, and decides it when the data are prepared");
 }
 
-/* Warns of a ring that is slower than one rank would be, before anyone pays for it. */
+/* Warns, before the job runs, of a ring less than 1.1 times as fast as one rank. */
 static void warn(const struct job_spec *asked, struct choice *c)
 {
     struct sentence w = sentence_in(c->warning, sizeof c->warning);

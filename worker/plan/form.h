@@ -1,16 +1,17 @@
 /* form.h: chooses the form of ring attention where a spec leaves it open ("auto").
  *
- * How documents lie in the samples decides it, and that is known when the data are prepared, not at
- * submit. So the rank that prepares counts, by the formulas of volume.h, the traffic of each form
- * on the samples it has made (form_count), seqd weighs that with the machine it knows (form_choose)
- * and writes the answer into the job's spec before any rank is placed: all ranks read it there.
+ * How documents lie in the samples decides it: that is known only when the data are prepared. So
+ * the rank that prepares them counts the traffic of each form on the samples it has made
+ * (form_count), by the formulas of volume.h. seqd weighs that with the machine it knows
+ * (form_choose), and writes the answer into the job's spec before any rank is placed. All ranks
+ * read it there.
  *
  *   blockwise   keys and values go round in whole blocks, to the last rank that meets them
  *   all_gather  each rank gets just the rows that its queries see, and holds those of all ranks
  *
- * A sample costs the traffic of its busiest rank: the ranks wait for that one. So a single
- * document, whose last row sees everything, moves as much in both, and the ring needs no room for
- * it. */
+ * A sample costs the traffic of its busiest rank: the ranks wait for it. So a single document,
+ * whose last row sees everything, moves as many bytes in both forms, and the ring needs no room
+ * for all keys and values. */
 #ifndef SEQD_PLAN_FORM_H
 #define SEQD_PLAN_FORM_H
 

@@ -30,7 +30,7 @@ static void set_rate(struct machine *m, enum machine_rate kind, const double *f3
     const size_t size = PROFILE_SIZES * sizeof *f32;
     memcpy(m->rate[kind][PRECISION_FP32], f32, size);
     memcpy(m->rate[kind][PRECISION_BF16], bf16, size);
-    memcpy(m->rate[kind][PRECISION_FP16], f32, size); /* a CPU's are those of floats */
+    memcpy(m->rate[kind][PRECISION_FP16], f32, size); /* a CPU's fp16 rates are those of fp32 */
 }
 
 void machine_of_profile(const struct profile *p, int32_t cores, struct machine *out)
@@ -97,9 +97,9 @@ static double across_groups(const struct plan *p)
     return 2 * (groups - 1) / groups * 4 * (double)p->n_shard * sums;
 }
 
-/* Returns how many times as long as one rank's messages the exchange of states takes. A ring passes
- * them from one rank to the next; the pieces of a scan follow each other down that chain;
- * all_gather takes the time of one. */
+/* Returns the time of the exchange of states, in multiples of the time of one rank's messages. A
+ * ring passes them from one rank to the next. The pieces of a scan follow each other down that
+ * chain. all_gather takes the time of one rank's messages. */
 static double chain(const struct job_spec *s, const struct plan *p)
 {
     const int asked = s->parallel.exchange, planned = p->exchange;

@@ -32,7 +32,7 @@ struct hardware {
     double memory_gib;  /* GiB of a device */
     double tflops;      /* TFLOP/s that a device sustains; 0: not said, no times */
     double link_gbs;    /* GB/s a device sends, within a node */
-    double link_us;     /* until a small message has come */
+    double link_us;     /* latency of a small message */
     double network_gbs; /* between nodes; 0: link_gbs */
     double host_gbs;    /* between a device and its host's memory, each way */
 };

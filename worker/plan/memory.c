@@ -5,10 +5,10 @@
 #include "api/core/mem.h"
 #include "worker/plan/placer.h"
 
-/* auto loss chunk */
-#define LOGITS_BYTES ((int64_t)64 << 20) /* bytes of logits, or */
+/* auto loss chunk: as many rows as LOGITS_BYTES hold, or LOSS_ROWS if that is more */
+#define LOGITS_BYTES ((int64_t)64 << 20) /* bytes of logits */
 #define LOSS_ROWS    512                 /* rows, in a training */
-#define LOSS_STEP    32                  /* rows: a multiple of a product's rows at a time */
+#define LOSS_STEP    32                  /* rows: a chunk's rows are a multiple of this */
 #define SIZE_LIMIT   ((int64_t)1 << 62)
 
 int64_t placer_times(struct placer *b, int64_t x, int64_t y)
@@ -132,7 +132,8 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
 
 /* Returns the most rows of a loss chunk. In a training each chunk reads and writes the gradient of
  * the head once more: 8 bytes an element beside 6 flops a row, so that a chunk of few rows waits
- * for memory. It takes LOSS_ROWS then, as long as their logits are no larger than that gradient. */
+ * for memory. So it may take LOSS_ROWS rows, as long as their logits are no larger than that
+ * gradient. */
 static int64_t chunk_limit(const struct placer *b)
 {
     int64_t n = LOGITS_BYTES / (4 * max64(family_slice(b->m).vocab, 1));
@@ -152,8 +153,8 @@ static int64_t pick_chunk(const struct placer *b, int64_t wanted)
     return mem_round((len + n_chunks - 1) / n_chunks, LOSS_STEP);
 }
 
-/* Counts the rows of a cache: the prompt's, this rank's blocks of new tokens, and one more. A rank
- * whose turn it is not computes the new key and value there and drops them. */
+/* Counts the rows of a cache: the prompt's, this rank's blocks of new tokens, and one more. In
+ * that one, a rank that does not keep a new key and value computes them and drops them. */
 static int64_t cache_rows(const struct plan *p)
 {
     if (p->kind != JOB_GENERATE || p->grid[0]) return 0; /* a diffusion model appends nothing */
@@ -169,7 +170,8 @@ static int64_t routes_size(const struct model_shape *m, int64_t n_layers, int64_
     return 4 * (n_layers * rows * k + (follow ? rows * k + E : 0));
 }
 
-/* The experts that rows of a proof choose: this rank's rows, or all of the reference's. */
+/* Places the experts that rows of a proof choose: this rank's rows, or all rows of the
+ * reference. */
 static int put_routes(struct placer *b, const struct memory_choice *c, struct err *e)
 {
     struct plan *p = b->p;

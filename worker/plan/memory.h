@@ -5,17 +5,17 @@
 #include "worker/plan/plan.h"
 
 /* Fills item[], sizes and the derived counts of *p from its kind, S, n_ranks, n_threads, layout,
- * recompute, rank_bits, micro_batches. wanted_chunk: memory.loss_chunk_tokens, 0 = auto.
- * n_decode: sampling.max_tokens of generate. reference: the one-rank part of verify, which borrows
- * parameters and scratch. Returns -1 when a size overflows 62 bits or the shard is impossible. */
+ * recompute, rank_bits, micro_batches. wanted_chunk: memory.loss_chunk_tokens, 0 = auto. n_decode:
+ * sampling.max_tokens of generate. reference: the one-rank part of verify, which borrows
+ * parameters and scratch. Returns -1 if a size exceeds 2^56 bytes or the shard is impossible. */
 struct memory_choice {
     const struct model_shape *shape;
     const struct job_spec *spec; /* for the needs of score and generate beside the model */
     int64_t wanted_chunk, n_decode;
     int batch;            /* generate: prompts at once */
-    int64_t segment_size; /* at least: all ranks have one size, of the stage that needs most */
+    int64_t segment_size; /* least size: all ranks have the size of the stage that needs most */
     bool proven; /* a proof runs beside the ranks, which keep the experts that rows choose */
-    int samples; /* reference: of the proof */
+    int samples; /* reference: samples of the proof */
     bool reference;
     bool weights; /* reference: it has a copy of its own (the ranks have shards) */
     bool collect; /* reference: and room for the ranks' whole gradient, as PLAN_GRAD_ACC */

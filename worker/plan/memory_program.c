@@ -274,8 +274,9 @@ static int at_least_0(int n)
     return n > 0 ? n : 0;
 }
 
-/* Plans the copies of streams and records, once p->kept is known. A layer's result that is written
- * again must not lie where the stream before its input arrives meanwhile. */
+/* Plans the copies of streams and records, once p->kept is known. If a layer's result is written
+ * again, it must not lie where an earlier stream arrives meanwhile: the ring then has three
+ * buffers. */
 static void plan_offload(struct placer *b, const struct sections *s, int64_t row_size)
 {
     struct offload_plan *o = &b->p->offload;

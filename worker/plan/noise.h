@@ -1,13 +1,13 @@
 /* noise.h: diffusion that predicts noise with a learned variance (IDDPM, 2102.09672), as Latte and
  * Open-Sora 1.0 train and sample it: 1,000 steps whose variances beta rise linearly.
  *
- *   x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) noise     a_t = product of 1 - beta_i, i <= t; t = 0 .. 999
+ *   x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) noise    a_t = product of 1 - beta_i, i <= t; t = 0 .. 999
  *   loss = |e - noise|^2 + bound in bits of p(x_{t-1} | x_t), each the mean over all values
  *
- * e is the noise that is predicted, v in about [-1, 1] the logarithm of the variance between that
- * of the posterior and beta_t. DDIM (2010.02502) with eta 0 goes from one kept step to the one
- * below it, x' = sqrt(a') x_0(e) + sqrt(1 - a') e. Ancestral sampling (p_sample_loop) draws x' from
- * the learned p(x' | x_t) in its place, whose betas are those between kept steps.
+ * The model predicts e, the noise, and v, in about [-1, 1]. v places the logarithm of the variance
+ * between the posterior's and beta_t's. DDIM (2010.02502) with eta 0 goes from one kept step to
+ * the one below it, x' = sqrt(a') x_0(e) + sqrt(1 - a') e. Ancestral sampling (p_sample_loop)
+ * draws x' from the learned p(x' | x_t) in its place, whose betas are those between kept steps.
  * tested: tests/engine/test_noise.c, test_dit.c */
 #ifndef SEQD_PLAN_NOISE_H
 #define SEQD_PLAN_NOISE_H
@@ -26,9 +26,9 @@ struct noise_step {
 };
 struct noise_step noise_step(int64_t t);
 
-/* A sample in n of the steps (2 .. NOISE_STEPS), spread evenly over all of them and each rounded to
- * a whole one, as both models' samplers have it: the i-th is told the model as t, and makes
- * x' = alpha x + beta e. */
+/* Step i of a sample in n of the steps (2 .. NOISE_STEPS), which are spread evenly over all of
+ * them and rounded to whole ones, as in both models' samplers. The model is given t, and x' =
+ * alpha x + beta e. */
 struct noise_jump {
     int64_t t;
     double alpha, beta;

@@ -69,11 +69,13 @@ struct pipe_memory {
     double limit;
 };
 
-/* As pipe_cut, among cuts in which every stage keeps to its limit. False: there is no such cut. */
+/* Cuts as pipe_cut does, among the cuts in which every stage keeps to its limit. False: there is
+ * no such cut. */
 bool pipe_cut_within(const double *cost, const struct pipe_memory *m, int n_layers, int n,
                      struct pipe *out);
 
-/* Micro-batches that a stage keeps of n; forward passes that come before its first backward. */
+/* pipe_kept returns how many of n micro-batches a stage keeps at once. pipe_ahead returns how many
+ * forward passes come before its first backward pass. */
 int64_t pipe_kept(const struct pipe *p, int64_t n);
 int64_t pipe_ahead(const struct pipe *p, int64_t n);
 

@@ -83,8 +83,8 @@ static int place_each(const struct job_spec *s, struct plan *p, struct stage_siz
     return 0;
 }
 
-/* Finds another cut whose stages have room, as these sizes let expect: the needs of a section are
- * known, and the rest of a stage's size is its fixed part. */
+/* Finds another cut whose stages should fit, judged by these sizes. The needs of each section are
+ * known; the rest of a stage's size is its fixed part. */
 static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, const double *cost,
                           int64_t limit, struct pipe *out)
 {
@@ -112,9 +112,9 @@ static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, co
     return pipe_cut_within(cost, &m, L, p->pp, out);
 }
 
-/* Stages are cut by the multiply-adds of each section, which takes the extents of a plan that has
- * been placed. If that does not fit and another cut does, the cut that takes least time among those
- * is used. A guess of sizes is tried a few times. */
+/* Cuts stages by the multiply-adds of each section, which need the extents of a plan that has been
+ * placed. If that cut does not fit, takes the fastest cut that fits. Sizes are estimated, so a few
+ * cuts are tried. */
 static int cut_stages(const struct job_spec *s, int64_t limit, struct plan *p,
                       struct stage_sizes *is, struct err *e)
 {

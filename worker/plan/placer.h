@@ -30,17 +30,17 @@ struct placer_want {
     enum placer_host host;
 };
 void placer_put(struct placer *b, const struct placer_want *w);
-/* x y; past 2^56 b->overflow is set and the result is 0. */
+/* Returns x * y. Past 2^56 it sets b->overflow and returns 0. */
 int64_t placer_times(struct placer *b, int64_t x, int64_t y);
 
-/* All but parameters of a plan by its family's program (memory_program.c). wanted_chunk 0: auto. */
+/* Places all buffers but the parameters, by the family's program (memory_program.c). */
 void memory_program(struct placer *b, bool reference);
 /* Places the buffers of score and generate beside the model (memory_infer.c). memory_contexts:
  * places the states that the family's layers have after a context. */
 void memory_infer(struct placer *b);
 void memory_contexts(struct placer *b, const struct family *f);
-/* The largest matrix, in elements, that one weight-gradient product of the family writes; pieces:
- * or all those of a dense MLP. */
+/* Returns the elements of the largest matrix that one weight-gradient product of the family
+ * writes. If MLPs run in pieces, all matrices of a dense MLP count as one. */
 int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *p);
 
 #endif

@@ -155,7 +155,7 @@ enum plan_id {
     PLAN_PIPE_SEND,  /* segment: [2] streams: to the next stage, and a gradient to the one before */
     PLAN_TIED_SEND,  /* segment: [plan_tied_sends] parts of the head's gradient, to the first stage;
                       * on the last of several stages whose embedding is tied */
-    PLAN_PIPE_REST,  /* segment: not used: all ranks' are as large as that of the largest stage */
+    PLAN_PIPE_REST,  /* segment: unused: all segments are as large as the largest stage's */
     PLAN_TYPES,      /* int32 [T]: token types */
     PLAN_GROUP,      /* int32 [T]: the conditioning vector of each row */
     PLAN_GROUP_ALT,  /* int32 [T_alt] */
@@ -167,10 +167,10 @@ enum plan_id {
                  * a gradient */
     PLAN_CARRY_PASS, /* segment: [2] of them, from the last rank to the first and back */
     /* Inference, beside the model (worker/plan/memory_infer.c). Buffers that only rank 0 reads are
-     * planned on every rank: a plan is of any of them. */
+     * planned on every rank: one plan serves any rank. */
     PLAN_CONTEXT_BEFORE, /* context.load: a state of each layer, as wide as the largest */
     PLAN_CONTEXT_BEHIND, /* generate: likewise, after the prompt, for its other continuations */
-    /* These, and the one before, for each sequence of the batch. */
+    /* These, and PLAN_CONTEXT_BEHIND, are for each sequence of the batch. */
     PLAN_ANSWER_LOGITS,   /* [2, V]: logits of the next token, and after the prompt */
     PLAN_SAMPLER,         /* 25 V bytes */
     PLAN_ANSWER_TOKENS,   /* int32 [n_decode] */
@@ -178,7 +178,7 @@ enum plan_id {
     PLAN_SCORE_WINDOW,    /* int32 [S] tokens, then [S] bytes: 1 where a token may be a target */
     PLAN_SCORE_ROWS,      /* double [2, sp * T]: nll by rank, then by position: rank 0 */
     PLAN_SCORE_BUCKETS,   /* a sum for each bucket of positions: rank 0 */
-    PLAN_VELOCITY, /* [T, patch]: sampling: a prediction, in the order of PATCHES, the sample */
+    PLAN_VELOCITY, /* [T, patch]: sampling: a prediction, in the order of PATCHES (the sample) */
     PLAN_SPREAD,   /* [T, patch]: ancestral sampling: a variance, then the values drawn by it */
     PLAN_PLANE,    /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
                     * own_memory: this rank's part of it */
@@ -311,8 +311,9 @@ static inline struct axes_place plan_place(const struct plan *p, int rank)
     return axes_place(&a, rank);
 }
 
-/* Whether gradients are summed over ranks sequence by sequence, and how often they are in a step;
- * as often the last of several stages sends the first its part of a tied embedding's. */
+/* plan_sums_each tells whether gradients are summed over ranks sequence by sequence.
+ * plan_sums_in_step counts these sums in a step. The last of several stages sends the first its
+ * part of a tied embedding's gradient as often. */
 static inline bool plan_sums_each(const struct plan *p)
 {
     return p->by_bucket || p->rank_bits;
@@ -321,7 +322,7 @@ static inline int64_t plan_sums_in_step(const struct plan *p)
 {
     return plan_sums_each(p) ? p->micro_batches : 1;
 }
-/* Returns how many of those parts are under way at once. */
+/* Returns how many of these parts of a tied embedding's gradient are under way at once. */
 static inline int64_t plan_tied_sends(const struct plan *p)
 {
     return pipe_lent(&p->pipe, plan_sums_in_step(p));
@@ -353,10 +354,10 @@ int64_t plan_record(const struct model_shape *m, const struct plan *p, int b);
 int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
 /* Counts the layers of the stages before: section b of a stage is its number b less these. */
 int plan_layers_before(const struct plan *p);
-/* Returns the buffer of PLAN_X that stream b of a training has; b of a stage: within it. */
+/* Returns the buffer of PLAN_X that holds stream b of a training; b counts within a stage. */
 int plan_stream(const struct plan *p, int b);
-/* Bytes from the start of a sequence's part of the store to stream b, b within a stage, to the
- * record of layer b >= 1, of those that are copied. */
+/* Return an offset in a sequence's part of the store, in bytes, for stream b, counted within a
+ * stage, and for the record of layer b >= 1. Both must be among those that are copied. */
 int64_t plan_stored_stream(const struct plan *p, int b);
 int64_t plan_stored_record(const struct model_shape *m, const struct plan *p, int b);
 /* Counts the bytes that go out, and as many come back, in one forward and backward pass with T
@@ -369,8 +370,8 @@ bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
 int64_t plan_held(const struct plan *p, int64_t S);
 /* Returns into how many pieces a scan cuts a state of n rows, or of n heads. */
 int plan_scan_pieces(int64_t n);
-/* Bytes from the start of PLAN_SHARED (gradient: PLAN_DSHARED) to shared value k; k = n_shared:
- * the end. */
+/* Returns the offset of shared value k in PLAN_SHARED (gradient: in PLAN_DSHARED), in bytes; k =
+ * n_shared: the end. */
 int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool gradient);
 
 /* spec must have passed job_check and have its model.shape. memory_limit: bytes per rank, 0 = none.
@@ -382,8 +383,8 @@ int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool 
  * fails: ERR_DOES_NOT_FIT with the numbers and the remedies; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
 
-/* Makes the plan that a rank of the job places, that of its stage. `p` may be of any stage.
- * plan_make's is of the stage that needs most memory; all have one segment_size. */
+/* Makes the plan of the stage of a rank, which that rank places. `p` may be of any stage;
+ * plan_make's is of the stage that needs most memory. All have one segment_size. */
 int plan_of_rank(const struct job_spec *spec, const struct plan *p, int rank, struct plan *out,
                  struct err *e);
 /* Sets shards and counts of a stage, without its memory: plan_comm and the estimate read them. */
@@ -403,15 +404,16 @@ int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
  * after it. */
 int plan_verify_samples(const struct plan *p);
 
-/* The one-rank reference that a proof runs beside the ranks' part, in the same arena at
- * p->reference_offset, of a pipeline in that of the first stage, whose p is: offsets in *ref are
- * relative to that; scratch is p's, and so are parameters where a rank has them whole.
+/* Makes the plan of the one-rank reference that a proof runs beside the ranks' part. It lies in
+ * the same arena at p->reference_offset; offsets in *ref are relative to that. In a pipeline, p is
+ * the first stage's. Scratch is p's, and so are parameters if a rank has them whole.
  * fails: ERR_DOES_NOT_FIT, but not for a plan that plan_make has made. */
 int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
                    struct err *e);
 
-/* The same job at a shorter length S, as a stage or a part of a batch has it: T, comm and flops of
- * a step of `micro_batches`; memory stays p's. fails: ERR_TOO_LARGE when S is more than p->S. */
+/* Plans the same job at a shorter length S, of a stage or of a part of a batch: T, comm and flops
+ * of a step of `micro_batches`; memory stays p's. fails: ERR_TOO_LARGE when S is more than
+ * p->S. */
 int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
             struct plan *out, struct err *e);
 
@@ -425,12 +427,13 @@ struct plan_eval {
 int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e);
 
-/* The buffers that attention over the sequence needs beside the items that every plan has; none
- * under a strategy that is not one of attention. */
+/* Computes the buffers that attention over the sequence needs beside the items that every plan
+ * has; none under a strategy that is not one of attention. */
 struct attention_need;
 void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
                     struct attention_need *out);
-/* The same for a sample of another grid (diffusion): patches of a frame, frames. */
+/* Plans the same job for a sample of another grid (diffusion), as plan_at does. grid: patches of a
+ * frame, frames. */
 int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
                  int64_t micro_batches, struct plan *out, struct err *e);
 
@@ -445,24 +448,24 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
 /* Tells whether gradients and losses are summed over rings too: they are in jobs with a backward
  * pass. */
 bool plan_sums_rings(const struct plan *p);
-/* The number of ranks that they are summed over, and the number of `rank` among its own: the ranks
- * of its stage and tp index, all or those of its ring. */
+/* plan_sum_ranks returns how many ranks they are summed over, which share a stage and a tp
+ * index, all or within a ring. plan_sum_place returns the number of `rank` among these. */
 int plan_sum_ranks(const struct plan *p);
 int plan_sum_place(const struct plan *p, int rank);
 
-/* The traffic of rank `rank` in a step (see plan_make), from the algorithm. Ranks differ where
- * their shards do: parallel.zero 1 to 3. */
+/* Counts the traffic of rank `rank` in a step (see plan_make), from the algorithm. Ranks differ
+ * where their shards do: parallel.zero 1 to 3. */
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
                struct comm_count out[PURPOSE_N]);
 
-/* The same where a sample's documents are known: `out` counts any number of sequences, one of which
- * is now counted as map says. sh: this rank's, at the length at hand. */
+/* Corrects `out`, the traffic of any number of sequences, for one whose documents are known: it is
+ * counted as map says. sh: this rank's shard at that length. */
 struct reach_map;
 void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
                    const struct reach_map *map, struct comm_count out[PURPOSE_N]);
 
-/* The same where a sample's grid is known (diffusion): one pass over a sample of the plan's own
- * grid, which `out` counts, becomes one over `grid`: patches of a frame, frames. */
+/* Corrects `out` for a sample whose grid is known (diffusion): one pass over the plan's own grid
+ * becomes one over `grid`: patches of a frame, frames. */
 struct plan_pass {
     int64_t grid[2];
     bool forward; /* without a backward pass */
@@ -473,8 +476,8 @@ void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
 /* Adds to *out the traffic of the weights alone in n forward passes under zero 3. */
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);
 
-/* The same for p->micro_batches forward and backward passes of a training whose gradients all ranks
- * of a stage get: its proof before the first step. */
+/* Counts the traffic of a training's proof before its first step: p->micro_batches forward and
+ * backward passes, whose gradients all ranks of a stage get. */
 void plan_verify_comm(const struct model_shape *m, const struct plan *p, int rank,
                       struct comm_count out[PURPOSE_N]);
 

@@ -65,7 +65,7 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
     jwrite_end(w);
 }
 
-/* Bytes of a step, each way: all that goes out comes back. */
+/* Writes the bytes of a step, each way: all that go out come back. */
 static void write_offload(struct jwrite *w, const struct plan *p)
 {
     const int64_t bytes = plan_offloaded(p, p->T) * p->micro_batches;
@@ -94,7 +94,7 @@ static void write_comm(struct jwrite *w, const struct plan *p)
     jwrite_end(w);
 }
 
-/* Ranks differ only where their shards do; the whole table would be long. */
+/* Writes the bytes that each rank sends, over all purposes: the whole table would be long. */
 static void write_sent(struct jwrite *w, const struct job_spec *spec, const struct plan *p)
 {
     jwrite_array(w, "bytes_sent_by_rank");
@@ -108,7 +108,8 @@ static void write_sent(struct jwrite *w, const struct job_spec *spec, const stru
     jwrite_end(w);
 }
 
-/* Layers from 0, and micro-batches that are kept. The memory is of the stage that needs most. */
+/* Writes each stage's layers, from 0, and the micro-batches that it keeps. The memory of the plan
+ * is that of the stage that needs most. */
 static void write_stages(struct jwrite *w, const struct plan *p)
 {
     struct pipe at = p->pipe;

@@ -5,8 +5,8 @@
 #include "api/core/jwrite.h"
 #include "worker/plan/plan.h"
 
-/* Members of the open array memory.by_tensor: the values that a family's sections keep, by name,
- * with the bytes of all layers, and the largest of those that share the workspace. */
+/* Writes members of the open array memory.by_tensor: the values that a family's sections keep, by
+ * name, with the bytes of all layers, and the largest of those that share the workspace. */
 void report_sections(struct jwrite *w, const struct model_shape *m, const struct plan *p);
 
 #endif

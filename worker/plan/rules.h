@@ -13,29 +13,31 @@ static inline bool rules_known(const struct job_spec *s)
 
 /* Puts model.rope into the sizes of a model that is known; rope_complete() comes after it. */
 int rules_rope(struct job_spec *s, struct err *e);
-/* Makes an error of a rule that model.rope names report model.rope's own field. Returns -1. */
+/* Renames the field of an error in the model's RoPE to model.rope's own field, if the job sets
+ * model.rope. Returns -1. */
 int rules_rope_error(const struct job_spec *s, struct err *e);
-/* Strategies, layouts and forms of attention that the family takes; sets those that are "auto". */
+/* Checks strategies, layouts and forms of attention against the family; sets those that are
+ * "auto". */
 int rules_parallel(struct job_spec *s, struct err *e);
-/* The rules of parallel.tp; the model's shape becomes that of slices. */
+/* Checks the rules of parallel.tp; the model's shape becomes that of slices. */
 int rules_tensor(struct job_spec *s, struct err *e);
-/* Windows in time, and contexts kept: only states of linear attention can do that. */
+/* Checks windows in time and contexts, which need the states of linear attention. */
 int rules_states(const struct job_spec *s, struct err *e);
-/* The destination of offloaded activations. */
+/* Checks the destination of offloaded activations. */
 int rules_offload(const struct job_spec *s, struct err *e);
-/* Tells whether sequences can have n tokens if positions are rows of a table: more than the table
- * has where documents are packed and each counts its own positions. No document may be longer than
- * the table then (order_options.longest). */
+/* Tells whether sequences can have n tokens if positions are rows of a table. They may have more
+ * than the table if documents are packed and each counts its own positions. Then no document may
+ * be longer than the table (order_options.longest). */
 bool rules_positions(const struct job_spec *s, int64_t n);
-/* The rules of a generate job; for a diffusion model, those of samples. */
+/* Checks the rules of a generate job; for a diffusion model, those of samples. */
 int rules_generate(struct job_spec *s, struct err *e);
 /* Checks that prompts of a generate job, which is otherwise sound, can be answered several at
  * once. */
 int rules_batch(const struct job_spec *s, struct err *e);
-/* The rules of a diffusion model: sizes are those of its largest latents, and no field counts
- * tokens. */
+/* Checks the rules of a diffusion model: sizes are those of its largest latents, and no field
+ * counts tokens. */
 int rules_flow(const struct job_spec *s, struct err *e);
-/* The objective: programs of the shape are then written for it. */
+/* Checks the objective, for which programs of the shape are then written. */
 int rules_objective(struct job_spec *s, struct err *e);
 int rules_latents(const struct job_spec *s, struct err *e);
 

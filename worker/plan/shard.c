@@ -133,7 +133,8 @@ struct shard shard_of(const struct shard *sh, int r)
     return other;
 }
 
-/* Logical chunks are of one length for any number of ranks; other segments of u as long. */
+/* Makes the group's shard. Logical chunks have one length for any number of ranks; other segments
+ * become u times as long. */
 struct shard shard_group(const struct shard *sh)
 {
     struct shard as = *sh, group;

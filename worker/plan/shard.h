@@ -63,7 +63,8 @@ int shard_init_parts(struct shard *sh, int64_t S, int P, int u, int r, enum layo
 /* n indices of `unit` rows each, contiguous: S = n * unit. */
 int shard_init_units(struct shard *sh, int64_t n, int64_t unit, int P, int r, bool rank_bits,
                      struct err *e);
-/* Counts of n indices spread contiguously: a rank's, pads included; rank r's without pads. */
+/* Count the indices of n, spread contiguously, that a rank has: shard_share with pads, shard_count
+ * those of rank r without pads. */
 int64_t shard_share(int64_t n, int P, bool rank_bits);
 int64_t shard_count(int64_t n, int P, int r, bool rank_bits);
 int64_t shard_pos(const struct shard *sh, int64_t row); /* global position, may be >= S (padding) */

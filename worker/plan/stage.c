@@ -78,7 +78,7 @@ int64_t stage_steps_of_passes(const struct job_spec *s, int64_t passes,
     for (int i = -1; i < s->n_stages && left > 0; i++) {
         const double per_step = (double)s->train.global_batch / (double)samples[i + 1];
         const int64_t room = end_step(s, i) - first_step(s, i);
-        /* Half a sample less than whole steps would need is rounding, not another step. */
+        /* Less than half a sample beyond whole steps is rounding, not another step. */
         const double wanted = ceil(left / per_step - 0.5 / (double)s->train.global_batch);
         const int64_t n = wanted < (double)room ? (int64_t)wanted : room;
         steps += n;

@@ -19,9 +19,10 @@ struct job_spec;
 
 /* Returns the stage of the 0-based step `step`: -1 before the first, else an index of stages[]. */
 int stage_at(const struct job_spec *s, int64_t step);
-/* The values in a stage (-1: before the first). rope_theta: the model's unless a stage sets it. */
+/* Return the values in a stage (-1: before the first). rope_theta: the model's unless a stage sets
+ * it. */
 int64_t stage_seq_len(const struct job_spec *s, int stage);
-/* The length of an evaluation's windows: the same in all stages. */
+/* Returns the length of an evaluation's windows, the same in all stages. */
 int64_t stage_eval_seq_len(const struct job_spec *s);
 double stage_lr(const struct job_spec *s, int stage);
 double stage_rope_theta(const struct job_spec *s, int stage);
@@ -31,9 +32,9 @@ int64_t stage_sample(const struct job_spec *s, int64_t step);
 
 /* Counts the steps that hold `tokens` positions, over the stages' lengths; at least 1. */
 int64_t stage_steps_of_tokens(const struct job_spec *s, int64_t tokens);
-/* Steps after which `passes` passes over the data are done, where a pass of length
- * stage_seq_len(i) is samples[i + 1] sequences: a step of a stage is global_batch / samples of a
- * pass. At least 1. */
+/* Returns the steps after which `passes` passes over the data are done; at least 1. A pass at
+ * length stage_seq_len(i) is samples[i + 1] sequences, so a step is global_batch / samples[i + 1]
+ * of it. */
 int64_t stage_steps_of_passes(const struct job_spec *s, int64_t passes,
                               const int64_t samples[SPEC_STAGES + 1]);
 

@@ -54,8 +54,8 @@ struct strategy_row {
     enum form_id first_form;
     bool states;          /* passes states: parallel.exchange says how */
     bool over_ranks;      /* on one rank it is "local" */
-    bool ranges;          /* ranks that share heads: each gathers which keys their rows see */
-    bool rings;           /* they are groups in a ring: parallel.ulysses */
+    bool ranges;          /* ranks share heads: each gathers the key ranges of their rows */
+    bool rings;           /* these ranks are groups in a ring: parallel.ulysses */
     bool zigzag;          /* causal attention gets the zigzag layout */
     const char *in_order; /* why a plan's layout is contiguous; NULL: because it was asked for */
     bool splits_model;    /* a word of old jobs: their tensor parallelism is parallel.tp */
@@ -67,7 +67,7 @@ struct strategy_row {
     double (*imbalance)(int64_t H, int sp, int u, bool causal, enum layout_id layout);
 };
 
-/* NULL: STRATEGY_AUTO, or no strategy. */
+/* Returns the row of a strategy. NULL: STRATEGY_AUTO, or no strategy. */
 const struct strategy_row *strategy_row(int32_t id);
 /* "rsa" */
 const char *strategy_word(int32_t id);
@@ -83,12 +83,12 @@ bool strategy_fits(int32_t id, const struct family_row *f); /* STRATEGY_AUTO: ye
 /* Zigzag balances causal softmax attention and nothing else; states pass from rank to rank in the
  * order of the sequence. */
 bool strategy_zigzag_fits(const struct family_row *f);
-/* The value of "auto" without a machine to weigh strategies for: choice.h does that. */
+/* Returns the value of "auto" if no machine is known by which to weigh strategies (choice.h). */
 enum strategy_id strategy_default(const struct model_shape *m, int sp);
 /* rings: ranks of the ring that a sequence passes round: sp, of groups (usp) sp / ulysses. */
 enum layout_id strategy_layout(const struct model_shape *m, int32_t id, int rings, bool rank_bits);
-/* Ranks that share heads. asked: parallel.ulysses; 0 is the largest divisor of sp that divides the
- * KV heads. */
+/* Returns how many ranks share heads. asked: parallel.ulysses; 0 is the largest divisor of sp that
+ * divides the KV heads. */
 int strategy_group(const struct model_shape *m, int32_t id, int sp, int asked);
 /* Tells whether sp ranks may run strategy id with that layout: family_check() refuses the rest, and
  * later callers ask again. */

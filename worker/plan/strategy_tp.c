@@ -1,5 +1,6 @@
-/* Words for Megatron's tensor parallelism (1909.08053), and with sequence parallelism between
- * (2205.05198): a job has it by parallel.tp, and these words are refused with that. */
+/* Rows of the words for Megatron's tensor parallelism (1909.08053), and for it with sequence
+ * parallelism in between (2205.05198). A job has it by parallel.tp: as strategies
+ * these words are refused, with that advice. */
 #include "worker/plan/strategy.h"
 
 static const struct strategy_form whole = {.what = "all-reduce the halves of each block"};

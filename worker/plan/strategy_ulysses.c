@@ -43,7 +43,8 @@ static void heads_need(const struct attention_shape *s, struct attention_need *o
     attention_put(out, ATTN_HOME, s->back ? 2 * visitor * 4 : 0, true);
 }
 
-/* nq of another rank's heads go there with, forward, their nk; all of the own heads comes back. */
+/* Counts the exchange of heads with each other rank w. Forward: q, k, v of w's heads go to w, and
+ * o of the own heads. Backward: dO of w's heads, and dQ, dK, dV of the own heads in fp32. */
 static void heads_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
 {
     const int u = a->sh->u, r = a->sh->r % u, n_runs = shard_runs(a->sh);

@@ -20,12 +20,12 @@ int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
  * and its gradient from there. */
 void traffic_streams(const struct model_shape *m, const struct plan *p, int64_t T, int64_t n,
                      bool back, struct comm_count *out);
-/* Returns the traffic of one generated token. */
+/* Returns the traffic of a pass for the next tokens of n sequences. */
 struct comm_count traffic_decode(const struct model_shape *m, int P, int64_t n);
 /* Counts the multiply-adds of a forward pass over S tokens, all ranks together; with or without the
  * losses. */
 double traffic_products(const struct model_shape *m, const struct plan *p, bool losses);
-/* Likewise of each section, `in` first, for cutting stages. cost: [n_layers + 2]. */
+/* Counts the same for each section, `in` first, for cutting stages. cost: [n_layers + 2]. */
 void traffic_sections(const struct model_shape *m, const struct plan *p, double *cost);
 /* Returns the site of an operation on a rank of the plan. */
 struct op_site traffic_site(const struct plan *p, const struct program *prog, const struct op *op);

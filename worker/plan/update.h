@@ -25,7 +25,8 @@ bool update_waits(const struct job_spec *s);
 
 /* Tells whether optim.max_grad_norm clips the gradient. */
 bool update_clips(const struct job_spec *s);
-/* precision.params: half floats, whose loss is scaled; a gradient that overflows skips the step. */
+/* Tells whether precision.params is fp16, whose loss is scaled: a gradient that overflows skips
+ * the step. */
 bool update_scales(const struct job_spec *s);
 
 #endif

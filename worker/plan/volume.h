@@ -30,8 +30,7 @@
  *   small sum of n          all-gather by direct exchange: (P-1) n * 8 bytes, P-1 messages
  *   broadcast, gather       the root talks to each of the others, in slices of the bounce buffer
  *   decode, n tokens        all-gather of their partial (o, lse): P-1 messages, (P-1) n H (D+1) 4
- *                           bytes
- *   barrier                 dissemination: ceil(log2 P) empty messages */
+ *                           bytes */
 #ifndef SEQD_PLAN_VOLUME_H
 #define SEQD_PLAN_VOLUME_H
 
@@ -81,16 +80,16 @@ struct comm_count volume_decode(int P, int64_t H, int64_t D, int64_t n);
  * and come in; ring and scan: one, in pieces, to the next rank, backward to the one before. */
 struct comm_count volume_state(enum exchange_id x, int P, int r, int64_t H, int64_t Dk, int64_t Dv,
                                int n, int pieces, bool backward);
-/* The traffic that a carried state adds after the sequence of this shard: under all_gather alone,
- * and only where the last rank has no token, one state from the rank with the last token (backward:
- * to that rank). */
+/* Returns the traffic that a carried state adds after the sequence of this shard: under all_gather
+ * alone, and only where the last rank has no token, one state from the rank with the last token
+ * (backward: to that rank). */
 struct comm_count volume_state_edge(enum exchange_id x, const struct shard *sh, int64_t H,
                                     int64_t Dk, int64_t Dv, bool backward);
 
-/* DSP over n[0] x n[1] rows of row_size bytes: a switch from dimension `from` to the other, rank
- * r's blocks for each of the others, of its indices along `from` and theirs along the other; a
- * gather of the rows that are spread along `dim` (volume_switch.c). rank_bits: shares are whole
- * logical chunks. */
+/* DSP over n[0] x n[1] rows of row_size bytes, on rank r (volume_switch.c). volume_switch: from
+ * dimension `from` to the other, each other rank gets the block of r's indices along `from` and
+ * its own along the other. volume_gather_dim: a gather of the rows that are spread along `dim`.
+ * rank_bits: shares are whole logical chunks. */
 struct comm_count volume_switch(int P, int r, const int64_t n[2], int from, int64_t row_size,
                                 bool rank_bits);
 struct comm_count volume_gather_dim(int P, int r, const int64_t n[2], int dim, int64_t row_size,

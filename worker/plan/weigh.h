@@ -15,19 +15,19 @@ struct weighing {
     struct choice *out;
 };
 
-/* Sets the alternative: its strategy, exchange and degrees. False where job_check refuses it. */
+/* Sets the alternative: its strategy, exchange and degrees. False if family_check refuses it. */
 bool weigh_set(struct weighing *w, const struct option *o);
 /* Plans w->spec. False where there is no plan. */
 bool weigh_try(struct weighing *w, struct option *out);
 /* Appends an option for comparison only, unless the list is full. */
 void weigh_append(struct weighing *w, const struct option *o);
 
-/* Less is better. Options that do not fit come after all that do, by size. */
+/* Tells whether a is better than b. Options that do not fit come after all that do, by size. */
 bool weigh_better(const struct choice *c, const struct option *a, const struct option *b);
 
 /* compare.c: appends the options for comparison only. */
 void weigh_compared(struct weighing *w);
-/* choice_words.c: reason and warning. */
+/* choice_words.c: sets the reason and the warnings. */
 /* checked: asked with the chosen values. */
 void choice_explain(const struct job_spec *asked, const struct job_spec *checked, struct choice *c);
 

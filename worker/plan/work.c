@@ -73,9 +73,9 @@ static void add_attention(const struct work_count *c, const struct op_site *s,
     c->out->attention_s += c->times * flops * slowest * edges(c, t->keys) / rate;
 }
 
-/* Adds an operation on states. Either the state that enters is added after the rows, for a third of
- * the whole (kernels/backend.h); or it must be there before them, and the last rank is done when
- * all ranks have had their turn, each with a core for itself. */
+/* Adds an operation on states. Linear attention adds the state that enters after the rows, for a
+ * third of the whole (kernels/backend.h). An operation in turn needs that state before its rows:
+ * the last rank is done when all ranks have had their turn, each with a core for itself. */
 static void add_states(const struct work_count *c, const struct op_site *s, const struct op_term *t)
 {
     const int kind = s->back ? RATE_LINEAR_BACK : RATE_LINEAR;

@@ -130,7 +130,7 @@ void zero_cut_part(const struct zero *z, int64_t n, int64_t *cut)
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-/* No unit is of two of its parts, which different ranks may speak for. */
+/* Adds the parts of a tensor. No unit spans two of them: different ranks may speak for them. */
 static void add_tensor(struct zero_walk *w, const struct param *p, int n_fused)
 {
     int64_t offset = p->offset;

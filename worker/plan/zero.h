@@ -40,9 +40,8 @@
 #include "worker/family/family.h"
 #include "worker/plan/axes.h"
 
-/* Elements of a unit, about, no unit being less than a row: a bucket has 128 of them, a large one
- * more, so that they stay below 65536 elements, but never more than 4096 (which bounds the work of
- * a plan). */
+/* A bucket has about 128 units, each a row at least. A large bucket has more, so that a unit stays
+ * below 65536 elements, but never more than 4096, which bounds the work of a plan. */
 #define ZERO_UNITS     128
 #define ZERO_UNIT_SIZE 65536
 #define ZERO_UNITS_MAX 4096
@@ -76,8 +75,9 @@ void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups)
 /* Makes it that of a stage of buckets [first, end). */
 void zero_set_stage(struct zero *z, int first, int end);
 
-/* The ranks of the group of rank `rank` of all W n_groups, and its number there, which says the
- * parts it owns; the ranks of all groups that own the same. */
+/* zero_group returns the ranks of the group of `rank`, of all W n_groups ranks. zero_place returns
+ * its number there, which says the parts it owns. zero_owners returns the ranks of all groups that
+ * own the same parts. */
 struct rank_set zero_group(const struct zero *z, int rank);
 int zero_place(const struct zero *z, int rank);
 struct rank_set zero_owners(const struct zero *z, int rank);
@@ -105,13 +105,15 @@ static inline bool zero_holds(const struct zero *z, int b)
 {
     return zero_owns(z, b) || (z->borrows && b == 0);
 }
-/* The place in the stage of element `offset` of the flat layout, of a bucket that it holds;
- * elements of its own buckets, and of all that it holds. */
+/* zero_local returns the place in the stage of element `offset` of the flat layout, in a bucket
+ * that the stage holds. zero_owned counts the elements of its own buckets, zero_held those of all
+ * that it holds. */
 int64_t zero_local(const struct zero *z, int64_t offset);
 int64_t zero_owned(const struct zero *z);
 int64_t zero_held(const struct zero *z);
 
-/* First element of bucket b in the flat layout, and elements. */
+/* zero_begin returns the first element of bucket b in the flat layout. zero_len counts its
+ * elements. */
 int64_t zero_begin(const struct zero *z, int b);
 int64_t zero_len(const struct zero *z, int b);
 /* Returns the bucket that holds element `offset` of the flat layout. */
@@ -121,15 +123,17 @@ struct zero_range {
     int64_t begin, end; /* elements of the flat layout */
 };
 struct zero_range zero_range(const struct zero *z, int b, int w);
-/* The start of rank w's part of bucket b in its shard, elements; every part starts at a multiple of
- * 16. b = z->end: the shard's size. */
+/* Returns the start of rank w's part of bucket b in its shard, in elements; every part starts at a
+ * multiple of 16. b = z->end: the shard's size. */
 int64_t zero_at(const struct zero *z, int b, int w);
 
-/* Elements of a window, and where bucket b starts in it. */
+/* zero_window counts the elements of a window. zero_window_at returns the start of bucket b in
+ * it. */
 int64_t zero_window(const struct zero *z);
 int64_t zero_window_at(const struct zero *z, int b);
 
-/* Units of all buckets of the model, and the number of bucket b's first. */
+/* zero_units counts the units of all buckets of the model. zero_first_unit returns the number of
+ * bucket b's first unit. */
 int64_t zero_units(const struct zero *z);
 int64_t zero_first_unit(const struct zero *z, int b);
 

@@ -33,8 +33,8 @@ struct label_value {
 struct label_way {
     signed char in[LABEL_INS], out;
 };
-/* The input of a graph is the output of an operation that has none; its output, at the label that
- * is wanted, the input of one that has no output. */
+/* The graph's input is the output of an operation without inputs. The graph's output, at the label
+ * that is wanted, is the input of an operation without output. */
 struct label_op {
     int in[LABEL_INS], out; /* values; -1: none */
     int n_ways;
@@ -53,10 +53,9 @@ struct label_cost {
     uint64_t early; /* bit 63 - i: something moves before operation i */
 };
 
-/* Chooses the way of each operation, such that the fewest elements move; among those choices the
- * fewest moves; among those the moves that come last, the first of them compared first. Returns
- * false if no choice is possible (LABEL_WHOLE or a second label asked of a value with
- * one_label). */
+/* Chooses the way of each operation, such that the fewest elements move. Equal choices are decided
+ * by fewer moves, then by later moves, the first of them compared first. Returns false if no
+ * choice is possible (LABEL_WHOLE or a second label asked of a value with one_label). */
 bool label_solve(const struct label_graph *g, int way[LABEL_OPS], struct label_cost *cost);
 
 #endif

@@ -50,8 +50,8 @@ enum op_moves {
 enum op_along {
     ALONG_NOTHING = 1, /* from the same row, and from values that every rank has whole */
     ALONG_DIM,         /* from all rows along u.attn.dim; -1: ALONG_SEQUENCE */
-    ALONG_BATCH,       /* from the same row of the batch, or of the tp ranks of a rank, which is
-                        * spread along dimension 0 */
+    ALONG_BATCH,       /* from the same row of the batch, which is spread along dimension 0, or
+                        * from rows of the tp ranks */
     ALONG_SEQUENCE     /* from all rows: no operator of a grid */
 };
 
@@ -100,8 +100,8 @@ enum op_term_id {
     TERM_PRODUCT,   /* a matrix product [rows, inner] x [inner, cols] */
     TERM_ATTENTION, /* softmax attention, of all ranks together */
     TERM_STATES,    /* linear attention */
-    TERM_NORM,      /* elements: norms, */
-    TERM_POINT,     /* element by element, */
+    TERM_NORM,      /* elements of norms */
+    TERM_POINT,     /* elements, one by one */
     TERM_ROTATE     /* sines and cosines */
 };
 struct op_term {
@@ -168,14 +168,14 @@ OPERATORS(OP_RULE)
 
 /* ---- asked of a row -------------------------------------------------------------------------- */
 
-/* The values that the backward of an operation reads: bits of enum op_reads. */
+/* Returns the values that the backward of an operation reads: bits of enum op_reads. */
 unsigned op_reads_back(const struct op *op);
-/* out[1] is kept whatever is computed again: a step that does so finds it. */
+/* Tells whether out[1] is kept under every mode: a step that computes again finds it. */
 bool op_finds_kept(const struct program *p, const struct op *op);
 
-/* Returns the bytes of scratch that a step takes, each piece rounded up to 64: a bound where pieces
- * depend on the batch. ATTENTION over a sequence in bf16 carries the first T * H * D * 4 bytes
- * after a window's from block to block (sp_buffers.o). */
+/* Returns the bytes of scratch that a step takes, each piece rounded up to 64: a bound where
+ * pieces depend on the batch. ATTENTION over a sequence in bf16 keeps sp_buffers.o there, T * H *
+ * D * 4 bytes, after the key ranges of a window. */
 int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
 /* Returns the bytes of host memory that it takes where the device has memory of its own: data that
  * the host works out for the operation, or reads of it. */

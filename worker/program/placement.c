@@ -3,10 +3,10 @@
  * Time is the steps of the forward list, then those of the backward list. Buffers that must hold
  * their content at the same step may not share bytes; buffers that never do may. Each value,
  * gradient and step's scratch is a node with the set of steps at which it lives; nodes that an
- * operation computes in place are joined into one. Steps that run on a piece of the rows after
- * another all run again for the next: a node with all rows lives through all of them. Nodes that
- * live from forward into backward make up the layer's record, the others are put into the workspace
- * one by one, the largest first, each at the lowest free place. */
+ * operation computes in place are joined into one. Steps that run piece by piece all run again for
+ * the next piece of rows: a node with all rows lives through all of them. Nodes that live from
+ * forward into backward make up the layer's record, the others are put into the workspace one by
+ * one, the largest first, each at the lowest free place. */
 #include <assert.h>
 #include <string.h>
 #include "worker/program/op_rules.h"
@@ -156,7 +156,8 @@ static void writes(struct section_placer *b, int value, int t)
     life_add(&b->node[value].life, t, t);
 }
 
-/* A step that computes again reads the states that the first one made. */
+/* Extends lives by a forward step. A step that computes again reads the states that the first run
+ * made. */
 static void live_forward(struct section_placer *b, const struct op *op, int t)
 {
     for (int k = 0; k < OP_INS; k++)

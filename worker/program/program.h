@@ -60,19 +60,21 @@ struct weight {
     int64_t rows, cols; /* cols 0: one-dimensional of `rows` */
     bool joined;        /* follows the one before without a gap: one product serves both */
     enum init_id init;
-    /* The file keeps rows in another order: files group them by head, [n][parts][D], we by part,
+    /* Order of rows in the file, if it is another one: by head, [n][parts][D], instead of by part,
      * [parts][n][D]. 0: the same order. Part i of a head has head_major_runs[i] times D rows; 0:
      * once. */
     int32_t head_major_parts, head_major_dim, head_major_runs[HEAD_PARTS];
     bool transposed; /* the file has [in, out] (GPT-2's Conv1D), as dims are, too */
-    /* That many tensors of rows / stack rows each, one after the other: [stack, ...] in files, and
-     * in another order, or transposed, each by itself (the experts of gpt-oss). 0: it is one. */
+    /* Number of tensors of rows / stack rows each, one after another, that it joins: [stack, ...]
+     * in files. Each by itself may have another order there, or be transposed (the experts of
+     * gpt-oss). 0: a single tensor. */
     int32_t stack;
     bool frozen; /* part of the checkpoint that training does not change: no gradient */
     /* A row, or an element, for each id: the last of tp slices may be short, or empty. */
     bool of_ids;
-    /* Rows of parts that others keep as tensors of their own (queries, keys and values): that many
-     * of each, one after the other; tp ranks have a slice of each. n_fused 0: it is one. */
+    /* Rows of the n_fused parts, one after another, that other checkpoints keep as separate
+     * tensors (queries, keys and values). tp ranks have a slice of each part. n_fused 0: a single
+     * tensor. */
     int32_t n_fused;
     int64_t fused[FUSED_PARTS];
     /* The file's dimensions where they are not [rows, cols] but as many elements: [H, 1, D] of
@@ -124,7 +126,8 @@ enum norm_id {
     NORM_LAYER /* (x - mean) rsqrt(var + eps) [* g + b] */
 };
 
-/* The span of a norm that has a rank's part of its columns: the columns of all ranks' heads. */
+/* Columns that a norm spans if a rank has only a part of them. They belong to the queries or the
+ * keys of all tp ranks. */
 enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
 
 /* Every operator: X(its enum op_kind, the name of its rule and of its execution). Rules:
@@ -190,7 +193,7 @@ enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
     X(OP_GATE, gate)                                                                               \
     /* out = base + sigmoid(gate) a; in: base, a, gate [T, 1]: a gate for each row */              \
     X(OP_ROW_GATE, row_gate)                                                                       \
-    /* out = a in rows whose vector is 0, b where it is 1 (frames given clean); in: a, b */        \
+    /* out = a in rows of vector 0, b in rows of vector 1 (frames given clean); in: a, b */        \
     X(OP_SELECT, select)                                                                           \
     /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C]; in: a of n C       \
      * columns, or of C, which are then repeated */                                                \
@@ -342,7 +345,8 @@ struct program {
     int64_t weights_size;               /* elements, a multiple of 16 */
     bool has_input;                     /* value PROG_X is the residual stream: not in `in` */
     int result;                         /* the section's output; PROG_NONE for `out` */
-    /* `in`: the values it shares; elsewhere: the same ones, where they are read, else PROG_NONE. */
+    /* Values that `in` shares, in the same order in every section; PROG_NONE where a section does
+     * not read them. */
     int shared[PROG_SHARED], n_shared;
     const char *prefix;         /* for weight names; a layer's with one %d: "model.layers.%d." */
     int layer_base, layer_step; /* the %d of layer l is layer_base + l / layer_step */
@@ -355,10 +359,11 @@ void prog_init(struct program *p, const char *prefix);
 /* Adds the residual stream, of `width` columns, as value PROG_X: first, in every section but
  * `in`. */
 int prog_input(struct program *p, int64_t width);
-/* Each adds and returns a number; they assert on overflow and on shapes that do not fit: families
- * are code, not input. prog_weight sets offset; prog_value sets view_of and view_col. */
+/* Add a weight or a value, and return its number. They assert on overflow and on shapes that do
+ * not fit: families are code, not input. prog_weight sets offset; prog_value sets view_of and
+ * view_col. */
 int prog_weight(struct program *p, const struct weight *w);
-/* The same in few words; joined: right after the weight before, without a gap. */
+/* Add a weight by its main fields; prog_joined: right after the weight before, without a gap. */
 int prog_tensor(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
 int prog_joined(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
 int prog_value(struct program *p, const struct value *v);
@@ -409,8 +414,9 @@ struct step {
     int alias; /* backward: this input's gradient lies where the output's does: equal to it (base
                 * of LINEAR, GATE and ROW_GATE, MIX with 1, the value that embeddings are added to)
                 * or computed in place (ROPE, ACT); PROG_NONE */
-    /* It runs on a piece of the rows, as do all steps of the dense MLP it is of. On the first of
-     * these: how many there are; all of them run on a piece before the next piece's begin. */
+    /* piece: the step runs on a piece of the rows, as do all steps of its dense MLP. n_piece: on
+     * the first of these steps, how many there are. All of them run on a piece before the next
+     * piece begins. */
     bool piece;
     int n_piece;
 };
@@ -440,9 +446,9 @@ void schedule_make(const struct program *p, const struct schedule_mode *mode, st
 struct extent {
     int64_t rows[ROWS_N];
     int64_t unit; /* bytes of an element that is not f32 */
-    /* Sum chunks of a rank (worker/plan/shard.h). A state enters each; and gradients of ROWS_TEXT
-     * and ROWS_COND values are that of each chunk's rows apart, [parts, rows], since the bits of a
-     * sum over rows may not depend on the number of ranks. */
+    /* Sum chunks of a rank (worker/plan/shard.h). A state enters each chunk. Gradients of
+     * ROWS_TEXT and ROWS_COND values are kept apart for each chunk's rows, [parts, rows], since
+     * the bits of a sum over rows may not depend on the number of ranks. */
     int64_t parts;
     bool train;
     int64_t cache_rows; /* generate: rows that causal attentions keep of keys and values; else 0 */
@@ -472,9 +478,9 @@ struct place {
     int shared;           /* k of struct program's shared[k] */
     int64_t offset, size; /* bytes; size: all rows' (a view: its base's) */
 };
-/* Two never share bytes at the same time. Values that an operation may compute in place do, as do
- * gradients with `alias`, and GLU's with the values they are of (its backward writes over a and b,
- * which no step reads after it). */
+/* No two places share bytes at the same time, but for values that an operation may compute in
+ * place, gradients with `alias`, and GLU's gradients, which lie over the values they are of (its
+ * backward writes over a and b, which no step reads after it). */
 struct placement {
     struct place value[PROG_VALUES], grad[PROG_VALUES];
     /* Offsets of the steps' scratch in the workspace, by their place in the schedule's lists. */
@@ -485,7 +491,7 @@ struct placement {
      * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself): the
      * first sequence's; the others' follow, placement_state_stride() bytes apart. */
     struct place state[PROG_OPS];
-    bool in_place;      /* inference: the result lies where the input did: one stream does */
+    bool in_place;      /* inference: the result lies where the input did: one stream suffices */
     bool grad_in_place; /* the same of the residual's gradient */
     int64_t kept_size;  /* bytes of one layer's record */
     int64_t cache_size; /* bytes of one layer's cache record */

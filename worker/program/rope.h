@@ -23,7 +23,8 @@ extern const char *const rope_words[]; /* by enum rope_id, NULL-terminated */
 /* Fills in the parameters that the rule of m->rope needs, and the values that config.json may leave
  * out. The heads of m are complete. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int rope_complete(struct model_shape *m, struct err *e);
-/* Tells whether a and b have other rules; model.rope.compute is the job's, not the model's. */
+/* Tells whether a and b have different rules. model.rope.compute is not compared: it is the
+ * job's. */
 bool rope_differs(const struct model_shape *a, const struct model_shape *b);
 /* Tells whether yarn's factor differs from max_position_embeddings /
  * original_max_position_embeddings, which goes to *ratio. The factor counts, as in transformers v5;

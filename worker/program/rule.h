@@ -23,8 +23,9 @@ int rule_alias_first(const struct op *op); /* in[0] */
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Asks for a piece of n bytes; a piece of values of the model's precision; a piece that the host
- * fills (struct twin of worker/model/op.h); a piece of the host's alone. */
+/* Ask for a piece of scratch: ask_bytes for `size` bytes, ask_act for values of the model's
+ * precision, ask_twin for bytes that the host fills (struct twin of worker/model/op.h), ask_stage
+ * for bytes of the host's alone. */
 void ask_bytes(struct op_ask *a, int64_t size);
 void ask_act(struct op_ask *a, int64_t elements);
 void ask_twin(struct op_ask *a, int64_t size);
@@ -39,8 +40,8 @@ int64_t ask_grad_elements(const struct op_ask *a, int value);
 /* Asks for room for frame_dy: the output's gradient rounded to the model's precision, where it is
  * fp32. */
 void ask_dy(struct op_ask *a);
-/* Asks for room for op_back_begin: the gradient of input k in the model's precision, where it is
- * fp32. */
+/* Asks for room for op_back_begin: if the gradient of input k is kept in fp32, a second one in the
+ * model's narrower precision. */
 void ask_dx(struct op_ask *a, int k);
 /* Asks for room for op_back_begin_new: the gradient of input k in fp32 by itself, where the wanted
  * gradient is not fp32 or holds values. */

@@ -48,7 +48,8 @@ static unsigned reads_linear_attention(const struct op *op)
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Asks for what outputs divided by their summed weights need: v and o have a column more. */
+/* Asks for the scratch of outputs that are divided by their summed weights: v and o have a column
+ * more. */
 static void ask_normalised(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]), H = a->op->u.linear.n_heads;

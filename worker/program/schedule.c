@@ -168,8 +168,8 @@ static void push(struct scheduler *w, struct step st)
 
 static void recompute(struct scheduler *w, int value);
 
-/* Recomputes the result of an MLP in pieces that begins with operation i: no value between
- * stays. */
+/* Recomputes the result of an MLP in pieces that begins with operation i. The values in between do
+ * not stay. */
 static void recompute_pieces(struct scheduler *w, int i)
 {
     const struct op *down = &w->p->op[i + MLP_OPS - 1];
@@ -217,8 +217,8 @@ static bool is_gathered(const struct program *p, int v)
     return op != PROG_NONE && p->op[op].kind == OP_GATHER;
 }
 
-/* Drops values that were computed again for a step (they were absent in `before`), except those
- * that the step itself reads and those that come with them: only these are good for later steps. */
+/* Drops KEEP_NEVER values that were computed again for a step (they were absent in `before`). The
+ * values that the step itself reads stay, with the other results of their operations. */
 static void drop_means(struct scheduler *w, const bool *before, const int *read, int n)
 {
     const struct program *p = w->p;

@@ -7,7 +7,7 @@
 
 #include "worker/program/program.h"
 
-/* The operations that must lie alike. */
+/* The operations that may be spread apart from each other. */
 enum spread_stage {
     SPREAD_OPERATIONS, /* each may be spread along another dimension */
     SPREAD_SECTION     /* all of a section: the residual is switched */

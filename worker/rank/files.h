@@ -1,9 +1,10 @@
 /* files.h: `seqrank --files [ROOT ...] --file=FIELD:FORMAT:PATH ...`: checks that each path has a
  * file beneath the roots.
  *
- * It looks as a preparation does: PATH is a file or a pattern. Prints no text and exits with 0 when
- * all have; else prints the sentence "FIELD: ..." of the first that has none, and exits with
- * RANK_EXIT_REFUSED; 2 for wrong arguments. tested: tests/engine/test_rank.c */
+ * It looks as a preparation does: PATH is a file or a pattern. If each path has a file, it prints
+ * no text and exits with 0. Else it prints the sentence "FIELD: ..." of the first path without
+ * one, and exits with RANK_EXIT_REFUSED. It exits with 2 for wrong arguments.
+ * tested: tests/engine/test_rank.c */
 #ifndef SEQD_RANK_FILES_H
 #define SEQD_RANK_FILES_H
 

@@ -34,7 +34,8 @@ void link_init(struct link *k, int fd); /* fd stays the caller's */
 /* Waits for ARGS. fails: ERR_PEER (another build, another message, closed), ERR_ABORTED (STOP),
  * ERR_INVALID when a number in it is out of range. */
 int link_receive_order(struct link *k, struct link_order *o, struct err *e);
-/* Waits for BLOBS; out has room for n and gets them in rank order. Errors as above. */
+/* Waits for BLOBS; out has room for n and gets them in rank order. fails: as
+ * link_receive_order. */
 int link_receive_blobs(struct link *k, struct rank_blob *out, int n, struct err *e);
 /* Tells whether STOP was received or seqgang is gone. Does not block. */
 bool link_stopped(struct link *k);

@@ -1,5 +1,5 @@
-/* model_tokenizer.c: opens both on rank 0, shares their bytes, and compiles them on the other
- * ranks. */
+/* model_tokenizer.c: opens the tokenizer and the chat template on rank 0, shares their bytes, and
+ * compiles them on the other ranks. */
 #include "worker/rank/model_tokenizer.h"
 
 #include <stdlib.h>

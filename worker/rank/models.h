@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define MODELS_MAX     256       /* listed: 256 of 4 KiB are the answer */
+#define MODELS_MAX     256       /* models listed: 256 of 4 KiB fill the answer */
 #define MODELS_SIZE    (1 << 20) /* bytes of the answer at most */
 #define MODELS_DEPTH   8         /* directories below a root */
 #define MODELS_DIRS    20000     /* directories opened, all roots together */

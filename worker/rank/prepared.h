@@ -10,9 +10,8 @@ int prepared_make(struct run *r, struct progress *progress, struct data_stats *o
 
 /* Makes the job's prepared data from its sources if this node has none. One of the ranks here
  * works, the others wait for it at the lock. The first rank here reports before and after, by a
- * NOTE of code "preparing" and one of code "prepared": in between, seqd lets the start's deadline
- * rest.
- * fails: ERR_CONFLICT when the sources here make other data; as data_prepare. */
+ * NOTE of code "preparing" and one of code "prepared": in between, seqd suspends the start's
+ * deadline. fails: ERR_CONFLICT when the sources here make other data; as data_prepare. */
 int prepared_ensure(struct run *r, struct err *e);
 
 #endif

@@ -2,10 +2,9 @@
  * divided so that it can be compared with a plan.
  *
  * A rank's own memory is its arena, its segment of the memory that the node's ranks share, stacks
- * and libc.
- * Its resident size (top, peak_rss) is larger: a receiver copies straight out of the sender's
- * segment, so that pages of the other ranks' segments count for it too, though each exists once and
- * is in its owner's plan; and so do pages of files: the program, its libraries, prepared data. */
+ * and libc. Its resident size (top, peak_rss) is larger. A receiver copies straight out of the
+ * sender's segment, so pages of other ranks' segments count too, though each exists once and is in
+ * its owner's plan. Pages of files also count: the program, its libraries, prepared data. */
 #ifndef SEQD_RANK_RESIDENT_H
 #define SEQD_RANK_RESIDENT_H
 

@@ -1,4 +1,4 @@
-/* run.c: opens data, plan, memory, comm and backend, runs the task of the job's kind by its row,
+/* run.c: opens data, plan, backend, memory and comm, runs the task of the job's kind by its row,
  * and closes them in reverse. */
 #include "worker/rank/run.h"
 
@@ -52,8 +52,8 @@ static const struct task *task_of(int kind)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Derives the steps from a length in tokens or passes, once the data is counted; then the fields
- * that depend on it (the warmup). */
+/* Derives the steps from a length in tokens or passes, once the data are counted, and then the
+ * fields that depend on the steps (the warmup). */
 static int derive_steps(struct run *r, struct err *e)
 {
     struct job_spec *s = r->spec;
@@ -166,8 +166,8 @@ static int open_offload(struct run *r, struct err *e)
     return r->offload ? 0 : -1;
 }
 
-/* Returns the size of the blocks of ranks in which tensors are summed and gathered: rings, or if a
- * ring has all ranks or one, the ranks that share shards. */
+/* Returns the size of the blocks of ranks in which tensors are summed and gathered: rings; if a
+ * ring has all ranks or one rank, the ranks that share shards. */
 static int block_size(const struct plan *p)
 {
     return p->sp > 1 && p->sp < p->n_ranks ? p->sp : p->zero_group;
@@ -388,7 +388,7 @@ int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *
     return link_send_event(r->link, EV_ARTIFACT, 0, json, e);
 }
 
-/* Writes the bytes of the last step, or of the ranks' pass of a proof. */
+/* Writes the bytes that offloading moved in the last step, or in the ranks' pass of a proof. */
 static void write_offload(struct jwrite *w, const struct run *r)
 {
     if (!r->offload) return;

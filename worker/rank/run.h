@@ -1,9 +1,9 @@
 /* run.h: one rank of one job: everything it holds open, and its tasks.
  *
- *   run_job     ARGS -> prepare, or: plan, comm (BLOB, BLOBS), backend, READY, then by kind
+ *   run_job     ARGS -> prepare, or: data, plan, backend, comm (BLOB, BLOBS), READY, then by kind
  *
  * A task is a row of the table in run.c. Rank 0 reports; all ranks take part. Opened once, in this
- * order, closed in reverse: data, plan, comm, arena, backend. */
+ * order, closed in reverse: data, plan, backend, arena, offload, comm. */
 #ifndef SEQD_RANK_RUN_H
 #define SEQD_RANK_RUN_H
 
@@ -31,7 +31,7 @@ struct run {
     struct offload *offload;  /* NULL: the plan offloads nothing */
     struct comm *comm;        /* NULL for one rank */
     void *segment;            /* NULL for one rank */
-    void *own_segment;        /* if be has memory of its own: the same, allocated here; else NULL */
+    void *own_segment;        /* the segment, allocated here if be has its own memory; else NULL */
     struct shm_head *head;    /* the gang's page: this rank shows there that it moves */
     struct publish publish;   /* rank 0's */
     struct progress progress; /* rank 0 tells seqd */
@@ -58,8 +58,8 @@ bool run_first(const struct run *r); /* rank 0 */
 /* Writes a line to rank 0's log, every 10 s and for each further hundredth of the work. more: the
  * end of the line, as "loss=3.25"; "": none. */
 void run_say(struct run *r, const struct rank_progress *now, const char *more);
-/* Tells whether STOP was received or seqgang is gone. A rank asks between steps, windows and
- * tokens, and so shows the gang's watchdog here that it moves: one rank alone has no transfers. */
+/* Tells whether STOP was received or seqgang is gone. A rank calls it between steps, windows and
+ * tokens, and so shows the gang's watchdog that it moves: a rank alone has no transfers. */
 bool run_stopped(void *run);
 /* Ends a rank whose SAVE is done: returns -1 with the sentence for the log; the exit status is
  * RANK_EXIT_SAVED. */

@@ -166,8 +166,8 @@ static int check_learnt(const struct run *r, const struct order_options *o, cons
                      field, verb);
 }
 
-/* Opens each order that the job will open, so that its refusals come here. *per_pass: samples of
- * the first. */
+/* Opens one of the orders that the job will open, so that a refusal comes here. *per_pass: samples
+ * of the first one. */
 static int try_order(struct run *r, const struct data *d, int set, int64_t seq_len,
                      struct jwrite *w, int64_t *per_pass, struct err *e)
 {

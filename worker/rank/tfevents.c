@@ -11,11 +11,11 @@
 
 #define HEAD 12 /* bytes of a record before its data: length and CRC */
 #define FOOT 4
-/* A Value has its key and length, those of its tag, the tag, and the key and bytes of its number.
- * Each length is below 128: one byte. */
+/* Bytes of a Value: its key and length, the key and length of its tag, the tag, the key and the 4
+ * bytes of its number. Each length is below 128 and takes one byte. */
 #define VALUE_SIZE (2 + 2 + TFEVENTS_TAG + 5)
-/* An Event has wall_time, step (10 bytes at most), and key and length of the summary (below 16384:
- * two bytes). */
+/* Bytes of an Event: wall_time, step (10 bytes at most), key and length of the summary (below
+ * 16384: two bytes), and its Values. */
 #define EVENT_SIZE (9 + 11 + 3 + TFEVENTS_SCALARS * VALUE_SIZE)
 _Static_assert(VALUE_SIZE < 128 && TFEVENTS_SCALARS * VALUE_SIZE < 16384, "lengths fit");
 
@@ -157,8 +157,8 @@ bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Writes the buffer. If that fails, the file is as long as before, or the next call writes the same
- * over its end. */
+/* Writes the buffer. If that fails, the file is cut to its old length, or the next call overwrites
+ * its end. */
 static int write_out(struct tfevents *f, int fd, struct err *e)
 {
     for (size_t done = 0; done < f->n;) {

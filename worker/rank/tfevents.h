@@ -17,9 +17,9 @@
  *   Value       1 tag string   2 simple_value float
  *   SessionLog  1 status enum, START = 1
  *
- * The first record of a file has file_version "brain.Event:2". At a START with a step TensorBoard
- * drops the records of that step and later ones that it has read before, in files before this one
- * as well, in the order of their names; but for the first START of all.
+ * The first record of a file has file_version "brain.Event:2". TensorBoard reads files in the
+ * order of their names. At a START with a step, except the first START of all, it drops the
+ * records of that step and of later ones that it has read before, in earlier files too.
  *
  * Records wait in a buffer until tfevents_flush, which opens, writes and closes: the file is open
  * at no other time, and ends with a whole record at every time, unless a kill breaks a write. If a

@@ -41,7 +41,7 @@ struct training {
     struct comm_count want[SPEC_STAGES + 1][PURPOSE_N]; /* for a step in each stage */
     struct comm_count eval_want[PURPOSE_N];
     struct ckpt_state state;
-    char spec_json[CKPT_SPEC_SIZE]; /* state's */
+    char spec_json[CKPT_SPEC_SIZE]; /* the text at state.spec_json */
     struct ckpt_info last;          /* rank 0: the newest checkpoint; path "" before the first */
     struct ckpt_info best;          /* rank 0: its held-out loss is the lowest; path "" when none */
     struct rank_step step;          /* the newest report */
@@ -63,8 +63,9 @@ int training_say_left(struct training *t, const struct weights_start *from, stru
  * others. */
 void training_ask(struct training *t);
 /* Saves a checkpoint of the last completed step. best: its held-out loss is the lowest so far.
- * must: it is the job's last one: the ranks wait for a full disk, and fail in the end. Otherwise a
- * full disk gives a note, and the checkpoint is owed. Collective. fails: all other errors. */
+ * must: it is the attempt's last one, so the ranks wait while the disk is full, and fail in the
+ * end. Otherwise a full disk gives a note, and the checkpoint is owed. Collective. fails: all
+ * other errors. */
 int training_save(struct training *t, bool must, bool best, struct err *e);
 /* Finds the checkpoint that `best` names on disk, if the state that the job resumed from names it
  * too. */

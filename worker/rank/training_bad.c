@@ -74,7 +74,7 @@ int training_bad_step(struct training *t, struct err *e)
 {
     char text[192];
     const struct rank_step numbers = t->step;
-    if (t->train.empty && t->train.n_empty > 1) return 0; /* the first one is told */
+    if (t->train.empty && t->train.n_empty > 1) return 0; /* only the first is reported */
     if (t->train.empty)
         snprintf(text, sizeof text,
                  "step %lld: no token of its samples is learnt, so it has no loss and updates "

@@ -17,7 +17,7 @@
 #include "worker/rank/training.h"
 
 #define RETRY_S  10   /* until the next try, after a disk took no checkpoint during a training */
-#define PAUSE_MS 2000 /* between two tries of the last one */
+#define PAUSE_MS 2000 /* between two tries of the last checkpoint */
 #define WAIT_S   600  /* for the last one, in all */
 
 void training_ask(struct training *t)
@@ -84,7 +84,7 @@ static int say_removed(void *arg, int64_t step, const char *path, struct err *e)
     return link_send_event(t->r->link, EV_CHECKPOINT_REMOVED, step, json, e);
 }
 
-/* Prunes. A failure is a note: the checkpoint before it is complete. */
+/* Prunes. A failure gives a note alone, since the checkpoint that was just written is complete. */
 static int prune(struct training *t, struct err *e)
 {
     const struct job_spec *s = t->r->spec;
@@ -194,7 +194,8 @@ static int save(struct training *t, bool must, bool best, int64_t *outcome, stru
             *e = why;
             return -1;
         }
-        /* On other ranks: rank 0's sentence ends the job while they wait in the next step. */
+        /* SAVED; or BROKEN on another rank: rank 0's error ends the job while this rank waits in
+         * the next step. */
         if (*outcome != DISK && *outcome != TOO_LARGE) return 0;
         if (must && *outcome == TOO_LARGE) return 0;
         if (must && own == DISK)

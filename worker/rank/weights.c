@@ -111,7 +111,7 @@ static int load_whole(struct run *r, struct model *m, struct err *e)
             return about(e, "model.path");
     }
     if (!r->comm) return 0;
-    int64_t loaded = 1; /* reading may take longer than a transfer of tensors may be waited for */
+    int64_t loaded = 1; /* reading may take longer than the limit for a transfer of tensors */
     if (share(r, m, &loaded, sizeof loaded, e)) return -1;
     return comm_broadcast_tensor(r->comm, PURPOSE_CONTROL, 0, m->params,
                                  m->plan->n_params * dtype_size(m->dtype), m->bounce, e);
@@ -145,7 +145,8 @@ static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
     return scatter_model(h, dir, &whole, e) ? about(e, "model.path") : 0;
 }
 
-/* Copies the files beside the weights. Signs tell the others that rank 0 is busy. */
+/* Copies the files beside the weights. Meanwhile it signals the other ranks that rank 0 is
+ * busy. */
 static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
                       struct weights_start *out, struct err *e)
 {

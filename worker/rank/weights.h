@@ -16,9 +16,9 @@
 struct weights_start {
     struct ckpt_state state; /* zero unless resumed; the same on every rank */
     struct ckpt_info info;   /* rank 0: the checkpoint resumed from; path "" when none */
-    /* Rank 0: JOB/beside, a copy of the files that the weights' directory has beside them and that
-     * checkpoints take over, whatever becomes of that directory or checkpoint; "": there is no
-     * directory.
+    /* beside, on rank 0: JOB/beside, a copy of the files beside the weights, which checkpoints
+     * take over. The copy stays whatever becomes of the directory or checkpoint of the weights.
+     * "": there is no such directory.
      * left names the files that were left out (struct hf_files). */
     char beside[FILE_PATH_SIZE];
     int n_left;
@@ -29,7 +29,8 @@ struct weights_start {
  * or other data; the errors of hf_load and ckpt_load. */
 int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e);
 
-/* Loads the weights of a model that is whole on every rank and has no checkpoint. Collective. */
+/* Loads the weights of a model that is not trained: all of them, or this rank's slices and stages.
+ * No checkpoint is looked for. Collective. */
 int weights_load(struct run *r, struct model *m, struct err *e);
 
 #endif

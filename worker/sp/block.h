@@ -38,7 +38,8 @@ float block_scale(const struct sp *sp);
 /* Fills out with the dropout of query segment c. False: there is none. */
 bool block_drop(const struct sp *sp, int c, struct attn_drop *out);
 
-/* Forward in three calls: set o, m and the running sum (in lse) to 0, add blocks, normalise. */
+/* Forward in three calls: block_fwd_start sets o and the running sum (in lse) to 0 and m to -inf,
+ * or sum and m to those of the sinks; block_fwd adds a block; block_fwd_finish normalises. */
 void block_fwd_start(struct sp *sp, const struct sp_fwd_args *a);
 void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b,
                const struct block_view *v, bool later);

@@ -2,9 +2,9 @@
  * one before left (the gated delta rule, a short convolution), over a sequence that no rank holds
  * whole.
  *
- * The state that leaves a rank's rows is an affine map of the state that enters them, S -> A S + b,
- * that is not a decay: A is a matrix for each head, the product of the rows' matrices, and zero
- * where a document begins among them. How the state passes is sp_carry.exchange:
+ * The state that leaves a rank's rows is an affine map S -> A S + b of the state that enters them.
+ * A is no decay but a matrix for each head: the product of the rows' matrices, or zero if a
+ * document begins among the rows. How the state passes is sp_carry.exchange:
  *   ring        a rank waits for the state of the rank before it, and then computes its chunks.
  *               The order of work is that of one rank, so that under determinism "ranks", where
  *               the chunks are the logical ones, the bits are those of one rank
@@ -12,15 +12,16 @@
  *               only computes A S + b before it sends it on: in plan_scan_pieces() pieces of some
  *               heads each, so that a piece moves on while the next one is computed (2507.01004).
  *               Then all ranks compute their rows
- *   all_gather  the A and b of every rank go to all ranks, and each forms the state that enters its
- *               rows: one exchange, after which only products are made in turn
- * A and b cost a pass more over the rows. Products of matrices round otherwise than rows one by
- * one, so that bits depend on the number of ranks. Backward mirrors all of it from right to left:
- * the gradient D of the state that leaves gives A' D + b.
+ *   all_gather  the A and b of every rank go to all ranks, and each forms the state that enters
+ *               its rows: one exchange, after which only products are made in turn
+ * Making A and b costs one more pass over the rows. Products of matrices round differently from
+ * rows taken one by one, so the bits then depend on the number of ranks. Backward mirrors all of
+ * it from right to left: the gradient D of the state that leaves gives A' D + b.
  *
  * ring and scan: each rank but the last sends one state to the next, each but the first one
- * gradient to the one before; all_gather: each sends A and b to all others. If the state is b alone
- * (a short convolution: the last rows, whatever enters), it is sent as in the ring, but at once. */
+ * gradient to the one before; all_gather: each sends A and b to all others. If the state is b
+ * alone (a short convolution: the last rows, whatever enters), it is sent as in the ring, but at
+ * once. */
 #ifndef SEQD_SP_CARRY_H
 #define SEQD_SP_CARRY_H
 
@@ -40,7 +41,7 @@ struct sp_carry {
     void *send[2]; /* in the comm segment: states of the largest size, in turns; P = 1: unused */
     float *map;    /* scan: A of the largest size */
     float *all;    /* all_gather, in the comm segment: [P] of the largest b and A */
-    struct carry_sends sent[2]; /* private, as are these: zeros at first */
+    struct carry_sends sent[2]; /* private, as is turn: zeros at first */
     int turn;
 };
 

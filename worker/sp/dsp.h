@@ -1,5 +1,5 @@
-/* dsp.h: Dynamic Sequence Parallelism (2403.10266): one dimension of a multi-dimensional activation
- * is spread over the ranks, and switches change it.
+/* dsp.h: Dynamic Sequence Parallelism (2403.10266): one dimension of a multi-dimensional
+ * activation is spread over the ranks, and switches change it.
  *
  * An activation [N0, N1, C] (space, time) is spread along dimension d: rank r holds
  * shard_share(N_d) of that dimension's indices, from r * share on, the last ranks fewer or none:
@@ -16,7 +16,7 @@
  *                 on every rank
  *   keep          nothing
  *
- * Where switches stand in a program is the compiler's to say: worker/program/spread.h. */
+ * The compiler decides where switches stand in a program: worker/program/spread.h. */
 #ifndef SEQD_SP_DSP_H
 #define SEQD_SP_DSP_H
 
@@ -39,13 +39,13 @@ int64_t dsp_rows(const int64_t n[2], int P, bool rank_bits, int dim);
 /* Counts the bytes that leave a rank at once, or come to it; size: bytes of an element. */
 int64_t dsp_buffer_size(const int64_t n[2], int P, bool rank_bits, int64_t cols, int64_t size);
 
-/* src spread along `from`, dst along `to`, which differ; both [dsp_rows, cols] of one dtype with ld
- * == cols, and not overlapping. Pads of dst are set to zero, pads of src are not read. Collective.
- * Moves rows only: bits are kept. */
+/* Switches src, spread along `from`, to dst, spread along `to`, another dimension. Both are
+ * [dsp_rows, cols] of one dtype with ld == cols, and not overlapping. Pads of dst are set to zero,
+ * pads of src are not read. Collective. Moves rows only: bits are kept. */
 int dsp_switch(struct dsp *d, struct tensor dst, struct tensor src, int from, int to,
                struct err *e);
-/* whole [N_dim, N_other, cols] <-> spread [dsp_rows, cols] along dim: the spread dimension is the
- * outermost of both. */
+/* Convert between whole [N_dim, N_other, cols] and spread [dsp_rows, cols] along dim: the spread
+ * dimension is the outermost of both. */
 void dsp_split(struct dsp *d, struct tensor dst, struct tensor whole, int dim);
 int dsp_gather(struct dsp *d, struct tensor whole, struct tensor src, int dim, struct err *e);
 

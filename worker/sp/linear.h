@@ -58,10 +58,10 @@ struct sp_linear {
     struct shard shard;
     struct linear_buffers buf;
     enum dtype state_dtype; /* DT_F32; DT_F64 on the tests' reference device */
-    int pieces;             /* scan: into how many a state is cut; divides Dk */
-    bool apart;             /* all_gather: summaries are made and sent before outputs, which costs a
-                             * third of the chunk's work again: for messages that are under way by
-                             * themselves (comm_hides). The bits are the same, ranks may differ */
+    int pieces;             /* scan: number of pieces of a state; divides Dk */
+    bool apart;             /* all_gather: summaries are made and sent before outputs, which costs
+                             * a third of the chunk's work again: for messages that move by
+                             * themselves (comm_hides). The bits are the same; ranks may differ */
     struct linear_sends sent[2]; /* private: sends from send[0], send[1]; zeros at first */
     int turn;
 };
@@ -71,10 +71,10 @@ struct linear_fwd {
     struct tensor q, k, v, o; /* [T, H*Dk], [T, H*Dk], [T, H*Dv], [T, H*Dv] out */
     void *state;              /* [n_chunks, H, Dk, Dv] out: the state that entered each chunk */
     const int64_t *lo, *hi;
-    struct sp_seen seen; /* these on the host; needed where a device has memory of its own */
-    /* Rows that see the carried state have lo[i] < 0: their document began before the sequence. The
-     * ranks agree on which of the two are NULL; with carry_out there is no padding before
-     * shard.S. */
+    struct sp_seen seen; /* lo and hi on the host; needed if the device has memory of its own */
+    /* Rows that see the carried state have lo[i] < 0: their document began before the sequence.
+     * The ranks agree on which of carry_in and carry_out are NULL; with carry_out there is no
+     * padding before shard.S. */
     const void *carry_in; /* [H, Dk, Dv] state before the whole sequence; read on rank 0; NULL: 0 */
     void *carry_out; /* [H, Dk, Dv] after the whole; written on the last rank; NULL: not wanted */
 };
@@ -96,10 +96,11 @@ struct sp_linear_ops {
     int (*bwd)(struct sp_linear *, const struct linear_bwd *, struct err *);
 };
 
-/* P = 1: no exchange, whatever id. NULL: no such row; EXCHANGE_AUTO is the plan's to resolve. */
+/* Returns the row of an exchange. P = 1: a row without exchange, whatever id. NULL: there is no
+ * such row; the plan has to resolve EXCHANGE_AUTO. */
 const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
-/* A call returns when its receives are done; its last sends may still be under way. This waits for
- * them: before the ledger is read, and before send or all serve another purpose. */
+/* Waits for the last sends, which may still be under way when a call returns. Call it before the
+ * ledger is read, and before send or all serve another purpose. */
 int linear_settle(struct sp_linear *sp, struct err *e);
 /* Computes o again from q, k, v and the kept states, without communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);

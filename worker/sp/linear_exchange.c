@@ -6,10 +6,11 @@
  *   gather   all_gather (2502.07563): the summaries of every rank's chunks go to all ranks;
  *            summaries made apart are under way while the outputs are computed
  *
- * gather without a map of documents. Forward, the receiver knows: rows from its first document's
- * start to its own first row all belong to that document, so it folds the chunks from there on.
- * Backward, the sender knows: a rank that ends before the document of the chunk's first row began
- * gets zeros in that chunk's place. So every message has its size whatever the documents are.
+ * gather needs no map of the documents. Forward, the receiver knows: rows from its first
+ * document's start to its own first row all belong to that document, so it folds the chunks from
+ * there on. Backward, the sender knows: a rank that ends before the document of the chunk's first
+ * row began gets zeros in that chunk's place. So every message has its size whatever the documents
+ * are.
  *
  * A carried state has an edge in the gather alone: rank 0 folds the state before the sequence into
  * its first summary. If the last rank has no token, the rank that has the last token sends it the

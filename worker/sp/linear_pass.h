@@ -1,8 +1,8 @@
 /* linear_pass.h: one call of a linear layer, as the exchanges see it. For worker/sp only.
  *
  * Forward folds the own chunks left to right and passes the state to the next rank; backward folds
- * their gradients right to left and passes to the previous one. Here both are one thing: steps
- * 0 .. n-1 in the direction of the fold, step 0 next to the rank that state comes from. */
+ * their gradients right to left and passes to the previous one. Here both are steps 0 .. n-1 in
+ * the direction of the fold. Step 0 is next to the rank that the state comes from. */
 #ifndef SEQD_SP_LINEAR_PASS_H
 #define SEQD_SP_LINEAR_PASS_H
 
@@ -12,7 +12,7 @@ struct linear_chunk {
     int64_t row0, n_rows;
     int64_t pos;     /* global, of row0 */
     int64_t n_valid; /* rows that are no padding */
-    bool sees;       /* row 0 does see the state that enters */
+    bool sees;       /* row 0 sees the state that enters */
     bool through;    /* the state that enters also leaves: one document, or only padding */
 };
 
@@ -31,7 +31,7 @@ struct linear_pass {
     void *entry[SHARD_SEGS];
     const void *edge_in; /* state that enters the whole sequence, on rank `first`; NULL: none */
     void *edge_out;      /* state that leaves it, on rank `last`; NULL: unwanted */
-    bool edges;          /* the sequence's end has one: carry_out is wanted, d_carry_out is there */
+    bool edges;          /* the sequence's end has a state: carry_out or d_carry_out is not NULL */
     int n_pieces;
     struct comm_ticket arrival[LINEAR_SENDS];
     int n_arrivals;

@@ -53,17 +53,18 @@ int sp_open_groups(struct sp *sp, struct err *e)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* buf.part holds these for a pass of n tokens. A rank's partial result of a token is attention over
- * its own keys, with their log-sum-exp. Merging weighs the ranks' results by the softmax of their
- * log-sum-exps; there is one table of weights, used for one token at a time. */
+/* A rank's partial result of a token is attention over its own keys, with their log-sum-exp.
+ * buf.part holds the results of all ranks for a pass of n tokens, and workspace. Merging weighs
+ * the ranks' results by the softmax of their log-sum-exps; there is one table of weights, used for
+ * one token at a time. */
 struct partial {
     float *o, *lse; /* [H*D], [H], one after the other */
 };
 
 struct merging {
-    struct tensor all;     /* [P, n*H*(D+1)]: everybody's, token after token */
+    struct tensor all;     /* [P, n*H*(D+1)]: all ranks' rows, token after token */
     struct tensor weights; /* [H, P] */
-    int64_t *one;          /* [1]: the last one's number, on its way from the host */
+    int64_t *one;          /* [1]: a number on its way from the host */
     int64_t *lo, *hi;      /* [H] */
 };
 

@@ -51,7 +51,7 @@ struct sp_buffers {
     float *dkv[2];
     float *m, *delta;
     float *part;
-    void *bounce; /* in the comm segment: that of collectives; two_pass */
+    void *bounce; /* in the comm segment, for collectives; two_pass */
     void *at[ATTN_BUFFER_N];
 };
 
@@ -69,10 +69,10 @@ struct sp {
     bool rank_bits; /* determinism "ranks": dKV starts from the owner's part and travels P hops */
 };
 
-/* Intervals of rows, or of all positions, as the host has them. With a device that has memory of
- * its own, lo and hi of the args below lie there and these are the host's copy: pairs of blocks in
- * which no query sees a key are left out. NULL: no pair is left out, and the device skips them.
- * Elsewhere these are not read. */
+/* Key ranges of rows, or of all positions, that the host reads to leave out pairs of blocks in
+ * which no query sees a key. If the device has memory of its own, lo and hi of the args below lie
+ * there, and these are the host's copy. NULL: no pair is left out, and the device skips them. Else
+ * these are not read. */
 struct sp_seen {
     const int64_t *lo, *hi;
 };
@@ -98,9 +98,9 @@ struct sp_bwd_args {
     const float *lse;
     struct tensor dq;  /* [T, H*D] out */
     struct tensor dkv; /* [T, 2*Hk*D] out; anywhere */
-    /* [SHARD_SEGS, H] fp32, row 0 of it 0: there the gradient of the sinks is left, a tree over sum
-     * chunks as all sums over rows are; over ranks it is still to be added. Other rows are room.
-     * data NULL: there are no sinks. */
+    /* [SHARD_SEGS, H] fp32. Row 0 gets the gradient of the sinks, summed over sum chunks as a
+     * tree, like all sums over rows. The sum over ranks is left to the caller. Other rows are
+     * scratch. data NULL: there are no sinks. */
     struct tensor d_sink;
     const int64_t *lo, *hi;
     struct sp_seen seen;
@@ -132,14 +132,15 @@ struct sp_ops {
 struct sp_row {
     const struct sp_ops *form[FORM_N]; /* [FORM_BLOCKWISE]: the default */
 };
-/* NULL: none. A form that the strategy lacks is its default. */
+/* Returns the operations of a strategy in a form, or in its default form if it lacks that one.
+ * NULL: there are none. */
 const struct sp_ops *sp_find(enum strategy_id id, enum form_id form);
 
 /* Points the buffers of `need` (worker/plan/attention.h) into its arena_size and segment_size bytes
  * at arena and segment. The caller sets the buffers of the blockwise ring, bounce, m and delta. */
 void sp_place(struct sp_buffers *b, const struct attention_need *need, void *arena, void *segment);
 
-/* The views of a rank whose shard and comm are there. fails: ERR_IO, no memory. */
+/* Makes the views of a rank whose shard and comm are set. fails: ERR_IO, no memory. */
 int sp_open_groups(struct sp *sp, struct err *e);
 
 /* Operations that strategies take from each other, and the decoding that they share (sp.c). */

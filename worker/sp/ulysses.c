@@ -31,9 +31,9 @@ struct heads { /* one call */
     struct sp whole;
     const struct sp_ops *ops; /* the operations that `whole` runs */
     struct reach_map room;
-    const struct reach_map *reach; /* as the groups see */
+    const struct reach_map *reach; /* keys that the groups see */
     struct head_share mine;
-    int64_t rows; /* u*T: the group's with all ranks' padding */
+    int64_t rows; /* u*T: the group's rows, with the padding of all ranks */
     enum dtype dtype;
     struct tensor q, kv,
         o;      /* kept: [rows, nq*D], [rows, nk*(2*D)]: K, V of each head; [rows, nq*D] */

@@ -1,5 +1,5 @@
-/* added.c: finds added tokens by two tries, one for the raw text and one for the normalized text,
- * and hands on the parts between them. */
+/* added.c: finds added tokens with two tries, one for raw and one for normalized text, and passes
+ * on the parts between them. */
 #include "worker/text/added.h"
 
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static int trie_add(struct trie *t, const struct text *s, int32_t token, struct 
     return 0;
 }
 
-/* Finds the longest token at s: its index and bytes, -1: none. */
+/* Returns the index of the longest token at s, and its bytes in *size; -1: none. */
 static int32_t trie_match(const struct trie *t, const char *s, int64_t n, int64_t *size)
 {
     int32_t found = -1, at = t->root[(unsigned char)s[0]];
@@ -125,7 +125,7 @@ static void token_fini(struct added_token *t)
     text_fini(&t->form);
 }
 
-/* Adds t, which it takes. A content that was there is replaced, and keeps its id. */
+/* Adds t and takes it over. A token with the same content is replaced, and its id kept. */
 static int put(struct added_reading *r, struct added_token *t, struct err *e)
 {
     struct added *a = r->a;
@@ -293,8 +293,8 @@ int added_split(const struct added *a, bool normalized, const struct text_run *r
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Tells whether the token neither lies across the cut nor looks across it: a token that ends or
- * begins there may look at the rune beside it. */
+/* Tells whether a cut between these runes cannot affect the token: it does not lie across the cut,
+ * and a token that ends or begins there does not look at the rune on the other side. */
 static bool clear(const struct added *a, const struct added_token *t, uint32_t before,
                   uint32_t after)
 {

@@ -8,16 +8,16 @@
 
 struct added_token {
     struct text content;
-    struct text form; /* the normal form, if it is looked for after the normalizer */
+    struct text form; /* text to look for: normalized content if `normalized`, else content */
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
-    bool skipped; /* its form is the content of a special token: decoding may leave it out */
+    bool skipped; /* its form is a special token's content: decoding may skip it */
 };
 
 struct added;
 
-/* Opens the list. A token has the id of its content in v, else the next free one from the number of
- * v's strings on, in the order of the file, whatever id the file gives. */
+/* Opens the list. A token has the id of its content in v. Otherwise it gets the next free id from
+ * v->n on, in the order of the file. The file's ids are ignored. */
 int added_open(struct json list, const struct vocab *v, struct normalizer *n, struct added **out,
                struct err *e);
 void added_destroy(struct added *a);
@@ -30,8 +30,8 @@ int64_t added_size(const struct added *a);                                /* 1 +
 typedef int part_fn(void *who, const struct text_run *part, int32_t id, struct err *e);
 int added_split(const struct added *a, bool normalized, const struct text_run *r, part_fn *each,
                 void *who, struct err *e);
-/* Tells whether text may be cut between runes `before` and `after`. true: added_split of the two
- * sides certainly finds the tokens that added_split of the whole finds. */
+/* Tells whether text may be cut between runes `before` and `after`: added_split of the two sides
+ * then certainly finds the same tokens as added_split of the whole. false: perhaps not. */
 bool added_cut(const struct added *a, bool normalized, uint32_t before, uint32_t after);
 
 #endif

@@ -1,5 +1,5 @@
 /* bpe.c: turns a piece into symbols, merges pairs by their rank (short pieces by search, long ones
- * by a queue), and remembers pieces. */
+ * by a queue), and caches short pieces. */
 #include "worker/text/bpe.h"
 
 #include <stdlib.h>
@@ -8,14 +8,14 @@
 #include "worker/text/merges.h"
 #include "worker/text/unicode.h"
 
-#define SHORT        48    /* symbols up to which looking at every pair is faster than a queue */
+#define SHORT        48    /* most symbols for which a search of all pairs beats a queue */
 #define WORDS        16384 /* words of the cache: a power of two */
 #define WORD_BYTES   40
 #define WORD_IDS     10
 #define RUNES_FAST   0x10000
 #define SCRATCH_KEPT (1 << 20) /* symbols */
 
-/* A piece that was encoded before. */
+/* A cached piece and its ids. */
 struct word {
     uint32_t hash;
     uint8_t size, n; /* size 0: free */
@@ -30,7 +30,7 @@ struct symbol {
     int32_t rank; /* rank of the merge with the next one, -1: none */
 };
 
-/* The runes that some token has directly before this one. */
+/* Runes that occur in some token directly before `rune`. */
 struct bpe_before {
     uint32_t rune;
     struct rune_bits *bits; /* owned */
@@ -44,7 +44,7 @@ struct bpe {
     struct text prefix, suffix;
     int32_t unk;       /* -1: none */
     int32_t byte[256]; /* byte_level: the id of a byte; byte_fallback: of <0xXX> */
-    int32_t *rune;     /* ids of the runes below RUNES_FAST as they are */
+    int32_t *rune;     /* ids of the runes below RUNES_FAST */
     struct word *words;
     struct symbol *symbol; /* scratch */
     int64_t n, room;
@@ -53,7 +53,7 @@ struct bpe {
     struct text one; /* a rune with prefix and suffix */
     struct bpe_before before[2];
     int n_before;
-    int32_t unk_begin, n_unk; /* runes that no token has, not added yet: n_unk 0: none */
+    int32_t unk_begin, n_unk; /* pending unknown runes: first byte, count; n_unk 0: none */
 };
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -163,7 +163,7 @@ struct bpe *bpe_open(struct json j, const struct vocab *v, bool byte_level, stru
     return NULL;
 }
 
-/* Frees the scratch after a long piece, which takes 40 bytes for each of its own. */
+/* Frees the scratch, which takes about 40 bytes per byte of a long piece. */
 static void scratch_free(struct bpe *b)
 {
     free(b->symbol);
@@ -217,8 +217,8 @@ static void unknown(struct bpe *b, int64_t begin)
     if (!b->n_unk++) b->unk_begin = (int32_t)begin;
 }
 
-/* Tries <0xXX> for all bytes of s. Unknown runes before s are added after it, as the package
- * does. */
+/* Adds the symbols <0xXX> for the bytes of s, if all are tokens. Pending unknown runes are added
+ * after them, as the package does. */
 static bool fallback(struct bpe *b, const char *s, int64_t n, int64_t begin)
 {
     if (!b->byte_fallback) return false;
@@ -350,7 +350,7 @@ static uint64_t pop(struct bpe *b)
     return top;
 }
 
-/* Finds the merge of i with its next, and queues it. */
+/* Finds the merge of symbol i with the next one, and queues it. */
 static int rank_pair(struct bpe *b, int32_t i)
 {
     struct symbol *s = &b->symbol[i];
@@ -358,7 +358,7 @@ static int rank_pair(struct bpe *b, int32_t i)
     return s->rank < 0 ? 0 : push(b, (uint64_t)s->rank << 32 | (uint32_t)i);
 }
 
-/* Sorts keys, which are in order of their low half, by their high half. */
+/* Sorts keys by their high half; they must be in order of their low half. */
 static uint64_t *by_rank(uint64_t *key, uint64_t *spare, int64_t n, int64_t n_ranks)
 {
     for (int shift = 32; n_ranks >> (shift - 32); shift += 11) {
@@ -377,7 +377,7 @@ static uint64_t *by_rank(uint64_t *key, uint64_t *spare, int64_t n, int64_t n_ra
     return key;
 }
 
-/* Lists the pairs of the symbols as they are, sorted. Returns how many. */
+/* Lists the mergeable pairs of the initial symbols, sorted. Returns their number, or -1. */
 static int64_t first_pairs(struct bpe *b, uint64_t **sorted)
 {
     int64_t n = 0;
@@ -395,8 +395,8 @@ static int64_t first_pairs(struct bpe *b, uint64_t **sorted)
     return n;
 }
 
-/* Tells whether the entry of the queue is of a pair that is gone: it counts if the present pair
- * gives the same id. */
+/* Tells whether a queue entry is outdated: its pair is gone, unless the present pair at that place
+ * merges to the same id. */
 static bool stale(const struct bpe *b, uint64_t key)
 {
     const struct symbol *s = &b->symbol[(uint32_t)key];
@@ -525,8 +525,9 @@ static void mark_before(struct rune_bits *to, const char *s, int64_t n, uint32_t
     }
 }
 
-/* Returns the runes that some token has before `after`; NULL: not known. Texts are cut before two
- * different runes: a newline, and the rune that a space becomes. */
+/* Returns the runes that occur before `after` in some token; NULL: unknown. Only two different
+ * `after` are kept, because texts are cut only before a newline and the rune that replaces a
+ * space. */
 static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
 {
     for (int i = 0; i < b->n_before; i++)
@@ -540,7 +541,7 @@ static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
     return bits;
 }
 
-/* Tells whether two strings share an id: such an id does not tell its text. */
+/* Tells whether two strings share an id. The text of such an id is ambiguous. */
 static bool shared_ids(const struct vocab *v)
 {
     for (int64_t k = 0; k < v->n; k++)

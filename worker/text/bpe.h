@@ -1,4 +1,4 @@
-/* bpe.h: byte pair encoding, with the ids of each pair's merge. */
+/* bpe.h: byte pair encoding. */
 #ifndef SEQD_TEXT_BPE_H
 #define SEQD_TEXT_BPE_H
 
@@ -7,8 +7,8 @@
 
 struct bpe;
 
-/* Opens the object "model"; borrows v, to which its vocabulary has been added. byte_level: pieces
- * are bytes, and the vocabulary has their visible characters. */
+/* Opens the object "model". Borrows v, which must hold its vocabulary. byte_level: pieces are
+ * bytes, which the vocabulary has as visible characters. */
 struct bpe *bpe_open(struct json j, const struct vocab *v, bool byte_level, struct err *e);
 void bpe_destroy(struct bpe *b);
 /* Appends the ids of one piece, with their bytes in it. O(n log n). */

@@ -4,15 +4,15 @@
 
 #include "worker/text/tokenizer.h"
 
-/* Makes room for n more elements of `size` bytes in *array, which has *room of them. -1: out of
- * memory. */
+/* Makes room for n more elements of `size` bytes in *array, which has `have` of *room used.
+ * Returns -1 if out of memory. */
 int buffer_grow(void **array, int64_t *room, int64_t have, int64_t n, size_t size);
-/* Sets the err of the -1 above. */
+/* Sets the error for a failed buffer_grow. Returns -1. */
 int buffer_full(struct err *e);
 
 int text_add(struct text *t, const char *s, int64_t n); /* -1: out of memory */
 
-/* Text on its way from the caller to the model: bytes, and where each lies in the caller's text. */
+/* Text on its way from the caller to the model: bytes, and their places in the caller's text. */
 struct text_run {
     const char *text;
     int64_t n;
@@ -34,7 +34,7 @@ static inline struct text_run run_part(const struct text_run *r, int64_t begin, 
                              r->from ? r->from + begin : 0, r->to ? r->to + begin : 0};
 }
 
-/* A run that is being written; spans: it keeps from and to. */
+/* Buffer for writing a run; spans: it keeps from and to. */
 struct run_buffer {
     struct text text;
     bool spans;
@@ -50,7 +50,7 @@ int text_run_copy(struct run_buffer *b, const struct text_run *r, int64_t begin,
 int text_run_put_rune(struct run_buffer *b, uint32_t rune, int64_t from, int64_t to);
 struct text_run text_run_of(const struct run_buffer *b);
 
-/* Ids of one piece of text, with their bytes in it. */
+/* Id of a part of a piece of text: bytes [begin, end) of the piece. */
 struct hit {
     int32_t id, begin, end;
 };

@@ -21,7 +21,7 @@ static int digit_of(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* Decodes base64 with its padding, in place. -1: it is not base64. */
+/* Decodes padded base64 in place. Returns -1 if it is not base64. */
 static int decode(struct text *t)
 {
     int64_t n = t->n, out = 0;
@@ -87,9 +87,8 @@ void charsmap_destroy(struct charsmap *m)
     free(m);
 }
 
-/* Returns the relative place of a unit's children. A unit of the trie has its label in the low 8
- * bits and bit 31, in bit 8 whether a value hangs on it, in the others that place, times 256 by bit
- * 9. A value has 31 bits. */
+/* Returns the relative place of a unit's children. Bits of a unit of the trie: 0 to 7 and 31 the
+ * label; 8 a value follows; 10 to 30 the place, times 256 if bit 9 is set. A value has 31 bits. */
 static int64_t offset_of(uint32_t unit)
 {
     return (int64_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
@@ -106,7 +105,7 @@ const char *charsmap_find(const struct charsmap *m, const char *s, int64_t n, in
         if (!leaf) continue;
         if (at >= m->n) return NULL;
         const int64_t value = m->unit[at] & ~(1u << 31);
-        /* a value outside of the strings, or inside of a character, is no replacement */
+        /* refuses a value outside of the strings, or inside of a character */
         if (value > m->pool_size || (value < m->pool_size && (m->pool[value] & 0xc0) == 0x80))
             return NULL;
         *size = (int64_t)strnlen(m->pool + value, (size_t)(m->pool_size - value));

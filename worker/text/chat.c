@@ -11,18 +11,18 @@
 struct chat { /* one rendering of a conversation */
     const struct chat_tokens *tokens;
     bool prompt;
-    int64_t most;           /* messages that the template sees; < 0: all */
+    int64_t most;           /* number of messages for the template; < 0: all */
     int64_t *n;             /* number of all messages; NULL: not asked */
     uint8_t **answer;       /* owned by the caller, [*n]: is the role assistant? NULL: not asked */
-    bool join;              /* text parts of a content are one string */
+    bool join;              /* join the text parts of a content */
     struct chat_seen *seen; /* NULL: not asked */
 };
 
-/* The use that a template made of lists and mappings. */
+/* How the template used lists and mappings. */
 struct chat_seen {
     struct pylist *messages;
-    int64_t parts; /* the first message whose content is a list of parts; -1: none */
-    bool unread;   /* the template has not looked into some list of parts */
+    int64_t parts; /* first message with a list of parts; -1: none */
+    bool unread;   /* some list of parts was never read */
     int printed;   /* as of struct heap */
 };
 
@@ -88,7 +88,7 @@ static const struct pyvalue *parts_of(struct template_run *r, struct pyvalue m)
     return v && v->type == V_LIST ? v : NULL;
 }
 
-/* Joins parts with a line feed between them, as servers of models without parts do. */
+/* Joins the parts of a content with line feeds, as servers do for templates without parts. */
 static struct pyvalue joined(struct template_run *r, int64_t i, struct pyvalue m)
 {
     const struct pyvalue *parts = parts_of(r, m);
@@ -177,7 +177,7 @@ static void see(struct template_run *r, const void *context)
     }
 }
 
-/* Refuses output with Python's words for a list or a mapping: they are no text of a
+/* Refuses output that holds a list or a mapping as Python prints it: it is no text of a
  * conversation. */
 static int check_printed(const struct chat_seen *seen, struct err *e)
 {
@@ -246,7 +246,7 @@ struct turns {
     int64_t n_spans;
 };
 
-/* Measures the output of the first n messages, which must be a beginning of the whole. */
+/* Measures the output of the first n messages. The whole output must begin with it. */
 static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct template_output *whole,
                        int64_t *size, struct err *e)
 {

@@ -1,9 +1,9 @@
-/* chat.h: writes a conversation by a chat template: the text that a model reads for `messages`, and
- * the bytes of that text that are turns of the assistant.
+/* chat.h: writes a conversation with a chat template: the text that a model reads for `messages`,
+ * and the spans of that text that are turns of the assistant.
  *
  * The variables are those of transformers' apply_chat_template: messages, tools and documents
  * (null when the conversation has none), add_generation_prompt, the special tokens that the
- * caller gives, and any further member of the conversation. A message's reasoning is passed under
+ * caller gives, and any other member of the conversation. A message's reasoning is passed under
  * reasoning_content and thinking, whichever of reasoning_content, thinking and reasoning it has. */
 #ifndef SEQD_TEXT_CHAT_H
 #define SEQD_TEXT_CHAT_H
@@ -15,8 +15,8 @@ struct chat_tokens { /* special tokens by name ("bos_token"); borrowed */
     int n;
 };
 
-/* Returns the time that strftime_now reads in a job that was submitted at that second: midnight of
- * its day, UTC, so that every attempt writes the same. */
+/* Returns the time for strftime_now in a job submitted at this second: midnight of its day, UTC,
+ * so that every attempt writes the same. */
 static inline int64_t chat_day(int64_t submitted_s)
 {
     return submitted_s / 86400 * 86400;
@@ -31,11 +31,12 @@ int chat_render(const struct template *t, const char *json, int64_t size,
                 const struct chat_tokens *tokens, bool prompt, int64_t now_s,
                 struct template_output *o, struct err *e);
 
-/* Does the same without a prompt. o->span are the assistant's turns: the text that {% generation %}
- * encloses if the template has the tag; else the text that the template adds, after its own prompt,
- * for each message whose role is assistant.
- * fails: also ERR_INVALID if the turns cannot be told: the output up to a turn, with the prompt, is
- * no beginning of the output with the turn, or that is no beginning of the whole. */
+/* Renders as chat_render does, without a prompt. o->span: the assistant's turns. If the template
+ * has the tag {% generation %}, they are the text inside. Otherwise they are the text that the
+ * template adds, after its own prompt, for each message with the role assistant.
+ * fails: also ERR_INVALID if the turns cannot be found: the output up to a turn, with the
+ * prompt, is not a beginning of the output with the turn, or that output is not a beginning of
+ * the whole. */
 int chat_render_spans(const struct template *t, const char *json, int64_t size,
                       const struct chat_tokens *tokens, int64_t now_s, struct template_output *o,
                       struct err *e);

@@ -20,11 +20,11 @@ struct chat_model {
  * path; ERR_INVALID for a chat_template that is of another kind, or a list without a template
  * "default". */
 int chat_model_open(struct chat_model *m, const char *dir, struct err *e);
-/* Does the same with a source and special tokens that m has already, and then owns. */
+/* Compiles the source and special tokens that m has already; m then owns them. */
 int chat_model_compile(struct chat_model *m, struct err *e);
-/* Refuses a conversation. bytes: the reason is that the job reads text as bytes; else that there is
- * no chat template. The sentence names the input that was given (what) and the input to give in its
- * place (instead). */
+/* Refuses a conversation. bytes: because the job reads text as bytes; else because there is no
+ * chat template. The error names the input that was given (`what`) and the input to give in its
+ * place (`instead`). */
 int chat_model_refuse(const char *what, bool bytes, const char *instead, struct err *e);
 void chat_model_close(struct chat_model *m);
 

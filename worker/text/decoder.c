@@ -1,4 +1,4 @@
-/* decoder.c: runs decoders as stages: each holds back the bytes that a later token could still
+/* decoder.c: runs decoders as stages. Each holds back the bytes that a later token could still
  * change, and passes on the others. */
 #include "worker/text/decoder.h"
 
@@ -33,13 +33,13 @@ struct decoder_stage {
 struct token_decoder {
     struct decoder_stage stage[STAGES];
     int n;
-    bool fused; /* after the stages so far, all is one token */
+    bool fused; /* a stage so far joins all tokens */
 };
 
 struct decoder_state {
     int64_t n_tokens; /* tokens that began */
-    int64_t cut;      /* STRIP: characters cut off this token; -1: no more */
-    struct text held; /* bytes that a later token decides about */
+    int64_t cut;      /* STRIP: characters cut off this token; -1: done */
+    struct text held; /* bytes that a later token may change */
     struct text work; /* scratch */
 };
 
@@ -222,12 +222,12 @@ void decoding_destroy(struct decoding *s)
 /* Puts bytes into stage `at`. first: they begin a token. */
 static int put(struct decoding *s, int at, const char *p, int64_t n, bool first, struct text *out);
 
-/* Returns the bytes of the malformed sequence at p that one U+FFFD stands for: as Rust's
+/* Returns the length of the malformed sequence at p that one U+FFFD replaces, as in Rust's
  * from_utf8_lossy. */
 static int64_t malformed(const char *p, const char *end)
 {
     for (int64_t n = 3; n > 1; n--) {
-        /* A beginning of n bytes that some character has. */
+        /* Tells whether n bytes begin some character. */
         char c[4];
         if (end - p < n) continue;
         memcpy(c, p, (size_t)n);
@@ -239,14 +239,14 @@ static int64_t malformed(const char *p, const char *end)
     return 1;
 }
 
-/* Returns the bytes at the end of p[n] that may begin a character. */
+/* Returns the number of bytes at the end of p[n] that may begin a character. */
 static int64_t incomplete(const char *p, int64_t n)
 {
     const int64_t k = (int64_t)utf8_partial(p, (size_t)n);
     return k == 0 || k == 1 || malformed(p + n - k, p + n) == k ? k : 0;
 }
 
-/* Passes on held[n], with U+FFFD for malformed bytes. */
+/* Passes on n held bytes, with U+FFFD for malformed ones. */
 static int pass_lossy(struct decoding *s, int at, int64_t n, bool first, struct text *out)
 {
     struct decoder_state *st = &s->state[at];
@@ -271,7 +271,7 @@ static int byte_level(struct decoding *s, int at, const char *p, int64_t n, stru
     int size;
     for (int64_t i = 0; i < n; i += size) {
         const int byte = bytes_byte(rune_get(p + i, &size));
-        if (byte < 0) { /* a rune that stands for no byte: the token as it is */
+        if (byte < 0) { /* no byte: the token stays unchanged */
             st->held.n = had;
             if (text_add(&st->held, p, n) < 0) return -1;
             break;
@@ -293,7 +293,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* Returns the byte of "<0xXX>", -1. Rust's reader of numbers also takes a sign. */
+/* Returns the byte of "<0xXX>", or -1. Rust's number parser also takes a sign. */
 static int fallback_byte(const char *p, int64_t n)
 {
     if (n != 6 || memcmp(p, "<0x", 3) || p[5] != '>') return -1;
@@ -301,7 +301,7 @@ static int fallback_byte(const char *p, int64_t n)
     return low < 0 || high < 0 ? -1 : high << 4 | low;
 }
 
-/* Passes on the bytes held, which are one run: whole, or one U+FFFD for each. */
+/* Passes on the held run of bytes: whole if it is UTF-8, else one U+FFFD for each byte. */
 static int end_fallback(struct decoding *s, int at, struct text *out)
 {
     struct decoder_state *st = &s->state[at];
@@ -410,7 +410,7 @@ static int wordpiece(struct decoding *s, int at, const char *p, int64_t n, struc
     return put(s, at + 1, st->work.data, st->work.n, true, out);
 }
 
-/* Passes on the token held, with its suffix as a space, or without it in the last token. */
+/* Passes on the held token; its suffix becomes a space, or nothing in the last token. */
 static int end_suffix(struct decoding *s, int at, bool last, struct text *out)
 {
     const struct decoder_stage *g = &s->d->stage[at];
@@ -439,8 +439,8 @@ static int join(struct decoding *s, int at, const char *p, int64_t n, struct tex
 
 /* ---- one token ------------------------------------------------------------------------------ */
 
-/* Appends the bytes that the visible alphabet stands for; a token that has a character beyond it
- * stays as it is. */
+/* Appends the bytes that a token's visible characters stand for. A token with any other character
+ * is appended unchanged. */
 static int byte_piece(const char *p, int64_t n, struct text *out)
 {
     const int64_t had = out->n;
@@ -470,7 +470,7 @@ static int word_piece(const struct decoder_stage *g, const char *p, int64_t n, s
     return rc;
 }
 
-/* Appends p[n] after one stage to out; *last: the other stages leave it as it is. */
+/* Appends p[n], changed by one stage, to out. *last: no later stage changes it. */
 static int stage_piece(const struct decoder_stage *g, const char *p, int64_t n, struct text *out,
                        bool *last)
 {

@@ -1,5 +1,5 @@
 /* decoder.h: the decoders of a tokenizer.json, one after the other, fed token by token. A decoder
- * defines the text of all tokens together; here, text comes out as soon as no later token can
+ * defines the text of all tokens together. Here, text is given out as soon as no later token can
  * change it. */
 #ifndef SEQD_TEXT_DECODER_H
 #define SEQD_TEXT_DECODER_H
@@ -12,11 +12,11 @@ int decoder_open(struct json j, struct token_decoder **out,
                  struct err *e); /* j absent: joins with spaces */
 void decoder_destroy(struct token_decoder *d);
 
-/* Appends the bytes that a token of this content adds to the middle of a text: a part of a
- * character, if the token stands for one. -1: out of memory. */
+/* Appends the bytes that a token of this content adds in the middle of a text. They may be a part
+ * of a character. Returns -1 if out of memory. */
 int decoder_piece(const struct token_decoder *d, const char *token, int64_t n, struct text *out);
 
-/* The state of one text that is decoded. */
+/* State of decoding one text. */
 struct decoding;
 struct decoding *
 decoding_create(const struct token_decoder *d); /* borrows d; NULL: out of memory */

@@ -1,5 +1,5 @@
-/* grapheme.c: asks for each rune whether a cluster ends before it, from the state of the cluster so
- * far. */
+/* grapheme.c: decides for each rune, from the state of the cluster so far, whether the cluster
+ * ends before it. */
 #include "worker/text/grapheme.h"
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 struct grapheme {
     enum unicode_break last;
     bool consonant, linked; /* begins a conjunct; a linker came after its consonant */
-    bool picture, joiner;   /* a picture and what extends it; a joiner came after that */
+    bool picture, joiner;   /* a picture with its extenders; a joiner came after them */
 };
 
 static void take(struct grapheme *c, enum unicode_break k)
@@ -30,7 +30,7 @@ static bool hangul(enum unicode_break a, enum unicode_break b)
     return (a == BREAK_LVT || a == BREAK_T) && b == BREAK_T;
 }
 
-/* Tells whether no cluster ends before k. Rules GB3 to GB11. */
+/* Tells whether k continues the cluster. Rules GB3 to GB11. */
 static bool joins(const struct grapheme *c, enum unicode_break k)
 {
     if (c->last == BREAK_CR || c->last == BREAK_LF || c->last == BREAK_CONTROL)

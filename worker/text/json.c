@@ -1,5 +1,5 @@
-/* json.c: looks members and elements up by reading on from their place in the text (jread.h); no
- * tree is built. */
+/* json.c: looks up members and elements. Each look-up reads the text of their object or array
+ * again (jread.h); no tree is built. */
 #include "worker/text/json.h"
 
 static const char *file_of(struct json v)
@@ -17,7 +17,7 @@ static int broken(struct json v, const struct jread *j, struct err *e)
     return err_set(e, ERR_INVALID, "%s: %s", file_of(v), j->err.text);
 }
 
-/* Reads the value of `of` that begins with the next token. */
+/* Reads the value in `of` that begins with the next token. Returns 1 at the end of an array. */
 static int value_of(struct json of, struct jread *j, struct json *out)
 {
     const enum jtok t = jread_next(j);

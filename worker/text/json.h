@@ -10,13 +10,13 @@
 struct json {
     const char *p;
     int64_t n;
-    const char *file; /* borrowed: for the sentence of an error; NULL: "tokenizer.json" */
+    const char *file; /* borrowed: for errors; NULL: "tokenizer.json" */
 };
 
-/* Looks up the members `names` of an object, into out; "where" is for the sentence of an error. */
+/* Looks up the members `names` of an object, into out. where: the object's name, for errors. */
 int json_members(struct json object, const char *where, int n, const char *const names[],
                  struct json out[], struct err *e);
-/* Looks up one member, of an object that is read once. */
+/* Looks up one member of an object. */
 int json_member(struct json object, const char *where, const char *name, struct json *out,
                 struct err *e);
 /* Calls each(who, value) for every value of an array; stops at a negative return and returns it. */

@@ -1,4 +1,4 @@
-/* merges.c: reads merges as pairs or as "a b", and puts them into a hash table by the two ids. */
+/* merges.c: reads merges, as ["a", "b"] or as "a b", into a hash table keyed by the two ids. */
 #include "worker/text/merges.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static int rehash(struct merges *m)
     return 0;
 }
 
-/* Adds a merge. A pair that is listed twice has its last rank. */
+/* Adds a merge. For a pair listed twice, the last rank counts. */
 static int put(struct merges *m, int32_t a, int32_t b, int32_t id)
 {
     const uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;

@@ -13,13 +13,13 @@ struct merge_slot {
 
 struct merges {
     struct merge_slot *slot;
-    int64_t n_slots, n; /* a power of two; merges of the file */
+    int64_t n_slots, n; /* slots, a power of two; merges in the file */
     int32_t *id;        /* by rank: id of the merged token */
     int64_t id_room;
 };
 
-/* Reads the list of "a b" or ["a", "b"]. The first n_prefix bytes of each b are left out of the
- * merged token. */
+/* Reads the list of "a b" or ["a", "b"]. The merged token is a and b without b's first n_prefix
+ * bytes. */
 int merges_open(struct merges *m, struct json j, const struct vocab *v, int64_t n_prefix,
                 struct err *e);
 void merges_fini(struct merges *m);

@@ -264,7 +264,7 @@ static int reorder(struct normalizer *n)
 static void compose(struct runes *r)
 {
     int64_t starter = -1, n = 0;
-    int last = -1; /* class of the rune before, since the starter; -1: it is the starter */
+    int last = -1; /* class of the rune before; -1: it is the starter */
     for (int64_t i = 0; i < r->n; i++) {
         const uint32_t c = r->c[i];
         const int class = r->class[i];
@@ -287,7 +287,7 @@ static void compose(struct runes *r)
     r->n = n;
 }
 
-/* Appends the normal form of bytes [begin, end) of r, which no stable rune is inside of. */
+/* Appends the normal form of bytes [begin, end) of r. Only the first rune may be stable. */
 static int segment(struct normalizer *n, const struct normalizer_step *s, const struct text_run *r,
                    int64_t begin, int64_t end, struct run_buffer *out)
 {
@@ -319,7 +319,7 @@ static int normal_form(struct normalizer *n, const struct normalizer_step *s,
             i += size;
             continue;
         }
-        /* From the stable rune before it to the next stable one. */
+        /* Extends the segment from the stable rune before it to the next stable one. */
         int64_t end = i;
         while (end < r->n && rune_in(s->bits, rune_get(r->text + end, &size))) end += size;
         if (stable < done) stable = done;
@@ -340,7 +340,7 @@ static bool chinese(uint32_t c)
            (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
 }
 
-/* Returns the rune in the place of c; 0: c is dropped. */
+/* Returns the replacement of rune c; 0: c is dropped. */
 static uint32_t nmt(uint32_t c)
 {
     if ((c >= 1 && c <= 8) || c == 0xb || (c >= 0xe && c <= 0x1f) || c == 0x7f || c == 0x8f ||
@@ -352,7 +352,7 @@ static uint32_t nmt(uint32_t c)
     return c;
 }
 
-/* Appends the runes in the place of rune c, which is bytes [i, end) of r. */
+/* Appends the replacement of rune c, which is bytes [i, end) of r. */
 static int by_rune(const struct normalizer_step *s, const struct text_run *r, uint32_t c, int64_t i,
                    int64_t end, struct run_buffer *out)
 {
@@ -405,7 +405,7 @@ static int prepend(const struct normalizer_step *s, const struct text_run *r,
     return text_run_copy(out, r, 0, r->n);
 }
 
-/* Finds the next text that REPLACE replaces: 1, 0 at the end, -1. */
+/* Finds the next match of REPLACE. Returns 1, 0 at the end, or -1. */
 static int next_match(const struct normalizer_step *s, const struct text_run *r, int64_t at,
                       int64_t *begin, int64_t *end, struct err *e)
 {
@@ -451,7 +451,7 @@ static int strip(const struct normalizer_step *s, const struct text_run *r, stru
     return text_run_copy(out, r, begin, end);
 }
 
-/* Puts the replacement of bytes [begin, end) of r. Returns 1, or 0 where there is none. */
+/* Appends the replacement of bytes [begin, end) of r. Returns 1, 0 if there is none, or -1. */
 static int put_mapped(const struct normalizer_step *s, const struct text_run *r, int64_t begin,
                       int64_t end, struct run_buffer *out)
 {
@@ -462,8 +462,8 @@ static int put_mapped(const struct normalizer_step *s, const struct text_run *r,
 }
 
 /* Replaces by the map as the package does. A cluster of at most five bytes that begins with a key
- * is replaced as a whole, the bytes after the key included; in another cluster each character goes
- * by itself. */
+ * is replaced as a whole, even if it is longer than the key. In other clusters, each character is
+ * replaced by itself. */
 static int precompiled(const struct normalizer_step *s, const struct text_run *r,
                        struct run_buffer *out)
 {
@@ -518,8 +518,8 @@ int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, bool 
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Finds the first and the last rune that a step which looks at each rune alone makes of c; false:
- * it makes none. */
+/* Finds the first and last rune of the output of a rune-by-rune step for c. Returns false if it
+ * has no output. */
 static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, uint32_t *last)
 {
     struct run_buffer out = {.spans = false};
@@ -535,8 +535,8 @@ static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, 
     return any;
 }
 
-/* Tells whether a cut is safe for REPLACE. One character is replaced wherever it stands; a longer
- * text may lie across the cut. */
+/* Tells whether a cut is safe for REPLACE: a single character is replaced anywhere, but a longer
+ * text may lie across the cut. Sets *a and *b to the runes beside the cut after it. */
 static bool cut_replace(const struct normalizer_step *s, uint32_t *a, uint32_t *b)
 {
     int size;

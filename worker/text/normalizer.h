@@ -9,14 +9,14 @@ struct normalizer;
 /* Opens the normalizers. *out NULL: the file has none. */
 int normalizer_open(struct json j, struct normalizer **out, struct err *e);
 void normalizer_destroy(struct normalizer *n);
-/* Replaces *r by its normal form, which is valid until the next call. spans: keeps the places that
- * bytes came from. continues: r does not begin a text, but follows a cut that normalizer_cut
+/* Replaces *r by its normal form, which is valid until the next call. spans: keeps the source
+ * places of bytes. continues: r does not begin a text, but follows a cut that normalizer_cut
  * allows. */
 int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, bool continues,
                      struct err *e);
-/* Tells whether the normal forms of the two sides of a cut between *a and *b, one after the other,
- * are certainly the normal form of both. Then *a and *b become the runes beside the cut in it. n
- * may be NULL. */
+/* Tells whether text may be cut between *a and *b: the normal forms of the two sides, one after
+ * the other, are then certainly the normal form of the whole. Sets *a and *b to the runes beside
+ * the cut in it. n may be NULL. */
 bool normalizer_cut(const struct normalizer *n, uint32_t *a, uint32_t *b);
 
 #endif

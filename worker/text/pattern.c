@@ -1,5 +1,5 @@
-/* pattern.c: gives PCRE2 the pattern of pattern_parse.c and the text as one byte for each rune; a
- * build without PCRE2 refuses patterns. */
+/* pattern.c: searches with PCRE2, by the pattern of pattern_parse.c, in a text with one byte for
+ * each rune. A build without PCRE2 refuses patterns. */
 #include "worker/text/pattern.h"
 
 #include <assert.h>
@@ -22,7 +22,7 @@ struct pattern {
     pcre2_match_data *data;
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
-    /* The text that is searched, a byte for each rune, and where the search is. */
+    /* The text, with a byte for each rune, and the state of the search. */
     const char *s;
     uint8_t *unit;
     int64_t room, n_units;
@@ -98,7 +98,7 @@ int pattern_begin(struct pattern *p, const char *s, int64_t n, struct err *e)
     return 0;
 }
 
-/* Returns the byte where rune `at` begins; asked for in ascending order. */
+/* Returns the first byte of rune `at`. Calls must be in ascending order of `at`. */
 static int64_t byte_of(struct pattern *p, int64_t at)
 {
     if (p->one_each) return at;
@@ -107,7 +107,7 @@ static int64_t byte_of(struct pattern *p, int64_t at)
     return p->byte_pos;
 }
 
-/* Finds the match from p->next on: 1, 0: none. */
+/* Finds the next match from p->next on. Returns 1, 0 if there is none, or -1. */
 static int find(struct pattern *p, int64_t *begin, int64_t *end, struct err *e)
 {
     const int rc = pcre2_match(p->code, p->unit, (size_t)p->n_units, (size_t)p->next,
@@ -135,7 +135,7 @@ int pattern_next(struct pattern *p, int64_t *begin, int64_t *end, struct err *e)
             p->next = p->n_units + 1;
             return rc;
         }
-        if (from == to && to == p->last_end) { /* an empty match beside the last one */
+        if (from == to && to == p->last_end) { /* an empty match at the end of the last one */
             p->next++;
             continue;
         }

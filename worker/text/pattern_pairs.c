@@ -1,7 +1,6 @@
-/* Computes the positions of a pattern by Glushkov's construction: the classes that may come first
- * and last in a part, and so the classes that may stand next to each other. Groups that stop
- * backtracking and lazy quantifiers only choose among these. Runes that a lookahead reads count as
- * if they were matched there. */
+/* Finds the neighbours in matches by Glushkov's construction: the classes that may come first and
+ * last in each part give the classes that may stand next to each other. Atomic groups and lazy
+ * quantifiers only choose among these. Runes that a lookahead reads count as matched there. */
 #include "worker/text/pattern_pairs.h"
 
 #include <stdlib.h>
@@ -79,7 +78,7 @@ static long braces(struct pairs_reading *r)
     return least;
 }
 
-/* Takes a quantifier, where there is one. Returns the least number of times. */
+/* Takes a quantifier, if there is one. Returns its least number of times, 1 without one. */
 static long repeat(struct pairs_reading *r, struct pairs_part *a)
 {
     if (r->p == r->end || !strchr("*+?{", *r->p)) return 1;

@@ -1,6 +1,6 @@
-/* pattern_pairs.h: the pairs of characters that a pattern may read one after the other. If it never
- * reads b directly after a, matches before such a pair do not depend on the text after it, nor
- * matches after it on the text before: a text may be cut there. */
+/* pattern_pairs.h: finds the pairs of characters that a pattern may read one after the other. If
+ * it never reads b directly after a, a text may be cut between them: matches before the cut do not
+ * depend on the text after it, nor matches after it on the text before. */
 #ifndef SEQD_TEXT_PATTERN_PAIRS_H
 #define SEQD_TEXT_PATTERN_PAIRS_H
 
@@ -14,9 +14,9 @@ struct class_bits { /* a set of the classes of runes of a pattern (pattern_parse
 
 struct pattern_pairs {
     bool known; /* false: it has a lookbehind or an anchor, or may match nothing */
-    struct class_bits after[256]; /* for each class the classes that a match, or a lookahead, may
-                                     have directly after it: all of them, and perhaps more */
-    struct class_bits alone;      /* one rune of these is a match, whatever is beside it */
+    struct class_bits after[256]; /* by class: the classes that a match or a lookahead may have
+                                   * directly after it, and perhaps more */
+    struct class_bits alone;      /* a single rune of these is a match in any context */
 };
 
 /* Reads the pairs of a pattern as pattern_parse writes it. */

@@ -12,7 +12,7 @@
 #define GROUPS 64 /* groups within groups */
 
 struct item {
-    int set;       /* a class, or -1: `word` stands as it is */
+    int set;       /* a class, or -1: `word` is copied */
     char word[16]; /* "(?:", "|", ")", "*+", "{1,3}" */
 };
 
@@ -22,10 +22,10 @@ struct pattern_parse {
     struct rune_set set[SETS];
     int n_sets, n_items;
     struct item item[ITEMS];
-    bool fold[GROUPS]; /* for each open group: is case ignored? */
+    bool fold[GROUPS]; /* by open group: is case ignored? */
     int depth;
     bool can_repeat; /* the last item may be followed by a quantifier */
-    uint32_t last;   /* the letter just read, where it stands for itself; 0: none */
+    uint32_t last;   /* the last literal letter, if case is ignored; 0: none */
 };
 
 static int refuse(struct pattern_parse *r, const char *what)
@@ -50,7 +50,7 @@ static bool same_set(const struct rune_set *a, const struct rune_set *b)
     return a->n == b->n && !memcmp(a->range, b->range, (size_t)a->n * 2 * sizeof *a->range);
 }
 
-/* Adds a set, and takes s. */
+/* Adds a set, and takes over s. */
 static int put_set(struct pattern_parse *r, struct rune_set *s)
 {
     int i = 0;
@@ -127,7 +127,8 @@ static int hex(struct pattern_parse *r, int min, int max, uint32_t *rune)
     return n < min || v >= RUNES ? refuse(r, "a hexadecimal number of a character is wanted") : 0;
 }
 
-/* Reads an escape after a backslash: 0 and one character in *rune, 1 and a class added to s, -1. */
+/* Reads an escape after a backslash. Returns 0 with a character in *rune, 1 with a class added to
+ * s, or -1. */
 static int escape(struct pattern_parse *r, struct rune_set *s, uint32_t *rune)
 {
     static const char from[] = "nrtfvae", to[] = "\n\r\t\f\v\a\033";
@@ -174,7 +175,8 @@ static bool letter(uint32_t c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Adds first to last, with the other cases of its letters where the group ignores case. */
+/* Adds the range from first to last. If the group ignores case, adds the other cases of its
+ * letters. */
 static int add_range(struct pattern_parse *r, struct rune_set *s, uint32_t first, uint32_t last)
 {
     if (rune_set_add(s, first, last) < 0) return buffer_full(r->e);
@@ -190,7 +192,7 @@ static int add_range(struct pattern_parse *r, struct rune_set *s, uint32_t first
 
 static int class_of(struct pattern_parse *r, struct rune_set *s, int depth);
 
-/* Reads one member of a class: a rune (0), or a class that was added (1). */
+/* Reads one member of a class. Returns 0 with a rune, 1 with a class added to s, or -1. */
 static int member(struct pattern_parse *r, struct rune_set *s, uint32_t *rune)
 {
     if (take(r, "\\")) {
@@ -230,7 +232,7 @@ static int members(struct pattern_parse *r, struct rune_set *s)
     return add_range(r, s, first, last);
 }
 
-/* Leaves in s the runes that are in both. */
+/* Sets s to the intersection of both sets. */
 static int intersect(struct rune_set *s, struct rune_set *other)
 {
     return rune_set_negate(s) < 0 || rune_set_negate(other) < 0 || rune_set_merge(s, other) < 0 ||
@@ -309,7 +311,7 @@ static int close_group(struct pattern_parse *r)
     return put_word(r, ")", 1);
 }
 
-/* Returns the bytes of {n}, {n,} or {n,m}; 0: there is none. */
+/* Returns the length of {n}, {n,} or {n,m}; 0: it is something else. */
 static size_t braces(const struct pattern_parse *r)
 {
     const char *p = r->p + 1;
@@ -340,7 +342,7 @@ static int quantifier(struct pattern_parse *r)
     return 0;
 }
 
-/* Tells whether two letters together are the fold of one character: "ss" also matches U+00DF. */
+/* Tells whether one character folds to these two letters: U+00DF folds to "ss", for example. */
 static bool folds_together(uint32_t a, uint32_t b)
 {
     static const char pairs[] = "ss ff fi fl st";
@@ -401,8 +403,8 @@ static int put_named(struct pattern_parse *r, const char *name, uint32_t rune)
     return put_set(r, &s);
 }
 
-/* Puts words with sets between them: 'w' is a word's, 'n' is a newline, the rest up to a comma
- * stands as it is. */
+/* Puts the parts of text, which commas separate: 'w' is the set of word characters, 'n' a newline;
+ * any other part is copied. */
 static int put_anchor(struct pattern_parse *r, const char *text)
 {
     while (*text) {
@@ -422,7 +424,7 @@ static int put_anchor(struct pattern_parse *r, const char *text)
     return 0;
 }
 
-/* Reads an anchor; 1: p was at none. */
+/* Reads an anchor. Returns 1 if there is none. */
 static int anchor(struct pattern_parse *r)
 {
     if (take(r, "^")) return put_anchor(r, "(?:\\A|(?<=,n,)(?!\\z))"); /* of a line */
@@ -469,7 +471,7 @@ static int by_rune(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Lists the runes at which any set begins or has ended, sorted; the caller frees them. */
+/* Lists the runes at which a set begins or has just ended, sorted. The caller frees the list. */
 static uint32_t *borders(const struct pattern_parse *r, int64_t *n)
 {
     int64_t total = 1, at = 0;
@@ -503,7 +505,7 @@ static struct signature sign(const struct pattern_parse *r, uint32_t c)
     return s;
 }
 
-/* Fills classes; returns how many there are, their signatures in sig. */
+/* Fills classes, and their signatures in sig. Returns the number of classes. */
 static int classify(struct pattern_parse *r, struct pattern_classes *classes,
                     struct signature sig[256])
 {

@@ -1,5 +1,5 @@
-/* pretokenizer.c: reads each pre-tokenizer as a step: a finder of matches and a behaviour; steps
- * call each other piece by piece. */
+/* pretokenizer.c: reads each pre-tokenizer as a step, mostly a finder of matches with a behaviour.
+ * Each step calls the next one piece by piece. */
 #include "worker/text/pretokenizer.h"
 
 #include <stdlib.h>
@@ -319,12 +319,12 @@ struct walk {
     piece_fn *each;
     void *who;
     bool spans;
-    bool continues; /* the beginning of the text is after a cut */
+    bool continues; /* the text begins after a cut */
 };
 
 static int walk(const struct walk *w, int step, const struct text_run *r, struct err *e);
 
-/* A stretch that a split has read and not given yet. */
+/* A piece that a split has read, but not passed on yet. */
 struct pending {
     int64_t begin, end;
     bool any, was_match;
@@ -339,7 +339,7 @@ static int give(const struct walk *w, int step, const struct text_run *r, struct
     return walk(w, step + 1, &part, e);
 }
 
-/* Takes the next stretch of r, a match or the text between two. */
+/* Takes the next stretch of r: a match, or the text between two matches. */
 static int stretch(const struct walk *w, int step, const struct text_run *r, struct pending *q,
                    int64_t begin, int64_t end, bool match, struct err *e)
 {
@@ -348,7 +348,7 @@ static int stretch(const struct walk *w, int step, const struct text_run *r, str
     if (b == REMOVED && match) return 0;
     if (b == CONTIGUOUS) join = q->any && match == q->was_match;
     if (b == MERGED_WITH_PREVIOUS) join = q->any && match && !q->was_match;
-    /* From the right, a match takes the text after it, unless that is a match that took none. */
+    /* Joins text to a match directly before it. */
     if (b == MERGED_WITH_NEXT) join = q->any && q->was_match && !match;
     if (!join && give(w, step, r, q, e) < 0) return -1;
     *q = (struct pending){join ? q->begin : begin, end, true, match};
@@ -372,8 +372,8 @@ static int split(const struct walk *w, int step, const struct text_run *r, struc
     return give(w, step, r, &q, e);
 }
 
-/* Tells whether the run continues the text before a cut that the caller made. After a split it
- * counts as a piece of its own, which does not. */
+/* Tells whether the run continues the text before the caller's cut. A piece of a split counts as a
+ * text of its own. */
 static bool continues(const struct walk *w, int step)
 {
     for (int i = 0; i < step; i++)
@@ -442,8 +442,8 @@ int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool sp
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Returns the effect of a cut for a step that finds single runes. in_a, in_b: the step finds the
- * rune before, after the cut. */
+/* Returns the effect of a cut for a step that finds single runes. in_a: it finds the rune before
+ * the cut; in_b: the rune after it. */
 static enum piece_cut cut_beside(const struct pretokenizer_step *s, bool in_a, bool in_b)
 {
     switch (s->behaviour) {
@@ -496,7 +496,7 @@ static enum piece_cut cut_split(const struct pretokenizer_step *s, uint32_t a, u
 
 enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b)
 {
-    bool split = false; /* a piece may begin at the cut, and may not */
+    bool split = false; /* it is unknown whether a piece begins at the cut */
     for (int i = 0; p && i < p->n; i++) {
         const struct pretokenizer_step *s = &p->step[i];
         int size;

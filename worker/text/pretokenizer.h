@@ -1,5 +1,5 @@
-/* pretokenizer.h: the pre-tokenizers of a tokenizer.json: a run becomes pieces, one after the
- * other. */
+/* pretokenizer.h: applies the pre-tokenizers of a tokenizer.json, one after the other: they split
+ * a run into pieces. */
 #ifndef SEQD_TEXT_PRETOKENIZER_H
 #define SEQD_TEXT_PRETOKENIZER_H
 
@@ -13,23 +13,22 @@ void pretokenizer_destroy(struct pretokenizer *p);
 /* Tells whether they end in ByteLevel: pieces are the bytes themselves, not their visible
  * characters. */
 bool pretokenizer_byte_level(const struct pretokenizer *p);
-/* Tells whether they need to know where in the caller's text a run begins. */
+/* Tells whether they depend on the place of a run in the caller's text. */
 bool pretokenizer_needs_place(const struct pretokenizer *p);
 
 typedef int piece_fn(void *who, const struct text_run *piece, struct err *e);
-/* Calls each(who, piece) for the pieces of r, which are not empty. p NULL: r is the one piece.
- * spans: pieces know the places that they came from. continues: r follows a cut that
- * pretokenizer_cut allows. */
+/* Calls each(who, piece) for the pieces of r; none is empty. p NULL: r is the only piece. spans:
+ * pieces know their source places. continues: r follows a cut that pretokenizer_cut allows. */
 int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool spans, bool continues,
                        piece_fn *each, void *who, struct err *e);
 
 enum piece_cut {
     CUT_NO,     /* the pieces of the two sides may differ from those of the whole */
-    CUT_INSIDE, /* they are the same, but that the cut may divide one */
+    CUT_INSIDE, /* they are the same, or the cut divides one in two */
     CUT_PIECES  /* they are the same: one ends at the cut */
 };
-/* Returns the certain effect of a cut between *a and *b, which become the runes that the steps make
- * of them. */
+/* Returns the effect of a cut between *a and *b that is certain. Sets *a and *b to the runes that
+ * the steps make of them. */
 enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b);
 
 #endif

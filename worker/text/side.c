@@ -37,7 +37,7 @@ void side_file_close(struct side_file *f)
     *f = (struct side_file){0};
 }
 
-/* Reads a token. It leaves out without data where j is neither a string nor an object. */
+/* Reads a token. Leaves out->data NULL if j is neither a string nor an object. */
 static int read_token(struct json j, const char *name, struct text *out, struct err *e)
 {
     if (json_kind(j) == '{' && json_member(j, name, "content", &j, e) < 0) return -1;

@@ -1,4 +1,4 @@
-/* side.h: the files of a model directory beside its tokenizer.json: the special tokens, by text.
+/* side.h: reads the special tokens, as text, from the files beside a model's tokenizer.json.
  *
  * tokenizer_config.json comes first; special_tokens_map.json has the tokens that it does not name.
  * A token is a string, or an object with its "content"; any other value names none. */
@@ -28,13 +28,13 @@ const char *side_token_name(enum side_token i); /* "bos_token" */
 int side_tokens_read(struct side_tokens *s, const char *dir, struct err *e);
 void side_tokens_fini(struct side_tokens *s);
 
-/* One of the files, whole. */
+/* A whole file of these. */
 struct side_file {
     char *text; /* owned; NULL: the directory has no such file */
     struct json object;
     char path[FILE_PATH_SIZE];
 };
-/* Finds the members `names` of its object; without a file, it finds no member.
+/* Opens a file and finds the members `names` of its object. If there is no file, all are absent.
  * fails: ERR_IO, ERR_TOO_LARGE, ERR_INVALID unless it is a JSON object, all with the path. */
 int side_file_open(struct side_file *f, const char *dir, const char *name, int n,
                    const char *const names[], struct json out[], struct err *e);

@@ -16,7 +16,7 @@
 
 enum { CUT_ANSWERS = 512 };
 
-/* The answer to whether a text may be cut between the two. asked false: not known yet. */
+/* Cached answer: may a text be cut between these runes? asked false: not known yet. */
 struct cut_answer {
     uint32_t before, after;
     bool asked, yes;
@@ -168,9 +168,9 @@ const struct special_ids *tokenizer_special(const struct tokenizer *t)
 struct encoding {
     struct tokenizer *t;
     struct tokens *out;
-    bool spans;       /* runs know where they are from */
+    bool spans;       /* runs keep their source places */
     bool continues;   /* the text continues after a cut */
-    const char *head; /* normal form of the text that continues; NULL: not in this part */
+    const char *head; /* normalized head of a continued text; NULL: none here */
 };
 
 static int span_room(struct tokens *out)
@@ -282,8 +282,8 @@ int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_s
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Tells whether every step from the text to the ids allows a cut between runes a and b. Each step
- * is asked about the runes that the steps before it make of them. */
+/* Tells whether every step from text to ids allows a cut between runes a and b. Each step gets the
+ * runes that the steps before it make of them. */
 static bool prove_cut(struct tokenizer *t, uint32_t a, uint32_t b)
 {
     if (!added_cut(t->added, false, a, b) || !normalizer_cut(t->normalizer, &a, &b) ||
@@ -301,7 +301,7 @@ static bool can_cut(struct tokenizer *t, uint32_t a, uint32_t b)
     return c->yes;
 }
 
-/* Finds the character that ends before text[at]; false: it is not UTF-8. */
+/* Finds the character that ends before text[at]. Returns false if it is not UTF-8. */
 static bool rune_ending(const char *text, size_t at, uint32_t *c)
 {
     size_t n = 1;

@@ -23,8 +23,8 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define TOKENIZER_FILE_SIZE (256LL << 20) /* most of a tokenizer.json: large ones have 35 MB */
-#define TOKENIZER_TEXT_SIZE (1LL << 30)   /* most of one text: positions in it have 31 bits */
+#define TOKENIZER_FILE_SIZE (256LL << 20) /* most bytes of a tokenizer.json: some have 35 MB */
+#define TOKENIZER_TEXT_SIZE (1LL << 30)   /* most bytes of a text: positions have 31 bits */
 
 /* Ids of texts, and where they lie. Grows; the caller sets it to zero first, may set n to 0
  * again to reuse it, and frees it with text_tokens_fini. */
@@ -40,7 +40,7 @@ struct tokens {
 
 void text_tokens_fini(struct tokens *t);
 
-/* Bytes that grow; n counts them, and one NUL beyond them is kept while data is not NULL. */
+/* Growing bytes; n counts them. A NUL follows them while data is not NULL. */
 struct text {
     char *data;
     int64_t n, room;
@@ -51,12 +51,12 @@ void text_fini(struct text *t);
 struct tokenizer;
 
 /* Opens the tokenizer of a model directory: tokenizer.json, and its special tokens by
- * tokenizer_config.json and special_tokens_map.json, if there are such files. NULL with
- * ERR_NOT_FOUND where there is no tokenizer.json (the sentence has the conversion of
- * tokenizer.model or vocab.txt), ERR_UNSUPPORTED for a part that this folder does not have,
- * ERR_INVALID, ERR_TOO_LARGE or ERR_IO. */
+ * tokenizer_config.json and special_tokens_map.json, if these exist. Returns NULL with
+ * ERR_NOT_FOUND if there is no tokenizer.json (the error tells how to convert tokenizer.model or
+ * vocab.txt), ERR_UNSUPPORTED for a part that this folder does not have, ERR_INVALID,
+ * ERR_TOO_LARGE or ERR_IO. */
 struct tokenizer *tokenizer_open(const char *dir, struct err *e);
-/* Opens the text of a tokenizer.json alone: no special id is known. text is not kept. */
+/* Opens the text of a tokenizer.json, which is not kept. No special id is known then. */
 struct tokenizer *tokenizer_open_text(const char *text, size_t size, struct err *e);
 void tokenizer_destroy(struct tokenizer *t);
 
@@ -70,15 +70,15 @@ int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_s
 struct text_part {
     const char *text;
     size_t n;
-    int64_t offset;    /* in the whole text: for sentences */
-    bool begins, ends; /* it has the text's beginning, its end: add_special puts ids there */
+    int64_t offset;    /* in the whole text: for errors */
+    bool begins, ends; /* the part has the text's beginning, end: add_special adds ids there */
 };
-/* Does as tokenizer_encode for a part; spans are within it. */
+/* Encodes a part as tokenizer_encode does; spans are relative to the part. */
 int tokenizer_encode_part(struct tokenizer *t, const struct text_part *part, bool add_special,
                           struct tokens *out, struct err *e);
-/* Returns the first byte from `from` on before which a text may be cut, a blank or a newline; -1:
- * none within text[n]. Bytes after text[n] make no difference. There is no cut unless the
- * tokenizer's rules prove that the two sides have the ids of the whole. */
+/* Returns the first place from `from` on where a text may be cut: before a blank or a newline; -1:
+ * none in text[n]. Bytes after text[n] make no difference. A cut is only made if the tokenizer's
+ * rules prove that the ids of the two sides are those of the whole. */
 int64_t tokenizer_cut(struct tokenizer *t, const char *text, size_t n, size_t from);
 
 /* Appends the text of id[n] to out; skip_special leaves special tokens out. Ids outside the
@@ -86,14 +86,13 @@ int64_t tokenizer_cut(struct tokenizer *t, const char *text, size_t n, size_t fr
 int tokenizer_decode(struct tokenizer *t, const int32_t *id, int64_t n, bool skip_special,
                      struct text *out, struct err *e);
 
-/* Appends the bytes that one id adds to the middle of a text: a part of a character, if the id
- * stands for one, and the bytes that a special token adds if it is not skipped. An id without a
- * token adds no byte. */
+/* Appends the bytes that one id adds in the middle of a text. They may be a part of a character. A
+ * special token adds its bytes, as if not skipped. An unknown id adds no byte. */
 int tokenizer_piece(const struct tokenizer *t, int32_t id, struct text *out, struct err *e);
 
-/* A detokenizer decodes id by id. The texts that put and finish append, one after the other, are
- * what tokenizer_decode gives for all the ids; each is final and ends with a whole character. Some
- * decoders know the text of an id only when the next one is there: put then appends nothing yet. */
+/* A detokenizer decodes id by id. The texts that put and finish append make up the result of
+ * tokenizer_decode for all ids. Each is final and ends with a whole character. Some decoders know
+ * the text of an id only at the next one: put then appends no text yet. */
 struct detokenizer;
 struct detokenizer *detokenizer_create(struct tokenizer *t, bool skip_special); /* borrows t */
 void detokenizer_destroy(struct detokenizer *d);
@@ -101,12 +100,12 @@ int detokenizer_put(struct detokenizer *d, int32_t id, struct text *out, struct 
 /* Appends the rest of the text. The next put begins a new one. */
 int detokenizer_finish(struct detokenizer *d, struct text *out, struct err *e);
 
-/* Returns how many ids the file's post-processor puts after a text. */
+/* Returns the number of ids that the file's post-processor puts after a text. */
 int tokenizer_n_after(const struct tokenizer *t);
 /* Returns 1 + the largest id. The embedding of the model may have more rows. */
 int64_t tokenizer_size(const struct tokenizer *t);
-/* Returns the id of a token by its content as the file has it (of byte-level tokens: in the visible
- * alphabet), -1 without one. Added tokens come first. */
+/* Returns the id of a token by its content as in the file (byte-level tokens: in visible
+ * characters), or -1. Added tokens come first. */
 int32_t tokenizer_id(const struct tokenizer *t, const char *content, size_t n);
 /* Returns the content of an id, not NUL-terminated; NULL without one. Borrowed from t. */
 const char *tokenizer_content(const struct tokenizer *t, int32_t id, size_t *n);

@@ -197,7 +197,7 @@ int unicode_lower(uint32_t c, uint32_t out[2])
     if (!r || c > r[1] || (c - r[0]) % r[2]) return 1;
     out[0] = c + r[3];
     if (c != 0x130) return 1;
-    out[1] = 0x307; /* the only one that becomes two */
+    out[1] = 0x307; /* the only rune with two in lowercase */
     return 2;
 }
 
@@ -205,7 +205,7 @@ int unicode_lower(uint32_t c, uint32_t out[2])
 #define HANGUL_N 11172u
 #define JAMO_L   0x1100u
 #define JAMO_V   0x1161u
-#define JAMO_T   0x11a7u /* one before the first */
+#define JAMO_T   0x11a7u /* one less than the first */
 
 static int hangul(uint32_t c, uint32_t *out)
 {

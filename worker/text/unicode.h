@@ -19,8 +19,9 @@ int rune_set_negate(struct rune_set *s);
 void rune_set_sort(struct rune_set *s); /* after adds out of order */
 void rune_set_fini(struct rune_set *s);
 
-/* Adds the set of a name of regular expressions: a category ("Lu"), its first letter ("L"), a
- * script ("Han"), "space" or "word" (\s and \w). 1: there is no such set, -1: out of memory. */
+/* Adds a named set of regular expressions: a category ("Lu"), its first letter ("L"), a script
+ * ("Han"), "space" or "word" (\s and \w). Returns 1 if there is no such set, -1 if out of
+ * memory. */
 int unicode_class(struct rune_set *s, const char *name, size_t n);
 /* Adds the runes that match the ASCII letter c when case is ignored. */
 int unicode_fold(struct rune_set *s, uint32_t c);
@@ -68,16 +69,18 @@ enum unicode_break {
 };
 enum unicode_break unicode_break(uint32_t c);
 
-/* Writes lowercase of c to out; returns 1 or 2 runes. */
+/* Writes the lowercase of c to out. Returns its number of runes, 1 or 2. */
 int unicode_lower(uint32_t c, uint32_t out[2]);
 
 #define UNICODE_DECOMPOSED 18 /* runes of the longest decomposition */
-/* Writes the full decomposition of c. Returns its runes: 1 and c itself where it has none. */
+/* Writes the full decomposition of c. Returns its number of runes: 1, with c itself, if it has
+ * none. */
 int unicode_decompose(uint32_t c, bool compatible, uint32_t out[UNICODE_DECOMPOSED]);
 int unicode_combining(uint32_t c);                /* its canonical combining class */
 uint32_t unicode_compose(uint32_t a, uint32_t b); /* 0: they do not compose */
-/* Returns bits of the runes that may differ in a normal form, or that may join or pass another one.
- * Every other rune is its own normal form, whatever is beside it. composed: NFC or NFKC. */
+/* Returns bits of the runes that a normal form may change, or that may combine or change places
+ * with a neighbour. Every other rune is its own normal form in any context. composed: NFC or
+ * NFKC. */
 struct rune_bits *unicode_unstable(bool compatible, bool composed);
 
 #endif

@@ -1,4 +1,4 @@
-/* unigram.c: finds the best way by Viterbi's algorithm over a trie of tokens, place by place. */
+/* unigram.c: finds the most probable sequence by Viterbi's algorithm over a trie of tokens. */
 #include "worker/text/unigram.h"
 
 #include <math.h>
@@ -187,8 +187,8 @@ static void reach(struct unigram *u, int64_t begin, int64_t end, int32_t id, dou
     if (p->begin < 0 || score > p->score) *p = (struct unigram_place){score, (int32_t)begin, id};
 }
 
-/* Extends the way that ends at `at` by all tokens that begin there, and by the unknown token if
- * none of these is just the next character. */
+/* Extends the best way to `at` by all tokens that begin there. Adds the unknown token if none of
+ * them is exactly the next character. */
 static int extend(struct unigram *u, const char *s, int64_t at, int64_t n, struct err *e)
 {
     const int64_t rune_end = at + rune_size((unsigned char)s[at]);
@@ -214,7 +214,8 @@ static int extend(struct unigram *u, const char *s, int64_t at, int64_t n, struc
     return 0;
 }
 
-/* Puts the text of unknown characters: a token after all, its bytes, or the unknown token. */
+/* Puts a run of unknown characters: as a token, if it is one; else as its bytes, if these are
+ * tokens; else as the unknown token. */
 static int put_unknown(struct unigram *u, const char *s, int64_t begin, int64_t end,
                        struct hits *out, struct err *e)
 {
@@ -229,7 +230,8 @@ static int put_unknown(struct unigram *u, const char *s, int64_t begin, int64_t 
     return rc < 0 ? buffer_full(e) : 0;
 }
 
-/* Walks back from the end, turning places into a list of those that are on the way. */
+/* Walks back from the end, and sets `begin` of each place on the way to the end of the next
+ * token. */
 static void mark_way(struct unigram *u, int64_t n)
 {
     for (int64_t end = n, next = -1; end >= 0;) {

@@ -7,7 +7,7 @@
 
 struct unigram;
 
-/* Opens the object "model"; adds its vocabulary to v, which it borrows. */
+/* Opens the object "model". Adds its vocabulary to v, and borrows v. */
 struct unigram *unigram_open(struct json j, struct vocab *v, struct err *e);
 void unigram_destroy(struct unigram *u);
 /* Appends the ids of one piece, in time that is linear in n. */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define VOCAB_IDS (1 << 24) /* ids are below: 16 times the largest vocabulary in use */
+#define VOCAB_IDS (1 << 24) /* every id is below it: 16 times the largest vocabulary in use */
 
 struct vocab_entry {
     int64_t at; /* in the pool */
@@ -29,8 +29,8 @@ struct vocab {
     int64_t size; /* 1 + the largest id */
 };
 
-/* Adds a string. A string that is there gets the new id. The content of an id that two strings have
- * is the later string. */
+/* Adds a string with its id. If the string is there already, its id is replaced. If two strings are
+ * added with the same id, vocab_content returns the later one. */
 int vocab_add(struct vocab *v, const char *s, size_t n, int64_t id, struct err *e);
 int32_t vocab_find(const struct vocab *v, const char *s, size_t n); /* -1: not there */
 const char *vocab_content(const struct vocab *v, int32_t id, size_t *n);

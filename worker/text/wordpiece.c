@@ -1,11 +1,11 @@
-/* wordpiece.c: tries tokens from the longest down at each place; a word in which one place has none
- * is the unknown token. */
+/* wordpiece.c: tries tokens from the longest down at each place. If a place has no token, the
+ * whole word becomes the unknown token. */
 #include "worker/text/wordpiece.h"
 
 #include <stdlib.h>
 #include "worker/text/rune.h"
 
-#define WORD_RUNES 4096 /* max_input_chars_per_word at most: looking takes its square */
+#define WORD_RUNES 4096 /* most max_input_chars_per_word: the search is quadratic in it */
 
 struct wordpiece {
     const struct vocab *v;
@@ -58,8 +58,8 @@ void wordpiece_destroy(struct wordpiece *w)
     free(w);
 }
 
-/* Finds the longest token that s[n] begins with, and its bytes of s in *size: -1 without one, -2
- * without memory. */
+/* Returns the id of the longest token that s[n] begins with, and its bytes of s in *size; -1:
+ * none; -2: out of memory. */
 static int32_t longest(struct wordpiece *w, const char *s, int64_t n, bool inner, int64_t *size)
 {
     const int64_t before = inner ? w->prefix.n : 0;

@@ -7,10 +7,11 @@
 
 struct wordpiece;
 
-/* Opens the object "model"; borrows v, to which its vocabulary has been added. */
+/* Opens the object "model". Borrows v, which must hold its vocabulary. */
 struct wordpiece *wordpiece_open(struct json j, const struct vocab *v, struct err *e);
 void wordpiece_destroy(struct wordpiece *w);
-/* Appends the ids of one piece: the unknown token alone, where some part of it has none. */
+/* Appends the ids of one piece. If some place in it has no token, appends only the unknown
+ * token. */
 int wordpiece_encode(struct wordpiece *w, const char *s, int64_t n, struct hits *out,
                      struct err *e);
 

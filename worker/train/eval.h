@@ -1,12 +1,12 @@
-/* eval.h: the loss of held-out windows, in the middle of a training and out of its buffers.
+/* eval.h: computes the loss of held-out windows in the middle of a training, in its buffers.
  *
  *   loss = sum of nll over all targets of the windows / number of those targets
  *
  * Window w is forwarded by ring w mod dp; a ring sums each window over its ranks, adds its windows
- * in order, and the rings' sums are added at the end. No gradient, nothing allocated, and nothing
- * of the training but activations and the batch is touched: both are filled again by the next step.
- * It is a step of its own in the ledger, compared with plan_eval_comm; for latents, with the grid
- * of each sample in it. tested: tests/engine/test_eval.c, test_flow_train.c */
+ * in order, and the rings' sums are added at the end. It computes no gradient and allocates no
+ * memory. It changes only the training's activations and the batch, which the next step fills
+ * again. It is a step of its own in the ledger, compared with plan_eval_comm; for latents, with
+ * the grid of each sample in it. tested: tests/engine/test_eval.c, test_flow_train.c */
 #ifndef SEQD_TRAIN_EVAL_H
 #define SEQD_TRAIN_EVAL_H
 
@@ -27,7 +27,7 @@ struct eval {
     int64_t targets, windows; /* sums over all rings */
     int64_t n_bytes;          /* bytes of the targets: as the source says, else the number of
                                * targets below 256, which are bytes if the data is text */
-    bool ledger_equal;        /* on this rank, and with the last step's verdict on all others */
+    bool ledger_equal;        /* on all ranks; CONTROL's verdict comes with the next step's */
 };
 
 /* Scores the windows; *out has the same numbers on every rank. Leaves the model at the length it

@@ -66,8 +66,8 @@ struct guard {
 
 /* Forgets the means if a stage begins at `step`, the next one. */
 void guard_begin(struct guard *g, int64_t step);
-/* Judges the step with 0-based index `step` and takes it into account. ROLLBACK: counted and marked
- * already; the caller saves (guard_save) and goes back. */
+/* Judges the step with 0-based index `step` and takes it into account. A ROLLBACK is counted and
+ * marked on return; the caller saves (guard_save) and goes back. */
 enum guard_verdict guard_judge(struct guard *g, int64_t step, double loss, double norm);
 
 /* Tells whether a rollback leaves this step out, whatever its values. This is known before the step

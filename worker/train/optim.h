@@ -21,7 +21,7 @@ struct optim_part {
 
 struct optim_rate {
     double lr, clip;
-    int64_t t; /* 1-based count of steps */
+    int64_t t; /* Adam's t: 1-based number of the update */
 };
 
 struct optim {

@@ -1,5 +1,5 @@
-/* pipelined.h: a step's samples through the stages of a pipeline, as 1F1B (worker/plan/pipe.h).
- * Inside worker/train.
+/* pipelined.h: runs a step's samples through the stages of a pipeline, in the order of 1F1B
+ * (worker/plan/pipe.h). Inside worker/train.
  *
  * The samples' backward passes come in ascending order on every stage, so weight gradients are
  * added in the order that one stage has. A sample's arrays are read again for its backward pass:
@@ -13,7 +13,7 @@ struct pipelined {
     int64_t first;       /* the ring's first sample; plan.micro_batches of them */
     float scale;         /* as model_grad's */
     struct train *train; /* pipelined_samples sets it */
-    /* out: sum over all ranks of the stages, on each of them; tokens of the ring */
+    /* out. nll: the sum over all ranks, the same on every stage. n_tokens: tokens of the ring. */
     double nll;
     int64_t n_tokens;
 };

@@ -1,15 +1,15 @@
-/* scale.h: the factor of the loss while half floats train.
+/* scale.h: scales the loss while half floats train.
  *
- * Gradients of activations are stored as half floats, which know nothing below 2^-24 and nothing
- * beyond 65504. So the loss's gradient is multiplied with a scale, every gradient is that many
- * times larger, and the norm and the update divide it off again: by a power of two, which changes
- * no bit of what fits. A gradient that is NaN or infinite while the loss is finite did not fit: the
- * step changes nothing and the scale is halved; after SCALE_PERIOD updates in a row it is doubled.
- * (1710.03740, 3.2)
+ * Gradients of activations are stored as half floats, which have no value between 0 and 2^-24 and
+ * none beyond 65504. So the loss's gradient is multiplied by a scale, which makes every gradient
+ * as much larger. The norm and the update divide by it again. It is a power of two, so that values
+ * that fit keep their bits. A gradient that is NaN or infinite while the loss is finite did not
+ * fit: the step changes nothing and the scale is halved; after SCALE_PERIOD updates in a row it is
+ * doubled. (1710.03740, 3.2)
  *
  * Loss and norm are the same bits on every rank, and so is the scale. The state travels in
- * train_state.json, so that a resumed run continues as the undisturbed one. Other precisions have a
- * scale of 1, always.
+ * train_state.json, so that a resumed run continues as the undisturbed one. Other precisions have
+ * a scale of 1, always.
  *
  * tested: tests/engine/test_scale.c */
 #ifndef SEQD_TRAIN_SCALE_H
@@ -24,7 +24,7 @@ struct job_spec;
 #define SCALE_FIRST  16   /* it begins at 2^16 */
 #define SCALE_MOST   24   /* and stays at or below 2^24 */
 #define SCALE_PERIOD 2000 /* updates before it is doubled */
-#define SCALE_STREAK 20   /* overflows in a row after which it is not the scale's fault */
+#define SCALE_STREAK 20   /* overflows in a row that halve the scale, at most */
 
 struct scale_state {
     int32_t up;        /* the scale is 2^(SCALE_FIRST + up) */
@@ -34,8 +34,8 @@ struct scale_state {
 };
 
 double scale_of(const struct job_spec *spec, const struct scale_state *s);
-/* Returns the factor of the loss, a mean over n targets, in a comparison of gradients: the gradient
- * of one target's logit is below 32. It is a power of two; 1 in other precisions. */
+/* Returns the factor of the loss, a mean over `targets` targets, in a comparison of gradients: a
+ * power of two for which the gradient of one target's logit is below 32; 1 in other precisions. */
 double scale_fixed(const struct job_spec *spec, int64_t targets);
 
 /* Tells whether the step's gradient did not fit. True: the scale is halved, and the step is to be

@@ -31,7 +31,7 @@ static struct zero_range own_range(const struct sharded_state *h, int b)
     return zero_range(z, b, h->model->place);
 }
 
-/* Returns the index of that part in an array of n_shard elements. */
+/* Returns the index of bucket b's own part in an array of n_shard elements. */
 static int64_t own_at(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
@@ -88,7 +88,7 @@ static const int64_t *cut_of(const struct sharded_state *h, int b)
     return h->plan->shards.cut[zero_kind(&h->plan->shards, b)];
 }
 
-/* zero 3: fetches a bucket into the window, before the model reads it. */
+/* Fetches a bucket into the window, under zero 3, before the model reads it. */
 static int bucket_fetch(void *arg, int b, struct err *e)
 {
     struct sharded_state *h = arg;
@@ -100,7 +100,7 @@ static int bucket_fetch(void *arg, int b, struct err *e)
                            cut_of(h, b), size, m->bounce, e);
 }
 
-/* zero 1 and 2: sends the updated parts to the whole group. */
+/* Sends the updated parts to the whole group, under zero 1 and 2. */
 static int bucket_publish(struct sharded_state *h, int b, struct err *e)
 {
     struct model *m = h->model;
@@ -260,8 +260,8 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Under "ranks": sums a tied embedding's own part, which lies apart after the flat layout, and adds
- * it. */
+/* Sums a tied embedding's own part, which under "ranks" lies apart after the flat layout, and adds
+ * it to the head's part. */
 static int reduce_tied(struct sharded_state *h, struct err *e)
 {
     float *apart = h->model->grad + h->plan->n_params;

@@ -1,5 +1,5 @@
-/* sharded_state.h: weights, gradients and Adam's moments of one rank, sharded by parallel.zero, and
- * how the shards of all ranks meet: bucket by bucket (worker/plan/zero.h).
+/* sharded_state.h: weights, gradients and Adam's moments of one rank, sharded by parallel.zero,
+ * and how the shards of all ranks meet: bucket by bucket (worker/plan/zero.h).
  *
  *   zero 0   every rank has all; gradients are summed everywhere
  *   zero 1   moments (and master weights) of the own shard; gradients are summed at their
@@ -7,16 +7,17 @@
  *   zero 2   gradients as well: a bucket's are summed in the backward pass once they are complete
  *   zero 3   weights as well: a bucket's are fetched from their owners before they are read
  *
- * Groups of ranks (parallel.zero_group) have a set of shards each. Ranks of the same place in their
- * groups have the same shard, to the bit: all get the same sums.
+ * Groups of ranks (parallel.zero_group) have a set of shards each. Ranks of the same place in
+ * their groups have the same shard, to the bit: all get the same sums.
  *
- * Sums over ranks are the perfect binary tree over rank numbers, element by element, under every
- * stage and with groups of a power of two; a tied embedding's two parts are added before
- * micro-batches are. So with determinism "ranks" stages and groups differ in no bit.
+ * Sums over ranks are the perfect binary tree over rank numbers, element by element, for every
+ * parallel.zero and with groups of a power of two; a tied embedding's two parts are added
+ * before micro-batches are. So with determinism "ranks" no bit depends on parallel.zero or on
+ * groups.
  *
- * A stage of several (plan.pp) has its own buckets. A tied embedding belongs to the first stage:
- * the last one sums the head's part over its ranks and sends it there. Each rank of it is sent the
- * updated weights of its place and keeps them as it would have kept its own.
+ * A stage of several (plan.pp) has its own buckets. A tied embedding belongs to the first
+ * stage: the last one sums the head's part over its ranks and sends it there. Each rank of it
+ * is sent the updated weights of its place and keeps them as it would have kept its own.
  *
  * Fused (plan.fused): a bucket is updated as soon as it has been summed.
  *
@@ -51,16 +52,16 @@ struct sharded_state {
         still_s; /* rank 0: when the others last received a sign of it (worker/ckpt/scatter.h) */
 };
 
-/* Places the arrays and hands the model its buckets. h must stay where it is. */
+/* Places the arrays and sets the model's callbacks for buckets. h must stay where it is. */
 void sharded_init(struct sharded_state *h, const struct job_spec *spec, struct model *m, int rank);
 
-/* zero 0 and 1: sums model->grad, which is complete, over ranks. by_bucket: does nothing, since the
- * model has called for each bucket already. Collective. */
+/* Sums model->grad, which is complete, over ranks, under zero 0 and 1. by_bucket: does nothing,
+ * since the model has called for each bucket already. Collective. */
 int sharded_reduce(struct sharded_state *h, struct err *e);
 
-/* For several stages with a tied embedding, by bucket: call it after each backward pass of the last
- * stage, which sends the head's part of the gradient; other stages send nothing. Fused: waits for
- * the first stage, which sends the updated weights. */
+/* Sends the head's part of a tied embedding's gradient to the first stage, by bucket. Every stage
+ * calls it after each backward pass; only the last of several stages sends. Fused: also waits for
+ * the updated weights, which the first stage sends. */
 int sharded_send_tied(struct sharded_state *h, struct err *e);
 /* Waits, after a step's passes, until all messages of the last stage were received. */
 int sharded_settle(struct sharded_state *h, struct err *e);

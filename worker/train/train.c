@@ -193,8 +193,8 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     return m->all ? comm_sum_f64(m->all, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
-/* The sum of verdicts counts ranks in its low bits; the bits from here on count the ranks that
- * ask. */
+/* The sum of verdicts counts ranks in its low bits. The bits from ASKED on count the ranks that
+ * ask, the bits from ASKED_LEAVE on the ranks that ask to leave. */
 #define ASKED       ((int64_t)1 << 20)
 #define ASKED_LEAVE ((int64_t)1 << 40)
 _Static_assert(JOB_MAX_RANKS < ASKED && JOB_MAX_RANKS < ASKED_LEAVE / ASKED, "counts stay apart");
@@ -250,8 +250,8 @@ int64_t train_updates(const struct train *t)
     return t->step - t->scale.overflows - t->n_empty - (t->guard ? t->guard->state.skipped : 0);
 }
 
-/* Tells whether half floats had no room for the gradient of any step so far, nor of this one at any
- * scale: to skip more or to go back would end with the weights that the job began with. */
+/* Tells whether no step's gradient so far fitted half floats, and this step's fits at no scale. To
+ * skip more steps or to go back would end with the weights that the job began with. */
 static bool never_fits(const struct train *t, const struct rank_step *out)
 {
     return t->spec->precision.params == PRECISION_FP16 && isfinite(out->loss) &&

@@ -32,15 +32,15 @@
  * sample. */
 struct train_source {
     int (*batch)(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e);
-    /* The number of targets in the loss of the whole sample, all ranks: tokens, or values of
-     * latents. -1 with e when the data cannot be read. */
+    /* Returns the number of targets in the loss of the whole sample, all ranks: tokens, or values
+     * of latents. -1 with e when the data cannot be read. */
     int64_t (*targets)(void *arg, int64_t n, struct err *e);
     void *arg;
-    /* Diffusion: patches of a frame, frames; the model is set for them before batch is called.
-     * NULL: all samples are of the length that the model is set for. */
+    /* Gives the patches of a frame and the frames, for diffusion; the model is set for them before
+     * batch is called. NULL: all samples are of the length that the model is set for. */
     int (*grid)(void *arg, int64_t n, int64_t grid[2], struct err *e);
-    /* The bytes of text that the targets of the whole sample stand for, all ranks; -1 with e. NULL:
-     * not known, or tokens are bytes. */
+    /* Returns the bytes of text that the targets of the whole sample stand for, all ranks; -1 with
+     * e. NULL: not known, or tokens are bytes. */
     int64_t (*bytes)(void *arg, int64_t n, struct err *e);
 };
 

@@ -38,8 +38,8 @@ struct sizes {
     int64_t C, T, H, W;    /* sizes of z */
     int64_t pt, ph, pw;    /* sizes of a patch */
     int64_t nt, nh, nw, n; /* patches along each; values of one channel in a patch */
-    bool noise;            /* noise is predicted: keep of x_0 and part of the noise in x_t ... */
-    double keep, part;     /* ... else 1 - t and t */
+    bool noise;            /* noise is predicted; else the velocity */
+    double keep, part;     /* x_t = keep x_0 + part noise */
 };
 
 /* Sets keep and part. Noise is mixed by the definition of 1,000 steps of linear variances: the

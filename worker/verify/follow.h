@@ -6,8 +6,8 @@
 #include "worker/model/model.h"
 #include "worker/model/routing.h"
 
-/* Keeps this rank's choices in m->route_room, those of the sequence in `slot`; with NULL room it
- * keeps none. s stays where it is until the proof ends and m->routing is NULL again. */
+/* Makes this rank keep its choices for the sequence in `slot` in m->route_room; without that room
+ * it keeps none. s stays where it is until the proof ends and m->routing is NULL again. */
 void follow_keep(struct model *m, struct routing *s, int slot);
 
 /* Gathers the kept choices of one sample on rank 0, into `to`: [layers, rows, k], of which the

@@ -17,10 +17,11 @@ enum { PIECE = 65536 }; /* elements of a slice at a time; the plan omits their m
 struct whole_array {
     enum dtype dtype;
     void *data;
-    bool add; /* added to its elements */
+    bool add; /* values are added to its elements, not copied */
 };
 
-/* Copies elements [at, at + n) of rank t's slice, which has `own` of them, to their places. */
+/* Copies elements `own` of rank t's layout, all of one slice, from x to their places, or adds them
+ * there. */
 static void put_slice(struct be *be, const struct slice *s, int t, struct zero_range own,
                       const float *x, const struct whole_array *to)
 {
@@ -38,7 +39,7 @@ static void put_slice(struct be *be, const struct slice *s, int t, struct zero_r
     free(room);
 }
 
-/* Puts those of elements [at, at + n) of rank t's flat layout that lie in its slices. */
+/* Puts the elements of [at, at + n) of rank t's flat layout that lie in its slices. */
 static void put_piece(struct be *be, const struct slice *own, int n_own, int t, int64_t at,
                       int64_t n, const float *x, const struct whole_array *to)
 {
@@ -179,7 +180,7 @@ static int join_tied(struct gathered *w, float *x, struct err *e)
                            4, m->bounce, e);
 }
 
-/* By bucket: keeps the head's gradient until the pass is over. */
+/* Keeps the head's gradient, by bucket, until the pass is over. */
 static int keep_tied(struct gathered *w, const float *x)
 {
     struct model *m = w->model;

@@ -2,9 +2,9 @@
  * gathered on rank 0 for a proof. Collective, like the pass that it is part of: every rank calls,
  * rank 0 keeps.
  *
- * A stage of several first sums its own gradients, and a tied embedding's two parts meet on the
- * stage where they do in a training; then buckets go to rank 0 piece by piece, from the first
- * ring's ranks in its place. */
+ * Each of several stages first sums its own gradients, and a tied embedding's two parts meet on
+ * the stage where they do in a training. Then buckets go to rank 0 piece by piece, from the ranks
+ * of the first ring that have rank 0's place in it. */
 #ifndef SEQD_VERIFY_GATHER_H
 #define SEQD_VERIFY_GATHER_H
 
@@ -18,26 +18,25 @@ struct gathered {
     struct comm_count moved; /* expected counts of slices that this rank moves, purpose VERIFY */
 };
 
-/* Begins to sum the gradients of by_bucket over ranks into w->grad, of n elements, instead of where
- * a training puts them; no weight is updated. Not by bucket: it changes no sum. w must stay where
- * it is until gather_end. */
+/* Begins to sum by_bucket gradients over ranks into w->grad, of n elements, in place of a
+ * training's sums; no weight is updated. Not by bucket: changes no sum. w must stay where it is
+ * until gather_end. */
 void gather_begin(struct gathered *w, struct model *m, float *grad, int64_t n);
 void gather_end(struct gathered *w);
-/* For parallel.tp or several stages, not by bucket: adds the model's gradient, which has been
- * summed over ranks of the stage, to w->grad. Otherwise does nothing. */
+/* Adds the model's gradient, which has been summed over ranks of the stage, to w->grad: for
+ * parallel.tp or several stages, not by bucket. Otherwise does nothing. */
 int gather_gradient(struct gathered *w, struct err *e);
-/* For several stages, by bucket. gather_stages comes before this rank's backward pass of a sample:
+/* gather_stages comes before this rank's backward pass of a sample, for several stages, by bucket:
  * rank 0 receives the gradients that the stages after it send in their passes; the others do
- * nothing. gather_passed comes after that pass: it sends the last stage's part of a tied embedding,
- * which the first stage takes in its own pass. */
+ * nothing. gather_passed comes after that pass: it sends the last stage's part of a tied
+ * embedding, which the first stage takes in its own pass. */
 int gather_stages(struct gathered *w, struct err *e);
 int gather_passed(struct gathered *w, struct err *e);
 /* Waits until all messages of the last stage were received. */
 int gather_settle(struct gathered *w, struct err *e);
 
-/* For zero 3, parallel.tp or several stages: sends all weights to params of the model's dtype
- * (NULL: only sent), then fetches the head's, so that model_logits works. Otherwise does
- * nothing. */
+/* Sends all weights to params of the model's dtype (NULL: only sent), then fetches the head's, so
+ * that model_logits works: for zero 3, parallel.tp or several stages. Otherwise does nothing. */
 int gather_weights(struct gathered *w, void *params, struct err *e);
 
 #endif

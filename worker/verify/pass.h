@@ -16,7 +16,7 @@ bool pass_first(const struct model *m);
 int pass_gather(struct model *m, const void *own, int64_t size, void *all, struct comm_count *moved,
                 struct err *e);
 
-/* Does something with local rows [row0, row0 + n); they lie in one segment of the shard. */
+/* A function for local rows [row0, row0 + n), which lie in one segment of the shard. */
 typedef int pass_rows(void *at, int64_t row0, int64_t n, struct err *e);
 /* Calls fn with all rows of a rank's shard, at most `room` at a time. */
 int pass_pieces(const struct shard *sh, int64_t room, pass_rows *fn, void *at, struct err *e);

@@ -263,8 +263,8 @@ int reference_end(struct reference *r, struct verify *v, struct err *e)
     return 0;
 }
 
-/* Makes loss and logits of sample i as its first run left them. The last sample's are still there.
- * Progress does not count this pass. */
+/* Computes loss and logits of sample i again, as its first run left them, unless its batch is
+ * still filled: then they are still there. Progress does not count this pass. */
 static int show(struct reference *r, int64_t i, struct err *e)
 {
     struct model *m = &r->model;
@@ -278,8 +278,8 @@ static int show(struct reference *r, int64_t i, struct err *e)
     return rc ? -1 : 0;
 }
 
-/* Keeps a sample's results: once for all runs if there is one sample, while several samples replace
- * each other. */
+/* Keeps a sample's results. One sample is kept once for all runs; each of several replaces the one
+ * before it. */
 static int keep(struct reference *r, int64_t i, struct err *e)
 {
     if (r->kept == i) return 0;

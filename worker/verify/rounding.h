@@ -30,9 +30,9 @@
 struct rounding_rule {
     int runs;
     double margin;
-    double noise; /* times the margin, of a tensor that is all rounding */
+    double noise; /* factor beside the margin, for a tensor that is all rounding */
     double near;  /* runs measure only if a difference is beyond this part of its bound */
-    double apart; /* deviations of the loss of independent tokens that a run stands for */
+    double apart; /* the loss's error is at least this many deviations of tokens' sum */
 };
 
 struct rounding_rule rounding_rule(enum dtype params);
@@ -51,8 +51,8 @@ struct rounding {
 /* Keeps the loss and logits that ref has just made of the sample in its batch. fails: ERR_IO
  * without memory. */
 int rounding_keep(struct rounding *c, struct model *ref, struct err *e);
-/* Runs that sample in run `run`: its gradient is added to ref->grad; the weights are as they
- * were. */
+/* Runs the kept sample again, in run `run`. Its gradient is added to ref->grad; the weights are
+ * restored. */
 int rounding_run(struct rounding *c, struct model *ref, int run, float scale, struct err *e);
 /* Ends a run, after its last sample. */
 void rounding_end(struct rounding *c, enum dtype params);

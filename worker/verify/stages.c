@@ -1,11 +1,11 @@
-/* stages.c: a proof of several stages.
+/* stages.c: runs a proof of several stages.
  *
- * Stages run 1F1B as in a training, in rounds of at most as many samples as a step has. Between its
- * forward pass of a sample and the backward one the last stage sends logits to rank 0, and where
- * gradients travel by bucket every stage sends those within its backward pass. Rank 0 takes both
+ * Stages run 1F1B as in a training, in rounds of at most as many samples as a step has. Between
+ * its forward pass of a sample and the backward one the last stage sends logits to rank 0. If
+ * gradients travel by bucket, every stage sends them within its backward pass. Rank 0 takes both
  * before its own backward pass of that sample, the last stage's first, and the reference runs just
- * then. A stage that waits for rank 0 has received all that the stages before it must send to get
- * as far. */
+ * then. This does not deadlock: a stage that waits for rank 0 has received all messages that the
+ * stages before it must send to get as far. */
 #include <string.h>
 #include "api/core/job.h"
 #include "worker/comm/ledger.h"
@@ -20,9 +20,9 @@ struct stages {
     struct model *m;
     struct gathered w;
     struct logits logits;
-    struct comm_count chose; /* expected counts of experts of rows that this rank moves */
+    struct comm_count chose; /* expected counts of this rank's messages with rows' experts */
     struct comm_count want[PURPOSE_N];
-    int64_t first;     /* sample of the round */
+    int64_t first;     /* first sample of the round */
     int64_t offloaded; /* bytes, by the plan */
     double targets;
     float scale;
@@ -47,7 +47,7 @@ static int forward(void *arg, int64_t i, int slot, struct err *e)
     return model_pipe_forward(m, &m->batch, slot, e);
 }
 
-/* Brings the experts that the sample's rows chose to the reference. */
+/* Brings to the reference the experts that the sample's rows chose. */
 static int gather_choices(struct stages *s, int64_t i, int slot, struct err *e)
 {
     struct reference *r = s->p->ref;

@@ -133,12 +133,13 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
     return n;
 }
 
-/* Returns a norm below which a gradient may be rounding alone. Some gradients are 0 by the model (a
- * bias of keys shifts all scores of a row equally, which leaves softmax as it is) or by the data
- * (with equal tokens, or one frame, the loss does not depend on queries and keys). Rounding leaves
- * about 1e-8 of the whole gradient there, in bf16 up to 1e-4. Differences are divided by at least a
- * thousandth of the whole gradient: so the first passes, the second passes by the bound that the
- * reference's other runs measured, and a factor or a missing part still shows. */
+/* Returns a norm below which a gradient may be rounding alone: a thousandth of the whole
+ * gradient's. Some gradients are 0 by the model (a bias of keys shifts all scores of a row
+ * equally, which leaves softmax as it is) or by the data (with equal tokens, or one frame, the
+ * loss does not depend on queries and keys). Rounding leaves about 1e-8 of the whole gradient
+ * there, in bf16 up to 1e-4. Differences are divided by at least this norm. So 1e-8 passes, 1e-4
+ * passes by the bound that the reference's other runs measured, and a factor or a missing part
+ * still shows. */
 static double noise_norm(struct sides *s)
 {
     double sum = 0;
@@ -262,7 +263,8 @@ static double widen(double allowed, double usual, double to)
     return to < most ? to : most;
 }
 
-/* Fails if an operation on the device failed before its memory was read. */
+/* Fails if an operation on the device has failed: results that were read from it are then
+ * invalid. */
 static int check_device(const struct model *m, struct err *e)
 {
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
@@ -294,7 +296,7 @@ static void measure_rounding(struct sides *s, double noise, struct verify *v)
         struct param t;
         param_get(&s->model->shape, v->row[i].index, &t);
         compare_tensor(s, &t, noise, &own);
-        /* A tensor that is all rounding is a sum of few, drawn again on both sides. */
+        /* A tensor that is all rounding is a sum of few roundings, which differ in every run. */
         const double rel = own.norm_1 < noise ? rule.noise * own.rel_l2 : own.rel_l2;
         if (!(rel <= v->row[i].rounding)) v->row[i].rounding = rel;
     }

@@ -1,24 +1,25 @@
 /* verify.h: do P ranks compute what one rank computes, on the user's own model and text?
  *
- * The ranks run one forward and backward over the first verify.max_tokens of the user's data along
- * the path that training takes (packer, shards, ring, reduction). Rank 0 then runs the same tokens
- * alone, and its batch is built here, straight from tokens and document ends: the packer only says
- * which tokens the sample has, and its fragments, position map and masks are checked. Compared: the
- * number of targets, the loss, the logits (row by row, in chunks) and the gradient of every tensor.
+ * The ranks run one forward and backward over the first verify.max_tokens of the user's data
+ * along the path that training takes (packer, shards, ring, reduction). Rank 0 then runs the
+ * same tokens alone, and its batch is built here, straight from tokens and document ends: the
+ * packer only says which tokens the sample has, and its fragments, position map and masks are
+ * checked. Compared: the number of targets, the loss, the logits (row by row, in chunks) and
+ * the gradient of every tensor.
  *
- * It has a limit: both sides run the same kernels on the same choice of window, so a kernel that is
- * wrong for every number of ranks is wrong on both. Kernels are compared with float64 elsewhere
- * (tests/engine/check_kernels.c, test_attention.c, the goldens of test_train.c).
+ * It has a limit: both sides run the same kernels on the same choice of window, so a kernel
+ * that is wrong for every number of ranks is wrong on both. Kernels are compared with float64
+ * elsewhere (tests/engine/check_kernels.c, test_attention.c, the goldens of test_train.c).
  *
  *   rel-L2 of a tensor   |g_P - g_1| / |g_1|    0 when both are 0, infinite when only g_1 is
  *
- * The job's bound (verify.grad_rel_l2, loss_rel) limits each difference. If the job names none and
- * a difference is beyond half of the usual bound, more is allowed for tensors in which roundings
- * alone make more in this model on this data: this is measured (worker/verify/rounding.h).
+ * The job's bound (verify.grad_rel_l2, loss_rel) limits each difference. If the job names none
+ * and a difference is beyond half of the usual bound, the differences that roundings alone make
+ * in this model on this data are measured, and widen it (worker/verify/rounding.h).
  *
  * A rounding decides between two experts whose router logits are almost equal. The reference
- * follows the ranks' choice, and so computes the same function; a choice that is not its own must
- * be near it, by its own logits (worker/model/routing.h).
+ * follows the ranks' choice, and so computes the same function; a choice that is not its own
+ * must be near it, by its own logits (worker/model/routing.h).
  *
  * All rings (parallel.dp) run the same tokens, and the sums over them are compared: a ring that
  * computes something else moves the loss and the gradients by its share. Only the first ring's
@@ -26,10 +27,10 @@
  *
  * The same runs before step 1 of a training, with the training's own model (verify.first_step).
  *
- * In a pipeline pp + 1 samples go through the stages as in training (1F1B), so that every slot is
- * met and a stream or slot of another sample shows. The reference, on rank 0, runs each when the
- * last stage has its logits; gradients are the sums over all, each tensor's from the stage that has
- * it, a tied embedding's from the first.
+ * In a pipeline pp + 1 samples go through the stages as in training (1F1B), so that every slot
+ * is met and a stream or slot of another sample shows. The reference, on rank 0, runs each when
+ * the last stage has its logits; gradients are the sums over all, each tensor's from the stage
+ * that has it, a tied embedding's from the first.
  *
  * Kept as artifacts: verify.json (every tensor, worst first), and with verify.keep_grads
  * grads-sp1.safetensors and grads-spP.safetensors. */
@@ -77,7 +78,7 @@ struct verify { /* complete on rank 0 only; tokens, targets and losses are of al
     double logits_max_abs, logits_rel_l2, allowed_logits_rel_l2;
     struct verify_routes routes;
     double allowed_gap;
-    bool controlled; /* bounds were widened to the model's response to roundings */
+    bool controlled; /* the model's response to roundings was measured for wider bounds */
     int n_rows;
     struct verify_row *row; /* owned, farthest beyond its bound first */
     int nearest; /* row beyond its bound that is nearest to the output, where a fault of backward
