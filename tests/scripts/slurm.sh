@@ -69,6 +69,7 @@ MinJobAge=300
 SlurmctldDebug=info
 SlurmdDebug=info
 NodeName=n[1-3] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 3))] CPUs=2 RealMemory=2000 State=UNKNOWN
+SchedulerParameters=sched_interval=2
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 KillWait=10
