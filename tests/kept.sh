@@ -7,6 +7,7 @@
 #   tests/kept.sh take KEY               prints "UTC-SECONDS PASSED"; exit 1: there is none
 #   tests/kept.sh keep KEY PASSED LOG    keeps a result, unless the log says that something was left out
 #   tests/kept.sh drop KEY               forgets it: the test has failed
+#   tests/kept.sh tidy                   removes results that are too old
 #   tests/kept.sh system                 prints a digest of the machine: KEPT_SYSTEM for many keys
 # They lie in ${XDG_CACHE_HOME:-~/.cache}/seqd/passed, 14 days. FRESH=1: none is taken.
 set -uo pipefail
@@ -84,12 +85,12 @@ keep() { # KEY PASSED LOG
     [ "$2" -gt 0 ] && ! grep -aqE 'left out|SKIPPED' "$3" || return 1
     (umask 077 && mkdir -p "$folder" && chmod 700 "$folder") && [ -O "$folder" ] || return 1
     echo "$(date +%s) $2" >"$folder/.$1.$$" && mv "$folder/.$1.$$" "$folder/$1"
-    find "$folder" -type f -user "$(id -u)" -mtime +$days -delete
 }
 
+tidy() { [ ! -O "$folder" ] || find "$folder" -type f -user "$(id -u)" -mtime +$days -delete; }
 drop() { rm -f "$folder/$1"; } # KEY
 
 case ${1:-} in
-key | needs | take | keep | drop | system) "$@" ;;
-*) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+key | needs | take | keep | drop | tidy | system) "$@" ;;
+*) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

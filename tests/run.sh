@@ -48,6 +48,7 @@ fi
 mode=${1:-release}; shift
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp ${TSAN_OPTIONS:-}"
 KEPT_SYSTEM=$(tests/kept.sh system); export KEPT_SYSTEM
+tests/kept.sh tidy
 passed=0; failed=0; kept=0; oldest=
 list=${*:-$(cd "build/$mode/tests" && ls | grep -v '\.d$')}
 for t in $list; do rm -f "build/$mode/tests-$t.result"; done

@@ -117,6 +117,8 @@ echo "$(($(date +%s) - 15 * 86400)) 3" >"$entry"
 check "nor an old one" runs
 echo "$(($(date +%s) + 600)) 3" >"$entry"
 check "nor one of tomorrow" runs
+touch -d '16 days ago' "$XDG_CACHE_HOME/seqd/passed/old"; run
+check "an old one is removed" test ! -e "$XDG_CACHE_HOME/seqd/passed/old"
 echo nonsense >"$entry"
 check "nor a damaged one" runs
 if [ "$(id -u)" = 0 ]; then
