@@ -203,6 +203,7 @@ static void test_state_edited(void)
         const struct edit *t = &state_edits[i];
         struct err e = {0};
         const int rc = state_read(edited(text, t->from, t->to, false), &got, &e);
+        CHECK_MSG(!e.field[0], "%s: a member of the file is called a field of the job", t->name);
         records_hold(t->name, said(rc, &e));
     }
     free(text);

@@ -89,14 +89,15 @@ static int write_state(const char *dir, const struct ckpt_state *s, struct err *
 static int read_state(const char *dir, int64_t step, struct ckpt_state *s, struct err *e)
 {
     char path[FILE_PATH_SIZE];
+    struct err why = {0}; /* its field is a member of the file, none of the job */
     size_t size;
     *s = (struct ckpt_state){0};
     if (file_join(path, e, "%s/train_state.json", dir) < 0) return -1;
     char *text = file_read(path, 65536, &size, e);
     if (!text) return -1;
-    int rc = record_parse(text, size, state_rows, s, e);
+    int rc = record_parse(text, size, state_rows, s, &why);
     free(text);
-    if (rc) return err_prefix(e, "%s is not a train state of version 1", path);
+    if (rc) return err_set(e, why.code, "%s is not a train state of version 1: %s", path, why.text);
     if (s->step == step) return 0;
     return err_set(e, ERR_CORRUPT, "%s is of step %lld, the manifest of step %lld", path,
                    (long long)s->step, (long long)step);
