@@ -218,6 +218,10 @@ static void test_npy_hostile(void)
          "no dictionary", ERR_CORRUPT},
         {"{'descr': '<u2', 'fortran_order': False, 'shape': (99999999999999999999999,), }",
          "no dictionary", ERR_CORRUPT},
+        {"{'descr': '<u8', 'fortran_order': False, 'shape': (1152921504606846976,), }",
+         "no dictionary", ERR_CORRUPT}, /* 2^60, times 8 bytes 2^63 */
+        {"{'descr': '<u8', 'fortran_order': False, 'shape': (1152921504606846960,), }",
+         "8 bytes after", ERR_CORRUPT},
         {"{'descr': '<u2', 'fortran_order': False, 'shape': (-4,), }", "no dictionary",
          ERR_CORRUPT},
         {"{'descr': '<u2', 'fortran_order': False, 'shape': (4,), 'x': 1}", "no dictionary",

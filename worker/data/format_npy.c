@@ -49,7 +49,7 @@ static bool take_int(struct literal *l, int64_t *out)
     blanks(l);
     if (l->p == l->end || *l->p < '0' || *l->p > '9') return false;
     for (*out = 0; l->p < l->end && *l->p >= '0' && *l->p <= '9'; l->p++) {
-        if (*out > INT64_MAX / 64) return false; /* times 8 bytes it must still be a size */
+        if (*out > (INT64_MAX / 8 - 9) / 10) return false; /* times 8 bytes it must be a size */
         *out = *out * 10 + (*l->p - '0');
     }
     take_word(l, "L"); /* long integers, as Python 2 wrote them */
