@@ -16,11 +16,11 @@
 #ifndef SEQD_API_RPC_STREAM_H
 #define SEQD_API_RPC_STREAM_H
 
-#include <assert.h>
 #include <grpc/grpc.h>
 #include <grpc/slice.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include "api/core/assert.h"
 #include "api/rpc.h"
 
 #define SESSION_METHOD "/seqd.Cluster/Session"

@@ -2,8 +2,8 @@
  * keys that may change and logs the others. */
 #include "api/settings.h"
 
-#include <assert.h>
 #include <stdlib.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/toml.h"

@@ -2,7 +2,6 @@
  * in the order of the requests. */
 #include "api/trees.h"
 
-#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/thread.h"
 
 #define DEPTH_MAX 32 /* a job's directory has 5: each open level is a descriptor */

@@ -1,9 +1,9 @@
 /* wire.c: the fields of each kind of message as a list, and messages packed and unpacked whole. */
 #include "api/wire.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/address.h"
 #include "api/core/removal.h"
 #include "api/core/version.h"

@@ -1,5 +1,5 @@
 /* wire_gpu.c: the distances between the GPUs of a node, and the GPUs of an assignment. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/wire_pack.h"
 
 int wire_far_pack(const struct wire_field *f, const void *record, struct arena *a, void *body)

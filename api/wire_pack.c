@@ -1,7 +1,7 @@
 /* wire_pack.c: packs and unpacks a message by the list of its fields. */
 #include "api/wire_pack.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 
 /* Packing builds the protobuf-c tree of a message in the caller's arena and serialises it there.
  * Unpacking lets protobuf-c allocate from the arena alone: its limit guards against messages that

@@ -1,7 +1,7 @@
 /* wire_spec.c: the job spec on the wire, by its tables of fields: a new field is a row there and
  * nothing here. */
-#include <assert.h>
 #include <math.h>
+#include "api/core/assert.h"
 #include "api/core/field.h"
 #include "api/core/job.h"
 #include "api/wire_pack.h"

@@ -2,12 +2,12 @@
  * codes, and prints answers in the chosen format. */
 #include "client/api.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include "api/core/assert.h"
 #include "client/csv.h"
 #include "client/text.h"
 #include "client/yaml.h"

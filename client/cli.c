@@ -2,7 +2,6 @@
  * prints messages. */
 #include "client/cli.h"
 
-#include <assert.h>
 #include <langinfo.h>
 #include <limits.h>
 #include <locale.h>
@@ -13,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/context.h"
 #include "api/core/duration.h"
 #include "api/core/version.h"

@@ -2,9 +2,9 @@
  * header and the rows. */
 #include "client/csv.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "client/text.h"
 
 enum { MOST_COLUMNS = 512, PATH = 256 };

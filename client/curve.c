@@ -2,11 +2,11 @@
  * canvas of dots. */
 #include "client/curve.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 void curve_init(struct curve *c)
 {

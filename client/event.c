@@ -155,7 +155,7 @@ static int print_list(struct cli *c, const char *path, const struct printer *p)
     return rc;
 }
 
-/* Follows the events of all jobs. follow.c says the "gap" events itself. */
+/* Follows the events of all jobs. follow.c prints "gap" events itself. */
 static int follow_all(struct cli *c, const struct printer *p)
 {
     char *filter = filter_query(c), *path = NULL;

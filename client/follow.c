@@ -2,12 +2,12 @@
  * 2 s. */
 #include "client/follow.h"
 
-#include <assert.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/clock.h"
 #include "client/api.h"
 #include "client/http.h"

@@ -2,12 +2,12 @@
  * errors in words. */
 #include "client/http.h"
 
-#include <assert.h>
 #include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "api/core/assert.h"
 #include "api/core/version.h"
 
 #define CONNECT_MS 10000

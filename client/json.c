@@ -2,11 +2,11 @@
  * printing. */
 #include "client/json.h"
 
-#include <assert.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/jwrite.h"
 
 #define JV_DEPTH 64

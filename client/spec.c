@@ -2,12 +2,12 @@
  * paths absolute. */
 #include "client/spec.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "client/http.h"
 #include "client/text.h"
 #include "client/yaml.h"

@@ -1,9 +1,9 @@
 /* sse.c: collects a line, then the fields of an event, and calls back at its blank line. */
 #include "client/sse.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 void sse_init(struct sse *s, void (*call)(void *, const struct sse_event *), void *arg)
 {

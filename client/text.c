@@ -2,11 +2,11 @@
  * prints tables. */
 #include "client/text.h"
 
-#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 /* Decodes one code point. Returns its bytes, or 0 when s does not start with valid UTF-8. */
 static size_t decode(const unsigned char *s, size_t len, uint32_t *out)

@@ -2,10 +2,10 @@
  * beside it, opened by dlopen. Host tasks run on a pool. */
 #include "kernels/backend.h"
 
-#include <assert.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/mem.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/pool.h"

@@ -3,7 +3,7 @@
 #ifndef SEQD_KERNELS_SHAPES_H
 #define SEQD_KERNELS_SHAPES_H
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/limits.h"
 #include "kernels/backend.h"
 

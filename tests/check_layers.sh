@@ -55,6 +55,7 @@ wire_pack.h       : api/wire.c api/wire_gpu.c api/wire_pack.c api/wire_spec.c
 curl/             : client/http.c
 toml++/           : api/toml.cc
 <yaml.h>          : client/yaml.c
+<assert.h>        : api/core/assert.h
 nccl.h            : worker/comm/nccl.c
 openssl/          : worker/comm/tls.c api/pki.c
 gnutls/           : daemon/http/tls.c

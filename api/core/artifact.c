@@ -2,9 +2,9 @@
  * syncs its directory. */
 #include "api/core/artifact.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 static int sync_parent(const char *path, struct err *e)
 {

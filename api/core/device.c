@@ -2,9 +2,9 @@
  * own. */
 #include "api/core/device.h"
 
-#include <assert.h>
 #include <stddef.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 /* "emulated" runs CUDA's kernels on the host (kernels/cuda/emu.h), in memory that only they reach.
  * It is for tests. */

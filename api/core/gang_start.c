@@ -2,11 +2,11 @@
  * string, but is no shorter than that of 0.2.0. */
 #include "api/core/gang_start.h"
 
-#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/version.h"
 

@@ -2,10 +2,10 @@
  * ranks; job_*.c have those of inference, text and training. */
 #include "api/core/job.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/device.h"
 
 #define NAME_MAX_BYTES 128

@@ -2,8 +2,8 @@
  * legal there. */
 #include "api/core/job_state.h"
 
-#include <assert.h>
 #include <stddef.h>
+#include "api/core/assert.h"
 
 static const char *const state_names[JOB_STATE_N] = {
     [JOB_QUEUED] = "queued",       [JOB_STARTING] = "starting",   [JOB_RUNNING] = "running",

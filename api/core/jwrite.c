@@ -2,11 +2,11 @@
  * the fewest digits that read back the same. */
 #include "api/core/jwrite.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/utf8.h"
 
 static void put(struct jwrite *w, const char *s, size_t n)

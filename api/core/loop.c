@@ -2,7 +2,6 @@
  * by an eventfd, signals by a signalfd. */
 #include "api/core/loop.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,6 +12,7 @@
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 
 enum { EVENTS_PER_TURN = 64, IDLE_MS = 60000 };
 

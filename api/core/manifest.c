@@ -1,12 +1,12 @@
 /* manifest.c: writes and reads MANIFEST.json, and checks files against it by size or by digest. */
 #include "api/core/manifest.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/beneath.h"
 #include "api/core/file.h"
 #include "api/core/record.h"

@@ -2,7 +2,6 @@
  * caller's tick says that work moves on. */
 #include "api/core/notify.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +12,7 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/log.h"
 
 enum { STATUS_SIZE = 256, WATCHDOG_PART = 4 };

@@ -2,10 +2,10 @@
  * alike, and prints --help from the same rows. */
 #include "api/core/option.h"
 
-#include <assert.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/nearest.h"
 
 enum { HELP_COLUMN = 26, HELP_WIDTH = 100 };

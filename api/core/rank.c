@@ -2,9 +2,9 @@
  * data. */
 #include "api/core/rank.h"
 
-#include <assert.h>
 #include <signal.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 static const char *const purpose_names[PURPOSE_N] = {
     [PURPOSE_RING_KV] = "ring_kv", [PURPOSE_RING_DKV] = "ring_dkv", [PURPOSE_GRAD] = "grad",

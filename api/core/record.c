@@ -1,9 +1,9 @@
 /* record.c: writes and reads the members of a record by the type of their row. */
 #include "api/core/record.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 bool record_always(const void *record)
 {

@@ -2,12 +2,12 @@
  * short or has a wrong CRC. */
 #include "api/core/spool.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 
 struct spool_frame {

@@ -1,11 +1,11 @@
 /* join.c: makes and revokes join tokens, judges each JOIN, and issues certificates. */
-#include <assert.h>
 #include <fnmatch.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include "api/core/assert.h"
 #include "api/core/log.h"
 #include "api/core/sha256.h"
 #include "daemon/access/join_table.h"

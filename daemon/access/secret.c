@@ -1,13 +1,13 @@
 /* secret.c: reads the secret of a state directory or makes it, and derives the keys of attempts. */
 #include "daemon/access/secret.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/hmac.h"
 

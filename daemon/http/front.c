@@ -1,7 +1,6 @@
 /* front.c: runs the thread of the clients' sockets, with its limits and deadlines. */
 #include "daemon/http/front.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,6 +12,7 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/log.h"
 #include "daemon/http/intake.h"
 #include "daemon/http/sock.h"

@@ -1,7 +1,6 @@
 /* http.c: joins libmicrohttpd with the loop thread: requests, replies and streams. */
 #include "daemon/http/http.h"
 
-#include <assert.h>
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include "api/core/assert.h"
 #include "api/core/log.h"
 #include "daemon/http/door.h"
 #include "daemon/http/front.h"

@@ -1,9 +1,9 @@
 /* sources.c: lists the files of a job's data, and asks one node after another for them. */
 #include "daemon/http/sources.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job_paths.h"
 #include "api/core/sha256.h"
 

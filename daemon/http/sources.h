@@ -8,7 +8,7 @@
 #include "daemon/loop/control.h"
 
 #define SOURCES_MS    2000 /* for all nodes together: a job need not wait for the answer */
-#define SOURCES_FOUND 2048 /* lists of files that a batch asks for once: it has 1,000 jobs */
+#define SOURCES_FOUND 2048 /* slots for lists of files that a node has: a batch has up to 1,000 */
 #define SOURCES_FIELD 64   /* room for a file beside its path: field, format, two colons, NUL */
 
 /* A struct of 86 KiB, zeroed at first, that serves one spec after the other. */

@@ -1,10 +1,10 @@
 /* tar.c: computes the bytes of a tar file at any position. */
 #include "daemon/http/tar.h"
 
-#include <assert.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 /* Offsets of POSIX ustar. */
 enum { NAME = 0, MODE = 100, UID = 108, GID = 116, SIZE = 124, MTIME = 136, SUM = 148 };

@@ -2,10 +2,10 @@
  * batches. */
 #include "daemon/loop/commit.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "api/core/mutant.h"

@@ -2,11 +2,11 @@
  * from committed events. */
 #include "daemon/loop/control.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/log.h"
@@ -182,8 +182,8 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
         if (!a || a->epoch != epoch) return;
         a->assigned = true;
         if (c->sweep) sweep_epoch(c->sweep, j);
-        /* Do not begin an attempt that has failed meanwhile, as by a GPU: its nodes are told to
-         * stop. */
+        /* Do not begin an attempt that has failed meanwhile, as when a GPU was lost: its nodes are
+         * told to stop. */
         if (j->state == JOB_STARTING) session_assign(&c->session, j);
         return;
     case EV_RANK_EXIT:

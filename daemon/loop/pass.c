@@ -1,11 +1,11 @@
 /* pass.c: describes jobs and nodes to sched_pick, and makes events of its choices. */
 #include "daemon/loop/pass.h"
 
-#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/choices.h"
 #include "api/core/device.h"
 #include "api/core/job.h"

@@ -1,11 +1,11 @@
 /* link.c: keeps the sessions with nodes: HELLO, JOIN, heartbeats and messages. */
 #include "daemon/mailbox/link.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "api/rpc.h"

@@ -1,9 +1,9 @@
 /* sched.c: places jobs in order, each as a whole or not at all. */
 #include "daemon/sched/sched.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "daemon/sched/reason.h"
 #include "daemon/sched/ring.h"
 #include "daemon/sched/room.h"

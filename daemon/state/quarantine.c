@@ -1,10 +1,10 @@
 /* quarantine.c: counts the blames of nodes, begins and ends quarantines, and makes toy runs. */
 #include "daemon/state/quarantine.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/log.h"
 #include "daemon/spec/json.h"
 #include "worker/plan/check.h"

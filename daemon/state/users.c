@@ -1,10 +1,10 @@
 /* users.c: counts the live jobs and requests of users, and refuses those over the limits. */
 #include "daemon/state/users.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 static struct user **bucket_of(struct users *t, const char *name)
 {

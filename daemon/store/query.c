@@ -1,11 +1,11 @@
 /* query.c: has the statements of all questions, and runs one of them. */
 #include "daemon/store/query.h"
 
-#include <assert.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/choices.h"
 #include "api/core/job_state.h"
 #include "api/core/removal.h"

@@ -2,7 +2,6 @@
  * and owns the device's memory. */
 #include "kernels/cpu/cpu.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif

@@ -7,7 +7,7 @@
 #ifndef SEQD_CUDA_DEVICE_H
 #define SEQD_CUDA_DEVICE_H
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "kernels/backend.h"
 #include "kernels/shapes.h"
 #include "kernels/cuda/cuda.h"

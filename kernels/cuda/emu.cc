@@ -3,7 +3,6 @@
 #include "kernels/cuda/emu.h"
 #include "kernels/half.h"
 
-#include <assert.h>
 #include <atomic>
 #include <fcntl.h>
 #include <mutex>
@@ -11,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #ifndef __x86_64__
 #include <ucontext.h>
 #endif

@@ -1,7 +1,7 @@
 /* emu_blas.cc: the calls of cuBLASLt that blas.cu makes, in plain loops, column-major as there.
  * Tests see by it that blas.cu asks for the right product. */
-#include <assert.h>
 #include <stdlib.h>
+#include "api/core/assert.h"
 #include "kernels/cuda/blas.h"
 #include "kernels/half.h"
 

@@ -34,7 +34,7 @@ struct list {
 /* graph[i]: the graph of the `len` operations from i on, up to a gap. */
 struct pattern {
     struct list list;
-    int64_t n_seen, last; /* times it came; the list's number when it did */
+    int64_t n_seen, last; /* lists like it so far; number of the latest one */
     int n_gaps;
     bool gap[LIST_OPS];
     int len[LIST_OPS];

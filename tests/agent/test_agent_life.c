@@ -2,13 +2,13 @@
  * that records come in order, that a repeated record has the same bytes, that logs have no gaps and
  * are complete before the final record, and that nothing follows that record.
  * tests: needs libfake_nvml.so seqgang seqw */
-#include <assert.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "api/core/process.h"

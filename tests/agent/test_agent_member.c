@@ -1,12 +1,12 @@
 /* A node's certificate: joining, state kept through restarts, renewal, and coordinators that are
  * not the right one. The coordinator is this test: it signs the requests of the node, or
  * refuses. */
-#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/clock.h"
 #include "api/core/file.h"
 #include "tests/lib/test.h"

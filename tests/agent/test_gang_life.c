@@ -1,10 +1,10 @@
 /* seqgang in a process of its own over fake ranks: a whole life, and every way to end early. The
  * test is the agent: it connects, sends commands, reads the spool.
  * tests: needs seqrank */
-#include <assert.h>
 #include <fcntl.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "api/core/process.h"

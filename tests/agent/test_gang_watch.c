@@ -1,6 +1,5 @@
 /* The hang watchdog's arithmetic and words, and the spool: torn at every byte, damaged at every
  * byte. */
-#include <assert.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/process.h"
 #include "api/core/spool.h"

@@ -3,7 +3,6 @@
 #include "api/rpc.h"
 #include "api/address.h"
 
-#include <assert.h>
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 #include <grpc/slice.h>
@@ -14,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "tests/lib/test.h"
 
 /* One side's view of the events so far. */

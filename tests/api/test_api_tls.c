@@ -1,5 +1,4 @@
 /* Sessions over TLS: who may open one, who may only ask to join, and what both sides are told. */
-#include <assert.h>
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 #include <grpc/slice.h>
@@ -9,6 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/address.h"
 #include "api/core/file.h"
 #include "api/rpc.h"

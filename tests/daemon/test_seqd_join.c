@@ -1,11 +1,11 @@
 /* Nodes that join over TLS, against the real store and real links: tokens, names, uses, times, the
  * state after a restart, renewal and revocation. Time is the test's where seqd asks for it. */
-#include <assert.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/rpc.h"
 #include "daemon/access/join.h"

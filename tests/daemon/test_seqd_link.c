@@ -1,8 +1,8 @@
 /* seqd's end of a session, with a raw stream as the node: hello first, one session, refusals. */
-#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/rpc.h"
 #include "daemon/mailbox/link.h"
 #include "tests/lib/profile.h"

@@ -3,13 +3,13 @@
 #ifndef SEQD_FUZZ_FORMAT_H
 #define SEQD_FUZZ_FORMAT_H
 
-#include <assert.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "worker/data/format.h"
 

@@ -5,12 +5,12 @@
  * refused with a field's name, or keeps its shape however often it travels, as a job's model.config
  * does, a person's or the package's; written beside new weights, with the job's changes, it reads
  * back as the job's. */
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "worker/family/config.h"

@@ -5,8 +5,8 @@
  * the bytes stay. */
 #include "daemon/state/event.h"
 
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,8 +3,8 @@
  * Any bytes as a line of a diffusion model's requests: refused with a sentence, or a sample that
  * the job was planned for; reading it again gives the same. Models with captions, with classes and
  * with neither. */
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"

@@ -2,9 +2,9 @@
  *
  * Any bytes through the reader by two ways, token by token and by skipping: both must give the same
  * verdict; accepted text is written again and must be read as the same tokens. */
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 

@@ -5,12 +5,12 @@
  * every fault is a sentence of one line, a directory that loads has all of its shape's tensors, and
  * one that hf_describe takes has no fault that keeps it from loading, or no weights at all, which
  * a new model needs not. */
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/inspect.h"

@@ -4,9 +4,9 @@
  * that is taken can be signed, and its certificate is then good for that key and name alone. */
 #include "api/pki.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

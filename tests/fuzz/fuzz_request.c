@@ -3,8 +3,8 @@
  * Any bytes as a line of an openai_batch: refused with a sentence, or a request within the bounds
  * that generation relies on; reading it again gives the same; its custom_id is what request_id
  * says. */
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/choices.h"
 #include "api/core/job.h"
 #include "api/core/model_shape.h"

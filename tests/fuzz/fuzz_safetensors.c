@@ -3,12 +3,12 @@
  * Any bytes as a weights file: accepted tensors lie inside the file, are sorted, cover it without a
  * hole, and are readable to the last element. Half of the inputs get a true header length, so that
  * the fuzzer need not guess it. */
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "worker/hf/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

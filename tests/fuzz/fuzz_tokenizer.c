@@ -3,10 +3,10 @@
  * Any bytes as a tokenizer.json: refused with a sentence, or it encodes and decodes a text whatever
  * its parts are, decoding id by id gives the same text as decoding at once, and a text that is cut
  * has the ids of the whole. */
-#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/text/tokenizer.h"
 
 static void decode(struct tokenizer *t, const struct tokens *ids, bool skip)

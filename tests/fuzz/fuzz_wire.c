@@ -4,8 +4,8 @@
  * packs again, and reads back as the same message. */
 #include "api/wire.h"
 
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

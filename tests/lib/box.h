@@ -3,12 +3,12 @@
 #ifndef SEQD_TESTS_BOX_H
 #define SEQD_TESTS_BOX_H
 
-#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "tests/lib/ref.h"
 #include "tests/lib/twin.h"
 

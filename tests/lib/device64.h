@@ -7,10 +7,10 @@
 #ifndef SEQD_TESTS_DEVICE64_H
 #define SEQD_TESTS_DEVICE64_H
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "kernels/backend.h"
 
 struct d64_head { /* one head of one chunk */

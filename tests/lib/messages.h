@@ -2,8 +2,8 @@
 #ifndef SEQD_TESTS_MESSAGES_H
 #define SEQD_TESTS_MESSAGES_H
 
-#include <assert.h>
 #include <stdlib.h>
+#include "api/core/assert.h"
 #include "api/core/field.h"
 #include "api/core/job.h"
 #include "api/core/removal.h"

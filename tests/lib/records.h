@@ -4,7 +4,7 @@
 #ifndef SEQD_TESTS_RECORDS_H
 #define SEQD_TESTS_RECORDS_H
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "tests/lib/test.h"
 
 static struct records {

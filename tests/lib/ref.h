@@ -3,12 +3,12 @@
 #ifndef SEQD_TESTS_REF_H
 #define SEQD_TESTS_REF_H
 
-#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "kernels/backend.h"
 
 struct mat { /* dense, row-major, owned */

@@ -2,7 +2,7 @@
  * rows_in before a half and rows_out after it. */
 #include "tests/lib/tensor_halves.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/sp/block.h"
 
 int64_t tensor_row(const struct tensor_group *g, int w)

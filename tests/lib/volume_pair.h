@@ -3,8 +3,8 @@
 #ifndef SEQD_TESTS_VOLUME_PAIR_H
 #define SEQD_TESTS_VOLUME_PAIR_H
 
-#include <assert.h>
 #include <stdint.h>
+#include "api/core/assert.h"
 
 /* Ways to compute a pair of a spatial and a temporal block, with the nominal volume for M bytes of
  * one activation. */

@@ -2,8 +2,8 @@
  * or length that fits. */
 #include "tests/paper/published.h"
 
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "tests/paper/search.h"
 
 #define MOST ((int64_t)1 << 40) /* sequences, or tokens */

@@ -7,7 +7,6 @@
  * (state_dir_epoch); the older attempts of that job are told to stop first. */
 #include "worker/agent/agent.h"
 
-#include <assert.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/address.h"
 #include "api/core/cgroup.h"
 #include "api/core/log.h"

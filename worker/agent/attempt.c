@@ -2,7 +2,6 @@
  * one, and reads records and logs for seqd. */
 #include "worker/agent/attempt.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,6 +15,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/cgroup.h"
 #include "api/core/gang_start.h"
 #include "api/core/log.h"

@@ -2,7 +2,6 @@
  * and words its end. */
 #include "worker/agent/capture.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/log.h"
 #include "api/core/rank.h"
 #include "worker/agent/spawn.h"

@@ -1,10 +1,10 @@
 /* environment.c: copies the variables whose names are in its list. */
 #include "worker/agent/environment.h"
 
-#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 /* Whole names, or beginnings where they end in '*'. */
 static const char *const allowed[] = {

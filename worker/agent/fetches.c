@@ -2,10 +2,10 @@
  * answers. */
 #include "worker/agent/fetches.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/thread.h"
 
 struct fetches {

@@ -2,12 +2,12 @@
  * lists the attempt. The key of the job is wiped from memory once the gang has it. Loop thread. */
 #include "worker/agent/launch.h"
 
-#include <assert.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "api/core/log.h"

@@ -2,7 +2,6 @@
  * thread looks at the coordinator, then a session sends the request. */
 #include "worker/agent/member.h"
 
-#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
@@ -11,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/address.h"
 #include "api/core/file.h"
 #include "api/core/log.h"

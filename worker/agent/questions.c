@@ -2,10 +2,10 @@
  * or its failure as the answer. */
 #include "worker/agent/questions.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job_paths.h"
 #include "worker/agent/capture.h"
 #include "worker/agent/describe.h"

@@ -2,9 +2,9 @@
  * acknowledged (attempt.h). So this file does not remember the sent bytes. Loop thread. */
 #include "worker/agent/relay.h"
 
-#include <assert.h>
 #include <stdbool.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/agent/attempt.h"
 #include "worker/agent/session.h"
 

@@ -2,8 +2,8 @@
  * message on its way is lost when it closes; its owner sends it again from disk. Loop thread. */
 #include "worker/agent/session.h"
 
-#include <assert.h>
 #include <stdlib.h>
+#include "api/core/assert.h"
 #include "api/address.h"
 #include "api/core/log.h"
 #include "api/core/mem.h"

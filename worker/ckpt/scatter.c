@@ -2,10 +2,10 @@
  * them; scatter_serve has the other side. */
 #include "worker/ckpt/scatter.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/assert.h"
 #include "api/core/mem.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"

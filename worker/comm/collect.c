@@ -4,8 +4,8 @@
  * Collectives of tensors work in the tensors' memory: a device with memory of its own copies and
  * adds there, in the same tree. The other collectives work in the host's memory. If a transport
  * can do a collective as a whole, it does; the ledger then counts the messages that this saved. */
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/comm/endpoint.h"
 #include "worker/plan/volume.h"
 

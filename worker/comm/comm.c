@@ -10,12 +10,12 @@
  * looks at the door afterwards and moves it if its rank may sleep. So no wake is lost. */
 #include "worker/comm/comm.h"
 
-#include <assert.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/assert.h"
 #include "worker/comm/endpoint.h"
 
 /* SPINS and AWAKE_NS limit how long a rank looks for its message before it sleeps. Pauses hold a

@@ -1,8 +1,8 @@
 /* connect.c: the rendezvous: chooses each peer's transport, exchanges blobs, opens and closes. */
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/choices.h"
 #include "worker/comm/endpoint.h"
 

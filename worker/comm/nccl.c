@@ -40,11 +40,11 @@
  * (be->any_order), and without NVLS, whose switch adds in an order that may differ from run to
  * run; an operator's NCCL_NVLS_ENABLE overrides that. SEQD_COLLECTIVES=messages uses messages
  * alone. */
-#include <assert.h>
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/assert.h"
 #include "api/core/choices.h"
 #include "api/core/library.h"
 #include "api/core/log.h"

@@ -19,7 +19,6 @@
  * door (comm.c). */
 #include "worker/comm/comm.h"
 
-#include <assert.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stdlib.h>
@@ -29,6 +28,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/choices.h"
 #include "api/core/mem.h"
 #include "worker/comm/endpoint.h"

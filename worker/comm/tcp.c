@@ -11,7 +11,6 @@
  * kernel's own limit, TCP_USER_TIMEOUT, is set to twice silence_ms for the same reason. */
 #include "worker/comm/tcp.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -22,6 +21,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/choices.h"
 
 #ifndef TCP_RTO_MAX_MS

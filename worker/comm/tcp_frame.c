@@ -3,11 +3,11 @@
  * A message goes out only after the peer's READY for it. So it is received straight into the
  * posted buffer, and no bytes are kept for later. A peer that sends a message that was not asked
  * for is at fault. TAKEN frees the sender's buffer. */
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include "api/core/assert.h"
 #include "worker/comm/tcp.h"
 
 enum {

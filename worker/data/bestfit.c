@@ -2,9 +2,9 @@
  * tree of bits finds that bin. */
 #include "worker/data/bestfit.h"
 
-#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include "api/core/assert.h"
 #include "worker/data/pack.h"
 
 #define NO_BIN UINT32_MAX

@@ -2,7 +2,6 @@
  * masks, sizes and origins by pread. */
 #include "worker/data/data.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "worker/data/meta.h"
 

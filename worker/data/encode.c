@@ -2,10 +2,10 @@
  * for the entropy. */
 #include "worker/data/encode_text.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 static int open_part(struct encode *c, const char *dir, int part, struct err *e)
 {

@@ -2,7 +2,7 @@
  * condition. */
 #include "worker/data/flow_batch.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "worker/family/family.h"
 

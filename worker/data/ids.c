@@ -1,7 +1,7 @@
 /* ids.c: reads whole numbers of 1 to 8 bytes, and cuts documents before or after each end id. */
 #include "worker/data/ids.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 
 /* Returns the number at p, with its sign extended. */
 static int64_t value_of(const uint8_t *p, struct ids_type t)

@@ -33,8 +33,8 @@ void meta_fini(struct meta *m)
 
 /* ---- the members ----------------------------------------------------------------------------- */
 
-/* Holds a meta as meta.json has it: text that was bytes has the tokenizer "byte", and part[] lists
- * only parts that exist. */
+/* Holds a meta as meta.json has it: `tokenizer` is "byte" where text was cut into bytes, and part[]
+ * lists only parts that exist. */
 struct meta_stored {
     struct meta m;
     char tokenizer[SHA256_HEX];

@@ -2,8 +2,8 @@
  * place n. */
 #include "worker/data/mixture.h"
 
-#include <assert.h>
 #include <math.h>
+#include "api/core/assert.h"
 #include "worker/data/permute.h"
 
 /* Keeps the permutation of a block apart from that of a pass, which uses the plain seed. */

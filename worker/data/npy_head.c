@@ -1,9 +1,9 @@
 /* npy_head.c: prints the dictionary of dtype and shape, padded to NPY_HEAD bytes. */
 #include "worker/data/npy_head.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 void npy_head(char out[NPY_HEAD], const char *descr, int64_t rows, int64_t cols)
 {

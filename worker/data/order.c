@@ -1,10 +1,10 @@
 /* data_order: streams of samples, and the mapping from global sample n to a stream's sample. */
 #include "worker/data/order.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/model_shape.h"
 #include "worker/data/mixture.h"

@@ -2,9 +2,9 @@
  * concat need no list: a search by token finds them. */
 #include "worker/data/pack.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/data/bestfit.h"
 
 static int64_t document_start(const struct pack *p, int64_t document)

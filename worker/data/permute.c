@@ -1,7 +1,7 @@
 /* permute.c: permutes [0, n) by a keyed Feistel network. */
 #include "worker/data/permute.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 
 /* Mixes the bits of x by the finalizer of splitmix64: every output bit depends on every input
  * bit. */

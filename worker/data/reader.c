@@ -2,12 +2,12 @@
  * read. */
 #include "worker/data/reader.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "worker/data/source.h"
 
 int reader_open(struct reader *r, const char *root, const char *path, struct intake *into,

@@ -1,7 +1,7 @@
 /* data_batch: one rank's rows of one sample. A rank holds a few segments of the sample. In a
  * segment, fragments that are neighbours in tokens.bin, too, are read together. */
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/data/order.h"
 #include "worker/sp/sp.h"

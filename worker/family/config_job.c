@@ -1,7 +1,7 @@
 /* config_job.c: the model of a job: its model.config, and the text that carries it. */
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/field.h"
 #include "api/core/job.h"
 #include "api/core/model_shape.h"

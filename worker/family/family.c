@@ -2,8 +2,8 @@
  * its programs: places switches, and cuts off the head of a model without one. */
 #include "worker/family/family.h"
 
-#include <assert.h>
 #include <stddef.h>
+#include "api/core/assert.h"
 #include "api/core/room.h"
 #include "api/core/choices.h"
 #include "api/core/err.h"

@@ -64,7 +64,7 @@ static bool has_window(const struct config *c)
 
 static int read_window(struct config *c, const char *key)
 {
-    /* A job may ask for a window by the decoder's own name. */
+    /* Ignores the key in a file of type llama, as transformers does; a job may set it. */
     if (!has_window(c) && c->form == CONFIG_FILE) return config_ignore(c, key);
     c->window = 0; /* null */
     return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);

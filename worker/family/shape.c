@@ -1,10 +1,10 @@
 /* shape.c: the table of a model's sizes, by the names of model.config. */
 #include "worker/family/shape.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/delta.h"
 #include "api/core/err.h"
 #include "api/core/field.h"

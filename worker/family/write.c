@@ -2,11 +2,11 @@
  * attention, MLPs, experts, ends. */
 #include "worker/family/write.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/err.h"
 #include "api/core/model_shape.h"
 

@@ -18,7 +18,6 @@
  * record in its place. */
 #include "worker/gang/gang.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -37,6 +36,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "api/core/log.h"

@@ -2,7 +2,6 @@
  * pid, and reaps it by a pidfd. */
 #include "worker/gang/proc.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "api/core/process.h"

@@ -1,7 +1,7 @@
 /* The tensors of a model as files name them, and the order in which a file has their rows. */
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 

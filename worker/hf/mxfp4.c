@@ -2,10 +2,10 @@
  * values. */
 #include "worker/hf/mxfp4.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 
 enum { GROUP = 32, PACKED = GROUP / 2, GROUPS = 512 /* at a time */ };
 

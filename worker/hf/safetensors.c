@@ -2,7 +2,6 @@
  * fp32. */
 #include "worker/hf/safetensors.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -12,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/beneath.h"
 #include "api/core/faults.h"
 #include "api/core/file.h"

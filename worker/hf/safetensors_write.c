@@ -2,11 +2,11 @@
  * file and its tensors at the same time. */
 #include "worker/hf/safetensors.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/jwrite.h"
 #include "kernels/cpu/pool.h"

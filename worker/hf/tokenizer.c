@@ -2,9 +2,9 @@
  * tokenizer.json by its bytes. */
 #include "worker/hf/tokenizer.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/jwrite.h"
 

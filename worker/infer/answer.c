@@ -2,11 +2,11 @@
  * they share. */
 #include "worker/infer/infer.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/mem.h"
 #include "api/core/mutant.h"

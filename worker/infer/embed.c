@@ -2,10 +2,10 @@
  * a vector for each document. */
 #include "worker/infer/embed.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/data/npy_head.h"

@@ -2,10 +2,10 @@
  * latents are finite; rank 0 writes the artifact and the request's line. */
 #include "worker/infer/flow_generate.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/data/source.h"

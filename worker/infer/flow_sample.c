@@ -2,9 +2,9 @@
  * advances z by one step after another. */
 #include "worker/infer/flow_sample.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/family/family.h"
 #include "worker/plan/noise.h"
 #include "worker/hf/safetensors.h"

@@ -1,10 +1,10 @@
 /* generate.c: runs a job of prompts or of a batch of requests, plan->batch of them at a time, and
  * writes its artifacts. */
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/reply.h"

@@ -2,13 +2,13 @@
  * and broadcasts the bytes from rank 0. */
 #include "worker/infer/prompts.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/container.h"
 #include "api/core/job.h"
 #include "api/core/jread.h"

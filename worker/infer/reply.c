@@ -2,11 +2,11 @@
  * the forms of a continuation, a completion and a chat. */
 #include "worker/infer/reply.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/jwrite.h"
 #include "api/core/utf8.h"
 #include "worker/hf/tokenizer.h"

@@ -2,10 +2,10 @@
  * into ids, and words every refusal. */
 #include "worker/infer/requests.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/field.h"
 #include "api/core/job.h"
 #include "api/core/jread.h"

@@ -2,7 +2,6 @@
  * and publishes the journal as results.jsonl. */
 #include "worker/infer/results.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/jread.h"
 #include "api/core/log.h"
 #include "worker/infer/requests.h"

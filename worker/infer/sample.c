@@ -2,10 +2,10 @@
  * the cumulative distribution. */
 #include "worker/infer/sample.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/utf8.h"
 #include "kernels/philox.h"
 #include "worker/hf/tokenizer.h"

@@ -2,10 +2,10 @@
  * documents and to buckets of positions. */
 #include "worker/infer/score.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/data/npy_head.h"

@@ -2,7 +2,7 @@
  * states passed on. */
 #include "worker/model/in_time.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 
 /* Sends states or their gradients from rank `root` to rank `leaf`; copies them if the two are one
  * rank. */

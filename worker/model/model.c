@@ -2,8 +2,8 @@
  * backward, and sums the loss. */
 #include "worker/model/model.h"
 
-#include <assert.h>
 #include <math.h>
+#include "api/core/assert.h"
 #include "api/core/mem.h"
 #include "api/core/mutant.h"
 #include "kernels/precision.h"

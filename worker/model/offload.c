@@ -2,7 +2,6 @@
  * stream to pinned host memory. */
 #include "worker/model/offload.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -12,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 
 #define PIECE ((int64_t)8 << 20) /* bytes of one call; n_tasks is counted up after each */
 

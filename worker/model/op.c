@@ -2,7 +2,7 @@
  * rows in a fixed order. */
 #include "worker/model/op.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mem.h"
 
 #define OP_ROW(kind, name) [kind] = &op_##name,

@@ -1,6 +1,6 @@
 /* op_attention.c: ATTENTION over the sequence through sp->ops, over a dimension that is whole here
  * (DSP), and CROSS over the conditioning text. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
 

@@ -2,7 +2,7 @@
  * worker/sp/carry.h. */
 #include "worker/model/op.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/delta.h"
 #include "api/core/mutant.h"
 

@@ -1,7 +1,7 @@
 /* op_embed.c: EMBED: out = table[ids] * scale. EMBED_ADD: out = a + table[index]. */
 #include "worker/model/op.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "kernels/half.h"
 
 struct embed_back {

@@ -2,8 +2,8 @@
  * TIMESTEP and TEXT. They pass a gradient on only to a value that they add to. */
 #include "worker/model/op.h"
 
-#include <assert.h>
 #include <math.h>
+#include "api/core/assert.h"
 
 /* ---- PATCH ----------------------------------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
  * one more column of v, which is 1: the kernels then work on [T, H*(Dv+1)]. */
 #include "worker/model/op.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/plan/plan.h"
 
 struct linear {

@@ -4,8 +4,8 @@
  * Backward does too, so that a training step computes logits once, a chunk of rows at a time and
  * never [S, V]. Under tensor parallelism a rank has the logits of some ids; for each row ranks
  * exchange the largest logit, the sum of exponentials, and the target's logit. */
-#include <assert.h>
 #include <math.h>
+#include "api/core/assert.h"
 #include "api/core/model_shape.h"
 #include "api/core/mutant.h"
 #include "worker/plan/noise.h"

@@ -17,7 +17,7 @@
  * out[1]: the routes, [T, k] experts as int32, then [T, k] weights; written by forward. */
 #include "worker/model/op.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/routing.h"
 

@@ -9,7 +9,7 @@
  * forward before it wrote. */
 #include "worker/model/op.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 
 struct norm {
     struct tensor x, rest; /* normalised columns; the columns after them, copied as they are */

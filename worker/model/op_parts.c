@@ -1,6 +1,6 @@
 /* op_parts.c: GATHER and SCATTER: rows between the ranks of tensor parallelism (Megatron-LM with
  * sequence parallelism, 2205.05198). A part of a sum travels in fp32; the sum is rounded once. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
 

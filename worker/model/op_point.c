@@ -2,7 +2,7 @@
  * MODULATE, GATE, TABLE and SELECT. */
 #include "worker/model/op.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 
 /* ---- ACT ------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* op_rope.c: ROPE and LRPE: rotary positions of queries and keys. */
 #include "worker/model/op.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 
 /* Returns the position of each row: its token's, or the number of its frame. */
 static const int64_t *positions(struct frame *f, const struct op *o, bool frames)

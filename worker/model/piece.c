@@ -2,7 +2,7 @@
  * on each, and adds up gradients. */
 #include "worker/model/piece.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 
 struct mlp_walk {

@@ -1,10 +1,10 @@
 /* random.c: initial weights, a pure function of (seed, tensor, element). */
 #include "worker/model/model.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/mem.h"
 #include "api/core/room.h"
 #include "kernels/half.h"

@@ -2,8 +2,8 @@
  * backward, and for new tokens. */
 #include "worker/model/section.h"
 
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/finite.h"
 #include "worker/model/model.h"

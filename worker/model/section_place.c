@@ -1,6 +1,6 @@
 /* section_place.c: pointers to the plan's items that sections work with. */
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/model/model.h"
 #include "worker/plan/attention.h"

@@ -2,7 +2,7 @@
  * gradient there. */
 #include "worker/model/tied.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 
 enum { FIRST, LAST }; /* ranks of model.ends */

@@ -2,7 +2,7 @@
  * ranks. */
 #include "worker/plan/axes.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 
 int axes_ranks(const struct axes *a)
 {

@@ -8,8 +8,8 @@
 #ifndef SEQD_PLAN_AXES_H
 #define SEQD_PLAN_AXES_H
 
-#include <assert.h>
 #include <stdint.h>
+#include "api/core/assert.h"
 #include "api/core/limits.h"
 
 /* Degrees, each at least 1. */

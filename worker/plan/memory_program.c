@@ -1,7 +1,7 @@
 /* memory_program.c: buffers of a family's sections, from its programs. */
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/device.h"
 #include "api/core/job.h"
 #include "api/core/mem.h"
@@ -146,7 +146,7 @@ static void visit_sections(const struct family *f, const struct plan *p, const s
 /* The largest buffer of each kind, and the columns of the widest value. */
 struct needs {
     struct op_need op;
-    bool pieces; /* dense MLPs run in pieces: the gradients of one are summed at once */
+    bool pieces; /* dense MLPs run in pieces: all gradients of an MLP are summed together */
     double cols;
 };
 

@@ -2,8 +2,8 @@
  * for the kept steps of a sampler. */
 #include "worker/plan/noise.h"
 
-#include <assert.h>
 #include <math.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 
 static double beta_at(int64_t t)

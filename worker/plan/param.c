@@ -1,8 +1,8 @@
 /* param.c: lists a model's tensors in the flat layout from the programs of its family: names,
  * shapes, offsets, buckets (plan.h). */
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
 

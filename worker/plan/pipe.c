@@ -2,9 +2,9 @@
  * memory by dynamic programming. */
 #include "worker/plan/pipe.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include "api/core/assert.h"
 #include "api/core/mem.h"
 
 struct pipe pipe_whole(int n_layers)

@@ -2,8 +2,8 @@
  * reference of a proof. */
 #include "worker/plan/place.h"
 
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "worker/plan/memory.h"
 #include "worker/plan/slice.h"

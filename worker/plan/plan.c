@@ -2,9 +2,9 @@
  * then counts communication and flops. */
 #include "worker/plan/plan.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/device.h"
 #include "api/core/job.h"
 #include "api/core/mem.h"

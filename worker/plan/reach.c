@@ -2,7 +2,7 @@
  * documents, and asks which blocks meet them. */
 #include "worker/plan/reach.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 
 static int64_t max64(int64_t a, int64_t b)
 {

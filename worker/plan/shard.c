@@ -2,8 +2,8 @@
  * positions. */
 #include "worker/plan/shard.h"
 
-#include <assert.h>
 #include <stddef.h>
+#include "api/core/assert.h"
 #include "api/core/limits.h"
 
 static int64_t ceil_div(int64_t a, int64_t b)

@@ -2,8 +2,8 @@
  * elements between a slice and the whole tensor. */
 #include "worker/plan/slice.h"
 
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/room.h"
 
 /* part, whole: one tensor by the shape with tp, and by slice_whole() of it. */

@@ -1,8 +1,8 @@
 /* strategy.c: the table of strategies' rows, and the functions that answer by a row. */
 #include "worker/plan/strategy.h"
 
-#include <assert.h>
 #include <stddef.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 
 #define ROW(id, name) extern const struct strategy_row strategy_##name;

@@ -1,9 +1,9 @@
 /* traffic.c: bytes and messages of one rank in one step, from the algorithm alone. */
 #include "worker/plan/traffic.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/mem.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/slice.h"

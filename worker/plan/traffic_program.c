@@ -1,7 +1,7 @@
 /* traffic_program.c: the traffic of a family's operations, from their programs: the steps that a
  * rank runs are counted, each by the formula of its kind. */
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"

@@ -2,7 +2,7 @@
  * decoding. */
 #include "worker/plan/volume.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mem.h"
 #include "worker/plan/plan.h"
 

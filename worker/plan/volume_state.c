@@ -1,6 +1,6 @@
 /* volume_state.c: the formulas of volume.h for states of linear attention: sent on by a ring, in
  * pieces by a scan, or gathered. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/plan/volume.h"
 
 struct comm_count volume_state(enum exchange_id x, int P, int r, int64_t H, int64_t Dk, int64_t Dv,

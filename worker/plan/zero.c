@@ -2,7 +2,7 @@
  * offset from these cuts. */
 #include "worker/plan/zero.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mem.h"
 #include "api/core/room.h"
 #include "worker/plan/plan.h"

@@ -2,9 +2,9 @@
  * have, and only the cheapest way to reach it is kept. */
 #include "worker/program/label.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/mem.h"
 
 /* A state has four bits for each value that a later operation reads: the labels that it has. The

@@ -1,15 +1,14 @@
-/* label.h: the dimension that each operation's values are spread along over the ranks, so that the
- * least is moved between operations (2403.10266).
+/* label.h: chooses the dimension along which each operation's values are spread over the ranks, so
+ * that as little as possible is moved between operations (2403.10266).
  *
  * A label is a dimension that a value is spread along, or LABEL_WHOLE: it is whole on every rank.
  * An operation has one or more ways to be computed; each asks for a label of every input and gives
- * one to the output. A value may have several labels at a time: a label that it was moved to stays
- * for all later operations. An input that lacks the label that is asked for is moved to it, from
- * that one of its labels from which least moves.
+ * one to the output. An input without that label is moved to it from its cheapest label. It
+ * keeps its other labels for all later operations; a value with one_label has only the new one.
  *
  * Dynamic programming over the operations in their order: the state is the labels of each value
- * that a later operation reads. Exact, since a value that was moved and dropped again never
- * matters. Pure arithmetic. */
+ * that a later operation reads. The result is exact, since to drop a label early never saves a
+ * move. Pure arithmetic. */
 #ifndef SEQD_PROGRAM_LABEL_H
 #define SEQD_PROGRAM_LABEL_H
 

@@ -2,7 +2,7 @@
  * the values that a backward reads, a step's scratch, the shared buffers and the work. */
 #include "worker/program/op_rules.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 
 #define OP_ROW(kind, name) [kind] = &rule_##name,
 const struct op_rule *const op_rules[] = {OPERATORS(OP_ROW)};

@@ -7,8 +7,8 @@
  * the next piece of rows: a node with all rows lives through all of them. Nodes that live from
  * forward into backward make up the layer's record, the others are put into the workspace one by
  * one, the largest first, each at the lowest free place. */
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/program/op_rules.h"
 
 enum {

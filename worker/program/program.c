@@ -2,10 +2,10 @@
  * readers, the MLP of an operation, decays. */
 #include "worker/program/program.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/program/op_rules.h"
 
 enum { ALIGN = 16 }; /* elements: one cache line */

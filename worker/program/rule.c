@@ -1,8 +1,8 @@
 /* rule.c: the checks, scratch requests and terms of work that several rules share. */
 #include "worker/program/rule.h"
 
-#include <assert.h>
 #include <stddef.h>
+#include "api/core/assert.h"
 
 enum { ALIGN = 64 /* bytes: MEM_ALIGN of api/core/mem.h */ };
 

@@ -1,6 +1,6 @@
 /* rule_attention.c: ATTENTION over the sequence or a dimension that is whole on the rank, and CROSS
  * over the conditioning text. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/program/rule.h"
 
 static bool over_sequence(const struct op *op)

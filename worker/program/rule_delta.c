@@ -1,6 +1,6 @@
 /* rule_delta.c: gated delta networks: the gated delta rule and the short convolution before it. */
-#include <assert.h>
 #include <math.h>
+#include "api/core/assert.h"
 #include "api/core/delta.h"
 #include "worker/program/rule.h"
 

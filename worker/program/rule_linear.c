@@ -1,5 +1,5 @@
 /* rule_linear.c: the rule of LINEAR, the matrix product out = [base +] a W' [+ b]. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/program/rule.h"
 
 static void check_linear(const struct program *p, const struct op *op, const struct value *out)

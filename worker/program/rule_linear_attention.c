@@ -1,7 +1,7 @@
 /* rule_linear_attention.c: LINEAR_ATTENTION: its states and angles, and its scratch for each way to
  * compute. */
-#include <assert.h>
 #include <math.h>
+#include "api/core/assert.h"
 #include "worker/program/rule.h"
 
 static void check_linear_attention(const struct program *p, const struct op *op,

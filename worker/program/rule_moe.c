@@ -1,7 +1,7 @@
 /* rule_moe.c: the rule of MOE: the shapes of router and experts, and room for the routes and slots
  * of all rows. */
-#include <assert.h>
 #include <stddef.h>
+#include "api/core/assert.h"
 #include "worker/program/rule.h"
 
 static void check_moe(const struct program *p, const struct op *op, const struct value *out)

@@ -1,6 +1,6 @@
 /* rule_norm.c: the rule of NORM, RMSNorm or LayerNorm, which also writes the statistics of each
  * row. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/program/rule.h"
 
 static void check_norm(const struct program *p, const struct op *op, const struct value *out)

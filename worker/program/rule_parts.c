@@ -1,5 +1,5 @@
 /* rule_parts.c: GATHER and SCATTER: rows between the ranks of tensor parallelism. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/program/rule.h"
 
 static void check_gather(const struct program *p, const struct op *op, const struct value *out)

@@ -1,6 +1,6 @@
 /* rule_point.c: operators on one row at a time without products: ACT, GLU, MIX, ROW_GATE, and
  * adaLN's MODULATE, GATE, TABLE and SELECT. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/program/rule.h"
 
 /* ---- ACT, GLU, MIX --------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* rule_rope.c: the rules of ROPE, which rotates queries and keys in place, and of LRPE, whose
  * result has twice the columns. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/program/rule.h"
 
 /* Asks for room for the number of each row's frame. */

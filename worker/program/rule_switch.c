@@ -1,5 +1,5 @@
 /* rule_switch.c: operators that move rows of a grid: SWITCH, and HEADS to compare. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/program/rule.h"
 
 static void check_switch(const struct program *p, const struct op *op, const struct value *out)

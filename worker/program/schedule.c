@@ -9,8 +9,8 @@
  * A dense MLP in pieces keeps the output of neither its first product nor its activation: its
  * forward steps, and the steps of its backward with those that compute these values again, stand
  * together and run on one piece of the rows after another. */
-#include <assert.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/program/op_rules.h"
 
 struct scheduler {

@@ -2,7 +2,7 @@
  * wherever labels differ. */
 #include "worker/program/spread.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/program/label.h"
 #include "worker/program/op_rules.h"
 

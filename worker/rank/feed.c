@@ -2,7 +2,7 @@
  * held-out windows. */
 #include "worker/rank/feed.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/plan/stage.h"

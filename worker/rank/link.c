@@ -2,12 +2,12 @@
  * and SAVE without blocking. */
 #include "worker/rank/link.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include "api/core/assert.h"
 
 void link_init(struct link *k, int fd)
 {

@@ -2,9 +2,9 @@
  * node without the data makes them and compares the id. */
 #include "worker/rank/prepared.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "api/core/jwrite.h"

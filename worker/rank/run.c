@@ -2,12 +2,12 @@
  * and closes them in reverse. */
 #include "worker/rank/run.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/jwrite.h"

@@ -83,8 +83,8 @@ static bool save_due(const struct training *t)
     return k == t->r->spec->train.steps || (every > 0 && k % every == 0) || t->train.asked;
 }
 
-/* Evaluates and saves between two steps, if they are due. A job that leaves waits for a full disk,
- * as a job that ends does. */
+/* Evaluates and saves between two steps, if they are due. While the disk is full, a job that leaves
+ * waits for space, as a job that ends does. */
 static int after_step(struct training *t, struct err *e)
 {
     const bool last = t->train.step == t->r->spec->train.steps;

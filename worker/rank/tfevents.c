@@ -2,12 +2,12 @@
  * buffer on a flush. */
 #include "worker/rank/tfevents.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 
 #define HEAD 12 /* bytes of a record before its data: length and CRC */
 #define FOOT 4

@@ -1,9 +1,9 @@
 /* training_save.c: saves checkpoints: rank 0 writes and prunes, all ranks agree on the outcome and
  * wait for a full disk together. */
-#include <assert.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/clock.h"
 #include "api/core/file.h"
 #include "api/core/job.h"

@@ -8,7 +8,7 @@
  *             would depend on how many there are: dKV goes round the ring instead (rsa.c)
  *
  * Rows that are not sent are zero here: probabilities of 0 multiply them. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
 #include "worker/sp/over_p.h"

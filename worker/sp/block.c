@@ -2,8 +2,8 @@
  * and adds blocks, sinks and dropout. */
 #include "worker/sp/block.h"
 
-#include <assert.h>
 #include <math.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 
 struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct tensor dkv)

@@ -2,7 +2,7 @@
  * maps of all ranks composed locally (all_gather). */
 #include "worker/sp/carry.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/plan/plan.h"
 

@@ -7,7 +7,7 @@
  * travels. */
 #include "worker/sp/dsp.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/sp.h"
 

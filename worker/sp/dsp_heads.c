@@ -1,7 +1,7 @@
 /* DeepSpeed-Ulysses (2309.14509) on a grid, which DSP is compared with: an all-to-all between the
  * rows of a rank and the heads of a rank. The block of rank w is [T, sets, H / P, D], in either
  * direction: T rows of the sender by heads of the receiver, or the other way. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/sp/dsp.h"
 
 static int64_t block_size(const struct dsp *d, const struct dsp_heads *h)

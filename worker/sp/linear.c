@@ -2,7 +2,7 @@
  * calls the exchange (linear_exchange.c). */
 #include "worker/sp/linear.h"
 
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/linear_pass.h"
 #include "worker/sp/over_p.h"

@@ -100,7 +100,7 @@ struct sp_linear_ops {
  * such row; the plan has to resolve EXCHANGE_AUTO. */
 const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
 /* Waits for the last sends, which may still be under way when a call returns. Call it before the
- * ledger is read, and before send or all serve another purpose. */
+ * ledger is read, and before the buffers `send` and `all` are used for anything else. */
 int linear_settle(struct sp_linear *sp, struct err *e);
 /* Computes o again from q, k, v and the kept states, without communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);

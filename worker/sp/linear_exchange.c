@@ -15,7 +15,7 @@
  * A carried state has an edge in the gather alone: rank 0 folds the state before the sequence into
  * its first summary. If the last rank has no token, the rank that has the last token sends it the
  * state after that token (backward: receives its gradient). */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/linear_pass.h"
 

@@ -1,5 +1,5 @@
 /* One rank that holds the whole sequence: the reference of every other strategy. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "worker/sp/block.h"
 
 static int local_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *e)

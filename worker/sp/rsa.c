@@ -17,7 +17,7 @@
  * (worker/plan/reach.h). KV_j travels as far as the last rank that meets it; dKV_j sets out, in
  * "run", from the first one that does, and goes home from there; a block that no rank meets
  * stays. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
 #include "worker/sp/over_p.h"

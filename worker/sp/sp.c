@@ -2,8 +2,8 @@
  * token, gathered and merged in rank order. */
 #include "worker/sp/sp.h"
 
-#include <assert.h>
 #include <math.h>
+#include "api/core/assert.h"
 #include "api/core/mem.h"
 #include "api/core/mutant.h"
 

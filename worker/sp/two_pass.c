@@ -11,7 +11,7 @@
  * A is kept for the backward, [H, T, P*T] fp32, its columns in global order: segments tile
  * [0, P*T) in every layout. Dropout's mask is made again. Pairs of segments in which no query
  * sees a key are not computed; the softmax leaves zeros there. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
 #include "worker/sp/over_p.h"

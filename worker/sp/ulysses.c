@@ -16,7 +16,7 @@
  * of their gradient are added in rank order. Attention takes one KV head at a time, over the
  * logical chunks of the whole sequence: the sums of one rank, and under "ranks" its bits where no
  * group is divided. */
-#include <assert.h>
+#include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
 #include "worker/sp/over_p.h"

@@ -2,10 +2,10 @@
  * each rune. A build without PCRE2 refuses patterns. */
 #include "worker/text/pattern.h"
 
-#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/text/pattern_parse.h"
 
 #ifdef HAVE_PCRE2

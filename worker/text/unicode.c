@@ -2,9 +2,9 @@
  * composition and break classes. */
 #include "worker/text/unicode.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/text/buffer.h"
 #include "worker/text/unicode_tables.inc"
 
@@ -171,8 +171,8 @@ struct rune_bits *unicode_bits(enum unicode_set set)
     return b;
 }
 
-/* Finds the last row whose first number is at most c, or NULL, in rows of `width` numbers, sorted
- * by their first. */
+/* Finds the last row whose first number, shifted right by `shift`, is at most c; NULL: there is
+ * none. Rows have `width` numbers and are sorted by the first. */
 static const uint32_t *row_of(const uint32_t *table, int64_t n, int width, uint32_t c, int shift)
 {
     int64_t lo = 0, hi = n / width;

@@ -2,11 +2,11 @@
  * marked steps in guard.json. */
 #include "worker/train/guard.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/choices.h"
 #include "api/core/err.h"
 #include "api/core/file.h"

@@ -2,8 +2,8 @@
  * part, and carries a tied embedding's two parts. */
 #include "worker/train/sharded_state.h"
 
-#include <assert.h>
 #include <math.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/mutant.h"
 #include "worker/model/host_copy.h"

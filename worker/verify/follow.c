@@ -2,9 +2,9 @@
  * in the sequence. */
 #include "worker/verify/follow.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/plan/volume.h"
 #include "worker/verify/pass.h"
 

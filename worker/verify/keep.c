@@ -1,9 +1,9 @@
 /* keep.c: writes verify.json, and both sides' gradients as safetensors. */
 #include "worker/verify/keep.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/hf/hf.h"

@@ -2,11 +2,11 @@
  * the largest difference in a sentence. */
 #include "worker/verify/verify.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "api/core/mutant.h"
