@@ -141,10 +141,3 @@ const char *err_name(enum err_code code)
 {
     return code >= 0 && code < ERR_N ? err_names[code] : "internal";
 }
-
-enum err_code err_by_name(const char *name)
-{
-    for (int i = 0; i < ERR_N; i++)
-        if (!strcmp(err_names[i], name)) return (enum err_code)i;
-    return ERR_INTERNAL;
-}

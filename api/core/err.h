@@ -57,7 +57,6 @@ int err_write(struct err *e, int64_t needed, const char *fmt, ...)
 int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 const char *err_name(enum err_code code); /* "invalid", "does_not_fit", ...: stable, used in REST */
-enum err_code err_by_name(const char *name); /* ERR_INTERNAL for an unknown word */
 
 #ifdef __cplusplus
 }

@@ -45,8 +45,10 @@ static void test_err(void)
     err_errno(&e, "write");
     CHECK(e.code == ERR_IO);
     CHECK(err_set(NULL, ERR_IO, "without an err") == -1);
-    for (int c = 0; c < ERR_N; c++) CHECK((int)err_by_name(err_name((enum err_code)c)) == c);
-    CHECK(err_by_name("no such word") == ERR_INTERNAL);
+    for (int c = 0; c < ERR_N; c++)
+        for (int d = 0; d < c; d++)
+            CHECK(strcmp(err_name((enum err_code)c), err_name((enum err_code)d)));
+    CHECK(!strcmp(err_name(ERR_N), "internal"));
 }
 
 static void test_err_long(void)

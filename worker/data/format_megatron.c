@@ -20,12 +20,18 @@ int format_megatron_idx(const char *path, char out[FILE_PATH_SIZE], struct err *
     return file_join(out, e, "%.*s.idx", (int)n, path);
 }
 
-int format_megatron_bin(const char *path, char out[FILE_PATH_SIZE], struct err *e)
+/* Turns the path of an .idx into that of its .bin. */
+static int bin_path(const char *path, char out[FILE_PATH_SIZE], struct err *e)
 {
     return file_join(out, e, "%.*s.bin", (int)without(path, ".idx"), path);
 }
 
 /* ---- the index ------------------------------------------------------------------------------- */
+
+struct megatron_index {
+    struct ids_type type;
+    int64_t n_sequences, n_indices;
+};
 
 static uint64_t u64_at(const uint8_t *p)
 {
@@ -45,8 +51,10 @@ static int dtype_of(int code, struct ids_type *t, struct err *e)
     return err_set(e, ERR_INVALID, "dtype %d is of real numbers: token ids are whole ones", code);
 }
 
-int format_megatron_parse(const uint8_t *header, int64_t file_size, struct megatron_index *out,
-                          struct err *e)
+/* Parses the header, MEGATRON_HEADER bytes; file_size: of the .idx. fails: ERR_CORRUPT,
+ * ERR_INVALID. */
+static int index_parse(const uint8_t *header, int64_t file_size, struct megatron_index *out,
+                       struct err *e)
 {
     if (memcmp(header, "MMIDIDX\0\0", 9))
         return err_set(e, ERR_INVALID, "this is no Megatron index: it begins with no MMIDIDX");
@@ -171,8 +179,7 @@ static int read_index(struct megatron *g, struct err *e)
         reader_drop(r, r->n);
         if (reader_fill(r, e) < 0) return -1;
     }
-    if (format_megatron_parse(header, reader_size(r), &g->index, e) < 0)
-        return err_prefix(e, "%s", r->path);
+    if (index_parse(header, reader_size(r), &g->index, e) < 0) return err_prefix(e, "%s", r->path);
     const int64_t n = g->index.n_sequences;
     g->length = (struct column){.r = r, .at = MEGATRON_HEADER, .width = 4};
     g->pointer = (struct column){.r = r, .at = MEGATRON_HEADER + 4 * n, .width = 8};
@@ -194,7 +201,7 @@ int format_read_megatron(struct format_in *in, struct err *e)
     char path[FILE_PATH_SIZE];
     struct megatron g = {.in = in};
     struct reader bin;
-    if (read_index(&g, e) < 0 || format_megatron_bin(in->r->path, path, e) < 0) return -1;
+    if (read_index(&g, e) < 0 || bin_path(in->r->path, path, e) < 0) return -1;
     if (reader_open(&bin, in->root, path, in->r->into, e) < 0) return -1;
     int rc = read_tokens(&g, &bin, e);
     reader_close(&bin);
@@ -204,6 +211,6 @@ int format_read_megatron(struct format_in *in, struct err *e)
 int format_hash_megatron(const char *root, const char *path, struct intake *into, struct err *e)
 {
     char bin[FILE_PATH_SIZE];
-    if (reader_hash(root, path, into, e) < 0 || format_megatron_bin(path, bin, e) < 0) return -1;
+    if (reader_hash(root, path, into, e) < 0 || bin_path(path, bin, e) < 0) return -1;
     return reader_hash(root, bin, into, e);
 }

@@ -12,19 +12,7 @@
 
 #define MEGATRON_HEADER 34
 
-struct megatron_index {
-    struct ids_type type;
-    int64_t n_sequences, n_indices;
-};
-
-/* Parses the header, MEGATRON_HEADER bytes; file_size: of the .idx. fails: ERR_CORRUPT,
- * ERR_INVALID. */
-int format_megatron_parse(const uint8_t *header, int64_t file_size, struct megatron_index *out,
-                          struct err *e);
-
-/* format_megatron_idx turns PREFIX, PREFIX.bin or PREFIX.idx (patterns allowed) into the path of
- * the .idx; format_megatron_bin turns that into the path of its .bin. */
+/* Turns PREFIX, PREFIX.bin or PREFIX.idx (patterns allowed) into the path of the .idx. */
 int format_megatron_idx(const char *path, char out[FILE_PATH_SIZE], struct err *e);
-int format_megatron_bin(const char *path, char out[FILE_PATH_SIZE], struct err *e);
 
 #endif

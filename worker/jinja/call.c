@@ -119,7 +119,7 @@ static struct pyvalue call_macro(struct template_run *r, const struct macro_valu
 
 /* ---- any call ------------------------------------------------------------------------------- */
 
-struct pyvalue jinja_call_value(struct template_run *r, struct pyvalue f, const struct actual *a)
+static struct pyvalue call_value(struct template_run *r, struct pyvalue f, const struct actual *a)
 {
     const struct bound *b = f.p;
     jinja_heap_spend(&r->h, 1);
@@ -143,7 +143,7 @@ struct pyvalue jinja_call_node(struct template_run *r, struct scope *scope,
     const struct pyvalue f = jinja_eval(r, scope, n->a);
     const struct actual a = eval_args(r, scope, n->args, caller);
     r->h.line = n->line;
-    return jinja_call_value(r, f, &a);
+    return call_value(r, f, &a);
 }
 
 struct pyvalue jinja_call_native(struct template_run *r, struct scope *scope,

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "worker/jinja/native.h"
 
+/* Parses an expression without "x if y" at its top. */
 static struct template_node *parse_or(struct template_parse *p);
 static struct template_node *parse_unary(struct template_parse *p, bool with_filter);
 
@@ -232,7 +233,7 @@ static struct template_node *parse_subscript(struct template_parse *p, struct te
     return n;
 }
 
-struct template_node *jinja_parse_postfix_of(struct template_parse *p, struct template_node *of)
+static struct template_node *parse_postfix_of(struct template_parse *p, struct template_node *of)
 {
     for (;;)
         if (jinja_parse_is_op(p, OP1('.')) || jinja_parse_is_op(p, OP1('[')))
@@ -293,7 +294,7 @@ static struct template_node *parse_test(struct template_parse *p, struct templat
             if (jinja_parse_is_name(p, "is"))
                 jinja_heap_fail(p->h, ERR_INVALID, "You cannot chain multiple tests with is");
             n->args->v = jinja_heap_alloc(p->h, sizeof *n->args->v);
-            n->args->v[n->args->n++] = jinja_parse_postfix_of(p, parse_primary(p, false));
+            n->args->v[n->args->n++] = parse_postfix_of(p, parse_primary(p, false));
         }
     }
     if (!negated) return n;
@@ -330,7 +331,7 @@ static struct template_node *parse_unary(struct template_parse *p, bool with_fil
     } else {
         n = parse_primary(p, false);
     }
-    n = jinja_parse_postfix_of(p, n);
+    n = parse_postfix_of(p, n);
     return with_filter ? parse_filters_and_tests(p, n) : n;
 }
 
@@ -439,11 +440,6 @@ static struct template_node *parse_or(struct template_parse *p)
     return n;
 }
 
-struct template_node *jinja_parse_condition(struct template_parse *p)
-{
-    return parse_or(p);
-}
-
 struct template_node *jinja_parse_expression(struct template_parse *p)
 {
     const bool soft = p->soft;
@@ -486,7 +482,7 @@ static struct template_node *collect(struct template_parse *p,
 
 struct template_node *jinja_parse_tuple(struct template_parse *p, bool with_cond)
 {
-    return collect(p, with_cond ? jinja_parse_expression : jinja_parse_condition, "an expression");
+    return collect(p, with_cond ? jinja_parse_expression : parse_or, "an expression");
 }
 
 static void check_target(struct template_parse *p, const struct template_node *n)

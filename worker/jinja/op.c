@@ -170,27 +170,6 @@ static bool is_sequence(struct pyvalue v)
     return v.type == V_STR || jinja_value_is_seq(v);
 }
 
-struct pyvalue jinja_op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b)
-{
-    if (jinja_value_is_int(a) && jinja_value_is_int(b))
-        return op_int(r, op, jinja_value_as_int(a), jinja_value_as_int(b));
-    if (jinja_value_is_number(a) && jinja_value_is_number(b))
-        return op_float(r, op, jinja_value_as_double(a), jinja_value_as_double(b));
-    if (op == OP1('+') && a.type == V_STR && b.type == V_STR) return add_str(r, a, b);
-    if (op == OP1('+') && a.type == b.type && jinja_value_is_seq(a)) return add_list(r, a, b);
-    if (op == OP1('*') && is_sequence(a) && jinja_value_is_int(b))
-        return repeat(r, a, jinja_value_as_int(b));
-    if (op == OP1('*') && is_sequence(b) && jinja_value_is_int(a))
-        return repeat(r, b, jinja_value_as_int(a));
-    if (op == OP1('%') && a.type == V_STR) return jinja_op_format(r, a, b);
-    const struct pyvalue bad = a.type == V_UNDEFINED ? a : b;
-    if (bad.type == V_UNDEFINED)
-        jinja_heap_fail(&r->h, ERR_INVALID, "%.*s", (int)bad.s->n, bad.s->p);
-    jinja_heap_fail(&r->h, ERR_INVALID, "unsupported operand type(s) for %.*s: '%s' and '%s'",
-                    op & 0xff ? 2 : 1, (char[]){(char)(op >> 8), (char)(op & 0xff)},
-                    jinja_value_type_name(a), jinja_value_type_name(b));
-}
-
 /* Computes a slice's first index, step and number of items, as Python's slice.indices() does. */
 static void slice_range(struct template_run *r, const struct pyvalue b[3], int64_t n,
                         struct pyrange *out)
@@ -288,7 +267,8 @@ static const char *format_one(struct template_run *r, struct text_sink *out, con
     return p;
 }
 
-struct pyvalue jinja_op_format(struct template_run *r, struct pyvalue format, struct pyvalue args)
+/* Computes format % args. */
+static struct pyvalue op_format(struct template_run *r, struct pyvalue format, struct pyvalue args)
 {
     const char *p = format.s->p, *end = p + format.s->n;
     struct text_sink out = {0};
@@ -312,4 +292,25 @@ struct pyvalue jinja_op_format(struct template_run *r, struct pyvalue format, st
     if (next < n && args.type != V_DICT && args.type != V_LIST)
         jinja_heap_fail(&r->h, ERR_INVALID, "not all arguments converted during string formatting");
     return jinja_sink_value(&r->h, &out);
+}
+
+struct pyvalue jinja_op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b)
+{
+    if (jinja_value_is_int(a) && jinja_value_is_int(b))
+        return op_int(r, op, jinja_value_as_int(a), jinja_value_as_int(b));
+    if (jinja_value_is_number(a) && jinja_value_is_number(b))
+        return op_float(r, op, jinja_value_as_double(a), jinja_value_as_double(b));
+    if (op == OP1('+') && a.type == V_STR && b.type == V_STR) return add_str(r, a, b);
+    if (op == OP1('+') && a.type == b.type && jinja_value_is_seq(a)) return add_list(r, a, b);
+    if (op == OP1('*') && is_sequence(a) && jinja_value_is_int(b))
+        return repeat(r, a, jinja_value_as_int(b));
+    if (op == OP1('*') && is_sequence(b) && jinja_value_is_int(a))
+        return repeat(r, b, jinja_value_as_int(a));
+    if (op == OP1('%') && a.type == V_STR) return op_format(r, a, b);
+    const struct pyvalue bad = a.type == V_UNDEFINED ? a : b;
+    if (bad.type == V_UNDEFINED)
+        jinja_heap_fail(&r->h, ERR_INVALID, "%.*s", (int)bad.s->n, bad.s->p);
+    jinja_heap_fail(&r->h, ERR_INVALID, "unsupported operand type(s) for %.*s: '%s' and '%s'",
+                    op & 0xff ? 2 : 1, (char[]){(char)(op >> 8), (char)(op & 0xff)},
+                    jinja_value_type_name(a), jinja_value_type_name(b));
 }

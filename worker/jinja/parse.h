@@ -35,13 +35,10 @@ void jinja_parse_leave(struct template_parse *p);
 _Noreturn void jinja_parse_unexpected(struct template_parse *p, const char *want);
 
 struct template_node *jinja_parse_expression(struct template_parse *p);
-struct template_node *
-jinja_parse_condition(struct template_parse *p); /* without "x if y" at its top */
 struct template_node *jinja_parse_tuple(struct template_parse *p,
                                         bool with_cond); /* one expression, or a tuple of several */
 struct template_node *jinja_parse_target(struct template_parse *p, bool with_ns);
 struct template_node *jinja_parse_filters(struct template_parse *p, struct template_node *of,
                                           bool started);
-struct template_node *jinja_parse_postfix_of(struct template_parse *p, struct template_node *of);
 
 #endif

@@ -64,8 +64,9 @@ static void assign_namespace(struct template_run *r, struct scope *scope,
     jinja_dict_set(&r->h, ns.dict, n->value, v);
 }
 
-void jinja_run_assign(struct template_run *r, struct scope *scope,
-                      const struct template_node *target, struct pyvalue v)
+/* Assigns v to the target. fails: ERR_INVALID when a tuple has another number of items. */
+static void run_assign(struct template_run *r, struct scope *scope,
+                       const struct template_node *target, struct pyvalue v)
 {
     if (target->type == N_NAME) {
         jinja_scope_set(r, scope, target->symbol, v);
@@ -79,7 +80,7 @@ void jinja_run_assign(struct template_run *r, struct scope *scope,
     if (l->n != target->n)
         jinja_heap_fail(&r->h, ERR_INVALID, "%s values to unpack (expected %d, got %lld)",
                         l->n < target->n ? "not enough" : "too many", target->n, (long long)l->n);
-    for (int i = 0; i < target->n; i++) jinja_run_assign(r, scope, target->list[i], l->v[i]);
+    for (int i = 0; i < target->n; i++) run_assign(r, scope, target->list[i], l->v[i]);
 }
 
 /* ---- loops ---------------------------------------------------------------------------------- */
@@ -92,7 +93,7 @@ static bool pull(struct template_run *r, struct template_loop *l, struct pyvalue
         if (!l->node->test) return true;
         jinja_heap_spend(&r->h, 1);
         struct scope *s = jinja_scope_new(r, l->scope);
-        jinja_run_assign(r, s, l->node->a, *out);
+        run_assign(r, s, l->node->a, *out);
         if (jinja_value_truth(&r->h, jinja_eval(r, s, l->node->test))) return true;
     }
     l->over = true;
@@ -104,7 +105,7 @@ void jinja_loop_peek(struct template_run *r, struct template_loop *l)
     if (l->after.type == V_MISSING && !pull(r, l, &l->after)) l->after = (struct pyvalue){0};
 }
 
-bool jinja_loop_next(struct template_run *r, struct template_loop *l, struct pyvalue *out)
+static bool loop_next(struct template_run *r, struct template_loop *l, struct pyvalue *out)
 {
     if (l->after.type != V_MISSING) {
         *out = l->after;
@@ -133,8 +134,11 @@ int64_t jinja_loop_length(struct template_run *r, struct template_loop *l)
     return l->n = rest->n + l->index0 + 1 + (l->after.type != V_MISSING);
 }
 
-void jinja_run_loop(struct template_run *r, const struct template_node *n, struct scope *scope,
-                    struct pyvalue items, int64_t depth0)
+static enum flow run_body(struct template_run *r, const struct template_node *body,
+                          struct scope *scope);
+
+static void run_loop(struct template_run *r, const struct template_node *n, struct scope *scope,
+                     struct pyvalue items, int64_t depth0)
 {
     struct template_loop *l = jinja_heap_alloc(&r->h, sizeof *l);
     struct pyvalue v;
@@ -142,17 +146,17 @@ void jinja_run_loop(struct template_run *r, const struct template_node *n, struc
     *l = (struct template_loop){.node = n, .scope = scope, .index0 = -1, .depth0 = depth0, .n = -1};
     if (!n->test && jinja_value_has_len(items)) l->n = jinja_value_len(&r->h, items);
     jinja_cursor_init(&r->h, &l->items, items);
-    while (jinja_loop_next(r, l, &v)) {
+    while (loop_next(r, l, &v)) {
         jinja_heap_spend(&r->h, 1);
         struct scope *s = jinja_scope_new(r, scope);
         jinja_scope_set(r, s, SYM_LOOP, (struct pyvalue){.type = V_LOOP, .p = l});
-        jinja_run_assign(r, s, n->a, v);
-        const enum flow flow = jinja_run_body(r, n->body, s);
+        run_assign(r, s, n->a, v);
+        const enum flow flow = run_body(r, n->body, s);
         if (flow == FLOW_BREAK) break;
         /* jinja2 runs the else branch if no iteration reached its end. */
         if (flow == FLOW_ON) none = false;
     }
-    if (none && n->c) jinja_run_body(r, n->c, jinja_scope_new(r, scope));
+    if (none && n->c) run_body(r, n->c, jinja_scope_new(r, scope));
 }
 
 struct pyvalue jinja_run_loop_again(struct template_run *r, struct template_loop *l,
@@ -164,7 +168,7 @@ struct pyvalue jinja_run_loop_again(struct template_run *r, struct template_loop
                         "The loop must have the 'recursive' marker to be called recursively.");
     jinja_heap_enter(&r->h);
     r->out = &text;
-    jinja_run_loop(r, l->node, l->scope, items, l->depth0 + 1);
+    run_loop(r, l->node, l->scope, items, l->depth0 + 1);
     r->out = out;
     jinja_heap_leave(&r->h);
     return jinja_sink_value(&r->h, &text);
@@ -177,7 +181,7 @@ struct pyvalue jinja_run_capture(struct template_run *r, const struct template_n
 {
     struct text_sink text = {0}, *out = r->out;
     r->out = &text;
-    jinja_run_body(r, body, scope);
+    run_body(r, body, scope);
     r->out = out;
     return jinja_sink_value(&r->h, &text);
 }
@@ -186,8 +190,8 @@ static enum flow run_if(struct template_run *r, const struct template_node *n, s
 {
     for (int i = 0; i < n->n; i += 2)
         if (jinja_value_truth(&r->h, jinja_eval(r, scope, n->list[i])))
-            return jinja_run_body(r, n->list[i + 1], scope);
-    return n->c ? jinja_run_body(r, n->c, scope) : FLOW_ON;
+            return run_body(r, n->list[i + 1], scope);
+    return n->c ? run_body(r, n->c, scope) : FLOW_ON;
 }
 
 static struct pyvalue macro_value(struct template_run *r, const struct macro *def,
@@ -206,7 +210,7 @@ static enum flow run_filtered(struct template_run *r, const struct template_node
     struct scope *inner = jinja_scope_new(r, scope);
     struct text_sink text = {0}, *saved = r->out;
     r->out = &text;
-    const enum flow flow = jinja_run_body(r, n->body, inner);
+    const enum flow flow = run_body(r, n->body, inner);
     r->out = saved;
     *out = jinja_sink_value(&r->h, &text);
     if (n->b && flow == FLOW_ON) { /* the innermost filter takes the text */
@@ -226,7 +230,7 @@ static void run_with(struct template_run *r, const struct template_node *n, stru
                      struct scope *inner)
 {
     for (int i = 0; i < n->n; i += 2)
-        jinja_run_assign(r, inner, n->list[i], jinja_eval(r, scope, n->list[i + 1]));
+        run_assign(r, inner, n->list[i], jinja_eval(r, scope, n->list[i + 1]));
 }
 
 static void add_span(struct template_run *r, int64_t begin, int64_t end)
@@ -264,11 +268,11 @@ static enum flow run_statement(struct template_run *r, const struct template_nod
     case N_DATA: jinja_sink_str(&r->h, r->out, n->value); break;
     case N_PRINT: jinja_sink_str(&r->h, r->out, jinja_eval(r, scope, n->a)); break;
     case N_IF: return run_if(r, n, scope);
-    case N_FOR: jinja_run_loop(r, n, scope, jinja_eval(r, scope, n->b), 0); break;
-    case N_SET: jinja_run_assign(r, scope, n->a, jinja_eval(r, scope, n->b)); break;
+    case N_FOR: run_loop(r, n, scope, jinja_eval(r, scope, n->b), 0); break;
+    case N_SET: run_assign(r, scope, n->a, jinja_eval(r, scope, n->b)); break;
     case N_SET_BLOCK:
         flow = run_filtered(r, n, scope, &v);
-        if (flow == FLOW_ON) jinja_run_assign(r, scope, n->a, v);
+        if (flow == FLOW_ON) run_assign(r, scope, n->a, v);
         break;
     case N_FILTER_BLOCK:
         flow = run_filtered(r, n, scope, &v);
@@ -284,17 +288,17 @@ static enum flow run_statement(struct template_run *r, const struct template_nod
     case N_WITH:
         inner = jinja_scope_new(r, scope);
         run_with(r, n, scope, inner);
-        return jinja_run_body(r, n->body, inner);
+        return run_body(r, n->body, inner);
     case N_GENERATION: run_generation(r, n, scope); break;
     case N_BREAK: return FLOW_BREAK;
     case N_CONTINUE: return FLOW_CONTINUE;
-    default: return jinja_run_body(r, n, scope);
+    default: return run_body(r, n, scope);
     }
     return flow;
 }
 
-enum flow jinja_run_body(struct template_run *r, const struct template_node *body,
-                         struct scope *scope)
+static enum flow run_body(struct template_run *r, const struct template_node *body,
+                          struct scope *scope)
 {
     enum flow flow = FLOW_ON;
     jinja_heap_enter(&r->h);
@@ -333,7 +337,7 @@ static void render(struct template_run *r, const char *json, int64_t size,
     set_root(r, vars.dict);
     r->h.n_steps = HEAP_STEPS;
     r->out = r->main = &out;
-    jinja_run_body(r, r->t->root, &r->root);
+    run_body(r, r->t->root, &r->root);
     if (prepare && prepare->after) prepare->after(r, prepare->context);
     if (out.n > o->room) {
         char *text = realloc(o->text, (size_t)out.n);

@@ -62,16 +62,11 @@ int jinja_run_template(const struct template *t, const char *json, int64_t size,
 
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
-enum flow jinja_run_body(struct template_run *r, const struct template_node *body,
-                         struct scope *scope);
 /* Returns the output of the body, as a string. */
 struct pyvalue jinja_run_capture(struct template_run *r, const struct template_node *body,
                                  struct scope *scope);
 struct pyvalue jinja_run_loop_again(struct template_run *r, struct template_loop *l,
                                     struct pyvalue items);
-void jinja_run_loop(struct template_run *r, const struct template_node *n, struct scope *scope,
-                    struct pyvalue items, int64_t depth0);
-bool jinja_loop_next(struct template_run *r, struct template_loop *l, struct pyvalue *out);
 void jinja_loop_peek(struct template_run *r, struct template_loop *l);
 int64_t jinja_loop_length(struct template_run *r, struct template_loop *l);
 
@@ -79,9 +74,6 @@ struct pyvalue jinja_scope_get(struct template_run *r, const struct scope *scope
                                int symbol); /* V_MISSING: none */
 void jinja_scope_set(struct template_run *r, struct scope *scope, int symbol, struct pyvalue v);
 struct scope *jinja_scope_new(struct template_run *r, struct scope *up);
-/* Assigns v to the target. fails: ERR_INVALID when a tuple has another number of items. */
-void jinja_run_assign(struct template_run *r, struct scope *scope,
-                      const struct template_node *target, struct pyvalue v);
 
 struct pyvalue jinja_eval(struct template_run *r, struct scope *scope,
                           const struct template_node *n);
@@ -95,14 +87,12 @@ struct pyvalue jinja_attr_get(struct template_run *r, struct pyvalue of,
                               struct pyvalue name); /* of.name */
 struct pyvalue jinja_item_get(struct template_run *r, struct pyvalue of,
                               struct pyvalue index); /* of[index] */
-struct pyvalue jinja_call_value(struct template_run *r, struct pyvalue f, const struct actual *raw);
 struct pyvalue jinja_call_node(struct template_run *r, struct scope *scope,
                                const struct template_node *n,
                                struct pyvalue caller); /* caller V_MISSING: none */
 struct pyvalue jinja_call_native(struct template_run *r, struct scope *scope,
                                  const struct template_node *n, struct pyvalue of);
-/* jinja_op_format computes "" % args; jinja_op_escape escapes the five characters of HTML. */
-struct pyvalue jinja_op_format(struct template_run *r, struct pyvalue format, struct pyvalue args);
+/* Escapes the five characters of HTML. */
 struct pyvalue jinja_op_escape(struct template_run *r, struct pyvalue v);
 
 /* Returns an argument as an integer. fails: ERR_INVALID naming its purpose. */

@@ -2,11 +2,11 @@
  * equality, order and iteration. */
 #include "worker/jinja/value.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "worker/jinja/chars.h"
 
 enum { FEW = 8 }; /* entries of a dict that are searched one by one */
