@@ -2,7 +2,6 @@
  * decides who takes part in a run. */
 #include "kernels/cpu/pool.h"
 
-#include <assert.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,6 +12,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/assert.h"
 
 /* The gate is one word: a run's number, an open bit and how many workers have joined it. Joining is
  * a compare-and-swap that fails once the caller has closed the gate, so the fields of a run can be
@@ -200,7 +200,7 @@ struct pool *pool_open(int n_threads, int64_t *n_tasks, struct err *e)
         if (!rc) continue;
         p->n_threads = i;
         pool_close(p);
-        err_set(e, ERR_IO, "thread %d of %d: %s", i, n_threads, strerror(rc));
+        err_set(e, ERR_IO, "thread %d of %d could not be started: %s", i, n_threads, strerror(rc));
         return NULL;
     }
     return p;
