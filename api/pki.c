@@ -24,11 +24,11 @@ static const char NODE_URI[] = "seqd:node:";
 struct pki {
     EVP_PKEY *key;
     X509 *cert;
-    X509_STORE *store; /* that certificate alone */
+    X509_STORE *store; /* holds cert alone */
     char pem[PKI_PEM_SIZE], fingerprint[SHA256_HEX];
 };
 
-/* Fails with `what` and OpenSSL's last reason, as the end of the sentence. */
+/* Sets the error to `what` and OpenSSL's last reason. Returns -1. */
 static int openssl_failed(struct err *e, enum err_code code, const char *what)
 {
     const char *why = ERR_reason_error_string(ERR_peek_last_error());
@@ -222,7 +222,7 @@ static int64_t time_of(const ASN1_TIME *t)
 }
 
 /* Reads a node's name from the one URI of its certificate. Returns false if the certificate has
- * another name, or a name of another form. */
+ * other names, or a name of another form. */
 static bool node_name(X509 *x, char out[PKI_NAME_SIZE])
 {
     GENERAL_NAMES *all = X509_get_ext_d2i(x, NID_subject_alt_name, NULL, NULL);
@@ -356,7 +356,7 @@ int pki_serve(const struct pki *p, int64_t now_s, int64_t life_s, struct pki_ser
     const struct terms t = {.common_name = PKI_SERVER,
                             .san_dns = PKI_SERVER,
                             .purpose = NID_server_auth,
-                            .serial = now_s, /* new each time: some TLS clients need that */
+                            .serial = now_s, /* new at each start: some TLS clients need that */
                             .from_s = now_s - PKI_SKEW_S,
                             .until_s = now_s + life_s};
     EVP_PKEY *k = key_new(e);

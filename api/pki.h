@@ -24,7 +24,7 @@
 #define PKI_PEM_SIZE  4096   /* one certificate, key or request, with its NUL */
 #define PKI_FILE_SIZE (4 * PKI_PEM_SIZE)
 #define PKI_NAME_SIZE 64               /* as NODE_NAME */
-#define PKI_SKEW_S    3600             /* certificates begin that long ago: clocks differ */
+#define PKI_SKEW_S    3600             /* certificates begin that long before now: clocks differ */
 #define PKI_CA_S      (3652LL * 86400) /* ten years */
 
 struct pki; /* an authority with its key */

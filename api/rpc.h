@@ -51,15 +51,16 @@ struct rpc_authority {
 struct rpc_server *rpc_serve_tls(struct loop *l, const char *address, const struct rpc_authority *a,
                                  const struct rpc_calls *calls, void *arg, struct err *e);
 void rpc_server_destroy(struct rpc_server *s);   /* closes all streams; blocks until gRPC is done */
-int rpc_server_port(const struct rpc_server *s); /* also if chosen; 0: a Unix socket */
+int rpc_server_port(const struct rpc_server *s); /* the chosen one for port 0; 0: a Unix socket */
 
-/* Keeps one session to address up: reconnects by itself (100 ms .. 1 s), calling opened/closed. */
+/* Keeps one session to address open: it reconnects by itself after 100 ms to 1 s, and calls opened
+ * and closed. */
 struct rpc_client;
 struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
                             void *arg, struct err *e);
 /* Dials the same over TLS, with PEM texts, borrowed for the call. */
 struct rpc_identity {
-    const char *ca, *cert, *key; /* cert and key NULL: it opens Join */
+    const char *ca, *cert, *key; /* cert and key NULL: the client opens Join */
 };
 struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struct rpc_identity *id,
                                 const struct rpc_calls *calls, void *arg, struct err *e);
@@ -75,9 +76,9 @@ void rpc_client_wait(struct rpc_client *c, int64_t ms);
 int rpc_send(struct rpc_stream *s, const void *data, size_t size);
 size_t rpc_stream_queued(const struct rpc_stream *s); /* bytes not yet taken by the transport */
 void rpc_stream_close(
-    struct rpc_stream *s); /* at once: the queued messages are dropped; closed follows */
-/* Returns the node that the server's peer is, by its certificate. NULL: the session is plain, or a
- * Join. */
+    struct rpc_stream *s); /* closes at once: queued messages are dropped, and closed follows */
+/* Returns the node at the other end of a server's stream, by its certificate. NULL: the session is
+ * plain, or a Join. */
 const struct pki_node *rpc_stream_node(const struct rpc_stream *s);
 bool rpc_stream_joins(const struct rpc_stream *s);
 #define RPC_PEER_SIZE 96

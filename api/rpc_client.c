@@ -18,7 +18,7 @@ struct rpc_client {
     struct loop_timer *retry;
     int64_t retry_ms, wait_ms; /* wait_ms: asked for by rpc_client_wait */
     bool is_failing;
-    grpc_status_code status; /* the status logged last, while it fails */
+    grpc_status_code status; /* status that was logged last, while dialling fails */
     const char *method;
     char address[256];
 };
@@ -102,7 +102,7 @@ static grpc_channel *channel_create(const char *address, const struct rpc_identi
         rpc_arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         rpc_arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         rpc_arg_int(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, RETRY_MIN_MS),
-        /* This one is also the least time that an attempt to connect is given. */
+        /* This value is also the least time that an attempt to connect is given. */
         rpc_arg_int(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, RETRY_MIN_MS),
         rpc_arg_int(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, RETRY_MAX_MS),
         rpc_arg_int(GRPC_ARG_ENABLE_RETRIES, 0),
@@ -152,7 +152,7 @@ struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struc
 
 void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id)
 {
-    grpc_channel_destroy(c->channel); /* its open session stays */
+    grpc_channel_destroy(c->channel); /* an open session stays */
     c->channel = channel_create(c->address, id);
 }
 

@@ -8,15 +8,15 @@
 #include <time.h>
 #include "api/core/log.h"
 
-/* gRPC does not verify a client's certificate here: it would end the handshake of an expired or
- * foreign one without a word on either side. It only makes sure that the client has the
+/* gRPC does not verify a client's certificate here: for an expired or foreign certificate it would
+ * end the handshake without an error on either side. It only makes sure that the client has the
  * certificate's key. When a session opens, pki_verify checks whose certificate it is, and the
  * answer is sent back. */
 
 struct rpc_creds {
     struct rpc_authority authority;
     pthread_mutex_t lock; /* handshakes are on gRPC's threads */
-    int64_t renew_s;      /* 0: there is none yet */
+    int64_t renew_s;      /* time to renew the certificate; 0: there is none yet */
 };
 
 static grpc_ssl_server_certificate_config *make_config(struct rpc_creds *c, int64_t now_s)

@@ -83,7 +83,7 @@ int rpc_endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_call
         return -1;
     }
     pthread_mutex_init(&ep->lock, NULL);
-    setenv("GRPC_VERBOSITY", "NONE", 0); /* our errors say what its log would */
+    setenv("GRPC_VERBOSITY", "NONE", 0); /* seqd's errors say as much as gRPC's log */
     /* Signals are the loop's: none may land on a thread of gRPC. */
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);

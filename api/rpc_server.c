@@ -10,7 +10,7 @@
 #include "api/rpc_creds.h"
 #include "api/rpc_stream.h"
 
-enum { HANDSHAKE_MS = 10000, MAX_STREAMS = 8 /* on one connection; a node has one */ };
+enum { HANDSHAKE_MS = 10000, MAX_STREAMS = 8 /* streams of one connection; a node has one */ };
 
 struct rpc_server {
     struct endpoint ep;

@@ -136,7 +136,7 @@ static void recv_done(struct rpc_op *op)
         }
         if (!s->ended) recv_start(s);
     } else if (s->is_server && !s->ended) {
-        s->peer_left = !s->closing; /* it sends nothing more: the session has ended */
+        s->peer_left = !s->closing; /* the peer sends nothing more: the session has ended */
         rpc_stream_close(s);
     }
     if (data) grpc_byte_buffer_destroy(data);

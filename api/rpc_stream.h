@@ -34,10 +34,10 @@ struct rpc_op; /* the tag of one batch */
 typedef void rpc_op_done(struct rpc_op *op);
 
 struct rpc_op {
-    rpc_op_done *done; /* on the loop thread */
+    rpc_op_done *done; /* runs on the loop thread */
     void *owner;       /* the stream or the server */
     bool ok;
-    struct rpc_op *next; /* in the endpoint's list of finished ones */
+    struct rpc_op *next; /* in the endpoint's list of finished operations */
 };
 
 struct endpoint {
@@ -74,7 +74,7 @@ struct rpc_stream {
     struct pki_node node; /* name empty: no certificate */
     char peer[RPC_PEER_SIZE];
     grpc_byte_buffer *received;
-    struct chunk *queue, **queue_end; /* the first one is in flight while sending */
+    struct chunk *queue, **queue_end; /* the first chunk is in flight while sending */
     size_t queued_size;
     bool sending;
     grpc_metadata_array initial, trailing;
@@ -90,7 +90,7 @@ int rpc_endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_call
                       struct err *e);
 /* Frees the endpoint, after the last operation and when the queue is empty. */
 void rpc_endpoint_fini(struct endpoint *ep);
-/* Closes every stream and calls back no more; not from within a callback. */
+/* Closes every stream, and calls no callback from then on. Do not call it in a callback. */
 void rpc_endpoint_stop(struct endpoint *ep);
 /* Waits for finished operations and handles them: for destroy, during which the loop cannot
  * run. */

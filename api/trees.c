@@ -16,7 +16,7 @@
 #include "api/core/assert.h"
 #include "api/core/thread.h"
 
-#define DEPTH_MAX 32 /* a job's directory has 5: each open level is a descriptor */
+#define DEPTH_MAX 32 /* open levels, with a descriptor each; a job's directory has 5 */
 
 struct tree_request {
     struct tree_request *next;
@@ -75,8 +75,8 @@ static int walk_dir(struct tree_walk *w, int fd, int depth)
     return rc;
 }
 
-/* Measures or removes one entry. An entry that is gone meanwhile is no failure: a gang may end
- * while it is measured. */
+/* Measures or removes one entry. An entry that has vanished is no failure: a gang may end while it
+ * is measured. */
 static int walk_entry(struct tree_walk *w, int dir, const char *name, int depth)
 {
     struct stat st;

@@ -20,8 +20,8 @@
 struct trees;
 
 struct tree {
-    int64_t id;   /* the caller's */
-    int64_t size; /* bytes of the disk that it took, or takes; 0 when it is not there */
+    int64_t id;   /* chosen by the caller */
+    int64_t size; /* bytes on disk, before a removal or now; 0 when it is not there */
     int64_t disk_size, disk_free; /* measured: bytes of its file system; 0: not known */
     int64_t used_s;               /* in a listing: when the entry itself was last changed, UTC */
     int32_t code;                 /* enum err_code: why it is still there, or could not be read */

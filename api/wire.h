@@ -58,10 +58,11 @@
  *              in which a word is newer than its field, is not placed on such a node (spec_needs)
  * tests/previous.fields lists the fields and words that the version before has.
  *
- * A node reports on itself alone: REPORT and LOG count from the node that has the part of the
- * attempt, for the ranks of that part; DESCRIBED and FETCHED from the node that was asked, once;
- * HEARTBEAT and PROFILE say nothing about other nodes. Other reports are dropped, counted and
- * logged. A report on an attempt that was the node's own and is over is only dropped. */
+ * A node reports on itself alone. REPORT and LOG are taken from the node that has the part of the
+ * attempt, for the ranks of that part. DESCRIBED and FETCHED are taken once, from the node that
+ * was asked. HEARTBEAT and PROFILE say nothing about other nodes. Other reports are dropped,
+ * counted and logged. A report on an attempt that was the node's own and is over is only
+ * dropped. */
 #ifndef SEQD_API_WIRE_H
 #define SEQD_API_WIRE_H
 
@@ -82,7 +83,7 @@ struct job_spec;
 #define WIRE_ABI_BEFORE    6u /* the ABI of the version in tests/previous; any other is REFUSED */
 #define WIRE_GRANTS        RANK_GRANTS
 #define WIRE_FILES         (1 + 2 * SPEC_SOURCES) /* files of one question */
-#define WIRE_MAX_SIZE      (4 << 20)              /* one message */
+#define WIRE_MAX_SIZE      (4 << 20)              /* bytes of one message */
 #define NODE_NAME          PKI_NAME_SIZE
 #define WIRE_CHUNK         65536     /* bytes of log in one message */
 #define WIRE_TRACE_SIZE    (1 << 20) /* answer to a TRACE, or to a DESCRIBE of all models */
@@ -95,7 +96,7 @@ struct job_spec;
 enum msg_type {
     /* seqw -> seqd */
     MSG_HELLO = 1, /* first message of a session */
-    MSG_HEARTBEAT, /* the node's loop runs */
+    MSG_HEARTBEAT, /* the loop of the node runs */
     MSG_REPORT,    /* one spooled record of an attempt: see below */
     MSG_LOG,       /* bytes of one rank's log at an offset */
     MSG_DESCRIBED, /* answer to MSG_DESCRIBE */
@@ -107,7 +108,7 @@ enum msg_type {
     MSG_STOP,     /* end this attempt: TERM-like stop, grace, kill */
     MSG_ACK,      /* spool and log offsets that are durable at seqd */
     MSG_EXPECT,   /* reconcile: the attempts seqd believes this node runs */
-    MSG_FETCH,    /* read a file of the job, at most WIRE_CHUNK bytes from offset */
+    MSG_FETCH,    /* read at most WIRE_CHUNK bytes of a file of the job, from offset */
     MSG_DESCRIBE, /* run seqrank --describe on a model directory; or seqrank --models */
     MSG_FORGET,   /* attempt is final and acknowledged: its directory may go */
     MSG_TRACE,    /* tell the sources of samples of prepared data; answered by MSG_FETCHED: JSON */
@@ -131,7 +132,7 @@ enum msg_type {
     MSG_TYPE_N
 };
 
-/* Tells whether a node sends it; else seqd does. */
+/* Tells whether nodes send messages of this type; seqd sends the others. */
 static inline bool msg_from_node(enum msg_type t)
 {
     return t <= MSG_FETCHED || t == MSG_PROFILE || t == MSG_JOIN || t == MSG_REMOVED ||
@@ -145,12 +146,12 @@ struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
 
 struct disk_use { /* bytes, of a node's state directory */
     int64_t jobs, prepared;
-    int64_t size, free; /* its file system's; size 0: it has not said */
+    int64_t size, free; /* its file system has these; size 0: not reported */
 };
 
 struct wire_attempt {
     int64_t job, epoch;
-    int32_t slots; /* HELLO: its ranks that run here now */
+    int32_t slots; /* HELLO: ranks of the attempt that run here now */
     int32_t gpus;  /* HELLO, since ABI 7: ranks with a GPU, which take no slot */
 };
 
@@ -166,7 +167,7 @@ struct msg {
     char address
         [RANK_ADDRESS_SIZE]; /* numeric; ranks here listen on it for ranks of other nodes; "":
                               * they cannot be reached */
-    bool emulated;           /* it takes jobs of the device "emulated": tests */
+    bool emulated;           /* the node takes jobs of the device "emulated": tests */
     int n_gpus;              /* HELLO, HEARTBEAT */
     const struct gpu *gpus;
     struct disk_use disk; /* HEARTBEAT */
@@ -174,15 +175,15 @@ struct msg {
     const struct wire_attempt *attempts;
     bool more;            /* EXPECT: the list continues in the next message */
     int64_t heartbeat_ms; /* WELCOME */
-    int64_t retry_ms;     /* REFUSED: no sooner */
-    /* most others */
+    int64_t retry_ms;     /* REFUSED: dial again no sooner */
+    /* most other messages */
     int64_t job, epoch;
     /* ASSIGN: the gang's start record, less the values that the agent itself knows (directories,
      * program) */
     int32_t task, n_ranks, first_rank, n_local;
     char prepared_id[80];
     int64_t memory_limit, submitted_s;
-    unsigned char key[RANK_KEY_SIZE]; /* the attempt's, the same for all its nodes: a secret */
+    unsigned char key[RANK_KEY_SIZE]; /* secret of the attempt, the same for all its nodes */
     const struct job_spec *spec;
     int n_uuids; /* UUIDs of GPUs, one per rank here, in rank order; 0: the job takes none */
     const char (*uuids)[GPU_UUID_SIZE];
@@ -221,8 +222,8 @@ struct msg {
     struct wire_trace trace;       /* TRACE, of prepared_id */
     struct profile profile;        /* PROFILE */
     int32_t what;                  /* REMOVE, REMOVED: enum removal_what */
-    /* LEAVING. end_s: UTC, seconds since 1970; 0: not known any more. margin_s: how much sooner
-     * its jobs are to save and stop. */
+    /* LEAVING. end_s: UTC, seconds since 1970; 0: not known any more. margin_s: time before end_s
+     * at which its jobs are to save and stop. */
     int64_t end_s, margin_s;
     /* SAVE, STOP, REFUSED, QUIT */
     char reason[512];

@@ -27,7 +27,7 @@ enum wire_type {
                    * missing */
     WIRE_LIST, /* min to max messages of the rows `of`: an array of structs of `size` bytes in the
                    * arena, whose int is at n_at */
-    WIRE_CALL, /* functions; without pack it is a rule about the fields above it */
+    WIRE_CALL, /* functions; without pack: a rule about the fields above it */
 };
 
 /* One field: its place in a plain struct, `at`, and in the struct of protobuf-c, `pb`. */

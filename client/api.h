@@ -16,8 +16,8 @@ int api_get(struct cli *c, const char *path, struct jv **out);
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out);
 /* Deletes. A failure is retried as in api_post: a second deletion does no harm. */
 int api_delete(struct cli *c, const char *path, struct jv **out);
-/* Changes a resource that is of the version if_match ("7", in quotes). CLI_OK with *out NULL: it is
- * of another version by now, and the request has changed nothing. */
+/* Changes a resource if its version is if_match ("7", in quotes). CLI_OK with *out NULL: it has
+ * another version, and nothing was changed. */
 int api_patch(struct cli *c, const char *path, const char *body, const char *if_match,
               struct jv **out);
 /* Gets one job. */

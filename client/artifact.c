@@ -29,8 +29,8 @@ int artifact_json(struct cli *c, int64_t id, const char *name, struct jv **out)
 
 struct sink {
     int fd;
-    int64_t size;  /* bytes in it, those of earlier requests included */
-    int64_t begun; /* bytes in it before this request */
+    int64_t size;  /* bytes in the file, with those of earlier requests */
+    int64_t begun; /* bytes in the file before this request */
     const struct http_stream *stream;
     int error; /* errno of the first failed write */
 };
@@ -74,7 +74,7 @@ static int download(struct cli *c, const char *path, struct sink *s)
     return rc;
 }
 
-/* Finds the digest of name in the job's list of artifacts; "": it gives none. */
+/* Finds the digest of name in the job's list of artifacts. out "": the list gives none. */
 static int listed_digest(struct cli *c, int64_t id, const char *name, char out[SHA256_HEX])
 {
     char path[64];

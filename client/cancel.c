@@ -75,7 +75,7 @@ static int post(struct cli *c, const struct mass_act *act, struct jv *filter, bo
     return rc;
 }
 
-/* Asks whether that many jobs are meant. Returns CLI_OK or the exit code. */
+/* Asks the user whether to act on n jobs. Returns CLI_OK or the exit code. */
 static int confirm(const struct cli *c, const struct mass_act *act, long long n)
 {
     char answer[16] = "";

@@ -400,7 +400,7 @@ int64_t cli_job_id(struct cli *c, int i)
     char *end;
     if (!strncmp(s, "job/", 4)) s += 4;
     long long id = strtoll(s, &end, 10);
-    if (*s && *end) return name_job(c, c->arg[i]); /* no number */
+    if (*s && *end) return name_job(c, c->arg[i]); /* not a number */
     if (!*s || id <= 0 || id == LLONG_MAX)
         return -cli_fail(CLI_USAGE,
                          "\"%s\" is not a job: want an id, as `seqctl ls` shows, or a name",
@@ -418,7 +418,7 @@ static void look_at_terminal(struct cli *c)
                !(term && !strcmp(term, "dumb"));
 }
 
-/* Sets the authority of certificates: the given one, or else that of the login. */
+/* Sets the authority that is trusted, from --ca or SEQD_CA, else from the login. */
 static void set_trust(const struct cli *c, const char *url)
 {
     struct server_context known = {0};

@@ -21,7 +21,7 @@ enum cli_exit {
     CLI_DETACHED = 130
 };
 
-#define CLI_LONGEST_S ((int64_t)10000000 * 86400) /* longest time; its microseconds fit */
+#define CLI_LONGEST_S ((int64_t)10000000 * 86400) /* longest time: int64_t holds it in us */
 
 enum cli_output { OUT_TABLE, OUT_WIDE, OUT_JSON, OUT_JSONL, OUT_NAME, OUT_YAML, OUT_CSV, OUT_N };
 
@@ -74,12 +74,12 @@ struct cli_options {
 
 struct http;
 struct cli {
-    const struct verb *verb, *const *verbs; /* the running one; all, NULL-terminated */
+    const struct verb *verb, *const *verbs; /* the verb that runs; all verbs, NULL-terminated */
     struct cli_options opt;
     int n_args;
     const char **arg; /* operands */
     enum cli_output output;
-    bool color, utf8, tty; /* about stdout; tty of stderr is asked where it matters */
+    bool color, utf8, tty; /* properties of stdout; stderr is asked for its tty when needed */
     struct http *http;
 };
 
@@ -90,14 +90,15 @@ struct verb {
     uint32_t options;            /* enum cli_option */
     int min_args, max_args;
     int (*run)(struct cli *c); /* returns enum cli_exit */
-    /* Tells whether the verb needs no seqd with these operands: http is NULL then. NULL: never. */
+    /* Tells whether the verb needs no seqd with these operands; then http is NULL. alone NULL: it
+     * always needs one. */
     bool (*alone)(const struct cli *c);
 };
 
 /* Parses argv and runs the verb. verbs: NULL-terminated, listed by help in this order. */
 int cli_run(int argc, char **argv, const struct verb *const *verbs);
-/* Parses into *c, whose arg must have room for argc pointers. Returns -1 with a sentence on a usage
- * error. c->verb NULL: none was named (help or version asked for, or nothing at all). */
+/* Parses into *c, whose arg must have room for argc pointers. Returns -1 with a sentence on a
+ * usage error. c->verb NULL: argv names no verb (it asks for help or the version, or is empty). */
 int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e);
 /* A row of the table of options, for completion. cli_option_at returns false if there is no i-th
  * row. */
@@ -108,7 +109,7 @@ struct cli_option_info {
     uint32_t need; /* enum cli_option; 0: every verb takes it */
 };
 bool cli_option_at(int i, struct cli_option_info *out);
-extern const char *const cli_outputs[OUT_N + 1]; /* words of -o, then NULL */
+extern const char *const cli_outputs[OUT_N + 1]; /* words for -o, then NULL */
 extern const char *cli_system_socket; /* socket of a seqd that systemd runs; tests set their own */
 /* Finds the address of seqd: --url, else SEQD_URL, else the server of the last seqctl login, else
  * cli_system_socket if it exists, else the default. A directory is a state directory, whose file

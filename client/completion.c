@@ -7,7 +7,7 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define JOBS "100" /* the newest, whose ids are offered */
+#define JOBS "100" /* newest jobs, whose ids are offered */
 
 static const char bash_text[] =
     "# Completion of seqctl for bash: source <(seqctl completion bash)\n"
@@ -145,7 +145,7 @@ static void offer_operand(struct cli *c, const struct verb *v, int n, const char
     if (strstr(v->operands, "FILE") || strstr(v->operands, "DIR")) puts(":files");
 }
 
-/* Returns the name of the option that the word is, if the next word is its value; else NULL. */
+/* Returns the name of the option in word if the next word is its value; else NULL. */
 static const char *waiting(const char *word)
 {
     static struct cli_option_info o;

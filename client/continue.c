@@ -14,7 +14,7 @@
 /* ---- the old job ----------------------------------------------------------------------------- */
 
 struct old {
-    int64_t id, step; /* step: its newest checkpoint's; 0: it has none */
+    int64_t id, step; /* step: the job's newest checkpoint, 0 without any */
     struct jv *job;   /* owns */
 };
 
@@ -111,7 +111,8 @@ static const struct jv *member(const struct jv *object, const char *key)
     return NULL;
 }
 
-/* Says which members differ, level by level, also those that only b has. Returns how many. */
+/* Prints the members that differ, level by level, with the members that only b has. Returns how
+ * many. */
 static int say_changes(const struct cli *c, const char *prefix, const struct jv *a,
                        const struct jv *b)
 {

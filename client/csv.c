@@ -66,7 +66,7 @@ static void print_cell(FILE *out, const char *text, bool clean)
     free(s);
 }
 
-/* Prints the cell of a path. It is empty if the row has no value there, or null. */
+/* Prints the cell of a path. The cell is empty if the row has no value there, or null. */
 static void print_value(FILE *out, const struct jv *row, const char *path, bool clean)
 {
     const struct jv *v = jv_get(row, path);
@@ -84,8 +84,8 @@ static void print_row(FILE *out, const struct columns *c, const struct jv *row, 
     fputs("\r\n", out);
 }
 
-/* Drops a column such as "progress", from a row with null there, if other rows have
- * "progress.done". */
+/* Drops a column such as "progress" if other rows have "progress.done". It comes from a row in
+ * which progress is null. */
 static void drop_parents(struct columns *c)
 {
     int n = 0;

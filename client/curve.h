@@ -14,7 +14,7 @@
 struct curve {
     int n;
     int64_t per_point; /* samples averaged into each point: 1, 2, 4 ... */
-    int64_t in_last;   /* samples in the last point so far */
+    int64_t in_last;   /* samples averaged into the last point so far */
     double x[CURVE_POINTS], y[CURVE_POINTS];
 };
 

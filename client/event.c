@@ -12,8 +12,8 @@
 #include "client/verbs.h"
 #include "client/yaml.h"
 
-/* Appends the members of an event's data. Members of an object in it, such as `detail`, the report
- * of a rank, follow unless `said` has them. */
+/* Appends the members of an event's data. Members of a nested object (`detail`, the report of a
+ * rank) follow, unless `said` has them. */
 static void append_members(const struct jv *v, const struct jv *said, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(v); i++) {
@@ -26,7 +26,7 @@ static void append_members(const struct jv *v, const struct jv *said, char *out,
             continue;
         }
         if (strstr(key, "sha256") || !strcmp(key, "instances"))
-            continue; /* digits are no use in one line; -o json has them */
+            continue; /* too long for a line; -o json has them */
         char *text = jv_text(m);
         bool sentence = !strcmp(key, "text");
         snprintf(out + n, size - n, sentence ? "  %s%s" : "  %s=%s", sentence ? "" : key, text);

@@ -19,7 +19,7 @@ struct follow_job {
     int64_t id; /* 0: of all jobs */
     const struct follow_item *item;
     int n_items;             /* at most 2 */
-    void (*tick)(void *arg); /* after each burst of bytes and at least once a second; or NULL */
+    void (*tick)(void *arg); /* called after each burst of bytes, and once a second; or NULL */
     void *arg;
     int64_t timeout_s; /* -1: none */
 };

@@ -25,7 +25,7 @@ void http_set_url(struct http *h, const char *base_url);
 const char *http_url(const struct http *h);
 /* Sets the token that is sent with every request from now on, copied; "": none. */
 void http_set_token(struct http *h, const char *token);
-/* Sets the PEM file of the authorities that are trusted, and no others; NULL: the system's. */
+/* Sets the PEM file of the only authorities that are trusted; NULL: the system's. */
 void http_set_ca(struct http *h, const char *path);
 
 struct http_request {
@@ -38,8 +38,8 @@ struct http_request {
     const char *accept;                          /* or NULL */
     const char *idempotency_key, *last_event_id; /* or NULL */
     const char *if_match;                        /* or NULL */
-    int64_t range_from;                          /* the bytes from there on; 0: all of them */
-    const char *if_range;                        /* entity tag that the range is of; or NULL */
+    int64_t range_from;                          /* the first byte to send; 0: all bytes */
+    const char *if_range;                        /* entity tag of the ranged file; or NULL */
 };
 
 struct http_reply {

@@ -163,9 +163,9 @@ int job_wait(struct cli *c, int64_t id, struct jv **out)
     return rc ? rc : follow_verdict(*out);
 }
 
-#define NAME_COLUMNS 24  /* a name's, on a terminal */
+#define NAME_COLUMNS 24  /* width of a name on a terminal */
 #define SLIM_COLUMNS 110 /* a narrower terminal has no room for rate, time left, loss and WHY */
-#define WHY_COLUMNS  60  /* a reason's, in the narrow list; explain and -o wide show all of it */
+#define WHY_COLUMNS  60  /* width of a reason in the narrow list; explain and -o wide show all */
 
 /* ---- ls -------------------------------------------------------------------------------------- */
 
@@ -235,7 +235,7 @@ static void add_row(struct table *t, const struct jv *job, bool slim, bool wide)
     add_why(t, job, wide);
 }
 
-/* Says how many jobs other users have: a user sees no more of them. */
+/* Prints the numbers of jobs of other users, the only facts about them that a user sees. */
 static void say_others(const struct cli *c, const struct jv *others)
 {
     const int64_t queued = jv_int(others, "queued", 0);

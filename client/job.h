@@ -11,8 +11,8 @@ char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_
  * after 84.0s: ..." or, for a failure, the sentence, the field and the fix; then the command that
  * comes next. */
 void job_say_end(const struct cli *c, const struct jv *job);
-/* Gets the job as it is now, to draw it: NULL when seqd does not answer at the moment, which is not
- * reported. The caller frees. */
+/* Gets the job as it is now, to draw it. Returns NULL, without a message, when seqd does not
+ * answer. The caller frees the job. */
 struct jv *job_peek(struct cli *c, int64_t id);
 #define JOB_PEEK_MS 1000 /* between two requests: progress changes no more often */
 /* Posts /v1/jobs/ID:action. Returns an enum cli_exit; the caller frees *job. */

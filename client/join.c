@@ -9,7 +9,7 @@
 #include "client/http.h"
 #include "client/text.h"
 
-#define TTL_MAX_S ((int64_t)366 * 86400) /* seqd has the last word */
+#define TTL_MAX_S ((int64_t)366 * 86400) /* seqd sets the real limit */
 
 static int token_body(const struct cli *c, char *out, size_t size)
 {

@@ -5,8 +5,8 @@
 #include "client/cli.h"
 
 /* Return an enum cli_exit, their message printed. */
-int join_token(struct cli *c);                        /* makes one of --names, --uses, --ttl */
-int join_tokens(struct cli *c);                       /* lists them */
-int join_token_revoke(struct cli *c, const char *id); /* revokes one and lists the others */
+int join_token(struct cli *c);                        /* makes one with --names, --uses, --ttl */
+int join_tokens(struct cli *c);                       /* lists the tokens */
+int join_token_revoke(struct cli *c, const char *id); /* revokes a token and lists the others */
 
 #endif

@@ -11,7 +11,7 @@
 #include "api/core/sha256.h"
 
 struct local_file { /* {.dir = -1, .fd = -1}: closed */
-    int dir;        /* its parent */
+    int dir;        /* the parent directory of the file */
     int fd;         /* NAME.part */
     char leaf[256], part[264];
     int64_t size; /* bytes of NAME.part so far */
@@ -36,7 +36,7 @@ int local_begin_again(struct local_file *f, struct err *e); /* empties NAME.part
 /* Checks the digest of NAME.part (NULL: none is known), makes it durable, and renames it to NAME.
  * fails: ERR_CORRUPT, and NAME.part is removed. */
 int local_finish(struct local_file *f, const char *sha256, struct err *e);
-void local_remove(struct local_file *f); /* the file itself, not its part */
+void local_remove(struct local_file *f); /* removes the file itself, not its part */
 void local_close(struct local_file *f);  /* keeps the part, unless it is empty */
 
 #endif

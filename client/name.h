@@ -1,4 +1,4 @@
-/* name.h: jobs by their names: anywhere a job's id is taken, its name is, too. */
+/* name.h: jobs by name. A job's name is accepted wherever its id is. */
 #ifndef SEQD_CLIENT_NAME_H
 #define SEQD_CLIENT_NAME_H
 

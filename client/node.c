@@ -10,7 +10,7 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define MOST_NODES 257 /* in one command, after its word */
+#define MOST_NODES 257 /* operands of one command: its word and 256 nodes */
 
 /* Prints a row for each GPU, and no table if no node has one. */
 static void print_gpus(const struct jv *list)
@@ -121,7 +121,7 @@ static void print_nodes(const struct cli *c, const struct jv *list)
 /* Makes {"reason": R}, malloc'd; NULL: no reason was given. */
 static char *reason_body(const struct cli *c)
 {
-    if (!c->opt.reason) return NULL; /* a reason that is not UTF-8 is left out */
+    if (!c->opt.reason) return NULL; /* below, a reason that is not UTF-8 is left out */
     struct jv *text = jv_string(c->opt.reason, strlen(c->opt.reason)), *o = jv_object();
     if (text) jv_put(o, "reason", text);
     char *body = jv_dump(o, JV_COMPACT);

@@ -34,7 +34,7 @@ static int page_run(struct cli *c)
                         "%s: a browser reaches no Unix socket: name the http or https address of "
                         "this seqd with --url, and a token with --token-file or seqctl login",
                         url);
-    int rc = api_get(c, "/v1/me", &me); /* seqd is there and knows the token */
+    int rc = api_get(c, "/v1/me", &me); /* checks that seqd answers and knows the token */
     jv_free(me);
     if (rc) return rc;
     if (c->n_args && (job = cli_job_id(c, 0)) < 0) return (int)-job;

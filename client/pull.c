@@ -30,7 +30,7 @@ struct pull {
     int64_t total, had, got; /* bytes of all files, bytes found here, bytes received */
     int n_got;
     int64_t began_ms, drawn_ms;
-    const char *fate[FILES_MAX]; /* each listed file's */
+    const char *fate[FILES_MAX]; /* fate of each listed file */
 };
 
 /* One file on its way. */
@@ -38,9 +38,9 @@ struct pull_flow {
     struct pull *p;
     struct local_file *f;
     const struct http_stream *stream;
-    int64_t begun; /* bytes before this request */
-    int64_t size;  /* the file's, as listed; GROWN_MAX: it grows */
-    bool whole;    /* the server sends all of it */
+    int64_t begun; /* bytes of the file before this request */
+    int64_t size;  /* size of the file, as listed; GROWN_MAX: the file grows */
+    bool whole;    /* the server sends the file from its beginning */
     struct err err;
 };
 
@@ -169,7 +169,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
     struct pull_flow *w = arg;
     if (w->err.code) return;
     if (w->begun && !w->whole && http_answer(w->stream)->status == 200) {
-        w->whole = true; /* it is another file now: from the beginning */
+        w->whole = true; /* the file was replaced: begin again */
         w->p->got -= w->f->size - w->begun;
         w->p->had -= w->begun;
         if (local_begin_again(w->f, &w->err)) return;

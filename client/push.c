@@ -18,7 +18,7 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define PIECE      (1 << 20) /* the most that seqd takes as one body */
+#define PIECE      (1 << 20) /* bytes of one body, the most that seqd takes */
 #define FILES_MAX  1000
 #define DEPTH_MAX  16
 #define PUSH_TRIES 6 /* tries in a row that bring no byte */
@@ -232,7 +232,7 @@ static int send_piece(struct push *p, int i, const char *bytes, size_t n, int64_
     else if (failed)
         rc = cli_fail(CLI_ERROR, "%s", e.text);
     else if (r.status == 200 || (r.status == 409 && now >= 0 && now != *at && now > 0))
-        *at = now; /* a conflict: another request of ours, whose answer was lost, has brought it */
+        *at = now; /* 409: an earlier request, whose answer was lost, brought these bytes */
     else
         rc = api_refused(&r, path);
     if (!failed) http_reply_fini(&r);

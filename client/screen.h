@@ -10,8 +10,8 @@
 struct screen {
     int n_drawn; /* lines on the terminal now */
     int n;       /* lines of the next frame */
-    int columns; /* the terminal's, at most 200 */
-    int rows;    /* the terminal's */
+    int columns; /* columns of the terminal, at most 200 */
+    int rows;    /* rows of the terminal */
     char line[SCREEN_LINES][SCREEN_BYTES];
 };
 

@@ -24,7 +24,7 @@ struct sse {
     size_t line_len, line_room, data_len, data_room;
     char name[64];
     char id[64];      /* id of the event being read */
-    char last_id[64]; /* the last whole event's; survives reconnects: send it as Last-Event-ID */
+    char last_id[64]; /* id of the last whole event, sent as Last-Event-ID after a reconnect */
     int64_t retry_ms; /* delay that the server asked for, or -1 */
     int64_t n_dropped;
     bool after_cr, has_data, too_long, started;

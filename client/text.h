@@ -31,7 +31,7 @@ struct table {
     char **cell;
     size_t n_cells, room;
     /* These three are for a terminal: set them after text_table_init. */
-    int columns; /* lines are cut there; 0: never */
+    int columns; /* width at which lines are cut; 0: never */
     int color_column;
     const char *(*color)(const char *cell); /* an escape, or NULL for none; NULL: no colours */
 };

@@ -6,7 +6,7 @@
 static int never(struct cli *c)
 {
     (void)c;
-    return CLI_USAGE; /* cli_run answers help itself: it holds the list */
+    return CLI_USAGE; /* never called: cli_run has the list of verbs and answers help */
 }
 
 static const struct verb help_verb_row = {

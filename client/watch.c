@@ -19,14 +19,14 @@
 enum {
     EVENTS_SHOWN = 4,
     EVENT_LINE = 200,
-    CURVE_MOST = 10,  /* rows of the curve on a terminal that has them */
-    OTHER_LINES = 14, /* everything else, and the prompt */
+    CURVE_MOST = 10,  /* rows of the curve at most */
+    OTHER_LINES = 14, /* lines beside the curve, with the prompt */
     DRAW_EVERY_MS = 100
 };
 
 struct job_watch {
     struct cli *c;
-    struct jv *job;  /* as last fetched */
+    struct jv *job;  /* the job as it was fetched last */
     struct jv *last; /* the newest step */
     bool job_stale;  /* an event was received: fetch the job again */
     int64_t looked_at_ms;

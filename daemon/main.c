@@ -122,7 +122,7 @@ static void on_gone(void *arg)
     loop_stop(((struct seqd *)arg)->loop);
 }
 
-/* Tells whether the store's writer has moved. The loop has, as it calls this. */
+/* Tells whether the store's writer has moved. The loop moves: it calls this function. */
 static bool on_tick(void *arg, char *status, size_t size)
 {
     struct seqd *d = arg;
@@ -151,15 +151,15 @@ static void on_reload(struct seqd *d)
 static void on_signal(void *arg, int signo)
 {
     struct seqd *d = arg;
-    if (signo == SIGCHLD) { /* as process 1 of a container every orphan is ours */
+    if (signo == SIGCHLD) { /* process 1 of a container has every orphan as its child */
         while (waitpid(-1, NULL, WNOHANG) > 0) continue;
         return;
     }
-    if (signo == SIGHUP && !d->o.dev) { /* with --dev its terminal is gone */
+    if (signo == SIGHUP && !d->o.dev) { /* with --dev SIGHUP means that the terminal is gone */
         on_reload(d);
         return;
     }
-    if (signo == SIGTERM && getenv("SEQD_RUN")) { /* started by `seqd run`: RUN_END ends it */
+    if (signo == SIGTERM && getenv("SEQD_RUN")) { /* a child of `seqd run`: RUN_END ends it */
         log_info("seqd.stay", "signal=%d text=\"seqd run says when\"", signo);
         return;
     }
@@ -221,7 +221,7 @@ static int create(struct seqd *d, struct err *e)
     d->loop = loop_create(NULL, NULL, e);
     if (!d->loop || loop_signals(d->loop, signals, getpid() == 1 ? 4 : 3, on_signal, d, e))
         return -1;
-    d->notify = notify_open(d->loop, on_tick, d); /* before any child: it takes the variables */
+    d->notify = notify_open(d->loop, on_tick, d); /* before any child: it unsets variables */
     if (beneath_mark(o->state_dir, e)) return -1;
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
     if (create_joins(d, e) || secret_open(o->state_dir, d->secret, e)) return -1;

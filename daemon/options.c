@@ -331,8 +331,8 @@ static int check(const void *target, struct err *e)
     return 0;
 }
 
-/* Refuses a directory that the agent could not write. The agent would end with the same words, and
- * seqd would be ready without a node. */
+/* Refuses a directory that the agent could not write. Otherwise the agent would end with this
+ * error, and seqd would be ready without a node. */
 static int check_writable(const char *dir, struct err *e)
 {
     char real[4096];

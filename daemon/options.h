@@ -41,7 +41,7 @@ struct options {
     struct retain_policy policy;      /* set by --keep-* */
     int n_slots;                      /* slots of the node that --dev starts */
     char state_dir[RANK_PATH_SIZE];   /* exists, 0700 */
-    int n_mended;                     /* files there that others could read until now */
+    int n_mended;                     /* files in state_dir that others could read until now */
     int64_t lost_ms;                  /* set by --node-lost */
     int64_t heartbeat_ms;             /* nodes' heartbeat; from the environment: tests */
     char socket_path[RANK_PATH_SIZE]; /* REST for this machine */

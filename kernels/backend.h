@@ -702,7 +702,7 @@ struct conv_bwd_args {
     float *d_state;           /* out: gradient of in.state; not d_state_out; NULL: unwanted */
 };
 
-/* How a device that has CUDA's graphs used them so far. */
+/* Counts of a device's use of CUDA graphs so far. */
 struct be_graphs {
     int64_t n_ops, n_by_graph; /* operations asked for, and their number launched by graphs */
     int64_t n_made, n_graphs;  /* graphs made, and their number still there */
@@ -710,7 +710,7 @@ struct be_graphs {
 };
 
 #define BE_MARKS  256
-#define BE_COPIES 4 /* marks of copies beside */
+#define BE_COPIES 4 /* marks of copy_beside */
 struct be_handle {
     unsigned char bytes[128];
 };
@@ -777,7 +777,8 @@ struct be_ops {
     /* Copies from the host, in the order of operations. The caller may reuse src when it
      * returns. */
     void (*upload)(struct be *, void *dst, const void *src, int64_t size);
-    /* Copies to the host. The data are there when it returns. sync reports failures before it. */
+    /* Copies to the host. The data are there when it returns. A failure before it is reported by
+     * sync. */
     void (*download)(struct be *, void *dst, const void *src, int64_t size);
     /* Waits for everything asked for so far, transfers too, and reports the first failure. NULL:
      * everything is synchronous. */
@@ -827,7 +828,7 @@ struct be {
     /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm86", "sm90": tests print it */
     const char *isa;
     const char *name;     /* the device's, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
-    unsigned char id[16]; /* a GPU's: ranks on one have equal ones; zeros: it is none */
+    unsigned char id[16]; /* id of the GPU: equal for ranks on one; zeros: no GPU */
     int n_threads;
     struct pool *pool; /* be_host_run's threads; NULL: not started yet */
     char *scratch;     /* the plan's PLAN_SCRATCH, or be_open's own */
@@ -839,7 +840,7 @@ struct be {
      * peer is gone would be awaited forever. */
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
-    const struct be_graphs *graphs;   /* NULL: it has none, or is not to use them */
+    const struct be_graphs *graphs;   /* NULL: the device has none, or is not to use them */
     const struct be_library *library; /* NULL: the device uses none, or not any_order */
 };
 
@@ -848,7 +849,7 @@ struct be_options {
     const char *isa;    /* NULL: the best this machine has; tests ask for each by name */
     int n_threads;
     void *scratch;      /* device_scratch() bytes; NULL: be_open allocates them */
-    bool scratch_later; /* be_open allocates none; be_give_scratch follows, with alloc's memory */
+    bool scratch_later; /* be_open allocates no scratch; be_give_scratch gives it, from alloc */
     /* gemm and attn_fwd may add in any order that is the same from run to run: bits may then
      * depend on other rows, and so on the number of ranks. It allows a library's products (unless
      * SEQD_CUDA_BLAS=0 is in the environment) and a faster attention of few queries to many

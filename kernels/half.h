@@ -36,19 +36,19 @@ static inline float f16_value(uint16_t b)
 {
     const uint32_t sign = (uint32_t)(b & 0x8000) << 16, u = (uint32_t)(b & 0x7fff) << 13;
     if (u >= 0x0f800000) return half_of_bits(sign | u | 0x7f800000); /* infinite, NaN */
-    return half_of_bits(sign | u) * 0x1p112f; /* the exponents' zeros lie 112 apart */
+    return half_of_bits(sign | u) * 0x1p112f; /* the exponents' biases differ by 112 */
 }
 static inline uint16_t f16_round(float x)
 {
     const uint32_t sign = half_bits(x) >> 16 & 0x8000, u = half_bits(x) & 0x7fffffff;
     if (x != x) return (uint16_t)(sign | 0x7e00 | (u >> 13 & 0x3ff));
-    if (u >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 */
-    if (u < 0x38800000) /* below 2^-14 a last place is 2^-24, as it is from 0.5 to 1 */
+    if (u >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and above: infinite */
+    if (u < 0x38800000) /* below 2^-14 a last place is 2^-24, as of floats from 0.5 to 1 */
         return (uint16_t)(sign | (half_bits(half_of_bits(u) + 0.5f) - half_bits(0.5f)));
     return (uint16_t)(sign | ((u - 0x38000000 + 0xfff + (u >> 13 & 1)) >> 13));
 }
 
-/* By dtype, DT_BF16 or DT_F16. */
+/* Convert by dtype, DT_BF16 or DT_F16. */
 static inline float half_value(enum dtype t, uint16_t b)
 {
     return t == DT_F16 ? f16_value(b) : bf16_value(b);

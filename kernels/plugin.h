@@ -7,7 +7,7 @@
 
 #define KERNELS_ABI 13 /* version of struct be, be_ops and their operations' arguments */
 
-/* The library exports one, by this name. */
+/* The name of the struct kernels_plugin that the library exports. */
 #define KERNELS_PLUGIN "seqd_kernels"
 struct kernels_plugin {
     int abi;         /* KERNELS_ABI of its build; refused unless it is the opener's */

@@ -7,17 +7,18 @@
 #include "api/core/limits.h"
 #include "kernels/backend.h"
 
-/* A view that every device can address, of any dtype. */
+/* Tells whether t has this shape, and rows that do not overlap; its dtype may be any. */
 static inline bool shape_fits(struct tensor t, int64_t rows, int64_t cols)
 {
     return t.rows == rows && t.cols == cols && (t.ld >= cols || rows <= 1);
 }
-/* fp32 whatever the model's precision is. */
+/* Tells the same of a tensor that is fp32 whatever the model's precision is. */
 static inline bool shape_f32(struct tensor t, int64_t rows, int64_t cols)
 {
     return t.dtype == DT_F32 && shape_fits(t, rows, cols);
 }
-/* The model's precision: that of the call's other tensors of this kind. */
+/* Tells the same of a tensor in the model's precision, act: that of the call's other tensors of
+ * this kind. */
 static inline bool shape_act(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
 {
     return (act == DT_F32 || act == DT_BF16 || act == DT_F16) && t.dtype == act &&
@@ -35,7 +36,7 @@ static inline void shape_gemm(const struct gemm_args *a)
     assert(!a->bias.data || shape_act(a->bias, 1, N, a->c.dtype));
 }
 
-/* NULL, or a rate below 1, so that some values are kept. */
+/* Accepts NULL, or a rate below 1, so that some values are kept. */
 static inline bool shape_drop(const struct attn_drop *d)
 {
     return !d || (d->rate >= 0 && d->rate * 4294967296.0 <= 4294967295.0 && d->layer < 1 << 16);
@@ -138,8 +139,8 @@ static inline void shape_embed_bwd(const struct embed_bwd_args *a)
     assert(shape_act(a->dx, a->dx.rows, a->dtable.cols, a->dx.dtype));
 }
 
-/* Checks dlogits only when backward. In the logits' memory, a 16-bit row of it lies within its own
- * row. */
+/* Checks dlogits only when backward. If dlogits shares the logits' memory, each of its 16-bit rows
+ * lies within the logits' row of the same number. */
 static inline void shape_xent(const struct xent_args *a)
 {
     const struct tensor x = a->logits, d = a->dlogits;

@@ -3,7 +3,7 @@
 #define SEQD_CORE_ACT_H
 
 enum act_id {
-    ACT_IDENTITY, /* in a shape: the family's own */
+    ACT_IDENTITY, /* in a model's shape: the activation of its family */
     ACT_SILU,
     ACT_GELU, /* erf */
     ACT_GELU_TANH,

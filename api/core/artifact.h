@@ -29,7 +29,8 @@ struct artifact { /* {0}: closed */
 /* Opens an artifact. name: a plain file name. Makes DIR/artifacts when it is missing. */
 int artifact_open(struct artifact *a, const char *job_dir, const char *name, struct err *e);
 int artifact_write(struct artifact *a, const void *data, size_t size, struct err *e);
-/* Gives the artifact its name. After a failure the temporary file is gone. */
+/* Renames the temporary file to the artifact's name. After a failure the temporary file is
+ * gone. */
 int artifact_finish(struct artifact *a, struct err *e);
 /* Removes an unfinished artifact; harmless otherwise. */
 void artifact_drop(struct artifact *a);

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include "api/core/err.h"
 
-#define BENEATH_ROOTS  24 /* roots, and the directories granted beside them */
+#define BENEATH_ROOTS  24 /* roots, with the directories granted beside them */
 #define BENEATH_GRANTS 32
 #define BENEATH_MARK   ".seqd-private"
 
@@ -55,11 +55,11 @@ int beneath_mark(const char *dir, struct err *e);
  * a mark of its own stays private. Call it before there are threads that read. At most
  * BENEATH_GRANTS are kept. */
 void beneath_grant(const char *dir);
-void beneath_grant_none(void); /* forgets them: tests */
+void beneath_grant_none(void); /* forgets all grants; for tests */
 /* Tells whether path is private and not granted, after its links are followed. If path does not
  * exist, its longest existing parent is checked. Returns true if this cannot be found out. */
 bool beneath_private(const char *path);
-/* Tells the same, but returns false if this cannot be found out. */
+/* Does the same as beneath_private, but returns false if this cannot be found out. */
 bool beneath_known_private(const char *path);
 /* Opens path for reading as the process is confined. A path that begins with no root, or any path
  * without beneath_confine, is opened as by open(2).

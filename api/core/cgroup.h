@@ -1,6 +1,6 @@
-/* cgroup.h: a control group for one attempt, where this machine's manager has delegated one to us
- * (cgroup v2, systemd's Delegate=yes): at the end the kernel kills all processes in it, forked
- * ones too. Without delegation all of this does nothing.
+/* cgroup.h: a control group (cgroup v2) for one attempt, if systemd has delegated one to this
+ * process (Delegate=yes). When the attempt ends the kernel kills all processes in the group,
+ * forked ones too. Without delegation these functions do nothing.
  *
  * The path is in DIR/cgroup of the attempt's directory DIR: seqw makes the group and writes it,
  * seqgang reads it and joins, and a later seqw ends it. No controller is enabled, so that the
@@ -15,7 +15,8 @@ const char *cgroup_given(void);
 /* Makes a group for the attempt. Returns 1, or 0 if no group is delegated or after a failure,
  * which is logged. */
 int cgroup_make(const char *dir, int64_t job, int64_t epoch);
-/* Moves the calling process into the group, and so the processes that it starts from now on. */
+/* Moves the calling process into the group. Processes that it starts later are in the group,
+ * too. */
 void cgroup_join(const char *dir);
 void cgroup_kill(const char *dir);
 /* Kills the processes that are left, and removes the group. */

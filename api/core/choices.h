@@ -8,11 +8,11 @@ enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_K
 enum model_init_id { MODEL_INIT_AUTO, MODEL_INIT_RANDOM, MODEL_INIT_N };
 enum form_id {
     FORM_BLOCKWISE,  /* blocks of keys and values travel, online softmax */
-    FORM_TWO_PASS,   /* the paper's: whole rows of scores */
-    FORM_ALL_GATHER, /* keys and values of all ranks at once, only those that documents share */
+    FORM_TWO_PASS,   /* the paper's form: whole rows of scores */
+    FORM_ALL_GATHER, /* gathers keys and values at once, only rows of documents that ranks share */
     FORM_AUTO,       /* the plan picks: blockwise, or all_gather for packed documents */
     FORM_TWO_PASS_SCATTER, /* two_pass, dK and dV reduce-scattered: 6 (P-1) slices sent, not 8 */
-    FORM_SWITCH,           /* grid: the dimension that rows are spread along changes */
+    FORM_SWITCH,           /* grid: rows are spread along space or along time, in turn */
     FORM_ULYSSES,          /* grid: rows are exchanged for heads, in attention along space */
     FORM_ULYSSES_BOTH,     /* grid: the same, in attention along time as well */
     FORM_N
@@ -22,7 +22,7 @@ enum timestep_id { TIMESTEP_UNIFORM, TIMESTEP_LOGIT_NORMAL, TIMESTEP_N };
 enum layout_id { LAYOUT_AUTO, LAYOUT_CONTIGUOUS, LAYOUT_ZIGZAG, LAYOUT_N };
 enum determinism_id { DET_OFF, DET_RUN, DET_RANKS, DET_N };
 enum recompute_id {
-    RECOMPUTE_AUTO,      /* the plan picks the fastest that fits */
+    RECOMPUTE_AUTO,      /* the plan picks the fastest value that fits */
     RECOMPUTE_NONE,      /* every activation kept */
     RECOMPUTE_SELECTIVE, /* layer input, attention output and log-sum-exp kept: no second ring */
     RECOMPUTE_FULL,      /* only the layer input kept: the forward ring runs twice */
@@ -41,14 +41,14 @@ enum data_format {
     DATA_NANOGPT,  /* bare uint16 tokens */
     DATA_MEGATRON, /* PREFIX.bin and PREFIX.idx */
     DATA_NPY,      /* a one-dimensional array of token ids */
-    DATA_OPENAI_BATCH, /* generate: a request a line, of /v1/completions or a chat */
-    DATA_LATENTS, /* a manifest: a line is a sample of latents and its caption, as safetensors */
+    DATA_OPENAI_BATCH, /* generate: each line is a request of /v1/completions or a chat */
+    DATA_LATENTS, /* a manifest: each line is a sample: its latents and caption, as safetensors */
     DATA_FORMAT_N
 };
 enum packing_id {
     PACKING_CONCAT,   /* documents end to end, cut every seq_len tokens */
     PACKING_BEST_FIT, /* whole documents, best-fit decreasing; only over-long ones are cut */
-    PACKING_NONE,     /* one document a sequence */
+    PACKING_NONE,     /* one document in each sequence */
     PACKING_N
 };
 enum overlong_id {

@@ -1,4 +1,4 @@
-/* clock.h: the clock that no one can set: for deadlines and durations within a process. */
+/* clock.h: the monotonic clock, for deadlines and durations within a process. */
 #ifndef SEQD_CORE_CLOCK_H
 #define SEQD_CORE_CLOCK_H
 

@@ -12,8 +12,8 @@
 
 struct container {
     const char *name;    /* "a Parquet file" */
-    const char *suffix;  /* ".gz .tgz"; "": known by its bytes alone */
-    const char *magic;   /* its first bytes; NULL: they tell nothing */
+    const char *suffix;  /* ".gz .tgz"; "": it is known by its first bytes alone */
+    const char *magic;   /* its first bytes; NULL: it is known by its suffix alone */
     size_t size, offset; /* bytes of magic, and its offset in the file */
     const char *convert; /* the command line; FILE is the file */
 };
@@ -24,8 +24,8 @@ const char *container_suffix(const char *path);
 /* Find a container by a file's suffix or first bytes. NULL: none is known. */
 const struct container *container_by_suffix(const char *path);
 const struct container *container_by_bytes(const void *head, size_t size);
-/* Tells whether a file of that name is read as text if the job does not say its format. A pattern
- * that leaves its suffix open is not: it may match any file. */
+/* Tells whether a file of that name is read as text if the job gives no format. Returns false for
+ * a pattern that leaves the suffix open: it may match any file. */
 bool container_is_text(const char *path);
 /* Says which container the file is and how to convert it. instead: another way out, appended to the
  * sentence; "": none. Returns -1 with ERR_INVALID. */

@@ -1,5 +1,5 @@
-/* device.h: the kinds of devices there are, as jobs name them (resources.device) and as plans and
- * schedulers must know them; kernels/backend.h has their operations. */
+/* device.h: the kinds of devices, as jobs name them (resources.device), with the properties that
+ * plans and schedulers need. kernels/backend.h has their operations. */
 #ifndef SEQD_CORE_DEVICE_H
 #define SEQD_CORE_DEVICE_H
 
@@ -9,13 +9,13 @@
 /* Bytes of packed panels and tiles that the CPU's kernels may use per thread: part of every memory
  * plan. */
 #define BE_SCRATCH_PER_THREAD ((int64_t)4 << 20)
-/* The same for CUDA, per device: states of linear attention's blocks, 64 rows each, and partial
- * sums. */
+/* Bytes of scratch of a CUDA device: states of linear attention's blocks, 64 rows each, and
+ * partial sums. */
 #define BE_SCRATCH_CUDA ((int64_t)64 << 20)
 
 struct device_kind {
     const char *name;
-    bool own_memory; /* tensors are in the device's memory: a plan has a host's part, too */
+    bool own_memory; /* tensors are in its own memory: a plan counts the host's memory as well */
     bool is_gpu;     /* a rank takes one of the node's GPUs; else cores */
 };
 

@@ -13,7 +13,7 @@ enum err_code {
     ERR_NONE = 0,
     ERR_INVALID,      /* the request or a file is wrong: the user can fix it */
     ERR_NOT_FOUND,    /* no such job, node, file */
-    ERR_CONFLICT,     /* legal in itself, not in this state */
+    ERR_CONFLICT,     /* a legal request that this state does not allow */
     ERR_DOES_NOT_FIT, /* the plan refuses it, with numbers */
     ERR_TOO_LARGE,    /* over a limit of ours; the limit is in the sentence */
     ERR_IO,           /* a system call failed; errno's text is in the sentence */
@@ -21,9 +21,9 @@ enum err_code {
     ERR_PEER,         /* another rank or process is gone, late or speaks nonsense */
     ERR_TIMEOUT,
     ERR_ABORTED,     /* another process asked for a stop */
-    ERR_UNSUPPORTED, /* a known word that this build or device has no row for */
+    ERR_UNSUPPORTED, /* a known word that this build or device does not support */
     ERR_INTERNAL,
-    ERR_DEVICE,       /* a device failed, or is missing: another one may do */
+    ERR_DEVICE,       /* a device failed or is missing: another device may work */
     ERR_NO_SPACE,     /* a disk is full or read-only, or a quota is used up */
     ERR_UNAUTHORIZED, /* the caller has not proved who it is */
     ERR_FORBIDDEN,    /* the caller is known, but may not do this */

@@ -1,16 +1,16 @@
 /* faults.h: the list of all faults of an input, for readers that can continue after a fault.
  *
- * A reader whose struct faults * is NULL stops at the first fault and returns it in its struct
- * err. */
+ * A reader that gets NULL for its struct faults * stops at the first fault, and returns it in its
+ * struct err. */
 #ifndef SEQD_CORE_FAULTS_H
 #define SEQD_CORE_FAULTS_H
 
 #include "api/core/err.h"
 
-#define FAULTS 64 /* kept: the first ones; all are counted */
+#define FAULTS 64 /* faults that are kept: the first ones */
 
 struct faults {
-    int n; /* also those that are not kept */
+    int n; /* all faults, kept or not */
     struct err fault[FAULTS];
 };
 

@@ -21,7 +21,7 @@ enum field_type {
     FIELD_TEXT,   /* char[size] member */
     FIELD_OWNED,  /* char * member, of malloc; the owner of the record frees it */
     FIELD_RAW,    /* char[size] member: the JSON text of an object or a list */
-    FIELD_FIXED,  /* no member: the number min; another number is refused */
+    FIELD_FIXED,  /* no member: always the number min, any other is refused */
     FIELD_OBJECT, /* an object of the rows `of`, with members of the same struct */
     FIELD_LIST,   /* elements */
 };
@@ -40,14 +40,14 @@ struct field_list {
 /* A word of a FIELD_ENUM that is newer than its field. */
 struct field_word {
     const char *word;
-    uint32_t since;   /* as below */
-    const char *text; /* with its field, for a sentence: objective.type "iddpm" */
+    uint32_t since;   /* the first WIRE_ABI that has it */
+    const char *text; /* the word with its field, for errors: objective.type "iddpm" */
 };
 
 struct field {
     const char *path; /* dotted JSON path: "data.seq_len"; array elements: "optim.betas.0" */
     enum field_type type;
-    size_t offset;   /* into struct job_spec, or that of the table (spec_source, model_shape) */
+    size_t offset;   /* in struct job_spec or the struct of the table (spec_source, model_shape) */
     double min, max; /* FIELD_INT*, FIELD_DOUBLE: inclusive */
     const char *const *words; /* FIELD_ENUM: NULL-terminated, index = value */
     double fallback;          /* default of numbers, bools and enums */
@@ -58,8 +58,8 @@ struct field {
     const struct field_word *newer; /* FIELD_ENUM: ends with word NULL; NULL: no word is newer */
     /* of records alone */
     size_t size;                      /* FIELD_TEXT, FIELD_RAW: bytes of the member */
-    bool (*when)(const void *record); /* written only if true; NULL: if not 0 and not empty */
-    bool needed;                      /* a record without it is refused */
+    bool (*when)(const void *record); /* tells whether to write it; NULL: if not 0 and not empty */
+    bool needed;                      /* a record without this member is refused */
     bool or_null;                     /* FIELD_DOUBLE: null leaves the member as it was */
     const struct field *of;           /* FIELD_OBJECT */
     const struct field_list *list;    /* FIELD_LIST */

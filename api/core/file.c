@@ -82,7 +82,7 @@ int file_out_add(struct file_out *f, const void *data, size_t size, struct err *
 {
     const uint8_t *p = data;
     f->size += (int64_t)size;
-    if (size >= FILE_BUF_SIZE) /* not worth a copy */
+    if (size >= FILE_BUF_SIZE) /* large data skips the buffer */
         return flush(f, e) < 0 ? -1 : put(f, p, size, e);
     while (size) {
         size_t room = FILE_BUF_SIZE - f->n_buf, n = size < room ? size : room;
@@ -111,7 +111,7 @@ int file_out_close(struct file_out *f, char hex[SHA256_HEX], struct err *e)
 void file_out_abort(struct file_out *f)
 {
     if (f->fd >= 0) close(f->fd);
-    if (f->buf) unlink(f->path); /* freed by success only */
+    if (f->buf) unlink(f->path); /* set until file_out_close has succeeded */
     f->fd = -1;
     free(f->buf);
     f->buf = NULL;
@@ -178,7 +178,7 @@ int file_write_private(const char *path, const void *data, size_t size, struct e
 {
     char tmp[FILE_PATH_SIZE];
     if (file_join(tmp, e, "%s.tmp", path) < 0) return -1;
-    unlink(tmp); /* an older one might have another mode */
+    unlink(tmp); /* a file left from before may have another mode */
     int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return err_errno(e, "open %s", tmp);
     const char *p = data;
@@ -262,7 +262,7 @@ int file_make_private_dir(const char *path, int *n_mended, struct err *e)
 {
     struct stat st;
     *n_mended = 0;
-    const mode_t before = umask(077); /* no other user sees in before it has its mode */
+    const mode_t before = umask(077); /* no other user may look in before its mode is set */
     const int made = file_make_dir(path, e);
     umask(before);
     if (made < 0) return -1;

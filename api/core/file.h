@@ -1,8 +1,8 @@
 /* file.h: writes files that are complete or absent, and names them in its errors.
  *
- * struct file_out writes one file in large pieces, hashes the bytes and fsyncs at the end; a
- * directory of such files becomes visible by one rename of the caller's (checkpoints, prepared
- * data). libc only. tested: tests/core/test_core.c */
+ * struct file_out writes one file in large pieces, hashes the bytes and fsyncs at the end. The
+ * caller makes a directory of such files (a checkpoint, prepared data) visible by one rename. libc
+ * only. tested: tests/core/test_core.c */
 #ifndef SEQD_CORE_FILE_H
 #define SEQD_CORE_FILE_H
 
@@ -18,7 +18,7 @@
 struct file_out {
     int fd;
     char path[FILE_PATH_SIZE];
-    bool unhashed; /* a caller that hashes the bytes itself sets it before it adds any */
+    bool unhashed; /* set, before any bytes are added, by a caller that hashes them itself */
     struct sha256 sha;
     int64_t size; /* bytes added so far */
     size_t n_buf;
@@ -45,7 +45,8 @@ char *file_read(const char *path, int64_t max_size, size_t *size, struct err *e)
 /* Writes "<path>.tmp", fsyncs, renames to path. The caller fsyncs the directory if needed. */
 int file_write(const char *path, const void *data, size_t size, struct err *e);
 
-/* Writes a file of secrets in the same way: only the owner may ever read it, whatever the umask. */
+/* Writes a file of secrets as file_write does. Only its owner may ever read it, whatever the
+ * umask. */
 int file_write_private(const char *path, const void *data, size_t size, struct err *e);
 
 int file_join(char out[FILE_PATH_SIZE], struct err *e, const char *fmt, ...)

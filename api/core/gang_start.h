@@ -37,7 +37,7 @@ struct gang_start {
     int32_t first_rank, n_local;
     int32_t n_roots;
     int64_t memory_limit;
-    int64_t orphan_ms;   /* stop by itself after this time without an agent; 0 = never */
+    int64_t orphan_ms;   /* time without an agent after which the gang stops; 0 = never */
     int64_t submitted_s; /* see struct rank_args */
     char address[RANK_ADDRESS_SIZE]; /* see struct rank_args */
     unsigned char key[RANK_KEY_SIZE];
@@ -66,10 +66,10 @@ int gang_start_write(const char *path, struct gang_start *start, struct err *e);
  * for another ABI too. */
 struct gang_start *gang_start_read(const char *path, bool *whole, struct err *e);
 
-/* DIR/oom_kills holds the count. Reading gives -1 where it is not known. */
+/* Write and read DIR/oom_kills. gang_kills_read returns -1 if the count is not known. */
 int gang_kills_write(const char *dir, int64_t kills, struct err *e);
 int64_t gang_kills_read(const char *dir);
-/* DIR/cpus holds the sets. Reading gives false where none of the n ranks is bound. */
+/* Write and read DIR/cpus. gang_cpus_read returns false if none of the n ranks is bound. */
 int gang_cpus_write(const char *dir, const cpu_set_t *cpus, int n, struct err *e);
 bool gang_cpus_read(const char *dir, cpu_set_t *cpus, int n);
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define GPU_MIN_MAJOR 8  /* the kernels are compiled for this and newer */
+#define GPU_MIN_MAJOR 8  /* least compute capability (major) that has kernels */
 #define GPU_MAX       16 /* GPUs of one node: twice the 8 of a usual server */
 #define GPU_UUID_SIZE 48 /* "GPU-" and 36 characters */
 #define GPU_NAME_SIZE 64
@@ -40,10 +40,10 @@ struct gpu {
     int64_t memory_size, memory_free; /* bytes */
     int32_t major, minor;             /* compute capability */
     int32_t health;                   /* enum gpu_health */
-    int32_t xid;                      /* the last one that matters; 0: none */
-    int32_t n_processes;              /* processes of any user on it now */
+    int32_t xid;                      /* the last Xid that matters; 0: none */
+    int32_t n_processes;              /* processes of any user on this GPU now */
     int64_t ecc_errors;               /* uncorrectable, since the driver was loaded */
-    uint8_t far[GPU_MAX];             /* to GPU i of the node: 0 NVLink or itself, else GPU_FAR_* */
+    uint8_t far[GPU_MAX];             /* way to GPU i: 0 NVLink or itself, else GPU_FAR_* */
 };
 
 /* Ways between two GPUs, the nearest first. */
@@ -57,8 +57,8 @@ enum {
 };
 
 const char *gpu_health_name(int health); /* "ok", "ecc", ...: stable, used in REST */
-/* Writes why no rank gets the GPU: "it is partitioned (MIG): switch that off". Empty when it is
- * healthy. */
+/* Writes the reason that no rank gets the GPU: "it is partitioned (MIG): switch that off". Writes
+ * "" for a healthy GPU. */
 void gpu_complaint(const struct gpu *g, char *out, int size);
 /* Checks data from another process. fails: ERR_INVALID naming the member. */
 int gpu_check(const struct gpu *g, struct err *e);

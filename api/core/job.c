@@ -85,7 +85,7 @@ static int check_eod(const struct spec_source *src, const char *field, struct er
     const bool tokens = f == DATA_LLMC || f == DATA_NANOGPT || f == DATA_NPY;
     char member[48];
     snprintf(member, sizeof member, "%s.eod", field);
-    if (src->eod < 0 || (!src->eod && !tokens)) return 0; /* 0: nothing was said */
+    if (src->eod < 0 || (!src->eod && !tokens)) return 0; /* 0: the job does not set it */
     if (!tokens)
         return err_field(e, ERR_INVALID, member,
                          "%s %lld: only the formats llmc, nanogpt and npy find documents by an id",
@@ -296,8 +296,8 @@ static int check_length(struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks the transport. Tensors in a device's memory do not go over sockets, and NCCL reaches no
- * others. Only TCP is encrypted: otherwise parallel.tls becomes 0. */
+/* Checks the transport. Sockets do not carry tensors in a device's memory, and NCCL carries only
+ * these. Only TCP is encrypted: with another transport parallel.tls becomes 0. */
 static int check_transport(struct job_spec *s, struct err *e)
 {
     const char *device = spec_text(s, s->resources.device);
@@ -409,7 +409,8 @@ static int check_ranks(struct job_spec *s, struct err *e)
     return check_zero_group(s, e);
 }
 
-/* Checks the job's values for ranks and bits. family_check() checks the values left to "auto". */
+/* Checks the ranks and the determinism that the job sets. family_check() checks the values left to
+ * "auto". */
 static int check_parallel(struct job_spec *s, struct err *e)
 {
     const int sp = s->parallel.sp;

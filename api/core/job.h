@@ -51,13 +51,13 @@ struct job_spec {
     struct spec_label labels[SPEC_LABELS];
 
     struct {
-        spec_ref path; /* a directory transformers could load; empty: config says it all */
+        spec_ref path; /* a model directory; empty: config describes the model */
         int32_t init;  /* enum model_init_id: spec_random_weights() reads it */
         struct {
-            int32_t type;     /* 0: the model's rule; else 1 + enum rope_id, and rule has it */
-            int32_t truncate; /* rule.no_truncate */
+            int32_t type;     /* 0: the model's rule; else 1 + enum rope_id, and rule is used */
+            int32_t truncate; /* yarn: becomes no_truncate, inverted */
             double theta;     /* 0: the model's */
-            struct shape_rope rule; /* its kind is type's */
+            struct shape_rope rule; /* parameters of type; its kind is not set */
         } rope;                     /* family_check() puts it into shape */
         /* The sizes as JSON, from model.config or from --describe of path; empty: not known yet.
          * They are sent and stored in this form. */
@@ -85,7 +85,7 @@ struct job_spec {
         struct spec_source data[SPEC_SOURCES];
         int64_t seq_len;     /* a window, in all stages; 0: data.seq_len */
         int64_t every_steps; /* 0: only as at_start and at_end say */
-        int64_t max_tokens;  /* 0: all of it */
+        int64_t max_tokens;  /* 0: all tokens */
         int32_t at_start, at_end;
     } eval;
 
@@ -97,8 +97,8 @@ struct job_spec {
     } precision;
 
     struct {
-        int64_t steps;  /* given, or derived when the data is counted: for train then > 0 */
-        int64_t tokens; /* xor steps, passes */
+        int64_t steps;  /* given, or derived when the data is counted; then > 0 for train */
+        int64_t tokens; /* instead of steps or passes */
         int64_t passes;
         int64_t global_batch; /* sequences per optimizer step; frozen at submit */
         int64_t micro_batch;  /* sequences per forward: 1 */
@@ -112,8 +112,8 @@ struct job_spec {
         int32_t timestep;     /* enum timestep_id: how t is drawn */
         int32_t transform;    /* times are shifted towards noise by the size of the video */
         double text_dropout;  /* share of samples whose caption is left out */
-        double frame_mask[4]; /* share of samples whose frames are given clean: a random few, the
-                               * first, the last, both ends */
+        double frame_mask[4]; /* shares of samples with clean frames: a random few, the first, the
+                               * last, both ends */
     } objective;
 
     struct {
@@ -151,7 +151,7 @@ struct job_spec {
 
     struct {                        /* the response to a bad step */
         int32_t nonfinite;          /* enum nonfinite_id */
-        int32_t rollbacks;          /* at most this many in a job */
+        int32_t rollbacks;          /* rollbacks of a job, at most */
         double loss_z, grad_norm_z; /* skip the update beyond this many deviations; 0: never */
     } guard;
 
@@ -179,8 +179,8 @@ struct job_spec {
     struct {
         int64_t max_tokens;
         double loss_rel, grad_rel_l2;
-        int32_t first_step; /* train: verify before step 1 and fail if it does not hold */
-        int32_t keep_grads; /* both gradients, as artifacts */
+        int32_t first_step; /* train: compare with one rank before step 1; fail if they differ */
+        int32_t keep_grads; /* both sides' gradients become artifacts */
     } verify;
 
     struct {
@@ -201,27 +201,27 @@ struct job_spec {
         int32_t ignore_eos;
         int64_t steps;   /* diffusion: Euler steps */
         double guidance; /* diffusion: classifier-free guidance scale; 1: none */
-        int32_t eta;     /* for a model that predicts noise: 0: DDIM, 1: ancestral sampling */
+        int32_t eta;     /* models that predict noise: 0 is DDIM, 1 is ancestral sampling */
     } sampling;
 
     struct {
         int32_t batch; /* generate: prompts that are answered at once; 0 = auto: by the plan */
     } infer;
 
-    struct {           /* linear attention: the states after a context, as a file */
-        spec_ref load; /* begin from it */
-        int32_t save;  /* leave it as an artifact */
+    struct {           /* linear attention: files of the states after a context */
+        spec_ref load; /* a file of states to begin from */
+        int32_t save;  /* the states become an artifact */
     } context;
 
     struct {
         int64_t by_position_bucket; /* tokens of a bucket; 0: no buckets */
         int64_t stride;             /* windows overlap by seq_len - stride; 0: they do not */
-        int32_t token_logprobs;     /* one number per token into an artifact */
+        int32_t token_logprobs;     /* write one number per token into an artifact */
     } score;
 
     struct {
         int32_t pooling;      /* enum pooling_id */
-        int32_t normalize;    /* to length 1 */
+        int32_t normalize;    /* scale vectors to length 1 */
         int32_t unsaid;       /* bits of enum embed_unsaid, until the model is known */
         spec_ref prompt_name; /* one of model.path's prompts; empty: its default */
         int32_t prompts;      /* a prompt stands before every text */
@@ -239,7 +239,7 @@ struct job_spec {
     } resources;
 
     struct {
-        int32_t restarts;       /* at most, after failures of the job's own making */
+        int32_t restarts;       /* restarts at most, after failures that the job itself caused */
         int64_t step_timeout_s; /* 0 = auto */
         int64_t init_timeout_s;
         int64_t hop_timeout_s; /* comm_options.silence_ms */
@@ -254,10 +254,10 @@ struct job_spec {
 };
 
 const char *spec_text(const struct job_spec *s, spec_ref ref);
-/* Tells whether the job describes its model itself, in model.config, and no directory does. */
+/* Tells whether the job describes its model in model.config, without a directory. */
 bool spec_new_model(const struct job_spec *s);
-/* Tells whether the job's first weights are drawn from its seed: for such a model, or with
- * model.init. */
+/* Tells whether the job's first weights are drawn from its seed: with a new model
+ * (spec_new_model), or with model.init. */
 bool spec_random_weights(const struct job_spec *s);
 /* Copies a string into the table. -1 when the 64 KiB are used up. */
 int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
@@ -283,8 +283,8 @@ const char *spec_needs(const struct job_spec *s, uint32_t abi);
 /* Returns the known path nearest to an unknown one (edit distance at most 3, and at most
  * nearest_most of its last part), or NULL. */
 const char *spec_suggest(const char *path);
-/* Returns the last part of the path in table that is nearest to path by the same rule, or NULL: for
- * the keys of model.config. */
+/* Finds the row of table whose path is nearest to path by the same rule. Returns the last part of
+ * the row's path, or NULL. For the keys of model.config. */
 const char *spec_field_nearest(const struct field *table, const char *path);
 extern const char *const spec_form_words[];      /* by enum form_id, NULL-terminated */
 extern const char *const spec_objective_words[]; /* by enum objective_id, NULL-terminated */
@@ -308,7 +308,8 @@ int job_check_training(const struct job_spec *s, struct err *e);
 /* Tells whether text is cut into bytes: the job asks for it, or the model is not known to have
  * other ids. */
 bool job_reads_bytes(const struct job_spec *s);
-/* Tells whether the vocabulary is known and has no ids for bytes: 0 to 255, an end and padding. */
+/* Tells whether the vocabulary is known and too small for bytes: ids 0 to 255, an end and
+ * padding. */
 #define JOB_BYTE_VOCAB 258
 bool job_lacks_bytes(const struct job_spec *s);
 /* Stages of the job's pipeline. parallel.pp stays 0 if the job does not set it: nodes of older
@@ -317,15 +318,15 @@ static inline int job_stages(const struct job_spec *s)
 {
     return s->parallel.pp > 0 ? s->parallel.pp : 1;
 }
-static inline int job_tp(const struct job_spec *s) /* parallel.tp, also where it is unset */
+static inline int job_tp(const struct job_spec *s) /* parallel.tp; 1 if it is unset */
 {
     return s->parallel.tp > 1 ? s->parallel.tp : 1;
 }
 /* Tells whether text is cut by the tokenizer of model.path. A job that has neither bytes nor a
  * tokenizer reads ids alone. */
 bool job_has_tokenizer(const struct job_spec *s);
-/* Refuses text in `what` (a field, a member of a line) for a job that reads ids alone, and says the
- * way out. */
+/* Refuses text in `what` (a field, a member of a line) for a job that reads ids alone, and names
+ * another way. */
 int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e);
 const char *spec_kind_name(int kind);
 const char *spec_data_format_name(int format); /* format: enum data_format */

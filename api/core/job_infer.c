@@ -9,7 +9,7 @@ static int check_score(struct job_spec *s, struct err *e)
     if (s->data.packing != PACKING_CONCAT)
         return err_field(e, ERR_UNSUPPORTED, "data.packing",
                          "a score job reads its documents in order: data.packing must be concat");
-    /* "auto" means "split" here, also if the loss is masked, unlike in training: a window scores
+    /* "auto" means "split" here even if the loss is masked, unlike in training: a window scores
      * the tokens that it can. */
     if (s->data.overlong == OVERLONG_AUTO) s->data.overlong = OVERLONG_SPLIT;
     if (s->data.overlong != OVERLONG_SPLIT)

@@ -56,7 +56,7 @@ bool job_ref_is(const char *path)
     return !strncmp(path, prefix, PREFIX);
 }
 
-/* Reads at most 18 digits, not 0. *end: the rest of the text. */
+/* Reads a number of at most 18 digits. Returns 0 if there is none. *end: the rest of the text. */
 static int64_t read_number(const char *text, const char **end)
 {
     const size_t n = strspn(text, digits);

@@ -22,7 +22,7 @@ enum job_event {
     EV_ASSIGN,     /* epoch += 1; a gang was placed (or the preparation, phase "prepare") */
     EV_PREPARED,   /* the preparation of this job's data is done: back to queued, now with data */
     EV_READY,      /* all ranks have joined the ring */
-    EV_STEP,       /* progress: not an event row of its own, carried by metrics */
+    EV_STEP,       /* progress: stored as metrics, not as an event */
     EV_CHECKPOINT, /* a step directory is complete */
     EV_ARTIFACT,   /* a result file is complete; without "sha256": begun, and it grows */
     EV_RANK_EXIT,  /* a rank died or failed: cause and sentence inside */
@@ -39,17 +39,17 @@ enum job_event {
                     * documents dropped or cut) */
     EV_RESTART,            /* the checkpoint of `step` on `node`, which is away, is given up */
     EV_CHECKPOINT_REMOVED, /* the directory of `step` is removed: {"path", "reason"} */
-    EV_EDIT,               /* a change of its priority or labels */
+    EV_EDIT,               /* priority or labels of the job have changed */
     EV_SUSPEND,            /* intent: save, stop, hold */
     EV_RESUME,             /* queued again */
-    EV_WALL_LIMIT,         /* it has run for limits.wall_s: save, stop, fail */
-    EV_DRAIN,              /* its node is drained: save, stop, queue */
+    EV_WALL_LIMIT,         /* the job has run for limits.wall_s: save, stop, fail */
+    EV_DRAIN,              /* a node of the job is drained: save, stop, queue */
     EV_WALL_WARNING,       /* limits.wall_s is near: {"code", "text", ...} */
     EV_AWAY,               /* `node` is silent for --node-lost: its ranks may run on there */
     EV_BACK,               /* `node` is here again, with its ranks */
     EV_GIVE_UP,            /* as EV_RESTART, for a job that is stopping because `node` is away */
     EV_REACHED,            /* the farthest `step` so far, of an attempt that has failed */
-    EV_FAILED_AT,          /* it failed after `step`, for the `count`th time in the same way */
+    EV_FAILED_AT,          /* the job failed after `step`, the `count`th time in this way */
     JOB_EVENT_N
 };
 

@@ -1,5 +1,5 @@
-/* jread.c: is a state machine over the text, one token a call; strings stay in place and are
- * unescaped only on request. */
+/* jread.c: a state machine over the text, which reads one token a call. Strings stay in place and
+ * are unescaped only on request. */
 #include "api/core/jread.h"
 
 #include <errno.h>

@@ -5,8 +5,9 @@
  *     jread_init(&j, text, size);
  *     for (enum jtok t = jread_next(&j); t != J_END; t = jread_next(&j)) ...
  *
- * Strict RFC 8259: UTF-8 checked, lone surrogates, NaN, trailing commas and trailing bytes refused,
- * depth at most JREAD_DEPTH. Duplicate keys are the caller's to find: jread remembers no keys. */
+ * jread reads strict RFC 8259, to a depth of JREAD_DEPTH. UTF-8 is checked. Lone surrogates, NaN,
+ * trailing commas and trailing bytes are refused. Duplicate keys are the caller's to find: jread
+ * remembers no keys. */
 #ifndef SEQD_CORE_JREAD_H
 #define SEQD_CORE_JREAD_H
 
@@ -45,13 +46,14 @@ struct jread {
 
 void jread_init(struct jread *j, const char *text, size_t size); /* borrows text until done */
 enum jtok jread_next(struct jread *j);
-/* Skips the value that follows a J_KEY, or whose opening token was just returned. 0 or -1. */
+/* Skips the value after a J_KEY, or the rest of an object or array that has just begun. Returns 0
+ * or -1. */
 int jread_skip(struct jread *j);
 /* Copies the last key or string, unescaped and NUL-terminated. -1 if it does not fit or has a
  * NUL. */
 int jread_copy(struct jread *j, char *out, size_t size);
-/* Unescapes into out (room for len bytes is always enough; out may be text itself, where the caller
- * owns it); NUL bytes kept. Returns the length. */
+/* Unescapes the last key or string into out, and returns the length. Room for len bytes is always
+ * enough. out may be text itself if the caller owns it. NUL bytes are kept. */
 size_t jread_unescape(const struct jread *j, char *out);
 bool jread_is(const struct jread *j, const char *s); /* last key or string equals s */
 int jread_int(struct jread *j, int64_t *out);        /* -1 unless an integer in range */

@@ -19,7 +19,7 @@
 
 struct jwrite {
     char *buf;
-    size_t size, len; /* len may exceed size: then jwrite_finish fails and len is the need */
+    size_t size, len; /* len > size: jwrite_finish fails, and len is the size needed */
     int depth;
     bool comma[64];
     char close[64];

@@ -1,5 +1,5 @@
-/* library.c: tries dlopen in each place in order, keeps the reason why the first existing file does
- * not open, else the loader's, and asks a library for its version. */
+/* library.c: tries dlopen in each place in order, and asks a library for its version. An error
+ * says why the first existing file does not open, else it has the loader's message. */
 #include "api/core/library.h"
 
 #include <dlfcn.h>
@@ -28,7 +28,7 @@ static int nccl_version(void *call)
 }
 
 static const struct {
-    const char *name, *files[3]; /* the best first, then NULL */
+    const char *name, *files[3]; /* names of the file, the best first, then NULL */
     const char *call;            /* the function that returns its version */
     int (*version)(void *call);
 } libraries[LIBRARY_N] = {

@@ -18,7 +18,7 @@ enum library_id { LIBRARY_CUBLASLT, LIBRARY_NCCL, LIBRARY_N };
 
 struct library {
     void *handle;   /* for dlsym */
-    int version;    /* 10000 major + 100 minor + patch; 0: it does not say */
+    int version;    /* 10000 major + 100 minor + patch; 0: not known */
     char text[640]; /* for logs: "NCCL 2.27.3, /usr/lib/x86_64-linux-gnu/libnccl.so.2" */
 };
 

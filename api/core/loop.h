@@ -21,7 +21,7 @@ typedef int64_t loop_clock(void *arg); /* monotonic milliseconds */
 
 /* Makes a loop. clock NULL: CLOCK_BOOTTIME. */
 struct loop *loop_create(loop_clock *clock, void *clock_arg, struct err *e);
-void loop_destroy(struct loop *l); /* NULL allowed; the mailbox is emptied without running it */
+void loop_destroy(struct loop *l); /* NULL allowed; posted calls that wait are dropped */
 
 /* Runs until loop_stop. loop_turn runs one round, waiting at most timeout_ms: for tests. */
 void loop_run(struct loop *l);
@@ -29,8 +29,8 @@ void loop_turn(struct loop *l, int timeout_ms);
 void loop_stop(struct loop *l); /* from the loop thread */
 bool loop_stopped(const struct loop *l);
 
-/* Returns the clock as of the start of this round. Descriptors and mail are handled before timers:
- * a timer that checks for silence knows all data that had arrived by then. */
+/* Returns the time at which this round began. Descriptors and mail are handled before timers: a
+ * timer that checks for silence knows all data that had arrived by then. */
 int64_t loop_now_ms(const struct loop *l);
 int64_t loop_clock_ms(const struct loop *l); /* the clock: to measure the time of a call */
 int64_t loop_busy_ms(const struct loop *l);  /* time in calls, up to the last round */

@@ -11,7 +11,7 @@
 #include "api/core/file.h"
 #include "api/core/record.h"
 
-/* The bytes after the digested ones: ,"sha256":"<64>"} */
+/* The bytes after those of the digest: ,"sha256":"<64>"} */
 #define TAIL_KEY ",\"sha256\":\""
 enum { TAIL_SIZE = sizeof TAIL_KEY - 1 + 64 + 2 };
 
@@ -100,7 +100,7 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *e)
     jwrite_init(&w, text, MANIFEST_SIZE);
     jwrite_object(&w, NULL);
     record_write_members(&w, rows, m);
-    digest(text, w.len, hex); /* it fits */
+    digest(text, w.len, hex); /* text has room for all members */
     jwrite_str(&w, "sha256", hex);
     jwrite_end(&w);
     int64_t n = jwrite_finish(&w);
@@ -159,7 +159,7 @@ int manifest_check_file(const struct manifest *m, int i, const char *dir, enum m
     char path[FILE_PATH_SIZE], hex[SHA256_HEX];
     struct stat st;
     if (file_join(path, e, "%s/%s", dir, f->path) < 0) return -1;
-    const int fd = beneath_read(path, e); /* refuses a file that may not be read */
+    const int fd = beneath_read(path, e); /* refuses a file that the process may not read */
     const int rc = fd < 0 ? -1 : fstat(fd, &st);
     if (fd >= 0) close(fd);
     if (rc < 0) {

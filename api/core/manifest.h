@@ -44,10 +44,10 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *e);
 
 enum manifest_depth {
     MANIFEST_SIZES,  /* every file is there and has its size */
-    MANIFEST_DIGESTS /* and its digest */
+    MANIFEST_DIGESTS /* every file has its digest, too */
 };
-/* Reads and checks. fails: ERR_CORRUPT naming the file and the fault; ERR_NOT_FOUND when dir does
- * not exist. */
+/* Reads the manifest of dir and checks its files. fails: ERR_CORRUPT naming the file and the
+ * fault; ERR_NOT_FOUND when dir does not exist. */
 int manifest_check(struct manifest *m, const char *dir, enum manifest_depth depth, struct err *e);
 /* manifest_read reads the manifest, and manifest_check_file checks file i. They are the two parts
  * of manifest_check, for callers that check several files at one time. */

@@ -9,9 +9,9 @@
 /* The tokenizer, which cuts text into ids. A job has auto or byte; a model directory has any of
  * these. */
 enum tokenizer_id {
-    TOKENIZER_AUTO, /* for a directory: not known, or there is none */
+    TOKENIZER_AUTO, /* for a directory: not known, or no tokenizer */
     TOKENIZER_BYTE, /* ids 0 to 255 are bytes, 256 ends a document */
-    TOKENIZER_OWN,  /* another one */
+    TOKENIZER_OWN,  /* a tokenizer of another kind */
     TOKENIZER_NONE, /* no tokenizer: the meaning of its ids is not stated */
     TOKENIZER_N
 };
@@ -134,11 +134,11 @@ struct model_shape {
     /* Facts that a directory states about its weights beside their sizes; 0: not stated. */
     int32_t tokenizer;  /* enum tokenizer_id: the meaning of its ids */
     int32_t trained_on; /* enum objective_id; in a checked job of a diffusion model: the job's */
-    int32_t weightless; /* it has no weights at all */
-    int32_t tp;         /* parallel.tp: its programs are those of one of tp ranks, which share every
-                         * layer by heads and columns; 0, 1: whole. No part of the model */
+    int32_t weightless; /* the directory has no weights at all */
+    int32_t tp;         /* parallel.tp: programs are for one of tp ranks, which share every layer
+                         * by heads and columns; 0, 1: whole. No part of the model */
     int32_t mask;       /* 1 + the id of the tokenizer's mask token, of a masked language model */
-    int32_t headless;   /* there is no tensor of the head */
+    int32_t headless;   /* files have no tensor of the head */
     int32_t unprefixed; /* files name tensors without family_base */
     /* The way embeddings are made of states, as published for sentence-transformers. */
     int32_t pooling;      /* enum published_pooling */
@@ -165,8 +165,8 @@ static inline bool shape_of_noise(const struct model_shape *m)
 {
     return m->trained_on == OBJECTIVE_IDDPM;
 }
-/* Returns how many values of a place a diffusion model's loss compares with: the
- * velocity's values, or the values of noise and sample. */
+/* Returns the number of values per place that a diffusion model's loss compares with, the
+ * values of the velocity, or of noise and sample. */
 static inline int64_t shape_targets(const struct model_shape *m)
 {
     return (shape_of_noise(m) ? 2 : 1) * m->in_channels;

@@ -26,7 +26,7 @@ struct notify {
     struct sockaddr_un to;
     socklen_t n_to;
     int64_t every_ms;
-    bool watchdog, failed; /* failed: it was logged */
+    bool watchdog, failed; /* failed: a failure to send was logged */
     char status[STATUS_SIZE];
 };
 

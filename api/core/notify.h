@@ -1,6 +1,6 @@
-/* notify.h: the messages of a service to the manager that started it (systemd's $NOTIFY_SOCKET, see
- * sd_notify(3)), and the watchdog that it feeds ($WATCHDOG_USEC). Without a manager all of it does
- * nothing. Loop thread only. tested: tests/core/test_notify.c */
+/* notify.h: the messages of a service to the manager that started it (systemd's $NOTIFY_SOCKET,
+ * see sd_notify(3)), and the watchdog that it feeds ($WATCHDOG_USEC). Without a manager the
+ * functions do nothing. Loop thread only. tested: tests/core/test_notify.c */
 #ifndef SEQD_CORE_NOTIFY_H
 #define SEQD_CORE_NOTIFY_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include "api/core/loop.h"
 
-#define NOTIFY_STATUS_MS 10000 /* how often the status is asked for, where no watchdog is */
+#define NOTIFY_STATUS_MS 10000 /* time between two ticks if there is no watchdog */
 
 struct notify;
 

@@ -214,7 +214,7 @@ int option_key(const struct option_table *t, const char *key, const struct optio
         from->of[i] = OPTION_FILE;
         return take(r, v, target, e);
     }
-    /* Check it all the same: the file must be right by itself. */
+    /* Check the value although the command line has its own: the file must be right by itself. */
     void *unused = calloc(1, t->size);
     assert(unused);
     int rc = take(r, v, unused, e);

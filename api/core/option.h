@@ -81,13 +81,13 @@ int option_line(const struct option_table *t, int argc, char **argv, void *targe
 /* Tells whether the command line or the file gave the row of this name. */
 bool option_given(const struct option_table *t, const struct option_sources *from,
                   const char *name);
-/* Takes one key of the file. An unknown one is an error that names the nearest. */
+/* Takes one key of the file. An unknown key is an error, which names the nearest key. */
 int option_key(const struct option_table *t, const char *key, const struct option_value *v,
                void *target, struct option_sources *from, struct err *e);
 void option_help(const struct option_table *t, FILE *out);
 
-/* Does the work of SIGHUP: tells `call` every row that differs, and takes the new values of rows
- * that reload into `now`. Returns how many were taken. */
+/* Does the work of SIGHUP: calls `call` for every row that differs, and takes the new values of
+ * rows that reload into `now`. Returns how many were taken. */
 typedef void option_changed(void *arg, const struct option_entry *row, bool taken);
 int option_adopt(const struct option_table *t, void *now, const void *fresh, option_changed *call,
                  void *arg);

@@ -1,5 +1,5 @@
-/* process.h: a process as /proc shows it. A pid is used again after its process has
- * ended; with the start time it names one process for good. */
+/* process.h: a process as /proc shows it. The kernel uses a pid again after its process has ended.
+ * A pid with the start time names one process for ever. */
 #ifndef SEQD_CORE_PROCESS_H
 #define SEQD_CORE_PROCESS_H
 

@@ -70,7 +70,7 @@ int profile_check(const struct profile *p, struct err *e)
     return 0;
 }
 
-/* Reads one number, or an array of as many as the field has. */
+/* Reads a number, or an array of f->n numbers. */
 static int read_field(struct jread *j, const struct profile_field *f, double *out, struct err *e)
 {
     if (f->n > 1 && jread_next(j) != J_ARRAY)
@@ -94,7 +94,7 @@ int profile_read(const char *json, size_t size, struct profile *out, struct err 
     while ((t = jread_next(&j)) == J_KEY) {
         int i = 0;
         while (i < PROFILE_FIELDS && !jread_is(&j, profile_fields[i].key)) i++;
-        if (i == PROFILE_FIELDS) { /* a later version's */
+        if (i == PROFILE_FIELDS) { /* a field of a later version */
             if (jread_skip(&j)) break;
             continue;
         }

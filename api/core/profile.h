@@ -12,10 +12,11 @@
 #define PROFILE_SIZES 3
 extern const double profile_widths[PROFILE_SIZES], profile_heads[PROFILE_SIZES];
 
-/* Rates of one thread, and a link between two ranks of the node; doubles and nothing else. All 0:
- * not measured. _back: rates of a backward pass, whose flops are counted as twice the forward's. */
+/* Rates of one thread, and of a link between two ranks of the node. All members are doubles. All
+ * 0: not measured. _back: rates of a backward pass, whose flops are counted as twice the
+ * forward's. */
 struct profile {
-    double gemm_f32[PROFILE_SIZES], gemm_bf16[PROFILE_SIZES]; /* FLOP/s, down to linear_back */
+    double gemm_f32[PROFILE_SIZES], gemm_bf16[PROFILE_SIZES]; /* FLOP/s, all up to linear_back */
     double attn_f32[PROFILE_SIZES], attn_bf16[PROFILE_SIZES];
     double attn_back_f32[PROFILE_SIZES], attn_back_bf16[PROFILE_SIZES];
     double linear[PROFILE_SIZES], linear_back[PROFILE_SIZES]; /* linear attention */
@@ -24,14 +25,14 @@ struct profile {
     double turn;   /* elements/s of a rotation with angles of its own in each head (LRPE) */
     double update; /* elements/s of AdamW */
     double copy;   /* bytes/s from rank to rank through shared memory, both ways at once */
-    double hop;    /* seconds that a small message takes */
+    double hop;    /* seconds from rank to rank for a small message */
 };
 #define PROFILE_NUMBERS ((int)(sizeof(struct profile) / sizeof(double)))
 
 /* A member's key in JSON and its place, for reader and writer alike. */
 struct profile_field {
     const char *key;
-    size_t offset; /* place of a double in struct profile, or of n of them: an array in JSON */
+    size_t offset; /* in struct profile, of a double, or of n doubles: an array in JSON */
     int n;
 };
 #define PROFILE_FIELDS 14
@@ -41,7 +42,7 @@ extern const struct profile_field profile_fields[PROFILE_FIELDS];
 int64_t profile_write(const struct profile *p, char *out, size_t size);
 /* Reads a profile. fails: ERR_INVALID unless every member is there, once, finite and positive. */
 int profile_read(const char *json, size_t size, struct profile *out, struct err *e);
-/* Checks numbers from another source by the same rule. */
+/* Checks the numbers of a profile by the rule of profile_read. */
 int profile_check(const struct profile *p, struct err *e);
 
 #endif

@@ -31,7 +31,7 @@ struct progress {
 /* Begins work, and reports at once. total 0: not known yet. from: the units that earlier attempts
  * have done. */
 void progress_begin(struct progress *p, enum progress_unit unit, double total, double from);
-void progress_total(struct progress *p, double total); /* once it is known */
+void progress_total(struct progress *p, double total); /* sets the total when it is known */
 void progress_at(struct progress *p, double done);
 void progress_add(struct progress *p, double units);
 double progress_done(const struct progress *p);

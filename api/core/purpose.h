@@ -1,5 +1,5 @@
-/* purpose.h: the purposes of the messages between ranks. The ledger counts, and plans state, by
- * purpose. */
+/* purpose.h: the purposes of the messages between ranks. The ledger counts messages by purpose,
+ * and plans state them by purpose. */
 #ifndef SEQD_CORE_PURPOSE_H
 #define SEQD_CORE_PURPOSE_H
 
@@ -16,7 +16,7 @@ enum purpose {
     PURPOSE_CONTROL,  /* barriers, agreement on the resume step, checkpoint gather and scatter */
     /* reported by name, stored nowhere by number */
     PURPOSE_STATE,  /* LASP: states of linear attention, forward */
-    PURPOSE_DSTATE, /* and their gradients */
+    PURPOSE_DSTATE, /* LASP: gradients of these states, backward */
     PURPOSE_SWITCH, /* DSP: all-to-all between dimensions, split and gather */
     PURPOSE_HEADS,  /* Ulysses: all-to-all between tokens and heads */
     PURPOSE_TENSOR, /* tensor parallelism: all-reduce, or all-gather and reduce-scatter */

@@ -145,7 +145,7 @@ static int read_owned(const struct field *f, struct jread *j, enum jtok t, char 
     return 0;
 }
 
-/* Copies the text from its bracket on. */
+/* Copies the JSON text of the value, from its opening bracket on. */
 static int read_raw(const struct field *f, struct jread *j, enum jtok t, char *at, struct err *e)
 {
     const char *from = j->p - 1;
@@ -209,7 +209,7 @@ static const struct field *find(const struct field *rows, const struct jread *j)
     return rows->path ? rows : NULL;
 }
 
-/* Names a member that is needed and has no bit in `seen`. */
+/* Fails if a needed member has no bit in `seen`, and names it. */
 static int check_needed(const struct field *rows, uint64_t seen, struct err *e)
 {
     for (const struct field *f = rows; f->path; f++)

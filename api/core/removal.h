@@ -16,14 +16,15 @@ enum removal_what {
     REMOVAL_N
 };
 
-/* How far a removal is. The items of one state are gone for good before the next state begins. */
+/* The progress of a removal. The items of one state are gone for good before the next state
+ * begins. */
 enum removal_state { REMOVAL_FILES, REMOVAL_ROWS, REMOVAL_NODES, REMOVAL_DONE, REMOVAL_STATE_N };
 
 struct removal_row {
     const char *name;
-    bool files; /* seqd's own: the logs of ranks */
+    bool files; /* files of seqd: the logs of ranks */
     bool rows;  /* rows of the database */
-    bool nodes; /* files of the nodes that it ran on */
+    bool nodes; /* files of the nodes that the job ran on */
 };
 extern const struct removal_row removal_rows[REMOVAL_N];
 

@@ -67,8 +67,8 @@ static const char *const nonfinite_words[] = {"rollback", "skip", "fail", NULL};
 static const char *const transport_words[] = {"auto", "shm", "tcp", "nccl", NULL};
 static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 
-/* Rows of fields that WIRE_ABI_BEFORE does not have, nor tests/previous.fields, end with the ABI
- * that has them. */
+/* Rows of fields that WIRE_ABI_BEFORE and tests/previous.fields lack. They end with the first ABI
+ * that has the field. */
 /* clang-format off */
 #define AT(member) offsetof(struct job_spec, member)
 #define INT(path, m, lo, hi, dflt, kinds, help, ...)   {path, FIELD_INT, AT(m), lo, hi, NULL, dflt, NULL, help, kinds, __VA_ARGS__}
@@ -381,7 +381,7 @@ const struct field *spec_field(const char *path)
 
 struct nearest {
     const char *path;
-    int distance; /* another path must be nearer than this */
+    int distance; /* distance of path; another path must be nearer */
 };
 
 static const char *last_part(const char *path)

@@ -32,7 +32,7 @@ static bool names_job(const struct job_spec *s)
     return false;
 }
 
-/* Meanings that are newer than their field, and are neither a field nor a word. */
+/* New meanings of values of an old field, which need neither a new field nor a new word. */
 static const struct {
     bool (*has)(const struct job_spec *s);
     uint32_t since; /* WIRE_ABI */

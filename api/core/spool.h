@@ -5,8 +5,8 @@
  *   uint32 size   bytes that follow the crc, at most SPOOL_RECORD_SIZE
  *   uint32 crc    CRC-32 (IEEE) of those bytes
  *   struct rank_msg, then its payload
- * A last record that is cut short or has another CRC is being written, or its writer died while it
- * was: it does not count. */
+ * A last record that is cut short or fails its CRC does not count: it is being written, or its
+ * writer died. */
 #ifndef SEQD_CORE_SPOOL_H
 #define SEQD_CORE_SPOOL_H
 
@@ -17,8 +17,7 @@
 #include "api/core/rank.h"
 
 #define SPOOL_RECORD_SIZE (128 * 1024)
-/* Bytes below a limit on the size of files that are kept for failures and ends: 64 ranks of 0.7
- * KiB. */
+/* Bytes kept for failures and ends below a limit on the size of files: 64 ranks of 0.7 KiB. */
 #define SPOOL_RESERVE (64 * 1024)
 
 struct spool {
@@ -31,7 +30,8 @@ struct spool {
  * record. last (may be NULL) gets the head of that record, all zero when there is none. */
 int spool_open(struct spool *s, const char *path, struct rank_msg *last, struct err *e);
 /* Appends a record, and sets head.size and head.abi. durable: fdatasync before it returns. fails:
- * ERR_TOO_LARGE at the limit on the size of files, where a failure or an end still finds room. */
+ * ERR_TOO_LARGE near the limit on the size of files. A failure or an end may still use
+ * SPOOL_RESERVE. */
 int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t size, bool durable,
               struct err *e);
 /* Opens the spool for a reader, from the start. A missing file is ERR_NOT_FOUND. */
@@ -39,6 +39,6 @@ int spool_open_read(struct spool *s, const char *path, struct err *e);
 /* Reads the next record (rank_msg and payload) into buf of SPOOL_RECORD_SIZE bytes. Returns its
  * size, or 0 when there is no further one now. -1: reading failed. */
 int64_t spool_next(struct spool *s, void *buf, struct err *e);
-void spool_close(struct spool *s); /* also of a zeroed one */
+void spool_close(struct spool *s); /* also closes a zeroed spool */
 
 #endif

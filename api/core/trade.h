@@ -1,12 +1,12 @@
-/* trade.h: words that people bring from other trainers, and the word of seqd for the same.
+/* trade.h: words of other trainers, and seqd's word for each.
  * tested: tests/engine/test_job.c */
 #ifndef SEQD_CORE_TRADE_H
 #define SEQD_CORE_TRADE_H
 
 struct trade_word {
     const char *word;
-    const char *field; /* the job spec's field for it; NULL: this version has none */
-    const char *why;   /* why there is no field, as a clause; else NULL */
+    const char *field; /* the field of the job spec for word; NULL: this version has none */
+    const char *why;   /* reason that there is no field, as a clause; else NULL */
 };
 
 /* Finds the last part of a path ("train.num_train_epochs"), in any case, with - or _. NULL: it is

@@ -5,7 +5,7 @@
 
 #define SEQD_VERSION "0.3.0"
 
-const char *version_revision(void); /* git's at the build; "unknown" outside of a clone */
-const char *version_text(void);     /* both: "0.3.0 (4bc71f3)" */
+const char *version_revision(void); /* git's revision at the build; "unknown" outside of a clone */
+const char *version_text(void);     /* version and revision: "0.3.0 (4bc71f3)" */
 
 #endif

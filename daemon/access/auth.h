@@ -29,7 +29,7 @@
 struct auth;
 
 struct auth_clock {
-    int64_t (*utc_ms)(void); /* NULL: the machine's */
+    int64_t (*utc_ms)(void); /* NULL: the machine's clock */
 };
 
 /* Loads the tokens. fails as store_load. */

@@ -22,12 +22,12 @@
 
 #define JOIN_TOKENS       256
 #define JOIN_CERTIFICATES 8192                   /* unexpired: one or two of each node */
-#define JOIN_PER_NODE     16                     /* of one node: a new one replaces the oldest */
+#define JOIN_PER_NODE     16                     /* per node: a new one replaces the oldest */
 #define JOIN_USES         10000                  /* uses of one token */
 #define JOIN_TOKEN_S      ((int64_t)366 * 86400) /* the longest life of a token */
 #define JOIN_TTL_S        ((int64_t)30 * 86400)  /* life of a certificate, by default */
 #define JOIN_TTL_MAX_S    ((int64_t)3650 * 86400)
-#define JOIN_KEPT_S       ((int64_t)7 * 86400) /* errors name a token so long after expiry */
+#define JOIN_KEPT_S       ((int64_t)7 * 86400) /* how long after expiry errors name a token */
 
 struct joins;
 struct joins_options {

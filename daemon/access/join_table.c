@@ -106,7 +106,7 @@ const struct certificate *join_certificate_of(const struct join_table *j, const 
     return NULL;
 }
 
-/* Keeps a node that asks again and again from filling the table. */
+/* Drops the oldest certificate, so that one node cannot fill the table. */
 void join_table_trim(struct join_table *j, struct store_txn *t, const char *node)
 {
     int n = 0, oldest = -1;

@@ -72,7 +72,7 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* Refuses a parameter that no code reads: it would be a typing error that goes unnoticed. */
+/* Refuses a parameter that no code reads: it may be a typing error, which would go unnoticed. */
 static int check_params(struct http_req *r, const struct route *t)
 {
     struct err e;
@@ -135,7 +135,7 @@ static void on_owner(void *arg, const struct store_rows *rows, const struct err 
     else if (rows->n_rows)
         check_owner(m->R, m->r, m->t, &m->a, rows->row[0].text[0]);
     else
-        let_through(m->R, m->r, m->t, &m->a, NULL); /* the route says that there is none */
+        let_through(m->R, m->r, m->t, &m->a, NULL); /* the route answers: no such job */
     free(m);
 }
 
@@ -186,7 +186,7 @@ void admit(struct routes *R, struct http_req *r, const struct route *t, const st
 {
     struct route_match m = *a;
     struct err e;
-    if (t->needs == ROLE_NONE || http_peer(r)->scrape) { /* routes_handle knows which it gets */
+    if (t->needs == ROLE_NONE || http_peer(r)->scrape) { /* routes_handle limits a scrape */
         call(R, r, t, a, false);
         return;
     }

@@ -12,7 +12,7 @@
 
 #include "daemon/http/routes.h"
 
-/* Calls t, now or when the store has said whose job it is; or answers 401, 403 or 429. */
+/* Calls t, now or when the store has answered with the job's owner; or answers 401, 403 or 429. */
 void admit(struct routes *R, struct http_req *r, const struct route *t,
            const struct route_match *a);
 

@@ -7,7 +7,8 @@
 #define BATCH_JOBS 1000
 /* Wrong specs that one answer reports. No more specs are read after that number. */
 #define BATCH_WRONG 16
-/* Batches that are planned at once, at most one of each user. Others are told to come again. */
+/* Batches that are planned at once, at most one of each user. Clients of other batches are told to
+ * try again. */
 #define BATCHES 4
 /* Bytes of prepared jobs of one batch. Each is held as a live job: 16 KiB are its spec and its
  * fold, and its plan has 4 to 15 KiB, seldom more. 1,000 of them take 25 to 35 MiB, and all batches

@@ -12,7 +12,7 @@ struct body_member {
     void *out;      /* char[size], int64_t or bool; unchanged where the member is not given */
     size_t size;    /* BODY_TEXT: size of out, with the NUL */
     int64_t lo, hi; /* BODY_INT: the range */
-    bool given;     /* out */
+    bool given;     /* set by body_read */
 };
 
 /* Reads the body; no body reads as {}. fails: ERR_INVALID naming the member and the values it may

@@ -19,7 +19,7 @@ struct mass_ordering {
     const struct mass_order *order;
     struct routes *R;
     struct http_req *r;
-    struct principal who; /* orders its own jobs; an operator, anyone's */
+    struct principal who; /* may order its own jobs; an operator, all jobs */
     struct filter filter;
     int64_t *id; /* owns; ids of the jobs that the filter takes */
     int n, room;

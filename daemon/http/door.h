@@ -9,7 +9,7 @@ struct tls_server;
 struct door {
     int fd; /* listening, non-blocking; -1: closed */
     enum http_peer_kind kind;
-    bool local_only; /* as http_options has it */
+    bool local_only; /* local_only of http_options */
     bool tls;
     bool scrape;   /* opened by metrics_listen */
     bool by_proxy; /* all its clients share the proxy's address: no limit for each client */
@@ -21,7 +21,7 @@ struct door {
 struct doors {
     int n;
     struct door door[DOORS];
-    struct tls_server *tls;                    /* for the doors that have it; or NULL */
+    struct tls_server *tls;                    /* for the doors with TLS; NULL: none has it */
     const char *socket;                        /* the path, borrowed; NULL: none */
     char url[DOOR_URL], metrics_url[DOOR_URL]; /* URLs at which TCP is served; "": none */
 };
@@ -36,7 +36,7 @@ int door_accept(const struct door *d, struct http_peer *peer);
  * Leaves *peer as it is if the text is no address or the peer is no proxy. */
 void door_forwarded(struct http_peer *peer, const char *value);
 /* Writes the key by which limits count a client of TCP: an IPv4 address, or an IPv6 network of 64
- * bits, whose owner has as many addresses as it likes. */
+ * bits, all addresses of which one owner can use. */
 void door_network(const struct http_peer *peer, unsigned char out[16]);
 /* Tells whether two clients share one limit: a user of the Unix socket, or one network. */
 bool door_same_client(const struct http_peer *a, const struct http_peer *b);

@@ -11,7 +11,7 @@ struct job_edit {
     struct routes *R;
     struct http_req *r;
     int64_t id;
-    bool stale; /* it is refused because the job has changed meanwhile */
+    bool stale; /* refused, because the job has changed meanwhile */
 };
 
 static void on_edited(void *arg, const struct job *j, const struct err *e)

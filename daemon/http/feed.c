@@ -22,7 +22,7 @@ struct event_feed {
     struct row_stream c; /* first */
     struct feeds *all;
     struct routes *R;
-    struct http_req *r; /* until it is answered or the stream is open */
+    struct http_req *r; /* until the request is answered or the stream is open */
     struct principal who;
     int64_t seq;   /* last event that was looked at */
     int64_t limit; /* limit of a page */
@@ -287,7 +287,7 @@ static int read_start(struct event_feed *f, int64_t *last)
     return -1;
 }
 
-/* Reads the filter. A user sees the events of its own jobs; others may ask for those of one
+/* Reads the filter. A user sees the events of its own jobs. An operator sees all, or those of one
  * user. */
 static int read_filter(struct event_feed *f, struct err *e)
 {

@@ -33,7 +33,7 @@ bool filter_takes(const struct filter *f, const struct job *j);
  * jobs. */
 char *filter_tags(const struct filter *f, const char *owner);
 
-/* Returns the same, malloc'd, with or without tags: {"owner": "", "tags": []}. */
+/* Returns the same JSON, malloc'd, even if there are no tags: {"owner": "", "tags": []}. */
 char *filter_json(const struct filter *f, const char *owner);
 
 #endif

@@ -33,13 +33,13 @@
 #define ROWS         64
 #define LOG_PIECE    8192 /* bytes of a log in one message, before JSON escapes them */
 #define LOG_MESSAGE  (6 * LOG_PIECE + 256)
-#define MESSAGE_SIZE (EVENT_DATA_SIZE + DOC_STEP_SIZE + 512) /* the largest one */
+#define MESSAGE_SIZE (EVENT_DATA_SIZE + DOC_STEP_SIZE + 512) /* bytes of the largest message */
 
 struct follow {
     struct row_stream c; /* first */
     struct control *control;
     const struct auth *auth;
-    int64_t token; /* 0: it came by the Unix socket */
+    int64_t token; /* 0: the client uses the Unix socket */
     int64_t job;
     enum follow_what what;
     int64_t seq, index;    /* last row finished; steps delivered of the row after it */
@@ -108,7 +108,7 @@ static int write_message(struct follow *f, const char *id, const char *data, siz
 {
     char *out = mem_scratch(MESSAGE_SIZE);
     int n = snprintf(out, MESSAGE_SIZE, "id: %s\ndata: %.*s\n\n", id, (int)size, data);
-    if (n >= MESSAGE_SIZE) n = 0; /* cannot be: rows are bounded when they are written */
+    if (n >= MESSAGE_SIZE) n = 0; /* never: rows are bounded when they are written */
     const int rc = n ? http_stream_write(f->c.stream, out, (size_t)n) : 0;
     free(out);
     return rc;

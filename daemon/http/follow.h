@@ -18,7 +18,7 @@ enum follow_what { FOLLOW_EVENTS, FOLLOW_METRICS, FOLLOW_LOG };
 struct follow_log {
     int rank;
     bool one_epoch;        /* end with this attempt; else continue with the next ones */
-    int64_t epoch, offset; /* epoch 0: the first there is */
+    int64_t epoch, offset; /* epoch 0: the first attempt that has a log */
 };
 /* Answers with a stream. Last-Event-ID of the request says where it begins. log: NULL but for
  * FOLLOW_LOG. The stream ends when its token is revoked or expires. */

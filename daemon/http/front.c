@@ -19,8 +19,8 @@
 
 #define RESERVE   16    /* narrow connections, beyond max_connections */
 #define NARROW_MS 1000  /* a narrow connection's whole life */
-#define LINGER_MS 1000  /* for a client to read a last answer */
-#define PIECE     16384 /* moved at once, either way */
+#define LINGER_MS 1000  /* time for a client to read a last answer */
+#define PIECE     16384 /* bytes moved at once, in either direction */
 #define EVENTS    64
 
 enum side { CLIENT, LIBRARY };
@@ -35,14 +35,14 @@ struct front_conn {
     struct front_conn *next, **at;
     struct front *f;
     struct sock sock[2]; /* [CLIENT], [LIBRARY]: front's end of the pair */
-    uint32_t events[2];  /* asked of epoll; 0: not in it */
-    bool served, killed; /* the library holds this; its client is gone */
+    uint32_t events[2];  /* events that epoll watches; 0: not in epoll */
+    bool served, killed; /* served: the library holds it; killed: its client is gone */
     bool narrow, again;  /* again: a request was answered before */
     bool spoke;          /* a handshake has begun */
     enum phase phase;
     const struct door *door;
     struct http_peer peer;
-    int64_t deadline_ms; /* 0: it is not the client's turn */
+    int64_t deadline_ms; /* 0: the client need not act now */
     int64_t read_ms;     /* when the client last read, or bytes for it began to wait */
     struct client_intake intake;
     void *slot;
@@ -154,8 +154,8 @@ static void ask_events(struct front_conn *c)
     uint32_t client = (reads(c) ? EPOLLIN : 0) | (waits(c, CLIENT) ? EPOLLOUT : 0);
     if (c->phase == HANDSHAKE) client = tls_wants_write(c->sock[CLIENT].tls) ? EPOLLOUT : EPOLLIN;
     watch(c, CLIENT, client | EPOLLERR);
-    /* Do not watch it while the client is slow: an end that the library has closed would wake the
-     * loop again and again. */
+    /* Do not watch the library's side while the client is slow: if the library has closed it, it
+     * would wake the loop again and again. */
     watch(c, LIBRARY, (waits(c, CLIENT) ? 0 : EPOLLIN) | (waits(c, LIBRARY) ? EPOLLOUT : 0));
 }
 
@@ -513,7 +513,7 @@ struct front *front_create(const struct front_options *o, int library_fd,
 void front_wake(struct front *f)
 {
     const uint64_t one = 1;
-    if (write(f->event, &one, sizeof one) < 0) return; /* full: it is awake */
+    if (write(f->event, &one, sizeof one) < 0) return; /* counter full: the thread is awake */
 }
 
 void front_reload(struct front *f)

@@ -35,7 +35,7 @@ struct front_request {
     const struct target *target;
     const struct request_verdict *verdict; /* the refusal, final with the whole body; NULL: none */
     bool last;                             /* close the connection after the answer */
-    bool odd_type;                         /* as guard.h has it */
+    bool odd_type;                         /* odd_type of guard.h */
 };
 
 struct front_conn;
@@ -73,7 +73,7 @@ void front_destroy(struct front *f);
 struct front_request front_request(struct front_conn *c);
 const struct http_peer *front_peer(const struct front_conn *c);
 void front_done(struct front_conn *c);   /* the request is answered, or given up */
-void front_closed(struct front_conn *c); /* the library has closed; c is invalid for it */
+void front_closed(struct front_conn *c); /* the library has closed, and uses c no more */
 /* Returns the pointer that the library keeps with a connection; NULL at first. */
 void **front_slot(struct front_conn *c);
 

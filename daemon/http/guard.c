@@ -153,7 +153,7 @@ static struct guard_span authority(struct guard_span origin)
         if (a.n > p && !memcmp(a.p + a.n - p, known[i].port, p)) a.n -= p;
         return a;
     }
-    return (struct guard_span){"", 0}; /* "null", extensions */
+    return (struct guard_span){"", 0}; /* Origin "null", or of a browser extension */
 }
 
 static bool same_origin(struct guard_span origin, struct guard_span host)
@@ -204,8 +204,8 @@ static void see_header(struct guard_seen *g, struct guard_span name, struct guar
     }
 }
 
-/* Tells whether the page's origin is refused. A page of another origin may read (local_only: if it
- * is of this machine), but change nothing. */
+/* Tells whether the page's origin is refused. A page of another origin may read, but change
+ * nothing. local_only: it may read only if it is of this machine. */
 static bool refused_origin(const struct guard_seen *g, struct guard_span method, bool local_only)
 {
     if (!g->n_origin) return false;

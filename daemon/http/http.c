@@ -58,7 +58,7 @@ struct http_out {
     struct MHD_Connection *mhd;
     struct http_stream_calls calls;
     void *arg;
-    void **slot; /* pointer to this in front's connection, until the library lets go of that */
+    void **slot; /* address of front_conn's pointer to this stream; or NULL */
     bool suspended, ended, cut, closed, want_posted;
     size_t from, to, size; /* waiting bytes: buf[from, to), of size; buf NULL: none wait */
     char *buf;
@@ -73,8 +73,8 @@ struct http_server {
     struct doors doors;
     int64_t last_id;
     struct front *front;
-    struct front_conn *adding; /* in MHD_add_connection; front's thread, like all of the library */
-    pthread_mutex_t mutex; /* for all below, and suspended, ended, closed and bytes of streams */
+    struct front_conn *adding; /* the connection in MHD_add_connection, on front's thread */
+    pthread_mutex_t mutex; /* for all below, and for suspended, ended, closed, bytes of streams */
     bool stopping;
     struct http_req *open;
     struct http_out *streams;
@@ -100,7 +100,7 @@ struct http_server {
 static void add_headers(struct MHD_Response *resp, struct http_req *r, const char *type)
 {
     char id[32];
-    bool kept = false; /* a route has set it */
+    bool kept = false; /* a route has set Cache-Control */
     for (int i = 0; i < r->n_out; i++) kept |= !strcmp(r->out[i].name, "Cache-Control");
     snprintf(id, sizeof id, "%lld", (long long)r->id);
     MHD_add_response_header(resp, "Content-Type", type);
@@ -223,7 +223,7 @@ static struct http_req *begin(struct http_server *h, struct MHD_Connection *mhd,
 
 static enum MHD_Result take_body(struct http_req *r, const char *data, size_t *size)
 {
-    assert(r->body_size + *size <= HTTP_MAX_BODY); /* front sees to it */
+    assert(r->body_size + *size <= HTTP_MAX_BODY); /* front ensures it */
     char *bigger = realloc(r->body, r->body_size + *size + 1);
     if (!bigger) return MHD_NO;
     memcpy(bigger + r->body_size, data, *size);
@@ -248,7 +248,7 @@ static enum MHD_Result post_to_loop(struct http_req *r)
     bool stopping = h->stopping;
     if (!stopping) {
         LINK(h->open, r);
-        MHD_suspend_connection(r->mhd); /* before the loop is told of it */
+        MHD_suspend_connection(r->mhd); /* before the loop gets the request */
     }
     pthread_mutex_unlock(&h->mutex);
     if (stopping) return refuse(r, 503, "stopping", "seqd is stopping");
@@ -398,7 +398,7 @@ static ssize_t stream_read(void *arg, uint64_t pos, char *buf, size_t max)
         got = s->cut ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
     } else {
         s->suspended = true;
-        MHD_suspend_connection(s->mhd); /* returning 0 unsuspended would spin */
+        MHD_suspend_connection(s->mhd); /* else a return of 0 would make the library spin */
     }
     pthread_mutex_unlock(&s->h->mutex);
     if (want) loop_post(s->h->loop, say_want, s);
@@ -569,7 +569,7 @@ const struct http_peer *http_peer(const struct http_req *r)
 
 static size_t keep_raw(void *arg, struct MHD_Connection *mhd, char *s)
 {
-    return strlen(s); /* target_parse() has decoded them, once */
+    return strlen(s); /* target_parse() has decoded the text */
 }
 
 __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *fmt, va_list ap)
@@ -644,7 +644,7 @@ static struct http_req *first_open(struct http_server *h)
     return r;
 }
 
-/* Answers and ends all suspended connections, as MHD_stop_daemon would abort with one. */
+/* Answers and ends all suspended connections: MHD_stop_daemon would abort on one. */
 static void release_all(struct http_server *h)
 {
     pthread_mutex_lock(&h->mutex);

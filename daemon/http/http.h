@@ -33,13 +33,13 @@ struct http_out;
 typedef void http_handler(void *arg, struct http_req *r);
 
 struct http_options {
-    const char *listen; /* "127.0.0.1:7433", "[::1]:0"; port 0: any free one */
+    const char *listen; /* "127.0.0.1:7433", "[::1]:0"; port 0: any free port */
     const char *socket; /* path of a Unix socket for the same; NULL: none */
-    bool local_only;    /* for the TCP socket; no web page reaches the other */
+    bool local_only;    /* for the TCP socket; no web page reaches the Unix socket */
     /* another address like listen, plain, for a monitoring system (http_peer has scrape); NULL:
      * none */
     const char *metrics_listen;
-    bool metrics_local_only; /* as local_only */
+    bool metrics_local_only; /* local_only of metrics_listen */
     /* PEM files: TLS on the TCP socket, which speaks nothing else then. NULL: plain. */
     const char *tls_cert, *tls_key;
     bool by_proxy; /* TCP clients come through a proxy, whose address is not theirs */
@@ -84,7 +84,7 @@ struct http_peer {
     bool by_proxy;             /* address: the last of X-Forwarded-For, else the proxy's */
     uint32_t uid;              /* client of the Unix socket, by the kernel; else UINT32_MAX */
     bool tls;                  /* the request came encrypted to this process */
-    bool scrape;               /* by metrics_listen: it gets /metrics alone, and needs no token */
+    bool scrape;               /* client of metrics_listen: gets /metrics alone, without a token */
 };
 const struct http_peer *http_peer(const struct http_req *r); /* until the reply */
 
@@ -96,7 +96,7 @@ const char *http_answer_header(const struct http_req *r, const char *name); /* N
  * request that is open when the server is destroyed is answered with 503. */
 typedef void http_answered(void *arg, int64_t at_ms, const struct http_req *r, int status);
 void http_on_answer(struct http_req *r, http_answered *call, void *arg, int64_t at_ms);
-/* Copies body. r is gone afterwards. */
+/* Answers r with a copy of body. r is gone afterwards. */
 void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t size);
 
 struct http_stream_calls {

@@ -23,21 +23,21 @@ struct client_intake {
     int64_t left;
     struct chunked chunks;
     struct guard_request request;
-    const struct request_verdict *verdict; /* not NULL: the request is refused, and is the last */
+    const struct request_verdict *verdict; /* refusal of the request, which is the last; or NULL */
 };
 
 struct intake_rules {
-    bool local_only;                    /* as guard_head has it */
+    bool local_only;                    /* local_only of guard_head */
     const struct request_verdict *busy; /* refusal of all requests but health's; or NULL */
 };
 
 /* Sets *to and *n to the buffer for the next bytes: in[], or piece, which stays the caller's. -1:
  * no memory. */
 int intake_room(struct client_intake *k, char *piece, size_t piece_size, char **to, size_t *n);
-/* Takes n bytes that were read there. -1: the library is gone. */
+/* Takes n bytes that were read into the buffer of intake_room. -1: the library is gone. */
 int intake_took(struct client_intake *k, const char *at, size_t n, const struct intake_rules *r,
                 struct sock *library);
-/* Handles bytes that were read already, after the request was answered. -1: as took. */
+/* Handles bytes that were read already, after the request was answered. -1: as intake_took. */
 int intake_next(struct client_intake *k, const struct intake_rules *r, struct sock *library);
 void intake_free(struct client_intake *k);
 

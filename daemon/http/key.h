@@ -1,5 +1,6 @@
 /* key.h: Idempotency-Key. The first request with a key stores it in the transaction of its jobs; a
- * later one with the same body is answered with those. Each user has keys of its own. */
+ * later request with the same key and body is answered with these jobs. Each user has keys of its
+ * own. */
 #ifndef SEQD_DAEMON_HTTP_KEY_H
 #define SEQD_DAEMON_HTTP_KEY_H
 

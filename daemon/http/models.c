@@ -1,7 +1,7 @@
 /* GET /v1/models: the model directories beneath the roots of the nodes, node by node.
  *
- * seqd reads none of them: each node that is up is asked, and its seqrank looks, in a process of
- * its own. A node's answer is checked to be JSON, and is passed on. */
+ * seqd reads no directory itself. It asks each node that is up, where seqrank looks, in a process
+ * of its own. A node's answer is checked to be JSON, and is passed on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,7 +87,7 @@ static void answer(struct listing_all *a)
     free(a);
 }
 
-/* Copies the raw value that follows; NULL: it is not of that kind. */
+/* Copies the raw value that follows; NULL: it is not of the kind `want`. */
 static char *take_value(struct jread *j, enum jtok want)
 {
     const enum jtok t = jread_next(j);

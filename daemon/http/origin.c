@@ -17,10 +17,10 @@
 #include "worker/plan/check.h"
 #include "worker/plan/stage.h"
 
-#define FRAGMENTS     100 /* listed of each sample, unless asked otherwise */
+#define FRAGMENTS     100 /* fragments listed of each sample, by default */
 #define FRAGMENTS_MAX 4096
-#define SAMPLES_MAX   64   /* in one answer; ?sample= asks for one */
-#define ASSIGNS       1000 /* attempts looked through for the preparation's */
+#define SAMPLES_MAX   64   /* samples in one answer; ?sample= asks for one sample */
+#define ASSIGNS       1000 /* attempts searched for the preparation */
 
 struct step_origin {
     struct routes *R;

@@ -51,8 +51,8 @@ static bool on_gpus(const struct preparing *p)
     return device_find(spec_text(&p->spec, p->spec.resources.device))->is_gpu;
 }
 
-/* Describes the GPUs to the planner. A rank has a GPU of its own, and no more memory than that
- * has. The node's other GPUs are beside it. Their speed has not been measured. */
+/* Describes the GPUs to the planner. Each rank has a GPU of its own, and at most the memory of
+ * that GPU. The speed of GPUs has not been measured. */
 static void find_gpus(struct preparing *p, struct machine *m)
 {
     struct gpus_offer o;
@@ -78,7 +78,7 @@ static void say_gpu(const struct preparing *p, struct err *e)
 }
 
 /* Finds the machine that the ranks would run on. If the job does not say how much memory a rank
- * may use, it is the rank's share of that node. The memory is kept in the spec, so that the plan
+ * may use, it gets its share of the largest node. The memory is kept in the spec, so that the plan
  * shown here and the rank's own are the same. */
 static void find_machine(struct preparing *p, struct machine *m)
 {
@@ -115,8 +115,8 @@ static void extend_plan(struct preparing *p, const struct choice *c)
     free(more);
 }
 
-/* Keeps "auto" from dividing the model (pp, tp) while a node is up whose older version cannot run
- * that. An axis that the job sets stays. */
+/* Keeps "auto" from dividing the model (pp, tp) while a node of an older version, which cannot run
+ * such a job, is up. An axis that the job sets stays. */
 static void keep_to_nodes(struct preparing *p)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -185,7 +185,7 @@ static void work(void *arg)
     if (!bad) bad = check_made(p, e);
     if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, e);
     if (!bad) keep_memory(p, plan);
-    /* Show a job that does not fit with its plan; a job that was refused before has none. */
+    /* A job that does not fit is shown with its plan. A job that was refused before has none. */
     if (!bad || (e->code == ERR_DOES_NOT_FIT && plan->n_ranks)) {
         if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
         extend_plan(p, c);

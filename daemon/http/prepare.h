@@ -11,21 +11,21 @@
 #include "daemon/loop/planner.h"
 #include "worker/plan/machine.h"
 
-#define PREPARE_PLAN_SIZE 131072 /* 96 alternatives are a third of it */
+#define PREPARE_PLAN_SIZE 131072 /* bytes; 96 alternatives take a third */
 
 enum prepare_goal {
-    PREPARE_PLAN,    /* perhaps for hardware that is not here; with the alternatives */
-    PREPARE_DRY_RUN, /* as a submit would, with the alternatives */
+    PREPARE_PLAN,    /* with the alternatives; perhaps for hardware that is not here */
+    PREPARE_DRY_RUN, /* like a submit, with the alternatives */
     PREPARE_SUBMIT
 };
 
 /* Called once, on the loop's thread, perhaps at once. e NULL: spec, plan and source can be stored.
- * plan is also there with ERR_DOES_NOT_FIT, unless it is empty. status: the HTTP status of the
- * answer; 0: by the code of e. */
+ * With ERR_DOES_NOT_FIT plan is set as well, or empty. status: the HTTP status of the answer; 0:
+ * by the code of e. */
 typedef void prepare_done(void *arg, int status, const struct err *e);
 
-/* A struct of 0.5 MiB, zeroed at first, that serves one spec after the other. All specs are of one
- * user: a node's answer about a model directory is used again. */
+/* A struct of 0.5 MiB, zeroed at first, that serves one spec after the other. All specs must be of
+ * one user, since a node's answer about a model directory is used again. */
 struct preparing {
     struct routes *R;
     struct principal who;
@@ -37,10 +37,10 @@ struct preparing {
     /* on the way */
     prepare_done *done;
     void *arg;
-    struct job_spec asked;    /* as it was written: the choices for "auto" are weighed later */
-    struct hardware hardware; /* to plan for, instead of the nodes that are here */
+    struct job_spec asked;    /* the spec as written: the choices for "auto" are weighed later */
+    struct hardware hardware; /* hardware to plan for, instead of the nodes here */
     struct machine machine;   /* the machine that is planned for */
-    struct errand task;       /* until it is done, all of p but `known` is its thread's */
+    struct errand task;       /* while it runs, its thread owns all of p except `known` */
     int bad;
     struct err why;
     struct names_grants grants;
@@ -57,7 +57,7 @@ struct preparing {
 /* Prepares a spec. text and p are borrowed until done is called. The plan itself is made on the
  * planner's thread. */
 void prepare(struct preparing *p, const char *text, size_t size, prepare_done *done, void *arg);
-/* Returns the plan as a refusal shows it: NULL when there is none. */
+/* Returns the plan that a refusal with e shows; NULL: none. */
 const char *prepare_shown(const struct preparing *p, const struct err *e);
 
 #endif

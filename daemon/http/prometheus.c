@@ -28,7 +28,7 @@ static void add(struct exposition *x, const char *fmt, ...)
     va_start(ap, fmt);
     const int n = vsnprintf(x->text + x->n, sizeof x->text - x->n, fmt, ap);
     va_end(ap);
-    if (n < 0 || x->n + (size_t)n >= sizeof x->text) abort(); /* all of it is bounded */
+    if (n < 0 || x->n + (size_t)n >= sizeof x->text) abort(); /* never: the text is bounded */
     x->n += (size_t)n;
 }
 

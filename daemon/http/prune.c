@@ -18,7 +18,7 @@
 struct prune_job {
     int64_t id, at_ms, rows_size, logs_size;
     int state;
-    int64_t user; /* id of a live job that reads its files; 0: none, it goes */
+    int64_t user; /* id of a live job that reads its files; 0: none, so it is removed */
 };
 
 struct prune_request {

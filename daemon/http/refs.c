@@ -22,9 +22,9 @@ struct resolving {
     struct spec_path path[SPEC_PATHS];
     int n, at; /* at: index of the path that is being resolved */
     struct job_ref ref;
-    bool plain;       /* the text is a path, perhaps that of ref */
+    bool plain;       /* the text is a plain path, perhaps the path of ref */
     size_t plain_len; /* length of the path, up to the step's directory */
-    int64_t after;    /* while looking for the newest: seq of the last event seen */
+    int64_t after;    /* in the search for the newest: seq of the last event seen */
 };
 
 static void next(struct resolving *k);

@@ -33,8 +33,8 @@ static bool refuse(struct removal_view *v, const struct err *e)
     return true;
 }
 
-/* Answers 200 if all is removed, and 202 if the job is being removed: no other answer shows it any
- * more. */
+/* Answers 200 if all is removed, and 202 while the job is being removed. No other route shows such
+ * a job. */
 static void on_removal(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct removal_view *v = arg;

@@ -34,7 +34,7 @@ enum route_deed {
 
 struct route {
     const char *method, *path; /* "/v1/jobs/{id}" */
-    const char *params;        /* query parameters it knows, separated by blanks; a*: all with a */
+    const char *params;        /* query parameters, separated by blanks; a*: all that begin so */
     enum role needs;           /* the least role; ROLE_NONE: anyone */
     enum route_deed deed;
     route_call *call;
@@ -47,7 +47,7 @@ struct routes {
     struct follows *follows;
     struct joins *joins;        /* NULL: nodes need no certificates */
     struct submit_key *keys;    /* key.c: keys of the requests that are under way */
-    struct errands *planner;    /* for all specs */
+    struct errands *planner;    /* plans all specs */
     struct spec_batch *batches; /* batch.c: the batches that are under way */
     struct uploads *uploads;    /* NULL: none are taken */
     const char *state_dir;      /* canonical; NULL: not known, as in tests */

@@ -11,7 +11,7 @@
 #include "daemon/http/http.h"
 
 #define ROW_STREAM_BEAT_MS 15000             /* only a write shows that a client has gone */
-#define ROW_STREAM_BEAT    ": heartbeat\n\n" /* of text/event-stream */
+#define ROW_STREAM_BEAT    ": heartbeat\n\n" /* heartbeat of text/event-stream */
 
 struct row_streams;
 struct row_stream {
@@ -37,8 +37,8 @@ void row_streams_fini(struct row_streams *all); /* frees all; the HTTP server is
 /* Answers r with a stream of c, which joins the list. -1: there is no stream, c is the caller's. */
 int row_stream_open(struct row_stream *c, struct row_streams *all, struct http_req *r,
                     const char *type, const char *beat);
-/* Ends a read. false: there is no more to do. Either the client is gone, and c is freed. Or the
- * read failed, and the stream is cut, so that the client comes back. */
+/* Ends a read. false: do no more, because the client is gone and c is freed, or because the read
+ * failed and the stream is cut. After a cut the client comes back. */
 bool row_stream_answered(struct row_stream *c, const struct err *failed);
 /* Tells whether c may ask for more: no read is under way, and there is room for `size` bytes. */
 bool row_stream_ready(struct row_stream *c, size_t size);

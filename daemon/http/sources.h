@@ -7,7 +7,7 @@
 #include "daemon/access/names.h"
 #include "daemon/loop/control.h"
 
-#define SOURCES_MS    2000 /* for all nodes together: a job need not wait for the answer */
+#define SOURCES_MS    2000 /* time for all nodes together; then a job needs no answer */
 #define SOURCES_FOUND 2048 /* slots for lists of files that a node has: a batch has up to 1,000 */
 #define SOURCES_FIELD 64   /* room for a file beside its path: field, format, two colons, NUL */
 
@@ -28,8 +28,8 @@ struct sources {
     bool refused;
     struct err why; /* the last refusal */
     /* results of the specs before */
-    uint64_t found[SOURCES_FOUND]; /* by digest; a later one takes the place of an older one */
-    bool unsure;                   /* a node could not say: it is not asked again */
+    uint64_t found[SOURCES_FOUND]; /* digests of found lists; a later one replaces an older one */
+    bool unsure;                   /* a node could not say: no node is asked for later specs */
 };
 
 /* Asks the nodes that are up one after the other, in the order of their names, until one has every

@@ -171,7 +171,7 @@ struct tls_server *tls_server_open(const char *cert, const char *key, struct err
     if (set_path(&s->cert_file, "--tls-cert", cert, e) ||
         set_path(&s->key_file, "--tls-key", key, e))
         goto fail;
-    changed(&s->cert_file); /* before they are read: a change since then is seen */
+    changed(&s->cert_file); /* before the files are read: a later change is noticed */
     changed(&s->key_file);
     if (!(s->cert = load_cert(s, e))) goto fail;
     int rc = gnutls_priority_init(&s->priority, priorities, &at);

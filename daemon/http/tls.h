@@ -30,7 +30,7 @@ void tls_free(struct tls_conn *t); /* says nothing to the client; NULL allowed *
 /* Continues the handshake. 1: done, 0: not yet, -1: failed; the client was told why, if
  * possible. */
 int tls_shake(struct tls_conn *t);
-bool tls_wants_write(const struct tls_conn *t); /* after 0; false: it waits to read */
+bool tls_wants_write(const struct tls_conn *t); /* after a 0 of tls_shake; false: waits to read */
 
 /* These work as recv and send of a non-blocking socket: -1 with EAGAIN or EPROTO. recv returns 0
  * only after the client's close_notify; for a cut connection it fails with EPROTO. After EAGAIN

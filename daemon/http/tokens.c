@@ -19,7 +19,7 @@ struct token_change {
     struct http_req *r;
     int status;
     struct auth_token token;
-    char text[AUTH_TOKEN_SIZE]; /* "": it is not shown */
+    char text[AUTH_TOKEN_SIZE]; /* the token's text; "": not shown */
 };
 
 static void put_time(struct jwrite *w, const char *key, int64_t at_ms)

@@ -18,7 +18,7 @@ struct transfer {
     struct range range;
     int64_t at, end; /* positions in the body: next byte; end of this reply */
     struct transfer_run run;
-    char stamped[RANK_PATH_SIZE]; /* the file that stamp and total are of */
+    char stamped[RANK_PATH_SIZE]; /* the file of stamp and total */
     int64_t stamp, total;
 };
 
@@ -216,7 +216,7 @@ static void go_on(struct transfer *t)
             return;
         }
         int64_t n = t->run.size < t->end - t->at ? t->run.size : t->end - t->at;
-        if (http_stream_write(t->stream, t->run.bytes, (size_t)n)) return; /* it is closing */
+        if (http_stream_write(t->stream, t->run.bytes, (size_t)n)) return; /* stream is closing */
         t->at += n;
     }
 }

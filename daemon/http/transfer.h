@@ -14,7 +14,7 @@
 
 /* A run of the body, from a position on: bytes of a file, or bytes[0, size). */
 struct transfer_run {
-    char path[RANK_PATH_SIZE]; /* as MSG_FETCH has it; "": bytes */
+    char path[RANK_PATH_SIZE]; /* path in a MSG_FETCH; "": the run is bytes */
     int64_t offset;            /* in the file */
     int64_t size;              /* size of the run, at least 1 */
     int64_t total;             /* size of the file; -1: any */

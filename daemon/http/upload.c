@@ -114,8 +114,8 @@ static void look_at_job(void *arg, struct job *j)
         if (!strcmp(g.list[i], u->dir)) u->job = j->id;
 }
 
-/* Refuses to remove an upload in use: its name may be given to another's files, and a job that
- * waits must not find those. */
+/* Refuses to remove an upload that a live job names. Its name may be given to files of another
+ * user, and the job must not find these. */
 static int refuse_use(struct routes *R, const struct route_match *a, struct err *e)
 {
     const struct upload_name *name = R->uploads ? uploads_find(R->uploads, a->n) : NULL;

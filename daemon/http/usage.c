@@ -15,7 +15,7 @@
 struct usage_view {
     struct routes *R;
     struct http_req *r;
-    bool all; /* for an operator: everyone's jobs, and the database */
+    bool all; /* for an operator: jobs of all users, and the database */
     int64_t limit;
     int64_t file_size, free_size; /* bytes of the database */
     int n;

@@ -138,8 +138,8 @@ void route_job(struct routes *R, struct http_req *r, const struct route_match *a
 static void on_cancelled(void *arg, const struct job *j, const struct err *e)
 {
     struct view *v = arg;
-    /* An error means that the job is final already, or never was: to cancel a job that has ended is
-     * no error and changes nothing. */
+    /* An error means that the job is final already, or never was: the cancelling of a job that has
+     * ended is no error, and changes nothing. */
     if (!e) v->status = 202;
     ask_job(v, on_job);
 }
@@ -320,7 +320,8 @@ static void on_others(void *arg, const struct store_rows *rows, const struct err
     ask_store(v, on_jobs);
 }
 
-/* Chooses whose jobs to list. A user sees its own jobs; others may ask for those of one user. */
+/* Chooses the owner of the jobs that are listed. A user sees its own jobs. An operator sees all,
+ * or those of one user. */
 static int choose_owner(struct view *v)
 {
     const char *owner = http_query(v->r, "owner");
@@ -376,7 +377,7 @@ static void page_event(struct view *v, struct jwrite *w, const struct store_row 
     free(json);
 }
 
-/* Adds the members of an object to the one being written, less those it has already. */
+/* Adds the members of an object to the object that is being written, except epoch, at and step. */
 static void add_members(struct jwrite *w, const char *object)
 {
     struct jread j;

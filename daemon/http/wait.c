@@ -15,7 +15,7 @@ struct waiter {
     struct routes *R;
     struct http_req *r;
     int64_t job, token, since, until_ms;
-    bool asking, again, late; /* again: something happened while it was asked; late: time is up */
+    bool asking, again, late; /* again: a change came during a read; late: time is up */
     char user[USER_NAME];
 };
 

@@ -16,7 +16,7 @@
 
 struct waits;
 struct waits *waits_create(struct loop *l);
-void waits_destroy(struct waits *all); /* the HTTP server, which answers all, is gone by then */
+void waits_destroy(struct waits *all); /* after the HTTP server, which answers all requests */
 int waits_n(const struct waits *all);  /* requests that wait now */
 void waits_changed(struct waits *all, int64_t job);
 /* Answers r: 200 with the job once it is of a version beyond since, or has ended; 304 when ms have

@@ -11,7 +11,7 @@ struct ask {
     struct asks *all;
     struct msg m;
     bool any;  /* another node may be asked */
-    bool runs; /* the asked node counts it in n_described */
+    bool runs; /* the asked node counts this question in n_described */
     int n_tried;
     char tried[ASK_NODES][NODE_NAME]; /* the last of them is asked now */
     struct loop_timer *timer;

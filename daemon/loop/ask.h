@@ -8,7 +8,7 @@
 #include "daemon/state/cluster.h"
 
 #define ASK_TIMEOUT_MS 10000
-#define ASK_MODELS_MS  35000 /* for all models: longer than the node gives itself */
+#define ASK_MODELS_MS  35000 /* for all models: longer than the node's own time limit */
 #define ASK_FILES_MS   2000  /* for files of data: a job need not wait for the answer */
 #define ASK_NODES      8
 
@@ -21,9 +21,8 @@ struct asks;
 struct asks *asks_create(struct loop *l, const struct cluster *k, const struct outbox *o);
 void asks_destroy(struct asks *a); /* gives no more answers */
 /* Asks a node. m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL, for a
- * DESCRIBE alone: asks any node that is up, and others when it fails, ASK_NODES in all. A node
- * that cannot run seqrank, or lacks the files, speaks for no other. The last failure is the
- * answer. */
+ * DESCRIBE alone: asks any node that is up, and others when it fails, ASK_NODES in all. If a node
+ * cannot run seqrank, or lacks the files, another one is asked. The last failure is the answer. */
 void asks_add(struct asks *a, const char *node, const struct msg *m, ask_answer *answer, void *arg);
 /* Takes a DESCRIBED or FETCHED. False: this node was not asked for it, or has answered. */
 bool asks_take(struct asks *a, const char *node, const struct msg *m);

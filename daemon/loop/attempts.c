@@ -17,8 +17,8 @@ void attempts_apply(struct attempts *c, struct job *j, struct event *ev)
     commit_apply(c->commits, j, ev, NULL, NULL);
 }
 
-/* Fills *at with the place of the failure ev and its count there. False: such a failure is not
- * counted. */
+/* Fills *at with the step of the failure ev, and with the count of such failures at that step.
+ * False: such a failure is not counted. */
 static bool count_failure(const struct job *j, struct event *ev, struct event *at)
 {
     if (!attempt_alive(j) || !blame_counts(j, ev)) return false;
@@ -106,7 +106,7 @@ static void take_record(struct attempts *c, struct job *j, struct attempt_part *
     if (final) logs_sync(c->logs, NULL, NULL, NULL); /* the log is on disk before the end is told */
     if (spooled_proves_ring(j, r)) {
         const int64_t seq = p->seq;
-        if (r->seq) p->seq = r->seq - 1; /* the commit does not say that this record is taken */
+        if (r->seq) p->seq = r->seq - 1; /* the commit must not mark this record as taken */
         attempt_open_ring(j->attempt, &v.ev);
         attempts_apply(c, j, &v.ev);
         p->seq = seq;
@@ -128,7 +128,7 @@ bool attempts_report(struct attempts *c, struct job *j, struct attempt_part *p, 
             session_ack(c->session, p->place.node, j->id, a->epoch, p->marked);
         return true;
     }
-    if (m->seq) p->seq = m->seq; /* dropped or not: the next one is awaited */
+    if (m->seq) p->seq = m->seq; /* even if this record is dropped: the next one is awaited */
     if (mutant_on(MUTANT_MARK_EARLY))
         session_ack(c->session, p->place.node, j->id, a->epoch, m->seq);
     if (!spooled_is_of(p, &r)) return false;
@@ -236,7 +236,7 @@ static void miss_job(void *arg, struct job *j)
         lose_part(l->c, j, p, l->why);
         return;
     }
-    if (job_away_on(j, l->node)) return; /* said before a restart of seqd */
+    if (job_away_on(j, l->node)) return; /* noted before a restart of seqd */
     ev = (struct event){.type = EV_AWAY, .rank = -1};
     memcpy(ev.node, p->place.node, sizeof ev.node);
     err_set(&ev.err, ERR_PEER, "node %s %s", l->node, l->why);

@@ -40,7 +40,7 @@ void attempts_fence(struct attempts *c, struct job *j);
 /* Notes that a silent node is away, in each job with a part there. */
 void attempts_miss(struct attempts *c, const char *node);
 /* Loses the parts on a node whose name comes back as another machine, or with a new state
- * directory. This instance can neither run them nor report on them. */
+ * directory. The instance that comes back can neither run them nor report on them. */
 void attempts_replace(struct attempts *c, const char *name, const struct msg *hello);
 /* Folds BACK into the jobs that were away on the node, if it still has their parts or begins them
  * now. */

@@ -24,7 +24,7 @@ struct commit {
     enum job_event type;
     bool has_event, final; /* final: this event ends the job */
     commit_done *done;     /* the caller's, or NULL */
-    struct err *refusal;   /* owns; passed to done; NULL: it was done */
+    struct err *refusal;   /* owns; passed to done; NULL: the request succeeded */
     void *arg;
 };
 
@@ -187,7 +187,7 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
     k->done = done;
     k->arg = arg;
     add_steps(t, j);
-    /* No rank begins any more, and the data held for that is not needed again. */
+    /* No rank begins from here on: the data that was held for the start is not needed. */
     if (j->state == JOB_STOPPING && j->attempt) attempt_release(j->attempt);
     if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
     add_marks(t, k, j);
@@ -234,7 +234,7 @@ void commit_result(struct commits *all, struct job *j, char *json)
     free(j->result);
     j->result = json;
     store_result_set(t, j->id, json);
-    add_steps(t, j); /* the marks vouch for these steps */
+    add_steps(t, j); /* the marks acknowledge these steps */
     add_marks(t, k, j);
     store_commit(all->store, t, committed, k);
 }

@@ -67,7 +67,7 @@ struct commit_new {
     const char *source;            /* node with checkpoint source_step, or NULL; see struct job */
     int64_t source_step;
     const char *owner; /* a user; NULL: seqd itself */
-    const char *only;  /* a toy run: tests this node; NULL: a job */
+    const char *only;  /* the node that a toy run tests; NULL: an ordinary job */
 };
 /* Commits a job's first event. fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE
  * when the queue is full; ERR_NO_SPACE when the disk is. The job joins the cluster only once it is
@@ -82,9 +82,9 @@ void commit_batch_destroy(struct commit_batch *b); /* NULL allowed */
 /* Adds the job n to the batch, and copies its fields except key and fingerprint. */
 void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *n);
 int commit_batch_n(const struct commit_batch *b);
-int64_t commit_batch_size(const struct commit_batch *b); /* bytes that it holds, about */
+int64_t commit_batch_size(const struct commit_batch *b); /* bytes that the batch holds, about */
 const struct job *commit_batch_job(const struct commit_batch *b, int i);
-/* b: all jobs, each as commit_done gets one; borrowed until the callee returns; NULL with e. */
+/* b: all jobs, each as in commit_done; borrowed until the callee returns. NULL with e. */
 typedef void commit_batch_done(void *arg, const struct commit_batch *b, const struct err *e);
 /* Submits all jobs of b, as commit_submit. Their ids are consecutive; the key, which may be NULL,
  * names the first one. Takes b. */

@@ -42,7 +42,7 @@ struct control {
     bool paused, ticked;
     int64_t n_passes;
     bool pass_wanted;
-    int64_t next_pass_ms;         /* not before: a pass takes at most a fifth of the time */
+    int64_t next_pass_ms;         /* no pass before: passes take at most a fifth of the time */
     int64_t tick_due_ms, busy_ms; /* when the next tick is due; loop_busy_ms at the last one */
     bool logs_deferred; /* bytes of a log were not kept: their nodes are asked for them again */
     struct loop_timer *tick, *sched;
@@ -150,8 +150,8 @@ static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, i
     session_ack(&c->session, node, job, epoch, seq);
 }
 
-/* Tells whether n is the instance that part p was given to. A part that is stored without an
- * instance goes by the name alone. */
+/* Tells whether n is the instance that part p was given to. If a part is stored without an
+ * instance, the name alone decides. */
 static bool is_holder(const struct node *n, const struct attempt_part *p)
 {
     return !strcmp(p->place.node, n->name) &&
@@ -249,7 +249,7 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     session_note_stale(&c->session, n, hello);
     session_note_past(&c->session, n, hello);
     attempts_find(&c->attempts, n, hello);
-    attempts_check_gpus(&c->attempts, n); /* before anything is asked of it again */
+    attempts_check_gpus(&c->attempts, n); /* before the node is asked for anything again */
     session_attach(&c->session, name, hello);
     session_expect(&c->session, name);
     session_resume(&c->session, name, loop_now_ms(c->o.loop));
@@ -262,7 +262,7 @@ void control_no_node(struct control *c, const char *why)
     snprintf(c->cluster.no_node, sizeof c->cluster.no_node, "%s", why);
 }
 
-/* Takes a node as down since it was last heard: its time to come back runs from then. */
+/* Marks a node as down since it was last heard: its time to come back runs from then. */
 static void on_down(void *arg, const char *name, const char *why, int64_t silent_ms)
 {
     struct control *c = arg;
@@ -337,7 +337,7 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
             c->logs_deferred = true;
         }
         if (c->o.logged) c->o.logged(c->o.changed_arg, m->job);
-        return; /* acknowledged when it is on disk */
+        return; /* the log is acknowledged when it is on disk */
     }
     if (p || !is_late(c, j, node, m)) drop(c, node, m, "a log of no rank that runs there");
     session_ack_stale_log(&c->session, node, m);
@@ -405,7 +405,7 @@ static void assign_jobs(struct control *c)
     for (int i = 0; i < n; i++) {
         if (!(j = pass_verdict(c->pass, &c->cluster, i, &ev))) continue;
         if (j->attempt)
-            attempts_lose_away(&c->attempts, j); /* it begins elsewhere once it has stopped */
+            attempts_lose_away(&c->attempts, j); /* the job begins elsewhere once it has stopped */
         else
             attempts_apply(&c->attempts, j, &ev);
     }

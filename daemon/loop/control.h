@@ -50,8 +50,8 @@ struct control_options {
     void *changed_arg;
     const char *uploads; /* directory of complete uploads, for nodes too; NULL: none are taken */
     const struct retain_policy *policy; /* NULL: no data has a time to live; copied */
-    int64_t save_grace_ms;              /* to save on request; 0: CONTROL_SAVE_GRACE_MS */
-    int64_t lost_ms;                    /* a node unseen for so long is given up; 0: NODE_LOST_MS */
+    int64_t save_grace_ms;              /* time to save on request; 0: CONTROL_SAVE_GRACE_MS */
+    int64_t lost_ms;                    /* silence until a node is given up; 0: NODE_LOST_MS */
 };
 
 /* Replays the store. It fails as replay does (replay.h). */
@@ -65,8 +65,8 @@ void control_pause(struct control *c); /* starts nothing any more: seqd is stopp
 extern const struct link_calls control_link_calls;
 
 const struct cluster *control_cluster(const struct control *c);
-/* Returns the fold of a job, for acting: clients are shown the store's state. NULL: there is no
- * such job, or its end is committed. */
+/* Returns the fold of a job, to act on. Clients are shown the store's state instead. NULL: there
+ * is no such job, or its end is committed. */
 const struct job *control_job(const struct control *c, int64_t id);
 const struct nodes *control_nodes(const struct control *c);
 struct users *control_users(struct control *c);

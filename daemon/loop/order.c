@@ -39,8 +39,8 @@ void order_cancel(struct commits *all, int64_t id, const char *by, commit_done *
     }
 }
 
-/* Decides whether to suspend or resume a job. -1: it cannot be done, *e says why; 0: it is so
- * already; 1: fold *ev. */
+/* Decides whether to suspend or resume a job. -1: it cannot be done, *e says why; 0: the job is in
+ * that state already; 1: fold *ev. */
 static int hold_event(const struct job *j, enum job_event type, struct event *ev, struct err *e)
 {
     const bool stopping = j->state == JOB_STOPPING, suspends = type == EV_SUSPEND;
@@ -184,7 +184,7 @@ void order_edit(struct commits *all, struct job *j, const struct order_edit *o, 
     else if (!edit_spec(all, j, o, spec, &e)) {
         strcpy(ev->detail, o->change);
         job_set_spec(j, spec);
-        if (commit_apply(all, j, ev, done, arg)) abort(); /* job_step has said that it is legal */
+        if (commit_apply(all, j, ev, done, arg)) abort(); /* never: job_step has allowed it */
     }
     if (e.code) commit_answer(all, j, &e, done, arg);
     free(spec);

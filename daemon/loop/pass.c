@@ -47,7 +47,7 @@ static int32_t device_of(const struct job *j)
 static void enqueue_gpus(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     q->gpu_size = j->need.device + GPU_RESERVE;
-    q->gpu_free = j->need.device; /* others, such as a display, may have the reserve */
+    q->gpu_free = j->need.device; /* other programs, such as a display, may use the reserve */
     for (int i = 0; i < k->nodes.n && *j->avoid_gpu; i++) {
         const struct node *n = &k->nodes.node[i];
         const int gpu = gpu_find(n->gpu, n->n_gpus, j->avoid_gpu);
@@ -215,7 +215,7 @@ struct pass_list {
     struct sched_node *nodes;
 };
 
-/* Marks the job's GPUs as held, by their UUIDs in the node's list of now. A GPU that has gone is
+/* Marks the job's GPUs as held, by their UUIDs in the node's present list. A GPU that has gone is
  * skipped. */
 static void hold_gpus(const struct job *j, const struct node *n, const struct job_place *p,
                       struct sched_node *out)

@@ -22,7 +22,7 @@ struct job *pass_verdict(const struct sched_pass *p, const struct cluster *k, in
 
 /* Tells whether nodes other than `node` could take the job if all were idle, without those that it
  * leaves out. A node that is down counts until it is lost. The node that prepared the job's data
- * counts even then, as it has the files. */
+ * counts even when lost, as it has the files. */
 bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *node, int64_t now_ms);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "daemon/mailbox/errands.h"
 
-#define PLANNER_WAITING 256 /* specs at once; each is some 0.4 MiB of its request's */
+#define PLANNER_WAITING 256 /* specs that wait at once; each has about 0.4 MiB */
 
 /* Creates the planner. Call errands_end before store_close, whose answers may still ask for plans
  * and are refused then. A plan under way need not finish: its clock ends it soon. */

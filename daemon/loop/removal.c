@@ -10,7 +10,7 @@
 #include "api/core/removal.h"
 #include "daemon/state/retain.h"
 
-#define ROWS        200 /* in one commit: some milliseconds of the writer */
+#define ROWS        200 /* rows in one commit, which takes the writer some milliseconds */
 #define NODE_WINDOW 64  /* removals that one node is told of at a time */
 #define WAKE_MS     20  /* gathers orders given together into one look */
 
@@ -23,10 +23,10 @@ struct told { /* a node that is up */
         int what;
     } open[NODE_WINDOW];
     int n_open;
-    bool reading; /* the removals it is to be told */
+    bool reading; /* the removals to tell are being read */
     bool again;   /* there may be more than was read */
     bool failed;  /* a removal of it failed: the rest waits for the retry */
-    bool gone;    /* it went down: freed with the last answer */
+    bool gone;    /* the node went down: freed with the last answer */
     uint32_t abi; /* version that it speaks */
 };
 
@@ -74,7 +74,7 @@ static void on_files_rows(void *arg, const struct store_rows *rows, const struct
     struct tree *tree;
     if (e || !rows->n_rows || r->paused) {
         r->files_busy = false;
-        r->files_after = 0; /* failed ones are tried again with the next look */
+        r->files_after = 0; /* the next look tries failed removals again */
         if (r->files_again && !e) remove_files(r);
         return;
     }
@@ -160,15 +160,15 @@ static void on_node_rows(void *arg, const struct store_rows *rows, const struct 
     for (int i = 0; i < rows->n_rows && !n->gone; i++) {
         const struct msg m = {
             .type = MSG_REMOVE, .job = rows->row[i].n[0], .what = (int32_t)rows->row[i].n[1]};
-        /* Count it as open before the send: if the session breaks in it, all open ones are
-         * closed. */
+        /* Count it as open before the send: if the session breaks in the send, all open removals
+         * are closed. */
         n->open[n->n_open++] = (struct open){m.job, m.what};
         if (!outbox_send(&n->all->out, n->node, &m)) continue;
         n->n_open = 0;
         n->failed = true;
         break;
     }
-    n->reading = false; /* only now: a session that breaks above must not free n */
+    n->reading = false; /* not earlier: a session that breaks above must not free n */
     told_rest(n);
 }
 
@@ -379,7 +379,7 @@ static void on_wake(void *arg)
     tell_all(r);
 }
 
-/* Tells all removals again, also those that were never answered. */
+/* Tells nodes all removals again, even if the last ones were never answered. */
 static void on_retry(void *arg)
 {
     struct removals *r = arg;

@@ -16,7 +16,7 @@
 #include "daemon/mailbox/outbox.h"
 #include "daemon/store/logs.h"
 
-#define REMOVAL_RETRY_MS 30000 /* until what failed is tried again */
+#define REMOVAL_RETRY_MS 30000 /* until a failed removal is tried again */
 #define REMOVAL_PACE     4     /* pause between two commits of rows, in lengths of the first */
 
 struct removals;

@@ -27,7 +27,7 @@ struct unreadable {
 struct replaying {
     struct commits *all;
     struct cluster *cluster;
-    int64_t now_ms, utc_ms; /* the loop's clock, and the day's */
+    int64_t now_ms, utc_ms; /* times by the loop's clock and by UTC */
     struct unreadable *first;
     bool newer; /* a live job has data that the version before would misread */
 };
@@ -153,7 +153,7 @@ static int load_steps(void *arg, int64_t job, const char *data)
     j->step = strtoll(last + 8, NULL, 10);
     const char *epoch = strstr(last, "\"epoch\":");
     const bool now = j->attempt && epoch && strtoll(epoch + 8, NULL, 10) == j->epoch;
-    /* Steps of an attempt that may still run have no time of their own: now is the latest. */
+    /* The time of these steps is not stored: use the latest one possible, now. */
     if (now) j->step_epoch = j->epoch;
     if (now && farthest_step(&j->farthest, j->step)) j->stepped_ms = r->utc_ms;
     return 0;

@@ -69,8 +69,8 @@ void session_stop(const struct session *s, const struct job *j, int64_t now_ms)
     a->stop_ms = now_ms > 0 ? now_ms : 1;
 }
 
-/* Tells whether all ranks can save on request. Ranks of an agent of an earlier version cannot, and
- * the others cannot without them. */
+/* Tells whether all ranks can save on request. Ranks of an older agent cannot save, and the other
+ * ranks cannot save without them. */
 static bool all_save(const struct session *s, const struct job_attempt *a)
 {
     for (int i = 0; i < a->n_parts; i++) {

@@ -19,7 +19,7 @@ struct session { /* with all nodes */
 
 /* ---- of one attempt -------------------------------------------------------------------------- */
 
-void session_assign(const struct session *s, const struct job *j); /* to every part */
+void session_assign(const struct session *s, const struct job *j); /* sends ASSIGN to every part */
 /* Sends STOP to every part that has not ended. */
 void session_stop(const struct session *s, const struct job *j, int64_t now_ms);
 /* Sends SAVE for a stopping job that is to save, if the agents of its nodes know how; else
@@ -38,7 +38,7 @@ void session_forget(const struct session *s, const char *node, int64_t job, int6
 
 /* ---- of all ---------------------------------------------------------------------------------- */
 
-void session_expect(const struct session *s, const char *node); /* the attempts it should have */
+void session_expect(const struct session *s, const char *node); /* sends EXPECT */
 void session_expect_all(const struct session *s);
 /* Calls for a node that comes up: `attach` before its EXPECT, and `resume` after it, tell it the
  * state of its attempts. `note_stale` notes attempts that run there and are not ours any more. */
@@ -51,6 +51,6 @@ void session_attach(const struct session *s, const char *node, const struct msg 
 void session_resume(const struct session *s, const char *node, int64_t now_ms);
 
 logs_durable session_ack_log;                   /* arg: struct session */
-void session_ask_logs(const struct session *s); /* for bytes that were not kept */
+void session_ask_logs(const struct session *s); /* asks again for bytes that were not kept */
 
 #endif

@@ -115,7 +115,7 @@ static void on_rank_exit(const struct taking *k, const struct rank_exit *x)
     struct event ev = {.type = EV_RANK_EXIT, .rank = x->rank};
     if ((!x->exit_status && !x->signal) || !(attempt_alive(j) || j->saving)) return;
     if (j->saving && x->exit_status == RANK_EXIT_SAVED) return;
-    if (j->attempt->has_suspect && !x->signal) return; /* it said why before it went */
+    if (j->attempt->has_suspect && !x->signal) return; /* it reported the cause before its exit */
     ev.exit_status = x->exit_status;
     ev.signal = x->signal;
     ev.oom = k->r->oom;
@@ -424,6 +424,6 @@ void spooled_take(struct job *j, const struct nodes *nodes, struct attempt_part 
     case RANK_RESULT: on_result(&k); break;
     case RANK_FAIL: on_fail(&k); break;
     case RANK_EXIT: on_exit_record(&k); break;
-    default: break; /* from a newer rank: we cannot act on it */
+    default: break; /* a type of a newer version: ignored */
     }
 }

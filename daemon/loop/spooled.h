@@ -13,8 +13,8 @@ struct spooled {
 };
 
 int spooled_parse(const struct msg *m, struct spooled *r); /* -1: damaged, or of another version */
-/* Tells whether the node of part p may report it: it is about a rank of its own, and a record that
- * only rank 0 writes is about rank 0. */
+/* Tells whether the node of part p may report r. The record must be about a rank of the node. A
+ * record that only rank 0 writes must be about rank 0. */
 bool spooled_is_of(const struct attempt_part *p, const struct spooled *r);
 /* Tells whether it is the last record of its part (rank.h). */
 bool spooled_is_final(const struct spooled *r);
@@ -22,7 +22,7 @@ bool spooled_is_final(const struct spooled *r);
  * another node's report is late. */
 bool spooled_proves_ring(const struct job *j, const struct spooled *r);
 struct spooled_time {
-    int64_t now_ms, utc_ms; /* the loop's clock, and the day's */
+    int64_t now_ms, utc_ms; /* times by the loop's clock and by UTC */
 };
 /* Takes a record of j's current attempt, from the node of part p, which has not ended. If the
  * record proves the ring, the caller has opened it before. */

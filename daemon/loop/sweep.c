@@ -16,7 +16,7 @@ struct sweep {
     struct removals *removals;
     struct retain_policy policy;
     struct loop_timer *timer;
-    int rule;                    /* enum retain_id that is under way; RETAIN_N: none is */
+    int rule;                    /* enum retain_id under way; RETAIN_N: none */
     int64_t left;                /* jobs that may go by RETAIN_JOBS_MAX */
     int64_t after_at, after_job; /* position in the rule: jobs before it were looked at */
     int64_t n_filled;

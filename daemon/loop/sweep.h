@@ -15,7 +15,7 @@
 
 struct sweep;
 
-/* Borrows all. policy: copied. */
+/* Creates a sweep, which borrows all and r, and copies policy. */
 struct sweep *sweep_create(struct commits *all, struct removals *r,
                            const struct retain_policy *policy);
 void sweep_destroy(struct sweep *s); /* after the store; NULL allowed */

@@ -14,7 +14,7 @@
 
 struct disk_tally;
 
-/* Borrows both. */
+/* Creates a tally, which borrows both arguments. */
 struct disk_tally *tally_create(struct commits *all, struct removals *r);
 void tally_destroy(struct disk_tally *t); /* after the store; NULL allowed */
 /* Returns the UTC time at which the last whole tally ended; 0: none has. */

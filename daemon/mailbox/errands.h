@@ -1,5 +1,5 @@
-/* errands.h: a thread that does for the loop what takes time, for the loop does no work: it hands
- * an errand over and is called back through its mailbox. Errands run one after another.
+/* errands.h: a thread for work that would hold up the loop. The loop hands over an errand and is
+ * called back through its mailbox. Errands run one after another.
  *
  * Loop thread, but for errands_ending. tested: tests/daemon/test_seqd_planner.c */
 #ifndef SEQD_DAEMON_MAILBOX_ERRANDS_H
@@ -17,7 +17,7 @@ struct errand {
     void (*work)(void *arg);               /* on the thread: touches only arg's own data */
     void (*done)(void *arg, bool dropped); /* dropped: the thread ends; perhaps work was called */
     void *arg;
-    struct errand *next; /* the thread's */
+    struct errand *next; /* used by the thread */
 };
 
 struct errands_options {

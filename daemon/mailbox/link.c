@@ -12,10 +12,10 @@
 
 enum {
     ARENA_SIZE = 16 << 20, /* a message of WIRE_MAX_SIZE, unpacked, and room for its spec */
-    MISSED = 3,            /* heartbeats: then the node is down */
+    MISSED = 3,            /* missed heartbeats after which a node is down */
     RETRY_MS = 5000,       /* for a node that was refused for a cause that may pass */
     RETRY_VERSION_MS = 60000,
-    MAX_JOINS = 32,      /* at one time: strangers take no more of seqd than that */
+    MAX_JOINS = 32,      /* joins at one time, so that strangers take little of seqd */
     JOIN_SIZE = 16 << 10 /* size of a message of a stranger */
 };
 
@@ -25,7 +25,7 @@ struct link_session {
     struct link_session *next;
     int64_t id;
     char node[NODE_NAME]; /* empty until HELLO */
-    uint32_t abi;         /* with node: version that the session speaks */
+    uint32_t abi;         /* ABI that the session speaks; valid with node */
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int64_t silent_ms; /* since its last message */
     bool refused;      /* REFUSED was sent: the node is to close the session */
@@ -123,8 +123,8 @@ static void session_watch(struct link_session *s, int64_t passed_ms)
     rpc_stream_close(s->stream);
 }
 
-/* Counts at most one more heartbeat as missed, however late it runs: messages that came meanwhile
- * are read after it. */
+/* Counts at most one more heartbeat as missed, however late watch runs: messages that came
+ * meanwhile are read later. */
 static void watch(void *arg)
 {
     struct links *k = arg;

@@ -17,8 +17,8 @@
  *
  * (3) seqd checks, in this order: the certificate names the node of HELLO and is in its tables
  * (link_gate.holder); it speaks the ABI; a session of that name is of the same instance; control.c
- * has room for the node (admit). It answers REFUSED to a node that fails one of them, and closes
- * the session at its next message, or when it stays silent, if the node has not. The node dials
+ * has room for the node (admit). It answers REFUSED to a node that fails one of them. The node is
+ * to close the session; else seqd closes it at the next message, or after silence. The node dials
  * again after retry_ms, or at once where REFUSED names an older ABI that both speak.
  *
  * (4) seqd ends an older session of the same instance (its down is called), sends WELCOME, and
@@ -29,8 +29,8 @@
  * attempt of the node: ACK for the records and log bytes that seqd has on disk; ASSIGN, if the job
  * is starting and HELLO does not name the attempt, because the first ASSIGN may be lost. EXPECT
  * follows with the list of all: the node stops an attempt that is not in it, and answers a listed
- * one that it does not have with a final REPORT (GANG_UNKNOWN). BLOBS, and SAVE or STOP, go again
- * where they hold. REMOVE follows once the store has been read.
+ * one that it does not have with a final REPORT (GANG_UNKNOWN). BLOBS, and SAVE or STOP, are sent
+ * again if they still apply. REMOVE follows once the store has been read.
  *
  * (6) At WELCOME the node starts its heartbeat, relays records and logs from the last ACK on, and
  * sends PROFILE if it has measured itself, LEAVING if it knows when it ends, and JOIN if half of
@@ -90,7 +90,7 @@ struct link_calls {
     void (*up)(void *arg, const char *node, const struct msg *hello);
     /* A session has ended. silent_ms: since its last message. */
     void (*down)(void *arg, const char *node, const char *why, int64_t silent_ms);
-    /* The node sent any later message. */
+    /* The node sent a message after HELLO. */
     void (*message)(void *arg, const char *node, const struct msg *m);
     /* Called before WELCOME: returns NULL, or why this node cannot join now. Without this callback
      * all can. */
@@ -135,7 +135,7 @@ uint32_t link_abi(struct links *k, const char *node);
 /* Answers a JOIN with JOINED, or REFUSED for the node m->node. The session may be gone. */
 void link_answer(struct links *k, int64_t session, const struct msg *m);
 void link_close(struct links *k, const char *node,
-                const char *why);     /* its session, if it has one */
+                const char *why);     /* closes its session, if any */
 int link_port(const struct links *k); /* the one chosen for port 0 */
 
 #endif

@@ -11,7 +11,7 @@
 
 struct child {
     pid_t pid;  /* 0: not started, or it has ended and was waited for */
-    int status; /* its exit code, 128 + the signal that ended it; -1: not yet */
+    int status; /* exit code, or 128 + the signal that ended it; -1: it runs */
     int ends;   /* the signal that asks it to end */
 };
 
@@ -24,7 +24,7 @@ struct children {
  * misses none. */
 void children_init(struct children *c);
 struct child_files {
-    int in, out, err; /* -1: /dev/null; they stay the caller's */
+    int in, out, err; /* -1: /dev/null; the caller closes them */
 };
 /* Starts a child in a process group of its own: a terminal's signals come to this process alone.
  * ends: the signal that it gets when it is to end, and when this process dies. argv[0]: a path, or

@@ -35,14 +35,14 @@ struct dev {
     struct option_list writable;
     int pidfd; /* -1: not running */
     struct loop_fd *watch;
-    struct loop_timer *timer; /* to start it again, or to kill it */
+    struct loop_timer *timer; /* to start seqw again, or to kill it */
     uint32_t (*quit)(void *arg, const char *node);
     void (*died)(void *arg, const char *why);
     void *arg;
     char words_path[1024], words_env[1056];
-    int64_t started_ms, again_ms; /* by the loop; again: how long until the next start */
+    int64_t started_ms, again_ms; /* by the loop's clock; again_ms: wait before the next start */
     bool stopping, told;
-    int64_t kill_ms; /* by the loop: SIGKILL follows then */
+    int64_t kill_ms; /* time of SIGKILL, by the loop's clock */
     loop_call *gone;
     void *gone_arg;
 };
@@ -96,7 +96,7 @@ static bool adopt(struct dev *d)
     bool read = f && fscanf(f, "%d", &pid) == 1 && pid > 1;
     if (f) fclose(f);
     if (!read || watch(d, pid, NULL)) return false;
-    if (is_ours(d, pid)) { /* after the pidfd, so that the number cannot change hands */
+    if (is_ours(d, pid)) { /* after the pidfd: the number names no other process now */
         log_info("dev.adopted", "pid=%d", pid);
         return true;
     }

@@ -28,7 +28,8 @@ struct dev_options {
 
 /* Copies o. fails when seqw is not beside this program. */
 struct dev *dev_start(struct loop *l, const struct dev_options *o, struct err *e);
-/* Asks seqw to stop all gangs and exit; gone is called when it has (killed after DEV_STOP_MS). */
+/* Asks seqw to stop all gangs and exit. gone is called after its exit. SIGKILL follows after
+ * DEV_STOP_MS. */
 #define DEV_STOP_MS 20000
 void dev_stop(struct dev *d, loop_call *gone, void *arg);
 void dev_destroy(struct dev *d); /* NULL allowed */

@@ -23,7 +23,7 @@ enum { SEQD, AGENTS, WAITING, ASKING }; /* children */
 enum {
     LOOK_MS = 100,
     SEQD_MS = 60000,
-    PORTS = 3, /* ports that are tried */
+    PORTS = 3, /* ports to try */
     STOP_MS = 20000,
     ORPHANS_MS = 5000,
     ANSWER_SIZE = 1 << 20,
@@ -44,9 +44,9 @@ struct one_run {
     char state[FILE_PATH_SIZE]; /* the job's: seqd, nodes/nodeN, spec, logs */
     char url[96];               /* address of seqd, for seqctl */
     char nodes[128];            /* address that nodes dial; several nodes: the port */
-    char id[24];                /* the job's */
+    char id[24];                /* id of the job */
     int ear;                    /* pipe to srun's nodes, which stop when it closes; -1: none */
-    bool keep;                  /* dir stays: its files could not be brought away */
+    bool keep;                  /* dir stays: its files could not be copied */
 };
 
 /* ---- programs -------------------------------------------------------------------------------- */
@@ -299,9 +299,9 @@ static int start_seqd(struct one_run *r, struct err *e)
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 /* srun starts this on each node. The token comes by stdin, where no list of processes and no
- * environment shows it. The end of stdin tells the script to stop: srun's own way is SIGKILL. A
- * SIGTERM that all processes get is acted upon by seqw alone, which leaves, once. Without --state
- * the node's directory is temporary, too.
+ * environment shows it. The end of stdin tells the script to stop: srun's own way is SIGKILL. If
+ * all processes get a SIGTERM, seqw alone acts on it, once, and leaves. Without --state the node's
+ * directory is temporary, too.
  * $1 seqw, $2 the port, $3 the host or "", $4 the state directory or "", then seqw's options. */
 static char agent_script[] =
     "umask 077; seqw=$1 port=$2 host=${3:-$SLURM_LAUNCH_NODE_IPADDR} state=$4 pid=; shift 4\n"
@@ -507,8 +507,8 @@ static int wait_job(struct one_run *r, struct err *e)
                    *gone == 's' ? "coordinator" : "agent of a node");
 }
 
-/* Lets a job save where it is, if its state is kept. Otherwise it continues from its last
- * checkpoint. */
+/* Suspends the job, which then saves, if the state directory is kept. A job that cannot save
+ * continues later from its last checkpoint. */
 static void save_job(struct one_run *r)
 {
     char text[1024];
@@ -565,8 +565,8 @@ static void stop_all(struct one_run *r)
         fprintf(stderr, "seqd run: %s\n", e.text);
 }
 
-/* Returns the seconds from SIGTERM until Slurm kills the rest of this job and requeues it. 0: it
- * does not requeue it, or no Slurm is here. */
+/* Returns the seconds from SIGTERM until Slurm kills the rest of this job and requeues it. 0:
+ * Slurm does not requeue it, or did not start it. */
 static int64_t slurm_kill_s(struct one_run *r)
 {
     const char *job = getenv("SLURM_JOB_ID"), *at;

@@ -10,7 +10,7 @@ struct run_options {
     char spec[RANK_PATH_SIZE];
     char state[RANK_PATH_SIZE];  /* "": temporary */
     char output[RANK_PATH_SIZE]; /* "": results stay where they are */
-    char address[64];            /* "": the host of srun, as srun tells its tasks */
+    char address[64];            /* "": the host that srun names to its tasks */
     int64_t nodes;               /* 1: this machine, without srun */
     int64_t slots;               /* 0: as `seqw --auto` finds */
     int64_t wait_s;

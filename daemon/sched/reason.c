@@ -46,13 +46,13 @@ static const char *unit(const struct sched_job *j, int n)
 
 /* Counts the nodes that are left out, by cause, and the room of all others. */
 struct census {
-    int up, down, quarantined, lacks, old; /* up: nodes that it may use */
+    int up, down, quarantined, lacks, old; /* up: nodes that the job may use */
     int cordoned, ending;
-    const char *why;             /* reason of the first that is cordoned */
+    const char *why;             /* reason of the first cordoned node */
     int32_t width, room;         /* slots or GPUs, as the job takes */
     int unfit, small, busy, all; /* GPUs */
     int cramped;
-    int apart; /* nodes of an attempt that is alone there */
+    int apart; /* nodes where an attempt must be alone */
 };
 
 static void count_gpus(const struct sched_job *j, const struct sched_node *n, struct census *c)

@@ -9,7 +9,7 @@
 struct room_group {
     int leader; /* a node of it; -1: none */
     int n_nodes;
-    int32_t slots, free; /* or GPUs: whatever the job takes */
+    int32_t slots, free; /* slots, or GPUs if the job takes GPUs */
 };
 
 /* Tells whether the node ends before the job's time limit does. */

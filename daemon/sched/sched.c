@@ -271,8 +271,8 @@ static bool any_usable(const struct sched_job *j, const struct sched_node *nodes
     return false;
 }
 
-/* Lets data be prepared again elsewhere. For a job on GPUs that is a step of its own, without
- * GPUs. */
+/* Lets data be prepared again elsewhere. For a job on GPUs the preparation is a step of its own,
+ * without GPUs. */
 static void let_data_go(struct sched_job *j)
 {
     j->prepare = j->prepare || j->device == SCHED_GPUS;
@@ -300,7 +300,7 @@ static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
     const bool bare = is_bare(j); /* any node will do */
     const bool picky = (j->only >= 0 && !sched_held(j)) || j->avoid_node >= 0 ||
                        !is_empty(&j->blamed) || !is_empty(&j->lacks);
-    if (!picky) return; /* as most jobs are: they skip the weighing below */
+    if (!picky) return; /* most jobs return here, without the weighing below */
     for (int step = 0; step < 4; step++) {
         if (bare ? any_usable(j, nodes, n) : sched_could(j, nodes, n)) return;
         if (j->only >= 0 && !sched_held(j) && could_without(j, nodes, n)) {
@@ -331,7 +331,7 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
     if (!sched_held(j) || !room_usable(j, nodes, j->only)) return false;
     struct sched_node *at = &nodes[j->only], was = *at;
     int64_t *kept_for = &at->kept_for[j->device == SCHED_GPUS];
-    if (*kept_for) return true; /* it is kept for an earlier job */
+    if (*kept_for) return true; /* the node is kept for an earlier job */
     struct sched_job try = *j;
     make_idle(at);
     const bool would = find_place(&try, nodes, n);
@@ -376,12 +376,12 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         place_prepare(j, nodes, n);
         return false;
     }
-    if (first && !j->toy) { /* no other job goes where a toy run goes */
+    if (first && !j->toy) { /* a toy run waits for no other job on its node */
         reason_behind(j, nodes, n, first);
         return false;
     }
     if (place_gang(j, nodes, n)) return false;
-    if (j->only >= 0 && !sched_held(j)) { /* not beside its data: then anywhere */
+    if (j->only >= 0 && !sched_held(j)) { /* no room beside its data: try all nodes */
         j->only = -1;
         if (place_gang(j, nodes, n)) return false;
     }
@@ -473,7 +473,7 @@ static bool place_again(struct sched_job *j, struct sched_node *nodes, int n, in
 void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, int n_nodes,
                 int64_t now_ms)
 {
-    int64_t first[2] = {0}; /* the job that all later ones wait for: with slots, with GPUs */
+    int64_t first[2] = {0}; /* the job that later jobs wait for: with slots, with GPUs */
     if (n_jobs) qsort(jobs, (size_t)n_jobs, sizeof *jobs, by_rank);
     for (int i = 0; i < n_jobs; i++) {
         struct sched_job *j = &jobs[i];
@@ -495,7 +495,8 @@ void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, in
                                     : place(j, nodes, n_nodes, *in_front);
         if (waits) {
             *in_front = j->id;
-            /* Memory serves both lines: no job of the other line takes it first. */
+            /* Jobs with slots and jobs with GPUs share memory: this job goes first in both
+             * lines. */
             int64_t *other = &first[j->device != SCHED_GPUS];
             if (!*other && room_lacks_memory(j, nodes, n_nodes)) *other = j->id;
         }

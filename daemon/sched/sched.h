@@ -8,16 +8,15 @@
  * it cannot be overtaken for ever. Jobs that wait for their backoff or that these nodes could never
  * hold do not block.
  *
- * Data can be made again: a gang that does not fit together with the node that prepared its data is
- * placed without it, and makes the data where it runs. A checkpoint cannot: it holds rank 0 to its
- * node. A job that is held and would fit if that node were idle is not first in line for all: it
- * keeps the room it needs, that node and the slots of its other ranks on others, and jobs after it
- * are placed around that. No job starts on that node before it does, so it cannot be overtaken
- * either.
+ * Prepared data can be made again: a gang that does not fit together with the node that has its
+ * data is placed without that node, and makes the data where it runs. A checkpoint cannot be made
+ * again: it holds rank 0 to its node. A held job that would fit if that node were idle is not
+ * first in line for all jobs. It keeps that node, and slots of others for its other ranks, and
+ * later jobs are placed around these. No later job starts on that node before it, so it cannot be
+ * overtaken either.
  *
- * A job that runs while a node of its gang is lost is sought a place as if it were queued: its
- * slots, GPUs and memory on other nodes count as free for it, and stay held until it has stopped
- * there.
+ * A running job that has lost a node of its gang is placed as if it were queued: its slots, GPUs
+ * and memory on other nodes count as free for it, and stay held until it has stopped there.
  *
  * A node that failed this job, or lacks its files, is left out wherever the rest could take it. A
  * node in quarantine (quarantine.h) gets nothing but its toy run, one that is cordoned (cordon.h)
@@ -87,35 +86,35 @@ struct sched_job {
     bool moves;              /* it runs, and a node of it is lost. part and gpu are then input: the
                               * places that it holds, which count as free for it. GPU_MAX in gpu:
                               * that GPU has gone */
-    bool one_node;           /* its transport does not leave a node */
+    bool one_node;           /* its transport stays within a node: all its ranks are on one */
     int64_t checkpoint;      /* step of its checkpoint on node `only`; 0: none holds it there */
     bool source;             /* that checkpoint is another job's, from which this job begins */
     int64_t wall_ms;         /* time left of its limit; 0: it has no limit */
     int64_t not_before_ms;   /* backoff, of the clock that sched_pick is given */
     int only;                /* the node that rank 0 should be on, as an index; -1: any will do */
-    int data;                /* 1 + the node that has its data and is left out; 0: there is none */
-    bool toy;                /* tests node `only`, which may be in quarantine; -1: it is not here */
+    int data;                /* 1 + the node with its data, if the job leaves it out; 0: none */
+    bool toy;                /* toy run: tests `only` even in quarantine; -1: it is not here */
     struct sched_set blamed; /* nodes that failed it: taken only if nothing else will do */
-    struct sched_set lacks;  /* nodes without its files: likewise, but not while awaited */
+    struct sched_set lacks;  /* nodes without its files: likewise, and never while awaited */
     struct sched_set old;    /* nodes whose version does not know one of its fields: never taken */
-    const char *needs;       /* that field; NULL: old is empty */
+    const char *needs;       /* the field that old nodes do not know; NULL: old is empty */
     bool awaited;            /* a node that has its files is down */
     bool soon;       /* a node went down a moment ago: until it is back or lost, neither is taken */
     int32_t device;  /* enum sched_device */
     int32_t *n_user; /* in/out: jobs of its user with ranks on nodes; NULL: it has no user */
-    int32_t max_user;        /* most such jobs; 0: any number */
+    int32_t max_user;        /* largest *n_user; 0: no limit */
     int64_t gpu_size;        /* bytes of memory that a GPU must have */
-    int64_t gpu_free;        /* bytes of it that must be free now */
+    int64_t gpu_free;        /* bytes of GPU memory that must be free now */
     const struct need *need; /* memory that its ranks take of their nodes; NULL: not known */
     int32_t first;           /* the next rank to place; 0 except while parts are chosen */
-    bool alone;              /* beside no other attempt */
-    int avoid_gpu;  /* the GPU of avoid_node that it failed on last: taken only if no other */
-    int avoid_node; /* will do; -1: it avoids none */
-    /* out; in/out where it moves */
-    int node; /* rank 0's, index into nodes; -1: it waits */
+    bool alone;              /* runs beside no other attempt */
+    int avoid_gpu;  /* GPU of avoid_node that it failed on last: taken only if no other will do */
+    int avoid_node; /* -1: it avoids no GPU */
+    /* out; in/out if the job moves */
+    int node; /* node of rank 0, an index into nodes; -1: the job waits */
     int n_parts;
     struct sched_part part[JOB_MAX_RANKS];
-    uint8_t gpu[JOB_MAX_RANKS]; /* SCHED_GPUS: each rank's, an index into its node's */
+    uint8_t gpu[JOB_MAX_RANKS]; /* SCHED_GPUS: GPU of each rank, an index into its node's GPUs */
     char reason_code[32], reason[SCHED_REASON_SIZE];
 };
 
@@ -138,19 +137,20 @@ struct sched_node {
     bool up, quarantined;
     bool cordoned;            /* it gets nothing new; why: a few words */
     char why[SCHED_WHY_SIZE]; /* "drained: a new kernel" */
-    bool ends;                /* in left_ms */
+    bool ends;                /* the node ends, in left_ms */
     int64_t left_ms;
     int64_t
         kept_for[2]; /* in/out: the job that is held to it and waits for slots, for GPUs: no other
                       * job of that line starts here */
     int32_t net;     /* nodes of one net (node_net) reach each other; 0: this one reaches none */
     int32_t n_slots, n_reserved, n_preparing; /* in/out: placements are added */
-    /* in/out: slots kept for ranks of jobs that wait for another node; as SCHED_GPU_KEPT */
+    /* in/out: slots kept for ranks of jobs that wait for another node, as SCHED_GPU_KEPT for
+     * GPUs */
     int32_t n_kept;
     bool emulated;
     int64_t memory_size, memory_held; /* size 0: unknown; held: in/out, by all that is there */
     int n_attempts;                   /* in/out: attempts there, preparations too */
-    bool alone;                       /* in/out: one of them is to have no other beside it */
+    bool alone;                       /* in/out: one of these attempts must be alone here */
     int32_t n_gpus;
     struct sched_gpu gpu[GPU_MAX];
 };

@@ -19,7 +19,7 @@ struct spec_reader {
     enum json_form form;
     bool has_batch, has_batch_tokens;
     int64_t batch_tokens;
-    struct hardware *hardware; /* NULL: a job, which has none */
+    struct hardware *hardware; /* NULL: the text is a job, which has no hardware */
     const json_t *config;      /* model.config */
     struct err *e;
 };
@@ -124,7 +124,7 @@ static int set_field(struct spec_reader *r, const struct field *f, void *base, c
 
 static int unknown(struct spec_reader *r, const char *path)
 {
-    if (r->form == JSON_STORED) return 0; /* it is of another version */
+    if (r->form == JSON_STORED) return 0; /* a field of another version */
     const struct trade_word *known = trade_find(path);
     if (known && known->field)
         return err_field(r->e, ERR_INVALID, path, "unknown field %s: seqd's is %s", path,
@@ -399,7 +399,7 @@ static int read_hardware(struct spec_reader *r, const json_t *v)
         const struct field *f = element_field(hardware_fields, key);
         if (snprintf(path, sizeof path, "hardware.%s", key) >= (int)sizeof path || !f)
             return unknown(r, path);
-        struct field named = *f; /* so that its errors say where it stands */
+        struct field named = *f; /* with its whole path, for its errors */
         named.path = path;
         if (set_field(r, &named, r->hardware, path, member)) return -1;
     }
@@ -447,7 +447,7 @@ static int check_kind(struct spec_reader *r, const char *path, uint32_t kinds)
                      spec_kind_name(r->s->kind));
 }
 
-/* Tells whether a stored spec has a field that does not belong to its kind of job here. Another
+/* Tells whether a field for these kinds of job is in a stored spec of another kind. Another
  * version wrote it then. */
 static bool other_kind(const struct spec_reader *r, uint32_t kinds)
 {

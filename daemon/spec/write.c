@@ -78,8 +78,8 @@ static json_t *stages_value(const struct job_spec *s)
     return list;
 }
 
-/* Tells whether the field has a default outside of its range. Such a default stands for "not
- * given", and is never written down. */
+/* Tells whether the field has its default, and that default is outside of the field's range. Such
+ * a default stands for "not given", and is never written down. */
 static bool unsaid(const struct job_spec *s, const struct field *f)
 {
     const char *at = (const char *)s + f->offset;

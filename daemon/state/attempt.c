@@ -11,7 +11,7 @@
 #include "api/core/mutant.h"
 #include "daemon/state/blame.h"
 
-#define STOP_MS 5000 /* a STOP that had no effect is sent again */
+#define STOP_MS 5000 /* a STOP without effect is sent again after this time */
 
 struct job_attempt *attempt_create(const struct job *j, int64_t now_ms)
 {
@@ -209,7 +209,7 @@ bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms)
            now_ms - a->save_ms >= grace_ms;
 }
 
-/* Keeps the failure that explains most: a peer that is gone explains none, nor does a rank that was
+/* Keeps the failure that explains most: neither the loss of a peer, nor the end of a rank that was
  * told to stop. */
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e)
 {
@@ -250,7 +250,8 @@ void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_p
     p->done = end == GANG_DONE;
     p->saved = end == GANG_SAVED;
     p->last = seq;
-    /* Rank 0 has saved, or another rank never will: the rest need not wait for it. */
+    /* The part of rank 0 has ended, or another has ended unsaved: the rest need not wait for a
+     * save. */
     if (j->saving && !p->done && (p == a->parts || !p->saved) && !all_ended(a))
         v->type = VERDICT_STOP;
     if (all_done(a) && j->state == JOB_RUNNING) {

@@ -6,9 +6,9 @@
  * the part's node is lost and thereby fenced.
  *
  * A record whose meaning is in memory alone holds its part's mark back, so that the node sends it
- * again after a restart of seqd. Such are a blob, a READY of some ranks, a failure that may be the
- * consequence of another, and the end of one part. Records after it are sent again with it: the
- * part's second mark, "taken", says which of them are committed already.
+ * again after a restart of seqd. Such records are a blob, a READY of some ranks, a failure that
+ * may be the consequence of another, and the end of one part. Records after it are sent again with
+ * it: the part's second mark, "taken", says which of them are committed already.
  *
  * This module does not act: the consequence of a record, an end or a deadline is a verdict, which
  * control carries out. */
@@ -19,8 +19,8 @@
 #include "daemon/state/node.h"
 #include "daemon/state/pace.h"
 
-/* Ranks on other nodes notice a death as soon as its own node does, and their reports may arrive
- * first: "my peer is gone" waits this long for the peer's own node to report why. */
+/* Ranks on other nodes notice the death of a rank as soon as its node does, and their reports may
+ * arrive first: "my peer is gone" waits this long for the peer's own node to report why. */
 #define SUSPECT_MS 1000
 /* A gang that finds a hang names its own rank that got least far; the gangs of other nodes, whose
  * watchdogs tick once a second, find theirs within this time. It is less than a gang's
@@ -31,10 +31,10 @@
 struct attempt_part {
     struct job_place place;
     int64_t seq;    /* last record taken in */
-    int64_t marked; /* up to there the meaning of every record is committed */
+    int64_t marked; /* the meaning of every record up to it is committed */
     int64_t taken;  /* the same, apart from records that are only in memory */
     int64_t hold;   /* first record that is only in memory; 0: none */
-    int64_t last;   /* the final record; 0: not here yet, or from no spool */
+    int64_t last;   /* number of the final record; 0: not here yet, or from no spool */
     bool ended;     /* the final record is here, or the node is lost */
     bool lost;      /* fenced: its further reports count for nothing */
     bool done;      /* ended well */
@@ -48,21 +48,21 @@ struct job_attempt {
     struct attempt_part *parts; /* owns; in rank order */
     bool assigned;              /* the ASSIGN is committed: the nodes may be told and asked */
     bool ended;                 /* its end is folded and waits for its commit */
-    bool found;                 /* by a replay, and the loop has not ticked since */
+    bool found;                 /* a replay found it, and the loop has not ticked since */
     int64_t start_ms;           /* loop clock: time of the ASSIGN, or of seqd's first tick */
     int64_t stop_ms;            /* when STOP was last sent; 0: never */
     int64_t save_ms;            /* when SAVE was first sent; 0: never */
-    int64_t ready_ms;           /* when it began to run, on this clock; valid after the READY */
+    int64_t ready_ms;           /* loop clock: when it began to run; valid after the READY */
     bool ran;                   /* the READY is folded */
     struct err unsaved;         /* the failure while it was to save; ERR_NONE: none */
     int n_blobs, n_ready;
-    struct rank_blob *blobs; /* n_ranks; size -1: not here yet */
+    struct rank_blob *blobs; /* [n_ranks]; size -1: not here yet */
     bool ready[JOB_MAX_RANKS];
-    bool preparing[JOB_MAX_RANKS]; /* makes its node's data: the start's deadline rests */
+    bool preparing[JOB_MAX_RANKS]; /* makes its node's data: meanwhile the start has no deadline */
     bool has_suspect; /* a failure that may follow from another: waits for a better cause */
     int64_t suspect_ms, suspect_reached; /* reached: as in struct rank_fail; 0: no hang */
     struct event suspect;
-    bool has_progress; /* newer than what is stored */
+    bool has_progress; /* progress was reported that is not stored yet */
     struct pace pace;  /* pace of the reported progress */
     char *steps;       /* "[{..},{..}": steps of the last second */
     size_t steps_size, steps_room;
@@ -74,7 +74,7 @@ enum verdict_type {
     VERDICT_EVENT,  /* apply ev */
     VERDICT_FAIL,   /* the attempt fails by ev, whose node is where it happened */
     VERDICT_STOP,   /* tell the nodes to stop, again */
-    VERDICT_BLOBS,  /* all blobs are here: tell them to every part */
+    VERDICT_BLOBS,  /* all blobs are here: send them to every part */
     VERDICT_FLUSH,  /* commit the steps */
     VERDICT_RESULT, /* commit the result */
 };
@@ -82,7 +82,7 @@ enum verdict_type {
 struct verdict { /* begins with type VERDICT_NONE and json NULL; the rest is set with the type */
     enum verdict_type type;
     struct event ev;
-    char *json; /* RESULT: malloc'd, the receiver's */
+    char *json; /* RESULT: malloc'd, owned by the receiver */
 };
 
 struct job_attempt *attempt_create(const struct job *j, int64_t now_ms);
@@ -96,7 +96,7 @@ struct attempt_part *attempt_part(const struct job_attempt *a, const char *node)
 const struct attempt_part *attempt_part_of_rank(const struct job_attempt *a,
                                                 int rank); /* NULL: no such rank */
 bool attempt_part_has(const struct attempt_part *p, int rank);
-/* Returns a part's mark as of now. */
+/* Returns a part's mark: records up to it are not sent again. */
 int64_t attempt_mark(const struct job_attempt *a, const struct attempt_part *p);
 bool attempt_has_news(const struct job_attempt *a); /* a mark has moved, or steps wait */
 void attempt_hold(struct attempt_part *p, int64_t seq);
@@ -124,12 +124,12 @@ bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev);
 /* Tells whether an attempt that has stopped was to save and has not. *ev is the NOTE of that, with
  * the reason. */
 bool attempt_unsaved(const struct job *j, struct event *ev);
-/* Tells whether the time in which it may save is over. */
+/* Tells whether the time that the attempt has to save is over. */
 bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms);
 /* Keeps a failure of an attempt that is to save, to be told once all has stopped. */
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e);
 int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms); /* so far */
-/* Checks deadlines, once a second while it is not ended. */
+/* Checks deadlines. Called once a second until the attempt has ended. */
 void attempt_tick(struct job *j, const struct nodes *nodes, int64_t now_ms, struct verdict *v);
 
 #endif

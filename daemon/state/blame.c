@@ -96,7 +96,7 @@ void blame_settle(const struct job *j, bool elsewhere, struct event *ev)
     /* The same failure came before: on another node, or on this one, which the job left out and
      * came back to because no other could take it. Now the job is to blame. */
     if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_NODE, ev)) set(ev, CAUSE_USER, BLAME_JOB);
-    if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_JOB, ev)) /* that question is settled */
+    if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_JOB, ev)) /* the job is blamed already */
         set(ev, CAUSE_USER, BLAME_NONE);
     if (ev->blame && *j->only) set(ev, CAUSE_FINAL, BLAME_NONE); /* a toy run has its answer */
 }

@@ -24,7 +24,7 @@
 
 /* ev has the report: err, rank, exit_status, signal. Each function sets ev->cause and ev->blame. */
 
-/* Judges a rank's own report; rank RANK_GANG: the gang's, which could not start. */
+/* Judges a rank's own report. rank RANK_GANG: the report of the gang, which could not start. */
 void blame_report(const struct job *j, struct event *ev);
 /* Judges a rank that exited with a status or a signal, without a report. */
 void blame_exit(const struct job *j, struct event *ev);

@@ -21,16 +21,15 @@ struct cluster {
 void cluster_init(struct cluster *k);
 void cluster_fini(struct cluster *k);
 
-/* Returns a node that is up and none of `but`, in no quarantine if there is such a node; or
- * NULL. */
+/* Returns a node that is up and not in `but`, if possible one without quarantine; or NULL. */
 const char *cluster_any_node(const struct cluster *k, const char (*but)[NODE_NAME], int n_but);
 /* Returns the slots held on a node: by jobs, and by ranks of attempts that are over for seqd but
  * not yet at the node. */
 int32_t cluster_reserved(const struct cluster *k, const char *node);
 /* Tells whether nothing of an attempt is left on the node, as committed. */
 bool cluster_is_empty(const struct cluster *k, const char *node);
-/* Forgets a node that is down and holds nothing of a job; it looks at every job. False: there is
- * none. Moves other nodes, as node_forget_one. */
+/* Forgets a node that is down and that no job needs, after a look at every job. Returns false if
+ * there is none. Moves other nodes, as node_forget_one does. */
 bool cluster_forget_node(struct cluster *k);
 
 #endif

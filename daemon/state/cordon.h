@@ -15,7 +15,7 @@
 
 struct cordon {
     char node[NODE_NAME];
-    int64_t at_ms; /* UTC; 0: by itself, as the node ends */
+    int64_t at_ms; /* UTC; 0: no operator's order: the node itself ends */
     bool drains;
     char by[USER_NAME];
     char reason[CORDON_REASON]; /* "": none was given */
@@ -26,14 +26,14 @@ struct cordons *cordons_create(void);
 void cordons_destroy(struct cordons *c);
 /* Returns the node's row; NULL: it has none. */
 const struct cordon *cordon_find(const struct cordons *c, const char *node);
-void cordon_load(struct cordons *c, const struct cordon *row); /* a row of the store */
+void cordon_load(struct cordons *c, const struct cordon *row); /* takes a row of the store */
 /* Cordons the node: its row joins t. fails: ERR_TOO_LARGE, with as many rows as there can be
  * nodes. */
 int cordon_set(struct cordons *c, struct store_txn *t, const struct cordon *row, struct err *e);
 /* Ends the cordon: the row's end joins t. False: the node has none. */
 bool cordon_end(struct cordons *c, struct store_txn *t, const char *node);
 
-/* Returns how long a node that ends is still there; -1: it is not known to end. */
+/* Returns the time until the node ends; -1: it is not known to end. */
 int64_t cordon_left_ms(const struct node *n, int64_t now_ms);
 /* Finds the cordon that holds for the node now, by its row or its end. False: there is none.
  * now_ms: the loop's. */

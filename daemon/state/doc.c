@@ -202,7 +202,7 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     else
         jwrite_null(&w, "last_metrics");
     put_error(&w, j);
-    put_labels(&w, j->spec); /* last: their keys are a person's, and readers of doc look for ours */
+    put_labels(&w, j->spec); /* labels last: people chose their keys; readers look for ours */
     jwrite_end(&w);
     return bare(&w, out);
 }
@@ -260,7 +260,7 @@ static char *shown_unreadable(int64_t id)
     return out;
 }
 
-/* Finds where the value of a member stands in an object. false: it has none. */
+/* Finds the value of a member in an object. false: there is no such member. */
 static bool find_member(const char *object, const char *key, const char **from, size_t *size)
 {
     struct jread r;

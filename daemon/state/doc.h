@@ -27,7 +27,8 @@ int64_t doc_job(const struct job *j, char *out, size_t size);
 bool doc_is_json(const char *text);
 /* Writes an error as a job's JSON has it: an object. */
 int64_t doc_error(const struct err *e, char *out, size_t size);
-/* Writes, as doc_job, a job whose row cannot be read. at_ms: since when that is known, or 0. */
+/* Writes a job whose row cannot be read, as doc_job does. at_ms: since when that is known, or
+ * 0. */
 int64_t doc_unreadable(int64_t id, const struct err *e, int64_t at_ms, char *out, size_t size);
 /* Returns the committed members of doc_job, in braces and malloc'd. The reason that the job waits
  * is put in from live, where it is in memory alone: it is an observation of the last scheduling

@@ -98,7 +98,7 @@ static const struct field instance_rows[] = {{"", FIELD_TEXT, .size = INSTANCE_I
 static const struct field gpu_rows[] = {{"", FIELD_TEXT, .size = GPU_UUID_SIZE}, {NULL}};
 /* clang-format on */
 
-/* Events of one node have no list of nodes. */
+/* Returns place i. An event of one node has no list of places. */
 static const void *place_get(const void *record, int i)
 {
     const struct event *ev = record;
@@ -114,7 +114,7 @@ static void *place_add(void *record, int i)
     return &ev->places[i];
 }
 
-/* Ranges are contiguous and begin at rank 0. */
+/* Checks that ranges are contiguous and begin at rank 0. */
 static bool place_holds(const void *record, int i)
 {
     const struct job_place *p = ((const struct event *)record)->places;
@@ -123,7 +123,7 @@ static bool place_holds(const void *record, int i)
            p[i].n_ranks <= JOB_MAX_RANKS - next;
 }
 
-/* A node alone has an instance, too. */
+/* Returns the instance of place i. An event of one node has one, too. */
 static const void *instance_get(const void *record, int i)
 {
     const struct event *ev = record;

@@ -19,7 +19,7 @@
 #define EVENT_DATA_SIZE   55296 /* 64 places with names of 63 escaped bytes, 64 GPUs, the rest */
 #define EVENT_DETAIL_SIZE 4096
 
-/* The party that pays for a failure (service: retry by cause class). */
+/* The cause of a failure, which decides whether a retry is free, counted or refused. */
 enum cause {
     CAUSE_NONE,
     CAUSE_INFRASTRUCTURE, /* node, gang, a kill that seqd did not order: retried at no cost */
@@ -56,7 +56,7 @@ struct event {
     /* ASSIGN */
     int32_t task, n_ranks;
     char source[NODE_NAME]; /* SUBMIT: has the checkpoint of `step` that the job begins from */
-    char node[NODE_NAME];   /* rank 0's; below: the node it happened on. SUBMIT: see job.only */
+    char node[NODE_NAME];   /* node of rank 0; for events below, where it happened */
     int n_places;           /* 0: all ranks on `node`, as events of one node are stored */
     struct job_place places[JOB_MAX_RANKS]; /* the instance of places[0] also where n_places is 0 */
     char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* the GPU of each rank; "": the job takes none */

@@ -7,14 +7,14 @@
 #include <stdint.h>
 #include "daemon/state/event.h"
 
-#define FARTHEST_NAMES    4096 /* products that are known again: 32 KiB of a job */
-#define FARTHEST_FAILURES 8    /* failures that are known again; then the oldest is forgotten */
+#define FARTHEST_NAMES    4096 /* products that are recognised: 32 KiB of a job */
+#define FARTHEST_FAILURES 8    /* failures that are recognised; then the oldest is forgotten */
 #define FARTHEST_AGAIN    3    /* times a failure happens at the same place: then it is final */
 
 /* A failure and its place: the task, and the step after which it happened. */
 struct farthest_failure {
     int32_t task, code, exit_status, signal;
-    int64_t step, epoch, count; /* epoch: the last one's */
+    int64_t step, epoch, count; /* epoch: the latest such failure has it */
 };
 
 struct farthest {

@@ -55,7 +55,7 @@ const struct job *gpus_holder(const struct jobs *t, const char *node, const char
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-/* Keeps the n largest, the smallest of them last. */
+/* Inserts GPU g of `node` into the list of the n largest, the smallest of them last. */
 static void keep_largest(int64_t *size, const struct gpu **gpu, const struct node **of, int n,
                          const struct gpu *g, const struct node *node)
 {

@@ -324,7 +324,7 @@ bool job_gives_up(const struct job *j, int64_t at_ms)
     return at_ms - (j->stepped_ms ? j->stepped_ms : j->tried_ms) >= JOB_RETRY_MS;
 }
 
-/* Notes that a node is away from that time on, or (0) is not. */
+/* Notes that the node is away since since_ms; 0: it is here. */
 static void fold_away(struct job *j, const char *node, int64_t since_ms)
 {
     for (int i = 0; i < j->n_places; i++)
@@ -405,8 +405,8 @@ static void fold_ask(struct job *j, const struct event *ev, enum job_state befor
     memcpy(j->err_node, j->node, sizeof j->err_node);
 }
 
-/* Clears times and backoff of retries, which do not run while a job is held. A job that still stops
- * to be suspended is queued after that. */
+/* Clears times and backoff of retries, which do not run while a job is held. A job that is still
+ * stopping to be suspended is queued once it has stopped. */
 static void fold_resume(struct job *j, enum job_state before)
 {
     if (before == JOB_STOPPING) {
@@ -418,8 +418,8 @@ static void fold_resume(struct job *j, enum job_state before)
     j->not_before_ms = j->backoff_ms = 0;
 }
 
-/* Adds to the error of a job that reached its limit how to continue, now that the state it left is
- * known. */
+/* Adds advice on how to continue to the error of a job that reached its time limit. The state that
+ * the job left is known only now. */
 static void end_by_wall(struct job *j)
 {
     const size_t n = strlen(j->err.text);
@@ -452,7 +452,7 @@ static void fold_end(struct job *j, const struct event *ev, enum job_state befor
     j->err_rank = -1;
 }
 
-/* Returns a member of a rank's report of its product; 0: it has none. */
+/* Returns a number in a rank's report of its product; 0: it is not there. */
 static int64_t number_in(const char *json, const char *key)
 {
     struct jread r;
@@ -490,7 +490,7 @@ static void fold_note(struct job *j, const struct event *ev)
         if (is_text && !strcmp(code, JOB_UNSAVED)) {
             if (jread_copy(&r, text, sizeof text)) return;
             for (n = sizeof j->reason - 1; n && (text[n] & 0xc0) == 0x80;)
-                n--; /* a whole character */
+                n--; /* cut before a whole character */
             snprintf(j->reason, sizeof j->reason, "%.*s", (int)n, text);
             memcpy(j->reason_code, code, sizeof code);
         }
@@ -516,7 +516,7 @@ static const char *name_in(const char *json, char *out, size_t size)
     return NULL;
 }
 
-/* Tells whether no attempt has come as far before. */
+/* Tells whether this is further than any attempt has come. */
 static bool is_further(struct job *j, const struct event *ev)
 {
     char name[256];

@@ -23,8 +23,8 @@ struct job_attempt; /* attempt.h: the state of an attempt, forgotten when it end
 /* The phase of its life in which an attempt failed: equal failures have the same phase. */
 enum job_phase_id { PHASE_PREPARING, PHASE_STARTING, PHASE_RUNNING, PHASE_N };
 
-/* A node that the job leaves out wherever another one can take it, and the failure that did it; or
- * a failure that is known to be the job's own. */
+/* A node that the job leaves out wherever another one can take it, and the failure that caused it;
+ * or a failure that is known to be the job's own. */
 struct job_left {
     char node[NODE_NAME]; /* "" with BLAME_JOB */
     int32_t blame;
@@ -37,7 +37,7 @@ struct job {
     struct job_spec *spec; /* owns; cut to offsetof(text) + text_used bytes */
     /* the fold */
     enum job_state state, target; /* target: the state a stopping job goes to */
-    bool saving;                  /* it is stopping, and was asked to save before */
+    bool saving;                  /* it is stopping, and was asked to save first */
     int64_t version;              /* events folded */
     int64_t epoch;
     int32_t attempts; /* attempts of TASK_RUN */
@@ -45,38 +45,38 @@ struct job {
     /* The current or last attempt's node of rank 0, and all its nodes in rank order. */
     char node[NODE_NAME];
     struct job_place *places; /* owns */
-    int64_t *away_ms;         /* owns; UTC, of each place: its node is away since; 0: it is not */
+    int64_t *away_ms;         /* owns; UTC, per place: since when its node is away; 0: it is not */
     int n_places;
     char (*gpus)[GPU_UUID_SIZE]; /* owns; GPU of each rank; NULL: it takes none */
-    char avoid_gpu[GPU_UUID_SIZE], avoid_node[NODE_NAME]; /* failed it last; "": none did */
+    char avoid_gpu[GPU_UUID_SIZE], avoid_node[NODE_NAME]; /* GPU that failed it; "": none */
     struct job_left *left;                                /* owns */
     int n_left;
-    char source[NODE_NAME]; /* has the files it begins from, by job:ID; "": there are none */
-    int64_t source_step;    /* step of that checkpoint */
+    char source[NODE_NAME]; /* node with the files it begins from, by job:ID; "": there are none */
+    int64_t source_step;    /* step of the checkpoint that it begins from */
     char only[NODE_NAME];   /* a toy run tests this quarantined node; "": it is no toy run */
     int64_t created_ms, started_ms, finished_ms; /* 0: not yet */
     int64_t step, steps, checkpoint_step;
-    int64_t step_epoch;       /* the last one that completed a step, or gave a product */
+    int64_t step_epoch;       /* last epoch that completed a step or gave a product */
     int64_t stepped_ms;       /* UTC: when it last came further than ever; 0: it did not */
-    struct farthest farthest; /* how far that is */
+    struct farthest farthest; /* the farthest that it came */
     int64_t ran_ms;           /* how long its attempts ran, without the current one */
     int64_t save_ms;          /* time that its newest checkpoint took; 0: not known */
     bool warned;              /* it was told that limits.wall_s is near */
     int64_t tried_ms;         /* UTC: first attempt since it was last told to begin again */
-    int32_t restarts;         /* used up of limits.restarts */
-    bool crowded;             /* the kernel killed for memory beside its last attempt ... */
-    bool alone;               /* ... so this one, the current or last, is alone on its nodes */
-    int32_t n_failures;       /* in a row, without a checkpoint between: the backoff */
-    int64_t not_before_ms;    /* backoff, UTC: used after a restart alone, see wake_ms */
+    int32_t restarts;         /* restarts used of limits.restarts */
+    bool crowded;             /* the kernel killed for memory while its last attempt ran */
+    bool alone;               /* its current or last attempt is alone on its nodes */
+    int32_t n_failures;       /* failures since its last checkpoint: they set the backoff */
+    int64_t not_before_ms;    /* end of the backoff, UTC: used only after a restart; see wake_ms */
     int64_t backoff_ms;       /* length of the backoff when it began */
     char prepared_id[80], prepared_node[NODE_NAME]; /* the data, and the node that has it */
-    char checkpoint_node[NODE_NAME]; /* has the job's newest checkpoint; "": there is none */
+    char checkpoint_node[NODE_NAME]; /* node with its newest checkpoint; "": there is none */
     int64_t n_tokens;
     struct err err; /* the last failure; code ERR_NONE when there is none */
     int32_t err_cause, err_rank;
     char err_node[NODE_NAME];
     /* beside the fold */
-    int64_t wake_ms; /* end of the backoff by the loop's clock, which is never set: this counts */
+    int64_t wake_ms; /* end of the backoff that counts, by the loop's clock, which is never set */
     char *result;    /* owns; JSON from rank 0, or NULL */
     char *plan;      /* owns; JSON, or NULL */
     char *stored;    /* owns; the stored spec, where it says more than spec; or NULL */
@@ -84,7 +84,7 @@ struct job {
     struct rank_progress progress; /* the current or last attempt's; zeros: it has reported none */
     struct job_attempt *attempt;   /* owns; NULL unless starting, running or stopping */
     struct need need;              /* need of memory, by the plan */
-    bool over_disk;                /* a note tells that its owner's jobs take too much of disks */
+    bool over_disk;                /* a note says that its owner's jobs take too much disk */
     bool rewrite;                  /* replay: it has no stored document */
     char reason_code[32], reason[320]; /* why it waits, by the last scheduling pass */
     struct job *next;                  /* in the table's bucket */
@@ -136,7 +136,7 @@ int job_gpu_given(const struct job *j, const char *node, const char *uuid);
 /* Returns the slots that the job holds on a node (NULL: on all). It holds all of them until every
  * node has confirmed the end. */
 int32_t job_slots(const struct job *j, const char *node);
-/* Returns the bytes that its attempt, if it has one, takes of the memory of the node of place p. */
+/* Returns the memory that the job's attempt, if there is one, takes of the node of place p. */
 int64_t job_memory(const struct job *j, const struct job_place *p);
 /* Returns the place whose node is away for longest; -1: no node is away. */
 int job_away(const struct job *j);

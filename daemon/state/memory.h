@@ -12,8 +12,8 @@ int64_t memory_beside(const struct cluster *k, const struct node *n);
 /* Returns the bytes held on the node, as committed. */
 int64_t memory_held(const struct cluster *k, const struct node *n);
 /* Refuses a job whose ranks, by that plan, would find too little memory on all known nodes
- * together, even if those were idle. A node that does not say how much it has holds any. fails:
- * ERR_DOES_NOT_FIT. */
+ * together, even if those were idle. A node that does not report its memory could hold any plan.
+ * fails: ERR_DOES_NOT_FIT. */
 int memory_refuse(const struct nodes *t, const struct job_spec *s, const char *plan, struct err *e);
 
 #endif

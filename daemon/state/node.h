@@ -11,7 +11,7 @@
 
 #define NODE_MAX     256   /* known at one time */
 #define NODE_LOST_MS 10000 /* default of --node-lost: a node unseen for this long is lost */
-#define NODE_PAST    1024  /* attempts of a node that are over: the newest are known */
+#define NODE_PAST    1024  /* past attempts of a node that are remembered: the newest */
 
 /* An attempt that runs on a node and is over for seqd: its slots are not free yet. */
 struct stale {
@@ -28,27 +28,27 @@ struct node {
     uint32_t abi; /* version that its session speaks, or spoke last: api/wire.h */
     bool up;
     bool lost;   /* down for longer than --node-lost, and acted upon */
-    bool joined; /* it has said HELLO: abi and instance hold */
+    bool joined; /* it has said HELLO: abi and instance are valid */
     bool held;   /* by a live job: valid between a look at all jobs and node_forget_one */
     char instance[INSTANCE_ID_SIZE];
     int64_t n_dropped; /* its messages that were dropped: they were not its own to send */
     int64_t since_ms;  /* loop clock: up or down since */
-    int64_t seen_ms;   /* last message */
+    int64_t seen_ms;   /* time of its last message */
     int32_t n_slots, n_cores;
     int64_t memory_size;    /* 0: it has not said */
     int n_described;        /* DESCRIBE questions that are under way: each is a process there */
-    struct disk_use disk;   /* as it last said */
+    struct disk_use disk;   /* as it last reported */
     struct profile profile; /* its measurements of itself; zeros until it reports */
-    char address[RANK_ADDRESS_SIZE]; /* at which its ranks listen; "": no other node reaches them */
+    char address[RANK_ADDRESS_SIZE]; /* its ranks listen there; "": no other node reaches it */
     bool emulated;                   /* takes jobs of the device "emulated" */
     int n_gpus;
-    struct gpu gpu[GPU_MAX]; /* as it last said */
-    /* Values of this session, as LEAVING has them; end_s 0: not known to end. end_ms: by the
-     * loop. */
+    struct gpu gpu[GPU_MAX]; /* as it last reported */
+    /* Values that LEAVING gave in this session; end_s 0: not known to end. end_ms: by the loop's
+     * clock. */
     int64_t end_s, margin_s, end_ms;
     int n_stale;
     struct stale *stale; /* owns */
-    int64_t n_past;      /* ever; the last NODE_PAST are kept */
+    int64_t n_past;      /* past attempts ever; the last NODE_PAST are kept */
     struct past *past;   /* owns */
 };
 
@@ -72,8 +72,8 @@ struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
 /* Starts the time of expected nodes at the loop's first tick: until now none could be heard,
  * however long the replay took. */
 void nodes_begin(struct nodes *t, int64_t now_ms);
-/* Adds the time by which the loop was late, lag_ms, to the time that nodes have: it is no silence
- * of theirs. */
+/* Adds the time by which the loop was late, lag_ms, to the time that nodes have: the nodes were
+ * not silent then. */
 void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms);
 /* Returns the next node that has been down for lost_ms by now, and marks it; or NULL. */
 struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms);

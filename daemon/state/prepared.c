@@ -86,7 +86,7 @@ static bool can_be(const struct job *j, const struct result *r)
 
 /* ---- the form of ring attention -------------------------------------------------------------- */
 
-/* Makes the plan again: the one made at submit held another form. */
+/* Makes the plan again: the plan made at submit was for another form. */
 static void plan_again(struct job *j, const struct job_spec *spec)
 {
     struct plan *plan = calloc(1, sizeof *plan);
@@ -114,7 +114,7 @@ static void add_reason(struct event *ev, const char *reason)
     const int64_t n = jwrite_finish(&w);
     const char *rest = *ev->detail ? strchr(ev->detail, '{') : NULL;
     if (n < 2) return;
-    text[n - 1] = 0; /* its closing brace */
+    text[n - 1] = 0; /* without its closing brace */
     const int wrote = rest ? snprintf(joined, sizeof joined, "%s,%s", text, rest + 1)
                            : snprintf(joined, sizeof joined, "%s}", text);
     if (wrote > 0 && (size_t)wrote < sizeof joined) memcpy(ev->detail, joined, (size_t)wrote + 1);

@@ -10,7 +10,7 @@
 
 /* Each role may do all that the roles before it may. Numbers are stored. */
 enum role {
-    ROLE_NONE,     /* not known: health, version and documents */
+    ROLE_NONE,     /* not known: may read health, version and documents */
     ROLE_USER,     /* jobs of its own */
     ROLE_OPERATOR, /* all jobs, nodes */
     ROLE_ADMIN,    /* tokens of others, the audit log */

@@ -19,7 +19,7 @@ struct blamed {
 struct quarantine {
     int n, n_blames;
     struct quarantined row[NODE_MAX];
-    struct blamed blame[MAX_BLAMES]; /* by age */
+    struct blamed blame[MAX_BLAMES]; /* oldest first */
 };
 
 struct quarantine *quarantine_create(void)
@@ -90,7 +90,7 @@ static void forget_old(struct quarantine *q, struct store_txn *t, int64_t now_ms
 static void add_blame(struct quarantine *q, struct store_txn *t, const char *node, int64_t job,
                       int64_t now_ms)
 {
-    for (int i = q->n_blames - 1; i >= 0; i--) /* one blame a job: the last */
+    for (int i = q->n_blames - 1; i >= 0; i--) /* keep one blame for each job: the last */
         if (q->blame[i].job == job && !strcmp(q->blame[i].node, node)) remove_blame(q, t, i);
     if (q->n_blames == MAX_BLAMES) remove_blame(q, t, 0);
     quarantine_load_blame(q, node, job, now_ms);
@@ -123,8 +123,8 @@ static bool is_last(const struct quarantine *q, const struct nodes *t, const cha
     return true;
 }
 
-/* Ends the oldest quarantine of a node that is not up. Among NODE_MAX rows there is at least one:
- * ev's node and the last node left to take jobs (is_last) are up and have no row. */
+/* Ends the oldest quarantine of a node that is not up. At least one of NODE_MAX rows is of such a
+ * node, as ev's node and the last node left to take jobs (is_last) are up and have no row. */
 static void make_room(struct quarantine *q, const struct nodes *nodes, struct store_txn *t)
 {
     const struct quarantined *oldest = NULL;
@@ -161,7 +161,7 @@ static void withdraw(struct quarantine *q, struct store_txn *t, const struct job
         remove_blame(q, t, i);
         if (count_blames(q, node) < QUARANTINE_JOBS)
             quarantine_end(q, t, node, "a job that blamed it failed the same way elsewhere");
-        if (i > q->n_blames) i = q->n_blames; /* the end of a quarantine removes others */
+        if (i > q->n_blames) i = q->n_blames; /* the end of a quarantine removes other blames */
     }
 }
 

@@ -28,8 +28,8 @@ enum retain_id {
 
 struct retain_row {
     const char *option;   /* "keep-jobs" */
-    const char *fallback; /* as it would be given */
-    bool is_count;        /* else an age: 90d, 12h, 30m, 45s */
+    const char *fallback; /* the default, as a user would write it */
+    bool is_count;        /* a count; else an age: 90d, 12h, 30m, 45s */
     int what;             /* enum removal_what that an age removes; -1: see the sentence */
     const char *sentence;
 };
@@ -47,9 +47,9 @@ int64_t retain_age_ms(const char *text);
 /* ---- what live jobs read --------------------------------------------------------------------- */
 
 struct retain_use {
-    int64_t id;        /* the job whose files they are */
-    int64_t user;      /* a live job */
-    const char *field; /* field of its spec that names them */
+    int64_t id;        /* job that owns the files */
+    int64_t user;      /* live job that reads them */
+    const char *field; /* field of that job's spec that names them */
 };
 struct retain_uses {
     int n;

@@ -11,7 +11,7 @@
 
 struct users_limits { /* limits of one user; 0: none */
     int64_t jobs;     /* live jobs */
-    int64_t running;  /* with ranks on nodes: more wait, with that as their reason */
+    int64_t running;  /* jobs with ranks on nodes; further jobs wait, and show the reason */
     int64_t submits;  /* POSTs of jobs and plans within a minute */
     int64_t disk;     /* bytes that its jobs take, live or ended: as last tallied */
 };
@@ -25,10 +25,10 @@ struct user_disk {
 struct user {
     struct user *next;
     char name[USER_NAME];
-    int32_t n_live;   /* with those that are being committed */
-    int32_t n_placed; /* with ranks on nodes: by the scheduling pass */
+    int32_t n_live;   /* live jobs, with those that are being committed */
+    int32_t n_placed; /* jobs with ranks on nodes, as of the scheduling pass */
     int64_t window_ms;
-    int64_t n_submits; /* since then */
+    int64_t n_submits; /* requests since window_ms */
     bool limited;      /* it has asked as a user since the start, not as an operator */
     struct user_disk disk;
     struct user_disk tally; /* sums of the count that is under way */
@@ -46,7 +46,7 @@ struct user *users_of(struct users *t, const char *name);
 
 /* Counts one more POST. fails: ERR_TOO_LARGE with when to come again. now_ms: the loop's clock. */
 int users_ask(struct users *t, const struct principal *who, int64_t now_ms, struct err *e);
-/* The POST that was counted brings n jobs: counts the others too, or none of them. fails: as
+/* Counts the other n - 1 jobs of a POST that users_ask has counted, or none of them. fails: as
  * users_ask, with how many are free. */
 int users_ask_more(struct users *t, const struct principal *who, int n, int64_t now_ms,
                    struct err *e);

@@ -28,10 +28,10 @@
 /* A question to the thread, and its answer. */
 struct backup_ask {
     struct backup_ask *next;
-    backup_done *done; /* NULL: it reads */
+    backup_done *done; /* NULL: the question is a read */
     backup_bytes *bytes;
     void *arg;
-    struct backup_made made; /* a read sets its name alone */
+    struct backup_made made; /* a read sets only its name */
     int64_t offset, total;
     size_t n;
     struct err err;
@@ -45,7 +45,7 @@ struct backups {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     bool started, stop;
-    bool making; /* loop thread */
+    bool making; /* a backup is being made; loop thread */
     sqlite3 *db; /* to be interrupted */
     struct backup_ask *in_first, **in_last, *out_first, **out_last;
 };
@@ -70,7 +70,7 @@ static int sql_failed(sqlite3 *db, const char *what, struct err *e)
                    "%s: %s", what, sqlite3_errmsg(db));
 }
 
-/* Refuses a backup whose file would take the room that keeps cancels going. */
+/* Refuses a backup whose file would take the disk space that cancels need. */
 static int check_room(const struct backups *b, struct err *e)
 {
     struct stat st;
@@ -111,8 +111,8 @@ static int copy(struct backups *b, const char *to, struct err *e)
     return rc;
 }
 
-/* Adds the carried files to the copy. It needs no journal, since a copy that fails is removed, and
- * is synced after this. */
+/* Adds the carried files to the copy. The copy needs no journal, since a copy that fails is
+ * removed. It is synced after this. */
 static int add_files(struct backups *b, const char *path, struct err *e)
 {
     sqlite3 *db = NULL;

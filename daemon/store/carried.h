@@ -13,8 +13,8 @@
 
 struct sqlite3;
 
-/* Ids of jobs and events continue at the next multiple of it: nodes and clients may know later ones
- * than the backup does. */
+/* Ids of jobs and events continue at the next multiple of this: nodes and clients may know later
+ * ids than the backup does. */
 #define CARRIED_ID_STEP 1000000
 
 /* Puts the files of state directory dir that exist into db, the copy. fails: ERR_IO naming the

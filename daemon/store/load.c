@@ -6,7 +6,7 @@
 #include "api/core/job_state.h"
 #include "daemon/store/schema.h"
 
-#define LIVE "state IN (0, 1, 2, 3, 7)" /* all that are not final */
+#define LIVE "state IN (0, 1, 2, 3, 7)" /* all states that are not final */
 _Static_assert(JOB_QUEUED == 0 && JOB_STOPPING == 3 && JOB_SUSPENDED == 7 && JOB_STATE_N == 8,
                "LIVE names the states");
 

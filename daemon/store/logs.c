@@ -147,7 +147,7 @@ int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_
     for (size_t left = size - (size_t)known; left;) {
         ssize_t n = write(f->fd, p, left);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EFBIG) { /* for good: the log ends here, the job does not */
+        if (n < 0 && errno == EFBIG) { /* a limit on files: the log ends here, the job runs on */
             if (!f->over) say_cut(f);
             f->over += (int64_t)left;
             f->dirty = true;
@@ -294,7 +294,7 @@ static void pass_epoch(void *arg, int64_t job, int64_t epoch, int rank, int64_t 
     struct only *o = arg;
     char path[1152];
     if (epoch != o->epoch) return;
-    /* Perhaps a seqd that was killed has written it, and nothing has synced it. */
+    /* A seqd that was killed may have written the log without syncing it. */
     path_of(o->logs, job, epoch, rank, path);
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
     bool kept = fd >= 0 && !fdatasync(fd);

@@ -2,8 +2,8 @@
  * <state>/jobs/<job>/logs/e<epoch>-rank<rank>.log, written as MSG_LOG arrives.
  *
  * Offset protocol: the node sends bytes at an offset. Bytes that are already there are dropped,
- * and a gap is refused. The offset is acknowledged when its bytes are on disk. The same
- * acknowledgement again asks for the bytes that follow, which were not kept. Every byte is thus
+ * and a gap is refused. The offset is acknowledged when its bytes are on disk. An acknowledgement
+ * that is repeated asks for the bytes after it once more: they were not kept. Every byte is thus
  * kept exactly once through any number of reconnects. Loop thread only. */
 #ifndef SEQD_DAEMON_STORE_LOGS_H
 #define SEQD_DAEMON_STORE_LOGS_H

@@ -31,7 +31,7 @@ static void query_failed(sqlite3 *db, int rc, struct err *e)
     err_set(e, code, "the store could not be read: %s", sqlite3_errmsg(db));
 }
 
-/* Adds the rows of a statement to those of a, unless one failed before. */
+/* Adds the rows of a statement to those of a, unless an earlier one failed. */
 static void select_rows(sqlite3 *db, const char *sql, const int64_t *n, int n_bound,
                         const char *text, int n_ints, int n_texts, struct query *a)
 {
@@ -402,8 +402,8 @@ static const struct question {
                           2, 2, 0, true},
 };
 
-/* Runs several statements on one state of the store: a job that goes from one to the next state
- * between them is neither listed twice nor left out. */
+/* Runs several statements on one state of the store: a job that changes its state between them is
+ * neither listed twice nor left out. */
 static void select_in_one_read(sqlite3 *db, const struct question *row, struct query *a)
 {
     int rc = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);

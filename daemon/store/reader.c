@@ -1,4 +1,4 @@
-/* One query at a time, in the order they were asked. The mutex guards the queue and the gate; the
+/* Runs one query at a time, in the order of asking. The mutex guards the queue and the gate; the
  * connection is the thread's alone once it runs. */
 #include "daemon/store/reader.h"
 
@@ -19,11 +19,11 @@ struct store_reader {
     struct answers *out;
     sqlite3 *db;
     pthread_t thread;
-    int64_t query_end_ms; /* thread */
+    int64_t query_end_ms; /* of the thread alone */
     pthread_mutex_t mutex;
     pthread_cond_t wake, gate_wake;
     bool stop;
-    bool reading, gate; /* a query runs; none begins */
+    bool reading, gate; /* reading: a query runs; gate: none may begin */
     struct query *first, **last;
 };
 

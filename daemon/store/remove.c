@@ -9,8 +9,9 @@
 #include "api/core/removal.h"
 
 #define ROW_SIZE 48 /* bytes of a row beside its text: head, keys, its places in the indices */
-/* Pages are given back beyond a tenth of the file, so that a file in use does not shrink and grow
- * all the time: SPARE_PAGES (4 MiB) stay in any case, VACUUM_PAGES (256 KiB) at most go at once. */
+/* Free pages beyond a tenth of the file are given back: a file in use should not shrink and grow
+ * all the time. SPARE_PAGES (4 MiB) stay in any case; at most VACUUM_PAGES (256 KiB) go at
+ * once. */
 #define SPARE_PAGES  1024
 #define VACUUM_PAGES 64
 
@@ -25,7 +26,7 @@ _Static_assert(REMOVAL_JOB == 0 && REMOVAL_EVENTS == 1 && REMOVAL_METRICS == 2 &
 /* Statements that run in this order. ?1 the job, ?2 how many at most; each row deleted returns the
  * bytes of its text. */
 static const struct removal_part {
-    unsigned whats; /* bit of each enum removal_what that it belongs to */
+    unsigned whats; /* bit of each enum removal_what whose rows it deletes */
     const char *sql;
 } parts[] = {
     {1u << REMOVAL_JOB | 1u << REMOVAL_METRICS,
@@ -56,11 +57,11 @@ static const struct removal_part {
 struct removing {
     sqlite3 *db;
     sqlite3_stmt *part[N_PARTS];
-    int n;        /* rows that may go yet */
-    int64_t size; /* bytes of the rows of this removal that went */
+    int n;        /* rows that may still be deleted */
+    int64_t size; /* bytes of the deleted rows of this removal */
 };
 
-/* Reads a number from one row at most; 0: there is none. */
+/* Reads the number that sql selects; 0: it selects no row. */
 static int number(sqlite3 *db, const char *sql, int64_t *out)
 {
     sqlite3_stmt *st = NULL;

@@ -9,7 +9,7 @@
 #include "api/core/err.h"
 
 #define RESERVE_SIZE (16 << 20)
-#define RESERVE_ROOM (2 * RESERVE_SIZE) /* free bytes from which on it is made */
+#define RESERVE_ROOM (2 * RESERVE_SIZE) /* free bytes at which it is made */
 
 struct reserve {
     char dir[1024], path[1088];

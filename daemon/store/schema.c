@@ -12,9 +12,9 @@ static const char setup_sql[] =
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA "
     "foreign_keys=ON;"
     "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;"
-    "PRAGMA temp_store=MEMORY;" /* savepoints need no other disk */
-    /* Removed data is overwritten where that writes no further page: pages that become free are
-     * given back. Debian's default writes each of them once more. */
+    "PRAGMA temp_store=MEMORY;" /* so that savepoints need no room on a disk */
+    /* Removed data is overwritten only in pages that are written anyway. Freed pages are given
+     * back; Debian's default would write each of them once more. */
     "PRAGMA secure_delete=FAST;";
 
 int schema_damaged(sqlite3 *db, const char *path, struct err *e)
@@ -81,8 +81,8 @@ static int make_schema(sqlite3 *db, const char *path, struct err *e)
 int schema_setup(sqlite3 *db, const char *path, struct err *e)
 {
     int64_t n_pages;
-    /* In a new file, set before the first write: pages that removals free are given back
-     * (remove.c). An older file keeps its size, and uses them again. */
+    /* auto_vacuum is set before the first write of a new file: pages that removals free are given
+     * back (remove.c). An older file keeps its size and uses such pages again. */
     if (schema_number(db, path, "PRAGMA page_count", &n_pages, e)) return -1;
     if (!n_pages) sqlite3_exec(db, "PRAGMA auto_vacuum=INCREMENTAL", NULL, NULL, NULL);
     if (sqlite3_exec(db, setup_sql, NULL, NULL, NULL) != SQLITE_OK)

@@ -18,7 +18,7 @@ struct disk_space {
     struct reserve reserve; /* writer, once it runs */
     int64_t look_ms;        /* no look before this time; writer */
     pthread_mutex_t mutex;
-    bool full; /* by the mutex: the reserve is out */
+    bool full; /* the reserve is out; under the mutex */
 };
 
 /* Looks for the reserve in the state directory, dir. */

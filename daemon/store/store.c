@@ -42,7 +42,7 @@ struct store {
     struct wal wal;
     struct store_writer *writer;
     struct store_reader *reader;
-    bool running; /* both threads */
+    bool running; /* both threads run */
 };
 
 /* ---- writing and reading --------------------------------------------------------------------- */
@@ -197,7 +197,7 @@ static int open_writer(struct store *s, const char *dir, struct err *e)
 
 static void warn_version(void)
 {
-    static const int fixed = 3051003; /* WAL reset by two connections that write or checkpoint */
+    static const int fixed = 3051003; /* first without the WAL reset bug of two connections */
     if (sqlite3_libversion_number() < fixed)
         log_info("store.version",
                  "sqlite=%s text=\"never open seqd.db with another program while seqd runs: before "

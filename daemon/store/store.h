@@ -7,8 +7,8 @@
  * promised, and a sync that failed once may seem to succeed when tried again (fsyncgate).
  *
  * A full disk is no such failure: no transaction was half done. The reserve (reserve.h) is
- * released, new jobs are refused, everything else is written; when that is full too, the writer
- * waits for room.
+ * released, new jobs are refused, everything else is written; when the reserve's room is full too,
+ * the writer waits for room.
  *
  * Crash safety is tested by killing a process in mid-load (tests/daemon/test_seqd_store.c), faults
  * of the disk by failing one call after another (tests/daemon/test_seqd_disk.c). */
@@ -57,7 +57,7 @@ struct store_load {
     /* Takes the events of these jobs, job by job, ascending. */
     int (*event)(void *arg, const struct store_event *ev, struct err *e);
     int (*mark)(void *arg, int64_t job, int64_t epoch, int part, int64_t seq);
-    /* Takes the last row of its metrics. */
+    /* Takes the last row of a job's metrics. */
     int (*steps)(void *arg, int64_t job, const char *data);
     int (*blame)(void *arg, const char *node, int64_t job, int64_t at_ms); /* ascending by time */
     int (*quarantine)(void *arg, const char *node, int64_t at_ms, const char *reason);
@@ -108,7 +108,7 @@ void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *s
                    const char *plan, const char *doc, const char *owner);
 /* Adds a tag by which a job in that state can be found: its name (key "") or a label. */
 void store_job_tag(struct store_txn *t, int64_t id, int state, const char *key, const char *value);
-/* Removes all its labels: it is found by none of them any more. */
+/* Removes all labels of the job, which is then found by none of them. */
 void store_labels_remove(struct store_txn *t, int64_t id);
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
 /* Fails a job whose row cannot be read: from now on its document says why. error: JSON; at: when,
@@ -159,7 +159,7 @@ void store_cordon_set(struct store_txn *t, const char *node, int64_t at_ms, bool
 void store_cordon_remove(struct store_txn *t, const char *node);
 
 void store_join_token_add(struct store_txn *t, const struct store_join_token *row);
-void store_join_token_use(struct store_txn *t, const char *id); /* once more */
+void store_join_token_use(struct store_txn *t, const char *id); /* counts one more use */
 void store_join_token_remove(struct store_txn *t, const char *id);
 void store_certificate_add(struct store_txn *t, const struct store_certificate *row);
 /* Revokes all certificates of the node that are not revoked. */
@@ -184,7 +184,8 @@ void store_removal_add(struct store_txn *t, const struct store_removal *r);
 void store_removals_forget(struct store_txn *t, int64_t before_ms, int n);
 /* Looks at the n oldest rows of the audit, and deletes each that was written before that time. */
 void store_audit_forget(struct store_txn *t, int64_t before_ms, int n);
-/* Fills in when jobs of a database of an older seqd ended, for the next n. *n_moved: as below. */
+/* Fills in the end times of the next n jobs of a database that an older seqd made. *n_moved: as
+ * below. */
 void store_ended_fill(struct store_txn *t, int n, int64_t *n_moved);
 /* Notes that seqd's own files of the removal are gone, and their bytes. */
 void store_removal_files(struct store_txn *t, int64_t job, int what, int64_t size);
@@ -200,8 +201,8 @@ void store_removal_error(struct store_txn *t, int64_t job, int what, const char 
 /* Sets why that node does none of its removals. */
 void store_removal_waits(struct store_txn *t, const char *node, const char *why);
 
-/* Called after the commit. e is NULL once it is durable; else one of the two things that may fail:
- * a key that exists (ERR_CONFLICT), or a new job while the disk is full (ERR_NO_SPACE). done may be
+/* Called after the commit. e is NULL once it is durable; else a key exists already (ERR_CONFLICT),
+ * or a new job came while the disk is full (ERR_NO_SPACE): no other operation fails. done may be
  * NULL. store_commit takes t; commits are made in the order of calls. */
 typedef void store_done(void *arg, const struct err *e);
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);

@@ -16,7 +16,7 @@
 #define PART          16384
 #define SAID          201   /* bytes of a message of SQLite */
 #define OPS           1000  /* between two looks at the clock */
-#define AGAIN_MS      60000 /* reading a file again in which damage was found */
+#define AGAIN_MS      60000 /* time to read a file again in which damage was found */
 
 struct box {
     int64_t end_ms;

@@ -78,13 +78,13 @@ struct store_txn {
     struct txn_op *first, **last;
     store_done *done;
     void *arg;
-    struct store_writer *writer; /* once it is queued */
+    struct store_writer *writer; /* set when it is queued */
     bool is_new;                 /* brings a job: refused while the disk is full */
     struct err err;
 };
 
 void txn_free(struct store_txn *t);
-void *txn_must(void *p);          /* p, or the end of the process: out of memory */
+void *txn_must(void *p);          /* p; ends the process if p is NULL: out of memory */
 char *txn_copy(const char *text); /* strdup; NULL for NULL */
 
 #endif

@@ -32,7 +32,7 @@ int64_t wal_size(const struct wal *w)
 
 static int try_checkpoint(struct wal *w, int mode)
 {
-    sqlite3_busy_timeout(w->db, 0); /* later will do */
+    sqlite3_busy_timeout(w->db, 0); /* no wait: a later checkpoint will do */
     int rc = sqlite3_wal_checkpoint_v2(w->db, NULL, mode, NULL, NULL);
     sqlite3_busy_timeout(w->db, WAL_BUSY_MS);
     return (rc & 0xff) == SQLITE_BUSY || space_ran_out(w->db, rc) ? SQLITE_BUSY : rc;

@@ -9,7 +9,7 @@
 struct sqlite3;
 struct store_reader;
 
-#define WAL_BUSY_MS 5000 /* for another connection's lock; a checkpoint does not wait */
+#define WAL_BUSY_MS 5000 /* wait for another connection's lock; a checkpoint does not wait */
 
 struct wal {
     struct sqlite3 *db;    /* borrowed */

@@ -38,8 +38,8 @@ struct store_writer {
     int n_waiting;
     int64_t answered_ms;
     /* writer */
-    bool gave_up;      /* seqd stops, a group was dropped: all after it are dropped, too */
-    const char *doing; /* for the sentence when it fails */
+    bool gave_up;      /* seqd stops and a group was dropped: later ones are dropped, too */
+    const char *doing; /* the step that runs, for the error text */
 };
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ void writer_commit(struct store_writer *w, struct store_txn *t, store_done *done
     t->done = done;
     t->arg = arg;
     t->writer = w;
-    if (w->stop) { /* closing: it was not acknowledged */
+    if (w->stop) { /* closing: it is dropped, as it was not acknowledged */
         txn_free(t);
         return;
     }
@@ -168,7 +168,7 @@ static void wait_a_while(struct store_writer *w)
     pthread_cond_timedwait(&w->wake, &w->mutex, &until);
 }
 
-/* Waits after a group that found no space. False: seqd stops, and there is none. */
+/* Waits after a group that found no space. Returns false if seqd stops and there is no space. */
 static bool wait_for_space(struct store_writer *w)
 {
     if (space_held(w->o.space)) {
@@ -280,7 +280,7 @@ static void *writer_main(void *arg)
     struct store_writer *w = arg;
     struct store_txn *group;
     while ((group = take_group(w))) {
-        if (w->gave_up) { /* even with space again: no gap may arise */
+        if (w->gave_up) { /* also when there is space again: commits have no gap */
             drop_group(group);
             continue;
         }

@@ -17,7 +17,7 @@
 #include "daemon/state/doc.h"
 #include "daemon/upload/upload_list.h"
 
-#define LIST_SIZE ((int64_t)4 << 20)  /* a list.json at most */
+#define LIST_SIZE ((int64_t)4 << 20)  /* largest list.json */
 #define SPARE     ((int64_t)64 << 20) /* bytes of the disk that stay free */
 #define PIECE     (1 << 18)
 
@@ -27,8 +27,8 @@ struct upload {
     bool done;
     int64_t touched_ms;
     int64_t *at;    /* bytes of each file */
-    bool *verified; /* its bytes have its digest */
-    int hashed;     /* index of the file whose first hashed_at bytes sha has; -1: none */
+    bool *verified; /* per file: its bytes have the listed digest */
+    int hashed;     /* index of the file whose first hashed_at bytes are in sha; -1: none */
     int64_t hashed_at;
     struct sha256 sha;
 };
@@ -162,7 +162,7 @@ static int open_file(const struct upload_dir *d, const struct upload *u, int i, 
     return fd;
 }
 
-/* Measures how much there is of each file; a file that has more than it should have is emptied. */
+/* Measures the bytes that are there of each file. A file with too many is emptied. */
 static void measure(struct upload_dir *d, struct upload *u)
 {
     struct stat st;
@@ -465,7 +465,7 @@ static int verify(struct upload_dir *d, struct upload *u, int i, struct err *e)
         return err_field(e, ERR_CONFLICT, "files", "%s has %lld of %lld bytes: send the rest first",
                          u->l->file[i].path, (long long)u->at[i], (long long)u->l->file[i].size);
     if (u->verified[i]) return 0;
-    const int fd = open_file(d, u, i, O_RDWR | O_CREAT, e); /* an empty one is made here */
+    const int fd = open_file(d, u, i, O_RDWR | O_CREAT, e); /* an empty file is made here */
     char *piece = malloc(PIECE);
     if (!piece) abort();
     sha256_init(&sha);

@@ -25,7 +25,7 @@ struct upload_file {
 struct upload_list {
     char name[UPLOAD_NAME];
     char owner[USER_NAME];  /* "": none */
-    int64_t id, created_ms; /* on disk alone */
+    int64_t id, created_ms; /* only in the list on disk */
     int n;
     int64_t size; /* size of all files */
     struct upload_file file[];
@@ -52,8 +52,8 @@ struct upload_shown { /* facts that REST shows beside the list */
     const char *path; /* path where nodes read it; NULL: not yet */
     const char *created_at;
     int64_t received;
-    const int64_t *at; /* bytes of each file, unless it is done */
-    bool done, files;  /* files: with the list */
+    const int64_t *at; /* received bytes of each file, unless the upload is done */
+    bool done, files;  /* files: shows the files, too */
 };
 void upload_list_show(const struct upload_list *l, const struct upload_shown *v, struct jwrite *w);
 

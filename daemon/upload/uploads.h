@@ -9,9 +9,9 @@
 
 #define UPLOADS_WAITING   64 /* requests at once; each may hold a body of 1 MiB */
 #define UPLOADS_SWEEP_MS  60000
-#define UPLOADS_EXPIRE_MS (24 * 3600 * 1000ll) /* for an upload to which no byte has come */
+#define UPLOADS_EXPIRE_MS (24 * 3600 * 1000ll) /* an incomplete upload idle for this long goes */
 
-/* An upload of another user counts as missing, unless who may see all (principal_owns). */
+/* An upload of another user counts as missing, unless `who` may see all (principal_owns). */
 enum upload_what {
     UPLOAD_CREATE, /* who, body, size -> id, made, json */
     UPLOAD_WRITE,  /* id, file, offset, body, size -> at */
@@ -22,7 +22,7 @@ enum upload_what {
     UPLOAD_SWEEP
 };
 
-struct upload_op { /* the caller's, until call is called */
+struct upload_op { /* kept by the caller until call is called */
     struct errand errand;
     struct uploads *of; /* uploads_do sets both */
     enum upload_what what;

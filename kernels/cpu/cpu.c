@@ -95,7 +95,7 @@ static bool have_neonbf16(void)
 }
 #endif
 
-/* Best first; the Makefile says which are compiled. */
+/* Instruction sets, best first; the Makefile says which are compiled. */
 static const struct isa isas[] = {
 #if defined(CPU_ISA_neonbf16)
     {"neonbf16", &cpu_ops_neonbf16, have_neonbf16, NULL},

@@ -1,10 +1,10 @@
 /* pool.h: threads of the host that share an operation: threads of an opened device, and of a
  * preparation of data.
  *
- * n_threads - 1 threads that live as long as the pool; the caller is worker 0. Idle workers spin
- * for about 20 us, because the next operation usually follows at once, then sleep on a futex. A
- * worker that wakes too late for a run simply misses it: on a crowded machine no thread waits for a
- * thread that the kernel has not scheduled. */
+ * A pool has n_threads - 1 threads, which live as long as it does; the caller is worker 0. Idle
+ * workers spin for about 20 us, because the next operation usually follows at once, then sleep on
+ * a futex. A worker that wakes too late for a run simply misses it: on a crowded machine no thread
+ * waits for a thread that the kernel has not scheduled. */
 #ifndef SEQD_CPU_POOL_H
 #define SEQD_CPU_POOL_H
 

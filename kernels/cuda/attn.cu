@@ -110,9 +110,9 @@ fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
     }
 }
 
-/* Turns the scores of one row into probabilities, from its new maximum less RAISED; o and l are
- * larger by the same factor. A row that has seen no key yet subtracts 0 instead of -inf, since
- * -inf - -inf is NaN. l: this lane's part of the sum. */
+/* Turns the scores of one row into probabilities times 2^RAISED: it subtracts the new maximum less
+ * RAISED. o and l are larger by the same factor. A row that has seen no key yet subtracts 0
+ * instead of -inf, since -inf - -inf is NaN. l: this lane's part of the sum. */
 template <int RAISED>
 static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int half, float scale2,
                                                     float *m, float *l)

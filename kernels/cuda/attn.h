@@ -89,8 +89,8 @@ template <class F> static inline void attn_typed(const attn_call &c, F f)
 template <int N> struct attn_size {
     static const int value = N;
 };
-/* Calls f with the padded size of heads of D; fp16's of 96 are padded to 128, so that fewer kernels
- * are built. */
+/* Calls f with the padded size of heads of D. In fp16, 96 becomes 128, so that fewer kernels are
+ * built. */
 template <class T, class F> static inline void attn_sized(int64_t D, F f)
 {
     if constexpr (!is_f16<T>) {
@@ -250,11 +250,11 @@ static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const T *s, i
     b[1][1] = x[3];
 }
 
-/* Products of a warp's 16 rows with ATTN_T rows: element e of number n is row lane / 4 + e / 2 * 8,
- * column 8 n + lane % 4 * 2 + e % 2. */
+/* Products of a warp's 16 rows with ATTN_T rows, x[n][e]: row lane / 4 + e / 2 * 8, column 8 n +
+ * lane % 4 * 2 + e % 2. */
 #define ATTN_N (ATTN_T / 8)
 
-/* How a warp's rows see a tile: not at all, in part, every row all of it. */
+/* The view that a warp's rows have of a tile: no key, some keys, or every row every key. */
 enum attn_view { SEES_NONE, SEES_SOME, SEES_ALL };
 
 /* The keys that a warp's queries see: `some` holds the keys that any query sees; every query sees

@@ -57,7 +57,8 @@ static __device__ __forceinline__ bwd_room<T, DP, SMALL> bwd_room_of(char *share
     return {{own, own + sh::own}, {tile, tile + sh::tile}, (bwd_queries *)(shared + sh::queries)};
 }
 
-/* Computes s and dP of a warp's rows, with which own[] begins, and a walked tile. */
+/* Computes s and dP of a warp's rows against a walked tile. own0 and own1 begin with those
+ * rows. */
 template <int DP, class T>
 static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float (&dp)[ATTN_N][4],
                                                     const T *own0, const T *own1, const T *tile0,
@@ -200,7 +201,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
     const int own = bwd_warp_row<sh>(), col = bwd_warp_col<sh>();
     bwd_walk w = {g * c.group, (g + 1) * c.group, 0, k0, k0 + sh::rows};
     bwd_seek(&w, b);
-    if (w.head == w.last) return; /* all of the block */
+    if (w.head == w.last) return; /* the whole block returns */
     const int64_t k_col = (int64_t)g * c.D, v_col = k_col + (int64_t)c.Hk * c.D;
     const T *kv = (const T *)c.kv.data;
     attn_fetch<DP, sh::rows, sh::threads>(room.own[0], kv + k_col, c.kv.ld, k0, c.Tk, c.D,
@@ -273,7 +274,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * sh::rows;
     const int own = bwd_warp_row<sh>(), col = bwd_warp_col<sh>();
     const attn_span hull = attn_hull(c, i0, sh::rows);
-    if (!hull.hi) return; /* all of the block */
+    if (!hull.hi) return; /* the whole block returns */
     int k0 = hull.lo / ATTN_T * ATTN_T;
     attn_fetch<DP, sh::rows, sh::threads>(room.own[0], (const T *)c.q.data + head * c.D, c.q.ld, i0,
                                           c.Tq, c.D, b.aligned);

@@ -1,5 +1,5 @@
-/* conv.cu: the short convolution of gated delta networks, and its SiLU: an element of the result to
- * a thread. */
+/* conv.cu: the short convolution of gated delta networks, and its SiLU: a thread computes one
+ * element of the result. */
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/sums.h"
 
@@ -30,7 +30,7 @@ struct conv_rows {
         }
         return s;
     }
-    /* Returns the gradient of that sum, from dy. */
+    /* Returns the gradient of sum(row, c), from dy. */
     __device__ float d_sum(int64_t row, int64_t c, const mat &dy) const
     {
         const float z = sum(row, c), s = 1 / (1 + expf(-z));

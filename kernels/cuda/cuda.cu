@@ -76,8 +76,8 @@ static int find(struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "device \"cuda\": %s", cudaGetErrorString(rc));
 }
 
-/* Limits kernels to the shared memory of 8.6; devices whose build leaves out those kernels
- * refuse. */
+/* Limits kernels to the shared memory of 8.6; refuses devices for which such kernels are not
+ * built. */
 static int small_shapes(struct cuda *c, const cudaDeviceProp *p, struct err *e)
 {
 #ifndef SEQD_EMU

@@ -22,11 +22,11 @@
 
 /* A ring of pinned host memory that uploads pass through, so that the caller can reuse its own at
  * once. 16 MiB hold a step's upload of a batch (ids, targets, positions, lo and hi: 32 bytes a
- * token) of half a million tokens before the host has to wait. Downloads have two places of a
- * piece. */
+ * token) of half a million tokens before the host has to wait. Downloads have room for two
+ * pieces. */
 #define STAGING_RING   ((int64_t)16 << 20)
 #define STAGING_PIECE  ((int64_t)1 << 20) /* 20 us of a bus of 50 GB/s: two are enough to fill it */
-#define STAGING_PIECES 256                /* on their way at a time */
+#define STAGING_PIECES 256                /* pieces on their way at a time */
 struct staging {
     char *at;                    /* the ring, then downloads' places */
     int64_t put, free;           /* bytes ever put in; bytes before `free` have left */
@@ -41,7 +41,7 @@ struct staging {
 struct cuda {
     struct be be;
     cudaStream_t compute, transfer, copies;
-    cudaEvent_t asked, begun; /* for a wait; for transfer_begin and copy_beside */
+    cudaEvent_t asked, begun; /* asked: for a wait; begun: for transfer_begin and copy_beside */
     cudaEvent_t marks[BE_MARKS], copied[BE_COPIES];
     struct staging staging;
     void *attached[CUDA_PEERS];

@@ -5,7 +5,7 @@
 #include "kernels/cuda/device.h"
 
 #define EACH_THREADS 256
-#define EACH_BLOCKS  4096 /* at most; beyond that a thread takes several */
+#define EACH_BLOCKS  4096 /* most blocks; beyond them a thread takes several */
 
 /* Calls f.at<VEC>(row, col) for every VEC columns of every row. */
 template <int VEC, class F> static __global__ void each_kernel(F f, int64_t n, int64_t per_row)

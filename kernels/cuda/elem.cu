@@ -334,7 +334,7 @@ void cuda_fill(struct be *be, float *p, int64_t n, float value)
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* A word of Philox serves a key's column: four columns to a counter (kernels/backend.h). */
+/* Each column, a key, has a word of Philox; four columns share a counter (kernels/backend.h). */
 struct dropout_of {
     float *x;
     int64_t ld, col_pos;

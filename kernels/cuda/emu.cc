@@ -21,7 +21,7 @@ char *emu_smem;
 
 #define STACK ((size_t)256 << 10)
 #define MOST  1024
-#define SLOTS 2 /* of an exchange: no lane is two ahead of another */
+#define SLOTS 2 /* slots of an exchange: no lane is two ahead of another */
 
 /* ---- fibers: a stack, and where it stands ---------------------------------------------------- */
 
@@ -426,7 +426,7 @@ void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &th
     emu_work([=]() { launch(grid, block, smem, thread); });
 }
 
-static bool faulty; /* a kernel has faulted: for good */
+static bool faulty; /* a kernel has faulted; it stays set */
 
 static bool fault()
 {

@@ -79,7 +79,7 @@ void emu_warp_barrier(void);
 #define EMU_SLOT 64
 void emu_exchange(const void *mine, size_t size);
 const void *emu_of_lane(int lane);
-bool emu_lane_took_part(int lane); /* it had not left the kernel before */
+bool emu_lane_took_part(int lane); /* false: it left the kernel before */
 int emu_lane(void);
 /* emu_thread returns the thread's number in its block. emu_wait_for waits until ready(arg), which
  * other threads make true. */

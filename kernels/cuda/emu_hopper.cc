@@ -256,7 +256,7 @@ struct accumulator {
 static struct thread {
     bool begun, late;       /* late: waits for its products */
     unsigned turn, checked; /* products issued; waited for */
-    unsigned batch;         /* the one that is being issued */
+    unsigned batch;         /* batch that is being issued */
     int n;
     struct accumulator acc[MOST];
     uint32_t a[DEEP][4];

@@ -293,7 +293,7 @@ template <bool K_ROWS, int TILE> struct f32_packs {
     }
 };
 
-/* Past the last of K both sides are zeros. */
+/* Computes a tile. Elements past the last of K are zeros on both sides. */
 template <bool TRANS_A, bool TRANS_B, int TILE>
 static __global__ void __launch_bounds__(F32_THREADS, 2) gemm_f32(product p)
 {

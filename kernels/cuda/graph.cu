@@ -1,5 +1,5 @@
 /* graph.cu: hashes and compares lists of operations, finds their gaps, captures graphs between
- * gaps, and wraps each slot of the table so that it is kept. */
+ * gaps, and wraps each slot of the table so that its operations are kept. */
 #include "kernels/cuda/graph.h"
 
 #include <stddef.h>
@@ -11,15 +11,15 @@
 #define LIST_SIZE (12 << 10) /* bytes of their args: 190 each */
 #define PATTERNS  256
 #define GRAPHS    1024
-#define LEAST     4    /* operations of a graph: its launch costs as much as two of theirs */
-#define AGE_NEW   2048 /* lists: more than a step has */
+#define LEAST     4    /* fewest operations of a graph: a launch costs as much as two of them */
+#define AGE_NEW   2048 /* age in lists: more than a step has */
 #define AGE_KNOWN (1 << 14)
 
 struct op {
     void (*run)(struct be *, const void *args);
     const char *name; /* name of a graph that begins with it */
     uint64_t hash;    /* hash of its bytes */
-    int32_t at, size; /* args, and a struct of the host that they point to */
+    int32_t at, size; /* place of the args, and of a struct of the host that they point to */
     int32_t drop_at;  /* offset of the pointer to that struct in args; 0: there is none */
 };
 
@@ -362,7 +362,7 @@ static void ask(struct be *be, const A *args, const char *name)
     }
 CUDA_OPS(ASK)
 
-/* Slots without args of their own. */
+/* Args of slots that have no args struct. */
 struct fill_args {
     float *p;
     int64_t n;

@@ -455,8 +455,8 @@ static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
 
 /* ---- registers ------------------------------------------------------------------------------- */
 
-/* registers_give makes a warpgroup keep only N registers a thread. registers_take raises it to N,
- * from those that others gave. All of its threads call it. */
+/* registers_give makes a warpgroup keep only N registers a thread. registers_take raises the
+ * number to N, with registers that other groups gave. All threads of the group call it. */
 template <int N> static __device__ __forceinline__ void registers_give(void)
 {
 #ifndef SEQD_EMU

@@ -53,7 +53,7 @@ static __device__ __forceinline__ void hob_copy(bf16 *to0, bf16 *to1, const hopp
 
 /* ---- the groups that multiply ---------------------------------------------------------------- */
 
-/* Computes s or dP of a group's rows, with which own begins, and a walked tile. */
+/* Computes s or dP of a group's rows, which begin at own, against a walked tile. */
 template <int DP>
 static __device__ __forceinline__ void hob_product(float (&s)[ATTN_N][4], uint32_t own,
                                                    uint32_t tile)

@@ -233,7 +233,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         const hol_place t = hol_here<GROUPS>();
         if (s.add0 == 0 && s.add1 == LINEAR_T) return;
-        const int each = 2 * GROUPS; /* lanes of a row */
+        const int each = 2 * GROUPS; /* lanes that share a row */
         const int row = (4 * t.group + t.warp) * (WARP / each) + t.lane / each;
         const uint32_t k = hopper_at(tile(i)) +
                            (uint32_t)(row * 2 * HOPPER_STRIP + t.lane % each * 4);
@@ -401,7 +401,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             products_wait<1>();
             registers_pin(a);
             named_barrier_sync(1 + hol_here<GROUPS>().group,
-                               HOPPER_GROUP); /* the last a has been read */
+                               HOPPER_GROUP); /* the previous a has been read */
             put_a(a, seen(i));
             products_wait<0>();
             registers_pin(o);

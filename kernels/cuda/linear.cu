@@ -62,7 +62,7 @@ void linear_find_ends(struct cuda *c, const struct linear_args *a)
 
 struct scan {
     linear_part p;
-    float *carry; /* [n_heads, key_dim, value_dim]: from one part to the next */
+    float *carry; /* [n_heads, key_dim, value_dim]: carried from part to part */
     float *to;    /* head 0's last state, at the piece's first row; NULL: not the last part, or
                    * unwanted */
     float to_scale;

@@ -62,7 +62,7 @@ struct linear_part {
     int64_t pos, n, key_dim, value_dim;
     int64_t head_keys;     /* key columns of a head, of which key_dim are the piece */
     bool add;              /* adds to out, which has the pieces before this one */
-    int64_t head, segment; /* the first ones */
+    int64_t head, segment; /* the first ones of this part */
     int64_t n_heads, n_segments;
     float *states; /* [n_segments, n_heads, key_dim, value_dim]; NULL: no state enters */
     float scale;
@@ -136,7 +136,7 @@ static __device__ __forceinline__ float linear_pass(float state, float sum, line
 struct linear_powers {
     float power[LINEAR_T + 1];  /* lambda^d */
     float scaled[LINEAR_T + 1]; /* times scale */
-    linear_decay whole, tail;   /* over a block; over the last one */
+    linear_decay whole, tail;   /* whole: over a block; tail: over the last block */
 };
 static __device__ __forceinline__ void linear_fill(linear_powers *t, double slope, float scale,
                                                    int64_t n_valid)

@@ -246,7 +246,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
     {
         UNROLL
         for (int c = 0; c < 4; c++) {
-            if (p.reverse ? c < warp : c > warp) continue; /* its rows see none of these */
+            if (p.reverse ? c < warp : c > warp) continue; /* the warp's rows see none of these */
             uint32_t fa[2][4], raw[2][2], fb[n_terms<T>][2];
             UNROLL
             for (int i = 0; i < 4; i++) {
@@ -322,7 +322,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
                 }
                 UNROLL
                 for (int l = LEVELS - 1; l >= 0; l--) {
-                    if (l >= n_terms<T> && slope == 0) continue; /* they are 0 */
+                    if (l >= n_terms<T> && slope == 0) continue; /* these terms are 0 */
                     UNROLL
                     for (int j = 0; j < TV / 8; j++) UNROLL
                     for (int e = n_terms<T> - 1; e >= 0; e--) mma<bf16>(d[n][j], fa[l], fb[j][e]);

@@ -34,9 +34,9 @@ void cuda_embed_fwd(struct be *be, const struct embed_fwd_args *a)
  *     3  deal   each piece's rows are written there
  *     4  add    a part's rows, ascending, to dtable. No other block writes there
  *
- * Ids that the table has no row of are of no part. A thread has a part in 1 to 3, and looks at
- * each id of the piece: T EMBED_PARTS comparisons, 0.3 billion for a million rows, and 8 T bytes
- * from memory beside dx and dtable. */
+ * Ids without a row in the table are of no part. A thread has a part in 1 to 3, and looks at each
+ * id of the piece: T EMBED_PARTS comparisons, 0.3 billion for a million rows, and 8 T bytes from
+ * memory beside dx and dtable. */
 #define EMBED_PARTS 256
 #define EMBED_PIECE 2048
 #define EMBED_COLS  128
@@ -49,7 +49,7 @@ struct embed_deal {
     const int32_t *ids;
     int64_t first, n_ids; /* ids [first, first + n_ids) have a row */
     int64_t row0, n;      /* rows [row0, row0 + n) of the call */
-    int32_t *at;     /* [pieces, EMBED_PARTS]: each piece's number of rows; then, their begin */
+    int32_t *at;     /* [pieces, EMBED_PARTS]: each piece's number of rows; later, their begin */
     int32_t *begin;  /* [EMBED_PARTS + 1] */
     embed_row *rows; /* [n] */
 };

@@ -141,7 +141,7 @@ static void cuda_unpin(struct be *be, void *host)
 /* ---- to other ranks -------------------------------------------------------------------------- */
 
 /* The contents of a handle. A process uses its own memory without opening it. Processes of two
- * containers may have the same number. */
+ * containers may have the same process id. */
 struct shared {
     int pid;
     uint64_t pid_space;
@@ -206,7 +206,7 @@ static void cuda_detach(struct be *be, void *p)
 {
     struct cuda *c = cuda_of(be);
     void **slot = p ? attached_slot(c, p) : NULL;
-    if (!slot) return; /* this process's own */
+    if (!slot) return; /* memory of this process */
     *slot = NULL;
     graph_forget(c);
     if (!c->given_up) cuda_fine(c, cudaIpcCloseMemHandle(p), "detaching memory");

@@ -38,7 +38,8 @@ void cuda_rope(struct be *be, const struct rope_args *a)
 
 /* ---- LRPE ------------------------------------------------------------------------------------ */
 
-/* Computes column `col` of a row of [H, D]: its cosine and sine columns in one of [H, 2, D]. */
+/* Computes, from column `col` of a row of x [H, D], its cosine and sine columns in the row of y
+ * [H, 2, D]. */
 static __global__ void lrpe_fwd_kernel(mat x, mat y, mat theta, const int64_t *pos, int64_t n,
                                        int64_t n_heads, int64_t D)
 {

@@ -43,7 +43,7 @@ void cuda_smem_fits(struct cuda *c, int smem, const char *kernel)
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 #define SPIN_NS  50000 /* a shorter wait is not worth a sleep */
-#define SLEEP_NS 20000 /* and the timer's own slack, some 50 us, on top */
+#define SLEEP_NS 20000 /* plus the timer's own slack, some 50 us */
 #define WATCH_NS 1000000
 
 static int64_t now_ns(void)
@@ -53,7 +53,7 @@ static int64_t now_ns(void)
     return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
 }
 
-/* The watcher's error becomes the device's failure. */
+/* Asks the watcher whether to end the wait; its error becomes the device's failure. */
 static bool give_up(struct cuda *c)
 {
     struct err e = {};
@@ -126,7 +126,8 @@ static void transfer_await(struct be *be, int mark)
     cuda_fine(c, cudaStreamWaitEvent(c->compute, c->marks[mark], 0), "awaiting a transfer");
 }
 
-/* True after a failure too: the caller must not wait any longer, and sync reports the failure. */
+/* Returns true after a failure too: the caller must not wait any longer, and sync reports the
+ * failure. */
 static bool transfer_passed(struct be *be, int mark)
 {
     struct cuda *c = cuda_of(be);

@@ -37,7 +37,7 @@
 enum {
     TICK_MS = 50,
     CONNECT_MS = 5, /* while a gang is starting or dying: its socket is not there yet */
-    QUIT_MS = 2000, /* for seqd to hear the last reports */
+    QUIT_MS = 2000, /* time for seqd to hear the last reports */
     PROFILE_MS = 30000,
     PROFILE_SIZE = 8192
 };
@@ -55,14 +55,14 @@ struct agent {
     struct disk_watch *disk;
     struct agent_session *session;
     struct prepared *prepared; /* NULL: it could not begin */
-    bool told_end;             /* in this session */
+    bool told_end;             /* seqd was told of the end in this session */
     int64_t leave_s;           /* UTC, when this agent ends: jobs are to go now; 0: it stays */
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
-    int64_t heartbeat_ms; /* as seqd wants them */
+    int64_t heartbeat_ms; /* between heartbeats, as seqd wants */
     bool up;              /* since WELCOME: a session that is refused was never up */
     bool quitting;
-    struct questions *questions; /* seqd's, which programs answer */
+    struct questions *questions; /* questions of seqd, which programs answer */
     struct fetches *fetches;     /* reads of files for seqd */
     struct capture *profiling;   /* seqrank --profile, once after the start */
     struct profile profile;      /* its result; zeros: none yet */

@@ -13,8 +13,8 @@
 
 struct agent_options {
     const char *connect;    /* seqd's address, as for rpc_dial or rpc_dial_tls */
-    const char *token_file; /* to join over TLS with; NULL: none */
-    const char *name;       /* this node's */
+    const char *token_file; /* token to join over TLS with; NULL: none */
+    const char *name;       /* name of this node */
     const char *address;    /* its ranks listen here for other nodes' ranks; NULL: found out */
     const char *state;      /* directory */
     const char *bin;        /* directory of seqgang and seqrank */
@@ -24,12 +24,12 @@ struct agent_options {
     int n_writable;
     int n_slots;                 /* -1: as many as there are GPUs, else cores */
     const char *nvml;            /* the library to ask for GPUs; NULL: this node offers none */
-    int look_ms;                 /* how often it is asked */
-    struct prepared_policy keep; /* for prepared data */
-    const struct allocation *allocation; /* by an engine; NULL: everything visible */
+    int look_ms;                 /* ms from one look at the GPUs to the next */
+    struct prepared_policy keep; /* limits on prepared data */
+    const struct allocation *allocation; /* share that an engine gave; NULL: everything visible */
     const char *pins;  /* ranks are bound to cores: as for pins_open; NULL: they are not */
     bool emulated;     /* takes jobs of the device "emulated": tests */
-    int64_t orphan_ms; /* without a session for so long: stop everything and leave; 0 = never */
+    int64_t orphan_ms; /* ms without a session until it stops everything and leaves; 0: never */
     int64_t end_s, margin_s; /* see LEAVING (api/wire.h); end_s 0: not known */
 };
 
@@ -45,7 +45,7 @@ void agent_leave(struct agent *a, int64_t grace_ms, const char *why);
 /* Stops all gangs. The loop is stopped when they are gone and seqd has been told. */
 void agent_quit(struct agent *a, const char *why);
 void agent_reap(struct agent *a);                             /* SIGCHLD */
-bool agent_connected(const struct agent *a, int *n_attempts); /* and how many attempts it has */
+bool agent_connected(const struct agent *a, int *n_attempts); /* also sets *n_attempts */
 /* Sets the limit from now on. A gang that runs keeps the limit that it started with. */
 void agent_set_orphan(struct agent *a, int64_t orphan_ms);
 void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s);

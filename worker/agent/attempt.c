@@ -135,7 +135,7 @@ struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int6
     char path[FILE_PATH_SIZE];
     struct err e = {0};
     struct gang_start *start = NULL;
-    bool whole = false; /* no matter: the start record of the version before will do */
+    bool whole = false; /* unused: the start record of the version before will do */
     if (path_of(a, "start", path, &e) == 0) start = gang_start_read(path, &whole, &e);
     const bool good = start && start->job == job && start->epoch == epoch && start->n_local >= 1 &&
                       start->n_local <= JOB_MAX_RANKS;
@@ -212,7 +212,7 @@ static bool ranks_gone(const struct attempt *a)
     long long start_time;
     bool gone = true;
     if (path_of(a, "pids", path, NULL) < 0) return false;
-    cgroup_kill(a->dir); /* with the processes that they have forked */
+    cgroup_kill(a->dir); /* ranks, with the processes that they have forked */
     FILE *f = fopen(path, "re");
     if (!f) return errno == ENOENT;
     while (fscanf(f, "%d %d %lld", &rank, &pid, &start_time) == 3) {
@@ -291,7 +291,7 @@ bool attempt_check(struct attempt *a)
 {
     if (a->state == ATTEMPT_OVER) return false;
     if (a->state == ATTEMPT_ALIVE && a->sock < 0) sock_connect(a);
-    if (a->sock >= 0) return false; /* its end will be an event */
+    if (a->sock >= 0) return false; /* the end of the connection will be an event */
     /* Our child may not have come as far as its lock, so it is gone only when it has been
      * reaped. */
     if (a->gang_pid > 0) return true;
@@ -342,7 +342,7 @@ void attempt_ack(struct attempt *a, const struct msg *m)
     int i = m->rank - a->first_rank;
     if (m->rank < 0 || i < 0 || i >= a->n_logs) return;
     struct attempt_log *log = &a->log[i];
-    /* An offset came a second time: seqd could not keep the bytes that followed. */
+    /* The same offset came again: seqd could not keep the bytes that followed. */
     if (m->offset == log->acked) log->sent = log->acked;
     if (m->offset > log->acked) log->acked = m->offset;
     if (log->acked > log->sent) log->sent = log->acked;

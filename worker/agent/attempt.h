@@ -47,7 +47,7 @@ struct attempt {
     bool stale;            /* seqd does not expect it, and is told when it is gone */
     bool expected;         /* named by a message of an EXPECT that is not complete */
     int64_t oom_kills;     /* probe_oom_kills() when it began here; -1: not known */
-    bool judged, oom;      /* attempt_oom: it has been asked, and its answer */
+    bool judged, oom;      /* judged: attempt_oom was asked; oom: its answer */
     cpu_set_t cpus;        /* its ranks are bound to them; none: they are not bound */
     struct attempt_log log[JOB_MAX_RANKS];
 };

@@ -8,9 +8,9 @@
 #include "api/core/err.h"
 #include "api/core/loop.h"
 
-/* Is called once: with the program's output (NUL-terminated, borrowed for the call) and ERR_NONE;
- * with ERR_INVALID and the first line of its stderr where it refused (RANK_EXIT_REFUSED); or with
- * an error of this node: ERR_PEER where it was killed, ERR_TIMEOUT, ERR_INTERNAL for other ends. */
+/* Called once. Gets the program's output (NUL-terminated, borrowed for the call) and ERR_NONE; or
+ * ERR_INVALID and the first line of its stderr if it refused (RANK_EXIT_REFUSED); or an error of
+ * this node: ERR_PEER if it was killed, ERR_TIMEOUT, ERR_INTERNAL for other ends. */
 typedef void capture_done(void *arg, int64_t request, const char *text, size_t size,
                           const struct err *why);
 

@@ -7,7 +7,7 @@
 #include "api/trees.h"
 #include "api/wire.h"
 
-#define DISK_MEASURE_MS 30000 /* between the end of one and the next */
+#define DISK_MEASURE_MS 30000 /* from the end of one measurement to the next */
 
 struct disk_watch;
 

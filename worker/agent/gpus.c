@@ -15,7 +15,7 @@
 enum { CLOSE_S = 2 }; /* a thread that hangs in the driver for this long is abandoned at exit */
 
 struct gpus {
-    struct nvml *nvml; /* used by the thread alone once it runs, as the next line's */
+    struct nvml *nvml; /* used by the thread alone once it runs, as the paths below */
     char kernels[2][FILE_PATH_SIZE], xids[FILE_PATH_SIZE], boot[64];
     bool told; /* GPU_XIDS has been written */
     bool chosen;

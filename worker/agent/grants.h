@@ -19,7 +19,7 @@ void grants_take(struct grants *g, const struct state_dir *s, const char *const 
  * ERR_INVALID, ERR_TOO_LARGE naming the field. */
 int grants_path(struct grants *g, const struct state_dir *s, const char *path, const char *field,
                 char out[FILE_PATH_SIZE], struct err *e);
-/* Does the same for every path of a spec, which changes. */
+/* Resolves every path of a spec in place, as grants_path does. */
 int grants_spec(struct grants *g, const struct state_dir *s, struct job_spec *spec, struct err *e);
 
 #endif

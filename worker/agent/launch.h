@@ -21,7 +21,7 @@ struct launch { /* parts of this node that a start needs; borrowed for the call 
     const struct attempt *attempts;          /* all that are here: their cores are taken */
     struct gpus *gpus;                       /* NULL: there are none */
     struct pins *pins;                       /* NULL: ranks are not bound to cores */
-    const char *node;                        /* its name, for sentences */
+    const char *node;                        /* this node's name, for sentences */
     const char *address;                     /* ranks listen here: RANK_ADDRESS_SIZE bytes */
     const char *gang_program, *rank_program; /* seqgang, seqrank */
     int64_t orphan_ms;                       /* see struct agent_options */

@@ -167,7 +167,7 @@ int main(int argc, char **argv)
                  (long long)file_limit());
     w.loop = loop_create(NULL, NULL, &e);
     if (w.loop && loop_signals(w.loop, signos, 5, on_signal, &w, &e) == 0) {
-        w.notify = notify_open(w.loop, on_tick, &w); /* before any child: it takes the variables */
+        w.notify = notify_open(w.loop, on_tick, &w); /* before any child: unsets its variables */
         w.agent = agent_create(w.loop, &o, &e);
     }
     if (w.agent) {

@@ -23,7 +23,7 @@ struct member_options {
     const char *token_file;     /* NULL: none */
 };
 struct member_calls {
-    void (*ready)(void *arg);                    /* there is an identity, or another one */
+    void (*ready)(void *arg);                    /* the node has an identity, or a new one */
     int (*send)(void *arg, const struct msg *m); /* over the open session; -1: there is none */
 };
 /* Opens the identity. fails: ERR_INVALID when there is neither a certificate nor a token;

@@ -18,7 +18,7 @@ void nvml_close(struct nvml *n);
 /* Lists all GPUs as they are now, in the order in which they were first seen. GPUs that have gone
  * stay in the list as GPU_LOST. Returns how many, at most GPU_MAX, or -1. */
 int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e);
-/* Remembers a GPU's xid from an earlier life. uuid NULL: forgets the xid of every GPU. */
+/* Remembers a GPU's xid from an earlier run of seqw. uuid NULL: forgets the xid of every GPU. */
 void nvml_set_xid(struct nvml *n, const char *uuid, int32_t xid);
 
 #endif

@@ -23,7 +23,7 @@
 struct prepared_policy {
     int64_t size;  /* bytes; 0: percent says it */
     int percent;   /* share of the file system; 0: no limit */
-    int64_t age_s; /* since it was last used; 0: no limit */
+    int64_t age_s; /* time since its last use; 0: no limit */
 };
 /* Reads "200G", "20%", "30d", or two of them with a comma; "never". fails: ERR_INVALID. */
 int prepared_policy_read(struct prepared_policy *p, const char *text, struct err *e);

@@ -29,7 +29,7 @@ struct questions {
     void *arg;
     struct {
         int64_t request;
-        struct capture *program; /* NULL: room */
+        struct capture *program; /* NULL: the place is free */
     } capture[MOST];
     bool listing; /* one of them is seqrank --models */
 };

@@ -14,7 +14,7 @@ struct questions_options {
     struct loop *loop;
     struct state_dir *state_dir;
     const char *rank_program; /* seqrank */
-    const char *node;         /* its name, for sentences */
+    const char *node;         /* this node's name, for sentences */
     /* Called on the loop, once for each question: MSG_DESCRIBED or MSG_FETCHED. */
     void (*send)(void *arg, const struct msg *m);
     void *arg;
@@ -23,7 +23,7 @@ struct questions_options {
 struct questions;
 /* Borrows all that the options point to until questions_destroy. */
 struct questions *questions_create(const struct questions_options *o);
-void questions_destroy(struct questions *q); /* kills what runs; answers no more. NULL allowed */
+void questions_destroy(struct questions *q); /* kills programs; answers no more. NULL allowed */
 void questions_describe(struct questions *q, const struct msg *m);
 void questions_trace(struct questions *q, const struct msg *m);
 

@@ -48,7 +48,7 @@ static void answer(const struct node_removals *r, int64_t job, int what, int64_t
     r->done(r->arg, &m);
 }
 
-/* Answers the removal of a job. With its files goes the record of its newest epoch here: seqd gives
+/* Answers the removal of a job. Also removes the record of its newest epoch here, since seqd gives
  * its id to no other job. */
 static void removed(void *arg, const struct tree *t, int n, const struct err *e)
 {

@@ -15,7 +15,7 @@ struct node_removals;
 /* Borrows t, s and arg. */
 struct node_removals *removals_create(struct trees *t, const struct state_dir *s,
                                       removal_done *done, void *arg);
-void removals_destroy(struct node_removals *r); /* after the trees; NULL allowed */
+void removals_destroy(struct node_removals *r); /* call it after trees_destroy; NULL allowed */
 
 /* Takes MSG_REMOVE. busy: an attempt of the job is here, so no file of it can go now. The request
  * is held then, and answered after removals_over. If seqd asks again, it is told at once why it

@@ -1,5 +1,6 @@
 /* A session is open from `opened` to `closed`, and up from WELCOME on. At most one is open. A
- * message on its way is lost when it closes; its owner sends it again from disk. Loop thread. */
+ * message on its way is lost when the session closes; its owner sends it again from disk. Loop
+ * thread. */
 #include "worker/agent/session.h"
 
 #include <stdlib.h>
@@ -26,8 +27,8 @@ struct agent_session {
     struct rpc_stream *stream; /* NULL: no session */
     bool accepted;             /* WELCOME came */
     bool refused;              /* REFUSED came instead */
-    uint32_t abi;              /* version told in this session's HELLO, or in the next */
-    int64_t number;            /* how many there were */
+    uint32_t abi;              /* version named in this session's HELLO, or in the next one */
+    int64_t number;            /* sessions opened so far */
     struct arena arena;        /* the message being handled */
 };
 
@@ -153,7 +154,7 @@ static void on_closed(void *arg, struct rpc_stream *stream, const char *why)
     log_warn("session.down", "address=%s why=\"%s\"", s->o.connect, why);
     s->stream = NULL;
     s->accepted = false;
-    if (!s->refused) s->abi = WIRE_ABI; /* seqd may be another one now */
+    if (!s->refused) s->abi = WIRE_ABI; /* the next seqd may be of another version */
     s->calls->down(s->arg);
 }
 
@@ -169,7 +170,7 @@ static const struct rpc_calls stream_calls = {on_opened, on_message, on_closed, 
 
 /* ---- dialling -------------------------------------------------------------------------------- */
 
-/* Begins sessions with the certificate, the first or another one. */
+/* Begins sessions with the first certificate, or renews them with a later one. */
 static void on_identity(void *arg)
 {
     struct agent_session *s = arg;

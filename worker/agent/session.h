@@ -16,7 +16,7 @@ struct session_options {    /* borrowed until session_destroy */
     const char *connect;    /* seqd's address, as for rpc_dial or rpc_dial_tls */
     const char *node;       /* name of this node */
     const char *state;      /* directory, which exists when session_dial is called */
-    const char *token_file; /* to join over TLS with; NULL: none */
+    const char *token_file; /* file of a token to join over TLS; NULL: none */
 };
 struct session_calls {
     void (*opened)(void *arg); /* HELLO is to be sent now, with session_abi */
@@ -24,7 +24,7 @@ struct session_calls {
     /* Takes any other message; m is borrowed for the call. Returns false if seqd never sends such a
      * message: then the session is closed. */
     bool (*message)(void *arg, const struct msg *m);
-    void (*down)(void *arg); /* after each opened, whether up was called or not */
+    void (*down)(void *arg); /* called after each `opened`, even if `up` was not */
 };
 
 struct agent_session;
@@ -35,17 +35,18 @@ struct agent_session *session_create(struct loop *l, const struct session_option
 /* Begins sessions, as soon as there is a certificate where one is needed. fails: as rpc_dial and
  * member_open; ERR_INVALID for a token file at an address where no certificate is used. */
 int session_dial(struct agent_session *s, struct err *e);
-/* Calls back no more. Not in a callback; NULL allowed. */
+/* Destroys the session, which calls back no more. Not to be called in a callback; NULL allowed. */
 void session_destroy(struct agent_session *s);
 
-/* Queues a copy. -1: there is no session, its ABI has no such message, or its queue is full, which
- * closes it. Data that must arrive are on disk, and go again in the next session. */
+/* Queues a copy. -1: there is no session, its ABI has no such message, or its queue is full. A
+ * full queue closes the session. Data that must arrive are on disk, and go again in the next
+ * session. */
 int session_send(struct agent_session *s, const struct msg *m);
 /* Tells whether the session is up and has little queued. */
 bool session_can_send(const struct agent_session *s);
 bool session_is_open(const struct agent_session *s);   /* seqd may not have answered HELLO yet */
 bool session_is_up(const struct agent_session *s);     /* WELCOME was received */
-uint32_t session_abi(const struct agent_session *s);   /* in its HELLO, or the next one */
-int64_t session_number(const struct agent_session *s); /* how many were opened so far */
+uint32_t session_abi(const struct agent_session *s);   /* version in its HELLO, or in the next */
+int64_t session_number(const struct agent_session *s); /* sessions opened so far */
 
 #endif

@@ -1,6 +1,6 @@
-/* spawn.h: starts programs for seqw: posix_spawn in a new session, signals as by default, no
- * descriptor but the three, and for seqgang its lock. A bare fork would not do: gRPC's threads do
- * not survive it. */
+/* spawn.h: starts programs for seqw by posix_spawn: in a new session, with default signals, with
+ * the three standard descriptors alone, and for seqgang its lock. A bare fork would not do: gRPC's
+ * threads do not survive it. */
 #ifndef SEQD_AGENT_SPAWN_H
 #define SEQD_AGENT_SPAWN_H
 

@@ -50,8 +50,8 @@ static bool instance_read(const char *text, unsigned char out[WIRE_INSTANCE_SIZE
     return true;
 }
 
-/* Draws the instance once. A damaged one is drawn again: seqd then takes this node for another
- * one, which has to wait until the first one of its name is down. */
+/* Draws the instance if there is no good one. After a damaged one seqd takes this node for a new
+ * one, which waits until the old node of its name is down. */
 static int instance_take(struct state_dir *s, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[2 * WIRE_INSTANCE_SIZE + 2];
@@ -218,7 +218,8 @@ static int open_checkpoint(const char *job_dir, const char *name, struct err *e)
     return fd < 0 ? err_errno(e, "open") : fd;
 }
 
-/* Mixes inode and time of the last write: another file of that name, or a write, changes it. */
+/* Mixes inode and time of the last write: the stamp changes when the file is replaced or
+ * written. */
 static int64_t stamp_of(const struct stat *st)
 {
     const uint64_t ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;

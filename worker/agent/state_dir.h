@@ -27,7 +27,7 @@ struct state_dir {
 };
 
 /* Takes the roots beneath which results may be published. Called after state_dir_open. fails:
- * ERR_NOT_FOUND and ERR_INVALID naming one. */
+ * ERR_NOT_FOUND and ERR_INVALID naming the root. */
 int state_dir_writable(struct state_dir *s, const char *const *roots, int n, struct err *e);
 /* Makes the directories and takes the lock. fails: ERR_CONFLICT when another agent has it;
  * ERR_NOT_FOUND naming a root. */
@@ -59,7 +59,7 @@ struct state_dir_file {
     void *buf;
     size_t size;   /* bytes of buf */
     int64_t total; /* out: bytes of the whole file */
-    int64_t stamp; /* out: another one once the file has been replaced or written; never 0 */
+    int64_t stamp; /* out: changes when the file is replaced or written; never 0 */
 };
 /* Reads at most f->size bytes of a file that a job left, from an offset; returns their number, 0 at
  * the end. fails: ERR_NOT_FOUND; ERR_INVALID for a name that may lead elsewhere; ERR_IO. */

@@ -50,7 +50,7 @@ static const struct field state_rows[] = {
     TEXT(spec_digest, NEEDED),
     INT32(n_ranks, NEEDED),
     INT32(layout, NEEDED),
-    /* The first checkpoints did not have these members: absent is zero. */
+    /* Early checkpoints lack these members, which are then 0. */
     INT(guard.skipped, ALWAYS),
     INT(guard.streak, ALWAYS),
     INT(guard.rollbacks, ALWAYS),
@@ -314,8 +314,8 @@ static int load_weights(const char *hf, const struct model_shape *shape,
     return a->dtype == DT_F32 ? hf_load_pieces(hf, shape, &(struct hf_sink){flow_take, &w}, e) : 0;
 }
 
-/* Loads the average, after the weights. If the checkpoint has no average, it begins from the
- * loaded weights. */
+/* Loads the average, after the weights. If the checkpoint has no average, the average begins from
+ * the loaded weights. */
 static int load_average(const char *step_dir, const struct manifest *m,
                         const struct model_shape *shape, const struct ckpt_arrays *a, struct err *e)
 {

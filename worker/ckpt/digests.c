@@ -6,13 +6,13 @@
 
 enum {
     LARGE = 1 << 18, /* bytes of the smallest file for which a thread is started */
-    THREADS = 3      /* at most: weights, their average and moments are the large ones */
+    THREADS = 3      /* limit: a checkpoint has three large files (weights, average, moments) */
 };
 
 struct digests {
     const struct manifest *m;
     const char *dir;
-    int order[MANIFEST_FILES]; /* the largest first, so that the last to end is small */
+    int order[MANIFEST_FILES]; /* files, the largest first, so that a small one ends last */
     struct err *e;             /* owned: one for each file; code ERR_NONE: none */
 };
 

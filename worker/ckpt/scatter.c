@@ -23,7 +23,7 @@ _Static_assert(SHARDED_WEIGHTS == (int)CKPT_WEIGHTS && SHARDED_M == (int)CKPT_M 
 
 enum {
     DATA_AT = 64, /* offset of elements in the bounce buffer, past the order */
-    STILL_S = 1   /* seconds, about, between two OP_STILL from rank 0 */
+    STILL_S = 1   /* about the seconds between two OP_STILL of rank 0 */
 };
 
 static struct comm *world(const struct sharded_state *h)
@@ -164,8 +164,8 @@ static void spread(const struct slice *s, int t, const struct scatter_order *o,
     }
 }
 
-/* Tells whether rank w gives elements: in each stage the first group, or under zero 0 the first
- * rank, has all. */
+/* Tells whether rank w gives elements to rank 0. In each stage the first group holds all of them;
+ * under zero 0 the first rank does. */
 static bool gives(const struct sharded_state *h, int w)
 {
     return plan_sum_place(h->plan, w) < (h->plan->zero ? h->plan->zero_group : 1);
@@ -186,8 +186,8 @@ static int read_slice(struct sharded_state *h, int t, const struct scatter_order
     return 0;
 }
 
-/* Returns how many of n elements from offset on lie in the slice of the first. All n lie in one
- * tensor. */
+/* Returns how many of n elements from offset on lie in the slice of the first one. All n lie in
+ * one tensor. */
 static int64_t of_one_slice(struct sharded_state *h, int64_t offset, int64_t n)
 {
     if (h->plan->tp == 1) return n;

@@ -1,6 +1,6 @@
 /* scatter.h: moves weights and moments between rank 0, which reads and writes files, and the ranks
- * that hold them: n elements at a time through the bounce buffer, purpose CONTROL. No rank holds a
- * whole array for it, and only rank 0 needs the disk.
+ * that hold them: n elements at a time through the bounce buffer, purpose CONTROL. No rank needs
+ * memory for a whole array, and only rank 0 needs the disk.
  *
  * Rank 0 sends orders and the others carry them out: only rank 0 knows the contents of the files.
  *   rank 0    ckpt_save or ckpt_load with scatter_arrays, or scatter_model, then scatter_end, also

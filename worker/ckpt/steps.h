@@ -38,15 +38,15 @@ int steps_list(const char *dir, const struct steps_aside *aside, struct step_dir
 
 struct ckpt_keep {
     int newest;    /* the newest complete checkpoints stay; at least 1 */
-    int64_t every; /* so do all whose step is divisible by it; 0: none */
-    /* Called before a complete checkpoint is removed, so that a kill leaves none removed without a
-     * call. NULL: not called. If it fails, the checkpoint stays and the pruning ends. */
+    int64_t every; /* checkpoints whose step it divides stay too; 0: none */
+    /* Called before a complete checkpoint is removed: even after a kill, each removed one has had
+     * its call. NULL: not called. If it fails, the checkpoint stays and the pruning ends. */
     int (*removing)(void *arg, int64_t step, const char *path, struct err *e);
     void *arg;
 };
 
-/* Removes from <job_dir>/checkpoints the complete step directories that `keep` does not name and
- * `best` does not point at, .tmp directories of epochs before `epoch`, and .bad ones that are no
+/* Removes three kinds of directories from <job_dir>/checkpoints: complete ones that `keep` does
+ * not name and `best` does not point at; .tmp ones of epochs before `epoch`; .bad ones that are no
  * newer than the newest complete one. A directory is complete here if its manifest and the sizes
  * of its files are right. The newest complete one stays, and every step directory newer than
  * it. */

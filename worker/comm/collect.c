@@ -127,7 +127,7 @@ static void count_whole(struct comm *c, const struct collective *x)
             break;
         case COLLECTIVE_REDUCE_SCATTER: count(c, x->purpose, its, own, sums); break;
         case COLLECTIVE_ALL_GATHER: count(c, x->purpose, own, its, copies); break;
-        case COLLECTIVE_ALL_TO_ALL: break; /* comm_all_to_all_wait */
+        case COLLECTIVE_ALL_TO_ALL: break; /* comm_all_to_all_wait counts it */
         case COLLECTIVE_BROADCAST:
             count(c, x->purpose, x->root == x->rank ? all : 0, x->root == w ? all : 0, copies);
             break;

@@ -134,7 +134,7 @@ int64_t comm_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Computes a delay from the message alone (splitmix64), so that a seed replays. */
+/* Computes a delay from the message alone (splitmix64): the same seed gives the same delays. */
 static int64_t delay_ns(const struct comm *c, const struct comm_op *op)
 {
     if (!c->delay_max_us) return 0;

@@ -49,22 +49,22 @@ struct comm; /* one rank's endpoint */
 struct comm_options {
     int rank, n_ranks;
     int first_local, n_local; /* ranks that share memfd; n_local 0: all of them */
-    /* AUTO: local ranks use shm, ranks of different nodes tcp. SHM, TCP: all ranks use it. NCCL,
-     * and AUTO if every rank has a GPU of its own and NCCL is available: tensors use NCCL, and
-     * other messages shm within a node and tcp between nodes. */
+    /* AUTO: local ranks use shm, ranks of different nodes tcp. SHM, TCP: all ranks use that one.
+     * NCCL, and AUTO if every rank has a GPU of its own and NCCL is available: tensors use NCCL,
+     * and other messages shm within a node and tcp between nodes. */
     enum transport_id transport;
     const char *address;      /* tcp: numeric, to listen on and publish; NULL, "": 127.0.0.1 */
     const unsigned char *key; /* tcp: RANK_KEY_SIZE bytes, equal on all; NULL: zeros (tests) */
     bool tls;      /* tcp: encrypt, keyed by `key` (TLS 1.3 PSK); needs a build with TLS */
     int memfd;     /* shared segment (struct shm_head first); shm dup's it */
     struct be *be; /* borrowed: tensors' messages lie in its memory; NULL: the host's */
-    void *segment; /* borrowed: segment_size bytes of be's own memory; NULL where it has none */
+    void *segment; /* borrowed: segment_size bytes of be's own memory; NULL if be has none */
     /* Tests: the memfd, already mapped in full, so that ranks as threads share addresses and TSan
      * sees the protocol; NULL: mapped here. */
     void *map;
     int64_t segment_size; /* this rank's share; equal on all ranks, from the plan */
-    int view_size; /* ranks of each block, from 0 on, that comm_group will make; 0: all. A view of
-                    * other ranks has none of the transport's own collectives */
+    int view_size; /* ranks of each block that comm_group will make, from rank 0 on; 0: all. A view
+                    * of other ranks cannot use the transport's own collectives */
     int64_t hop_timeout_ms; /* longest wait for one message, whatever the peer does meanwhile */
     /* tcp: a peer whose connection has been silent for this time is lost (ERR_PEER, at most twice
      * as late). nccl: a peer is lost if connecting or a transfer of tensors takes this time
@@ -110,7 +110,7 @@ void *comm_segment(struct comm *c);
 /* Returns the buffer from which messages of CHANNEL_HOST are sent: comm_bounce_size(n_ranks) bytes
  * of comm's own if tensors are in a device's memory, else the caller's `bounce`, in the segment. */
 void *comm_bounce(struct comm *c, void *bounce);
-struct comm_where *comm_where(struct comm *c); /* borrows: write the current place into it */
+struct comm_where *comm_where(struct comm *c); /* borrowed; the caller writes its place there */
 
 /* Tells whether messages move while this core computes: a network carries them, or a bench delays
  * them. In shared memory the receiver copies them itself. Ranks may get different answers. */
@@ -172,8 +172,8 @@ int comm_broadcast_tensor(struct comm *c, enum purpose p, int root, void *x, int
 /* All-to-all has two halves, and the caller computes between them; post it within a batch. Block w
  * of send, bytes [at[w], at[w + 1]), in the segment, goes to rank w, and rank w's block for this
  * rank arrives in block w of recv. Empty blocks are not sent. own: this rank's own block is copied
- * too; else recv's own block is undefined. If the blocks of one rank are all of one size, those of
- * every rank must be. */
+ * too; else recv's own block is undefined. If all blocks of one rank have one size, so must the
+ * blocks of every rank. */
 struct comm_blocks {
     void *data;
     const int64_t *at; /* [n_ranks + 1] */
@@ -182,7 +182,7 @@ struct comm_exchange {
     int n;
     struct comm_ticket ticket[JOB_MAX_RANKS];
     enum purpose purpose;
-    int64_t block; /* size of each block, if all went as a whole; 0: as messages */
+    int64_t block; /* size of each block, if done as a whole; 0: done by messages */
 };
 int comm_all_to_all(struct comm *c, enum purpose p, struct comm_blocks send,
                     struct comm_blocks recv, bool own, struct comm_exchange *x, struct err *e);

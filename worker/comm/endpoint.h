@@ -2,8 +2,8 @@
  *
  * comm.c owns tickets, waiting, counting, deadlines and sentences. A transport moves one side of a
  * ticket, a send or a receive, between one pair of ranks; via[] says which transport a peer has.
- * Only the rank's own thread calls the functions of a transport, and none of them waits, but for
- * connect. */
+ * Only the rank's own thread calls the functions of a transport. Only connect and close wait for a
+ * peer. */
 #ifndef SEQD_COMM_ENDPOINT_H
 #define SEQD_COMM_ENDPOINT_H
 
@@ -16,7 +16,7 @@
 #include "worker/comm/ledger.h"
 
 #define NCCL_ID_SIZE 128
-enum { COMM_N_OPS = 2 * JOB_MAX_RANKS }; /* a collective's P-1 and the ring's two, with room */
+enum { COMM_N_OPS = 2 * JOB_MAX_RANKS }; /* enough for a collective's P-1 and a ring's two */
 
 struct comm_op { /* one ticket */
     bool live, send_done, recv_done;
@@ -34,8 +34,8 @@ struct comm_op { /* one ticket */
  * [cut[w], cut[w + 1]) of n ranks, in elements of `size` bytes. */
 enum collective_kind {
     COLLECTIVE_SUM,            /* x [cut[n]] floats in place */
-    COLLECTIVE_REDUCE_SCATTER, /* the own part of x in place */
-    COLLECTIVE_ALL_GATHER,     /* own of every rank, into all of x */
+    COLLECTIVE_REDUCE_SCATTER, /* this rank's part of x, in place */
+    COLLECTIVE_ALL_GATHER,     /* every rank's own, into all of x */
     COLLECTIVE_BROADCAST,      /* x [cut[n]] of rank root */
     COLLECTIVE_ALL_TO_ALL,     /* own and x: n blocks of cut[1] */
 };
@@ -62,12 +62,12 @@ struct comm_blob {
     int64_t segment_size;
     int32_t rank, n_ranks, first_local, n_local;
     int32_t transport, tls; /* enum transport_id, as asked for */
-    bool shared;            /* handle is the segment's, in a device's memory */
+    bool shared;            /* handle opens the segment, in a device's memory */
     struct be_handle handle;
     unsigned char gpu[16];               /* be->id of its GPU; zeros: none */
     int32_t nccl_version;                /* 0: not available, or not asked for */
-    uint32_t nccl_whole;                 /* bits of collective_kind: it can do them whole */
-    unsigned char nccl_id[NCCL_ID_SIZE]; /* rank 0's: where all meet */
+    uint32_t nccl_whole;                 /* bits of the collective_kind that NCCL does whole */
+    unsigned char nccl_id[NCCL_ID_SIZE]; /* rank 0's: all ranks connect by it */
     int32_t port;                        /* port of the listening socket; 0: no TCP */
     char address[RANK_ADDRESS_SIZE];
 };
@@ -89,7 +89,7 @@ struct comm {
     struct comm *base; /* a view's endpoint, with place and ledger; NULL: this is an endpoint */
     struct comm
         *views; /* endpoint: its views, made by comm_group, freed with it; a view: the next one */
-    struct rank_set of; /* its n_ranks ranks: a view's in base, an endpoint's all */
+    struct rank_set of; /* its ranks: numbers in base for a view, all for an endpoint */
     int view_size;      /* ranks of each block that comm_group will make; n_ranks: no blocks */
 
     const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* transport to each peer; NULL: oneself */
@@ -109,7 +109,7 @@ struct comm {
     struct comm_op op[COMM_N_OPS];
 };
 
-/* A transport is a row of this table (connect.c). NULL: it does nothing. */
+/* A transport is a row of this table (connect.c). A NULL function does nothing. */
 struct comm_ops {
     const char *name;
     enum transport_id id;
@@ -125,7 +125,8 @@ struct comm_ops {
     void (*recv_post)(struct comm *c, struct comm_op *op);
     /* Starts the send or continues it. Returns true when the peer has taken the bytes. */
     bool (*send_try)(struct comm *c, struct comm_op *op);
-    /* Sets *done when the bytes lie in op->x.recv. *wake_ns, when to look again without a wake. */
+    /* Sets *done when the bytes lie in op->x.recv. *wake_ns gets the time to look again if no wake
+     * comes. */
     int (*recv_try)(struct comm *c, struct comm_op *op, bool *done, int64_t *wake_ns,
                     struct err *e);
     /* Checks that op, which is not done, can still end. fails: ERR_PEER, ERR_CORRUPT naming the
@@ -142,24 +143,24 @@ struct comm_ops {
     bool (*takes)(const struct comm *c, const struct collective *x);
     int (*collective)(struct comm *c, struct comm_op *op, const struct collective *x,
                       struct err *e);
-    /* Checks everything under way: fails if it has failed, or takes too long. */
+    /* Checks all transfers under way. fails: one has failed, or takes too long. */
     int (*watch)(struct comm *c, struct err *e);
     /* Stops, after a failure, all access to the caller's buffers. */
     void (*halt)(struct comm *c);
     void (*close)(struct comm *c);
 };
 
-extern const struct comm_ops comm_shm;  /* shm.c; always open: the page and the segment are its */
+extern const struct comm_ops comm_shm;  /* shm.c; always open: it owns the page and the segment */
 extern const struct comm_ops comm_tcp;  /* tcp.c */
 extern const struct comm_ops comm_nccl; /* nccl.c; tensors alone */
 
 enum { N_TRANSPORTS = 3 };
 extern const struct comm_ops *const comm_transports[N_TRANSPORTS];
 bool comm_uses(const struct comm *c, const struct comm_ops *t); /* tells if some peer uses t */
-void comm_halt(struct comm *c);                                 /* all transports */
+void comm_halt(struct comm *c);                                 /* halts all transports */
 struct comm *comm_base(const struct comm *c); /* the endpoint of a view, or itself */
 bool comm_on_device(const struct comm *c, const struct comm_op *op); /* is it in be's memory? */
-bool comm_is_local(const struct comm *c, int rank);                  /* shares the memfd */
+bool comm_is_local(const struct comm *c, int rank);                  /* rank shares the memfd */
 int64_t comm_now_ns(void);                                           /* CLOCK_MONOTONIC */
 /* comm.c. comm_takes sets x->of and x->rank, and tells whether the transport of c's tensors takes x
  * as a whole. comm_collective posts it and counts no bytes. */
@@ -181,7 +182,7 @@ int comm_check_message(const struct comm *c, const struct comm_op *op, int64_t s
  * sleeps while the door has the value that watching gave, and leaves it in the end. Any thread may
  * move a door: the rank that wakes sees whatever that thread changed before. */
 void shm_door_move(struct comm *c, int rank);
-uint32_t shm_door_watch(struct comm *c); /* the own door, as are the next two */
+uint32_t shm_door_watch(struct comm *c); /* this rank's own door, like the next two */
 void shm_door_sleep(struct comm *c, uint32_t seen, int64_t ns);
 void shm_door_leave(struct comm *c);
 

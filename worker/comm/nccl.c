@@ -31,10 +31,10 @@
  * do, and tests run the same strategies over them.
  *
  * Failures. A lost rank shows as an asynchronous error, as the abort flag, or as a transfer that
- * has been under way for silence_ms. NCCL shows no other sign of its peers. A healthy peer is as
- * far as this rank, but for its computing: ranks that read or write files meet on the host's
- * transports first. Each of the three ends the wait, with the place of the transfer in the
- * sentence, and ncclCommAbort frees the stream.
+ * has been under way for silence_ms. NCCL shows no other sign of its peers. A healthy peer is later
+ * than this rank by its computing alone: ranks that read or write files meet on the host's
+ * transports before the next transfer. Each of the three ends the wait, with the place of the
+ * transfer in the sentence, and ncclCommAbort frees the stream.
  *
  * Bits. A collective that adds does so in NCCL's order. It is used only if the order is free
  * (be->any_order), and without NVLS, whose switch adds in an order that may differ from run to
@@ -60,13 +60,13 @@ struct nccl {
     struct nccl_api api;
     ncclComm_t comm; /* NULL: not connected, or aborted */
     ncclComm_t view; /* communicator of this rank's view; NULL: there are no views */
-    ncclComm_t part; /* the same, written by NCCL's thread while it splits */
-    uint32_t whole;  /* bits of collective_kind: all ranks would use NCCL's own */
+    ncclComm_t part; /* the view's communicator as NCCL's thread writes it while splitting */
+    uint32_t whole;  /* bits of the collective_kind that all ranks leave to NCCL */
     bool open, batch;
     int64_t patience_ms;          /* limit for connecting, and for a group under way */
     int64_t next, oldest;         /* numbers of the current or next group, and of the oldest one */
     int64_t begun_ns;             /* when the oldest was first seen under way; 0: not yet */
-    struct comm_op first[GROUPS]; /* each group's first ticket, for its place */
+    struct comm_op first[GROUPS]; /* each group's first ticket, whose place errors name */
 };
 
 /* ---- the library ----------------------------------------------------------------------------- */
@@ -228,7 +228,7 @@ static int nccl_connect(struct comm *c, const struct comm_blob *all, struct err 
                                  .cga_size = NCCL_UNSET,
                                  .min_ctas = NCCL_UNSET,
                                  .max_ctas = NCCL_UNSET,
-                                 .split_share = 1, /* never both at once, and aborted together */
+                                 .split_share = 1, /* never run at once; aborted together */
                                  .traffic_class = NCCL_UNSET};
     const int peer = c->rank ? 0 : c->n_ranks - 1;
     const struct comm_op meeting = {
@@ -338,7 +338,7 @@ static int group_close(struct comm *c, struct err *e)
     c->be->ops->transfer_end(c->be, mark_of(n->next, false));
     const ncclResult_t rc = n->api.ncclGroupEnd();
     if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, op, rc, e);
-    if (settle(c, op, e)) return -1; /* only now is all of it in the stream */
+    if (settle(c, op, e)) return -1; /* only now is the whole group in the stream */
     c->be->ops->transfer_end(c->be, mark_of(n->next, true));
     n->next++;
     return 0;

@@ -32,7 +32,7 @@ struct nccl_config {
     int cga_size, min_ctas, max_ctas;
     const char *net_name;
     int split_share;
-    int traffic_class; /* a field of later versions: 2.18 has no bytes here */
+    int traffic_class; /* a field of later versions; 2.18 has padding here */
 };
 #define NCCL_MAGIC 0xcafebeefu
 

@@ -28,7 +28,7 @@ bool nccl_offered(const struct comm *c)
 /* Checks that all ranks have one version of NCCL and a GPU each. */
 static int check_ranks(const struct comm *c, struct err *e)
 {
-    /* Ranks with different NCCL_HOSTID are of different hosts to NCCL, on one GPU too. */
+    /* NCCL takes ranks with different NCCL_HOSTID to be on different hosts, even on one GPU. */
     const bool hosts = getenv("NCCL_HOSTID") != NULL;
     const struct comm_blob *own = &c->blob;
     for (int p = 0; p < c->n_ranks; p++) {

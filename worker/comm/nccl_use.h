@@ -1,4 +1,4 @@
-/* nccl_use.h: whether the ranks may use NCCL. For nccl.c. */
+/* nccl_use.h: decides whether the ranks may use NCCL. For nccl.c. */
 #ifndef SEQD_COMM_NCCL_USE_H
 #define SEQD_COMM_NCCL_USE_H
 

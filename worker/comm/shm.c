@@ -4,9 +4,10 @@
  *   shm_slot [n_local dst][n_local src][CHANNEL_N][DEPTH]
  *   n_local segments of host_size bytes, each page-aligned
  *
- * Where the ranks' devices have memory of their own, tensors' messages lie in segments there;
- * every rank attaches those of the others, by a handle from their blobs. The slots serve them,
- * too; the receiver's device copies, and has done so before the receiver acknowledges.
+ * If the ranks' devices have memory of their own, tensors' messages lie in segments of that
+ * memory. Every rank attaches the others' segments by the handles in their blobs. These messages
+ * use the slots, too. The receiver's device copies them, and the receiver acknowledges after the
+ * copy.
  *
  * A slot is a mailbox of one message; DEPTH of them take turns, so that a sender that continues to
  * compute can have DEPTH messages under way. The sender writes where its bytes lie in its own
@@ -40,7 +41,7 @@ struct shm_slot {
     uint64_t posted; /* atomic: number of the last message put here; by the sender */
     int64_t offset;  /* offset of its bytes in the sender's segment */
     int64_t size;
-    int64_t visible_ns; /* not before this time (injected delay); 0: at once */
+    int64_t visible_ns; /* visible from this time on (injected delay); 0: at once */
     int32_t purpose, pad;
     uint64_t acked; /* atomic: number of the last message copied out; by the receiver */
     char fill[16];
@@ -259,7 +260,8 @@ static int take(struct comm *c, const struct comm_op *op, const struct shm_slot 
     return 0;
 }
 
-/* Copies the message if it is there; *wake_ns: when one that is under way will be visible. */
+/* Copies the message if it is there. *wake_ns gets the time at which a delayed message is
+ * visible. */
 static int shm_recv_try(struct comm *c, struct comm_op *op, bool *done, int64_t *wake_ns,
                         struct err *e)
 {

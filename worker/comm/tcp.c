@@ -5,10 +5,10 @@
  * then the peer says TAKEN. No bytes are ever stored in between, so no store needs a bound.
  *
  * A peer is lost when its connection ends without a goodbye, when the kernel gives it up, when it
- * talks nonsense, or when it is silent. A cable that comes back within silence_ms must do no harm,
- * and TCP's next retransmission may then be as far away again (its intervals double). So a peer is
- * given up after a silence of 7/4 silence_ms, which is found at most 1/8 silence_ms later. The
- * kernel's own limit, TCP_USER_TIMEOUT, is set to twice silence_ms for the same reason. */
+ * talks nonsense, or when it is silent. A cable that comes back within silence_ms must do no harm.
+ * TCP's next retransmission may then be another silence_ms away, since its intervals double. So a
+ * peer is given up after a silence of 7/4 silence_ms, which is found at most 1/8 silence_ms later.
+ * The kernel's own limit, TCP_USER_TIMEOUT, is set to twice silence_ms for the same reason. */
 #include "worker/comm/tcp.h"
 
 #include <errno.h>
@@ -196,7 +196,7 @@ static void tcp_recv_post(struct comm *c, struct comm_op *op)
     struct tcp_lane *l = &p->lane[op->x.channel];
     l->recv[op->recv_number % COMM_N_OPS] = op;
     __atomic_store_n(&l->recv_posted, op->recv_number, __ATOMIC_RELEASE);
-    if (op->x.send_to != op->x.recv_from) push(c->tcp, p); /* else the send takes it along */
+    if (op->x.send_to != op->x.recv_from) push(c->tcp, p); /* else the send pushes both */
 }
 
 static bool tcp_send_try(struct comm *c, struct comm_op *op)

@@ -40,7 +40,7 @@ struct tcp_frame {
 struct tcp_lane {                              /* one channel with one peer */
     uint64_t send_posted, recv_posted;         /* atomic; by the rank */
     uint64_t send_acked, recv_done;            /* atomic; by the holder of the lock */
-    uint64_t granted, sent;                    /* under the lock: READY heard, DATA gone out */
+    uint64_t granted, sent;                    /* under the lock: last READY heard, DATA sent */
     uint64_t ready_told, received, taken_told; /* under the lock */
     struct comm_op *send[COMM_N_OPS], *recv[COMM_N_OPS]; /* by number % COMM_N_OPS */
 };
@@ -63,10 +63,10 @@ struct tcp_fault {
 
 struct tcp_peer {
     int rank;
-    int fd; /* -1: not connected, or no more */
+    int fd; /* -1: not connected, or closed */
     char address[RANK_ADDRESS_SIZE];
     struct tls *tls; /* NULL: plain */
-    uint32_t left;   /* atomic: it has said goodbye */
+    uint32_t left;   /* atomic: the peer has said goodbye */
     bool lost, bye_told, beat_due, wants_out;
     int64_t heard_ns, said_ns;
     struct tcp_fault fault;
@@ -74,7 +74,7 @@ struct tcp_peer {
 
     char out[(2 * CHANNEL_N + 3) * sizeof(struct tcp_frame)]; /* frames on their way */
     int out_at, out_size, next_channel;
-    const char *pay; /* payload after them: the caller's bytes */
+    const char *pay; /* payload after the frames: the caller's bytes */
     int64_t pay_left;
     struct tcp_lane *sending;
 
@@ -101,11 +101,11 @@ struct tcp {
     struct tcp_peer peer[];  /* [n_ranks] */
 };
 
-/* tcp.c. Adds an authenticated connection from tcp_hello.c; takes fd and tls. */
+/* tcp.c. Adds an authenticated connection from tcp_hello.c; owns fd and tls from then on. */
 void tcp_attach(struct tcp *t, int rank, int fd, struct tls *tls);
 void tcp_detach(struct tcp *t, struct tcp_peer *p); /* closes the connection */
 void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why);
-void tcp_wake(struct tcp *t); /* the progress thread */
+void tcp_wake(struct tcp *t); /* wakes the progress thread */
 
 /* tcp_hello.c. Connects with every rank that via[] gives to TCP: it dials lower ranks and accepts
  * higher ones. fails: ERR_PEER naming the rank that did not connect and why; ERR_ABORTED. */

@@ -13,7 +13,7 @@
 enum {
     CHUNK = 256 << 10, /* received in one call, while the lock is held */
     N_CHUNKS = 4,      /* received in one visit; epoll reports the rest */
-    N_RECORDS = 64     /* the same for TLS records: a call gives one */
+    N_RECORDS = 64     /* TLS records received in one visit; a call gives one */
 };
 
 /* ---- out ------------------------------------------------------------------------------------- */
@@ -80,7 +80,7 @@ static bool out_fill(struct tcp *t, struct tcp_peer *p)
     return p->out_size > 0;
 }
 
-/* Writes frames first, then the payload; TLS takes one of them at a time. */
+/* Writes frames first, then the payload. With TLS a call takes only one of the two. */
 static ssize_t write_some(struct tcp_peer *p)
 {
     struct iovec v[2];

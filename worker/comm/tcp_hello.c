@@ -9,14 +9,14 @@
  *
  * A proof is HMAC-SHA256(key, kind of message, protocol, both ranks, number of ranks, nonce D,
  * nonce A): it cannot be reflected, replayed, or used for another pair or attempt. No other byte
- * counts before it holds. It shows which rank is at the other end when the connection is made;
- * against an attacker on the wire who alters it later, only TLS helps: then all of this is said
+ * counts before it holds. It shows which rank is at the other end when the connection is made.
+ * Only TLS helps against an attacker who alters the connection later; the handshake then runs
  * inside TLS.
  *
- * Strangers. At most N_GUESTS connections may have proved nothing, for HELLO_MS each. When all
- * places are taken, the oldest gives way after GRACE_MS; newer ones wait in the kernel's queue.
- * Only a HELLO of theirs is answered, and at most one message of theirs is kept. The dialler tries
- * again until the deadline. */
+ * Strangers. At most N_GUESTS connections that have proved nothing are open, each for at most
+ * HELLO_MS. When all places are taken, the oldest gives way after GRACE_MS; newer ones wait in the
+ * kernel's queue. Only a HELLO of theirs is answered, and at most one message of theirs is kept.
+ * The dialler tries again until the deadline. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -35,10 +35,10 @@
 enum {
     N_GUESTS = 64,
     HELLO_MS = 10000,   /* for one handshake, either side */
-    GRACE_MS = 200,     /* no guest gives way to another before that */
+    GRACE_MS = 200,     /* a guest gives way to another only after this */
     RETRY_MS = 50,      /* until the next dial */
-    CONNECT_MS = 60000, /* for all of it, or hop_timeout_ms if that is less */
-    SLICE_MS = 20       /* how late the abort flag is seen */
+    CONNECT_MS = 60000, /* for all handshakes, or hop_timeout_ms if that is less */
+    SLICE_MS = 20       /* longest delay until the abort flag is seen */
 };
 #define HELLO_MAGIC   0x68657331u
 #define HELLO_VERSION 1u
@@ -62,7 +62,7 @@ struct call { /* a connection in the making */
     uint8_t nonce_d[32], nonce_a[32];
     char in[sizeof(struct hello)];
     int in_size;
-    char why[160]; /* dialled: why the last attempt ended, or one with a wrong answer */
+    char why[160]; /* dialled: why the last attempt, or the wrong one, ended */
     bool wrong;
 };
 

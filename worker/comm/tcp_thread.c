@@ -1,5 +1,5 @@
 /* tcp_thread.c: the progress thread. It moves bytes while the rank computes, says that the rank is
- * alive, and notices a rank that is not. It sleeps in epoll_wait, the only place where it gives up
+ * alive, and notices when a peer is not. It sleeps in epoll_wait, the only place where it gives up
  * the lock. */
 #include <errno.h>
 #include <signal.h>

@@ -15,7 +15,7 @@
 #define IDENTITY "seqd"
 
 struct tls_context {
-    SSL_CTX *ssl[2]; /* accepts, dials */
+    SSL_CTX *ssl[2]; /* to accept, to dial */
     BIO_METHOD *socket;
     unsigned char psk[HMAC_SIZE];
 };
@@ -182,7 +182,7 @@ int tls_handshake(struct tls *t)
 {
     ERR_clear_error();
     int n = SSL_do_handshake(t->ssl);
-    if (n == 1) return SSL_session_reused(t->ssl) ? 1 : -1; /* by the key, or not at all */
+    if (n == 1) return SSL_session_reused(t->ssl) ? 1 : -1; /* only by the key */
     return result(t, n) < 0 && errno == EAGAIN ? 0 : -1;
 }
 
@@ -211,7 +211,7 @@ bool tls_pending(const struct tls *t)
     return SSL_pending(t->ssl) > 0;
 }
 
-#else /* no OpenSSL: no rank gets as far as a connection */
+#else /* no OpenSSL: tls_context_open fails, so no connection is made */
 
 #include <errno.h>
 

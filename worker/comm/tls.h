@@ -27,8 +27,8 @@ void tls_close(struct tls *t);                                   /* NULL allowed
 /* Takes one more step of the handshake. Returns 1 done, 0 when the peer has to send first, -1
  * failed. */
 int tls_handshake(struct tls *t);
-/* These return as send and recv do: -1 and errno, EAGAIN where they would wait; 0 from tls_read is
- * the end. After EAGAIN a write has to be repeated with the same bytes. */
+/* Write and read as send and recv do: -1 and errno, with EAGAIN where they would wait; 0 from
+ * tls_read is the end. After EAGAIN repeat a write with the same bytes. */
 ssize_t tls_write(struct tls *t, const void *bytes, size_t size);
 ssize_t tls_read(struct tls *t, void *bytes, size_t size);
 bool tls_pending(const struct tls *t); /* decrypted bytes wait; no socket event announces them */

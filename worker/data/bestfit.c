@@ -84,7 +84,7 @@ static int64_t rooms_find(const struct rooms *r, int64_t want)
             while (l-- > 0) at = at * 64 + __builtin_ctzll(r->level[l][at]);
             return at;
         }
-        at = at / 64 + 1; /* after this word, one level up */
+        at = at / 64 + 1; /* continues after this word, one level up */
     }
     return -1;
 }

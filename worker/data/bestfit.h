@@ -9,8 +9,8 @@
 struct piece;
 
 /* Packs the longest piece first, and the earlier of equal pieces. Each goes into the bin with the
- * least room that holds it, among equal bins into the last to come to that room. If no bin holds
- * it, it goes into a new one.
+ * least room that holds it, among equal bins into the last to reach that room. If no bin holds it,
+ * it goes into a new one.
  * placed [n]: pieces in that order. where [n]: bin of each piece. Lengths lie in [1, size].
  * Time: O(n log n + size). Memory while it runs: about 4 bytes per piece and 4 per token of
  * `size`.

@@ -70,7 +70,7 @@ struct data_stats {
     int64_t n_skipped;      /* records of both sets without a token: skipped */
     int64_t max_token;      /* the largest id of both sets */
     double unigram_entropy; /* entropy of SET_TRAIN, nats per token */
-    double made_mb_s; /* by data_prepare: MB of the sources a second; 0: it was there already */
+    double made_mb_s; /* MB of sources a second in data_prepare; 0: the data existed already */
 };
 
 /* Tells whether every document of the set is text cut into bytes, so that its tokens below 256 are
@@ -80,7 +80,7 @@ bool data_all_bytes(const struct data_stats *s, enum data_set set);
 /* The inputs of cutting text, for a job whose model has a tokenizer of its own. */
 struct data_model {
     const char *dir;     /* the model directory; borrowed */
-    int64_t submitted_s; /* as of struct rank_args: for a chat template that writes the date */
+    int64_t submitted_s; /* as in struct rank_args; for a chat template that writes the date */
     const char *before;  /* stands before every text of an embed job; borrowed; NULL: nothing */
 };
 
@@ -175,18 +175,18 @@ struct order_options {
     int set;               /* enum data_set */
     int packing, overlong; /* enum packing_id, overlong_id */
     int64_t seq_len, seed;
-    int64_t longest; /* tokens of a document that has a row of the table for each; 0: no table */
-    bool in_order;   /* as the documents lie, weights unused: evaluation, score */
+    int64_t longest; /* rows of the position table: the most tokens of a document; 0: no table */
+    bool in_order;   /* samples in the order of documents, weights unused: evaluation, score */
     bool document_mask, reset_positions, causal; /* for data_batch */
     bool windowed; /* some layer has a window: samples of one document, too, need a reach_map */
     bool reach;    /* data_batch fills b->reach, by which bytes are counted */
-    int64_t vocab; /* the model's: padding is one of its ids (token_pad); 0: that of bytes */
+    int64_t vocab; /* the model's, which has the padding id (token_pad); 0: that of bytes */
     struct mask_rule mask; /* prob > 0: a hidden token's target is itself, and only hidden ones have
                             * targets */
 };
 /* Returns the options that the spec sets: packing, overlong, seed, masks, causal unless the family
- * reads both ways, the tokens to hide. seq_len 0 means data.seq_len (a stage gives its own), for
- * SET_EVAL stage_eval_seq_len. SET_EVAL is in order. */
+ * reads both ways, the tokens to hide. seq_len 0 means data.seq_len, or stage_eval_seq_len for
+ * SET_EVAL; a stage gives its own length. SET_EVAL is in order. */
 struct order_options data_order_options(const struct job_spec *s, int set, int64_t seq_len);
 
 struct order_stats { /* counts of one pass */
@@ -217,7 +217,7 @@ int data_batch(const struct data_order *o, const struct shard *sh, int64_t n, st
  * shard of any rank, of at least two. map->n is 0 where no key can be left out. */
 void data_reach(const struct data_order *o, const struct shard *sh, int64_t n,
                 struct reach_map *map);
-/* Counts the targets of sample n alone, so that any rank can count the global batch before it
+/* Counts only the targets of sample n, so that any rank can count the global batch before it
  * computes. It reads the disk only where something is masked or tokens are hidden. -1: as
  * data_batch. */
 int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);
@@ -237,8 +237,8 @@ struct order_learnt {
 int data_order_learnt(const struct data_order *o, struct order_learnt *out, struct err *e);
 
 struct sample {
-    int stream;    /* source with weights, else 0 */
-    int64_t index; /* among the stream's samples, as packed */
+    int stream;    /* number of the source if there are weights, else 0 */
+    int64_t index; /* number among the stream's samples, as packed */
     int64_t pass;  /* the stream's pass */
     int64_t n_tokens, n_fragments;
     int64_t first; /* private to the packer */
@@ -247,18 +247,19 @@ struct fragment {
     int64_t document; /* its number in the directory */
     int64_t token;    /* number of its first token in the directory */
     int64_t length;
-    int64_t pos; /* in the sample */
+    int64_t pos; /* first position in the sample */
 };
 void data_sample(const struct data_order *o, int64_t n, struct sample *s);
 void data_fragment(const struct data_order *o, const struct sample *s, int64_t k,
                    struct fragment *f);
 
-/* Writes global sample n as one JSON object: {"sample", "pass", "tokens", "targets", "n_fragments",
- * "fragments": [{"source", "file", "record", "byte_offset", "document", "offset", "length",
- * offset: tokens from the document's beginning. A sample of latents has "latents": [C, T, H, W],
- * "text_len" and "label" in place of tokens and targets. Its only fragment is the whole sample,
- * counted in 16-bit words. Returns the full length of the object, even if it does not fit into
- * size (as jwrite); -1 as data_batch fails. */
+/* Writes global sample n as one JSON object: {"sample", "pass", "tokens", "targets",
+ * "n_fragments", "fragments": [{"source", "file", "record", "byte_offset", "document", "offset",
+ * "length", "pos"}]}, with at most max_fragments fragments. offset: tokens from the document's
+ * beginning. A sample of latents has "latents": [C, T, H, W], "text_len" and "label" in place of
+ * tokens and targets. Its only fragment is the whole sample, counted in 16-bit words. Returns the
+ * full length of the object, even if it does not fit into size (as jwrite); -1 as data_batch
+ * fails. */
 int64_t data_trace(const struct data_order *o, int64_t n, int64_t max_fragments, char *out,
                    size_t size, struct err *e);
 

@@ -13,10 +13,10 @@ struct encode {
     int width;                /* bytes of a token: 2 or 4 */
     bool too_wide;            /* an id did not fit into 2 bytes: begin again with 4 */
     struct encode_text *text; /* borrowed [n_workers]; NULL: text is cut into bytes */
-    int n_workers;            /* number of workers */
+    int n_workers;            /* elements of text */
     struct pool *pool;        /* borrowed: threads of the workers; NULL: the caller alone */
     bool ids;                 /* a record of ids was among the documents: bytes.bin is left out */
-    bool masked;   /* loss.bin is being written: from the first token that may not be learnt */
+    bool masked;   /* loss.bin is being written: a token that may not be learnt has come before */
     uint8_t bits;  /* last byte of loss.bin, not full yet */
     int64_t vocab; /* every id is below it */
     int set;       /* enum data_set of the data that follow */

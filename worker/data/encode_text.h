@@ -8,9 +8,9 @@
  * config.json; without any, no id is added. An embed job adds no end id: the post-processor's
  * result is the whole document.
  *
- * A conversation is the template's output and no more: neither the post-processor nor the
- * end id adds anything, as transformers' apply_chat_template does not. Its strftime_now is midnight
- * (UTC) of the day on which the job was submitted. */
+ * A conversation is the template's output and no more: neither the post-processor nor the end id
+ * adds anything, as with transformers' apply_chat_template. In the template strftime_now is
+ * midnight (UTC) of the day on which the job was submitted. */
 #ifndef SEQD_DATA_ENCODE_TEXT_H
 #define SEQD_DATA_ENCODE_TEXT_H
 
@@ -26,7 +26,7 @@ struct encode_text {             /* one worker's */
     int64_t submitted_s;         /* as of struct rank_args */
     struct tokenizer *tokenizer; /* owned; opened with the first text */
     int32_t listed_end;          /* the first eos_token_id of the directory; -1: none */
-    int32_t end;                 /* -1: none */
+    int32_t end;                 /* end id of a document; -1: none */
     bool chat_open, chat_tried;
     struct chat_model chat; /* owned; opened for the digest or the first conversation */
     struct err no_chat;     /* why chat is not open */
@@ -35,7 +35,7 @@ struct encode_text {             /* one worker's */
     /* The tokens of the texts that were cut and not put yet, one text after the other; owned. */
     struct tokens ids;
     uint32_t *bytes; /* bytes that each id stands for */
-    uint8_t *learn;  /* may it be a target? */
+    uint8_t *learn;  /* 1: the id may be a target */
     int64_t room;    /* allocated elements of bytes and learn */
 };
 
@@ -49,9 +49,9 @@ struct encode_cut {
 
 /* Adds all that cutting text depends on: the digests of tokenizer.json, tokenizer_config.json,
  * special_tokens_map.json and chat_template.jinja, the end ids that the directory names,
- * t->before, and the day where conversations are read and the template asks for it. *of: the
- * digest of tokenizer.json; "none": there is no such file, and text is refused when it is read.
- * Call it before any text is encoded.
+ * t->before, and the day, if conversations are read and the template asks for it. *of: the digest
+ * of tokenizer.json; "none": there is no such file, and text is refused when it is read. Call it
+ * before any text is encoded.
  * fails: ERR_IO, ERR_INVALID. */
 int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
                        char of[SHA256_HEX], struct err *e);

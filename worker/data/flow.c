@@ -138,8 +138,8 @@ static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
     return draw((int64_t)d->clean_some, STREAM_FRAMES, -1, (uint32_t)frame).w[0];
 }
 
-/* Finds the last random clean frame. Counts of the words that begin alike give its word, byte by
- * byte. The frame is then one of those with that word. */
+/* Finds the last random clean frame. Finds its word first, byte by byte, by counting the words
+ * with each prefix; then the frame among those with that word. */
 static void find_last(struct flow_draw *d)
 {
     int64_t left = d->n_some;

@@ -25,10 +25,10 @@ struct flow_draw {
     double keep, noise;  /* factors of x_0 and of the noise in x_t */
     bool no_caption;     /* trained without its text */
     int64_t clean_head;  /* the first n frames are given as they are */
-    int64_t clean_tail;  /* the last n */
+    int64_t clean_tail;  /* the last n frames, too */
     uint64_t clean_some; /* seed of random clean frames; 0: none (flow_clean) */
-    int64_t n_some, T;   /* random clean frames; frames of patches in all */
-    uint32_t last_word;  /* word and number of the last random frame, in their order */
+    int64_t n_some, T;   /* numbers of random clean frames, and of all frames of patches */
+    uint32_t last_word;  /* word and number of the random frame that comes last */
     int64_t last_frame;
 };
 

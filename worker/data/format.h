@@ -27,7 +27,7 @@ struct format_in {
     const char *root;            /* for other files of the source */
     struct progress *progress;   /* borrowed, in bytes; NULL: not reported */
     const char *text_key;        /* jsonl */
-    int64_t eod;                 /* -1: the format's own */
+    int64_t eod;                 /* end id; -1: the format's own */
     int loss_on;                 /* enum loss_on_id */
     const struct job_spec *spec; /* for job_reads_bytes: may jsonl read text? */
 };

@@ -17,8 +17,8 @@ struct jsonl_line {
     char *at;
     size_t n;
     int64_t number, offset;  /* the line's number in the file, from 1; its first byte there */
-    struct jsonl_record rec; /* the arrays are used again */
-    struct encode_cut cut;   /* its text, where a tokenizer cuts it */
+    struct jsonl_record rec; /* its arrays are used again for later lines */
+    struct encode_cut cut;   /* ids of its text, if a tokenizer cuts it */
     struct err e;            /* code ERR_NONE: none */
 };
 

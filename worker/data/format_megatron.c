@@ -51,7 +51,7 @@ static int dtype_of(int code, struct ids_type *t, struct err *e)
     return err_set(e, ERR_INVALID, "dtype %d is of real numbers: token ids are whole ones", code);
 }
 
-/* Parses the header, MEGATRON_HEADER bytes; file_size: of the .idx. fails: ERR_CORRUPT,
+/* Parses the header, MEGATRON_HEADER bytes. file_size: size of the .idx. fails: ERR_CORRUPT,
  * ERR_INVALID. */
 static int index_parse(const uint8_t *header, int64_t file_size, struct megatron_index *out,
                        struct err *e)

@@ -1,11 +1,11 @@
-/* Text: a file is a document. A tokenizer takes it in parts, cut where the ids of the parts are
- * those of the whole (tokenizer_cut), by all workers; then they are put in their order. The places
- * of the cuts depend on the text alone, so the output does not depend on the number of workers.
- * Text without such a place is one part, held whole.
+/* Text: a file is a document. If there is a tokenizer, all workers cut the file into ids, part by
+ * part, and the parts are put in their order. Parts meet where their ids are those of the whole
+ * (tokenizer_cut). The places of the cuts depend on the text alone, so the output does not depend
+ * on the number of workers. Text without such a place is one part, held whole.
  *
- * Small files are held side by side: all workers read and hash them, then cut their parts, and they
- * are put in the order of the files. The bytes held at one time, of one file or of several, are at
- * most those of PARTS parts for each worker, but for a text without a place for a cut. */
+ * Small files are held side by side: all workers read and hash them, then cut their parts, and
+ * they are put in the order of the files. The bytes held at one time, of one file or of several,
+ * are at most those of PARTS parts for each worker, but for a text without a place for a cut. */
 #include <stdlib.h>
 #include "kernels/cpu/pool.h"
 #include "worker/data/encode_text.h"
@@ -32,7 +32,7 @@ struct held_parts { /* the held parts of one text or of several */
 /* A document of which parts have been put. */
 struct document {
     struct encode *c;
-    /* The token that was made last: bytes after it may be its own. */
+    /* The token made last, to which the bytes after it may belong. */
     struct encode_text last; /* has one token, in the three members below */
     int32_t id;
     uint32_t bytes;
@@ -57,8 +57,8 @@ static int put_last(struct document *d, struct err *e)
     return d->any ? encode_put(d->c, &one, e) : 0;
 }
 
-/* Puts the tokens of a part, but for the last one, which it keeps: bytes after it may be its
- * own. */
+/* Puts the tokens of a part, except the last one, which it keeps: the bytes after it may belong to
+ * that token. */
 static int put_cut(struct document *d, struct encode_cut cut, struct err *e)
 {
     const struct encode_text *by = cut.by;
@@ -121,7 +121,7 @@ struct text_in_parts {
     struct held_parts parts;
     struct document doc;
     bool ended;           /* the last part has been held */
-    size_t cut, searched; /* bytes of the reader that are cut; that hold no further cut */
+    size_t cut, searched; /* bytes of the reader: in parts; searched for the next cut */
 };
 
 /* Cuts and puts the held parts. */
@@ -225,9 +225,9 @@ struct held_file {
     const struct meta_file *of; /* borrowed */
     char *text;                 /* its bytes, within buf, with room for one more */
     size_t n;
-    bool grew;          /* it holds more bytes than were hashed */
+    bool grew;          /* the file holds more bytes than were hashed */
     struct intake into; /* hash of the bytes read */
-    int first, end;     /* its parts */
+    int first, end;     /* its parts: held [first, end) */
     struct err e;       /* code ERR_NONE: none */
 };
 

@@ -163,8 +163,8 @@ static int take_type(struct jsonl_record *r, const char *key, size_t i, int64_t 
                    key, i, (long long)v);
 }
 
-/* Known lists beside input_ids. A list is read, or it changes no token (NULL). Any other list as
- * long as input_ids is refused. */
+/* Known lists beside input_ids. take NULL: the list changes no token. Any other list as long as
+ * input_ids is refused. */
 static const struct beside_ids {
     const char *name;
     int (*take)(struct jsonl_record *r, const char *key, size_t i, int64_t v, struct err *e);

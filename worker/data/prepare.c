@@ -130,7 +130,7 @@ static int check_head(const struct prepare *p, const struct source_file *f, stru
     char head[CONTAINER_HEAD];
     if (format != DATA_TEXT && format != DATA_JSONL) return 0;
     const int fd = source_open(p->roots[f->root], f->path, NULL);
-    if (fd < 0) return 0; /* its own error comes when it is read */
+    if (fd < 0) return 0; /* reading the file reports its error */
     const ssize_t n = pread(fd, head, sizeof head, 0);
     close(fd);
     const struct container *c = n > 0 ? container_by_bytes(head, (size_t)n) : NULL;
@@ -147,7 +147,7 @@ static double listed_size(const struct prepare *p)
         const struct source_file *f = &p->list.file[i];
         if (format_row(p->source[f->source].spec->format)->hash) return 0;
         const int fd = source_open(p->roots[f->root], f->path, NULL);
-        if (fd < 0) continue; /* its own error comes when it is read */
+        if (fd < 0) continue; /* reading the file reports its error */
         if (!fstat(fd, &st)) n += (double)st.st_size;
         close(fd);
     }

@@ -30,7 +30,7 @@ struct reader {
 /* Opens a file; root: path lies beneath it (source_open). */
 int reader_open(struct reader *r, const char *root, const char *path, struct intake *into,
                 struct err *e);
-void reader_close(struct reader *r);         /* safe if it did not open, and twice */
+void reader_close(struct reader *r);         /* safe after a failed open, and twice */
 int64_t reader_size(const struct reader *r); /* bytes of the whole file; -1: fstat failed */
 /* Reads more bytes after those held, in one call of read(2); there must be room. Sets `end` if the
  * file ends. */

@@ -1,5 +1,6 @@
-/* data_batch: one rank's rows of one sample. A rank holds a few segments of the sample. In a
- * segment, fragments that are neighbours in tokens.bin, too, are read together. */
+/* data_batch: one rank's rows of one sample. A rank holds a few segments of the sample.
+ * Neighbouring fragments of a segment are read together if they are neighbours in tokens.bin,
+ * too. */
 #include <string.h>
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
@@ -131,7 +132,7 @@ static int fill_segment(const struct segment *g, struct err *e)
     return 0;
 }
 
-/* Injects a fault. */
+/* Injects the fault of a mutant that is on. */
 static void mutate(const struct shard *sh, struct batch *b)
 {
     if (sh->P == 1) return;

@@ -32,7 +32,7 @@ static int write_tokens(struct jwrite *w, const struct data_order *o, int64_t n,
     return 0;
 }
 
-/* Writes the sizes of a sample of latents, without a number of targets: that is drawn for each
+/* Writes the sizes of a sample of latents, without the number of targets, which is drawn for each
  * step. */
 static int write_latents(struct jwrite *w, const struct data_order *o, int64_t n, struct err *e)
 {

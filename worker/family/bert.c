@@ -129,7 +129,7 @@ static void write_bert(const struct model_shape *m, struct family *f)
                                      .up_bias = "transform.dense.bias",
                                      .norm = "transform.LayerNorm.weight",
                                      .norm_bias = "transform.LayerNorm.bias",
-                                     /* an untied file has two, and its "bias" is unused */
+                                     /* an untied file has two biases, and its "bias" is unused */
                                      .bias = m->tied ? "bias" : "decoder.bias"};
     bert_write(m, f, &names, (enum act_id)m->act);
 }
@@ -146,7 +146,7 @@ int bert_check(struct model_shape *m, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, "model.config.max_position_embeddings",
                          "max_position_embeddings %lld: a table of at most %lld is supported",
                          (long long)m->max_pos, (long long)JOB_MAX_SEQ);
-    if (m->act == ACT_IDENTITY) m->act = ACT_GELU; /* the family's own */
+    if (m->act == ACT_IDENTITY) m->act = ACT_GELU; /* the family's default */
     if (m->act == ACT_ELU1 || m->act == ACT_SIGMOID)
         return err_field(e, ERR_UNSUPPORTED, "model.config.hidden_act",
                          "hidden_act: this family takes gelu, gelu_tanh, relu, silu or tanh");

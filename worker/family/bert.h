@@ -9,7 +9,7 @@
 struct bert_names {
     const char *embeddings, *layer; /* layer: with one %d */
     const char *head;
-    const char *up, *up_bias, *norm, *norm_bias, *bias; /* after head */
+    const char *up, *up_bias, *norm, *norm_bias, *bias; /* names after the prefix `head` */
 };
 /* Writes the whole model. act: the head's activation. */
 void bert_write(const struct model_shape *m, struct family *f, const struct bert_names *n,

@@ -54,7 +54,7 @@ int config_refuse(struct config *c, const char *key, const char *why)
     }
     const int more = snprintf(c->refused + n, sizeof c->refused - n, "%s%s: %s", n ? "; " : "", key,
                               why);
-    if (more >= (int)(sizeof c->refused - n)) { /* no room for the reason: the key at least */
+    if (more >= (int)(sizeof c->refused - n)) { /* no room for the reason: names the key alone */
         c->refused[n] = 0;
         snprintf(c->refused + n, sizeof c->refused - n, "; %s", key);
     }
@@ -164,7 +164,7 @@ bool config_met(const struct config *c, const char *key)
     return false;
 }
 
-/* Notes a key, and refuses a second one. name: the table's, which outlives c. */
+/* Notes a key, and refuses a second one. name: from the table, which outlives c. */
 static int once(struct config *c, const char *name, const char *key)
 {
     if (config_met(c, name))

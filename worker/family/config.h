@@ -16,9 +16,9 @@ struct job_spec;
 enum config_form {
     CONFIG_FILE, /* a config.json: as in transformers for that model_type */
     CONFIG_JOB,  /* model.config as a person writes it. Absent keys: shape_defaults(). Sizes may
-                  * have the names of shape_fields, too. With model_type and "architectures" or
-                  * "transformers_version" among its keys the package wrote it, and it is read like
-                  * a CONFIG_FILE */
+                  * have the names of shape_fields, too. A text with model_type and "architectures"
+                  * or "transformers_version" was written by the package, and is read like a
+                  * CONFIG_FILE */
     CONFIG_KEPT  /* as config_write() wrote it, of this or an older version: keys are the names in
                   * shape_fields, also of sizes that the family lacks; unknown keys are skipped */
 };

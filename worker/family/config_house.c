@@ -19,7 +19,7 @@ static const char *const changes_nothing[] = {
     "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
     "bad_words_ids", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
     "begin_suppress_tokens",
-    /* dropout in training is the job's to say */
+    /* the job sets dropout in training */
     "attention_dropout", "hidden_dropout", "dropout", "embd_pdrop", "resid_pdrop",
     /* the maker of the file */
     "unsloth_version", "unsloth_fixed", NULL};

@@ -119,7 +119,7 @@ static int check_classes(struct config *c, const char *key)
     return t == J_ARRAY_END ? 0 : config_invalid(c, key, "an array of the names of classes");
 }
 
-/* Tells whether the entry of an auto_map just read is about something else than the model. */
+/* Tells whether the key just read in an auto_map is not for a model. */
 static bool is_no_model(const struct config *c)
 {
     static const char *const kinds[] = {"AutoConfig",         "AutoTokenizer",

@@ -2,7 +2,7 @@
  * worker/hf's writer.
  *
  * A family's row has a struct hf_family: its own sizes (fields) with the keys that its files use,
- * keys that say several sizes at once or none of ours (specials), and a check of sizes that go
+ * keys that give several sizes at once, or no size (specials), and a check of sizes that go
  * together (finish). Keys that change nothing are listed (config_house.c, and `nothing` of the
  * family) and skipped. A key that is in no table, or that asks for another computation than ours,
  * is refused; one error names all of these. A key, and its absence, means the same as in
@@ -26,16 +26,16 @@ struct config {
     enum config_form form;
     struct faults *faults; /* takes every fault; NULL: the first one ends the reading */
     bool job;              /* sentences name fields of a job, not the file at path */
-    const char *path;      /* for sentences */
+    const char *path;      /* for error texts */
     struct model_shape *m;
     const struct hf_family *family;
     const char *seen[HF_MAX_SEEN]; /* keys and fields met so far */
     int n_seen;
     struct err *e;
     /* Values that make a size only together with another key: 0 unless the file gives them. */
-    double theta;               /* in a rope object */
+    double theta;               /* rope_theta of a RoPE object */
     double expand_k, expand_v;  /* heads' widths in units of hidden_size */
-    double mlp_ratio;           /* the MLP's likewise */
+    double mlp_ratio;           /* the MLP's width in the same unit */
     double partial_rotary;      /* share of a head that RoPE turns */
     int64_t original;           /* original_max_position_embeddings at the top */
     bool rope_object;           /* one of two objects of RoPE has been read */
@@ -43,7 +43,7 @@ struct config {
     int64_t n_flags;            /* length of the list by layer */
     int64_t sigma;              /* values predicted for each channel: 1, or 2 with a variance */
     int type;                   /* index of the file's model in family->models */
-    int64_t window, full_first; /* a window, and how many layers come before it */
+    int64_t window, full_first; /* a window; number of first layers without it */
     bool window_on;             /* use_sliding_window */
     int64_t sparse_step;        /* decoder_sparse_step */
     char refused[400];          /* "key: why; key: why": config_refuse */
@@ -51,18 +51,18 @@ struct config {
     bool unknown;                     /* some key is not known here */
     int64_t n_rope_flags;             /* length of the list of layers with RoPE */
     int64_t n_windowed;               /* layers to which layer_types gives a window */
-    const struct hf_wrapper *wrapper; /* its text_config is read; NULL: none */
+    const struct hf_wrapper *wrapper; /* wrapper whose text_config is read; NULL: none */
     int tied; /* 1 + tie_word_embeddings of the wrapper; 0: it says nothing */
 };
 
 /* One size of the family. */
 struct hf_field {
     const char *name; /* name of a row of shape_fields; this key is read too */
-    const char *key;  /* as the family's files call it; NULL: by the same name */
+    const char *key;  /* key in the family's files; NULL: the same name */
     enum {
-        HF_NEEDED = 1,    /* a file must say it, unless hf_model.absent does; never null */
-        HF_UNWRITTEN = 2, /* a special key says it */
-        HF_FIXED = 4,     /* the family has one value, and its files do not say it: not compared */
+        HF_NEEDED = 1,    /* a file must give it, not as null, unless hf_model.absent does */
+        HF_UNWRITTEN = 2, /* a special key (hf_special) gives it */
+        HF_FIXED = 4,     /* the family's only value, absent from its files: not compared */
         HF_DERIVED = 8    /* null in a file: it is derived from other sizes */
     } flags;
 };
@@ -85,7 +85,7 @@ struct hf_absent {
  * or _class_name is of another model: it is refused. */
 struct hf_model {
     const char *type;               /* a value of model_type; NULL: the last */
-    const struct hf_absent *absent; /* sizes of absent keys; other sizes are 0 then */
+    const struct hf_absent *absent; /* sizes of absent keys; sizes not listed are then 0 */
     /* Classes that compute this, base classes among them; the first is written as
      * architectures. */
     const char *classes[HF_CLASSES + 1];
@@ -102,7 +102,7 @@ struct hf_wrapper {
 struct hf_family {
     const struct hf_field *fields;     /* ends with name NULL */
     const struct hf_special *specials; /* ends with key NULL */
-    const struct hf_model *models;     /* the first: the family's own word */
+    const struct hf_model *models;     /* the first has the family's own model_type */
     /* Called after the last key. NULL: not called. */
     int (*finish)(struct config *c);
     /* Returns the index in models of the row that is written for these sizes. NULL: the first. */
@@ -137,7 +137,7 @@ struct hf_family {
     {"quantization_config", config_want_plain, NULL}, {"text_config", config_want_null, NULL}
 /* clang-format on */
 
-/* Reads a whole text into *c->m, by c->form; 0, or -1 with c->e. */
+/* Reads a whole text into *c->m by the rules of c->form. Returns 0, or -1 with c->e set. */
 int config_read(struct config *c, const char *text, size_t size);
 /* Reads in a first pass c->family, c->type and c->m->family, and whether the package wrote the
  * text, which makes a CONFIG_JOB a CONFIG_FILE. For a wrapper (wrapper.h) *text becomes its

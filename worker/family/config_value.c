@@ -20,7 +20,7 @@ int config_read_real(struct config *c, const char *key, double min, double max, 
     return 0;
 }
 
-/* Reads an integer; 64.0 is one. */
+/* Reads an integer; 64.0 counts as one. */
 static int whole(struct jread *j, int64_t *out)
 {
     double v;
@@ -147,7 +147,7 @@ static const struct {
 int config_read_act(struct config *c, const char *key)
 {
     if (jread_next(&c->j) != J_STRING) return config_invalid(c, key, "a string");
-    if (c->form != CONFIG_FILE && jread_is(&c->j, "identity")) return 0; /* the family's own */
+    if (c->form != CONFIG_FILE && jread_is(&c->j, "identity")) return 0; /* the family's default */
     for (size_t i = 0; i < sizeof act_names / sizeof *act_names; i++) {
         if (!jread_is(&c->j, act_names[i].word)) continue;
         c->m->act = act_names[i].act;
@@ -193,7 +193,7 @@ void config_write_null(struct jwrite *w, const char *key, const struct model_sha
 
 void config_write_zero(struct jwrite *w, const char *key, const struct model_shape *m)
 {
-    jwrite_raw(w, key, "0.0"); /* the package wants a float and takes no 0 for one */
+    jwrite_raw(w, key, "0.0"); /* the package wants a float, and refuses 0 */
 }
 
 void config_write_silu(struct jwrite *w, const char *key, const struct model_shape *m)

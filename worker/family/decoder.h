@@ -5,8 +5,8 @@
  *               x += r Wd (silu(Wg n2(x)) * Wu n2(x))
  *   logits = Whead norm(x) / logit_scale, Whead = embed when tied
  *
- * A family of this kind fills a struct decoder from its sizes. A new family that needs more gets a
- * new member here. */
+ * A family of this kind fills a struct decoder from its sizes. If a new family needs more, add a
+ * member here. */
 #ifndef SEQD_FAMILY_DECODER_H
 #define SEQD_FAMILY_DECODER_H
 
@@ -25,9 +25,9 @@ struct decoder {
     bool qkv_bias, o_bias, mlp_bias;
     enum qk_norm_id qk_norm;
     bool norm_after; /* norms of the outputs of attention and MLP, instead of their inputs */
-    bool fused;      /* q, k and v are one tensor of files, gate and up another */
+    bool fused;      /* in files q, k and v are one tensor, gate and up another */
     bool no_rope;    /* this kind of layer has no RoPE */
-    int64_t window;  /* this kind of layer's; 0: none */
+    int64_t window;  /* window of this kind of layer; 0: none */
     double embed_scale, attn_scale, residual_scale, logit_scale;
 };
 
@@ -35,7 +35,7 @@ struct decoder {
 struct decoder decoder_plain(const struct model_shape *m);
 /* Writes a layer of the next kind of f. */
 void decoder_layer(struct family *f, const struct model_shape *m, const struct decoder *d);
-/* Writes `in` and `out`. */
+/* Writes the programs `in` and `out` of f. */
 void decoder_ends(struct family *f, const struct model_shape *m, const struct decoder *d);
 
 /* ---- config.json ----------------------------------------------------------------------------- */

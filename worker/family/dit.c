@@ -8,7 +8,7 @@
 
 enum { TIME_COLS = 256 }; /* columns of a time's sinusoid, in every released model */
 
-static const float EPS = 1e-6f; /* every norm's; no config has a key for it */
+static const float EPS = 1e-6f; /* eps of every norm; no config has a key for it */
 
 /* ---- words ----------------------------------------------------------------------------------- */
 

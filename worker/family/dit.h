@@ -2,7 +2,7 @@
  * conditioning on a time and a caption, blocks of modulated attention and MLP. The families stdit,
  * stdit3, latte and t2d put them together.
  *
- * They are written as if one rank held all rows. family_write() has the switches placed
+ * The pieces are written as if one rank held all rows. family_write() then has the switches placed
  * (worker/program/spread.h): the residual stream is spread along space (ROWS_T, [space, time]),
  * and operations that see rows along space lie between two switches (ROWS_ALT, [time, space]).
  * Only under GRID_TENSOR are they written for one of tp ranks. */
@@ -38,7 +38,7 @@ void dit_time_block(struct dit d, int t);
 
 /* ---- pieces of a layer ----------------------------------------------------------------------- */
 
-int dit_input(struct dit d); /* the residual stream: also of `out` */
+int dit_input(struct dit d); /* returns the residual stream; for `out`, too */
 
 /* Shift, scale and gate of attention, then of the MLP: views [ROWS_COND, C]. */
 struct dit_vectors {
@@ -50,7 +50,7 @@ struct dit_vectors dit_table(struct dit d, const struct program *in);
 
 struct dit_attn {
     const char *prefix; /* prefix of its weights: "attn" */
-    int dim;            /* along which rows see each other: 0 space, 1 time */
+    int dim;            /* dimension along which rows see each other: 0 space, 1 time */
     bool rope, qk_norm;
 };
 /* Writes LN, then x (1 + scale) + shift. */
@@ -90,8 +90,8 @@ void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape
 void dit_write_patch(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_objective(struct jwrite *w, const char *key, const struct model_shape *m);
-int dit_model(const struct model_shape *m); /* row 1 of models: the authors' own name */
-int dit_finish(struct config *c);           /* channels predicted, width of the MLP */
+int dit_model(const struct model_shape *m); /* returns 1, the row with the authors' own name */
+int dit_finish(struct config *c);           /* sets channels predicted, width of the MLP */
 extern const char *const dit_nothing[];     /* keys that change nothing */
 
 /* clang-format off */

@@ -1,4 +1,4 @@
-/* family.h: the model families. A family is its file here, which ends with its row, and a line of
+/* family.h: the model families. A family has a file here, which ends with its row, and a line in
  * FAMILIES. */
 #ifndef SEQD_FAMILY_FAMILY_H
 #define SEQD_FAMILY_FAMILY_H
@@ -56,7 +56,7 @@ struct family {
 enum task_id { MODEL_CAUSAL_LM, MODEL_MASKED_LM, MODEL_DIFFUSION };
 
 struct family_row {
-    char name[24]; /* the model_type of jobs; config.json's may be others (config_table.h) */
+    char name[24]; /* model_type in jobs; config.json may have others (config_table.h) */
     const struct hf_family *config; /* keys of its config.json, its model_types (config_table.h) */
     enum task_id task;
     bool linear, softmax; /* attentions that its layers have */
@@ -95,7 +95,7 @@ struct family_row {
     int (*layer_kind)(const struct model_shape *m, int64_t l); /* NULL: all of kind 0 */
 };
 
-extern const char *const family_words[]; /* their names by enum model_family, NULL-terminated */
+extern const char *const family_words[]; /* family names by enum model_family, NULL-terminated */
 
 /* Returns the row of the shape's family; NULL: it is not one of these. */
 const struct family_row *family_row(const struct model_shape *m);

@@ -96,7 +96,7 @@ static int check_gpt2(struct model_shape *m, struct err *e)
                          "max_position_embeddings %lld: a table of at most %lld is supported",
                          (long long)m->max_pos, (long long)JOB_MAX_SEQ);
     if (!m->ffn_width) m->ffn_width = 4 * m->width;
-    if (m->act == ACT_IDENTITY) m->act = ACT_GELU_TANH; /* the family's own */
+    if (m->act == ACT_IDENTITY) m->act = ACT_GELU_TANH; /* the family's default */
     if (m->act == ACT_ELU1 || m->act == ACT_SIGMOID)
         return err_field(e, ERR_UNSUPPORTED, "model.config.hidden_act",
                          "hidden_act: this family takes gelu, gelu_tanh, relu, silu or tanh");

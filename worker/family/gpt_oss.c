@@ -1,8 +1,8 @@
 /* gpt_oss.c: gpt-oss (2508.10925): a mixture of experts in Llama's mould, with
  *
  *   biases of q, k, v and o; a sink for each head; a window in every other layer
- *   experts     of gate and up, g = min(g, 7), u within 7: g sigmoid(1.702 g) (u + 1), and biases
- *   router      with a bias; weights of the chosen are their softmax
+ *   experts     g sigmoid(1.702 g) (u + 1), g = min(gate, 7), u = up kept in [-7, 7]; biases
+ *   router      with a bias; the weights of the chosen experts are the softmax of their scores
  *
  * Files have all experts of a layer in one tensor, [E, in, out], gate and up in turns:
  * gate_up_proj[e, :, 2i] is row i of the gate. Published ones have it in MXFP4 (hf/mxfp4.h). */
@@ -133,7 +133,7 @@ static const struct hf_model models[] = {{"gpt_oss", own, {"GptOssForCausalLM", 
 
 static int read_window(struct config *c, const char *key)
 {
-    c->window = 0; /* null */
+    c->window = 0; /* null: no window */
     return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
 

@@ -66,7 +66,7 @@ static int read_window(struct config *c, const char *key)
 {
     /* Ignores the key in a file of type llama, as transformers does; a job may set it. */
     if (!has_window(c) && c->form == CONFIG_FILE) return config_ignore(c, key);
-    c->window = 0; /* null */
+    c->window = 0; /* null: no window */
     return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
 
@@ -129,7 +129,7 @@ static void write_window(struct jwrite *w, const char *key, const struct model_s
     jwrite_int(w, "max_window_layers", 0);
 }
 
-/* Returns the model of the package that computes this. */
+/* Returns the TYPE_ of transformers' model that computes this. */
 static int llama_model(const struct model_shape *m)
 {
     if (m->qk_norm) return TYPE_QWEN3;

@@ -130,7 +130,7 @@ static int check_minimax(struct model_shape *m, struct err *e)
     for (int l = 0; l < m->n_layers; l++)
         if (shape_special(m, l)) return 0;
     for (int l = 1; l < m->n_layers;
-         l += 2) /* none is given: every second one, as the package has */
+         l += 2) /* none is given: every second layer, as in the package */
         m->layer_mask[l / 32] |= (int64_t)1 << (l % 32);
     return 0;
 }
@@ -180,7 +180,7 @@ static int read_either(struct config *c, const char *key, const char *other,
     if (c->n_flags && !same)
         return config_refuse(c, key,
                              "layer_types and attn_type_list differ: leave one of them out");
-    memcpy(c->m->layer_mask, first, sizeof first); /* null says nothing */
+    memcpy(c->m->layer_mask, first, sizeof first); /* null: the other list counts */
     c->n_flags = n;
     return 0;
 }

@@ -124,7 +124,7 @@ static int check_modernbert(struct model_shape *m, struct err *e)
     if (m->qkv_bias != m->o_bias)
         return err_field(e, ERR_UNSUPPORTED, "model.config.qkv_bias",
                          "qkv_bias and o_bias: attention_bias gives this family both or none");
-    if (m->act == ACT_IDENTITY) m->act = ACT_GELU; /* the family's own */
+    if (m->act == ACT_IDENTITY) m->act = ACT_GELU; /* the family's default */
     if (m->act == ACT_ELU1 || m->act == ACT_SIGMOID)
         return err_field(
             e, ERR_UNSUPPORTED, "model.config.hidden_act",

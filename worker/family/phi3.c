@@ -26,7 +26,7 @@ static int check_phi3(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-enum { ORIGINAL = 4096 }; /* tokens, if its file has no such key */
+enum { ORIGINAL = 4096 }; /* tokens, if a file has no original length */
 
 static const struct hf_absent own[] = {
     HF_ABSENT(4096, 1e-5, 10000), HF_ABSENT_SIZES(3072, 32, 32, 8192, 32064), {NULL, 0}};
@@ -38,8 +38,8 @@ static int read_window(struct config *c, const char *key)
     return config_read_int(c, key, 1, JOB_MAX_SEQ, &c->m->window);
 }
 
-/* Completes RoPE. The class takes the original length from the key beside the object, 4096 without
- * it, whatever the object says. In its first files "yarn" meant longrope. */
+/* Completes RoPE. Transformers' class takes the original length from the key beside the object,
+ * else 4096; it ignores the object's. In the first files of Phi-3 "yarn" meant longrope. */
 static int finish_phi3(struct config *c)
 {
     if (c->form == CONFIG_FILE && !c->original) c->original = ORIGINAL;

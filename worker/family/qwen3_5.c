@@ -129,7 +129,7 @@ static const struct hf_special next_specials[] = {DELTA_SPECIALS,
                                                   {NULL, NULL, NULL}};
 static const struct hf_special moe_specials[] = {
     DELTA_SPECIALS,
-    {"norm_topk_prob", config_ignore, NULL}, /* always divided by their sum */
+    {"norm_topk_prob", config_ignore, NULL}, /* weights are always divided by their sum */
     {"intermediate_size", config_ignore, NULL},
     {"mlp_only_layers", config_ignore, NULL}, /* every layer has experts */
     {"decoder_sparse_step", config_ignore, NULL},

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include "worker/family/bert.h"
 
-enum { FIRST = 2 }; /* the class's pad_token_id is 1 */
+enum { FIRST = 2 }; /* the class's pad_token_id, 1, plus 1 */
 
 /* Writes the model. Files have two biases of the logits: transformers adds decoder.bias if the
  * head is not tied. */

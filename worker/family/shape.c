@@ -16,7 +16,7 @@
 #include "worker/program/rope.h"
 
 #define PREFIX  "model.config."
-#define WRITTEN 1u /* by people; FOUND: by a directory alone */
+#define WRITTEN 1u /* a person may write the field; FOUND: only a directory gives it */
 #define FOUND   0u
 #define BIG     ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
 

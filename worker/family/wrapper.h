@@ -1,7 +1,7 @@
 /* wrapper.h: models that read pictures around a model of text that is computed here (gemma3,
- * mistral3, qwen3_5, qwen3_5_moe). The text model's half of their directories is taken: the keys of
- * text_config, and the tensors below language_model. The other half passes through (worker/hf).
- * For the rows of the families of their text models. */
+ * mistral3, qwen3_5, qwen3_5_moe). The text model's half of their directories is taken: the keys
+ * of text_config, and the tensors below language_model. The other half passes through (worker/hf).
+ * For the rows of the text models' families. */
 #ifndef SEQD_FAMILY_WRAPPER_H
 #define SEQD_FAMILY_WRAPPER_H
 

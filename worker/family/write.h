@@ -11,7 +11,7 @@ struct write_norm {
     enum norm_id kind;
     double eps;
     int64_t groups; /* norms per row; 0: one */
-    int64_t dim; /* columns of each, where others follow the groups; 0: the groups tile the row */
+    int64_t dim; /* columns of a group, if others follow the groups; 0: the groups tile the row */
     bool offset; /* the factor is 1 + weight */
 };
 /* Writes NORM of x; the weights are as wide as a group. */
@@ -85,8 +85,8 @@ int write_mlp(struct program *p, const struct model_shape *m, int x, const struc
 /* A mixture of experts of x: gated MLPs with silu. Names of tensors, an expert's with one %d. */
 struct write_experts {
     const char *router, *gate, *up, *down;
-    int64_t width; /* an expert's */
-    bool plain;    /* u.moe.plain */
+    int64_t width; /* width of an expert */
+    bool plain;    /* value of op.u.moe.plain */
 };
 int write_experts(struct program *p, const struct model_shape *m, int x,
                   const struct write_experts *w);

@@ -49,9 +49,9 @@
 
 enum {
     STOP_GRACE_MS = 5000,  /* after STOP */
-    ABORT_GRACE_MS = 2000, /* after a rank failed: time for the others' own sentences */
+    ABORT_GRACE_MS = 2000, /* after a rank failed: time for the others to report */
     WATCH_MS = 1000,
-    HANG_GRACE_MS = 5000, /* after a hang, where other nodes have ranks: seqd decides sooner */
+    HANG_GRACE_MS = 5000, /* after a hang, if other nodes have ranks: seqd decides before */
     STEP_TIMEOUT_MIN_MS = 30000,
     STEP_TIMEOUT_FACTOR = 10,
     SHM_SIZE = 4096
@@ -66,7 +66,7 @@ struct gang {
     struct shm_head *shm;
     struct spool spool;
     bool spool_broken;
-    bool spool_full; /* by the limit on the size of files: failures and ends alone are added */
+    bool spool_full; /* at the limit on file sizes: only failures and ends are added */
     struct loop_fd *on_listen, *on_agent;
     struct loop_timer *kill_timer, *watch_timer, *orphan_timer;
     struct proc proc[JOB_MAX_RANKS];
@@ -357,7 +357,7 @@ static void agent_accept(void *arg, uint32_t events)
     struct gang *g = arg;
     int fd = accept4(g->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
-    agent_close(g); /* the newest agent is the agent */
+    agent_close(g); /* only the newest connection is the agent's */
     g->on_agent = loop_fd_add(g->loop, fd, EPOLLIN, agent_message, g, NULL);
     if (!g->on_agent) {
         close(fd);
@@ -365,7 +365,7 @@ static void agent_accept(void *arg, uint32_t events)
     }
     g->agent_fd = fd;
     loop_timer_set(g->orphan_timer, -1);
-    agent_nudge(g); /* for records that were written since it connected */
+    agent_nudge(g); /* for records written since it connected */
 }
 
 /* ---- the hang watchdog ----------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* packet.h: the check of a rank's packet before the gang takes it. Pure. */
+/* packet.h: checks a rank's packet before the gang takes it. Pure. */
 #ifndef SEQD_GANG_PACKET_H
 #define SEQD_GANG_PACKET_H
 

@@ -32,8 +32,8 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
     /* Survives the exec. If the gang died before this call, getppid tells. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != gang_pid) _exit(127);
-    /* Ignores SIGTERM and SIGINT, since seqgang orders the rank's end: sent to every process of a
-     * machine or of an allocation, they mean that jobs are to save. */
+    /* Ignores SIGTERM and SIGINT: seqgang orders the rank's end. A signal to every process of a
+     * machine or of an allocation means that jobs are to save. */
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     setsid();
@@ -46,7 +46,7 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
         dup2(memfd, RANK_MEMFD) < 0)
         _exit(127);
     closefrom(RANK_MEMFD + 1);
-    /* Sets the UUID: an index would be another GPU in another process. A rank without a GPU sees
+    /* Sets the UUID: an index could name another GPU in another process. A rank without a GPU sees
      * none. */
     if (setenv("CUDA_VISIBLE_DEVICES", gpu, 1) < 0) _exit(127);
     /* Ignores a failure: if these CPUs were taken away meanwhile, the rank runs where it may. */

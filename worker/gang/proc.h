@@ -1,4 +1,4 @@
-/* proc.h: one rank's process as seqgang sees it: started, spoken to, killed, gone. */
+/* proc.h: starts, talks to, kills and reaps one rank's process, for seqgang. */
 #ifndef SEQD_GANG_PROC_H
 #define SEQD_GANG_PROC_H
 
@@ -21,8 +21,8 @@ struct proc {
 
 /* Forks and executes start->seqrank with the socket as RANK_SOCKET_FD and memfd as RANK_MEMFD, in
  * its own session, to be killed when this process dies. stdout and stderr are appended to
- * DIR/rank-N.log. Its GPU, or none, is the only one that CUDA shows it, and it is bound to its CPUs
- * if DIR/cpus exists. Its pid is in DIR/pids when this returns; it has been sent no message yet. */
+ * DIR/rank-N.log. CUDA shows it only its own GPU, or none. It is bound to its CPUs if DIR/cpus
+ * exists. Its pid is in DIR/pids when this returns; it has been sent no message yet. */
 int proc_start(struct proc *p, int rank, const struct gang_start *start, const char *dir, int memfd,
                struct err *e);
 /* Sends one packet. -1 with errno when the rank is gone or does not read (its socket is full). */
@@ -32,8 +32,8 @@ int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e
 /* Receives one packet into buf. Returns its size, 0 when the rank closed its end, -1 when there is
  * none. */
 int64_t proc_receive(struct proc *p, void *buf, size_t size);
-void proc_kill(struct proc *p); /* SIGKILL; no signal when it is gone */
-/* Reaps it, once its pidfd is readable. */
+void proc_kill(struct proc *p); /* sends SIGKILL, unless it is gone */
+/* Reaps the process; call it once its pidfd is readable. */
 struct rank_exit proc_reap(struct proc *p);
 void proc_close(struct proc *p);
 /* Kills and reaps every child left. A process that a rank started became ours when the rank died

@@ -18,7 +18,7 @@ struct watch_sample {
     int64_t cpu_ms;
     int64_t moved; /* bytes read and written, as process_moved has them */
     char state;    /* as in /proc/PID/stat: 'T' is stopped */
-    bool on_gpu;   /* computes where no CPU time shows it */
+    bool on_gpu;   /* computes on a GPU, which CPU time does not show */
 };
 
 struct watch {
@@ -27,7 +27,7 @@ struct watch {
     int64_t moved[JOB_MAX_RANKS];
 };
 
-/* Takes samples of the n ranks here, dt_ms after those before. */
+/* Takes samples of this node's n ranks, dt_ms after the previous ones. */
 void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt_ms);
 /* Returns the index of the slowest rank: a stopped one, else the one with the fewest operations. */
 int watch_slowest(const struct watch_sample *s, int n);

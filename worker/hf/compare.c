@@ -11,7 +11,7 @@
 /* Collects complaints: as text with the first few and a count of all, or each as a fault of its
  * own. */
 struct complaint {
-    struct faults *faults; /* NULL: in text */
+    struct faults *faults; /* NULL: complaints go into text */
     char text[384];
     int n;
 };
@@ -145,7 +145,7 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
                               struct complaint *c, struct err *e)
 {
     int n;
-    struct param *params = hf_sorted_whole(m, &n, e); /* even if the job needs no head */
+    struct param *params = hf_sorted_whole(m, &n, e); /* with the head, needed or not */
     if (!params) return -1;
     for (int i = 0; i < w->n; i++) {
         const char *name = w->entry[i].name;

@@ -40,7 +40,7 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
     if (a->family != b->family || !family) return "model_type";
     for (const struct hf_field *x = family->fields; x->name; x++) {
         const struct field *f = row_of(x);
-        /* differs freely, unless it is the size of a table */
+        /* may differ, unless it is the size of a table */
         if (!strcmp(x->name, "max_position_embeddings") && !family_row(a)->position_table) continue;
         if (x->flags & HF_FIXED) continue;
         if (memcmp(value_of(a, f), value_of(b, f), sizes[f->type]))
@@ -75,7 +75,7 @@ static const char *dtype_word(enum dtype dtype)
 
 static const struct {
     const char *key;
-    int byte; /* the byte tokenizer's */
+    int byte; /* id in the byte tokenizer */
 } token_ids[] = {
     {"bos_token_id", TOKEN_EOD}, {"eos_token_id", TOKEN_EOD}, {"pad_token_id", TOKEN_PAD}};
 enum { N_TOKEN_IDS = sizeof token_ids / sizeof *token_ids };
@@ -129,7 +129,7 @@ static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype 
 
 /* ---- an older config.json, key by key -------------------------------------------------------- */
 
-enum { CONFIG_SIZE = 4 << 20, CONFIG_MORE = 65536 }; /* as read; a word for each of 1024 layers */
+enum { CONFIG_SIZE = 4 << 20, CONFIG_MORE = 65536 }; /* limit of an old file; a word per layer */
 
 struct edit {
     struct jwrite w;
@@ -138,12 +138,12 @@ struct edit {
     bool bytes, theta; /* changes to make: ids of special tokens, rope_theta */
     bool rope;         /* changes the rule of RoPE's frequencies: all its keys are rewritten */
     bool flow;         /* writes the objective that the weights were trained on */
-    bool inside;       /* edits text_config; the wrapper has the keys of every file */
+    bool inside;       /* text_config is edited; the wrapper has the keys of every file */
     bool seen_id[N_TOKEN_IDS];
     bool seen_dtype, seen_theta, seen_objective;
-    bool text_theta, text_rope; /* in a wrapper: the changes in text_config */
+    bool text_theta, text_rope; /* in a wrapper: changes to make in text_config */
     bool failed;
-    char *key, *value; /* owned: room for the whole file; value: twice */
+    char *key, *value; /* owned: key has room for the file, value for twice that */
 };
 
 static bool token_id(struct edit *d)

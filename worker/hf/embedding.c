@@ -26,7 +26,7 @@ struct embedding_reading {
 
 static int wrong(struct embedding_reading *r)
 {
-    if (r->e.code) return -1; /* the error of a file within it */
+    if (r->e.code) return -1; /* the error of an inner file is set already */
     return err_set(&r->e, ERR_INVALID, "%s: %s", r->path,
                    r->j.err.code ? r->j.err.text : "it is not as sentence-transformers writes it");
 }

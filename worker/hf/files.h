@@ -1,9 +1,9 @@
 /* files.h: the files of a model directory beside its weights: tokenizer, chat template,
  * generation_config.json, code, a licence. They are copied unchanged.
  *
- * Copied is every regular file of the top level except weights in any format and their indexes, of
- * at most HF_FILE_SIZE bytes and with a name of printable ASCII; at most HF_FILES of them. Links
- * are not followed. config.json is left out: hf_config_write makes a new one of it.
+ * Every regular file of the top level is copied if it has at most HF_FILE_SIZE bytes and a name of
+ * printable ASCII, except weights in any format and their indexes. At most HF_FILES are copied.
+ * Links are not followed. config.json is left out: hf_config_write makes a new one of it.
  * tested: tests/engine/test_model_files.c */
 #ifndef SEQD_HF_FILES_H
 #define SEQD_HF_FILES_H

@@ -96,7 +96,7 @@ static int tied_differs(const struct st_file *f, const char *head, struct err *e
                    st_path(f), head);
 }
 
-/* Checks the head that a tied model may carry all the same: it must be the embedding. */
+/* Checks the head that a tied model's file may have, too: it must equal the embedding. */
 static int check_tied_head(const struct hf_weights *w, const struct model_shape *m,
                            enum dtype dtype, const char *params, struct err *e)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "api/core/assert.h"
 
-enum { GROUP = 32, PACKED = GROUP / 2, GROUPS = 512 /* at a time */ };
+enum { GROUP = 32, PACKED = GROUP / 2, GROUPS = 512 /* groups at a time */ };
 
 bool mxfp4_find(const struct hf_weights *w, const struct param *p, struct mxfp4 *out)
 {

@@ -50,7 +50,7 @@ struct st_file {
     struct faults *faults;    /* gets faults of tensors; NULL: stop at the first */
     struct st_tensor *tensor; /* owned; ascending by name once checked */
     int n, room;
-    bool bad; /* faults has some of its tensors */
+    bool bad; /* a fault of its tensors is in `faults` */
 };
 
 /* ---- the header ------------------------------------------------------------------------------ */

@@ -107,11 +107,11 @@ int st_write(const char *path, const struct st_out *items, int n, struct err *e)
 struct st_digest {   /* digests of a file, hashed beside the writing: no byte is read back */
     bool of_tensors; /* in: `tensors` is asked for */
     char file[SHA256_HEX];
-    char tensors[SHA256_HEX]; /* their bytes, in the file's order: types, then names, ascend */
+    char tensors[SHA256_HEX]; /* their bytes, in the file's order: by type, then name */
     int64_t size;             /* bytes of the file */
 };
-/* Writes as st_write does, and hashes meanwhile: on success, out is filled. By up to three threads,
- * the caller among them. out NULL: the same as st_write. */
+/* Writes as st_write does, and hashes meanwhile, by up to three threads, the caller among them. On
+ * success, out is filled. out NULL: the same as st_write. */
 int st_write_hashed(const char *path, const struct st_out *items, int n, struct st_digest *out,
                     struct err *e);
 

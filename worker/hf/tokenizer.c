@@ -128,7 +128,7 @@ int tokenizer_write(const char *dir, struct err *e)
         jwrite_init(&w, text, sizeof text);
         files[i].fill(&w);
         int64_t n = jwrite_finish(&w);
-        assert(n > 0); /* the same text every time */
+        assert(n > 0); /* the text is always the same, and fits */
         if (file_join(path, e, "%s/%s", dir, files[i].name) < 0) return -1;
         if (file_write(path, text, (size_t)n, e) < 0) return -1;
     }

@@ -1,5 +1,4 @@
-/* weights.h: the safetensors files of a model directory, opened together. Inside worker/hf.
- * */
+/* weights.h: the safetensors files of a model directory, opened together. Inside worker/hf. */
 #ifndef SEQD_HF_WEIGHTS_H
 #define SEQD_HF_WEIGHTS_H
 
@@ -32,8 +31,8 @@ struct hf_weights {
  * its shards. Names are ours: older spellings of the family are known. m: borrowed. fails:
  * ERR_NOT_FOUND, ERR_CORRUPT, ERR_TOO_LARGE. */
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e);
-/* Sets *out: DIR has neither model.safetensors nor its index. fails: ERR_TOO_LARGE for a path that
- * is too long. */
+/* Sets *out to whether DIR has neither model.safetensors nor its index. fails: ERR_TOO_LARGE for a
+ * path that is too long. */
 int hf_weightless(const char *dir, bool *out, struct err *e);
 /* Opens the files as hf_weights_open does, and adds every fault to faults. A shard that cannot be
  * read is left out; its file is NULL. m NULL: the shape is unknown, and names are the files'.
@@ -60,7 +59,7 @@ bool hf_same_shape(const struct st_tensor *t, const struct param *p);
 /* Gives every entry our name for its tensor. fails: ERR_INVALID if only some names have
  * family_base; with w->faults, that is added as a fault. */
 int hf_name_entries(struct hf_weights *w, struct err *e);
-/* Sets *headless: the model has tensors of a head, and none of them is there. */
+/* Sets *headless to whether the model has tensors of a head, and none of them is there. */
 int hf_find_head(const struct hf_weights *w, bool *headless, struct err *e);
 /* Lists all tensors of the model with its head, sorted by name; the caller frees. */
 struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e);

@@ -10,9 +10,9 @@
 #define AGREE_NOT_FINITE (-1) /* in place of a token: a logit is NaN or infinity */
 
 struct agree_choice {
-    int64_t token;    /* this rank's */
+    int64_t token;    /* this rank's choice */
     const char *id;   /* borrowed: the prompt's */
-    int64_t position; /* number of tokens before it */
+    int64_t position; /* number of tokens before the chosen one */
 };
 /* Compares the choices [n <= JOB_MAX_BATCH] of a step in one message. comm NULL: one rank. Returns
  * n, or the index of the first choice that is AGREE_NOT_FINITE on all ranks. fails, -1:

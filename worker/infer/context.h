@@ -17,11 +17,11 @@
  * one state, which a file can hold. A layer of the delta rule or of short convolutions has
  * several. */
 struct context_layout {
-    int64_t n_layers, n_states; /* layers of linear attention */
+    int64_t n_layers, n_states; /* n_states: layers of linear attention */
     int64_t stride; /* bytes from one layer's states to the next: the largest size, rounded up */
     int64_t size;   /* bytes of all: n_layers * stride */
     struct context_state {
-        int64_t n_heads, key_dim, value_dim; /* linear attention's; 0: none */
+        int64_t n_heads, key_dim, value_dim; /* 0: the layer has no linear attention */
     } * layer;                               /* owned, [n_layers] */
 };
 int context_layout_init(struct context_layout *c, const struct model_shape *m, struct err *e);

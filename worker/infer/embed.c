@@ -101,7 +101,7 @@ struct embedder {
     const struct infer *in;
     const struct data *d;
     bool writer;  /* rank 0 */
-    bool was_cut; /* of the last document read */
+    bool was_cut; /* the last document read was cut off */
     int32_t *ids; /* owned, [S + 1] */
     double *sum;  /* owned, [C] */
     float *row;   /* owned, [C] */

@@ -5,7 +5,7 @@
  * states are those after the last layer and the final norm: the head's input.
  *   last   of the last token, which has seen the whole document
  *   mean   over its tokens, summed in double
- * normalize: divided by its length (2-norm); a vector of zeros stays one.
+ * normalize: divided by its length (2-norm); a zero vector stays zero.
  * A document longer than data.seq_len is an error that names it, before anything is computed.
  * Under data.overlong "truncate" it is cut off instead; the ids that the post-processor of the
  * model's tokenizer has put after a text stay.

@@ -1,5 +1,5 @@
-/* flow_generate.h: a generate job of a diffusion model: requests one after another, an artifact for
- * each.
+/* flow_generate.h: a generate job of a diffusion model: requests one after another, an artifact
+ * for each.
  *
  * Rank 0 reads the requests and their captions and tells the other ranks what to sample; a request
  * that cannot be done is refused and the next one begins. sample-NNNNN.safetensors (NNNNN: the
@@ -10,7 +10,7 @@
  *    "body": {"artifact": "sample-00003.safetensors", "sha256": "..", "size": 1234, "latents":
  *    [4, 15, 60, 106], "steps": 30, "guidance": 7}}, "error": null}
  *
- * and a refused request's as in a batch of text. */
+ * A refused request has a line as in a batch of text. */
 #ifndef SEQD_INFER_FLOW_GENERATE_H
 #define SEQD_INFER_FLOW_GENERATE_H
 
@@ -22,9 +22,9 @@ struct flow_generate {
     const char *root;        /* rank 0: root of input.path; borrowed */
     char manifest[FILE_PATH_SIZE];
     /* ---- results; n_*: on rank 0 ---- */
-    int64_t n_samples, n_refused, n_resumed; /* n_resumed: sum of an earlier attempt */
+    int64_t n_samples, n_refused, n_resumed; /* n_resumed: answered by earlier attempts */
     bool ledger_equal;                       /* this attempt's counts are the plan's */
-    struct artifact_done results, errors;    /* rank 0; errors without a name: none was refused */
+    struct artifact_done results, errors;    /* rank 0; errors has no name if none was refused */
 };
 
 /* Reads input.path on rank 0. fails: as prompts_read. */

@@ -44,7 +44,7 @@ struct sample_draw {
     const struct flow_sample *s;
     const struct sample_rows *r;
     int64_t step;                /* step; -1: the initial noise, which also sets weights */
-    const struct noise_draw *by; /* a step's: spread has the variance that was predicted */
+    const struct noise_draw *by; /* of a step: `spread` then has the predicted variance */
 };
 
 static void put_value(const struct sample_draw *d, int64_t row, int64_t col, int64_t in, float z)

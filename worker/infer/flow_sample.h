@@ -10,13 +10,14 @@
  * guidance changes all channels, as its sampler does. For STDiT it changes the first three, as in
  * Open-Sora 1.0; the fourth is v_with.
  *
- * A step takes two forward passes, or one if guidance is 1 or the model is told nothing. "Without
- * a caption" means as many rows of y_embedding; "without a class" means the class after the last.
+ * A step takes two forward passes, or one if guidance is 1 or the model reads neither caption nor
+ * class. Without its caption the model reads as many rows of y_embedding instead; without its
+ * class, the class after the last.
  *
  * z lies in the plan as model_batch()'s latents.patches, each rank's own rows of patches, fp32
- * whatever the model's precision. A step allocates no memory. Noise is keyed by the element's place
- * in the whole sample, and the steps are elementwise. So the number of ranks changes the sample
- * only through the model's own sums; under determinism "ranks" the bits are the same.
+ * whatever the model's precision. A step allocates no memory. Noise is keyed by the element's
+ * place in the whole sample, and the steps are elementwise. So the number of ranks changes the
+ * sample only through the model's own sums; under determinism "ranks" the bits are the same.
  * tested: tests/engine/test_flow_sample.c */
 #ifndef SEQD_INFER_FLOW_SAMPLE_H
 #define SEQD_INFER_FLOW_SAMPLE_H

@@ -28,7 +28,7 @@ struct generator {
     const struct infer *in;
     const struct prompts *p;
     bool batch, writer; /* writer: rank 0 */
-    int n;              /* at once */
+    int n;              /* prompts answered at once */
     struct infer_work work[JOB_MAX_BATCH];
     struct turn turn[JOB_MAX_BATCH]; /* the turn of the work with that number, if it has an
                                       * answer */
@@ -37,11 +37,11 @@ struct generator {
     int n_done;
     int first; /* the prompt whose text is the RESULT's; p->n: there is none yet */
     struct reply reply;
-    struct artifact out;     /* prompts */
+    struct artifact out;     /* for a job of prompts */
     struct held_lines *held; /* owned [p->n] */
     int n_written;           /* prompts whose lines are in `out` */
-    struct results results;  /* batch */
-    uint8_t *answered;       /* owned [p->n]: by an earlier attempt */
+    struct results results;  /* for a batch */
+    uint8_t *answered;       /* owned [p->n]; 1: an earlier attempt answered it */
     struct infer_text *text;
 };
 

@@ -1,11 +1,11 @@
 /* infer.h: generation with a loaded model over the ring, and functions that score and embed share.
  *
- * Generate: prefill of the prompt over the ring; keys and values stay where prefill left them; new
- * ones are stored in turn, CACHE_BLOCK tokens a rank (2408.04093's tree decoding, merged in rank
- * order). Every rank gets the same logits and chooses the same token; the choices are compared, 8
- * bytes to each other rank, and a rank whose choice differs is named. n continuations of a prompt
- * share its prefill: the cache is rewound to the prompt's end before each, and the states of layers
- * that have some are put back.
+ * Generate. The prompt's prefill runs over the ring, and its keys and values stay on their ranks.
+ * Ranks store new ones in turn, CACHE_BLOCK tokens each (2408.04093's tree decoding, merged in
+ * rank order). Every rank gets the same logits and chooses the same token. The choices are
+ * compared, 8 bytes to each other rank; an error names a rank whose choice differs. n
+ * continuations of a prompt share its prefill: the cache is rewound to the prompt's end before
+ * each, and the states of layers that have some are put back.
  *
  * Several requests (plan->batch) are answered at once. Each has a cache, a sampler and memory for
  * its answer. A pass over the weights computes the next token of all of them; ranks send each
@@ -36,9 +36,8 @@ struct infer {
     const struct token_ends *ends; /* generate: tokens that end a text; NULL: 256, of bytes */
     struct tokenizer
         *tokenizer; /* generate: the model's own; NULL: text is bytes, or none at all */
-    const struct err
-        *no_tokenizer;        /* why that is so of a model with one; NULL, ERR_NONE: no reason */
-    struct request_chat chat; /* generate: {0}: conversations are refused */
+    const struct err *no_tokenizer; /* why a model's own is not used; NULL, ERR_NONE: no reason */
+    struct request_chat chat;       /* generate: {0}: conversations are refused */
     /* Called between two units whose results are kept in a journal (-1: none). Returns -1 to end
      * the job there. NULL: not called. */
     int (*leave)(void *arg, int journal, struct err *e);
@@ -57,21 +56,21 @@ struct infer_work {
     struct sampler sampler;
     float *logits, *first;  /* [V] logits of the next token; logits after the prompt */
     int32_t *tokens;        /* [sampling.max_tokens] */
-    double *logprob;        /* the same; NULL unless this rank reports */
-    struct sample_top *top; /* the same times a request's logprobs, at most n_top */
+    double *logprob;        /* [sampling.max_tokens]; NULL unless this rank reports */
+    struct sample_top *top; /* for each token as many as asked for, at most n_top */
     int n_top;              /* -1: the job reports no log-probabilities */
     struct spell spell;     /* text of the continuation at work, with a tokenizer */
     struct context_layout layout;
     char *states; /* states of layers after the prompt, which a continuation changes; NULL: none */
 
-    struct request request;   /* the one at work */
+    struct request request;   /* the request at work */
     struct infer_answer *out; /* borrowed: its answer; NULL: none is at work */
     bool done;                /* the answer is complete */
     int64_t sequence, n;      /* number of the continuation; its tokens so far */
     int64_t choice;           /* the next token: this rank's choice, until the choices are
                                * compared */
     int64_t stopped, cut;     /* the stop string at the last token: see take_text */
-    double part;              /* part of the request's work that progress was told of */
+    double part;              /* part of the request's work reported to progress */
     /* The counts expected of this rank for the request, since infer_settle. */
     struct comm_count want[PURPOSE_N];
 };
@@ -95,14 +94,13 @@ struct infer_tokens {
     int n_top;
 };
 struct infer_choice {
-    struct infer_tokens
-        tokens;     /* generated; the end of a document that ended it is not among them */
-    int64_t n_text; /* number of tokens before a stop string */
-    /* With a tokenizer: their text up to a stop string; else text is NULL. */
-    char *text;         /* owned, NUL-terminated: the prompt's text, then theirs */
-    int64_t size;       /* its bytes */
-    int64_t begin;      /* first byte of theirs */
-    int64_t *token_end; /* owned: bytes of the whole text after each token, the prompt's first */
+    struct infer_tokens tokens; /* generated; without an id that ended the text */
+    int64_t n_text;             /* number of tokens before a stop string */
+    /* With a tokenizer: the tokens' text up to a stop string. Without one text is NULL. */
+    char *text;         /* owned, NUL-terminated: the prompt's text, then the generated text */
+    int64_t size;       /* bytes of text */
+    int64_t begin;      /* first byte of the generated text */
+    int64_t *token_end; /* owned: bytes of text after each token, the prompt's tokens first */
     enum infer_finish finish;
 };
 
@@ -110,7 +108,7 @@ struct infer_answer {
     struct infer_choice *choice; /* owned, [n] */
     int64_t n, n_generated;
     struct infer_pace prefill;  /* the prompt's pass through the layers */
-    struct infer_tokens prompt; /* with echo and logprobs: the prompt's; entry 0 has none */
+    struct infer_tokens prompt; /* with echo and logprobs: the prompt's; entry 0 has no logprob */
 };
 /* The calls below are collective. Every rank has the same requests, and none of them is refused. On
  * an error the caller ends all answers. */
@@ -136,7 +134,7 @@ struct infer_text {
     char *text; /* owned: the first continuation of the first prompt, valid UTF-8; may be NULL */
     int64_t n_prompts, n_prompt_tokens, n_tokens; /* sums over all prompts and continuations */
     int64_t n_refused, n_resumed;      /* batch: refused; answered by an earlier attempt */
-    enum infer_finish finish;          /* that text's */
+    enum infer_finish finish;          /* how that text ended */
     struct infer_pace prefill, decode; /* for the answers of this attempt */
     bool ledger_equal;
     struct artifact_done artifact; /* rank 0: generate.jsonl, or results.jsonl of a batch */

@@ -9,7 +9,7 @@ struct infer_pace {
     int64_t n, us;
 };
 
-/* Adds n tokens, and the time from begin_us, of clock_us(), until now. */
+/* Adds n tokens and the time since begin_us, a time of clock_us(). */
 static inline void pace_until_now(struct infer_pace *p, int64_t n, int64_t begin_us)
 {
     p->n += n;

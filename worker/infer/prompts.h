@@ -25,7 +25,7 @@ struct prompts {
     int n;
     int64_t *end;  /* owned, [n]: bytes [end[i-1], end[i]) of text are prompt i */
     char *text;    /* owned; not NUL-terminated */
-    int64_t *line; /* owned, [n]: its line in the file, from 1; rank 0's */
+    int64_t *line; /* owned, [n]: prompt i's line in the file, from 1; rank 0 only */
 };
 
 /* Reads the prompts in this process. roots: as in data_prepare. fails: ERR_INVALID (no prompt, an

@@ -80,7 +80,7 @@ static int name_token(const struct reply *p, int32_t id, struct text *out)
 
 static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
 {
-    int64_t room = 4 * n_tokens + 2; /* bytes, and after them their UTF-8 */
+    int64_t room = 4 * n_tokens + 2; /* room for the bytes, then for their UTF-8 */
     if (room <= p->text_room) return 0;
     char *text = realloc(p->text, (size_t)room);
     if (!text)
@@ -188,7 +188,7 @@ static void write_alternatives(struct reply *p, struct jwrite *w, const struct i
     jwrite_end(w);
 }
 
-struct reply_part { /* tokens [0, n) of t; unscored: the first n have no log-probability */
+struct reply_part { /* tokens [0, n) of t; unscored: number of first ones without logprob */
     const struct infer_tokens *t;
     int64_t n, unscored;
 };

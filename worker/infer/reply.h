@@ -44,7 +44,7 @@ struct reply {                         /* {0}: empty */
 };
 void reply_fini(struct reply *p);
 
-/* Makes the line of choice c of a; prompt: its bytes. */
+/* Makes the line of choice c of a. prompt [size]: the prompt's bytes. */
 int reply_prompt(struct reply *p, const struct request *r, const char *prompt, int64_t size,
                  const struct infer_answer *a, int64_t c, struct err *e);
 /* Makes a request's line. number: the request's number in its file; model: its name. a: NULL if r

@@ -161,8 +161,8 @@ static const struct request_number {
     double also, means;   /* if they differ: clients may write `also` for `means` */
 } numbers[] = {
     {"temperature", "sampling.temperature", offsetof(struct request, sample.temperature)},
-    {"top_k", "sampling.top_k", offsetof(struct request, sample.top_k), 0, -1, 0},   /* all */
-    {"top_p", "sampling.top_p", offsetof(struct request, sample.top_p), 0, 0, 1e-9}, /* the first */
+    {"top_k", "sampling.top_k", offsetof(struct request, sample.top_k), 0, -1, 0},   /* -1: all */
+    {"top_p", "sampling.top_p", offsetof(struct request, sample.top_p), 0, 0, 1e-9}, /* 0: best */
     {"min_p", "sampling.min_p", offsetof(struct request, sample.min_p)},
     {"repetition_penalty", "sampling.repetition_penalty",
      offsetof(struct request, sample.repetition)},
@@ -246,7 +246,7 @@ static int take_ids(struct body *b)
             return err_field(b->e, ERR_INVALID, "prompt",
                              "prompt holds the token %lld: the vocabulary has %lld", (long long)id,
                              (long long)V);
-        assert(r->n_tokens < r->room); /* each id takes two bytes of the line */
+        assert(r->n_tokens < r->room); /* each id takes at least two bytes of the line */
         r->tokens[r->n_tokens++] = (int32_t)id;
     }
     return 0;

@@ -40,13 +40,13 @@ struct job_spec;
 
 /* Settings for reading conversations; all borrowed. */
 struct request_chat {
-    const struct chat_model *model; /* NULL, or without a template: they are refused */
+    const struct chat_model *model; /* NULL or without a template: conversations are refused */
     const struct err *why; /* reason of the refusal; NULL, ERR_NONE: there is no template */
     int64_t submitted_s;   /* as of struct rank_args */
 };
 
 struct request {
-    char id[REQUEST_ID_SIZE]; /* custom_id; a prompt's number */
+    char id[REQUEST_ID_SIZE]; /* custom_id, or a prompt's number */
     int32_t *tokens;          /* owned room for token_room tokens: the prompt */
     char *text;               /* owned room for `room` bytes */
     int64_t room, token_room, n_tokens;
@@ -61,7 +61,7 @@ struct request {
     struct stop stop;
     struct sample_key key; /* seed and request */
     int64_t max_tokens, min_tokens, n;
-    int32_t logprobs; /* alternatives; -1: none at all */
+    int32_t logprobs; /* alternatives to report; -1: no log-probabilities */
     int32_t echo, ignore_eos;
     struct err refused; /* ERR_NONE: not refused; field: the member at fault, without "body." */
 };

@@ -2,11 +2,11 @@
  *
  * DIR/batch-DIGEST.jsonl is a journal: one line of reply_batch per request, fsynced before the
  * next request begins in its place. DIGEST is of the requests, so that a batch that was edited
- * starts again. An attempt that finds a journal keeps its whole lines, cuts off a line that a crash
- * left half written and continues with the requests that have no line. When every request has one,
- * the journal becomes the artifact results.jsonl (a hard link to it; a copy in the order of the
- * requests where several were answered at once and ended in another order), and the lines of
- * refused requests errors.jsonl too. Requests are known by their custom_id. Rank 0 only. */
+ * starts again. An attempt that finds a journal keeps its whole lines, cuts off a line that a
+ * crash left half written and continues with the requests that have no line. When every request
+ * has one, the journal becomes the artifact results.jsonl: by a hard link, or by a copy in the
+ * order of the requests if they ended in another order. The lines of refused requests also go to
+ * errors.jsonl. Requests are known by their custom_id. Rank 0 only. */
 #ifndef SEQD_INFER_RESULTS_H
 #define SEQD_INFER_RESULTS_H
 

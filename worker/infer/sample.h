@@ -40,9 +40,9 @@ struct sample_key {
 /* Working memory of choices; set up once. */
 struct sampler {
     int64_t n_vocab;
-    double *z, *weight; /* after the penalties; exp((z - max) / temperature) */
+    double *z, *weight; /* z: after the penalties; weight: exp((z - max) / temperature) */
     int32_t *heap;
-    int32_t *times;  /* in the generated text */
+    int32_t *times;  /* occurrences in the generated text */
     uint8_t *prompt; /* 1: occurs in the prompt */
 };
 
@@ -64,14 +64,14 @@ int32_t sampler_choose(struct sampler *s, const float *logits, const struct samp
 double sample_uniform(const struct sample_key *key);
 
 /* Computes log-probabilities under softmax(logits), before penalties, temperature and cuts:
- * *chosen for token `id`, and the n most likely ones, the likeliest first and the lower id
- * before its equal. A token has the same number in both. Returns the number of entries in top: n or
+ * *chosen for token `id`, and the n most likely ones, the likeliest first, and of equal ones the
+ * lower id first. A token has the same number in both. Returns the number of entries in top: n or
  * n_vocab. */
 struct sample_top {
     int32_t id;
     double logprob;
 };
-#define SAMPLE_TOP 20 /* n at most */
+#define SAMPLE_TOP 20 /* largest n of sample_logprobs */
 int sample_logprobs(const float *logits, int64_t n_vocab, int32_t id, double *chosen, int n,
                     struct sample_top *top);
 

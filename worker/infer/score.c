@@ -36,8 +36,8 @@ struct scorer {
     int64_t sizes_first, sizes_n;   /* tokens [first, first + n) of the data are in `sizes` */
     uint32_t sizes[1024];           /* bytes of each of these tokens */
     int64_t document, unscored;     /* number of the document being read; its unscored tokens */
-    struct score_sum sum, *bucket;  /* sums of that document; [n_buckets] */
-    double text_nll;                /* that document's, without its end */
+    struct score_sum sum, *bucket;  /* sum over that document; bucket: [n_buckets] */
+    double text_nll;                /* nll of that document, without its end id */
     int64_t bucket_size, n_buckets; /* 0: not asked for */
     struct artifact out, logprobs;
     struct score_journal journal;

@@ -1,4 +1,5 @@
-/* score.h: how well a model predicts a text: nll, perplexity, bits per byte, a document and in all.
+/* score.h: how well a model predicts a text: nll, perplexity, bits per byte, per document and in
+ * all.
  *
  * The prepared input is taken in windows of data.seq_len, in file order. score.stride 0: windows
  * follow each other, and a window's first token is given, not scored. score.stride d: window w
@@ -11,7 +12,7 @@
  * No [S, V] tensor exists: the head runs in chunks.
  *
  * The losses of a window are kept in a journal (score_journal.h), so that an attempt continues
- * where the one before it died; the results are written whole by the attempt that ends, the same
+ * where the one before it died; the attempt that ends writes the results whole, with the same
  * bytes.
  *
  *   ppl = exp(nll / tokens)      bits_per_byte = nll of text / ln 2 / bytes

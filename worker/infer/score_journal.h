@@ -1,9 +1,10 @@
 /* score_journal.h: the losses of windows that an attempt has scored, for the next attempt.
  *
  * DIR/score-KEY.journal: for each window, in order, float64 [S] by position, and the SHA-256 of
- * the window's number and these losses. KEY is of the data and of the way it is cut into windows.
- * A record that a crash left half written is cut off, as is everything from a damaged record on.
- * The file is not fsynced: a record lost in a power cut only costs its window. Rank 0 only. */
+ * the window's number and these losses. KEY is derived from the data and from the way it is cut
+ * into windows. A record that a crash left half written is cut off, as is everything from a
+ * damaged record on. The file is not fsynced: a record lost in a power cut only costs its window.
+ * Rank 0 only. */
 #ifndef SEQD_INFER_SCORE_JOURNAL_H
 #define SEQD_INFER_SCORE_JOURNAL_H
 

@@ -14,16 +14,16 @@ struct spell {
     struct text all;    /* prompt and continuation */
     struct text prompt; /* decoded alone */
     bool late;          /* the decoder holds a part of the prompt's text */
-    int64_t begin;      /* the continuation's first byte in all */
-    int64_t fed;        /* bytes of all that the stop strings have seen */
-    int64_t *end;       /* owned [n]: bytes of all after each token, the prompt's first */
+    int64_t begin;      /* offset in `all` of the continuation's first byte */
+    int64_t fed;        /* bytes of `all` that the stop strings have seen */
+    int64_t *end;       /* owned [n]: bytes of `all` after each token, the prompt's tokens first */
     int64_t n, n_prompt, room;
 };
 
 /* Begins a new continuation of a prompt of ids [n]; the memory of s is used again. s is {0} before
  * the first one. */
 int spell_begin(struct spell *s, struct tokenizer *t, const int32_t *ids, int64_t n, struct err *e);
-/* Puts the next token; *cut: bytes of all before a stop string that it completes, -1: none. */
+/* Puts the next token. *cut: bytes of `all` before a stop string that it completes; -1: none. */
 int spell_put(struct spell *s, struct stop *stop, int32_t id, int64_t *cut, struct err *e);
 /* Takes the rest of the text from the decoder. *cut: as spell_put. */
 int spell_finish(struct spell *s, struct stop *stop, int64_t *cut, struct err *e);

@@ -12,7 +12,7 @@ struct window {
     /* window read last: tokens [first, first + n); new ones from position `fresh` */
     int64_t first, n, fresh;
     int32_t *ids;   /* [S] */
-    uint8_t *learn; /* [S]: may be a target */
+    uint8_t *learn; /* [S]; 1: may be a target */
 };
 
 /* mem: borrowed, window_size bytes, aligned to 4. */

@@ -56,7 +56,7 @@ struct template_node {
     struct pyvalue value;
     struct args *args;
     const struct native
-        *native; /* NULL for a filter or test that jinja2 does not know either, named by value */
+        *native; /* NULL: a filter or test, named by value, that jinja2 does not know either */
     struct macro *macro;
 };
 

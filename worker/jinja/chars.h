@@ -26,7 +26,7 @@ bool jinja_chars_alpha(uint32_t c);
 bool jinja_chars_decimal(uint32_t c); /* general category Nd */
 bool jinja_chars_digit(uint32_t c);   /* str.isdigit */
 bool jinja_chars_numeric(uint32_t c); /* str.isnumeric */
-bool jinja_chars_cased(uint32_t c);   /* has case, as Python's rule of the final sigma reads it */
+bool jinja_chars_cased(uint32_t c);   /* is cased by Python's rule of the final sigma */
 bool jinja_chars_case_ignorable(uint32_t c);
 
 enum chars_case { CASE_UPPER, CASE_LOWER, CASE_TITLE };

@@ -3,7 +3,7 @@
  *
  * All memory is in one arena, so a failure can leave by longjmp from anywhere to the setjmp of
  * jinja_create or jinja_render: no memory has to be freed on the way. jinja_heap_fail does not
- * return. A function here that "fails" does not return either, then. */
+ * return. So a function here that "fails" does not return, either. */
 #ifndef SEQD_JINJA_HEAP_H
 #define SEQD_JINJA_HEAP_H
 
@@ -22,7 +22,7 @@
 struct heap {
     struct arena arena;
     struct err *e;   /* jinja_heap_fail writes the error here */
-    int64_t n_steps; /* left */
+    int64_t n_steps; /* steps left */
     int depth, line; /* evaluations that are open; the line being evaluated, for errors */
     int printed;     /* line that first printed a list or a mapping; 0: none */
     jmp_buf fail;

@@ -139,7 +139,7 @@ static const char *float_end(const struct lex *x)
 {
     const char *p = digits(x, x->p), *q;
     bool is = false;
-    if (x->p[-1] == '.') return NULL; /* x.0.1 */
+    if (x->p[-1] == '.') return NULL; /* as in x.0.1 */
     if (p < x->end && *p == '.' && (q = digits(x, p + 1)) > p + 1) {
         p = q;
         is = true;

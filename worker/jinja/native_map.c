@@ -70,7 +70,7 @@ static const struct native *find_named(struct template_run *r, struct pyvalue na
 static struct actual after(const struct actual *raw, int64_t n)
 {
     struct actual rest = *raw;
-    if (n) rest.v += n; /* NULL when there is none */
+    if (n) rest.v += n; /* v is NULL when there is none */
     rest.n -= n;
     return rest;
 }

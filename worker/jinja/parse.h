@@ -22,7 +22,7 @@ void jinja_parse(struct heap *h, struct template *t, const struct template_token
 /* Functions that parse.c and expr.c share. */
 struct template_node *jinja_parse_node(struct template_parse *p, enum node_type type);
 void jinja_parse_append(struct template_parse *p, struct template_node *n,
-                        struct template_node *item); /* to its list */
+                        struct template_node *item); /* appends item to n->list */
 int jinja_parse_symbol(struct template_parse *p, const struct str *name);
 bool jinja_parse_is_op(const struct template_parse *p, int op);
 bool jinja_parse_is_name(const struct template_parse *p, const char *name);

@@ -13,7 +13,7 @@
 /* Variables of one block, which also sees those of the blocks around it. */
 struct scope {
     struct scope *up;  /* NULL: the root, whose variables are v[symbol] */
-    struct pyvalue *v; /* beyond the root: [n] with their symbols beside them */
+    struct pyvalue *v; /* other scopes: [n], their symbols in `symbol` */
     int *symbol;
     int n, room;
 };
@@ -34,7 +34,7 @@ struct template_loop {
     struct cursor items;
     struct pyvalue after, now, before, changed; /* after: V_MISSING if not read yet */
     const struct template_node *node;
-    struct scope *scope;       /* around the loop */
+    struct scope *scope;       /* scope around the loop */
     int64_t index0, depth0, n; /* n: its length, -1 before it is known */
     bool over;                 /* no item follows `after` */
 };
@@ -50,7 +50,7 @@ struct bound { /* a method and the value that it is called on */
 };
 
 /* fn() changes the variables between their reading and the rendering. after() is called when the
- * template has ended, to see how it used them; NULL: not called. */
+ * template has ended, to see how it used the variables; NULL: not called. */
 struct run_prepare {
     void (*fn)(struct template_run *r, struct dict *vars, const void *context);
     const void *context;

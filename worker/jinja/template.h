@@ -5,9 +5,10 @@
  * generation tag, and tojson, raise_exception and strftime_now of transformers).
  * Strings have the characters of Unicode 14 (Python 3.11).
  *
- * Refused when it is compiled, with its line and its name: include, import, extends, block,
- * autoescape and every filter, test or method of jinja2 and Python that is not here. Integers
- * have 64 bits; a value that would print an address (a function, a generator) is an error.
+ * A template is refused when it is compiled if it uses include, import, extends, block,
+ * autoescape, or a filter, test or method of jinja2 or Python that is not here. The error has the
+ * line and the name. Integers have 64 bits; a value that would print an address (a function, a
+ * generator) is an error.
  *
  * No state is global: a compiled template is read only, and several threads may render it. */
 #ifndef SEQD_JINJA_TEMPLATE_H
@@ -31,7 +32,7 @@ struct template;
  * this interpreter refuses, ERR_TOO_LARGE past a limit. */
 struct template *jinja_create(const char *text, int64_t size, struct err *e);
 void jinja_destroy(struct template *t);
-bool jinja_has_generation(const struct template *t); /* a {% generation %} tag */
+bool jinja_has_generation(const struct template *t); /* tells if it has a {% generation %} tag */
 /* Tells whether the source names this variable anywhere. If not, the template cannot use it. */
 bool jinja_names(const struct template *t, const char *name);
 bool jinja_mentions(const struct template *t, const char *word); /* anywhere in its source */
@@ -52,7 +53,7 @@ void jinja_output_fini(struct template_output *o);
 /* Renders into o, which is emptied first. json[size]: an object, the variables. now_s: the time
  * that strftime_now reads, in seconds since 1970, UTC.
  * fails: ERR_INVALID with the line and the argument of raise_exception, or the error that Python
- * would raise; ERR_TOO_LARGE past a limit. o holds nothing then. */
+ * would raise; ERR_TOO_LARGE past a limit. On failure o is empty. */
 int jinja_render(const struct template *t, const char *json, int64_t size, int64_t now_s,
                  struct template_output *o, struct err *e);
 

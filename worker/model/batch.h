@@ -1,6 +1,7 @@
-/* batch.h: one rank's rows of one sequence, as the model reads them. Filled by worker/data/data.c
- * (or by a test); all arrays belong to the caller (the plan). Arrays of tokens have shard.T
- * entries. A family reads what its programs name; the rest may be NULL. */
+/* batch.h: one rank's rows of one sequence, as the model reads them. Filled by worker/data,
+ * worker/infer or a test; all arrays belong to the caller (the plan). Arrays of tokens have
+ * shard.T entries. A family reads only the arrays that its programs name; the others may be
+ * NULL. */
 #ifndef SEQD_MODEL_BATCH_H
 #define SEQD_MODEL_BATCH_H
 

@@ -84,7 +84,7 @@ int finite_weights(struct model *m, char name[64], struct err *e)
     struct param p = {.name = ""};
     int64_t found = FINITE_NONE;
     const struct pipe *s = &m->plan->pipe;
-    for (int b = pipe_begin(s); b < pipe_end(s); b++) { /* to the end: others fetch too */
+    for (int b = pipe_begin(s); b < pipe_end(s); b++) { /* to the end: other ranks fetch, too */
         if (fetch(m, b, e)) return -1;
         found = look_at_bucket(m, b, found);
     }

@@ -1,5 +1,6 @@
-/* finite.h: finds the source of a NaN or infinity in a result: the tensor of the weights that holds
- * one, else the first operation that made one of finite numbers. It costs nothing until then.
+/* finite.h: finds the source of a NaN or infinity in a result: the tensor of the weights that
+ * holds one, else the first operation that made one of finite numbers. It costs nothing while
+ * results are finite.
  *
  * tested: tests/engine/test_finite.c */
 #ifndef SEQD_MODEL_FINITE_H

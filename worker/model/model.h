@@ -72,9 +72,9 @@ struct model {
     /* holders: ranks that hold a sequence, the ring's and the ranks that share layers with them.
      * all: the holders of all rings in world. NULL: one rank. */
     struct comm *holders, *all;
-    struct sp sp;            /* sp.shard says which rows these are */
+    struct sp sp;            /* sp.shard: this rank's rows */
     int rank, ring;          /* the rank's number in its ring; the ring's number */
-    int tensor_rank;         /* among those that share every layer */
+    int tensor_rank;         /* number among ranks that share every layer */
     int32_t *route_room;     /* PLAN_ROUTES; NULL: none */
     struct routing *routing; /* borrowed while a proof runs; NULL: it needs none */
     /* group: a training's ranks that share one set of shards (worker/plan/zero.h); place: this
@@ -90,8 +90,8 @@ struct model {
     struct model_buckets buckets;
     float *tree;
     int64_t tree_stride; /* bytes */
-    double *nll;         /* [T] of the host's, as model_nll and model_grad leave it */
-    double *inv_freq;    /* the host's */
+    double *nll;         /* [T] in the host's memory, as model_nll and model_grad leave it */
+    double *inv_freq;    /* in the host's memory */
     double rope_theta;   /* the base of inv_freq */
     void *bounce;
     int64_t *all_lo, *all_hi;           /* [ulysses * T] lo and hi of the group's rows, or NULL */
@@ -103,7 +103,7 @@ struct model {
     struct model_cache cache[JOB_MAX_BATCH]; /* plan->batch of them */
     int slot;                                /* number of the cache that a forward pass fills */
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
-    int64_t placed_size;            /* both in whole pages: the high-water mark */
+    int64_t placed_size;            /* the two in whole pages: the high-water mark */
     int64_t host_end;               /* likewise of the host's part */
     struct carry carry; /* LASP in time, contexts: states that enter and leave the sequence at hand;
                          * zeros: none */
@@ -136,7 +136,7 @@ float *model_gradient(const struct model *m, int64_t offset);
 int model_set_seq(struct model *m, int64_t S, struct err *e);
 /* Sets another grid of patches than the plan's, for diffusion. */
 int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e);
-/* Sets another base of the rotary embedding: it is part of no weight. */
+/* Sets another base of the rotary embedding, on which no weight depends. */
 void model_set_rope(struct model *m, double theta);
 
 /* Sets random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1. Philox
@@ -170,8 +170,8 @@ int model_lend(struct model *m, struct err *e);
 struct tensor model_states(struct model *m);
 
 /* Computes the head's input again, if a pass has used its memory since. Collective over ranks that
- * share layers (parallel.tp): they must call it before model_normed and model_logits. For other
- * ranks these two do it. */
+ * share layers (parallel.tp): they must call it before model_normed and model_logits. On other
+ * ranks these two compute it themselves. */
 int model_head(struct model *m, struct err *e);
 /* Returns rows [row0, row0 + n) of the stream after the final norm, as the head reads them: a view
  * [n, C] that lives until the next call. Local. */
@@ -194,13 +194,13 @@ void model_begin_grad(struct model *m);
 /* Runs forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step,
  * 1). *nll_sum: this rank's sum of nll. Gradients are added to m->grad, except after
  * model_begin_grad and under "ranks", when they replace it. They are not reduced over ranks. By
- * bucket m->buckets.reduce takes each. Collective. */
+ * bucket, m->buckets.reduce takes each bucket's gradient. Collective. */
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e);
 
 /* ---- a pipeline (pipe.c): this stage's part of a sequence ---------------------------------------
  *
  * Several sequences may be between their passes: each has a slot, 0 .. plan->slots - 1. A batch
- * holds the same at both passes. One stage: model_grad is the two, in slot 0. */
+ * has the same contents at both passes. With one stage, model_grad does both, in slot 0. */
 
 /* Receives the stream of the stage before, runs this stage's sections on it, and sends it on. */
 int model_pipe_forward(struct model *m, const struct batch *b, int slot, struct err *e);

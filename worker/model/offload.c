@@ -25,7 +25,7 @@ struct offload_copy {
 
 struct offload {
     struct be *be;
-    char *host;   /* the store; NULL: fd is */
+    char *host;   /* the store; NULL: the store is fd */
     void *pinned; /* the host's part, which the device reads and writes */
     int fd;
     int64_t *n_tasks;

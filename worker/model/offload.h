@@ -29,7 +29,7 @@ struct offload_options {
     struct be *be;           /* borrowed */
     void *host;              /* plan->host_size bytes; NULL: a file */
     int fd;                  /* from offload_file: the store closes it; -1 with `host` */
-    int64_t *n_tasks;        /* be_options.n_tasks: moves while the file is read and written */
+    int64_t *n_tasks;        /* be_options.n_tasks: counts up while the file is read and written */
 };
 
 /* Opens a file of `size` bytes in the directory that dir is open for. No directory lists it, and it

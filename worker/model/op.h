@@ -8,16 +8,16 @@
  * its place is staged in the frame's scratch, whose size op_scratch() (worker/program) says
  * beforehand.
  *
- * Values, weights, scratch and the batch's arrays are the device's. If the device has memory of its
- * own, the host reads the same arrays of the batch in frame.host; it makes the tables of operations
- * in frame.stage (op_stage() bytes) and uploads them: struct twin.
+ * Values, weights, scratch and the batch's arrays are the device's. If the device has memory of
+ * its own, the host reads the same arrays of the batch in frame.host; it makes the tables of
+ * operations in frame.stage (op_stage() bytes) and uploads them: struct twin.
  *
  * Sums over rows (weight gradients, gradients of ROWS_COND and ROWS_TEXT values) are taken per
- * span: a sum chunk of the shard under determinism "ranks", else all rows of the rank. Gradients of
- * COND and TEXT values keep the spans apart, [parts, rows, cols], until they reach a weight; there
- * the spans' sums are added as a perfect binary tree. Such values are the same on every rank, but
- * the gradient that comes in is this rank's part of it, so weight gradients made of it are summed
- * over ranks like all others and nothing is counted twice. */
+ * span: a sum chunk of the shard under determinism "ranks", else all rows of the rank. Gradients
+ * of COND and TEXT values keep the spans apart, [parts, rows, cols], until they reach a weight;
+ * there the spans' sums are added as a perfect binary tree. Such values are the same on every
+ * rank, but each rank has only its part of their gradient. So weight gradients made of it are
+ * summed over ranks like all others, and no part is counted twice. */
 #ifndef SEQD_MODEL_OP_H
 #define SEQD_MODEL_OP_H
 
@@ -37,7 +37,7 @@ struct frame_rows {
 
 /* The ranks that share every layer by heads and columns. */
 struct frame_tensor {
-    struct comm *comm; /* NULL: this one alone */
+    struct comm *comm; /* NULL: this rank alone */
     int n, r;          /* ranks, and this one's number among them */
     void *bounce;
 };
@@ -52,7 +52,7 @@ struct frame {
     int layer;        /* number of the layer; -1 in `in` and `out` */
     struct frame_rows rows[ROWS_N];
     int parts;        /* spans that sums over rows are made of */
-    bool tree;        /* they are added as a tree: determinism "ranks" */
+    bool tree;        /* the spans are added as a tree: determinism "ranks" */
     float *tree_room; /* one buffer of tree_stride floats for each level of the tree */
     int64_t tree_stride;
 
@@ -62,15 +62,15 @@ struct frame {
     struct tensor tied;  /* PROG_TIED: the embedding */
     float *tied_grad;
     float *embed_grad; /* EMBED: room for its gradient; NULL: its place in weights_grad */
-    /* fresh: without a tree, gradients of weights are written, not added. embed_joins: EMBED's is
-     * added all the same, to the head's, which is there already. */
+    /* fresh: without a tree, gradients of weights are written, not added. embed_joins: EMBED's
+     * gradient is added even so, to the head's, which was written before. */
     bool fresh, embed_joins;
     char *scratch;
     int64_t scratch_size, scratch_used;
-    char *stage; /* the host's memory for tables; NULL: the device has none of its own */
+    char *stage; /* the host's memory for tables; NULL: be has no memory of its own */
     int64_t stage_size, stage_used;
 
-    const struct batch *batch, *host; /* as operations read it, as the host does; NULL: the same */
+    const struct batch *batch, *host; /* as operations read it; as the host does, NULL: the same */
     const int64_t *all_lo, *all_hi;   /* [u*T] lo and hi of the group's rows, or NULL */
     const int64_t *host_all_lo, *host_all_hi; /* the same for the host; NULL: it has none */
     struct sp *sp;                            /* its shape is the operation's */
@@ -79,17 +79,17 @@ struct frame {
     struct dsp *dsp;
     struct frame_tensor tensor;
     const double *inv_freq;  /* [rotary_dim / 2], then as many of the second base */
-    float rope_scale;        /* factor of their cosines and sines */
+    float rope_scale;        /* factor of RoPE's cosines and sines */
     bool rope_single;        /* angles are formed in fp32 */
     const double *slope;     /* [H] of this layer's linear attention */
     const void *carry_in;    /* this layer's state before the sequence; NULL: 0 */
     void *carry_out;         /* the state after it; NULL: not wanted */
-    const void *d_carry_out; /* backward: their gradients */
+    const void *d_carry_out; /* backward: gradients of these states */
     void *d_carry_in;
     bool again; /* forward: recomputing, and the contents of out[1] have been kept */
 
     struct routing *routing; /* a proof's experts of rows (routing.h); NULL: it has none */
-    int32_t *chosen;         /* this layer's, [T, k]; NULL: likewise */
+    int32_t *chosen;         /* this layer's, [T, k]; NULL: it has none */
 
     /* the loss */
     float *logits; /* [loss_chunk, V] */
@@ -105,8 +105,8 @@ struct frame {
 
 /* The functions of an operation. backward: s tells which inputs' gradients are written instead of
  * added to, and which one lies where the output's does. decode: rows of ROWS_T are new tokens,
- * each of another sequence. An operation with CACHE_ROWS gets all of them, another one at a
- * time. */
+ * each of another sequence. An operation with CACHE_ROWS gets all of them at once; any other gets
+ * one at a time. */
 struct op_row {
     int (*forward)(struct frame *f, const struct op *o, struct err *e);
     int (*backward)(struct frame *f, const struct op *o, const struct step *s, struct err *e);
@@ -145,9 +145,9 @@ bool frame_wants(const struct frame *f, const struct op *o, int i); /* gradient 
 
 /* The gradient of input i, as a kernel of the model's precision may write it. */
 struct back {
-    struct tensor to;   /* write here; */
-    bool accumulate;    /* or add, if staged is false */
-    struct tensor grad; /* its place in the frame */
+    struct tensor to;   /* the kernel writes here */
+    bool accumulate;    /* it adds instead; only if staged is false */
+    struct tensor grad; /* the gradient's place in the frame */
     bool staged, first;
 };
 struct back op_back_begin(struct frame *f, const struct op *o, const struct step *s, int i);
@@ -189,7 +189,7 @@ struct span frame_span(const struct frame *f, enum rows_id rows, int i);
 struct tensor op_span_value(struct tensor t, struct span s);
 struct tensor op_span_grad(struct tensor t, struct span s);
 enum rows_id frame_rows_of(const struct frame *f, int value);
-/* Returns the number in the batch of a value's first row. */
+/* Returns the number of a value's first row in the batch. */
 int64_t frame_row0(const struct frame *f, enum rows_id rows);
 
 /* Sums over spans into dst[n]. call() writes a span's sum to dst if fresh, else adds it. */

@@ -162,7 +162,7 @@ struct whole {
     float *lse, *m, *delta;
     int64_t *lo, *hi;
     int64_t ld;        /* leading dimension of lse, m, delta, lo, hi */
-    struct tensor sum; /* fp32 [rows, H*D] where o is not */
+    struct tensor sum; /* fp32 [rows, H*D], if o is not fp32 */
 };
 
 static struct whole whole_begin(struct frame *f, const struct op *o, int64_t rows, int64_t n_keys,
@@ -247,7 +247,7 @@ static struct tensor rows_at(struct tensor t, int64_t row0, int64_t n)
  * no key. */
 struct grid {
     int64_t len, n;      /* rows of a sequence; sequences that exist: pads come after them */
-    int64_t step, first; /* from a row of a sequence to the next; from a sequence to the next */
+    int64_t step, first; /* from row to row of a sequence; from sequence to sequence */
     struct op op;        /* the operation on this rank's heads */
     bool by_heads;       /* rows are those of the whole grid, [space, time] */
 };

@@ -13,7 +13,7 @@ struct carried {
     const int64_t *lo, *hi;
     struct tensor d_o, dx[2]; /* backward: fp32 gradients of the inputs */
     float *d_log, *room;
-    struct tensor zero, seen; /* DELTA by maps: zero values, backward outputs, of MAP_ROWS rows */
+    struct tensor zero, seen; /* DELTA by maps, MAP_ROWS rows: values of 0; backward: outputs */
     float *one;
 };
 
@@ -73,8 +73,8 @@ static int pass_backward(struct carried *c, const struct steps *s, struct err *e
     return carry_run(f->carry, &pass, e);
 }
 
-/* Counts of this rank's rows. valid: rows that are no padding; see: the rows, from the first on,
- * that see the state which enters. */
+/* Counts of this rank's rows. valid: rows that are no padding; see: rows from the first to the
+ * last that sees the entering state. */
 struct rows_of_rank {
     int64_t valid, see;
 };
@@ -89,13 +89,13 @@ static struct rows_of_rank rows_of_rank(const struct frame *f, const struct op *
     return n;
 }
 
-/* Runs a single row that continues the state, which it changes in place. */
+/* Runs an operation on a single row. The row continues the state, which is changed in place. */
 static void one_token(struct frame *f, const struct op *o,
                       void (*step)(void *arg, const struct carry_step *s))
 {
     int64_t *range = op_scratch_take(f, 2 * (int64_t)sizeof *range);
     struct carried c = {.f = f, .o = o, .lo = range, .hi = range + 1};
-    frame_repeat(f, range, 1, -CONV_MAX_WIDTH); /* the rows that a convolution sees */
+    frame_repeat(f, range, 1, -CONV_MAX_WIDTH); /* lo: before all rows of the state */
     frame_repeat(f, range + 1, 1, 1);
     step(&c, &(struct carry_step){.n_rows = 1, .in = f->state, .out = f->state});
 }
@@ -292,8 +292,8 @@ static void put_ones(const struct carried *c, float *a)
                                                 .size = 4});
 }
 
-/* Adds the product seen' d_o over these rows to b [Dk, Dv] of each head; the first rows replace
- * b. */
+/* Adds the product seen' d_o over these rows to b [Dk, Dv] of each head; for the first rows it
+ * replaces b. */
 static void add_seen(const struct carried *c, const struct carry_step *s, float *b)
 {
     const int64_t H = c->o->u.delta.n_heads, K = c->o->u.delta.key_dim;
@@ -310,8 +310,8 @@ static void add_seen(const struct carried *c, const struct carry_step *s, float 
 
 /* Computes the map A, and in backward b. Column c of A is the state that leaves if the unit vector
  * of c enters as a column of the state and all values are 0. The output of a row is then its query
- * as the entering state meets it. Its product with d_o gives b, the gradient of the entering
- * state. Rows of documents that begin on this rank do not see that state. */
+ * carried back to the entering state. Its product with d_o gives b, the gradient of that state.
+ * Rows of documents that begin on this rank do not see it. */
 static void delta_map(const struct carried *c, float *b, float *a)
 {
     const struct rows_of_rank n = rows_of_rank(c->f, c->o);

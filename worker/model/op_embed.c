@@ -76,8 +76,8 @@ static int embed_backward(struct frame *f, const struct op *o, const struct step
 
 const struct op_row op_embed = {embed_forward, embed_backward, NULL};
 
-/* Returns the row of the table for each row. Positions lie within the table, since the plan refuses
- * longer sequences. */
+/* Returns, for each row, the number of the table's row that it gets. Positions lie within the
+ * table, since the plan refuses longer sequences. */
 static const int32_t *index_of(struct frame *f, const struct op *o)
 {
     const enum rows_id rows = frame_rows_of(f, o->in[0]);

@@ -49,7 +49,7 @@ struct input_lines {
     double scale, sx, sy;
 };
 
-/* Copies lines k .. k + n of a dimension to each place in the table where they stand. */
+/* Copies lines [k, k + n) of a dimension to all rows of the table that take them. */
 static void place_lines(struct frame *f, const struct along *d, struct tensor table,
                         const struct twin *lines, int64_t k, int64_t n)
 {
@@ -132,7 +132,8 @@ static int position_1d_forward(struct frame *f, const struct op *o, struct err *
 
 const struct op_row op_position_1d = {position_1d_forward, pass_backward, NULL};
 
-/* Embeds the sample's t, and t = 0; or its frames per second, twice. */
+/* Embeds the sample's t in the first row and 0 in the second; with time.fps, the frames per second
+ * in every row. */
 static int timestep_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct batch_latents *b = &f->batch->latents;

@@ -1,7 +1,7 @@
 /* op_linear_attention.c: LINEAR_ATTENTION through worker/sp/linear.h.
  *
- * If outputs are divided by their summed weights, q_i sum_j k_j (2006.16236), that sum travels as
- * one more column of v, which is 1: the kernels then work on [T, H*(Dv+1)]. */
+ * Some models divide each output by the sum of its weights, q_i sum_j k_j (2006.16236). v then has
+ * one more column, of ones, whose output is that sum: the kernels work on [T, H*(Dv+1)]. */
 #include "worker/model/op.h"
 
 #include "api/core/assert.h"
@@ -76,9 +76,9 @@ static float *sums_of(struct frame *f, const struct linear *a)
     return z;
 }
 
-/* Divides x [T, H*D], fp32, by z [H, T], into `to`, which may be x. The kernel that finishes
- * softmax attention does just that: a row of zero sum (padding) becomes 0, as one that has seen no
- * key. Overwrites x. */
+/* Divides x [T, H*D], fp32, by z [H, T], into `to`, which may be x. Uses the kernel that finishes
+ * softmax attention: a row whose sum is 0 (padding) becomes 0, like a row that sees no key.
+ * Overwrites x. */
 static void divide(struct frame *f, struct tensor x, struct tensor to, const float *z, int64_t H)
 {
     float *m = op_scratch_take(f, 4 * H * x.rows), *l = op_scratch_take(f, 4 * H * x.rows);
@@ -161,10 +161,10 @@ static struct tensor wide_gradient(struct frame *f, const struct op *o, struct l
     return wide;
 }
 
-/* Gradients of LRPE's angles, as the backward pass leaves them: one for each sum chunk. */
+/* Gradients of LRPE's angles, as the backward pass leaves them: n angles for each sum chunk. */
 struct angles {
     const float *of;
-    int64_t n, chunk; /* chunk: rows of one */
+    int64_t n, chunk; /* chunk: rows of a sum chunk */
 };
 
 static float *angle_room(struct frame *f, const struct op *o)

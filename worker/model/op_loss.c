@@ -19,7 +19,7 @@ struct xent {
     int64_t first;         /* the id of w's first row */
     enum rows_id rows;     /* rows of x, from row0 of the batch on */
     int64_t row0;
-    struct xent_stat *stat; /* [tp, loss_chunk]: each rank's, of a chunk's rows; NULL: one rank */
+    struct xent_stat *stat; /* [tp, loss_chunk]: statistics by rank and row; NULL: one rank */
     struct tensor dx;       /* data NULL: forward only */
     bool add_dx;
     float *db; /* [parts, V]: one row for each span */
@@ -252,7 +252,8 @@ const struct op_row op_mse = {mse_forward, mse_backward, NULL};
 
 /* ---- NOISE ----------------------------------------------------------------------------------- */
 
-/* Computes the loss with a target for every value of a place: [T n, out_channels], as they lie. */
+/* Computes the loss on every value of all places, [T n, out_channels], in the order of the
+ * rows. */
 static void noise(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;

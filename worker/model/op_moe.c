@@ -4,11 +4,11 @@
  *
  * or with a clamped unit (u.moe.limit) and with biases.
  *
- * Rows are gathered expert by expert (a row goes to an expert at most once, so one needs room for
- * T rows), and the experts' outputs are kept in slots, [T*k, C], sorted by expert and then by row;
- * row t reads its k slots in the order of the router's choice. No sum depends on the number of
- * ranks: products are per row, and weight gradients per sum chunk, whose rows follow each other in
- * a list.
+ * Rows are gathered expert by expert (a row goes to an expert at most once: an expert needs room
+ * for T rows), and the experts' outputs are kept in slots, [T*k, C], sorted by expert and then by
+ * row; row t reads its k slots in the order of the router's choice. No sum depends on the number
+ * of ranks: products are per row, and weight gradients per sum chunk, whose rows follow each other
+ * in a list.
  *
  * The host must know how many rows an expert has, and sorts them: on a device with memory of its
  * own it waits for the routes, 4 T k bytes, once a layer forward and once backward, while the
@@ -92,7 +92,7 @@ struct part {
     int64_t row, rows;
 };
 
-/* Returns the part of matrix w: 0 w1, 1 w3, 2 w2. */
+/* Returns the part with matrix w: 0 is w1, 1 is w3, 2 is w2. */
 static struct part part_of(const struct moe *m, int64_t e, int w)
 {
     const int64_t rows = w == 2 ? m->C : m->I;
@@ -161,8 +161,8 @@ static struct tensor route_logits(struct frame *f, const struct moe *m)
 
 struct expert {
     int64_t n;                  /* rows */
-    const int32_t *rows;        /* the host's */
-    struct tensor x, h1, h3, a; /* [n, C], [n, I] */
+    const int32_t *rows;        /* in the host's memory */
+    struct tensor x, h1, h3, a; /* x [n, C]; the others [n, I] */
 };
 
 struct expert_room {
@@ -357,7 +357,7 @@ static void expert_backward(struct frame *f, const struct moe *m, const struct e
 }
 
 struct slots_room {
-    struct tensor ones, spread, part, wide; /* [1, C]; [T, C]; fp32 [T, C] both */
+    struct tensor ones, spread, part, wide; /* [1, C], [T, C]; part, wide: [T, C] fp32 */
     float *weight;                          /* [T] */
 };
 

@@ -66,8 +66,8 @@ static void add_one(struct frame *f, const struct op *o, struct norm *n)
     n->g = g;
 }
 
-/* Sums a number of each row over the columns of all ranks: its squares, or backward (dy.data not
- * NULL) the component of its gradient along it. */
+/* Sums over the columns of all ranks, for each row, its squares or, backward (dy.data is set), the
+ * component of its gradient along the row. */
 static int sum_span(struct frame *f, const struct op *o, struct norm *n, struct tensor dy,
                     struct err *e)
 {

@@ -133,7 +133,8 @@ static void mix_part(struct frame *f, const struct op *o, const struct step *s, 
 static int mix_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     (void)e;
-    /* The input that takes over the output's gradient comes last: the other one reads it. */
+    /* The input whose gradient takes over the output's buffer comes last: the other gradient is
+     * made from that buffer. */
     const int last = s->alias == 0 ? 0 : 1;
     const float factor[2] = {o->u.mix.alpha, o->u.mix.beta};
     mix_part(f, o, s, !last, factor[!last]);
@@ -172,8 +173,8 @@ static int modulate_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Takes room for one span's gradient of conditioning vectors, fp32 [G, C]; part_end() moves it to
- * that part's own rows. */
+/* Takes room for one span's gradient of conditioning vectors, fp32 [G, C]. part_end() moves it to
+ * the rows of the span's number `part`. */
 static struct tensor part_begin(struct frame *f, const struct tensor like)
 {
     const struct tensor t = op_scratch_rows(f, DT_F32, f->rows[ROWS_COND].n, like.cols);

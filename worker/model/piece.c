@@ -8,7 +8,7 @@
 struct mlp_walk {
     const struct piece_walk *w;
     struct frame *f;
-    const struct frame *whole; /* the frame before */
+    const struct frame *whole; /* the frame of all rows */
     int op;                    /* the MLP's first operation */
     enum rows_id rows;
     bool back;

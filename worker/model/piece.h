@@ -15,7 +15,7 @@ struct piece_walk {
     const struct schedule *s;
     const struct step *first; /* the first of first->n_piece steps */
     int64_t chunk;            /* rows of a piece, at most; > 0 */
-    /* Runs step first + i on the frame, which is that of a piece. */
+    /* Runs step first + i on the frame of a piece. */
     int (*run)(void *arg, int i, struct err *e);
     void *arg;
 };

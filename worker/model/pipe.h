@@ -17,7 +17,7 @@ enum pipe_way { PIPE_FORWARD, PIPE_BACK };
 struct pipe_messages {
     char *send[2]; /* in the segment, by way; NULL: one stage */
     struct comm_ticket ticket[2], arriving[2];
-    bool sent[2], comes[2]; /* under way, by way, and not waited for yet */
+    bool sent[2], comes[2]; /* by way: a message is under way and has not been waited for */
     int slot;               /* slot of the pass that runs */
     int takes;              /* slot of the stream that arrives as this pass sends; -1: none does */
     bool any;               /* a stream has been sent forward */

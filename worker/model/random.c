@@ -185,7 +185,7 @@ static void zero_to(struct random_part *w, int64_t end)
 }
 
 /* Draws a slice after zeroing the elements before it. Tensors come in ascending order; elements
- * between them are 0, as is room for which a slice has no element. */
+ * between them are 0, as is the room that a slice does not fill. */
 static void random_tensor(struct random_part *w, const struct draw *d)
 {
     const struct slice *s = &d->slice;

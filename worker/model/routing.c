@@ -50,9 +50,9 @@ static double deviation(const struct routed *r)
     return sqrt(square / (double)r->E);
 }
 
-/* Returns by how much the best expert of the row's own choice that is not followed exceeds the
- * worst one followed in its place, in deviations of the row's logits. NaN if one of these logits
- * is. */
+/* Returns the gap of a row: the logit of the best expert of its own choice that is not followed,
+ * less that of the worst expert followed instead, in standard deviations of the row's logits. NaN
+ * if one of these logits is NaN. */
 static double gap_of(const struct routed *r)
 {
     double best = -INFINITY, worst = INFINITY;
@@ -66,8 +66,8 @@ static double gap_of(const struct routed *r)
 /* ---- a layer --------------------------------------------------------------------------------- */
 
 /* Sends row t to the given experts, with the weights that the row's logits give them: a softmax of
- * these alone or, with a->plain, their parts of the softmax of all. The sum of the latter follows
- * from the weight of the best expert, the first of the row's own choice. */
+ * these logits alone or, with a->plain, their shares of the softmax of all. The sum for all is
+ * derived from the weight of the best expert, the first of the row's own choice. */
 static void turn(struct frame *f, const struct route_args *a, int64_t t, const struct routed *r)
 {
     float top;

@@ -20,17 +20,18 @@ struct routing {
     bool follow;
     bool judged;          /* follow: forward passes count in the next three */
     int64_t rows, turned; /* rows that chose, and rows that alone would choose other experts */
-    /* The largest gap of all turned rows: by how much the best expert of the row's own choice that
-     * was not followed exceeds the worst one followed in its place, in standard deviations of the
-     * row's logits. */
+    /* The largest gap of all turned rows. A row's gap: the logit of the best expert of its own
+     * choice that was not followed, less that of the worst expert followed instead, in standard
+     * deviations of the row's logits. */
     double gap;
 };
 
 /* Tells whether rows of a layer choose among its experts: there are more than a row takes. */
 bool routing_chosen(const struct model_shape *m, const struct program *layer);
 
-/* Keeps the choice that a forward `route` of this layer made, or replaces it in a->expert and
- * a->weight. fails: ERR_INTERNAL for a choice to follow that names no k experts. */
+/* Keeps the choice that a forward `route` of this layer made, or puts the choice to follow in its
+ * place in a->expert and a->weight. fails: ERR_INTERNAL if a choice to follow is not k different
+ * experts. */
 int routing_meet(struct frame *f, const struct route_args *a, struct err *e);
 
 #endif

@@ -132,7 +132,7 @@ static int32_t *routes_of(const struct model *m, const struct here *h)
     return m->routing->expert + (h->b - first) * m->sp.shard.T * m->shape.experts_per_token;
 }
 
-/* Opens the frame of section b: everything in it that does not change from step to step. */
+/* Sets everything in a section's frame that stays the same from step to step. */
 static void open_frame(struct model *m, const struct here *h, const struct batch *b, bool grads)
 {
     struct frame *f = &m->prog.frame;
@@ -301,7 +301,7 @@ struct piece_run {
     const struct here *h;
     const struct step *first;
     const int64_t *scratch; /* scratch of each of the steps */
-    int64_t n_looked;       /* operations before them */
+    int64_t n_looked;       /* operations counted before the steps */
 };
 
 static int run_in_piece(void *arg, int i, struct err *e)
@@ -326,7 +326,7 @@ static int run_pieces(struct model *m, const struct here *h, const struct step *
                                  .run = run_in_piece,
                                  .arg = &r};
     if (piece_walk(&m->prog.frame, &w, e)) return -1;
-    m->prog.watch.n_ops = r.n_looked + first->n_piece; /* on a rank without rows as well */
+    m->prog.watch.n_ops = r.n_looked + first->n_piece; /* ranks without rows count them, too */
     return 0;
 }
 
@@ -438,7 +438,8 @@ static void set_loss(struct model *m, float scale)
     f->logits = (float *)(m->prog.work + m->prog.all.out.at.logits.offset);
 }
 
-/* Runs the loss and the head, backward. A tied embedding gets its first part here. */
+/* Runs the loss and the head, backward. A tied embedding gets the head's part of its gradient
+ * here. */
 static int out_backward(struct model *m, const struct batch *b, struct err *e)
 {
     const int last = m->shape.n_layers + 1;
@@ -486,8 +487,8 @@ static const struct op *loss_op(const struct model *m)
     return &out->op[out->n_ops - 1];
 }
 
-/* Computes the loss's input again if a backward pass has used the workspace, where it lies, since.
- * The stream after the last layer has not changed. */
+/* Computes the loss's input again if a backward pass has since used the workspace, where that
+ * input lies. The stream after the last layer has not changed. */
 static int out_again(struct model *m, const struct here *h, const struct batch *b, struct err *e)
 {
     if (m->prog.frame.p == h->p && !m->prog.frame.grad[PROG_X].data) return 0;
@@ -556,9 +557,9 @@ struct tensor section_states(struct model *m)
     open_frame(m, &h, f->batch, false);
     set_scratch(m, &h, first, h.s->at.scratch_forward[0]);
     const int bad = run_op(m, &h, first, &e);
-    assert(!bad); /* local */
+    assert(!bad); /* a run without exchanges cannot fail */
     const struct tensor out = frame_out(f, &h.p->op[first->op], 0);
-    f->p = NULL; /* open_loss begins again */
+    f->p = NULL; /* so that open_loss() computes its input again */
     return out;
 }
 

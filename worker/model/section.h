@@ -17,7 +17,7 @@ struct model;
 /* The search for NaN and infinity after each operation of the forward pass (finite.h). */
 struct section_watch {
     bool on;
-    int64_t n_ops, first; /* operations so far; the first find, as finite.c has it */
+    int64_t n_ops, first; /* operations so far; place of the first find, as finite.c packs it */
 };
 
 /* decode: one sequence's new token. */
@@ -39,13 +39,13 @@ struct section_state {
     int stream_of[SECTION_MAX]; /* the residual stream's buffer at each border */
     int d_stream_of[SECTION_MAX];
     double *slopes;         /* [L, H] */
-    double *nll, *inv_freq; /* as operations have them */
+    double *nll, *inv_freq; /* as struct frame has them */
     char *stage;            /* PLAN_STAGE; NULL: none */
     int64_t stage_size;
     struct batch one[2]; /* decode: the new tokens, as operations read them and as the host does */
     int32_t token[JOB_MAX_BATCH];
     int64_t pos[JOB_MAX_BATCH];
-    const struct section_row *row; /* one for each: borrowed while they are decoded */
+    const struct section_row *row; /* n_rows of them, borrowed while they are decoded */
     int n_rows;
     int64_t grid[2];            /* grid of the sequence at hand */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
@@ -54,7 +54,7 @@ struct section_state {
     struct section_watch watch;
     struct section_copies copies;
     char *streams, *kept; /* memory of the slot at hand */
-    int64_t stored;       /* bytes of the store before the slot's */
+    int64_t stored;       /* bytes of the store before this slot's part */
     char *d_streams, *work, *caches, *shared, *d_shared;
 };
 

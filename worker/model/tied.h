@@ -11,7 +11,7 @@
 
 struct tied_sends {
     char *at;       /* PLAN_TIED_SEND: n buffers; NULL: this rank sends none */
-    int64_t stride; /* bytes from one to the next */
+    int64_t stride; /* bytes from one buffer to the next */
     int64_t n;
     int64_t sent; /* buffers sent in this step; the last n of them not waited for */
     struct comm_ticket ticket[JOB_MAX_RANKS];

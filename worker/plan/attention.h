@@ -13,7 +13,7 @@ struct attention_shape {
     enum form_id form;
     int64_t unit;         /* bytes of an element of q, kv and o */
     bool rank_bits, back; /* determinism "ranks"; there is a backward */
-    int P, u;             /* ranks; ranks of a group that shares heads: 1 where none does */
+    int P, u;             /* ranks; ranks of a group that shares heads (1: no group) */
     int64_t T, seg_len;   /* rows of a rank, of a segment */
     int64_t H, Hk, D;
 };
@@ -44,13 +44,13 @@ enum attention_buffer {
 
 struct attention_need {
     int64_t
-        kept; /* bytes of one layer that its backward needs beside lse; without backward: room */
-    int64_t arena_size, segment_size; /* bytes of all below, each rounded up to 64 */
+        kept; /* bytes of a layer: kept for its backward beside lse, or used by a forward alone */
+    int64_t arena_size, segment_size; /* bytes of all buffers below, each rounded up to 64 */
     struct {
         int64_t offset, size; /* bytes; size 0: not used */
         bool in_segment;
     } at[ATTN_BUFFER_N];
-    bool ring; /* and it needs the blockwise ring's buffers */
+    bool ring; /* the form also needs the blockwise ring's buffers */
 };
 void attention_need(const struct attention_shape *s, struct attention_need *out);
 /* Reserves size bytes for a buffer, on behalf of a strategy's row; size 0: none. */

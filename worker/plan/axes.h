@@ -40,7 +40,7 @@ struct rank_set axes_line(const struct axes *a, int rank, unsigned along);
 struct rank_set axes_rank_block(int rank, int size);
 struct rank_set axes_rank_across(int rank, int size, int n_ranks);
 
-/* Returns the ranks of `in` whose numbers in it are the elements of `of`. */
+/* Returns the ranks of `in` at the numbers that `of` lists. */
 struct rank_set axes_rank_set_within(const struct rank_set *in, const struct rank_set *of);
 
 static inline int rank_set_at(const struct rank_set *s, int i)

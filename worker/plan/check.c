@@ -36,9 +36,9 @@ static int check_prompt_text(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Adds AROUND tokens to data.seq_len if it has its default, a token for each byte of an inline
- * prompt. A tokenizer makes fewer tokens of most prompts, but its post-processor may put ids
- * around a short one. */
+/* Adds AROUND tokens to data.seq_len if it has its default: one token for each byte of an inline
+ * prompt, and sampling.max_tokens. A tokenizer makes fewer tokens of most prompts, but its
+ * post-processor may put ids around a short one. */
 static void leave_room(struct job_spec *s)
 {
     enum { AROUND = 8 };
@@ -81,8 +81,8 @@ static int check_text(struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
-/* Returns the value of "auto": for a diffusion model config.json's objective, else the published
- * one. */
+/* Returns the value of "auto". A diffusion model has config.json's objective or, without one, that
+ * of its published weights. */
 static enum objective_id own_objective(const struct job_spec *s, const struct family_row *f)
 {
     if (f->task == MODEL_MASKED_LM) return OBJECTIVE_MASKED_LM;
@@ -105,7 +105,7 @@ static int check_objective(struct job_spec *s, struct err *e)
                      spec_objective_words[s->objective.type], spec_objective_words[own]);
 }
 
-/* Tells whether the field has its default, which is the byte tokenizer's mask. */
+/* Tells whether objective.mask_token has its default, which is the byte tokenizer's mask. */
 static bool mask_is_default(const struct job_spec *s)
 {
     return s->objective.mask_token == spec_field("objective.mask_token")->fallback;
@@ -146,7 +146,7 @@ static int check_positions(struct job_spec *s, struct err *e)
     int64_t longest = s->data.seq_len;
     for (int i = 0; i < s->n_stages; i++)
         if (s->stages[i].seq_len > longest) longest = s->stages[i].seq_len;
-    if (spec_new_model(s) && m->max_pos == (int64_t)1 << 20) /* not said */
+    if (spec_new_model(s) && m->max_pos == (int64_t)1 << 20) /* the default: no number given */
         m->max_pos = longest + m->first_pos;
     if (rules_positions(s, longest)) return 0;
     return err_field(e, ERR_INVALID, "data.seq_len",

@@ -146,8 +146,8 @@ static int check_dropout(const struct job_spec *s, struct err *e)
                      "sequence: not with this family, whose layers have other attention");
 }
 
-/* Sets the grid's way of attention by parallel.form: programs are written for it, on one rank as
- * on several. */
+/* Sets the grid's way of attention from parallel.form: a program is written for one way, on any
+ * number of ranks. */
 static void set_grid_way(struct job_spec *s)
 {
     struct model_shape *m = &s->model.shape;

@@ -12,7 +12,7 @@
 
 static const struct {
     const char *field;
-    uint32_t rules; /* rules that read it: a bit by enum rope_id */
+    uint32_t rules; /* rules that read the field, a bit for each enum rope_id */
 } parameters[] = {{"model.rope.factor", SCALED},
                   {"model.rope.original_max_position_embeddings", OF(ROPE_LLAMA3) | OF(ROPE_YARN)},
                   {"model.rope.low_freq_factor", OF(ROPE_LLAMA3)},

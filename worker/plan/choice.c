@@ -96,7 +96,8 @@ void weigh_append(struct weighing *w, const struct option *o)
     c->option[c->n + c->n_compared++] = *o;
 }
 
-/* Inserts *o before the first option that is worse; the worst one gives way. */
+/* Inserts *o before the first option that is worse. If the list is full, the worst option is
+ * dropped. */
 static void keep(struct choice *c, const struct option *o)
 {
     int at = c->n;

@@ -24,29 +24,30 @@
 
 struct option {
     int32_t strategy, form, layout, exchange, sp, dp;
-    int32_t pp, tp;     /* 0 in a question: as asked */
+    int32_t pp, tp;     /* 0 in an option to weigh: as asked */
     int32_t zero_group; /* 0: as asked, else all ranks that share state */
     int32_t ulysses;    /* usp; else 0 */
     bool fits;
     enum recompute_id recompute;
-    int64_t mlp_chunk; /* struct plan's */
-    bool offload;      /* likewise */
+    int64_t mlp_chunk; /* as in struct plan */
+    bool offload;      /* offload.on of struct plan */
     int64_t size;      /* bytes per rank; 0: not counted */
     int64_t bytes,
         messages;         /* counts of rank 0 in a step: for each purpose the sent or received ones,
                            * whichever are more */
     struct estimate time; /* zero unless the machine is known */
     double cost_s;        /* sort key: step_s, longer where CHOICE_GAIN must be saved */
-    const char *note;     /* why the choice never takes it; NULL: no note */
+    const char *note;     /* why the option is never chosen; NULL: no note */
 };
 
-/* 60 ranks have 160 products. Each has up to 4 strategies or exchanges, or 2 strategies and the
- * groups of usp. Half of the products have two sizes of ZeRO's groups. */
+/* CHOICE_PLANS is more than 60 ranks need, with 160 products. A product has up to 4 strategies or
+ * exchanges, or 2 strategies and the groups of usp. Half of the products have two sizes of ZeRO's
+ * groups. */
 #define CHOICE_GAIN     0.1
 #define CHOICE_PLANS    2000 /* plans made to weigh, at most */
-#define CHOICE_MS       2000 /* time after which no other is begun */
-#define CHOICE_OPTIONS  96   /* options listed: the best */
-#define CHOICE_COMPARED 16   /* options compared beside them: 12 are */
+#define CHOICE_MS       2000 /* milliseconds after which no other plan is begun */
+#define CHOICE_OPTIONS  96   /* options listed, the best ones */
+#define CHOICE_COMPARED 16   /* room for options compared beside these: 12 are */
 #define CHOICE_STORED   16   /* options that a job keeps */
 struct choice {
     int n;          /* options, the best first; 0: none could be weighed */
@@ -54,14 +55,14 @@ struct choice {
     bool asked;     /* the spec left nothing to choose */
     bool timed;     /* the machine is known */
     struct option option[CHOICE_OPTIONS + CHOICE_COMPARED];
-    int n_plans, n_weighed, n_fit;    /* tried, planned, that fit */
-    int n_products, products_weighed; /* fewer: a limit was met */
+    int n_plans, n_weighed, n_fit;    /* plans tried; plans made; plans that fit */
+    int n_products, products_weighed; /* products_weighed is less if a limit was met */
     double alone_s; /* a step on one rank of the same machine; 0: not known, or it does not fit */
     /* Limits by the memory; 0: no limit is known. */
-    bool frames; /* a video's: lengths are frames of the asked size, and there is no max_batch */
+    bool frames; /* a video model: lengths are frames of the asked size, without a max_batch */
     int64_t max_seq_len; /* the longest sequence with the chosen strategy and degree */
     int64_t max_batch;   /* sequences of data.seq_len at once: packed in one, times dp */
-    int64_t longest;     /* the longest with all ranks in one ring */
+    int64_t longest;     /* longest sequence with all ranks in one ring */
     bool waits;          /* parallel.form is decided by the data (form.h) */
     char reason[640];
     char warning[384], rope_warning[384]; /* "" : none */
@@ -74,8 +75,8 @@ struct choice_how {
     /* Also find the limits, and weigh the alternatives that are only for comparison: some 70 plans
      * that most_plans does not bound. */
     bool limits;
-    int most_plans;                 /* 0: CHOICE_PLANS */
-    int64_t (*clock_ms)(void *arg); /* any that does not go back; NULL: no limit of time */
+    int most_plans;                 /* plans to make, at most; 0: CHOICE_PLANS */
+    int64_t (*clock_ms)(void *arg); /* a clock that does not go back; NULL: no limit of time */
     void *arg;
 };
 

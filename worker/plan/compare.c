@@ -59,8 +59,8 @@ static void compare(struct weighing *w, enum strategy_id strategy, enum form_id 
     weigh_append(w, &o);
 }
 
-/* Compares every form, and every exchange of states. Groups are compared at one size, at which
- * they are no other strategy. */
+/* Compares every form, and every exchange of states. Groups of usp are compared at one size, at
+ * which they are neither "ulysses" nor "rsa". */
 static void compare_all(struct weighing *w, enum strategy_id id)
 {
     const struct strategy_row *row = strategy_row(id);

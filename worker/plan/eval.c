@@ -29,7 +29,7 @@ int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e)
 {
     const int P = p->sp * p->tp, W = plan_sum_ranks(p) * p->tp, ring = plan_place(p, rank).d;
-    const bool last = pipe_last(&p->pipe); /* the losses are there */
+    const bool last = pipe_last(&p->pipe); /* the last stage has the losses */
     const int64_t n = v->n_windows / p->dp + (ring < v->n_windows % p->dp);
     const struct traffic forward = {TRAFFIC_FORWARD, v->S, n, NULL};
     memset(out, 0, PURPOSE_N * sizeof *out);

@@ -1,8 +1,8 @@
 /* form.h: chooses the form of ring attention where a spec leaves it open ("auto").
  *
- * How documents lie in the samples decides it: that is known only when the data are prepared. So
- * the rank that prepares them counts the traffic of each form on the samples it has made
- * (form_count), by the formulas of volume.h. seqd weighs that with the machine it knows
+ * The answer depends on how documents lie in the samples, which is known only when the data are
+ * prepared. So the rank that prepares them counts the traffic of each form on the samples it has
+ * made (form_count), by the formulas of volume.h. seqd weighs that with the machine it knows
  * (form_choose), and writes the answer into the job's spec before any rank is placed. All ranks
  * read it there.
  *

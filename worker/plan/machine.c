@@ -69,8 +69,8 @@ static double threads_of(const struct machine *m, const struct plan *p)
     return m->cores <= 0 ? 1 : p->n_threads * machine_share(m, p);
 }
 
-/* Returns how many consecutive ranks hold a set of ranks that send each other messages of a
- * purpose: if a node has fewer, the network carries them. */
+/* Returns how many consecutive ranks span the ranks that exchange messages of a purpose. If a node
+ * has fewer, the network carries the messages. */
 static int span_of(const struct plan *p, int purpose)
 {
     const int ring = p->sp * p->tp, group = p->zero_group;
@@ -81,8 +81,8 @@ static int span_of(const struct plan *p, int purpose)
     case PURPOSE_CONTROL: return p->n_ranks;
     case PURPOSE_GRAD:
     case PURPOSE_PARAM:
-        /* A group takes rows of sp ranks of its stage. All stages of a row lie before the next
-         * row. */
+        /* A group takes the sp ranks of its stage for several values of d (axes.h). All stages of
+         * one d lie before those of the next. */
         return group <= p->sp ? group * p->tp : ((group / p->sp - 1) * p->pp + 1) * ring;
     default: return ring;
     }
@@ -163,7 +163,7 @@ static double work_s(const struct work *w)
     return w->products_s + w->attention_s + w->other_s;
 }
 
-/* Counts the stage of a pipeline that computes longest. */
+/* Counts the work of the stage that computes longest in a pipeline. */
 static void count_slowest(const struct machine *m, const struct job_spec *spec,
                           const struct plan *p, struct work *out)
 {

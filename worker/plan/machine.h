@@ -30,7 +30,7 @@ struct hardware {
     int32_t given;
     int32_t devices, nodes;
     double memory_gib;  /* GiB of a device */
-    double tflops;      /* TFLOP/s that a device sustains; 0: not said, no times */
+    double tflops;      /* TFLOP/s that a device sustains; 0: not said, times are not known */
     double link_gbs;    /* GB/s a device sends, within a node */
     double link_us;     /* latency of a small message */
     double network_gbs; /* between nodes; 0: link_gbs */
@@ -45,16 +45,16 @@ enum machine_rate { RATE_GEMM, RATE_ATTN, RATE_ATTN_BACK, RATE_LINEAR, RATE_LINE
 
 struct machine {
     bool known;     /* there are rates: times can be estimated */
-    bool measured;  /* else given */
+    bool measured;  /* rates were measured; else they were given */
     int64_t memory; /* bytes a rank may use; 0: no limit is known */
     int32_t ranks_per_node;
     double cores; /* cores that the ranks of a node share; 0: each has a device of its own */
-    /* Rates of one thread or device. FLOP/s by size, as struct profile has them; elements/s, 0: not
-     * counted. */
+    /* Rates of one thread or device. rate: FLOP/s by size, as in struct profile; norm, point,
+     * turn, update: elements/s, 0: not counted. */
     double rate[RATE_N][PRECISION_N][PROFILE_SIZES];
     double norm, point, turn, update;
     double link, network; /* bytes/s of a rank within a node, between nodes */
-    double hop;           /* seconds */
+    double hop;           /* latency of a message, seconds */
     double offload; /* bytes/s of a rank, each way, between the device and the store beside it */
     bool copies;    /* an exchange costs the core that computes */
 };
@@ -71,7 +71,7 @@ struct estimate {
     double compute_s, bubble_s, exchange_s, offload_s, hidden_s, step_s;
     double tokens_s; /* tokens of all rings in a second */
 };
-/* spec: checked, that p was made of. m->known. */
+/* Estimates the time of a step. spec: the checked spec that p was made of. m->known must hold. */
 void machine_estimate(const struct machine *m, const struct job_spec *spec, const struct plan *p,
                       struct estimate *out);
 

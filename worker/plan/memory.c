@@ -142,8 +142,9 @@ static int64_t chunk_limit(const struct placer *b)
     return n < LOSS_STEP ? max64(n, 1) : n / LOSS_STEP * LOSS_STEP;
 }
 
-/* Cuts a sum chunk into as few chunks as that allows, of one length but for the last: chunk borders
- * restart at each sum chunk, and under "ranks" no number here depends on the number of ranks. */
+/* Cuts a sum chunk into as few loss chunks as the limit allows, all but the last of one length.
+ * Chunk borders restart at each sum chunk, and under "ranks" no number here depends on the number
+ * of ranks. */
 static int64_t pick_chunk(const struct placer *b, int64_t wanted)
 {
     const int64_t len = b->sh.sum_len, most = wanted > 0 ? wanted : chunk_limit(b);

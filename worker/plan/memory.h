@@ -17,8 +17,8 @@ struct memory_choice {
     bool proven; /* a proof runs beside the ranks, which keep the experts that rows choose */
     int samples; /* reference: samples of the proof */
     bool reference;
-    bool weights; /* reference: it has a copy of its own (the ranks have shards) */
-    bool collect; /* reference: and room for the ranks' whole gradient, as PLAN_GRAD_ACC */
+    bool weights; /* reference: it has its own copy (the ranks have shards) */
+    bool collect; /* reference: it has room for the ranks' whole gradient, as PLAN_GRAD_ACC */
 };
 int memory_place(struct plan *p, const struct memory_choice *c, struct err *e);
 

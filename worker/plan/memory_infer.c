@@ -12,7 +12,7 @@ int plan_alternatives(const struct job_spec *spec)
 
 void memory_contexts(struct placer *b, const struct family *f)
 {
-    int64_t size = 0; /* the largest layer's */
+    int64_t size = 0; /* bytes of the states of the largest layer */
     for (int k = 0; k < f->n_kinds; k++) {
         const int64_t own = b->p->shards.n_all[ZERO_LAYER + k] ? placement_states_size(&f->layer[k])
                                                                : 0;

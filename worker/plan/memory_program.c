@@ -81,7 +81,7 @@ int64_t plan_record(const struct model_shape *m, const struct plan *p, int b)
 
 int plan_stream(const struct plan *p, int b)
 {
-    const int ring = p->n_streams - 1; /* without stream L */
+    const int ring = p->n_streams - 1; /* buffers of the ring: stream L has its own */
     return !p->offload.on ? b : b == pipe_layers(&p->pipe) ? ring : b % ring;
 }
 
@@ -168,7 +168,7 @@ int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *
     struct family *f = family_new(m);
     struct needs n = {.pieces = p->mlp_chunk > 0};
     visit_sections(f, p, &(struct visit){need_section, &n});
-    if (p->shards.borrows) need_section(&n, &f->in); /* the head sums that matrix too */
+    if (p->shards.borrows) need_section(&n, &f->in); /* the head sums the embedding, too */
     family_free(f);
     return mem_round(n.op.gradient, 16);
 }
@@ -432,7 +432,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const int64_t text = n->op.text ? 4 * m->text_len * m->caption_channels : 0;
     const int64_t whole = n->op.kv ? 8 * p->extent.ranges * T : 0;
     const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
-    /* A device with memory of its own has the rank's part of it as well. */
+    /* A device with memory of its own also has the rank's part of the plane. */
     const int64_t parts = p->sp + (p->own_memory ? 1 : 0);
     const int64_t plane = samples ? 4 * parts * (T / p->grid[1]) * places : 0;
     const struct placer_want all[] = {

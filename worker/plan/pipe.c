@@ -60,8 +60,8 @@ struct best {
     double cost[PIPE_SECTIONS + 1];
 };
 
-/* Adds stage p after the stages of `before`, and writes its first section for each end to begin.
- * Takes the first of equally good sections, so that later stages have more. */
+/* Adds stage p after the stages of `before`. Sets begin[end] to its first section for each end. If
+ * sections are equally good it takes the first, so that later stages have more. */
 static void add_stage(const double *cost, const struct pipe_memory *m, const struct pipe *at,
                       int n_layers, const struct best *before, struct best *now, int16_t *begin)
 {

@@ -19,7 +19,7 @@
 
 struct pipe {
     int n, at;                    /* stages; the stage of a plan */
-    int first[JOB_MAX_RANKS + 1]; /* sections of each */
+    int first[JOB_MAX_RANKS + 1]; /* sections of stage p: [first[p], first[p + 1]) */
 };
 
 static inline bool pipe_first(const struct pipe *p)

@@ -59,7 +59,7 @@ struct stage_sizes {
     int64_t segment, most; /* bytes: the largest segment, the largest arena */
     int largest;
     double state, params; /* all stages: bytes of weights, gradients and optimizer; elements */
-    int64_t kept[FAMILY_KINDS + 1]; /* a record's bytes, as the plan's */
+    int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record by kind, as in struct plan */
 };
 
 static int place_each(const struct job_spec *s, struct plan *p, struct stage_sizes *out,
@@ -83,8 +83,8 @@ static int place_each(const struct job_spec *s, struct plan *p, struct stage_siz
     return 0;
 }
 
-/* Finds another cut whose stages should fit, judged by these sizes. The needs of each section are
- * known; the rest of a stage's size is its fixed part. */
+/* Finds another cut whose stages should fit, judged by the sizes of the cut that was placed. The
+ * needs of each section are known; the rest of a stage's size is its fixed part. */
 static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, const double *cost,
                           int64_t limit, struct pipe *out)
 {
@@ -118,7 +118,7 @@ static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, co
 static int cut_stages(const struct job_spec *s, int64_t limit, struct plan *p,
                       struct stage_sizes *is, struct err *e)
 {
-    enum { TRIES = 4, ROUNDING = 4 * PLAN_PAGE }; /* the error of sizes without alignment */
+    enum { TRIES = 4, ROUNDING = 4 * PLAN_PAGE }; /* ROUNDING: error of sizes without alignment */
     const struct model_shape *m = &s->model.shape;
     double cost[ZERO_LAYERS_MAX + 2];
     traffic_sections(m, p, cost);
@@ -205,7 +205,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     ref->offload = (struct offload_plan){0}; /* copied values are compared with values in place */
     ref->reference_offset = ref->reference_size = ref->reference_host_offset = 0;
     memset(ref->comm, 0, sizeof ref->comm);
-    if (memory_place(ref, &c, e)) return -1; /* up to P times a rank's part */
+    if (memory_place(ref, &c, e)) return -1; /* it takes up to P times a rank's part */
     assert(ref->segment_size == 0);
     return 0;
 }

@@ -13,7 +13,7 @@ struct placer {
     bool overflow;
 };
 
-/* Who works with a buffer, which matters where the device has memory of its own. */
+/* The sides that work with a buffer: it matters where the device has memory of its own. */
 enum placer_host {
     HOST_NEVER,
     HOST_TOO,   /* it is written on one side and read on the other */

@@ -242,7 +242,7 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
             struct plan *out, struct err *e)
 {
     struct shard sh;
-    if (p->grid[0]) /* a sample has its own: plan_at_grid() */
+    if (p->grid[0]) /* a sample has its own grid: plan_at_grid() */
         return plan_at_grid(spec, p, p->grid, micro_batches, out, e);
     if (S > p->S)
         return err_field(e, ERR_TOO_LARGE, "data.seq_len",
@@ -402,7 +402,7 @@ static bool fits(const struct plan *p, int64_t limit)
 }
 
 /* Places the first mode that fits: dense MLPs whole, then in pieces, under each recompute mode up
- * to `last`; if none fits, the last one. Each of them grows with the sequence. */
+ * to `last`; if none fits, the last one. The bytes of every mode grow with the sequence. */
 static int place_modes(const struct job_spec *spec, int64_t limit, enum recompute_id last,
                        struct plan *p, struct err *e)
 {
@@ -420,10 +420,10 @@ static int place_modes(const struct job_spec *spec, int64_t limit, enum recomput
     return 0;
 }
 
-/* Places as many prompts at once as fit, at least one: each adds to the plan. */
+/* Places as many prompts at once as fit, at least one: each adds to the plan's memory. */
 static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
-    int most = 1, over = p->batch; /* a number that is taken, and one that does not fit */
+    int most = 1, over = p->batch; /* most: prompts taken; over: prompts that do not fit */
     if (place_ranks(spec, limit, p, e)) return -1;
     if (fits(p, limit)) return 0;
     while (over - most > 1) {

@@ -50,7 +50,7 @@ struct param {
     int32_t head_major_parts, head_major_dim, head_major_runs[HEAD_PARTS];
     bool transposed;
     int32_t stack;
-    bool frozen; /* and no weight decay */
+    bool frozen; /* no gradient, and no weight decay */
     bool of_ids;
     int32_t n_fused;
     int64_t fused[FUSED_PARTS];
@@ -139,12 +139,12 @@ enum plan_id {
     PLAN_SHARED,     /* values that `in` shares, one after another: plan_shared() */
     PLAN_DSHARED,    /* their gradients */
     PLAN_STATE_SEND, /* segment: 2 states of linear attention (struct linear_buffers) */
-    PLAN_STATE_RECV, /* segment: 2 */
-    PLAN_STATE_ALL,  /* segment: all_gather: [sp * parts] */
-    PLAN_STATE_M,    /* [parts] */
+    PLAN_STATE_RECV, /* segment: 2 received states */
+    PLAN_STATE_ALL,  /* segment: all_gather: [sp * parts] summaries */
+    PLAN_STATE_M,    /* [parts] summaries of this rank */
     PLAN_CARRY_SEND, /* segment: 2 states of struct sp_carry (worker/sp/carry.h) */
-    PLAN_CARRY_MAP,  /* scan: its matrices of one rank */
-    PLAN_CARRY_ALL,  /* segment: all_gather: [sp] of its summaries */
+    PLAN_CARRY_MAP,  /* scan: the matrices A of one rank */
+    PLAN_CARRY_ALL,  /* segment: all_gather: [sp] maps: A and b */
     PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
     PLAN_ATTN_WORK,  /* buffers of a form of attention (worker/plan/attention.h) */
     PLAN_ATTN_SEGMENT,
@@ -165,7 +165,7 @@ enum plan_id {
     PLAN_CAPTION,    /* [text_len, caption_channels] */
     PLAN_CARRY, /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
                  * a gradient */
-    PLAN_CARRY_PASS, /* segment: [2] of them, from the last rank to the first and back */
+    PLAN_CARRY_PASS, /* segment: [2] states of all layers: last rank to first, and back */
     /* Inference, beside the model (worker/plan/memory_infer.c). Buffers that only rank 0 reads are
      * planned on every rank: one plan serves any rank. */
     PLAN_CONTEXT_BEFORE, /* context.load: a state of each layer, as wide as the largest */
@@ -178,7 +178,7 @@ enum plan_id {
     PLAN_SCORE_WINDOW,    /* int32 [S] tokens, then [S] bytes: 1 where a token may be a target */
     PLAN_SCORE_ROWS,      /* double [2, sp * T]: nll by rank, then by position: rank 0 */
     PLAN_SCORE_BUCKETS,   /* a sum for each bucket of positions: rank 0 */
-    PLAN_VELOCITY, /* [T, patch]: sampling: a prediction, in the order of PATCHES (the sample) */
+    PLAN_VELOCITY, /* [T, patch]: sampling: a prediction, laid out as the sample in PATCHES */
     PLAN_SPREAD,   /* [T, patch]: ancestral sampling: a variance, then the values drawn by it */
     PLAN_PLANE,    /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
                     * own_memory: this rank's part of it */
@@ -193,8 +193,8 @@ struct plan_item {
     const char *name; /* "residual", "kept", ...; NULL: not used by this job */
     enum plan_class cls;
     bool in_segment; /* offset is into the comm segment, else into the arena */
-    bool in_host;    /* into the host's part, which own_memory has */
-    bool mirrored;   /* in the arena, and the host has as much at `mirror` of its part */
+    bool in_host;    /* offset is into the host's part; own_memory alone */
+    bool mirrored;   /* in the arena, with as many bytes for the host at `mirror` of its part */
     int64_t mirror;
     bool shared;          /* lies inside PLAN_WORK: not counted again in totals */
     int64_t offset, size; /* bytes; size of all instances */
@@ -240,12 +240,12 @@ struct plan {
     /* verify, and train with verify.first_step: the one-rank reference's part of the arena; with
      * several stages, in the first one's plan */
     int64_t reference_offset, reference_size;
-    int64_t reference_host_offset; /* and of the host's part */
+    int64_t reference_host_offset; /* its offset in the host's part */
     enum job_kind kind;
     int64_t seq_len;        /* tokens of the longest sequence */
-    int64_t S, T;           /* tokens that the ranks hold of it at once; rows per rank */
+    int64_t S, T;           /* tokens of it that a ring holds at once; rows per rank */
     int64_t n_windows;      /* LASP in time: windows of S tokens in a sequence; 1: S is seq_len */
-    int64_t carry_size;     /* bytes of the states of all layers, when it is walked; 0: it is not */
+    int64_t carry_size;     /* LASP in time: bytes of the states of all layers; 0: one window */
     int n_ranks, n_threads; /* n_ranks = dp * pp * sp * tp; plan_axes() says which is where */
     int sp, dp;             /* ranks of a ring; rings side by side, each on its own samples */
     int ulysses;            /* ranks of a ring that share heads, in a row: sp under ulysses, a
@@ -255,7 +255,7 @@ struct plan {
                              * memory and n_* of weights are those of one rank of it */
     bool cut_by_memory;     /* stages are cut by memory: cut by work, they would not fit */
     int64_t stage_size[JOB_MAX_RANKS]; /* arena_size of each stage; one stage: not used */
-    int64_t slots;               /* sequences that are kept between their passes; 1 of one stage */
+    int64_t slots;               /* sequences that are kept between their passes; one stage: 1 */
     enum strategy_id strategy;   /* never AUTO */
     enum form_id form;           /* rsa's; never AUTO */
     enum layout_id layout;       /* never AUTO */
@@ -266,19 +266,19 @@ struct plan {
     int zero_group;              /* ranks that share one set of shards; zero 0: all that sum */
     bool by_bucket;        /* gradients are summed bucket by bucket within the backward pass, and
                             * no rank holds all of them: zero 2 and 3, and whenever fused */
-    bool fused;            /* and each bucket is updated right then */
+    bool fused;            /* each bucket is updated as soon as it is summed */
     bool ema;              /* a moving average of the weights is kept */
     struct zero shards;    /* who owns what, in groups of zero_group */
     int64_t n_shard;       /* elements of the largest shard; n_params under zero 0 */
     int64_t loss_chunk;    /* tokens; at most a sum chunk */
     int64_t mlp_chunk;     /* tokens of a piece of dense MLPs; at most a sum chunk; 0: whole */
     int64_t n_params;      /* elements, borrowed ones included; one stage: param_count */
-    int64_t n_held;        /* zero 3: elements of the largest shard of them */
+    int64_t n_held;        /* zero 3: elements of the largest shard, with its borrowed ones */
     int64_t n_grad;        /* n_params (+ the tied embedding's own sum), multiple of 16 n_ranks */
     int64_t tree_size;     /* elements of one level of PLAN_TREE; 0: no tree */
     int64_t n_decode;      /* generate: tokens that may be appended */
     int64_t cache_rows;    /* generate: rows of this rank's cache per layer and sequence */
-    int batch;             /* generate: sequences that have one (infer.batch); else 1 */
+    int batch;             /* generate: sequences with a cache (infer.batch); else 1 */
     int64_t micro_batches; /* sequences of a ring per optimizer step: train.global_batch / dp */
     struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
     double flops;                      /* per step, all ranks, causal counted once; a walk's second
@@ -304,7 +304,7 @@ static inline struct axes plan_axes(const struct plan *p)
 {
     return (struct axes){.dp = p->dp, .pp = p->pp, .sp = p->sp, .tp = p->tp};
 }
-/* Returns the place of rank `rank` of the job: .s in its ring, ring .d. */
+/* Returns the place of a rank of the job: .d is its ring, .s its place in the ring. */
 static inline struct axes_place plan_place(const struct plan *p, int rank)
 {
     const struct axes a = plan_axes(p);
@@ -448,8 +448,9 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
 /* Tells whether gradients and losses are summed over rings too: they are in jobs with a backward
  * pass. */
 bool plan_sums_rings(const struct plan *p);
-/* plan_sum_ranks returns how many ranks they are summed over, which share a stage and a tp
- * index, all or within a ring. plan_sum_place returns the number of `rank` among these. */
+/* plan_sum_ranks returns over how many ranks gradients and losses are summed. These ranks share a
+ * stage and a tp index, and a ring unless plan_sums_rings. plan_sum_place returns the number of
+ * `rank` among them. */
 int plan_sum_ranks(const struct plan *p);
 int plan_sum_place(const struct plan *p, int rank);
 
@@ -458,8 +459,8 @@ int plan_sum_place(const struct plan *p, int rank);
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
                struct comm_count out[PURPOSE_N]);
 
-/* Corrects `out`, the traffic of any number of sequences, for one whose documents are known: it is
- * counted as map says. sh: this rank's shard at that length. */
+/* Corrects `out`, the traffic of any number of sequences, for one sequence whose documents are
+ * known: the map then decides on its traffic. sh: this rank's shard at that length. */
 struct reach_map;
 void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
                    const struct reach_map *map, struct comm_count out[PURPOSE_N]);

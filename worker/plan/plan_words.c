@@ -17,7 +17,7 @@ static void add_groups(struct sentence *w, const struct plan *p)
                      p->sp > 1 ? "rings" : "ranks");
 }
 
-/* Says how a strategy passes states, or the groups of a strategy that has them. */
+/* Says how a strategy passes states, or how it groups ranks. */
 static void add_exchange(struct sentence *w, const struct plan *p)
 {
     static const char *const words[EXCHANGE_N] = {"", " from rank to rank", " to all ranks",

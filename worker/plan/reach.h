@@ -1,7 +1,7 @@
-/* reach.h: the keys that the queries of each segment see: ranks must know them of each other to
- * leave out keys that no query sees. A function of a sample's documents, of the layout and of a
- * layer's window; all ranks derive one map, and the formulas of volume.h take it. Pure
- * arithmetic. */
+/* reach.h: the keys that the queries of each segment see. With the map of all segments, a rank
+ * leaves out keys that no query of another rank sees. The map depends on a sample's documents, the
+ * layout and a layer's window; all ranks derive the same one, and the formulas of volume.h take
+ * it. Pure arithmetic. */
 #ifndef SEQD_PLAN_REACH_H
 #define SEQD_PLAN_REACH_H
 
@@ -35,8 +35,8 @@ struct reach_documents {
 /* Makes the map of a layer without a window. */
 void reach_make(struct reach_map *map, const struct shard *sh, const struct reach_documents *d);
 /* Returns the map of a layer with a window: map itself where the window is 0 or the map unknown
- * (NULL, n 0), else *room, to which it is written. causal: as the map is; else a window cuts both
- * ways. */
+ * (NULL, n 0), else *room, to which it is written. causal: as map was made; false: the window cuts
+ * on both sides. */
 const struct reach_map *reach_window(const struct reach_map *map, const struct shard *sh,
                                      int64_t window, bool causal, struct reach_map *room);
 

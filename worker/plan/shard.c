@@ -129,7 +129,7 @@ struct shard shard_of(const struct shard *sh, int r)
 {
     struct shard other;
     int rc = init(&other, sh, r, NULL);
-    assert(rc == 0); /* sh itself was made with these */
+    assert(rc == 0); /* sh itself was made from the same sizes */
     return other;
 }
 

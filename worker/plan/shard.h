@@ -37,7 +37,7 @@ struct shard {
     int64_t unit;   /* rows that stay together: 1, one index of the outermost dimension, or rows
                      * that the ranks of a group, or the ranks that share every layer, share
                      * evenly */
-    int n_segs;     /* on this rank */
+    int n_segs;     /* segments on this rank */
     int64_t seg_len;
     int64_t T;               /* n_segs * seg_len, the same on every rank */
     int64_t pos[SHARD_SEGS]; /* global position of each segment's first row */
@@ -60,11 +60,11 @@ int shard_runs(const struct shard *sh);
 /* Does the same with segments that are multiples of `parts` rows; not under "ranks". */
 int shard_init_parts(struct shard *sh, int64_t S, int P, int u, int r, enum layout_id layout,
                      int parts, struct err *e);
-/* n indices of `unit` rows each, contiguous: S = n * unit. */
+/* Makes a shard of n indices of `unit` rows each, contiguous: S = n * unit. */
 int shard_init_units(struct shard *sh, int64_t n, int64_t unit, int P, int r, bool rank_bits,
                      struct err *e);
-/* Count the indices of n, spread contiguously, that a rank has: shard_share with pads, shard_count
- * those of rank r without pads. */
+/* Count the indices of n, spread contiguously over P ranks. shard_share: indices of a rank, pads
+ * included. shard_count: indices of rank r without pads. */
 int64_t shard_share(int64_t n, int P, bool rank_bits);
 int64_t shard_count(int64_t n, int P, int r, bool rank_bits);
 int64_t shard_pos(const struct shard *sh, int64_t row); /* global position, may be >= S (padding) */

@@ -6,7 +6,8 @@
 #include "api/core/assert.h"
 #include "api/core/room.h"
 
-/* part, whole: one tensor by the shape with tp, and by slice_whole() of it. */
+/* Returns the slice of a tensor. part: the tensor in the shape with tp; whole: the tensor in
+ * slice_whole() of that shape. */
 static struct slice slice_of(const struct param *part, const struct param *whole, int tp)
 {
     const bool flat = part->cols == 0;

@@ -18,12 +18,12 @@
 
 struct slice {
     int tensor;                   /* number in the bucket */
-    int n;                        /* different ones, a divisor of tp; 1: the tensor itself */
-    int sharers;                  /* ranks in a row that hold the same: tp / n */
+    int n;                        /* different slices, a divisor of tp; 1: the tensor itself */
+    int sharers;                  /* ranks in a row that hold the same slice: tp / n */
     int64_t rows, cols;           /* size of the room for a slice; one-dimensional: 1 row */
     int64_t whole_cols;           /* columns of the tensor; more than cols: it is cut along them */
     int64_t count;                /* elements of the tensor */
-    int64_t offset, whole_offset; /* elements of the flat layouts, a rank's and the model's */
+    int64_t offset, whole_offset; /* first element in the flat layouts, a rank's and the model's */
 };
 /* Returns the shape of the whole model, which files have. */
 struct model_shape slice_whole(const struct model_shape *m);
@@ -47,15 +47,15 @@ struct slice_part {
     int64_t at, n;
 };
 struct slice_part slice_part(const struct slice *s, int t, int64_t from, int64_t n);
-/* Element `at` of rank t's slice, counted from its beginning, in the tensor; and how many from
- * there on follow each other in both. */
+/* The place in the tensor of element `at` of rank t's slice, counted from the slice's beginning;
+ * and how many elements from there on follow each other in both. */
 struct slice_run {
     int64_t whole, n;
 };
 struct slice_run slice_run(const struct slice *s, int t, int64_t at);
 
 /* Slices of the bucket that was looked at last: files are read and written in order. */
-enum { SLICE_TENSORS = 64 }; /* in a bucket, at most: no layer of experts is shared */
+enum { SLICE_TENSORS = 64 }; /* slices in a bucket, at most: layers of experts are not cut */
 struct slice_cursor {
     int64_t begin, end; /* elements of the whole layout */
     int n;

@@ -55,7 +55,7 @@ struct strategy_row {
     bool states;          /* passes states: parallel.exchange says how */
     bool over_ranks;      /* on one rank it is "local" */
     bool ranges;          /* ranks share heads: each gathers the key ranges of their rows */
-    bool rings;           /* these ranks are groups in a ring: parallel.ulysses */
+    bool rings;           /* ranks that share heads are groups in a ring: parallel.ulysses */
     bool zigzag;          /* causal attention gets the zigzag layout */
     const char *in_order; /* why a plan's layout is contiguous; NULL: because it was asked for */
     bool splits_model;    /* a word of old jobs: their tensor parallelism is parallel.tp */
@@ -80,12 +80,13 @@ bool strategy_has_forms(int32_t id);
 /* Returns the kind of sequences that a family has: never SPLITS_ANY. */
 enum splits_id strategy_splits(const struct family_row *f);
 bool strategy_fits(int32_t id, const struct family_row *f); /* STRATEGY_AUTO: yes */
-/* Zigzag balances causal softmax attention and nothing else; states pass from rank to rank in the
- * order of the sequence. */
+/* Tells whether the zigzag layout fits a family: it balances causal softmax attention alone.
+ * States pass from rank to rank in the order of the sequence. */
 bool strategy_zigzag_fits(const struct family_row *f);
 /* Returns the value of "auto" if no machine is known by which to weigh strategies (choice.h). */
 enum strategy_id strategy_default(const struct model_shape *m, int sp);
-/* rings: ranks of the ring that a sequence passes round: sp, of groups (usp) sp / ulysses. */
+/* Returns the layout that "auto" gets. rings: ranks of the ring that a sequence passes round: sp
+ * or, with groups (usp), sp / ulysses. */
 enum layout_id strategy_layout(const struct model_shape *m, int32_t id, int rings, bool rank_bits);
 /* Returns how many ranks share heads. asked: parallel.ulysses; 0 is the largest divisor of sp that
  * divides the KV heads. */

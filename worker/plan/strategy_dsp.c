@@ -1,6 +1,6 @@
-/* Dynamic sequence parallelism (2403.10266): attention is along one dimension, which no rank splits
- * then; the program changes the dimension (worker/plan/volume_switch.c). And Ulysses on the same
- * grid, in attention along space or along both dimensions, which DSP is compared with. */
+/* Dynamic sequence parallelism (2403.10266): attention is along one dimension, which no rank
+ * splits then; the program changes the dimension (worker/plan/volume_switch.c). DSP is compared
+ * with Ulysses on the same grid, in attention along space or along both dimensions. */
 #include "api/core/job.h"
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"

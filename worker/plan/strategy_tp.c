@@ -1,6 +1,6 @@
-/* Rows of the words for Megatron's tensor parallelism (1909.08053), and for it with sequence
- * parallelism in between (2205.05198). A job has it by parallel.tp: as strategies
- * these words are refused, with that advice. */
+/* Rows of two words of old jobs: Megatron's tensor parallelism (1909.08053), alone and with
+ * sequence parallelism in between (2205.05198). A job gets it by parallel.tp: as strategies the
+ * words are refused, with that advice. */
 #include "worker/plan/strategy.h"
 
 static const struct strategy_form whole = {.what = "all-reduce the halves of each block"};

@@ -28,7 +28,7 @@ static void heads_need(const struct attention_shape *s, struct attention_need *o
     }
     const int64_t tokens = s->T * (s->H + 2 * sum_nk) * D, heads = rows * (nq + 2 * nk) * D;
     const int64_t grads = heads * (s->back ? 4 : 0), first = tokens * s->unit;
-    const int64_t back = rows * nq * D * s->unit; /* o leaves from there, too */
+    const int64_t back = rows * nq * D * s->unit; /* o is sent from the same buffer */
     const int64_t visitor = s->P > s->u ? rows * 2 * D : 0;
     int64_t most = grads > first ? grads : first;
     if (back > most) most = back;
@@ -115,7 +115,7 @@ static int check_ulysses(const struct job_spec *s, struct err *e)
 
 static int check_usp(const struct job_spec *s, struct err *e)
 {
-    const int u = s->parallel.ulysses; /* 0: it divides the KV heads */
+    const int u = s->parallel.ulysses; /* 0: a divisor of the KV heads is taken */
     return u ? check_heads(s, u, "parallel.ulysses", e) : 0;
 }
 

@@ -98,8 +98,9 @@ static void count_slices(const struct model_shape *m, const struct plan *p, int 
     free(own);
 }
 
-/* Counts the sums of gradients: how often, and into whose hands. A tied embedding gets two parts,
- * from the head and from its own end; parts that are summed apart travel apart. */
+/* Counts the sums of gradients: how often they are made, and which ranks get them. A tied
+ * embedding gets two parts, from the head and from its own end; parts that are summed apart travel
+ * apart. */
 static void count_gradients(const struct model_shape *m, const struct plan *p, int rank,
                             struct comm_count *out)
 {
@@ -264,7 +265,7 @@ void plan_met_comm(const struct model_shape *m, const struct plan *p, const stru
     if (!map->n) return;
     for (; t.times <= 1; t.times += 2, t.map = map) {
         const int bad = traffic_program(m, p, sh->r * p->tp, &t, out, &e);
-        assert(!bad); /* sh was cut so */
+        assert(!bad); /* sh shows that S can be cut */
     }
 }
 
@@ -278,7 +279,7 @@ void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
     at.grid[1] = x->grid[1];
     at.S = at.grid[0] * at.grid[1];
     bad |= traffic_program(m, &at, rank, &(struct traffic){pass, at.S, 1, NULL}, out, NULL);
-    assert(!bad); /* the grid has been cut so */
+    assert(!bad); /* this grid has been cut before */
 }
 
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)

@@ -10,7 +10,7 @@
 struct traffic_count {
     const struct plan *p;
     struct shard sh;             /* the rank's in its ring */
-    int t;                       /* its number among those that share every layer */
+    int t;                       /* number of the rank among those that share every layer */
     const struct reach_map *map; /* keys that each segment sees; NULL: the most that can be */
     struct comm_count *out;
     int64_t times;
@@ -118,7 +118,7 @@ static void count_heads(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_HEADS, (struct comm_count){bytes, bytes, others, others});
 }
 
-/* Counts parts of a value's rows, gathered, or summed in fp32. */
+/* Counts the exchange of the ranks' parts of a value's rows: gathered, or summed in fp32. */
 static void count_parts(const struct traffic_count *c, const struct moved *m)
 {
     const bool sums = op_rules[m->op->kind]->sums != m->back;
@@ -141,7 +141,8 @@ static void count_span(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_TENSOR, volume_all_gather(tp, c->t, cut, 4));
 }
 
-/* Counts the numbers of logits' rows: a message to each of the others for each chunk. */
+/* Counts the exchange of the logits' statistics (OP_LOGIT_STAT): for each chunk of rows, a message
+ * to each of the others. */
 static void count_logits(const struct traffic_count *c, const struct moved *m)
 {
     const int tp = c->p->tp;

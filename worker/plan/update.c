@@ -14,8 +14,8 @@ bool update_scales(const struct job_spec *s)
     return s->precision.params == PRECISION_FP16;
 }
 
-/* Tells whether a value that is not finite skips the update. The other choices end the job or go
- * back to older weights, whatever has become of these. */
+/* Tells whether a value that is not finite skips the update. Other choices end the job or return
+ * to older weights, so the weights may have changed. */
 static bool skips_nonfinite(const struct job_spec *s)
 {
     return s->guard.nonfinite == NONFINITE_SKIP;
@@ -38,7 +38,7 @@ static bool never(const struct job_spec *s)
 
 const struct update_rule update_rules[] = {
     {"guard.nonfinite", skips_nonfinite},
-    {"guard.rollbacks", never}, /* a limit of what nonfinite says */
+    {"guard.rollbacks", never}, /* it only limits what guard.nonfinite does */
     {"guard.loss_z", skips_loss},
     {"guard.grad_norm_z", skips_norm},
     {"optim.max_grad_norm", update_clips},

@@ -45,7 +45,7 @@
 
 /* Sizes of the buffers that communication needs in the comm segment, bytes. */
 int64_t volume_bounce_size(int P); /* collectives: about 1 MiB; 0 for one rank */
-/* sp_buffers.part: the size that sp/sp.c needs there for n tokens. */
+/* Returns the bytes of sp_buffers.part that sp/sp.c needs for n tokens. */
 int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n);
 int64_t volume_slice(int P); /* floats of one rank's part that travel at once in a sum */
 

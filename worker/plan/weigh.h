@@ -8,8 +8,8 @@ struct weighing {
     const struct job_spec *asked;
     const struct machine *m;
     const struct choice_how *how;
-    int64_t end_ms;        /* on the clock of how */
-    struct job_spec *spec; /* the alternative */
+    int64_t end_ms;        /* limit of time, by how->clock_ms */
+    struct job_spec *spec; /* the alternative that is weighed */
     struct plan *plan;
     struct option first; /* the first one weighed: the product that job_check makes */
     struct choice *out;

@@ -18,8 +18,8 @@ struct work_count {
 
 /* ---- rates ----------------------------------------------------------------------------------- */
 
-/* Returns the rate at a size. Between two measured sizes, and below the smallest, it lies on a line
- * of logarithms; above the largest it is that of the largest. */
+/* Returns the rate at a size. Between two measured sizes, and below the smallest, it is
+ * interpolated in logarithms; above the largest it is the rate of the largest. */
 static double rate_at(const double rate[PROFILE_SIZES], const double size[PROFILE_SIZES], double at)
 {
     const int last = PROFILE_SIZES - 1;
@@ -73,9 +73,9 @@ static void add_attention(const struct work_count *c, const struct op_site *s,
     c->out->attention_s += c->times * flops * slowest * edges(c, t->keys) / rate;
 }
 
-/* Adds an operation on states. Linear attention adds the state that enters after the rows, for a
- * third of the whole (kernels/backend.h). An operation in turn needs that state before its rows:
- * the last rank is done when all ranks have had their turn, each with a core for itself. */
+/* Adds an operation on states. Linear attention adds the entering state after its rows, which
+ * takes a third of the whole (kernels/backend.h). An operation in turn needs that state before its
+ * rows: the last rank is done when all ranks have had their turn, each with a core for itself. */
 static void add_states(const struct work_count *c, const struct op_site *s, const struct op_term *t)
 {
     const int kind = s->back ? RATE_LINEAR_BACK : RATE_LINEAR;
@@ -112,7 +112,7 @@ static void count_step(struct work_count *c, const struct step *step)
 
 enum work_pass {
     PASS_STATES, /* forward, without the losses */
-    PASS_LOSSES, /* and with them */
+    PASS_LOSSES, /* forward, with the losses */
     PASS_BOTH    /* forward and backward */
 };
 

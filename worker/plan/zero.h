@@ -56,23 +56,23 @@ struct zero {
     int n_layers;
     bool tied;
     int first, end;                 /* buckets of the stage: [first, end) */
-    bool borrows;                   /* and bucket 0, of which another stage is the owner */
+    bool borrows;                   /* the stage also has bucket 0, which another one owns */
     int n_kinds;                    /* kinds of layer */
     uint8_t layer[ZERO_LAYERS_MAX]; /* the kind of each, 0 .. n_kinds - 1 */
     int64_t n_all[ZERO_KIND_N];     /* buckets of that kind in the model */
-    int64_t n_of[ZERO_KIND_N];      /* and in the stage, with the borrowed one */
-    int64_t len[ZERO_KIND_N];       /* elements of one */
+    int64_t n_of[ZERO_KIND_N];      /* buckets of that kind in the stage, with the borrowed one */
+    int64_t len[ZERO_KIND_N];       /* elements of a bucket of the kind */
     int64_t n_units[ZERO_KIND_N];
     int64_t largest_unit; /* elements */
     int64_t shard_max;    /* elements of the largest shard */
-    int64_t held_max;     /* and with the borrowed bucket */
+    int64_t held_max;     /* likewise with the borrowed bucket */
     /* Rank w owns [cut[w], cut[w + 1]) of a bucket: elements and units from the bucket's start. */
     int64_t cut[ZERO_KIND_N][JOB_MAX_RANKS + 1], unit_cut[ZERO_KIND_N][JOB_MAX_RANKS + 1];
 };
 
-/* Makes *z that of one stage that holds all buckets. */
+/* Sets *z for a single stage, which holds all buckets. */
 void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups);
-/* Makes it that of a stage of buckets [first, end). */
+/* Changes *z to a stage that holds buckets [first, end). */
 void zero_set_stage(struct zero *z, int first, int end);
 
 /* zero_group returns the ranks of the group of `rank`, of all W n_groups ranks. zero_place returns

@@ -23,10 +23,10 @@ struct label_step {
 
 struct solver {
     const struct label_graph *g;
-    int last[LABEL_VALUES]; /* operation that reads it last; -1: none does */
+    int last[LABEL_VALUES]; /* operation that reads the value last; -1: none */
     int slot[LABEL_VALUES];
     int n[2];
-    struct label_state state[2][LABEL_STATES]; /* before an operation and after it */
+    struct label_state state[2][LABEL_STATES]; /* states before an operation, and after it */
     struct label_step step[LABEL_OPS][LABEL_STATES];
 };
 

@@ -25,8 +25,8 @@
 
 struct label_value {
     int64_t moved[LABELS][LABELS]; /* elements that all ranks send: [label that it has][new one] */
-    /* All operations read it with one label, and LABEL_WHOLE is not asked of it: it is read in
-     * windows, which tile it. */
+    /* All operations read the value with one label, which is not LABEL_WHOLE: they read windows,
+     * which tile it. */
     bool one_label;
 };
 struct label_way {

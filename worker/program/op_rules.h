@@ -40,8 +40,8 @@ enum op_moves {
     MOVES_ROWS,   /* all rows: sharded along another dimension afterwards */
     MOVES_HEADS,  /* all rows of the heads that go to other ranks */
     MOVES_PARTS,  /* rows between the ranks of tensor parallelism */
-    MOVES_SPAN,   /* a number of each row, fp32, of a norm that spans these */
-    MOVES_LOGITS, /* statistics of each one's logits of a row: OP_LOGIT_STAT bytes a row */
+    MOVES_SPAN,   /* a number of each row, fp32, of a norm that spans tp ranks */
+    MOVES_LOGITS, /* statistics of each rank's logits of a row: OP_LOGIT_STAT bytes */
     OP_MOVES_N
 };
 
@@ -58,7 +58,7 @@ enum op_along {
 /* ---- scratch --------------------------------------------------------------------------------- */
 
 #define OP_LOGIT_STAT 24  /* bytes of struct xent_stat */
-#define MAP_ROWS      512 /* rows at a time of which the matrix of a delta rule's map is made */
+#define MAP_ROWS      512 /* rows at a time in making the matrix of a delta rule's map */
 
 /* Bytes of a step beside values and gradients, added up piece by piece in the order in which its
  * worker/model/op_*.c takes them (rule.h has the functions that add). */
@@ -88,14 +88,14 @@ struct op_need {
 struct op_site {
     const struct program *p;
     const struct op *op;
-    double rows[ROWS_N];      /* rows of its values */
+    double rows[ROWS_N];      /* rows of the operation's values */
     double S, grid[2], vocab; /* sizes of the whole sequence */
     int sp;                   /* ranks of the sequence group */
     bool maps;                /* MOVES_MAP: each rank makes its maps, and none waits */
     bool back;
 };
 
-/* A part of its work, at a rate of its own (worker/plan/machine.h). */
+/* A part of an operation's work, at a rate of its own (worker/plan/machine.h). */
 enum op_term_id {
     TERM_PRODUCT,   /* a matrix product [rows, inner] x [inner, cols] */
     TERM_ATTENTION, /* softmax attention, of all ranks together */
@@ -108,12 +108,12 @@ struct op_term {
     enum op_term_id id;
     double n;                 /* multiply-adds; elements */
     double rows, inner, cols; /* PRODUCT */
-    double keys;              /* ATTENTION: that a row sees */
+    double keys;              /* ATTENTION: keys that a row sees */
     double size;              /* ATTENTION, STATES: size of a head, which the rate depends on */
     bool uneven;              /* ATTENTION over the sequence: ranks may have unequal parts of it */
     bool in_turn;             /* STATES: ranks take turns, unless maps of states pass */
-    bool beside;              /* for the exchange alone: no part of the model */
-    double slow;              /* elements: times as long as the rate says */
+    bool beside;              /* work of the exchange alone, not of the model */
+    double slow;              /* elements: factor on the time that the rate gives */
 };
 #define OP_TERMS 12
 struct op_work {
@@ -135,7 +135,7 @@ struct op_rule {
     int (*extra)(const struct program *p, const struct op *op, struct value v[2]);
 
     unsigned reads;                             /* backward: enum op_reads */
-    unsigned (*reads_too)(const struct op *op); /* and these, by its parameters; NULL: none */
+    unsigned (*reads_too)(const struct op *op); /* more of them, by its parameters; NULL: none */
     bool reads_weights;                         /* backward reads the weights themselves */
     bool attends;    /* makes gradients in fp32 of values that it alone reads (prog_grad_f32) */
     bool rotates;    /* hands an fp32 gradient on as it is */
@@ -177,8 +177,8 @@ bool op_finds_kept(const struct program *p, const struct op *op);
  * pieces depend on the batch. ATTENTION over a sequence in bf16 keeps sp_buffers.o there, T * H *
  * D * 4 bytes, after the key ranges of a window. */
 int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
-/* Returns the bytes of host memory that it takes where the device has memory of its own: data that
- * the host works out for the operation, or reads of it. */
+/* Returns the bytes of host memory that a step takes where the device has memory of its own: data
+ * that the host works out for the operation, or reads of it. */
 int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x);
 /* Returns how many lines of fp32 are worked out before they are used: at most `rows`, 64 KiB except
  * for a longer line. */
@@ -188,7 +188,7 @@ int64_t rule_stage_lines(int64_t rows, int64_t cols);
 void op_needs(const struct program *p, const struct op *op, struct op_need *n);
 
 void op_work(const struct op_site *s, struct op_work *out);
-/* Returns the multiply-adds of its forward pass. */
+/* Returns the multiply-adds of an operation's forward pass. */
 double op_products(const struct op_site *s);
 
 #endif

@@ -33,7 +33,7 @@ struct placed_node {
     int64_t offset;
     bool input, result,
         shared;   /* lies in the residual stream before or after the section; is shared */
-    bool crosses; /* from forward into backward */
+    bool crosses; /* lives from forward into backward */
     bool cached;
 };
 
@@ -42,7 +42,7 @@ struct section_placer {
     const struct schedule *s;
     const struct extent *x;
     struct placed_node node[NODES];
-    int written[PROG_VALUES]; /* the step that wrote it last; -1: given from outside */
+    int written[PROG_VALUES]; /* the step that wrote a value last; -1: given from outside */
     int n_steps;
 };
 
@@ -243,8 +243,8 @@ static void extend_lives(struct section_placer *b)
 
 /* ---- in place -------------------------------------------------------------------------------- */
 
-/* Tells whether two nodes are of one size, and live together in no other step than runs of the
- * operation of `run`, in its direction. */
+/* Tells whether two nodes have one size, and live together only in steps that run the operation of
+ * `run` in the same direction. */
 static bool may_join(const struct section_placer *b, int x, int y, const struct step *run)
 {
     const struct placed_node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];

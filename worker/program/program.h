@@ -34,7 +34,7 @@
 
 #define PROG_VALUES  80 /* in a section, shared ones that it reads included */
 #define PROG_OPS     48
-#define PROG_WEIGHTS 1600 /* 512 experts of three and the rest of a layer */
+#define PROG_WEIGHTS 1600 /* 512 experts with three each, and the rest of a layer */
 #define PROG_SHARED  8
 #define HEAD_PARTS   4 /* parts of a tensor that a file groups by head */
 #define FUSED_PARTS  3 /* parts of one tensor of a file that fuses several tensors */
@@ -369,9 +369,9 @@ int prog_joined(struct program *p, const char *name, int64_t rows, int64_t cols,
 int prog_value(struct program *p, const struct value *v);
 int prog_view(struct program *p, int of, int64_t col, int64_t cols);
 /* Adds the op and its out[0] as `out` says; returns that value. out[1] and out[2], where the kind
- * has them, are added by themselves. Inputs that an op does not have may be left 0 or PROG_NONE
- * after those that it has: OP_*'s `in` says how many (beware of LINEAR without a base and MIX of
- * one: PROG_NONE). A value's name is the plan's; it need not be unique. out NULL: the losses. */
+ * has them, are added by themselves. OP_*'s `in` says how many inputs an op has: later ones may be
+ * left 0 or PROG_NONE. An optional input that is left out (LINEAR's base, MIX's b) must be
+ * PROG_NONE. A value's name is the plan's; it need not be unique. out NULL: the losses. */
 int prog_op(struct program *p, const struct op *op, const struct value *out);
 /* Adds a value that `in` shares, by its name there. */
 int prog_shared(struct program *p, const struct program *in, const char *name);
@@ -388,11 +388,12 @@ int prog_writer(const struct program *p, int value);
  * rounded. Any other gradient is of the model's precision; an attention then adds its fp32 one to
  * it from scratch. */
 bool prog_grad_f32(const struct program *p, int value);
-/* Tells whether a dense MLP begins with operation `op`: MLP_OPS of them, LINEAR, ACT or GLU of its
- * output, and LINEAR, on the rows of a sequence, the values between them read by no other. */
+/* Tells whether a dense MLP begins with operation `op`: MLP_OPS operations on the rows of a
+ * sequence, LINEAR, ACT or GLU of its output, and LINEAR. No other operation reads the values
+ * between them. */
 bool prog_is_mlp(const struct program *p, int op);
 #define MLP_OPS 3
-/* The place of its weights in the section's layout, in elements: [begin, end). */
+/* The place of an MLP's weights in the section's layout, in elements: [begin, end). */
 struct program_span {
     int64_t begin, end;
 };
@@ -404,8 +405,8 @@ enum step_way {
     STEP_FORWARD,
     STEP_BACKWARD,
 };
-/* A step backwards: the gradients of the op's inputs from that of its output (which is complete),
- * and those of its weights. */
+/* A run of an operation. A backward step makes the gradients of its inputs and its weights from
+ * the complete gradient of its output. */
 struct step {
     enum step_way kind;
     int op;
@@ -487,9 +488,10 @@ struct placement {
     int64_t scratch_forward[PROG_OPS], scratch_backward[PROG_STEPS];
     /* XENT: [loss_chunk, V] fp32 in the workspace; gradients in their memory */
     struct place logits;
-    /* generate: the state after the context of a CACHE_STATE operation (one chunk's out[1]), fp32,
-     * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself): the
-     * first sequence's; the others' follow, placement_state_stride() bytes apart. */
+    /* generate: the state after the context of a CACHE_STATE operation (out[1] of one chunk),
+     * fp32, in the cache record. The place is the first sequence's; the others' follow,
+     * placement_state_stride() bytes apart. Keys and values of a causal ATTENTION are its value
+     * in[1] itself. */
     struct place state[PROG_OPS];
     bool in_place;      /* inference: the result lies where the input did: one stream suffices */
     bool grad_in_place; /* the same of the residual's gradient */

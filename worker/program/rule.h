@@ -8,7 +8,7 @@
 
 /* Returns input i; NULL: it is absent. */
 const struct value *rule_in(const struct program *p, const struct op *op, int i);
-bool rule_alike(const struct value *a, const struct value *b); /* rows and columns */
+bool rule_alike(const struct value *a, const struct value *b); /* same rows and columns */
 /* Returns the rows of n joined weights from w on. */
 int64_t rule_weight_rows(const struct program *p, int w, int n);
 int64_t rule_max(int64_t a, int64_t b);
@@ -31,7 +31,7 @@ void ask_act(struct op_ask *a, int64_t elements);
 void ask_twin(struct op_ask *a, int64_t size);
 void ask_stage(struct op_ask *a, int64_t size);
 
-bool ask_back(const struct op_ask *a);   /* a backward step */
+bool ask_back(const struct op_ask *a);   /* it is a backward step */
 bool ask_narrow(const struct op_ask *a); /* the model's precision is below fp32 */
 int64_t ask_rows(const struct op_ask *a, int value);
 int64_t ask_elements(const struct op_ask *a, int value);

@@ -58,7 +58,7 @@ static void ask_normalised(struct op_ask *a)
     ask_act(a, wide);
     ask_act(a, wide);
     ask_bytes(a, 4 * T * H * D);
-    for (int i = 0; i < 3; i++) ask_bytes(a, 4 * H * T); /* sums, and what divides by them */
+    for (int i = 0; i < 3; i++) ask_bytes(a, 4 * H * T); /* sums, and the two arrays of divide() */
     if (!ask_back(a)) return;
     ask_act(a, wide);
     ask_bytes(a, 4 * H * T);

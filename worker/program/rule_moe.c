@@ -44,7 +44,7 @@ static void scratch_moe(struct op_ask *a)
     ask_act(a, T * k * C);   /* slots */
     ask_bytes(a, 4 * T * E); /* logits */
     if (a->op->n_bias) ask_bytes(a, 4 * E);
-    ask_act(a, T * C); /* an expert's */
+    ask_act(a, T * C); /* an expert's input */
     for (int i = 0; i < 3; i++) ask_act(a, T * I);
     ask_bytes(a, 4 * C);
     ask_act(a, T * C);

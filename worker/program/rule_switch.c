@@ -1,4 +1,5 @@
-/* rule_switch.c: operators that move rows of a grid: SWITCH, and HEADS to compare. */
+/* rule_switch.c: operators that move rows of a grid: SWITCH, and HEADS, which is compared with
+ * it. */
 #include "api/core/assert.h"
 #include "worker/program/rule.h"
 

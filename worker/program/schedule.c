@@ -113,7 +113,8 @@ static void find_flows(struct scheduler *w)
     }
 }
 
-/* Returns the first value that is the same window: it stands for a gradient's window. */
+/* Returns the first value that is the same window as `value`: it stands for that window of the
+ * gradient. */
 static int window(const struct program *p, int value)
 {
     const struct value *v = &p->value[value];

@@ -16,9 +16,9 @@ struct spreader {
     struct op op[PROG_OPS];
     int result;
     int label[PROG_OPS];          /* label of an operation's rows of the grid */
-    int written[PROG_VALUES];     /* label that the operation which writes it has */
-    bool read[PROG_VALUES][DIMS]; /* it, or a window of it, is read there */
-    int now[PROG_VALUES][DIMS];   /* its number in p; PROG_NONE: it has no such label */
+    int written[PROG_VALUES];     /* label of the operation that writes it */
+    bool read[PROG_VALUES][DIMS]; /* the value, or a window of it, is read with that label */
+    int now[PROG_VALUES][DIMS];   /* number in p of the value with that label; PROG_NONE: none */
     int n_copied;
 };
 

@@ -10,7 +10,7 @@
 
 struct feed {
     struct data_order
-        *order[SPEC_STAGES + 1]; /* owned; stage i's at i + 1; NULL: an earlier stage's length */
+        *order[SPEC_STAGES + 1]; /* owned; stage i has i + 1; NULL: length of an earlier stage */
     struct data_order *eval;     /* owned; NULL: no evaluation */
     int64_t n_eval;              /* its samples that eval.max_tokens allows, at least 1 */
     struct flow_source train_latents, eval_latents; /* a diffusion model's: the same orders */

@@ -19,10 +19,10 @@ struct model_tokenizer {
     struct err no_chat;     /* why it cannot be used, on rank 0 */
 };
 
-/* Opens both, on rank 0 alone. A tokenizer that cannot be opened fails if the job needs text, with
- * field "model.path"; otherwise t->why has the sentence. */
+/* Opens the tokenizer and the chat template, on rank 0 alone. A tokenizer that cannot be opened
+ * fails if the job needs text, with field "model.path"; otherwise t->why has the sentence. */
 int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e);
-/* Sends them from rank 0 to all. Collective. */
+/* Sends tokenizer and template from rank 0 to all ranks. Collective. */
 int model_tokenizer_share(struct run *r, struct model_tokenizer *t, void *bounce, struct err *e);
 void model_tokenizer_fini(struct model_tokenizer *t);
 

@@ -45,7 +45,7 @@ struct root_walk {
     char *path[MODELS_MAX]; /* owned */
     struct walk_seen seen[MODELS_DIRS];
     int table[2 * MODELS_DIRS]; /* 1 + a place in seen, by hash */
-    char incomplete[160];       /* why it ended early; "": it did not */
+    char incomplete[160];       /* why the walk ended early; "": it did not */
 };
 
 /* Ends the walk. Returns false. */

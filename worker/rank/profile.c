@@ -75,8 +75,8 @@ static void run_gemm(struct bench *b, const struct figure *f)
                                                 .trans_b = true});
 }
 
-/* Runs attention. Running maxima and sums are as after the first pass: a pass takes the same time
- * from any state. */
+/* Runs attention. Running maxima and sums stay as an earlier run left them: a pass takes the same
+ * time from any state. */
 static void run_attention(struct bench *b, const struct figure *f)
 {
     const int64_t H = heads(f), C = H * f->size;
@@ -262,7 +262,7 @@ static int measure_rates(double slice_s, struct profile *out, struct err *e)
 struct profile_pair {
     struct comm *comm[2];
     struct rank_blob blob[2];
-    double slice_s, best[2]; /* for a small and a large message, rank 0's */
+    double slice_s, best[2]; /* best: seconds of a small and a large message, on rank 0 */
 };
 struct end {
     struct profile_pair *pair;
@@ -289,7 +289,7 @@ static int hops(struct end *x, int which, int64_t size, char *in)
                                        .send_size = size,
                                        .recv_size = size};
         const double start = now_s();
-        out[0] = x->rank == 0 && start > stop; /* the last one, for both */
+        out[0] = x->rank == 0 && start > stop; /* 1: the last message, for both ranks */
         if (comm_sendrecv(c, &xfer, &t, &x->err) || comm_wait(c, &t, &x->err)) return -1;
         best = fmin(best, now_s() - start);
         last = x->rank == 0 ? out[0] : in[0];

@@ -16,10 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define REPORT_SIZE 65536 /* bytes of one with all faults */
+#define REPORT_SIZE 65536 /* bytes of a report with all faults */
 
-/* Looks at dir, which is called path, and writes at most max_faults of its faults. Returns the
- * length, or -1 if it does not fit. *n_faults: the number of all faults. */
+/* Looks at dir, which the report calls path, and writes at most max_faults of its faults. Returns
+ * the length, or -1 if it does not fit. *n_faults: the number of all faults. */
 int64_t report_write(const char *dir, const char *path, int max_faults, char *out, size_t size,
                      int *n_faults);
 /* Writes the report of a directory that could not be looked at. */

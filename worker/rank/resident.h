@@ -12,7 +12,7 @@
 
 struct resident {
     int64_t own;         /* bytes: anonymous pages and the own segment */
-    int64_t other_ranks; /* pages of their segments */
+    int64_t other_ranks; /* bytes of pages of other ranks' segments */
     int64_t files;
     int64_t peak; /* the largest sum of all three since the process began */
 };

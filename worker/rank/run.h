@@ -27,7 +27,7 @@ struct run {
     struct plan plan;
     struct be *be;
     void *arena;              /* plan.arena_size zeroed bytes of be's memory */
-    void *host;               /* plan.host_size of the host's; NULL where there are none */
+    void *host;               /* plan.host_size bytes of the host's memory; NULL: none */
     struct offload *offload;  /* NULL: the plan offloads nothing */
     struct comm *comm;        /* NULL for one rank */
     void *segment;            /* NULL for one rank */
@@ -35,7 +35,7 @@ struct run {
     struct shm_head *head;    /* the gang's page: this rank shows there that it moves */
     struct publish publish;   /* rank 0's */
     struct progress progress; /* rank 0 tells seqd */
-    int64_t said_us;          /* when its log last told its progress; 0: never */
+    int64_t said_us;          /* when rank 0's log last told the progress; 0: never */
     int said_percent;
 };
 
@@ -54,7 +54,7 @@ int task_embed(struct run *r, struct err *e);
 
 /* ---- shared by the tasks --------------------------------------------------------------------- */
 
-bool run_first(const struct run *r); /* rank 0 */
+bool run_first(const struct run *r); /* tells whether it is rank 0 */
 /* Writes a line to rank 0's log, every 10 s and for each further hundredth of the work. more: the
  * end of the line, as "loss=3.25"; "": none. */
 void run_say(struct run *r, const struct rank_progress *now, const char *more);

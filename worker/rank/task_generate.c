@@ -33,7 +33,7 @@ static int send_text(struct run *r, const struct infer_text *t, const struct mod
 {
     char json[RANK_RESULT_SIZE];
     struct jwrite w;
-    const char *text = t->text ? t->text : ""; /* all answered by an earlier attempt, or refused */
+    const char *text = t->text ? t->text : ""; /* no prompt was answered in this attempt */
     size_t len = strlen(text), shown = utf8_prefix(text, len, RESULT_TEXT_SIZE);
     jwrite_init(&w, json, sizeof json);
     jwrite_object(&w, NULL);
@@ -83,7 +83,7 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
 }
 
 /* Reads the ids that the directory lists, and adds the eos_token of its tokenizer, which ends the
- * texts that it was trained on. */
+ * texts that the model was trained on. */
 static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends *ends,
                      struct err *e)
 {

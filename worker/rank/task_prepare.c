@@ -113,7 +113,7 @@ static int write_forms(struct run *r, const struct data_order *o, struct jwrite 
     struct reach_map map;
     struct shard sh;
     if (plan_make(s, 0, &r->plan, e)) return -1;
-    if (r->plan.S != s->data.seq_len) return 0; /* verify.max_tokens cuts them */
+    if (r->plan.S != s->data.seq_len) return 0; /* verify.max_tokens shortens the samples */
     if (plan_shard(&r->plan, r->plan.S, 0, &sh, e)) return -1;
     const int64_t some = FORM_SAMPLES * 16 / r->plan.sp, all = data_order_samples(o);
     const int64_t most = some < FORM_SAMPLES ? some : FORM_SAMPLES, n = all < most ? all : most;
@@ -235,7 +235,7 @@ int task_prepare(struct run *r, struct err *e)
     struct data_stats s;
     if (prepared_make(r, &r->progress, &s, e)) return -1;
     struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
-    if (!d) return -1; /* the data that were written can be read here, or nowhere */
+    if (!d) return -1; /* read at once: no rank could read them later */
     const bool latents = family_diffusion(&r->spec->model.shape);
     int rc = latents ? 0 : note_padding(r, d, e);
     if (!rc) rc = latents ? prepare_latents(r, d, e) : send(r, d, s.made_mb_s, e);

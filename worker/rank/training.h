@@ -25,11 +25,11 @@ struct curves { /* rank 0's */
     struct tfevents file;
     char name[ARTIFACT_NAME]; /* "": no file is written */
     int64_t start;            /* a START of this step comes before the next record; 0: none */
-    int64_t flushed_us;       /* 0: never */
+    int64_t flushed_us;       /* when the file was last flushed; 0: never */
     bool any;                 /* there was a record */
     bool failed;              /* no write is tried before the next checkpoint or the end */
-    bool said;                /* the failure was reported; until it succeeds again */
-    bool listed;              /* as an artifact that grows */
+    bool said;                /* the failure was reported; false again after a success */
+    bool listed;              /* the file is listed, as an artifact that grows */
 };
 
 struct training {
@@ -50,7 +50,7 @@ struct training {
     int64_t retry_us; /* rank 0: when to try again to save; 0: no checkpoint is owed */
     bool owed;        /* a checkpoint could not be written and is due since */
     bool ledger_equal;
-    char beside[FILE_PATH_SIZE]; /* rank 0: from weights_start */
+    char beside[FILE_PATH_SIZE]; /* rank 0: as in struct weights_start */
     struct curves curves;
 };
 #define STAGE_NONE (-2)

@@ -27,7 +27,7 @@ static double wall_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Calls found for every event file among the job's artifacts; a failure of one ends it. */
+/* Calls found for every event file among the job's artifacts, and stops at its first failure. */
 static int each_file(struct training *t,
                      int (*found)(struct training *t, const char *name, void *arg, struct err *e),
                      void *arg, struct err *e)

@@ -184,7 +184,7 @@ static int wait_for_disk(struct training *t, int64_t since_us, const struct err 
 static int save(struct training *t, bool must, bool best, int64_t *outcome, struct err *e)
 {
     const int64_t since_us = clock_us();
-    bool said = t->owed && !must; /* once is enough */
+    bool said = t->owed && !must; /* an owed checkpoint has been reported */
     for (;;) {
         struct err why = {0};
         *outcome = write_or_say(t, best, &why);

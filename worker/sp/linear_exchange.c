@@ -237,7 +237,7 @@ static int gather_send(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
     p->n_edges = p->n_arrivals;
-    if (p->n_edges && linear_await(p, 0, e)) return -1; /* it goes into the own summary */
+    if (p->n_edges && linear_await(p, 0, e)) return -1; /* the carried gradient enters a summary */
     if (linear_sends_wait(sp, &sp->sent[0], e)) return -1;
     gather_own(p);
     if (p->back) linear_zero(sp, sp->buf.send[0], p->size);

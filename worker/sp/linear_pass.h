@@ -20,7 +20,7 @@ struct linear_pass {
     struct sp_linear *sp;
     const struct sp_linear_shape *shape;
     const int64_t *lo;
-    struct sp_seen seen; /* by the host */
+    struct sp_seen seen; /* lo and hi on the host */
     bool back;
     int n; /* chunks */
     struct linear_chunk chunk[SHARD_SEGS];
@@ -30,7 +30,7 @@ struct linear_pass {
     /* The state that enters each step; entry[0] NULL: no state does. */
     void *entry[SHARD_SEGS];
     const void *edge_in; /* state that enters the whole sequence, on rank `first`; NULL: none */
-    void *edge_out;      /* state that leaves it, on rank `last`; NULL: unwanted */
+    void *edge_out;      /* state that leaves the sequence, on rank `last`; NULL: unwanted */
     bool edges;          /* the sequence's end has a state: carry_out or d_carry_out is not NULL */
     int n_pieces;
     struct comm_ticket arrival[LINEAR_SENDS];

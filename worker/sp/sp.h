@@ -71,8 +71,8 @@ struct sp {
 
 /* Key ranges of rows, or of all positions, that the host reads to leave out pairs of blocks in
  * which no query sees a key. If the device has memory of its own, lo and hi of the args below lie
- * there, and these are the host's copy. NULL: no pair is left out, and the device skips them. Else
- * these are not read. */
+ * there, and these are the host's copy. NULL: the host leaves out no pair, and the device skips
+ * them. They are not read if the device has no memory of its own. */
 struct sp_seen {
     const int64_t *lo, *hi;
 };
@@ -84,13 +84,13 @@ struct sp_fwd_args {
     struct tensor o;        /* [T, H*D] out, normalised */
     float *lse;             /* [H, T] out; for rows that see no key -inf, or the sink */
     const int64_t *lo, *hi; /* [T] visible global key range of each local row */
-    struct sp_seen seen;    /* these, on the host */
+    struct sp_seen seen;    /* lo and hi on the host */
     void *kept;             /* out: kept for the layer's backward; NULL if it needs no memory */
     const struct reach_map *reach; /* NULL: not known, and nothing is left out */
     const int64_t *all_lo,
         *all_hi;             /* strategy_row.ranges: [u*T] lo and hi of the group's rows, in the
                               * order of shard_group; u 1: not read */
-    struct sp_seen all_seen; /* these, on the host */
+    struct sp_seen all_seen; /* all_lo and all_hi on the host */
 };
 
 struct sp_bwd_args {

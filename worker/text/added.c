@@ -6,7 +6,7 @@
 #include <string.h>
 #include "worker/text/unicode.h"
 
-#define TOKENS     (1 << 16) /* most of one file: large ones have 7,000 */
+#define TOKENS     (1 << 16) /* added tokens of a file, at most: large files have 7,000 */
 #define TOKEN_SIZE 4096
 
 struct added_node {
@@ -24,7 +24,7 @@ struct added {
     struct added_token *token;
     int64_t n, room;
     struct vocab by_content; /* content to index */
-    int32_t *by_id;          /* index, -1 */
+    int32_t *by_id;          /* index of an id's token; -1: none */
     int64_t size;
     struct trie trie[2]; /* tries of contents; of forms */
     struct rune_bits *word, *space;

@@ -22,7 +22,7 @@ int added_open(struct json list, const struct vocab *v, struct normalizer *n, st
                struct err *e);
 void added_destroy(struct added *a);
 const struct added_token *added_by_id(const struct added *a, int32_t id); /* NULL: not added */
-int32_t added_find(const struct added *a, const char *s, size_t n);       /* id, -1 */
+int32_t added_find(const struct added *a, const char *s, size_t n);       /* id; -1: none */
 int64_t added_size(const struct added *a);                                /* 1 + the largest id */
 
 /* Calls each for the parts of r: with the id of a token that was found, or -1 for text between.

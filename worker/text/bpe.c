@@ -212,7 +212,7 @@ static void flush_unk(struct bpe *b)
 
 static void unknown(struct bpe *b, int64_t begin)
 {
-    if (b->unk < 0) return; /* dropped */
+    if (b->unk < 0) return; /* the rune is dropped */
     if (b->n_unk && !b->fuse_unk) flush_unk(b);
     if (!b->n_unk++) b->unk_begin = (int32_t)begin;
 }

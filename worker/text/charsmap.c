@@ -1,5 +1,5 @@
 /* charsmap.c: decodes the map from base64, checks its sizes, and walks the double array to the
- * longest match. */
+ * first match. */
 #include "worker/text/charsmap.h"
 
 #include <stdlib.h>

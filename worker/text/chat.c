@@ -23,7 +23,7 @@ struct chat_seen {
     struct pylist *messages;
     int64_t parts; /* first message with a list of parts; -1: none */
     bool unread;   /* some list of parts was never read */
-    int printed;   /* as of struct heap */
+    int printed;   /* as in struct heap */
 };
 
 /* ---- the conversation ----------------------------------------------------------------------- */

@@ -536,7 +536,8 @@ static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, 
 }
 
 /* Tells whether a cut is safe for REPLACE: a single character is replaced anywhere, but a longer
- * text may lie across the cut. Sets *a and *b to the runes beside the cut after it. */
+ * text may lie across the cut. Sets *a and *b to the runes beside the cut after the
+ * replacement. */
 static bool cut_replace(const struct normalizer_step *s, uint32_t *a, uint32_t *b)
 {
     int size;

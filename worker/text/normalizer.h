@@ -16,7 +16,7 @@ int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, bool 
                      struct err *e);
 /* Tells whether text may be cut between *a and *b: the normal forms of the two sides, one after
  * the other, are then certainly the normal form of the whole. Sets *a and *b to the runes beside
- * the cut in it. n may be NULL. */
+ * the cut in the normal form. n may be NULL. */
 bool normalizer_cut(const struct normalizer *n, uint32_t *a, uint32_t *b);
 
 #endif

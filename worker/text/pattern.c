@@ -28,7 +28,7 @@ struct pattern {
     int64_t room, n_units;
     bool one_each; /* rune i is byte i */
     int64_t rune_pos, byte_pos;
-    int64_t next, last_end; /* runes; last_end: end of the last match, -1 before it */
+    int64_t next, last_end; /* rune numbers; last_end: end of the last match; -1: none yet */
 };
 
 void pattern_destroy(struct pattern *p)

@@ -427,7 +427,7 @@ static int put_anchor(struct pattern_parse *r, const char *text)
 /* Reads an anchor. Returns 1 if there is none. */
 static int anchor(struct pattern_parse *r)
 {
-    if (take(r, "^")) return put_anchor(r, "(?:\\A|(?<=,n,)(?!\\z))"); /* of a line */
+    if (take(r, "^")) return put_anchor(r, "(?:\\A|(?<=,n,)(?!\\z))"); /* of a line, as is $ */
     if (take(r, "$")) return put_anchor(r, "(?:\\z|(?=,n,))");
     if (take(r, "\\A")) return put_anchor(r, "\\A");
     if (take(r, "\\z")) return put_anchor(r, "\\z");

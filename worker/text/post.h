@@ -11,6 +11,6 @@ struct post {
     int n_before, n_after;
 };
 
-int post_open(struct post *p, struct json j, struct err *e); /* p is zero */
+int post_open(struct post *p, struct json j, struct err *e); /* p: zeroed by the caller */
 
 #endif

@@ -10,10 +10,10 @@ struct pretokenizer;
 /* Opens the pre-tokenizers. *out NULL: the file has none. */
 int pretokenizer_open(struct json j, struct pretokenizer **out, struct err *e);
 void pretokenizer_destroy(struct pretokenizer *p);
-/* Tells whether they end in ByteLevel: pieces are the bytes themselves, not their visible
- * characters. */
+/* Tells whether the pre-tokenizers end in ByteLevel: pieces are the bytes themselves, not their
+ * visible characters. */
 bool pretokenizer_byte_level(const struct pretokenizer *p);
-/* Tells whether they depend on the place of a run in the caller's text. */
+/* Tells whether the pre-tokenizers depend on the place of a run in the caller's text. */
 bool pretokenizer_needs_place(const struct pretokenizer *p);
 
 typedef int piece_fn(void *who, const struct text_run *piece, struct err *e);
@@ -27,8 +27,8 @@ enum piece_cut {
     CUT_INSIDE, /* they are the same, or the cut divides one in two */
     CUT_PIECES  /* they are the same: one ends at the cut */
 };
-/* Returns the effect of a cut between *a and *b that is certain. Sets *a and *b to the runes that
- * the steps make of them. */
+/* Returns the certain effect of a cut between *a and *b. Sets *a and *b to the runes that the
+ * steps make of them. */
 enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b);
 
 #endif

@@ -28,7 +28,7 @@ const char *side_token_name(enum side_token i); /* "bos_token" */
 int side_tokens_read(struct side_tokens *s, const char *dir, struct err *e);
 void side_tokens_fini(struct side_tokens *s);
 
-/* A whole file of these. */
+/* The text of a file beside tokenizer.json, and its object. */
 struct side_file {
     char *text; /* owned; NULL: the directory has no such file */
     struct json object;

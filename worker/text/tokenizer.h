@@ -97,7 +97,7 @@ struct detokenizer;
 struct detokenizer *detokenizer_create(struct tokenizer *t, bool skip_special); /* borrows t */
 void detokenizer_destroy(struct detokenizer *d);
 int detokenizer_put(struct detokenizer *d, int32_t id, struct text *out, struct err *e);
-/* Appends the rest of the text. The next put begins a new one. */
+/* Appends the rest of the text. The next put begins a new text. */
 int detokenizer_finish(struct detokenizer *d, struct text *out, struct err *e);
 
 /* Returns the number of ids that the file's post-processor puts after a text. */

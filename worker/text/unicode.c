@@ -13,7 +13,7 @@
 struct unicode_named {
     const char *name;
     const uint32_t *range;
-    int64_t n; /* numbers */
+    int64_t n; /* numbers at `range` */
 };
 #define SET(name, table)                                                                           \
     {                                                                                              \

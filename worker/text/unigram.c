@@ -26,10 +26,10 @@ struct unigram {
     double least;
     int64_t unk; /* -1: none */
     bool byte_fallback;
-    int32_t byte[256]; /* ids of <0xXX>, -1 */
+    int32_t byte[256]; /* ids of <0xXX>; -1: none */
     struct edge *edge;
     int64_t n_edges, edge_slots;
-    int32_t *token; /* by node: id, -1 */
+    int32_t *token; /* by node: id of a token; -1: none */
     int64_t n_nodes, node_room;
     struct unigram_place *place; /* scratch */
     int64_t place_room;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include "worker/text/rune.h"
 
-#define WORD_RUNES 4096 /* most max_input_chars_per_word: the search is quadratic in it */
+#define WORD_RUNES 4096 /* largest max_input_chars_per_word: the search is quadratic in it */
 
 struct wordpiece {
     const struct vocab *v;

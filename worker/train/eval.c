@@ -31,8 +31,9 @@ static double count_bytes(const struct model *m)
     return (double)n;
 }
 
-/* Tells whether each ring alone looks for the first value that is NaN or infinite. It cannot if
- * others may hold its weights (zero 3), nor can a stage: all ranks then look, in the end. */
+/* Tells whether each ring alone looks for the first value that is NaN or infinite. A ring cannot
+ * if other rings may hold its weights (zero 3), nor can a stage of a pipeline. All ranks then look
+ * together at the end. */
 static bool ring_looks(const struct train *t)
 {
     return t->plan->pp == 1 && (t->plan->zero < 3 || t->plan->dp == 1);

@@ -5,8 +5,9 @@
  * Window w is forwarded by ring w mod dp; a ring sums each window over its ranks, adds its windows
  * in order, and the rings' sums are added at the end. It computes no gradient and allocates no
  * memory. It changes only the training's activations and the batch, which the next step fills
- * again. It is a step of its own in the ledger, compared with plan_eval_comm; for latents, with
- * the grid of each sample in it. tested: tests/engine/test_eval.c, test_flow_train.c */
+ * again. It is a step of its own in the ledger, compared with plan_eval_comm; for latents these
+ * counts are taken at the grid of each sample. tested: tests/engine/test_eval.c,
+ * test_flow_train.c */
 #ifndef SEQD_TRAIN_EVAL_H
 #define SEQD_TRAIN_EVAL_H
 

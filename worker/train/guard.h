@@ -64,7 +64,7 @@ struct guard {
     double z;                 /* GUARD_LOSS, GUARD_NORM: deviations above the mean */
 };
 
-/* Forgets the means if a stage begins at `step`, the next one. */
+/* Forgets the means if a stage begins at `step`, the step that comes next. */
 void guard_begin(struct guard *g, int64_t step);
 /* Judges the step with 0-based index `step` and takes it into account. A ROLLBACK is counted and
  * marked on return; the caller saves (guard_save) and goes back. */

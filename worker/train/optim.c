@@ -42,8 +42,8 @@ void optim_sums(const struct optim *o, const struct optim_part *x)
     sum_run(o, x, &r);
 }
 
-/* Returns the sum of the units of bucket b that this rank counts: slices that it is the first to
- * hold. */
+/* Returns the sum of the units of bucket b that this rank counts: units of slices whose first
+ * holder it is. */
 static double sum_first(const struct optim *o, int b)
 {
     const struct model_shape *m = &o->spec->model.shape;

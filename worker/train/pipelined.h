@@ -11,7 +11,7 @@
 
 struct pipelined {
     int64_t first;       /* the ring's first sample; plan.micro_batches of them */
-    float scale;         /* as model_grad's */
+    float scale;         /* as in model_grad() */
     struct train *train; /* pipelined_samples sets it */
     /* out. nll: the sum over all ranks, the same on every stage. n_tokens: tokens of the ring. */
     double nll;

@@ -21,15 +21,15 @@
 
 struct job_spec;
 
-#define SCALE_FIRST  16   /* it begins at 2^16 */
-#define SCALE_MOST   24   /* and stays at or below 2^24 */
-#define SCALE_PERIOD 2000 /* updates before it is doubled */
+#define SCALE_FIRST  16   /* the scale begins at 2^16 */
+#define SCALE_MOST   24   /* the scale stays at or below 2^24 */
+#define SCALE_PERIOD 2000 /* updates before the scale is doubled */
 #define SCALE_STREAK 20   /* overflows in a row that halve the scale, at most */
 
 struct scale_state {
     int32_t up;        /* the scale is 2^(SCALE_FIRST + up) */
     int32_t streak;    /* overflows in a row up to now */
-    int64_t good;      /* updates since it changed or overflowed */
+    int64_t good;      /* updates since the scale changed or a step overflowed */
     int64_t overflows; /* steps without an update, so far */
 };
 

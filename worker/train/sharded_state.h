@@ -38,7 +38,7 @@ struct sharded_state {
     const struct plan *plan; /* borrowed, as is the model */
     struct model *model;
     struct optim optim;
-    int rank;               /* among all */
+    int rank;               /* number among all ranks */
     float *master, *m, *v;  /* [n_shard]; master: NULL in fp32, where the model's own are updated */
     float *ema;             /* [n_shard] moving average of the weights; NULL: none is kept */
     float *acc;             /* [n_shard] the step's gradient, where it is not model->grad itself */
@@ -49,7 +49,7 @@ struct sharded_state {
     struct tied_sends sends;    /* messages with `tied`, to the first stage */
     struct slice_cursor slices; /* rank 0: places of files' elements (worker/ckpt/scatter.h) */
     int64_t
-        still_s; /* rank 0: when the others last received a sign of it (worker/ckpt/scatter.h) */
+        still_s; /* rank 0: the time when the others last heard from it (worker/ckpt/scatter.h) */
 };
 
 /* Places the arrays and sets the model's callbacks for buckets. h must stay where it is. */

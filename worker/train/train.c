@@ -115,7 +115,7 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     t->want = t->own;
     note_reference(&t->model);
     t->model.be->ops->fill(t->model.be, t->model.grad, o->plan->n_grad,
-                           0); /* this zeroes the elements between tensors too */
+                           0); /* also zeroes the elements between tensors */
     sharded_init(&t->state, o->spec, &t->model, o->rank);
     return 0;
 }
@@ -199,9 +199,9 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
 #define ASKED_LEAVE ((int64_t)1 << 40)
 _Static_assert(JOB_MAX_RANKS < ASKED && JOB_MAX_RANKS < ASKED_LEAVE / ASKED, "counts stay apart");
 
-/* Compares this rank's counts with the plan. The sum of verdicts tells all ranks; with it go the
- * sum of the tokens and a rank's requests to the others. The counts of that sum itself are compared
- * after it, and the outcome travels with the next step's. */
+/* Compares this rank's counts with the plan. One sum over ranks shares the verdict, the number of
+ * tokens, and requests to save or to leave. The counts of this sum itself are compared after it,
+ * and that verdict travels with the next step's sum. */
 static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
 {
     struct model *m = &t->model;

@@ -1,9 +1,9 @@
 /* flow.h: verify's own code for diffusion models: their batches, and predictions in the place of
  * logits. Inside worker/verify: verify.h lists the comparisons.
  *
- * Sample 0 of the order, as training draws it: its time, noise and clean frames are the same on
- * both sides. The place of each value is found twice: by worker/data/flow_fill.c for the ranks,
- * here for the reference, a value at a time, from the definition of a patch. */
+ * Both sides get sample 0 of the order as training draws it: with the same time, noise and clean
+ * frames. The place of each value is found twice: by worker/data/flow_fill.c for the ranks, here
+ * for the reference, a value at a time, from the definition of a patch. */
 #ifndef SEQD_VERIFY_FLOW_H
 #define SEQD_VERIFY_FLOW_H
 

@@ -16,7 +16,7 @@ struct choices {
     int32_t *to;  /* [layers, rows, k]; NULL: not on rank 0 */
     int32_t *all; /* [holders, room, k]: on the first rank of a stage */
     int64_t rows, room, k;
-    int stage, layer; /* the rows that are brought now; the layer counts from 0 */
+    int stage, layer; /* stage and layer of the rows at hand; the layer counts from 0 */
     struct comm_count *moved;
 };
 

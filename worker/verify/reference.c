@@ -67,8 +67,8 @@ static int hide_fragment(const struct verify_args *a, struct batch *b, const str
     return 0;
 }
 
-/* Fills rows [pos, pos + f->length) of one sequence on one rank. The packer only says which tokens;
- * the positions, the rows that they see and their targets are computed here. */
+/* Fills rows [pos, pos + f->length) of one sequence on one rank. The packer only says which tokens
+ * these are; the positions, the rows that they see and their targets are computed here. */
 static int fill_fragment(const struct verify_args *a, struct batch *b, const struct fragment *f,
                          int64_t pos, struct err *e)
 {
@@ -263,8 +263,8 @@ int reference_end(struct reference *r, struct verify *v, struct err *e)
     return 0;
 }
 
-/* Computes loss and logits of sample i again, as its first run left them, unless its batch is
- * still filled: then they are still there. Progress does not count this pass. */
+/* Computes loss and logits of sample i again, as its first run left them, unless the batch still
+ * holds that sample. Progress does not count this pass. */
 static int show(struct reference *r, int64_t i, struct err *e)
 {
     struct model *m = &r->model;
@@ -278,8 +278,8 @@ static int show(struct reference *r, int64_t i, struct err *e)
     return rc ? -1 : 0;
 }
 
-/* Keeps a sample's results. One sample is kept once for all runs; each of several replaces the one
- * before it. */
+/* Keeps a sample's results. A single sample is kept once, for all runs. Each of several samples
+ * replaces the one before it. */
 static int keep(struct reference *r, int64_t i, struct err *e)
 {
     if (r->kept == i) return 0;

@@ -14,9 +14,9 @@
  *
  *   |g_P - g_1| <= margin max_k |g_k - g_1|     of every tensor, and of the logits
  *
- * The margin is for the draw. In a deep model one direction, that of the first layers' error, may
- * carry all of a tensor's difference, which then is one normal number on both sides: m runs lie
- * below 1/r of it with a chance of at most (2 / pi)^(m / 2) (m - 1)!! / r^m. One run and r = 2
+ * The margin allows for chance. In a deep model one direction, that of the first layers' error,
+ * may carry all of a tensor's difference, which then is one normal number on both sides: m runs
+ * lie below 1/r of it with a chance of at most (2 / pi)^(m / 2) (m - 1)!! / r^m. One run and r = 2
  * refuse one honest proof in three of such a tensor, four runs and r = 10 one in eight thousand.
  *
  * In 16 bits one run and r = 2 are enough: ranks sum in fp32 and share all roundings to 16 bits but
@@ -32,7 +32,7 @@ struct rounding_rule {
     double margin;
     double noise; /* factor beside the margin, for a tensor that is all rounding */
     double near;  /* runs measure only if a difference is beyond this part of its bound */
-    double apart; /* the loss's error is at least this many deviations of tokens' sum */
+    double apart; /* the loss's error is at least this many deviations of the sum over tokens */
 };
 
 struct rounding_rule rounding_rule(enum dtype params);

@@ -216,8 +216,9 @@ static int compare_grads(const struct verify_args *a, const struct model *ref, s
     return 0;
 }
 
-/* Compares the first ring's ledger: rank 0 gathered the compared data, after one agreement. The
- * pass itself has been compared before weights were gathered for the reference. */
+/* Compares the first ring's ledger with the counts of one agreement and of the data that rank 0
+ * gathered to compare. The pass itself has been compared before weights were gathered for the
+ * reference. */
 static int compare_gathered(const struct model *m, struct verify *v, struct err *e)
 {
     const uint32_t compared = 1u << PURPOSE_VERIFY | 1u << PURPOSE_CONTROL;
@@ -275,7 +276,7 @@ static bool near(double measured, double allowed, double usual, double part)
     return allowed == usual && !(measured <= part * allowed);
 }
 
-/* Tells whether anything is near a bound that may be widened, or beyond it. */
+/* Tells whether some difference is near a bound that may be widened, or beyond it. */
 static bool near_bounds(const struct verify *v, struct job_tolerance usual, double part)
 {
     bool any = near(v->loss_rel, v->allowed_loss_rel, usual.loss_rel, part) ||
@@ -451,7 +452,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
                            .n_stages = m->plan->pp,
                            .n_samples = plan_verify_samples(m->plan)};
     const int rc = run(&p, e);
-    m->progress = NULL; /* a training uses the model further */
+    m->progress = NULL; /* a training may follow with this model */
     m->routing = NULL;
     m->sp.drop.rate = 0;
     data_order_close(p.order);

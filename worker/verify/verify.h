@@ -25,7 +25,8 @@
  * computes something else moves the loss and the gradients by its share. Only the first ring's
  * logits are compared: its rank 0 has the reference's.
  *
- * The same runs before step 1 of a training, with the training's own model (verify.first_step).
+ * The same comparison runs before step 1 of a training, with the training's own model
+ * (verify.first_step).
  *
  * In a pipeline pp + 1 samples go through the stages as in training (1F1B), so that every slot
  * is met and a stream or slot of another sample shows. The reference, on rank 0, runs each when
@@ -67,7 +68,7 @@ struct verify_row { /* one tensor */
  * chooses. */
 struct verify_routes {
     int64_t rows, turned; /* turned: one rank alone would have chosen other experts */
-    double gap;           /* struct routing */
+    double gap;           /* as in struct routing */
 };
 
 struct verify { /* complete on rank 0 only; tokens, targets and losses are of all samples */
@@ -83,8 +84,8 @@ struct verify { /* complete on rank 0 only; tokens, targets and losses are of al
     struct verify_row *row; /* owned, farthest beyond its bound first */
     int nearest; /* row beyond its bound that is nearest to the output, where a fault of backward
                   * begins; -1: none is */
-    float *grad; /* [n_params] the ranks', while verify_run runs: on the device */
-    bool ledger_equal;          /* this rank's counts; reduced over ranks */
+    float *grad; /* [n_params] the ranks' gradient on the device, while verify_run runs */
+    bool ledger_equal;          /* this rank's counts are right; once agreed: all ranks' */
     struct comm_count gathered; /* expected counts of logits that this rank moves for the
                                  * comparison */
     struct artifact_done artifact[VERIFY_ARTIFACTS]; /* name "": it is not kept */
