@@ -908,6 +908,9 @@ static void test_files(void)
         CHECK_MSG(shell(args, out, sizeof out) == rows[i].status, "%s: %s", file, out);
         CHECK_MSG(rows[i].says[0] ? strstr(out, rows[i].says) != NULL : !out[0], "%s: %s", file,
                   out);
+        if (rows[i].status != RANK_EXIT_REFUSED) continue;
+        snprintf(args, sizeof args, "\n%.*s\n", (int)strcspn(file, ":"), file); /* on stdout */
+        CHECK_MSG(strstr(out, args) && !strstr(out, args)[strlen(args)], "%s: %s", file, out);
     }
     CHECK(shell("--files --file=input.path:text:x", out, sizeof out) == RANK_EXIT_REFUSED);
     CHECK_MSG(strstr(out, "input.path: x lies beneath no data root"), "%s", out);

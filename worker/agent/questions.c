@@ -144,22 +144,15 @@ static void list_models(struct questions *q, const struct msg *m)
     traced(q, m->request, "", 0, &e);
 }
 
-/* Takes the field from a sentence that begins with it. */
-static void name_field(struct err *e)
-{
-    const char *colon = strstr(e->text, ": ");
-    const size_t n = colon ? (size_t)(colon - e->text) : 0;
-    if (n && n < sizeof e->field && !memchr(e->text, ' ', n))
-        snprintf(e->field, sizeof e->field, "%.*s", (int)n, e->text);
-}
-
+/* Sends the answer of `seqrank --files`, which prints the field that it refuses. */
 static void found_files(void *arg, int64_t request, const char *text, size_t size,
                         const struct err *why)
 {
     struct questions *q = arg;
     struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
     capture_over(q, request);
-    if (m.err.code == ERR_INVALID && !*m.err.field) name_field(&m.err);
+    if (m.err.code == ERR_INVALID)
+        snprintf(m.err.field, sizeof m.err.field, "%.*s", (int)strcspn(text, "\n"), text);
     q->send(q->arg, &m);
 }
 

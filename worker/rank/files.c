@@ -89,7 +89,8 @@ int files_main(const char *const *argv, int n)
         if (take_file(argv[i], &f)) return 2;
         if (!check_file(&f, &r, &e)) continue;
         fprintf(stderr, "%s: %s\n", f.field, e.text);
-        return e.code == ERR_INTERNAL ? 1 : RANK_EXIT_REFUSED;
+        if (e.code == ERR_INTERNAL) return 1;
+        return puts(f.field) < 0 || fflush(stdout) ? 1 : RANK_EXIT_REFUSED;
     }
     return 0;
 }
