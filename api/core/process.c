@@ -1,8 +1,10 @@
-/* process.c: reads /proc/PID/stat and /proc/PID/io, and opens descriptors 0, 1 and 2 before
- * anything else runs. */
+/* process.c: reads /proc/PID/stat, the same of its threads, and /proc/PID/io, and opens descriptors
+ * 0, 1 and 2 before anything else runs. */
 #include "api/core/process.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,11 +28,11 @@ void process_begin(void)
     signal(SIGXFSZ, SIG_IGN);
 }
 
-int process_stat(int pid, struct process_stat *out)
+/* Reads the file `stat` of a process or of a thread. */
+static int read_stat(const char *path, struct process_stat *out)
 {
-    char path[64], text[1024];
+    char text[1024];
     long long user = 0, system = 0, start = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return -1;
     ssize_t n = read(fd, text, sizeof text - 1);
@@ -49,6 +51,29 @@ int process_stat(int pid, struct process_stat *out)
         return -1;
     *out = (struct process_stat){state, (user + system) * 1000 / sysconf(_SC_CLK_TCK), start};
     return 0;
+}
+
+int process_stat(int pid, struct process_stat *out)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    return read_stat(path, out);
+}
+
+int process_runnable(int pid)
+{
+    char path[64 + NAME_MAX];
+    struct process_stat s;
+    int runnable = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *ent; dir && !runnable && (ent = readdir(dir));) {
+        if (ent->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/stat", pid, ent->d_name);
+        runnable = !read_stat(path, &s) && s.state == 'R';
+    }
+    if (dir) closedir(dir);
+    return runnable;
 }
 
 int64_t process_moved(int pid)

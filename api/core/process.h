@@ -18,6 +18,8 @@ struct process_stat {
 void process_begin(void);
 /* Reads the state of a process. -1: there is no such process. */
 int process_stat(int pid, struct process_stat *out);
+/* Returns 1 when one of its threads runs, or waits for a processor. */
+int process_runnable(int pid);
 /* Returns the bytes that the process has read and written so far, by its calls and by its
  * pages from and to storage. 0: the kernel does not tell. */
 int64_t process_moved(int pid);

@@ -1,6 +1,9 @@
 /* The hang watchdog's arithmetic and words, and the spool: torn at every byte, damaged at every
  * byte. */
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +68,67 @@ static void test_quiet(void)
     s[0].moved = 0; /* it is gone */
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 1000);
+}
+
+/* A rank that wants a processor and gets 1 % of one is not hung: other processes have the cores. */
+static void test_starved(void)
+{
+    struct watch w = {0};
+    struct watch_sample s[2] = {sample(5, 100, 'S'), sample(5, 100, 'S')};
+    watch_tick(&w, s, 2, 1000);
+    s[1].runnable = true;
+    for (int i = 0; i < 100; i++) {
+        s[1].cpu_ms += 10;
+        watch_tick(&w, s, 2, 1000);
+    }
+    CHECK(w.quiet_ms == 10000);
+    s[0].state = 'T'; /* it waits for a rank that is stopped */
+    watch_tick(&w, s, 2, 1000);
+    CHECK(w.quiet_ms == 11000);
+    s[0].state = 'S';
+    s[1].runnable = false; /* the same processor time, but it sleeps in between */
+    s[1].cpu_ms += 10;
+    watch_tick(&w, s, 2, 1000);
+    CHECK(w.quiet_ms == 12000);
+}
+
+static void *spin(void *arg)
+{
+    static volatile bool on = true;
+    while (on) continue;
+    return arg;
+}
+
+/* A child whose main thread waits while another one spins, or that waits alone. */
+static pid_t child_begin(bool spins)
+{
+    pthread_t t;
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid) return pid;
+    if (!spins || !pthread_create(&t, NULL, spin, NULL)) pause();
+    _exit(1);
+}
+
+static void child_end(pid_t pid)
+{
+    CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
+}
+
+/* Any thread counts, and none does in a process that sleeps, is stopped or is gone. */
+static void test_runnable(void)
+{
+    struct process_stat s;
+    const pid_t spins = child_begin(true), waits = child_begin(false);
+    while (process_runnable(waits)) sched_yield();
+    while (!process_stat(spins, &s) && s.state != 'S') sched_yield();
+    CHECK(s.state == 'S' && process_runnable(spins));
+    CHECK(!kill(spins, SIGSTOP));
+    while (process_runnable(spins)) sched_yield();
+    CHECK(!process_stat(spins, &s) && s.state == 'T');
+    child_end(spins);
+    child_end(waits);
+    CHECK(!process_runnable(spins) && process_runnable(getpid()));
 }
 
 /* The counts of a real process: they show its writes, and the count of a process that sleeps
@@ -272,6 +336,8 @@ int main(void)
     assert(fd >= 0);
     close(fd);
     RUN(test_quiet);
+    RUN(test_starved);
+    RUN(test_runnable);
     RUN(test_moved);
     RUN(test_on_gpu);
     RUN(test_behind);

@@ -398,6 +398,7 @@ static void watch_sample(struct gang *g, struct watch_sample *s)
         if (p->gone || process_stat(p->pid, &stat) < 0) continue;
         s[i].cpu_ms = stat.cpu_ms;
         s[i].state = stat.state;
+        s[i].runnable = process_runnable(p->pid);
         s[i].moved = process_moved(p->pid);
     }
 }

@@ -4,12 +4,20 @@
 
 #include <stdio.h>
 
-/* A rank that uses less than BUSY_PERCENT of a core waits; it does not compute. */
+/* A rank that uses less than BUSY_PERCENT of a core waits for others, unless it is runnable: then
+ * other processes have the cores. */
 enum { BUSY_PERCENT = 5, BUSY_PATIENCE = 10 };
 
 static bool is_stopped(const struct watch_sample *s)
 {
     return s->state == 'T' || s->state == 't';
+}
+
+/* Tells whether a rank works or would, if it had a processor. cpu_ms: its time in these dt_ms. */
+static bool is_busy(const struct watch_sample *s, int64_t cpu_ms, int64_t dt_ms)
+{
+    return s->runnable || s->state == 'D' || (s->on_gpu && s->state != 'Z') ||
+           cpu_ms * 100 >= dt_ms * BUSY_PERCENT;
 }
 
 void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt_ms)
@@ -19,8 +27,7 @@ void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt
         moved = moved || s[i].op.n_ops != w->n_ops[i] || s[i].op.n_tasks != w->n_tasks[i] ||
                 s[i].moved > w->moved[i];
         stopped = stopped || is_stopped(&s[i]);
-        busy = busy || s[i].state == 'D' || (s[i].on_gpu && s[i].state != 'Z') ||
-               (s[i].cpu_ms - w->cpu_ms[i]) * 100 >= dt_ms * BUSY_PERCENT;
+        busy = busy || is_busy(&s[i], s[i].cpu_ms - w->cpu_ms[i], dt_ms);
         w->n_ops[i] = s[i].op.n_ops;
         w->n_tasks[i] = s[i].op.n_tasks;
         w->cpu_ms[i] = s[i].cpu_ms;

@@ -2,9 +2,10 @@
  *
  * Progress is a change in any rank's last-operation record (an operation of the transport, or a
  * task of an operation that the CPU computes), or in the bytes of files that a rank reads, writes,
- * and hashes on the way. While a rank's CPU time alone moves, time counts a tenth: work without
- * tasks is given patience, and an endless loop is still found. A rank with a GPU always has that
- * patience, since it sleeps while it waits for the GPU. A rank finds a missing peer itself, sooner
+ * and hashes on the way. While a rank's CPU time alone moves, or a rank waits for a processor, time
+ * counts a tenth: work without tasks and a machine under load are given patience, and an endless
+ * loop is still found. A rank with a GPU always has that patience, since it sleeps while it waits
+ * for the GPU. A rank finds a missing peer itself, sooner
  * (worker/comm). */
 #ifndef SEQD_GANG_WATCH_H
 #define SEQD_GANG_WATCH_H
@@ -18,6 +19,7 @@ struct watch_sample {
     int64_t cpu_ms;
     int64_t moved; /* bytes read and written, as process_moved has them */
     char state;    /* as in /proc/PID/stat: 'T' is stopped */
+    bool runnable; /* one of its threads runs, or waits for a processor */
     bool on_gpu;   /* computes on a GPU, which CPU time does not show */
 };
 
