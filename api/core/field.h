@@ -63,6 +63,7 @@ struct field {
     bool or_null;                     /* FIELD_DOUBLE: null leaves the member as it was */
     const struct field *of;           /* FIELD_OBJECT */
     const struct field_list *list;    /* FIELD_LIST */
+    bool closed; /* in the last row, which has no path: a record with another member is refused */
 };
 
 static inline bool field_allows(const struct field *f, double v)

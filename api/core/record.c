@@ -1,6 +1,7 @@
 /* record.c: writes and reads the members of a record by the type of their row. */
 #include "api/core/record.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/assert.h"
@@ -187,6 +188,16 @@ static int read_value(const struct field *f, struct jread *j, enum jtok t, void 
     assert(false);
 }
 
+/* Puts the place of element i before the field of its error. */
+static int place_of(const struct field *f, int i, struct err *e)
+{
+    char inner[sizeof e->field];
+    if (!e) return -1;
+    memcpy(inner, e->field, sizeof inner);
+    snprintf(e->field, sizeof e->field, "%.24s.%d%s%.48s", f->path, i, *inner ? "." : "", inner);
+    return -1;
+}
+
 static int read_list(const struct field *f, struct jread *j, enum jtok t, void *record,
                      struct err *e)
 {
@@ -197,16 +208,27 @@ static int read_list(const struct field *f, struct jread *j, enum jtok t, void *
         const bool object = *l->of->path;
         void *one = t == J_ERROR || (object && t != J_OBJECT) ? NULL : l->add(record, i);
         if (!one) return damaged(f, "a list of such elements, and no more", e);
-        if (object ? record_read(j, l->of, one, e) : read_value(l->of, j, t, one, e)) return -1;
+        if (object ? record_read(j, l->of, one, e) : read_value(l->of, j, t, one, e))
+            return place_of(f, i, e);
         if (l->holds && !l->holds(record, i)) return damaged(f, "elements that agree", e);
     }
     return 0;
 }
 
+/* Returns the row of the key that was read, or the last one, which has no path. */
 static const struct field *find(const struct field *rows, const struct jread *j)
 {
     while (rows->path && !jread_is(j, rows->path)) rows++;
-    return rows->path ? rows : NULL;
+    return rows;
+}
+
+/* Refuses a member that a closed table does not have. */
+static int refuse_member(const struct field *rows, struct err *e)
+{
+    char names[256] = "";
+    for (size_t n = 0; rows->path && n < sizeof names; rows++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", rows->path);
+    return err_set(e, ERR_CORRUPT, "an object has a member that is none of %s", names);
 }
 
 /* Fails if a needed member has no bit in `seen`, and names it. */
@@ -224,9 +246,13 @@ int record_read(struct jread *j, const struct field *rows, void *record, struct 
     enum jtok t;
     while ((t = jread_next(j)) == J_KEY) {
         const struct field *f = find(rows, j);
-        if (f && read_value(f, j, jread_next(j), record, e)) return -1;
-        if (f) seen |= (uint64_t)1 << (f - rows);
-        if (!f && jread_skip(j)) break;
+        if (f->path) {
+            if (read_value(f, j, jread_next(j), record, e)) return -1;
+            seen |= (uint64_t)1 << (f - rows);
+        } else {
+            if (f->closed) return refuse_member(rows, e);
+            if (jread_skip(j)) break;
+        }
     }
     if (t == J_OBJECT_END) return check_needed(rows, seen, e);
     return err_set(e, ERR_CORRUPT, "%s", j->err.text);

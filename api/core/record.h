@@ -2,8 +2,9 @@
  * members (field.h). A new member is a row. libc only.
  *
  * Members are written in the order of the rows and read in any order. A member that no row has is
- * skipped, since a newer version wrote it; a member that is missing leaves the struct as it was. A
- * table has at most 64 rows.
+ * skipped, since a newer version wrote it, unless the table is closed: it ends with RECORD_CLOSED
+ * in place of {NULL}. A member that is missing leaves the struct as it was. A table has at most 64
+ * rows.
  * tested: tests/core/test_record.c, tests/golden/records */
 #ifndef SEQD_CORE_RECORD_H
 #define SEQD_CORE_RECORD_H
@@ -12,12 +13,17 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 
+#define RECORD_CLOSED                                                                              \
+    {                                                                                              \
+        .path = NULL, .closed = true                                                               \
+    }
+
 /* Writes the record as an object, with the key unless it is NULL. */
 void record_write(struct jwrite *w, const char *key, const struct field *rows, const void *record);
 /* Writes the members alone, into an object that the caller has begun. */
 void record_write_members(struct jwrite *w, const struct field *rows, const void *record);
 /* Reads the rest of an object, whose J_OBJECT was the last token, into the record. fails:
- * ERR_CORRUPT naming the member. */
+ * ERR_CORRUPT naming the member; the field of a member in a list begins with "LIST.INDEX". */
 int record_read(struct jread *j, const struct field *rows, void *record, struct err *e);
 /* Reads a text that is an object and no more. fails: ERR_CORRUPT. */
 int record_parse(const char *text, size_t size, const struct field *rows, void *record,

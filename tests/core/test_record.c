@@ -234,6 +234,40 @@ static void test_refuses(void)
     CHECK(read_text("{\"whole\":1}", &r, &e) == -1 && !strcmp(e.field, "version"));
 }
 
+static const struct field closed_rows[] = {
+    {"a", FIELD_INT32, offsetof(struct pair, a), 0, 9},
+    {"b", FIELD_DOUBLE, offsetof(struct pair, b), -1, 1},
+    RECORD_CLOSED,
+};
+
+/* A closed table refuses a member that it has no row for, wherever it stands. */
+static void test_closed(void)
+{
+    static const char *const bad[] = {"{\"c\":1}", "{\"a\":1,\"c\":null,\"b\":0}", "{\"\":{}}"};
+    struct pair r = {0};
+    struct err e = {0};
+    CHECK_MSG(!record_parse("{\"b\":1,\"a\":2}", 13, closed_rows, &r, &e), "%s", e.text);
+    CHECK(r.a == 2 && r.b == 1);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(record_parse(bad[i], strlen(bad[i]), closed_rows, &r, &e) && e.code == ERR_CORRUPT);
+        CHECK_STR(e.text, "an object has a member that is none of a, b");
+        CHECK(record_parse(bad[i], strlen(bad[i]), closed_rows, &r, NULL));
+    }
+}
+
+/* The field of a member in a list says in which element it stands. */
+static void test_place(void)
+{
+    struct every r;
+    struct err e;
+    CHECK(read_text("{\"version\":2,\"pairs\":[{\"a\":1},{\"a\":10}]}", &r, &e));
+    CHECK_STR(e.field, "pairs.1.a");
+    CHECK(read_text("{\"version\":2,\"names\":[1]}", &r, &e));
+    CHECK_STR(e.field, "names.0");
+    CHECK(read_text("{\"version\":2,\"pairs\":[{\"a\" 1}]}", &r, &e));
+    CHECK_STR(e.field, "pairs.0");
+}
+
 int main(void)
 {
     RUN(test_round_trip);
@@ -241,5 +275,7 @@ int main(void)
     RUN(test_null);
     RUN(test_parse);
     RUN(test_refuses);
+    RUN(test_closed);
+    RUN(test_place);
     return test_done("record");
 }

@@ -69,6 +69,7 @@ static const struct field state_rows[] = {
     INT(steps_without_target), /* written if it is not 0 */
     {NULL}
 };
+#undef AT
 /* clang-format on */
 
 static int write_state(const char *dir, const struct ckpt_state *s, struct err *e)
@@ -374,19 +375,36 @@ double ckpt_mb_s(const struct ckpt_info *info)
     return info->save_ms ? (double)info->size / 1e3 / (double)info->save_ms : 0;
 }
 
+/* Holds a checkpoint as its event has it. */
+struct saved {
+    struct ckpt_info info;
+    double mb_s;
+};
+
+static bool is_timed(const void *record)
+{
+    return ((const struct saved *)record)->info.save_ms;
+}
+
+/* clang-format off */
+#define AT(member) offsetof(struct saved, member)
+static const struct field saved_rows[] = {
+    {"step", FIELD_INT, AT(info.step), ALWAYS},
+    {"path", FIELD_TEXT, AT(info.path), .size = CKPT_PATH_SIZE, ALWAYS},
+    {"size", FIELD_INT, AT(info.size), ALWAYS},
+    {"weights_sha256", FIELD_TEXT, AT(info.weights_sha256), .size = SHA256_HEX, ALWAYS},
+    {"save_ms", FIELD_INT, AT(info.save_ms), .when = is_timed},
+    {"mb_s", FIELD_DOUBLE, AT(mb_s), .when = is_timed},
+    {NULL}
+};
+#undef AT
+/* clang-format on */
+
 int64_t ckpt_json(const struct ckpt_info *info, char *out, size_t size)
 {
+    const struct saved s = {*info, ckpt_mb_s(info)};
     struct jwrite w;
     jwrite_init(&w, out, size);
-    jwrite_object(&w, NULL);
-    jwrite_int(&w, "step", info->step);
-    jwrite_str(&w, "path", info->path);
-    jwrite_int(&w, "size", info->size);
-    jwrite_str(&w, "weights_sha256", info->weights_sha256);
-    if (info->save_ms) {
-        jwrite_int(&w, "save_ms", info->save_ms);
-        jwrite_double(&w, "mb_s", ckpt_mb_s(info));
-    }
-    jwrite_end(&w);
+    record_write(&w, NULL, saved_rows, &s);
     return jwrite_finish(&w);
 }
