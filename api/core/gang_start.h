@@ -4,8 +4,8 @@
  *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
  *   cpus        a cpu_set_t for each rank here: its process is bound to these CPUs. By seqw,
  *               before `start`; not there: none is bound
- *   oom_kills   how many processes of its group the kernel had killed for memory: text, by seqw
- *               before `start`; not there: not known
+ *   oom_kills   how many processes of seqw's control group the kernel had killed for memory: a
+ *               number as text, by seqw before `start`; not there: not known
  *   lock        flocked by seqw before it starts seqgang, which inherits the descriptor and has it
  *               for as long as it lives. A process that can lock it knows that no gang runs or
  *               starts here. A seqgang that cannot lock it, or that finds `exit`, leaves at once

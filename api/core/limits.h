@@ -15,7 +15,7 @@
 #define SPEC_LABEL_KEY   63  /* bytes */
 #define SPEC_LABEL_VALUE 255 /* bytes */
 
-#define JOB_MAX_RANKS       64 /* ranks of one gang */
+#define JOB_MAX_RANKS       64 /* ranks of one job, over all its nodes */
 #define JOB_MAX_BATCH       16 /* infer.batch: rows of kernels/cpu/gemm_few.inc */
 #define JOB_MAX_SEQ         ((int64_t)1 << 26)
 #define JOB_MAX_HEAD        256  /* head size: columns of an attention tile */

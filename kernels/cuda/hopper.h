@@ -249,8 +249,8 @@ static __device__ __forceinline__ void shared_made(void)
 
 /* ---- products of a warpgroup ----------------------------------------------------------------- */
 
-/* D [64, N] += A [64, 16] B [16, N]: warp w of the group has rows [16 w, 16 w + 16) of D. It holds
- * them, and those of A in registers, in the order of mma.h for a warp's product.
+/* D [64, N] += A [64, 16] B [16, N]. Warp w of the group holds rows [16 w, 16 w + 16) of D in
+ * registers, and the same rows of A if A is not in shared memory, both in the order of mma.h.
  *
  * Products between products_begin and products_commit form a batch. They are under way until
  * products_wait. Until then no thread touches their registers, or shared memory that they read. */

@@ -390,7 +390,8 @@ static void join_start(struct member *m)
     find_start(m);
 }
 
-/* Tries again after a failure, or looks again at a join that takes long. */
+/* Joins with the token in the file if that is new. Otherwise tries again after a failure, and keeps
+ * a join that is under way. */
 static void retry(void *arg)
 {
     struct member *m = arg;

@@ -109,7 +109,7 @@ static const struct field part_rows[] = {
     WORD("name", id, part_names, .needed = true),
     {"size", FIELD_INT, AT(part.size), 0, INT64_MAX, ALWAYS, .needed = true},
     {"sha256", FIELD_TEXT, AT(part.sha256), .size = SHA256_HEX, ALWAYS, .needed = true},
-    RECORD_CLOSED /* another member may change what the bytes of the part mean */
+    RECORD_CLOSED /* another member may change the meaning of the bytes */
 };
 #undef AT
 #define AT(member) offsetof(struct meta_source, member)

@@ -1,5 +1,5 @@
-/* family.h: the model families. A family has a file here, which ends with its row, and a line in
- * FAMILIES. */
+/* family.h: the model families. A family has a line in FAMILIES, and its row at the end of a file
+ * here; related families may share the file. */
 #ifndef SEQD_FAMILY_FAMILY_H
 #define SEQD_FAMILY_FAMILY_H
 

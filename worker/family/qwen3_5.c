@@ -135,7 +135,8 @@ static const struct hf_special moe_specials[] = {
     {"decoder_sparse_step", config_ignore, NULL},
     {NULL, NULL, NULL}};
 
-/* Keys of heads that predict further tokens, and the package's dtype of states. */
+/* Keys that change nothing here: two of heads that predict further tokens, and the dtype in which
+ * other programs keep states. */
 #define DELTA_NOTHING "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"
 static const char *const own_nothing[] = {DELTA_NOTHING, NULL};
 static const char *const moe_nothing[] = {DELTA_NOTHING, MOE_NOTHING, NULL};

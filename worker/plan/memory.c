@@ -163,8 +163,9 @@ static int64_t cache_rows(const struct plan *p)
     return p->T + (n_blocks + p->sp - 1) / p->sp * CACHE_BLOCK + 1;
 }
 
-/* Counts the bytes of the experts that a sample's rows choose in n_layers, int32 [n_layers, rows,
- * k]; follow: with room for one layer's own choice and a row of its logits, fp32 [E]. */
+/* Counts the bytes of a sample's routes: the ids of the experts that its rows choose in n_layers,
+ * int32 [n_layers, rows, k]. follow: with room for one layer's own choice and a row of its logits,
+ * fp32 [E]. */
 static int64_t routes_size(const struct model_shape *m, int64_t n_layers, int64_t rows, bool follow)
 {
     const int64_t k = m->experts_per_token, E = m->n_experts;

@@ -194,7 +194,7 @@ struct plan_item {
     enum plan_class cls;
     bool in_segment; /* offset is into the comm segment, else into the arena */
     bool in_host;    /* offset is into the host's part; own_memory alone */
-    bool mirrored;   /* in the arena, with as many bytes for the host at `mirror` of its part */
+    bool mirrored;   /* in the arena, with a copy for the host at `mirror` of the host's part */
     int64_t mirror;
     bool shared;          /* lies inside PLAN_WORK: not counted again in totals */
     int64_t offset, size; /* bytes; size of all instances */

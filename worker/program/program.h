@@ -65,9 +65,9 @@ struct weight {
      * once. */
     int32_t head_major_parts, head_major_dim, head_major_runs[HEAD_PARTS];
     bool transposed; /* the file has [in, out] (GPT-2's Conv1D), as dims are, too */
-    /* Number of tensors of rows / stack rows each, one after another, that it joins: [stack, ...]
-     * in files. Each by itself may have another order there, or be transposed (the experts of
-     * gpt-oss). 0: a single tensor. */
+    /* Number of tensors, of rows / stack rows each, that this one joins one after another:
+     * [stack, ...] in files. Each by itself may have another order there, or be transposed (the
+     * experts of gpt-oss). 0: a single tensor. */
     int32_t stack;
     bool frozen; /* part of the checkpoint that training does not change: no gradient */
     /* A row, or an element, for each id: the last of tp slices may be short, or empty. */

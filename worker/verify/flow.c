@@ -144,7 +144,8 @@ int verify_flow_reference(const struct flow_source *s, struct model *ref, struct
 
 /* ---- predictions ----------------------------------------------------------------------------- */
 
-/* The sums are over all rows compared so far; the buffers, on rank 0, have `room` rows a rank. */
+/* Sums over all rows compared so far, and buffers: own and one have `room` rows; all, on rank 0,
+ * has `room` rows of each rank. */
 struct step_rows {
     double diff, norm, max_abs;
     float *own, *all, *one;
