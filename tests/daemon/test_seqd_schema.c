@@ -1,12 +1,18 @@
-/* The schemas Spec, Source, Stage, Hardware and Event of api/openapi.yaml agree with the tables of
- * fields: type, words, range and sentence. `test_seqd_schema --write` writes their lines again; a
- * new field needs a line `NAME: {}` in its section. Run in the root.
+/* The schemas Spec with its model.config, Source, Stage, Hardware, Checkpoint and Event of
+ * api/openapi.yaml agree with the tables of fields: type, words, range and sentence.
+ * `test_seqd_schema --write` writes their lines again; a new field needs a line `NAME: {}` in its
+ * section. Run in the root.
  * tests: needs api/openapi.yaml */
+#include <float.h>
 #include <math.h>
+#include "api/core/checkpoint.h"
 #include "api/core/job.h"
 #include "daemon/spec/rule.h"
 #include "daemon/state/event.h"
 #include "tests/lib/test.h"
+#include "worker/family/config_table.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/plan/machine.h"
 
 #define OPENAPI "api/openapi.yaml"
@@ -64,16 +70,32 @@ static void add_range(const struct field *f)
 {
     const bool real = f->type == FIELD_DOUBLE, small = f->type == FIELD_INT32;
     if (!real && !small && f->type != FIELD_INT) return;
-    if (real || f->min > (small ? (double)INT32_MIN : (double)INT64_MIN))
+    if (f->min > (real ? -DBL_MAX : small ? (double)INT32_MIN : (double)INT64_MIN))
         add(", minimum: "), add_number(f->min);
-    if (real || f->max < (small ? (double)INT32_MAX : (double)INT64_MAX))
+    if (f->max < (real ? DBL_MAX : small ? (double)INT32_MAX : (double)INT64_MAX))
         add(", maximum: "), add_number(f->max);
+}
+
+/* The words of model_type are those of every family, and of models around its models. */
+static void add_model_types(void)
+{
+    const char *comma = "";
+    add(", enum: [");
+    for (int32_t id = 0; id < FAMILY_N; id++) {
+        const struct model_shape m = {.family = id};
+        for (const struct hf_model *model = family_row(&m)->config->models; model->type; model++)
+            add(comma), add(model->type), comma = ", ";
+    }
+    for (const struct hf_wrapper *w = wrapper_rows; w->model.type; w++)
+        add(comma), add(w->model.type);
+    add("]");
 }
 
 /* A device is text, since a plugin may bring another. */
 static void add_words(const struct field *f)
 {
     if (!strcmp(f->path, "resources.device")) add(", enum: [cpu, cuda]");
+    if (!strcmp(f->path, "model.config.model_type")) return add_model_types();
     if (f->type != FIELD_ENUM && f->type != FIELD_WORD) return;
     for (int i = 0; f->words[i]; i++) add(i ? ", " : ", enum: ["), add(f->words[i]);
     add("]");
@@ -84,6 +106,7 @@ static void add_schema(const struct field *f);
 static void add_items(const struct field *f)
 {
     if (f->type != FIELD_LIST) return;
+    if (f->max) add(", maxItems: "), add_number(f->max);
     add(", items: ");
     if (!*f->list->of->path) {
         add_schema(f->list->of);
@@ -137,14 +160,41 @@ static const struct field *find(const struct field *table, const char *path)
     return table->path && table->kinds ? table : NULL;
 }
 
+static const struct field *find_member(const struct field *table, const char *path)
+{
+    while (table->path && strcmp(table->path, path)) table++;
+    return table->path ? table : NULL;
+}
+
+/* A size of a model. An array, whose elements have a row each, has the sentence of its first. */
+static const struct field *find_size(const char *path)
+{
+    static struct field item, array;
+    static const struct field_list list = {.of = &item};
+    char first[96];
+    const struct field *f = find(shape_fields, path);
+    snprintf(first, sizeof first, "%.90s.0", path);
+    if (f || !(f = find_member(shape_fields, first))) return f;
+    item = array = *f;
+    item.path = "";
+    item.help = NULL;
+    array.path = path;
+    array.type = FIELD_LIST;
+    array.list = &list;
+    for (array.max = 0; f->path && !strncmp(f->path, path, strlen(path)); f++) array.max++;
+    return &array;
+}
+
 /* The field whose line stands at `path` of a schema. */
 static const struct field *field_at(const char *schema, const char *path)
 {
     if (!strcmp(schema, "Source")) return find(source_fields, path);
     if (!strcmp(schema, "Stage")) return find(stage_fields, path);
     if (!strcmp(schema, "Hardware")) return find(hardware_fields, path);
+    if (!strcmp(schema, "Checkpoint")) return find_member(checkpoint_fields, path);
     if (strcmp(schema, "Spec")) return NULL;
     const struct field *f = find(spec_fields, path);
+    if (!strncmp(path, "model.config.", 13)) return find_size(path);
     if (!f && !strncmp(path, "input.", 6)) f = find(source_fields, path + 6);
     return f ? f : find(spec_constants, path);
 }
@@ -237,11 +287,12 @@ static void test_lines(void)
     CHECK(n_lines == n_want);
 }
 
-/* Members of arrays that are no fields of an object, and values that only seqd writes. */
-static bool left_out(const struct field *f)
+/* Members of arrays that are no fields of an object, and values that only seqd writes. Every
+ * member of a checkpoint is shown. */
+static bool left_out(const struct field *f, const struct field *table)
 {
     const char *dot = strrchr(f->path, '.');
-    return !f->kinds || (dot && dot[1] >= '0' && dot[1] <= '9');
+    return (!f->kinds && table != checkpoint_fields) || (dot && dot[1] >= '0' && dot[1] <= '9');
 }
 
 static void test_all_are_there(void)
@@ -249,18 +300,17 @@ static void test_all_are_there(void)
     const struct {
         const char *schema;
         const struct field *fields;
-    } tables[] = {{"Spec", spec_fields},
-                  {"Spec", spec_constants},
-                  {"Source", source_fields},
-                  {"Stage", stage_fields},
-                  {"Hardware", hardware_fields}};
+    } tables[] = {{"Spec", spec_fields},         {"Spec", spec_constants},
+                  {"Source", source_fields},     {"Stage", stage_fields},
+                  {"Hardware", hardware_fields}, {"Checkpoint", checkpoint_fields},
+                  {"Spec", shape_fields}};
     char path[96];
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const struct field *f = tables[t].fields; f->path; f++) {
             int i = 0;
             snprintf(path, sizeof path, "%s %s", tables[t].schema, f->path);
             while (i < n_said && strcmp(said[i], path)) i++;
-            CHECK_MSG(left_out(f) || i < n_said,
+            CHECK_MSG(left_out(f, tables[t].fields) || i < n_said,
                       "schema %s has no line: write `{}` there, and --write", path);
         }
 }

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "api/core/mem.h"
+#include "api/core/checkpoint.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/core/manifest.h"
+#include "api/core/mem.h"
 #include "api/core/record.h"
 #include "worker/ckpt/digests.h"
 #include "worker/ckpt/steps.h"
@@ -69,7 +70,6 @@ static const struct field state_rows[] = {
     INT(steps_without_target), /* written if it is not 0 */
     {NULL}
 };
-#undef AT
 /* clang-format on */
 
 static int write_state(const char *dir, const struct ckpt_state *s, struct err *e)
@@ -375,36 +375,14 @@ double ckpt_mb_s(const struct ckpt_info *info)
     return info->save_ms ? (double)info->size / 1e3 / (double)info->save_ms : 0;
 }
 
-/* Holds a checkpoint as its event has it. */
-struct saved {
-    struct ckpt_info info;
-    double mb_s;
-};
-
-static bool is_timed(const void *record)
-{
-    return ((const struct saved *)record)->info.save_ms;
-}
-
-/* clang-format off */
-#define AT(member) offsetof(struct saved, member)
-static const struct field saved_rows[] = {
-    {"step", FIELD_INT, AT(info.step), ALWAYS},
-    {"path", FIELD_TEXT, AT(info.path), .size = CKPT_PATH_SIZE, ALWAYS},
-    {"size", FIELD_INT, AT(info.size), ALWAYS},
-    {"weights_sha256", FIELD_TEXT, AT(info.weights_sha256), .size = SHA256_HEX, ALWAYS},
-    {"save_ms", FIELD_INT, AT(info.save_ms), .when = is_timed},
-    {"mb_s", FIELD_DOUBLE, AT(mb_s), .when = is_timed},
-    {NULL}
-};
-#undef AT
-/* clang-format on */
-
 int64_t ckpt_json(const struct ckpt_info *info, char *out, size_t size)
 {
-    const struct saved s = {*info, ckpt_mb_s(info)};
+    struct checkpoint_record c = {
+        .step = info->step, .size = info->size, .save_ms = info->save_ms, .mb_s = ckpt_mb_s(info)};
     struct jwrite w;
+    memcpy(c.path, info->path, sizeof info->path);
+    memcpy(c.weights_sha256, info->weights_sha256, sizeof c.weights_sha256);
     jwrite_init(&w, out, size);
-    record_write(&w, NULL, saved_rows, &s);
+    record_write(&w, NULL, checkpoint_fields, &c);
     return jwrite_finish(&w);
 }
