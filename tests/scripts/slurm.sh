@@ -92,7 +92,11 @@ cat >"$T/step.sh" <<EOF
 srun -n 1 timeout 2 seqw --auto --connect unix:$T/none --state $T/step
 exit 0
 EOF
-sbatch --wait -Q -N 1 -n 1 -c 1 --mem=300 --output="$T/step.log" "$T/step.sh"
+# Slurm's record of a job; its exit code once it is over. sbatch --wait looks after 2, 10 and 20 seconds.
+record() { scontrol -o show job "${1:-0}"; }
+is_over() { record "$1" | grep -qE ' JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY) '; }
+code_of() { until_ok 1200 is_over "$1" && record "$1" | sed -nE 's/.* ExitCode=([0-9]+):.*/\1/p'; }
+code_of "$(sbatch --parsable -N 1 -n 1 -c 1 --mem=300 --output="$T/step.log" "$T/step.sh")" >/dev/null
 says "a step's cores" 'cores=1 cores_from="SLURM_CPUS_(PER_TASK|ON_NODE)"' cat "$T/step.log"
 says "a step's memory" 'memory_mib=300 memory_from="SLURM_MEM_PER_NODE"' cat "$T/step.log"
 says "no GPU of others" 'gpus=0 gpus_from="a job of Slurm without GPUs" slots=1 slots_from="cores"' cat "$T/step.log"
@@ -116,12 +120,10 @@ in_log() { log "$1" 2>/dev/null | grep -qE -- "$2"; }
 over() { [ -z "$(squeue -h -t PD,R,CG)" ]; }
 nothing() { over && nothing_left && [ -z "$(ls -A "$TMPDIR")" ]; }
 clean() { if until_ok 900 nothing; then ok "$1: nothing is left"; else { squeue; procs '*'; ls -A "$TMPDIR"; } >"$T/left"; bad "$1: something is left" "$T/left"; fi; }
-# Waits for the end; its id is in $T/id, its exit code the status.
-job() { sbatch_run --wait "$@" >"$T/id"; }
-ended() { # NAME STATUS options, script, words
+ended() { # NAME STATUS options, script, words: it ends so, and its id is ID
     local name=$1 want=$2 rc; shift 2
-    job "$@"; rc=$?; ID=$(cat "$T/id")
-    if [ "$rc" -eq "$want" ]; then ok "$name"; else log "$ID" >"$T/out" 2>&1; bad "$name: status $rc, want $want" "$T/out"; fi
+    ID=$(sbatch_run "$@"); rc=$(code_of "$ID")
+    if [ "$rc" = "$want" ]; then ok "$name"; else log "$ID" >"$T/out" 2>&1; bad "$name: status $rc, want $want" "$T/out"; fi
 }
 spec job.json
 check "a plain run" plain job.json --slots 2 --output "$T/plain"
@@ -150,11 +152,16 @@ ended "no spec" 1 --nodes=1 "$script"
 clean "all of these"
 
 # ---- stop ------------------------------------------------------------------------------------------
-spec long.json 1500
-check "a plain run of 1500 steps" plain long.json --slots 2 --output "$T/whole"
+STEPS=300
+spec long.json $STEPS
+check "a plain run of $STEPS steps" plain long.json --slots 2 --output "$T/whole"
+# Its ranks stand still from its first steps until it is told to stop, so that it does not end before.
+at_work() { until_ok 600 in_log "$1" 'running +[0-9]+% +[1-9]' && RANKS=$(procs seqrank) && kill -STOP $RANKS; }
+saves() { until_ok 600 in_log "$1" 'saves its state'; kill -CONT $RANKS 2>/dev/null; }
 ID=$(sbatch_run --nodes=2 "$script" long.json)
-check "it runs" until_ok 600 in_log "$ID" 'running +[1-9]'
+check "it runs" at_work "$ID"
 check "the warning of its time limit" scancel --signal=USR1 --batch "$ID"
+saves "$ID"
 check "it is queued again and ends" until_ok 900 in_log "$ID" 'results are in'
 says "it is the same job" 'job 1 of .* continues' log "$ID"
 same "it has the weights of a run without a stop" "$(weights "$T/data/seqd-$ID")" "$(weights "$T/whole")"
@@ -164,13 +171,14 @@ clean "a requeue"
 for nodes in 1 2; do
     rm -rf "$T/data"/seqd-*
     ID=$(sbatch_run --partition=low --nodes=$nodes --cpus-per-task=$((3 - nodes)) "$script" long.json)
-    check "on $nodes nodes of a low priority it runs" until_ok 600 in_log "$ID" 'running +[1-9]'
+    check "on $nodes nodes of a low priority it runs" at_work "$ID"
     (cd "$T" && sbatch -Q --partition=high --nodes=3 --ntasks-per-node=2 --output=/dev/null --wrap true)
+    saves "$ID"
     check "it is preempted, queued again and ends" until_ok 1200 in_log "$ID" 'results are in'
     says "it saved" 'job 1 (is suspended: run this again|waits .* for Slurm)' log "$ID"
     says "it is the same job" 'job 1 of .* continues' log "$ID"
-    says "Slurm requeued it" 'Restarts=1' scontrol show job "$ID"
-    says "no step was done twice" '^1500$' sh -c "sed -n 's/.*\"step\": *\([0-9]*\),.*/\1/p' '$T/data/seqd-$ID/metrics.jsonl' | sort -nu | wc -l"
+    says "Slurm requeued it" 'Restarts=1' record "$ID"
+    says "no step was done twice" "^$STEPS$" sh -c "sed -n 's/.*\"step\": *\([0-9]*\),.*/\1/p' '$T/data/seqd-$ID/metrics.jsonl' | sort -nu | wc -l"
     same "it has the weights of a run without a stop" "$(weights "$T/data/seqd-$ID")" "$(weights "$T/whole")"
     clean "a preemption on $nodes nodes"
 done
