@@ -8,6 +8,7 @@
 set -u
 cd "$(dirname "$0")/.."
 name=$1 log=$2; shift 2
+[ $# -gt 0 ] || { echo "$name: there is no command to run again"; exit 1; }
 [ "${UNSTABLE:-}" = pass ] || exit 1
 if grep -avE '^ok ' "$log" | grep -qiE 'Sanitizer|runtime error:|leak|ledger|digest|sha256|bit by bit|same bits|Assertion|core dumped|died \(status 1(2[89]|[3-9][0-9])\)'; then
     echo "$name: not run again, its output is no luck's"; exit 1

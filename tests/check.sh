@@ -37,16 +37,16 @@ one() {
 # its programs, and faults that are drawn or injected are no luck's.
 by_luck() { case $1 in tests/scripts/*) return 0 ;; *) return 1 ;; esac; }
 run_again() {
-    local log build jobs_of cmd line
+    local log cmd line
     [ -s "$AGAIN" ] || return
     part "again: what failed, alone"
-    while IFS=$'\t' read -r part log build jobs_of cmd; do
+    while IFS=$'\t' read -r part log cmd; do
         line=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
         line=${line:-0 passed, 1 failed}
         passed=$((passed + ${line%% passed*})) line=${line#*, } line=${line%% failed*}
         [ "$line" -gt 0 ] || line=1
         # shellcheck disable=SC2086
-        if env ${build:+BUILD=$build} ${jobs_of:+JOBS=$jobs_of} tests/again.sh "$part" "$log" $cmd </dev/null; then passed=$((passed + line))
+        if tests/again.sh "$part" "$log" env $cmd </dev/null; then passed=$((passed + line))
         else failed=$((failed + line)); named "$log"; fi
         rm -f "$log" "$log.again"
     done <"$AGAIN"
@@ -59,7 +59,7 @@ count() {
     "$@" 2>&1 | tee "$log"; rc=${PIPESTATUS[0]}
     line=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
     if { [ "$rc" -ne 0 ] || [ "${line##*, }" != "0 failed" ]; } && [ "${UNSTABLE:-}" = pass ] && by_luck "$1"; then
-        printf '%s\t' "${part%%:*}" "$log" "${BUILD:-}" "${JOBS:-}" >>"$AGAIN"; echo "$*" >>"$AGAIN"
+        printf '%s\t%s\t%s\n' "${part%%:*}" "$log" "${BUILD:+BUILD=$BUILD }${JOBS:+JOBS=$JOBS }$*" >>"$AGAIN"
         return
     fi
     if [ -z "$line" ]; then fail "$* (printed no result, status $rc)"
@@ -144,9 +144,13 @@ in_full() {
 
 no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
 
+# What check.sh calls of itself, with the files of the run that it is a part of.
+case $all in
+    --side) shift; all=; one_side "$@"; exit 0 ;;
+    --again) run_again; echo "$passed passed, $failed failed"; exit 0 ;;
+esac
 export UNSTABLE_FOUND=build/${all:+all-}unstable AGAIN=build/${all:+all-}again
 export FAILURES=${FAILURES:-build/${all:+all-}failed}
-if [ "$all" = --side ]; then shift; all=; one_side "$@"; exit 0; fi
 mkdir -p build; rm -f build/*/kept; : >"$FAILURES"; : >"$AGAIN"; : >"$UNSTABLE_FOUND"
 part "build"
 if [ -n "$all" ]

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# tests/again.sh: a test that fails by luck passes, any other fails.
+# tests/again.sh: a test that fails by luck passes, any other fails. check.sh runs a script again that
+# failed among others, as it ran, in the run that it belongs to.
 set -u
 cd "$(dirname "$0")/../.."
 T=$(mktemp -d); trap 'rm -rf "$T"' EXIT
@@ -34,5 +35,29 @@ expect "unstable long ago" 0 2 "FAIL a name" 9
 echo "2026-12-19 b-test slow disk" >"$T/listed"
 expect "another test" 0 2 "FAIL a name" 9
 UNSTABLE='' expect "without UNSTABLE" 1 0 "FAIL a name" 9
+
+# A script of check.sh that fails in its N-th run, and prints its variables.
+printf '#!/bin/sh\necho x >>"%s/runs"\nif [ "$(wc -l <"%s/runs")" -ne "$1" ]; then f=0; else f=1; fi\necho "$BUILD, $JOBS" >>"%s/with"\necho "1 passed, $f failed"; exit $f\n' "$T" "$T" "$T" >"$T/script"
+chmod +x "$T/script"
+script=tests/scripts/$(realpath --relative-to=tests/scripts "$T")/script
+export AGAIN=$T/again FAILURES=$T/failures SIDES=$T/sides
+mkdir "$SIDES"
+side() { # NAME RUNS RESULT [VARIABLE=VALUE...] N: of a script that fails first, and perhaps in its N-th run
+    local name=$1 want=$2 result=$3 got runs; shift 3
+    : >"$T/runs"; : >"$T/with"; : >"$AGAIN"; : >"$FAILURES"
+    env "${@:1:$#-1}" tests/check.sh --side a-script: "which fails" count "$script 1" >"$T/out" 2>&1
+    sed -i "s/ 1\$/ ${*: -1}/" "$AGAIN"
+    got=$(tests/check.sh --again 2>&1 | tee -a "$T/out" | tail -n 1)
+    runs=$(wc -l <"$T/runs")
+    if [ "$got" = "$result" ] && [ "$runs" -eq "$want" ]; then passed=$((passed + 1)); echo "ok   $name"
+    else failed=$((failed + 1)); echo "FAIL $name: $got, $runs runs"; cat "$T/out"; fi
+}
+side "a script among others that passes twice alone" 3 "2 passed, 0 failed" 9
+side "one that fails again" 2 "1 passed, 1 failed" 2
+side "one that fails the second time" 3 "1 passed, 1 failed" 3
+side "one with variables" 3 "2 passed, 0 failed" BUILD=build/asan JOBS=2 9
+if [ "$(sort -u "$T/with")" = "build/asan, 2" ]; then passed=$((passed + 1)); echo "ok   which it has again"
+else failed=$((failed + 1)); echo "FAIL which it has again"; cat "$T/with"; fi
+side "one with the second of them" 3 "2 passed, 0 failed" JOBS=2 9
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
