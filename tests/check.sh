@@ -71,13 +71,19 @@ count() {
     fi
     rm -f "$log"
 }
-# A check that has what it changes for itself and measures no time: as many of them run at one time as
-# there are cores (at most 4), the longest first, each printed as a whole.
+# A check that has what it changes for itself and measures no time: one more of them runs at one time than
+# there are cores (at most 4), because each waits as well as computes; the longest first, each printed as a
+# whole. COMMAND may begin with variables of its own.
 side() { # NAME: TEXT one|count COMMAND
     if ! checked && ! skip "${1%:}"; then sides+=("$@"); fi
 }
 side_all() { if [ -n "$all" ] && ! skip "${1%:}"; then sides+=("$@"); fi; }
-run_side() { if [ "$3" = one ]; then one "${1%:}" $4; else count $4; fi; }
+run_side() {
+    local command
+    read -ra command <<<"$4"
+    while [[ ${command[0]} = *=* ]]; do export "${command[0]}"; command=("${command[@]:1}"); done
+    if [ "$3" = one ]; then one "${1%:}" "${command[@]}"; else count "${command[@]}"; fi
+}
 # In a process of its own: its counts and its time go to a file of the folder $SIDES.
 one_side() { # NAME: TEXT one|count COMMAND
     local log=$SIDES/${1%:}.log
@@ -90,7 +96,7 @@ run_sides() { # TITLE
     [ "${#sides[@]}" -gt 0 ] || return
     part "$1, several at a time; those of two seconds and more:"
     SIDES=$(mktemp -d); export SIDES
-    printf '%s\0' "${sides[@]}" | xargs -0 -n 4 -P $((jobs < 4 ? jobs : 4)) tests/check.sh --side
+    printf '%s\0' "${sides[@]}" | xargs -0 -n 4 -P $((jobs < 4 ? jobs + 1 : 4)) tests/check.sh --side
     part
     for ((i = 0; i < ${#sides[@]}; i += 4)); do
         p=0 f=1 s=0
@@ -221,7 +227,6 @@ if begin_all asan "and UBSan: the unit tests"; then
     if [ "$failed" -eq "$before" ] && [ "$(wc -w <<<"$kept")" -lt "$(engine_parts | wc -l)" ]
     then one asan-digest tests/unchanged.sh --passed asan $(engine_parts); fi
 fi
-begin_all asan "end to end" && BUILD=build/asan count tests/scripts/e2e.sh
 begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh
 if begin_all sim: "faults from seeds"; then
     if make -s -j"$jobs" sim; then
@@ -230,6 +235,20 @@ if begin_all sim: "faults from seeds"; then
     else one sim-build false; fi
 fi
 [ -n "$all" ] || side asan: "and UBSan: what reads the network" count asan_network
+side_all docs: "the commands of the documents" count "tests/scripts/docs.sh all"
+if command -v slurmctld >/dev/null; then side_all slurm: "one job of Slurm on three nodes" count tests/scripts/slurm.sh
+elif begin_all slurm: "one job of Slurm on three nodes"; then echo "left out: there is no slurmctld here (deploy/deps --slurm)"; fi
+side_all previous: "the version before, under this one and beside it" count "JOBS=$jobs tests/scripts/previous.sh"
+side_all asan: "end to end" count "BUILD=build/asan tests/scripts/e2e.sh"
+side_all stages: "stages of a pipeline" count tests/scripts/stages.sh
+side_all nodes: "one gang over two nodes" count tests/scripts/nodes.sh
+side_all kill: "kill -9" count tests/scripts/kill.sh
+side_all join: "nodes that join with certificates, and strangers" count tests/scripts/join.sh
+side_all pull: "results come out" count tests/scripts/pull.sh
+side_all units: "systemd's units, without systemd" count tests/scripts/units.sh
+side_all push: "inputs come in" count tests/scripts/push.sh
+side_all backup: "a backup under load, restored" count tests/scripts/backup.sh
+side_all gpus: "jobs on GPUs, without a GPU" count tests/scripts/gpus.sh
 side hold: "jobs suspended, at their limit, drained" count tests/scripts/hold.sh
 side run: "one job with a service of its own" count tests/scripts/run.sh
 side store: "the disk of seqd, slow, failing, full" count tests/scripts/store.sh
@@ -240,8 +259,6 @@ side tls: "TLS and the Unix socket" count tests/scripts/tls.sh
 side people: "seqctl as people use it" count tests/scripts/people.sh
 side page: "the page, in a browser where there is one" count tests/scripts/page.sh
 side verbs: "verbs that change jobs and follow all of them" count tests/scripts/verbs.sh
-begin_all docs: "the commands of the documents" && count tests/scripts/docs.sh all
-side_all gpus: "jobs on GPUs, without a GPU" count tests/scripts/gpus.sh
 side man: "the man pages and completion" count tests/scripts/man.sh
 side badnode: "a node that cannot start ranks" count tests/scripts/badnode.sh
 side limits: "a limit on the size of files" count tests/scripts/limits.sh
@@ -249,21 +266,8 @@ begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.
 side private: "what no job may read" count tests/scripts/private.sh
 side removal: "what is removed is gone, and nothing else" count tests/scripts/removal.sh
 side models: "model directories" count tests/scripts/models.sh
-side_all backup: "a backup under load, restored" count tests/scripts/backup.sh
-side_all units: "systemd's units, without systemd" count tests/scripts/units.sh
-side_all pull: "results come out" count tests/scripts/pull.sh
-side_all push: "inputs come in" count tests/scripts/push.sh
-begin_all previous: "the version before, under this one and beside it" && JOBS=$jobs count tests/scripts/previous.sh
-side_all stages: "stages of a pipeline" count tests/scripts/stages.sh
-begin_all kill: "kill -9" && count tests/scripts/kill.sh
 begin_all disk: "disks, full, read-only, slow" && count tests/scripts/disk.sh
 begin_all hang: "an agent that stands still" && count tests/scripts/hang.sh
-side_all nodes: "one gang over two nodes" count tests/scripts/nodes.sh
-side_all join: "nodes that join with certificates, and strangers" count tests/scripts/join.sh
-if begin_all slurm: "one job of Slurm on three nodes"; then
-    if command -v slurmctld >/dev/null; then count tests/scripts/slurm.sh
-    else echo "left out: there is no slurmctld here (deploy/deps --slurm)"; fi
-fi
 run_sides scripts
 run_again
 if [ "$(grep -c '^unstable: ' "$UNSTABLE_FOUND")" -gt 3 ]; then fail "more than three tests are unstable"; fi

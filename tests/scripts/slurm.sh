@@ -32,11 +32,11 @@ slurm_end() {
 trap slurm_end EXIT
 
 # ---- Slurm ---------------------------------------------------------------------------------------
-# A first port of eight that are free.
+# A first port of eight that are free, of those that docs.sh does not take.
 port=$(python3 -c '
 import random, socket
 while True:
-    p = random.randrange(20000, 30000)
+    p = random.randrange(30001, 32700)
     try:
         for i in range(8):
             with socket.socket() as s: s.bind(("127.0.0.1", p + i))
