@@ -70,17 +70,9 @@ ranks() {
 field() { seqctl show "$JOB" --field "$1" 2>/dev/null; }
 
 # ---- 1 ------------------------------------------------------------------------------------------
-say "1. Text to learn from: this repository's own sources. Every 12th file is kept for the exam."
-mkdir -p "$DIR/text/train" "$DIR/text/exam"
-{ git ls-files '*.c' '*.h' '*.md' 2>/dev/null || true; } | grep . >"$DIR/all" ||
-    find . -path ./build -prune -o \( -name '*.c' -o -name '*.h' -o -name '*.md' \) -print | sed 's#^\./##' | sort >"$DIR/all"
-grep -v '^tests/golden/' "$DIR/all" >"$DIR/files" # tables of numbers: no text
-n=0
-while read -r f; do
-    n=$((n + 1)); to=train; [ $((n % 12)) -eq 0 ] && to=exam
-    cp "$f" "$DIR/text/$to/$(echo "$f" | tr / _)"
-done <"$DIR/files"
-cat "$DIR"/text/exam/* | head -c 60000 >"$DIR/text/exam.txt"
+say "1. Text to learn from: documents of this project, as they were once. One is kept for the exam."
+mkdir -p "$DIR/text"
+cp -r tests/data/train tests/data/exam.txt "$DIR/text"
 cp -r "$REPO/client/examples/demo-model" "$DIR/text" # a config.json, a tokenizer and a chat template: no weights
 echo "$(ls "$DIR/text/train" | wc -l) files, $(cat "$DIR"/text/train/* | wc -c) bytes; exam: $(wc -c <"$DIR/text/exam.txt") bytes"
 

@@ -161,7 +161,9 @@ flip_bit() { # FILE OFFSET
     printf "\\$(printf %o $((byte ^ 1)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
 
-# $1 bytes of text that compresses: the sources, always the same.
+# $1 bytes of the text of tests/data, from its begin again where they are more: always the same.
 make_text() {
-    cat worker/*/*.c api/core/*.c | head -c "$1"
+    local n=$1 size
+    size=$(cat tests/data/train/*.txt | wc -c)
+    for ((; n > 0; n -= size)); do cat tests/data/train/*.txt | head -c "$n"; done
 }

@@ -32,7 +32,7 @@ submit() { # VARIANT of the training spec by --set words
 
 # ---- start ------------------------------------------------------------------------------------
 make_text 200000 >"$T/data/text.txt"
-make_text 300000 | tail -c 5000 >"$T/data/held.txt"
+head -c 5000 tests/data/exam.txt >"$T/data/held.txt"
 seqd_start || { lib_end; exit 1; }
 ok "seqd starts on a free port and its node joins"
 check "readyz" curl -fsS "$(base)/readyz"

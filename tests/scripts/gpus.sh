@@ -28,7 +28,7 @@ export SEQD_NVML=none
 seqd_start || { lib_end; exit 1; }
 refuse "no GPU: refused when it is submitted" 1 'resources\.device "cuda": no node has a GPU \(1 known: local\)' on cuda
 says "but planned, with the memory of the host" 'and of the host' plan_on cuda
-mkdir -p "$T/data/worker/rank" && cp worker/rank/main.c "$T/data/worker/rank/" # what it reads
+mkdir -p "$T/data/worker/rank" && make_text 20000 >"$T/data/worker/rank/main.c" # the files that it names
 says "the example can be planned" "memory per rank" seqctl plan "$PWD/client/examples/train-gpu.json"
 says "and planned for another machine" 'memory per rank' plan_on cuda --set 'hardware={"devices":2,"memory_gib":80}'
 refuse "the device of tests is not offered" 1 'no node takes it' on emulated

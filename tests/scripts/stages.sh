@@ -39,7 +39,7 @@ kill_rank() { # ID N
 }
 
 make_text 100000 >"$T/data/text.txt"
-make_text 300000 | tail -c 3000 >"$T/data/held.txt"
+head -c 3000 tests/data/exam.txt >"$T/data/held.txt"
 mkdir "$T/spill"
 seqd_start --slots 16 --writable-root "$T/spill" || { lib_end; exit 1; }
 

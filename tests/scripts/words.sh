@@ -4,7 +4,7 @@
 #   tests/scripts/words.sh PATH ...   of these files and folders only
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-list=$(tests/scripts/tree.sh "$@" | grep -vx tests/words.txt | sort)
+list=$(tests/scripts/tree.sh "$@" | grep -vxE 'tests/(words\.txt|data/.*)' | sort)
 found=0 n=0
 while IFS=$(printf '\t') read -r phrase use allowed; do
     case $phrase in '#'* | '') continue ;; esac
