@@ -142,6 +142,7 @@ struct op_rule {
     bool multiplies; /* takes an fp32 gradient, unless it has a base */
     bool spreads;    /* each reader of its output gives it a part of a gradient, in fp32 */
     bool sums;       /* in[0] is a part of a sum: its gradient is the sum's, which is rounded */
+    bool in_mlp;     /* may stand between the two products of a dense MLP (prog_is_mlp) */
 
     unsigned over;                     /* inputs, as bits, over which out[0] may be computed */
     int (*alias)(const struct op *op); /* the input whose gradient equals the output's, or may be

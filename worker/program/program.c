@@ -231,7 +231,7 @@ bool prog_is_mlp(const struct program *p, int op)
     const struct op *up = &p->op[op], *act = up + 1, *down = up + 2;
     const int x = up->out[0], a = act->out[0];
     if (up->kind != OP_LINEAR || up->in[1] != PROG_NONE || down->kind != OP_LINEAR) return false;
-    if (act->kind != OP_ACT && act->kind != OP_GLU) return false;
+    if (!op_rules[act->kind]->in_mlp) return false;
     if (p->value[x].rows != ROWS_T && p->value[x].rows != ROWS_ALT) return false;
     for (int k = 0; k < OP_INS; k++)
         if (act->in[k] != PROG_NONE && prog_base(p, act->in[k]) != x) return false;

@@ -389,8 +389,8 @@ int prog_writer(const struct program *p, int value);
  * it from scratch. */
 bool prog_grad_f32(const struct program *p, int value);
 /* Tells whether a dense MLP begins with operation `op`: MLP_OPS operations on the rows of a
- * sequence, LINEAR, ACT or GLU of its output, and LINEAR. No other operation reads the values
- * between them. */
+ * sequence, LINEAR, an operator of its output whose rule has in_mlp (ACT, GLU), and LINEAR. No
+ * other operation reads the values between them. */
 bool prog_is_mlp(const struct program *p, int op);
 #define MLP_OPS 3
 /* The place of an MLP's weights in the section's layout, in elements: [begin, end). */
