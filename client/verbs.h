@@ -1,34 +1,60 @@
-/* verbs.h: every verb of seqctl. One row per verb; each row, its help and its code stand together
- * in the file of its noun. */
+/* verbs.h: every verb of seqctl. A verb is a line of VERBS, and its row verb_NAME with its help and
+ * its code, in the file of its noun. */
 #ifndef SEQD_CLIENT_VERBS_H
 #define SEQD_CLIENT_VERBS_H
 
 #include "client/cli.h"
 
-extern const struct verb *const verbs_all[]; /* in the order of help, then NULL */
+/* Every verb by its name, in the order of seqctl help. */
+/* clang-format off */
+#define VERBS(X) \
+    X(init)        /* init.c */ \
+    X(submit)      /* submit.c */ \
+    X(plan)        /* plan.c */ \
+    X(verify)      /* verify.c */ \
+    X(ls)          /* job.c */ \
+    X(show)        /* job.c */ \
+    X(watch)       /* watch.c */ \
+    X(page)        /* page.c */ \
+    X(logs)        /* log.c */ \
+    X(events)      /* event.c */ \
+    X(metrics)     /* event.c */ \
+    X(set)         /* set.c */ \
+    X(cancel)      /* cancel.c */ \
+    X(suspend)     /* cancel.c */ \
+    X(resume)      /* cancel.c */ \
+    X(continue)    /* continue.c */ \
+    X(retry)       /* continue.c */ \
+    X(restart)     /* job.c */ \
+    X(explain)     /* job.c */ \
+    X(artifacts)   /* artifact.c */ \
+    X(checkpoints) /* artifact.c */ \
+    X(pull)        /* pull.c */ \
+    X(push)        /* push.c */ \
+    X(uploads)     /* upload.c */ \
+    X(data)        /* data.c */ \
+    X(rm)          /* rm.c */ \
+    X(removals)    /* rm.c */ \
+    X(prune)       /* prune.c */ \
+    X(usage)       /* usage.c */ \
+    X(model)       /* model.c */ \
+    X(nodes)       /* node.c */ \
+    X(login)       /* login.c */ \
+    X(logout)      /* login.c */ \
+    X(contexts)    /* login.c */ \
+    X(whoami)      /* login.c */ \
+    X(tokens)      /* token.c */ \
+    X(audit)       /* token.c */ \
+    X(backup)      /* backup.c */ \
+    X(completion)  /* completion.c */ \
+    X(version)     /* node.c */ \
+    X(help)        /* verbs.c */
+/* clang-format on */
 
-extern const struct verb verb_submit, verb_plan, verb_verify; /* submit.c, plan.c, verify.c */
-extern const struct verb verb_init;                           /* init.c */
-extern const struct verb verb_ls, verb_show, verb_restart, verb_explain;      /* job.c */
-extern const struct verb verb_cancel, verb_suspend, verb_resume;              /* cancel.c */
-extern const struct verb verb_rm, verb_removals;                              /* rm.c */
-extern const struct verb verb_usage;                                          /* usage.c */
-extern const struct verb verb_prune;                                          /* prune.c */
-extern const struct verb verb_watch;                                          /* watch.c */
-extern const struct verb verb_events, verb_metrics;                           /* event.c */
-extern const struct verb verb_logs;                                           /* log.c */
-extern const struct verb verb_artifacts, verb_checkpoints;                    /* artifact.c */
-extern const struct verb verb_pull, verb_push;                                /* pull.c, push.c */
-extern const struct verb verb_uploads;                                        /* upload.c */
-extern const struct verb verb_data;                                           /* data.c */
-extern const struct verb verb_model;                                          /* model.c */
-extern const struct verb verb_nodes, verb_version;                            /* node.c */
-extern const struct verb verb_login, verb_logout, verb_contexts, verb_whoami; /* login.c */
-extern const struct verb verb_page;                                           /* page.c */
-extern const struct verb verb_backup;                                         /* backup.c */
-extern const struct verb verb_tokens, verb_audit;                             /* token.c */
-extern const struct verb verb_completion;                                     /* completion.c */
-extern const struct verb verb_set;                                            /* set.c */
-extern const struct verb verb_continue, verb_retry;                           /* continue.c */
+extern const struct verb *const verbs_all[]; /* in that order, then NULL */
+
+#define VERB_ROW(name) extern const struct verb verb_##name;
+VERBS(VERB_ROW)
+#undef VERB_ROW
 
 #endif
