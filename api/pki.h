@@ -69,7 +69,7 @@ int pki_verify(const struct pki *p, const char *cert, int64_t now_s, struct pki_
 
 int pki_key_make(char key[PKI_PEM_SIZE], struct err *e);
 int pki_request(const char *key, const char *name, char csr[PKI_PEM_SIZE], struct err *e);
-/* Reads a certificate of a node without asking who signed it. */
+/* Reads a certificate of a node without a check who signed it. */
 int pki_read(const char *cert, struct pki_node *out, struct err *e);
 /* Checks that key and certificate belong together, and that ca signed it. */
 int pki_match(const char *key, const char *cert, const char *ca, struct err *e);

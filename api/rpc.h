@@ -51,7 +51,7 @@ struct rpc_authority {
 struct rpc_server *rpc_serve_tls(struct loop *l, const char *address, const struct rpc_authority *a,
                                  const struct rpc_calls *calls, void *arg, struct err *e);
 void rpc_server_destroy(struct rpc_server *s);   /* closes all streams; blocks until gRPC is done */
-int rpc_server_port(const struct rpc_server *s); /* the chosen one for port 0; 0: a Unix socket */
+int rpc_server_port(const struct rpc_server *s); /* the bound port; 0: a Unix socket */
 
 /* Keeps one session to address open: it reconnects by itself after 100 ms to 1 s, and calls opened
  * and closed. */

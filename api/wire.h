@@ -146,7 +146,7 @@ struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
 
 struct disk_use { /* bytes, of a node's state directory */
     int64_t jobs, prepared;
-    int64_t size, free; /* its file system has these; size 0: not reported */
+    int64_t size, free; /* numbers of its file system; size 0: not reported */
 };
 
 struct wire_attempt {

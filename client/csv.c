@@ -84,8 +84,8 @@ static void print_row(FILE *out, const struct columns *c, const struct jv *row, 
     fputs("\r\n", out);
 }
 
-/* Drops a column such as "progress" if other rows have "progress.done". It comes from a row in
- * which progress is null. */
+/* Drops a column such as "progress" if other rows have "progress.done". Such a column comes from a
+ * row in which progress is null. */
 static void drop_parents(struct columns *c)
 {
     int n = 0;

@@ -46,7 +46,7 @@ void curve_add(struct curve *c, double x, double y)
 }
 
 struct canvas {
-    int columns, rows; /* in dots */
+    int columns, rows; /* size in dots */
     unsigned char dot[CURVE_ROWS * 4][CURVE_COLUMNS * 2];
 };
 

@@ -21,8 +21,8 @@ struct follow_line {
     struct sse sse;
     struct http_stream *stream;
     bool ended;          /* `event: end` was received */
-    int64_t retry_at_ms; /* when stream is NULL */
-    int64_t lost_at_ms;  /* since when no stream is open, or -1 */
+    int64_t retry_at_ms; /* time of the next try, when stream is NULL */
+    int64_t lost_at_ms;  /* time since which no stream is open, or -1 */
     int retry_ms;
 };
 

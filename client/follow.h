@@ -6,7 +6,7 @@
 #include "client/cli.h"
 #include "client/json.h"
 
-/* How long seqd may be away before a stream gives up. */
+/* Time that seqd may be away before a stream gives up. */
 #define FOLLOW_LOST_MS 60000
 
 struct follow_item {
@@ -16,7 +16,7 @@ struct follow_item {
 };
 
 struct follow_job {
-    int64_t id; /* 0: of all jobs */
+    int64_t id; /* 0: all jobs */
     const struct follow_item *item;
     int n_items;             /* at most 2 */
     void (*tick)(void *arg); /* called after each burst of bytes, and once a second; or NULL */

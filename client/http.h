@@ -33,7 +33,7 @@ struct http_request {
     const char *path;                            /* "/v1/jobs?limit=3", already escaped */
     const char *body;                            /* JSON, or NULL */
     size_t body_size;                            /* 0: body is text that ends with NUL */
-    const char *type;                            /* the body's; NULL: application/json */
+    const char *type;                            /* the body's type; NULL: application/json */
     const char *upload_offset;                   /* Upload-Offset, or NULL */
     const char *accept;                          /* or NULL */
     const char *idempotency_key, *last_event_id; /* or NULL */

@@ -14,7 +14,7 @@ void job_say_end(const struct cli *c, const struct jv *job);
 /* Gets the job as it is now, to draw it. Returns NULL, without a message, when seqd does not
  * answer. The caller frees the job. */
 struct jv *job_peek(struct cli *c, int64_t id);
-#define JOB_PEEK_MS 1000 /* between two requests: progress changes no more often */
+#define JOB_PEEK_MS 1000 /* time between two requests: progress changes no more often */
 /* Posts /v1/jobs/ID:action. Returns an enum cli_exit; the caller frees *job. */
 int job_act(struct cli *c, int64_t id, const char *action, struct jv **job);
 /* Prints "job 12 cancelled", or the job as -o asks. */

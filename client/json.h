@@ -50,7 +50,7 @@ struct jv *jv_string(const char *text, size_t size); /* NULL: not UTF-8, or with
 struct jv *jv_integer(int64_t n);
 struct jv *jv_boolean(bool on);
 struct jv *jv_null(void);
-struct jv *jv_share(const struct jv *v); /* another reference to v: change neither */
+struct jv *jv_share(const struct jv *v); /* returns another reference to v: change neither */
 /* jv_put and jv_add take value, even when they fail: -1 when value is NULL, or the key is there
  * already or is not UTF-8. */
 int jv_put(struct jv *object, const char *key, struct jv *value);

@@ -6,7 +6,7 @@
 #include "client/cli.h"
 #include "client/json.h"
 
-#define SPEC_FILE_SIZE (1 << 20) /* seqd refuses more */
+#define SPEC_FILE_SIZE (1 << 20) /* seqd refuses a larger spec */
 
 /* Reads operand 0 ("-": stdin) and applies --set path=value, --unset path and --name. kind NULL: as
  * written. If seqd is on this machine (a loopback URL), relative paths become absolute: they belong

@@ -26,7 +26,7 @@ enum {
 
 struct job_watch {
     struct cli *c;
-    struct jv *job;  /* the job as it was fetched last */
+    struct jv *job;  /* the job as last fetched */
     struct jv *last; /* the newest step */
     bool job_stale;  /* an event was received: fetch the job again */
     int64_t looked_at_ms;

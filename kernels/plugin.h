@@ -7,10 +7,10 @@
 
 #define KERNELS_ABI 13 /* version of struct be, be_ops and their operations' arguments */
 
-/* The name of the struct kernels_plugin that the library exports. */
+/* Name of the struct kernels_plugin that the library exports. */
 #define KERNELS_PLUGIN "seqd_kernels"
 struct kernels_plugin {
-    int abi;         /* KERNELS_ABI of its build; refused unless it is the opener's */
+    int abi;         /* KERNELS_ABI of the library's build; refused if the opener's differs */
     size_t ops_size; /* sizeof(struct be_ops), likewise */
     struct be *(*open)(const struct be_options *o, struct err *e);
 };

@@ -14,7 +14,7 @@ enum form_id {
     FORM_TWO_PASS_SCATTER, /* two_pass, dK and dV reduce-scattered: 6 (P-1) slices sent, not 8 */
     FORM_SWITCH,           /* grid: rows are spread along space or along time, in turn */
     FORM_ULYSSES,          /* grid: rows are exchanged for heads, in attention along space */
-    FORM_ULYSSES_BOTH,     /* grid: the same, in attention along time as well */
+    FORM_ULYSSES_BOTH,     /* grid: as FORM_ULYSSES, and in attention along time as well */
     FORM_N
 };
 enum exchange_id { EXCHANGE_AUTO, EXCHANGE_RING, EXCHANGE_ALL_GATHER, EXCHANGE_SCAN, EXCHANGE_N };
@@ -35,7 +35,7 @@ enum offload_id {
     OFFLOAD_N
 };
 enum data_format {
-    DATA_TEXT,     /* a file is a document */
+    DATA_TEXT,     /* each file is a document */
     DATA_JSONL,    /* a line is a document: text, prompt and completion, or input_ids and labels */
     DATA_LLMC,     /* llm.c token shard, uint16 or uint32 by its header */
     DATA_NANOGPT,  /* bare uint16 tokens */

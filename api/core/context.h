@@ -17,8 +17,8 @@ struct server_context {
     char ca[CONTEXT_CA]; /* file of certificates to trust; "": the system's */
 };
 
-/* Reads the context of a URL. fails: ERR_NOT_FOUND where there is none, ERR_INVALID where others
- * may read it. */
+/* Reads the context of a URL. fails: ERR_NOT_FOUND if there is none, ERR_INVALID if other
+ * users may read its file. */
 int context_read(const char *url, struct server_context *c, struct err *e);
 /* Makes the directory (0700) and the file (0600). fails: ERR_IO; ERR_INVALID without a home. */
 int context_write(const struct server_context *c, struct err *e);

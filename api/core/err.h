@@ -53,7 +53,7 @@ int err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf,
 /* Does the same after a write to a file that is to have `needed` bytes, or more. */
 int err_write(struct err *e, int64_t needed, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Puts "prefix: " before the sentence, to say where it happened. Returns -1. */
+/* Puts "prefix: " before the sentence, to say where the failure was. Returns -1. */
 int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 const char *err_name(enum err_code code); /* "invalid", "does_not_fit", ...: stable, used in REST */

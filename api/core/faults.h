@@ -19,7 +19,7 @@ void faults_add(struct faults *f, const struct err *e);
 /* Passes a fault on. f NULL: returns -1, and the fault stays in *e. Else adds it and returns 0: the
  * reader continues. */
 int faults_pass(struct faults *f, const struct err *e);
-/* Returns how many are kept. */
+/* Returns the number of kept faults. */
 int faults_kept(const struct faults *f);
 
 #endif

@@ -1,5 +1,5 @@
 /* gang_start.c: reads and writes start, cpus and oom_kills. A start record ends with its last
- * string, but is no shorter than that of 0.2.0. */
+ * string, but is no shorter than a record of 0.2.0. */
 #include "api/core/gang_start.h"
 
 #include <stddef.h>

@@ -83,7 +83,7 @@ struct job_spec {
     struct { /* held-out evaluation inside training */
         int32_t n_data;
         struct spec_source data[SPEC_SOURCES];
-        int64_t seq_len;     /* a window, in all stages; 0: data.seq_len */
+        int64_t seq_len;     /* tokens of a window, in all stages; 0: data.seq_len */
         int64_t every_steps; /* 0: only as at_start and at_end say */
         int64_t max_tokens;  /* 0: all tokens */
         int32_t at_start, at_end;
@@ -98,7 +98,7 @@ struct job_spec {
 
     struct {
         int64_t steps;  /* given, or derived when the data is counted; then > 0 for train */
-        int64_t tokens; /* instead of steps or passes */
+        int64_t tokens; /* tokens to train on, instead of steps or passes */
         int64_t passes;
         int64_t global_batch; /* sequences per optimizer step; frozen at submit */
         int64_t micro_batch;  /* sequences per forward: 1 */
@@ -159,7 +159,7 @@ struct job_spec {
         int32_t recompute;         /* enum recompute_id */
         int64_t loss_chunk_tokens; /* 0 = auto */
         int64_t mlp_chunk_tokens;  /* 0: whole; -1 = auto: by the plan (worker/plan/plan.c) */
-        /* LASP in time: tokens of a rank's windows; 0: one window */
+        /* LASP in time: tokens of each window of a rank; 0: one window */
         int64_t time_chunk;
         int32_t offload;      /* enum offload_id */
         spec_ref offload_dir; /* a directory beneath a writable root of the node; empty: none */
@@ -193,7 +193,7 @@ struct job_spec {
         int64_t max_tokens, min_tokens;
         int64_t seed;
         int64_t top_k;       /* 0: all */
-        double top_p, min_p; /* 1, 0: all */
+        double top_p, min_p; /* top_p 1, min_p 0: all */
         double repetition_penalty, frequency_penalty, presence_penalty;
         spec_ref stop[SPEC_STOPS]; /* strings; empty: none */
         int64_t n;                 /* continuations of each prompt */
@@ -224,7 +224,7 @@ struct job_spec {
         int32_t normalize;    /* scale vectors to length 1 */
         int32_t unsaid;       /* bits of enum embed_unsaid, until the model is known */
         spec_ref prompt_name; /* one of model.path's prompts; empty: its default */
-        int32_t prompts;      /* a prompt stands before every text */
+        int32_t prompts;      /* a prompt is put before every text */
     } embed;
 
     struct {
@@ -259,7 +259,7 @@ bool spec_new_model(const struct job_spec *s);
 /* Tells whether the job's first weights are drawn from its seed: with a new model
  * (spec_new_model), or with model.init. */
 bool spec_random_weights(const struct job_spec *s);
-/* Copies a string into the table. -1 when the 64 KiB are used up. */
+/* Copies a string into the table. Returns -1 when the 64 KiB are used up. */
 int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
 
 /* ---- the table of fields --------------------------------------------------------------------- */
@@ -312,8 +312,8 @@ bool job_reads_bytes(const struct job_spec *s);
  * padding. */
 #define JOB_BYTE_VOCAB 258
 bool job_lacks_bytes(const struct job_spec *s);
-/* Stages of the job's pipeline. parallel.pp stays 0 if the job does not set it: nodes of older
- * versions can run that job. */
+/* Returns the stages of the job's pipeline. parallel.pp stays 0 if the job does not set it: nodes
+ * of older versions can run that job. */
 static inline int job_stages(const struct job_spec *s)
 {
     return s->parallel.pp > 0 ? s->parallel.pp : 1;

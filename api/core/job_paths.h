@@ -28,9 +28,9 @@ struct spec_path {
 int job_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS]);
 
 struct job_ref {
-    int64_t job;               /* 0: by name */
-    char name[JOB_REF_NAME];   /* "": by number */
-    int64_t step;              /* 0: not said */
+    int64_t job;               /* 0: the job is given by its name */
+    char name[JOB_REF_NAME];   /* "": the job is given by its number */
+    int64_t step;              /* 0: the reference names no step */
     bool artifact;             /* below is the name of an artifact */
     char below[JOB_REF_BELOW]; /* path in the checkpoint: "hf"; "": all of it */
 };
@@ -47,8 +47,8 @@ int job_ref_path(const struct job_ref *r, bool grant, char *out, size_t size);
  * *len: the bytes of path up to the step's directory. */
 bool job_ref_guess(const char *path, struct job_ref *out, size_t *len);
 
-/* Copies path without ".", ".." and double slashes; no link is followed. false: it is not absolute,
- * or too long. */
+/* Copies path without ".", ".." and double slashes; no link is followed. Returns false if
+ * path is not absolute or too long. */
 bool job_path_tidy(const char *path, char *out, size_t size);
 
 #endif

@@ -129,7 +129,7 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
         },
     [JOB_STOPPING] =
         {
-            /* recorded, and the target stays: finished work of a dying attempt is kept */
+            /* these leave the target as it is: finished work of a dying attempt is recorded */
             [EV_PREPARED] = TO(JOB_STOPPING),
             [EV_STEP] = TO(JOB_STOPPING),
             [EV_CHECKPOINT] = TO(JOB_STOPPING),

@@ -56,7 +56,7 @@ static int check_stages(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks eval.seq_len: memory is placed for the longest sequence that is trained on. */
+/* Checks eval.seq_len: memory is planned for the longest sequence of the training. */
 static int check_eval_length(const struct job_spec *s, struct err *e)
 {
     int64_t most = s->data.seq_len;

@@ -54,7 +54,7 @@ static int hex4(const char *p, const char *end)
     return v;
 }
 
-/* Returns the bytes of the escape at p (which is a backslash), 0 if it is none. A pair of
+/* Returns the bytes of the escape at p (which is a backslash), 0 if it is not valid. A pair of
  * surrogates is one escape. */
 static int escape_len(const char *p, const char *end)
 {

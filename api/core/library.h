@@ -1,4 +1,4 @@
-/* library.h: the shared libraries that are used where they are found: cuBLASLt, NCCL.
+/* library.h: finds and opens shared libraries that a node may lack: cuBLASLt, NCCL.
  *
  * They are looked for
  *   1. in the folders that SEQD_LIBRARY_PATH names, absolute, with colons between;

@@ -187,8 +187,8 @@ void loop_timer_destroy(struct loop_timer *t)
     free(t);
 }
 
-/* Runs the due timers. If one of their calls sets a timer to be due at once, it waits for the next
- * turn: timers cannot starve the descriptors. */
+/* Runs the due timers. A timer that one of their calls sets to be due at once waits for
+ * the next turn: timers cannot starve the descriptors. */
 static void timers_run(struct loop *l)
 {
     int64_t limit = l->n_set;

@@ -1,6 +1,6 @@
 /* manifest.h: MANIFEST.json, which makes a directory a checkpoint: size and SHA-256 of every file,
- * written last. Its own last member is the digest of all bytes before it, so that a changed bit of
- * it is found.
+ * written last. Its own last member is the digest of all bytes before it, which shows a changed
+ * bit.
  *
  *   {"version":1,"step":500,"epoch":3,"weights_sha256":"..","files":[{"path":"hf/config.json",
  *    "size":512,"sha256":".."},..],"sha256":".."}

@@ -1,5 +1,5 @@
 /* mem.h: arenas. Memory has the lifetime of a process, a job, a request or a step, and each of
- * those owns one arena; single allocations are not freed. */
+ * these owns one arena; single allocations are not freed. */
 #ifndef SEQD_CORE_MEM_H
 #define SEQD_CORE_MEM_H
 

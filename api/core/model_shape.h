@@ -110,7 +110,7 @@ struct model_shape {
     int64_t type_vocab; /* BERT: type_vocab_size */
     int64_t first_pos;  /* RoBERTa: the table's row of position 0, pad_token_id + 1 */
     int64_t n_experts, experts_per_token;
-    int64_t expert_width; /* moe_intermediate_size, where it is not I */
+    int64_t expert_width; /* moe_intermediate_size, if it is not I */
     int64_t shared_width; /* width of the expert that every row goes to; 0: there is none */
     int32_t norm_topk;    /* weights of the chosen experts are divided by their sum */
     /* Gated delta networks: heads of values, of keys, their sizes, taps of the convolution. */

@@ -88,7 +88,7 @@ enum mutant_id {
 
 #ifdef SEQD_MUTANTS
 bool mutant_on(enum mutant_id id);
-int mutant_tensor(void); /* the tensor of GRAD_DROPPED */
+int mutant_tensor(void); /* the tensor of MUTANT_GRAD_DROPPED */
 #else
 static inline bool mutant_on(enum mutant_id id)
 {

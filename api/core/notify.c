@@ -49,7 +49,7 @@ static void send_text(struct notify *n, const char *fmt, ...)
     n->failed = true;
 }
 
-/* Asks the program for its status. Returns true if all that must move has moved. */
+/* Asks the program for its status. Returns false if work stands still. */
 static bool ask(struct notify *n, bool *changed)
 {
     char status[STATUS_SIZE] = "";

@@ -20,7 +20,7 @@ void process_begin(void);
 int process_stat(int pid, struct process_stat *out);
 /* Returns 1 when one of its threads runs, or waits for a processor. */
 int process_runnable(int pid);
-/* Returns the bytes that the process has read and written so far, by its calls and by its
+/* Returns the bytes that the process has read and written so far, by its calls, and as
  * pages from and to storage. 0: the kernel does not tell. */
 int64_t process_moved(int pid);
 /* Returns 1 when the process with this pid and start time exists and is not a zombie. */

@@ -6,8 +6,8 @@
  *     progress_at(p, n)                                   exactly n units are done
  *     progress_end(p)                                     all of them; always reported
  *
- * Every function does nothing where p is NULL or has not begun, so that the code that works need
- * not know whether progress is reported. No function allocates memory.
+ * Every function does nothing if p is NULL or has not begun: its callers need not know whether
+ * progress is reported. No function allocates memory.
  * tested: tests/core/test_progress.c */
 #ifndef SEQD_CORE_PROGRESS_H
 #define SEQD_CORE_PROGRESS_H

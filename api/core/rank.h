@@ -171,7 +171,7 @@ struct rank_event {
 struct rank_fail {
     int32_t code; /* enum err_code */
     char field[96];
-    char text[512]; /* a sentence naming step, layer, hop and peer where there are such */
+    char text[512]; /* a sentence; it names step, layer, hop and peer, if there are any */
     /* Progress of the rank that a hang names, set by the gang: to compare with the gangs of other
      * nodes. 1: its process is stopped; 0: no hang. */
     int64_t reached;

@@ -1,6 +1,6 @@
 /* room.h: rooms for tables that every step needs and that are larger than a stack frame may be (64
  * KiB). A thread keeps the rooms that it has given back, by size, until it ends: a call that is
- * made in every step allocates only the first time. A thread keeps at most ROOM_KEPT. */
+ * made in every step allocates only the first time. A thread keeps at most ROOM_KEPT rooms. */
 #ifndef SEQD_CORE_ROOM_H
 #define SEQD_CORE_ROOM_H
 

@@ -55,8 +55,8 @@ void sha256_blocks_portable(uint32_t h[8], const uint8_t *p, size_t n_blocks)
 #include <cpuid.h>
 #include <immintrin.h>
 
-/* Does the same with the SHA extensions. The state lies as {A,B,E,F} and {C,D,G,H}, as sha256rnds2
- * needs it; m[] holds the last sixteen schedule words, four to a register. */
+/* Compresses blocks with the SHA extensions. The state lies as {A,B,E,F} and {C,D,G,H}, as
+ * sha256rnds2 needs it; m[] holds the last sixteen schedule words, four to a register. */
 __attribute__((target("sha,sse4.1,ssse3"))) static void
 blocks_sha_ni(uint32_t h[8], const uint8_t *p, size_t n_blocks)
 {

@@ -18,7 +18,7 @@ struct sha256 {
 void sha256_init(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *data, size_t size);
 void sha256_bytes(struct sha256 *s, uint8_t out[32]);    /* finishes; s is used up */
-void sha256_hex(struct sha256 *s, char out[SHA256_HEX]); /* the same in digits */
+void sha256_hex(struct sha256 *s, char out[SHA256_HEX]); /* finishes; writes hex digits */
 /* Computes the digest and size of a whole file. size may be NULL. */
 int sha256_file(const char *path, char out[SHA256_HEX], int64_t *size, struct err *e);
 

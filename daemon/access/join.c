@@ -302,7 +302,7 @@ static int judge_token(struct joining *c, const struct certificate *owner,
                        "the name %s belongs to another key until %s: `seqctl nodes revoke %s` ends "
                        "that, or join with another --name",
                        name, doc_time(owner->expires_ms, at), name);
-    if (owner && !strcmp(owner->token, k->id)) return 0; /* it joins again: the answer was lost */
+    if (owner && !strcmp(owner->token, k->id)) return 0; /* repeated join: the answer was lost */
     if (k->used >= k->uses)
         return err_set(e, ERR_INVALID,
                        "the join token %s is used up: %lld of %lld uses; make a new one with "

@@ -66,7 +66,7 @@ static int check_plain(const char *text, const char *field, const struct names_o
                          "upload:NAME",
                          field, text, who->user);
     if (!names->state_dir || !beneath_rest(names->state_dir, path)) return 0;
-    if (job_ref_guess(path, &guess, &len)) return 0; /* refs.c asks whose it is */
+    if (job_ref_guess(path, &guess, &len)) return 0; /* refs.c asks whose job it is */
     return err_field(e, ERR_INVALID, field,
                      "%s: %s lies in seqd's state, which no job reads: name an upload of yours by "
                      "upload:NAME, what a job left by job:ID/step-N or job:ID/artifacts/NAME",

@@ -15,7 +15,7 @@
 struct uploads;
 struct names_of {
     const struct uploads *uploads; /* NULL: none are taken */
-    const char *state_dir;         /* seqd's own, canonical; NULL: not known */
+    const char *state_dir;         /* seqd's state directory, canonical; NULL: not known */
 };
 /* Replaces names by paths. Another user's upload counts as missing, unless who may see all. fails:
  * ERR_INVALID and ERR_TOO_LARGE, naming the field. */

@@ -42,8 +42,8 @@ void route_backup(struct routes *R, struct http_req *r, const struct route_match
 
 struct backup_view {
     struct routes *R;
-    struct http_req *r;      /* until the first chunk is here */
-    struct http_out *stream; /* from then on; NULL again: the client is gone */
+    struct http_req *r;      /* used until the first chunk is here */
+    struct http_out *stream; /* used from then on; NULL again: the client is gone */
     bool asking, opened;
     char name[BACKUP_NAME];
     int64_t offset;

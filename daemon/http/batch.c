@@ -25,7 +25,7 @@ struct spec_batch {
     struct submit_key key;
     int64_t first; /* first job of an earlier batch with this key */
     int n;
-    struct batch_spec { /* in the body */
+    struct batch_spec { /* borrowed from the body */
         const char *text;
         size_t size;
     } spec[BATCH_JOBS];

@@ -22,7 +22,7 @@
 struct checkpoint {
     struct routes *R;
     struct http_req *r;
-    void (*use)(struct checkpoint *k); /* with the list; answers, and frees k or hands it over */
+    void (*use)(struct checkpoint *k); /* answers with the list; frees k or hands it over */
     int64_t job, step, epoch, stamp;
     char node[NODE_NAME];
     char part[MANIFEST_PATH_SIZE]; /* "": all */

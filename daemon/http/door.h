@@ -28,7 +28,7 @@ struct doors {
 
 /* Opens the listening sockets of o. fails: as http_create. */
 int doors_open(struct doors *d, const struct http_options *o, struct err *e);
-void doors_close(struct doors *d); /* also after a failure */
+void doors_close(struct doors *d); /* call it after a failed doors_open, too */
 
 /* Accepts the next client: returns its socket, non-blocking, and tells who it is; -1 with errno. */
 int door_accept(const struct door *d, struct http_peer *peer);

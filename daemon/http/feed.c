@@ -22,7 +22,7 @@ struct event_feed {
     struct row_stream c; /* first */
     struct feeds *all;
     struct routes *R;
-    struct http_req *r; /* until the request is answered or the stream is open */
+    struct http_req *r; /* used until it is answered or the stream is open */
     struct principal who;
     int64_t seq;   /* last event that was looked at */
     int64_t limit; /* limit of a page */

@@ -13,7 +13,7 @@
 #define FEED_ROWS    128 /* events that one look reads, whether they pass the filter or not */
 #define FEED_LOOK_MS 100 /* between looks while much is committed: readers are shared */
 #define FEED_MAX     64  /* streams at once: beyond, 503 */
-#define FEED_USER    16  /* for one user: beyond, 429 */
+#define FEED_USER    16  /* streams of one user at once: beyond, 429 */
 
 struct feeds;
 /* Ends the streams whose tokens are not valid any more. */

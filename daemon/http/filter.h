@@ -22,7 +22,7 @@ struct filter {
     } tag[FILTER_TAGS];
 };
 
-/* These two fail with ERR_INVALID, the field named. */
+/* Both functions fail with ERR_INVALID and name the field. */
 int filter_of_query(const struct http_req *r, struct filter *f, struct err *e);
 /* Reads {"state": ["queued"], "name": "n", "labels": {"team": "x"}, "dry_run": true}: the last one
  * goes to *dry_run. A body with none of the others is refused: it would mean every job. */

@@ -29,7 +29,7 @@
 #include "daemon/state/attempt.h"
 #include "daemon/state/doc.h"
 
-#define GUARD_MS     500 /* how long a stream may outlive its token */
+#define GUARD_MS     500 /* longest time that a stream outlives its token */
 #define ROWS         64
 #define LOG_PIECE    8192 /* bytes of a log in one message, before JSON escapes them */
 #define LOG_MESSAGE  (6 * LOG_PIECE + 256)
@@ -108,7 +108,7 @@ static int write_message(struct follow *f, const char *id, const char *data, siz
 {
     char *out = mem_scratch(MESSAGE_SIZE);
     int n = snprintf(out, MESSAGE_SIZE, "id: %s\ndata: %.*s\n\n", id, (int)size, data);
-    if (n >= MESSAGE_SIZE) n = 0; /* never: rows are bounded when they are written */
+    if (n >= MESSAGE_SIZE) n = 0; /* never happens: rows are bounded when written */
     const int rc = n ? http_stream_write(f->c.stream, out, (size_t)n) : 0;
     free(out);
     return rc;
@@ -181,7 +181,7 @@ static void on_final(void *arg, const struct store_rows *rows, const struct err 
     if (!(rows->n_rows ? write_end(f, rows->row[0].text[0]) : write_removed(f)))
         http_stream_end(f->c.stream, true);
     else
-        f->c.again = true; /* no room yet: pump asks again when there is */
+        f->c.again = true; /* no room yet: pump asks again when there is some */
 }
 
 static void on_rows(void *arg, const struct store_rows *rows, const struct err *failed)

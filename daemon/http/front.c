@@ -26,7 +26,7 @@
 enum side { CLIENT, LIBRARY };
 
 enum phase {
-    HANDSHAKE, /* in TLS */
+    HANDSHAKE, /* TLS handshake under way */
     SERVING,
     LINGER /* the library has closed: its last bytes go out, bytes of the client are dropped */
 };
@@ -67,7 +67,7 @@ static const struct request_verdict all_taken = {
 static const struct request_verdict yours_taken = {
     429, "peer", "a quarter of all connections are yours: close some; only health is answered now"};
 
-static int64_t now_ms(void) /* not loop_now_ms: it is for the loop's thread alone */
+static int64_t now_ms(void) /* loop_now_ms is for the loop's thread alone */
 {
     struct timespec t;
     clock_gettime(CLOCK_BOOTTIME, &t);

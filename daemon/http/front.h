@@ -69,7 +69,7 @@ void front_finish(struct front *f);
 /* Call it after finish, when the library is stopped. NULL allowed. */
 void front_destroy(struct front *f);
 
-/* These run on front's thread. */
+/* Functions that run on front's thread. */
 struct front_request front_request(struct front_conn *c);
 const struct http_peer *front_peer(const struct front_conn *c);
 void front_done(struct front_conn *c);   /* the request is answered, or given up */

@@ -17,7 +17,7 @@
 #define MAX_CONNECTIONS 1000
 #define POOL_SIZE       16384 /* per connection: fits GUARD_HEAD_SIZE, GUARD_HEADERS, parameters */
 #define STREAM_PIECE    4096  /* a stream's smallest buffer */
-#define MAX_HEADERS     12    /* in an answer */
+#define MAX_HEADERS     12    /* headers of one answer */
 
 static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "accept",
                                            "if-none-match",   "range",         "if-range",
@@ -36,7 +36,7 @@ struct http_req {
     const struct target *target; /* front's, until the request is completed */
     struct http_peer peer;
     bool last;     /* its answer closes the connection */
-    bool odd_type; /* its body has an odd type, as guard.h has it */
+    bool odd_type; /* its body's Content-Type is odd (guard.h) */
     int64_t id;
     char method[8];
     char *header[sizeof kept_headers / sizeof *kept_headers]; /* the first value of each, or NULL */
@@ -128,7 +128,7 @@ static struct MHD_Response *problem(struct http_req *r, int status, const char *
 
 static enum MHD_Result refuse(struct http_req *r, int status, const char *code, const char *detail)
 {
-    r->last = r->posted = true; /* the loop never sees it */
+    r->last = r->posted = true; /* the loop never sees this request */
     struct MHD_Response *resp = problem(r, status, code, detail);
     if (!resp) return MHD_NO;
     enum MHD_Result ok = MHD_queue_response(r->mhd, (unsigned)status, resp);

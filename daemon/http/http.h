@@ -86,7 +86,7 @@ struct http_peer {
     bool tls;                  /* the request came encrypted to this process */
     bool scrape;               /* client of metrics_listen: gets /metrics alone, without a token */
 };
-const struct http_peer *http_peer(const struct http_req *r); /* until the reply */
+const struct http_peer *http_peer(const struct http_req *r); /* valid until the reply */
 
 /* Sets a header, before the reply. Values are copied; control bytes are refused by assertion. An
  * answer without Cache-Control gets no-store. */

@@ -16,7 +16,7 @@ typedef void key_found(void *arg, int64_t job, int status, const struct err *e);
 struct submit_key {
     char text[USER_NAME + KEY_MAX + 1]; /* "USER KEY"; "": the request has none */
     char fingerprint[SHA256_HEX];       /* digest of the canonical body */
-    /* while the request is under way */
+    /* used while the request is under way */
     struct routes *R;
     struct http_req *r;
     struct submit_key *next;

@@ -14,7 +14,7 @@
 #define PREPARE_PLAN_SIZE 131072 /* bytes; 96 alternatives take a third */
 
 enum prepare_goal {
-    PREPARE_PLAN,    /* with the alternatives; perhaps for hardware that is not here */
+    PREPARE_PLAN,    /* plans with alternatives, perhaps for hardware that is not here */
     PREPARE_DRY_RUN, /* like a submit, with the alternatives */
     PREPARE_SUBMIT
 };
@@ -34,7 +34,7 @@ struct preparing {
     struct job_spec spec;
     char plan[PREPARE_PLAN_SIZE];
     struct refs_found source; /* node and step that job:ID was resolved to */
-    /* on the way */
+    /* used while a spec is prepared */
     prepare_done *done;
     void *arg;
     struct job_spec asked;    /* the spec as written: the choices for "auto" are weighed later */

@@ -11,7 +11,7 @@ int reply_status(enum err_code code);
 void reply_problem(struct http_req *r, int status, const struct err *e, const char *extra);
 /* Answers with several faults of one request: the first is its title, code and detail. */
 void reply_problems(struct http_req *r, int status, const struct err *e, int n, const char *extra);
-void reply_fail(struct http_req *r, const struct err *e); /* answers with the status of its code */
+void reply_fail(struct http_req *r, const struct err *e); /* answers with the status of e's code */
 void reply_json(struct http_req *r, int status, const char *json);
 /* Reads an integer parameter between lo and hi. -1 after having answered 400. */
 int reply_query_int(struct http_req *r, const char *name, int64_t fallback, int64_t lo, int64_t hi,

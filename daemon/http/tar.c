@@ -10,7 +10,7 @@
 enum { NAME = 0, MODE = 100, UID = 108, GID = 116, SIZE = 124, MTIME = 136, SUM = 148 };
 enum { TYPE = 156, MAGIC = 257, PREFIX = 345, NAME_SIZE = 100, PREFIX_SIZE = 155 };
 
-#define OCTAL_MAX (((int64_t)1 << 33) - 1) /* the most that 11 octal digits hold */
+#define OCTAL_MAX (((int64_t)1 << 33) - 1) /* largest number of 11 octal digits */
 #define END_SIZE  (2 * TAR_BLOCK)
 
 static int64_t padded(int64_t size)

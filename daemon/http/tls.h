@@ -16,7 +16,7 @@ struct tls_server;
 /* Opens a server with two PEM files: the certificate with its chain, and its key. fails:
  * ERR_INVALID naming the fault. */
 struct tls_server *tls_server_open(const char *cert, const char *key, struct err *e);
-void tls_server_close(struct tls_server *s); /* after its sessions; NULL allowed */
+void tls_server_close(struct tls_server *s); /* call after its sessions are closed; NULL allowed */
 /* Reads the files again when they have changed, or anyway. Files that are no good are logged, and
  * the certificate before them stays. */
 void tls_server_look(struct tls_server *s, bool anyway);

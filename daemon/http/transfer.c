@@ -9,10 +9,10 @@
 #include "daemon/state/event.h"
 
 struct transfer {
-    struct transfer *next, **link; /* in R->transfers */
+    struct transfer *next, **link; /* links of the list R->transfers */
     struct routes *R;
-    struct http_req *r;      /* until the stream is open */
-    struct http_out *stream; /* from then on; NULL again: the client is gone */
+    struct http_req *r;      /* used until the stream is open */
+    struct http_out *stream; /* used from then on; NULL again: the client is gone */
     bool asking, waiting, opened;
     struct transfer_source s;
     struct range range;

@@ -25,7 +25,7 @@ struct transfer_source {
     int64_t job;
     char node[NODE_NAME];
     const char *type; /* media type */
-    const char *name; /* in errors; borrowed until over */
+    const char *name; /* named in errors; borrowed until over */
     int64_t total;    /* bytes of the body; -1: the size of one file, known with its first chunk */
     char etag[80];    /* with its quotes; "": none */
     void (*run)(void *arg, int64_t at, struct transfer_run *out);

@@ -10,9 +10,9 @@
 
 #include "daemon/http/routes.h"
 
-#define WAIT_MAX_S 60  /* for one request; longer waits ask again */
-#define WAIT_MAX   256 /* requests that wait at once: beyond, 503 */
-#define WAIT_USER  64  /* for one user: beyond, 429 */
+#define WAIT_MAX_S 60  /* longest wait of a request; longer waits ask again */
+#define WAIT_MAX   256 /* requests that may wait at once; beyond, 503 */
+#define WAIT_USER  64  /* waiting requests of one user; beyond, 429 */
 
 struct waits;
 struct waits *waits_create(struct loop *l);

@@ -88,7 +88,7 @@ static void add_steps(struct store_txn *t, const struct job *j)
 {
     struct job_attempt *a = j->attempt;
     if (!a || !a->steps_size) return;
-    a->steps[a->steps_size] = ']'; /* room was kept */
+    a->steps[a->steps_size] = ']'; /* there is room for it */
     a->steps[a->steps_size + 1] = 0;
     if (!mutant_on(MUTANT_STEP_LOST)) store_metrics_add(t, j->id, a->steps);
     a->steps_size = 0;
@@ -243,7 +243,7 @@ void commit_result(struct commits *all, struct job *j, char *json)
 
 struct commit_batch {
     struct new_job {
-        struct job *job; /* owns, until the cluster does */
+        struct job *job; /* owns, until the cluster takes it */
         char *spec;      /* owns: JSON_STORED */
         char owner[USER_NAME], source[NODE_NAME], only[NODE_NAME];
         int64_t source_step;
@@ -251,7 +251,7 @@ struct commit_batch {
     int n, room;
     int64_t size;
     bool in_cluster;
-    /* while it is committed */
+    /* set while the batch is committed */
     struct commits *all;
     commit_batch_done *done;
     void *arg;

@@ -42,7 +42,7 @@ struct control {
     bool paused, ticked;
     int64_t n_passes;
     bool pass_wanted;
-    int64_t next_pass_ms;         /* no pass before: passes take at most a fifth of the time */
+    int64_t next_pass_ms;         /* no pass before it: passes take at most a fifth of the time */
     int64_t tick_due_ms, busy_ms; /* when the next tick is due; loop_busy_ms at the last one */
     bool logs_deferred; /* bytes of a log were not kept: their nodes are asked for them again */
     struct loop_timer *tick, *sched;

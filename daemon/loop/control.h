@@ -57,9 +57,9 @@ struct control_options {
 /* Replays the store. It fails as replay does (replay.h). */
 struct control *control_create(const struct control_options *o, struct err *e);
 void control_destroy(struct control *c);
-/* Sets the reason that no node is up. It holds until one is. */
+/* Sets the reason that no node is up. It holds until a node is up. */
 void control_no_node(struct control *c, const char *why);
-void control_pause(struct control *c); /* starts nothing any more: seqd is stopping */
+void control_pause(struct control *c); /* starts no more attempts: seqd is stopping */
 
 /* The functions that link.h calls: pass these with the control as arg. */
 extern const struct link_calls control_link_calls;
@@ -76,7 +76,7 @@ const struct disk_tally *control_tally(const struct control *c);
 int32_t control_reserved(const struct control *c, const char *node);
 int control_n_live(const struct control *c);
 int64_t control_passes(const struct control *c);  /* scheduling passes so far */
-int64_t control_busy_ms(const struct control *c); /* the loop's, since the start */
+int64_t control_busy_ms(const struct control *c); /* time that the loop was busy, since the start */
 struct commits *control_commits(struct control *c);
 struct store *control_store(struct control *c);
 struct logs *control_logs(struct control *c);

@@ -12,7 +12,7 @@ typedef void order_call(struct commits *all, int64_t id, const char *by, commit_
  * error. */
 order_call order_cancel;
 
-/* Suspends a job: a running one saves and stops before. order_resume queues it again. If the job is
+/* Suspends a job: a running one saves and stops first. order_resume queues it again. If the job is
  * in that state already, or on its way to it, the call succeeds and changes nothing. fails through
  * done: ERR_NOT_FOUND when it is not live; ERR_CONFLICT when it is on its way to its end. */
 order_call order_suspend, order_resume;

@@ -25,7 +25,7 @@ struct told { /* a node that is up */
     int n_open;
     bool reading; /* the removals to tell are being read */
     bool again;   /* there may be more than was read */
-    bool failed;  /* a removal of it failed: the rest waits for the retry */
+    bool failed;  /* a removal failed on it: the rest waits for the retry */
     bool gone;    /* the node went down: freed with the last answer */
     uint32_t abi; /* version that it speaks */
 };

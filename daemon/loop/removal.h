@@ -26,7 +26,7 @@ struct removals *removals_create(struct commits *all, struct logs *logs, const s
 void removals_destroy(struct removals *r); /* after the store; NULL allowed */
 void removals_pause(struct removals *r);   /* seqd is stopping */
 
-/* Removes one job, or something of it. done: j is always NULL; fails: ERR_NOT_FOUND; ERR_CONFLICT
+/* Removes a job, or a part of its data. done: j is always NULL; fails: ERR_NOT_FOUND; ERR_CONFLICT
  * while it is not final, or a live job reads its files. A removal that is under way already is no
  * failure. */
 void removals_order(struct removals *r, const struct store_removal *what, commit_done *done,

@@ -206,7 +206,7 @@ bool session_listed(const struct msg *hello, int64_t job, int64_t epoch)
     return false;
 }
 
-/* Tells a node that is back the known state of one attempt it should have. */
+/* Tells a node that is back the known state of one attempt that it should have. */
 static void attach(void *arg, struct job *j)
 {
     struct session_list *l = arg;

@@ -227,7 +227,7 @@ static void progress_of_step(struct job *j, const struct rank_step *s)
     pace_add(&j->attempt->pace, p);
 }
 
-/* Checks the range, so that values shown of it are in range, too. */
+/* Checks the range, so that values computed from it for users are in range, too. */
 static bool progress_good(const struct rank_progress *p)
 {
     const double most = (double)MOST;

@@ -16,7 +16,7 @@ int spooled_parse(const struct msg *m, struct spooled *r); /* -1: damaged, or of
 /* Tells whether the node of part p may report r. The record must be about a rank of the node. A
  * record that only rank 0 writes must be about rank 0. */
 bool spooled_is_of(const struct attempt_part *p, const struct spooled *r);
-/* Tells whether it is the last record of its part (rank.h). */
+/* Tells whether r is the last record of its part (rank.h). */
 bool spooled_is_final(const struct spooled *r);
 /* Tells whether rank 0 reports from inside the ring, which proves that all have joined, even if
  * another node's report is late. */

@@ -88,9 +88,9 @@ struct link_calls {
      * same instance replaces the first, whose down is called before. hello is borrowed for the
      * call. */
     void (*up)(void *arg, const char *node, const struct msg *hello);
-    /* A session has ended. silent_ms: since its last message. */
+    /* Called when a session has ended. silent_ms: time since its last message. */
     void (*down)(void *arg, const char *node, const char *why, int64_t silent_ms);
-    /* The node sent a message after HELLO. */
+    /* Called for each message after HELLO. */
     void (*message)(void *arg, const char *node, const struct msg *m);
     /* Called before WELCOME: returns NULL, or why this node cannot join now. Without this callback
      * all can. */
@@ -99,8 +99,8 @@ struct link_calls {
 
 /* Decides which nodes may come over a network. */
 struct link_gate {
-    /* Tells whether the holder of this certificate may have a session: 0, or -1 with e. seqd's own
-     * CA made the certificate, and its time is now. */
+    /* Returns 0 if the holder of this certificate may have a session, or -1 with e. seqd's own CA
+     * made the certificate, and the certificate is valid now. */
     int (*holder)(void *arg, const struct pki_node *n, struct err *e);
     /* A JOIN came: link_answer follows, in the call or later. holder NULL: a stranger with a
      * token. */

@@ -1,4 +1,4 @@
-/* children.h: the programs that one process starts and outlives, and the signals that it gets
+/* children.h: programs that one process starts and outlives, and signals that the process gets
  * meanwhile. For a process of one thread. */
 #ifndef SEQD_DAEMON_RUN_CHILDREN_H
 #define SEQD_DAEMON_RUN_CHILDREN_H
@@ -12,7 +12,7 @@
 struct child {
     pid_t pid;  /* 0: not started, or it has ended and was waited for */
     int status; /* exit code, or 128 + the signal that ended it; -1: it runs */
-    int ends;   /* the signal that asks it to end */
+    int ends;   /* signal that asks the child to end */
 };
 
 struct children {
@@ -27,8 +27,8 @@ struct child_files {
     int in, out, err; /* -1: /dev/null; the caller closes them */
 };
 /* Starts a child in a process group of its own: a terminal's signals come to this process alone.
- * ends: the signal that it gets when it is to end, and when this process dies. argv[0]: a path, or
- * a name to look up. */
+ * ends: the signal that the child gets when it is to end, and when this process dies. argv[0]: a
+ * path, or a name to look up. */
 int children_start(struct children *c, int which, int ends, char *const argv[],
                    const struct child_files *f, struct err *e);
 /* Waits until a signal or the end of a child, at most timeout_ms, and notes the event. */

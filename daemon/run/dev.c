@@ -21,7 +21,7 @@
 #include "api/core/thread.h"
 #include "api/wire.h"
 
-#define AGAIN_MS  1000 /* doubles with each seqw that lives for less than STEADY_MS */
+#define AGAIN_MS  1000 /* first wait; doubles after each seqw that ends within STEADY_MS */
 #define MOST_MS   60000
 #define STEADY_MS 60000
 #define QUIT_MS   100 /* between tries to send QUIT, until seqw has a session */
@@ -67,7 +67,7 @@ static void tell(const struct dev *d, int signo)
 static void write_pid(const struct dev *d, pid_t pid)
 {
     FILE *f = fopen(d->pid_path, "we");
-    if (!f) return; /* costs only the adoption after a kill -9 */
+    if (!f) return; /* without the file, seqw cannot be adopted after a kill -9 of seqd */
     fprintf(f, "%d\n", (int)pid);
     fclose(f);
 }
@@ -96,7 +96,7 @@ static bool adopt(struct dev *d)
     bool read = f && fscanf(f, "%d", &pid) == 1 && pid > 1;
     if (f) fclose(f);
     if (!read || watch(d, pid, NULL)) return false;
-    if (is_ours(d, pid)) { /* after the pidfd: the number names no other process now */
+    if (is_ours(d, pid)) { /* checked after the pidfd is open: pid can name no other process now */
         log_info("dev.adopted", "pid=%d", pid);
         return true;
     }

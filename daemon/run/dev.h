@@ -14,7 +14,7 @@ struct dev;
 
 struct dev_options {
     const char *state_dir;    /* seqw's own directory is <state_dir>/node */
-    const char *node_address; /* address that it dials */
+    const char *node_address; /* address that seqw dials */
     int n_slots;
     const char *const *roots; /* directories jobs may read */
     int n_roots;
@@ -23,7 +23,7 @@ struct dev_options {
     uint32_t (*quit)(void *arg, const char *node);
     /* The agent has ended by itself, and is started again. why: the cause. */
     void (*died)(void *arg, const char *why);
-    void *arg; /* argument of both */
+    void *arg; /* argument of quit and died */
 };
 
 /* Copies o. fails when seqw is not beside this program. */

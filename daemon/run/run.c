@@ -41,7 +41,7 @@ struct one_run {
     struct children c;
     char bin[FILE_PATH_SIZE];   /* directory of seqw and seqctl, beside this program */
     char dir[64];               /* for sockets, and without --state for all files */
-    char state[FILE_PATH_SIZE]; /* the job's: seqd, nodes/nodeN, spec, logs */
+    char state[FILE_PATH_SIZE]; /* state directory of the job: seqd, nodes/nodeN, spec, logs */
     char url[96];               /* address of seqd, for seqctl */
     char nodes[128];            /* address that nodes dial; several nodes: the port */
     char id[24];                /* id of the job */
@@ -201,7 +201,7 @@ static int make_places(struct one_run *r, struct err *e)
     const char *tmp = getenv("TMPDIR");
     char path[FILE_PATH_SIZE];
     int mended;
-    if (!tmp || *tmp != '/' || strlen(tmp) > 32) tmp = "/tmp"; /* sockets have short paths */
+    if (!tmp || *tmp != '/' || strlen(tmp) > 32) tmp = "/tmp"; /* paths of sockets must be short */
     snprintf(r->dir, sizeof r->dir, "%.32s/seqd-run.XXXXXX", tmp);
     if (!mkdtemp(r->dir)) {
         const int rc = err_errno(e, "%s", r->dir);

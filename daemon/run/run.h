@@ -7,8 +7,8 @@
 /* The exit status after a request to stop, if the state is kept: another run continues the job
  * (EX_TEMPFAIL). */
 #define RUN_AGAIN 75
-/* The signal that ends its coordinator and its agent. SIGTERM does not: a batch system sends it to
- * every process of an allocation, and then jobs save first. */
+/* The signal that ends the coordinator and the agents of a run. It is not SIGTERM: a batch system
+ * sends that to every process of an allocation, and jobs then save first. */
 #define RUN_END SIGINT
 
 /* Runs `seqd run`; argv[0] is "run". Returns the exit code. */

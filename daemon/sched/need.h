@@ -13,16 +13,16 @@
 struct need {
     int64_t device, host; /* bytes of the rank that needs most, as "memory" of the plan has them */
     int64_t rank;         /* bytes that this rank takes of its node's memory; 0: not known */
-    int32_t n_stages;     /* stages, where they differ; else 1 */
-    int32_t per_stage;    /* ranks in a row that are of one stage */
-    int64_t stage[JOB_MAX_RANKS]; /* several stages: bytes that a rank of each takes */
+    int32_t n_stages;     /* number of stages if their needs differ, else 1 */
+    int32_t per_stage;    /* successive ranks that belong to one stage */
+    int64_t stage[JOB_MAX_RANKS]; /* if there are several stages: bytes of a rank of each */
 };
 
 struct need_of {
     bool own_memory; /* the device has memory of its own, apart from its node's */
     int32_t stages, per_stage;
 };
-/* Reads the need from a plan, JSON. A member that is absent is not known. */
+/* Reads the need from a plan in JSON. The value of an absent member counts as unknown. */
 void need_read(struct need *n, const char *plan, const struct need_of *of);
 /* Returns the bytes that ranks [first, first + count) take together. */
 int64_t need_of(const struct need *n, int32_t first, int32_t count);

@@ -50,7 +50,7 @@ struct census {
     int cordoned, ending;
     const char *why;             /* reason of the first cordoned node */
     int32_t width, room;         /* slots or GPUs, as the job takes */
-    int unfit, small, busy, all; /* GPUs */
+    int unfit, small, busy, all; /* numbers of GPUs */
     int cramped;
     int apart; /* nodes where an attempt must be alone */
 };

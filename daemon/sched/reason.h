@@ -1,4 +1,4 @@
-/* reason.h: why a job waits, in words that say what would have to change, with counts. */
+/* reason.h: writes why a job waits: a sentence with counts that tells which change would help. */
 #ifndef SEQD_DAEMON_SCHED_REASON_H
 #define SEQD_DAEMON_SCHED_REASON_H
 

@@ -12,8 +12,7 @@ static int nearest(const struct sched_gpu *gpus, const bool *left, int n, int fr
     return best;
 }
 
-/* Walks from `start` over `want` GPUs. Returns the length of the walk, closed; -1: there are too
- * few. */
+/* Walks from `start` over `want` GPUs. Returns the length of the closed walk; -1: too few GPUs. */
 static int walk(const struct sched_gpu *gpus, const bool *may, int n, int start, int want,
                 uint8_t *out)
 {

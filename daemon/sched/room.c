@@ -72,8 +72,8 @@ int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, in
     return beside(j, at, at->memory_size, all);
 }
 
-/* Tells whether an attempt that is there wants the node for itself, or the job does while others
- * are there. */
+/* Tells whether an attempt on the node wants it for itself, or the job does and attempts are
+ * there. */
 static bool is_apart(const struct sched_job *j, const struct sched_node *node)
 {
     return node->alone || (j->alone && node->n_attempts > 0);

@@ -7,12 +7,12 @@
 
 /* Nodes that may hold one gang together. */
 struct room_group {
-    int leader; /* a node of it; -1: none */
+    int leader; /* a node of the group; -1: no group */
     int n_nodes;
     int32_t slots, free; /* slots, or GPUs if the job takes GPUs */
 };
 
-/* Tells whether the node ends before the job's time limit does. */
+/* Tells whether node i's time ends before the job's time limit. */
 bool room_ends(const struct sched_job *j, const struct sched_node *nodes, int i);
 /* Tells whether node i is up, takes new work, and is not left out for this job. */
 bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int i);

@@ -297,7 +297,7 @@ static bool is_bare(const struct sched_job *j)
  * to avoid the GPU that failed it, the nodes that failed it, the nodes without its files. */
 static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
 {
-    const bool bare = is_bare(j); /* any node will do */
+    const bool bare = is_bare(j); /* any node suits the job */
     const bool picky = (j->only >= 0 && !sched_held(j)) || j->avoid_node >= 0 ||
                        !is_empty(&j->blamed) || !is_empty(&j->lacks);
     if (!picky) return; /* most jobs return here, without the weighing below */

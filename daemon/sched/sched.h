@@ -90,7 +90,7 @@ struct sched_job {
     int64_t checkpoint;      /* step of its checkpoint on node `only`; 0: none holds it there */
     bool source;             /* that checkpoint is another job's, from which this job begins */
     int64_t wall_ms;         /* time left of its limit; 0: it has no limit */
-    int64_t not_before_ms;   /* backoff, of the clock that sched_pick is given */
+    int64_t not_before_ms;   /* end of its backoff, by the clock that sched_pick is given */
     int only;                /* the node that rank 0 should be on, as an index; -1: any will do */
     int data;                /* 1 + the node with its data, if the job leaves it out; 0: none */
     bool toy;                /* toy run: tests `only` even in quarantine; -1: it is not here */
@@ -98,7 +98,7 @@ struct sched_job {
     struct sched_set lacks;  /* nodes without its files: likewise, and never while awaited */
     struct sched_set old;    /* nodes whose version does not know one of its fields: never taken */
     const char *needs;       /* the field that old nodes do not know; NULL: old is empty */
-    bool awaited;            /* a node that has its files is down */
+    bool awaited;            /* true: a node that has its files is down */
     bool soon;       /* a node went down a moment ago: until it is back or lost, neither is taken */
     int32_t device;  /* enum sched_device */
     int32_t *n_user; /* in/out: jobs of its user with ranks on nodes; NULL: it has no user */
@@ -106,7 +106,7 @@ struct sched_job {
     int64_t gpu_size;        /* bytes of memory that a GPU must have */
     int64_t gpu_free;        /* bytes of GPU memory that must be free now */
     const struct need *need; /* memory that its ranks take of their nodes; NULL: not known */
-    int32_t first;           /* the next rank to place; 0 except while parts are chosen */
+    int32_t first;           /* next rank to place; 0 except while parts are chosen */
     bool alone;              /* runs beside no other attempt */
     int avoid_gpu;  /* GPU of avoid_node that it failed on last: taken only if no other will do */
     int avoid_node; /* -1: it avoids no GPU */
@@ -120,8 +120,8 @@ struct sched_job {
 
 enum sched_gpu_state {
     SCHED_GPU_FREE,
-    SCHED_GPU_HELD, /* by a job of ours */
-    SCHED_GPU_KEPT, /* in this pass, for a job that waits */
+    SCHED_GPU_HELD, /* a job of this cluster has it */
+    SCHED_GPU_KEPT, /* kept in this pass for a job that waits */
     SCHED_GPU_BUSY, /* processes of others compute on it, or hold too much of its memory */
     SCHED_GPU_UNFIT,
 };
@@ -137,7 +137,7 @@ struct sched_node {
     bool up, quarantined;
     bool cordoned;            /* it gets nothing new; why: a few words */
     char why[SCHED_WHY_SIZE]; /* "drained: a new kernel" */
-    bool ends;                /* the node ends, in left_ms */
+    bool ends;                /* the node's time is limited: it ends in left_ms */
     int64_t left_ms;
     int64_t
         kept_for[2]; /* in/out: the job that is held to it and waits for slots, for GPUs: no other
@@ -148,7 +148,7 @@ struct sched_node {
      * GPUs */
     int32_t n_kept;
     bool emulated;
-    int64_t memory_size, memory_held; /* size 0: unknown; held: in/out, by all that is there */
+    int64_t memory_size, memory_held; /* size 0: unknown; held: in/out, by all work there */
     int n_attempts;                   /* in/out: attempts there, preparations too */
     bool alone;                       /* in/out: one of these attempts must be alone here */
     int32_t n_gpus;

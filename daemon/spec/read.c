@@ -399,7 +399,7 @@ static int read_hardware(struct spec_reader *r, const json_t *v)
         const struct field *f = element_field(hardware_fields, key);
         if (snprintf(path, sizeof path, "hardware.%s", key) >= (int)sizeof path || !f)
             return unknown(r, path);
-        struct field named = *f; /* with its whole path, for its errors */
+        struct field named = *f; /* has its whole path, for errors */
         named.path = path;
         if (set_field(r, &named, r->hardware, path, member)) return -1;
     }

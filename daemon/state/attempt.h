@@ -32,7 +32,7 @@ struct attempt_part {
     struct job_place place;
     int64_t seq;    /* last record taken in */
     int64_t marked; /* the meaning of every record up to it is committed */
-    int64_t taken;  /* the same, apart from records that are only in memory */
+    int64_t taken;  /* as marked, but for records that are only in memory */
     int64_t hold;   /* first record that is only in memory; 0: none */
     int64_t last;   /* number of the final record; 0: not here yet, or from no spool */
     bool ended;     /* the final record is here, or the node is lost */
@@ -54,7 +54,7 @@ struct job_attempt {
     int64_t save_ms;            /* when SAVE was first sent; 0: never */
     int64_t ready_ms;           /* loop clock: when it began to run; valid after the READY */
     bool ran;                   /* the READY is folded */
-    struct err unsaved;         /* the failure while it was to save; ERR_NONE: none */
+    struct err unsaved;         /* a failure while it had to save; ERR_NONE: none */
     int n_blobs, n_ready;
     struct rank_blob *blobs; /* [n_ranks]; size -1: not here yet */
     bool ready[JOB_MAX_RANKS];
@@ -72,7 +72,7 @@ struct job_attempt {
 enum verdict_type {
     VERDICT_NONE,
     VERDICT_EVENT,  /* apply ev */
-    VERDICT_FAIL,   /* the attempt fails by ev, whose node is where it happened */
+    VERDICT_FAIL,   /* the attempt fails by ev, at the node ev->node */
     VERDICT_STOP,   /* tell the nodes to stop, again */
     VERDICT_BLOBS,  /* all blobs are here: send them to every part */
     VERDICT_FLUSH,  /* commit the steps */
@@ -128,7 +128,7 @@ bool attempt_unsaved(const struct job *j, struct event *ev);
 bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms);
 /* Keeps a failure of an attempt that is to save, to be told once all has stopped. */
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e);
-int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms); /* so far */
+int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms); /* time of its run so far */
 /* Checks deadlines. Called once a second until the attempt has ended. */
 void attempt_tick(struct job *j, const struct nodes *nodes, int64_t now_ms, struct verdict *v);
 

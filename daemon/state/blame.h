@@ -39,8 +39,8 @@ void blame_settle(const struct job *j, bool elsewhere, struct event *ev);
  * same place. Kills from outside, failures of a node, consequences of another failure, and full
  * disks are not. */
 bool blame_counts(const struct job *j, const struct event *ev);
-/* Makes a failure final that has happened `count` times, if these are FARTHEST_AGAIN or more, and
- * adds the reason to its text. */
+/* Makes a failure final if it has happened FARTHEST_AGAIN times or more (count), and adds the
+ * reason to its text. */
 void blame_again(const struct job *j, int32_t count, struct event *ev);
 
 #endif

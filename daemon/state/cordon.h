@@ -30,7 +30,7 @@ void cordon_load(struct cordons *c, const struct cordon *row); /* takes a row of
 /* Cordons the node: its row joins t. fails: ERR_TOO_LARGE, with as many rows as there can be
  * nodes. */
 int cordon_set(struct cordons *c, struct store_txn *t, const struct cordon *row, struct err *e);
-/* Ends the cordon: the row's end joins t. False: the node has none. */
+/* Ends the cordon: the row's end joins t. False: the node has no row. */
 bool cordon_end(struct cordons *c, struct store_txn *t, const char *node);
 
 /* Returns the time until the node ends; -1: it is not known to end. */

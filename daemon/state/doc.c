@@ -66,7 +66,7 @@ static void put_error(struct jwrite *w, const struct job *j)
     jwrite_end(w);
 }
 
-/* Writes since when a node of the job is away. The member is left out where every node is here. */
+/* Writes since when a node of the job is away. The member is left out if every node is here. */
 static void put_away(struct jwrite *w, const struct job *j)
 {
     const int i = attempt_alive(j) ? job_away(j) : -1;

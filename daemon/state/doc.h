@@ -31,8 +31,8 @@ int64_t doc_error(const struct err *e, char *out, size_t size);
  * 0. */
 int64_t doc_unreadable(int64_t id, const struct err *e, int64_t at_ms, char *out, size_t size);
 /* Returns the committed members of doc_job, in braces and malloc'd. The reason that the job waits
- * is put in from live, where it is in memory alone: it is an observation of the last scheduling
- * pass. live: NULL when the job has ended. */
+ * is taken from live: it is an observation of the last scheduling pass, kept in memory alone.
+ * live: NULL when the job has ended. */
 char *doc_shown(int64_t id, const char *doc, const struct job *live);
 /* Writes one optimizer step. */
 int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t size);
@@ -42,7 +42,7 @@ struct doc_node {
     int64_t memory_held;      /* bytes */
     int64_t holders[GPU_MAX]; /* the job that holds each of its GPUs; 0: none does */
     int64_t now_ms;
-    const struct quarantined *quarantined; /* NULL: in none */
+    const struct quarantined *quarantined; /* NULL: it is in no quarantine */
     const struct cordon *cordon;           /* NULL: it takes work */
     bool is_empty;                         /* no live or stale attempt is there */
     int64_t revoked_ms; /* when its last certificate was revoked; 0: it has one, or needs none */

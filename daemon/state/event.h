@@ -55,10 +55,10 @@ struct event {
     char by[USER_NAME]; /* the user who requested it; SUBMIT: the owner. "": seqd itself */
     /* ASSIGN */
     int32_t task, n_ranks;
-    char source[NODE_NAME]; /* SUBMIT: has the checkpoint of `step` that the job begins from */
+    char source[NODE_NAME]; /* SUBMIT: node with the checkpoint of `step` to begin from */
     char node[NODE_NAME];   /* node of rank 0; for events below, where it happened */
     int n_places;           /* 0: all ranks on `node`, as events of one node are stored */
-    struct job_place places[JOB_MAX_RANKS]; /* the instance of places[0] also where n_places is 0 */
+    struct job_place places[JOB_MAX_RANKS];  /* places[0].instance is set even if n_places is 0 */
     char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* the GPU of each rank; "": the job takes none */
     /* RANK_EXIT, HANG, NODE_LOST, START_TIMEOUT, STOPPED */
     int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */

@@ -14,12 +14,12 @@
 /* A failure and its place: the task, and the step after which it happened. */
 struct farthest_failure {
     int32_t task, code, exit_status, signal;
-    int64_t step, epoch, count; /* epoch: the latest such failure has it */
+    int64_t step, epoch, count; /* epoch: that of the latest such failure */
 };
 
 struct farthest {
-    int64_t step;   /* the farthest one that was completed */
-    int64_t stored; /* the farthest that an event records; step may be ahead of it */
+    int64_t step;   /* the farthest completed step */
+    int64_t stored; /* the farthest step that an event records; step may be ahead of it */
     uint64_t *name; /* owns */
     int n_names;
     struct farthest_failure *failed; /* owns */

@@ -516,7 +516,7 @@ static const char *name_in(const char *json, char *out, size_t size)
     return NULL;
 }
 
-/* Tells whether this is further than any attempt has come. */
+/* Tells whether ev is further than any attempt has come. */
 static bool is_further(struct job *j, const struct event *ev)
 {
     char name[256];

@@ -58,7 +58,7 @@ struct job {
     int64_t step, steps, checkpoint_step;
     int64_t step_epoch;       /* last epoch that completed a step or gave a product */
     int64_t stepped_ms;       /* UTC: when it last came further than ever; 0: it did not */
-    struct farthest farthest; /* the farthest that it came */
+    struct farthest farthest; /* its farthest step, products and failures */
     int64_t ran_ms;           /* how long its attempts ran, without the current one */
     int64_t save_ms;          /* time that its newest checkpoint took; 0: not known */
     bool warned;              /* it was told that limits.wall_s is near */

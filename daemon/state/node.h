@@ -9,7 +9,7 @@
 #include "api/wire.h"
 #include "daemon/state/event.h"
 
-#define NODE_MAX     256   /* known at one time */
+#define NODE_MAX     256   /* nodes known at one time */
 #define NODE_LOST_MS 10000 /* default of --node-lost: a node unseen for this long is lost */
 #define NODE_PAST    1024  /* past attempts of a node that are remembered: the newest */
 
@@ -31,11 +31,11 @@ struct node {
     bool joined; /* it has said HELLO: abi and instance are valid */
     bool held;   /* by a live job: valid between a look at all jobs and node_forget_one */
     char instance[INSTANCE_ID_SIZE];
-    int64_t n_dropped; /* its messages that were dropped: they were not its own to send */
+    int64_t n_dropped; /* messages dropped, as the node may not send them */
     int64_t since_ms;  /* loop clock: up or down since */
     int64_t seen_ms;   /* time of its last message */
     int32_t n_slots, n_cores;
-    int64_t memory_size;    /* 0: it has not said */
+    int64_t memory_size;    /* 0: not reported */
     int n_described;        /* DESCRIBE questions that are under way: each is a process there */
     struct disk_use disk;   /* as it last reported */
     struct profile profile; /* its measurements of itself; zeros until it reports */
@@ -91,7 +91,7 @@ int node_net(const struct node *n);
 /* Attempts that a node said it runs and that are not expected there. */
 void node_stale_clear(struct node *n);
 void node_stale_add(struct node *n, const struct stale *stale);
-void node_stale_remove(struct node *n, int64_t job, int64_t epoch); /* it is gone, says the node */
+void node_stale_remove(struct node *n, int64_t job, int64_t epoch); /* the node says: it is gone */
 int32_t node_stale_slots(const struct node *n);
 
 /* Attempts that this instance of the node had and that are over for seqd. Until the node is told,

@@ -18,7 +18,7 @@ struct users_limits { /* limits of one user; 0: none */
 
 /* Bytes of a user's jobs (tally.h). */
 struct user_disk {
-    int64_t jobs; /* how many */
+    int64_t jobs; /* number of jobs */
     int64_t rows, logs, checkpoints, artifacts;
 };
 
@@ -53,7 +53,7 @@ int users_ask_more(struct users *t, const struct principal *who, int n, int64_t 
 /* Refuses n more live jobs of a user who may not have them, or whose jobs take as much of disks as
  * they may. fails: ERR_TOO_LARGE. */
 int users_refuse(struct users *t, const struct principal *who, int n, struct err *e);
-int64_t users_disk(const struct user *u); /* bytes in all */
+int64_t users_disk(const struct user *u); /* bytes of all its jobs */
 bool users_over_disk(const struct users *t, const struct user *u);
 void users_each(struct users *t, void (*call)(void *arg, struct user *u), void *arg);
 void users_join(struct users *t, const char *owner); /* a job of that owner begins to be live */

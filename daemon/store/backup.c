@@ -46,7 +46,7 @@ struct backups {
     pthread_cond_t wake;
     bool started, stop;
     bool making; /* a backup is being made; loop thread */
-    sqlite3 *db; /* to be interrupted */
+    sqlite3 *db; /* connection to interrupt */
     struct backup_ask *in_first, **in_last, *out_first, **out_last;
 };
 

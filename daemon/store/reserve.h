@@ -9,7 +9,7 @@
 #include "api/core/err.h"
 
 #define RESERVE_SIZE (16 << 20)
-#define RESERVE_ROOM (2 * RESERVE_SIZE) /* free bytes at which it is made */
+#define RESERVE_ROOM (2 * RESERVE_SIZE) /* free bytes at which the reserve is made */
 
 struct reserve {
     char dir[1024], path[1088];
@@ -22,8 +22,8 @@ struct reserve {
 int reserve_check_limit(struct err *e);
 /* Looks for the file in dir, which must exist; makes none. */
 void reserve_init(struct reserve *r, const char *dir);
-bool reserve_make(struct reserve *r);          /* true: it is held now */
-bool reserve_release(struct reserve *r);       /* false: it was out already */
+bool reserve_make(struct reserve *r);          /* true: the reserve is held now */
+bool reserve_release(struct reserve *r);       /* false: it was released already */
 int64_t reserve_free(const struct reserve *r); /* bytes of the disk that are free; -1: unknown */
 
 #endif

@@ -12,7 +12,7 @@ static const char setup_sql[] =
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA "
     "foreign_keys=ON;"
     "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;"
-    "PRAGMA temp_store=MEMORY;" /* so that savepoints need no room on a disk */
+    "PRAGMA temp_store=MEMORY;" /* savepoints then need no room on a disk */
     /* Removed data is overwritten only in pages that are written anyway. Freed pages are given
      * back; Debian's default would write each of them once more. */
     "PRAGMA secure_delete=FAST;";

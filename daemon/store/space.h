@@ -12,13 +12,13 @@
 
 struct sqlite3;
 
-#define SPACE_LOOK_MS 1000 /* between two looks for space */
+#define SPACE_LOOK_MS 1000 /* time between two looks for space */
 
 struct disk_space {
-    struct reserve reserve; /* writer, once it runs */
+    struct reserve reserve; /* used by the writer, once it runs */
     int64_t look_ms;        /* no look before this time; writer */
     pthread_mutex_t mutex;
-    bool full; /* the reserve is out; under the mutex */
+    bool full; /* the reserve is released; guarded by the mutex */
 };
 
 /* Looks for the reserve in the state directory, dir. */

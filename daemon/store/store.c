@@ -241,7 +241,7 @@ void store_close(struct store *s)
     }
     writer_destroy(s->writer);
     reader_destroy(s->reader);
-    sqlite3_close(s->write_db); /* last: it alone may checkpoint */
+    sqlite3_close(s->write_db); /* closed last: this connection alone may checkpoint */
     if (s->lock_fd >= 0) close(s->lock_fd);
     space_fini(&s->space);
     answers_fini(&s->answers);

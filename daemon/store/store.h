@@ -82,7 +82,7 @@ struct store_join_token {
 struct store_certificate {
     const char *node, *key, *token;
     int64_t serial, issued_ms, expires_ms;
-    int64_t revoked_ms; /* 0: it is not */
+    int64_t revoked_ms; /* 0: not revoked */
 };
 struct store_revocation {
     const char *node;
@@ -97,7 +97,7 @@ struct store_load_joins {
 int store_load_joins(struct store *s, const struct store_load_joins *calls, struct err *e);
 
 bool store_is_newer(const struct store *s);      /* user_version was 2 when it was opened */
-int64_t store_last_job(const struct store *s);   /* largest id so far, 0 when there is none */
+int64_t store_last_job(const struct store *s);   /* largest id so far; 0: no job yet */
 int64_t store_last_event(const struct store *s); /* largest seq so far */
 
 /* ---- writing: build a request on the loop thread, then commit it ----------------------------- */
@@ -206,13 +206,13 @@ void store_removal_waits(struct store_txn *t, const char *node, const char *why)
  * NULL. store_commit takes t; commits are made in the order of calls. */
 typedef void store_done(void *arg, const struct err *e);
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);
-bool store_full(const struct store *s); /* the reserve is out; any thread */
+bool store_full(const struct store *s); /* true: the reserve is released; any thread */
 /* Refuses a new job while the disk is full: -1, and ERR_NO_SPACE. */
 int store_refuse(const struct store *s, struct err *e);
 
 struct store_health {
     int n_waiting;     /* requests without an answer */
-    int64_t stuck_ms;  /* since the last answer, or the first request after it; 0: none waits */
+    int64_t stuck_ms;  /* ms since the last answer, or the first request after it; 0: none waits */
     int64_t commit_ms; /* duration of the last commit; -1: there was none */
     int64_t wal_size;  /* bytes in the log that are not checkpointed */
     bool full;         /* store_full */

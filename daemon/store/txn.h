@@ -78,8 +78,8 @@ struct store_txn {
     struct txn_op *first, **last;
     store_done *done;
     void *arg;
-    struct store_writer *writer; /* set when it is queued */
-    bool is_new;                 /* brings a job: refused while the disk is full */
+    struct store_writer *writer; /* set when the transaction is queued */
+    bool is_new;                 /* adds a job: refused while the disk is full */
     struct err err;
 };
 

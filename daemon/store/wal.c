@@ -9,7 +9,7 @@
 
 #define WAL_STEP      (4 << 20)
 #define WAL_STEP_BUSY (16 << 20)
-#define WAL_STEP_FULL (1 << 20) /* on a full disk it should not grow */
+#define WAL_STEP_FULL (1 << 20) /* step on a full disk, where the log should not grow */
 #define WAL_MAX       (64 << 20)
 
 static int on_wal(void *arg, sqlite3 *db, const char *name, int n_pages)
@@ -32,7 +32,7 @@ int64_t wal_size(const struct wal *w)
 
 static int try_checkpoint(struct wal *w, int mode)
 {
-    sqlite3_busy_timeout(w->db, 0); /* no wait: a later checkpoint will do */
+    sqlite3_busy_timeout(w->db, 0); /* does not wait: a later checkpoint will do */
     int rc = sqlite3_wal_checkpoint_v2(w->db, NULL, mode, NULL, NULL);
     sqlite3_busy_timeout(w->db, WAL_BUSY_MS);
     return (rc & 0xff) == SQLITE_BUSY || space_ran_out(w->db, rc) ? SQLITE_BUSY : rc;

@@ -58,7 +58,7 @@ void writer_commit(struct store_writer *w, struct store_txn *t, store_done *done
     t->done = done;
     t->arg = arg;
     t->writer = w;
-    if (w->stop) { /* closing: it is dropped, as it was not acknowledged */
+    if (w->stop) { /* closing: drops the transaction, which was not acknowledged */
         txn_free(t);
         return;
     }

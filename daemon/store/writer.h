@@ -29,7 +29,7 @@ void writer_start(struct store_writer *w, struct store_reader *r);
 /* Commits the queued requests, or drops them when seqd stops on a full disk; then ends the thread.
  * Only for a writer that was started. A later request is dropped: it was not acknowledged. */
 void writer_stop(struct store_writer *w);
-void writer_destroy(struct store_writer *w); /* after its answers were given; NULL allowed */
+void writer_destroy(struct store_writer *w); /* call after its answers were given; NULL allowed */
 
 /* These three are store_commit, store_health (but for `full`) and store_moved. */
 void writer_commit(struct store_writer *w, struct store_txn *t, store_done *done, void *arg);

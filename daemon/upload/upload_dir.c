@@ -162,7 +162,7 @@ static int open_file(const struct upload_dir *d, const struct upload *u, int i, 
     return fd;
 }
 
-/* Measures the bytes that are there of each file. A file with too many is emptied. */
+/* Measures the bytes that each file has. A file with too many is emptied. */
 static void measure(struct upload_dir *d, struct upload *u)
 {
     struct stat st;

@@ -22,7 +22,7 @@ struct isa {
     const char *name;
     const struct be_ops *ops;
     bool (*have)(void);
-    bool (*slow)(void); /* runs, but the next row is faster; NULL: never */
+    bool (*slow)(void); /* true: the set runs, but the next row's is faster; NULL: never */
 };
 
 static bool have_always(void)
@@ -212,7 +212,7 @@ void *cpu_alloc(struct be *be, int64_t size, struct err *e)
 {
     assert(size >= 0);
     int64_t page = sysconf(_SC_PAGESIZE), used = mem_round(cpu_max(size, 1), page);
-    int64_t spare = used >= HUGE_PAGE ? HUGE_PAGE : 0; /* to start at a large page's boundary */
+    int64_t spare = used >= HUGE_PAGE ? HUGE_PAGE : 0; /* room to reach a large page's boundary */
     char *p = mmap(NULL, (size_t)(used + spare), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
@@ -223,7 +223,7 @@ void *cpu_alloc(struct be *be, int64_t size, struct err *e)
     int64_t before = mem_round((int64_t)(uintptr_t)p, HUGE_PAGE) - (int64_t)(uintptr_t)p;
     if (before > 0) munmap(p, (size_t)before);
     if (spare > before) munmap(p + before + used, (size_t)(spare - before));
-    (void)madvise(p + before, (size_t)used, MADV_HUGEPAGE); /* a wish: small pages work too */
+    (void)madvise(p + before, (size_t)used, MADV_HUGEPAGE); /* may fail: small pages work too */
     return p + before;
 }
 

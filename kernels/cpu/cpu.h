@@ -18,7 +18,7 @@ struct cpu {
 struct be *cpu_open(const struct be_options *o, struct err *e);
 const char *const *cpu_isas(void);
 
-/* Operations that are the same for every instruction set. */
+/* Operations that have one version for all instruction sets. */
 void cpu_fill(struct be *be, float *p, int64_t n, float value);
 void cpu_copy(struct be *be, void *dst, const void *src, int64_t size);
 void cpu_noise(struct be *be, const struct noise_args *a);
@@ -36,7 +36,7 @@ static inline void cpu_run(struct be *be, pool_fn fn, void *arg, int64_t n_tasks
     pool_run(be->pool, fn, arg, n_tasks);
 }
 
-/* Returns the BE_SCRATCH_PER_THREAD bytes of one worker, 64-byte aligned. Undefined contents. */
+/* Returns one worker's BE_SCRATCH_PER_THREAD bytes, 64-byte aligned, of undefined contents. */
 static inline char *cpu_scratch(struct be *be, int worker)
 {
     return be->scratch + worker * BE_SCRATCH_PER_THREAD;

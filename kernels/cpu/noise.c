@@ -21,7 +21,7 @@ static struct noise_bound divergence(double log_min, double s, double d)
     return (struct noise_bound){0.5 * (s - log_min - 1 + ratio + apart), 0.5 * (1 - ratio - apart)};
 }
 
-/* Approximates the normal's distribution by a tanh, as the definition does. density: the
+/* Approximates the normal's distribution by a tanh, as the loss defines it. density: the
  * derivative by s, for an x that was divided by exp(s / 2). */
 static double below(double x, double *density)
 {

@@ -157,7 +157,7 @@ static inline void v_transpose(vf r[VL])
     }
 }
 
-/* n = the integer nearest to x. */
+/* Returns the integer nearest to x. */
 static inline vf v_round(vf x)
 {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -169,7 +169,7 @@ static inline vf v_frac(vf x, vf *n)
     *n = _mm256_floor_ps(x);
     return _mm256_sub_ps(x, *n);
 }
-/* 2^n p for n in [-126, 127], 0 below. */
+/* Returns 2^n p for n in [-126, 127], 0 for a smaller n. */
 static inline vf v_scale(vf p, vf n)
 {
     __m256i e = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), vi_set1(127)), 23);

@@ -164,7 +164,8 @@ static inline void v_transpose(vf r[VL])
     }
 }
 
-/* v_round: the integer nearest to x. v_scale: 2^n p, or 0 if that is too small for a float. */
+/* v_round returns the integer nearest to x. v_scale returns 2^n p, or 0 if it is too small for a
+ * float. */
 static inline vf v_round(vf x)
 {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

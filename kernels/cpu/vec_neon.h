@@ -44,7 +44,7 @@ static inline void v_store_n(float *p, vf x, int64_t n)
     memcpy(p, &x, (size_t)n * sizeof *p);
 }
 
-/* Four halves: loads the first n, and the others are 0. */
+/* Loads the first n of four halves; the others are 0. */
 static inline uint16x4_t v_halves_n(const uint16_t *p, int64_t n)
 {
     uint16x4_t x = vdup_n_u16(0);
@@ -142,7 +142,7 @@ static inline void v_transpose(vf r[VL])
     r[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
 }
 
-/* n = the integer nearest to x. */
+/* Returns the integer nearest to x. */
 static inline vf v_round(vf x)
 {
     return vrndnq_f32(x);
@@ -155,7 +155,7 @@ static inline vf v_frac(vf x, vf *n)
     *n = vrndmq_f32(x);
     return vsubq_f32(x, *n);
 }
-/* 2^n p for n in [-126, 127], 0 below. */
+/* Returns 2^n p for n in [-126, 127], 0 for a smaller n. */
 static inline vf v_scale(vf p, vf n)
 {
     const vi e = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vi_set1(127)), 23);

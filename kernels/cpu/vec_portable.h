@@ -74,7 +74,7 @@ static inline void v_store_bf16(uint16_t *p, vf x)
     v_store_bf16_n(p, x, VL);
 }
 
-/* fp16: as f16_value and f16_round of kernels/half.h. */
+/* fp16: converts as f16_value and f16_round of kernels/half.h do. */
 static inline vf v_load_f16_n(const uint16_t *p, int64_t n)
 {
     vh x = {0};
@@ -152,8 +152,8 @@ static inline void v_transpose(vf r[VL])
     r[3] = (vf){a[3], b[3], c[3], d[3]};
 }
 
-/* v_round: the integer nearest to x, for |x| < 2^22. v_scale: 2^n p for n in [-126, 127], 0
- * below. */
+/* v_round returns the integer nearest to x, for |x| < 2^22. v_scale returns 2^n p for n in
+ * [-126, 127], 0 for a smaller n. */
 static inline vf v_round(vf x)
 {
     return (x + v_set1(12582912.0f)) - v_set1(12582912.0f);

@@ -181,7 +181,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
     const int64_t head = blockIdx.y, g = head / c.group;
     const T *q = (const T *)c.q.data + head * c.D;
     const T *k = (const T *)c.kv.data + g * c.D, *v = k + (int64_t)c.Hk * c.D;
-    /* the last rows first: under a causal mask they are the longest */
+    /* takes the last rows first: under a causal mask they see the most keys */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * sh::rows;
     const int own = threadIdx.x / WARP * 16 * FRAGS, row = i0 + own;
     const attn_span hull = attn_hull(c, i0, sh::rows);
@@ -202,7 +202,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
         uint32_t p[FRAGS][ATTN_T / 16][4];
         const attn_view view = attn_view_of(bounds, k0);
         copies_wait<0>();
-        __syncthreads(); /* keys are there, the last values are read */
+        __syncthreads(); /* the keys have arrived; the last values have been read */
         attn_fetch<DP, ATTN_T, sh::threads, true>(vs, v, c.kv.ld, k0, c.Tk, c.D, st.aligned);
         copies_commit();
         if (view != SEES_NONE) {
@@ -219,7 +219,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
             }
         }
         copies_wait<0>();
-        __syncthreads(); /* values are there, these keys are read */
+        __syncthreads(); /* the values have arrived; these keys have been read */
         if (k0 + ATTN_T < hull.hi)
             attn_fetch<DP, ATTN_T, sh::threads, true>(ks, k, c.kv.ld, k0 + ATTN_T, c.Tk, c.D,
                                                       st.aligned);
@@ -379,7 +379,7 @@ static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
                        part.o[z * part.o_step + row * part.o_ld + head * c.D + d], sum);
         o[d] = sum;
     }
-    __syncthreads(); /* all have read the carried state */
+    __syncthreads(); /* all threads have read the carried state */
     if (threadIdx.x) return;
     float sum = old * st.l[at];
     for (int z = first; z <= last; z++)
@@ -515,7 +515,7 @@ static __global__ void attn_delta_kernel(mat o, mat d_o, float *delta, int64_t l
 {
     const int64_t at = (int64_t)blockIdx.x * DELTA_WARPS + threadIdx.x / WARP;
     const int64_t row = at / n_heads, head = at % n_heads;
-    if (row >= rows) return; /* a whole warp */
+    if (row >= rows) return; /* true for a whole warp or for no lane */
     double sum = 0;
     for (int64_t d = threadIdx.x % WARP; d < D; d += WARP)
         sum += (double)get(o, row, head * D + d) * (double)get(d_o, row, head * D + d);

@@ -55,7 +55,7 @@ static inline attn_rule attn_rule_of(const struct attn_drop *d)
     return r;
 }
 
-/* Takes the call from the args of forward or of backward. */
+/* Makes the call from the args of forward or of backward. */
 template <class A> static inline attn_call attn_call_of(const A *a)
 {
     assert(a->head_dim <= ATTN_MAX && a->q.rows < 1 << 30 && a->kv.rows < 1 << 30);
@@ -77,7 +77,7 @@ template <class A> static inline attn_call attn_call_of(const A *a)
     return c;
 }
 
-/* Calls f with an element of the products' type: on tensor cores 16 bits, else a float. */
+/* Calls f with an element of the products' type: 16 bits on tensor cores, a float otherwise. */
 template <class F> static inline void attn_typed(const attn_call &c, F f)
 {
     if (c.q.dtype == DT_F32 || c.drop.on || c.cap > 0)
@@ -197,8 +197,8 @@ static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const
  * that fits, since p is at most 1. bf16 ends where fp32 does. */
 template <class T> static constexpr int attn_raised = is_f16<T> ? 15 : 0;
 
-/* Elements from a row to the next in shared memory: 16 bytes of eight rows lie in different
- * banks. */
+/* Elements from a row to the next in shared memory. The 16-byte pieces at one place of eight rows
+ * lie in different banks. */
 template <int DP> struct attn_ld {
     static const int value = DP + 8;
 };

@@ -35,11 +35,11 @@ static __global__ void attn_spans(bwd_call b)
  * SMEM_SMALL: 6 warps, or four that have the same 16 rows. */
 template <int DP, bool SMALL> struct bwd_shape {
     static const int warps = !SMALL ? 8 : DP > 128 ? 4 : 6;
-    static const int beside = DP <= 128 ? 1 : SMALL ? 4 : 2; /* warps of the same rows */
+    static const int beside = DP <= 128 ? 1 : SMALL ? 4 : 2; /* warps that share the same rows */
     static const int stages = DP > (SMALL ? 96 : 128) ? 1 : 2;
     static const int threads = warps * WARP, rows = warps / beside * 16, cols = DP / beside;
     static const int ld = attn_ld<DP>::value, own = rows * ld, tile = ATTN_T * ld;
-    static const int queries = 2 * (own + stages * tile) * 2; /* their offset */
+    static const int queries = 2 * (own + stages * tile) * 2; /* offset of the queries' numbers */
     static const int smem = queries + stages * (int)sizeof(bwd_queries);
     static_assert(!SMALL || smem <= SMEM_SMALL, "it is small");
 };

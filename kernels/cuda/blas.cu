@@ -31,7 +31,8 @@ SAME(BLAS_REDUCTION_IN_F32, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 #undef SAME
 #endif
 
-/* A model's step has some twenty shapes of products; generation some for each number of rows. */
+/* A model's step has some twenty shapes of products; generation has some for each number of
+ * rows. */
 #define SLOTS  512
 #define PROBES 8
 #define ALIGNS 256 /* bytes: largest alignment that a way may need */
@@ -71,7 +72,7 @@ static bool wanted(struct be_library *l)
     return false;
 }
 
-/* Returns false if the library is not there, or one of its calls is not. */
+/* Returns false if the library or one of its calls is missing. */
 #ifdef SEQD_EMU
 static bool find_all(struct blas *b, struct be_library *l)
 {
@@ -234,7 +235,7 @@ static int blas_type(enum dtype t)
 static struct key key_of(const struct gemm_args *g)
 {
     struct key k;
-    memset(&k, 0, sizeof k); /* padding too: it is compared */
+    memset(&k, 0, sizeof k); /* clears the padding too, since whole keys are compared */
     k.m = g->c.cols;
     k.n = g->c.rows;
     k.k = g->trans_a ? g->a.rows : g->a.cols;

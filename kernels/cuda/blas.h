@@ -57,8 +57,8 @@ enum {
        void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout,   \
        const struct blas_algo *, void *workspace, size_t size, cudaStream_t))
 
-/* Opens the library. NULL: there is none, or none is wanted. *l says which library it is, or why
- * there is none. */
+/* Opens the library. Returns NULL if there is none, or none is wanted. *l says which library it
+ * is, or why there is none. */
 struct blas *blas_open(struct be_library *l);
 void blas_close(struct blas *b);
 /* Computes a product by cuBLASLt. Returns false if it did no work. */

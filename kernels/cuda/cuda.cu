@@ -56,8 +56,8 @@ static int version_set(struct err *e, int has)
                    has / 1000, has % 1000 / 10, want / 1000, want % 1000 / 10);
 }
 
-/* Checks that there is a device. Without a driver the runtime says the same as with one that is too
- * old. */
+/* Checks that there is a device. The runtime reports a missing driver and one that is too old by
+ * the same error. */
 static int find(struct err *e)
 {
     int n = 0, driver = 0;

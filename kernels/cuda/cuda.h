@@ -25,11 +25,11 @@
  * token) of half a million tokens before the host has to wait. Downloads have room for two
  * pieces. */
 #define STAGING_RING   ((int64_t)16 << 20)
-#define STAGING_PIECE  ((int64_t)1 << 20) /* 20 us of a bus of 50 GB/s: two are enough to fill it */
+#define STAGING_PIECE  ((int64_t)1 << 20) /* 20 us of a bus of 50 GB/s, which two pieces fill */
 #define STAGING_PIECES 256                /* pieces on their way at a time */
 struct staging {
-    char *at;                    /* the ring, then downloads' places */
-    int64_t put, free;           /* bytes ever put in; bytes before `free` have left */
+    char *at;                    /* the ring, followed by the downloads' pieces */
+    int64_t put, free;           /* put: bytes put in so far; free: bytes that have left */
     int64_t first, last;         /* pieces under way, [first, last) */
     int64_t end[STAGING_PIECES]; /* end of each piece */
     cudaEvent_t sent[STAGING_PIECES];
@@ -49,7 +49,7 @@ struct cuda {
     char name[256];
     int n_sm, smem_most;       /* multiprocessors; bytes of shared memory that a block may have */
     struct blas *blas;         /* blas.h: cuBLASLt where the order of sums is free, or NULL */
-    struct be_library library; /* whether it opened, and its counts */
+    struct be_library library; /* tells whether cuBLASLt opened; its counts */
     void *hopper;              /* hopper.h: cuTensorMapEncodeTiled where its kernels run, or NULL */
     struct graphs *graphs;     /* graph.h; NULL: operations are launched at once */
     bool owns_scratch;
@@ -69,7 +69,8 @@ static inline struct cuda *cuda_of(struct be *be)
 void cuda_launched(struct cuda *c, const char *kernel);
 /* Keeps an error for a launch that asks for more shared memory than a block may have. */
 void cuda_smem_fits(struct cuda *c, int smem, const char *kernel);
-/* Keeps the first failure for sync. Returns whether rc is none. what: "copying", "waiting" ... */
+/* Keeps the first failure for sync. Returns true if rc is no failure. what: "copying",
+ * "waiting" ... */
 bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what);
 /* Waits until the device has passed the event. false: a failure, or be->watch ended the wait. */
 bool cuda_wait(struct cuda *c, cudaEvent_t e);

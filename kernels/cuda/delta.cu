@@ -65,7 +65,7 @@ static __device__ struct delta_gate gate_of(const struct delta_in &x, int64_t h,
 template <int J> struct delta_row {
     float q[J], k[J], beta;
     float times, plus; /* exp(g) is times + plus; plus is 1 if exp(g) is near 1, else 0 */
-    bool begins;       /* the first of its document: it decays nothing */
+    bool begins;       /* true in the first row of a document, where no state decays */
 };
 
 template <int J>
@@ -285,7 +285,7 @@ static __device__ __forceinline__ void sum_warps(const struct delta_in &x, const
                                                  int64_t col0, bool add)
 {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
-    __syncthreads(); /* part may still be read */
+    __syncthreads(); /* threads may still read part */
     UNROLL
     for (int j = 0; j < J; j++)
         if (lane + j * WARP < x.K) part[warp * x.K + lane + j * WARP] = mine[j];

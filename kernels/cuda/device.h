@@ -76,7 +76,7 @@ template <int N, int THREADS, class F> static __device__ __forceinline__ void sh
 struct bf16 {
     uint16_t bits;
 };
-struct f16 { /* subnormal numbers too */
+struct f16 { /* subnormal numbers are kept */
     uint16_t bits;
 };
 
@@ -152,7 +152,7 @@ static __device__ __forceinline__ void store(T *p, const float (&x)[VEC])
 /* A tensor as a kernel takes it, of any dtype: a kernel that waits for memory anyway loses no time
  * by a test of the dtype. */
 struct mat {
-    void *data; /* NULL: not there */
+    void *data; /* NULL: no tensor */
     int64_t ld;
     enum dtype dtype;
 };
@@ -227,7 +227,7 @@ static __device__ __forceinline__ float warp_max(float x)
 template <int N, class T> static __device__ __forceinline__ T block_sum(T x, T *room)
 {
     x = warp_sum(x);
-    __syncthreads(); /* room may still be read */
+    __syncthreads(); /* threads may still read room */
     if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = x;
     __syncthreads();
     T sum = room[0];

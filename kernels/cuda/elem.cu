@@ -367,7 +367,7 @@ void cuda_dropout(struct be *be, const struct dropout_args *a)
 
 /* ---- the optimizer --------------------------------------------------------------------------- */
 
-/* The step's common factors are formed once, in double. */
+/* AdamW of one element; the step's common factors are formed once, in double. */
 struct adamw_of {
     float *p, *m, *v;
     mat p_half; /* data NULL: not wanted */

@@ -186,11 +186,11 @@ const void *emu_of_lane(int i)
 /* ---- products of a warp ---------------------------------------------------------------------- */
 
 static struct warp_product {
-    unsigned turn; /* number of its exchange; a block's fibers begin at 0 */
+    unsigned turn; /* number of the exchange; a block's fibers begin at 0 */
     float d[32][4];
 } products[MOST / 32];
 
-#define DOT_COLS 8 /* at a time */
+#define DOT_COLS 8 /* columns that are summed at a time */
 
 /* Adds the K products of an mma to each sum, truncated. Parts of a sum are integers, in units of
  * one binary place; 17 of them, of 2^26 each, fit in an int. If a part is not finite, the plain
@@ -224,7 +224,7 @@ template <int K> static void dot(float *sum, const float *a, const float *b, int
         double x = total[j];
         uint64_t u;
         memcpy(&u, &x, sizeof u);
-        u &= ~(((uint64_t)1 << 29) - 1); /* the first 24 bits */
+        u &= ~(((uint64_t)1 << 29) - 1); /* keeps the first 24 bits */
         memcpy(&x, &u, sizeof x);
         const float cut = (float)x * unit[j];
         sum[j] = plain[j] - plain[j] == 0 ? cut : plain[j];
@@ -248,7 +248,7 @@ static float half(uint32_t word, int high, bool f16)
 
 #define INFINITE 0x7f800000
 
-/* Returns the bits of the number of the largest size, without its sign. */
+/* Returns the bits of the largest absolute value. */
 static int largest(const float *x, int n)
 {
     int most = 0;
@@ -377,7 +377,7 @@ static void run_block(size_t smem)
 static struct region {
     char *at;
     size_t size;
-    int fd; /* file in which other processes find it; -1: not shared yet */
+    int fd; /* file in which other processes find the region; -1: not shared yet */
 } regions[REGIONS];
 static int n_regions;
 

@@ -9,7 +9,7 @@
 
 struct desc {
     int32_t trans[2];
-    const void *bias; /* read if has_bias */
+    const void *bias; /* read only if has_bias */
     bool has_bias;
 };
 struct layout {
@@ -159,7 +159,7 @@ static int Matmul(void *, void *desc, const void *alpha, const void *a, void *a_
                         y[e - k][0] = op.trans[1] ? at(b, &lb, j, e) : at(b, &lb, e, j);
                         if (la.type == BLAS_R_32F) sum += x[e - k] * y[e - k][0];
                     }
-                    if (la.type == BLAS_R_32F) continue; /* not on tensor cores */
+                    if (la.type == BLAS_R_32F) continue; /* floats do not go to tensor cores */
                     emu_dot(of, 8, x, y[0], 8, EMU_MMA_K, EMU_MMA_BITS);
                     sum = of[0];
                 }

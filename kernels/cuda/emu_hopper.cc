@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#define WARPS 32 /* of a block */
+#define WARPS 32 /* most warps of a block */
 
 uint32_t emu_shared_at(const void *shared)
 {
@@ -87,7 +87,7 @@ static bool is_over(const void *arg)
     return (w->b->phase & 1) != w->parity;
 }
 
-static const struct barrier *waits_for[WARPS * 32]; /* of each thread; NULL: none */
+static const struct barrier *waits_for[WARPS * 32]; /* barrier of each thread; NULL: none */
 
 void emu_barrier_wait(uint64_t *b, int parity)
 {
@@ -188,7 +188,7 @@ void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, i
 
 /* ---- what threads write for products --------------------------------------------------------- */
 
-#define PUTS 64 /* of a thread, without a fence */
+#define PUTS 64 /* most writes of a thread before its fence */
 
 static struct puts {
     int n;
@@ -228,8 +228,8 @@ uint32_t emu_matrix_turn(uint32_t pair)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-#define DEEP 64 /* products of a warp under way */
-#define MOST 4  /* accumulators of a thread under way */
+#define DEEP 64 /* most products of a warp under way */
+#define MOST 4  /* most accumulators of a thread under way */
 
 /* One product of a warp. It exists from the time its first lane issues it until its last lane has
  * waited. */
@@ -254,7 +254,7 @@ struct accumulator {
 };
 
 static struct thread {
-    bool begun, late;       /* late: waits for its products */
+    bool begun, late;       /* late: the thread waits for its products */
     unsigned turn, checked; /* products issued; waited for */
     unsigned batch;         /* batch that is being issued */
     int n;
@@ -455,7 +455,7 @@ void emu_products_wait(int n)
     t->late = emu_thread() / 32 % 2 == is_odd_block();
     emu_wait_for(is_late_enough, t);
     emu_warp_barrier();
-    const unsigned last = t->batch - (unsigned)n; /* batches below it are over */
+    const unsigned last = t->batch - (unsigned)n; /* batches below this number must be over */
     if (t->batch < (unsigned)n) return;
     while (t->checked < t->turn && w->made[(t->checked + 1) % DEEP].batch < last)
         check_operands(t, ++t->checked);

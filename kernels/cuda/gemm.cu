@@ -22,8 +22,8 @@ struct product {
     int64_t lda, ldb, M, N, K;
     mat c;
     bool add;
-    bool aligned; /* a and b: rows of whole packs of 16 bytes */
-    bool pairs;   /* c: two neighbours at a time */
+    bool aligned; /* rows of a and b are whole packs of 16 bytes */
+    bool pairs;   /* c can be written two neighbours at a time */
 };
 
 /* ---- tiles of c ------------------------------------------------------------------------------ */
@@ -80,7 +80,7 @@ static __device__ __forceinline__ void finish(const product &p, int64_t row, int
 /* ---- 16 bits --------------------------------------------------------------------------------- */
 
 #define TILE_K 32
-#define STAGES 3 /* stages of TILE_K in shared memory, on their way */
+#define STAGES 3 /* stages of TILE_K in shared memory; others arrive while one is used */
 #define PAD    8 /* elements after each row, so that rows lie in different banks */
 #define WARP_N 32
 
@@ -180,7 +180,7 @@ static __global__ void __launch_bounds__(half_shape<TILE>::threads, TILE > 64 ? 
     for (int s = 0; s < STAGES - 1; s++) start(s);
     for (int step = 0; step < steps; step++) {
         copies_wait<STAGES - 2>();
-        __syncthreads(); /* this stage is there for all, and the one before it is free */
+        __syncthreads(); /* this stage has arrived for all threads; the one before it is free */
         start(step + STAGES - 1);
         const T *at = as + step % STAGES * ta::size, *bt = bs + step % STAGES * tb::size;
         UNROLL
@@ -312,7 +312,7 @@ static __global__ void __launch_bounds__(F32_THREADS, 2) gemm_f32(product p)
         const int stage = (int)(k0 / F32_K % 2);
         pa.put_down(room.a[stage]);
         pb.put_down(room.b[stage]);
-        __syncthreads(); /* this stage is there, and the one before it is read by all */
+        __syncthreads(); /* this stage is complete; all threads have read the one before it */
         pa.fetch(a, p.lda, k0 + F32_K, m0, p.K, p.M, p.aligned);
         pb.fetch(b, p.ldb, k0 + F32_K, n0, p.K, p.N, p.aligned);
         UNROLL

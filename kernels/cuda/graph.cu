@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include "kernels/cuda/device.h"
 
-#define LIST_OPS  64         /* operations of some layers */
-#define LIST_SIZE (12 << 10) /* bytes of their args: 190 each */
+#define LIST_OPS  64         /* most operations of a list: a few layers have these */
+#define LIST_SIZE (12 << 10) /* bytes of a list's args: 190 an operation */
 #define PATTERNS  256
 #define GRAPHS    1024
 #define LEAST     4    /* fewest operations of a graph: a launch costs as much as two of them */
@@ -18,9 +18,9 @@
 struct op {
     void (*run)(struct be *, const void *args);
     const char *name; /* name of a graph that begins with it */
-    uint64_t hash;    /* hash of its bytes */
+    uint64_t hash;    /* hash of the args' bytes */
     int32_t at, size; /* place of the args, and of a struct of the host that they point to */
-    int32_t drop_at;  /* offset of the pointer to that struct in args; 0: there is none */
+    int32_t drop_at;  /* offset in args of the pointer to the host's struct; 0: none */
 };
 
 struct list {

@@ -63,7 +63,8 @@ static __device__ __forceinline__ hop_tiles hop_tiles_of(attn_span s)
 
 /* ---- the warp that brings tiles -------------------------------------------------------------- */
 
-/* Brings the tiles, by one thread: keys before values, which are needed a tile later. */
+/* Copies the tiles, keys before values, since values are needed a tile later. One thread calls
+ * it. */
 template <int DP>
 static __device__ __forceinline__ void hop_produce(hop_room<DP> *room, const hopper_map *q,
                                                    const hopper_map *kv, const attn_call &c,
@@ -226,7 +227,7 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
     float *const carried = h.o + (int64_t)head * c.D;
     rows_get(o, carried, h.o_ld, row, c.Tq, c.D);
     hop_begin(&rows, h, row, head);
-    const auto settle = [&](int i) { /* scores of tile i are there */
+    const auto settle = [&](int i) { /* called when the scores of tile i are complete */
                                      const int k0 = (all.first + i) * HOP_T;
                                      if (bounds.all.lo > k0 || bounds.all.hi < k0 + HOP_T)
                                          hop_mask(s, rows, k0);
@@ -309,7 +310,7 @@ static __global__ void __launch_bounds__(hop_shape<DP>::threads, 1)
     DYNAMIC_SHARED(shared);
     hop_room<DP> *const room = (hop_room<DP> *)hopper_align(shared);
     const int head = (int)blockIdx.y, group = (int)threadIdx.x / HOPPER_GROUP;
-    /* the last rows first: under a causal mask they are the longest */
+    /* takes the last rows first: under a causal mask they see the most keys */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * hop_shape<DP>::rows;
     const attn_span hull = attn_hull(h.c, i0, hop_shape<DP>::rows);
     if (!hull.hi) return; /* the whole block returns */

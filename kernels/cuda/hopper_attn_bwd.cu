@@ -21,7 +21,7 @@
 
 #define HOB_GROUPS 2
 #define HOB_STAGES 3
-#define HOB_ROWS   (HOB_GROUPS * HOPPER_ROWS) /* owned by a block */
+#define HOB_ROWS   (HOB_GROUPS * HOPPER_ROWS) /* rows that a block owns */
 
 static const int hob_threads = (HOB_GROUPS + 1) * HOPPER_GROUP;
 
@@ -108,7 +108,7 @@ static __device__ __forceinline__ void hob_produce_queries(hob_room<DP> *room, c
             room->queries[s].sees[r] = attn_row(b.c, w.tile * ATTN_T + r);
         }
         if (lane == 0) room->left[s] = more;
-        barrier_arrive(&room->tiles.there[s]); /* lane 0 for the second time */
+        barrier_arrive(&room->tiles.there[s]); /* lane 0 arrives for the second time */
         if (!more) return;
     }
 }
@@ -318,7 +318,7 @@ static __global__ void __launch_bounds__(hob_threads, 1)
     DYNAMIC_SHARED(shared);
     hob_room<DP> *const room = (hob_room<DP> *)hopper_align(shared);
     const int head = (int)blockIdx.y, group = (int)threadIdx.x / HOPPER_GROUP;
-    /* the last rows first: under a causal mask they are the longest */
+    /* takes the last rows first: under a causal mask they see the most keys */
     const int i0 = (int)(gridDim.x - 1 - blockIdx.x) * HOB_ROWS;
     const attn_span hull = attn_hull(b.c, i0, HOB_ROWS);
     if (!hull.hi) return; /* the whole block returns */

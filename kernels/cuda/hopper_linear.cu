@@ -52,7 +52,7 @@ template <class S> struct hol_room {
     int64_t lo[LINEAR_T + 1]; /* lo of the tile that is being loaded */
     linear_powers powers;
     linear_blocks blocks;
-    float power[2 * LINEAR_T + 1], scaled[2 * LINEAR_T + 1]; /* at LINEAR_T + d and - d */
+    float power[2 * LINEAR_T + 1], scaled[2 * LINEAR_T + 1]; /* at LINEAR_T + d and LINEAR_T - d */
     hopper_ring<S::stages> tiles;
 };
 
@@ -90,7 +90,7 @@ static __device__ __forceinline__ void hol_see(hol_seen *to, int64_t *lo, const 
     const int r = lane + WARP;
     const unsigned next = __ballot_sync(FULL, r < L && lo[r] == edge + r);
     if (lane == 0) *to = {s, first | (uint64_t)next << WARP};
-    __syncwarp(); /* before lo is the next tile's */
+    __syncwarp(); /* all lanes are done with lo before the next tile's replaces it */
 }
 
 /* Brings the tiles; a warp runs it. */
@@ -114,7 +114,7 @@ static __device__ __forceinline__ void hol_produce(R *room, const linear_part &p
                 tile_copy<sh::strips>(v + GROUPS * sh::v, &maps->q, LINEAR_T, head, (int)r0, there);
         }
         hol_see(&room->seen[s], room->lo, p, b, r0);
-        if (lane == 0) barrier_arrive(there); /* for the second time */
+        if (lane == 0) barrier_arrive(there); /* lane 0 arrives for the second time */
     }
 }
 

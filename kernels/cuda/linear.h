@@ -62,7 +62,7 @@ struct linear_part {
     int64_t pos, n, key_dim, value_dim;
     int64_t head_keys;     /* key columns of a head, of which key_dim are the piece */
     bool add;              /* adds to out, which has the pieces before this one */
-    int64_t head, segment; /* the first ones of this part */
+    int64_t head, segment; /* first head and segment of this part */
     int64_t n_heads, n_segments;
     float *states; /* [n_segments, n_heads, key_dim, value_dim]; NULL: no state enters */
     float scale;
@@ -135,7 +135,7 @@ static __device__ __forceinline__ float linear_pass(float state, float sum, line
 /* The powers of a head, in shared memory, each formed once by a block of threads. */
 struct linear_powers {
     float power[LINEAR_T + 1];  /* lambda^d */
-    float scaled[LINEAR_T + 1]; /* times scale */
+    float scaled[LINEAR_T + 1]; /* power[d] times scale */
     linear_decay whole, tail;   /* whole: over a block; tail: over the last block */
 };
 static __device__ __forceinline__ void linear_fill(linear_powers *t, double slope, float scale,
@@ -155,7 +155,7 @@ static __device__ __forceinline__ void linear_fill(linear_powers *t, double slop
 struct linear_span {
     int L;
     int see0, see1; /* rows that see the state */
-    int add0, add1; /* rows that go into it */
+    int add0, add1; /* rows that go into the state */
     bool through;   /* the state's old content stays */
 };
 

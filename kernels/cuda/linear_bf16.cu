@@ -163,7 +163,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
     int64_t k0, v0; /* this head's first column of q and k, this block's of v */
     int v_cols;
     double slope;
-    T *q, *k, *v; /* k, v: STAGES of them */
+    T *q, *k, *v; /* k and v have STAGES tiles each */
     bf16 *state_copy;
     walk_tables *t;
     int warp, lane;

@@ -87,7 +87,7 @@ template <int N> struct walk {
         if (ROWS) {
             multiply(a, {q, LD, 1}, {k, LD, 1}, 0, n, NULL);
             if (s.see1 > s.see0) multiply(o, {q, LD, 1}, {state + d0 * COLS, 1, COLS}, 0, n, NULL);
-            __syncthreads(); /* these rows of the state are read */
+            __syncthreads(); /* all threads have read these rows of the state */
         }
         float d[EACH][N] = {};
         multiply(d, {k, 1, LD}, {v, 1, LD}, s.add0, s.add1, t->add);
@@ -138,7 +138,7 @@ template <int N> struct walk {
         const int64_t left = blocks.n_valid - r0;
         const int L = left < LINEAR_T ? (int)left : LINEAR_T, row = threadIdx.x;
         float o[EACH][N] = {}, b[EACH][EACH] = {};
-        __syncthreads(); /* the block before is done */
+        __syncthreads(); /* all threads are done with the block before */
         fetch(v, p.v, r0, L, v0, v_cols);
         if (row < LINEAR_T && row < L) t->add[row] = t->powers.power[p.reverse ? row : L - row];
         if (row <= LINEAR_T && row < left) t->lo[row] = p.lo[r0 + row];

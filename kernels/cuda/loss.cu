@@ -325,13 +325,13 @@ void cuda_softmax_bwd(struct be *be, const struct softmax_bwd_args *a)
 
 /* ---- mean squared error ---------------------------------------------------------------------- */
 
-#define MSE_ROWS 4 /* rows of a block: a warp each */
+#define MSE_ROWS 4 /* rows of a block, each on a warp */
 
 static __global__ void mse_kernel(mat x, mat y, mat dx, const float *weight, double *row_loss,
                                   int64_t rows, int64_t cols, float scale)
 {
     const int64_t row = (int64_t)blockIdx.x * MSE_ROWS + threadIdx.x / WARP;
-    if (row >= rows) return; /* a whole warp */
+    if (row >= rows) return; /* true for a whole warp or for no lane */
     const float w = weight ? weight[row] : 1;
     const float slope = (float)(2.0 * (double)scale * (double)w);
     double sum = 0;

@@ -71,7 +71,7 @@ bool cuda_wait(struct cuda *c, cudaEvent_t e)
     while (!c->given_up) {
         const cudaError_t rc = cudaEventQuery(e);
         if (rc != cudaErrorNotReady) return cuda_fine(c, rc, "waiting");
-        (void)cudaGetLastError(); /* else the next launch would report it */
+        (void)cudaGetLastError(); /* clears the error, or the next launch would report it */
         const int64_t now = now_ns();
         if (now - watched >= WATCH_NS) {
             watched = now;

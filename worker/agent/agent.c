@@ -60,7 +60,7 @@ struct agent {
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
     int64_t heartbeat_ms; /* between heartbeats, as seqd wants */
-    bool up;              /* since WELCOME: a session that is refused was never up */
+    bool up;              /* set by WELCOME: a refused session is never up */
     bool quitting;
     struct questions *questions; /* questions of seqd, which programs answer */
     struct fetches *fetches;     /* reads of files for seqd */

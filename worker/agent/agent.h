@@ -27,9 +27,9 @@ struct agent_options {
     int look_ms;                 /* ms from one look at the GPUs to the next */
     struct prepared_policy keep; /* limits on prepared data */
     const struct allocation *allocation; /* share that an engine gave; NULL: everything visible */
-    const char *pins;  /* ranks are bound to cores: as for pins_open; NULL: they are not */
+    const char *pins;  /* cores to bind ranks to, as for pins_open; NULL: ranks are not bound */
     bool emulated;     /* takes jobs of the device "emulated": tests */
-    int64_t orphan_ms; /* ms without a session until it stops everything and leaves; 0: never */
+    int64_t orphan_ms; /* ms without a session until this agent stops all and ends; 0: never */
     int64_t end_s, margin_s; /* see LEAVING (api/wire.h); end_s 0: not known */
 };
 

@@ -291,7 +291,7 @@ bool attempt_check(struct attempt *a)
 {
     if (a->state == ATTEMPT_OVER) return false;
     if (a->state == ATTEMPT_ALIVE && a->sock < 0) sock_connect(a);
-    if (a->sock >= 0) return false; /* the end of the connection will be an event */
+    if (a->sock >= 0) return false; /* the connection's end will be an event */
     /* Our child may not have come as far as its lock, so it is gone only when it has been
      * reaped. */
     if (a->gang_pid > 0) return true;

@@ -27,7 +27,7 @@ struct attempt {
     int64_t job, epoch;
     char dir[FILE_PATH_SIZE];
     enum attempt_state state;
-    int gang_pid;    /* our child, 0: adopted or reaped */
+    int gang_pid;    /* pid of our child; 0: gang was adopted or reaped */
     int gang_status; /* status from waitpid; 0: none, as for a process that is not our child */
     int sock;        /* to the gang, -1: not connected */
     struct loop *loop;
@@ -35,20 +35,20 @@ struct attempt {
     void (*nudge)(void *owner, struct attempt *a); /* the spool grew, or the gang went */
     void *owner;
     bool save_wanted, stop_wanted, forget_wanted, final_sent;
-    bool finish_failed;      /* the spool could not be ended, as on a full disk: said once */
+    bool finish_failed;      /* the spool could not be ended, as on a full disk: logged once */
     struct rank_blob *blobs; /* kept until the gang has them; owns */
     int n_blobs;
     struct spool spool; /* reader; spool.seq is the last record sent */
     bool spool_open;
     int64_t acked_seq;
     int n_logs, first_rank;
-    char prepared_id[80];  /* the data it uses; "": a preparation */
+    char prepared_id[80];  /* id of the data that the attempt uses; "": a preparation */
     int n_running, n_gpus; /* ranks it may have, and those with a GPU: 0 for a preparation */
-    bool stale;            /* seqd does not expect it, and is told when it is gone */
+    bool stale;            /* seqd does not expect the attempt, and is told of its end */
     bool expected;         /* named by a message of an EXPECT that is not complete */
     int64_t oom_kills;     /* probe_oom_kills() when it began here; -1: not known */
     bool judged, oom;      /* judged: attempt_oom was asked; oom: its answer */
-    cpu_set_t cpus;        /* its ranks are bound to them; none: they are not bound */
+    cpu_set_t cpus;        /* cores of the attempt's ranks; empty: the ranks are not bound */
     struct attempt_log log[JOB_MAX_RANKS];
 };
 

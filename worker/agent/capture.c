@@ -19,12 +19,12 @@
 
 enum { SENTENCE_SIZE = 1024 };
 
-struct pipe_in { /* one output of the program, as far as it fits */
+struct pipe_in { /* one output of the program, up to `room` bytes */
     struct capture *a;
     int fd;
     struct loop_fd *on_fd;
     size_t n, room;
-    bool full;  /* it printed more */
+    bool full;  /* the program printed more than fits */
     char *text; /* owned, room + 1 bytes */
 };
 

@@ -18,9 +18,9 @@ struct capture_options {
     struct loop *loop;
     const char *program;
     char *const *argv; /* argv[0] and argv[1] name the question in sentences; NULL at the end */
-    int64_t request;   /* handed back */
+    int64_t request;   /* number handed to done */
     int64_t limit_ms;
-    size_t max_size; /* bytes it may print */
+    size_t max_size; /* most bytes that the program may print */
     capture_done *done;
     void *arg;
 };

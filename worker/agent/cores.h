@@ -19,7 +19,7 @@ struct cores {
     int n;
     struct core {
         cpu_set_t cpus; /* hardware threads, by the system's numbers */
-        int node;       /* NUMA */
+        int node;       /* NUMA node */
     } core[CORES_MAX];  /* neighbours beside each other, node by node */
 };
 

@@ -21,8 +21,8 @@ static const char *const allowed[] = {
     "SEQD_LOG",
     "SEQD_MUTANT", /* a fault to inject */
     "SEQD_TEST_*",
-    "CUDA_*", /* the driver's */
-    "NCCL_*", /* its interfaces and transports */
+    "CUDA_*", /* variables of the CUDA driver */
+    "NCCL_*", /* NCCL's interfaces and transports */
     "NVIDIA_*",
     "ASAN_OPTIONS",
     "LSAN_OPTIONS",

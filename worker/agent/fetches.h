@@ -7,7 +7,7 @@
 #include "api/core/loop.h"
 #include "worker/agent/state_dir.h"
 
-#define FETCHES_WAITING 64 /* most that wait; each may hold a chunk: 4 MiB in all */
+#define FETCHES_WAITING 64 /* most reads that wait; each may hold a chunk: 4 MiB in all */
 
 struct fetch_op { /* the read of one FETCH; valid during the call of answer */
     struct fetch_op *next;

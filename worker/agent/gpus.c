@@ -15,11 +15,11 @@
 enum { CLOSE_S = 2 }; /* a thread that hangs in the driver for this long is abandoned at exit */
 
 struct gpus {
-    struct nvml *nvml; /* used by the thread alone once it runs, as the paths below */
+    struct nvml *nvml; /* once the thread runs, only it uses this and the paths below */
     char kernels[2][FILE_PATH_SIZE], xids[FILE_PATH_SIZE], boot[64];
     bool told; /* GPU_XIDS has been written */
     bool chosen;
-    int n_mine; /* the number chosen */
+    int n_mine; /* number of chosen GPUs */
     char mine[GPU_MAX][GPU_UUID_SIZE];
     int look_ms;
     pthread_t thread;

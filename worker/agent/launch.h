@@ -18,7 +18,7 @@ struct state_dir;
 struct launch { /* parts of this node that a start needs; borrowed for the call */
     struct loop *loop;
     const struct state_dir *state_dir;
-    const struct attempt *attempts;          /* all that are here: their cores are taken */
+    const struct attempt *attempts;          /* all attempts on this node: their cores are taken */
     struct gpus *gpus;                       /* NULL: there are none */
     struct pins *pins;                       /* NULL: ranks are not bound to cores */
     const char *node;                        /* this node's name, for sentences */

@@ -8,7 +8,7 @@
 /* Return the limits. root: "" for this machine's own /proc and /sys, a directory with both in
  * tests. INT64_MAX and INT32_MAX: no limit. tested: tests/agent/test_allocation.c */
 int64_t limits_memory(const char *root); /* bytes */
-int32_t limits_cores(const char *root);  /* whole ones, at least 1 */
+int32_t limits_cores(const char *root);  /* whole cores, at least 1 */
 /* Counts the processes of this group and of the groups beneath it that the kernel has killed for
  * memory. If the group does not count them, it counts the machine's. -1: not known. */
 int64_t limits_oom_kills(const char *root);

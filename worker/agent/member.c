@@ -21,7 +21,7 @@ enum {
     FIND_MS = 5000,
     RETRY_MIN_MS = 1000,
     RETRY_MAX_MS = 60000,
-    LOOK_MS = 3600000, /* the clock may be set: look again */
+    LOOK_MS = 3600000, /* longest wait between looks: the clock may be set meanwhile */
     ARENA_SIZE = 1 << 20
 };
 
@@ -56,7 +56,7 @@ struct member {
     char new_ca[PKI_PEM_SIZE];
     struct rpc_client *client;
     int64_t retry_ms;
-    char said[512];    /* why it failed last, which is logged once */
+    char said[512];    /* reason of the last failure, logged once */
     struct find *find; /* NULL: none runs */
 };
 

@@ -24,7 +24,7 @@ struct member_options {
 };
 struct member_calls {
     void (*ready)(void *arg);                    /* the node has an identity, or a new one */
-    int (*send)(void *arg, const struct msg *m); /* over the open session; -1: there is none */
+    int (*send)(void *arg, const struct msg *m); /* sends m to seqd; -1: no session is open */
 };
 /* Opens the identity. fails: ERR_INVALID when there is neither a certificate nor a token;
  * ERR_CORRUPT naming a file. */

@@ -60,7 +60,7 @@ struct nvml {
     struct gpu gpu[GPU_MAX];
     device device[GPU_MAX];
     int n;
-    bool full; /* more than GPU_MAX: said once */
+    bool full; /* there are more GPUs than GPU_MAX; this is logged once */
 };
 
 static const struct {

@@ -21,7 +21,7 @@
 #define PREPARED_KEEP "20%,30d"
 
 struct prepared_policy {
-    int64_t size;  /* bytes; 0: percent says it */
+    int64_t size;  /* bytes; 0: percent decides */
     int percent;   /* share of the file system; 0: no limit */
     int64_t age_s; /* time since its last use; 0: no limit */
 };
@@ -32,7 +32,7 @@ struct prepared_entry {
     char id[PREPARED_ID];
     int64_t size, used_s;
     bool in_use;
-    bool goes; /* out */
+    bool goes; /* out: the tree is to be removed */
 };
 /* Marks the entries to remove, so that the rest takes at most `size` bytes (0: any) and was used
  * within age_s (0: any) before now_s. Sorts: the entry used longest ago is first. Returns how many

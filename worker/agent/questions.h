@@ -23,7 +23,7 @@ struct questions_options {
 struct questions;
 /* Borrows all that the options point to until questions_destroy. */
 struct questions *questions_create(const struct questions_options *o);
-void questions_destroy(struct questions *q); /* kills programs; answers no more. NULL allowed */
+void questions_destroy(struct questions *q); /* kills programs without answering; NULL allowed */
 void questions_describe(struct questions *q, const struct msg *m);
 void questions_trace(struct questions *q, const struct msg *m);
 

@@ -8,7 +8,7 @@
 #include "api/core/log.h"
 #include "api/core/removal.h"
 
-#define HELD 64 /* as many as seqd tells a node of at a time */
+#define HELD 64 /* most requests that seqd sends a node at a time */
 
 struct node_removals {
     struct trees *trees;
@@ -16,7 +16,7 @@ struct node_removals {
     removal_done *done;
     void *arg;
     int n_held;
-    struct held { /* until the job's attempt is gone */
+    struct held { /* request that waits until the job's attempt is gone */
         int64_t job;
         int what;
     } held[HELD];

@@ -13,7 +13,7 @@
 
 enum {
     QUEUE_SIZE = 1 << 20, /* most bytes queued in the transport */
-    UNKNOWN_MS = 5000,    /* between two attempts with a certificate that seqd does not take */
+    UNKNOWN_MS = 5000,    /* wait between attempts while seqd refuses the certificate */
     ARENA_SIZE = 16 << 20
 };
 

@@ -24,7 +24,7 @@ struct session_calls {
     /* Takes any other message; m is borrowed for the call. Returns false if seqd never sends such a
      * message: then the session is closed. */
     bool (*message)(void *arg, const struct msg *m);
-    void (*down)(void *arg); /* called after each `opened`, even if `up` was not */
+    void (*down)(void *arg); /* called after each `opened`, even if `up` was not called */
 };
 
 struct agent_session;

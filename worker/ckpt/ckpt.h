@@ -44,15 +44,15 @@ struct ckpt_state {
     int64_t next_sample; /* data cursor: number of the next step's first sample, in the order of its
                           * stage's length (worker/plan/stage.h) */
     int64_t seed;
-    int64_t adam_t;   /* updates of the moments: step less the skipped ones */
-    double lr;        /* the last step has it; informational: lr is a function of step */
-    double loss;      /* the last step has it; informational */
-    char data_id[80]; /* prepared data in which next_sample counts */
+    int64_t adam_t;               /* updates of the moments: step less the skipped ones */
+    double lr;                    /* rate of the last step; informational: a function of step */
+    double loss;                  /* loss of the last step; informational */
+    char data_id[80];             /* prepared data in which next_sample counts */
     char spec_digest[SHA256_HEX]; /* fields that must stay between attempts: ckpt_spec_digest */
     const char *spec_json;        /* from ckpt_spec_json, borrowed; NULL: none, or loaded */
     int32_t n_ranks;              /* informational */
     int32_t layout;               /* informational: enum layout_id */
-    struct guard_state guard;     /* by it the next steps are judged */
+    struct guard_state guard;     /* judges the next steps */
     struct scale_state scale;     /* scale of the loss in the next steps, in fp16 */
     int64_t n_evals, eval_step;   /* evaluations so far, and the last one's step and loss */
     double eval_loss;

@@ -48,7 +48,7 @@ struct comm; /* one rank's endpoint */
 
 struct comm_options {
     int rank, n_ranks;
-    int first_local, n_local; /* ranks that share memfd; n_local 0: all of them */
+    int first_local, n_local; /* ranks that share memfd; n_local 0: all ranks */
     /* AUTO: local ranks use shm, ranks of different nodes tcp. SHM, TCP: all ranks use that one.
      * NCCL, and AUTO if every rank has a GPU of its own and NCCL is available: tensors use NCCL,
      * and other messages shm within a node and tcp between nodes. */
@@ -72,7 +72,7 @@ struct comm_options {
     int64_t silence_ms;
     uint64_t delay_seed;  /* tests: seed of a random delay before each message */
     int64_t delay_max_us; /* longest random delay until a message is visible; 0: none */
-    int64_t latency_us;   /* benches: every message arrives this much later */
+    int64_t latency_us;   /* benches: delay of every message */
     int64_t
         bytes_per_ms; /* benches: the connection to each peer carries at most this; 0: no limit */
 };
@@ -182,7 +182,7 @@ struct comm_exchange {
     int n;
     struct comm_ticket ticket[JOB_MAX_RANKS];
     enum purpose purpose;
-    int64_t block; /* size of each block, if done as a whole; 0: done by messages */
+    int64_t block; /* size of each block of a whole collective; 0: done by messages */
 };
 int comm_all_to_all(struct comm *c, enum purpose p, struct comm_blocks send,
                     struct comm_blocks recv, bool own, struct comm_exchange *x, struct err *e);

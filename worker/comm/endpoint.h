@@ -35,7 +35,7 @@ struct comm_op { /* one ticket */
 enum collective_kind {
     COLLECTIVE_SUM,            /* x [cut[n]] floats in place */
     COLLECTIVE_REDUCE_SCATTER, /* this rank's part of x, in place */
-    COLLECTIVE_ALL_GATHER,     /* every rank's own, into all of x */
+    COLLECTIVE_ALL_GATHER,     /* own of every rank, into x */
     COLLECTIVE_BROADCAST,      /* x [cut[n]] of rank root */
     COLLECTIVE_ALL_TO_ALL,     /* own and x: n blocks of cut[1] */
 };
@@ -43,7 +43,7 @@ struct collective {
     enum collective_kind kind;
     enum purpose purpose;
     struct rank_set of; /* ranks of the endpoint, the caller among them */
-    int rank;           /* the caller's number in it */
+    int rank;           /* the caller's number in `of` */
     int root;
     const void *own;
     void *x;
@@ -67,7 +67,7 @@ struct comm_blob {
     unsigned char gpu[16];               /* be->id of its GPU; zeros: none */
     int32_t nccl_version;                /* 0: not available, or not asked for */
     uint32_t nccl_whole;                 /* bits of the collective_kind that NCCL does whole */
-    unsigned char nccl_id[NCCL_ID_SIZE]; /* rank 0's: all ranks connect by it */
+    unsigned char nccl_id[NCCL_ID_SIZE]; /* made by rank 0: all ranks connect by it */
     int32_t port;                        /* port of the listening socket; 0: no TCP */
     char address[RANK_ADDRESS_SIZE];
 };
@@ -78,8 +78,8 @@ struct nccl;
 
 struct comm {
     int rank, n_ranks, first_local, n_local;
-    struct be *be; /* messages of tensors lie in its memory; NULL: in the host's, as all others */
-    char *segment; /* messages of tensors are sent from it; borrowed, from shm.c or the caller */
+    struct be *be; /* messages of tensors lie in its memory; NULL: all lie in the host's */
+    char *segment; /* source of tensors' messages; borrowed from shm.c or the caller */
     int64_t segment_size;
     char *host; /* this rank's share of shared memory: `segment`; with be: a bounce buffer */
     int64_t host_size;
@@ -89,7 +89,7 @@ struct comm {
     struct comm *base; /* a view's endpoint, with place and ledger; NULL: this is an endpoint */
     struct comm
         *views; /* endpoint: its views, made by comm_group, freed with it; a view: the next one */
-    struct rank_set of; /* its ranks: numbers in base for a view, all for an endpoint */
+    struct rank_set of; /* ranks: a view's, as numbers in base; an endpoint has all */
     int view_size;      /* ranks of each block that comm_group will make; n_ranks: no blocks */
 
     const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* transport to each peer; NULL: oneself */
@@ -117,7 +117,7 @@ struct comm_ops {
      * for the user. Transports are asked in turn, first when the endpoint is opened. While me->all
      * is NULL, true means that it may be usable. */
     bool (*usable)(const struct comm *me, int peer, enum comm_memory memory, struct err *why);
-    /* Makes the transport's state in c and fills its part of c->blob, if it is or may be used. */
+    /* Makes the transport's state in c and fills its part of c->blob, if it may be used. */
     int (*open)(struct comm *c, const struct comm_options *o, struct err *e);
     /* Connects, if it is used. all: the blobs of all ranks, checked to be of this attempt. */
     int (*connect)(struct comm *c, const struct comm_blob *all, struct err *e);
@@ -159,11 +159,11 @@ extern const struct comm_ops *const comm_transports[N_TRANSPORTS];
 bool comm_uses(const struct comm *c, const struct comm_ops *t); /* tells if some peer uses t */
 void comm_halt(struct comm *c);                                 /* halts all transports */
 struct comm *comm_base(const struct comm *c); /* the endpoint of a view, or itself */
-bool comm_on_device(const struct comm *c, const struct comm_op *op); /* is it in be's memory? */
+bool comm_on_device(const struct comm *c, const struct comm_op *op); /* op lies in be's memory */
 bool comm_is_local(const struct comm *c, int rank);                  /* rank shares the memfd */
 int64_t comm_now_ns(void);                                           /* CLOCK_MONOTONIC */
-/* comm.c. comm_takes sets x->of and x->rank, and tells whether the transport of c's tensors takes x
- * as a whole. comm_collective posts it and counts no bytes. */
+/* comm_takes sets x->of and x->rank, and tells whether the transport of c's tensors does x as a
+ * whole. comm_collective posts x and counts no bytes. Both are in comm.c. */
 bool comm_takes(const struct comm *c, struct collective *x);
 int comm_collective(struct comm *c, const struct collective *x, struct comm_ticket *t,
                     struct err *e);

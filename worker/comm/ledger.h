@@ -22,8 +22,8 @@ void ledger_sent(struct ledger *l, enum purpose p, int64_t size);
 void ledger_received(struct ledger *l, enum purpose p, int64_t size);
 void ledger_reset(struct ledger *l);
 
-/* Compares all four numbers of one purpose. Every comparison of counted with planned numbers goes
- * through it. */
+/* Compares all four numbers of one purpose. Every comparison of counted and planned numbers uses
+ * this function. */
 bool ledger_equal(const struct comm_count *got, const struct comm_count *want);
 /* Compares every purpose but those of `except`, 1 << purpose each. got, want: [PURPOSE_N]. */
 bool ledger_equals(const struct comm_count *got, const struct comm_count *want, uint32_t except);

@@ -18,15 +18,15 @@
 #include "worker/comm/endpoint.h"
 #include "worker/comm/tls.h"
 
-/* Frames: 24 bytes, then `size` payload bytes after DATA. Both ends run one build (the handshake
- * says which protocol), so numbers have the machine's byte order. */
+/* Frames: 24 bytes; `size` payload bytes follow a DATA frame. The handshake checks that both ends
+ * speak one protocol. Numbers have the machine's byte order. */
 #define TCP_MAGIC 0x71657331u
 enum tcp_frame_type {
     FRAME_READY = 1, /* messages of the channel up to `number` have a buffer: send them */
     FRAME_DATA,      /* message `number` */
     FRAME_TAKEN,     /* messages up to `number` have been received in full */
     FRAME_BEAT,      /* a sign of life */
-    FRAME_BYE,       /* the last one: this rank closes, with nothing outstanding */
+    FRAME_BYE,       /* last frame: this rank closes, with no transfer outstanding */
     FRAME_N
 };
 struct tcp_frame {
@@ -58,7 +58,7 @@ struct tcp_fault {
     int error;              /* ERRNO */
     int64_t silent_ms;      /* SILENT */
     const char *what;       /* NONSENSE: a noun phrase */
-    struct tcp_frame frame; /* NONSENSE, MISMATCH: as it came */
+    struct tcp_frame frame; /* NONSENSE, MISMATCH: the frame as received */
 };
 
 struct tcp_peer {
@@ -72,15 +72,15 @@ struct tcp_peer {
     struct tcp_fault fault;
     struct tcp_lane lane[CHANNEL_N];
 
-    char out[(2 * CHANNEL_N + 3) * sizeof(struct tcp_frame)]; /* frames on their way */
+    char out[(2 * CHANNEL_N + 3) * sizeof(struct tcp_frame)]; /* frames to send */
     int out_at, out_size, next_channel;
     const char *pay; /* payload after the frames: the caller's bytes */
     int64_t pay_left;
     struct tcp_lane *sending;
 
-    char in[4096]; /* frames that came, the last one perhaps in part */
+    char in[4096]; /* received frames; the last may be incomplete */
     int in_size;
-    char *dest; /* payload being received: into the caller's buffer */
+    char *dest; /* next byte of the payload being received, in the caller's buffer */
     int64_t dest_left;
     struct tcp_lane *receiving;
 };

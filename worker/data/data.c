@@ -186,7 +186,7 @@ static int check_digests(const struct data *d, const char *dir, struct err *e)
     if (known) return 0;
     for (int i = 0; i < PART_N; i++)
         if (check_digest(d, i, dir, e) < 0) return -1;
-    file_write(path, now, strlen(now), NULL); /* without it the next open hashes again */
+    file_write(path, now, strlen(now), NULL); /* if this fails, the next open hashes again */
     return 0;
 }
 
@@ -216,7 +216,7 @@ static int read_documents(struct data *d, struct err *e)
 static int open_parts(struct data *d, const char *dir, enum data_check check, struct err *e)
 {
     if (meta_read(dir, &d->meta, e) < 0) {
-        if (e && e->code == ERR_NOT_FOUND) e->code = ERR_CORRUPT; /* the directory is there */
+        if (e && e->code == ERR_NOT_FOUND) e->code = ERR_CORRUPT; /* the directory exists */
         return -1;
     }
     d->n_tokens = d->meta.stats.n_tokens + d->meta.stats.eval_tokens;

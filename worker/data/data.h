@@ -62,12 +62,12 @@ enum data_set {
 struct data_stats {
     char id[80];
     int64_t n_tokens, n_documents; /* SET_TRAIN */
-    int64_t n_bytes;               /* bytes of the text in SET_TRAIN; 0: it was all ids */
+    int64_t n_bytes;               /* bytes of the text in SET_TRAIN; 0: SET_TRAIN is all ids */
     int64_t eval_tokens, eval_documents, eval_bytes;
-    int64_t n_after;        /* ids that end every text of an embed job that truncates */
+    int64_t n_after;        /* number of ids after every text, in an embed job that truncates */
     bool own_tokens;        /* text was cut by the model's tokenizer, not into bytes */
     int64_t n_masked;       /* tokens of both sets that may not be targets */
-    int64_t n_skipped;      /* records of both sets without a token: skipped */
+    int64_t n_skipped;      /* records of both sets that were skipped, as they have no token */
     int64_t max_token;      /* the largest id of both sets */
     double unigram_entropy; /* entropy of SET_TRAIN, nats per token */
     double made_mb_s; /* MB of sources a second in data_prepare; 0: the data existed already */
@@ -80,8 +80,8 @@ bool data_all_bytes(const struct data_stats *s, enum data_set set);
 /* The inputs of cutting text, for a job whose model has a tokenizer of its own. */
 struct data_model {
     const char *dir;     /* the model directory; borrowed */
-    int64_t submitted_s; /* as in struct rank_args; for a chat template that writes the date */
-    const char *before;  /* stands before every text of an embed job; borrowed; NULL: nothing */
+    int64_t submitted_s; /* as in struct rank_args: the date for chat templates */
+    const char *before;  /* prefix of every text of an embed job; borrowed; NULL: none */
 };
 
 /* Prepares the data of a job. roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH;
@@ -128,7 +128,7 @@ const uint64_t *data_documents(const struct data *d); /* end offsets; borrowed u
 
 struct data_source { /* a range of documents; ranges of SET_TRAIN come first */
     int set;
-    double weight; /* as the spec had it; 0: none */
+    double weight; /* as in the spec; 0: no weights */
     int64_t first_document, n_documents;
 };
 int data_n_sources(const struct data *d);
@@ -136,7 +136,7 @@ const struct data_source *data_source(const struct data *d, int i);
 bool data_masked(const struct data *d);  /* there is a loss.bin */
 bool data_latents(const struct data *d); /* samples of latents (latents.h), not tokens */
 
-struct data_origin { /* origin of a document, as it lies in origins.bin */
+struct data_origin { /* origin of a document: a record of origins.bin */
     uint32_t source; /* index over data.train, then eval.data */
     uint32_t file;   /* index into the files of the directory: data_file */
     uint64_t record; /* JSONL: line, from 1; token files: document of the file, from 0; text: 0 */
@@ -178,9 +178,9 @@ struct order_options {
     int64_t longest; /* rows of the position table: the most tokens of a document; 0: no table */
     bool in_order;   /* samples in the order of documents, weights unused: evaluation, score */
     bool document_mask, reset_positions, causal; /* for data_batch */
-    bool windowed; /* some layer has a window: samples of one document, too, need a reach_map */
+    bool windowed; /* some layer has a window: even samples of one document need a reach_map */
     bool reach;    /* data_batch fills b->reach, by which bytes are counted */
-    int64_t vocab; /* the model's, which has the padding id (token_pad); 0: that of bytes */
+    int64_t vocab; /* the model's, for the padding id (token_pad); 0: the byte vocabulary */
     struct mask_rule mask; /* prob > 0: a hidden token's target is itself, and only hidden ones have
                             * targets */
 };
@@ -191,11 +191,11 @@ struct order_options data_order_options(const struct job_spec *s, int set, int64
 
 struct order_stats { /* counts of one pass */
     int64_t n_samples, n_fragments;
-    int64_t n_tokens;    /* in samples; padding not counted */
+    int64_t n_tokens;    /* tokens in samples, without padding */
     int64_t n_documents; /* documents that have a part in a sample */
     int64_t dropped_documents, dropped_tokens;
-    int64_t truncated_documents, truncated_tokens; /* tokens: those cut off */
-    int64_t split_documents;                       /* longer than seq_len, and kept in parts */
+    int64_t truncated_documents, truncated_tokens; /* truncated_tokens: tokens cut off */
+    int64_t split_documents; /* documents longer than seq_len, kept in parts */
 };
 
 struct data_order; /* immutable: any thread may use it */
@@ -230,7 +230,7 @@ bool data_order_bytes_known(const struct data_order *o);
 /* Counts of a pass over the data, without random masks. */
 struct order_learnt {
     int64_t tokens;  /* tokens that may be targets */
-    int64_t cut_off; /* documents that have such tokens, but none after truncation */
+    int64_t cut_off; /* documents that lost all such tokens by truncation */
 };
 /* Counts the tokens that may be targets. It reads the disk where something is masked. fails: as
  * data_batch. */
@@ -239,7 +239,7 @@ int data_order_learnt(const struct data_order *o, struct order_learnt *out, stru
 struct sample {
     int stream;    /* number of the source if there are weights, else 0 */
     int64_t index; /* number among the stream's samples, as packed */
-    int64_t pass;  /* the stream's pass */
+    int64_t pass;  /* number of the stream's pass */
     int64_t n_tokens, n_fragments;
     int64_t first; /* private to the packer */
 };

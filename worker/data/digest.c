@@ -13,8 +13,8 @@ struct digest_run {
     const struct digest_in *in;
     struct meta_file *out;
     int first;             /* first file of the batch */
-    _Atomic int bad;       /* the first file that failed so far; later ones are left out */
-    _Atomic int64_t bytes; /* bytes read by other threads than the caller's, not reported yet */
+    _Atomic int bad;       /* first file that has failed so far; files after it are skipped */
+    _Atomic int64_t bytes; /* bytes that other threads read and the caller has not reported */
     struct err e[BATCH];   /* code ERR_NONE: none */
 };
 

@@ -16,10 +16,10 @@ struct encode {
     int n_workers;            /* elements of text */
     struct pool *pool;        /* borrowed: threads of the workers; NULL: the caller alone */
     bool ids;                 /* a record of ids was among the documents: bytes.bin is left out */
-    bool masked;   /* loss.bin is being written: a token that may not be learnt has come before */
-    uint8_t bits;  /* last byte of loss.bin, not full yet */
-    int64_t vocab; /* every id is below it */
-    int set;       /* enum data_set of the data that follow */
+    bool masked;              /* loss.bin is being written, as some token may not be learnt */
+    uint8_t bits;             /* last byte of loss.bin, not full yet */
+    int64_t vocab;            /* every id is below it */
+    int set;                  /* enum data_set of the data that follow */
     uint32_t source, file;
     int64_t mark;      /* tokens before the file or record; error messages count from here */
     int64_t file_mark; /* tokens before this file */

@@ -19,11 +19,11 @@
 #include "worker/text/chat_model.h"
 #include "worker/text/tokenizer.h"
 
-struct encode_text {             /* one worker's */
+struct encode_text {             /* state of one worker */
     const char *dir;             /* borrowed: the model directory */
     bool ends;                   /* documents get an end id */
-    const char *before;          /* borrowed: stands before every text; NULL: nothing */
-    int64_t submitted_s;         /* as of struct rank_args */
+    const char *before;          /* borrowed: prefix of every text; NULL: none */
+    int64_t submitted_s;         /* as in struct rank_args */
     struct tokenizer *tokenizer; /* owned; opened with the first text */
     int32_t listed_end;          /* the first eos_token_id of the directory; -1: none */
     int32_t end;                 /* end id of a document; -1: none */
@@ -44,7 +44,7 @@ struct encode_text {             /* one worker's */
 struct encode_cut {
     const struct encode_text *by;
     int64_t at, n;
-    int64_t rest; /* bytes of a part of a text after its last token */
+    int64_t rest; /* bytes of a text's part after the part's last token */
 };
 
 /* Adds all that cutting text depends on: the digests of tokenizer.json, tokenizer_config.json,

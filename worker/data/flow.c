@@ -8,7 +8,7 @@
 #include "worker/family/family.h"
 #include "worker/plan/noise.h"
 
-#define T_SCALE 1000 /* scale of a time, as the models' embedders have it */
+#define T_SCALE 1000 /* scale of a time in the models' embedders */
 
 #define PI 3.14159265358979323846
 
@@ -19,7 +19,7 @@ enum {
     STREAM_TIME,
     STREAM_CAPTION,
     STREAM_FRAMES,
-    STREAM_STEPS = 16 /* and above: one per step of a sample */
+    STREAM_STEPS = 16 /* STREAM_STEPS + i: step i of a sample */
 };
 
 struct words {

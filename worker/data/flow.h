@@ -21,11 +21,11 @@ struct job_spec;
 
 struct flow_draw {
     double t;            /* rectified flow: 0 .. 1; noise: the number of a step */
-    double told;         /* the time as the model is told it: 0 .. 1000 */
+    double told;         /* time that the model is given: 0 .. 1000 */
     double keep, noise;  /* factors of x_0 and of the noise in x_t */
     bool no_caption;     /* trained without its text */
-    int64_t clean_head;  /* the first n frames are given as they are */
-    int64_t clean_tail;  /* the last n frames, too */
+    int64_t clean_head;  /* number of first frames that are given without noise */
+    int64_t clean_tail;  /* number of last frames that are given without noise */
     uint64_t clean_some; /* seed of random clean frames; 0: none (flow_clean) */
     int64_t n_some, T;   /* numbers of random clean frames, and of all frames of patches */
     uint32_t last_word;  /* word and number of the random frame that comes last */
@@ -56,7 +56,7 @@ void flow_step_noise(int64_t seed, int64_t i, int64_t n, int64_t first, int64_t 
 struct flow_rows {
     int64_t patch[3];  /* frames, height, width of a patch: model_shape */
     int64_t grid[3];   /* patches: frames, height, width */
-    int64_t share, s0; /* indices of space on this rank, pads included; the first of them */
+    int64_t share, s0; /* share: indices of space on this rank, with pads; s0: the first of them */
 };
 /* Finds the part of line h, of a picture W wide, that lies in these rows: [*w0, *w1). */
 void flow_covered(const struct flow_rows *r, int64_t W, int64_t h, int64_t *w0, int64_t *w1);

@@ -13,7 +13,7 @@
 #include "worker/data/flow.h"
 
 struct flow_source {
-    const struct data *data;        /* borrowed, as the rest */
+    const struct data *data;        /* borrowed, as all members are */
     const struct data_order *order; /* an order of data, by latents_order_options() */
     const struct job_spec *spec;
     bool held_out;

@@ -11,12 +11,12 @@
 #include "worker/data/jsonl_record.h"
 
 #define LINE_SIZE ((size_t)256 << 20)
-enum { BATCH = 256 }; /* lines that are held, parsed and cut at one time, at most */
+enum { BATCH = 256 }; /* most lines that are held, parsed and cut at one time */
 
 struct jsonl_line {
     char *at;
     size_t n;
-    int64_t number, offset;  /* the line's number in the file, from 1; its first byte there */
+    int64_t number, offset;  /* line's number in the file, from 1; offset of its first byte */
     struct jsonl_record rec; /* its arrays are used again for later lines */
     struct encode_cut cut;   /* ids of its text, if a tokenizer cuts it */
     struct err e;            /* code ERR_NONE: none */

@@ -118,7 +118,7 @@ struct megatron {
     struct format_in *in;
     struct megatron_index index;
     struct column length, pointer, document;
-    struct ids_in ids;       /* over the .bin */
+    struct ids_in ids;       /* numbers of the .bin file */
     int64_t sequence, bytes; /* read so far */
 };
 

@@ -49,7 +49,7 @@ static bool take_int(struct literal *l, int64_t *out)
     blanks(l);
     if (l->p == l->end || *l->p < '0' || *l->p > '9') return false;
     for (*out = 0; l->p < l->end && *l->p >= '0' && *l->p <= '9'; l->p++) {
-        if (*out > (INT64_MAX / 8 - 9) / 10) return false; /* times 8 bytes it must be a size */
+        if (*out > (INT64_MAX / 8 - 9) / 10) return false; /* 8 * *out bytes must fit an int64_t */
         *out = *out * 10 + (*l->p - '0');
     }
     take_word(l, "L"); /* long integers, as Python 2 wrote them */
@@ -127,7 +127,7 @@ int format_npy_parse(const char *text, size_t size, struct npy *out, struct err 
 int format_read_npy(struct format_in *in, struct err *e)
 {
     uint8_t head[12];
-    static char text[1]; /* stands for an empty header, which is refused */
+    static char text[1]; /* text of an empty header, which is refused */
     char *header = text;
     struct npy a;
     if (reader_take(in->r, head, 10, "the header of an array", e) < 0) return -1;

@@ -11,7 +11,7 @@
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 
-#define PART_SIZE ((size_t)1 << 16) /* least size of a part, but for the last one */
+#define PART_SIZE ((size_t)1 << 16) /* least size of every part but the last */
 enum {
     PARTS = 4,  /* parts that are held, for each worker */
     FILES = 256 /* most files that are held */
@@ -121,7 +121,7 @@ struct text_in_parts {
     struct held_parts parts;
     struct document doc;
     bool ended;           /* the last part has been held */
-    size_t cut, searched; /* bytes of the reader: in parts; searched for the next cut */
+    size_t cut, searched; /* bytes of the reader: cut into parts; searched for the next cut */
 };
 
 /* Cuts and puts the held parts. */

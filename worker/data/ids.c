@@ -34,7 +34,7 @@ int ids_take(struct ids_in *in, uint32_t *out, size_t n, struct err *e)
 struct cutter {
     struct ids_in *in;
     int64_t eod, n_documents;
-    int64_t start; /* index of the first token of the document that is open */
+    int64_t start; /* index of the open document's first token */
 };
 
 static int put(struct cutter *u, const uint32_t *ids, size_t n, struct err *e)

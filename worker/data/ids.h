@@ -25,7 +25,7 @@ int ids_take(struct ids_in *in, uint32_t *out, size_t n, struct err *e);
 
 enum ids_end {
     IDS_END_LAST, /* a document ends with its end id (nanoGPT, most others) */
-    IDS_END_FIRST /* a document begins with it (llm.c) */
+    IDS_END_FIRST /* a document begins with its end id (llm.c) */
 };
 
 /* Gives n numbers to the encoder, cut into documents at `eod` (-1: one document). No id is added or

@@ -21,7 +21,7 @@ struct jsonl_ids {
 };
 
 struct jsonl_list {        /* a list that is none of the members above */
-    const char *name, *at; /* into the line: the key, still escaped; the list's JSON text */
+    const char *name, *at; /* into the line: the escaped key; the list's JSON text */
     size_t name_len, len, n;
 };
 

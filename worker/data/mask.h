@@ -14,7 +14,7 @@ struct mask_rule {
     int64_t seed;
     int set;         /* enum data_set */
     int32_t hidden;  /* the id that stands for a hidden token */
-    int32_t n_other; /* other tokens are drawn from [0, n_other) */
+    int32_t n_other; /* random tokens are drawn from [0, n_other) */
     int32_t special; /* ids [special, special + n_special) are never hidden: ends, padding */
     int32_t n_special;
 };

@@ -14,7 +14,7 @@
 
 static const char *const part_names[PART_N + 1] = {"tokens.bin", "documents.bin", "loss.bin",
                                                    "origins.bin", "bytes.bin"};
-static const char byte_name[] = "byte"; /* name that stands for text cut into bytes */
+static const char byte_name[] = "byte"; /* name for text cut into bytes */
 static const char *const set_names[SET_N + 1] = {"train", "eval"};
 
 const char *meta_part_name(int part)

@@ -29,7 +29,7 @@ struct meta_file { /* one file that was read */
 };
 
 struct meta {
-    struct data_stats stats;    /* without the id */
+    struct data_stats stats;    /* all but the id */
     int width;                  /* bytes of a token: 2 or 4 */
     char tokenizer[SHA256_HEX]; /* digest of tokenizer.json, which cut text; "": text was bytes */
     int max_file; /* place of max_token: index of the file, position in the file's tokens */

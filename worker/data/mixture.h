@@ -16,7 +16,7 @@
 
 struct mixture {
     int n_sources;
-    int64_t share[SPEC_SOURCES]; /* samples of a block; sums to MIXTURE_BLOCK */
+    int64_t share[SPEC_SOURCES]; /* samples of each source in a block; the sum is MIXTURE_BLOCK */
 };
 
 /* Shares the places of a block among the sources. fails: ERR_INVALID when a weight is not above 0,

@@ -42,7 +42,7 @@ struct prepare {
     struct pool *pool;        /* threads of the workers; NULL: the caller alone */
     struct encode_text *text; /* [n_workers]; NULL: text is bytes, or refused */
     int64_t begun_us;
-    struct meta meta; /* sources and files from the first pass on, counts from the second */
+    struct meta meta; /* the first pass sets sources and files, the second sets counts */
 };
 
 /* Gives an error the name of the spec field that led to it, unless it has one. */
@@ -353,7 +353,7 @@ static int build(struct prepare *p, const char *parent, const char *id, struct e
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
     int rc = write_all(p, tmp, e);
     if (rc == 0) rc = file_sync_dir(tmp, e);
-    if (rc == 0) rc = file_remove(final, e); /* an invalid one, which data_open has refused */
+    if (rc == 0) rc = file_remove(final, e); /* invalid data that data_open has refused */
     if (rc == 0 && rename(tmp, final) < 0) rc = err_errno(e, "rename %s", final);
     if (rc == 0) rc = file_sync_dir(parent, e);
     if (rc < 0) file_remove(tmp, NULL);

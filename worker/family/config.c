@@ -102,7 +102,7 @@ static int read_enum(struct config *c, const struct field *f, const char *key)
     return config_refuse(c, key, list);
 }
 
-/* Reads a size. A kept value has been judged before: only its type is checked. */
+/* Reads a size. A value of a CONFIG_KEPT was checked before: only its type is checked here. */
 static int read_field(struct config *c, const struct field *f, const char *key)
 {
     const bool kept = c->form == CONFIG_KEPT;
@@ -279,14 +279,14 @@ static int read_kept(struct config *c, const char *key)
 {
     const struct field *f = shape_field(key);
     if (array_of(key)) return config_read_array(c, key, key);
-    if (!f || !strcmp(key, "model_type")) return config_ignore(c, key); /* or another version's */
+    if (!f || !strcmp(key, "model_type")) return config_ignore(c, key); /* or of another version */
     return read_field(c, f, key);
 }
 
 static int read_key(struct config *c)
 {
     char key[96];
-    if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0; /* too long for us */
+    if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0; /* too long to be a known key */
     if (c->form == CONFIG_KEPT) return read_kept(c, key);
     if (!strcmp(key, "model_type")) return config_ignore(c, key); /* the first pass read it */
     const struct hf_special *x = special(c->family, key);

@@ -52,7 +52,7 @@ struct config {
     int64_t n_rope_flags;             /* length of the list of layers with RoPE */
     int64_t n_windowed;               /* layers to which layer_types gives a window */
     const struct hf_wrapper *wrapper; /* wrapper whose text_config is read; NULL: none */
-    int tied; /* 1 + tie_word_embeddings of the wrapper; 0: it says nothing */
+    int tied;                         /* 1 + tie_word_embeddings of the wrapper; 0: it has none */
 };
 
 /* One size of the family. */

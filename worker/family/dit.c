@@ -329,14 +329,14 @@ static bool turns(const struct model_shape *m, int dim)
            (m->grid_way == GRID_HEADS_BOTH || (m->grid_way == GRID_HEADS_SPACE && dim == 0));
 }
 
-/* Tells whether attention along dim has all rows of this rank's own heads: after that exchange, or
- * because ranks share the heads of every layer. */
+/* Tells whether attention along dim has all rows of this rank's own heads: after the exchange of
+ * turns(), or because ranks share the heads of every layer. */
 static bool by_heads(const struct model_shape *m, int dim)
 {
     return turns(m, dim) || (dim >= 0 && m->grid_way == GRID_TENSOR);
 }
 
-/* Adds the exchange of rows for heads, or back. */
+/* Adds the exchange of rows for heads; back: the exchange of heads for rows. */
 static int turned(struct dit d, int x, int sets, bool back)
 {
     const struct value out = like(d, x, back ? "rows_of_heads" : "heads_of_rows", KEEP_RING);

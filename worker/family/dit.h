@@ -27,7 +27,7 @@ int dit_check_caption(struct model_shape *m, struct err *e);
 /* ---- pieces of `in` -------------------------------------------------------------------------- */
 
 int dit_patches(struct dit d);            /* patches through x_embedder.proj [T, C] */
-int dit_position_2d(struct dit d, int x); /* plain, or STDiT3's where base_size is set */
+int dit_position_2d(struct dit d, int x); /* plain, or STDiT3's if base_size is set */
 int dit_position_1d(struct dit d, int x);
 /* Writes the MLP of the sinusoid of t (t_embedder) or of fps (fps_embedder) [ROWS_COND, C], named
  * "time"; added to base, unless that is PROG_NONE. shared: later sections may read it. */

@@ -11,7 +11,7 @@ void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape
     jwrite_double(w, key, (double)m->ffn_width / (double)m->width);
 }
 
-/* Reads one number for rows and columns, or two for them, or three with frames first. */
+/* Reads sizes of a patch: one for rows and columns, or two, or three with frames first. */
 int dit_read_patch(struct config *c, const char *key)
 {
     int64_t v[3] = {1, 1, 1}, n = 0;

@@ -10,7 +10,7 @@
 typedef int write_mixer_fn(struct program *p, const struct model_shape *m, int x);
 void fla_write(const struct model_shape *m, struct family *f, write_mixer_fn *mixer);
 
-/* Readers and writers of their keys, for the tables below. */
+/* Readers and writers of the keys of these models, for the tables below. */
 int fla_read_expand_k(struct config *c, const char *key);
 int fla_read_expand_v(struct config *c, const char *key);
 int fla_read_ratio(struct config *c, const char *key);

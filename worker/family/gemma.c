@@ -1,6 +1,6 @@
 /* gemma.c: Gemma 2 (2408.00118) and Gemma 3's text model (2503.19786): norms before and after
  * attention and a gated MLP, windows in some layers; Gemma 2 has soft caps, Gemma 3 normalised
- * heads and a RoPE base of its own where there is a window.
+ * heads and another RoPE base in layers with a window.
  *
  *   x = embed[ids] sqrt(C), the root rounded to the model's precision
  *   per layer   x += n2(Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x)))

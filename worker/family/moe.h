@@ -22,7 +22,7 @@ int moe_decoder_check(struct model_shape *m, struct err *e);
 int moe_read_dense(struct config *c, const char *key);
 void moe_write_dense(struct jwrite *w, const char *key, const struct model_shape *m);
 int moe_read_step(struct config *c, const char *key);
-void moe_finish_step(struct config *c); /* after the last key */
+void moe_finish_step(struct config *c); /* called after the last key */
 void moe_write_step(struct jwrite *w, const char *key, const struct model_shape *m);
 /* Writes moe_intermediate_size. */
 void moe_write_width(struct jwrite *w, const char *key, const struct model_shape *m);

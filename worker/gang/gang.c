@@ -66,7 +66,7 @@ struct gang {
     struct shm_head *shm;
     struct spool spool;
     bool spool_broken;
-    bool spool_full; /* at the limit on file sizes: only failures and ends are added */
+    bool spool_full; /* at the limit on file sizes: it takes only failures and ends */
     struct loop_fd *on_listen, *on_agent;
     struct loop_timer *kill_timer, *watch_timer, *orphan_timer;
     struct proc proc[JOB_MAX_RANKS];
@@ -292,7 +292,7 @@ static void rank_exited(void *arg, uint32_t events)
 {
     struct proc *p = arg;
     struct gang *g = p->owner;
-    if (p->sock >= 0) rank_drain(g, p); /* its last words come before its death */
+    if (p->sock >= 0) rank_drain(g, p); /* reads its last messages before its death is noted */
     struct rank_exit x = proc_reap(p);
     proc_close(p);
     record(g, RANK_EXIT, p->rank, &x, sizeof x);
@@ -309,8 +309,8 @@ static void rank_exited(void *arg, uint32_t events)
 
 /* ---- packets of the agent -------------------------------------------------------------------- */
 
-/* Forwards all blobs, in rank order, to the ranks. Only the first set counts: seqd sends again
- * after a reconnect. */
+/* Forwards all blobs, in rank order, to the ranks. Only the first set counts, since seqd sends it
+ * again after a reconnect. */
 static void blobs_forward(struct gang *g, const struct rank_blob *in, size_t n)
 {
     struct rank_blob *out = calloc((size_t)g->start->n_ranks, sizeof *out);
@@ -365,7 +365,7 @@ static void agent_accept(void *arg, uint32_t events)
     }
     g->agent_fd = fd;
     loop_timer_set(g->orphan_timer, -1);
-    agent_nudge(g); /* for records written since it connected */
+    agent_nudge(g); /* tells of records written since the agent connected */
 }
 
 /* ---- the hang watchdog ----------------------------------------------------------------------- */
@@ -537,7 +537,7 @@ static int ranks_start(struct gang *g, struct err *e)
 /* Undoes a start that failed half way: no rank is left, and the spool says why. */
 static void start_undo(struct gang *g, const struct err *e)
 {
-    record_fail(g, RANK_GANG, e); /* not a rank's failure: this node cannot start any */
+    record_fail(g, RANK_GANG, e); /* no rank's failure: this node cannot start ranks */
     g->ending = true;
     g->how = GANG_FAILED;
     for (int i = 0; i < g->n_started; i++) {

@@ -14,7 +14,7 @@
 
 static void on_signal(void *arg, int signo)
 {
-    gang_stop(arg, GANG_ORPHANED); /* a person sent it, not seqd */
+    gang_stop(arg, GANG_ORPHANED); /* the signal came from a person, not from seqd */
 }
 
 int main(int argc, char **argv)
@@ -36,7 +36,7 @@ int main(int argc, char **argv)
      * jobs save. */
     signal(SIGTERM, SIG_IGN);
     cgroup_join(argv[1]);
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* its ranks inherit it */
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* the ranks inherit this */
     struct loop *l = loop_create(NULL, NULL, &e);
     struct gang *g = l ? gang_create(l, argv[1], &e) : NULL;
     if (g && loop_signals(l, signos, 1, on_signal, g, &e) == 0) loop_run(l);

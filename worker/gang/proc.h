@@ -14,7 +14,7 @@ struct proc {
     int pid, pidfd, sock; /* pidfd and sock are -1 when closed */
     int64_t start_time;
     struct loop_fd *on_exit, *on_message;
-    void *owner; /* the caller's, for its callbacks */
+    void *owner; /* caller's pointer, for its callbacks */
     bool gone;   /* exited and reaped */
     bool published, ready, failed;
 };
@@ -32,7 +32,7 @@ int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e
 /* Receives one packet into buf. Returns its size, 0 when the rank closed its end, -1 when there is
  * none. */
 int64_t proc_receive(struct proc *p, void *buf, size_t size);
-void proc_kill(struct proc *p); /* sends SIGKILL, unless it is gone */
+void proc_kill(struct proc *p); /* sends SIGKILL, unless the process is gone */
 /* Reaps the process; call it once its pidfd is readable. */
 struct rank_exit proc_reap(struct proc *p);
 void proc_close(struct proc *p);

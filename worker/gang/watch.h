@@ -18,13 +18,13 @@ struct watch_sample {
     struct rank_lastop op;
     int64_t cpu_ms;
     int64_t moved; /* bytes read and written, as process_moved has them */
-    char state;    /* as in /proc/PID/stat: 'T' is stopped */
+    char state;    /* state of /proc/PID/stat: 'T' is stopped */
     bool runnable; /* one of its threads runs, or waits for a processor */
     bool on_gpu;   /* computes on a GPU, which CPU time does not show */
 };
 
 struct watch {
-    int64_t quiet_ms; /* how long no rank has moved */
+    int64_t quiet_ms; /* time for which no rank has moved */
     int64_t n_ops[JOB_MAX_RANKS], n_tasks[JOB_MAX_RANKS], cpu_ms[JOB_MAX_RANKS];
     int64_t moved[JOB_MAX_RANKS];
 };

@@ -145,7 +145,7 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
                               struct complaint *c, struct err *e)
 {
     int n;
-    struct param *params = hf_sorted_whole(m, &n, e); /* with the head, needed or not */
+    struct param *params = hf_sorted_whole(m, &n, e); /* includes the head, needed or not */
     if (!params) return -1;
     for (int i = 0; i < w->n; i++) {
         const char *name = w->entry[i].name;

@@ -18,7 +18,7 @@ struct embedding_reading {
     const char *dir;
     struct model_shape *m;
     struct jread j;
-    const char *name; /* name of the prompt that is looked for */
+    const char *name; /* name of the prompt to find */
     char **prompt;    /* takes the prompt; NULL: no prompt is looked for */
     char path[FILE_PATH_SIZE];
     struct err e;

@@ -191,7 +191,7 @@ static int read_pieces(const struct stored *x, const struct param *p, const stru
     return 0;
 }
 
-struct tied_check { /* a sink that compares with a tensor */
+struct tied_check { /* sink that compares with a tensor */
     const struct st_file *f;
     const struct st_tensor *t;
     float *piece;

@@ -105,7 +105,7 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
 int st_write(const char *path, const struct st_out *items, int n, struct err *e);
 
 struct st_digest {   /* digests of a file, hashed beside the writing: no byte is read back */
-    bool of_tensors; /* in: `tensors` is asked for */
+    bool of_tensors; /* set by the caller: `tensors` is asked for */
     char file[SHA256_HEX];
     char tensors[SHA256_HEX]; /* their bytes, in the file's order: by type, then name */
     int64_t size;             /* bytes of the file */

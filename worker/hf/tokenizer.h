@@ -25,7 +25,7 @@ struct token_ends {
     int32_t n, id[TOKEN_ENDS];
 };
 
-#define TOKENIZER_SIZE 8192 /* most bytes of one of its files */
+#define TOKENIZER_SIZE 8192 /* most bytes of one of the tokenizer's files */
 
 /* Writes tokenizer.json, tokenizer_config.json and generation_config.json for transformers, so that
  * AutoTokenizer.from_pretrained(dir) encodes as we do: a ByteLevel BPE without merges in which the

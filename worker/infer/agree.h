@@ -11,7 +11,7 @@
 
 struct agree_choice {
     int64_t token;    /* this rank's choice */
-    const char *id;   /* borrowed: the prompt's */
+    const char *id;   /* borrowed: id of the prompt */
     int64_t position; /* number of tokens before the chosen one */
 };
 /* Compares the choices [n <= JOB_MAX_BATCH] of a step in one message. comm NULL: one rank. Returns

@@ -24,7 +24,7 @@ const char *infer_finish_name(enum infer_finish f)
 
 _Static_assert(SAMPLE_TOP == PLAN_ALTERNATIVES, "the plan counts them");
 
-/* Takes one slot's share of an item of the plan. */
+/* Returns one slot's share of an item of the plan. */
 static void *slot_take(struct model *m, enum plan_id id, int64_t size, int slot)
 {
     const int64_t stride = mem_round(size, MEM_ALIGN);
@@ -79,7 +79,7 @@ static void infer_tokens_fini(struct infer_tokens *t)
     *t = (struct infer_tokens){0};
 }
 
-/* Copies tokens; logprob and top may be NULL. */
+/* Copies tokens with their log-probabilities; logprob and top may be NULL. */
 static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, const double *logprob,
                        const struct sample_top *top, int n_top, struct err *e)
 {
@@ -290,7 +290,7 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
         w->logits[ends->id[i]] = -INFINITY;
     }
     const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample, -1, key);
-    for (int i = n - 1; i >= 0; i--) { /* backwards: an id may be there twice */
+    for (int i = n - 1; i >= 0; i--) { /* goes backwards, since an id may be listed twice */
         const int at = mutant_on(MUTANT_END_TWICE) ? n - 1 - i : i;
         if (ends->id[at] < w->sampler.n_vocab) w->logits[ends->id[at]] = kept[at];
     }

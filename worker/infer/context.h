@@ -19,7 +19,7 @@
 struct context_layout {
     int64_t n_layers, n_states; /* n_states: layers of linear attention */
     int64_t stride; /* bytes from one layer's states to the next: the largest size, rounded up */
-    int64_t size;   /* bytes of all: n_layers * stride */
+    int64_t size;   /* bytes of all states: n_layers * stride */
     struct context_state {
         int64_t n_heads, key_dim, value_dim; /* 0: the layer has no linear attention */
     } * layer;                               /* owned, [n_layers] */
@@ -30,8 +30,8 @@ void context_layout_fini(struct context_layout *c);
 struct context {
     char model[SHA256_HEX];
     int64_t n_tokens;
-    char *states;   /* borrowed: the layout's size */
-    int64_t stride; /* the layout's */
+    char *states;   /* borrowed; layout->size bytes */
+    int64_t stride; /* stride of the layout */
 };
 
 /* Copy all states after the tokens that model m has read: context_take out of the model,

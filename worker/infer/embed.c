@@ -100,7 +100,7 @@ int embed_tokens(const struct infer *in, const int32_t *tokens, int64_t n, doubl
 struct embedder {
     const struct infer *in;
     const struct data *d;
-    bool writer;  /* rank 0 */
+    bool writer;  /* true on rank 0, which writes the files */
     bool was_cut; /* the last document read was cut off */
     int32_t *ids; /* owned, [S + 1] */
     double *sum;  /* owned, [C] */
@@ -159,7 +159,7 @@ static int64_t read_document(struct embedder *s, int64_t document, int64_t *offs
                      (long long)n, (long long)S);
 }
 
-/* Checks that all documents fit, before the first is computed. */
+/* Checks that all documents fit, before any is computed. */
 static int check_lengths(struct embedder *s, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);

@@ -109,7 +109,7 @@ static int run_steps(struct flow_work *w, const struct flow_sample *s, struct er
     return 0;
 }
 
-/* Makes latents from noise. *ok: they are finite. Collective. */
+/* Makes latents from noise. *ok: true if all latents are finite. Collective. */
 static int make(struct flow_work *w, int64_t i, const struct flow_sample *s, bool *ok,
                 struct err *e)
 {
@@ -149,7 +149,7 @@ static int blame(struct flow_work *w, int64_t i, const struct flow_sample *s, st
     if (finite_weights(w->m, name, e)) return -1;
     if (*name) return finite_blame(w->m, NULL, e, "sample %lld", (long long)i);
     if (finite_where(w->m, &again, where, e)) return -1;
-    infer_at(w->in, i + 1); /* the search's messages are in no plan */
+    infer_at(w->in, i + 1); /* starts new counts, since the plan has no messages of the search */
     err_set(&w->request.refused, ERR_CORRUPT,
             "the sample is NaN or infinity, and first so is %s: guidance %.16g is too large%s",
             *where ? where : "what guidance makes of the model's outputs", s->guidance,

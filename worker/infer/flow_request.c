@@ -124,7 +124,7 @@ static int take_seed(struct request_line *l)
 {
     double seed;
     if (take_number(l, "seed", &seed)) return -1;
-    l->r->s.seed = (int64_t)seed; /* below 2^53: exact */
+    l->r->s.seed = (int64_t)seed; /* the seed is below 2^53, so the double is exact */
     l->own_seed = true;
     return 0;
 }
@@ -188,7 +188,7 @@ static int check_told(struct request_line *l)
 {
     const struct model_shape *m = &l->spec->model.shape;
     const struct flow_request *r = l->r;
-    const int64_t classes = m->type_vocab - 1; /* the last one stands for no class */
+    const int64_t classes = m->type_vocab - 1; /* the last class stands for none */
     if (m->caption_channels && !*r->text) return missing(l, "text", "this model reads a caption");
     if (!m->caption_channels && *r->text) return unwanted(l, "text", "this model reads no caption");
     if (r->s.x.text_len && !*r->text) return unwanted(l, "text_len", "there is no text");

@@ -16,7 +16,7 @@
 struct sample_rows {
     struct flow_rows at;
     int64_t C, places, cols; /* cols: values of a row */
-    int64_t n;               /* rows */
+    int64_t n;               /* number of rows */
 };
 
 static struct sample_rows rows_of(const struct model *m, const struct flow_sample *s)
@@ -138,7 +138,7 @@ static int predict(struct model *m, const struct flow_sample *s, bool told, stru
 {
     struct batch *b = model_batch(m);
     b->latents.dropped = !told;
-    b->latents.label = told ? s->label : (int32_t)m->shape.type_vocab - 1; /* the last: no class */
+    b->latents.label = told ? s->label : (int32_t)m->shape.type_vocab - 1; /* last class: none */
     return model_forward(m, b, e);
 }
 
@@ -198,7 +198,7 @@ static struct channels guided(const struct model *m)
     return (struct channels){0, n > 0 && n < m->shape.in_channels ? n : m->shape.in_channels};
 }
 
-/* A step: the model is told the time `told`, then z = alpha z + beta v. */
+/* A step: v is predicted for the time `told`, then z = alpha z + beta v. */
 struct step_by {
     double told, alpha, beta;
 };

@@ -32,7 +32,7 @@ struct flow_sample {
                               * rows of model.batch.latents.text; the rest is not read */
     int64_t seed, n;         /* keys of the noise: flow_noise(seed, FLOW_SAMPLE, n, ..) */
     int64_t steps;
-    double guidance, shift; /* shift: flow_time()'s */
+    double guidance, shift; /* shift: argument of flow_time() */
     int32_t label;
     bool ancestral; /* for a model that predicts noise: steps draw from the learned variance */
 };

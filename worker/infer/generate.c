@@ -33,9 +33,9 @@ struct generator {
     struct turn turn[JOB_MAX_BATCH]; /* the turn of the work with that number, if it has an
                                       * answer */
     struct infer_steps steps;        /* steps of all works */
-    int next;                        /* the first prompt that has not begun */
+    int next;                        /* first prompt that has not begun */
     int n_done;
-    int first; /* the prompt whose text is the RESULT's; p->n: there is none yet */
+    int first; /* prompt whose text goes into the RESULT; p->n: none yet */
     struct reply reply;
     struct artifact out;     /* for a job of prompts */
     struct held_lines *held; /* owned [p->n] */

@@ -32,7 +32,7 @@ struct infer {
     void *arg;
     struct progress *progress;     /* NULL: not reported */
     const struct context *context; /* generate: precedes every prompt; NULL: none */
-    const char *digest;            /* context.save: the weights' digest */
+    const char *digest;            /* context.save: digest of the weights */
     const struct token_ends *ends; /* generate: tokens that end a text; NULL: 256, of bytes */
     struct tokenizer
         *tokenizer; /* generate: the model's own; NULL: text is bytes, or none at all */
@@ -64,9 +64,9 @@ struct infer_work {
     char *states; /* states of layers after the prompt, which a continuation changes; NULL: none */
 
     struct request request;   /* the request at work */
-    struct infer_answer *out; /* borrowed: its answer; NULL: none is at work */
+    struct infer_answer *out; /* borrowed: answer of the request; NULL: no request is at work */
     bool done;                /* the answer is complete */
-    int64_t sequence, n;      /* number of the continuation; its tokens so far */
+    int64_t sequence, n;      /* sequence: number of the continuation; n: its tokens so far */
     int64_t choice;           /* the next token: this rank's choice, until the choices are
                                * compared */
     int64_t stopped, cut;     /* the stop string at the last token: see take_text */
@@ -76,7 +76,7 @@ struct infer_work {
 };
 /* The steps of all works of a job. */
 struct infer_steps {
-    struct infer_pace pace; /* rows, and their time */
+    struct infer_pace pace; /* number of rows and their time */
     /* Passes, and comparisons of choices, by their number of rows, since infer_settle. */
     int64_t n_passes[JOB_MAX_BATCH + 1], n_choices[JOB_MAX_BATCH + 1];
 };
@@ -94,7 +94,7 @@ struct infer_tokens {
     int n_top;
 };
 struct infer_choice {
-    struct infer_tokens tokens; /* generated; without an id that ended the text */
+    struct infer_tokens tokens; /* generated tokens, without an id that ended the text */
     int64_t n_text;             /* number of tokens before a stop string */
     /* With a tokenizer: the tokens' text up to a stop string. Without one text is NULL. */
     char *text;         /* owned, NUL-terminated: the prompt's text, then the generated text */
@@ -134,7 +134,7 @@ struct infer_text {
     char *text; /* owned: the first continuation of the first prompt, valid UTF-8; may be NULL */
     int64_t n_prompts, n_prompt_tokens, n_tokens; /* sums over all prompts and continuations */
     int64_t n_refused, n_resumed;      /* batch: refused; answered by an earlier attempt */
-    enum infer_finish finish;          /* how that text ended */
+    enum infer_finish finish;          /* reason why that text ended */
     struct infer_pace prefill, decode; /* for the answers of this attempt */
     bool ledger_equal;
     struct artifact_done artifact; /* rank 0: generate.jsonl, or results.jsonl of a batch */

@@ -12,12 +12,12 @@ static const struct neutral {
 } rows[] = {
     {"tool_choice", {"none", "auto"}},
     {"function_call", {"none", "auto"}},
-    {"parallel_tool_calls", {"*"}}, /* there are no tools */
+    {"parallel_tool_calls", {"*"}}, /* no tools can be called */
     {"response_format", {"text"}},
     {"modalities", {"text"}},
     {"service_tier", {"auto", "default"}},
     {"store", {"false"}},
-    {"metadata", {"*"}}, /* words of the client about its request */
+    {"metadata", {"*"}}, /* notes of the client about its request */
     {"safety_identifier", {"*"}},
     {"prompt_cache_key", {"*"}},
     {"suffix", {""}},

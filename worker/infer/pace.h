@@ -1,4 +1,4 @@
-/* pace.h: tokens and how long they took, on this rank. */
+/* pace.h: a number of tokens and the time that they took on this rank. */
 #ifndef SEQD_INFER_PACE_H
 #define SEQD_INFER_PACE_H
 
@@ -22,7 +22,7 @@ static inline void pace_sum(struct infer_pace *p, const struct infer_pace *more)
     p->us += more->us;
 }
 
-/* Returns tokens per second; NaN if there were none. */
+/* Returns tokens per second; NaN if no token was counted. */
 static inline double pace_rate(const struct infer_pace *p)
 {
     return p->n && p->us > 0 ? (double)p->n * 1e6 / (double)p->us : (double)NAN;

@@ -65,7 +65,7 @@ static int name_bytes(struct text *out)
     return rc;
 }
 
-/* Names a token, regardless of the names of other tokens. */
+/* Names a token without regard to the names of other tokens. */
 static int name_token(const struct reply *p, int32_t id, struct text *out)
 {
     char byte[32];

@@ -33,7 +33,7 @@
 struct reply {                         /* {0}: empty */
     bool ids;                          /* tokens are not bytes: answers say "token_ids" */
     const struct tokenizer *tokenizer; /* borrowed: the model's own; NULL: it has none */
-    int64_t created;                   /* chats: seconds since 1970 */
+    int64_t created;                   /* "created" of chats: seconds since 1970 */
     char *line;                        /* owned: the last line, ending with a newline */
     int64_t size;                      /* bytes of the line */
     int64_t room;
@@ -44,7 +44,7 @@ struct reply {                         /* {0}: empty */
 };
 void reply_fini(struct reply *p);
 
-/* Makes the line of choice c of a. prompt [size]: the prompt's bytes. */
+/* Makes the line of continuation c of answer a. prompt [size]: the prompt's bytes. */
 int reply_prompt(struct reply *p, const struct request *r, const char *prompt, int64_t size,
                  const struct infer_answer *a, int64_t c, struct err *e);
 /* Makes a request's line. number: the request's number in its file; model: its name. a: NULL if r

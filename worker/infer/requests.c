@@ -202,7 +202,7 @@ static int take_number(struct body *b, const struct request_number *m, enum jtok
     const struct field *f = spec_field(m->path);
     char *at = (char *)b->r + m->offset;
     const bool length = m->offset == offsetof(struct request, max_tokens);
-    const double lo = length ? 0 : f->min; /* 0: only the prompt, with echo */
+    const double lo = length ? 0 : f->min; /* 0 tokens: only the prompt is answered, with echo */
     int64_t i = 0;
     double v = 0;
     if (length && b->length)
@@ -299,7 +299,7 @@ static int take_messages(struct body *b, enum jtok t)
         return err_field(b->e, ERR_INVALID, "messages",
                          "messages must be a list of objects with role and content");
     if (jread_skip(&b->j)) return -1;
-    if (jread_next(&in) == J_ARRAY_END) return 0; /* refused as missing */
+    if (jread_next(&in) == J_ARRAY_END) return 0; /* an empty list is refused as missing */
     if (write_messages(r, begin, b->j.p - begin, b->e)) {
         if (!*b->e->field) strcpy(b->e->field, "messages");
         return -1;
@@ -559,7 +559,7 @@ void request_of_line(struct request *r, const struct job_spec *spec, const char 
     if (request_id(line, size, r->id, &none)) r->id[0] = 0;
     r->key.seed = -1;
     jread_init(&b.j, line, (size_t)size);
-    if (!read_line(&b)) r->refused = none; /* clears errors of a line that was read */
+    if (!read_line(&b)) r->refused = none; /* clears errors left by a line that was read well */
     const bool own_seed = r->key.seed >= 0;
     if (!own_seed) r->key.seed = seed;
     r->key.request = own_seed ? 0 : request_key(r->id);

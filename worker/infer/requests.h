@@ -42,7 +42,7 @@ struct job_spec;
 struct request_chat {
     const struct chat_model *model; /* NULL or without a template: conversations are refused */
     const struct err *why; /* reason of the refusal; NULL, ERR_NONE: there is no template */
-    int64_t submitted_s;   /* as of struct rank_args */
+    int64_t submitted_s;   /* same as in struct rank_args */
 };
 
 struct request {
@@ -53,13 +53,13 @@ struct request {
     struct tokenizer *tokenizer;    /* borrowed: the model's own; NULL: text is bytes, or refused */
     const struct err *no_tokenizer; /* borrowed: reason of the refusal; NULL: the usual one */
     struct request_chat chat;
-    struct tokens cut; /* owned scratch, with the two below */
+    struct tokens cut; /* owned scratch, as are the next two members */
     struct text talk;
     struct template_output written;
     bool is_chat; /* the url is /v1/chat/completions */
     struct sample_options sample;
     struct stop stop;
-    struct sample_key key; /* seed and request */
+    struct sample_key key; /* seed and request; they key the random numbers */
     int64_t max_tokens, min_tokens, n;
     int32_t logprobs; /* alternatives to report; -1: no log-probabilities */
     int32_t echo, ignore_eos;

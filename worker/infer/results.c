@@ -18,7 +18,7 @@
 /* ---- one line -------------------------------------------------------------------------------- */
 
 struct result_line {
-    int64_t number; /* the request's; -1: none */
+    int64_t number; /* number of the request; -1: none */
     char id[REQUEST_ID_SIZE];
     bool refused;
     int64_t usage[2]; /* prompt_tokens, completion_tokens */

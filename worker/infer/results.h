@@ -15,7 +15,7 @@
 
 struct results { /* {.fd = -1}: closed */
     int fd;
-    char path[FILE_PATH_SIZE]; /* the journal's */
+    char path[FILE_PATH_SIZE]; /* path of the journal */
     const struct prompts *p;   /* borrowed */
     uint8_t *answered;         /* owned, [p->n] */
     int64_t last;              /* request of the last line; -1: no line */

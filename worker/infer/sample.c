@@ -69,7 +69,7 @@ static double penalised(const struct sampler *s, double z, int64_t i,
     return times ? z - (o->frequency * times + o->presence) : z;
 }
 
-/* Fills z. Returns the id of the largest; on a tie, the lowest id. */
+/* Fills z. Returns the id of the largest z; on a tie, the lowest id. */
 static int32_t penalise(struct sampler *s, const float *logits, const struct sample_options *o,
                         int32_t banned)
 {
@@ -105,7 +105,8 @@ static void heap_fill(struct sampler *s)
     for (int64_t i = s->n_vocab / 2; i-- > 0;) sift(s, i, s->n_vocab);
 }
 
-/* Takes the next id in sorted order out of a heap of n. The id then lies right after the heap. */
+/* Takes the next id in sorted order out of a heap of n ids. The id then lies right after the
+ * heap. */
 static int32_t heap_pop(struct sampler *s, int64_t n)
 {
     int32_t top = s->heap[0];

@@ -33,7 +33,7 @@ struct sample_options {
 struct sample_key {
     int64_t seed;
     int64_t request;  /* number of the prompt in the job; only the low 32 bits are used */
-    int64_t sequence; /* number of its continuation */
+    int64_t sequence; /* number of the prompt's continuation */
     int64_t position; /* position of the token that is being chosen */
 };
 
@@ -42,8 +42,8 @@ struct sampler {
     int64_t n_vocab;
     double *z, *weight; /* z: after the penalties; weight: exp((z - max) / temperature) */
     int32_t *heap;
-    int32_t *times;  /* occurrences in the generated text */
-    uint8_t *prompt; /* 1: occurs in the prompt */
+    int32_t *times;  /* each token's occurrences in the generated text */
+    uint8_t *prompt; /* 1: the token occurs in the prompt */
 };
 
 /* mem: borrowed, sampler_size bytes (25 a token of the vocabulary), aligned to 8; its contents do

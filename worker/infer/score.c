@@ -36,9 +36,9 @@ struct scorer {
     int64_t sizes_first, sizes_n;   /* tokens [first, first + n) of the data are in `sizes` */
     uint32_t sizes[1024];           /* bytes of each of these tokens */
     int64_t document, unscored;     /* number of the document being read; its unscored tokens */
-    struct score_sum sum, *bucket;  /* sum over that document; bucket: [n_buckets] */
-    double text_nll;                /* nll of that document, without its end id */
-    int64_t bucket_size, n_buckets; /* 0: not asked for */
+    struct score_sum sum, *bucket;  /* sum: over the document; bucket: [n_buckets] */
+    double text_nll;                /* nll of the document, without its end id */
+    int64_t bucket_size, n_buckets; /* 0: no buckets are asked for */
     struct artifact out, logprobs;
     struct score_journal journal;
     struct comm_count want[PURPOSE_N]; /* counts of a window, on this rank */
@@ -193,7 +193,7 @@ static int add_window(struct scorer *s, struct score *out, struct err *e)
     return 0;
 }
 
-/* Adds a window and journals it. n_targets: the batch's count. */
+/* Adds a window and journals it. n_targets: the count in the batch. */
 static int take_window(struct scorer *s, int64_t n_targets, struct score *out, struct err *e)
 {
     const int64_t before = out->total.n_targets + s->sum.n_targets;

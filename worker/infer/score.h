@@ -47,9 +47,9 @@ struct score {
     struct score_sum total; /* rank 0 */
     double text_nll;        /* total.nll without ids that end documents; rank 0 */
     int64_t n_documents, n_windows, n_unscored;
-    int64_t n_resumed;      /* windows whose losses an earlier attempt left */
-    struct infer_pace pace; /* for the windows that this attempt computed, with their losses */
-    bool ledger_equal;      /* every window moved the formula's bytes, on every rank */
+    int64_t n_resumed;             /* windows whose losses an earlier attempt left */
+    struct infer_pace pace;        /* windows that this attempt computed, with their losses */
+    bool ledger_equal;             /* every window moved the formula's bytes, on every rank */
     struct artifact_done artifact; /* rank 0: score.jsonl, one line per document */
     struct artifact_done buckets;  /* rank 0: score-buckets.json; no name: not asked for */
     struct artifact_done logprobs; /* rank 0: token-logprobs.npy; no name: not asked for */

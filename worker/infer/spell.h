@@ -12,7 +12,7 @@
 struct spell {
     struct detokenizer *decoder;
     struct text all;    /* prompt and continuation */
-    struct text prompt; /* decoded alone */
+    struct text prompt; /* prompt, decoded alone */
     bool late;          /* the decoder holds a part of the prompt's text */
     int64_t begin;      /* offset in `all` of the continuation's first byte */
     int64_t fed;        /* bytes of `all` that the stop strings have seen */

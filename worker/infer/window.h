@@ -28,7 +28,7 @@ void window_fill(const struct window *w, const struct job_spec *spec, const stru
 /* Tells whether the token at position t is scored. document_start: the first token of its document,
  * among the data's tokens. */
 bool window_scores(const struct window *w, int64_t t, int64_t document_start);
-/* Returns the first position that a token of that document sees in this window. */
+/* Returns the first position in this window that a token of the document sees. */
 int64_t window_seen_from(const struct window *w, int64_t document_start);
 
 #endif

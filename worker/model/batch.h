@@ -22,7 +22,7 @@ struct batch_latents {
     float *weight;  /* [ROWS_T rows, n]: weight of the place in the loss; 0: pads, clean frames,
                      * places beyond the sample's edges */
     float *text;    /* [n_text, caption channels] */
-    int64_t n_text; /* rows of the caption, also of one that was dropped */
+    int64_t n_text; /* rows of the caption, dropped or not */
     bool dropped;   /* as many rows of the null caption (a weight) are read instead */
 };
 

@@ -3,7 +3,7 @@
 
 #include "kernels/half.h"
 
-#define ROUNDED 8192 /* elements that are rounded at a time */
+#define ROUNDED 8192 /* elements rounded at a time */
 
 void host_copy_in(struct be *be, enum dtype t, void *to, const float *x, int64_t n)
 {

@@ -34,8 +34,8 @@ struct in_time {
     struct be *be;
     struct comm *comm; /* NULL: one rank */
     int64_t n_windows, n_layers;
-    int64_t size;  /* bytes of the states of all layers: n_layers times one of them */
-    char *borders; /* [n_windows - 1] of size: states that enter window w + 1; the first rank's */
+    int64_t size;     /* bytes of the states of all layers: n_layers times one of them */
+    char *borders;    /* [n_windows - 1, size], first rank: states that enter window w + 1 */
     char *out, *d_in; /* [size] each, in the comm segment */
     char *d_out;      /* [size] */
     /* Forward of window w, for the states alone. */

@@ -91,11 +91,11 @@ struct model {
     float *tree;
     int64_t tree_stride; /* bytes */
     double *nll;         /* [T] in the host's memory, as model_nll and model_grad leave it */
-    double *inv_freq;    /* in the host's memory */
+    double *inv_freq;    /* table in the host's memory */
     double rope_theta;   /* the base of inv_freq */
     void *bounce;
     int64_t *all_lo, *all_hi;           /* [ulysses * T] lo and hi of the group's rows, or NULL */
-    int64_t *host_all_lo, *host_all_hi; /* the host's copy of them */
+    int64_t *host_all_lo, *host_all_hi; /* the host's copies of all_lo, all_hi */
     struct batch batch; /* the plan's arrays in the host's memory, which the caller fills */
     /* With be->own_memory. room: the device's arrays that a batch is copied into. there: the
      * current batch as operations read it, with pointers into these arrays (model_place). */

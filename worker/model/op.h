@@ -57,7 +57,7 @@ struct frame {
     int64_t tree_stride;
 
     struct tensor value[PROG_VALUES], grad[PROG_VALUES]; /* data NULL: not there */
-    void *weights;       /* the section's, as its program lays them out, of dtype */
+    void *weights;       /* the section's weights, of dtype, as its program lays them out */
     float *weights_grad; /* NULL when only inferring */
     struct tensor tied;  /* PROG_TIED: the embedding */
     float *tied_grad;
@@ -70,9 +70,9 @@ struct frame {
     char *stage; /* the host's memory for tables; NULL: be has no memory of its own */
     int64_t stage_size, stage_used;
 
-    const struct batch *batch, *host; /* as operations read it; as the host does, NULL: the same */
+    const struct batch *batch, *host; /* batch for operations; batch for the host; NULL: same */
     const int64_t *all_lo, *all_hi;   /* [u*T] lo and hi of the group's rows, or NULL */
-    const int64_t *host_all_lo, *host_all_hi; /* the same for the host; NULL: it has none */
+    const int64_t *host_all_lo, *host_all_hi; /* copies for the host; NULL: it has none */
     struct sp *sp;                            /* its shape is the operation's */
     struct sp_linear *linear;
     struct sp_carry *carry;
@@ -83,13 +83,13 @@ struct frame {
     bool rope_single;        /* angles are formed in fp32 */
     const double *slope;     /* [H] of this layer's linear attention */
     const void *carry_in;    /* this layer's state before the sequence; NULL: 0 */
-    void *carry_out;         /* the state after it; NULL: not wanted */
+    void *carry_out;         /* this layer's state after the sequence; NULL: not wanted */
     const void *d_carry_out; /* backward: gradients of these states */
     void *d_carry_in;
     bool again; /* forward: recomputing, and the contents of out[1] have been kept */
 
     struct routing *routing; /* a proof's experts of rows (routing.h); NULL: it has none */
-    int32_t *chosen;         /* this layer's, [T, k]; NULL: it has none */
+    int32_t *chosen;         /* experts of this layer's rows, [T, k]; NULL: none */
 
     /* the loss */
     float *logits; /* [loss_chunk, V] */

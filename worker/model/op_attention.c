@@ -247,7 +247,7 @@ static struct tensor rows_at(struct tensor t, int64_t row0, int64_t n)
  * no key. */
 struct grid {
     int64_t len, n;      /* rows of a sequence; sequences that exist: pads come after them */
-    int64_t step, first; /* from row to row of a sequence; from sequence to sequence */
+    int64_t step, first; /* step: from row to row of a sequence; first: to the next sequence */
     struct op op;        /* the operation on this rank's heads */
     bool by_heads;       /* rows are those of the whole grid, [space, time] */
 };

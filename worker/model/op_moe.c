@@ -161,7 +161,7 @@ static struct tensor route_logits(struct frame *f, const struct moe *m)
 
 struct expert {
     int64_t n;                  /* rows */
-    const int32_t *rows;        /* in the host's memory */
+    const int32_t *rows;        /* numbers of the rows, in the host's memory */
     struct tensor x, h1, h3, a; /* x [n, C]; the others [n, I] */
 };
 

@@ -15,7 +15,7 @@
 enum pipe_way { PIPE_FORWARD, PIPE_BACK };
 
 struct pipe_messages {
-    char *send[2]; /* in the segment, by way; NULL: one stage */
+    char *send[2]; /* buffers in the segment, by way; NULL: one stage */
     struct comm_ticket ticket[2], arriving[2];
     bool sent[2], comes[2]; /* by way: a message is under way and has not been waited for */
     int slot;               /* slot of the pass that runs */

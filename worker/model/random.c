@@ -40,7 +40,7 @@ struct draw {
     int64_t seed;
     int tensor, n_layers;
     const struct param *p; /* a tensor of the whole model */
-    struct slice slice;    /* rank t's part of it */
+    struct slice slice;    /* rank t's part of p */
     int t;
 };
 

@@ -22,10 +22,10 @@ struct section_watch {
 
 /* decode: one sequence's new token. */
 struct section_row {
-    int slot; /* its cache */
+    int slot; /* number of its cache */
     int32_t token;
     int64_t pos;
-    bool own; /* this rank keeps its key and value */
+    bool own; /* this rank keeps the token's key and value */
 };
 
 /* The part of struct model that sections use. */
@@ -39,13 +39,13 @@ struct section_state {
     int stream_of[SECTION_MAX]; /* the residual stream's buffer at each border */
     int d_stream_of[SECTION_MAX];
     double *slopes;         /* [L, H] */
-    double *nll, *inv_freq; /* as struct frame has them */
+    double *nll, *inv_freq; /* those of struct frame */
     char *stage;            /* PLAN_STAGE; NULL: none */
     int64_t stage_size;
     struct batch one[2]; /* decode: the new tokens, as operations read them and as the host does */
     int32_t token[JOB_MAX_BATCH];
     int64_t pos[JOB_MAX_BATCH];
-    const struct section_row *row; /* n_rows of them, borrowed while they are decoded */
+    const struct section_row *row; /* [n_rows], borrowed while they are decoded */
     int n_rows;
     int64_t grid[2];            /* grid of the sequence at hand */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
@@ -60,7 +60,7 @@ struct section_state {
 
 /* A section with its number, program and places. */
 struct here {
-    int b; /* its number */
+    int b; /* number of the section */
     const struct program *p;
     const struct section *s;
     bool one; /* a single new token of each sequence */

@@ -12,7 +12,7 @@ struct attention_shape {
     enum strategy_id strategy;
     enum form_id form;
     int64_t unit;         /* bytes of an element of q, kv and o */
-    bool rank_bits, back; /* determinism "ranks"; there is a backward */
+    bool rank_bits, back; /* rank_bits: determinism "ranks"; back: there is a backward */
     int P, u;             /* ranks; ranks of a group that shares heads (1: no group) */
     int64_t T, seg_len;   /* rows of a rank, of a segment */
     int64_t H, Hk, D;

@@ -16,7 +16,7 @@
 struct axes {
     int dp, pp, sp, tp;
 };
-enum axis { AXIS_DP = 1, AXIS_PP = 2, AXIS_SP = 4, AXIS_TP = 8 }; /* bits: they may be joined */
+enum axis { AXIS_DP = 1, AXIS_PP = 2, AXIS_SP = 4, AXIS_TP = 8 }; /* bits, joined by | */
 
 struct axes_place {
     int d, p, s, t;
@@ -35,8 +35,8 @@ struct rank_set {
  * axis). `rank` is among them. */
 struct rank_set axes_line(const struct axes *a, int rank, unsigned along);
 
-/* Cut all ranks into blocks of `size` consecutive ones, a divisor of n_ranks. axes_rank_block
- * returns the block of `rank`; axes_rank_across the ranks that have its place in each block. */
+/* Cut all ranks into blocks of `size` consecutive ones; size divides n_ranks. axes_rank_block
+ * returns the block of `rank`. axes_rank_across returns the rank at its place in each block. */
 struct rank_set axes_rank_block(int rank, int size);
 struct rank_set axes_rank_across(int rank, int size, int n_ranks);
 
@@ -49,7 +49,7 @@ static inline int rank_set_at(const struct rank_set *s, int i)
     return s->at[i];
 }
 
-/* Returns the number of `rank` in the set; -1: it is not there. */
+/* Returns the number of `rank` in the set, or -1 if the set lacks it. */
 int axes_rank_set_index(const struct rank_set *s, int rank);
 
 #endif

@@ -100,7 +100,7 @@ static int refuse_batch(const struct job_spec *s, enum err_code code, const char
     return err_field(e, code, "infer.batch", "infer.batch %d: %s", s->infer.batch, why);
 }
 
-/* Refuses several prompts at once where a prompt would not be answered as it is alone. */
+/* Refuses several prompts at once if a prompt's answer could differ from its answer alone. */
 int rules_batch(const struct job_spec *s, struct err *e)
 {
     if (!*spec_text(s, s->input.source.path) || s->input.source.format == DATA_TEXT)

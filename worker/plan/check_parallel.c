@@ -1,11 +1,11 @@
-/* check_parallel.c: the strategies, layouts and forms of attention that a family takes, and its
- * defaults where the job leaves that to "auto". A strategy's own rules are in its row. */
+/* check_parallel.c: the strategies, layouts and forms of attention that a family takes, and the
+ * family's defaults for a job's "auto". A strategy's own rules are in its row. */
 #include <string.h>
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
 
-/* Resolves "auto". It stays for a model that is not described yet, unless one rank leaves no
- * choice. */
+/* Resolves "auto". A model that is not described yet keeps it, unless the job has one rank, which
+ * leaves no choice. */
 static void set_auto(struct job_spec *s)
 {
     const struct model_shape *m = &s->model.shape;
@@ -74,8 +74,8 @@ static int check_strategy(const struct job_spec *s, struct err *e)
                                                   : "attention that reads both ways");
 }
 
-/* Returns the strategy that has this form; STRATEGY_N: none has it. A job may name any form beside
- * any strategy. */
+/* Returns the strategy that has this form, or STRATEGY_N if none has it. A job may name any form
+ * beside any strategy. */
 static int owner_of(int form)
 {
     int id = STRATEGY_AUTO + 1;

@@ -1,4 +1,4 @@
-/* check_rope.c: RoPE as the job changes it. */
+/* check_rope.c: the rules of a job's changes to RoPE (model.rope). */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/err.h"
@@ -42,7 +42,7 @@ static int check_parameters(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Tells whether a job may set the base. */
+/* Tells whether a job may set RoPE's base: the family's config has rope_theta. */
 static bool turns(const struct model_shape *m)
 {
     return config_says(family_row(m)->config, "rope_theta");

@@ -2,8 +2,8 @@
 #include "worker/family/family.h"
 #include "worker/plan/rules.h"
 
-/* Checks a walk in time, which keeps only states between its windows and sums gradients as it
- * goes. */
+/* Checks a training in windows of time (memory.time_chunk), which keeps only states from window to
+ * window and sums their gradients. */
 static int check_in_time(const struct job_spec *s, struct err *e)
 {
     static const char field[] = "memory.time_chunk";

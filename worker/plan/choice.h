@@ -63,7 +63,7 @@ struct choice {
     int64_t max_seq_len; /* the longest sequence with the chosen strategy and degree */
     int64_t max_batch;   /* sequences of data.seq_len at once: packed in one, times dp */
     int64_t longest;     /* longest sequence with all ranks in one ring */
-    bool waits;          /* parallel.form is decided by the data (form.h) */
+    bool waits;          /* parallel.form is decided later, by the data (form.h) */
     char reason[640];
     char warning[384], rope_warning[384]; /* "" : none */
 };

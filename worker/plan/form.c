@@ -70,7 +70,7 @@ struct candidate {
     bool offload;
     double bytes, messages; /* per sample */
     double step_s;          /* 0: no machine is known */
-    int64_t size;           /* per rank */
+    int64_t size;           /* bytes per rank */
 };
 
 static struct candidate candidate_of(const struct job_spec *s, const struct machine *m,

@@ -30,11 +30,11 @@ struct hardware {
     int32_t given;
     int32_t devices, nodes;
     double memory_gib;  /* GiB of a device */
-    double tflops;      /* TFLOP/s that a device sustains; 0: not said, times are not known */
+    double tflops;      /* TFLOP/s that a device sustains; 0: unknown, as are all times */
     double link_gbs;    /* GB/s a device sends, within a node */
     double link_us;     /* latency of a small message */
-    double network_gbs; /* between nodes; 0: link_gbs */
-    double host_gbs;    /* between a device and its host's memory, each way */
+    double network_gbs; /* GB/s a device sends between nodes; 0: link_gbs */
+    double host_gbs;    /* GB/s between a device and its host's memory, each way */
 };
 extern const struct field hardware_fields[]; /* members of struct hardware; ends with path NULL */
 void hardware_defaults(struct hardware *h);

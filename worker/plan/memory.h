@@ -10,7 +10,7 @@
  * parameters and scratch. Returns -1 if a size exceeds 2^56 bytes or the shard is impossible. */
 struct memory_choice {
     const struct model_shape *shape;
-    const struct job_spec *spec; /* for the needs of score and generate beside the model */
+    const struct job_spec *spec; /* gives the needs of score and generate beside the model */
     int64_t wanted_chunk, n_decode;
     int batch;            /* generate: prompts at once */
     int64_t segment_size; /* least size: all ranks have the size of the stage that needs most */

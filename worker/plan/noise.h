@@ -22,7 +22,7 @@ struct noise_step {
     double slope;            /* slope of the posterior's mean in e - noise */
     double log_min, log_max; /* logarithms of the variance: the posterior's, beta_t's. Step 0 has
                               * no posterior and takes step 1's */
-    bool last;               /* t = 0: its bound is the likelihood of x_0 itself */
+    bool last;               /* step t = 0, whose bound is the likelihood of x_0 itself */
 };
 struct noise_step noise_step(int64_t t);
 

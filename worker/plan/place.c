@@ -58,7 +58,7 @@ static int place_stage(const struct job_spec *s, struct plan *p, int64_t segment
 struct stage_sizes {
     int64_t segment, most; /* bytes: the largest segment, the largest arena */
     int largest;
-    double state, params; /* all stages: bytes of weights, gradients and optimizer; elements */
+    double state, params; /* over all stages: bytes of training state; elements of weights */
     int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record by kind, as in struct plan */
 };
 
@@ -205,7 +205,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     ref->offload = (struct offload_plan){0}; /* copied values are compared with values in place */
     ref->reference_offset = ref->reference_size = ref->reference_host_offset = 0;
     memset(ref->comm, 0, sizeof ref->comm);
-    if (memory_place(ref, &c, e)) return -1; /* it takes up to P times a rank's part */
+    if (memory_place(ref, &c, e)) return -1; /* the reference takes up to P times a rank's part */
     assert(ref->segment_size == 0);
     return 0;
 }

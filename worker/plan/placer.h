@@ -13,11 +13,11 @@ struct placer {
     bool overflow;
 };
 
-/* The sides that work with a buffer: it matters where the device has memory of its own. */
+/* Host's use of a buffer. It decides the buffer's place if the device has memory of its own. */
 enum placer_host {
     HOST_NEVER,
-    HOST_TOO,   /* it is written on one side and read on the other */
-    HOST_ALONE, /* no operation sees it */
+    HOST_TOO,   /* the host and the device use it */
+    HOST_ALONE, /* the host alone uses it: no operation does */
 };
 
 struct placer_want {

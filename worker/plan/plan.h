@@ -137,7 +137,7 @@ enum plan_id {
                       * PLAN_HI_ALL */
     PLAN_CACHES,     /* generate: records of caches and states: plan_cache() */
     PLAN_SHARED,     /* values that `in` shares, one after another: plan_shared() */
-    PLAN_DSHARED,    /* their gradients */
+    PLAN_DSHARED,    /* gradients of PLAN_SHARED */
     PLAN_STATE_SEND, /* segment: 2 states of linear attention (struct linear_buffers) */
     PLAN_STATE_RECV, /* segment: 2 received states */
     PLAN_STATE_ALL,  /* segment: all_gather: [sp * parts] summaries */
@@ -240,13 +240,13 @@ struct plan {
     /* verify, and train with verify.first_step: the one-rank reference's part of the arena; with
      * several stages, in the first one's plan */
     int64_t reference_offset, reference_size;
-    int64_t reference_host_offset; /* its offset in the host's part */
+    int64_t reference_host_offset; /* the reference's offset in the host's part */
     enum job_kind kind;
     int64_t seq_len;        /* tokens of the longest sequence */
-    int64_t S, T;           /* tokens of it that a ring holds at once; rows per rank */
+    int64_t S, T;           /* tokens of a sequence that a ring holds at once; rows per rank */
     int64_t n_windows;      /* LASP in time: windows of S tokens in a sequence; 1: S is seq_len */
     int64_t carry_size;     /* LASP in time: bytes of the states of all layers; 0: one window */
-    int n_ranks, n_threads; /* n_ranks = dp * pp * sp * tp; plan_axes() says which is where */
+    int n_ranks, n_threads; /* n_ranks = dp * pp * sp * tp; plan_axes() has the order */
     int sp, dp;             /* ranks of a ring; rings side by side, each on its own samples */
     int ulysses;            /* ranks of a ring that share heads, in a row: sp under ulysses, a
                              * divisor of it under usp, else 1 */
@@ -297,7 +297,7 @@ struct plan {
      * to the other. PLAN_DX likewise, by grad_in_place. */
     int n_streams, n_dx;            /* several stages: for one sequence */
     int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record, rounded: by kind; the last: of `in` */
-    int64_t cache[FAMILY_KINDS];    /* likewise of a cache record */
+    int64_t cache[FAMILY_KINDS];    /* likewise, of a record of caches and states */
 };
 
 static inline struct axes plan_axes(const struct plan *p)

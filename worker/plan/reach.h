@@ -24,12 +24,12 @@ struct reach_map {
 
 /* How documents lie in a sequence. reach_make calls `at` for ascending positions. */
 struct reach_document {
-    int64_t start, end; /* global */
+    int64_t start, end; /* global positions */
 };
 struct reach_documents {
     struct reach_document (*at)(void *arg, int64_t pos); /* the document that holds pos */
     void *arg;
-    int64_t n_tokens; /* real ones: positions from here on are padding */
+    int64_t n_tokens; /* tokens without padding: positions from n_tokens on are padding */
     bool causal;
 };
 /* Makes the map of a layer without a window. */

@@ -73,7 +73,7 @@ int64_t stage_steps_of_tokens(const struct job_spec *s, int64_t tokens)
 int64_t stage_steps_of_passes(const struct job_spec *s, int64_t passes,
                               const int64_t samples[SPEC_STAGES + 1])
 {
-    double left = (double)passes; /* passes that are left, whatever their length */
+    double left = (double)passes; /* passes still to make */
     int64_t steps = 0;
     for (int i = -1; i < s->n_stages && left > 0; i++) {
         const double per_step = (double)s->train.global_batch / (double)samples[i + 1];

@@ -145,7 +145,7 @@ static bool solve(struct solver *s, int way[LABEL_OPS], struct label_cost *cost)
         s->n[0] = s->n[1];
     }
     if (!s->n[0]) return false;
-    assert(s->n[0] == 1); /* no value is read any more */
+    assert(s->n[0] == 1); /* one state is left, since no value is read any more */
     *cost = s->state[0][0].cost;
     for (int i = g->n_ops - 1, k = 0; i >= 0; i--) {
         way[i] = s->step[i][k].way;

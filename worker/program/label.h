@@ -21,7 +21,7 @@
 #define LABEL_VALUES 80
 #define LABEL_INS    3
 #define LABEL_WAYS   4
-#define LABEL_STATES 512 /* states of one operation */
+#define LABEL_STATES 512 /* most states of one operation */
 
 struct label_value {
     int64_t moved[LABELS][LABELS]; /* elements that all ranks send: [label that it has][new one] */
@@ -47,7 +47,7 @@ struct label_graph {
 };
 
 struct label_cost {
-    int64_t moved; /* elements */
+    int64_t moved; /* number of elements that move */
     int n_moves;
     uint64_t early; /* bit 63 - i: something moves before operation i */
 };

@@ -34,10 +34,10 @@ enum op_cache {
 enum op_moves {
     MOVES_NOTHING = 1,
     MOVES_KEYS,   /* keys and values of a sequence that is sharded, and their gradients */
-    MOVES_STATES, /* a state per head */
+    MOVES_STATES, /* one state of each head */
     MOVES_CARRY,  /* a state from each rank to the next (worker/sp/carry.h) */
-    MOVES_MAP,    /* the same, or maps of states to all ranks */
-    MOVES_ROWS,   /* all rows: sharded along another dimension afterwards */
+    MOVES_MAP,    /* as MOVES_CARRY, or maps of states to all ranks */
+    MOVES_ROWS,   /* all rows, which are sharded along another dimension afterwards */
     MOVES_HEADS,  /* all rows of the heads that go to other ranks */
     MOVES_PARTS,  /* rows between the ranks of tensor parallelism */
     MOVES_SPAN,   /* a number of each row, fp32, of a norm that spans tp ranks */
@@ -77,7 +77,7 @@ struct op_need {
     int64_t carry, map, summary; /* MOVES_CARRY, MOVES_MAP: elements of a state, of a map's
                                   * matrices, of both for MOVES_MAP */
     int64_t switched;            /* columns that an all-to-all moves */
-    int64_t rotary, patch;       /* columns that are rotated; of a patch */
+    int64_t rotary, patch;       /* rotary: columns that are rotated; patch: columns of a patch */
     int64_t gradient;            /* elements of the largest gradient that is summed at once */
     bool types, text;            /* the batch has token types, a caption */
 };
@@ -90,7 +90,7 @@ struct op_site {
     const struct op *op;
     double rows[ROWS_N];      /* rows of the operation's values */
     double S, grid[2], vocab; /* sizes of the whole sequence */
-    int sp;                   /* ranks of the sequence group */
+    int sp;                   /* number of ranks of the sequence group */
     bool maps;                /* MOVES_MAP: each rank makes its maps, and none waits */
     bool back;
 };
@@ -106,8 +106,8 @@ enum op_term_id {
 };
 struct op_term {
     enum op_term_id id;
-    double n;                 /* multiply-adds; elements */
-    double rows, inner, cols; /* PRODUCT */
+    double n;                 /* number of multiply-adds, or of elements */
+    double rows, inner, cols; /* sizes of a PRODUCT */
     double keys;              /* ATTENTION: keys that a row sees */
     double size;              /* ATTENTION, STATES: size of a head, which the rate depends on */
     bool uneven;              /* ATTENTION over the sequence: ranks may have unequal parts of it */
@@ -126,7 +126,7 @@ struct op_work {
 struct op_rule {
     const char *name;     /* in sentences: "the attention of model.layers.2" */
     int n_in, n_optional; /* inputs; the last n_optional may be PROG_NONE */
-    bool loss;            /* the last of `out`: no output */
+    bool loss;            /* it is the last of section `out` and has no output */
     bool logits;          /* works on the logits' buffer */
     /* Asserts that shapes fit; out NULL: a loss. */
     void (*check)(const struct program *p, const struct op *op, const struct value *out);
@@ -135,7 +135,7 @@ struct op_rule {
     int (*extra)(const struct program *p, const struct op *op, struct value v[2]);
 
     unsigned reads;                             /* backward: enum op_reads */
-    unsigned (*reads_too)(const struct op *op); /* more of them, by its parameters; NULL: none */
+    unsigned (*reads_too)(const struct op *op); /* further values, by its parameters; NULL: none */
     bool reads_weights;                         /* backward reads the weights themselves */
     bool attends;    /* makes gradients in fp32 of values that it alone reads (prog_grad_f32) */
     bool rotates;    /* hands an fp32 gradient on as it is */

@@ -29,7 +29,7 @@ struct life {
 struct placed_node {
     struct life life;
     int64_t size;
-    int joined; /* the node it is part of, itself where it stands for others */
+    int joined; /* node that this one is joined to; itself if it stands for others or alone */
     int64_t offset;
     bool input, result,
         shared;   /* lies in the residual stream before or after the section; is shared */
@@ -42,7 +42,7 @@ struct section_placer {
     const struct schedule *s;
     const struct extent *x;
     struct placed_node node[NODES];
-    int written[PROG_VALUES]; /* the step that wrote a value last; -1: given from outside */
+    int written[PROG_VALUES]; /* last step that wrote each value; -1: given from outside */
     int n_steps;
 };
 
@@ -212,7 +212,7 @@ static void find_lives(struct section_placer *b)
         b->node[LOGITS].size = b->x->loss_chunk * b->x->vocab * 4;
         life_add(&b->node[LOGITS].life, t, t);
     }
-    /* A training keeps every residual stream; otherwise the result is there to the end. */
+    /* Keeps the result to the end, unless a training keeps every residual stream anyway. */
     const int out = b->p->result;
     if (b->x->train && b->p->has_input) life_add(&b->node[PROG_X].life, 0, b->n_steps - 1);
     if (out != PROG_NONE)
@@ -419,7 +419,7 @@ static struct place place_of(const struct section_placer *b, int n, int value)
     return at;
 }
 
-/* Returns the place of a view, which lies in its base's. */
+/* Returns the place of a view, within the place of its base. */
 static struct place window_of(const struct program *p, int v, struct place base, int64_t element)
 {
     if (base.where != PLACE_NONE) base.offset += p->value[v].view_col * element;

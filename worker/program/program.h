@@ -32,14 +32,14 @@
 #include "api/core/limits.h"
 #include "api/core/model_shape.h"
 
-#define PROG_VALUES  80 /* in a section, shared ones that it reads included */
+#define PROG_VALUES  80 /* most values of a section, with the shared ones that it reads */
 #define PROG_OPS     48
 #define PROG_WEIGHTS 1600 /* 512 experts with three each, and the rest of a layer */
 #define PROG_SHARED  8
 #define HEAD_PARTS   4 /* parts of a tensor that a file groups by head */
 #define FUSED_PARTS  3 /* parts of one tensor of a file that fuses several tensors */
 #define PROG_SUMS    8 /* sum chunks of a whole sequence, at most */
-#define PROG_X       0 /* the value every section but `in` begins with */
+#define PROG_X       0 /* value that every section but `in` begins with */
 #define PROG_NONE    (-1)
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -86,7 +86,7 @@ struct weight {
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* How many rows a value has on a rank. */
+/* The rows that a value has on a rank. */
 enum rows_id {
     ROWS_T,    /* the rank's rows of the sequence; DSP: sharded along dimension 0 (space) */
     ROWS_ALT,  /* DSP: the rank's rows when sharded along dimension 1 (time) */
@@ -115,7 +115,7 @@ struct value {
     bool form;             /* not rows: as many bytes as a way of attention keeps of a layer
                             * (extent.attn_kept), mostly none */
     bool no_grad;          /* no gradient flows back into it (patches, sinusoids) */
-    bool shared;           /* made by `in`, read everywhere */
+    bool shared;           /* made by `in`, read by any section */
     int view_of, view_col; /* PROG_NONE: not a view */
 };
 
@@ -244,18 +244,18 @@ struct op {
                        * sequence keeps beside lse (KEEP_RING; value.form) */
     int w, n_w;       /* weights [w, w + n_w) of the section; n_w 0: none. w = PROG_TIED: the first
                        * weight of section `in`, the embedding */
-    int bias, n_bias; /* likewise */
+    int bias, n_bias; /* biases [bias, bias + n_bias), likewise */
     union {
         struct {
             float scale;
             enum embed_index index;
             bool rounded;  /* the scale is rounded to the model's precision first */
-            int64_t first; /* row of position 0 */
+            int64_t first; /* row of the table for position 0 */
         } embed;
         struct {
             enum norm_id kind;
             float eps;
-            int64_t groups;    /* norms per row */
+            int64_t groups;    /* number of norms per row */
             int64_t dim;       /* columns of each; columns after groups * dim pass unchanged (the
                              * values of a KV row); 0: the groups tile the row */
             bool offset;       /* the factor is 1 + g, formed in fp32 */
@@ -269,7 +269,7 @@ struct op {
         } mix;
         struct {
             int64_t n_heads, head_dim, rotary_dim;
-            bool interleaved; /* pairs are neighbours, not halves */
+            bool interleaved; /* pairs are neighbouring columns, not one of each half */
             bool frames;      /* the position is the frame, not the token */
             bool local;       /* by the second table of frequencies: model_shape.rope_local */
         } rope;
@@ -277,7 +277,7 @@ struct op {
             int64_t n_heads, n_kv_heads, head_dim;
             float scale;
             bool causal;
-            float cap;      /* scores s become cap tanh(s / cap), before the mask; 0: they do not */
+            float cap;      /* scores s become cap tanh(s / cap), before the mask; 0: no cap */
             int64_t window; /* a row sees itself and window - 1 before it, and as many after it
                              * where it is not causal; 0: all */
             int dim;        /* DSP: dimension along which rows see each other; -1: the sequence */
@@ -290,7 +290,7 @@ struct op {
             bool normalise; /* o / (q sum k): the sum travels as one more column of v */
         } linear;
         struct {
-            int64_t width; /* taps */
+            int64_t width; /* number of taps */
         } conv;
         struct {
             int64_t n_heads, n_key_heads, key_dim, value_dim;
@@ -312,7 +312,7 @@ struct op {
             float limit, alpha; /* > 0: the gated unit is clamped (struct clamp_glu_fwd_args) */
         } moe;
         struct {
-            float cap; /* logits x become cap tanh(x / cap); 0: they do not */
+            float cap; /* logits x become cap tanh(x / cap); 0: no cap */
         } xent;
         struct {
             bool fps;
@@ -343,7 +343,7 @@ struct program {
     struct op op[PROG_OPS];
     struct weight weight[PROG_WEIGHTS]; /* in the order of the flat layout */
     int64_t weights_size;               /* elements, a multiple of 16 */
-    bool has_input;                     /* value PROG_X is the residual stream: not in `in` */
+    bool has_input;                     /* value PROG_X is the residual stream; false in `in` */
     int result;                         /* the section's output; PROG_NONE for `out` */
     /* Values that `in` shares, in the same order in every section; PROG_NONE where a section does
      * not read them. */
@@ -410,7 +410,7 @@ enum step_way {
 struct step {
     enum step_way kind;
     int op;
-    bool first[OP_INS];  /* backward: the input's gradient is written, else added to */
+    bool first[OP_INS];  /* backward: the input's gradient is written; false: it is added to */
     bool wanted[OP_INS]; /* backward: the input has a gradient */
     int alias; /* backward: this input's gradient lies where the output's does: equal to it (base
                 * of LINEAR, GATE and ROW_GATE, MIX with 1, the value that embeddings are added to)
@@ -454,7 +454,7 @@ struct extent {
     bool train;
     int64_t cache_rows; /* generate: rows that causal attentions keep of keys and values; else 0 */
     int64_t n_caches;   /* sequences that have such rows and a state each */
-    int64_t loss_chunk, vocab; /* rows of logits at a time, 0: there are none; columns */
+    int64_t loss_chunk, vocab; /* rows of logits at a time, 0: no logits; their columns */
     int64_t mlp_chunk;         /* rows of a piece, at most; 0: schedules have no pieces */
     int64_t grid[2];           /* DSP: indices of space and of time */
     int64_t attn_kept;         /* bytes of a value with `form` */
@@ -477,7 +477,7 @@ enum place_where {
 struct place {
     enum place_where where;
     int shared;           /* k of struct program's shared[k] */
-    int64_t offset, size; /* bytes; size: all rows' (a view: its base's) */
+    int64_t offset, size; /* bytes; size: all rows have it (in a view, all rows of its base) */
 };
 /* No two places share bytes at the same time, but for values that an operation may compute in
  * place, gradients with `alias`, and GLU's gradients, which lie over the values they are of (its
@@ -494,7 +494,7 @@ struct placement {
      * in[1] itself. */
     struct place state[PROG_OPS];
     bool in_place;      /* inference: the result lies where the input did: one stream suffices */
-    bool grad_in_place; /* the same of the residual's gradient */
+    bool grad_in_place; /* tells the same of the residual's gradient */
     int64_t kept_size;  /* bytes of one layer's record */
     int64_t cache_size; /* bytes of one layer's cache record */
     int64_t work_size;  /* bytes of workspace that this section needs */

@@ -219,7 +219,7 @@ int rope_complete(struct model_shape *m, struct err *e)
     struct shape_rope *r = &m->rope;
     const bool own_length = r->kind >= ROPE_LLAMA3;
     if (r->kind == ROPE_DEFAULT) return 0;
-    /* A factor that is null is the ratio of two lengths. */
+    /* Sets a factor that is missing to the ratio of two lengths. */
     if (!(r->factor > 0) && r->original && r->kind >= ROPE_YARN)
         r->factor = (double)m->max_pos / (double)r->original;
     if (own_length && !r->original) r->original = m->max_pos;

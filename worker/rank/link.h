@@ -29,7 +29,7 @@ struct link_order {
 _Static_assert(sizeof(struct link_order) == sizeof(struct rank_args) + sizeof(struct job_spec),
                "ARGS is the two structs with nothing between them");
 
-void link_init(struct link *k, int fd); /* fd stays the caller's */
+void link_init(struct link *k, int fd); /* the caller keeps fd */
 
 /* Waits for ARGS. fails: ERR_PEER (another build, another message, closed), ERR_ABORTED (STOP),
  * ERR_INVALID when a number in it is out of range. */

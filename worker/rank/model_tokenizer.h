@@ -15,7 +15,7 @@ struct model_tokenizer {
     struct err why;              /* why it cannot be opened, on rank 0 */
     char *file;                  /* owned, rank 0: its tokenizer.json */
     int64_t size;
-    struct chat_model chat; /* t NULL: there is none, or it cannot be used */
+    struct chat_model chat; /* chat.t NULL: the model has no chat template, or it cannot be used */
     struct err no_chat;     /* why it cannot be used, on rank 0 */
 };
 

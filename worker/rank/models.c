@@ -45,7 +45,7 @@ struct root_walk {
     char *path[MODELS_MAX]; /* owned */
     struct walk_seen seen[MODELS_DIRS];
     int table[2 * MODELS_DIRS]; /* 1 + a place in seen, by hash */
-    char incomplete[160];       /* why the walk ended early; "": it did not */
+    char incomplete[160];       /* why the walk ended early; "": it was complete */
 };
 
 /* Ends the walk. Returns false. */
@@ -68,7 +68,7 @@ static bool first_time(struct root_walk *w, const struct stat *st)
     return true;
 }
 
-struct names { /* files of a directory that make it a model's */
+struct names { /* files in a directory that show that it holds a model */
     bool config, tokenizer, weights;
 };
 

@@ -19,14 +19,14 @@
 
 #define MODELS_MAX     256       /* models listed: 256 of 4 KiB fill the answer */
 #define MODELS_SIZE    (1 << 20) /* bytes of the answer at most */
-#define MODELS_DEPTH   8         /* directories below a root */
+#define MODELS_DEPTH   8         /* levels of directories below a root */
 #define MODELS_DIRS    20000     /* directories opened, all roots together */
 #define MODELS_ENTRIES 400000    /* names read in them */
 #define MODELS_FAULTS  3
 
 struct models_limits {
-    int64_t walk_ms, one_ms, all_ms; /* to search for directories; to look at one; in all */
-    int64_t memory_size;             /* bytes of data that one process may take; 0: any */
+    int64_t walk_ms, one_ms, all_ms; /* time limits: search of directories; one model; all */
+    int64_t memory_size;             /* most bytes of data of one process; 0: no limit */
 };
 /* The limits are 6 s, 6 s, 24 s and 3 GiB. A tokenizer.json of 49 MB took 2.7 s and 85 MB on a busy
  * core. */

@@ -14,7 +14,7 @@ struct resident {
     int64_t own;         /* bytes: anonymous pages and the own segment */
     int64_t other_ranks; /* bytes of pages of other ranks' segments */
     int64_t files;
-    int64_t peak; /* the largest sum of all three since the process began */
+    int64_t peak; /* the largest sum of the three members above since the process began */
 };
 /* Reads the sizes. segment: this rank's own, of whole pages; NULL: it has none. All are 0 if the
  * kernel does not say. */

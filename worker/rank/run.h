@@ -32,9 +32,9 @@ struct run {
     struct comm *comm;        /* NULL for one rank */
     void *segment;            /* NULL for one rank */
     void *own_segment;        /* the segment, allocated here if be has its own memory; else NULL */
-    struct shm_head *head;    /* the gang's page: this rank shows there that it moves */
+    struct shm_head *head;    /* the gang's page: this rank shows its progress there */
     struct publish publish;   /* rank 0's */
-    struct progress progress; /* rank 0 tells seqd */
+    struct progress progress; /* rank 0 reports it to seqd */
     int64_t said_us;          /* when rank 0's log last told the progress; 0: never */
     int said_percent;
 };

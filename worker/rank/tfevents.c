@@ -110,7 +110,7 @@ void tfevents_init(struct tfevents *f, const char *path, double wall_s)
     snprintf(f->path, sizeof f->path, "%s", path);
     begin(&r, wall_s, 0);
     put_text(&r, 3, version, sizeof version - 1);
-    append(f, &r); /* there is room: the buffer is empty */
+    append(f, &r); /* fits: the buffer is empty */
 }
 
 bool tfevents_start(struct tfevents *f, double wall_s, int64_t step)

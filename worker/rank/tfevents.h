@@ -41,13 +41,13 @@
 struct tfevents {
     char path[FILE_PATH_SIZE];
     int64_t size; /* bytes of the file */
-    size_t n;     /* bytes that wait */
+    size_t n;     /* bytes in the buffer, to be written */
     unsigned char buf[TFEVENTS_BUF];
 };
 
 struct tfevents_scalar {
     const char *tag;
-    double value; /* as a float in the file */
+    double value; /* written as a float */
 };
 
 /* Puts the first record of a file into the buffer; the first flush makes the file. wall_s: seconds

@@ -38,7 +38,7 @@ struct training {
     struct guard guard;
     struct feed feed;
     int stage; /* the model is set for this stage; STAGE_NONE: none yet */
-    struct comm_count want[SPEC_STAGES + 1][PURPOSE_N]; /* for a step in each stage */
+    struct comm_count want[SPEC_STAGES + 1][PURPOSE_N]; /* counts of a step in each stage */
     struct comm_count eval_want[PURPOSE_N];
     struct ckpt_state state;
     char spec_json[CKPT_SPEC_SIZE]; /* the text at state.spec_json */
@@ -48,7 +48,7 @@ struct training {
     struct eval eval;               /* the newest evaluation; windows 0: none in this attempt */
     int64_t saved_us; /* rank 0: when the last checkpoint was complete, or the attempt began */
     int64_t retry_us; /* rank 0: when to try again to save; 0: no checkpoint is owed */
-    bool owed;        /* a checkpoint could not be written and is due since */
+    bool owed;        /* a checkpoint could not be written and is still due */
     bool ledger_equal;
     char beside[FILE_PATH_SIZE]; /* rank 0: as in struct weights_start */
     struct curves curves;

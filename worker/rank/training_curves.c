@@ -13,10 +13,10 @@
 #include "api/core/log.h"
 #include "worker/rank/training.h"
 
-#define PREFIX   "events.out.tfevents." /* TensorBoard finds its files by it */
+#define PREFIX   "events.out.tfevents." /* TensorBoard finds files by this prefix */
 #define DENSE    8192                   /* records of steps in each doubling of their number */
 #define FLUSH_US 1000000
-#define HOST_MAX 16 /* bytes of the host in a name: it has 64 in all */
+#define HOST_MAX 16 /* bytes of the host's name in a file name, which has 64 in all */
 
 /* ---- files ----------------------------------------------------------------------------------- */
 

@@ -16,9 +16,9 @@
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
 
-#define RETRY_S  10   /* until the next try, after a disk took no checkpoint during a training */
+#define RETRY_S  10   /* wait before the next try, after a checkpoint could not be written */
 #define PAUSE_MS 2000 /* between two tries of the last checkpoint */
-#define WAIT_S   600  /* for the last one, in all */
+#define WAIT_S   600  /* longest time for all tries of the last checkpoint */
 
 void training_ask(struct training *t)
 {

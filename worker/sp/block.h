@@ -12,18 +12,18 @@
 
 struct block {
     struct tensor kv;
-    struct tensor dkv; /* backward: the sum of its gradient */
+    struct tensor dkv; /* backward: sum of kv's gradient */
     int64_t pos[SHARD_SEGS];
 };
 
-/* The global keys that a query segment sees lie in [lo, hi): one pass over the rows per call. */
+/* Ranges [lo, hi) that hold the global keys of each query segment. block_view makes them in one
+ * pass over the rows. */
 struct block_view {
     int64_t lo[SHARD_SEGS], hi[SHARD_SEGS];
 };
 
 struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct tensor dkv);
-/* seen: the host's copy of the ranges; lo NULL: they are not known, and every key counts as
- * seen. */
+/* seen: the host's copy of the ranges. If its lo is NULL, every key counts as seen. */
 struct block_view block_view(const struct sp *sp, struct sp_seen seen);
 /* Returns the ranges that the host reads: lo and hi themselves, unless the device has its own
  * memory. */
@@ -35,18 +35,19 @@ bool block_pair_seen(const struct sp *sp, const struct block *b, const struct bl
                      int g);
 /* Returns the factor of the scores: 1/sqrt(D), or the family's own. */
 float block_scale(const struct sp *sp);
-/* Fills out with the dropout of query segment c. False: there is none. */
+/* Fills *out with the dropout of query segment c. Returns false if there is no dropout. */
 bool block_drop(const struct sp *sp, int c, struct attn_drop *out);
 
-/* Forward in three calls: block_fwd_start sets o and the running sum (in lse) to 0 and m to -inf,
- * or sum and m to those of the sinks; block_fwd adds a block; block_fwd_finish normalises. */
+/* Forward in three calls. block_fwd_start sets o and the running sum (in lse) to 0 and m to -inf;
+ * with sinks, sum and m start with the sinks'. block_fwd adds a block. block_fwd_finish
+ * normalises. */
 void block_fwd_start(struct sp *sp, const struct sp_fwd_args *a);
 void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b,
                const struct block_view *v, bool later);
 void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a);
 
-/* Backward: start sets dq to 0 and computes delta; then each block adds to dq and to its own
- * dkv. */
+/* Backward: block_bwd_start sets dq to 0 and computes delta. block_bwd adds to dq and to the
+ * block's own dkv. */
 void block_bwd_start(struct sp *sp, const struct sp_bwd_args *a);
 void block_bwd(struct sp *sp, const struct sp_bwd_args *a, const struct block *b,
                const struct block_view *v, bool later);

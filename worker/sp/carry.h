@@ -1,6 +1,6 @@
-/* carry.h: layers whose state passes from chunk to chunk, each computed from the state that the
- * one before left (the gated delta rule, a short convolution), over a sequence that no rank holds
- * whole.
+/* carry.h: layers whose state passes from chunk to chunk (the gated delta rule, a short
+ * convolution), over a sequence that is sharded over ranks. Each chunk is computed from the
+ * state after the chunk before it.
  *
  * The state that leaves a rank's rows is an affine map S -> A S + b of the state that enters them.
  * A is no decay but a matrix for each head: the product of the rows' matrices, or zero if a
@@ -41,7 +41,7 @@ struct sp_carry {
     void *send[2]; /* in the comm segment: states of the largest size, in turns; P = 1: unused */
     float *map;    /* scan: A of the largest size */
     float *all;    /* all_gather, in the comm segment: [P] of the largest b and A */
-    struct carry_sends sent[2]; /* private, as is turn: zeros at first */
+    struct carry_sends sent[2]; /* sent and turn: private; zeros at first */
     int turn;
 };
 
@@ -74,7 +74,8 @@ struct carry_pass {
 /* fails: as comm does. A call returns when its receives are done; its sends may still be under
  * way. */
 int carry_run(struct sp_carry *sp, const struct carry_pass *p, struct err *e);
-/* Computes each chunk of a forward pass again, from the states that carry_run left: no exchange. */
+/* Computes each chunk of a forward pass again, from the states that carry_run left, without an
+ * exchange. */
 void carry_again(struct sp_carry *sp, const struct carry_pass *p);
 /* Waits for the sends. Call it before the ledger is read, and before another use of send or all. */
 int carry_settle(struct sp_carry *sp, struct err *e);

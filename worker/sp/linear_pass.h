@@ -1,4 +1,4 @@
-/* linear_pass.h: one call of a linear layer, as the exchanges see it. For worker/sp only.
+/* linear_pass.h: one call of a linear layer, for the exchanges. For worker/sp only.
  *
  * Forward folds the own chunks left to right and passes the state to the next rank; backward folds
  * their gradients right to left and passes to the previous one. Here both are steps 0 .. n-1 in
@@ -27,10 +27,10 @@ struct linear_pass {
     int64_t size;              /* bytes of a state */
     int first, last, from, to; /* ranks: first and last of the fold; before and after this one, -1:
                                 * none */
-    /* The state that enters each step; entry[0] NULL: no state does. */
+    /* State that enters each step; entry[0] NULL: no state enters. */
     void *entry[SHARD_SEGS];
     const void *edge_in; /* state that enters the whole sequence, on rank `first`; NULL: none */
-    void *edge_out;      /* state that leaves the sequence, on rank `last`; NULL: unwanted */
+    void *edge_out;      /* state that leaves the sequence, on rank `last`; NULL: not wanted */
     bool edges;          /* the sequence's end has a state: carry_out or d_carry_out is not NULL */
     int n_pieces;
     struct comm_ticket arrival[LINEAR_SENDS];
@@ -42,11 +42,11 @@ struct linear_pass {
 struct linear_exchange {
     /* Posts the receives, before the chunks are computed. */
     int (*post)(struct linear_pass *, struct err *);
-    /* Sends summaries as soon as they are complete, whether outputs are or not; NULL: no send is
-     * possible then. */
+    /* Sends summaries once they are complete, even if outputs are not. NULL: the exchange sends
+     * none so early. */
     int (*send)(struct linear_pass *, struct err *);
-    /* Waits, folds and sends on, so that entry[] is filled and the last state has left. Called
-     * after the chunks. */
+    /* Waits, folds and sends on: fills entry[] and sends the last state. Called after the
+     * chunks. */
     int (*fold)(struct linear_pass *, struct err *);
 };
 extern const struct linear_exchange linear_chain, linear_gather;
@@ -54,14 +54,14 @@ extern const struct linear_exchange linear_chain, linear_gather;
 struct linear_chunk linear_chunk_of(const struct linear_pass *p, int step);
 void *linear_summary(const struct linear_pass *p, int step); /* summary of a step's chunk */
 
-/* A view is a state, or a piece of every head's state, heads `stride` bytes apart. data NULL:
- * none. */
+/* A view is a state, or a piece of every head's state. Heads are `stride` bytes apart. data NULL:
+ * no state. */
 struct linear_view {
     char *data;
     int64_t stride;
 };
-/* Computes out = lambda^n_valid in + m, or out = m where the chunk lets no state through. rows:
- * rows of Dk for each head. */
+/* Computes out = lambda^n_valid in + m, or out = m if the chunk lets no state through. rows:
+ * number of each head's Dk rows in the views. */
 void linear_fold_view(struct linear_pass *p, const struct linear_chunk *c, int64_t rows,
                       struct linear_view in, struct linear_view m, struct linear_view out);
 

@@ -1,5 +1,5 @@
-/* over_p.h: an injected fault (api/core/mutant.h): a gradient divided by the number of ranks.
- * Inside worker/sp. */
+/* over_p.h: injects a fault (api/core/mutant.h): divides a gradient by the number of ranks. For
+ * worker/sp only. */
 #ifndef SEQD_SP_OVER_P_H
 #define SEQD_SP_OVER_P_H
 

@@ -34,9 +34,8 @@ int chat_render(const struct template *t, const char *json, int64_t size,
 /* Renders as chat_render does, without a prompt. o->span: the assistant's turns. If the template
  * has the tag {% generation %}, they are the text inside. Otherwise they are the text that the
  * template adds, after its own prompt, for each message with the role assistant.
- * fails: also ERR_INVALID if the turns cannot be found: the output up to a turn, with the
- * prompt, is not a beginning of the output with the turn, or that output is not a beginning of
- * the whole. */
+ * fails: also ERR_INVALID if the turns cannot be found. For each turn, the output up to it, with
+ * the prompt, must begin the output with the turn, and the latter must begin the whole output. */
 int chat_render_spans(const struct template *t, const char *json, int64_t size,
                       const struct chat_tokens *tokens, int64_t now_s, struct template_output *o,
                       struct err *e);

@@ -10,7 +10,7 @@
 
 struct chat_model {
     struct template *t; /* owned; NULL: the directory has no template */
-    struct text source; /* owned: its text */
+    struct text source; /* the template's source; its text is owned */
     struct side_tokens special;
     const char *name[SIDE_TOKENS], *value[SIDE_TOKENS];
     struct chat_tokens tokens; /* the tokens that `special` has; points into this struct */

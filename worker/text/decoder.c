@@ -37,7 +37,7 @@ struct token_decoder {
 };
 
 struct decoder_state {
-    int64_t n_tokens; /* tokens that began */
+    int64_t n_tokens; /* tokens begun so far */
     int64_t cut;      /* STRIP: characters cut off this token; -1: done */
     struct text held; /* bytes that a later token may change */
     struct text work; /* scratch */
@@ -271,7 +271,7 @@ static int byte_level(struct decoding *s, int at, const char *p, int64_t n, stru
     int size;
     for (int64_t i = 0; i < n; i += size) {
         const int byte = bytes_byte(rune_get(p + i, &size));
-        if (byte < 0) { /* no byte: the token stays unchanged */
+        if (byte < 0) { /* stands for no byte: the token stays unchanged */
             st->held.n = had;
             if (text_add(&st->held, p, n) < 0) return -1;
             break;

@@ -27,6 +27,6 @@ int json_text(struct json value, const char *where, struct text *out, struct err
 int json_bool(struct json value, const char *where, bool missing, bool *out, struct err *e);
 int json_int(struct json value, const char *where, int64_t missing, int64_t *out, struct err *e);
 bool json_is(struct json value, const char *s); /* tells whether it is the string s */
-char json_kind(struct json value);              /* its first character; 0: absent */
+char json_kind(struct json value);              /* returns its first character; 0: absent */
 
 #endif

@@ -6,7 +6,7 @@
 #include "worker/text/vocab.h"
 
 struct merge_slot {
-    uint64_t pair; /* first id and second */
+    uint64_t pair; /* first and second id */
     int32_t rank;  /* -1: free */
     int32_t id;    /* id of the merged token */
 };
@@ -14,7 +14,7 @@ struct merge_slot {
 struct merges {
     struct merge_slot *slot;
     int64_t n_slots, n; /* slots, a power of two; merges in the file */
-    int32_t *id;        /* by rank: id of the merged token */
+    int32_t *id;        /* id of the merged token, by rank */
     int64_t id_room;
 };
 

@@ -13,7 +13,7 @@ struct class_bits { /* a set of the classes of runes of a pattern (pattern_parse
 };
 
 struct pattern_pairs {
-    bool known; /* false: it has a lookbehind or an anchor, or may match nothing */
+    bool known; /* false: the pattern has a lookbehind or an anchor, or may match nothing */
     struct class_bits after[256]; /* by class: the classes that a match or a lookahead may have
                                    * directly after it, and perhaps more */
     struct class_bits alone;      /* a single rune of these is a match in any context */

@@ -22,7 +22,7 @@ struct pattern_parse {
     struct rune_set set[SETS];
     int n_sets, n_items;
     struct item item[ITEMS];
-    bool fold[GROUPS]; /* by open group: is case ignored? */
+    bool fold[GROUPS]; /* by open group: whether case is ignored */
     int depth;
     bool can_repeat; /* the last item may be followed by a quantifier */
     uint32_t last;   /* the last literal letter, if case is ignored; 0: none */
@@ -462,7 +462,7 @@ static int part(struct pattern_parse *r)
 /* ---- classes of runes ----------------------------------------------------------------------- */
 
 struct signature {
-    uint64_t in[SETS / 64]; /* the sets that a rune is in */
+    uint64_t in[SETS / 64]; /* sets that have the rune */
 };
 
 static int by_rune(const void *a, const void *b)

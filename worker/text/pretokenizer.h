@@ -24,8 +24,8 @@ int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool sp
 
 enum piece_cut {
     CUT_NO,     /* the pieces of the two sides may differ from those of the whole */
-    CUT_INSIDE, /* they are the same, or the cut divides one in two */
-    CUT_PIECES  /* they are the same: one ends at the cut */
+    CUT_INSIDE, /* the pieces are the same, or the cut divides one in two */
+    CUT_PIECES  /* the pieces are the same, and one ends at the cut */
 };
 /* Returns the certain effect of a cut between *a and *b. Sets *a and *b to the runes that the
  * steps make of them. */

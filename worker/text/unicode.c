@@ -205,7 +205,7 @@ int unicode_lower(uint32_t c, uint32_t out[2])
 #define HANGUL_N 11172u
 #define JAMO_L   0x1100u
 #define JAMO_V   0x1161u
-#define JAMO_T   0x11a7u /* one less than the first */
+#define JAMO_T   0x11a7u /* one less than the first trailing consonant */
 
 static int hangul(uint32_t c, uint32_t *out)
 {

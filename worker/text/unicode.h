@@ -16,7 +16,7 @@ struct rune_set {
 int rune_set_add(struct rune_set *s, uint32_t first, uint32_t last); /* -1: out of memory */
 int rune_set_merge(struct rune_set *s, const struct rune_set *other);
 int rune_set_negate(struct rune_set *s);
-void rune_set_sort(struct rune_set *s); /* after adds out of order */
+void rune_set_sort(struct rune_set *s); /* call it after adds out of order */
 void rune_set_fini(struct rune_set *s);
 
 /* Adds a named set of regular expressions: a category ("Lu"), its first letter ("L"), a script
@@ -34,7 +34,7 @@ enum unicode_set {
     UNICODE_WORD,         /* for Whitespace and single_word */
     UNICODE_MARK,         /* for StripAccents */
     UNICODE_BERT_MARK,    /* for BertNormalizer's strip_accents */
-    UNICODE_BERT_CONTROL, /* for its clean_text, U+0000 and U+FFFD included */
+    UNICODE_BERT_CONTROL, /* for BertNormalizer's clean_text, U+0000 and U+FFFD included */
     UNICODE_SETS
 };
 /* One bit for each rune. */
@@ -56,7 +56,7 @@ enum unicode_break {
     BREAK_JOINER, /* U+200D */
     BREAK_SPACING,
     BREAK_PREPEND,
-    BREAK_CONSONANT, /* of conjuncts */
+    BREAK_CONSONANT, /* consonant of a conjunct */
     BREAK_PICTURE,
     BREAK_L,
     BREAK_V,
@@ -76,7 +76,7 @@ int unicode_lower(uint32_t c, uint32_t out[2]);
 /* Writes the full decomposition of c. Returns its number of runes: 1, with c itself, if it has
  * none. */
 int unicode_decompose(uint32_t c, bool compatible, uint32_t out[UNICODE_DECOMPOSED]);
-int unicode_combining(uint32_t c);                /* its canonical combining class */
+int unicode_combining(uint32_t c);                /* returns c's canonical combining class */
 uint32_t unicode_compose(uint32_t a, uint32_t b); /* 0: they do not compose */
 /* Returns bits of the runes that a normal form may change, or that may combine or change places
  * with a neighbour. Every other rune is its own normal form in any context. composed: NFC or

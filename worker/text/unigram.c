@@ -236,7 +236,7 @@ static void mark_way(struct unigram *u, int64_t n)
 {
     for (int64_t end = n, next = -1; end >= 0;) {
         const int64_t begin = end ? u->place[end].begin : -1;
-        u->place[end].begin = (int32_t)next; /* now: the end of the token after it */
+        u->place[end].begin = (int32_t)next; /* from here on: end of the token that begins here */
         next = end;
         end = begin;
     }

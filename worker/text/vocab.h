@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define VOCAB_IDS (1 << 24) /* every id is below it: 16 times the largest vocabulary in use */
+#define VOCAB_IDS (1 << 24) /* limit of ids: 16 times the largest vocabulary in use */
 
 struct vocab_entry {
-    int64_t at; /* in the pool */
+    int64_t at; /* offset in the pool */
     int32_t size, id;
 };
 struct vocab_slot {
@@ -24,7 +24,7 @@ struct vocab {
     int64_t n, entry_room;
     struct vocab_slot *slot;
     int64_t n_slots; /* a power of two, at most half of them used */
-    int32_t *by_id;  /* the entry of an id, -1 without one */
+    int32_t *by_id;  /* entry of each id; -1: none */
     int64_t by_id_room;
     int64_t size; /* 1 + the largest id */
 };

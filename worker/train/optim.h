@@ -30,7 +30,7 @@ struct optim {
     struct be *be;
     int tensor_rank;
     double *partial; /* PLAN_SUMSQ: the sum of squares of every unit of the model */
-    double *mirror;  /* the host's copy of it; partial itself, if the host reads the device's
+    double *mirror;  /* the host's copy of partial; the same, if the host reads the device's
                       * memory */
 };
 

@@ -60,7 +60,7 @@ struct train_options {
     const struct job_spec *spec;  /* borrowed */
     const struct plan *plan;      /* borrowed */
     void *arena, *segment, *host; /* as model_options has them */
-    struct offload *offload;      /* likewise */
+    struct offload *offload;      /* as model_options has it */
     struct be *be;
     struct comm *comm; /* NULL for one rank */
     int rank, n_ranks;
@@ -82,7 +82,7 @@ struct train {
                                  * large */
     bool overflowed;            /* the last step was skipped for the scale's sake */
     bool empty;                 /* the last step was skipped: no token of its samples is a target */
-    int64_t n_empty;            /* such steps so far: set it on resume */
+    int64_t n_empty;            /* empty steps so far: set it on resume */
     struct comm_count own[PURPOSE_N]; /* the plan's counts of this rank's step */
     const struct comm_count *want;    /* [PURPOSE_N] counts of a step: own, or a shorter stage's */
     struct comm_count now[PURPOSE_N]; /* counts of this step: less where documents do not meet */

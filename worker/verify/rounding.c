@@ -8,8 +8,8 @@
 #include "worker/family/family.h"
 #include "worker/model/host_copy.h"
 
-#define FLIPPED 8192 /* elements at a time */
-/* This many bytes of rows are kept, outside the plan. */
+#define FLIPPED 8192 /* elements that are flipped at a time */
+/* Bytes of rows that are kept, outside the plan. */
 #define ROWS_SIZE ((int64_t)4 << 20)
 
 struct rounding_rule rounding_rule(enum dtype params)

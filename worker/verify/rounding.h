@@ -45,7 +45,7 @@ struct rounding {
     int64_t n_rows, cols;
     int64_t gap; /* rows 0, gap, 2 gap, ... of a sample */
     double sum, square, one, diff, norm;
-    double loss_rel, logits_rel_l2; /* the largest of the runs that have ended */
+    double loss_rel, logits_rel_l2; /* largest values of the runs that have ended */
 };
 
 /* Keeps the loss and logits that ref has just made of the sample in its batch. fails: ERR_IO

@@ -23,7 +23,7 @@ struct stages {
     struct comm_count chose; /* expected counts of this rank's messages with rows' experts */
     struct comm_count want[PURPOSE_N];
     int64_t first;     /* first sample of the round */
-    int64_t offloaded; /* bytes, by the plan */
+    int64_t offloaded; /* bytes that are offloaded, by the plan */
     double targets;
     float scale;
     double nll;

@@ -23,7 +23,7 @@
 
 /* ---- the ranks' side: as in training --------------------------------------------------------- */
 
-/* Tells whether it is a diffusion model, whose data flow.c fills. */
+/* Tells whether m is a diffusion model, whose data flow.c fills. */
 static bool latents(const struct model *m)
 {
     return m->plan->grid[0] > 0;

@@ -1,4 +1,5 @@
-/* verify.h: do P ranks compute what one rank computes, on the user's own model and text?
+/* verify.h: compares the results of P ranks with those of one rank, on the user's own model and
+ * text.
  *
  * The ranks run one forward and backward over the first verify.max_tokens of the user's data
  * along the path that training takes (packer, shards, ring, reduction). Rank 0 then runs the
@@ -88,7 +89,7 @@ struct verify { /* complete on rank 0 only; tokens, targets and losses are of al
     bool ledger_equal;          /* this rank's counts are right; once agreed: all ranks' */
     struct comm_count gathered; /* expected counts of logits that this rank moves for the
                                  * comparison */
-    struct artifact_done artifact[VERIFY_ARTIFACTS]; /* name "": it is not kept */
+    struct artifact_done artifact[VERIFY_ARTIFACTS]; /* name "": not kept */
 };
 
 /* Compares the ranks with one rank. Inequality is a result, not an error. Collective. fails: the
