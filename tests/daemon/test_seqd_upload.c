@@ -212,6 +212,41 @@ static void test_lists(void)
     teardown();
 }
 
+/* A fault of the text names the file and its member. */
+static void test_list_fields(void)
+{
+#define BAD(file) "{\"name\":\"a\",\"files\":[" F("x") "," file "]}"
+    static const char *const bad[][3] = {
+        {BAD("{\"path\":1}"), "files.1.path",
+         "files.1.path: the member path is damaged: want text"},
+        {BAD("{\"path\":\"y\",\"size\":\"1\"}"), "files.1.size", "want an integer"},
+        {BAD("{\"path\":\"y\",\"mode\":7}"), "files.1", "none of path, size, sha256"},
+        {BAD("{\"path\":\"../y\",\"size\":1}"), "files.1.path", "without . and .."},
+        {BAD("{\"path\" 1}"), "files.1", "files.1: JSON byte "},
+        {BAD("7"), "files", "files: want a list of {path, size, sha256}"},
+        {"{\"files\":7}", "files", "files: want a list of {path, size, sha256}"},
+        {"{\"files\":[" F("x") "],\"files\":[" F("y") "]}", "files", "want a list"},
+        {"{\"name\":7}", "name", "name: the member name is damaged"},
+        {"{\"mode\":7}", "",
+         "is not one JSON object {\"name\", \"files\"}: an object has a member"},
+    };
+    static char many[(UPLOAD_FILES + 1) * 3 + 32];
+    int64_t id;
+    setup();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(create_as("", bad[i][0], &id) && e.code == ERR_INVALID);
+        CHECK_STR(e.field, bad[i][1]);
+        CHECK_MSG(strstr(e.text, bad[i][2]), "%s: %s", bad[i][0], e.text);
+    }
+    strcpy(many, "{\"files\":[{}");
+    for (int i = 0; i < UPLOAD_FILES; i++) strcat(many, ",{}");
+    strcat(many, "]}");
+    CHECK(create_as("", many, &id) && e.code == ERR_TOO_LARGE && strstr(e.text, "1000 members"));
+    CHECK_STR(e.field, "files");
+    teardown();
+#undef BAD
+}
+
 static void test_quota(void)
 {
     static char big[400001];
@@ -591,6 +626,7 @@ int main(void)
     RUN(test_every_border);
     RUN(test_lies);
     RUN(test_lists);
+    RUN(test_list_fields);
     RUN(test_quota);
     RUN(test_expiry);
     RUN(test_full_disk);

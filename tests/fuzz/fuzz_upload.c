@@ -1,4 +1,4 @@
-/* sources: daemon/upload/upload_list.c api/core/jread.c api/core/jwrite.c api/core/beneath.c api/core/err.c
+/* sources: daemon/upload/upload_list.c api/core/record.c api/core/jread.c api/core/jwrite.c api/core/beneath.c api/core/err.c
  * The list of an upload: an accepted list stays beneath its directory, and reads back the same. */
 #include <stdint.h>
 #include <stdlib.h>
