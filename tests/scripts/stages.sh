@@ -13,9 +13,9 @@ spec() { # NAME PARALLEL [MORE]
     cat <<JSON
 {"kind": "train", "name": "$1", "model": {"config": $MODEL},
  "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 256},
- "eval": {"data": [{"path": "held.txt", "format": "text"}], "every_steps": 20, "at_start": true},
- "parallel": {$2}, "train": {"steps": 40, "global_batch": 6}, "optim": {"lr": 0.002},
- "checkpoint": {"every_steps": 10${3:-}}, "resources": {"threads": 1},
+ "eval": {"data": [{"path": "held.txt", "format": "text"}], "every_steps": 12, "at_start": true},
+ "parallel": {$2}, "train": {"steps": 24, "global_batch": 6}, "optim": {"lr": 0.002},
+ "checkpoint": {"every_steps": 6${3:-}}, "resources": {"threads": 1},
  "determinism": "ranks", "seed": 3}
 JSON
 }
@@ -33,7 +33,7 @@ check_end() { # NAME ID
 same_as() { if [ -n "$2" ] && [ "$2" = "$3" ]; then ok "$1"; else bad "$1 (is $2, want $3)"; fi; }
 # A rank of the gang dies after a checkpoint.
 kill_rank() { # ID N
-    wait_event "$1" checkpoint 2 || return
+    wait_event "$1" checkpoint || return
     local pids; mapfile -t pids < <(procs seqrank)
     [ "${#pids[@]}" -gt "$2" ] && kill -9 "${pids[$2]}"
 }
@@ -64,9 +64,9 @@ for n in 0 1 2 3; do
 done
 
 # A checkpoint is resumed on other products.
-step_30() { local path; path=$(field "$1" result.checkpoint); echo "${path%/*}/step-00000030"; }
-check_end "from one stage to four" "$(submit up '"pp": 4' ", \"resume\": \"$(step_30 "$one")\"")"
-check_end "from two stages to one" "$(submit down '"sp": 1' ", \"resume\": \"$(step_30 "$two")\"")"
+step_18() { local path; path=$(field "$1" result.checkpoint); echo "${path%/*}/step-00000018"; }
+check_end "from one stage to four" "$(submit up '"pp": 4' ", \"resume\": \"$(step_18 "$one")\"")"
+check_end "from two stages to one" "$(submit down '"sp": 1' ", \"resume\": \"$(step_18 "$two")\"")"
 
 # The stages compute what one rank does: a job of its own, and before the first step of a training.
 spec proof '"pp": 2, "sp": 2' >"$T/proof.json"
@@ -105,7 +105,7 @@ fi
 near() { awk -v a="$2" -v b="$3" 'BEGIN { d = a - b; exit !(b > 0 && d * d <= 1e-10 * b * b) }' && ok "$1" || bad "$1: $2, want $3"; }
 from=$(product from '"dp": 2, "pp": 2, "sp": 2')
 succeeds "dp 2, pp 2, sp 2" "$from"
-to=$(product to '"sp": 4, "tp": 2' ", \"resume\": \"$(step_30 "$from")\"")
+to=$(product to '"sp": 4, "tp": 2' ", \"resume\": \"$(step_18 "$from")\"")
 if succeeds "from dp 2, pp 2, sp 2 to sp 4, tp 2" "$to"; then
     near "from dp 2, pp 2, sp 2 to sp 4, tp 2: loss" "$(field "$to" result.loss)" "$(field "$from" result.loss)"
     near "from dp 2, pp 2, sp 2 to sp 4, tp 2: held-out loss" "$(field "$to" result.eval.loss)" "$(field "$from" result.eval.loss)"
@@ -123,7 +123,7 @@ pairs() { # NAME SED: one stage and three
     same_as "$1: ledger" "$(field "$b" result.ledger)" equal
     same_as "$1: memory" "$(field "$b" result.memory.high)" "$(field "$b" result.memory.planned)"
 }
-pairs "longer sequences" 's/"seed": 3/"seed": 3, "stages": [{"from_step": 20, "seq_len": 512}]/'
+pairs "longer sequences" 's/"seed": 3/"seed": 3, "stages": [{"from_step": 12, "seq_len": 512}]/'
 pairs "fp16" 's/"seed": 3/"seed": 3, "precision": {"params": "fp16"}/'
 
 # What does not run on stages is refused with its field.
