@@ -46,7 +46,7 @@ run_again() {
         passed=$((passed + ${line%% passed*})) line=${line#*, } line=${line%% failed*}
         [ "$line" -gt 0 ] || line=1
         # shellcheck disable=SC2086
-        if tests/again.sh "$part" "$log" env $cmd </dev/null; then passed=$((passed + line))
+        if ALONE=1 tests/again.sh "$part" "$log" env $cmd </dev/null; then passed=$((passed + line))
         else failed=$((failed + line)); named "$log"; fi
         rm -f "$log" "$log.again"
     done <"$AGAIN"
@@ -54,12 +54,13 @@ run_again() {
 }
 # A script with checks of its own: its last "N passed, N failed" is added.
 count() {
-    local log line rc
+    local log line rc run=("$@")
     log=$(mktemp)
-    "$@" 2>&1 | tee "$log"; rc=${PIPESTATUS[0]}
+    ! by_luck "$1" || run=(tests/script.sh "$@")
+    PART=${part%%:*} "${run[@]}" 2>&1 | tee "$log"; rc=${PIPESTATUS[0]}
     line=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
     if { [ "$rc" -ne 0 ] || [ "${line##*, }" != "0 failed" ]; } && [ "${UNSTABLE:-}" = pass ] && by_luck "$1"; then
-        printf '%s\t%s\t%s\n' "${part%%:*}" "$log" "${BUILD:+BUILD=$BUILD }${JOBS:+JOBS=$JOBS }$*" >>"$AGAIN"
+        printf '%s\t%s\t%s\n' "${part%%:*}" "$log" "${BUILD:+BUILD=$BUILD }${JOBS:+JOBS=$JOBS }${run[*]}" >>"$AGAIN"
         return
     fi
     if [ -z "$line" ]; then fail "$* (printed no result, status $rc)"
@@ -148,6 +149,13 @@ in_full() {
     else tests/run.sh release $list; fi
 }
 
+# The line of the closing table about scripts whose results are kept (tests/script.sh).
+scripts_kept() {
+    local kept
+    kept=$(grep -cv '^0$' "$SCRIPTS") || return
+    echo "[scripts] $kept of $(wc -l <"$SCRIPTS") results are kept, the oldest from $(date -d "@$(grep -v '^0$' "$SCRIPTS" | sort -n | head -n 1)" '+%F %H:%M') (FRESH=1 runs all)"
+}
+
 no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
 
 # What check.sh calls of itself, with the files of the run that it is a part of.
@@ -156,8 +164,9 @@ case $all in
     --again) run_again; echo "$passed passed, $failed failed"; exit 0 ;;
 esac
 export UNSTABLE_FOUND=build/${all:+all-}unstable AGAIN=build/${all:+all-}again
-export FAILURES=${FAILURES:-build/${all:+all-}failed}
-mkdir -p build; rm -f build/*/kept; : >"$FAILURES"; : >"$AGAIN"; : >"$UNSTABLE_FOUND"
+export FAILURES=${FAILURES:-build/${all:+all-}failed} SCRIPTS=${SCRIPTS:-build/${all:+all-}scripts} KEPT_SYSTEM
+mkdir -p build; rm -f build/*/kept; : >"$FAILURES"; : >"$AGAIN"; : >"$UNSTABLE_FOUND"; : >"$SCRIPTS"
+KEPT_SYSTEM=$(tests/kept.sh system)
 part "build"
 if [ -n "$all" ]
 then make -s -j"$jobs" all tests bench-build
@@ -274,6 +283,7 @@ if [ "$(grep -c '^unstable: ' "$UNSTABLE_FOUND")" -gt 3 ]; then fail "more than 
 part
 printf '\n%s%6d s  in all\n' "$times" "$SECONDS"
 cat build/*/kept 2>/dev/null
+scripts_kept
 cat "$UNSTABLE_FOUND" "$FAILURES"
 echo "$passed passed, $failed failed" | tee "build/${all:+all-}result"
 [ "$failed" -eq 0 ]

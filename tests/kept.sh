@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Results that are kept: a test program that has passed is not run again while nothing that it depends
-# on has changed. A test names the files of the tree that it reads in a line "tests: needs PATH...",
-# and runs in a domain of Landlock in which it can read these alone (tests/confine.c).
-#   tests/kept.sh key MODE PROGRAM       prints the digest of all of that; exit 1: no result is kept here
-#   tests/kept.sh needs MODE PROGRAM     prints the paths that it may read; exit 1: one is missing
+# Results that are kept: a test that has passed is not run again while nothing that it depends on has
+# changed. A test names the files of the tree that it reads in a line "tests: needs PATH...", and runs
+# in a domain of Landlock in which it can read these alone (tests/confine.c). TEST is a test program's
+# name, or the path of a script of tests/scripts; @NAME, a need of a script, is a program of the system.
+# A script with a line "tests: not kept: REASON" is run without a domain, always.
+#   tests/kept.sh key MODE TEST [ARG...] prints the digest of all of that; exit 1: no result is kept here
+#   tests/kept.sh needs MODE TEST        prints the paths that it may read; exit 1: one is missing
 #   tests/kept.sh take KEY               prints "UTC-SECONDS PASSED"; exit 1: there is none
 #   tests/kept.sh keep KEY PASSED LOG    keeps a result, unless the log says that something was left out
 #   tests/kept.sh drop KEY               forgets it: the test has failed
@@ -15,15 +17,17 @@ cd "$(dirname "$0")/.." || exit 2
 folder=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/seqd/passed
 days=14
 
-# Prints the digest of a file; of a program only what is loaded: another revision or a comment, which
-# moves debug information, is the same program.
+# Prints the digest of a file; of a program or a library only what is loaded: another revision or a
+# comment, which moves debug information, is the same program.
 digest() {
-    local out rc=0
-    if [ -d "$1" ]; then find "$1" -type f -print0 | LC_ALL=C sort -z | xargs -0r sha256sum | sha256sum; return; fi
-    if [ "$(head -c 4 "$1" | tail -c 3)" != ELF ]; then sha256sum <"$1"; return; fi
+    local out rc=0 debug=--strip-all
+    if [ -d "$1" ]; then find "$1" -type f ! -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0r sha256sum | sha256sum; return; fi
+    case $(head -c 4 "$1" | tr -d '\0') in ?ELF | '!<ar') ;; *) sha256sum <"$1"; return ;; esac
     out=$(mktemp) || return 1
-    objcopy --strip-all -R .note.gnu.build-id "$1" "$out" 2>/dev/null || rc=1
-    if readelf -SW "$out" 2>/dev/null | grep -q ' \.seqd\.revision '; then
+    [ "${1%.a}" = "$1" ] || debug=--strip-debug
+    objcopy $debug -R .note.gnu.build-id "$1" "$out" 2>/dev/null || rc=1
+    if [ $debug = --strip-debug ]; then ar d "$out" version.o 2>/dev/null || rc=1 # that of the revision
+    elif readelf -SW "$out" 2>/dev/null | grep ' \.seqd\.revision ' >/dev/null; then
         objcopy --update-section .seqd.revision=<(head -c 160 /dev/zero) "$out" 2>/dev/null || rc=1
     fi
     [ "$rc" -ne 0 ] || sha256sum <"$out" || rc=1
@@ -31,41 +35,77 @@ digest() {
     return $rc
 }
 
-needs() { # MODE PROGRAM
+# A script, and the files that it sources.
+scripts() { echo "$1"; sed -nE 's/^ *\. (tests\/[^ ]+\.sh).*/\1/p' "$1"; }
+comment() { awk 'NR > 1 && !/^#/ { exit } 1' "$1"; } # the first one of a script
+
+declared() { # TEST: the words of its lines, those of the files that it sources among them
+    local file
+    case $1 in
+    tests/*) for file in $(scripts "$1"); do comment "$file" | sed -n 's/^# tests: needs //p'; done ;;
+    *) cat tests/*/"$1.c" | sed -nE 's#^(/\*| \*) tests: needs ([^*]*).*#\2#p' ;;
+    esac
+}
+
+needs() { # MODE TEST
     local word rc=0
-    for word in $(cat tests/*/"$2.c" | sed -nE 's#^(/\*| \*) tests: needs ([^*]*).*#\2#p'); do
+    for word in $(declared "$2"); do
+        case $word in @*) continue ;; esac
         if [ -e "tests/$word" ]; then echo "tests/$word"
         elif [ -e "build/$1/$word" ]; then echo "build/$1/$word"
         elif [ -e "$word" ]; then echo "$word"
         else echo "$2: tests: needs $word: it is not in tests/, build/$1/ or the tree" >&2; rc=1; fi
     done
+    case $2 in tests/*) scripts "$2" ;; esac
     [ "$1" != tsan ] || echo tests/tsan.supp
     return $rc
 }
 
 system() {
     local limits=/sys/fs/cgroup
-    { uname -srm; nproc; ulimit -a; cat $limits/memory.max $limits/cpu.max $limits/pids.max
+    { uname -srm; id -u; nproc; ulimit -a; cat $limits/memory.max $limits/cpu.max $limits/pids.max
       grep -m 1 -E '^(flags|Features)' /proc/cpuinfo; grep -m 1 'model name' /proc/cpuinfo
       sha256sum /var/lib/dpkg/status; ldconfig -p
-      cat tests/run.sh tests/again.sh tests/kept.sh tests/confine.c; } 2>/dev/null | sha256sum | cut -d ' ' -f 1
+      cat tests/run.sh tests/script.sh tests/again.sh tests/kept.sh tests/confine.c; } 2>/dev/null | sha256sum | cut -d ' ' -f 1
 }
 
 # The libraries that a program loads: one that the system's list of packages does not know can change.
 libraries() { { ldd "$1" 2>/dev/null | grep -oE '/[^ ]+' | xargs -r stat -L -c '%n %s %Y'; } || true; }
 
-key() { # MODE PROGRAM
-    local program=build/$1/tests/$2 paths path text
-    case $PWD/ in /tmp/*) return 1 ;; esac # a test may read all of /tmp, where its scratch lies
-    [ "$1" != mutants ] && [ -z "${SEQD_TEST_DEVICE:-}" ] && [ -x "build/$1/confine" ] && "build/$1/confine" || return 1
-    command -v objcopy >/dev/null && paths=$(needs "$1" "$2" 2>/dev/null) || return 1
+program() { # NAME: the version of a program of the system
+    local path
+    path=$(command -v "$1") || { echo "no $1"; return; }
+    stat -L -c '%n %s %Y' "$path"; libraries "$path"
+}
+
+# Programs of the system that a script needs. In the domain those of the user's home cannot be read.
+programs() { declared "$1" | xargs -n 1 | sed -n 's/^@//p'; } # TEST
+at_home() { # TEST
+    local word path
+    for word in $(programs "$1"); do
+        path=$(command -v "$word") && case $(readlink -f "$path") in "${HOME:-/nonexistent}"/*) return 0 ;; esac
+    done
+    return 1
+}
+
+kept_here() { # MODE TEST
+    case $PWD/ in /tmp/* | "${TMPDIR:-/tmp}"/*) return 1 ;; esac # a test may read all of /tmp, where its scratch lies
+    case $2 in tests/scripts/*) ! comment "$2" | grep '^# tests: not kept: ' >/dev/null && ! at_home "$2" || return 1 ;; tests/*) return 1 ;; esac
+    [ "$1" != mutants ] && [ -z "${SEQD_TEST_DEVICE:-}" ] && [ -x "build/$1/confine" ] && "build/$1/confine"
+}
+
+key() { # MODE TEST [ARG...]
+    local tested='' paths path text word
+    kept_here "$1" "$2" && command -v objcopy >/dev/null && paths=$(needs "$1" "$2" 2>/dev/null) || return 1
+    case $2 in tests/*) ;; *) tested=build/$1/tests/$2 ;; esac
     text=$(
-        echo "$1 $2"; echo "${KEPT_SYSTEM:-$(system)}"
-        env | grep -E '^(SEQD_|NCCL_|[A-Z]*SAN_OPTIONS=|LC_|LANG|TZ|PATH=|USER=)' | sed "s#$PWD#.#g" | LC_ALL=C sort
-        for path in "$program" $paths; do
+        echo "$*"; echo "${KEPT_SYSTEM:-$(system)}"
+        env | grep -E '^(SEQD_|NCCL_|[A-Z]*SAN_OPTIONS=|LC_|LANG|TZ|PATH=|USER=|CC=|PATIENCE=|KILL_ROUNDS=|JOBS_BEFORE=|STEPS=|SLURM_|CUDA_|[a-zA-Z]*_(proxy|PROXY)=)' | sed "s#$PWD#.#g" | LC_ALL=C sort
+        for path in $tested $paths; do
             echo "${path#build/"$1"/}"; digest "$path" || exit 1
             [ ! -f "$path" ] || libraries "$path"
         done
+        for word in $(programs "$2"); do program "$word"; done
     ) || return 1
     sha256sum <<<"$text" | cut -d ' ' -f 1
 }
@@ -82,7 +122,7 @@ take() { # KEY
 }
 
 keep() { # KEY PASSED LOG
-    [ "$2" -gt 0 ] && ! grep -aqE 'left out|SKIPPED' "$3" || return 1
+    [ "$2" -gt 0 ] && ! grep -av '^ok ' "$3" | grep -E 'left out|SKIPPED|NOT RUN' >/dev/null || return 1
     (umask 077 && mkdir -p "$folder" && chmod 700 "$folder") && [ -O "$folder" ] || return 1
     echo "$(date +%s) $2" >"$folder/.$1.$$" && mv "$folder/.$1.$$" "$folder/$1"
 }
@@ -92,5 +132,5 @@ drop() { rm -f "$folder/$1"; } # KEY
 
 case ${1:-} in
 key | needs | take | keep | drop | tidy | system) "$@" ;;
-*) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+*) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

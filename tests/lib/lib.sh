@@ -3,6 +3,7 @@
 #
 # The programs are copied, so that the processes of this run are those whose exe is in $BIN, or in
 # another folder *bin of $T: /proc shows whether any is left running.
+# tests: needs seqd seqw seqgang seqrank seqctl data/train
 
 # A small model, for jobs whose model does not matter.
 LLAMA='{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}'

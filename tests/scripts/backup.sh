@@ -2,6 +2,7 @@
 # A backup while jobs are submitted, and a seqd on a state directory that holds nothing else: every job
 # that was acknowledged before the backup is there, and tokens, certificates of nodes and cursors count.
 #   BUILD=build/release   KEEP=1 keeps the state directory   JOBS_BEFORE=n (default 100)
+# tests: needs @curl
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

@@ -3,6 +3,7 @@
 # then a source of data is missing. Every job succeeds on the other node. Three blames quarantine
 # the first until it is released; the quarantine outlives a kill -9 of seqd.
 #   BUILD=build/release   KEEP=1 keeps the state
+# tests: needs @curl
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

@@ -4,6 +4,7 @@
 # undisturbed run. The job directories are on a small tmpfs of their own, in a user and mount
 # namespace.
 #   BUILD=build/release   KEEP=1 keeps the state directory
+# tests: not kept: it mounts a disk
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 if [ -z "${SEQD_DISK_INSIDE:-}" ]; then

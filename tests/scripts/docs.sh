@@ -12,6 +12,7 @@
 # `...` stands for any text, alone on a line for any lines; a number with a decimal point or an
 # exponent, for any such number.
 #   BUILD=build/release   KEEP=1 keeps the copy
+# tests: not kept: it copies the whole tree
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 # Compares the output of a block with the text below it.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The life of jobs through the public interface: seqd --dev, seqctl and curl, tiny models.
 #   BUILD=build/release   KEEP=1 keeps the state directory
+# tests: needs client/examples data/exam.txt scripts/make_latents.sh @curl
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

@@ -3,6 +3,7 @@
 # (tests/nvml/fake.c) instead of the driver's, and a job of the device "emulated" runs CUDA's
 # kernels on the host.
 #   BUILD=build/release   KEEP=1 keeps the state directory
+# tests: needs libfake_nvml.so libkernels_emulated.so client/examples/train-gpu.json
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

@@ -2,6 +2,7 @@
 # Jobs that are asked to save and stop: suspended and resumed, at their time limit, on a node that is
 # drained. What is left of them ends with the bits of a run that was never stopped.
 #   BUILD=build/release   KEEP=1 keeps the state directory
+# tests: needs @curl
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

@@ -7,6 +7,7 @@
 #
 #   namespace of this script    seqd at 10.9.1.1 and 10.9.2.1, forwarding, the capture
 #   namespaces A and B          nodes at 10.9.1.2 and 10.9.2.2
+# tests: needs net libapi.a libcore.a api/core api/rpc.h api/wire.h api/pki.h @curl @openssl @ip
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 if [ -z "${JOIN_INSIDE:-}" ]; then

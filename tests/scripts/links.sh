@@ -2,6 +2,7 @@
 # Every relative link of the documents leads to a file, and to a heading where it has one; every
 # path that they name in `backticks` exists: with a slash from the root or from the document's
 # folder, a bare source or script anywhere. The folders of README.md's map exist.
+# tests: not kept: it reads the whole tree
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 bad=0 n=0

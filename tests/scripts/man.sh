@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The man pages are made from the help texts, have every verb, and man finds nothing to warn of;
 # make install puts them and the completions in their places; bash and fish complete by them.
+# tests: not kept: it runs make
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 T=$(mktemp -d) passed=0 failed=0

@@ -2,6 +2,7 @@
 # Model directories: `seqctl model check` says all that one holds and all that is wrong with it, and
 # GET /v1/models what lies beneath the roots of a node.
 #   BUILD=build/release   KEEP=1 keeps the directories
+# tests: needs golden
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

@@ -8,6 +8,7 @@
 #   namespace of this script    seqd, seqctl, the cable between da0 and db0
 #   namespace A                 seqw a: da1 10.8.0.1 (ranks), ca1 10.9.1.2 (to seqd at 10.9.1.1)
 #   namespace B                 seqw b: db1 10.8.0.2 (ranks), cb1 10.9.2.2 (to seqd at 10.9.2.1)
+# tests: needs net @ip
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 if [ -z "${NODES_INSIDE:-}" ]; then

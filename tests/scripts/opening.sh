@@ -3,6 +3,7 @@
 # out; the name of another file is refused. In tests/fuzz the list of sources stands first.
 #   tests/scripts/opening.sh            the check
 #   tests/scripts/opening.sh PATH ...   of these files and folders only
+# tests: not kept: it reads the whole tree
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 list=$(tests/scripts/tree.sh "$@" | grep -E '\.(c|cc|cu|cuh)$' | LC_ALL=C sort)

@@ -4,6 +4,7 @@
 # nothing. Real systemd is not used: what it would do at an upgrade (systemctl restart) is done by hand
 # with the signals that the units name.
 #   tests/scripts/packages.sh ROOT      ROOT: of debootstrap, with systemd and procps; it is not changed
+# tests: not kept: it makes packages
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 [ "$(id -u)" = 0 ] && [ -x "${1:-}/usr/bin/apt-get" ] || { echo "usage: packages.sh ROOT, as root"; exit 2; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # seqctl as people use it: progress, names, several jobs at once, templates, terminals.
 #   BUILD=build/release   KEEP=1 keeps the state directory
+# tests: needs client/examples @script
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

@@ -5,6 +5,7 @@
 #   BUILD=build/release   PREVIOUS=DIR: its programs, built elsewhere   KEEP=1 keeps the state
 # It is built from a `git archive` of that commit in build/previous, once. A clone without the commit
 # prints "left out".
+# tests: not kept: it builds another version
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

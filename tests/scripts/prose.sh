@@ -4,6 +4,7 @@
 # texts of errors that begin as no sentence does (errors.awk).
 #   tests/scripts/prose.sh            the check
 #   tests/scripts/prose.sh PATH ...   of these files and folders only
+# tests: not kept: it reads the whole tree
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 list=$(tests/scripts/tree.sh "$@" | grep -E '\.(c|h|inc|cu|cuh)$' | grep -vE 'unicode_tables|chars_table' | LC_ALL=C sort)

@@ -2,6 +2,7 @@
 # Results come out: checkpoints, their parts and artifacts, by seqctl pull and as a tar, compared
 # byte by byte with the node's directory; downloads that break continue.
 #   BUILD=build/release   KEEP=1 keeps the state directory
+# tests: needs @curl
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

@@ -4,6 +4,7 @@
 #   BUILD=build/release   KEEP=1 keeps the state
 # Needs root, slurmctld, slurmd, srun and munged (deploy/deps --slurm). Where
 # they are not available the script reports it and counts nothing as passed.
+# tests: needs deploy/slurm/oneshot.sbatch @slurmctld @slurmd @srun @munged @python3
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 for p in slurmctld slurmd srun sbatch munged; do

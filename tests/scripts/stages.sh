@@ -3,6 +3,7 @@
 # stage under determinism "ranks", evaluations, checkpoints that know no stage, kills of ranks, also
 # of a product of all axes, whose stages offload.
 #   BUILD=build/release
+# tests: needs data/exam.txt
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

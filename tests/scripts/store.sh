@@ -3,6 +3,7 @@
 # of jobs all are there after a kill -9, or none. Failing: seqd ends with a sentence. Full: seqd takes
 # no new job; it cancels jobs, and it starts.
 #   BUILD=build/release   KEEP=1 keeps the state directory
+# tests: not kept: it mounts a disk
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 # The full disk is a small tmpfs in a mount namespace of its own, where that is allowed.

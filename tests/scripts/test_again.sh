@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tests/again.sh: a test that fails by luck passes, any other fails. check.sh runs a script again that
 # failed among others, as it ran, in the run that it belongs to.
+# tests: needs again.sh check.sh script.sh kept.sh
 set -u
 cd "$(dirname "$0")/../.."
 T=$(mktemp -d); trap 'rm -rf "$T"' EXIT

@@ -1,6 +1,7 @@
 #!/bin/sh
 # check_callers.sh finds functions without a caller, and nothing else, in products of a few lines.
 # Prints "callers: N passed, N failed".
+# tests: needs check_callers.sh
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 check=$(cd "$(dirname "$0")/.." && pwd)/check_callers.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The checks of documents and words find defects planted in a copy, and outputs that differ.
+# tests: not kept: it copies the whole tree
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 T=$(mktemp -d) passed=0 failed=0

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # make help lists every public target; the README names both checks, and CI runs them.
+# tests: not kept: it runs make
 set -u
 cd "$(dirname "$0")/../.."
 copy=$(mktemp -d); trap 'rm -rf "$copy"' EXIT

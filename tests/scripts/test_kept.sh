@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# tests/kept.sh: a result is kept while nothing that the test depends on has changed, and no longer.
+# tests/kept.sh: a result is kept while nothing that the test depends on has changed, and no longer; of
+# test programs (tests/run.sh) and of scripts (tests/script.sh).
+# tests: not kept: it makes trees in build/
 set -u
 cd "$(dirname "$0")/../.."
 passed=0 failed=0 root=$PWD
@@ -15,8 +17,9 @@ export XDG_CACHE_HOME=$T/cache
 unset FRESH UNSTABLE SEQD_TEST_SMALL SEQD_TEST_DEVICE
 
 # Every line "tests: needs" names what there is, or what the Makefile builds.
-for t in tests/*/test_*.c tests/*/check_*.c; do
-    tests/kept.sh needs release "$(basename "$t" .c)" 2>&1 >/dev/null | sed -nE 's/.* needs ([^ ]+): it is not in .*/\1/p'
+for t in tests/*/test_*.c tests/*/check_*.c tests/scripts/*.sh; do
+    case $t in *.c) t=$(basename "$t" .c) ;; esac
+    tests/kept.sh needs release "$t" 2>&1 >/dev/null | sed -nE 's/.* needs ([^ ]+): it is not in .*/\1/p'
 done | sort -u | while read -r word; do
     make -q "build/release/$word" >/dev/null 2>&1
     [ $? -lt 2 ] || echo "needs $word: there is none" >>"$T/needs"
@@ -52,7 +55,7 @@ build() { # TREE REVISION: compiles its test with debug information
 }
 make_tree() { # TREE REVISION
     rm -rf "$1"; mkdir -p "$1/tests/core" "$1/tests/golden" "$1/build/release"
-    cp tests/run.sh tests/kept.sh tests/again.sh tests/confine.c "$1/tests/"
+    cp tests/run.sh tests/script.sh tests/kept.sh tests/again.sh tests/confine.c "$1/tests/"
     cp "$T/confine" "$1/build/release/confine"
     echo "$source" >"$1/tests/core/test_tiny.c"; echo text >"$1/tests/golden/a"; echo other >"$1/tests/golden/b"
     build "$1" "$2"
@@ -126,5 +129,71 @@ if [ "$(id -u)" = 0 ]; then
     chown 65534 "$entry"
     check "nor another owner's" runs
 fi
+
+# ---- scripts -------------------------------------------------------------------------------------
+script='#!/bin/sh
+# A script.
+# tests: needs golden/a @tool
+. tests/lib/lib.sh
+echo run >>"$SEQD_RUNS"
+cat tests/golden/a
+if cat tests/golden/b; then echo "tiny: 0 passed, 1 failed"; exit 1; fi 2>/dev/null
+echo "tiny: 4 passed, 0 failed"'
+tiny=tests/scripts/tiny.sh
+write() { echo "$1" >"$A/$tiny"; } # a text of the script
+make_tree "$A" 1; mkdir "$A/tests/lib" "$A/tests/scripts"
+seqd() { (cd "$A" && cc -g -DREVISION="\"$1\"" "-DCODE=$2" -x c -o build/release/seqd - <<<"static const char revision[64] __attribute__((section(\".seqd.revision\"), used)) = REVISION; int main(void) { return CODE; }"); }
+write "$script"; chmod +x "$A/$tiny"; seqd 1 2
+KEPT_SYSTEM=$(cd "$A" && tests/kept.sh system); export KEPT_SYSTEM
+printf '# lib.sh: a library.\n# tests: needs seqd\ntest -x build/release/seqd || exit 1\n' >"$A/tests/lib/lib.sh"
+mkdir "$T/bin"; printf '#!/bin/sh\n' >"$T/bin/tool"; chmod +x "$T/bin/tool"; PATH=$T/bin:$PATH
+run() { # [ARG...]
+    : >"$SEQD_RUNS"; : >"$T/of"
+    (cd "$A" && SCRIPTS=$T/of tests/script.sh $tiny "$@") >"$T/log" 2>&1 || { cat "$T/log" >>"$T/out"; return 1; }
+}
+runs() { run "$@"; [ "$(cat "$SEQD_RUNS" "$T/of" | xargs)" = "run 0" ] && grep -qx 'tiny: [04] passed, 0 failed' "$T/log"; }
+is_kept() { run "$@" && [ ! -s "$SEQD_RUNS" ] && grep -q '^tiny: 4 passed, 0 failed (kept from ' "$T/log" && [ "$(cat "$T/of")" -gt 0 ]; }
+check "a script runs, and passes" runs
+check "it is kept" is_kept
+FRESH=1 check "FRESH=1 runs it" runs
+ALONE=1 check "so does ALONE=1" runs
+check "other arguments run it" runs all
+check "and are kept" is_kept all
+seqd 2 2
+check "another revision of a program leaves it" is_kept
+seqd 2 3
+check "another program runs it" runs
+check "and is kept" is_kept
+echo changed >"$A/tests/golden/a"
+check "a file that it needs runs it" runs
+echo changed >"$A/tests/golden/b"
+check "a file that it does not need leaves it" is_kept
+echo '# More.' >>"$A/tests/lib/lib.sh"
+check "another library of scripts runs it" runs
+write "$script # more"
+check "another text of it runs it" runs
+touch -d '1 hour ago' "$T/bin/tool"
+check "another program of the system runs it" runs
+check "and is kept" is_kept
+write "${script/golden\/a/}"
+check "a file that is not declared is not read" eval 'run && grep -q "golden/a: Permission denied" "$T/log"'
+sed -i 's/^cat tests.*/& || exit 1/' "$A/$tiny"
+refuse "and fails it" run
+check "and the line is named" grep -q 'could read no file of the tree' "$T/log"
+for words in "left out: a part" "slurm: SKIPPED" "NOT RUN" "tiny: 0 passed, 0 failed"; do
+    write "$script; echo '$words'"; run
+    check "not kept: $words" runs
+done
+write "$script; echo 'ok   left out without blame'; echo 'tiny: 4 passed, 0 failed'"; run
+check "kept: the name of a check" is_kept
+write "$script; exit 3"
+refuse "a status that is not 0" run
+refuse "is not kept" run
+write "$(sed 's/needs .*/not kept: a reason/; /golden.b/d' <<<"$script")"
+check "a script with the line \"tests: not kept: REASON\"" runs
+check "is never kept" runs
+write "$(sed '/golden.b/d' <<<"$script")"; run
+check "one that needs a program is kept" is_kept
+HOME=$T/bin check "but not where a program that it needs lies in the user's home" runs
 [ "$failed" -eq 0 ] || tail -n 40 "$T/out"
 end

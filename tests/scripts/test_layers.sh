@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # check-layers finds every kind of fault: in a copy of the product's sources, one at a time.
+# tests: not kept: it copies the sources of the product
 set -u
 cd "$(dirname "$0")/../.."
 copy=$(mktemp -d); trap 'rm -rf "$copy"' EXIT

@@ -1,6 +1,7 @@
 #!/bin/sh
 # check_names.sh finds names without a prefix of their file, and rows of prefixes without a name, in
 # products of a few lines. Prints "names: N passed, N failed".
+# tests: needs check_names.sh
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 check=$(cd "$(dirname "$0")/.." && pwd)/check_names.sh

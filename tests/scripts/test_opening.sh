@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # opening.sh: the openings that it takes, and the sources that it refuses.
+# tests: needs scripts/opening.sh scripts/tree.sh
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 T=$(mktemp -d); trap 'rm -rf "$T"' EXIT

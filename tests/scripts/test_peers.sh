@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tests/bench/peers.py, with no peer installed and with programs that print canned lines: which it
 # runs and in which order, its ratios and their spread, what it keeps.
+# tests: needs bench @python3
 set -u
 cd "$(dirname "$0")/../.."
 if ! command -v python3 >/dev/null; then

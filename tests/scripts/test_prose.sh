@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # comments.awk, paragraphs.awk and prose.awk: comments are told from code and paragraphs from the rest of
 # documents, and sentences are counted.
+# tests: needs scripts/comments.awk scripts/paragraphs.awk scripts/prose.awk scripts/errors.awk scripts/prose.sh scripts/tree.sh
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 T=$(mktemp -d); trap 'rm -rf "$T"' EXIT

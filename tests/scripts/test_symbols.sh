@@ -1,6 +1,7 @@
 #!/bin/sh
 # check_symbols.sh finds cycles, and nothing else, in products of a few lines.
 # Prints "symbols: N passed, N failed".
+# tests: needs check_symbols.sh
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 check=$(cd "$(dirname "$0")/.." && pwd)/check_symbols.sh

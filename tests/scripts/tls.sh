@@ -2,6 +2,7 @@
 # How clients reach seqd: https with a certificate of its own authority, renewed while a job is
 # watched, and the Unix socket; what is refused, and what it says.
 #   BUILD=build/release   KEEP=1 keeps the state directory
+# tests: needs @curl @openssl
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

@@ -3,6 +3,7 @@
 # each under a stand-in for systemd (tests/manager): ready, watchdog, reload, restart under a running
 # job, stop. Real systemd is not used.
 #   BUILD=build/release   KEEP=1 keeps the state directory
+# tests: needs manager deploy/systemd @systemd-analyze @curl
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

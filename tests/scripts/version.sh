@@ -2,6 +2,7 @@
 # The version is that of api/core/version.h in all five programs, which print it with the revision,
 # in the newest entry of the changelog and in the tags of the images in deploy/.
 #   BUILD=build/release
+# tests: not kept: it reads the tags of git
 cd "$(dirname "$0")/../.." || exit 2
 build=${BUILD:-build/release} passed=0 failed=0
 want=$(sed -n 's/^#define SEQD_VERSION "\(.*\)"$/\1/p' api/core/version.h)

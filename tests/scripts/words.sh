@@ -2,6 +2,7 @@
 # Refuses the phrases of tests/words.txt in every file of the tree.
 #   tests/scripts/words.sh            the check
 #   tests/scripts/words.sh PATH ...   of these files and folders only
+# tests: not kept: it reads the whole tree
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 list=$(tests/scripts/tree.sh "$@" | grep -vxE 'tests/(words\.txt|data/.*)' | sort)
