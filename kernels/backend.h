@@ -502,8 +502,9 @@ struct mse_args {
  * C] fp32, the noise n and the sample z. A row's loss is weight[i] times the sum over C of
  *   (e - n)^2 + bound / ln 2     d = slope (e - n), s = log_min + (v + 1) / 2 (log_max - log_min)
  *   bound = (s - log_min - 1 + exp(log_min - s) + d^2 exp(-s)) / 2
- *   last: -log P of z's step of 2/255 under a normal of deviation exp(s / 2) whose mean is d away,
- *   the first and the last step of [-1, 1] being open; P is no less than 1e-12
+ *   bound, if last: -log P. P, at least 1e-12, is the probability of [z - 1/255, z + 1/255] under
+ *   a normal of deviation exp(s / 2) with its mean d away from z. At z = -1 the interval has no
+ *   lower end, at z = 1 no upper end. A tanh approximates the normal's distribution.
  * dx = scale times the loss's gradient. The bound trains v alone: in it, e counts as a constant.
  * Sums in double, columns ascending. dx.data NULL: not wanted. */
 struct noise_args {

@@ -143,7 +143,7 @@ struct model_shape {
     /* The way embeddings are made of states, as published for sentence-transformers. */
     int32_t pooling;      /* enum published_pooling */
     int32_t normalizes;   /* enum published_answer */
-    int32_t embed_module; /* index in shape_embed_module_words: no embed job computes it; 0: none */
+    int32_t embed_module; /* unsupported module, index in shape_embed_module_words; 0: none */
     int32_t prompted;     /* default_prompt_name names a prompt with a text, or an unknown one */
     int32_t prompt_apart; /* vectors are pooled without the rows of a prompt */
     int32_t no_head;      /* the job computes no head: programs end with the states of the last

@@ -1,4 +1,5 @@
-/* nccl_use.c: compares the blobs of all ranks; NCCL is used if every one has a GPU of its own. */
+/* nccl_use.c: compares the blobs of all ranks. NCCL is used if they name one version of it and no
+ * two ranks share a GPU, which NCCL_HOSTID allows. */
 #include "worker/comm/nccl_use.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * The transport counts its traffic (comm/ledger.h); these formulas never look there, and the two
  * are compared with ==. Letters: P ranks of the ring, T rows on a rank, H query and Hk KV heads, D
  * head size; a KV row is 2*Hk*D elements (keys, then values). Keys and values travel in the model's
- * precision (4 or 2 bytes each), everything else in fp32.
+ * precision (4 or 2 bytes each), their gradients and sums of floats in fp32.
  *
  *   ring KV, one pass       P-1 hops of T*2*Hk*D elements; forward is one, backward a second
  *   ring dKV, one backward  P-1 hops of T*2*Hk*D*4 bytes: a visiting block's gradient is born at
@@ -12,10 +12,11 @@
  *   where documents are packed   KV_j goes as far as the last rank that meets it, dKV_j home from
  *                           the first that does ("ranks": from its owner); a block that no rank
  *                           meets does not move
- *   all_gather KV           to each other rank the rows that it sees, without documents all T: P-1
- *                           messages for each segment; their gradients, fp32, back in as many
- *   tensor, one half of a block   an all-reduce of S rows of C floats, or an all-gather and a
- *                           reduce-scatter: 2 (P-1)/P S C elements each way
+ *   all_gather KV           each other rank gets the rows that it sees, or all T if documents are
+ *                           not told apart: at most P-1 messages for each segment. Gradients go
+ *                           back in the same number; under "ranks" they go round as in ring dKV
+ *   tensor, one half of a block   S rows of C elements: an all-reduce, or an all-gather and
+ *                           a reduce-scatter, 2 (P-1)/P S C elements each way
  *   two_pass, one pass      keys go round, then values: as many bytes in 2 (P-1) hops; forward is
  *                           one, backward a second
  *   two_pass dK, dV         of full length, P*T rows of 2*Hk*D floats: a reduce-scatter to the

@@ -52,7 +52,7 @@ enum op_along {
     ALONG_DIM,         /* from all rows along u.attn.dim; -1: ALONG_SEQUENCE */
     ALONG_BATCH,       /* from the same row of the batch, which is spread along dimension 0, or
                         * from rows of the tp ranks */
-    ALONG_SEQUENCE     /* from all rows: no operator of a grid */
+    ALONG_SEQUENCE     /* from all rows: spread.c never meets such an operator */
 };
 
 /* ---- scratch --------------------------------------------------------------------------------- */
