@@ -1,6 +1,6 @@
-/* half.h: the host's conversions between fp32 and the two formats of 16 bits, bfloat16 and IEEE
- * 754's binary16: every device's cast must agree with them. They round to nearest, ties to even.
- * Too large a value becomes infinite, subnormals stay, and a NaN becomes a quiet NaN. */
+/* half.h: the host's conversions between fp32 and the two 16-bit formats, bfloat16 and IEEE 754's
+ * binary16. Every device's cast must agree with them. They round to nearest, ties to even. Too
+ * large a value becomes infinite, subnormals stay, and a NaN becomes a quiet NaN. */
 #ifndef SEQD_KERNELS_HALF_H
 #define SEQD_KERNELS_HALF_H
 
@@ -43,7 +43,7 @@ static inline uint16_t f16_round(float x)
     const uint32_t sign = half_bits(x) >> 16 & 0x8000, u = half_bits(x) & 0x7fffffff;
     if (x != x) return (uint16_t)(sign | 0x7e00 | (u >> 13 & 0x3ff));
     if (u >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and above: infinite */
-    if (u < 0x38800000) /* below 2^-14 a last place is 2^-24, as of floats from 0.5 to 1 */
+    if (u < 0x38800000) /* below 2^-14 the last place is 2^-24, as in floats from 0.5 to 1 */
         return (uint16_t)(sign | (half_bits(half_of_bits(u) + 0.5f) - half_bits(0.5f)));
     return (uint16_t)(sign | ((u - 0x38000000 + 0xfff + (u >> 13 & 1)) >> 13));
 }

@@ -37,7 +37,7 @@ static inline PHILOX_FN void philox4x32(const uint32_t key[2], const uint32_t co
     out[3] = c3;
 }
 
-/* Makes the key of dropout's masks in one step: two words of Philox, from seed and step. */
+/* Makes the key of a training step's dropout masks: two words of Philox, from seed and step. */
 static inline void philox_key(int64_t seed, int64_t step, uint32_t key[2])
 {
     const uint32_t from[2] = {(uint32_t)seed, (uint32_t)((uint64_t)seed >> 32)};

@@ -1,5 +1,6 @@
-/* plugin.h: a device in a shared library of its own, which backend.c opens when it is asked for by
- * name: a rank that computes on the CPU needs none of CUDA's libraries, nor a driver. */
+/* plugin.h: a device in a shared library of its own. backend.c opens the library when the device
+ * is asked for by name. So a rank that computes on the CPU needs neither CUDA's libraries nor a
+ * driver. */
 #ifndef SEQD_KERNELS_PLUGIN_H
 #define SEQD_KERNELS_PLUGIN_H
 
@@ -11,7 +12,7 @@
 #define KERNELS_PLUGIN "seqd_kernels"
 struct kernels_plugin {
     int abi;         /* KERNELS_ABI of the library's build; refused if the opener's differs */
-    size_t ops_size; /* sizeof(struct be_ops), likewise */
+    size_t ops_size; /* sizeof(struct be_ops) of the library's build; refused likewise */
     struct be *(*open)(const struct be_options *o, struct err *e);
 };
 

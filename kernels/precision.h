@@ -1,4 +1,4 @@
-/* precision.h: the type of elements that a job's precision means. */
+/* precision.h: the element type that a job's precision stands for. */
 #ifndef SEQD_KERNELS_PRECISION_H
 #define SEQD_KERNELS_PRECISION_H
 

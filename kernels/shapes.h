@@ -7,18 +7,18 @@
 #include "api/core/limits.h"
 #include "kernels/backend.h"
 
-/* Tells whether t has this shape, and rows that do not overlap; its dtype may be any. */
+/* Tells whether t has this shape, and rows that do not overlap. Any dtype will do. */
 static inline bool shape_fits(struct tensor t, int64_t rows, int64_t cols)
 {
     return t.rows == rows && t.cols == cols && (t.ld >= cols || rows <= 1);
 }
-/* Tells the same of a tensor that is fp32 whatever the model's precision is. */
+/* Tells whether t has this shape and is fp32: for tensors that are fp32 at every precision. */
 static inline bool shape_f32(struct tensor t, int64_t rows, int64_t cols)
 {
     return t.dtype == DT_F32 && shape_fits(t, rows, cols);
 }
-/* Tells the same of a tensor in the model's precision, act: that of the call's other tensors of
- * this kind. */
+/* Tells whether t has this shape and the dtype act, the model's precision, which the call's other
+ * tensors of this kind share. */
 static inline bool shape_act(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
 {
     return (act == DT_F32 || act == DT_BF16 || act == DT_F16) && t.dtype == act &&

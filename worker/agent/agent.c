@@ -36,7 +36,7 @@
 
 enum {
     TICK_MS = 50,
-    CONNECT_MS = 5, /* while a gang is starting or dying: its socket is not there yet */
+    CONNECT_MS = 5, /* wait between looks while a gang is starting or dying */
     QUIT_MS = 2000, /* time for seqd to hear the last reports */
     PROFILE_MS = 30000,
     PROFILE_SIZE = 8192
@@ -54,18 +54,18 @@ struct agent {
     struct node_removals *removals;
     struct disk_watch *disk;
     struct agent_session *session;
-    struct prepared *prepared; /* NULL: it could not begin */
+    struct prepared *prepared; /* NULL: the watch over prepared data could not begin */
     bool told_end;             /* seqd was told of the end in this session */
-    int64_t leave_s;           /* UTC, when this agent ends: jobs are to go now; 0: it stays */
+    int64_t leave_s;           /* UTC seconds of this agent's end; jobs leave now; 0: it stays */
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
-    int64_t heartbeat_ms; /* between heartbeats, as seqd wants */
+    int64_t heartbeat_ms; /* ms between heartbeats; seqd sets it */
     bool up;              /* set by WELCOME: a refused session is never up */
     bool quitting;
     struct questions *questions; /* questions of seqd, which programs answer */
     struct fetches *fetches;     /* reads of files for seqd */
     struct capture *profiling;   /* seqrank --profile, once after the start */
-    struct profile profile;      /* its result; zeros: none yet */
+    struct profile profile;      /* result of seqrank --profile; zeros: none yet */
     char buf[SPOOL_RECORD_SIZE]; /* the record or chunk being sent */
 };
 
@@ -205,8 +205,8 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
                                       : "unknown");
 }
 
-/* Tells whether an attempt uses the data, or may: a preparation may use any, since its data are not
- * known yet. */
+/* Tells whether an attempt uses the data or may use them. A preparation may use any data, since
+ * its own are not known yet. */
 static bool uses(void *arg, const char *id)
 {
     const struct agent *a = arg;
@@ -226,7 +226,7 @@ static void keep_prepared(struct agent *a)
 
 /* ---- messages of seqd ------------------------------------------------------------------------ */
 
-/* Begins an attempt. *rank: out: the rank that cannot be started; -1: the gang cannot. */
+/* Begins an attempt. out: *rank is the rank that cannot be started, or -1 if the gang cannot. */
 static int begin(struct agent *a, const struct msg *m, int *rank, struct err *e)
 {
     const struct launch l = {.loop = a->loop,
@@ -279,7 +279,7 @@ static bool listed(const struct msg *m, int64_t job, int64_t epoch)
     return false;
 }
 
-/* Ends the attempts that no message of the list named. */
+/* Ends the attempts that no message of EXPECT named. */
 static void end_unexpected(struct agent *a)
 {
     for (struct attempt *t = a->attempts, *next; t; t = next) {
@@ -411,7 +411,7 @@ static bool on_message(void *arg, const struct msg *m)
     case MSG_WELCOME: /* handled by the session */
     case MSG_REFUSED:
     case MSG_JOINED:
-    case MSG_HELLO: /* these only go the other way */
+    case MSG_HELLO: /* seqw sends these, and seqd never does */
     case MSG_HEARTBEAT:
     case MSG_REPORT:
     case MSG_LOG:
@@ -447,7 +447,7 @@ static void on_opened(void *arg)
         list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch, over ? 0 : t->n_running,
                                                      over ? 0 : t->n_gpus};
         attempt_rewind(t);
-        t->expected = false; /* marked by a list that the last session cut off */
+        t->expected = false; /* may be set by a list that the last session's end cut off */
     }
     m.attempts = list;
     m.gpus = gpus;
@@ -561,7 +561,7 @@ void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s)
     send_leaving(a);
 }
 
-/* Takes, with --auto, the GPUs that are ours, and the slots that follow. */
+/* Takes, with --auto, the GPUs that the engine gave, and sets the number of slots by them. */
 static int take_allocation(struct agent *a, struct err *e)
 {
     const struct allocation *given = a->o.allocation;

@@ -1,5 +1,5 @@
-/* agent.h: seqw, one per node: a session with seqd, and the gangs it starts, adopts and relays for.
- * The session's rules are in api/wire.h, an attempt's directory in api/core/rank.h. */
+/* agent.h: seqw, the agent of one node. It has a session with seqd, and starts, adopts and relays
+ * for gangs. The session's rules are in api/wire.h, an attempt's directory in api/core/rank.h. */
 #ifndef SEQD_AGENT_AGENT_H
 #define SEQD_AGENT_AGENT_H
 
@@ -15,20 +15,20 @@ struct agent_options {
     const char *connect;    /* seqd's address, as for rpc_dial or rpc_dial_tls */
     const char *token_file; /* token to join over TLS with; NULL: none */
     const char *name;       /* name of this node */
-    const char *address;    /* its ranks listen here for other nodes' ranks; NULL: found out */
+    const char *address;    /* address of the ranks for other nodes' ranks; NULL: found out */
     const char *state;      /* directory */
     const char *bin;        /* directory of seqgang and seqrank */
     const char *roots[RANK_ROOTS];
     int n_roots;
     const char *writable[RANK_ROOTS]; /* roots for published results */
     int n_writable;
-    int n_slots;                 /* -1: as many as there are GPUs, else cores */
+    int n_slots;                 /* -1: one for each GPU, or for each core if there is no GPU */
     const char *nvml;            /* the library to ask for GPUs; NULL: this node offers none */
     int look_ms;                 /* ms from one look at the GPUs to the next */
     struct prepared_policy keep; /* limits on prepared data */
     const struct allocation *allocation; /* share that an engine gave; NULL: everything visible */
     const char *pins;  /* cores to bind ranks to, as for pins_open; NULL: ranks are not bound */
-    bool emulated;     /* takes jobs of the device "emulated": tests */
+    bool emulated;     /* tests: takes jobs of the device "emulated" */
     int64_t orphan_ms; /* ms without a session until this agent stops all and ends; 0: never */
     int64_t end_s, margin_s; /* see LEAVING (api/wire.h); end_s 0: not known */
 };
@@ -37,14 +37,13 @@ struct agent;
 /* Adopts the attempts in the state directory, and dials. The loop's signals must be blocked
  * already. */
 struct agent *agent_create(struct loop *l, const struct agent_options *o, struct err *e);
-/* Asks the jobs here to save and go elsewhere; no job begins here any more. The loop is stopped as
- * soon as none is left; after grace_ms agent_quit is called. It is called at once if grace_ms is 0,
- * if the seqd of the session is of a version without LEAVING, and if agent_leave is called
- * again. */
+/* Asks the jobs here to save and go elsewhere, and begins no more jobs. Stops the loop as soon as
+ * no job is left. Calls agent_quit after grace_ms, or at once if grace_ms is 0, if seqd's version
+ * has no LEAVING, or if agent_leave is called again. */
 void agent_leave(struct agent *a, int64_t grace_ms, const char *why);
 /* Stops all gangs. The loop is stopped when they are gone and seqd has been told. */
 void agent_quit(struct agent *a, const char *why);
-void agent_reap(struct agent *a);                             /* SIGCHLD */
+void agent_reap(struct agent *a);                             /* called after SIGCHLD */
 bool agent_connected(const struct agent *a, int *n_attempts); /* also sets *n_attempts */
 /* Sets the limit from now on. A gang that runs keeps the limit that it started with. */
 void agent_set_orphan(struct agent *a, int64_t orphan_ms);

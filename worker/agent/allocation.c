@@ -20,7 +20,8 @@ static const char *variable(const struct allocation_world *w, const char *name)
     return NULL;
 }
 
-/* Reads a variable that counts something. 1: it is there; 0: it is not, or is empty. */
+/* Reads a variable that counts something. Returns 1 if it is set, 0 if it is not set or is
+ * empty. */
 static int number(const struct allocation_world *w, const char *name, int64_t min, int64_t max,
                   int64_t *out, struct err *e)
 {
@@ -56,7 +57,7 @@ static int find_cores(struct allocation *a, const struct allocation_world *w, st
     return 0;
 }
 
-/* Finds the memory. Slurm counts in MiB, and 0 is all of the node. */
+/* Finds the memory. Slurm counts in MiB, and its 0 means all memory of the node. */
 static int find_memory(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const int64_t most = (int64_t)1 << 40;
@@ -138,7 +139,8 @@ static int find_gpus(struct allocation *a, const struct allocation_world *w, str
     return 0;
 }
 
-/* Returns the place of an index or a UUID's beginning; -1: none; -2: several. */
+/* Returns the place in list of the GPU with this index, or with a UUID that begins so; -1: none;
+ * -2: several. */
 static int place(const char *word, const struct gpu *list, int n)
 {
     int at = -1;
@@ -154,8 +156,8 @@ static int place(const char *word, const struct gpu *list, int n)
     return at;
 }
 
-/* Tells whether the word is a newer name of a part, which does not name its GPU. All divided GPUs
- * stand for such a part, so that people see why no rank gets one. */
+/* Tells whether the word is a part's name in the newer form, which does not name the part's GPU.
+ * All divided GPUs stand for such a part, so that people see why no rank gets one. */
 static bool is_nameless_part(const char *word)
 {
     return !strncmp(word, "MIG-", 4) && strncmp(word, "MIG-GPU-", 8);
@@ -230,7 +232,7 @@ static int find_name(struct allocation *a, const struct allocation_world *w, str
         if (there[i])
             size += snprintf(tail + size, sizeof tail - (size_t)size, ".%lld", (long long)n[i]);
     const size_t room = sizeof a->name - 1 - (size_t)size, len = strlen(node);
-    memcpy(a->name, node, len < room ? len : room); /* the rest is 0 */
+    memcpy(a->name, node, len < room ? len : room); /* the rest of the name is 0 */
     memcpy(a->name + (len < room ? len : room), tail, (size_t)size);
     a->name_from = "SLURMD_NODENAME";
     return 0;

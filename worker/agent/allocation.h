@@ -9,7 +9,7 @@
 #include "api/core/err.h"
 #include "api/core/gpu.h"
 
-#define ALLOCATION_NAME 64 /* as NODE_NAME */
+#define ALLOCATION_NAME 64 /* same value as NODE_NAME */
 #define ALLOCATION_WORD 96 /* a word of CUDA_VISIBLE_DEVICES: an index, a UUID or its beginning */
 
 /* A value, and the variable or the limit that it came from: "SLURM_CPUS_PER_TASK". */
@@ -56,7 +56,7 @@ struct allocation_value allocation_slots(const struct allocation *a, const struc
 /* Returns how many seconds before its end an allocation is left: margin_s, but at most a quarter
  * of the time that it still has at now_s, so that a short allocation does some work. */
 int64_t allocation_margin_s(int64_t end_s, int64_t now_s, int64_t margin_s);
-/* Writes one line of the log: each value, and its origin. driver: whether there is one. */
+/* Writes one line of the log: each value, and its origin. driver: whether there is a driver. */
 void allocation_say(const struct allocation *a, bool driver, int n_gpus,
                     const struct allocation_value *slots, const char *name);
 

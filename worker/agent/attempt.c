@@ -1,5 +1,5 @@
 /* attempt.c: starts or adopts a gang, talks to it over its Unix socket, ends the spool of a dead
- * one, and reads records and logs for seqd. */
+ * gang, and reads records and logs for seqd. */
 #include "worker/agent/attempt.h"
 
 #include <errno.h>
@@ -61,7 +61,7 @@ static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH
     return file_join(out, e, "%s/%s", a->dir, name);
 }
 
-/* Takes the lock, which is free only when no gang runs here or is on its way. Returns its
+/* Takes the lock, which is free only when no gang runs here or is about to start. Returns its
  * descriptor, or -1. The caller holds it until the gang has it, or while it finishes a dead gang's
  * work. */
 static int lock_take(const struct attempt *a)
@@ -135,7 +135,7 @@ struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int6
     char path[FILE_PATH_SIZE];
     struct err e = {0};
     struct gang_start *start = NULL;
-    bool whole = false; /* unused: the start record of the version before will do */
+    bool whole = false; /* not used: a start record of the previous version is accepted, too */
     if (path_of(a, "start", path, &e) == 0) start = gang_start_read(path, &whole, &e);
     const bool good = start && start->job == job && start->epoch == epoch && start->n_local >= 1 &&
                       start->n_local <= JOB_MAX_RANKS;
@@ -203,7 +203,7 @@ static void sock_connect(struct attempt *a)
     }
 }
 
-/* Kills ranks that are left, although the kernel kills ranks with their gang. Returns whether none
+/* Kills ranks that are left, although the kernel kills ranks with their gang. Returns true if none
  * was left. */
 static bool ranks_gone(const struct attempt *a)
 {
@@ -224,7 +224,7 @@ static bool ranks_gone(const struct attempt *a)
     return gone;
 }
 
-/* Describes how seqgang failed of itself. False: it did not. */
+/* Describes how seqgang itself failed. Returns false if it did not fail. */
 static bool gang_failure(int status, char out[80])
 {
     const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -234,8 +234,8 @@ static bool gang_failure(int status, char out[80])
            snprintf(out, 80, "was ended by signal %d (%s)", signo, strsignal(signo)) > 0;
 }
 
-/* Adds a record if seqgang could not run, as without one of its libraries or on another kind of
- * processor: the spool has no record of it. */
+/* Adds a record if seqgang could not run, for lack of a library or on another kind of processor:
+ * the spool has no record of it. */
 static int spool_failure(const struct attempt *a, struct spool *s, struct err *e)
 {
     struct rank_fail f = {.code = ERR_INTERNAL};
@@ -291,7 +291,7 @@ bool attempt_check(struct attempt *a)
 {
     if (a->state == ATTEMPT_OVER) return false;
     if (a->state == ATTEMPT_ALIVE && a->sock < 0) sock_connect(a);
-    if (a->sock >= 0) return false; /* the connection's end will be an event */
+    if (a->sock >= 0) return false; /* an event will tell when the connection ends */
     /* Our child may not have come as far as its lock, so it is gone only when it has been
      * reaped. */
     if (a->gang_pid > 0) return true;

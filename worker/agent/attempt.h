@@ -18,7 +18,7 @@
 enum attempt_state { ATTEMPT_ALIVE, ATTEMPT_DYING, ATTEMPT_OVER };
 
 struct attempt_log {
-    int fd; /* -1: not opened yet, or not there yet */
+    int fd; /* -1: not opened yet, or no such file yet */
     int64_t sent, acked;
 };
 
@@ -29,24 +29,24 @@ struct attempt {
     enum attempt_state state;
     int gang_pid;    /* pid of our child; 0: gang was adopted or reaped */
     int gang_status; /* status from waitpid; 0: none, as for a process that is not our child */
-    int sock;        /* to the gang, -1: not connected */
+    int sock;        /* socket to the gang; -1: not connected */
     struct loop *loop;
     struct loop_fd *on_sock;
-    void (*nudge)(void *owner, struct attempt *a); /* the spool grew, or the gang went */
+    void (*nudge)(void *owner, struct attempt *a); /* called: the spool grew, or the gang went */
     void *owner;
     bool save_wanted, stop_wanted, forget_wanted, final_sent;
     bool finish_failed;      /* the spool could not be ended, as on a full disk: logged once */
-    struct rank_blob *blobs; /* kept until the gang has them; owns */
+    struct rank_blob *blobs; /* owned; kept until the gang has them */
     int n_blobs;
     struct spool spool; /* reader; spool.seq is the last record sent */
     bool spool_open;
     int64_t acked_seq;
     int n_logs, first_rank;
     char prepared_id[80];  /* id of the data that the attempt uses; "": a preparation */
-    int n_running, n_gpus; /* ranks it may have, and those with a GPU: 0 for a preparation */
+    int n_running, n_gpus; /* number of ranks here, and of those with a GPU; 0 for a preparation */
     bool stale;            /* seqd does not expect the attempt, and is told of its end */
     bool expected;         /* named by a message of an EXPECT that is not complete */
-    int64_t oom_kills;     /* probe_oom_kills() when it began here; -1: not known */
+    int64_t oom_kills;     /* probe_oom_kills() when the attempt began here; -1: not known */
     bool judged, oom;      /* judged: attempt_oom was asked; oom: its answer */
     cpu_set_t cpus;        /* cores of the attempt's ranks; empty: the ranks are not bound */
     struct attempt_log log[JOB_MAX_RANKS];
@@ -61,11 +61,11 @@ struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start
                               const cpu_set_t *cpus, const char *program, struct err *e);
 void attempt_free(struct attempt *a); /* the gang runs on */
 
-/* Connects to the gang. If the gang is dead, looks whether its ranks are, and then closes the
- * spool. Called once in a while, and after the gang's process was reaped. Returns true if it
+/* Connects to the gang. If the gang is dead, looks whether its ranks are dead, too, and then ends
+ * the spool. Called once in a while, and after the gang's process was reaped. Returns true if it
  * should be called again soon. */
 bool attempt_check(struct attempt *a);
-/* Forward a request at once, or when the gang is connected. All may be called again. */
+/* Forward a request at once, or when the gang is connected. Each may be called again. */
 void attempt_save(struct attempt *a);
 void attempt_stop(struct attempt *a);
 void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
@@ -74,8 +74,8 @@ void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
 void attempt_rewind(struct attempt *a);
 void attempt_ack(struct attempt *a, const struct msg *m);
 /* Puts the next record to send into buf of SPOOL_RECORD_SIZE. Returns its size, 0 when there is
- * none now. *final: it is the final record, which is returned only when every log byte has been
- * sent. */
+ * none now. *final tells whether it is the final record, which comes only after every log byte has
+ * been sent. */
 int64_t attempt_record(struct attempt *a, void *buf, bool *final);
 /* Tells whether the attempt ended for lack of memory: the record, as attempt_record gave it, is of
  * an exit by a signal or of a lost gang, and the kernel has killed for memory since the attempt

@@ -30,7 +30,7 @@ struct pipe_in { /* one output of the program, up to `room` bytes */
 
 struct capture {
     struct capture_options o; /* argv: not kept */
-    char name[64];            /* "seqrank --describe" */
+    char name[64];            /* program in error messages, as "seqrank --describe" */
     int pid;
     struct loop_timer *limit;
     bool late;

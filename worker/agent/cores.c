@@ -161,7 +161,7 @@ struct pins {
     struct cores cores;
     cpu_set_t allowed;
     const char *apart;
-    int fd; /* says to other agents that this one binds; -1: not yet */
+    int fd; /* socket that tells other agents that this one binds; -1: not yet */
 };
 
 static int first_cpu(const cpu_set_t *set)

@@ -1,10 +1,10 @@
 /* cores.h: chooses the cores that the ranks of this node run on.
  *
- * A rank gets as many whole cores as it has threads, with all hardware threads of theirs that this
- * process may use. The ranks of a gang lie beside each other and fill one NUMA node before the
- * next; a rank's cores are of one node where a node has as many free. Its memory follows: pages lie
- * where the thread runs that touches them first. No core goes to two ranks. If a gang's ranks need
- * more cores than are free, none of them is bound. */
+ * A rank gets as many whole cores as it has threads, and uses all hardware threads of these cores
+ * that this process may use. The ranks of a gang lie beside each other and fill one NUMA node
+ * before the next. A rank's cores are of one NUMA node if one has enough free cores. Its memory
+ * follows: pages lie on the node of the thread that touches them first. No core goes to two ranks.
+ * If a gang's ranks need more cores than are free, none of them is bound. */
 #ifndef SEQD_AGENT_CORES_H
 #define SEQD_AGENT_CORES_H
 
@@ -31,13 +31,13 @@ int cores_find(struct cores *c, const cpu_set_t *allowed, const char *synthetic,
  * `used`. False: there are too few. */
 bool cores_choose(const struct cores *c, const cpu_set_t *used, int n_ranks, int n_threads,
                   cpu_set_t *cpus);
-/* Writes "0-3,8-11"; as many as fit into out. */
+/* Writes the CPUs like "0-3,8-11", as many as fit into out. */
 void cores_print(const cpu_set_t *cpus, char *out, size_t size);
 
-/* The cores of an agent. Agents whose first CPU is the same share CPUs, and know nothing of each
+/* Cores of an agent. Agents whose first CPU is the same share CPUs, and know nothing of each
  * other's ranks. Only one of them binds ranks: the first that wants to, until it ends. If a
- * control group gives less CPU time than there are CPUs, others use them too, and no rank is
- * bound. */
+ * control group gives less CPU time than there are CPUs, other processes use these CPUs, too, and
+ * no rank is bound. */
 struct pins;
 
 /* Returns NULL if no rank is bound here; the log says why. apart, borrowed: a name for tests, as

@@ -3,8 +3,8 @@
 #define SEQD_AGENT_ENVIRONMENT_H
 
 /* Returns the variables of `from` that are on the list, in the order of `from`, in one block that
- * the caller frees; the strings stay from's. Secrets of the service (tokens, credentials, sockets)
- * are not listed. */
+ * the caller frees. The strings still belong to `from`. Secrets of the service (tokens,
+ * credentials, sockets) are not listed. */
 char **environment_for_ranks(char **from);
 
 #endif

@@ -11,7 +11,7 @@
 
 struct fetch_op { /* the read of one FETCH; valid during the call of answer */
     struct fetch_op *next;
-    int64_t session, request; /* request: its numbers begin again with a restarted seqd */
+    int64_t session, request; /* request: a restarted seqd counts from 1 again */
     char path[RANK_PATH_SIZE];
     struct state_dir_file file;
     int64_t n; /* bytes read, -1: err says why */

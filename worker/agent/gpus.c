@@ -17,7 +17,7 @@ enum { CLOSE_S = 2 }; /* a thread that hangs in the driver for this long is aban
 struct gpus {
     struct nvml *nvml; /* once the thread runs, only it uses this and the paths below */
     char kernels[2][FILE_PATH_SIZE], xids[FILE_PATH_SIZE], boot[64];
-    bool told; /* GPU_XIDS has been written */
+    bool told; /* the file GPU_XIDS has been written or found */
     bool chosen;
     int n_mine; /* number of chosen GPUs */
     char mine[GPU_MAX][GPU_UUID_SIZE];
@@ -25,7 +25,7 @@ struct gpus {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    /* under the lock */
+    /* guarded by the lock */
     bool closing;
     struct gpu list[GPU_MAX];
     int n;

@@ -10,9 +10,9 @@
 
 struct gpus;
 
-/* Takes the first look before it returns. library: as for nvml_open; bin: the directory of seqrank,
- * where its kernels must lie; state: seqw's directory; look_ms: from one look to the next. NULL:
- * there are no GPUs here; logs the reason. */
+/* Takes the first look before it returns. library: as for nvml_open; bin: the directory of
+ * seqrank, where its kernels must lie; state: seqw's directory; look_ms: ms from one look to the
+ * next. Returns NULL, and logs the reason, if there are no GPUs here. */
 struct gpus *gpus_open(const char *library, const char *bin, const char *state, int look_ms);
 /* Copies the GPUs as of the last look. A driver that has not answered for GPUS_SILENT_MS makes all
  * of them GPU_SILENT. */

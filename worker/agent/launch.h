@@ -27,8 +27,8 @@ struct launch { /* parts of this node that a start needs; borrowed for the call 
     int64_t orphan_ms;                       /* see struct agent_options */
 };
 
-/* Takes a last look at the GPUs before a rank is started: seqd's is some seconds old. Returns the
- * rank whose GPU is unfit, with ERR_DEVICE; or -1. */
+/* Takes a last look at the GPUs before a rank is started, since seqd's look is some seconds old.
+ * Returns the rank whose GPU is unfit, with ERR_DEVICE; or -1. */
 int launch_unfit_rank(const struct launch *l, const struct msg *assign, struct err *e);
 /* Starts an attempt. The epoch of the job is recorded before the gang is started, so that no older
  * attempt of it can begin from here on. NULL: no gang was started, and its directory is gone.

@@ -9,8 +9,8 @@
 #include "api/core/cgroup.h"
 #include "api/core/file.h"
 
-/* Reads one level's limit; INT64_MAX: none. Without a limit v2 has "max", which does not scan, and
- * v1 has a huge number or -1. */
+/* Reads one level's limit; INT64_MAX: none. Without a limit the file has "max" in v2, which does
+ * not scan as a number, and a huge number or -1 in v1. */
 typedef int64_t level_limit(const char *group);
 
 static bool read_file(const char *group, const char *name, char line[128])
@@ -94,7 +94,8 @@ static bool lists(const char *controllers, const char *controller)
     return false;
 }
 
-/* Looks up a value in one group of this process: a line of /proc/self/cgroup, at its mount. */
+/* Looks up a value in one group of this process. group: its path in /proc/self/cgroup; mount: the
+ * directory at which its controller is mounted. */
 typedef void group_look(void *arg, bool is_v2, const char *mount, const char *group);
 
 /* Calls look for each group of the controller. Lines are "0::/path" for v2 and "4:memory:/path" for
@@ -111,7 +112,7 @@ static void each_group(const char *root, const char *controller, group_look *loo
         const bool is_v2 = !list[1];
         if (!is_v2 && !lists(list + 1, controller)) continue;
         const char *const at[] = {is_v2 ? "" : list + 1, is_v2 ? "unified" : controller};
-        for (int i = 0; i < 2; i++) { /* v1 is mounted by its list of controllers, or by one */
+        for (int i = 0; i < 2; i++) { /* a v1 mount is named by all its controllers, or by one */
             if (file_join(mount, NULL, "%s/sys/fs/cgroup/%s", root, at[i]) < 0) continue;
             if (mount[strlen(mount) - 1] == '/') mount[strlen(mount) - 1] = 0;
             look(arg, is_v2, mount, group);
@@ -153,7 +154,7 @@ int32_t limits_cores(const char *root)
 
 /* ---- kills ----------------------------------------------------------------------------------- */
 
-/* Reads the number after "oom_kill " in a file of such lines; -1: it has none. */
+/* Reads the number after "oom_kill " in a file of lines "NAME NUMBER"; -1: it has no such line. */
 static int64_t kills_in(const char *dir, const char *name)
 {
     char path[FILE_PATH_SIZE], line[128];

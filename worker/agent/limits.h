@@ -10,7 +10,7 @@
 int64_t limits_memory(const char *root); /* bytes */
 int32_t limits_cores(const char *root);  /* whole cores, at least 1 */
 /* Counts the processes of this group and of the groups beneath it that the kernel has killed for
- * memory. If the group does not count them, it counts the machine's. -1: not known. */
+ * memory. If the group has no such count, the machine's is taken. -1: not known. */
 int64_t limits_oom_kills(const char *root);
 
 #endif

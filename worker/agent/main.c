@@ -25,7 +25,7 @@ struct seqw {
     struct allocation allocation; /* with --auto */
     int64_t begun_s;              /* UTC */
     struct loop *loop;
-    struct agent *agent; /* NULL at first: signals may come before it */
+    struct agent *agent; /* NULL at first: a signal may come before it is made */
     struct notify *notify;
 };
 
@@ -102,7 +102,7 @@ static void on_signal(void *arg, int signo)
         on_stop(w, signo);
 }
 
-/* Returns the directory of this very program, for its siblings. */
+/* Returns the directory of this program's file, in which seqgang and seqrank lie, too. */
 static const char *bin_default(struct seqw *w)
 {
     ssize_t n = readlink("/proc/self/exe", w->bin_dir, sizeof w->bin_dir - 1);
@@ -134,7 +134,7 @@ static struct agent_options agent_options(struct seqw *w)
                               .pins = o->no_pin ? NULL : "",
                               .orphan_ms = o->orphan_ms};
     a.end_s = end_of(w, &a.margin_s);
-    prepared_policy_read(&a.keep, o->keep_prepared, NULL); /* it was checked */
+    prepared_policy_read(&a.keep, o->keep_prepared, NULL); /* cannot fail: it was checked */
     for (int i = 0; i < o->root.n; i++) a.roots[i] = o->root.text[i];
     for (int i = 0; i < o->writable.n; i++) a.writable[i] = o->writable.text[i];
     gethostname(w->host, sizeof w->host - 1);

@@ -32,7 +32,7 @@ struct member_token {
 /* A look at the coordinator. It belongs to the thread until the thread posts it to the loop, which
  * may find that the member is closed. */
 struct find {
-    struct member *member; /* loop thread; NULL: closed */
+    struct member *member; /* used by the loop thread; NULL: closed */
     struct loop *loop;
     pthread_t thread;
     char address[RANK_PATH_SIZE], fingerprint[SHA256_HEX], ca[PKI_PEM_SIZE];
@@ -51,7 +51,7 @@ struct member {
     struct loop_timer *renew, *retry, *end;
     bool asked;      /* a renewal is on its way */
     int64_t came_ms; /* when the certificate came, by the loop's clock; 0: from a file */
-    /* while it joins */
+    /* used while the node joins */
     struct member_token token;
     char new_ca[PKI_PEM_SIZE];
     struct rpc_client *client;
@@ -141,7 +141,7 @@ static int key_load(struct member *m, struct err *e)
                : 0;
 }
 
-/* Loads the identity. Without a file there is none, which is not a failure. */
+/* Loads the identity. A missing file is no failure: the node has no identity then. */
 static int load(struct member *m, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -369,7 +369,7 @@ static void find_start(struct member *m)
     failed(m, e.text);
 }
 
-/* Tells whether the file has a token other than the used one and the tried one, and takes it. */
+/* Tells whether the file has a token that was neither used nor tried, and takes it. */
 static bool token_is_new(struct member *m, struct err *e)
 {
     struct member_token t;

@@ -1,6 +1,6 @@
-/* The management library's functions and structs are declared here as its ABI has them, since the
- * toolkit does not always bring its header. from: NVML API reference (the header's
- * macros turn plain names into names with _v2, _v3). */
+/* The management library's functions and structs are declared here by its ABI, since the toolkit
+ * does not always bring the header. from: NVML API reference (the header's macros turn plain names
+ * into names with _v2, _v3). */
 #include "worker/agent/nvml.h"
 
 #include <dlfcn.h>
@@ -56,7 +56,7 @@ struct nvml {
     int (*events_register)(device, unsigned long long, events);
     int (*events_wait)(events, struct nvml_event *, unsigned);
     bool open;
-    events set; /* NULL: Xids are not told */
+    events set; /* NULL: the driver does not report Xids */
     struct gpu gpu[GPU_MAX];
     device device[GPU_MAX];
     int n;
@@ -253,7 +253,7 @@ int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e)
         device d = NULL;
         char uuid[96] = "";
         if (n->handle(i, &d) != DONE || n->uuid(d, uuid, sizeof uuid) != DONE) continue;
-        if (strlen(uuid) >= GPU_UUID_SIZE) continue; /* not a whole GPU's */
+        if (strlen(uuid) >= GPU_UUID_SIZE) continue; /* not the UUID of a whole GPU */
         int at = gpu_find(n->gpu, n->n, uuid);
         if (at < 0) at = add(n, d, uuid);
         if (at < 0) continue;

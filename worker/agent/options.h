@@ -29,7 +29,7 @@ struct seqw_options {
     char log[16];
     bool no_pin;
     bool slots_given; /* by the command line or the file */
-    int argc;         /* for options_reload */
+    int argc;         /* kept for options_reload */
     char **argv;
 };
 

@@ -175,7 +175,7 @@ void prepared_use(struct prepared *p, const char *id)
     char path[FILE_PATH_SIZE];
     if (!*id) return;
     snprintf(path, sizeof path, "%s/%s", p->dir, id);
-    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); /* it may not be here yet */
+    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); /* the data may not be here yet */
 }
 
 struct prepared *prepared_create(struct loop *l, struct trees *t, const char *dir,

@@ -17,7 +17,7 @@
 #define PREPARED_SWEEP_MS 60000
 #define PREPARED_ID       80
 
-/* The default: a fifth of the disk, and a month. A node's disk is for checkpoints. */
+/* Default limits: a fifth of the disk, and a month. A node's disk is for checkpoints. */
 #define PREPARED_KEEP "20%,30d"
 
 struct prepared_policy {
@@ -40,8 +40,8 @@ struct prepared_entry {
 int prepared_pick(struct prepared_entry *list, int n, int64_t size, int64_t age_s, int64_t now_s);
 
 struct prepared_calls {
-    /* Tells whether an attempt here uses the data, or may. An attempt whose data are not known yet
-     * may use every id. */
+    /* Tells whether an attempt here uses the data or may use them. An attempt whose data are not
+     * known yet may use every id. */
     bool (*in_use)(void *arg, const char *id);
     int64_t (*utc_s)(void); /* UTC, seconds; NULL: the machine's clock */
 };

@@ -8,7 +8,7 @@
 
 int probe_set(void);              /* cores that this process may run on */
 int64_t probe_machine_size(void); /* bytes */
-/* Return the same, or the limit of the control groups if that is less. */
+/* Return the values above, or the limits of the control groups if these are less. */
 int probe_cores(void);
 int64_t probe_memory_size(void);
 int64_t probe_oom_kills(void); /* as limits_oom_kills */

@@ -31,7 +31,7 @@ struct questions {
         int64_t request;
         struct capture *program; /* NULL: the place is free */
     } capture[MOST];
-    bool listing; /* one of them is seqrank --models */
+    bool listing; /* one of the programs is seqrank --models */
 };
 
 struct questions *questions_create(const struct questions_options *o)

@@ -8,8 +8,8 @@
 #include "worker/agent/attempt.h"
 #include "worker/agent/session.h"
 
-/* Turns ERR_NO_SPACE into ERR_IO for a seqd of WIRE_ABI_BEFORE, which knows a full disk by that
- * code and the words of errno. */
+/* Turns ERR_NO_SPACE into ERR_IO for a seqd of WIRE_ABI_BEFORE, which knows a full disk by ERR_IO
+ * and the words of errno. */
 static void fit_record(const struct agent_session *s, char *record, size_t size)
 {
     struct rank_msg head;

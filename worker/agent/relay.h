@@ -14,7 +14,7 @@
 #include "api/core/rank.h"
 #include "api/wire.h"
 
-#define RELAY_LOG_SIZE WIRE_CHUNK /* bytes of all logs in one relay_logs */
+#define RELAY_LOG_SIZE WIRE_CHUNK /* most bytes of logs that one relay_logs sends */
 
 struct agent_session;
 struct attempt;

@@ -78,8 +78,8 @@ static void start(struct node_removals *r, int64_t job, int what)
     }
 }
 
-/* Holds a request. Returns false if there is no room, or if it was held already. It is then not
- * held, and must be answered. */
+/* Holds a request. Returns false if there is no room, or if the request was held already: the
+ * caller must then answer it. */
 static bool hold(struct node_removals *r, int64_t job, int what)
 {
     for (int i = 0; i < r->n_held; i++) {

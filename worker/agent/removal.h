@@ -8,7 +8,7 @@
 #include "api/wire.h"
 #include "worker/agent/state_dir.h"
 
-/* Takes MSG_REMOVED of a request. */
+/* Called with the MSG_REMOVED that answers a request. */
 typedef void removal_done(void *arg, const struct msg *m);
 
 struct node_removals;

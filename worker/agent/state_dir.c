@@ -50,8 +50,8 @@ static bool instance_read(const char *text, unsigned char out[WIRE_INSTANCE_SIZE
     return true;
 }
 
-/* Draws the instance if there is no good one. After a damaged one seqd takes this node for a new
- * one, which waits until the old node of its name is down. */
+/* Draws the instance if there is no valid one. If the old one was damaged, seqd takes this node
+ * for a new node, which waits until the old node of its name is down. */
 static int instance_take(struct state_dir *s, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[2 * WIRE_INSTANCE_SIZE + 2];

@@ -145,7 +145,7 @@ static int whole(struct comm *c, const struct collective *x, struct err *e)
 
 /* ---- as messages ----------------------------------------------------------------------------- */
 
-static int half_below(int n) /* the largest power of two below n */
+static int half_below(int n) /* largest power of two below n */
 {
     int h = 1;
     while (2 * h < n) h *= 2;

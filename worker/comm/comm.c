@@ -278,7 +278,7 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     assert(x->send_to != c->rank && x->recv_from != c->rank);
     assert(x->send_size >= 0 && x->recv_size >= 0);
     if (c->base) {
-        struct comm_xfer y = *x; /* with the endpoint's rank numbers */
+        struct comm_xfer y = *x; /* copy of x with the endpoint's rank numbers */
         if (y.send_to >= 0) y.send_to = rank_set_at(&c->of, y.send_to);
         if (y.recv_from >= 0) y.recv_from = rank_set_at(&c->of, y.recv_from);
         return comm_sendrecv(c->base, &y, t, e);

@@ -123,8 +123,8 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
 int comm_batch_begin(struct comm *c, struct err *e);
 int comm_batch_end(struct comm *c, struct err *e);
 /* Checks the transfers under way; be->watch calls it while the host waits for the device. arg: a
- * struct comm. -1: one has failed for good: the abort flag is up, a peer is lost, or a transfer of
- * tensors has taken silence_ms. */
+ * struct comm. Returns -1 if one has failed for good: the abort flag is up, a peer is lost, or a
+ * transfer of tensors has taken silence_ms. */
 int comm_watch(void *comm, struct err *e);
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 
@@ -182,7 +182,7 @@ struct comm_exchange {
     int n;
     struct comm_ticket ticket[JOB_MAX_RANKS];
     enum purpose purpose;
-    int64_t block; /* size of each block of a whole collective; 0: done by messages */
+    int64_t block; /* bytes of each block, if the transport does all; 0: messages do it */
 };
 int comm_all_to_all(struct comm *c, enum purpose p, struct comm_blocks send,
                     struct comm_blocks recv, bool own, struct comm_exchange *x, struct err *e);

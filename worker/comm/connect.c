@@ -53,8 +53,8 @@ static const struct comm_ops *choose(const struct comm *c, int p, enum comm_memo
     return NULL;
 }
 
-/* Chooses the transports of the host's messages, and for now of tensors', before the blobs of the
- * others are known. A transport that is asked for by name must be able to move tensors, too. */
+/* Chooses the transports of the host's messages. Tensors use them, too, until the blobs of the
+ * other ranks are known. A transport that is asked for by name must be able to move tensors. */
 static int choose_host(struct comm *c, struct err *e)
 {
     const enum transport_id asked = (enum transport_id)c->blob.transport;

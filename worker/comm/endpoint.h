@@ -23,8 +23,8 @@ struct comm_op { /* one ticket */
     struct comm_xfer x;
     struct comm_where where;
     const struct comm_ops *stream;     /* transport that moves it in be's stream; NULL: none */
-    struct rank_set of;                /* a collective's ranks: x has no peers; n 0: a message */
-    uint64_t send_number, recv_number; /* from 1, by (sender, receiver, channel) */
+    struct rank_set of;                /* ranks of a collective: x has no peers; n 0: a message */
+    uint64_t send_number, recv_number; /* count from 1 by (sender, receiver, channel) */
     int64_t group;                     /* nccl: number of its group */
     int64_t visible_ns; /* injected delay: time before which it does not arrive (shared memory) or
                                         * set out (tcp); 0: no delay */
@@ -35,8 +35,8 @@ struct comm_op { /* one ticket */
 enum collective_kind {
     COLLECTIVE_SUM,            /* x [cut[n]] floats in place */
     COLLECTIVE_REDUCE_SCATTER, /* this rank's part of x, in place */
-    COLLECTIVE_ALL_GATHER,     /* own of every rank, into x */
-    COLLECTIVE_BROADCAST,      /* x [cut[n]] of rank root */
+    COLLECTIVE_ALL_GATHER,     /* `own` of every rank goes into x */
+    COLLECTIVE_BROADCAST,      /* x [cut[n]] of rank root goes to all */
     COLLECTIVE_ALL_TO_ALL,     /* own and x: n blocks of cut[1] */
 };
 struct collective {
@@ -62,7 +62,7 @@ struct comm_blob {
     int64_t segment_size;
     int32_t rank, n_ranks, first_local, n_local;
     int32_t transport, tls; /* enum transport_id, as asked for */
-    bool shared;            /* handle opens the segment, in a device's memory */
+    bool shared;            /* `handle` opens the segment in a device's memory */
     struct be_handle handle;
     unsigned char gpu[16];               /* be->id of its GPU; zeros: none */
     int32_t nccl_version;                /* 0: not available, or not asked for */
@@ -81,7 +81,7 @@ struct comm {
     struct be *be; /* messages of tensors lie in its memory; NULL: all lie in the host's */
     char *segment; /* source of tensors' messages; borrowed from shm.c or the caller */
     int64_t segment_size;
-    char *host; /* this rank's share of shared memory: `segment`; with be: a bounce buffer */
+    char *host; /* this rank's share of shared memory: `segment`, or with be a bounce buffer */
     int64_t host_size;
     struct shm_head *head; /* the gang's page; borrowed from shm.c */
     struct comm_where where;
@@ -89,7 +89,7 @@ struct comm {
     struct comm *base; /* a view's endpoint, with place and ledger; NULL: this is an endpoint */
     struct comm
         *views; /* endpoint: its views, made by comm_group, freed with it; a view: the next one */
-    struct rank_set of; /* ranks: a view's, as numbers in base; an endpoint has all */
+    struct rank_set of; /* ranks of a view, by their numbers in base; an endpoint: all */
     int view_size;      /* ranks of each block that comm_group will make; n_ranks: no blocks */
 
     const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* transport to each peer; NULL: oneself */
@@ -104,7 +104,7 @@ struct comm {
     int64_t link_free_ns[JOB_MAX_RANKS]; /* time at which the injected link to a peer is free */
     uint64_t delay_seed;
     uint64_t n_sent[JOB_MAX_RANKS][CHANNEL_N], n_received[JOB_MAX_RANKS][CHANNEL_N];
-    struct err failed; /* the first failure: everything after it fails with the same sentence */
+    struct err failed; /* the first failure: every later call fails with the same sentence */
     int n_ops;         /* no live op at or above this index */
     struct comm_op op[COMM_N_OPS];
 };
@@ -132,9 +132,9 @@ struct comm_ops {
     /* Checks that op, which is not done, can still end. fails: ERR_PEER, ERR_CORRUPT naming the
      * peer. */
     int (*check)(struct comm *c, struct comm_op *op, struct err *e);
-    /* A row that moves tensors in the device's own stream has these in place of recv_post, send_try
-     * and recv_try: post starts both sides at once, and await makes operations to come wait for
-     * them. Messages between batch(true) and batch(false) are one group. */
+    /* A row that moves tensors in the device's own stream has these in place of recv_post,
+     * send_try and recv_try: post starts both sides at once, and await makes later operations wait
+     * for them. Messages between batch(true) and batch(false) are one group. */
     int (*post)(struct comm *c, struct comm_op *op, struct err *e);
     void (*await)(struct comm *c, const struct comm_op *op);
     int (*batch)(struct comm *c, bool on, struct err *e);
@@ -143,7 +143,7 @@ struct comm_ops {
     bool (*takes)(const struct comm *c, const struct collective *x);
     int (*collective)(struct comm *c, struct comm_op *op, const struct collective *x,
                       struct err *e);
-    /* Checks all transfers under way. fails: one has failed, or takes too long. */
+    /* Checks all transfers under way. fails: a transfer has failed, or takes too long. */
     int (*watch)(struct comm *c, struct err *e);
     /* Stops, after a failure, all access to the caller's buffers. */
     void (*halt)(struct comm *c);
@@ -158,7 +158,7 @@ enum { N_TRANSPORTS = 3 };
 extern const struct comm_ops *const comm_transports[N_TRANSPORTS];
 bool comm_uses(const struct comm *c, const struct comm_ops *t); /* tells if some peer uses t */
 void comm_halt(struct comm *c);                                 /* halts all transports */
-struct comm *comm_base(const struct comm *c); /* the endpoint of a view, or itself */
+struct comm *comm_base(const struct comm *c); /* the endpoint of a view, or c itself */
 bool comm_on_device(const struct comm *c, const struct comm_op *op); /* op lies in be's memory */
 bool comm_is_local(const struct comm *c, int rank);                  /* rank shares the memfd */
 int64_t comm_now_ns(void);                                           /* CLOCK_MONOTONIC */

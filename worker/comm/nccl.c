@@ -64,8 +64,8 @@ struct nccl {
     uint32_t whole;  /* bits of the collective_kind that all ranks leave to NCCL */
     bool open, batch;
     int64_t patience_ms;          /* limit for connecting, and for a group under way */
-    int64_t next, oldest;         /* numbers of the current or next group, and of the oldest one */
-    int64_t begun_ns;             /* when the oldest was first seen under way; 0: not yet */
+    int64_t next, oldest;         /* numbers: current or next group; oldest group in the stream */
+    int64_t begun_ns;             /* when the oldest group was first seen under way; 0: not yet */
     struct comm_op first[GROUPS]; /* each group's first ticket, whose place errors name */
 };
 
@@ -92,7 +92,7 @@ static int load(struct nccl *n, struct err *e)
     return 0;
 }
 
-/* Returns the bits of the collectives that this rank would leave to NCCL's own. */
+/* Returns the bits of the collectives that this rank would leave to NCCL. */
 static uint32_t own_collectives(const struct comm *c)
 {
     const char *how = getenv("SEQD_COLLECTIVES");
@@ -228,7 +228,7 @@ static int nccl_connect(struct comm *c, const struct comm_blob *all, struct err 
                                  .cga_size = NCCL_UNSET,
                                  .min_ctas = NCCL_UNSET,
                                  .max_ctas = NCCL_UNSET,
-                                 .split_share = 1, /* never run at once; aborted together */
+                                 .split_share = 1, /* the two never run at once; abort together */
                                  .traffic_class = NCCL_UNSET};
     const int peer = c->rank ? 0 : c->n_ranks - 1;
     const struct comm_op meeting = {

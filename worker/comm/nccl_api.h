@@ -22,7 +22,7 @@ typedef struct nccl_config ncclConfig_t;
 enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7 };
 enum { NCCL_BYTES = 0 /* ncclChar */, NCCL_FLOATS = 7 /* ncclFloat32 */, NCCL_SUM = 0 };
 
-/* The config is that of 2.18; a newer library takes the other fields as unset. */
+/* The config struct has the fields of 2.18; a newer library takes its further fields as unset. */
 #define NCCL_LEAST 21800
 #define NCCL_UNSET INT_MIN
 struct nccl_config {

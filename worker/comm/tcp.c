@@ -196,7 +196,7 @@ static void tcp_recv_post(struct comm *c, struct comm_op *op)
     struct tcp_lane *l = &p->lane[op->x.channel];
     l->recv[op->recv_number % COMM_N_OPS] = op;
     __atomic_store_n(&l->recv_posted, op->recv_number, __ATOMIC_RELEASE);
-    if (op->x.send_to != op->x.recv_from) push(c->tcp, p); /* else the send pushes both */
+    if (op->x.send_to != op->x.recv_from) push(c->tcp, p); /* otherwise the send pushes both */
 }
 
 static bool tcp_send_try(struct comm *c, struct comm_op *op)

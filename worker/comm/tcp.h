@@ -38,8 +38,8 @@ struct tcp_frame {
 };
 
 struct tcp_lane {                              /* one channel with one peer */
-    uint64_t send_posted, recv_posted;         /* atomic; by the rank */
-    uint64_t send_acked, recv_done;            /* atomic; by the holder of the lock */
+    uint64_t send_posted, recv_posted;         /* atomic; written by the rank */
+    uint64_t send_acked, recv_done;            /* atomic; written by the holder of the lock */
     uint64_t granted, sent;                    /* under the lock: last READY heard, DATA sent */
     uint64_t ready_told, received, taken_told; /* under the lock */
     struct comm_op *send[COMM_N_OPS], *recv[COMM_N_OPS]; /* by number % COMM_N_OPS */

@@ -11,9 +11,9 @@
 #include "worker/comm/tcp.h"
 
 enum {
-    CHUNK = 256 << 10, /* received in one call, while the lock is held */
-    N_CHUNKS = 4,      /* received in one visit; epoll reports the rest */
-    N_RECORDS = 64     /* TLS records received in one visit; a call gives one */
+    CHUNK = 256 << 10, /* most bytes received in one call, while the lock is held */
+    N_CHUNKS = 4,      /* most calls in one visit; epoll reports the rest */
+    N_RECORDS = 64     /* most TLS records received in one visit; a call gives one */
 };
 
 /* ---- out ------------------------------------------------------------------------------------- */

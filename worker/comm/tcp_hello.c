@@ -34,10 +34,10 @@
 
 enum {
     N_GUESTS = 64,
-    HELLO_MS = 10000,   /* for one handshake, either side */
+    HELLO_MS = 10000,   /* limit for one handshake, on either side */
     GRACE_MS = 200,     /* a guest gives way to another only after this */
     RETRY_MS = 50,      /* until the next dial */
-    CONNECT_MS = 60000, /* for all handshakes, or hop_timeout_ms if that is less */
+    CONNECT_MS = 60000, /* limit for all handshakes; hop_timeout_ms if that is less */
     SLICE_MS = 20       /* longest delay until the abort flag is seen */
 };
 #define HELLO_MAGIC   0x68657331u
@@ -48,7 +48,7 @@ enum hello_type { HELLO = 1, CHALLENGE, PROOF, WELCOME };
 struct hello {
     uint32_t magic, version, type;
     int32_t dialler, acceptor, n_ranks;
-    uint8_t nonce[32]; /* the sender's; HELLO and CHALLENGE */
+    uint8_t nonce[32]; /* nonce of the sender, in HELLO and CHALLENGE */
     uint8_t proof[HMAC_SIZE];
 };
 
@@ -62,7 +62,7 @@ struct call { /* a connection in the making */
     uint8_t nonce_d[32], nonce_a[32];
     char in[sizeof(struct hello)];
     int in_size;
-    char why[160]; /* dialled: why the last attempt, or the wrong one, ended */
+    char why[160]; /* dialled: why the last attempt ended, or one that a wrong peer answered */
     bool wrong;
 };
 
@@ -73,7 +73,7 @@ struct hall { /* the state of one tcp_hello */
     int n_missing;
     int64_t deadline_ns;
     struct call dial[JOB_MAX_RANKS], guest[N_GUESTS];
-    char refused[160]; /* the last guest that was turned away */
+    char refused[160]; /* text about the last guest that was turned away */
     int64_t n_refused;
 };
 

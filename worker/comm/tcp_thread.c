@@ -9,7 +9,7 @@
 
 enum {
     N_EVENTS = JOB_MAX_RANKS + 1
-}; /* as many as there can be: a peer without an event has no bytes waiting */
+}; /* room for all events at once: a peer without an event has no bytes waiting */
 
 static int timeout_ms(const struct tcp *t, int64_t now_ns)
 {

@@ -15,7 +15,7 @@
 #define IDENTITY "seqd"
 
 struct tls_context {
-    SSL_CTX *ssl[2]; /* to accept, to dial */
+    SSL_CTX *ssl[2]; /* contexts to accept, to dial */
     BIO_METHOD *socket;
     unsigned char psk[HMAC_SIZE];
 };
@@ -182,7 +182,7 @@ int tls_handshake(struct tls *t)
 {
     ERR_clear_error();
     int n = SSL_do_handshake(t->ssl);
-    if (n == 1) return SSL_session_reused(t->ssl) ? 1 : -1; /* only by the key */
+    if (n == 1) return SSL_session_reused(t->ssl) ? 1 : -1; /* the session must be the key's */
     return result(t, n) < 0 && errno == EAGAIN ? 0 : -1;
 }
 

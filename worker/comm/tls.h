@@ -1,8 +1,8 @@
 /* tls.h: one connection encrypted by TLS 1.3 with a pre-shared key, over a non-blocking socket.
  *
- * Both ends derive the key from the attempt's; there are no certificates and no names. The
+ * Both ends derive this key from the attempt's key; there are no certificates and no names. The
  * exchange is psk_dhe_ke: an attacker who learns the key later cannot read a recorded connection.
- * tls.c is the only user of OpenSSL in the engine; in a build without it, tls_context_open
+ * tls.c is the only user of OpenSSL in the engine. In a build without OpenSSL, tls_context_open
  * fails. */
 #ifndef SEQD_COMM_TLS_H
 #define SEQD_COMM_TLS_H
@@ -24,8 +24,8 @@ void tls_context_close(struct tls_context *x); /* NULL allowed */
 struct tls *tls_open(struct tls_context *x, int fd, bool dials); /* NULL: no memory */
 void tls_close(struct tls *t);                                   /* NULL allowed; fd stays open */
 
-/* Takes one more step of the handshake. Returns 1 done, 0 when the peer has to send first, -1
- * failed. */
+/* Takes one more step of the handshake. Returns 1 when it is done, 0 when the peer has to send
+ * first, -1 when it failed. */
 int tls_handshake(struct tls *t);
 /* Write and read as send and recv do: -1 and errno, with EAGAIN where they would wait; 0 from
  * tls_read is the end. After EAGAIN repeat a write with the same bytes. */

@@ -61,7 +61,7 @@ enum data_set {
 
 struct data_stats {
     char id[80];
-    int64_t n_tokens, n_documents; /* SET_TRAIN */
+    int64_t n_tokens, n_documents; /* counts of SET_TRAIN */
     int64_t n_bytes;               /* bytes of the text in SET_TRAIN; 0: SET_TRAIN is all ids */
     int64_t eval_tokens, eval_documents, eval_bytes;
     int64_t n_after;        /* number of ids after every text, in an embed job that truncates */
@@ -77,7 +77,7 @@ struct data_stats {
  * its bytes. If one document is ids, the number of bytes is unknown. */
 bool data_all_bytes(const struct data_stats *s, enum data_set set);
 
-/* The inputs of cutting text, for a job whose model has a tokenizer of its own. */
+/* Inputs for cutting text, for a job whose model has a tokenizer of its own. */
 struct data_model {
     const char *dir;     /* the model directory; borrowed */
     int64_t submitted_s; /* as in struct rank_args: the date for chat templates */
@@ -117,11 +117,11 @@ int data_check_vocab(const struct data *d, int64_t vocab, struct err *e);
  * fails: ERR_IO, ERR_CORRUPT naming the file and the token. Any thread. */
 int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, struct err *e);
 int data_read_mask(const struct data *d, int64_t first, int64_t n, uint8_t *learn, struct err *e);
-/* Reads the bytes of text that each of tokens [first, first + n) stands for, where
+/* Reads how many bytes of text each of tokens [first, first + n) stands for. Needs
  * data_bytes_known. */
 int data_read_bytes(const struct data *d, int64_t first, int64_t n, uint32_t *bytes, struct err *e);
-/* Counts how often `id` occurs among the first `most` tokens of both sets. repeats: only where the
- * token before it is `id`, too. Returns -1 as data_read fails. */
+/* Counts how often `id` occurs among the first `most` tokens of both sets. repeats: counts it only
+ * if the token before it is `id`, too. Returns -1 as data_read fails. */
 int64_t data_count_id(const struct data *d, int32_t id, bool repeats, int64_t most, struct err *e);
 bool data_bytes_known(const struct data *d);          /* there is a bytes.bin */
 const uint64_t *data_documents(const struct data *d); /* end offsets; borrowed until data_close */
@@ -180,7 +180,7 @@ struct order_options {
     bool document_mask, reset_positions, causal; /* for data_batch */
     bool windowed; /* some layer has a window: even samples of one document need a reach_map */
     bool reach;    /* data_batch fills b->reach, by which bytes are counted */
-    int64_t vocab; /* the model's, for the padding id (token_pad); 0: the byte vocabulary */
+    int64_t vocab; /* model's vocabulary, for the padding id (token_pad); 0: the byte vocabulary */
     struct mask_rule mask; /* prob > 0: a hidden token's target is itself, and only hidden ones have
                             * targets */
 };
@@ -244,8 +244,8 @@ struct sample {
     int64_t first; /* private to the packer */
 };
 struct fragment {
-    int64_t document; /* its number in the directory */
-    int64_t token;    /* number of its first token in the directory */
+    int64_t document; /* number of the document in the directory */
+    int64_t token;    /* number of the fragment's first token in the directory */
     int64_t length;
     int64_t pos; /* first position in the sample */
 };

@@ -110,7 +110,8 @@ static int put_bits(struct encode *c, size_t n, const uint8_t *learn, bool all, 
     return 0;
 }
 
-/* Begins the mask at the first token that may not be learnt: all before it may. */
+/* Begins the mask at the first token that may not be learnt. All tokens before it may be
+ * learnt. */
 static int begin_mask(struct encode *c, struct err *e)
 {
     static const uint8_t ones[4096] = {[0 ... 4095] = 0xff};
@@ -169,7 +170,7 @@ static int64_t *count_bytes(struct encode *c)
 static int put_sizes(struct encode *c, const uint32_t *bytes, size_t n, struct err *e)
 {
     uint8_t raw[4 * 4096];
-    if (c->ids) return 0; /* the file is left out */
+    if (c->ids) return 0; /* bytes.bin is left out */
     for (size_t i = 0; i < 4 * n; i++) raw[i] = (uint8_t)(bytes[i / 4] >> (8 * (i % 4)));
     return file_out_add(&c->out[PART_BYTES], raw, 4 * n, e);
 }

@@ -30,8 +30,8 @@ static int open_tokenizer(struct encode_text *t, struct err *e)
     return 0;
 }
 
-/* Adds the name and digest of a file that influences the ids. *of: the digest; "": no such
- * file. */
+/* Adds the name and digest of a file that influences the ids. *of: the file's digest, or "" if
+ * there is no such file. */
 static int add_file(const char *dir, const char *name, struct sha256 *into, char of[SHA256_HEX],
                     struct err *e)
 {

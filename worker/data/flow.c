@@ -43,7 +43,7 @@ static double uniform(uint32_t w)
     return ((double)w + 0.5) * 0x1p-32;
 }
 
-/* Makes two normals of two words. */
+/* Makes two normal numbers from two words. */
 static void normal(const uint32_t w[2], double out[2])
 {
     const double r = sqrt(-2 * log(uniform(w[0]))), a = 2 * PI * uniform(w[1]);

@@ -48,7 +48,7 @@ bool flow_clean(const struct flow_draw *d, int64_t frame);
 enum flow_use { FLOW_TRAIN, FLOW_SAMPLE };
 void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int64_t count,
                 float *out);
-/* Draws the noise of step i of request n in the same way. */
+/* Draws the noise of step i of request n as flow_noise does. */
 void flow_step_noise(int64_t seed, int64_t i, int64_t n, int64_t first, int64_t count, float *out);
 
 /* One rank's part of a sample: rows of patches spread along space, [share, frames], where the

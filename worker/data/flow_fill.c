@@ -1,5 +1,5 @@
-/* flow_fill.c: the rows of one rank. A sample is read line by line: the part of a picture's row
- * that the rank's patches cover, of one channel and frame, at a time. */
+/* flow_fill.c: fills the rows of one rank. A sample is read line by line. A line is the part of a
+ * picture's row that the rank's patches cover, in one channel of one frame. */
 #include <string.h>
 #include "worker/data/flow.h"
 
@@ -52,8 +52,8 @@ int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *dra
     return frames * x->C * x->H * x->W;
 }
 
-/* Marks the patches of clean frames. Frames of patches, not of latents, are given clean: draw->T
- * counts those. */
+/* Marks the patches of clean frames. A frame of patches, not of latents, is given clean, and
+ * draw->T counts frames of patches. */
 static void fill_frames(const struct fill *f)
 {
     const struct flow_rows *r = f->rows;

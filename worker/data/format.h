@@ -35,8 +35,8 @@ struct format_in {
 struct format {
     const char *name; /* as in the job spec */
     bool tokens;      /* a format of ids: spec_source.eod has a meaning */
-    /* Hashes the file and those that belong to it, in the order in which `read` reads them; NULL:
-     * the file alone. */
+    /* Hashes the file and the files that belong to it, in the order in which `read` reads them;
+     * NULL: only the file is hashed. */
     int (*hash)(const char *root, const char *path, struct intake *into, struct err *e);
     /* Reads the file to its end. fails: ERR_INVALID with file and line or token; ERR_CORRUPT when
      * its sizes contradict each other. */

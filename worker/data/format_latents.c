@@ -153,7 +153,7 @@ static int put_tensor(struct encode *c, const struct st_file *f, const struct st
     return 0;
 }
 
-struct latents_pair { /* files of latents and text; no text: NULL */
+struct latents_pair { /* open files of latents and of text; text NULL: there is none */
     char path[2][FILE_PATH_SIZE];
     struct st_file *f[2];
     const struct st_tensor *t[2];

@@ -223,17 +223,17 @@ int format_read_text(struct format_in *in, struct err *e)
 
 struct held_file {
     const struct meta_file *of; /* borrowed */
-    char *text;                 /* its bytes, within buf, with room for one more */
+    char *text;                 /* bytes of the file, within buf, with room for one more */
     size_t n;
     bool grew;          /* the file holds more bytes than were hashed */
     struct intake into; /* hash of the bytes read */
-    int first, end;     /* its parts: held [first, end) */
+    int first, end;     /* parts of the file: held [first, end) */
     struct err e;       /* code ERR_NONE: none */
 };
 
 struct small_files {
     struct format_in *in;
-    char *buf; /* owned [room]: their bytes */
+    char *buf; /* owned [room]: bytes of all held files */
     size_t room;
     struct held_file *file; /* owned [FILES] */
     int n;

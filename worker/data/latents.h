@@ -29,7 +29,7 @@
 #define LATENTS_VOCAB 65536       /* vocabulary of the words, as tokens */
 
 struct latents_sample {
-    int64_t document;             /* its number in the directory */
+    int64_t document;             /* number of the document in the directory */
     int64_t token;                /* place of the first word of z in the directory */
     int64_t C, T, H, W;           /* dimensions of z */
     int64_t text_len, text_width; /* 0: no text */

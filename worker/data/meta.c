@@ -10,7 +10,7 @@
 #include "worker/data/source.h"
 
 #define META_VERSION 2
-#define META_SIZE    ((int64_t)512 << 20) /* SOURCE_FILES paths of some length */
+#define META_SIZE    ((int64_t)512 << 20) /* 8 KiB for each of SOURCE_FILES files */
 
 static const char *const part_names[PART_N + 1] = {"tokens.bin", "documents.bin", "loss.bin",
                                                    "origins.bin", "bytes.bin"};
@@ -204,7 +204,7 @@ int meta_write(const struct meta *m, const char *dir, struct err *e)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Checks that the ranges of the sources follow each other and cover all documents, those of
+/* Checks that the ranges of the sources follow each other and cover all documents, the ranges of
  * training first. */
 static bool ranges_hold(const struct meta *m)
 {

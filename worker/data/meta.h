@@ -41,7 +41,7 @@ struct meta {
     struct meta_file *file; /* owned */
 };
 
-const char *meta_part_name(int part); /* "tokens.bin" */
+const char *meta_part_name(int part); /* returns a name like "tokens.bin" */
 /* Writes <dir>/meta.json. */
 int meta_write(const struct meta *m, const char *dir, struct err *e);
 /* Reads <dir>/meta.json. Call meta_fini on *m even after an error. fails: ERR_CORRUPT when the

@@ -20,7 +20,7 @@ struct mixture {
 };
 
 /* Shares the places of a block among the sources. fails: ERR_INVALID when a weight is not above 0,
- * or so small that a block holds none of it. */
+ * or so small that its source gets no place in a block. */
 int mixture_init(struct mixture *m, const double *weight, int n, struct err *e);
 /* Finds the source of sample n, and which of that source's samples it is. */
 void mixture_at(const struct mixture *m, int64_t seed, int64_t n, int *source, int64_t *k);

@@ -59,8 +59,8 @@ static int beyond_table(const struct pack *p, int64_t document, struct err *e)
                      (long long)p->o.longest);
 }
 
-/* Counts the tokens that are kept of a document of this length. *n_pieces: the number of pieces of
- * at most seq_len. */
+/* Counts the tokens kept of a document of this length. *n_pieces: the number of pieces of at most
+ * seq_len. */
 static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
 {
     const int64_t S = p->o.seq_len;
@@ -176,7 +176,7 @@ static void gather(struct pack *p, const struct piece *all, const uint32_t *plac
     int64_t sum = 0;
     memset(p->sample_end, 0, (size_t)n_samples * sizeof *p->sample_end);
     for (int64_t i = 0; i < n; i++) p->sample_end[where[i]]++;
-    for (int64_t s = 0; s < n_samples; s++) { /* counts -> begins, which become ends below */
+    for (int64_t s = 0; s < n_samples; s++) { /* turns counts to begins, which become ends below */
         int64_t k = p->sample_end[s];
         p->sample_end[s] = sum;
         sum += k;

@@ -443,7 +443,7 @@ static int open_workers(struct prepare *p, const struct data_model *model, struc
     return 0;
 }
 
-/* Checks that the input is texts of a jsonl file if a prompt of the model stands before them. */
+/* Refuses a prompt of the model before an input that is not texts of a jsonl file. */
 static int check_before(const struct prepare *p, const char *before, struct err *e)
 {
     if (!before) return 0;

@@ -14,7 +14,7 @@
 struct source_file {
     char *path; /* owned; full path, for opening and for sentences */
     int root;   /* index of the root that holds it */
-    int source; /* the caller's number of the data source that named it */
+    int source; /* caller's number of the source whose path matched the file */
 };
 
 struct source_list {

@@ -1,4 +1,4 @@
-/* data_trace: from a global sample back to the files. */
+/* data_trace: finds the files and records that a global sample came from. */
 #include "api/core/jwrite.h"
 #include "worker/data/latents.h"
 #include "worker/data/order.h"

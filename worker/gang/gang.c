@@ -66,7 +66,7 @@ struct gang {
     struct shm_head *shm;
     struct spool spool;
     bool spool_broken;
-    bool spool_full; /* at the limit on file sizes: it takes only failures and ends */
+    bool spool_full; /* the spool is at the limit on file sizes: it takes only failures and ends */
     struct loop_fd *on_listen, *on_agent;
     struct loop_timer *kill_timer, *watch_timer, *orphan_timer;
     struct proc proc[JOB_MAX_RANKS];

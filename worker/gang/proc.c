@@ -21,8 +21,8 @@
 
 enum { SPARE_FD = 10 }; /* above every number that the child fills */
 
-/* Becomes seqrank, in the child. Its calls must be safe after fork; the parent has one thread, so
- * all are. */
+/* Becomes seqrank, in the child. Its calls must be safe after a fork. All calls are, since the
+ * parent has one thread. */
 static void child_exec(const char *program, const char *gpu, const cpu_set_t *cpus, int gang_pid,
                        int sock, int memfd, int log_fd)
 {

@@ -1,5 +1,5 @@
-/* start.c: reads the record of gang_start.h and refuses numbers that are out of range, and one of
- * another version. */
+/* start.c: reads the record of gang_start.h, and refuses a record of another version or with
+ * numbers out of range. */
 #include "worker/gang/start.h"
 
 #include <stdlib.h>

@@ -13,7 +13,8 @@ static bool is_stopped(const struct watch_sample *s)
     return s->state == 'T' || s->state == 't';
 }
 
-/* Tells whether a rank works or would, if it had a processor. cpu_ms: its time in these dt_ms. */
+/* Tells whether a rank works, or would work if it had a processor. cpu_ms: its CPU time in these
+ * dt_ms. */
 static bool is_busy(const struct watch_sample *s, int64_t cpu_ms, int64_t dt_ms)
 {
     return s->runnable || s->state == 'D' || (s->on_gpu && s->state != 'Z') ||

@@ -17,7 +17,7 @@
 struct watch_sample {
     struct rank_lastop op;
     int64_t cpu_ms;
-    int64_t moved; /* bytes read and written, as process_moved has them */
+    int64_t moved; /* bytes read and written, as process_moved counts them */
     char state;    /* state of /proc/PID/stat: 'T' is stopped */
     bool runnable; /* one of its threads runs, or waits for a processor */
     bool on_gpu;   /* computes on a GPU, which CPU time does not show */

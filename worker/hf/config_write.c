@@ -40,7 +40,7 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
     if (a->family != b->family || !family) return "model_type";
     for (const struct hf_field *x = family->fields; x->name; x++) {
         const struct field *f = row_of(x);
-        /* may differ, unless it is the size of a table */
+        /* Lets max_position_embeddings differ unless it is the size of a table. */
         if (!strcmp(x->name, "max_position_embeddings") && !family_row(a)->position_table) continue;
         if (x->flags & HF_FIXED) continue;
         if (memcmp(value_of(a, f), value_of(b, f), sizes[f->type]))
@@ -99,7 +99,7 @@ static void write_token_id(struct jwrite *w, int i, bool bytes)
         jwrite_null(w, token_ids[i].key);
 }
 
-/* Writes the family's keys: all, or those that `which` takes. */
+/* Writes the family's keys; with `which`, only the keys that it takes. */
 static void write_keys(struct jwrite *w, const struct model_shape *m, bool (*which)(const char *))
 {
     const struct hf_family *family = family_of(m);
@@ -129,7 +129,7 @@ static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype 
 
 /* ---- an older config.json, key by key -------------------------------------------------------- */
 
-enum { CONFIG_SIZE = 4 << 20, CONFIG_MORE = 65536 }; /* limit of an old file; a word per layer */
+enum { CONFIG_SIZE = 4 << 20, CONFIG_MORE = 65536 }; /* old file's limit; room: a word per layer */
 
 struct edit {
     struct jwrite w;

@@ -25,8 +25,8 @@ struct hf_files {
 
 /* Lists the files to take over. fails: ERR_IO, ERR_NOT_FOUND naming dir. */
 int hf_list_files(const char *dir, struct hf_files *out, struct err *e);
-/* hf_take_files copies those files of `from` into `to`, which is made if it is missing, and fsyncs
- * them. */
+/* hf_take_files copies the files that hf_list_files lists from `from` into `to`, which is made if
+ * it is missing, and fsyncs them. */
 struct hf_take {
     const char *from, *to;
     bool tokenizer;           /* also copies the tokenizer's files (hf_is_tokenizer) */

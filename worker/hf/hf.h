@@ -71,8 +71,8 @@ struct hf_flat {
     const char *prefix;
     const void *data;
     enum dtype dtype;
-    /* Called if data is NULL (it is on a device): elements [offset, offset + n) of the flat layout
-     * in fp32, n at most ST_CHUNK, all of one tensor. */
+    /* Called if data is NULL, as the array is on a device. out gets elements [offset, offset + n)
+     * of the flat layout in fp32, n at most ST_CHUNK, all of one tensor. */
     int (*read)(void *arg, int64_t offset, int64_t n, float *out, struct err *e);
     void *arg;
     const struct hf_halves *halves; /* for weights: worker/hf/halves.h; NULL: names are ours */

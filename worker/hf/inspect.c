@@ -76,7 +76,7 @@ static void advise(struct faults *f, int from)
     }
 }
 
-/* Compares all tensors: with those of the head if it is there, else without. */
+/* Compares all tensors, with the head's tensors if the directory has them, else without them. */
 static int compare(const struct hf_weights *w, const char *dir, struct model_shape *m,
                    struct err *e)
 {

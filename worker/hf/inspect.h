@@ -12,7 +12,7 @@
 struct hf_summary {
     struct model_shape shape;
     bool known;           /* shape is the model's: config.json has no fault */
-    char family[24];      /* name of its family; "": not known */
+    char family[24];      /* name of the model's family; "": not known */
     char model_type[32];  /* as config.json has it */
     int64_t n_params;     /* elements of all tensors that the shape has; 0: not known */
     int64_t weights_size; /* bytes of the files that hold weights, as far as they can be read */

@@ -80,7 +80,7 @@ static int64_t run_here(const struct param *p, int64_t heads, int64_t i)
     return heads * before + i / all * runs_of(p, part) + at - before;
 }
 
-/* Returns the number of heads in that many rows. */
+/* Returns the number of heads in `rows` rows. */
 static int64_t heads_of(const struct param *p, int64_t rows)
 {
     return rows / p->head_major_dim / runs_before(p, p->head_major_parts);

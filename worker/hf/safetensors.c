@@ -50,7 +50,7 @@ struct st_file {
     struct faults *faults;    /* gets faults of tensors; NULL: stop at the first */
     struct st_tensor *tensor; /* owned; ascending by name once checked */
     int n, room;
-    bool bad; /* a fault of its tensors is in `faults` */
+    bool bad; /* a fault of this file's tensors is in `faults` */
 };
 
 /* ---- the header ------------------------------------------------------------------------------ */
@@ -214,7 +214,7 @@ static int by_offset(const void *a, const void *b)
 {
     const struct st_tensor *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    return (x->size > y->size) - (x->size < y->size); /* empty ones first */
+    return (x->size > y->size) - (x->size < y->size); /* puts empty tensors first */
 }
 
 static int by_name(const void *a, const void *b)

@@ -15,12 +15,12 @@
 #include "api/core/err.h"
 #include "api/core/sha256.h"
 
-#define ST_TENSORS     131072 /* most tensors in one file of the largest model */
+#define ST_TENSORS     131072 /* most tensors in one file */
 #define ST_DIMS        8
 #define ST_NAME_SIZE   192
 #define ST_HEADER_SIZE ((int64_t)100000000)
 
-/* Element types in the format's own order: writers put larger values first. */
+/* Element types in the format's own order. Writers sort tensors by type, the last type first. */
 enum st_dtype {
     ST_BOOL,
     ST_U8,
@@ -37,7 +37,7 @@ enum st_dtype {
     ST_U64,
     ST_DTYPE_N
 };
-const char *st_dtype_name(enum st_dtype d); /* "F32" */
+const char *st_dtype_name(enum st_dtype d); /* returns a name such as "F32" */
 int64_t st_dtype_size(enum st_dtype d);     /* bytes of an element */
 
 struct st_tensor {
@@ -91,8 +91,8 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
     int n_dims;
     int64_t dims[ST_DIMS];
     const void *data;
-    /* Called if data is NULL: elements [at, at + n) of the tensor, in its dtype; n at most
-     * ST_CHUNK. */
+    /* Called if data is NULL: reads elements [at, at + n) of the tensor, in its dtype. n is at
+     * most ST_CHUNK. */
     int (*read)(void *arg, int64_t at, int64_t n, void *out, struct err *e);
     void *arg;
     bool passed; /* left out of the digest of tensors */
@@ -105,13 +105,13 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
 int st_write(const char *path, const struct st_out *items, int n, struct err *e);
 
 struct st_digest {   /* digests of a file, hashed beside the writing: no byte is read back */
-    bool of_tensors; /* set by the caller: `tensors` is asked for */
+    bool of_tensors; /* set by the caller: asks for `tensors` */
     char file[SHA256_HEX];
-    char tensors[SHA256_HEX]; /* their bytes, in the file's order: by type, then name */
+    char tensors[SHA256_HEX]; /* digest of the tensors, in the file's order: by type, then name */
     int64_t size;             /* bytes of the file */
 };
-/* Writes as st_write does, and hashes meanwhile, by up to three threads, the caller among them. On
- * success, out is filled. out NULL: the same as st_write. */
+/* Writes as st_write does and hashes at the same time, with up to three threads including the
+ * caller's. Fills out on success. out NULL: as st_write. */
 int st_write_hashed(const char *path, const struct st_out *items, int n, struct st_digest *out,
                     struct err *e);
 

@@ -18,7 +18,7 @@ static int64_t size_of(const struct st_out *o)
     return n;
 }
 
-/* Compares as the official writer does: wide types first, then by name. */
+/* Compares as the official writer does: by type, the last one first, then by name. */
 static int by_rule(const void *a, const void *b)
 {
     const struct st_out *x = *(const struct st_out *const *)a,
@@ -56,11 +56,11 @@ static int64_t header_json(const struct st_out *const *items, int n, char *out, 
 
 struct st_writer {
     struct file_out out;
-    struct pool *pool; /* for the tasks of a piece; NULL: one after the other */
+    struct pool *pool; /* runs the tasks of a piece; NULL: they run one after the other */
     bool hashed;       /* digests are asked for */
-    bool of_tensors;   /* the digest of tensors, too */
+    bool of_tensors;   /* the digest of tensors is asked for, too */
     struct sha256 file, tensors;
-    /* The piece at hand. */
+    /* The piece that is being written, and the result. */
     const void *at;
     int64_t size;
     int rc;
@@ -111,8 +111,8 @@ static int write_header(struct st_writer *w, const struct st_out *const *items, 
     return rc;
 }
 
-/* Writes a tensor piece by piece, so that one pass over memory serves all tasks. o->read gets a
- * piece that is not in this memory. */
+/* Writes a tensor piece by piece, so that one pass over memory serves all tasks. If the tensor has
+ * no data, o->read fills `piece`. */
 static int write_tensor(struct st_writer *w, const struct st_out *o, char *piece, struct err *e)
 {
     const int64_t unit = st_dtype_size(o->dtype), count = size_of(o) / unit;
@@ -140,7 +140,7 @@ static int write_file(struct st_writer *w, const char *path, const struct st_out
 {
     char tmp[FILE_PATH_SIZE];
     if (file_join(tmp, e, "%s.tmp", path) < 0 || file_out_open(&w->out, tmp, e) < 0) return -1;
-    w->out.unhashed = true; /* st_writer hashes, if asked */
+    w->out.unhashed = true; /* st_writer hashes instead, if asked */
     if (write_all(w, items, n, e) < 0) {
         file_out_abort(&w->out);
         return -1;

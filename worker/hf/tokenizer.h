@@ -1,6 +1,6 @@
-/* tokenizer.h: the byte tokenizer's ids: 0..255 are bytes, 256 ends a document, 257
- * is padding, 258 hides a token from a masked language model, whose vocabulary therefore needs one
- * more. Vocabularies may be larger; the rest of their ids is never produced. */
+/* tokenizer.h: the byte tokenizer's ids: 0..255 are bytes, 256 ends a document, 257 is padding.
+ * 258 hides a token from a masked language model, whose vocabulary then needs 259 ids.
+ * Vocabularies may be larger; the rest of their ids is never produced. */
 #ifndef SEQD_HF_TOKENIZER_H
 #define SEQD_HF_TOKENIZER_H
 

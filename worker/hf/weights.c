@@ -67,7 +67,7 @@ static int shard_index(struct hf_weights *w, struct jread *j, const char *path, 
     if (jread_copy(j, name, sizeof name) < 0 || !name[0] || name[0] == '.' || strchr(name, '/') ||
         !plain(name))
         return err_set(e, ERR_CORRUPT, "%s: a shard's name is not a plain file name", path);
-    for (int i = w->n_shards - 1; i >= 0; i--) /* neighbours share a shard */
+    for (int i = w->n_shards - 1; i >= 0; i--) /* from the last: neighbours share a shard */
         if (!strcmp(w->shard_name[i], name)) return i;
     if (w->n_shards == HF_MAX_SHARDS)
         return err_set(e, ERR_TOO_LARGE, "%s names more than %d shards", path, HF_MAX_SHARDS);

@@ -10,8 +10,8 @@ enum { HF_MAX_SHARDS = 1024 };
 
 /* Place of a tensor according to the index's weight_map, or to the header of the single file. */
 struct hf_entry {
-    char name[ST_NAME_SIZE];   /* ours */
-    char stored[ST_NAME_SIZE]; /* the file's */
+    char name[ST_NAME_SIZE];   /* our name */
+    char stored[ST_NAME_SIZE]; /* the file's name */
     int shard;
 };
 
@@ -24,12 +24,12 @@ struct hf_weights {
     int n_shards;
     struct hf_entry *entry; /* owned; ascending by name once opened */
     int n, room;
-    bool unprefixed; /* the files' names are without family_base */
+    bool unprefixed; /* names in the files lack family_base */
 };
 
 /* Opens the files in the order of transformers: model.safetensors if it exists, else the index and
- * its shards. Names are ours: older spellings of the family are known. m: borrowed. fails:
- * ERR_NOT_FOUND, ERR_CORRUPT, ERR_TOO_LARGE. */
+ * its shards. Entries have our names, also for files with the family's older spellings. m:
+ * borrowed. fails: ERR_NOT_FOUND, ERR_CORRUPT, ERR_TOO_LARGE. */
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e);
 /* Sets *out to whether DIR has neither model.safetensors nor its index. fails: ERR_TOO_LARGE for a
  * path that is too long. */
@@ -64,8 +64,8 @@ int hf_find_head(const struct hf_weights *w, bool *headless, struct err *e);
 /* Lists all tensors of the model with its head, sorted by name; the caller frees. */
 struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e);
 bool hf_is_param(const struct param *sorted, int n, const char *name);
-/* Tells whether files have this tensor beside the weights: a tied head, a table that is computed,
- * another head. */
+/* Tells whether files may hold this tensor beside the weights: a tied head, a table that is
+ * computed, or another head. */
 bool hf_skipped(const struct model_shape *m, const char *name);
 
 bool hf_starts_with(const char *s, const char *start);

@@ -25,7 +25,7 @@ struct named { /* one tensor of one flat array, for the writer */
     const struct hf_flat *flat;
     const struct param *param;
     char *block;    /* owned: block in the file's order, if written by blocks */
-    int64_t number; /* number of that block */
+    int64_t number; /* number of the block in `block` */
 };
 
 /* Reads elements [offset, offset + n) of the flat layout, in the array's dtype. */

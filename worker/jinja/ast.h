@@ -32,7 +32,7 @@ enum node_type {
     N_DATA,         /* value */
     N_PRINT,        /* a */
     N_IF,           /* list: condition, body, condition, body ... ; c: else, or NULL */
-    N_FOR,          /* a: target, b: the iterable, test, body, c: else; recursive: op */
+    N_FOR,          /* a: target, b: iterable, test, body, c: else, or NULL; op: 1 if recursive */
     N_SET,          /* a: target, b */
     N_SET_BLOCK,    /* a: target, b: filters or NULL, body */
     N_MACRO,        /* macro */
@@ -56,7 +56,7 @@ struct template_node {
     struct pyvalue value;
     struct args *args;
     const struct native
-        *native; /* NULL: a filter or test, named by value, that jinja2 does not know either */
+        *native; /* NULL: a filter or test that jinja2 lacks, too; value is its name */
     struct macro *macro;
 };
 
@@ -76,8 +76,8 @@ struct macro {
     struct pyvalue *param_name;
     struct template_node **preset; /* [n_params] defaults; NULL: none */
     int n_params;
-    bool takes_caller, takes_kwargs, takes_varargs; /* its body reads the variable of that name */
-    bool names_caller;                              /* a parameter has that name */
+    bool takes_caller, takes_kwargs, takes_varargs; /* the body reads this variable */
+    bool names_caller;                              /* a parameter is named caller */
     struct template_node *body;
 };
 

@@ -26,12 +26,12 @@ bool jinja_chars_alpha(uint32_t c);
 bool jinja_chars_decimal(uint32_t c); /* general category Nd */
 bool jinja_chars_digit(uint32_t c);   /* str.isdigit */
 bool jinja_chars_numeric(uint32_t c); /* str.isnumeric */
-bool jinja_chars_cased(uint32_t c);   /* is cased by Python's rule of the final sigma */
+bool jinja_chars_cased(uint32_t c);   /* is cased, as Python's rule for a final sigma tests it */
 bool jinja_chars_case_ignorable(uint32_t c);
 
 enum chars_case { CASE_UPPER, CASE_LOWER, CASE_TITLE };
 /* Converts c to at most three characters. Returns their number. */
 int jinja_chars_convert(uint32_t c, enum chars_case to, uint32_t out[3]);
-bool jinja_chars_is(uint32_t c, enum chars_case of); /* str.isupper, islower, of one character */
+bool jinja_chars_is(uint32_t c, enum chars_case of); /* str.isupper or islower of one character */
 
 #endif

@@ -139,7 +139,7 @@ static const char *float_end(const struct lex *x)
 {
     const char *p = digits(x, x->p), *q;
     bool is = false;
-    if (x->p[-1] == '.') return NULL; /* as in x.0.1 */
+    if (x->p[-1] == '.') return NULL; /* x.0.1 has two indices, no float */
     if (p < x->end && *p == '.' && (q = digits(x, p + 1)) > p + 1) {
         p = q;
         is = true;
@@ -209,7 +209,7 @@ static const char *escape(struct lex *x, struct text_sink *s, const char *p)
         for (int i = 0; i < 3 && *p >= '0' && *p <= '7'; i++) c = c * 8 + (uint32_t)(*p++ - '0');
     } else if (*p == 'N') {
         jinja_heap_fail(x->h, ERR_UNSUPPORTED, "\\N{...} in a string is not supported");
-    } else { /* keeps the backslash; jinja2 has escaped a character beyond ASCII before */
+    } else { /* keeps the backslash; jinja2 has escaped characters beyond ASCII by now */
         c = jinja_chars_get(p);
         char b[16];
         snprintf(b, sizeof b,
@@ -292,8 +292,8 @@ static void operator(struct lex *x)
     advance(x, x->p + 1);
 }
 
-/* Skips the end of the tag, if it is here. Returns whether it was. print: the end is }}, which has
- * no "+" and removes no newline. */
+/* Skips the end of the tag if it begins here, and tells whether it did. print: the end is }},
+ * which has no "+" and removes no newline. */
 static bool tag_end(struct lex *x, bool print)
 {
     const char sign = sign_at(x, x->p), *p = x->p + (sign != 0);

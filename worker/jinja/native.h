@@ -17,15 +17,15 @@ struct actual {
     int64_t n_kw;
 };
 
-/* of: the value that a filter, test or method is called on. a: the parameters, V_MISSING where not
- * passed. raw: all arguments. */
+/* Function of a row. of: the value that a filter, test or method is called on. a: one value for
+ * each parameter, V_MISSING if it was not passed. raw: all arguments. */
 typedef struct pyvalue native_fn(struct template_run *r, struct pyvalue of, const struct pyvalue *a,
                                  const struct actual *raw);
 
 struct native {
     const char *name;
     const char
-        *params; /* names, a space between; "*": fn reads raw itself; "/a": by position alone */
+        *params; /* names, a space between; "*": fn reads raw itself; "/a": a is positional */
     int n_required;
     native_fn *fn;
 };
@@ -50,8 +50,8 @@ const struct native *jinja_native_find(const struct native *table, struct pyvalu
 void jinja_native_check_method(struct heap *h, struct pyvalue name);
 void jinja_native_check_function(struct heap *h, struct pyvalue name);
 
-/* Binds the arguments to the parameters and calls.
- * fails: ERR_INVALID when there are too many, too few, or a name that is no parameter. */
+/* Binds the arguments to the parameters and calls the function. fails: ERR_INVALID when there are
+ * too many or too few arguments, or one has a name that is no parameter. */
 struct pyvalue jinja_native_call(struct template_run *r, const struct native *native,
                                  struct pyvalue of, const struct actual *raw);
 

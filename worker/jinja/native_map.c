@@ -70,7 +70,7 @@ static const struct native *find_named(struct template_run *r, struct pyvalue na
 static struct actual after(const struct actual *raw, int64_t n)
 {
     struct actual rest = *raw;
-    if (n) rest.v += n; /* v is NULL when there is none */
+    if (n) rest.v += n; /* v is NULL if there are no arguments */
     rest.n -= n;
     return rest;
 }
@@ -89,8 +89,8 @@ FILTER(f_map)
     return jinja_value_iter(&r->h, out);
 }
 
-/* Keeps the items for which the test is true, or false if not wanted. attr: tests the attribute
- * that the first argument names. */
+/* Keeps the items for which the test gives `wanted`. attr: tests the attribute that the first
+ * argument names. */
 static struct pyvalue choose(struct template_run *r, struct pyvalue of, const struct actual *raw,
                              bool wanted, bool attr)
 {

@@ -1,5 +1,5 @@
-/* The filters of sequences, as sort, unique and batch, and those of any value, as length and
- * default. */
+/* Filters of sequences (sort, unique, batch and others) and of any value (length, default and
+ * others). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,8 +34,8 @@ FILTER(f_first)
                : jinja_value_undefined(&r->h, "No first item, sequence was empty.");
 }
 
-/* Returns items that can be reversed. Python's reversed() takes sequences and dicts, no generator
- * and no undefined. */
+/* Returns items that can be reversed. Python's reversed() takes sequences and dicts, but neither
+ * generators nor undefined values. */
 static struct pylist *reversible(struct template_run *r, struct pyvalue of)
 {
     if (of.type == V_ITER || of.type == V_UNDEFINED || !jinja_value_iterable(of))

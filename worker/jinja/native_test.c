@@ -36,8 +36,8 @@ IS(t_le, jinja_value_order(&r->h, of, a[0], ORDER_LE))
 IS(t_gt, jinja_value_order(&r->h, of, a[0], ORDER_GT))
 IS(t_ge, jinja_value_order(&r->h, of, a[0], ORDER_GE))
 IS(t_in, jinja_value_in(&r->h, of, a[0]))
-/* Compares identity; by equality for simple values, which have no stable identity in Python
- * either. */
+/* Compares identity. Simple values are compared by equality, as they have no stable identity in
+ * Python either. */
 IS(t_sameas, of.type == a[0].type && (of.type <= V_STR ? jinja_value_eq(&r->h, of, a[0])
                                                        : of.p == a[0].p && of.id == a[0].id))
 

@@ -1,4 +1,4 @@
-/* parse.h: makes a tree of tokens: statements in parse.c, expressions in expr.c. */
+/* parse.h: makes a tree from tokens: statements in parse.c, expressions in expr.c. */
 #ifndef SEQD_JINJA_PARSE_H
 #define SEQD_JINJA_PARSE_H
 

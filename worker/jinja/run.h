@@ -13,7 +13,7 @@
 /* Variables of one block, which also sees those of the blocks around it. */
 struct scope {
     struct scope *up;  /* NULL: the root, whose variables are v[symbol] */
-    struct pyvalue *v; /* other scopes: [n], their symbols in `symbol` */
+    struct pyvalue *v; /* other scopes: [n] variables; `symbol` has their symbols */
     int *symbol;
     int n, room;
 };
@@ -35,7 +35,7 @@ struct template_loop {
     struct pyvalue after, now, before, changed; /* after: V_MISSING if not read yet */
     const struct template_node *node;
     struct scope *scope;       /* scope around the loop */
-    int64_t index0, depth0, n; /* n: its length, -1 before it is known */
+    int64_t index0, depth0, n; /* n: the loop's length; -1 before it is known */
     bool over;                 /* no item follows `after` */
 };
 
@@ -49,14 +49,15 @@ struct bound { /* a method and the value that it is called on */
     struct pyvalue of;
 };
 
-/* fn() changes the variables between their reading and the rendering. after() is called when the
- * template has ended, to see how it used the variables; NULL: not called. */
+/* Functions that jinja_run_template calls. fn() may change the variables before the rendering.
+ * after() is called when the template has ended, to see how it used the variables; NULL: not
+ * called. */
 struct run_prepare {
     void (*fn)(struct template_run *r, struct dict *vars, const void *context);
     const void *context;
     void (*after)(struct template_run *r, const void *context);
 };
-/* Renders as jinja_render does, and calls these functions; prepare may be NULL. */
+/* Renders as jinja_render does, and calls the functions of prepare, which may be NULL. */
 int jinja_run_template(const struct template *t, const char *json, int64_t size, int64_t now_s,
                        const struct run_prepare *prepare, struct template_output *o, struct err *e);
 
@@ -95,7 +96,7 @@ struct pyvalue jinja_call_native(struct template_run *r, struct scope *scope,
 /* Escapes the five characters of HTML. */
 struct pyvalue jinja_op_escape(struct template_run *r, struct pyvalue v);
 
-/* Returns an argument as an integer. fails: ERR_INVALID naming its purpose. */
+/* Returns an argument as an integer. fails: ERR_INVALID naming `what`, the argument's purpose. */
 int64_t jinja_run_int(struct template_run *r, struct pyvalue v, const char *what);
 
 #endif

@@ -23,7 +23,7 @@
 #define TEMPLATE_OUTPUT  ((int64_t)16 << 20)  /* bytes of an output */
 #define TEMPLATE_MEMORY  ((int64_t)256 << 20) /* bytes of one rendering, freed at its end */
 #define TEMPLATE_COMPILE ((int64_t)64 << 20)  /* bytes of one compiled template */
-/* Steps of a rendering: HEAP_STEPS of heap.h. */
+/* Steps of a rendering are limited by HEAP_STEPS of heap.h. */
 
 struct template;
 
@@ -35,7 +35,7 @@ void jinja_destroy(struct template *t);
 bool jinja_has_generation(const struct template *t); /* tells if it has a {% generation %} tag */
 /* Tells whether the source names this variable anywhere. If not, the template cannot use it. */
 bool jinja_names(const struct template *t, const char *name);
-bool jinja_mentions(const struct template *t, const char *word); /* anywhere in its source */
+bool jinja_mentions(const struct template *t, const char *word); /* tells if it contains word */
 
 /* Bytes [begin, end) of an output. */
 struct template_span {
@@ -50,10 +50,10 @@ struct template_output {
 };
 void jinja_output_fini(struct template_output *o);
 
-/* Renders into o, which is emptied first. json[size]: an object, the variables. now_s: the time
- * that strftime_now reads, in seconds since 1970, UTC.
- * fails: ERR_INVALID with the line and the argument of raise_exception, or the error that Python
- * would raise; ERR_TOO_LARGE past a limit. On failure o is empty. */
+/* Renders into o, which is emptied first. json: the text, of size bytes, of an object with the
+ * variables. now_s: the time that strftime_now reads, in seconds since 1970, UTC. fails:
+ * ERR_INVALID with the line and the argument of raise_exception, or the error that Python would
+ * raise; ERR_TOO_LARGE past a limit. On failure o is empty. */
 int jinja_render(const struct template *t, const char *json, int64_t size, int64_t now_s,
                  struct template_output *o, struct err *e);
 

@@ -6,7 +6,8 @@
 #include "worker/jinja/sink.h"
 
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
-/* Strips sides. chars: a string of the characters to strip; V_NONE or V_MISSING: white space. */
+/* Strips one or both sides of a string. chars: a string of the characters to strip; V_NONE or
+ * V_MISSING: white space. */
 struct pyvalue jinja_text_strip(struct heap *h, struct pyvalue v, struct pyvalue chars, int sides);
 /* Split a string. by: the separator; V_NONE or V_MISSING: runs of white space. most: most splits;
  * < 0: no limit. */
@@ -21,8 +22,8 @@ struct pyvalue jinja_text_case(struct heap *h, struct pyvalue v, enum chars_case
 struct pyvalue jinja_text_capitalize(struct heap *h, struct pyvalue v);
 struct pyvalue jinja_text_title(struct heap *h,
                                 struct pyvalue v); /* str.title, by runs of letters */
-/* Returns the place of a string, in code points; -1: not found. from, to: as in a slice; last: the
- * last occurrence. */
+/* Returns the place of `what` in v, in code points; -1: not found. from, to: bounds as in a slice;
+ * last: finds the last occurrence. */
 int64_t jinja_text_find(struct heap *h, struct pyvalue v, struct pyvalue what, struct pyvalue from,
                         struct pyvalue to, bool last);
 int64_t jinja_text_count(struct heap *h, struct pyvalue v, struct pyvalue what);

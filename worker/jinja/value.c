@@ -9,7 +9,7 @@
 #include "api/core/assert.h"
 #include "worker/jinja/chars.h"
 
-enum { FEW = 8 }; /* entries of a dict that are searched one by one */
+enum { FEW = 8 }; /* most entries of a dict that is searched one by one */
 
 double jinja_value_as_double(struct pyvalue v)
 {
@@ -104,7 +104,7 @@ static uint64_t hash_of(struct pyvalue v)
         return x;
     }
     double d = jinja_value_is_number(v) ? jinja_value_as_double(v) : 0;
-    if (d == 0) d = 0; /* -0.0 */
+    if (d == 0) d = 0; /* turns -0.0 into 0.0 */
     return hash_bytes((const char *)&d, sizeof d);
 }
 

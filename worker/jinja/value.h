@@ -43,9 +43,9 @@ struct pyvalue {
         bool b;
         int64_t i;
         double d;
-        const struct str *s; /* V_UNDEFINED: the error of its use, or NULL */
+        const struct str *s; /* V_UNDEFINED: text of the error that its use causes, or NULL */
         struct pylist *list;
-        struct dict *dict; /* also of V_NAMESPACE and V_VIEW */
+        struct dict *dict; /* used by V_NAMESPACE and V_VIEW, too */
         struct pyrange *range;
         struct cursor *iter;
         void *p;
@@ -60,7 +60,7 @@ struct str {
 struct pylist {
     struct pyvalue *v;
     int64_t n, room;
-    bool read; /* an item of it was read */
+    bool read; /* tells whether an item was read */
 };
 
 struct dict {
@@ -68,7 +68,7 @@ struct dict {
         struct pyvalue key, value;
     } * e;
     int64_t n, room;
-    int32_t *slot; /* [n_slots], a power of two: entry + 1; NULL while there are few */
+    int32_t *slot; /* [n_slots], a power of two: number of entry + 1; NULL while there are few */
     int64_t n_slots;
 };
 
@@ -156,7 +156,7 @@ bool jinja_value_iterable(struct pyvalue v);
 void jinja_cursor_init(struct heap *h, struct cursor *c, struct pyvalue v);
 bool jinja_cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out);
 struct pylist *jinja_value_items(struct heap *h,
-                                 struct pyvalue v); /* all of them; the list is borrowed */
+                                 struct pyvalue v); /* all items of v; the list is borrowed */
 struct pyvalue jinja_value_iter(struct heap *h, struct pylist *l); /* a generator of l's items */
 struct pyvalue jinja_range_at(const struct pyrange *r, int64_t i);
 

@@ -1,5 +1,5 @@
-/* batch.h: one rank's rows of one sequence, as the model reads them. Filled by worker/data,
- * worker/infer or a test; all arrays belong to the caller (the plan). Arrays of tokens have
+/* batch.h: one rank's rows of one sequence, as the model reads them. worker/data, worker/infer
+ * or a test fills the batch; all arrays belong to the caller (the plan). Arrays of tokens have
  * shard.T entries. A family reads only the arrays that its programs name; the others may be
  * NULL. */
 #ifndef SEQD_MODEL_BATCH_H
@@ -13,8 +13,8 @@
  * space, [n_0, N1]; rows of ROWS_ALT along time, [n_1, N0] (worker/sp/dsp.h). */
 struct batch_latents {
     int64_t grid[3];      /* patches: frames N1, height, width; N0 = height * width */
-    double height, width; /* pixels of the picture: POSITION_2D of STDiT3 */
-    double t, fps;        /* TIMESTEP: t is 0 .. 1000; NOISE: the number of its step */
+    double height, width; /* pixels of the picture, for POSITION_2D of STDiT3 */
+    double t, fps;        /* TIMESTEP: t is 0 .. 1000; NOISE: t is the number of a step */
     int32_t label;        /* EMBED_ADD: the sample's class */
     float *patches;       /* [ROWS_T rows, patch values]; pads 0 */
     /* A row predicts n = patch_t patch_h patch_w places of in_channels values each. */
@@ -23,7 +23,7 @@ struct batch_latents {
                      * places beyond the sample's edges */
     float *text;    /* [n_text, caption channels] */
     int64_t n_text; /* rows of the caption, dropped or not */
-    bool dropped;   /* as many rows of the null caption (a weight) are read instead */
+    bool dropped;   /* n_text rows of the null caption (a weight) replace the caption */
 };
 
 struct batch {
@@ -35,8 +35,9 @@ struct batch {
     struct reach_map reach;      /* reach of every segment, without windows; n 0: not known */
     int64_t sample;              /* global number: dropout's masks are keyed by it */
     int64_t n_tokens, n_targets; /* counts of the whole sample, all ranks, without padding */
-    /* adaLN: number of the conditioning vector that a row takes, for ROWS_T and for ROWS_ALT: 0
-     * (the sample's t) or 1 (t = 0: its frame is given clean); NULL: 0 */
+    /* adaLN: number of each row's conditioning vector, [0] for ROWS_T and [1] for ROWS_ALT. Vector
+     * 0 is that of the sample's t; vector 1 that of t = 0, for frames that are given clean. NULL:
+     * all 0. */
     int32_t *group[2];
     struct batch_latents latents;
 };

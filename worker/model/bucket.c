@@ -19,8 +19,8 @@ int model_fetch_head(struct model *m, struct err *e)
     return model_fetch(m, m->shape.n_layers + 1, e);
 }
 
-/* Clears a bucket before its gradient is computed: elements between tensors are summed and sent as
- * well. */
+/* Clears a bucket before its gradient is computed, since gaps between its tensors are summed and
+ * sent, too. */
 void model_clear(struct model *m, int bucket)
 {
     const struct zero *z = &m->plan->shards;
@@ -35,8 +35,8 @@ int model_reduce(struct model *m, int bucket, bool last, struct err *e)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Sums a tensor that several ranks hold. Each rank has a part of the gradient: a norm's by its
- * rows, a KV head's by its query heads. */
+/* Sums a tensor that several ranks hold. Each rank has a part of its gradient: for a norm from the
+ * rank's rows, for a KV head from the rank's query heads. */
 static int sum_slice(struct model *m, const struct slice *s, float *x, struct err *e)
 {
     struct comm *c = s->sharers == m->plan->tp ? m->tensor : m->sharers;
@@ -62,7 +62,7 @@ int model_sum_slices(struct model *m, int bucket, float *x, struct err *e)
     return rc;
 }
 
-/* Sums a part of n floats over all groups. Before, each group has its own sum. */
+/* Sums n floats over all groups; until then each group has only its own sum. */
 static int sum_owners(struct model *m, float *x, int64_t n, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];

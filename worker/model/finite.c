@@ -1,5 +1,5 @@
-/* finite.c: looks into weights bucket by bucket, then at each operation's output in a pass that is
- * run again; all ranks agree on the first find. */
+/* finite.c: searches weights bucket by bucket, then each operation's output in a repeated pass;
+ * all ranks agree on the first find. */
 #include "worker/model/finite.h"
 
 #include <stdarg.h>
@@ -84,7 +84,7 @@ int finite_weights(struct model *m, char name[64], struct err *e)
     struct param p = {.name = ""};
     int64_t found = FINITE_NONE;
     const struct pipe *s = &m->plan->pipe;
-    for (int b = pipe_begin(s); b < pipe_end(s); b++) { /* to the end: other ranks fetch, too */
+    for (int b = pipe_begin(s); b < pipe_end(s); b++) { /* to the end, as others fetch, too */
         if (fetch(m, b, e)) return -1;
         found = look_at_bucket(m, b, found);
     }

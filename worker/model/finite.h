@@ -14,18 +14,18 @@ struct finite_again {
     void *arg;
 };
 
-/* Fails with the name of the result and the place of its first NaN or infinity: an ERR_CORRUPT
- * about model.path, or about precision.params where finite weights make values beyond the range of
- * half floats. x NULL: only the weights are searched. Returns -1. Collective over the ring; with
- * zero 3 over all ranks, which all fetch. */
+/* Fails with the name of the result and the place of its first NaN or infinity. The error is an
+ * ERR_CORRUPT about model.path, or about precision.params if finite weights make values beyond the
+ * range of half floats. x NULL: searches only the weights. Returns -1. Collective over the ring;
+ * with zero 3, over all ranks, since all of them fetch. */
 int finite_blame(struct model *m, const struct finite_again *x, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Does the same for a result that model_forward made of m's own batch. */
+/* Fails as finite_blame does, for a result that model_forward made of m's own batch. */
 int finite_blame_forward(struct model *m, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Computes once more and names the first operation that makes NaN or infinity, "" where none does:
- * "the output of model.layers.2.mlp.down_proj.weight". Collective. */
+/* Repeats the computation and sets `where` to the first operation that makes NaN or infinity, such
+ * as "the output of model.layers.2.mlp.down_proj.weight"; "": none does. Collective. */
 #define FINITE_WHERE 128
 int finite_where(struct model *m, const struct finite_again *x, char where[FINITE_WHERE],
                  struct err *e);

@@ -10,17 +10,17 @@
  * Memory is that of one window and of a state for each layer and border. Only the states grow with
  * the length of the sequence.
  *
- * The ranks of a window work beside each other as on any sequence; the states that leave the last
- * one go to the first, where the next window begins, and their gradients go back: one message a
- * border and direction (purposes STATE, DSTATE). */
+ * The ranks of a window work beside each other as on any sequence. The last rank sends the states
+ * that leave it to the first rank, where the next window begins. Gradients go the other way. That
+ * is one message a border and direction (purposes STATE, DSTATE). */
 #ifndef SEQD_MODEL_IN_TIME_H
 #define SEQD_MODEL_IN_TIME_H
 
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
 
-/* States of all layers at the two borders of a window; worker/sp/linear.h describes one layer's.
- * Layer l's begin l * stride bytes on. NULL: no states there, on any rank. */
+/* States of all layers at the two borders of a window; worker/sp/linear.h describes those of one
+ * layer. The states of layer l begin at byte l * stride. NULL: no states there, on any rank. */
 struct carry {
     const char *in; /* read on the first rank */
     char *out;      /* written on the last rank */
@@ -34,13 +34,13 @@ struct in_time {
     struct be *be;
     struct comm *comm; /* NULL: one rank */
     int64_t n_windows, n_layers;
-    int64_t size;     /* bytes of the states of all layers: n_layers times one of them */
+    int64_t size;     /* bytes of the states of all layers at one border */
     char *borders;    /* [n_windows - 1, size], first rank: states that enter window w + 1 */
     char *out, *d_in; /* [size] each, in the comm segment */
     char *d_out;      /* [size] */
-    /* Forward of window w, for the states alone. */
+    /* Runs window w forward, for the states alone. */
     int (*forward)(void *arg, int64_t w, const struct carry *c, struct err *e);
-    /* Forward, loss and backward of window w; gradients of weights are accumulated. */
+    /* Runs window w forward and backward, with its loss, and adds up the weights' gradients. */
     int (*grad)(void *arg, int64_t w, const struct carry *c, struct err *e);
     void *arg;
 };

@@ -33,9 +33,9 @@ void *model_take(struct model *m, enum plan_id id, int64_t size)
     return (it->in_host ? m->host : m->arena) + it->offset;
 }
 
-/* Returns the plan's buffer for n instances of `size` bytes each as this code counts them, and
- * asserts that the plan counted the same. NULL: the job does not use it. *stride in bytes, 0 for
- * one instance. */
+/* Returns the plan's buffer; NULL: the job does not use it. Asserts that the plan counted n
+ * instances of `size` bytes each, as this code does. Sets *stride to the bytes from one instance
+ * to the next, 0 for a single one. */
 static void *take(struct base *b, enum plan_id id, int64_t n, int64_t size, int64_t *stride)
 {
     const struct plan_item *it = &b->m->plan->item[id];
@@ -64,7 +64,7 @@ static void place_items(struct base *b, void *params)
     m->host_all_lo = section_host(m, PLAN_LO_ALL);
     m->host_all_hi = section_host(m, PLAN_HI_ALL);
     m->route_room = model_take(m, PLAN_ROUTES, p->item[PLAN_ROUTES].size);
-    take(b, PLAN_SCRATCH, 1, p->item[PLAN_SCRATCH].size, NULL); /* the backend has it */
+    take(b, PLAN_SCRATCH, 1, p->item[PLAN_SCRATCH].size, NULL); /* only counted: the backend's */
 }
 
 static int check_options(const struct model_options *o, struct err *e)
@@ -120,7 +120,7 @@ static void set_frequencies(struct model *m, int64_t S)
     m->prog.frame.rope_single = m->shape.rope.compute == ROPE_HF;
     if (!m->inv_freq) return;
     const int n_tables = rope_tables(&m->shape);
-    const int64_t D = size / 4 / n_tables; /* columns that turn */
+    const int64_t D = size / 4 / n_tables; /* columns that RoPE turns */
     m->prog.frame.rope_scale = (float)rope_frequencies(&m->shape, m->rope_theta, S, D, m->inv_freq);
     if (n_tables == 2) rope_local_frequencies(&m->shape, D, m->inv_freq + D / 2);
     if (m->inv_freq != m->prog.inv_freq)
@@ -216,7 +216,7 @@ static int sync(struct model *m, struct err *e)
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
-/* Gathers a number for each of the group's rows, run by run: lo or hi. */
+/* Gathers lo, or hi, of all of the group's rows, run by run. */
 static int gather_rows(struct model *m, const int64_t *own, int64_t *all, struct err *e)
 {
     const struct shard *sh = &m->sp.shard;
@@ -278,7 +278,7 @@ int model_lend(struct model *m, struct err *e)
 float *model_embed_grad(struct model *m)
 {
     const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket && !m->line;
-    return apart ? m->grad + m->plan->n_params : model_gradient(m, 0); /* its first weight */
+    return apart ? m->grad + m->plan->n_params : model_gradient(m, 0); /* first in bucket 0 */
 }
 
 /* Sums the losses of rows, ascending within a sum chunk, then as a perfect binary tree over the n
@@ -303,7 +303,7 @@ static void take_nll(struct model *m)
         for (int64_t k = 0; k < n; k++) s += m->nll[i * n + k];
         m->nll[i] = s;
     }
-    for (int64_t i = 0; own < T && i < T; i++) /* rows of the other ranks of m->tensor */
+    for (int64_t i = 0; own < T && i < T; i++) /* other ranks' rows, in m->tensor */
         if (i < first || i >= first + own) m->nll[i] = 0;
 }
 

@@ -49,7 +49,7 @@ struct model_options {
 
 /* generate: the contents of one of the plan's caches. */
 struct model_cache {
-    struct shard shard; /* the prompt's */
+    struct shard shard; /* shard of the prompt */
     int64_t used;       /* rows that hold a token */
     int64_t n_decoded;  /* tokens after the prompt so far */
 };
@@ -57,10 +57,10 @@ struct model_cache {
 struct model {
     struct model_shape shape;
     const struct plan *plan;
-    char *arena, *host;      /* the plan's; borrowed */
+    char *arena, *host;      /* bases of the plan's memory; borrowed */
     struct offload *offload; /* NULL: layers keep their data on the device */
     struct be *be;
-    struct comm *job;   /* all ranks; NULL: one */
+    struct comm *job;   /* all ranks of the job; NULL: one rank */
     struct comm *comm;  /* this rank's ring: a view of the job's; NULL: the ring is one rank */
     struct comm *world; /* ranks over which gradients and losses are summed: the stage's in a
                          * training, otherwise the ring's; NULL: one rank */
@@ -76,22 +76,22 @@ struct model {
     int rank, ring;          /* the rank's number in its ring; the ring's number */
     int tensor_rank;         /* number among ranks that share every layer */
     int32_t *route_room;     /* PLAN_ROUTES; NULL: none */
-    struct routing *routing; /* borrowed while a proof runs; NULL: it needs none */
+    struct routing *routing; /* borrowed while a proof runs; NULL: no choices are kept */
     /* group: a training's ranks that share one set of shards (worker/plan/zero.h); place: this
      * rank's number there. owners: the ranks of all groups that own the same shard as this one.
      * NULL: one rank. */
     struct comm *group, *owners;
     int place;
     enum dtype dtype; /* the plan's precision: weights, and values that the kernels call act */
-    void *params;     /* [n_held] of dtype, zero 3: this rank's shard: read through model_weight */
+    void *params;     /* [n_held] of dtype; zero 3: this rank's shard, read through model_weight */
     void *fetched;    /* zero 3: a window of weights; NULL: params are whole */
-    float *grad;      /* [n_grad], by bucket: a window; NULL when only inferring */
-    bool grad_anew;   /* the next pass replaces gradients; model_begin_grad */
+    float *grad;      /* [n_grad]; by bucket: a window of it; NULL when only inferring */
+    bool grad_anew;   /* the next pass replaces gradients (model_begin_grad) */
     struct model_buckets buckets;
     float *tree;
     int64_t tree_stride; /* bytes */
     double *nll;         /* [T] in the host's memory, as model_nll and model_grad leave it */
-    double *inv_freq;    /* table in the host's memory */
+    double *inv_freq;    /* frequencies of RoPE in the host's memory */
     double rope_theta;   /* the base of inv_freq */
     void *bounce;
     int64_t *all_lo, *all_hi;           /* [ulysses * T] lo and hi of the group's rows, or NULL */
@@ -103,14 +103,14 @@ struct model {
     struct model_cache cache[JOB_MAX_BATCH]; /* plan->batch of them */
     int slot;                                /* number of the cache that a forward pass fills */
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
-    int64_t placed_size;            /* the two in whole pages: the high-water mark */
-    int64_t host_end;               /* likewise of the host's part */
+    int64_t placed_size;            /* arena and segment in whole pages: the high-water mark */
+    int64_t host_end;               /* end of the last byte placed in the host's part */
     struct carry carry; /* LASP in time, contexts: states that enter and leave the sequence at hand;
                          * zeros: none */
     struct pipe_messages pipe;
     struct section_state prog; /* runs the family's program: its sections, frame and buffers */
     struct progress
-        *progress; /* borrowed: a pass reports to it, in parts of its piece; NULL: it does not */
+        *progress; /* borrowed: a pass reports to it, in parts of its piece; NULL: no reports */
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.
@@ -119,8 +119,8 @@ int model_init(struct model *m, const struct model_options *o, struct err *e);
 
 /* Counts an item of the plan (optimizer state) as placed: its offset and size. */
 void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
-/* Does the same for an item in the arena that the caller works with. Returns its memory; NULL where
- * the plan has none. size: bytes as the caller counts them, asserted to be the plan's. */
+/* Counts an item of the arena as model_note_placed does, and returns its memory; NULL: the plan
+ * has none. size: bytes as the caller counts them, asserted to be the plan's. */
 void *model_take(struct model *m, enum plan_id id, int64_t size);
 
 /* Returns the weights from element `offset` of the flat layout (struct param) on, as [rows, cols].
@@ -204,8 +204,9 @@ int model_grad(struct model *m, const struct batch *b, float scale, double *nll_
 
 /* Receives the stream of the stage before, runs this stage's sections on it, and sends it on. */
 int model_pipe_forward(struct model *m, const struct batch *b, int slot, struct err *e);
-/* Passes the gradient back the same way; the last stage has the loss. *nll_sum: 0 on the
- * others. */
+/* Receives the gradient from the stage after, runs this stage's sections backward, and sends the
+ * gradient to the stage before. The last stage begins with the loss. *nll_sum: 0 on the other
+ * stages. */
 int model_pipe_backward(struct model *m, const struct batch *b, int slot, float scale,
                         double *nll_sum, struct err *e);
 /* Runs n sequences in the order of 1F1B (worker/plan/pipe.h), then waits until all messages that
@@ -249,8 +250,8 @@ struct model_next {
     int32_t token;
 };
 int model_decode_all(struct model *m, const struct model_next *next, int n, struct err *e);
-/* Sets *logits [n, V] to those of next[from] to next[from + n - 1], n <= plan->loss_chunk. They
- * live until the next call. */
+/* Sets *logits [n, V] to the logits of next[from] to next[from + n - 1], n <= plan->loss_chunk.
+ * They live until the next call. */
 int model_decoded(struct model *m, int from, int n, struct tensor *logits, struct err *e);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
@@ -272,7 +273,8 @@ double model_sum_nll(struct model *m);
 /* Runs `in` and the layers of the stage on a batch that is placed. */
 int model_sections(struct model *m, const struct batch *b, bool to_loss, struct err *e);
 
-/* views.c: finds rank, ring, place and the views of the job's endpoint. */
+/* Finds this rank's number, ring and place, and opens its views of the job's endpoint
+ * (views.c). */
 int model_open_views(struct model *m, const struct model_options *o, struct err *e);
 
 /* model_fetch fetches a section's weights, model_fetch_head the weights that the head reads; both
@@ -284,7 +286,7 @@ void model_clear(struct model *m, int bucket);
 int model_reduce(struct model *m, int bucket, bool last, struct err *e);
 /* Returns the address at which the embedding's own gradient is summed. */
 float *model_embed_grad(struct model *m);
-/* Counts a shard's rows that are no padding. */
+/* Counts a shard's rows that are not padding. */
 int64_t model_prompt_rows(const struct shard *sh);
 
 #endif

@@ -91,7 +91,7 @@ static int64_t copy(const struct offload *o, const struct offload_copy *r, struc
         const ssize_t n = move(o, r, done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
-            if (n == 0) errno = r->out ? ENOSPC : EIO; /* EIO: the file ends before */
+            if (n == 0) errno = r->out ? ENOSPC : EIO; /* EIO: the file ended early */
             err_errno(e, OFFLOAD_FIELD ": %s %lld bytes of activations", r->out ? "write" : "read",
                       (long long)r->size);
             snprintf(e->field, sizeof e->field, OFFLOAD_FIELD);

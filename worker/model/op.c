@@ -329,7 +329,7 @@ void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tenso
 /* ---- grids ----------------------------------------------------------------------------------- */
 
 /* Finds the indices of `dim` in this rank's rows. The spread dimension is outermost: dimension 0
- * for ROWS_T, 1 for ROWS_ALT. A part of ROWS_T is whole lines of it. */
+ * for ROWS_T, 1 for ROWS_ALT. The ranks that share layers divide its indices in ROWS_PART. */
 struct along frame_along(const struct frame *f, enum rows_id rows, int dim)
 {
     const struct dsp *d = f->dsp;

@@ -29,7 +29,7 @@
 #include "worker/sp/linear.h"
 #include "worker/sp/sp.h"
 
-/* How values of one kind of rows are spread here. */
+/* Counts of one kind of rows on this rank. */
 struct frame_rows {
     int64_t n;       /* rows of a value */
     int64_t sum_len; /* T, ALT: rows of a sum chunk; the last ones may be short or empty */
@@ -62,39 +62,39 @@ struct frame {
     struct tensor tied;  /* PROG_TIED: the embedding */
     float *tied_grad;
     float *embed_grad; /* EMBED: room for its gradient; NULL: its place in weights_grad */
-    /* fresh: without a tree, gradients of weights are written, not added. embed_joins: EMBED's
-     * gradient is added even so, to the head's, which was written before. */
+    /* fresh: without a tree, gradients of weights are written instead of added. embed_joins:
+     * EMBED's gradient is added even then, to the head's, which was written before. */
     bool fresh, embed_joins;
     char *scratch;
     int64_t scratch_size, scratch_used;
     char *stage; /* the host's memory for tables; NULL: be has no memory of its own */
     int64_t stage_size, stage_used;
 
-    const struct batch *batch, *host; /* batch for operations; batch for the host; NULL: same */
+    const struct batch *batch, *host; /* batch: for operations; host: for the host; NULL: same */
     const int64_t *all_lo, *all_hi;   /* [u*T] lo and hi of the group's rows, or NULL */
     const int64_t *host_all_lo, *host_all_hi; /* copies for the host; NULL: it has none */
-    struct sp *sp;                            /* its shape is the operation's */
+    struct sp *sp;                            /* sp->shape is set by each operation */
     struct sp_linear *linear;
     struct sp_carry *carry;
     struct dsp *dsp;
     struct frame_tensor tensor;
-    const double *inv_freq;  /* [rotary_dim / 2], then as many of the second base */
+    const double *inv_freq;  /* [rotary_dim / 2] frequencies, then as many for the second base */
     float rope_scale;        /* factor of RoPE's cosines and sines */
     bool rope_single;        /* angles are formed in fp32 */
-    const double *slope;     /* [H] of this layer's linear attention */
+    const double *slope;     /* [H] decays of this layer's linear attention */
     const void *carry_in;    /* this layer's state before the sequence; NULL: 0 */
     void *carry_out;         /* this layer's state after the sequence; NULL: not wanted */
     const void *d_carry_out; /* backward: gradients of these states */
     void *d_carry_in;
-    bool again; /* forward: recomputing, and the contents of out[1] have been kept */
+    bool again; /* forward: it is computed again, and out[1] still has its contents */
 
-    struct routing *routing; /* a proof's experts of rows (routing.h); NULL: it has none */
+    struct routing *routing; /* experts that rows of a proof choose (routing.h); NULL: none */
     int32_t *chosen;         /* experts of this layer's rows, [T, k]; NULL: none */
 
     /* the loss */
     float *logits; /* [loss_chunk, V] */
     int64_t loss_chunk;
-    double *nll; /* [T]; MSE: one for each place, [T, places] */
+    double *nll; /* [T] losses; MSE, NOISE: one for each place, [T, places] */
     float loss_scale;
 
     /* decode. cache: keys and values of each row's context, with the new row's if this rank keeps
@@ -110,7 +110,7 @@ struct frame {
 struct op_row {
     int (*forward)(struct frame *f, const struct op *o, struct err *e);
     int (*backward)(struct frame *f, const struct op *o, const struct step *s, struct err *e);
-    int (*decode)(struct frame *f, const struct op *o, struct err *e); /* NULL: forward does */
+    int (*decode)(struct frame *f, const struct op *o, struct err *e); /* NULL: forward serves */
 };
 /* The functions by enum op_kind. op_rules[] (worker/program/op_rules.h) says how much scratch each
  * operation may take. */
@@ -141,17 +141,17 @@ struct tensor frame_in(const struct frame *f, const struct op *o, int i);
 struct tensor frame_out(const struct frame *f, const struct op *o, int i);
 /* Returns the output's gradient in the model's precision: itself, or rounded into scratch. */
 struct tensor frame_dy(struct frame *f, const struct op *o);
-bool frame_wants(const struct frame *f, const struct op *o, int i); /* gradient of input i */
+bool frame_wants(const struct frame *f, const struct op *o, int i); /* wants input i's gradient */
 
 /* The gradient of input i, as a kernel of the model's precision may write it. */
 struct back {
     struct tensor to;   /* the kernel writes here */
-    bool accumulate;    /* it adds instead; only if staged is false */
+    bool accumulate;    /* the kernel adds instead; only if staged is false */
     struct tensor grad; /* the gradient's place in the frame */
     bool staged, first;
 };
 struct back op_back_begin(struct frame *f, const struct op *o, const struct step *s, int i);
-/* Does the same for a kernel that writes tensors of type t and cannot add. */
+/* Begins as op_back_begin does, for a kernel that writes tensors of type t and cannot add. */
 struct back op_back_begin_new(struct frame *f, const struct op *o, const struct step *s, int i,
                               enum dtype t);
 void op_back_end(struct frame *f, const struct back *b);
@@ -181,7 +181,7 @@ struct frame_ids {
 };
 struct frame_ids frame_ids(const struct frame *f, struct tensor w);
 
-/* The rows of part i, from value0 on in a value and from grad0 on in its gradient. */
+/* Rows of a part: n rows, from value0 on in a value and from grad0 on in its gradient. */
 struct span {
     int64_t value0, grad0, n;
 };
@@ -202,16 +202,16 @@ void frame_sum(struct frame *f, enum rows_id rows, float *dst, int64_t n,
 /* Adds the first row of x, fp32, to dst [cols], or writes it, as frame_sum does with a sum over
  * rows: x is such a sum. */
 void frame_add_sum(struct frame *f, float *dst, struct tensor x);
-/* dst [M, N] (+)= dy' x over rows: dy [grad rows, M], x [value rows, N], both of the model's
- * precision. */
+/* Computes dst [M, N] (+)= dy' x over rows: dy [grad rows, M], x [value rows, N], both of the
+ * model's precision. */
 void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tensor dy,
                     struct tensor x);
 
-/* dst [cols] (+)= sum over rows of dy, of the model's precision. */
+/* Computes dst [cols] (+)= sum over rows of dy, of the model's precision. */
 void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tensor dy);
 
-/* Blocks of rows for operations that sum nothing: all rows at once, or one part at a time where
- * gradients are in parts. */
+/* frame_blocks returns the number of blocks of rows for operations that sum nothing: one of all
+ * rows, or one for each part if gradients are in parts. frame_block returns block i. */
 int frame_blocks(const struct frame *f, enum rows_id rows);
 struct span frame_block(const struct frame *f, enum rows_id rows, int i);
 

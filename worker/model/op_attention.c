@@ -65,8 +65,8 @@ static struct interval own_keys(struct frame *f, const struct op *o)
     return cut(f, o, x, &f->sp->shard);
 }
 
-/* Returns the intervals of the group's rows. The host has a copy of them where a window must cut
- * them. */
+/* Returns the intervals of the group's rows, cut if the operation has a window. To cut them the
+ * host reads its copies or, if there are none, the arrays themselves. */
 static struct interval all_keys(struct frame *f, const struct op *o)
 {
     const struct interval x = {f->all_lo, f->all_hi, {f->host_all_lo, f->host_all_hi}};

@@ -13,7 +13,7 @@ struct carried {
     const int64_t *lo, *hi;
     struct tensor d_o, dx[2]; /* backward: fp32 gradients of the inputs */
     float *d_log, *room;
-    struct tensor zero, seen; /* DELTA by maps, MAP_ROWS rows: values of 0; backward: outputs */
+    struct tensor zero, seen; /* DELTA by maps, MAP_ROWS rows: values of 0; outputs (backward) */
     float *one;
 };
 
@@ -135,8 +135,8 @@ static void conv_step_back(void *arg, const struct carry_step *s)
     c->f->be->ops->conv_bwd(c->f->be, &a);
 }
 
-/* Makes, from the last rows of this rank, the state that leaves it. Returns false if it has too
- * few: the state then needs rows of the rank before. */
+/* Makes, from the last rows of this rank, the state that leaves it. Returns false if the rank has
+ * too few rows: the state then needs rows of the rank before. */
 static bool conv_ahead(void *arg, float *b, float *a)
 {
     const struct carried *c = arg;
@@ -150,7 +150,7 @@ static bool conv_ahead(void *arg, float *b, float *a)
 }
 
 /* Makes, from the first rows of this rank, the gradient of the state that enters it. Returns false
- * if it has too few. The dx of these rows is computed again later. */
+ * if the rank has too few rows. The dx of these rows is computed again later. */
 static bool conv_ahead_back(void *arg, float *b, float *a)
 {
     const struct carried *c = arg;

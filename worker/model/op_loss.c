@@ -22,7 +22,7 @@ struct xent {
     struct xent_stat *stat; /* [tp, loss_chunk]: statistics by rank and row; NULL: one rank */
     struct tensor dx;       /* data NULL: forward only */
     bool add_dx;
-    float *db; /* [parts, V]: one row for each span */
+    float *db; /* [parts, V]: the bias's gradient, one row for each span */
     int part;
     int rc; /* result of the exchange; e has the error */
     struct err *e;
@@ -276,7 +276,7 @@ static void noise(struct frame *f, const struct op *o, struct tensor dx)
                                  .last = at.last});
 }
 
-/* Adds the gradient of the bound by the predicted noise, which must not count: the fault
+/* Adds the bound's gradient with respect to the predicted noise, which must not count: the fault
  * MUTANT_BOUND_LEAKS, on the CPU alone. */
 static void leak(struct frame *f, const struct op *o, struct tensor dx)
 {

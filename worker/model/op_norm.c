@@ -17,7 +17,7 @@ struct norm {
     float *rstd, *mean;
     int64_t groups;
     bool rms, weighted;
-    const float *sums; /* [T] over the n_all columns of all ranks; NULL: one rank's norm */
+    const float *sums; /* [T] sums over the n_all columns of all ranks; NULL: one rank's norm */
     int64_t n_all, n_same;
 };
 

@@ -20,7 +20,7 @@ struct piece_walk {
     void *arg;
 };
 
-/* Walks all rows of the frame's rank. The frame is as before when it returns. fails: as run
+/* Walks all rows of the frame's rank, and restores the frame before it returns. fails: as run
  * does. */
 int piece_walk(struct frame *f, const struct piece_walk *w, struct err *e);
 

@@ -18,11 +18,11 @@ struct routing {
     int32_t *expert;
     int32_t *own; /* follow: [T, k] room, then a row of logits, fp32 [E] */
     bool follow;
-    bool judged;          /* follow: forward passes count in the next three */
+    bool judged;          /* follow: forward passes count in rows, turned and gap */
     int64_t rows, turned; /* rows that chose, and rows that alone would choose other experts */
-    /* The largest gap of all turned rows. A row's gap: the logit of the best expert of its own
-     * choice that was not followed, less that of the worst expert followed instead, in standard
-     * deviations of the row's logits. */
+    /* The largest gap of all turned rows. A row's gap is the logit of the best expert that the row
+     * chose itself but did not follow, less the logit of the worst expert that it followed
+     * instead, in standard deviations of the row's logits. */
     double gap;
 };
 

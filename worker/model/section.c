@@ -487,8 +487,8 @@ static const struct op *loss_op(const struct model *m)
     return &out->op[out->n_ops - 1];
 }
 
-/* Computes the loss's input again if a backward pass has since used the workspace, where that
- * input lies. The stream after the last layer has not changed. */
+/* Computes the loss's input again if a backward pass has since used the workspace that holds it.
+ * The stream after the last layer has not changed. */
 static int out_again(struct model *m, const struct here *h, const struct batch *b, struct err *e)
 {
     if (m->prog.frame.p == h->p && !m->prog.frame.grad[PROG_X].data) return 0;

@@ -39,7 +39,7 @@ struct section_state {
     int stream_of[SECTION_MAX]; /* the residual stream's buffer at each border */
     int d_stream_of[SECTION_MAX];
     double *slopes;         /* [L, H] */
-    double *nll, *inv_freq; /* those of struct frame */
+    double *nll, *inv_freq; /* as in struct frame */
     char *stage;            /* PLAN_STAGE; NULL: none */
     int64_t stage_size;
     struct batch one[2]; /* decode: the new tokens, as operations read them and as the host does */

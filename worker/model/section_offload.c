@@ -6,7 +6,7 @@
 #include "worker/model/model.h"
 #include "worker/model/offload.h"
 
-/* A copy to make, from a stream's rows at hand or a layer's record. size 0: none. */
+/* A copy to make: this rank's rows of a stream, or a layer's record. size 0: none. */
 struct kept {
     char *buf;
     int64_t size, at;

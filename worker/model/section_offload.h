@@ -13,7 +13,7 @@
 
 #define STREAM_RING 3 /* offload_plan.n_ring, at most */
 
-/* The last copy of each buffer. */
+/* Tickets of the last copies, by buffer. */
 struct section_copies {
     int64_t stream[STREAM_RING], record[2];
 };
@@ -24,8 +24,8 @@ struct model;
  * stream came from another stage. Waits for the copies that went out meanwhile: the next section
  * may write their buffers. */
 int section_send_out(struct model *m, int b, struct err *e);
-/* Waits, in backward before section b computes, for the copies that it reads, and asks for those
- * that the next one reads. */
+/* Waits for the copies that section b reads in backward, before it computes, and asks for the
+ * copies that the next section reads. */
 int section_bring_back(struct model *m, int b, struct err *e);
 
 #endif

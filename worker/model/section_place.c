@@ -102,8 +102,8 @@ static void place_ring(struct model *m, char *arena, char *segment)
                  item(m, PLAN_ATTN_SEGMENT, arena, segment));
 }
 
-/* Places an array of a batch, once where operations read it and once where the host fills it.
- * size: bytes, which must be the plan's count. */
+/* Places an array of a batch twice: for operations to read, and for the host to fill. size: bytes,
+ * which must be the plan's count. */
 static void place_array(struct model *m, enum plan_id id, int64_t size, void *room, void *host)
 {
     void *at[2] = {model_take(m, id, size), section_host(m, id)};

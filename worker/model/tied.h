@@ -13,11 +13,11 @@ struct tied_sends {
     char *at;       /* PLAN_TIED_SEND: n buffers; NULL: this rank sends none */
     int64_t stride; /* bytes from one buffer to the next */
     int64_t n;
-    int64_t sent; /* buffers sent in this step; the last n of them not waited for */
+    int64_t sent; /* buffers sent in this step; the last n of them may be under way */
     struct comm_ticket ticket[JOB_MAX_RANKS];
 };
 
-/* Places the buffers. m must be one that trains. */
+/* Places the buffers. m: a model that trains. */
 void tied_init(struct tied_sends *s, struct model *m);
 /* Copies n floats and sends them, on the last stage. Waits only if all buffers are under way. */
 int tied_send(struct tied_sends *s, struct model *m, const float *x, int64_t n, struct err *e);

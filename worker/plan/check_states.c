@@ -1,4 +1,5 @@
-/* check_states.c: windows in time and contexts, which live on the states of linear attention. */
+/* check_states.c: checks windows in time and contexts, which need the states of linear
+ * attention. */
 #include "worker/family/family.h"
 #include "worker/plan/rules.h"
 

@@ -19,7 +19,8 @@ static int64_t limit_of(const struct job_spec *s)
     return s->resources.memory_mib << 20;
 }
 
-/* Makes the plan of w->spec. Returns 1 when it fits, 0 when it does not, -1 when it is no plan. */
+/* Makes the plan of w->spec. Returns 1 when it fits, 0 when it does not, -1 when no plan can be
+ * made. */
 static int try_plan(struct weighing *w)
 {
     struct err e = {0};
@@ -152,7 +153,7 @@ static void weigh_strategy(struct weighing *w, struct option o, enum strategy_id
             weigh(w, &o);
 }
 
-/* Weighs strategies in the list's order, which decides where times are equal. */
+/* Weighs strategies in the list's order. The first of two that are equally fast wins. */
 static void weigh_strategies(struct weighing *w, const struct option *o)
 {
     const int32_t asked = w->asked->parallel.strategy;
@@ -176,7 +177,7 @@ static void weigh_product(struct weighing *w, const struct axes *a, bool grouped
     w->out->products_weighed += !at_limit(w);
 }
 
-/* Returns the axes as the spec sets them; 0: it leaves an axis open. */
+/* Returns the axes that the spec sets; 0: the axis is open. */
 static struct axes said_of(const struct job_spec *s)
 {
     return (struct axes){
@@ -206,8 +207,8 @@ static void weigh_others(struct weighing *w, const struct axes *first, int ranks
     }
 }
 
-/* Weighs the product that job_check makes of the spec first: it runs unless another one is better.
- * Then weighs the others, if one may be faster or the first does not fit. */
+/* Weighs first the product that job_check makes of the spec, which runs unless another one is
+ * better. Then weighs the others, if one may be faster or the first does not fit. */
 static void weigh_all(struct weighing *w)
 {
     const struct job_spec *a = w->asked;
@@ -289,7 +290,7 @@ static void find_limits(struct weighing *w)
         c->max_batch = found[0] / w->asked->data.seq_len * b->dp;
 }
 
-/* Estimates the whole step on one rank, to show the gain of the others. */
+/* Estimates the whole step on one rank, to show the gain of more ranks. */
 static void alone(struct weighing *w)
 {
     struct estimate t;

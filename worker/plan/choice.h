@@ -26,7 +26,7 @@ struct option {
     int32_t strategy, form, layout, exchange, sp, dp;
     int32_t pp, tp;     /* 0 in an option to weigh: as asked */
     int32_t zero_group; /* 0: as asked, else all ranks that share state */
-    int32_t ulysses;    /* usp; else 0 */
+    int32_t ulysses;    /* usp: ranks of a group; else 0 */
     bool fits;
     enum recompute_id recompute;
     int64_t mlp_chunk; /* as in struct plan */
@@ -36,7 +36,7 @@ struct option {
         messages;         /* counts of rank 0 in a step: for each purpose the sent or received ones,
                            * whichever are more */
     struct estimate time; /* zero unless the machine is known */
-    double cost_s;        /* sort key: step_s, longer where CHOICE_GAIN must be saved */
+    double cost_s;        /* sort key: step_s, longer for an option that must save CHOICE_GAIN */
     const char *note;     /* why the option is never chosen; NULL: no note */
 };
 
@@ -47,11 +47,11 @@ struct option {
 #define CHOICE_PLANS    2000 /* plans made to weigh, at most */
 #define CHOICE_MS       2000 /* milliseconds after which no other plan is begun */
 #define CHOICE_OPTIONS  96   /* options listed, the best ones */
-#define CHOICE_COMPARED 16   /* room for options compared beside these: 12 are */
+#define CHOICE_COMPARED 16   /* room for options compared besides: 12 are */
 #define CHOICE_STORED   16   /* options that a job keeps */
 struct choice {
     int n;          /* options, the best first; 0: none could be weighed */
-    int n_compared; /* options after the first n: for comparison, at the best one's degree */
+    int n_compared; /* options after the first n, for comparison at the best one's degree */
     bool asked;     /* the spec left nothing to choose */
     bool timed;     /* the machine is known */
     struct option option[CHOICE_OPTIONS + CHOICE_COMPARED];
@@ -72,16 +72,17 @@ struct choice {
 #define CHOICE_ANY_POSITIONS ((int64_t)1 << 20)
 
 struct choice_how {
-    /* Also find the limits, and weigh the alternatives that are only for comparison: some 70 plans
-     * that most_plans does not bound. */
+    /* Asks for the limits, too, and for the alternatives that are only for comparison: some 70
+     * plans that most_plans does not bound. */
     bool limits;
     int most_plans;                 /* plans to make, at most; 0: CHOICE_PLANS */
     int64_t (*clock_ms)(void *arg); /* a clock that does not go back; NULL: no limit of time */
     void *arg;
 };
 
-/* asked: as the user wrote it (not yet checked, "auto" not yet replaced), with its shape and
- * resources.ranks known and resources.memory_mib the limit of a rank. */
+/* Weighs the alternatives of a job. asked: the job as the user wrote it (not yet checked, "auto"
+ * not yet replaced), with its shape and resources.ranks known, and resources.memory_mib the limit
+ * of a rank. */
 void choice_make(const struct job_spec *asked, const struct machine *m,
                  const struct choice_how *how, struct choice *out);
 /* Writes the best option into the spec. */

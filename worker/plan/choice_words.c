@@ -112,8 +112,8 @@ static void warn(const struct job_spec *asked, struct choice *c)
                  "sequences, or parallel.dp");
 }
 
-/* Warns if two keys of a file say different things about how much a length was stretched; the
- * factor counts. */
+/* Warns if YaRN's factor differs from max_position_embeddings over its original value; the factor
+ * counts. */
 static void warn_rope(const struct model_shape *m, struct choice *c)
 {
     double ratio;

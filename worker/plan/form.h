@@ -21,8 +21,8 @@
 #define FORM_SAMPLES 64   /* samples counted, at most */
 #define FORM_GAIN    0.01 /* share all_gather must save: it holds P times the keys and values */
 
-/* Sums over n_samples samples: keys and values that the busiest rank of each sends, or gets if that
- * is more, and gradients likewise, in all layers. */
+/* Sums over n_samples samples, in all layers: keys and values that the busiest rank of a sample
+ * sends or receives, whichever is more, and their gradients, counted the same way. */
 struct form_traffic {
     int64_t messages, bytes;
 };

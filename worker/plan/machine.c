@@ -127,8 +127,8 @@ static double purpose_s(const struct machine *m, const struct plan *p, int purpo
     return n * m->hop + (bytes - apart) / rate + (apart > 0 ? apart / m->network : 0);
 }
 
-/* Estimates a proof's one-rank reference, which runs on the first rank alone while the others
- * wait. */
+/* Estimates the time of a proof's one-rank reference, which runs on the first rank alone while the
+ * others wait. */
 static double reference_s(const struct machine *m, const struct job_spec *spec,
                           const struct plan *p)
 {

@@ -38,7 +38,7 @@ struct hardware {
 };
 extern const struct field hardware_fields[]; /* members of struct hardware; ends with path NULL */
 void hardware_defaults(struct hardware *h);
-/* fails: ERR_INVALID naming the member and the fix. */
+/* Checks the members. fails: ERR_INVALID naming the member and the fix. */
 int hardware_check(const struct hardware *h, struct err *e);
 
 enum machine_rate { RATE_GEMM, RATE_ATTN, RATE_ATTN_BACK, RATE_LINEAR, RATE_LINEAR_BACK, RATE_N };

@@ -89,8 +89,8 @@ void plan_set_stage(const struct model_shape *m, struct plan *p, int stage)
     p->n_grad = gradient_size(m, p);
 }
 
-/* Returns how many messages with a tied embedding's gradient are under way at once: the last of
- * several stages sends them; 0 on the others. */
+/* Returns how many messages with a tied embedding's gradient are under way at once. The last of
+ * several stages sends them; other stages have 0. */
 static int64_t tied_sends(const struct plan *p)
 {
     return trains(p) && p->shards.borrows ? plan_tied_sends(p) : 0;

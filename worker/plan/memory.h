@@ -13,7 +13,7 @@ struct memory_choice {
     const struct job_spec *spec; /* gives the needs of score and generate beside the model */
     int64_t wanted_chunk, n_decode;
     int batch;            /* generate: prompts at once */
-    int64_t segment_size; /* least size: all ranks have the size of the stage that needs most */
+    int64_t segment_size; /* least size: that of the stage that needs most */
     bool proven; /* a proof runs beside the ranks, which keep the experts that rows choose */
     int samples; /* reference: samples of the proof */
     bool reference;

@@ -60,8 +60,8 @@ int plan_layers_before(const struct plan *p)
     return pipe_first(&p->pipe) ? 0 : pipe_begin(&p->pipe) - 1;
 }
 
-/* Returns the bytes of the records before a layer: records are in the order of the stage's layers,
- * and that of `in` is last. */
+/* Returns the bytes of the records before a layer. Records are in the order of the stage's layers,
+ * and the record of `in` is last. */
 static int64_t records_before(const struct model_shape *m, const struct plan *p,
                               const int64_t *size, int layers)
 {

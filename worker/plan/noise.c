@@ -47,10 +47,10 @@ static int64_t spaced(int64_t k, int64_t n)
     return (int64_t)(mutant_on(MUTANT_HALF_AWAY) ? round(at) : nearbyint(at));
 }
 
-/* The k-th kept step, from below, of n, and the one below it. */
+/* A kept step and the kept step below it. */
 struct kept_step {
     int64_t t;
-    double a, below; /* a_t of both */
+    double a, below; /* a_t of step t, and of the kept step below */
 };
 
 static struct kept_step kept_step(int64_t k, int64_t n)

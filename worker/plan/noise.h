@@ -26,16 +26,16 @@ struct noise_step {
 };
 struct noise_step noise_step(int64_t t);
 
-/* Step i of a sample in n of the steps (2 .. NOISE_STEPS), which are spread evenly over all of
- * them and rounded to whole ones, as in both models' samplers. The model is given t, and x' =
- * alpha x + beta e. */
+/* Step i of a sample that takes n steps (2 .. NOISE_STEPS), spread evenly over all steps and
+ * rounded to whole ones, as in both models' samplers. The model is given t, and x' = alpha x +
+ * beta e. */
 struct noise_jump {
     int64_t t;
     double alpha, beta;
 };
 struct noise_jump noise_jump(int64_t i, int64_t n);
 
-/* The same for ancestral sampling: x' = alpha x + beta e + noise_spread(.., v) normal noise. */
+/* A step of ancestral sampling: x' = alpha x + beta e + noise_spread(.., v) normal noise. */
 struct noise_draw {
     struct noise_jump mean;
     double log_min, log_max; /* logarithms of the variance, as in struct noise_step */

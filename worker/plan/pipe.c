@@ -20,8 +20,8 @@ int pipe_stage(const struct pipe *p, int section)
     return stage;
 }
 
-/* Fills stages from the last one back, each up to `limit`, and leaves a layer for each that is
- * still to come. Returns whether the first stage keeps to the limit too. */
+/* Fills stages from the last one back, each up to `limit`, and leaves a layer for each earlier
+ * stage. Tells whether the first stage keeps to the limit, too. */
 static bool fill(const double *cost, int n_layers, double limit, struct pipe *out)
 {
     int b = n_layers + 2;
@@ -76,7 +76,7 @@ static void add_stage(const double *cost, const struct pipe_memory *m, const str
             sum += cost[b];
             bytes += m->once[b] + keeps * m->kept[b];
             if (bytes > m->limit || sum > now->cost[end]) break;
-            if ((last && b > n_layers) || (p == 0 && b > 0)) continue; /* no layer, no `in` yet */
+            if ((last && b > n_layers) || (p == 0 && b > 0)) continue; /* lacks a layer, or `in` */
             const double rest = p ? before->cost[b] : 0, most = sum > rest ? sum : rest;
             if (isinf(most) || most > now->cost[end]) continue;
             now->cost[end] = most;
@@ -116,5 +116,5 @@ int64_t pipe_ahead(const struct pipe *p, int64_t n)
 
 int64_t pipe_lent(const struct pipe *p, int64_t n)
 {
-    return pipe_ahead(&(struct pipe){.n = p->n}, n); /* the first stage's */
+    return pipe_ahead(&(struct pipe){.n = p->n}, n); /* as on the first stage */
 }

@@ -69,8 +69,8 @@ struct pipe_memory {
     double limit;
 };
 
-/* Cuts as pipe_cut does, among the cuts in which every stage keeps to its limit. False: there is
- * no such cut. */
+/* Cuts as pipe_cut does, among the cuts in which every stage keeps to its limit. Returns false if
+ * there is no such cut. */
 bool pipe_cut_within(const double *cost, const struct pipe_memory *m, int n_layers, int n,
                      struct pipe *out);
 

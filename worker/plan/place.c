@@ -197,7 +197,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     ref->n_ranks = ref->sp = ref->dp = ref->pp = ref->tp = ref->zero_group = ref->ulysses = 1;
     ref->pipe = pipe_whole(spec->model.shape.n_layers);
     ref->zero = 0;
-    ref->rank_bits = p->rank_bits && p->pp == 1; /* gradients of samples are added as they come */
+    ref->rank_bits = p->rank_bits && p->pp == 1; /* a pipeline adds gradients as they come */
     ref->by_bucket = ref->fused = ref->ema = false;
     ref->strategy = STRATEGY_LOCAL;
     ref->form = FORM_BLOCKWISE;

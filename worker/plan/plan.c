@@ -15,7 +15,7 @@
 #include "worker/plan/traffic.h"
 #include "worker/plan/update.h"
 
-#define MLP_CHUNK 2048 /* rows of a piece, where the plan decides: weights are read once for each */
+#define MLP_CHUNK 2048 /* rows of a piece if the plan decides: each piece reads the weights once */
 
 static bool has_backward(enum job_kind kind)
 {
@@ -127,7 +127,7 @@ static int batch_limit(const struct job_spec *s)
     return rules_batch(s, NULL) ? 1 : JOB_MAX_BATCH;
 }
 
-/* Sets the plan's fields from the spec, with every auto but those of the memory resolved. */
+/* Sets the plan's fields from the spec, and resolves every auto but those of the memory. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -166,7 +166,7 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
         p->layout = strategy_layout(m, p->strategy, sp / p->ulysses, p->rank_bits);
     p->exchange = (enum exchange_id)s->parallel.exchange;
     if (p->exchange == EXCHANGE_AUTO) p->exchange = EXCHANGE_RING;
-    assert(strategy_takes(m, p->strategy, p->layout, sp)); /* family_check() has seen to it */
+    assert(strategy_takes(m, p->strategy, p->layout, sp)); /* family_check() has checked it */
     assert(m->grid_way != GRID_TENSOR || sp == 1);
     return check_places(p, p->grid, e);
 }
@@ -198,8 +198,8 @@ static bool comm_overflows(const struct model_shape *m, const struct plan *p)
            64 * (double)p->n_grad * samples > 4e18;
 }
 
-/* Counts flops: 2 per multiply-add, causal attention once (half of S x S), no recompute. A walk
- * computes every window but the last twice: first for the states at its border, without the
+/* Counts flops: 2 per multiply-add, causal attention once (half of S x S), no recompute. LASP in
+ * time computes every window but the last twice: first for the states at its border, without the
  * losses. */
 static double count_flops(const struct model_shape *m, const struct plan *p)
 {

@@ -72,8 +72,8 @@ void param_range(const struct model_shape *m, int bucket, int *first, int *last)
 void param_prefix(const struct program *p, int bucket, char out[64]);
 /* Gets the i-th tensor, 0 <= i < param_tensors. */
 void param_get(const struct model_shape *m, int i, struct param *out);
-/* Gets the tensors of a bucket, in the room of PROG_WEIGHTS. Returns how many; *first, unless NULL,
- * is the number of the first. To get them one by one would take time quadratic in their number. */
+/* Gets the tensors of a bucket. out: room for PROG_WEIGHTS. Returns how many; *first, unless NULL,
+ * becomes the number of the first. Getting them one by one would take quadratic time. */
 int param_bucket(const struct model_shape *m, int bucket, struct param *out, int *first);
 /* Gets the first max tensors. Returns how many there are. */
 int param_list(const struct model_shape *m, struct param *out, int max);
@@ -169,8 +169,8 @@ enum plan_id {
     /* Inference, beside the model (worker/plan/memory_infer.c). Buffers that only rank 0 reads are
      * planned on every rank: one plan serves any rank. */
     PLAN_CONTEXT_BEFORE, /* context.load: a state of each layer, as wide as the largest */
-    PLAN_CONTEXT_BEHIND, /* generate: likewise, after the prompt, for its other continuations */
-    /* These, and PLAN_CONTEXT_BEHIND, are for each sequence of the batch. */
+    PLAN_CONTEXT_BEHIND, /* generate: states after the prompt, for its other continuations */
+    /* The next four, and PLAN_CONTEXT_BEHIND, exist once for each sequence of the batch. */
     PLAN_ANSWER_LOGITS,   /* [2, V]: logits of the next token, and after the prompt */
     PLAN_SAMPLER,         /* 25 V bytes */
     PLAN_ANSWER_TOKENS,   /* int32 [n_decode] */
@@ -219,7 +219,7 @@ static inline void *plan_on_host(const struct plan_item *it, void *arena, void *
  * stream 0. Each sequence that is kept between its passes has buffers and a part of the store. */
 struct offload_plan {
     bool on;
-    int n_ring, n_records; /* buffers on the device; beside the ring, stream L has one */
+    int n_ring, n_records; /* buffers on the device; stream L has one of its own */
     int n_out,
         n_records_out;       /* streams 0 .. n_out-1 and the records of layers 1 .. n_records_out */
     int64_t slot_size;       /* bytes of a sequence's part of the store, one of `slots` */
@@ -251,8 +251,8 @@ struct plan {
     int ulysses;            /* ranks of a ring that share heads, in a row: sp under ulysses, a
                              * divisor of it under usp, else 1 */
     int pp, tp;             /* stages, and ranks that share a layer's heads */
-    struct pipe pipe;       /* the sections of each stage, and the stage of this plan: shards,
-                             * memory and n_* of weights are those of one rank of it */
+    struct pipe pipe;       /* the sections of each stage, and this plan's stage: shards, memory
+                             * and n_* of weights are those of one rank of that stage */
     bool cut_by_memory;     /* stages are cut by memory: cut by work, they would not fit */
     int64_t stage_size[JOB_MAX_RANKS]; /* arena_size of each stage; one stage: not used */
     int64_t slots;               /* sequences that are kept between their passes; one stage: 1 */
@@ -268,7 +268,7 @@ struct plan {
                             * no rank holds all of them: zero 2 and 3, and whenever fused */
     bool fused;            /* each bucket is updated as soon as it is summed */
     bool ema;              /* a moving average of the weights is kept */
-    struct zero shards;    /* who owns what, in groups of zero_group */
+    struct zero shards;    /* owners of all elements, in groups of zero_group */
     int64_t n_shard;       /* elements of the largest shard; n_params under zero 0 */
     int64_t loss_chunk;    /* tokens; at most a sum chunk */
     int64_t mlp_chunk;     /* tokens of a piece of dense MLPs; at most a sum chunk; 0: whole */
@@ -294,10 +294,10 @@ struct plan {
     /* In a training PLAN_X has L + 1 streams, fewer where they are offloaded: stream b is the
      * output of section b (`in` is 0).
      * Otherwise it has one, or two that alternate: a section whose placement is not in_place writes
-     * to the other. PLAN_DX likewise, by grad_in_place. */
-    int n_streams, n_dx;            /* several stages: for one sequence */
+     * to the other. PLAN_DX does the same by grad_in_place. */
+    int n_streams, n_dx;            /* counts in PLAN_X, PLAN_DX; several stages: per sequence */
     int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record, rounded: by kind; the last: of `in` */
-    int64_t cache[FAMILY_KINDS];    /* likewise, of a record of caches and states */
+    int64_t cache[FAMILY_KINDS];    /* bytes, rounded, of a record of caches and states, by kind */
 };
 
 static inline struct axes plan_axes(const struct plan *p)
@@ -334,8 +334,9 @@ int plan_shard(const struct plan *p, int64_t S, int s, struct shard *out, struct
 
 /* ---- a family's sections --------------------------------------------------------------------- */
 
-/* All that running a model takes beside the plan's items. A pure function of the shape and the
- * plan, computed where it is needed. Some megabytes. */
+/* Schedules and places of a family's sections: all that running a model takes beside the plan's
+ * items. They are a pure function of the shape and the plan, computed where needed. Some
+ * megabytes. */
 struct section {
     struct schedule steps;
     struct placement at;
@@ -366,7 +367,7 @@ int64_t plan_offloaded(const struct plan *p, int64_t T);
 /* Tells whether the backward pass of section `in` reads weights, so that zero 3 fetches its bucket
  * again. The backward of an embedding alone reads none. */
 bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
-/* Returns how many tokens of sequences of S are worked on at once: S, or a window of it. */
+/* Returns how many tokens of a sequence of S tokens are worked on at once: S, or a window. */
 int64_t plan_held(const struct plan *p, int64_t S);
 /* Returns into how many pieces a scan cuts a state of n rows, or of n heads. */
 int plan_scan_pieces(int64_t n);
@@ -374,7 +375,8 @@ int plan_scan_pieces(int64_t n);
  * n_shared: the end. */
 int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool gradient);
 
-/* spec must have passed job_check and have its model.shape. memory_limit: bytes per rank, 0 = none.
+/* Makes the plan of a job. spec: has passed job_check and has its model.shape. memory_limit: bytes
+ * per rank; 0: no limit.
  * A step is: train, one optimizer step; score, one window of S tokens; generate, the prefill of a
  * full prompt, of a diffusion model one forward pass over its largest sample; embed, one document
  * of S tokens; verify, one forward and backward (its gathering of logits is not in comm).
@@ -383,8 +385,8 @@ int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool 
  * fails: ERR_DOES_NOT_FIT with the numbers and the remedies; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
 
-/* Makes the plan of the stage of a rank, which that rank places. `p` may be of any stage;
- * plan_make's is of the stage that needs most memory. All have one segment_size. */
+/* Makes the plan of a rank's stage, which the rank places. `p` may be of any stage; plan_make's is
+ * of the stage that needs most memory. All have one segment_size. */
 int plan_of_rank(const struct job_spec *spec, const struct plan *p, int rank, struct plan *out,
                  struct err *e);
 /* Sets shards and counts of a stage, without its memory: plan_comm and the estimate read them. */
@@ -399,9 +401,9 @@ int plan_alternatives(const struct job_spec *spec);
  * verify.first_step takes from a training's first one. */
 int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
 
-/* Returns how many samples of the order are verified, from the first on. A pipeline verifies one
- * more than it has stages: so every slot of every stage has had one, and the first has another
- * after it. */
+/* Returns how many samples of the order are verified, from the first on. A pipeline verifies
+ * one more than it has stages: every slot of every stage then serves a sample, and the first
+ * slot two. */
 int plan_verify_samples(const struct plan *p);
 
 /* Makes the plan of the one-rank reference that a proof runs beside the ranks' part. It lies in
@@ -485,7 +487,7 @@ void plan_verify_comm(const struct model_shape *m, const struct plan *p, int ran
 /* Returns the traffic of each rank in a pass for the next tokens of n sequences (all layers). */
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks, int64_t n);
 
-/* Sets plan.reason from the rest of the plan: plan_make has called it (tests call it, too). */
+/* Sets plan.reason from the rest of the plan. plan_make calls it, and so do tests. */
 void plan_explain(const struct job_spec *spec, struct plan *p);
 /* Writes the plan as JSON: memory by class and by tensor, communication by purpose, flops, reason.
  * Returns the length or -1 if it does not fit. */

@@ -18,7 +18,7 @@ struct reach {
     int64_t lo, hi, meets;
 };
 struct reach_map {
-    int n; /* segments, in the order of their positions; 0: unknown: all see all */
+    int n; /* segments, in the order of their positions; 0: not known: all see all */
     struct reach seg[REACH_SEGS];
 };
 
@@ -52,8 +52,8 @@ const struct reach_map *reach_groups(const struct reach_map *map, const struct s
 int reach_far(const struct reach_map *map, const struct shard *sh, int j);
 int reach_near(const struct reach_map *map, const struct shard *sh, int j);
 
-/* Rows of segment g of rank j that some query of rank q sees: [first, first + n) of the segment;
- * from the first to the last where they are not in a row. */
+/* Rows of segment g of rank j that some query of rank q sees: [first, first + n) of the segment.
+ * If these rows are not consecutive, the range spans all of them. */
 struct reach_rows {
     int64_t first, n;
 };

@@ -65,7 +65,7 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
     jwrite_end(w);
 }
 
-/* Writes the bytes of a step, each way: all that go out come back. */
+/* Writes the bytes that are offloaded in a step, each way: all that go out come back. */
 static void write_offload(struct jwrite *w, const struct plan *p)
 {
     const int64_t bytes = plan_offloaded(p, p->T) * p->micro_batches;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "api/core/mem.h"
 
-/* One line: all values of a name in one place. */
+/* A line of the report: all values of a name in one place. */
 struct report_line {
     const char *name;
     enum place_where where;

@@ -11,7 +11,7 @@ static inline bool rules_known(const struct job_spec *s)
     return s->model.shape.width > 0;
 }
 
-/* Puts model.rope into the sizes of a model that is known; rope_complete() comes after it. */
+/* Puts model.rope into the sizes of a model that is known; rope_complete() is called after it. */
 int rules_rope(struct job_spec *s, struct err *e);
 /* Renames the field of an error in the model's RoPE to model.rope's own field, if the job sets
  * model.rope. Returns -1. */
@@ -19,7 +19,7 @@ int rules_rope_error(const struct job_spec *s, struct err *e);
 /* Checks strategies, layouts and forms of attention against the family; sets those that are
  * "auto". */
 int rules_parallel(struct job_spec *s, struct err *e);
-/* Checks the rules of parallel.tp; the model's shape becomes that of slices. */
+/* Checks the rules of parallel.tp, and makes the model's shape that of slices. */
 int rules_tensor(struct job_spec *s, struct err *e);
 /* Checks windows in time and contexts, which need the states of linear attention. */
 int rules_states(const struct job_spec *s, struct err *e);
@@ -31,8 +31,7 @@ int rules_offload(const struct job_spec *s, struct err *e);
 bool rules_positions(const struct job_spec *s, int64_t n);
 /* Checks the rules of a generate job; for a diffusion model, those of samples. */
 int rules_generate(struct job_spec *s, struct err *e);
-/* Checks that prompts of a generate job, which is otherwise sound, can be answered several at
- * once. */
+/* Checks that a generate job, which is otherwise valid, can answer several prompts at once. */
 int rules_batch(const struct job_spec *s, struct err *e);
 /* Checks the rules of a diffusion model: sizes are those of its largest latents, and no field
  * counts tokens. */

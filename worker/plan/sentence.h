@@ -1,14 +1,14 @@
 /* sentence.h: a text made piece by piece in a buffer of fixed size. Inside worker/plan.
  *
  * A text that does not fit is cut; tests/engine/test_words.c makes the longest of every text and
- * sees that none is. */
+ * checks that none is cut. */
 #ifndef SEQD_PLAN_SENTENCE_H
 #define SEQD_PLAN_SENTENCE_H
 
 #include <stddef.h>
 
 struct sentence {
-    char *at; /* borrowed; a string at all times */
+    char *at; /* borrowed; NUL-terminated at all times */
     size_t size, n;
 };
 

@@ -31,12 +31,11 @@
 struct shard {
     int64_t S; /* tokens in the sequence */
     int P, r;
-    int u; /* ranks in a row that are a group (sp/ulysses.c), a divisor of P; else 1 */
+    int u; /* consecutive ranks that form a group (sp/ulysses.c), a divisor of P; else 1 */
     enum layout_id layout;
     bool rank_bits; /* determinism "ranks" */
-    int64_t unit;   /* rows that stay together: 1, one index of the outermost dimension, or rows
-                     * that the ranks of a group, or the ranks that share every layer, share
-                     * evenly */
+    int64_t unit;   /* rows that stay together: 1; or all of one index of the outermost dimension;
+                     * or as many as the ranks of a group, or of a layer, divide evenly */
     int n_segs;     /* segments on this rank */
     int64_t seg_len;
     int64_t T;               /* n_segs * seg_len, the same on every rank */
@@ -45,26 +44,28 @@ struct shard {
     int64_t sum_len;         /* rows of a sum chunk */
 };
 
-/* layout: contiguous or zigzag. fails: ERR_INVALID (P not 1, 2, 4, 8 under "ranks"). */
+/* Makes the shard of rank r of P, for S tokens. layout: contiguous or zigzag. fails: ERR_INVALID
+ * (P not 1, 2, 4, 8 under "ranks"). */
 int shard_init(struct shard *sh, int64_t S, int P, int r, enum layout_id layout, bool rank_bits,
                struct err *e);
-/* Does the same with groups of u ranks. */
+/* Makes a shard as shard_init does, with groups of u ranks. */
 int shard_init_groups(struct shard *sh, int64_t S, int P, int u, int r, enum layout_id layout,
                       bool rank_bits, struct err *e);
 /* Returns the shard of the rank's group as one rank of a ring of P / u: its ranks' rows, run by
  * run. */
 struct shard shard_group(const struct shard *sh);
-/* Counts the runs of a group. A run is rows of a rank that lie next to those of the group's other
- * ranks: T / runs rows. */
+/* Counts the runs of a group. A run is T / runs consecutive rows of each rank, next to those of
+ * the group's other ranks. */
 int shard_runs(const struct shard *sh);
-/* Does the same with segments that are multiples of `parts` rows; not under "ranks". */
+/* Makes a shard as shard_init_groups does, with segments that are multiples of `parts` rows; not
+ * under "ranks". */
 int shard_init_parts(struct shard *sh, int64_t S, int P, int u, int r, enum layout_id layout,
                      int parts, struct err *e);
 /* Makes a shard of n indices of `unit` rows each, contiguous: S = n * unit. */
 int shard_init_units(struct shard *sh, int64_t n, int64_t unit, int P, int r, bool rank_bits,
                      struct err *e);
-/* Count the indices of n, spread contiguously over P ranks. shard_share: indices of a rank, pads
- * included. shard_count: indices of rank r without pads. */
+/* Count indices of a dimension of n, spread contiguously over P ranks. shard_share: indices of a
+ * rank, pads included. shard_count: indices of rank r without pads. */
 int64_t shard_share(int64_t n, int P, bool rank_bits);
 int64_t shard_count(int64_t n, int P, int r, bool rank_bits);
 int64_t shard_pos(const struct shard *sh, int64_t row); /* global position, may be >= S (padding) */

@@ -47,8 +47,8 @@ struct slice_part {
     int64_t at, n;
 };
 struct slice_part slice_part(const struct slice *s, int t, int64_t from, int64_t n);
-/* The place in the tensor of element `at` of rank t's slice, counted from the slice's beginning;
- * and how many elements from there on follow each other in both. */
+/* Finds element `at` of rank t's slice, counted from the slice's beginning. whole: its place in
+ * the tensor; n: elements from there on that follow each other in both. */
 struct slice_run {
     int64_t whole, n;
 };

@@ -23,19 +23,20 @@ struct job_spec;
 /* Softmax attention over the sequence, in one layer and one direction. */
 struct attention_pass {
     const struct shard *sh;      /* the shard of the rank that counts; P > 1 */
-    const struct reach_map *map; /* keys each segment sees; NULL: all, the most that can be */
+    const struct reach_map *map; /* keys that each segment sees; NULL: all, the most possible */
     int64_t H, Hk, D;
     enum precision_id precision;
     bool back;
 };
 
-/* A form: one way of that attention. NULL functions: no buffer is needed, no byte is sent. */
+/* A form: one way to compute attention over the sequence. NULL functions: no buffer is needed, no
+ * byte is sent. */
 struct strategy_form {
     const char *what; /* verb phrase of a plan's reason: the ranks "pass states" */
     /* Softmax over whole rows of scores, as published: kept [H, T, P*T] fp32 of a layer; fp32
      * alone, sums in no fixed order. */
     bool published;
-    int grid_way; /* enum grid_way, of SPLITS_GRID */
+    int grid_way; /* enum grid_way; for SPLITS_GRID */
     void (*need)(const struct attention_shape *s, struct attention_need *out); /* *out is zero */
     void (*traffic)(const struct attention_pass *a, struct comm_count out[PURPOSE_N]); /* adds */
 };
@@ -54,7 +55,7 @@ struct strategy_row {
     enum form_id first_form;
     bool states;          /* passes states: parallel.exchange says how */
     bool over_ranks;      /* on one rank it is "local" */
-    bool ranges;          /* ranks share heads: each gathers the key ranges of their rows */
+    bool ranges;          /* ranks share heads; each gathers the key ranges of all their rows */
     bool rings;           /* ranks that share heads are groups in a ring: parallel.ulysses */
     bool zigzag;          /* causal attention gets the zigzag layout */
     const char *in_order; /* why a plan's layout is contiguous; NULL: because it was asked for */
@@ -69,7 +70,7 @@ struct strategy_row {
 
 /* Returns the row of a strategy. NULL: STRATEGY_AUTO, or no strategy. */
 const struct strategy_row *strategy_row(int32_t id);
-/* "rsa" */
+/* Returns a word such as "rsa". */
 const char *strategy_word(int32_t id);
 /* Returns the form if the strategy has it, else its default. */
 enum form_id strategy_form_id(int32_t id, int32_t form);

@@ -1,6 +1,6 @@
-/* Dynamic sequence parallelism (2403.10266): attention is along one dimension, which no rank
- * splits then; the program changes the dimension (worker/plan/volume_switch.c). DSP is compared
- * with Ulysses on the same grid, in attention along space or along both dimensions. */
+/* Dynamic sequence parallelism (2403.10266): attention runs along one dimension, which is whole on
+ * every rank meanwhile; the program changes the dimension (worker/plan/volume_switch.c). DSP is
+ * compared with Ulysses on the same grid, in attention along space or along both dimensions. */
 #include "api/core/job.h"
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"

@@ -1,7 +1,7 @@
 /* DeepSpeed-Ulysses (2309.14509): attention by heads, which ranks share as evenly as they can. And
- * USP (2405.07719): the ranks of a ring are groups of u in a row; within a group heads are shared,
- * and the keys and values of the own heads pass round the P/u ranks of the same place, as in the
- * blockwise ring, one KV head after another. Ulysses is one group of all.
+ * USP (2405.07719): the ranks of a ring are groups of u in a row; within a group heads are shared.
+ * The keys and values of a rank's heads pass round the P/u ranks that have its place in their
+ * groups, as in the blockwise ring, one KV head after another. Ulysses is one group of all.
  *
  *   forward   q, k, v of w's heads go to each rank w, o of the own heads to each: if heads
  *             divide, (u-1)/u (2H + 2Hk) T D elements, in 3 (u-1) messages; under zigzag twice as
@@ -43,8 +43,9 @@ static void heads_need(const struct attention_shape *s, struct attention_need *o
     attention_put(out, ATTN_HOME, s->back ? 2 * visitor * 4 : 0, true);
 }
 
-/* Counts the exchange of heads with each other rank w. Forward: q, k, v of w's heads go to w, and
- * o of the own heads. Backward: dO of w's heads, and dQ, dK, dV of the own heads in fp32. */
+/* Counts the exchange of heads with each other rank w. Forward sends to w the q, k, v of w's heads
+ * and the o of this rank's heads. Backward sends to w the dO of w's heads and, in fp32, the dQ,
+ * dK, dV of this rank's heads. */
 static void heads_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
 {
     const int u = a->sh->u, r = a->sh->r % u, n_runs = shard_runs(a->sh);
@@ -67,8 +68,8 @@ static void heads_traffic(const struct attention_pass *a, struct comm_count out[
     }
 }
 
-/* Adds the ring's traffic: each own KV head passes round the ranks of this one's place in their
- * groups. */
+/* Adds the ring's traffic: each own KV head passes round the ranks that have this rank's place in
+ * their groups. */
 static void ring_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
 {
     const struct shard group = shard_group(a->sh);

@@ -119,7 +119,7 @@ static void count_gradients(const struct model_shape *m, const struct plan *p, i
         count_norm(p, rank, out);
         return;
     }
-    s.scatter = false; /* every rank updates all of them, or compares them */
+    s.scatter = false; /* every rank needs the whole gradient, to update weights or compare it */
     count_sweep(p, rank, &s, out);
 }
 
@@ -187,8 +187,8 @@ void traffic_streams(const struct model_shape *m, const struct plan *p, int64_t 
 }
 
 /* Counts a tied embedding of a pipeline: the head's part of its gradient goes from the last stage
- * to the first, and the weights back, each rank's own part. In a proof the first stage's ranks then
- * get the whole sum, which by bucket they do anyway. */
+ * to the first, and the weights back, each rank's own part. In a proof the first stage's ranks
+ * then get the whole sum, which by bucket they get anyway. */
 static void count_tied(const struct plan *p, int rank, struct comm_count out[PURPOSE_N])
 {
     const struct zero *z = &p->shards;

@@ -11,7 +11,7 @@ struct traffic {
     enum traffic_pass pass;
     int64_t S;                   /* tokens; with a grid: the plan's own */
     int64_t times;               /* passes */
-    const struct reach_map *map; /* keys each segment sees in them; NULL: the most that can be */
+    const struct reach_map *map; /* keys that each segment sees; NULL: the most possible */
 };
 /* Adds the traffic of rank `rank`. fails: ERR_INVALID when S cannot be cut. */
 int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
@@ -25,7 +25,7 @@ struct comm_count traffic_decode(const struct model_shape *m, int P, int64_t n);
 /* Counts the multiply-adds of a forward pass over S tokens, all ranks together; with or without the
  * losses. */
 double traffic_products(const struct model_shape *m, const struct plan *p, bool losses);
-/* Counts the same for each section, `in` first, for cutting stages. cost: [n_layers + 2]. */
+/* Counts multiply-adds by section, `in` first, for cutting stages. cost: [n_layers + 2]. */
 void traffic_sections(const struct model_shape *m, const struct plan *p, double *cost);
 /* Returns the site of an operation on a rank of the plan. */
 struct op_site traffic_site(const struct plan *p, const struct program *prog, const struct op *op);

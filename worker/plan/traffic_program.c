@@ -9,9 +9,9 @@
 
 struct traffic_count {
     const struct plan *p;
-    struct shard sh;             /* the rank's in its ring */
+    struct shard sh;             /* shard of the rank in its ring */
     int t;                       /* number of the rank among those that share every layer */
-    const struct reach_map *map; /* keys that each segment sees; NULL: the most that can be */
+    const struct reach_map *map; /* keys that each segment sees; NULL: the most possible */
     struct comm_count *out;
     int64_t times;
 };
@@ -84,7 +84,7 @@ static void count_passed(const struct traffic_count *c, const struct moved *m, e
     if (c->p->sp == 1 || (m->again && op_finds_kept(m->p, m->op))) return;
     add(c, m->back ? PURPOSE_DSTATE : PURPOSE_STATE,
         volume_state(x, c->p->sp, c->sh.r, 1, 1, n, 1, pieces, m->back));
-    if (c->p->kind == JOB_GENERATE) /* to all, for the tokens that follow */
+    if (c->p->kind == JOB_GENERATE) /* to all ranks, for the tokens that follow */
         add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, state * 4, c->sh.r == c->p->sp - 1));
 }
 
@@ -166,7 +166,7 @@ static void (*const count_moved[])(const struct traffic_count *, const struct mo
 };
 static_assert(sizeof count_moved / sizeof *count_moved == OP_MOVES_N, "a count of every exchange");
 
-/* again: a forward step within the backward pass. */
+/* Counts the exchanges of a step. again: a forward step within the backward pass. */
 static void count_step(const struct traffic_count *c, const struct program *p, const struct step *s,
                        bool again)
 {

@@ -14,8 +14,8 @@ bool update_scales(const struct job_spec *s)
     return s->precision.params == PRECISION_FP16;
 }
 
-/* Tells whether a value that is not finite skips the update. Other choices end the job or return
- * to older weights, so the weights may have changed. */
+/* Tells whether a value that is not finite skips the update. With other choices the job ends or
+ * returns to older weights, so some weights may have been updated. */
 static bool skips_nonfinite(const struct job_spec *s)
 {
     return s->guard.nonfinite == NONFINITE_SKIP;

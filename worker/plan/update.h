@@ -16,7 +16,7 @@ struct job_spec;
 struct update_rule {
     const char *field; /* path in the job spec */
     bool (*waits)(
-        const struct job_spec *s); /* its value makes updates wait for the whole gradient */
+        const struct job_spec *s); /* tells if its value makes updates wait for all gradients */
 };
 extern const struct update_rule update_rules[]; /* ends with field NULL */
 

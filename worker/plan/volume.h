@@ -50,17 +50,17 @@ int64_t volume_bounce_size(int P); /* collectives: about 1 MiB; 0 for one rank *
 int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n);
 int64_t volume_slice(int P); /* floats of one rank's part that travel at once in a sum */
 
-/* One rank's traffic in one operation. */
+/* Return one rank's traffic in one operation. */
 struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits);
-/* The same for a sample whose documents are known (worker/plan/reach.h), on rank sh->r. In bytes,
- * the two above are the most that these can be. */
+/* Return the traffic of a sample whose documents are known (worker/plan/reach.h), on rank
+ * sh->r. Its bytes are at most those of the two functions above. */
 struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,
                                      int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv_met(const struct shard *sh, const struct reach_map *map,
                                       int64_t Hk, int64_t D);
-/* KV of all ranks gathered: each of the others gets the rows that it sees; and their gradients
- * back, or under "ranks" round the ring. */
+/* Return the traffic of a gathering of all ranks' KV: each of the other ranks gets the rows
+ * that it sees. volume_gather_dkv: gradients go back, or under "ranks" round the ring. */
 struct comm_count volume_gather_kv(const struct shard *sh, const struct reach_map *map, int64_t Hk,
                                    int64_t D, enum precision_id p);
 struct comm_count volume_gather_dkv(const struct shard *sh, const struct reach_map *map, int64_t Hk,
@@ -68,9 +68,10 @@ struct comm_count volume_gather_dkv(const struct shard *sh, const struct reach_m
 struct comm_count volume_two_pass_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_two_pass_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool all_reduce);
 struct comm_count volume_sum_f32(int P, int64_t n); /* n a multiple of 16 P */
-/* Rank r's part: cut[w] .. cut[w + 1] is rank w's, in elements; P + 1 borders. */
+/* Return rank r's traffic. cut: P + 1 borders in elements, rank w's part from cut[w] on; size:
+ * bytes of an element. */
 struct comm_count volume_reduce_scatter(int P, int r, const int64_t *cut);
-struct comm_count volume_all_gather(int P, int r, const int64_t *cut, int64_t size); /* of one */
+struct comm_count volume_all_gather(int P, int r, const int64_t *cut, int64_t size);
 struct comm_count volume_sum_small(int P, int n); /* comm_sum_f64, comm_sum_i64 */
 struct comm_count volume_broadcast(int P, int64_t size, bool is_root);
 struct comm_count volume_gather(int P, int64_t size, bool is_root);
@@ -81,9 +82,9 @@ struct comm_count volume_decode(int P, int64_t H, int64_t D, int64_t n);
  * and come in; ring and scan: one, in pieces, to the next rank, backward to the one before. */
 struct comm_count volume_state(enum exchange_id x, int P, int r, int64_t H, int64_t Dk, int64_t Dv,
                                int n, int pieces, bool backward);
-/* Returns the traffic that a carried state adds after the sequence of this shard: under all_gather
- * alone, and only where the last rank has no token, one state from the rank with the last token
- * (backward: to that rank). */
+/* Returns the traffic that a carried state adds after the sequence of this shard. There is some
+ * under all_gather alone, when the last rank has no token: one state goes from the rank with
+ * the last token to the last rank; backward: the other way. */
 struct comm_count volume_state_edge(enum exchange_id x, const struct shard *sh, int64_t H,
                                     int64_t Dk, int64_t Dv, bool backward);
 

@@ -15,9 +15,10 @@ struct weighing {
     struct choice *out;
 };
 
-/* Sets the alternative: its strategy, exchange and degrees. False if family_check refuses it. */
+/* Sets the alternative: its strategy, exchange and degrees. Returns false if family_check refuses
+ * it. */
 bool weigh_set(struct weighing *w, const struct option *o);
-/* Plans w->spec. False where there is no plan. */
+/* Plans w->spec. Returns false if there is no plan. */
 bool weigh_try(struct weighing *w, struct option *out);
 /* Appends an option for comparison only, unless the list is full. */
 void weigh_append(struct weighing *w, const struct option *o);

@@ -74,8 +74,9 @@ static void add_attention(const struct work_count *c, const struct op_site *s,
 }
 
 /* Adds an operation on states. Linear attention adds the entering state after its rows, which
- * takes a third of the whole (kernels/backend.h). An operation in turn needs that state before its
- * rows: the last rank is done when all ranks have had their turn, each with a core for itself. */
+ * takes a third of the whole (kernels/backend.h). An operation whose ranks take turns needs that
+ * state before its rows: the last rank is done when all ranks have had their turn, each with a
+ * core for itself. */
 static void add_states(const struct work_count *c, const struct op_site *s, const struct op_term *t)
 {
     const int kind = s->back ? RATE_LINEAR_BACK : RATE_LINEAR;

@@ -192,9 +192,9 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Cuts a bucket: cut[w] is the start of the unit whose border is nearest to w / W of the bucket, of
- * two the first. It walks tensors, not units: plans are made by the hundred, and buckets have
- * thousands of units. */
+/* Cuts a bucket: cut[w] is the start of the unit whose border is nearest to w / W of the bucket;
+ * the first unit if two are as near. It walks tensors, not units: plans are made by the hundred,
+ * and buckets have thousands of units. */
 static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
 {
     const enum zero_kind k = zero_kind(z, b);
