@@ -7,7 +7,9 @@
 #   tests/kept.sh key MODE TEST [ARG...] prints the digest of all of that; exit 1: no result is kept here
 #   tests/kept.sh needs MODE TEST        prints the paths that it may read; exit 1: one is missing
 #   tests/kept.sh take KEY               prints "UTC-SECONDS PASSED"; exit 1: there is none
-#   tests/kept.sh keep KEY PASSED LOG    keeps a result, unless the log says that something was left out
+#   tests/kept.sh keep KEY PASSED LOG MODE TEST SINCE
+#                                        keeps a result, unless the log says that something was left out, or
+#                                        a file that the test may read is newer than the file SINCE
 #   tests/kept.sh drop KEY               forgets it: the test has failed
 #   tests/kept.sh tidy                   removes results that are too old
 #   tests/kept.sh system                 prints a digest of the machine: KEPT_SYSTEM for many keys
@@ -89,7 +91,10 @@ at_home() { # TEST
 }
 
 kept_here() { # MODE TEST
+    local scratch
     case $PWD/ in /tmp/* | "${TMPDIR:-/tmp}"/*) return 1 ;; esac # a test may read all of /tmp, where its scratch lies
+    scratch=$(realpath "${TMPDIR:-/tmp}")/ || return 1
+    case $scratch in "/$(cut -d / -f 2 <<<"$PWD")/"* | /home/* | /root/* | "${HOME:-/nonexistent}"/*) return 1 ;; esac # which it may not
     case $2 in tests/scripts/*) ! comment "$2" | grep '^# tests: not kept: ' >/dev/null && ! at_home "$2" || return 1 ;; tests/*) return 1 ;; esac
     [ "$1" != mutants ] && [ -z "${SEQD_TEST_DEVICE:-}" ] && [ -x "build/$1/confine" ] && "build/$1/confine"
 }
@@ -100,7 +105,7 @@ key() { # MODE TEST [ARG...]
     case $2 in tests/*) ;; *) tested=build/$1/tests/$2 ;; esac
     text=$(
         echo "$*"; echo "${KEPT_SYSTEM:-$(system)}"
-        env | grep -E '^(SEQD_|NCCL_|[A-Z]*SAN_OPTIONS=|LC_|LANG|TZ|PATH=|USER=|CC=|PATIENCE=|KILL_ROUNDS=|JOBS_BEFORE=|STEPS=|SLURM_|CUDA_|[a-zA-Z]*_(proxy|PROXY)=)' | sed "s#$PWD#.#g" | LC_ALL=C sort
+        env | grep -E '^(SEQD_|NCCL_|[A-Z]*SAN_OPTIONS=|LC_|LANG|TZ|PATH=|USER=|CC=|PATIENCE=|KILL_ROUNDS=|JOBS_BEFORE=|STEPS=|SLURM_|CUDA_|PICTURES=|WATCHDOG=|[a-zA-Z]*_(proxy|PROXY)=)' | sed "s#$PWD#.#g" | LC_ALL=C sort
         for path in $tested $paths; do
             echo "${path#build/"$1"/}"; digest "$path" || exit 1
             [ ! -f "$path" ] || libraries "$path"
@@ -121,7 +126,10 @@ take() { # KEY
     [ "$then" -le "$now" ] && [ $((now - then)) -lt $((days * 86400)) ] && echo "$then $passed"
 }
 
-keep() { # KEY PASSED LOG
+keep() { # KEY PASSED LOG MODE TEST SINCE
+    local tested=build/$4/tests/$5
+    [ -e "$tested" ] || tested=
+    [ -z "$(find $tested $(needs "$4" "$5") -newer "$6" -print -quit 2>&1)" ] || return 1
     [ "$2" -gt 0 ] && ! grep -av '^ok ' "$3" | grep -E 'left out|SKIPPED|NOT RUN' >/dev/null || return 1
     (umask 077 && mkdir -p "$folder" && chmod 700 "$folder") && [ -O "$folder" ] || return 1
     echo "$(date +%s) $2" >"$folder/.$1.$$" && mv "$folder/.$1.$$" "$folder/$1"
@@ -132,5 +140,5 @@ drop() { rm -f "$folder/$1"; } # KEY
 
 case ${1:-} in
 key | needs | take | keep | drop | tidy | system) "$@" ;;
-*) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
+*) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -12,6 +12,7 @@ if [ "$1" = --one ]; then # MODE PROGRAM: prints its output as a whole, so that 
     case " ${SMALL_TESTS:-} " in *" $t "*) export SEQD_TEST_SMALL=1 ;; esac
     set -- "build/$mode/tests/$t"
     ! grep -qs " $mode/$t " tests/unstable.txt || export FRESH=1 ALONE=1
+    : >"$log.since"
     if key=$(tests/kept.sh key "$mode" "$t"); then
         if kept=$(tests/kept.sh take "$key"); then
             echo "${kept#* } 0 0 ${kept% *}" >"build/$mode/tests-$t.result"
@@ -29,12 +30,13 @@ if [ "$1" = --one ]; then # MODE PROGRAM: prints its output as a whole, so that 
     echo "$p $f $s" >"build/$mode/tests-$t.result"
     shown="[$mode] $line ($s s)"
     [ "$f" -eq 0 ] || shown=$(printf '%s\n' "$shown"; grep -vE '^ok ' "$log" | tail -n 60)
-    if [ "$f" -eq 0 ]; then [ -z "$key" ] || [ -n "${ALONE:-}" ] || tests/kept.sh keep "$key" "$p" "$log"
+    if [ "$f" -eq 0 ]; then [ -z "$key" ] || [ -n "${ALONE:-}" ] || tests/kept.sh keep "$key" "$p" "$log" "$mode" "$t" "$log.since"
     elif [ -n "$key" ]; then tests/kept.sh drop "$key"; fi
     if [ "$f" -gt 0 ] && [ -n "$key" ] && grep -aq 'Permission denied' "$log"; then
         shown="$shown
 $t could read no file of the tree but those of its line \"tests: needs ...\" (tests/README.md)"
     fi
+    rm -f "$log.since"
     printf '%s\n' "$shown"
     exit 0
 fi

@@ -12,19 +12,22 @@ mode=${mode#build/} name=${1##*/} name=${name%.sh}
 note() { echo "$1" >>"${SCRIPTS:-/dev/null}"; }
 
 ! grep -qs " ${PART:-$name} " tests/unstable.txt || ALONE=1
-if ! key=$(tests/kept.sh key "$mode" "$@"); then note 0; exec "$@"; fi
+since=$(mktemp)
+log=$(mktemp)
+trap 'rm -f "$log" "$since"' EXIT
+if ! key=$(tests/kept.sh key "$mode" "$@"); then note 0; "$@"; exit; fi
 if [ -z "${ALONE:-}" ] && kept=$(tests/kept.sh take "$key"); then
     note "${kept% *}"
     echo "$name: ${kept#* } passed, 0 failed (kept from $(date -d "@${kept% *}" '+%F %H:%M'))"
     exit 0
 fi
 note 0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# Programs of the user's home cannot be read in the domain: those of the system are found instead.
+PATH=$(tr : '\n' <<<"$PATH" | grep -vE "^(${HOME:-/nonexistent}|/home|/root)(/|\$)" | paste -sd :)
 "build/$mode/confine" . $(tests/kept.sh needs "$mode" "$1") -- "$@" 2>&1 | tee "$log"; rc=${PIPESTATUS[0]}
 line=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
 if [ "$rc" -eq 0 ] && [ "${line##*, }" = "0 failed" ]; then
-    [ -n "${ALONE:-}" ] || tests/kept.sh keep "$key" "${line%% *}" "$log"
+    [ -n "${ALONE:-}" ] || tests/kept.sh keep "$key" "${line%% *}" "$log" "$mode" "$1" "$since"
 else
     tests/kept.sh drop "$key"
     ! grep -aq 'Permission denied' "$log" ||

@@ -166,5 +166,6 @@ flip_bit() { # FILE OFFSET
 make_text() {
     local n=$1 size
     size=$(cat tests/data/train/*.txt | wc -c)
+    [ "$size" -gt 0 ] || return 1
     for ((; n > 0; n -= size)); do cat tests/data/train/*.txt | head -c "$n"; done
 }

@@ -132,7 +132,7 @@ if unshare -pf true 2>/dev/null; then
     reaped() { [ -e "$T/orphan" ] && ! grep -qs "^State:.Z" $(sed 's#[0-9]\+#/proc/&/status#g' "/proc/$SEQD_PID/task/$SEQD_PID/children"); }
     check "reaps orphans" until_ok 100 reaped
     kill -TERM "$SEQD_PID"; wait "$FIRST"
-fi
+else echo "left out: seqd as process 1: there are no namespaces of processes here"; fi
 preload seqw <<'C'
 #include <errno.h>
 #include <pthread.h>

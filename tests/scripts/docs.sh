@@ -124,7 +124,8 @@ play() { # the blocks' shell
         [ -f "$n.skip" ] && continue
         case $f in
             *.json) "$BIN/seqctl" --url "http://127.0.0.1:$PORT" plan "$f" >"$n.out" 2>&1 ;;
-            *) sed "s#/tmp/seqd#$T/state#g; s#localhost:7433#127.0.0.1:$PORT#g; s#^make#make -C $REPO#
+            *) sed "s#/tmp/seqd#$T/state#g; s#localhost:7433#127.0.0.1:$PORT#g; s#^make demo#make -C $REPO -n demo >/dev/null \&\& (cd $REPO \&\& deploy/demo.sh)#
+                s#/tmp/tiny#$T/tiny#g; s#^make\b#make -C $REPO#
                 s#\(seqd --dev[^&]*\)&#\1 --listen 127.0.0.1:$PORT >$T/seqd.log 2>\&1 \&#" "$f" >"$n.run"
                 # shellcheck disable=SC1090
                 . "$n.run" >"$n.out" 2>&1 9<&- ;;

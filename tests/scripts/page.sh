@@ -2,7 +2,7 @@
 # The page of seqd: what it is without a browser, and what a browser makes of it.
 #   tests/scripts/page.sh        what needs no browser; the rest where chromium and python3 are
 #   PICTURES=DIR                 also leaves pictures of every view there, light and dark, wide and narrow
-# tests: needs daemon/http/page.html daemon/http/docs.awk api/openapi.yaml libfake_nvml.so page @curl @openssl @python3 @chromium @chromium-browser @google-chrome
+# tests: needs daemon/http/page.html daemon/http/docs.awk api/openapi.yaml libfake_nvml.so page @curl @openssl @python3 @node @chromium @chromium-browser @google-chrome
 set -u
 cd "$(dirname "$0")/../.."
 . tests/lib/lib.sh

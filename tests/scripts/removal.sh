@@ -2,6 +2,7 @@
 # What is removed is gone from seqd and its node, and nothing else: the trees of files and the rows
 # of the database before a job and after its removal are the same. kill -9 of either program between.
 #   BUILD=build/release   KEEP=1 keeps the state directory
+# tests: needs @python3
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh

@@ -41,7 +41,7 @@ UNSTABLE='' expect "without UNSTABLE" 1 0 "FAIL a name" 9
 printf '#!/bin/sh\necho x >>"%s/runs"\nif [ "$(wc -l <"%s/runs")" -ne "$1" ]; then f=0; else f=1; fi\necho "$BUILD, $JOBS" >>"%s/with"\necho "1 passed, $f failed"; exit $f\n' "$T" "$T" "$T" >"$T/script"
 chmod +x "$T/script"
 script=tests/scripts/$(realpath --relative-to=tests/scripts "$T")/script
-export AGAIN=$T/again FAILURES=$T/failures SIDES=$T/sides
+export AGAIN=$T/again FAILURES=$T/failures SIDES=$T/sides SCRIPTS=$T/scripts
 mkdir "$SIDES"
 side() { # NAME RUNS RESULT [VARIABLE=VALUE...] N: of a script that fails first, and perhaps in its N-th run
     local name=$1 want=$2 result=$3 got runs; shift 3

@@ -186,6 +186,8 @@ for words in "left out: a part" "slurm: SKIPPED" "NOT RUN" "tiny: 0 passed, 0 fa
 done
 write "$script; echo 'ok   left out without blame'; echo 'tiny: 4 passed, 0 failed'"; run
 check "kept: the name of a check" is_kept
+write "$script; touch tests/golden/a"; run
+check "not kept: a file that it needs is written meanwhile" runs
 write "$script; exit 3"
 refuse "a status that is not 0" run
 refuse "is not kept" run
