@@ -39,7 +39,8 @@ static char *field_of(const char *pointer, char *out, size_t size)
     return out;
 }
 
-/* Adds one line for each error that the first line does not contain. */
+/* Adds a line for each error: its field and its sentence, or the field alone if the first line has
+ * the sentence without it. */
 static void add_errors(const struct jv *errors, const char *detail, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(errors); i++) {

@@ -29,7 +29,7 @@ int artifact_json(struct cli *c, int64_t id, const char *name, struct jv **out)
 
 struct sink {
     int fd;
-    int64_t size;  /* bytes in the file, with those of earlier requests */
+    int64_t size;  /* bytes in the file, including those of earlier requests */
     int64_t begun; /* bytes in the file before this request */
     const struct http_stream *stream;
     int error; /* errno of the first failed write */
@@ -84,7 +84,7 @@ static int listed_digest(struct cli *c, int64_t id, const char *name, char out[S
     int rc = api_get(c, path, &v);
     const struct jv *data = jv_get(v, "data");
     for (size_t i = 0; i < jv_len(data);
-         i++) { /* the last one counts: an attempt may write it again */
+         i++) { /* keeps the last match: an attempt may write the artifact again */
         const struct jv *a = jv_at(data, i, NULL);
         if (!strcmp(jv_str(a, "name", ""), name))
             snprintf(out, SHA256_HEX, "%s", jv_str(a, "sha256", ""));
@@ -108,8 +108,8 @@ static int check_digest(struct cli *c, int64_t id, const char *name, const char 
                     name, (long long)id);
 }
 
-/* Writes FILE by way of FILE.part, so that a broken download never looks like the file, and the
- * next one continues where it broke. */
+/* Writes FILE by way of FILE.part: a broken download never looks complete, and the next one
+ * continues it. */
 static int fetch(struct cli *c, int64_t id, const char *name)
 {
     char path[1200], part[1024], size[TEXT_SHORT];

@@ -46,7 +46,7 @@ static int download(struct cli *c, const char *name, int fd)
 }
 
 /* Writes FILE by way of FILE.part: a broken backup never looks like one. A backup has every job of
- * every user and the secrets of seqd, so it is its owner's alone. */
+ * every user and the secrets of seqd, so only its owner may read it. */
 static int fetch(struct cli *c, const struct jv *made, const char *file)
 {
     char part[1024], have[SHA256_HEX], size[TEXT_SHORT];

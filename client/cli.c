@@ -249,8 +249,8 @@ static const char *scheme_of(const char *url)
     return strstr(url, "://") || !strncmp(url, "unix:", 5) ? "" : "http://";
 }
 
-/* Tells whether to take the Unix socket: if seqd speaks TLS, because the socket needs no
- * certificate; or if there is no token file, which only seqd --dev writes. */
+/* Tells whether to take the Unix socket, which must exist. It is taken if seqd speaks TLS, because
+ * it needs no certificate, or if there is no token file, which only seqd --dev writes. */
 static bool takes_socket(const char *dir, const char *address, const char *socket)
 {
     char token[1024];
@@ -400,7 +400,7 @@ int64_t cli_job_id(struct cli *c, int i)
     char *end;
     if (!strncmp(s, "job/", 4)) s += 4;
     long long id = strtoll(s, &end, 10);
-    if (*s && *end) return name_job(c, c->arg[i]); /* not a number */
+    if (*s && *end) return name_job(c, c->arg[i]); /* the operand is a name */
     if (!*s || id <= 0 || id == LLONG_MAX)
         return -cli_fail(CLI_USAGE,
                          "\"%s\" is not a job: want an id, as `seqctl ls` shows, or a name",

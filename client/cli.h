@@ -67,7 +67,7 @@ struct cli_options {
     const char *older_than, *part;
     const char *name, *state, *file, *field, *url, *ca, *token_file;
     const char *user, *role, *ttl, *owner, *names, *reason;
-    const char *output; /* the word of -o */
+    const char *output; /* the word after -o */
     struct cli_list set, unset, label;
     int64_t limit, rank, epoch, timeout_s, uses, last, priority; /* -1: not given */
 };
@@ -87,11 +87,11 @@ struct verb {
     const char *name, *operands; /* "submit", "FILE|-" */
     const char *summary;         /* one line of the list of verbs */
     const char *help;            /* text of `seqctl help VERB` beneath the usage line */
-    uint32_t options;            /* enum cli_option */
+    uint32_t options;            /* bits of enum cli_option */
     int min_args, max_args;
     int (*run)(struct cli *c); /* returns enum cli_exit */
-    /* Tells whether the verb needs no seqd with these operands; then http is NULL. alone NULL: it
-     * always needs one. */
+    /* Tells whether the verb does without seqd for these operands; http is NULL then. alone NULL:
+     * the verb always needs seqd. */
     bool (*alone)(const struct cli *c);
 };
 
@@ -106,7 +106,7 @@ struct cli_option_info {
     const char *name; /* "wait" */
     char letter;      /* 0: none */
     bool takes_value;
-    uint32_t need; /* enum cli_option; 0: every verb takes it */
+    uint32_t need; /* bits of enum cli_option; 0: every verb takes it */
 };
 bool cli_option_at(int i, struct cli_option_info *out);
 extern const char *const cli_outputs[OUT_N + 1]; /* words for -o, then NULL */
@@ -116,9 +116,8 @@ extern const char *cli_system_socket; /* socket of a seqd that systemd runs; tes
  * `address` is read; if that says https or no token lies beside it, its Unix socket is taken. The
  * result never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
-/* Finds the token for that address: from --token-file, else SEQD_TOKEN_FILE, else from the state
- * directory, else from seqctl login (api/core/context.h); "" if there is none. url: the one from
- * cli_url. */
+/* Finds the token for url, an address from cli_url: from --token-file, else SEQD_TOKEN_FILE, else
+ * from the state directory, else from seqctl login (api/core/context.h); "" if there is none. */
 int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e);
 /* Returns the file of --ca, else SEQD_CA; NULL: neither is given. */
 const char *cli_ca(const struct cli *c);

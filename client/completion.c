@@ -139,7 +139,7 @@ static void offer_operand(struct cli *c, const struct verb *v, int n, const char
         for (size_t i = 0; i < N_SHELLS; i++) offer(shells[i].name, prefix);
     if (!strcmp(v->operands, "[VERB]"))
         for (const struct verb *const *w = c->verbs; *w; w++) offer((*w)->name, prefix);
-    const bool pulls = v == &verb_pull; /* ID, then DIR */
+    const bool pulls = v == &verb_pull; /* takes ID, then DIR */
     if (strstr(v->operands, "ID") && !(pulls && n)) offer_jobs(c, prefix);
     if (pulls && !n) return;
     if (strstr(v->operands, "FILE") || strstr(v->operands, "DIR")) puts(":files");

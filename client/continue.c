@@ -1,5 +1,6 @@
-/* continue.c: a new job from an old one: continue (its newest checkpoint, and changes) and retry
- * (the same spec, from its last checkpoint where there is one). */
+/* continue.c: makes a new job from an old one. The verb continue begins at the newest
+ * checkpoint, with changes. The verb retry repeats the spec, from the last checkpoint if there is
+ * one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +56,8 @@ static int old_read(struct cli *c, struct old *o)
     return rc;
 }
 
-/* Copies the old job's spec, as JSON that a new one is made from. NULL after a message. */
+/* Copies the old job's spec as JSON, from which the new spec is made. Returns NULL after a
+ * message. */
 static struct jv *copy_spec(const struct old *o)
 {
     const struct jv *spec = jv_get(o->job, "spec_effective");
@@ -111,8 +113,8 @@ static const struct jv *member(const struct jv *object, const char *key)
     return NULL;
 }
 
-/* Prints the members that differ, level by level, with the members that only b has. Returns how
- * many. */
+/* Prints each member that differs or that only one of a and b has, level by level. Leaves out
+ * checkpoint.resume and checkpoint.changes. Returns how many it printed. */
 static int say_changes(const struct cli *c, const char *prefix, const struct jv *a,
                        const struct jv *b)
 {
@@ -153,8 +155,8 @@ static int check_continue(const struct old *o)
     return CLI_OK;
 }
 
-/* Checks that train.steps goes beyond the checkpoint. Without it seqd counts the steps from
- * train.tokens or train.passes. */
+/* Checks that train.steps goes beyond the checkpoint. A spec without train.steps passes: seqd
+ * counts its steps from train.tokens or train.passes. */
 static int check_steps(const struct old *o, const struct jv *spec)
 {
     const int64_t steps = jv_int(spec, "train.steps", 0);

@@ -1,4 +1,4 @@
-/* csv.h: rows of JSON objects as RFC 4180. A member of a member is a column by its path
+/* csv.h: rows of JSON objects as RFC 4180. A nested member is a column named by its path
  * ("last_metrics.loss"); a list is one cell of JSON. */
 #ifndef SEQD_CLIENT_CSV_H
 #define SEQD_CLIENT_CSV_H

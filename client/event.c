@@ -102,8 +102,8 @@ static void on_event(void *arg, const char *name, const struct jv *v)
     fflush(stdout);
 }
 
-/* Adds one page of a list, oldest first, to rows. cursor: "" for the first page; it is set to that
- * of the next page, or to "" at the end. */
+/* Adds one page of a list, oldest first, to rows. cursor: "" for the first page; set to the next
+ * page's cursor, or to "" at the end. */
 static int read_page(struct cli *c, const char *path, char cursor[256], struct jv *rows)
 {
     char page[512];

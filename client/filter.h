@@ -8,7 +8,7 @@
 bool filter_given(const struct cli *c);
 /* Makes "&state=queued&name=n&owner=u&label.team=x", malloc'd. NULL after a message. */
 char *filter_query(const struct cli *c);
-/* Makes {"team": "x"} of --label. NULL after a message. */
+/* Makes {"team": "x"} from --label. NULL after a message. */
 struct jv *filter_labels(const struct cli *c);
 /* Makes {"state": ["queued"], "name": "n", "labels": {"team": "x"}}. Returns an enum cli_exit. */
 int filter_body(const struct cli *c, struct jv **out);

@@ -105,8 +105,8 @@ static int open_line(struct follow_line *l)
     return l->stream ? CLI_OK : cli_fail(CLI_ERROR, "%s", e.text);
 }
 
-/* Handles the end of l's stream, which was expected, was a refusal, or is followed by a new
- * request. */
+/* Handles the end of l's stream: an expected end, a refusal, or a break, after which the stream is
+ * requested again. */
 static int closed_line(struct follow_line *l, bool first)
 {
     struct err e = {0};

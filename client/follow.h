@@ -25,7 +25,7 @@ struct follow_job {
 };
 
 /* Returns CLI_OK when all streams ended, CLI_DETACHED, CLI_TIMEOUT or an error, each with a
- * message on stderr. Blocks SIGINT, SIGTERM and SIGWINCH while it runs. */
+ * message on stderr. Blocks SIGINT, SIGTERM and SIGWINCH, which stay blocked. */
 int follow_run(struct cli *c, const struct follow_job *f);
 /* Returns the job's final state as an exit code: 0, 10 or 11; 1 for a state that is not final. */
 int follow_verdict(const struct jv *job);

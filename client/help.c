@@ -15,7 +15,7 @@ const char *help_nearest(const char *word, const char *const *words, int n)
         int d = nearest_distance(word, words[i]);
         size_t len = strlen(word);
         if (len >= 2 && !strncmp(word, words[i], len))
-            d = 0; /* the beginning of a word is enough */
+            d = 0; /* the beginning of a word matches it */
         if (d < best_distance) best_distance = d, best = words[i];
     }
     return best;

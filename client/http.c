@@ -16,7 +16,7 @@ struct http {
     CURLM *multi;
     char url[512], ca[1024];
     char token[256];
-    struct http_stream *open; /* list */
+    struct http_stream *open; /* list of open streams */
 };
 
 struct http_stream {
@@ -349,7 +349,7 @@ int http_do(struct http *h, const struct http_request *q, struct http_reply *r, 
     struct http_stream *s = http_open(h, q, NULL, NULL, e);
     if (!s) return -1;
     while (!http_done(s, &why)) http_turn(h, 1000, -1);
-    *r = s->reply; /* the body is handed over */
+    *r = s->reply; /* passes the body on to the caller */
     memset(&s->reply, 0, sizeof s->reply);
     http_close(s);
     if (why.code != ERR_NONE) {

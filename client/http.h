@@ -2,11 +2,12 @@
  *
  * Requests run on one multi handle: http_do runs one to its end, http_open starts one whose bytes
  * are passed to a function as they arrive (SSE, artifacts), and http_turn moves all of them.
- * Limits: a collected body HTTP_BODY_SIZE; 10 s to connect; an idle stream HTTP_IDLE_MS (the server
- * sends a heartbeat every 15 s). Redirects are not followed, proxies not used for loopback.
+ * Limits: a collected body HTTP_BODY_SIZE; 10 s to connect; an idle stream HTTP_IDLE_MS (the
+ * server sends a heartbeat every 15 s). Redirects are not followed, and proxies are not used for
+ * loopback.
  *
  * A URL is http://, https:// or unix:PATH, a socket of this machine. The server's certificate is
- * checked, always, and a token leaves this machine by https alone. */
+ * always checked. A token leaves this machine by https alone. */
 #ifndef SEQD_CLIENT_HTTP_H
 #define SEQD_CLIENT_HTTP_H
 
@@ -35,10 +36,10 @@ struct http_request {
     size_t body_size;                            /* 0: body is text that ends with NUL */
     const char *type;                            /* the body's type; NULL: application/json */
     const char *upload_offset;                   /* Upload-Offset, or NULL */
-    const char *accept;                          /* or NULL */
+    const char *accept;                          /* Accept, or NULL */
     const char *idempotency_key, *last_event_id; /* or NULL */
-    const char *if_match;                        /* or NULL */
-    int64_t range_from;                          /* the first byte to send; 0: all bytes */
+    const char *if_match;                        /* If-Match, or NULL */
+    int64_t range_from;                          /* first byte to ask for; 0: all bytes */
     const char *if_range;                        /* entity tag of the ranged file; or NULL */
 };
 
@@ -49,7 +50,7 @@ struct http_reply {
     int64_t next_offset;   /* Seqd-Next-Offset, or -1 */
     int64_t upload_offset; /* Upload-Offset, or -1 */
     bool log_end;          /* Seqd-Log-End: true */
-    int64_t retry_after_s; /* or -1 */
+    int64_t retry_after_s; /* Retry-After, or -1 */
 };
 void http_reply_fini(struct http_reply *r);
 

@@ -44,7 +44,7 @@ char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_
 }
 
 /* Returns the seconds from one time of the job to another, or to now if the job has no such time;
- * -1: the first one is not known. */
+ * -1: the first time is not known. */
 static double seconds_between(const struct jv *job, const char *from, const char *to)
 {
     const char *text[2] = {jv_str(job, from, NULL), jv_str(job, to, NULL)};
@@ -77,7 +77,7 @@ void job_say_end(const struct cli *c, const struct jv *job)
     char took[TEXT_SHORT], result[256];
     long long id = jv_int(job, "id", 0);
     const char *state = jv_str(job, "state", "?"), *kind = jv_str(job, "kind", "");
-    const bool last = getenv("SEQD_RUN"); /* under `seqd run`: no seqd answers after it */
+    const bool last = getenv("SEQD_RUN"); /* true under `seqd run`: no seqd answers afterwards */
     cli_say(c, "job %lld %s after %s", id, state,
             text_duration(took, seconds_between(job, "created_at", "finished_at")));
     if (*result_line(job, result, sizeof result)) cli_say(c, "  %s", result);
@@ -109,7 +109,7 @@ struct jv *job_peek(struct cli *c, int64_t id)
 struct wait {
     struct cli *c;
     int64_t id, looked_ms;
-    bool in_place; /* a line on a terminal, drawn again and again */
+    bool in_place; /* progress is one line of a terminal, drawn again in place */
     struct progress_said said;
 };
 

@@ -14,15 +14,15 @@ struct jv;
 /* Parses strictly: duplicate keys, trailing bytes and depth beyond 64 are refused. The caller owns
  * the value. */
 struct jv *jv_parse(const char *text, size_t size, struct err *e);
-/* Does the same with a text that begins at `line` of its file, counted from 1: errors name lines
- * of the file. */
+/* Parses as jv_parse does a text that begins at `line` of its file, counted from 1: errors name
+ * lines of the file. */
 struct jv *jv_parse_at(const char *text, size_t size, int line, struct err *e);
 void jv_free(struct jv *v); /* NULL allowed */
 
 /* Finds a value, borrowed from v. NULL: there is no such path, or it is JSON null. */
 const struct jv *jv_get(const struct jv *v, const char *path);
 const char *jv_str(const struct jv *v, const char *path, const char *fallback);
-int64_t jv_int(const struct jv *v, const char *path, int64_t fallback); /* accepts whole reals */
+int64_t jv_int(const struct jv *v, const char *path, int64_t fallback); /* truncates reals */
 double jv_num(const struct jv *v, const char *path, double fallback);
 bool jv_bool(const struct jv *v, const char *path, bool fallback);
 bool jv_is_object(const struct jv *v);

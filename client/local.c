@@ -21,7 +21,7 @@ int local_open_root(const char *dir, struct err *e)
     return fd < 0 ? err_errno(e, "%s", dir) : fd;
 }
 
-/* Adds the bytes of fd from its beginning to f->sha. */
+/* Hashes the bytes of fd, from its beginning, into f->sha and counts them in f->size. */
 static int add_bytes(struct local_file *f, int fd, struct err *e)
 {
     char *piece = malloc(PIECE);

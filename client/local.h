@@ -27,9 +27,8 @@ enum local_state { LOCAL_SAME, LOCAL_OTHER, LOCAL_NONE };
  * out. */
 int local_find(struct local_file *f, int root, const char *name, int64_t size, const char *sha256,
                enum local_state *state, struct err *e);
-/* Opens NAME.part with the bytes that an earlier transfer left, or empty if these are more than
- * `size`.
- * fails: ERR_CONFLICT when another process writes it. */
+/* Opens NAME.part with the bytes that an earlier transfer left, or empty if they are more than
+ * `size`. fails: ERR_CONFLICT when another process writes NAME.part. */
 int local_open_part(struct local_file *f, int64_t size, struct err *e);
 int local_add(struct local_file *f, const void *bytes, size_t n, struct err *e);
 int local_begin_again(struct local_file *f, struct err *e); /* empties NAME.part */

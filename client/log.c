@@ -10,7 +10,8 @@
 
 #define LOG_CHUNK 65536
 
-/* Writes the bytes as they are to a pipe or file, cleaned to a terminal. */
+/* Writes the bytes unchanged to a pipe or file. A terminal gets no control characters except
+ * newlines and tabs. */
 static void print_log(const struct cli *c, const char *p, size_t n)
 {
     if (!c->tty) {
@@ -24,7 +25,7 @@ static void print_log(const struct cli *c, const char *p, size_t n)
     fflush(stdout);
 }
 
-/* Reads once from *offset on. *end: the log is complete and read. */
+/* Reads once from *offset on. *end: the log is complete and all of it was read. */
 static int read_once(struct cli *c, int64_t id, int64_t *offset, bool *end, size_t *n)
 {
     char path[192];

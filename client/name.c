@@ -10,7 +10,7 @@
 #define LISTED 10 /* live jobs of one name that a refusal lists */
 #define LIVE   "&state=queued,starting,running,stopping,suspended"
 
-/* Lists the newest jobs of that name. */
+/* Lists the newest jobs with this name, at most LISTED. more: further parameters of the query. */
 static int find(struct cli *c, const char *name, const char *more, struct jv **list)
 {
     char escaped[1024], path[1200];

@@ -54,7 +54,8 @@ static void add_memory(struct table *t, const struct jv *node)
     text_table_add(t, size ? text : "-");
 }
 
-/* Adds the free space of the disk; "-": the node has not said. */
+/* Adds the free space of the disk, and the space that jobs and prepared data take; "-": the node
+ * has not said. */
 static void add_disk(struct table *t, const struct jv *node)
 {
     char text[TEXT_SHORT];
@@ -121,7 +122,7 @@ static void print_nodes(const struct cli *c, const struct jv *list)
 /* Makes {"reason": R}, malloc'd; NULL: no reason was given. */
 static char *reason_body(const struct cli *c)
 {
-    if (!c->opt.reason) return NULL; /* below, a reason that is not UTF-8 is left out */
+    if (!c->opt.reason) return NULL; /* a reason that is not UTF-8 is left out below */
     struct jv *text = jv_string(c->opt.reason, strlen(c->opt.reason)), *o = jv_object();
     if (text) jv_put(o, "reason", text);
     char *body = jv_dump(o, JV_COMPACT);
@@ -129,7 +130,7 @@ static char *reason_body(const struct cli *c)
     return body;
 }
 
-/* Prints the list, after the action on the named nodes. */
+/* Applies action, unless it is NULL, to the named nodes, then prints the list of nodes. */
 static int list_after(struct cli *c, const char *action)
 {
     struct jv *list = NULL;

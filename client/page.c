@@ -7,8 +7,8 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-/* Prints the address with the token in its fragment, which no browser sends to a server: it is in
- * no log. */
+/* Prints the address with the token in its fragment. No browser sends the fragment to a server, so
+ * no log gets the token. */
 static int print_address(struct cli *c, int64_t job)
 {
     char url[CONTEXT_URL], token[CONTEXT_TOKEN], clean[CONTEXT_URL], to[64] = "";

@@ -110,7 +110,7 @@ static int soonest(const struct jv *list, const struct jv **out, int n)
     return k;
 }
 
-/* Prints the time of a step, and the alternatives. */
+/* Prints the options that were weighed: the best ROWS_SHOWN, or all with -o wide. */
 static void print_weighed(const struct cli *c, const struct jv *p)
 {
     static const char *const head[] = {"STRATEGY",  "SP",        "DP",   "PP",       "TP",

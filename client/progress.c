@@ -18,7 +18,7 @@ char *progress_percent(char out[TEXT_SHORT], const struct jv *job)
 /* Writes a slow rate as the time of a unit: "12.5 s/request" says more than "0.08 requests/s". */
 static void slow_rate(char out[TEXT_SHORT], const char *unit, double rate)
 {
-    const int n = (int)strlen(unit); /* without the plural's s */
+    const int n = (int)strlen(unit); /* printed without its last letter, the plural's s */
     snprintf(out, TEXT_SHORT, "%.1f s/%.*s", 1 / rate, n > 0 ? n - 1 : 0, unit);
 }
 
@@ -56,8 +56,8 @@ static void amount(char *out, size_t size, const char *unit, double n)
     snprintf(out, size, "%s", bytes ? text_bytes(text, (int64_t)n) : text_count(text, n));
 }
 
-/* Returns the work of a running job before its first unit and after its last. NULL: units are
- * counted, or the job does not run. */
+/* Names the work that a running job does before its first unit and after its last. Returns NULL
+ * while units are counted or the job does not run. */
 static const char *silent(const struct jv *job)
 {
     const bool runs = !strcmp(jv_str(job, "phase", ""), "running");

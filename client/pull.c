@@ -1,7 +1,7 @@
 /* pull.c: downloads a job's checkpoint, or its artifacts, into a directory. The server's list has
- * the digest of each file. A file that is here with its digest is not fetched, and a broken
- * download continues. A file without a digest still grows: it is fetched as far as it is written.
- * The MANIFEST.json of another checkpoint is removed first, and the new one comes last: a
+ * the digest of each file. A file that is already here with its digest is not fetched, and a
+ * broken download continues. A file without a digest still grows: it is fetched as far as it is
+ * written. The MANIFEST.json of another checkpoint is removed first, and the new one comes last: a
  * directory half pulled is no checkpoint. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 struct pull {
     struct cli *c;
     int64_t id, step;
-    const char *part; /* NULL: all */
+    const char *part; /* part of the checkpoint to fetch; NULL: all */
     bool artifacts;
     int root;
     struct jv *list;
@@ -30,7 +30,7 @@ struct pull {
     int64_t total, had, got; /* bytes of all files, bytes found here, bytes received */
     int n_got;
     int64_t began_ms, drawn_ms;
-    const char *fate[FILES_MAX]; /* fate of each listed file */
+    const char *fate[FILES_MAX]; /* word that the summary prints for each listed file */
 };
 
 /* One file on its way. */

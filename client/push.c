@@ -26,7 +26,7 @@
 #define DRAW_MS    200
 
 struct push_file {
-    char *path; /* beneath the source */
+    char *path; /* path beneath the source */
     int64_t size;
     char sha256[SHA256_HEX];
 };
@@ -80,7 +80,7 @@ static int add_file(struct push *p, const char *path, int64_t size)
 static int walk(struct push *p, const char *rest, int depth);
 
 /* Adds one entry of the source. Links to files are read, as caches of models are full of them.
- * Links to directories are refused: they could be circles. */
+ * Links to directories are refused: they could lead in circles. */
 static int see(struct push *p, const char *rest, int depth)
 {
     char full[FILE_PATH_SIZE];

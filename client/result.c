@@ -26,7 +26,7 @@ static void of_score(const struct jv *job, char *out, size_t size)
     if (isfinite(bits)) snprintf(out + at, size - (size_t)at, ", %.4f bits per byte", bits);
 }
 
-/* Shows one answer as it was written, on one line. Counts several answers. */
+/* Shows a single answer on one line, and several answers or samples by their number alone. */
 static void of_generate(const struct jv *job, char *out, size_t size)
 {
     const char *text = jv_str(job, "result.text", NULL);

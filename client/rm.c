@@ -41,7 +41,7 @@ static void add_row(struct table *t, const struct jv *v)
     text_table_add(t, more);
 }
 
-/* Asks, if there is a person at a terminal. */
+/* Asks the user at a terminal, unless --yes is given. Returns CLI_OK or the exit code. */
 static int agreed(const struct cli *c)
 {
     char line[16];

@@ -17,12 +17,12 @@ struct screen {
 
 /* Tells whether fd is a terminal that obeys cursor movements. */
 bool screen_draws(int fd);
-/* Returns the width of the terminal, 80 if it is not known. */
+/* Returns the width of the terminal; 80 if it is not known, or less than 20. */
 int screen_columns(int fd);
 void screen_begin(struct screen *s); /* asks the terminal for its size */
 void screen_add(struct screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Replaces the last frame by this one in a single write. Lines are cut at the width; a line may
- * begin with colour escapes only if it is shorter than the terminal is wide. */
+/* Replaces the last frame by this one in a single write. Lines are cut at the width, except a line
+ * with colour escapes, which must be shorter than the terminal is wide. */
 void screen_draw(struct screen *s);
 
 #endif

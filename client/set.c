@@ -1,4 +1,4 @@
-/* set.c: another priority or other labels of a job that has not ended. */
+/* set.c: changes the priority or the labels of a job that has not ended. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -122,8 +122,8 @@ int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e)
     return 0;
 }
 
-/* Makes relative paths absolute, if seqd is on this machine and reads the same files: they are
- * taken from the caller's directory. */
+/* Makes relative paths absolute, from the caller's directory, if seqd is on this machine and reads
+ * the same files. */
 static int settle_paths(struct cli *c, struct jv *spec, struct err *e)
 {
     char cwd[4096];

@@ -8,16 +8,16 @@
 
 #define SPEC_FILE_SIZE (1 << 20) /* seqd refuses a larger spec */
 
-/* Reads operand 0 ("-": stdin) and applies --set path=value, --unset path and --name. kind NULL: as
- * written. If seqd is on this machine (a loopback URL), relative paths become absolute: they belong
- * to the directory of the person who submits, not to the daemon's.
+/* Reads operand 0 ("-": stdin) and applies --set path=value, --unset path and --name. kind:
+ * replaces the spec's kind; NULL: leaves it. If seqd is on this machine (a loopback URL), relative
+ * paths become absolute: they are relative to the submitter's directory, not to the daemon's.
  * Returns CLI_OK, or another exit code with the message printed. */
 int spec_load(struct cli *c, const char *kind, struct jv **out);
 /* Reads every operand, which may hold one spec, an array of them, or one on each line. Options and
  * paths apply to each, as in spec_load. *out: an array, which the caller frees even after a
  * failure. Returns CLI_OK, or another exit code with the message printed. */
 int spec_load_all(struct cli *c, struct jv **out);
-/* Applies the options --set, --unset and --name, and then makes paths absolute, as spec_load. */
+/* Applies the options --set, --unset and --name, then makes paths absolute, as spec_load does. */
 int spec_apply(struct cli *c, struct jv *spec);
 /* Puts every relative path in the spec below cwd. Globs stay globs. */
 int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e);

@@ -32,7 +32,7 @@ struct sse {
 
 void sse_init(struct sse *s, void (*call)(void *, const struct sse_event *), void *arg);
 void sse_feed(struct sse *s, const char *bytes, size_t n);
-/* Begins a new connection: forgets the half event, keeps the id. */
+/* Begins a new connection: drops an unfinished event and keeps the last id. */
 void sse_restart(struct sse *s);
 void sse_fini(struct sse *s);
 

@@ -1,4 +1,5 @@
-/* submit.c: a spec becomes a job; several become jobs in one request, all of them or none. */
+/* submit.c: submits one spec as a job, or several specs in one request that makes all of the jobs
+ * or no job. */
 #include "client/submit.h"
 
 #include <stdio.h>
@@ -24,7 +25,7 @@ int submit_spec(struct cli *c, const struct jv *spec, struct jv **job)
     return rc;
 }
 
-/* Prints one line of a job that was submitted, or its id. */
+/* Prints one line about a submitted job, or its id alone. */
 static void print_line(const struct cli *c, const struct jv *job)
 {
     char state[128], clean[512];

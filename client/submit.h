@@ -8,8 +8,8 @@
 /* Posts to /v1/jobs with a fresh Idempotency-Key. Returns an enum cli_exit, its message printed;
  * the caller frees *job. */
 int submit_spec(struct cli *c, const struct jv *spec, struct jv **job);
-/* Does the same and prints the job; with --wait it waits until the job has ended. Returns an enum
- * cli_exit. */
+/* Posts a spec as submit_spec does, and prints the job; with --wait it waits until the job has
+ * ended. Returns an enum cli_exit. */
 int submit_and_wait(struct cli *c, const struct jv *spec);
 
 #endif

@@ -8,7 +8,8 @@
 #include <string.h>
 #include "api/core/assert.h"
 
-/* Decodes one code point. Returns its bytes, or 0 when s does not start with valid UTF-8. */
+/* Decodes one code point. Returns its length in bytes, or 0 when s does not start with valid
+ * UTF-8. */
 static size_t decode(const unsigned char *s, size_t len, uint32_t *out)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};

@@ -13,7 +13,7 @@
 /* Copies s without control characters (C0, DEL, C1), bidirectional overrides and bytes that are not
  * UTF-8; each becomes '?'. keep: characters of C0 to leave alone ("\n\t"). Always terminated. */
 char *text_clean(char *out, size_t size, const char *s, size_t len, const char *keep);
-/* Does the same for a whole NUL-terminated string, and keeps no character of C0. */
+/* Cleans a whole NUL-terminated string as text_clean does, and keeps no character of C0. */
 char *text_safe(char *out, size_t size, const char *s);
 int text_width(const char *s); /* columns of a terminal: wide letters have two, marks none */
 /* Returns the bytes of s that fill at most `columns`. Never cuts a code point. */
@@ -30,13 +30,13 @@ struct table {
     const char *head[TABLE_COLUMNS];
     char **cell;
     size_t n_cells, room;
-    /* These three are for a terminal: set them after text_table_init. */
+    /* columns, color_column and color serve a terminal: set them after text_table_init. */
     int columns; /* width at which lines are cut; 0: never */
     int color_column;
-    const char *(*color)(const char *cell); /* an escape, or NULL for none; NULL: no colours */
+    const char *(*color)(const char *cell); /* returns an escape or NULL; color NULL: no colours */
 };
 void text_table_init(struct table *t, const char *const *head); /* NULL-terminated */
-void text_table_add(struct table *t, const char *s); /* the next cell; copied and cleaned */
+void text_table_add(struct table *t, const char *s); /* adds the next cell, copied and cleaned */
 void text_table_print(struct table *t, FILE *out);   /* prints and frees */
 
 #endif

@@ -36,7 +36,7 @@ static void print_tokens(const struct cli *c, const struct jv *list)
     if (jv_bool(list, "has_more", false)) cli_say(c, "there are more: --limit N shows up to 1000");
 }
 
-/* Reads "90d", "24h", "30m", "45s" or "never" as seconds; -1: it is another text. */
+/* Reads "90d", "24h", "30m", "45s" or "never" as seconds. Returns -1 for any other text. */
 static int64_t seconds_of(const char *text)
 {
     int64_t s;

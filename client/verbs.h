@@ -1,5 +1,5 @@
-/* verbs.h: every verb of seqctl. A verb is a line of VERBS, and its row verb_NAME with its help and
- * its code, in the file of its noun. */
+/* verbs.h: every verb of seqctl. A verb has a line in VERBS, and a row verb_NAME, with its help
+ * and its code, in the file of its noun. */
 #ifndef SEQD_CLIENT_VERBS_H
 #define SEQD_CLIENT_VERBS_H
 
@@ -51,7 +51,7 @@
     X(help)        /* verbs.c */
 /* clang-format on */
 
-extern const struct verb *const verbs_all[]; /* in that order, then NULL */
+extern const struct verb *const verbs_all[]; /* verbs in the order of VERBS, then NULL */
 
 #define VERB_ROW(name) extern const struct verb verb_##name;
 VERBS(VERB_ROW)

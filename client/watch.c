@@ -20,7 +20,7 @@ enum {
     EVENTS_SHOWN = 4,
     EVENT_LINE = 200,
     CURVE_MOST = 10,  /* rows of the curve at most */
-    OTHER_LINES = 14, /* lines beside the curve, with the prompt */
+    OTHER_LINES = 14, /* lines other than the curve's, the prompt's included */
     DRAW_EVERY_MS = 100
 };
 

@@ -122,7 +122,7 @@ static void on_gone(void *arg)
     loop_stop(((struct seqd *)arg)->loop);
 }
 
-/* Tells whether the store's writer has moved. The loop moves: it calls this function. */
+/* Tells whether the store's writer has moved. The call itself shows that the loop moves. */
 static bool on_tick(void *arg, char *status, size_t size)
 {
     struct seqd *d = arg;
@@ -309,7 +309,7 @@ int main(int argc, char **argv)
     struct err e;
     process_begin();
     log_init("seqd");
-    umask(077); /* whatever it writes is its owner's alone */
+    umask(077); /* makes each new file its owner's alone */
     signal(SIGPIPE, SIG_IGN);
     if (argc > 1 && !strcmp(argv[1], "run")) return run_main(argc - 1, argv + 1);
     raise_files();

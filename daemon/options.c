@@ -281,8 +281,8 @@ static int node_lost(const struct options *o, int64_t *out_ms, struct err *e)
     return 0;
 }
 
-/* Checks that REST's TCP is encrypted or stays on this machine. listen_open refuses a text that is
- * no address. */
+/* Checks that REST's TCP is encrypted, here or by a proxy, or stays on this machine. listen_open
+ * refuses a text that is no address. */
 static int rest_tls(const struct options *o, struct err *e)
 {
     const bool tls = *o->tls_cert;

@@ -11,14 +11,14 @@
 #include "daemon/state/retain.h"
 #include "daemon/state/users.h"
 
-#define OPTIONS_FILE "/etc/seqd/seqd.toml" /* read without --config and --dev, where it exists */
+#define OPTIONS_FILE "/etc/seqd/seqd.toml" /* read if it exists, without --config and --dev */
 
 struct options {
     /* The rows of the table, as they were given: no other code writes to them. */
     bool dev, check_config, help, version;
     char config[RANK_PATH_SIZE];
     char state[RANK_PATH_SIZE];
-    char listen[128];                                       /* REST */
+    char listen[128];                                       /* address of REST */
     char metrics_listen[128];                               /* "": none */
     char socket[RANK_PATH_SIZE];                            /* --socket */
     char tls_cert[RANK_PATH_SIZE], tls_key[RANK_PATH_SIZE]; /* TLS of listen; "": plain HTTP */

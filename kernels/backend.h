@@ -306,7 +306,7 @@ struct add_args {
 struct adamw_args {
     float *p, *m, *v; /* p: master weights */
     uint16_t *p_half; /* out: the new weights in 16 bits; NULL: the model reads p */
-    enum dtype half;  /* its dtype: DT_BF16 or DT_F16 */
+    enum dtype half;  /* dtype of p_half: DT_BF16 or DT_F16 */
     const float *g;
     int64_t n;
     double lr, beta1, beta2, eps, weight_decay, clip;
@@ -442,8 +442,8 @@ struct gate_bwd_args {
 };
 
 /* LRPE of TransNormerLLM: y [T, 2*H*D], per head [x cos(theta pos), x sin(theta pos)]; theta [H,
- * D] fp32 or act. The angle is formed and reduced in double. dx (+)= ; linear_angle has
- * theta's. */
+ * D] fp32 or act. The angle is formed and reduced in double. dx (+)= ; linear_angle has the
+ * gradient of theta. */
 struct lrpe_fwd_args {
     struct tensor x, y, theta;
     const int64_t *pos;
@@ -774,7 +774,7 @@ struct be_ops {
     void (*conv_fwd)(struct be *, const struct conv_fwd_args *);
     void (*conv_bwd)(struct be *, const struct conv_bwd_args *);
     void (*fill)(struct be *, float *p, int64_t n, float value);
-    void (*copy)(struct be *, void *dst, const void *src, int64_t size); /* on the device */
+    void (*copy)(struct be *, void *dst, const void *src, int64_t size); /* copies on the device */
     /* Copies from the host, in the order of operations. The caller may reuse src when it
      * returns. */
     void (*upload)(struct be *, void *dst, const void *src, int64_t size);
@@ -828,7 +828,7 @@ struct be {
     const struct be_ops *ops;
     /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm86", "sm90": tests print it */
     const char *isa;
-    const char *name;     /* the device's, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
+    const char *name;     /* the device's name, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
     unsigned char id[16]; /* id of the GPU: equal for ranks on one; zeros: no GPU */
     int n_threads;
     struct pool *pool; /* be_host_run's threads; NULL: not started yet */

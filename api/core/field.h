@@ -53,7 +53,7 @@ struct field {
     double fallback;          /* default of numbers, bools and enums */
     const char *text;         /* default of strings */
     const char *help;         /* one sentence with the unit */
-    uint32_t kinds;           /* bit per job_kind in which the field may appear; 0: never in JSON */
+    uint32_t kinds;           /* bit per job_kind in whose spec it may appear; 0: in no spec */
     uint32_t since;           /* the first WIRE_ABI that has it (api/wire.h); 0: all have it */
     const struct field_word *newer; /* FIELD_ENUM: ends with word NULL; NULL: no word is newer */
     /* of records alone */

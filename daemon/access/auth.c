@@ -15,7 +15,7 @@
 
 #define SECRET_DIGITS 64
 #define CHECK_DIGITS  8
-#define N_FAILING     1024 /* addresses that are counted; on a collision the newer one stays */
+#define N_FAILING     1024 /* slots for addresses; on a collision the newer address stays */
 #define N_UIDS        64   /* user ids whose names are remembered */
 #define UID_MS        60000
 

@@ -16,7 +16,7 @@
 #include "daemon/store/store.h"
 
 #define AUTH_TOKENS      10000 /* 256 bytes each; ended tokens make room for new ones */
-#define AUTH_USER_TOKENS 100   /* valid tokens of one user */
+#define AUTH_USER_TOKENS 100   /* valid tokens that one user may have */
 #define AUTH_TOKEN_SIZE  112   /* a token's text, with its NUL */
 #define AUTH_LABEL_SIZE  65
 #define AUTH_ADDRESS     16 /* bytes of a client's address or network, by which failures count */
@@ -42,7 +42,7 @@ void auth_destroy(struct auth *a); /* NULL allowed */
 int auth_bearer(struct auth *a, const char *authorization,
                 const unsigned char address[AUTH_ADDRESS], struct principal *out, struct err *e);
 /* Finds the user of a process on this machine, by login name. Root and seqd's own user are admins.
- * fails: ERR_UNAUTHORIZED for a uid without a name. */
+ * fails: ERR_UNAUTHORIZED for a uid without a name, other than seqd's own. */
 int auth_uid(struct auth *a, uint32_t uid, struct principal *out, struct err *e);
 
 const char *auth_role_name(enum role r);       /* "user" */
@@ -52,7 +52,7 @@ enum role auth_role_by_name(const char *name); /* ROLE_NONE: there is no such ro
 bool auth_name_ok(const char *name);
 
 struct auth_token {
-    int64_t id, created_ms, expires_ms, revoked_ms, used_ms; /* UTC; 0: never, not yet */
+    int64_t id, created_ms, expires_ms, revoked_ms, used_ms; /* UTC; 0: never, or not yet */
     enum role role;
     char user[USER_NAME], label[AUTH_LABEL_SIZE];
     unsigned char hash[32];

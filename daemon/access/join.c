@@ -278,8 +278,8 @@ static int judge_revoked(const struct joins *j, const char *name, const struct j
                    name, doc_time(r->at_ms, at), k->id);
 }
 
-/* Tells why the token does not allow this node. owner: the certificate that the name has, or
- * NULL. */
+/* Judges whether the token allows this node; *e says why not. owner: the certificate of that name,
+ * or NULL. */
 static int judge_token(struct joining *c, const struct certificate *owner,
                        const struct join_token *k, int64_t now_ms, struct err *e)
 {

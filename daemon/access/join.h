@@ -23,7 +23,7 @@
 #define JOIN_TOKENS       256
 #define JOIN_CERTIFICATES 8192                   /* unexpired: one or two of each node */
 #define JOIN_PER_NODE     16                     /* per node: a new one replaces the oldest */
-#define JOIN_USES         10000                  /* uses of one token */
+#define JOIN_USES         10000                  /* most uses of one token */
 #define JOIN_TOKEN_S      ((int64_t)366 * 86400) /* the longest life of a token */
 #define JOIN_TTL_S        ((int64_t)30 * 86400)  /* life of a certificate, by default */
 #define JOIN_TTL_MAX_S    ((int64_t)3650 * 86400)
@@ -61,8 +61,8 @@ typedef void joins_done(void *arg, const struct err *e);
 void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void *arg);
 void joins_revoke(struct joins *j, const char *node, joins_done *done, void *arg);
 
-/* Writes an array of the tokens in the table, which still has those that expired lately. Their
- * secrets are left out. */
+/* Writes an array of the tokens in the table, among them tokens that expired lately. Secrets are
+ * left out. */
 #define JOINS_TOKEN_JSON 1024
 void joins_tokens_write(const struct joins *j, struct jwrite *w, const char *key);
 /* Writes one token, with its text unless that is NULL. Returns false if it was revoked

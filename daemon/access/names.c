@@ -84,7 +84,8 @@ static bool add(struct names_grants *g, const char *dir)
     return true;
 }
 
-/* Adds the upload that text lies in to g. Other paths need no grant. false: g is full. */
+/* Adds to g the upload in which the path `text` lies. Other paths need no grant. false: g is
+ * full. */
 static bool add_grant(struct names_grants *g, const char *files, const char *text)
 {
     char path[RANK_PATH_SIZE], dir[RANK_PATH_SIZE + 80];

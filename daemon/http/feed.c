@@ -16,20 +16,20 @@
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX     1000
-#define MESSAGE_SIZE (EVENT_DATA_SIZE + 1024) /* the largest event, with what goes around it */
+#define MESSAGE_SIZE (EVENT_DATA_SIZE + 1024) /* the largest event, with the text around it */
 
 struct event_feed {
-    struct row_stream c; /* first */
+    struct row_stream c; /* must be the first member */
     struct feeds *all;
     struct routes *R;
     struct http_req *r; /* used until it is answered or the stream is open */
     struct principal who;
     int64_t seq;   /* last event that was looked at */
-    int64_t limit; /* limit of a page */
+    int64_t limit; /* events of a page at most */
     uint32_t states;
     char *filter; /* owns; text of ASK_FEED */
     bool streams; /* the client asked for a stream, not for a page */
-    bool lines;   /* ndjson */
+    bool lines;   /* the stream is ndjson */
 };
 
 struct feeds {
@@ -42,7 +42,8 @@ static void pump(struct row_stream *c);
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Tells whether the token is still valid: a stream outlives the request that it was checked for. */
+/* Tells whether the token is still valid: a stream outlives the request for which the token was
+ * checked. */
 static bool may_go_on(const struct event_feed *f)
 {
     return auth_valid(f->R->auth, f->who.token);
@@ -167,11 +168,12 @@ static void pump(struct row_stream *c)
     if (!row_stream_ready(c, MESSAGE_SIZE)) return;
     if (!may_go_on(f))
         http_stream_end(f->c.stream, true);
-    else if (f->seq < control_commits(f->R->control)->last_event) /* steps are no events */
+    else if (f->seq < control_commits(f->R->control)->last_event) /* asks only for newer events */
         ask(f, FEED_ROWS, on_rows);
 }
 
-/* Checks how many streams the user has. Returns -1 after having answered. */
+/* Checks how many streams the user has, and how many there are in all. Returns -1 after having
+ * answered. */
 static int check_room(const struct event_feed *f)
 {
     struct err e;

@@ -11,7 +11,7 @@
 #include "daemon/http/routes.h"
 
 #define FEED_ROWS    128 /* events that one look reads, whether they pass the filter or not */
-#define FEED_LOOK_MS 100 /* between looks while much is committed: readers are shared */
+#define FEED_LOOK_MS 100 /* time between looks while much is committed: readers are shared */
 #define FEED_MAX     64  /* streams at once: beyond, 503 */
 #define FEED_USER    16  /* streams of one user at once: beyond, 429 */
 
@@ -19,8 +19,8 @@ struct feeds;
 /* Ends the streams whose tokens are not valid any more. */
 void feeds_guard(struct feeds *all);
 struct feeds *feeds_create(struct loop *l);
-void feeds_destroy(struct feeds *all); /* the HTTP server is gone by then */
-void feeds_changed(struct feeds *all); /* something was committed */
+void feeds_destroy(struct feeds *all); /* call it after the HTTP server is gone */
+void feeds_changed(struct feeds *all); /* call it after a commit */
 /* Answers r. */
 void feed_start(struct feeds *all, struct routes *R, struct http_req *r,
                 const struct route_match *a);

@@ -1,14 +1,15 @@
-/* Event streams (text/event-stream): a cursor into the table or the log file, never a queue.
+/* follow.c: event streams (text/event-stream), each a cursor into a table or a log file, never a
+ * queue.
  *
  * A follower asks the reader for the rows after its cursor and writes the rows that fit. Then it
  * stops until something is committed or the client has read. id: is "seq" of an event, or
  * "seq.index" of a step within its row; Last-Event-ID continues there. The last event is "end",
  * with the final state. It comes after all others, since a job's final record is committed last.
  *
- * A log's stream is one rank's, attempt after attempt: {"rank","epoch","offset","text"}. text has
- * whole lines, unless a line is too long. id: is "epoch.offset" of the end of text, so that a
- * client that comes back gets every byte once. Bytes that are no UTF-8 become U+FFFD here;
- * ?offset= reads the file as it is.
+ * A log's stream has the log of one rank, attempt after attempt, as
+ * {"rank","epoch","offset","text"}. text has whole lines, unless a line is too long. id: is
+ * "epoch.offset" of the end of text, so that a client that comes back gets every byte once. Bytes
+ * that are no UTF-8 become U+FFFD here; ?offset= reads the file as it is.
  *
  * A stream whose history was cut (removal.h) begins with "event: gap", which has the removal. A
  * stream whose job is removed while it is followed ends with a gap and the state "removed". */

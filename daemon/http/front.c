@@ -36,7 +36,7 @@ struct front_conn {
     struct front *f;
     struct sock sock[2]; /* [CLIENT], [LIBRARY]: front's end of the pair */
     uint32_t events[2];  /* events that epoll watches; 0: not in epoll */
-    bool served, killed; /* served: the library holds it; killed: its client is gone */
+    bool served, killed; /* served: the library holds the connection; killed: the client is gone */
     bool narrow, again;  /* again: a request was answered before */
     bool spoke;          /* a handshake has begun */
     enum phase phase;
@@ -56,9 +56,9 @@ struct front {
     pthread_t thread;
     bool started;
     atomic_bool stopping, finishing, reload;
-    struct front_conn *first, *dead; /* the newest first; freed after a round of events */
+    struct front_conn *first, *dead; /* first: the newest; dead: freed after a round of events */
     int n_full, n_narrow;
-    int64_t accept_at_ms; /* 0: at once; else accept no sooner: descriptors ran out */
+    int64_t accept_at_ms; /* 0: accepts at once; else not before this time: descriptors ran out */
     char piece[PIECE];
 };
 
@@ -98,7 +98,7 @@ static void close_side(struct front_conn *c, enum side s)
 }
 
 /* Buries a killed connection when the library has let go of it. Until then it counts as open: a
- * request without a client holds as much as one with. free_dead frees it after the round of
+ * request whose client is gone holds as much as any other. free_dead frees it after the round of
  * events, when no event can name it. */
 static void bury(struct front_conn *c)
 {
@@ -116,7 +116,7 @@ static void kill_conn(struct front_conn *c)
     c->killed = true;
     close_side(c, CLIENT);
     close_side(c, LIBRARY);
-    if (c->narrow) c->f->n_narrow--; /* the next one finds room at once */
+    if (c->narrow) c->f->n_narrow--; /* the next narrow one finds room at once */
     if (c->served) c->f->calls.gone(c->f->arg, c);
     bury(c);
 }
@@ -252,7 +252,7 @@ static struct intake_rules rules(const struct front_conn *c)
 }
 
 /* Sets the deadline after bytes were read: none when the request is complete, body_ms when its
- * head has just ended. in_head: its head was being read before. */
+ * head has just ended. in_head: the head was still being read before these bytes. */
 static void set_body_deadline(struct front_conn *c, bool in_head)
 {
     if (c->intake.phase == INTAKE_DONE)

@@ -50,7 +50,7 @@ struct front_calls { /* all on front's thread */
     /* Serves fd, the library's end of the pair, which the library then owns. Returns 0, or -1 when
      * it cannot. */
     int (*open)(void *arg, struct front_conn *c, int fd);
-    /* Runs the library's ready work. Returns how many ms it needs no call; -1: until its fd is
+    /* Runs the library's ready work. Returns for how many ms it needs no call; -1: until its fd is
      * readable. */
     int64_t (*run)(void *arg);
     /* Cuts off an answer that is still being streamed to a client that is gone. */
@@ -60,10 +60,11 @@ struct front_calls { /* all on front's thread */
 /* Starts the thread. library_fd: readable when the library has work. fails: ERR_IO. */
 struct front *front_create(const struct front_options *o, int library_fd,
                            const struct front_calls *calls, void *arg, struct err *e);
-/* Any thread may call these. After stop no client is accepted. finish then waits until every answer
- * is sent, at most one second, and ends the thread. */
+/* front_wake, front_reload, front_stop and front_finish may be called on any thread. After
+ * front_stop no client is accepted. front_finish then waits until every answer is sent, at most
+ * one second, and ends the thread. */
 void front_wake(struct front *f);
-void front_reload(struct front *f); /* the certificate */
+void front_reload(struct front *f); /* reads the certificate again */
 void front_stop(struct front *f);
 void front_finish(struct front *f);
 /* Call it after finish, when the library is stopped. NULL allowed. */

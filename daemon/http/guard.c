@@ -153,7 +153,7 @@ static struct guard_span authority(struct guard_span origin)
         if (a.n > p && !memcmp(a.p + a.n - p, known[i].port, p)) a.n -= p;
         return a;
     }
-    return (struct guard_span){"", 0}; /* Origin "null", or of a browser extension */
+    return (struct guard_span){"", 0}; /* the origin is "null", or a browser extension's */
 }
 
 static bool same_origin(struct guard_span origin, struct guard_span host)

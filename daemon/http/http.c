@@ -29,7 +29,7 @@ struct http_pair {
 };
 
 struct http_req {
-    struct http_req *next, **at; /* in h->open while it waits for its reply */
+    struct http_req *next, **at; /* links in h->open while the request waits for its reply */
     struct http_server *h;
     struct MHD_Connection *mhd;
     struct front_conn *conn;
@@ -248,7 +248,7 @@ static enum MHD_Result post_to_loop(struct http_req *r)
     bool stopping = h->stopping;
     if (!stopping) {
         LINK(h->open, r);
-        MHD_suspend_connection(r->mhd); /* before the loop gets the request */
+        MHD_suspend_connection(r->mhd); /* suspends before the loop gets the request */
     }
     pthread_mutex_unlock(&h->mutex);
     if (stopping) return refuse(r, 503, "stopping", "seqd is stopping");
@@ -337,8 +337,8 @@ static int64_t run_library(void *arg)
 
 static void wake(struct http_out *s);
 
-/* Cuts the stream of a client that is gone: the library does not notice it while it waits for bytes
- * of the stream. */
+/* Cuts the stream of a client that is gone: the library does not notice this while it waits for
+ * bytes of the stream. */
 static void conn_gone(void *arg, struct front_conn *c)
 {
     struct http_server *h = arg;

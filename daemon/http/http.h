@@ -34,8 +34,8 @@ typedef void http_handler(void *arg, struct http_req *r);
 
 struct http_options {
     const char *listen; /* "127.0.0.1:7433", "[::1]:0"; port 0: any free port */
-    const char *socket; /* path of a Unix socket for the same; NULL: none */
-    bool local_only;    /* for the TCP socket; no web page reaches the Unix socket */
+    const char *socket; /* path of a Unix socket that serves the same; NULL: none */
+    bool local_only;    /* holds for the TCP socket; no web page reaches the Unix socket */
     /* another address like listen, plain, for a monitoring system (http_peer has scrape); NULL:
      * none */
     const char *metrics_listen;
@@ -45,8 +45,8 @@ struct http_options {
     bool by_proxy; /* TCP clients come through a proxy, whose address is not theirs */
     /* deadlines; 0: 5 s and 30 s. A handshake of TLS has header_ms, too. */
     int64_t header_ms, body_ms;
-    int64_t idle_ms; /* without a request, or with an answer unread; 0: 60 s */
-    /* 0: 1000. One address may have a quarter of them, streams half; health is served beyond
+    int64_t idle_ms; /* time without a request, or with an answer unread; 0: 60 s */
+    /* 0: 1000. One address may have a quarter of them, and streams half; health is served beyond
      * them. */
     int max_connections;
 };
@@ -82,7 +82,7 @@ struct http_peer {
     enum http_peer_kind kind;
     unsigned char address[16]; /* for TCP: IPv6; IPv4 as ::ffff:a.b.c.d */
     bool by_proxy;             /* address: the last of X-Forwarded-For, else the proxy's */
-    uint32_t uid;              /* client of the Unix socket, by the kernel; else UINT32_MAX */
+    uint32_t uid;              /* user at the Unix socket, as the kernel says; else UINT32_MAX */
     bool tls;                  /* the request came encrypted to this process */
     bool scrape;               /* client of metrics_listen: gets /metrics alone, without a token */
 };
@@ -108,7 +108,7 @@ struct http_stream_calls {
 struct http_out *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
                                   const struct http_stream_calls *calls, void *arg);
 size_t http_stream_room(struct http_out *s);
-/* Writes all bytes or none: -1 when there is less room. */
+/* Writes all bytes or none: -1 when there is less room or the stream has ended. */
 int http_stream_write(struct http_out *s, const void *data, size_t size);
 void http_stream_end(struct http_out *s, bool whole); /* whole false: the client sees a cut */
 

@@ -18,7 +18,7 @@ enum intake_phase {
 
 struct client_intake {
     enum intake_phase phase;
-    char *in; /* GUARD_HEAD_SIZE bytes, while there are any */
+    char *in; /* GUARD_HEAD_SIZE bytes; NULL while it holds none */
     size_t in_size, looked;
     int64_t left;
     struct chunked chunks;

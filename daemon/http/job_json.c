@@ -10,7 +10,7 @@
 #include "daemon/state/doc.h"
 #include "worker/plan/check.h"
 
-/* Joins the parts of a job's JSON. shown: an object; takes it. */
+/* Joins the parts of a job's JSON. shown: an object, malloc'd, which join takes over. */
 static char *join(char *shown, const char *result, const char *plan, const char *spec)
 {
     if (result && !doc_is_json(result)) result = NULL;

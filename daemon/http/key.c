@@ -1,5 +1,5 @@
-/* key.c: reads the Idempotency-Key of a request, holds it while that runs, and finds the jobs that
- * it made before. */
+/* key.c: reads the Idempotency-Key of a request, holds the key while the request runs, and finds
+ * the jobs that an earlier request with this key made. */
 #include "daemon/http/key.h"
 
 #include <stdio.h>

@@ -24,7 +24,7 @@ struct listing { /* the listing of one node */
 struct listing_all {
     struct http_req *r;
     int n, n_waiting;
-    struct names_grants own; /* uploads of who asks */
+    struct names_grants own; /* uploads of the user who asks */
     struct listing of[NODE_MAX];
 };
 

@@ -81,8 +81,8 @@ static bool find_quarantine(const struct store_rows *rows, const char *node,
     return false;
 }
 
-/* Returns when the last of the node's certificates was revoked; 0: it has none, or one is not
- * revoked. */
+/* Returns when the last of the node's certificates was revoked; 0: it has no certificate, or one
+ * is not revoked. */
 static int64_t find_revoked(const struct store_rows *rows, const char *node)
 {
     for (int i = 0; i < rows->n_rows; i++)

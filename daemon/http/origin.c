@@ -141,7 +141,7 @@ static int choose_samples(struct step_origin *o, const struct job_spec *s, struc
     t->first = stage_sample(s, o->step - 1) + (o->sample < 0 ? 0 : o->sample);
     t->count = o->sample < 0 ? B : 1;
     int32_t packing = s->data.packing, overlong = s->data.overlong;
-    if (s->data.train[0].format == DATA_LATENTS) { /* as latents_order_options has it */
+    if (s->data.train[0].format == DATA_LATENTS) { /* as in latents_order_options */
         t->seq_len = JOB_MAX_SEQ;
         packing = PACKING_NONE;
         overlong = OVERLONG_ERROR;

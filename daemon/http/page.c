@@ -1,6 +1,6 @@
-/* The pages for browsers, compiled in, each one file. The first shows jobs and nodes. It has no
- * secret and needs no token, and asks REST for its contents with the token that its user gave it.
- * The second is the reference of REST, which docs.awk makes from api/openapi.yaml. */
+/* The pages for browsers, each one file that is compiled in. The first shows jobs and nodes. It
+ * has no secret and needs no token, and asks REST for its contents with the token that its user
+ * gave it. The second is the reference of REST, which docs.awk makes from api/openapi.yaml. */
 #include <stdio.h>
 #include <string.h>
 #include "daemon/http/range.h"

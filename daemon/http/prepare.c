@@ -78,8 +78,8 @@ static void say_gpu(const struct preparing *p, struct err *e)
 }
 
 /* Finds the machine that the ranks would run on. If the job does not say how much memory a rank
- * may use, it gets its share of the largest node. The memory is kept in the spec, so that the plan
- * shown here and the rank's own are the same. */
+ * may use, a rank gets its share of the largest node. The memory is kept in the spec, so that the
+ * plan shown here and the rank's own are the same. */
 static void find_machine(struct preparing *p, struct machine *m)
 {
     const struct node *n = largest_node(p);
@@ -336,7 +336,8 @@ static void describe_or_plan(struct preparing *p)
 
 /* ---- the first step -------------------------------------------------------------------------- */
 
-/* Sets the ranks to the number of devices given. */
+/* Sets the ranks, if they are not given, to the number of devices. Refuses any other number of
+ * ranks. */
 static int take_hardware(struct preparing *p, struct err *e)
 {
     int32_t *ranks = &p->spec.resources.ranks;

@@ -44,7 +44,7 @@ struct preparing {
     int bad;
     struct err why;
     struct names_grants grants;
-    struct sources sources; /* the files of its data, on nodes */
+    struct sources sources; /* search for the data's files on nodes */
     bool resumes;           /* the job resumes a checkpoint of the model `made` */
     struct model_shape made;
     /* the model that was described last, and the arguments of that question */

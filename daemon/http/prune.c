@@ -27,7 +27,7 @@ struct prune_request {
     char who[USER_NAME];
     /* the request */
     int64_t older_ms, limit;
-    uint32_t states; /* bit of each enum job_state */
+    uint32_t states; /* a bit for each enum job_state */
     int what;
     bool dry_run;
     /* the jobs that were found */

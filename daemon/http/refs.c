@@ -24,7 +24,7 @@ struct resolving {
     struct job_ref ref;
     bool plain;       /* the text is a plain path, perhaps the path of ref */
     size_t plain_len; /* length of the path, up to the step's directory */
-    int64_t after;    /* in the search for the newest: seq of the last event seen */
+    int64_t after;    /* seq of the last event seen in the search for the newest */
 };
 
 static void next(struct resolving *k);
@@ -61,7 +61,8 @@ static void refuse_job(struct resolving *k)
     finish(k, &e);
 }
 
-/* Leaves a path that is not a job's for the node to judge, unless it lies in our own directory. */
+/* Leaves a path that is not a job's for the node to judge, unless it lies in seqd's own
+ * directory. */
 static void refuse_plain(struct resolving *k)
 {
     char path[RANK_PATH_SIZE];

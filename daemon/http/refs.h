@@ -9,7 +9,7 @@
 #include "daemon/http/routes.h"
 
 struct refs_found {
-    char node[NODE_NAME]; /* has the files that the job begins from; "": any node will do */
+    char node[NODE_NAME]; /* node with the files that the job begins from; "": any node */
     int64_t step;         /* the checkpoint's step */
 };
 

@@ -1,4 +1,4 @@
-/* routes.c: has the table of routes, and finds the one of a request. */
+/* routes.c: holds the table of routes, and finds the route of a request. */
 #include "daemon/http/routes.h"
 
 #include <stdio.h>

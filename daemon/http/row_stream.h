@@ -1,6 +1,6 @@
 /* row_stream.h: streams that read the store as fast as their clients read them. Each asks for the
  * rows after its place, writes as many as there is room for, and waits until more is committed or
- * its client has read: it never queues. For feed.c and follow.c, whose structs begin with one. Loop
+ * its client has read: it never queues. The structs of feed.c and follow.c begin with one. Loop
  * thread. tested: tests/daemon/test_seqd_feed.c, test_seqd_stream.c */
 #ifndef SEQD_DAEMON_HTTP_ROW_STREAM_H
 #define SEQD_DAEMON_HTTP_ROW_STREAM_H
@@ -34,7 +34,8 @@ void row_streams_init(struct row_streams *all, struct loop *l, row_stream_call *
                       row_stream_call *free);
 void row_streams_fini(struct row_streams *all); /* frees all; the HTTP server is gone by then */
 
-/* Answers r with a stream of c, which joins the list. -1: there is no stream, c is the caller's. */
+/* Answers r with a stream of c, which joins the list. -1: there is no stream, c remains the
+ * caller's. */
 int row_stream_open(struct row_stream *c, struct row_streams *all, struct http_req *r,
                     const char *type, const char *beat);
 /* Ends a read. false: do no more, because the client is gone and c is freed, or because the read

@@ -17,7 +17,8 @@ struct sock {
 };
 
 void sock_close(struct sock *s); /* drops unsent bytes, and tls */
-/* Tells whether bytes wait until the socket takes them: epoll says when, and flush sends them. */
+/* Tells whether bytes, or the end after them, wait until the socket takes them: epoll says when,
+ * and flush sends them. */
 bool sock_waits(const struct sock *s);
 /* Sends bytes, and keeps those that the socket does not take now. -1: the other end is gone, or
  * there is no memory. */
@@ -27,6 +28,6 @@ int sock_flush(struct sock *s);
 int sock_end(struct sock *s);
 /* Receives bytes like a recv that does not block. */
 ssize_t sock_recv(struct sock *s, void *bytes, size_t n);
-bool sock_holds(const struct sock *s); /* decrypted bytes, unknown to epoll */
+bool sock_holds(const struct sock *s); /* tells whether decrypted bytes wait, unknown to epoll */
 
 #endif

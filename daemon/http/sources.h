@@ -24,7 +24,7 @@ struct sources {
     int n;
     uint64_t digest; /* digest of the files */
     int64_t begun_ms;
-    char node[NODE_NAME]; /* asked last; "": none */
+    char node[NODE_NAME]; /* node asked last; "": none */
     bool refused;
     struct err why; /* the last refusal */
     /* results of the specs before */

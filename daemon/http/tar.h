@@ -18,7 +18,7 @@ struct tar_file {
     int64_t size;
 };
 
-struct tar {         /* borrows all of it */
+struct tar {         /* borrows all members */
     const char *top; /* directory of all files; shorter than TAR_NAME_SIZE with any name */
     const struct tar_file *file;
     int n;

@@ -20,7 +20,7 @@ static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX
                                  "+ECDHE-RSA:-MAC-ALL:+AEAD:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:"
                                  "+CHACHA20-POLY1305:%SERVER_PRECEDENCE";
 
-/* A certificate with its key: the server uses it, and each session that began with it. */
+/* A certificate with its key, used by the server and by each session that began with it. */
 struct tls_cert {
     gnutls_certificate_credentials_t cred;
     int n_users;

@@ -17,8 +17,8 @@ struct tls_server;
  * ERR_INVALID naming the fault. */
 struct tls_server *tls_server_open(const char *cert, const char *key, struct err *e);
 void tls_server_close(struct tls_server *s); /* call after its sessions are closed; NULL allowed */
-/* Reads the files again when they have changed, or anyway. Files that are no good are logged, and
- * the certificate before them stays. */
+/* Reads the files again if they have changed, or in any case if `anyway` is set. Files that are no
+ * good are logged, and the certificate before them stays. */
 void tls_server_look(struct tls_server *s, bool anyway);
 
 struct tls_conn;
@@ -32,9 +32,9 @@ void tls_free(struct tls_conn *t); /* says nothing to the client; NULL allowed *
 int tls_shake(struct tls_conn *t);
 bool tls_wants_write(const struct tls_conn *t); /* after a 0 of tls_shake; false: waits to read */
 
-/* These work as recv and send of a non-blocking socket: -1 with EAGAIN or EPROTO. recv returns 0
- * only after the client's close_notify; for a cut connection it fails with EPROTO. After EAGAIN
- * send must be called again with the same bytes. */
+/* tls_recv and tls_send work as recv and send of a non-blocking socket: -1 with EAGAIN or EPROTO.
+ * recv returns 0 only after the client's close_notify; for a cut connection it fails with EPROTO.
+ * After EAGAIN send must be called again with the same bytes. */
 ssize_t tls_recv(struct tls_conn *t, void *bytes, size_t n);
 ssize_t tls_send(struct tls_conn *t, const void *bytes, size_t n);
 bool tls_holds(const struct tls_conn *t); /* bytes that recv returns though the socket has none */

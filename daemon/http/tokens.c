@@ -96,8 +96,9 @@ static int check_user(const struct principal *who, const char *user, const char 
                      who->user);
 }
 
-/* Checks that a token ends no later than its maker's token, unless an admin makes it: else a stolen
- * token would live on in the tokens that it made. given: the caller has asked for ttl_s. */
+/* Checks that a token ends no later than its maker's token, unless an admin makes it: else a
+ * stolen token would live on in the tokens that it made. given: the caller has asked for ttl_s;
+ * otherwise *ttl_s is cut to fit. */
 static int check_ttl(const struct routes *R, const struct principal *who, bool given,
                      int64_t *ttl_s, struct err *e)
 {

@@ -119,7 +119,7 @@ static void look_at_job(void *arg, struct job *j)
 static int refuse_use(struct routes *R, const struct route_match *a, struct err *e)
 {
     const struct upload_name *name = R->uploads ? uploads_find(R->uploads, a->n) : NULL;
-    if (!name || !principal_owns(&a->who, name->owner)) return 0; /* the thread answers */
+    if (!name || !principal_owns(&a->who, name->owner)) return 0; /* the uploads' thread answers */
     struct upload_use u = {.files = uploads_files(R->uploads)};
     snprintf(u.dir, sizeof u.dir, "%s/%s", u.files, name->name);
     jobs_each(&control_commits(R->control)->cluster->jobs, look_at_job, &u);

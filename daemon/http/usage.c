@@ -104,7 +104,7 @@ static void on_database(void *arg, const struct store_rows *rows, const struct e
     v->free_size = rows->row[0].n[1];
 }
 
-/* Shows every job to operators, and to others their own. */
+/* Shows every job to operators, and to other users their own jobs. */
 void route_usage(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     int64_t limit, cursor;
@@ -117,7 +117,7 @@ void route_usage(struct routes *R, struct http_req *r, const struct route_match 
     v->r = r;
     v->all = a->who.role >= ROLE_OPERATOR;
     v->limit = limit;
-    /* One reader answers in order, so that the first answer is here before the second one. */
+    /* The reader answers in order, so the first answer is here before the second one. */
     store_read(control_store(R->control), ASK_DATABASE, NULL, NULL, on_database, v);
     store_read(control_store(R->control), ASK_USAGE, (const int64_t[4]){cursor, limit + 1},
                v->all ? NULL : a->who.user, on_jobs, v);
@@ -167,7 +167,7 @@ static void put_user(struct jwrite *w, const struct user *u)
     jwrite_end(w);
 }
 
-/* Shows every user to operators, and to others themselves. */
+/* Shows every user to operators, and to other users only themselves. */
 void route_usage_users(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct users *all = control_users(R->control);

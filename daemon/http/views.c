@@ -1,4 +1,4 @@
-/* Jobs: one, pages of them, and their events, metrics, logs and products. */
+/* Jobs: a single job, pages of jobs, and their events, metrics, logs and products. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ struct view {
     void (*page)(struct view *v, struct jwrite *w, const struct store_row *row);
     enum store_ask ask;
     int64_t n[4];
-    int64_t offset; /* logs */
+    int64_t offset; /* position in a log */
     int32_t rank;
 };
 
@@ -138,8 +138,8 @@ void route_job(struct routes *R, struct http_req *r, const struct route_match *a
 static void on_cancelled(void *arg, const struct job *j, const struct err *e)
 {
     struct view *v = arg;
-    /* An error means that the job is final already, or never was: the cancelling of a job that has
-     * ended is no error, and changes nothing. */
+    /* An error means that the job has ended, or never was. Cancelling a job that has ended is no
+     * error and changes nothing. */
     if (!e) v->status = 202;
     ask_job(v, on_job);
 }
@@ -334,7 +334,7 @@ static int choose_owner(struct view *v)
         err_field(&e, ERR_FORBIDDEN, "owner", "%s may list no jobs of %s", v->who.user, owner);
     else {
         const char *whose = owner ? owner : v->counts ? v->who.user : "";
-        memcpy(v->owner, whose, strlen(whose) + 1); /* a user's name */
+        memcpy(v->owner, whose, strlen(whose) + 1); /* a user's name, which fits */
         return 0;
     }
     reply_fail(v->r, &e);

@@ -16,10 +16,10 @@
 
 struct waits;
 struct waits *waits_create(struct loop *l);
-void waits_destroy(struct waits *all); /* after the HTTP server, which answers all requests */
+void waits_destroy(struct waits *all); /* call it after http_destroy, which answers all requests */
 int waits_n(const struct waits *all);  /* requests that wait now */
 void waits_changed(struct waits *all, int64_t job);
-/* Answers r: 200 with the job once it is of a version beyond since, or has ended; 304 when ms have
+/* Answers r: 200 with the job once its version is beyond since, or it has ended; 304 when ms have
  * passed; 404. ms 0: at once. */
 void wait_start(struct waits *all, struct routes *R, struct http_req *r,
                 const struct route_match *a, int64_t since, int64_t ms);

@@ -33,10 +33,11 @@ struct errands *errands_create(struct loop *l, const struct errands_options *o);
 void errands_end(struct errands *t, bool finish);
 void errands_destroy(struct errands *t);
 
-/* Hands over an errand. fails: ERR_PEER where too many wait, or after errands_end. */
+/* Hands over an errand. fails: ERR_PEER when too many wait, or after errands_end. */
 int errands_do(struct errands *t, struct errand *x, struct err *e);
 
-/* Any thread: tells whether errands_end was called: the work under way should end soon. */
+/* Tells, on any thread, whether errands_end was called; the work under way should end soon
+ * then. */
 bool errands_ending(const struct errands *t);
 
 #endif

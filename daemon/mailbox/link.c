@@ -13,7 +13,7 @@
 enum {
     ARENA_SIZE = 16 << 20, /* a message of WIRE_MAX_SIZE, unpacked, and room for its spec */
     MISSED = 3,            /* missed heartbeats after which a node is down */
-    RETRY_MS = 5000,       /* for a node that was refused for a cause that may pass */
+    RETRY_MS = 5000,       /* delay for a node refused for a cause that may pass */
     RETRY_VERSION_MS = 60000,
     MAX_JOINS = 32,      /* joins at one time, so that strangers take little of seqd */
     JOIN_SIZE = 16 << 10 /* size of a message of a stranger */
@@ -84,8 +84,8 @@ static void session_refuse(struct link_session *s, const char *why)
     rpc_stream_close(s->stream);
 }
 
-/* Refuses a node and tells it why. The node is to close the session; if it does not, its next
- * message closes it, or the watch when it stays silent. */
+/* Refuses a node and tells it why. The node is to close the session. If it does not, seqd closes
+ * it at the next message, or in the watch when the node stays silent. */
 static void session_turn_away(struct link_session *s, const char *node, const char *why,
                               int64_t retry_ms)
 {
@@ -208,7 +208,7 @@ static void session_hello(struct link_session *s, const struct msg *m)
     if (session_send(s, &welcome) == 0) k->calls->up(k->arg, m->node, m);
 }
 
-/* Takes one join at a time, and from a stranger only one. */
+/* Takes one join at a time, and only one in a session of a stranger. */
 static void session_join(struct link_session *s, const struct msg *m)
 {
     struct links *k = s->link;

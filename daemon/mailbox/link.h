@@ -15,11 +15,11 @@
  * (2) seqw sends HELLO. It names every attempt in its state directory. Any message before it
  * closes the session.
  *
- * (3) seqd checks, in this order: the certificate names the node of HELLO and is in its tables
- * (link_gate.holder); it speaks the ABI; a session of that name is of the same instance; control.c
- * has room for the node (admit). It answers REFUSED to a node that fails one of them. The node is
- * to close the session; else seqd closes it at the next message, or after silence. The node dials
- * again after retry_ms, or at once where REFUSED names an older ABI that both speak.
+ * (3) seqd checks, in this order: the certificate names the node of HELLO and is in seqd's tables
+ * (link_gate.holder); the node speaks the ABI; a session of that name is of the same instance;
+ * control.c has room for the node (admit). It answers REFUSED to a node that fails one of them.
+ * The node is to close the session; else seqd closes it at the next message, or after silence. The
+ * node dials again after retry_ms, or at once where REFUSED names an older ABI that both speak.
  *
  * (4) seqd ends an older session of the same instance (its down is called), sends WELCOME, and
  * calls up. A node that could speak a newer ABI than its HELLO said closes the session at WELCOME,
@@ -28,9 +28,9 @@
  * (5) Inside up, control.c gives up the parts of another instance of that name, and sends for each
  * attempt of the node: ACK for the records and log bytes that seqd has on disk; ASSIGN, if the job
  * is starting and HELLO does not name the attempt, because the first ASSIGN may be lost. EXPECT
- * follows with the list of all: the node stops an attempt that is not in it, and answers a listed
- * one that it does not have with a final REPORT (GANG_UNKNOWN). BLOBS, and SAVE or STOP, are sent
- * again if they still apply. REMOVE follows once the store has been read.
+ * follows with the list of all its attempts: the node stops an attempt that is not in it, and
+ * answers a listed one that it does not have with a final REPORT (GANG_UNKNOWN). BLOBS, and SAVE
+ * or STOP, are sent again if they still apply. REMOVE follows once the store has been read.
  *
  * (6) At WELCOME the node starts its heartbeat, relays records and logs from the last ACK on, and
  * sends PROFILE if it has measured itself, LEAVING if it knows when it ends, and JOIN if half of
@@ -102,15 +102,15 @@ struct link_gate {
     /* Returns 0 if the holder of this certificate may have a session, or -1 with e. seqd's own CA
      * made the certificate, and the certificate is valid now. */
     int (*holder)(void *arg, const struct pki_node *n, struct err *e);
-    /* A JOIN came: link_answer follows, in the call or later. holder NULL: a stranger with a
-     * token. */
+    /* Called for each JOIN; link_answer follows, in the call or later. holder NULL: a stranger
+     * with a token. */
     void (*join)(void *arg, int64_t session, const struct pki_node *holder, const struct msg *m);
 };
 
 struct link_options {
     const char *address;  /* "unix:/dir/sock", "insecure:10.0.0.1:port"; over TLS "10.0.0.1:port" */
     const struct pki *ca; /* NULL: sessions are plain */
-    const struct link_gate *gate; /* with ca */
+    const struct link_gate *gate; /* set together with ca */
     void *gate_arg;
 };
 
@@ -135,7 +135,7 @@ uint32_t link_abi(struct links *k, const char *node);
 /* Answers a JOIN with JOINED, or REFUSED for the node m->node. The session may be gone. */
 void link_answer(struct links *k, int64_t session, const struct msg *m);
 void link_close(struct links *k, const char *node,
-                const char *why);     /* closes its session, if any */
-int link_port(const struct links *k); /* the one chosen for port 0 */
+                const char *why);     /* closes the node's session, if any */
+int link_port(const struct links *k); /* port in use, also for an address with port 0 */
 
 #endif

@@ -31,7 +31,7 @@ enum json_form {
  * starts. */
 void json_init(void);
 
-/* Fills *s with defaults and the values of the text; job_check is the caller's next step.
+/* Fills *s with defaults and the values of the text; family_check is the caller's next step.
  * fails: ERR_INVALID with the field; ERR_TOO_LARGE when the strings exceed 64 KiB. */
 int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
                    struct err *e);

@@ -258,7 +258,7 @@ static int read_stages(struct spec_reader *r, const json_t *v)
     return 0;
 }
 
-/* Reads one string, or an array of at most SPEC_STOPS. */
+/* Reads one string, or an array of at most SPEC_STOPS strings. */
 static int read_stop(struct spec_reader *r, const json_t *v)
 {
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;

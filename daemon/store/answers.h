@@ -9,7 +9,7 @@
 /* An answer is the first member of requests (txn.h) and queries (query.h). */
 struct answer {
     struct answer *next;
-    void (*give)(struct answer *a); /* calls back and frees */
+    void (*give)(struct answer *a); /* calls back and frees a */
 };
 
 struct answers {
@@ -19,10 +19,11 @@ struct answers {
 };
 
 void answers_init(struct answers *q, struct loop *l);
-void answers_fini(struct answers *q); /* after answers_give */
+void answers_fini(struct answers *q); /* call it after answers_give */
 /* Takes a: give is called with it on the loop thread. Called from any thread. */
 void answers_send(struct answers *q, struct answer *a, void (*give)(struct answer *a));
-/* Gives all that were sent, now. Call it on the loop thread, once no other thread sends. */
+/* Gives at once all answers that were sent. Call it on the loop thread, once no other thread
+ * sends. */
 void answers_give(struct answers *q);
 
 #endif

@@ -45,7 +45,7 @@ struct backups {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     bool started, stop;
-    bool making; /* a backup is being made; loop thread */
+    bool making; /* a backup is being made; used by the loop thread */
     sqlite3 *db; /* connection to interrupt */
     struct backup_ask *in_first, **in_last, *out_first, **out_last;
 };
@@ -274,7 +274,7 @@ static void give_all(void *arg)
     }
 }
 
-/* Answers from any thread, which holds the mutex. */
+/* Answers a question. Called on any thread, with the mutex held. */
 static void answer_locked(struct backups *b, struct backup_ask *a)
 {
     const bool first = !b->out_first;

@@ -66,8 +66,8 @@ static const struct carried_file *find(const char *name)
     return NULL;
 }
 
-/* Compares a carried file with the one at path. 1: it is there, and the same; 0: it is not
- * there. */
+/* Compares a carried file with the file at path. 1: the file is there, with the same bytes; 0: it
+ * is not there. */
 static int compare(const char *path, const void *data, size_t size, struct err *e)
 {
     size_t have;

@@ -31,10 +31,10 @@ int logs_sync(struct logs *l, logs_durable *call, void *arg, struct err *e);
  * ERR_NOT_FOUND when there is no such log. */
 int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t offset, void *out,
                   size_t size, struct err *e);
-/* Closes the job's files, which are about to be removed, and writes the path of their
+/* Closes the job's files, which are about to be removed, and writes the path of the job's
  * directory. */
 void logs_forget(struct logs *l, int64_t job, char *path, size_t size);
-void logs_path(const struct logs *l, int64_t job, char *path, size_t size); /* their directory */
+void logs_path(const struct logs *l, int64_t job, char *path, size_t size); /* job's directory */
 void logs_forget_log(struct logs *l, int64_t job, int64_t epoch, int rank, char *path, size_t size);
 /* Returns the newest epoch of which this rank has a log; 0 when there is none. */
 int64_t logs_last_epoch(struct logs *l, int64_t job, int rank);

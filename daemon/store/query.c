@@ -31,7 +31,7 @@ static void query_failed(sqlite3 *db, int rc, struct err *e)
     err_set(e, code, "the store could not be read: %s", sqlite3_errmsg(db));
 }
 
-/* Adds the rows of a statement to those of a, unless an earlier one failed. */
+/* Adds the rows of a statement to those of a, unless an earlier statement failed. */
 static void select_rows(sqlite3 *db, const char *sql, const int64_t *n, int n_bound,
                         const char *text, int n_ints, int n_texts, struct query *a)
 {
@@ -84,8 +84,8 @@ static void select_jobs_of(sqlite3 *db, struct query *a)
     sort_jobs(a);
 }
 
-/* Counts the live jobs of other users in each state: all users' less the user's own, each by an
- * index alone. */
+/* Counts the live jobs of other users in each state: all users' jobs less the user's own, each
+ * counted by an index alone. */
 static void select_others(sqlite3 *db, struct query *a)
 {
     for (int state = 0; state < JOB_STATE_N; state++) {
@@ -346,7 +346,7 @@ static void select_checkpoint(sqlite3 *db, struct query *a)
 static const struct question {
     void (*select)(sqlite3 *db, struct query *a);
     const char *sql;
-    int n_bound, n_ints, n_texts; /* numbers of a->n, bound from ?1 on; columns, numbers first */
+    int n_bound, n_ints, n_texts; /* n_bound: numbers of a->n, from ?1 on; the others: columns */
     bool by_text;                 /* ?1 is a->text */
 } questions[] = {
     [ASK_JOB] = {NULL,

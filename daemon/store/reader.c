@@ -1,5 +1,5 @@
 /* Runs one query at a time, in the order of asking. The mutex guards the queue and the gate; the
- * connection is the thread's alone once it runs. */
+ * connection is the thread's alone once the thread runs. */
 #include "daemon/store/reader.h"
 
 #include <pthread.h>

@@ -19,8 +19,8 @@ void reader_ask(struct store_reader *r, enum store_ask what, const int64_t n[4],
 void reader_stop(struct store_reader *r);
 void reader_destroy(struct store_reader *r); /* after reader_stop; NULL allowed */
 
-/* The writer calls these two; between them no query uses the log. reader_hold waits for the query
- * that runs, at most STORE_QUERY_MS. */
+/* reader_hold and reader_release are called by the writer; between them no query uses the log.
+ * reader_hold waits for the query that runs, at most STORE_QUERY_MS. */
 void reader_hold(struct store_reader *r);
 void reader_release(struct store_reader *r);
 

@@ -44,7 +44,7 @@ static const struct removal_part {
                         "WHERE job = ?1 LIMIT ?2) RETURNING 0"},
     {1u << REMOVAL_JOB, "DELETE FROM part_marks WHERE job = ?1 AND epoch IN (SELECT epoch FROM "
                         "part_marks WHERE job = ?1 LIMIT ?2) RETURNING 0"},
-    {1u << REMOVAL_JOB, "DELETE FROM blames WHERE job = ?1 AND ?2 RETURNING 0"}, /* few rows */
+    {1u << REMOVAL_JOB, "DELETE FROM blames WHERE job = ?1 AND ?2 RETURNING 0"}, /* has few rows */
     {1u << REMOVAL_JOB, "DELETE FROM keys WHERE job = ?1 AND ?2 RETURNING 0"},
     {1u << REMOVAL_JOB, "DELETE FROM ended WHERE job = ?1 AND ?2 RETURNING 0"},
     {1u << REMOVAL_JOB, "DELETE FROM tags WHERE job = ?1 AND ?2 RETURNING length(value)"},

@@ -1,6 +1,7 @@
 /* reserve.h: a file of RESERVE_SIZE bytes that keeps room on the disk of the state directory. When
- * that disk is full, the file is removed, so that cancels and the ends of jobs still find room, and
- * made again when there is twice as much. While it is out, new jobs are refused (store.h). */
+ * that disk is full, the file is removed, so that cancels and the ends of jobs still find room,
+ * and made again when twice as much is free. While the file is missing, new jobs are refused
+ * (store.h). */
 #ifndef SEQD_DAEMON_STORE_RESERVE_H
 #define SEQD_DAEMON_STORE_RESERVE_H
 

@@ -37,7 +37,7 @@ int schema_number(sqlite3 *db, const char *path, const char *sql, int64_t *out, 
 }
 
 /* These columns were added to tables of version 1. An earlier seqd reads and writes such tables as
- * its own: user_version stays, and its rows have the default there. */
+ * its own: user_version stays, and its rows get the columns' defaults. */
 static const struct {
     const char *has, *add;
 } columns[] = {

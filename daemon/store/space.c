@@ -1,5 +1,5 @@
-/* The reserve is made and released by one thread: that of store_open, then the writer's. Other
- * threads read `full`, which follows it, under the mutex. */
+/* The reserve is made and released by one thread at a time: the thread of store_open, then the
+ * writer. Other threads read `full`, which follows it, under the mutex. */
 #include "daemon/store/space.h"
 
 #include <errno.h>

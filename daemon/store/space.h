@@ -16,7 +16,7 @@ struct sqlite3;
 
 struct disk_space {
     struct reserve reserve; /* used by the writer, once it runs */
-    int64_t look_ms;        /* no look before this time; writer */
+    int64_t look_ms;        /* no look before this time; used by the writer */
     pthread_mutex_t mutex;
     bool full; /* the reserve is released; guarded by the mutex */
 };

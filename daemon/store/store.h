@@ -32,8 +32,8 @@
 struct store;
 
 /* Opens the store in dir, which must exist. fails: ERR_CONFLICT when another seqd holds it,
- * ERR_UNSUPPORTED on NFS, ERR_CORRUPT naming the file when it is not our database or is damaged, as
- * far as a check of STORE_CHECK_MS shows. */
+ * ERR_UNSUPPORTED on NFS, ERR_CORRUPT naming the file when it is not seqd's database or is
+ * damaged, as far as a check of STORE_CHECK_MS shows. */
 struct store *store_open(struct loop *l, const char *dir, struct err *e);
 /* Commits the queued requests, gives the answers that are due, and takes nothing new: a read that
  * one of these answers asks for fails, and its answer is given, too. The loop must not run again.
@@ -71,7 +71,7 @@ struct store_token {
     int role;
     const char *user, *hash, *label; /* borrowed until the call returns */
 };
-/* Loads all tokens, ascending, as store_load does, before or after it. */
+/* Loads all tokens, ascending, as store_load does; it may be called before or after store_load. */
 int store_load_tokens(struct store *s, void *arg, int (*token)(void *, const struct store_token *),
                       struct err *e);
 /* The rows that join.h keeps. Texts are borrowed until the call returns. */
@@ -169,7 +169,7 @@ void store_revocation_set(struct store_txn *t, const struct store_revocation *ro
 void store_revocation_remove(struct store_txn *t, const char *node);
 /* ---- removing (api/core/removal.h, remove.h) ------------------------------------------------- */
 
-#define STORE_DUE  100 /* rows of one ASK_DUE */
+#define STORE_DUE  100 /* most rows of one ASK_DUE */
 #define STORE_GONE 100 /* jobs.state of a job that is being removed */
 
 struct store_removal {
@@ -184,15 +184,15 @@ void store_removal_add(struct store_txn *t, const struct store_removal *r);
 void store_removals_forget(struct store_txn *t, int64_t before_ms, int n);
 /* Looks at the n oldest rows of the audit, and deletes each that was written before that time. */
 void store_audit_forget(struct store_txn *t, int64_t before_ms, int n);
-/* Fills in the end times of the next n jobs of a database that an older seqd made. *n_moved: as
- * below. */
+/* Fills in the end times of the next n jobs of a database that an older seqd made. *n_moved: as in
+ * store_removal_rows. */
 void store_ended_fill(struct store_txn *t, int n, int64_t *n_moved);
 /* Notes that seqd's own files of the removal are gone, and their bytes. */
 void store_removal_files(struct store_txn *t, int64_t job, int what, int64_t size);
 /* Deletes at most n rows, of the oldest removals first. *n_moved is written before the commit is
  * answered; 0: there was nothing to do. */
 void store_removal_rows(struct store_txn *t, int n, int64_t at_ms, int64_t *n_moved);
-/* Notes that the node has removed its part, and its bytes. Told twice, it counts once. */
+/* Notes that the node has removed its part, and its bytes. A repeated note counts once. */
 void store_removal_node(struct store_txn *t, int64_t job, int what, const char *node, int64_t size,
                         int64_t at_ms);
 /* Notes why the node could not remove its part. */
@@ -215,7 +215,7 @@ struct store_health {
     int64_t stuck_ms;  /* ms since the last answer, or the first request after it; 0: none waits */
     int64_t commit_ms; /* duration of the last commit; -1: there was none */
     int64_t wal_size;  /* bytes in the log that are not checkpointed */
-    bool full;         /* store_full */
+    bool full;         /* as store_full */
 };
 void store_health(const struct store *s, struct store_health *out); /* loop thread */
 /* Tells whether the writer has looked at its queue since the last call, and asks it to look again.
@@ -234,7 +234,7 @@ enum store_ask {
     ASK_TAGGED, /* as ASK_JOBS; text[0] {"owner": "" or one, "tags": [["key","value"],..]}: jobs
                  * that have all of these tags -> n: id; text: doc, result in short */
     ASK_OWNER,  /* n[0] id                     -> text: owner, "" for none */
-    ASK_OTHERS, /* text[0] owner: the live jobs that are not of that one
+    ASK_OTHERS, /* text[0] owner: live jobs of all other users
                                                -> n: state, how many */
     ASK_AUDIT,  /* n[0] before seq (0: newest), n[1] limit, newest first; text[0] of that user, or
                  * NULL
@@ -264,7 +264,7 @@ enum store_ask {
                       * and after n[0]              -> the same */
     ASK_REMOVAL_FILES, /* n[0] after seq, n[1] limit -> n: seq, job, what: seqd's files go next */
     ASK_DUE,   /* n[0] what, n[1] ended before, after n[2] at and n[3] job, STORE_DUE at most:
-                        * jobs with that not removed, in order of end -> n: job, at */
+                        * jobs that still have it, in order of end -> n: job, at */
     ASK_ENDED, /*                           -> n: jobs that have ended and are not removed */
     ASK_PRUNE, /* n[0] what, n[1] ended before, n[2] bit per state, n[3] limit: jobs with that not
                 * removed, in order of end -> n: job, at, state, bytes of rows */
@@ -276,7 +276,7 @@ enum store_ask {
 
 struct store_row {
     int64_t n[6];
-    char *text[4]; /* NULL for NULL */
+    char *text[4]; /* NULL: the column is NULL */
 };
 
 struct store_rows {

@@ -15,7 +15,7 @@
 #define MAX_SIZE      (128 << 20) /* an older SQLite checks no larger file: under a second */
 #define PART          16384
 #define SAID          201   /* bytes of a message of SQLite */
-#define OPS           1000  /* between two looks at the clock */
+#define OPS           1000  /* steps of SQLite between two looks at the clock */
 #define AGAIN_MS      60000 /* time to read a file again in which damage was found */
 
 struct box {

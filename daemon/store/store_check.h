@@ -7,10 +7,11 @@
 
 struct sqlite3;
 
-/* Runs SQLite's quick_check for at most limit_ms. A file that is too large for that is not checked,
- * which is logged. A value of another type than its column's is logged and does not count as
- * damage: the caller that reads that row sees it. fails: ERR_CORRUPT with the first damage found;
- * ERR_IO where the disk could not be read, which is no damage. */
+/* Runs SQLite's quick_check for at most limit_ms. If the time ends first, part of the file is not
+ * checked, which is logged; an old SQLite checks no large file at all. A value of another type
+ * than its column's is logged and does not count as damage: the caller that reads that row sees
+ * it. fails: ERR_CORRUPT with the first damage found; ERR_IO where the disk could not be read,
+ * which is no damage. */
 int store_check(struct sqlite3 *db, const char *path, int64_t limit_ms, struct err *e);
 
 /* Writes the bytes of the log again where they are, which needs no room, and syncs them. After a

@@ -84,7 +84,7 @@ struct store_txn {
 };
 
 void txn_free(struct store_txn *t);
-void *txn_must(void *p);          /* p; ends the process if p is NULL: out of memory */
+void *txn_must(void *p);          /* returns p; ends the process if p is NULL: out of memory */
 char *txn_copy(const char *text); /* strdup; NULL for NULL */
 
 #endif

@@ -13,14 +13,14 @@ struct store_reader;
 
 struct wal {
     struct sqlite3 *db;    /* borrowed */
-    int64_t pages;         /* in the log */
+    int64_t pages;         /* pages in the log */
     int64_t checkpoint_at; /* bytes of the log; 0: not known yet */
     int page_size;         /* bytes */
 };
 
-/* Sets up w, which must not move while db is open: a hook of db counts the pages in it. */
+/* Sets up w, which must not move while db is open: a hook of db counts the log's pages in w. */
 void wal_init(struct wal *w, struct sqlite3 *db, int page_size);
-int64_t wal_size(const struct wal *w); /* bytes, of the log */
+int64_t wal_size(const struct wal *w); /* bytes of the log */
 
 /* Checkpoints the whole log and truncates its file. Returns a code of SQLite; SQLITE_BUSY: a reader
  * or a full disk left the log as it was. */

@@ -34,11 +34,11 @@ struct store_writer {
     int64_t commit_ms, wal_size; /* as in struct store_health */
     bool look, looked;           /* a look at the queue was asked for; the writer has looked */
     struct store_txn *first, **last;
-    /* loop thread */
+    /* used by the loop thread */
     int n_waiting;
     int64_t answered_ms;
-    /* writer */
-    bool gave_up;      /* seqd stops and a group was dropped: later ones are dropped, too */
+    /* used by the writer */
+    bool gave_up;      /* seqd stops and a group was dropped: later groups are dropped, too */
     const char *doing; /* the step that runs, for the error text */
 };
 
@@ -168,7 +168,8 @@ static void wait_a_while(struct store_writer *w)
     pthread_cond_timedwait(&w->wake, &w->mutex, &until);
 }
 
-/* Waits after a group that found no space. Returns false if seqd stops and there is no space. */
+/* Makes room after a group that found no space: releases the reserve, or else waits a while.
+ * Returns false if seqd stops. */
 static bool wait_for_space(struct store_writer *w)
 {
     if (space_held(w->o.space)) {
@@ -183,7 +184,8 @@ static bool wait_for_space(struct store_writer *w)
     return !stop;
 }
 
-/* Takes up to STORE_GROUP requests; waits for the first. Returns NULL when stopped and empty. */
+/* Takes up to STORE_GROUP requests; waits for the first. Returns NULL when seqd stops and no
+ * request waits. */
 static struct store_txn *take_group(struct store_writer *w)
 {
     pthread_mutex_lock(&w->mutex);

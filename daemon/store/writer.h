@@ -31,7 +31,8 @@ void writer_start(struct store_writer *w, struct store_reader *r);
 void writer_stop(struct store_writer *w);
 void writer_destroy(struct store_writer *w); /* call after its answers were given; NULL allowed */
 
-/* These three are store_commit, store_health (but for `full`) and store_moved. */
+/* writer_commit, writer_health and writer_moved do the work of store_commit, store_health (but for
+ * `full`) and store_moved. */
 void writer_commit(struct store_writer *w, struct store_txn *t, store_done *done, void *arg);
 void writer_health(struct store_writer *w, struct store_health *out);
 bool writer_moved(struct store_writer *w);

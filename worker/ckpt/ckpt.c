@@ -20,7 +20,7 @@
 #include "worker/hf/safetensors.h"
 #include "worker/plan/stage.h"
 
-/* The files of every checkpoint; hf/ may have more. */
+/* Names of a checkpoint's files. Every checkpoint has those in files[]; hf/ may have more. */
 static const char config_file[] = "hf/config.json", weights_file[] = "hf/model.safetensors";
 static const char moments_file[] = "optim.safetensors", state_file[] = "train_state.json";
 static const char average_file[] = "hf_ema/model.safetensors";

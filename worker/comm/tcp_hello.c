@@ -62,7 +62,7 @@ struct call { /* a connection in the making */
     uint8_t nonce_d[32], nonce_a[32];
     char in[sizeof(struct hello)];
     int in_size;
-    char why[160]; /* dialled: why the last attempt ended, or one that a wrong peer answered */
+    char why[160]; /* dialled: why the last attempt failed; once wrong is set, it stays */
     bool wrong;
 };
 

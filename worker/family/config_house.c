@@ -1,7 +1,7 @@
-/* config_house.c: keys of config.json that transformers writes for any model and that change
- * neither sizes nor arithmetic. They are skipped unless a family's table reads them (RoBERTa:
- * pad_token_id); hf/files.c reads eos_token_id and pad_token_id itself. The keys of `neutral` pass
- * only with their default. */
+/* config_house.c: keys of config.json that any model may have and that change neither sizes nor
+ * arithmetic. They are skipped unless a family's table reads them (RoBERTa: pad_token_id);
+ * hf/files.c reads eos_token_id and pad_token_id itself. The keys of `neutral` pass only with
+ * values that change nothing. */
 #include <string.h>
 #include "worker/family/config_table.h"
 
