@@ -54,14 +54,17 @@ tests/kept.sh tidy
 passed=0; failed=0; kept=0; oldest=
 list=${*:-$(cd "build/$mode/tests" && ls | grep -v '\.d$')}
 for t in $list; do rm -f "build/$mode/tests-$t.result"; done
-computing='' waiting=''
+# The longest begin first: at the end they would run alone.
+longest='test_verify test_train test_life test_attention check_kernels check_emulated'
+first='' computing='' waiting=''
 for t in $list; do
+    case " $longest " in *" $t "*) first="$first $t"; continue ;; esac
     if [ -f "tests/engine/$t.c" ] || [ -f "tests/device/$t.c" ]; then computing="$computing $t"; else waiting="$waiting $t"; fi
 done
 jobs=${JOBS:-$(nproc)}
 run() { [ -z "$1" ] || printf '%s\n' $1 | xargs -P "$2" -n 1 tests/run.sh --one "$mode"; } # PROGRAMS AT_A_TIME
 run "$waiting" $((2 * jobs)) &
-run "$computing" "$jobs"
+run "$first$computing" "$jobs"
 wait
 # Run again, alone, each that failed (tests/again.sh). Injected faults are to make tests fail.
 for t in $list; do
