@@ -2,35 +2,21 @@
 # Nodes that join over a network with certificates, and everything that must not: each is refused,
 # and both sides say why. A capture shows no word of a job that runs on two of them.
 #   BUILD=build/release   KEEP=1 keeps the state
-# Needs unprivileged user and network namespaces, ip and nsenter. Where they are not available the
-# script reports it and counts nothing as passed.
+# Needs unprivileged user and network namespaces, ip and nsenter (tests/scripts/nets.sh).
 #
 #   namespace of this script    seqd at 10.9.1.1 and 10.9.2.1, forwarding, the capture
 #   namespaces A and B          nodes at 10.9.1.2 and 10.9.2.2
 # tests: needs net libapi.a libcore.a api/core api/rpc.h api/wire.h api/pki.h @curl @openssl @ip
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-if [ -z "${JOIN_INSIDE:-}" ]; then
-    if ! why=$(unshare -Urn sh -c 'ip link add v1 type veth peer name v2 && unshare -n true' 2>&1); then
-        echo "join: SKIPPED, NOTHING WAS TESTED: no network namespaces here: $why"
-        echo "join: 0 passed, 0 failed"
-        exit 0
-    fi
-    JOIN_INSIDE=1 exec unshare -Urn tests/scripts/join.sh "$@"
-fi
 . tests/lib/lib.sh
+. tests/scripts/nets.sh
+own_network join "$@"
 lib_start join
-HOLDERS= OTHERS=
+OTHERS=
 trap 'kill $HOLDERS $OTHERS 2>/dev/null; lib_clean' EXIT
 
 # ---- the network ------------------------------------------------------------------------------
-namespace() { # NAME: starts one; NS_NAME is the pid of the process that holds it
-    unshare -n sleep 900 & # holds it open
-    eval "NS_$1=$!"
-    HOLDERS="$HOLDERS $!"
-    until_ok 50 other_net "$!"
-}
-other_net() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ] && [ "$(cat "/proc/$1/comm")" = sleep ]; }
 connected() { # NAME N: the machine at the other end of a cable
     local ns
     eval "ns=\$NS_$1"
@@ -178,7 +164,7 @@ grep -q 'node=[ad]' "$OTHER_LOG" && bad "the other coordinator was told somethin
 # A machine between that shows the right authority, and has no certificate of it.
 if command -v openssl >/dev/null; then
     sed -n '/BEGIN CERT/,$p' "$STATE/pki/ca.pem" >"$T/ca.pem"
-    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$T/mitm.key" -out "$T/mitm.pem" -subj /CN=seqd -addext 'subjectAltName=DNS:seqd' -days 2 2>/dev/null
+    authority mitm -subj /CN=seqd -addext 'subjectAltName=DNS:seqd'
     openssl s_server -accept 7436 -cert "$T/mitm.pem" -key "$T/mitm.key" -cert_chain "$T/ca.pem" -alpn h2 -quiet >"$T/mitm.out" 2>&1 &
     OTHERS=$!
     listens() { (: <"/dev/tcp/127.0.0.1/7436") 2>/dev/null; }

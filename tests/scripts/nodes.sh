@@ -2,8 +2,7 @@
 # One gang over two nodes: two seqw in network namespaces, their ranks connected by a bad cable
 # (tests/net/cable.c). Each reaches seqd over a network of its own.
 #   BUILD=build/release   KEEP=1 keeps the state
-# Needs unprivileged user and network namespaces, ip and nsenter. Where they are not available the
-# script reports it and counts nothing as passed.
+# Needs unprivileged user and network namespaces, ip and nsenter (tests/scripts/nets.sh).
 #
 #   namespace of this script    seqd, seqctl, the cable between da0 and db0
 #   namespace A                 seqw a: da1 10.8.0.1 (ranks), ca1 10.9.1.2 (to seqd at 10.9.1.1)
@@ -11,29 +10,16 @@
 # tests: needs net @ip
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-if [ -z "${NODES_INSIDE:-}" ]; then
-    if ! why=$(unshare -Urn sh -c 'ip link add v1 type veth peer name v2 && unshare -n true' 2>&1); then
-        echo "nodes: SKIPPED, NOTHING WAS TESTED: no network namespaces here: $why"
-        echo "nodes: 0 passed, 0 failed"
-        exit 0
-    fi
-    NODES_INSIDE=1 exec unshare -Urn tests/scripts/nodes.sh "$@"
-fi
 . tests/lib/lib.sh
+. tests/scripts/nets.sh
+own_network nodes "$@"
 lib_start nodes
-HOLDERS= CABLE=
+CABLE=
 trap 'kill $HOLDERS $CABLE 2>/dev/null; lib_clean' EXIT
 HOP_S=2
 STEPS=${STEPS:-40}
 
 # ---- the network ------------------------------------------------------------------------------
-namespace() { # NAME: starts one; NS_NAME is the pid of the process that holds it
-    unshare -n sleep 300 & # holds it open
-    eval "NS_$1=$!"
-    HOLDERS="$HOLDERS $!"
-    until_ok 50 other_net "$!"
-}
-other_net() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ] && [ "$(cat "/proc/$1/comm")" = sleep ]; }
 in_a() { nsenter -t "$NS_A" -n "$@"; }
 in_b() { nsenter -t "$NS_B" -n "$@"; }
 network() {

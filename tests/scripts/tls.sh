@@ -6,15 +6,12 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh
+. tests/scripts/nets.sh
 lib_start tls
 SPEC="{\"kind\": \"train\", \"model\": {\"config\": $LLAMA}, \"data\": {\"train\": [{\"path\": \"text.txt\", \"format\": \"text\"}], \"seq_len\": 256}, \"resources\": {\"ranks\": 1, \"threads\": 1}, \"train\": {\"steps\": 30}}"
 make_text 100000 >"$T/data/text.txt"
 printf '%s' "$SPEC" >"$T/data/job.json"
 
-authority() { # NAME: $T/NAME.pem and its key
-    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "/CN=$1" \
-        -keyout "$T/$1.key" -out "$T/$1.pem" 2>/dev/null
-}
 certificate() { # SERIAL NAMES: of the authority "ca", put where seqd has it, both at once
     openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=seqd -keyout "$T/next.key" -out "$T/next.csr" 2>/dev/null &&
         openssl x509 -req -in "$T/next.csr" -CA "$T/ca.pem" -CAkey "$T/ca.key" -set_serial "$1" -days 2 \
