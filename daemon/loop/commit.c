@@ -14,7 +14,6 @@
 /* The actions that are due when a request is on disk. */
 struct commit {
     struct commits *all;
-    struct commit *next, **at; /* next in all->waiting; at: the pointer to this one */
     int64_t job, epoch;
     struct commit_mark { /* the mark of one part */
         char node[NODE_NAME];
@@ -35,25 +34,14 @@ static struct commit *commit_for(struct commits *all, const struct job *j)
     k->all = all;
     k->job = j->id;
     k->epoch = j->epoch;
-    k->next = all->waiting;
-    k->at = &all->waiting;
-    if (k->next) k->next->at = &k->next;
-    all->waiting = k;
     return k;
 }
 
 static void commit_free(struct commit *k)
 {
-    *k->at = k->next;
-    if (k->next) k->next->at = k->at;
     free(k->marks);
     free(k->refusal);
     free(k);
-}
-
-void commits_fini(struct commits *all)
-{
-    while (all->waiting) commit_free(all->waiting);
 }
 
 static void write_doc(struct commits *all, const struct job *j)
@@ -104,9 +92,8 @@ static void tell_marks(const struct commit *k, struct job_attempt *a)
     }
 }
 
-static void committed(void *arg, const struct err *e)
+static void on_disk(struct commit *k)
 {
-    struct commit *k = arg;
     struct commits *all = k->all;
     struct job *j = jobs_find(&all->cluster->jobs, k->job);
     tell_marks(k, j ? j->attempt : NULL);
@@ -121,6 +108,15 @@ static void committed(void *arg, const struct err *e)
     }
     all->calls->changed(all->arg, k->job);
     if (k->has_event) all->calls->pass(all->arg);
+}
+
+static void committed(void *arg, const struct err *e)
+{
+    struct commit *k = arg;
+    if (!e)
+        on_disk(k);
+    else if (k->done)
+        k->done(k->arg, NULL, e);
     commit_free(k);
 }
 

@@ -38,17 +38,14 @@ struct commits {
     void *arg;
     int64_t last_job, last_event; /* ids that are taken */
     int n_new;                    /* jobs that are being committed for the first time */
-    struct commit *waiting;       /* owned: until they are on disk */
     char doc[DOC_JOB_SIZE];       /* scratch of the loop thread */
     char spec_json[JSON_SPEC_SIZE];
 };
 
-/* Frees the commits that a store did not take because it was being closed. Call it after
- * store_close. */
-void commits_fini(struct commits *all);
-
-/* Called after the commit. j is NULL when e is set, and may be NULL when the job has ended. j is
- * the fold, which may be ahead of the disk again: answers to clients are read from the store. */
+/* Called after the commit, or with ERR_PEER when the store is closed before it: then no part of it
+ * is stored, and no call of commit_calls follows. j is NULL when e is set, and may be NULL when the
+ * job has ended. j is the fold, which may be ahead of the disk again: answers to clients are read
+ * from the store. */
 typedef void commit_done(void *arg, const struct job *j, const struct err *e);
 
 /* Folds ev into j and commits it. Fills in seq, job, epoch (unless it is an ASSIGN) and at_ms. done

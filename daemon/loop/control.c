@@ -575,7 +575,6 @@ void control_destroy(struct control *c)
     sweep_destroy(c->sweep);
     tally_destroy(c->tally);
     removals_destroy(c->removals);
-    commits_fini(&c->commits);
     cluster_fini(&c->cluster);
     asks_destroy(c->asks);
     loop_timer_destroy(c->tick);

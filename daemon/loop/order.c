@@ -201,7 +201,7 @@ struct releasing {
 static void released(void *arg, const struct err *e)
 {
     struct releasing *r = arg;
-    r->done(r->arg, NULL, r->refusal.code ? &r->refusal : NULL);
+    r->done(r->arg, NULL, !e && r->refusal.code ? &r->refusal : e);
     r->all->calls->pass(r->all->arg);
     free(r);
 }

@@ -107,7 +107,7 @@ static void on_rows_removed(void *arg, const struct err *e)
     struct removals *r = arg;
     struct loop *l = r->commits->loop;
     r->rows_busy = false;
-    if (e) log_error("removal.rows", "text=\"%s\"", e->text);
+    if (e && !r->paused) log_error("removal.rows", "text=\"%s\"", e->text);
     if (!e && (r->n_moved || r->rows_again))
         loop_timer_set(r->pace, REMOVAL_PACE * (loop_clock_ms(l) - r->rows_begin_ms));
 }
@@ -319,6 +319,11 @@ static void on_ordered_row(void *arg, const struct store_rows *rows, const struc
 static void on_ordered(void *arg, const struct err *e)
 {
     struct ordering *o = arg;
+    if (e) {
+        o->done(o->arg, NULL, e);
+        free(o);
+        return;
+    }
     loop_timer_set(o->all->wake, WAKE_MS);
     store_read(o->all->commits->store, ASK_REMOVAL, (const int64_t[4]){o->job, o->what}, NULL,
                on_ordered_row, o);

@@ -201,9 +201,10 @@ void store_removal_error(struct store_txn *t, int64_t job, int what, const char 
 /* Sets why that node does none of its removals. */
 void store_removal_waits(struct store_txn *t, const char *node, const char *why);
 
-/* Called after the commit. e is NULL once it is durable; else a key exists already (ERR_CONFLICT),
- * or a new job came while the disk is full (ERR_NO_SPACE): no other operation fails. done may be
- * NULL. store_commit takes t; commits are made in the order of calls. */
+/* Called after the commit. e is NULL once it is durable; else a key exists (ERR_CONFLICT), the disk
+ * is full and takes no new job (ERR_NO_SPACE), or the store is being closed (ERR_PEER): then no
+ * part of t is stored. done may be NULL. store_commit takes t; commits are made in the order of
+ * calls. */
 typedef void store_done(void *arg, const struct err *e);
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);
 bool store_full(const struct store *s); /* true: the reserve is released; any thread */

@@ -53,16 +53,24 @@ static void give_txn(struct answer *a)
     txn_free(t);
 }
 
+/* Answers that a request is not stored, since seqd stops. */
+static void drop(struct store_writer *w, struct store_txn *t)
+{
+    err_set(&t->err, ERR_PEER,
+            "seqd is stopping and has not stored this: send it again when it is back");
+    answers_send(w->o.out, &t->answer, give_txn);
+}
+
 void writer_commit(struct store_writer *w, struct store_txn *t, store_done *done, void *arg)
 {
     t->done = done;
     t->arg = arg;
     t->writer = w;
-    if (w->stop) { /* closing: drops the transaction, which was not acknowledged */
-        txn_free(t);
+    if (!w->n_waiting++) w->answered_ms = loop_now_ms(w->o.loop);
+    if (w->stop) {
+        drop(w, t);
         return;
     }
-    if (!w->n_waiting++) w->answered_ms = loop_now_ms(w->o.loop);
     pthread_mutex_lock(&w->mutex);
     *w->last = t;
     w->last = &t->next;
@@ -227,12 +235,11 @@ static struct store_txn *refuse_new(struct store_writer *w, struct store_txn *gr
     return rest;
 }
 
-/* Drops requests that were not acknowledged. */
-static void drop_group(struct store_txn *group)
+static void drop_group(struct store_writer *w, struct store_txn *group)
 {
     for (struct store_txn *t = group, *next; t; t = next) {
         next = t->next;
-        txn_free(t);
+        drop(w, t);
     }
 }
 
@@ -250,7 +257,7 @@ static struct store_txn *commit_group(struct store_writer *w, struct store_txn *
         if (!sqlite3_get_autocommit(w->o.db)) sqlite3_exec(w->o.db, "ROLLBACK", 0, 0, 0);
         if (wait_for_space(w)) continue;
         w->gave_up = true;
-        drop_group(group);
+        drop_group(w, group);
         return NULL;
     }
     pthread_mutex_lock(&w->mutex);
@@ -283,7 +290,7 @@ static void *writer_main(void *arg)
     struct store_txn *group;
     while ((group = take_group(w))) {
         if (w->gave_up) { /* also when there is space again: commits have no gap */
-            drop_group(group);
+            drop_group(w, group);
             continue;
         }
         group = commit_group(w, group);

@@ -27,7 +27,7 @@ struct store_writer *writer_create(const struct writer_options *o, struct err *e
 /* Starts the thread. r: waits while the log is emptied; borrowed until writer_stop returns. */
 void writer_start(struct store_writer *w, struct store_reader *r);
 /* Commits the queued requests, or drops them when seqd stops on a full disk; then ends the thread.
- * Only for a writer that was started. A later request is dropped: it was not acknowledged. */
+ * Only for a writer that was started. A later request is dropped, too: its answer is ERR_PEER. */
 void writer_stop(struct store_writer *w);
 void writer_destroy(struct store_writer *w); /* call after its answers were given; NULL allowed */
 

@@ -498,6 +498,42 @@ static void test_full_disk(void)
     finish();
 }
 
+/* Reads an answer that was sent before the server closed the connection. */
+static int late_answer(int fd)
+{
+    ssize_t n;
+    clear();
+    while ((n = read(fd, reply + reply_len, sizeof reply - 1 - reply_len)) > 0)
+        reply_len += (size_t)n;
+    reply[reply_len] = 0;
+    close(fd);
+    return status_of();
+}
+
+/* seqd stops while orders wait for room: their clients hear that they are not stored. */
+static void test_stop_on_a_full_disk(void)
+{
+    begin();
+    snprintf(reserve, sizeof reserve, "%s/reserve", w.dir);
+    for (int i = 0; i < 2; i++) CHECK(post("/v1/jobs", job_json) == 201);
+    disk.full_while = reserve;
+    refused();
+    bad_disk_full(true);
+    const int cancel = post_begin("/v1/jobs/1:cancel", "", "");
+    while (control_job(w.control, 1)->state != JOB_CANCELLED) loop_turn(w.loop, 5);
+    const int cordon = post_begin("/v1/nodes/n9:uncordon", "", "");
+    struct store_health h = {.n_waiting = 0};
+    for (; h.n_waiting < 4; store_health(w.store, &h)) loop_turn(w.loop, 5); /* and audit rows */
+    close_server();
+    CHECK_MSG(late_answer(cancel) == 503 && strstr(reply, "seqd is stopping"), "%s", reply);
+    CHECK_MSG(late_answer(cordon) == 503 && strstr(reply, "has not stored this"), "%s", reply);
+    bad_disk_full(false);
+    CHECK(!rmdir(reserve));
+    begin_in(false, 0);
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"queued\""));
+    finish();
+}
+
 static void test_start_on_a_full_disk(void)
 {
     begin();
@@ -531,6 +567,7 @@ int main(void)
     RUN(test_failed_query);
     RUN(test_stuck_writer);
     RUN(test_full_disk);
+    RUN(test_stop_on_a_full_disk);
     RUN(test_start_on_a_full_disk);
     return test_done("seqd_disk");
 }

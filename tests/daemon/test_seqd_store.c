@@ -421,6 +421,38 @@ static void test_read_while_closing(void)
     remove_dir();
 }
 
+static void on_late(void *arg, const struct err *e)
+{
+    n_given++;
+    n_away += e && e->code == ERR_PEER && strstr(e->text, "has not stored this");
+    if (e && --*(int *)arg > 0) store_commit(closing, store_begin(), on_late, arg);
+}
+
+static void on_last(void *arg, const struct err *e)
+{
+    n_given++;
+    CHECK(!e);
+    store_commit(closing, store_begin(), on_late, arg);
+}
+
+/* The answer to a commit is given while the store closes, and commits again: each caller hears, and
+ * none hears that it is stored. */
+static void test_commit_while_closing(void)
+{
+    struct err e;
+    int again = 3;
+    make_dir();
+    struct loop *l = loop_create(NULL, NULL, &e);
+    closing = store_open(l, dir, &e);
+    n_given = n_away = 0;
+    store_commit(closing, store_begin(), on_last, &again);
+    store_close(closing);
+    CHECK_MSG(n_given == 4 && n_away == 3, "%d answers, %d of them that seqd stops", n_given,
+              n_away);
+    loop_destroy(l);
+    remove_dir();
+}
+
 int main(void)
 {
     setenv("SEQD_LOG", "error", 0);
@@ -433,5 +465,6 @@ int main(void)
     RUN(test_refused_request);
     RUN(test_refused_places);
     RUN(test_read_while_closing);
+    RUN(test_commit_while_closing);
     return test_done("seqd_store");
 }
