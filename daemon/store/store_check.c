@@ -51,6 +51,7 @@ static int look(sqlite3 *db, const char *path, const struct box *b, bool quiet, 
             const char *said = (const char *)sqlite3_column_text(st, 0);
             if (!said) said = "out of memory";
             snprintf(text, SAID, "%s", said);
+            for (char *p = text; (p = strchr(p, '\n'));) *p = ' ';
             if (of_a_row(said) && !n++ && !quiet)
                 log_warn("store.row", "file=%s text=\"%s\"", path, said);
             damaged = strcmp(said, "ok") != 0 && !of_a_row(said);
