@@ -178,7 +178,8 @@ static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
 
 /* ---- before the first request ---------------------------------------------------------------- */
 
-/* Sets the deadline of the next phase. A narrow connection has one for its whole life. */
+/* Sets the deadline of the next phase. A narrow connection has one deadline for its handshake and
+ * its first head together. */
 static void set_deadline(struct front_conn *c)
 {
     const int64_t ms = c->f->o.header_ms;

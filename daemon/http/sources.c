@@ -9,7 +9,8 @@
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* Tells whether a node is asked for the file. Files that a job left are on its own node. */
+/* Tells whether nodes are asked for the file. Files that another job left need no search: they are
+ * on the node of that job. */
 static bool is_file(const struct job_spec *spec, const struct spec_path *p)
 {
     return p->source && !job_ref_is(spec_text(spec, *p->ref));

@@ -1,5 +1,5 @@
-/* retain.c: has the rules of --keep-*, reads them, and collects the jobs whose data live jobs
- * read. */
+/* retain.c: has the rules of --keep-*, reads them, and lists each job with data that a live job
+ * reads. */
 #include "daemon/state/retain.h"
 
 #include <stdio.h>

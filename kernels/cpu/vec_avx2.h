@@ -162,7 +162,7 @@ static inline vf v_round(vf x)
 {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-/* Splits x into a whole n and the result, in [0, 1). For -inf, v_scale with this n gives 0. */
+/* Splits x into a whole n and the result, in [0, 1]. For -inf, v_scale with this n gives 0. */
 static inline vf v_frac(vf x, vf *n)
 {
     x = v_max(v_set1(-160.0f), x); /* NaN stays NaN */

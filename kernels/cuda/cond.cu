@@ -8,7 +8,8 @@ static __device__ __forceinline__ int64_t group_of(const int32_t *group, int64_t
     return group ? group[row] : 0;
 }
 
-/* The terms of out[g]: dy x of g's rows; x.data NULL: dy. */
+/* Terms of the sum out[g]: dy * x in rows of group g, 0 in others; x.data NULL: dy in place of
+ * dy * x. */
 struct group_term {
     mat dy, x;
     const int32_t *group;

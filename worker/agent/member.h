@@ -37,7 +37,7 @@ const struct rpc_identity *member_identity(const struct member *m);
 void member_welcome(struct member *m); /* a session is up */
 /* Takes the answer to a request. False: no request was pending. */
 bool member_answer(struct member *m, const struct msg *answer);
-/* Looks again at the token file, which may hold a new token: seqd does not take the certificate. */
+/* Joins again if the token file holds a new token. Called when seqd has refused a session. */
 void member_refused(struct member *m);
 
 #endif

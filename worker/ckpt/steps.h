@@ -37,7 +37,7 @@ int steps_list(const char *dir, const struct steps_aside *aside, struct step_dir
                struct err *e);
 
 struct ckpt_keep {
-    int newest;    /* the newest complete checkpoints stay; at least 1 */
+    int newest;    /* number of newest complete checkpoints that stay; at least 1 */
     int64_t every; /* checkpoints whose step it divides stay too; 0: none */
     /* Called before a complete checkpoint is removed: even after a kill, each removed one has had
      * its call. NULL: not called. If it fails, the checkpoint stays and the pruning ends. */

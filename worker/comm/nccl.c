@@ -278,7 +278,7 @@ static int mark_of(int64_t group, bool end)
     return (int)(group % GROUPS) * 2 + end;
 }
 
-/* Passes over the groups that have ended. fails: the oldest one has been in the stream for too
+/* Passes over the groups that have ended. fails: the oldest one left has been under way for too
  * long. */
 static int advance(struct comm *c, struct err *e)
 {

@@ -260,7 +260,7 @@ static int take(struct comm *c, const struct comm_op *op, const struct shm_slot 
     return 0;
 }
 
-/* Copies the message if it is there. *wake_ns gets the time at which a delayed message is
+/* Copies the message if it is there. Lowers *wake_ns to the time at which a delayed message is
  * visible. */
 static int shm_recv_try(struct comm *c, struct comm_op *op, bool *done, int64_t *wake_ns,
                         struct err *e)

@@ -86,7 +86,7 @@ int64_t flow_frames(const struct model_shape *m, int64_t num_frames)
     return num_frames / CLIP * CLIP_LATENTS + (num_frames % CLIP + 3) / 4;
 }
 
-/* Counts the frames of latents for the time shift: only those of whole clips.
+/* Counts the frames of latents for the time shift: only those of whole clips, but 1 for a picture.
  * from: Open-Sora 1.2 timestep_transform. */
 static int64_t shift_frames(const struct model_shape *m, int64_t num_frames)
 {

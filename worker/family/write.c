@@ -212,7 +212,7 @@ int write_mlp(struct program *p, const struct model_shape *m, int x, const struc
         p, &(struct write_linear){a, x, down, 1, PROG_NONE, "layer_output", KEEP_NEVER});
 }
 
-/* Adds a tensor of expert i: w, with its own name. */
+/* Adds the weight w of expert i. Its name is `name` with i in the place of %d. */
 static void expert(struct program *p, const char *name, int64_t i, struct weight w)
 {
     const char *at = strstr(name, "%d");

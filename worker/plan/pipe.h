@@ -75,7 +75,7 @@ bool pipe_cut_within(const double *cost, const struct pipe_memory *m, int n_laye
                      struct pipe *out);
 
 /* pipe_kept returns how many of n micro-batches a stage keeps at once. pipe_ahead returns how many
- * forward passes come before its first backward pass. */
+ * forward passes a stage runs before forward and backward passes alternate. */
 int64_t pipe_kept(const struct pipe *p, int64_t n);
 int64_t pipe_ahead(const struct pipe *p, int64_t n);
 

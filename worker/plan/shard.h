@@ -45,7 +45,7 @@ struct shard {
 };
 
 /* Makes the shard of rank r of P, for S tokens. layout: contiguous or zigzag. fails: ERR_INVALID
- * (P not 1, 2, 4, 8 under "ranks"). */
+ * (S or P is out of range; under "ranks", P is not 1, 2, 4 or 8, or the layout is zigzag). */
 int shard_init(struct shard *sh, int64_t S, int P, int r, enum layout_id layout, bool rank_bits,
                struct err *e);
 /* Makes a shard as shard_init does, with groups of u ranks. */

@@ -189,7 +189,7 @@ enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
     X(OP_DELTA, delta)                                                                             \
     /* out = a (1 + scale[g]) + shift[g]; in: a, shift, scale [ROWS_COND, C] */                    \
     X(OP_MODULATE, modulate)                                                                       \
-    /* out = base + gate[g] a; in: base, a, gate [ROWS_COND, C] */                                 \
+    /* out = base + gate[g] a, g: the row's vector; in: base, a, gate [ROWS_COND, C] */            \
     X(OP_GATE, gate)                                                                               \
     /* out = base + sigmoid(gate) a; in: base, a, gate [T, 1]: a gate for each row */              \
     X(OP_ROW_GATE, row_gate)                                                                       \

@@ -269,8 +269,8 @@ static void backward_at(struct scheduler *w, int i)
     backward_of(w, i);
 }
 
-/* Lists the backward of the MLP that begins with operation i. Its input is computed again first,
- * whole. */
+/* Lists the backward of the MLP that begins with operation i. Its input is needed whole: if it was
+ * not kept, it is computed again first. */
 static void backward_pieces(struct scheduler *w, int i)
 {
     const int x = w->p->op[i].in[0];
