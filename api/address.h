@@ -2,7 +2,8 @@
  *
  * Sessions over TCP are encrypted and authenticated (rpc.h), unless the address says
  * "insecure:10.0.0.1:port". Any program that reaches an insecure port can start programs on the
- * nodes: it is for tests, and for networks where every machine is trusted. Hosts are numeric. */
+ * nodes: it is for tests, and for networks where every machine is trusted. Hosts are numeric, or
+ * "localhost", which is 127.0.0.1. */
 #ifndef SEQD_API_ADDRESS_H
 #define SEQD_API_ADDRESS_H
 
@@ -16,14 +17,15 @@ bool address_is_plain(const char *address);            /* a Unix socket, or mark
 int address_plain_check(const char *address, struct err *e);
 int address_tls_check(const char *address, struct err *e);
 /* Checks that an address is free, by binding or connecting for a moment. fails: ERR_CONFLICT when
- * it is in use, ERR_IO. Call it before gRPC binds, which unlinks an existing Unix socket and gives
- * no reason for a port in use. */
+ * it is in use; ERR_INVALID for a wrong form, or a socket's path that is too long; ERR_IO. Call it
+ * before gRPC binds, which unlinks an existing Unix socket and gives no reason for a port in
+ * use. */
 int address_free_check(const char *address, struct err *e);
 
 /* Returns the address without "insecure:", as sockets and gRPC take it. */
 const char *address_target(const char *address);
 /* Writes this machine's own numeric address on the route to `address`, without a port. It is
- * loopback for a Unix socket, or if there is no route. */
+ * 127.0.0.1 for a Unix socket, for an address of a wrong form, or if there is no route. */
 #define ADDRESS_HOST_SIZE 64
 void address_local(const char *address, char out[ADDRESS_HOST_SIZE]);
 bool address_is_numeric(const char *host);

@@ -4,14 +4,14 @@
  * A seqd is its own authority: <state>/pki/ca.pem has its key and its certificate (EC P-256, ten
  * years), made at the first start. It signs two kinds of certificates and no other authority is
  * asked about either:
- *   for seqd itself  DNS name "seqd", for servers; made at each start, its key is in no file
+ *   for seqd itself  DNS name "seqd", for servers; made at start, then renewed; key in no file
  *   for a node       URI "seqd:node:NAME", for clients; the key never leaves the node
  * A certificate is good for a purpose, a name and a time. Whether it was revoked is not written in
  * it: seqd keeps the serial numbers that it has given (daemon/access/join.h).
  *
- * The fingerprint of the authority is the SHA-256 of its certificate (DER), as hex digits. It comes
- * with a join token, by a way that the operator trusts, and is all that a node knows before it
- * joins. Texts are PEM. tested: tests/api/test_api_pki.c, tests/fuzz/fuzz_pki.c */
+ * The fingerprint of the authority is the SHA-256 of its certificate (DER), as hex digits. It
+ * comes with a join token, by a way that the operator trusts, and is all that a node knows before
+ * it joins. Texts are PEM. tested: tests/api/test_api_pki.c, tests/fuzz/fuzz_pki.c */
 #ifndef SEQD_API_PKI_H
 #define SEQD_API_PKI_H
 
@@ -30,7 +30,8 @@
 struct pki; /* an authority with its key */
 
 /* Reads <dir>/ca.pem, or makes it (0600, durable) the first time; makes dir.
- * fails: ERR_CORRUPT naming the file; ERR_INVALID when another user owns dir; ERR_IO. */
+ * fails: ERR_CORRUPT naming the file; ERR_INVALID when another user owns dir; ERR_INTERNAL from
+ * OpenSSL or without memory; else as file_read and err_errno. */
 struct pki *pki_open(const char *dir, int64_t now_s, struct err *e);
 void pki_close(struct pki *p); /* NULL allowed */
 const char *pki_ca(const struct pki *p);
@@ -56,12 +57,15 @@ struct pki_node {
 /* Computes the digest of the key of a request that a node sent: hostile input. fails: ERR_INVALID
  * when it is no request, is not signed by its own key, or its key is not EC P-256. */
 int pki_request_key(const char *csr, char key[SHA256_HEX], struct err *e);
-/* Makes a certificate for the key of the request; the caller sets name, serial, from_s and until_s.
- * Names and purposes in the request are not read. */
+/* Makes a certificate for the key of the request; the caller sets name, serial, from_s and
+ * until_s. Names and purposes in the request are not read. fails: as pki_request_key;
+ * ERR_INTERNAL. */
 int pki_sign(const struct pki *p, const char *csr, const struct pki_node *as,
              char cert[PKI_PEM_SIZE], struct err *e);
-/* Checks that this authority signed the certificate for a node, and that its time is now. The error
- * names the node and the time. Hostile input is expected. */
+/* Checks that this authority signed the certificate for a node, and that its time is now. *out
+ * gets its members. fails: ERR_INVALID naming the node, with both times if the certificate has
+ * expired or is not valid yet; ERR_INVALID if it is no certificate of a node; ERR_INTERNAL.
+ * Hostile input is expected. */
 int pki_verify(const struct pki *p, const char *cert, int64_t now_s, struct pki_node *out,
                struct err *e);
 
@@ -69,14 +73,17 @@ int pki_verify(const struct pki *p, const char *cert, int64_t now_s, struct pki_
 
 int pki_key_make(char key[PKI_PEM_SIZE], struct err *e);
 int pki_request(const char *key, const char *name, char csr[PKI_PEM_SIZE], struct err *e);
-/* Reads a certificate of a node without a check who signed it. */
+/* Reads a certificate of a node. It does not check who signed it, or its time. fails:
+ * ERR_INVALID. */
 int pki_read(const char *cert, struct pki_node *out, struct err *e);
-/* Checks that key and certificate belong together, and that ca signed it. */
+/* Checks that key and certificate belong together, and that ca signed the certificate. fails:
+ * ERR_CORRUPT. */
 int pki_match(const char *key, const char *cert, const char *ca, struct err *e);
 
 /* Gets an authority's certificate from the server at the other end of fd (connected, not
  * blocking), by a TLS handshake alone: ca gets the certificate that has the fingerprint.
- * fails: ERR_PEER naming the fingerprint that the server shows; ERR_TIMEOUT after timeout_ms. */
+ * fails: ERR_PEER if no TLS server answers, or if it shows another fingerprint, which is named;
+ * ERR_TIMEOUT after timeout_ms; ERR_INTERNAL. */
 int pki_find(int fd, const char *fingerprint, int64_t timeout_ms, char ca[PKI_PEM_SIZE],
              struct err *e);
 

@@ -23,12 +23,13 @@ struct rpc_server;
 struct rpc_stream; /* one open session, either side */
 
 struct rpc_calls {
-    /* Server: a peer opened a session. Client: the session is up. */
+    /* Server: a peer opened a session. Client: the session is up. NULL allowed. */
     void (*opened)(void *arg, struct rpc_stream *s);
     /* One whole message has come; data is valid during the call. */
     void (*message)(void *arg, struct rpc_stream *s, const void *data, size_t size);
     /* The stream is gone, by the peer or by rpc_stream_close; s is invalid afterwards. why: a
-     * sentence. Not called for streams that end by rpc_server_destroy or rpc_client_destroy. */
+     * sentence. Not called for streams that were never opened, or that end by rpc_server_destroy
+     * or rpc_client_destroy. NULL allowed. */
     void (*closed)(void *arg, struct rpc_stream *s, const char *why);
     /* Client: the server opens no session for this certificate; the next attempt follows. NULL
      * allowed. */
@@ -38,8 +39,9 @@ struct rpc_calls {
 #define RPC_MAX_SIZE (4 << 20) /* bytes of one message */
 #define RPC_DEAD_MS  7000      /* keepalive period and its timeout together */
 
-/* Serves plain sessions at "unix:/path/sock" or "insecure:127.0.0.1:port". fails: ERR_CONFLICT when
- * the address is in use, ERR_IO, ERR_INVALID, ERR_UNSUPPORTED for another address. */
+/* Serves plain sessions at "unix:/path/sock" or "insecure:127.0.0.1:port". fails: ERR_CONFLICT
+ * when the address is in use; ERR_INVALID; ERR_UNSUPPORTED for an address of TLS; ERR_IO;
+ * ERR_INTERNAL without memory. */
 struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct rpc_calls *calls,
                              void *arg, struct err *e);
 /* Serves the same over TLS, at "10.0.0.1:port". */

@@ -9,7 +9,7 @@ typedef const char *settings_path(const void *target);
 
 /* Reads the defaults, the command line, and the file for the rows that the command line leaves
  * open. from (NULL allowed): the source of each row's value. Returns 0; 1 if the command line
- * asked for an answer (OPTION_ANSWER); or -1, and *e names the file and line. */
+ * asked for an answer (OPTION_ANSWER); or -1, and *e names the option, or the file and line. */
 int settings_read(const struct option_table *t, int argc, char **argv, settings_path *path,
                   void *target, struct option_sources *from, struct err *e);
 /* Reads the same again at SIGHUP, and takes the rows that reload into `now`; others that differ are

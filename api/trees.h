@@ -24,11 +24,13 @@ struct tree {
     int64_t size; /* bytes on disk, before a removal or now; 0 when it is not there */
     int64_t disk_size, disk_free; /* measured: bytes of its file system; 0: not known */
     int64_t used_s;               /* in a listing: when the entry itself was last changed, UTC */
-    int32_t code;                 /* enum err_code: why it is still there, or could not be read */
+    int32_t code;                 /* enum err_code: why it was not removed, synced or measured */
     char path[FILE_PATH_SIZE];
 };
 
-/* Called when the request is done; changes of names are on disk. e: the first failure, or NULL. */
+/* Takes the answer when the request is done. e: the first failure, or that of the parent's sync;
+ * NULL: none, and removals are on disk. For a listing e says that the directory could not be
+ * opened; a failure at one entry is in its code alone. */
 typedef void trees_done(void *arg, const struct tree *tree, int n, const struct err *e);
 
 struct trees *trees_create(struct loop *l);

@@ -16,8 +16,9 @@
  *                    name that is up belongs to its instance: another instance is refused until
  *                    the name is down, the same instance replaces its own session at once
  *   seqd  ASSIGN     start this gang (ranks [first_rank, first_rank + n_local) of an attempt that
- *                    may have others on other nodes), once per epoch: the same epoch again is
- *                    ignored; one older than the job's newest here is answered GANG_UNKNOWN
+ *                    may have others on other nodes), once per epoch. It is ignored if
+ *                    the attempt is here, else answered GANG_UNKNOWN if its epoch is not newer
+ *                    than the job's newest here, or if the agent ends or is full
  *   seqw  REPORT     the attempt's spool record number seq = 1, 2, ..., from the one after the
  *                    last ACK; after a new session some come again: seqd drops those it has and
  *                    ACKs. seq 0: not from a spool, never repeated, not to be acknowledged
@@ -30,7 +31,8 @@
  *                    every session, and once in a while, until
  *   seqw  REMOVED    they are gone, durably; or why they are not
  *   seqw  HEARTBEAT  every WELCOME.heartbeat_ms, from its loop: with its GPUs as they are now, as
- *                    HELLO has them. After three that are missing seqd closes the session
+ *                    HELLO has them. After three and a half periods of silence seqd closes the
+ *                    session
  *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
  *   seqw  JOIN       over a Session: its certificate is to be renewed
  *   seqd  JOINED     the new one; or REFUSED with the reason, and the session stays
@@ -242,10 +244,11 @@ uint32_t wire_choose(uint32_t theirs);
 void wire_refusal(uint32_t abi, char *out, size_t size);
 /* Packs m into arena memory. NULL when the arena or WIRE_MAX_SIZE is too small. */
 void *wire_pack(const struct msg *m, struct arena *a, size_t *size);
-/* Packs m for a peer that speaks abi, without the fields that it does not know. NULL also if it
- * does not know the message. */
+/* Packs m for a peer that speaks abi, without the fields of a spec that it does not know. NULL
+ * also if it does not know the message. */
 void *wire_pack_for(const struct msg *m, uint32_t abi, struct arena *a, size_t *size);
-/* Unpacks into *m; pointers point into the arena. fails: ERR_INVALID, ERR_TOO_LARGE. Hostile input
+/* Unpacks into *m; pointers point into the arena. A HELLO with an ABI that wire_speaks refuses is
+ * read up to its name: the other members are 0. fails: ERR_INVALID, ERR_TOO_LARGE. Hostile input
  * is expected. */
 int wire_unpack(const void *data, size_t size, struct arena *a, struct msg *m, struct err *e);
 

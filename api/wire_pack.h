@@ -1,6 +1,7 @@
-/* wire_pack.h: a message as a list of its fields, which one walker (wire_pack.c) packs and unpacks,
- * and the values inside that have functions of their own: the job spec (wire_spec.c), those of GPUs
- * (wire_gpu.c). For wire.c, which has the lists. No other file includes it: it shows protobuf-c. */
+/* wire_pack.h: a message as a list of its fields, which one walker (wire_pack.c) packs and
+ * unpacks, and the values inside that have functions of their own: the job spec (wire_spec.c),
+ * those of GPUs (wire_gpu.c). For wire.c, which has the lists. Only these files include it: it
+ * shows protobuf-c. */
 #ifndef SEQD_API_WIRE_PACK_H
 #define SEQD_API_WIRE_PACK_H
 

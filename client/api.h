@@ -29,10 +29,12 @@ void api_key(char out[API_KEY]);
 
 /* Prints the problem in a reply and returns its exit code. */
 int api_refused(const struct http_reply *r, const char *path);
-/* Prints v as the -o format asks (json, jsonl, yaml, csv; arrays under "data" item by item).
- * Returns true when it did, false for the formats a verb prints itself. */
+/* Prints v as the -o format asks: json prints all of it; jsonl, yaml and csv print only the items
+ * of the array under "data", if v has one. Returns true when it did, false for the formats that a
+ * verb prints itself. */
 bool api_print(const struct cli *c, const struct jv *v);
-/* Prints one member of v, for --field PATH. */
+/* Prints one member of v, for --field PATH. Returns CLI_NOT_FOUND, its message printed, if there
+ * is none or it is null. */
 int api_print_field(const struct cli *c, const struct jv *v);
 
 #endif

@@ -111,10 +111,10 @@ struct cli_option_info {
 bool cli_option_at(int i, struct cli_option_info *out);
 extern const char *const cli_outputs[OUT_N + 1]; /* words for -o, then NULL */
 extern const char *cli_system_socket; /* socket of a seqd that systemd runs; tests set their own */
-/* Finds the address of seqd: --url, else SEQD_URL, else the server of the last seqctl login, else
- * cli_system_socket if it exists, else the default. A directory is a state directory, whose file
- * `address` is read; if that says https or no token lies beside it, its Unix socket is taken. The
- * result never ends with '/'. */
+/* Finds the address of seqd: --url, else SEQD_URL, else the server that seqctl login or contexts
+ * chose last, else cli_system_socket if it exists, else the default. A text that begins with '/'
+ * or '.' is a state directory, whose file `address` is read; if that says https or no token lies
+ * beside it, its Unix socket is taken, if it exists. The result never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
 /* Finds the token for url, an address from cli_url: from --token-file, else SEQD_TOKEN_FILE, else
  * from the state directory, else from seqctl login (api/core/context.h); "" if there is none. */
@@ -122,7 +122,8 @@ int cli_token(const struct cli *c, const char *url, char *out, size_t size, stru
 /* Returns the file of --ca, else SEQD_CA; NULL: neither is given. */
 const char *cli_ca(const struct cli *c);
 
-/* Prints a message to a person on stderr, unless -q silences it. Control characters are removed. */
+/* Prints a message to a person on stderr, unless -q silences it. Control characters but line
+ * breaks and tabs become '?'. */
 void cli_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Draws a progress line on the terminal of stderr: the next one or a message replaces it, ""
  * removes it. The caller has removed control characters. */

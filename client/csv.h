@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include "client/json.h"
 
-/* Prints rows: a list of objects, or one object. The columns are those of all rows, in the order in
- * which they occur. clean: control characters become '?', for a terminal. */
+/* Prints rows: a list of objects, or one object. The columns are those of all rows, in the order
+ * in which they occur. clean: control characters but LF and tab become '?', for a terminal. */
 void csv_print(FILE *out, const struct jv *rows, bool clean);
 
 #endif

@@ -1,4 +1,4 @@
-/* filter.h: --state, --name and --label select jobs. */
+/* filter.h: --state, --name and --label select jobs, and in a query --owner, too. */
 #ifndef SEQD_CLIENT_FILTER_H
 #define SEQD_CLIENT_FILTER_H
 

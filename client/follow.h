@@ -19,13 +19,14 @@ struct follow_job {
     int64_t id; /* 0: all jobs */
     const struct follow_item *item;
     int n_items;             /* at most 2 */
-    void (*tick)(void *arg); /* called after each burst of bytes, and once a second; or NULL */
+    void (*tick)(void *arg); /* called after each burst of bytes, at least each second; or NULL */
     void *arg;
     int64_t timeout_s; /* -1: none */
 };
 
-/* Returns CLI_OK when all streams ended, CLI_DETACHED, CLI_TIMEOUT or an error, each with a
- * message on stderr. Blocks SIGINT, SIGTERM and SIGWINCH, which stay blocked. */
+/* Returns CLI_OK when all streams ended; otherwise CLI_DETACHED or CLI_TIMEOUT, with a message on
+ * stderr unless -q is given, or an error with its message. Blocks SIGINT, SIGTERM and SIGWINCH,
+ * which stay blocked. */
 int follow_run(struct cli *c, const struct follow_job *f);
 /* Returns the job's final state as an exit code: 0, 10 or 11; 1 for a state that is not final. */
 int follow_verdict(const struct jv *job);

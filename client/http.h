@@ -55,12 +55,14 @@ struct http_reply {
 void http_reply_fini(struct http_reply *r);
 
 /* Makes a request. fails: ERR_PEER when seqd cannot be reached or hung up, ERR_TIMEOUT,
- * ERR_TOO_LARGE, ERR_INVALID for a certificate that is not trusted, or a token that would be sent
- * in the clear. An answer of any status is a success here. */
+ * ERR_TOO_LARGE, ERR_INVALID for a certificate that is not trusted, a file of http_set_ca without
+ * certificates, or a token that would be sent in the clear, ERR_INTERNAL when libcurl does not
+ * start. An answer of any status is a success here. */
 int http_do(struct http *h, const struct http_request *q, struct http_reply *r, struct err *e);
 
-/* Opens a request. If the status is 200 or 206, the answer's body is passed to call as it arrives;
- * otherwise it is collected in the reply. Strings of q are copied. */
+/* Opens a request. If the status is 200 or 206, the answer's body is passed to call as it arrives.
+ * Otherwise, or if call is NULL, it is collected in the reply. Strings of q are copied. Returns
+ * NULL with e: ERR_INVALID for a token that would be sent in the clear, ERR_INTERNAL. */
 struct http_stream;
 typedef void http_bytes(void *arg, const char *bytes, size_t n);
 struct http_stream *http_open(struct http *h, const struct http_request *q, http_bytes *call,
@@ -70,8 +72,9 @@ void http_close(struct http_stream *s); /* NULL allowed */
 bool http_done(const struct http_stream *s, struct err *e);
 const struct http_reply *http_answer(const struct http_stream *s);
 
-/* Waits at most timeout_ms for bytes of any stream or fd (-1: none) and passes them on. Returns
- * true when fd is readable. */
+/* Passes on the bytes that have come, then waits at most timeout_ms for more of any stream, or for
+ * fd (-1: none). The next call passes these on. Does not wait if a stream has ended. Returns true
+ * when fd is readable. */
 bool http_turn(struct http *h, int timeout_ms, int fd);
 
 /* Percent-encodes s for a path or query. Returns out. */

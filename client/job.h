@@ -8,11 +8,11 @@
 /* Writes the state, coloured when stdout takes colours. Returns out. */
 char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_t size);
 /* Prints on stderr how the job ended, at the end of --wait, watch and verify: "job 12 succeeded
- * after 84.0s: ..." or, for a failure, the sentence, the field and the fix; then the command that
- * comes next. */
+ * after 1m 24s", then its result, or the field and the sentence of its error, then the command
+ * that comes next. No command follows if the job was cancelled, or under `seqd run`. */
 void job_say_end(const struct cli *c, const struct jv *job);
 /* Gets the job as it is now, to draw it. Returns NULL, without a message, when seqd does not
- * answer. The caller frees the job. */
+ * answer with it. The caller frees the job. */
 struct jv *job_peek(struct cli *c, int64_t id);
 #define JOB_PEEK_MS 1000 /* time between two requests: progress changes no more often */
 /* Posts /v1/jobs/ID:action. Returns an enum cli_exit; the caller frees *job. */

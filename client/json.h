@@ -12,7 +12,7 @@
 struct jv;
 
 /* Parses strictly: duplicate keys, trailing bytes and depth beyond 64 are refused. The caller owns
- * the value. */
+ * the value. Returns NULL with e: ERR_TOO_LARGE for the depth, else ERR_INVALID. */
 struct jv *jv_parse(const char *text, size_t size, struct err *e);
 /* Parses as jv_parse does a text that begins at `line` of its file, counted from 1: errors name
  * lines of the file. */
@@ -35,7 +35,8 @@ const struct jv *jv_at(const struct jv *v, size_t i, const char **key); /* key N
 
 /* Sets path to a value given as text: JSON if it parses as JSON, else a string. Missing objects on
  * the way are made; a number on the way indexes an array. fails: ERR_INVALID when something on the
- * way is not an object. */
+ * way is not an object, for a path that is empty or has a part of 128 bytes or more, and for text
+ * that is not UTF-8. */
 int jv_set(struct jv *v, const char *path, const char *text, struct err *e);
 int jv_set_str(struct jv *v, const char *path, const char *text, struct err *e);
 

@@ -24,11 +24,12 @@ int local_open_root(const char *dir, struct err *e);
 enum local_state { LOCAL_SAME, LOCAL_OTHER, LOCAL_NONE };
 /* Opens the parent of name beneath root, making directories, and looks at the file that has the
  * name now. state: whether it has this size and digest. fails: ERR_INVALID for a name that leads
- * out. */
+ * out, and if a symbolic link or something else than a file has the name. */
 int local_find(struct local_file *f, int root, const char *name, int64_t size, const char *sha256,
                enum local_state *state, struct err *e);
 /* Opens NAME.part with the bytes that an earlier transfer left, or empty if they are more than
- * `size`. fails: ERR_CONFLICT when another process writes NAME.part. */
+ * `size`. fails: ERR_CONFLICT when another process writes NAME.part, ERR_INVALID if it is no
+ * file. */
 int local_open_part(struct local_file *f, int64_t size, struct err *e);
 int local_add(struct local_file *f, const void *bytes, size_t n, struct err *e);
 int local_begin_again(struct local_file *f, struct err *e); /* empties NAME.part */

@@ -22,7 +22,7 @@ char *progress_line(char *out, size_t size, const struct jv *job);
 struct progress_said {
     char phase[32];
     double fraction;
-    bool counted, timed; /* a line had figures; a line had the time left */
+    bool counted, timed; /* the last line had figures; it had the time left */
     int64_t at_ms;       /* time of the last line */
 };
 #define PROGRESS_SAY_FRACTION 0.05

@@ -21,8 +21,8 @@ bool screen_draws(int fd);
 int screen_columns(int fd);
 void screen_begin(struct screen *s); /* asks the terminal for its size */
 void screen_add(struct screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Replaces the last frame by this one in a single write. Lines are cut at the width, except a line
- * with colour escapes, which must be shorter than the terminal is wide. */
+/* Replaces the last frame by this one in a single write. Lines are cut one column short of the
+ * width. A line with colour escapes is not cut: it must be shorter than the terminal is wide. */
 void screen_draw(struct screen *s);
 
 #endif

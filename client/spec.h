@@ -19,7 +19,9 @@ int spec_load(struct cli *c, const char *kind, struct jv **out);
 int spec_load_all(struct cli *c, struct jv **out);
 /* Applies the options --set, --unset and --name, then makes paths absolute, as spec_load does. */
 int spec_apply(struct cli *c, struct jv *spec);
-/* Puts every relative path in the spec below cwd. Globs stay globs. */
+/* Puts every relative path in the spec below cwd, but leaves upload:NAME and job:ID. Globs stay
+ * globs. fails: ERR_TOO_LARGE for a path that is too long; ERR_INVALID for a cwd that is not
+ * UTF-8. */
 int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e);
 
 #endif

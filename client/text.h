@@ -1,5 +1,6 @@
 /* text.h: strings for people: without control characters; sizes, durations, tables.
- * Everything here writes into the caller's buffer and returns it, so that it nests in printf. */
+ * A function that returns char * writes into the caller's buffer and returns it, so that it nests
+ * in printf. */
 #ifndef SEQD_CLIENT_TEXT_H
 #define SEQD_CLIENT_TEXT_H
 
@@ -10,8 +11,9 @@
 
 #define TEXT_SHORT 48
 
-/* Copies s without control characters (C0, DEL, C1), bidirectional overrides and bytes that are not
- * UTF-8; each becomes '?'. keep: characters of C0 to leave alone ("\n\t"). Always terminated. */
+/* Copies s without control characters (C0, DEL, C1), bidirectional overrides, U+2028, U+2029,
+ * U+FEFF and bytes that are not UTF-8; each becomes '?'. keep: characters of C0 to leave alone
+ * ("\n\t"). Always terminated. */
 char *text_clean(char *out, size_t size, const char *s, size_t len, const char *keep);
 /* Cleans a whole NUL-terminated string as text_clean does, and keeps no character of C0. */
 char *text_safe(char *out, size_t size, const char *s);

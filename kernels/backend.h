@@ -266,8 +266,8 @@ struct embed_bwd_args {
  *            exactly 0. It may share memory with logits. When fp32 it is then the same tensor.
  *            When bf16 its row i starts at row i of logits (ld = 2 * logits.ld), so that no write
  *            reaches a value that is still to be read
- *   cap      0: none. Else the logits are capped, z = cap tanh(x / cap), and dlogits is the
- *            gradient of x: that of z times 1 - (z / cap)^2
+ *   cap      0: none. Else logits holds values z that are capped already, z = cap tanh(x / cap),
+ *            and dlogits is the gradient of x: that of z times 1 - (z / cap)^2
  *   parts    [n_parts, T] results of xent_part that cover all columns; logits holds V of them,
  *            from `first` on (V may be 0). NULL: logits holds all; first and n_parts are 0 */
 struct xent_stat {
@@ -503,8 +503,9 @@ struct mse_args {
  *   (e - n)^2 + bound / ln 2     d = slope (e - n), s = log_min + (v + 1) / 2 (log_max - log_min)
  *   bound = (s - log_min - 1 + exp(log_min - s) + d^2 exp(-s)) / 2
  *   bound, if last: -log P. P, at least 1e-12, is the probability of [z - 1/255, z + 1/255] under
- *   a normal of deviation exp(s / 2) with its mean d away from z. At z = -1 the interval has no
- *   lower end, at z = 1 no upper end. A tanh approximates the normal's distribution.
+ *   a normal of deviation exp(s / 2) with its mean d away from z. For z below -0.999 the
+ *   interval has no lower end, above 0.999 no upper end. A tanh approximates the normal's
+ *   distribution.
  * dx = scale times the loss's gradient. The bound trains v alone: in it, e counts as a constant.
  * Sums in double, columns ascending. dx.data NULL: not wanted. */
 struct noise_args {
@@ -543,10 +544,10 @@ struct route_args {
  * before the chunk (lo[i] < pos) sees the entering state. hi[i] <= lo[i]: padding: o = 0, nothing
  * flows. Padding stands at the end only; n_valid rows decay the state.
  *
- * Sums go over blocks of 64 rows counted from row 0 of the call and, from block to block, through
- * a state that is rounded to fp32 after each: o and dq of a row do not depend on how many rows
- * follow. Dk is at most JOB_MAX_LINEAR_HEAD, Dv one more. A device may add to o, and so round it,
- * once for each 256 columns of Dk.
+ * Sums go over blocks of rows (32 or 64, by device) counted from row 0 of the call and, from block
+ * to block, through a state that is rounded to fp32 after each: o and dq of a row do not depend on
+ * how many rows follow. Dk is at most JOB_MAX_LINEAR_HEAD, Dv one more. A device may add to o, and
+ * so round it, once for each 256 columns of Dk.
  *
  * The chunk is computed from a state of zero, and the part of the entering state is added after it
  * (linear_enter), so that the sums do not depend on how many ranks there are: linear_fold folds
@@ -790,7 +791,8 @@ struct be_ops {
     /* ---- devices with memory of their own; elsewhere NULL ----
      * share makes a handle of the memory at p, from alloc, for another rank of this host or of
      * this process. attach returns that memory, which is valid until detach. fails:
-     * ERR_UNSUPPORTED if neither of the devices reaches the other's memory. */
+     * ERR_UNSUPPORTED if the memory cannot be shared, or if this process and device do not reach
+     * it. */
     int (*share)(struct be *, void *p, struct be_handle *out, struct err *);
     void *(*attach)(struct be *, const struct be_handle *h, struct err *);
     void (*detach)(struct be *, void *p);
@@ -826,7 +828,8 @@ struct be_library {
 
 struct be {
     const struct be_ops *ops;
-    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm86", "sm90": tests print it */
+    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "neon", "neonbf16", "sm80", "sm86",
+     * "sm90": tests print it */
     const char *isa;
     const char *name;     /* the device's name, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
     unsigned char id[16]; /* id of the GPU: equal for ranks on one; zeros: no GPU */
@@ -847,7 +850,7 @@ struct be {
 
 struct be_options {
     const char *device; /* "cpu", "cuda", "emulated" */
-    const char *isa;    /* NULL: the best this machine has; tests ask for each by name */
+    const char *isa;    /* NULL: SEQD_CUDA_ISA on a GPU, else the fastest; tests ask for each */
     int n_threads;
     void *scratch;      /* device_scratch() bytes; NULL: be_open allocates them */
     bool scratch_later; /* be_open allocates no scratch; be_give_scratch gives it, from alloc */
@@ -858,14 +861,15 @@ struct be_options {
     bool any_order;
     /* Launches each operation when it is asked for. Otherwise a device may launch several at once,
      * by a graph, if it has seen them before; the bits are the same. SEQD_CUDA_GRAPHS=0 in the
-     * environment sets it too. */
+     * environment sets it too, and so does CUDA_LAUNCH_BLOCKING unless it is 0. */
     bool no_graphs;
     /* CPU: counts the tasks that the first thread has done (an atomic add), so it moves while an
      * operation computes. NULL: not counted. Borrowed. */
     int64_t *n_tasks;
 };
 
-/* Opens a device by name. fails: ERR_UNSUPPORTED naming the devices there are. */
+/* Opens a device by name. fails: ERR_UNSUPPORTED naming the devices there are, or for a library of
+ * a device that is missing or of another build; as the device's open. */
 struct be *be_open(const struct be_options *o, struct err *e);
 void be_give_scratch(struct be *be, void *scratch, int64_t size);
 void be_close(struct be *be); /* NULL allowed */

@@ -36,7 +36,7 @@ static inline void shape_gemm(const struct gemm_args *a)
     assert(!a->bias.data || shape_act(a->bias, 1, N, a->c.dtype));
 }
 
-/* Accepts NULL, or a rate below 1, so that some values are kept. */
+/* Takes NULL. Else wants a rate below 1, so that some values are kept, and a layer below 2^16. */
 static inline bool shape_drop(const struct attn_drop *d)
 {
     return !d || (d->rate >= 0 && d->rate * 4294967296.0 <= 4294967295.0 && d->layer < 1 << 16);

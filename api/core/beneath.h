@@ -1,15 +1,17 @@
 /* beneath.h: opening a file for reading without leaving a directory.
  *
  * A file that a job names must lie beneath a configured root, and so must the target of a symbolic
- * link. Links within the root are followed (the Hub's caches are full of them). A link that leaves
- * the root fails with EXDEV, and so does "..", a magic link of /proc, or a rename at the wrong
- * moment. openat2 enforces this in the kernel. Without openat2 (before Linux 5.6, or in a sandbox
- * that refuses it) the path is resolved and then walked without following any link.
+ * link. Links within the root are followed (the Hub's caches are full of them). A path that leads
+ * out of the root, by a link or by "..", fails with EXDEV. A magic link of /proc fails with EXDEV
+ * or ELOOP. openat2 enforces this in the kernel. If openat2 is missing (before Linux 5.6), is
+ * refused by a sandbox, meets an absolute link or loses a race with a rename, the path is resolved
+ * and then walked without following any link.
  *
  * Directories of seqd and its agents, such as a state directory or the uploads, may well lie
  * beneath a root. A directory that has a file BENEATH_MARK is private with everything in it, by
- * whatever path it is reached. In it a confined process opens only files of the directories that
- * were granted to it.
+ * whatever path it is reached. In a directory that all users may write to, only a mark of the
+ * directory's owner counts. A confined process opens only those private files that lie in
+ * directories that were granted to it.
  * tested: tests/engine/test_beneath.c */
 #ifndef SEQD_CORE_BENEATH_H
 #define SEQD_CORE_BENEATH_H
@@ -23,8 +25,8 @@
 #define BENEATH_MARK   ".seqd-private"
 
 /* Tells whether a relative name stays beneath the directory in which it is put: its parts, between
- * single slashes, are not empty, "." or "..", and have no control byte. Only the text is checked:
- * no link is followed. */
+ * single slashes, are not empty, "." or "..", have no control byte and at most NAME_MAX bytes.
+ * Only the text is checked: no link is followed. */
 bool beneath_name_good(const char *name);
 
 /* Returns the part of path after root and its slash, "." for the root itself; NULL when path does
@@ -32,9 +34,9 @@ bool beneath_name_good(const char *name);
 const char *beneath_rest(const char *root, const char *path);
 /* Returns the length of root without the slashes at its end: 0 for "/". */
 size_t beneath_root_len(const char *root);
-/* Opens path for reading; flags are added to O_RDONLY, O_CLOEXEC and O_NONBLOCK. root is absolute,
- * and path begins with it. Returns -1 with errno after a failure: EXDEV or ELOOP if path leads
- * outside, EPERM if it leads to a private file. */
+/* Opens path for reading; flags are added to O_RDONLY, O_CLOEXEC, O_NONBLOCK and O_NOCTTY. root is
+ * absolute, and path begins with it. Returns -1 with errno after a failure: EXDEV or ELOOP if path
+ * leads outside, EPERM if this process is confined and path leads to a private file. */
 int beneath_open(const char *root, const char *path, int flags);
 /* Opens as beneath_open, part by part: for kernels where openat2 is missing or refused. */
 int beneath_open_old(const char *root, const char *path, int flags);
@@ -46,8 +48,8 @@ int beneath_make_parent(int root, const char *name, unsigned mode, const char **
                         struct err *e);
 
 /* Confines this process. From now on beneath_read opens a path that begins with one of these roots
- * (canonical paths) only beneath that root, and opens no private file. Call it once, before there
- * are threads. */
+ * (canonical paths) only beneath that root, or beneath the widest of several. It opens no private
+ * file that is not granted. Call it once, before there are threads. */
 void beneath_confine(const char *const *roots, int n_roots);
 /* Makes dir, which exists, private. */
 int beneath_mark(const char *dir, struct err *e);
@@ -57,7 +59,8 @@ int beneath_mark(const char *dir, struct err *e);
 void beneath_grant(const char *dir);
 void beneath_grant_none(void); /* forgets all grants; for tests */
 /* Tells whether path is private and not granted, after its links are followed. If path does not
- * exist, its longest existing parent is checked. Returns true if this cannot be found out. */
+ * exist, its longest existing parent is checked, unless path lies in a granted directory: then it
+ * is granted. Returns true if this cannot be found out. */
 bool beneath_private(const char *path);
 /* Does the same as beneath_private, but returns false if this cannot be found out. */
 bool beneath_known_private(const char *path);

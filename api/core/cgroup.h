@@ -10,7 +10,8 @@
 
 #include <stdint.h>
 
-/* Returns SEQD_CGROUP, a group that a test sets in place of this process's own; NULL: not set. */
+/* Returns SEQD_CGROUP, a group that a test sets in place of this process's own; NULL: not set, or
+ * empty. */
 const char *cgroup_given(void);
 /* Makes a group for the attempt. Returns 1, or 0 if no group is delegated or after a failure,
  * which is logged. */
@@ -19,7 +20,8 @@ int cgroup_make(const char *dir, int64_t job, int64_t epoch);
  * too. */
 void cgroup_join(const char *dir);
 void cgroup_kill(const char *dir);
-/* Kills the processes that are left, and removes the group. */
+/* Kills the processes that are left, and removes the group. The group stays if some of them are
+ * still exiting. */
 void cgroup_remove(const char *dir);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Bytes of packed panels and tiles that the CPU's kernels may use per thread: part of every memory
- * plan. */
+ * plan for the CPU. */
 #define BE_SCRATCH_PER_THREAD ((int64_t)4 << 20)
 /* Bytes of scratch of a CUDA device: states of linear attention's blocks, 64 rows each, and
  * partial sums. */

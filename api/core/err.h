@@ -16,7 +16,7 @@ enum err_code {
     ERR_CONFLICT,     /* a legal request that this state does not allow */
     ERR_DOES_NOT_FIT, /* the plan refuses it, with numbers */
     ERR_TOO_LARGE,    /* over a limit of ours; the limit is in the sentence */
-    ERR_IO,           /* a system call failed; errno's text is in the sentence */
+    ERR_IO,           /* a system call failed (the sentence has errno's text), or memory ran out */
     ERR_CORRUPT,      /* a file's digest, size or structure does not hold */
     ERR_PEER,         /* another rank or process is gone, late or speaks nonsense */
     ERR_TIMEOUT,
@@ -33,7 +33,7 @@ enum err_code {
 
 struct err {
     enum err_code code;
-    char field[96]; /* the subject: a job-spec path ("data.seq_len") or "" */
+    char field[96]; /* the field at fault: "data.seq_len", "gpu.uuid"; "": none is named */
     char text[512]; /* one sentence, no newline */
 };
 

@@ -39,8 +39,9 @@ int file_out_close(struct file_out *f, char hex[SHA256_HEX], struct err *e);
  * closed. */
 void file_out_abort(struct file_out *f);
 
-/* Reads a whole small file, NUL-terminated, malloc'd: the caller frees it. fails: ERR_TOO_LARGE
- * over max. */
+/* Reads a whole small file, NUL-terminated, malloc'd: the caller frees it. *size (size may be
+ * NULL) gets its bytes without the NUL. fails: ERR_TOO_LARGE over max_size; ERR_INVALID if it is
+ * no regular file; ERR_CORRUPT if it becomes shorter meanwhile; else as beneath_read. */
 char *file_read(const char *path, int64_t max_size, size_t *size, struct err *e);
 /* Writes "<path>.tmp", fsyncs, renames to path. The caller fsyncs the directory if needed. */
 int file_write(const char *path, const void *data, size_t size, struct err *e);
@@ -60,9 +61,10 @@ int file_make_dir(const char *path, struct err *e); /* with parents; existing on
 #define FILE_LOCK_MS 1000
 int file_lock(int fd);
 /* Makes a state directory with its parents. It is its owner's alone (0700) whatever the umask, and
- * so are the entries directly in it. Wider permissions are removed, and *n_mended counts the
- * entries that had them. fails: ERR_INVALID when it belongs to another user, who could put anything
- * there. */
+ * so are the directories and regular files directly in it. Permissions of group and others are
+ * removed. *n_mended counts those files and directories, the state directory too, that had some.
+ * fails: ERR_INVALID when it is no directory or belongs to another user, who could put anything
+ * there; else as err_errno. */
 int file_make_private_dir(const char *path, int *n_mended, struct err *e);
 bool file_exists(const char *path);
 /* Removes a file or a directory with all beneath it, never following symbolic links. A missing path

@@ -8,7 +8,8 @@
  *               number as text, by seqw before `start`; not there: not known
  *   lock        flocked by seqw before it starts seqgang, which inherits the descriptor and has it
  *               for as long as it lives. A process that can lock it knows that no gang runs or
- *               starts here. A seqgang that cannot lock it, or that finds `exit`, leaves at once
+ *               starts here. A seqgang leaves at once if it cannot lock it, or finds `exit` or
+ *               `pids`
  *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
  *               struct rank_msg RANK_BLOBS with n_ranks struct rank_blob, RANK_SAVE, RANK_STOP.
  *               Gang -> agent: one byte at first and whenever the spool has grown; end of file
@@ -62,14 +63,16 @@ struct gang_start {
  * spec_size. */
 int gang_start_write(const char *path, struct gang_start *start, struct err *e);
 /* Reads the record, malloc'd: the caller overwrites the key and frees it. *whole false: another
- * version wrote it, and only the members up to gpus are valid. fails: ERR_NOT_FOUND; ERR_CORRUPT,
- * for another ABI too. */
+ * version wrote it, and only the members up to gpus are valid. Returns NULL after a failure.
+ * fails: ERR_NOT_FOUND; ERR_CORRUPT if it is too short or of another ABI; ERR_TOO_LARGE if it is
+ * longer than struct gang_start; else as file_read. */
 struct gang_start *gang_start_read(const char *path, bool *whole, struct err *e);
 
 /* Write and read DIR/oom_kills. gang_kills_read returns -1 if the count is not known. */
 int gang_kills_write(const char *dir, int64_t kills, struct err *e);
 int64_t gang_kills_read(const char *dir);
-/* Write and read DIR/cpus. gang_cpus_read returns false if none of the n ranks is bound. */
+/* Write and read DIR/cpus. gang_cpus_read returns false if there is no such file for n ranks: then
+ * none is bound. */
 int gang_cpus_write(const char *dir, const cpu_set_t *cpus, int n, struct err *e);
 bool gang_cpus_read(const char *dir, cpu_set_t *cpus, int n);
 

@@ -25,7 +25,7 @@
 
 typedef uint32_t spec_ref; /* offset into job_spec.text; 0 is the empty string */
 
-struct spec_source {   /* one element of data.train[] or input */
+struct spec_source {   /* one element of data.train[], eval.data[], or input */
     spec_ref path;     /* file or glob, beneath a configured root */
     spec_ref text_key; /* jsonl: member holding the text; default "text" */
     int32_t format;    /* enum data_format */
@@ -76,7 +76,7 @@ struct job_spec {
         int32_t overlong;        /* enum overlong_id: documents longer than seq_len */
         int32_t loss_on;         /* enum loss_on_id */
         int32_t tokenizer;       /* enum tokenizer_id; AUTO: bytes where the model's ids are bytes,
-                                 * else ids alone */
+                                 * else the model's own tokenizer, if it has one */
         int64_t frames, height, width; /* latents: the largest sample's, before patches */
     } data;
 
@@ -145,7 +145,7 @@ struct job_spec {
         int32_t zero_group;
         int32_t transport; /* enum transport_id */
         int32_t tls;       /* TCP between ranks is encrypted */
-        int32_t form;      /* enum form_id, for ring attention */
+        int32_t form;      /* enum form_id, for ring attention and for grids */
         int32_t exchange;  /* enum exchange_id, for linear attention's states */
     } parallel;
 
@@ -199,7 +199,7 @@ struct job_spec {
         int64_t n;                 /* continuations of each prompt */
         int32_t logprobs;          /* alternatives reported with each token; -1: none at all */
         int32_t ignore_eos;
-        int64_t steps;   /* diffusion: Euler steps */
+        int64_t steps;   /* diffusion: steps of Euler's rule, or of DDIM */
         double guidance; /* diffusion: classifier-free guidance scale; 1: none */
         int32_t eta;     /* models that predict noise: 0 is DDIM, 1 is ancestral sampling */
     } sampling;
@@ -235,7 +235,7 @@ struct job_spec {
         spec_ref device; /* "cpu" */
         int32_t ranks;
         int32_t threads;    /* per rank */
-        int64_t memory_mib; /* per rank; 0: all that the node offers */
+        int64_t memory_mib; /* per rank; 0: its share of the largest node, or of its GPU */
     } resources;
 
     struct {
@@ -273,15 +273,15 @@ extern const struct field spec_constants[];
 void spec_defaults(struct job_spec *s);
 /* Sets a field's default. base: s, or the source or stage of it that has the field. */
 void spec_set_default(struct job_spec *s, const struct field *f, void *base);
-void spec_source_defaults(struct spec_source *src); /* all but strings and format */
+void spec_source_defaults(struct spec_source *src); /* strings empty, format 0 */
 const struct field *spec_field(const char *path);   /* NULL: unknown */
 /* Tells whether *v is the default of f. Strings of *v are in s. */
 bool spec_is_default(const struct job_spec *s, const struct field *f, const void *v);
 /* Names a part of s that is unknown to a peer of this abi (api/wire.h): a field that is not at its
  * default, a word with its field, or "paths by job:ID". NULL: the peer knows all of s. */
 const char *spec_needs(const struct job_spec *s, uint32_t abi);
-/* Returns the known path nearest to an unknown one (edit distance at most 3, and at most
- * nearest_most of its last part), or NULL. */
+/* Returns the known path nearest to an unknown one, or NULL. Their edit distance is at most 3, and
+ * at most nearest_most of the last part; a path with the same last part has distance 1. */
 const char *spec_suggest(const char *path);
 /* Finds the row of table whose path is nearest to path by the same rule. Returns the last part of
  * the row's path, or NULL. For the keys of model.config. */
@@ -289,11 +289,11 @@ const char *spec_field_nearest(const struct field *table, const char *path);
 extern const char *const spec_form_words[];      /* by enum form_id, NULL-terminated */
 extern const char *const spec_objective_words[]; /* by enum objective_id, NULL-terminated */
 
-/* Normalises (auto sp; derived steps stay 0 until the data is counted) and checks every rule that
- * needs no file and no model: ranges, layout x determinism, what each kind of job needs.
- * Rules that depend on the model's family are family_check()'s (worker/plan/check.h), which calls
- * this function first.
- * fails: ERR_INVALID with the field and the fix. Idempotent. */
+/* Normalises s: sets the degrees, lengths and tolerances that are auto (derived steps stay 0 until
+ * the data is counted). Checks every rule that needs no file and no model: ranges, layout x
+ * determinism, the needs of each kind of job. Rules that depend on the model's family are
+ * family_check()'s (worker/plan/check.h), which calls this function first.
+ * fails: ERR_INVALID, ERR_UNSUPPORTED, ERR_TOO_LARGE, with the field and the fix. Idempotent. */
 int job_check(struct job_spec *s, struct err *e);
 /* The allowed differences between P ranks and one, if the job does not set them. */
 struct job_tolerance {
@@ -306,7 +306,7 @@ int job_check_infer(struct job_spec *s, struct err *e);
  * (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
 /* Tells whether text is cut into bytes: the job asks for it, or the model is not known to have
- * other ids. */
+ * other ids, and its vocabulary is not too small (job_lacks_bytes). */
 bool job_reads_bytes(const struct job_spec *s);
 /* Tells whether the vocabulary is known and too small for bytes: ids 0 to 255, an end and
  * padding. */

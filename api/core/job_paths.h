@@ -41,14 +41,16 @@ int job_ref_read(const char *path, const char *field, struct job_ref *out, struc
  * fit. */
 int job_ref_write(const struct job_ref *r, char *out, size_t size);
 /* Writes the path of the reference within its job's directory: "checkpoints/step-00000020/hf".
- * grant: writes the whole directory of a checkpoint, because access is granted to all of it. */
+ * grant: writes the whole directory of a checkpoint, because access is granted to all of it.
+ * Returns the path's length, or -1: it does not fit. */
 int job_ref_path(const struct job_ref *r, bool grant, char *out, size_t size);
 /* Guesses a reference from ".../jobs/7/checkpoints/step-00000020/hf", the form of older specs.
- * *len: the bytes of path up to the step's directory. */
+ * *len: the bytes of path up to the end of the step's directory. Returns false if path has no such
+ * part. */
 bool job_ref_guess(const char *path, struct job_ref *out, size_t *len);
 
-/* Copies path without ".", ".." and double slashes; no link is followed. Returns false if
- * path is not absolute or too long. */
+/* Copies path without ".", double slashes and slashes at its end; ".." removes the part before it.
+ * No link is followed. Returns false if path is not absolute or too long. */
 bool job_path_tidy(const char *path, char *out, size_t size);
 
 #endif

@@ -1,9 +1,10 @@
-/* jread.h: a bounded pull reader of JSON for files the engine and the agent read (config.json,
- * safetensors headers, manifests, JSONL). libc only; never allocates; REST uses Jansson instead.
+/* jread.h: a bounded pull reader of JSON for files (config.json, safetensors headers, manifests,
+ * JSONL), records and requests. libc only; it never allocates. Job specs and seqctl use Jansson
+ * instead.
  *
  *     struct jread j;
  *     jread_init(&j, text, size);
- *     for (enum jtok t = jread_next(&j); t != J_END; t = jread_next(&j)) ...
+ *     for (enum jtok t = jread_next(&j); t != J_END; t = jread_next(&j)) ... leave at J_ERROR
  *
  * jread reads strict RFC 8259, to a depth of JREAD_DEPTH. UTF-8 is checked. Lone surrogates, NaN,
  * trailing commas and trailing bytes are refused. Duplicate keys are the caller's to find: jread

@@ -19,7 +19,7 @@
 
 struct jwrite {
     char *buf;
-    size_t size, len; /* len > size: jwrite_finish fails, and len is the size needed */
+    size_t size, len; /* len >= size: jwrite_finish fails; len + 1 is the size needed */
     int depth;
     bool comma[64];
     char close[64];
@@ -38,7 +38,7 @@ void jwrite_null(struct jwrite *w, const char *key);
 void jwrite_raw(struct jwrite *w, const char *key, const char *json); /* already JSON */
 /* Returns the length without the NUL it appends, or -1 if it did not fit. */
 int64_t jwrite_finish(struct jwrite *w);
-/* Writes the shortest decimal that reads back as v into out (at least 32 bytes). Returns out. */
+/* Writes v as jwrite_double does, "null" too, into out (at least 32 bytes). Returns out. */
 char *jwrite_number(char *out, double v);
 
 #endif

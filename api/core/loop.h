@@ -29,8 +29,9 @@ void loop_turn(struct loop *l, int timeout_ms);
 void loop_stop(struct loop *l); /* from the loop thread */
 bool loop_stopped(const struct loop *l);
 
-/* Returns the time at which this round began. Descriptors and mail are handled before timers: a
- * timer that checks for silence knows all data that had arrived by then. */
+/* Returns the time at which this round had waited and began its calls. Descriptors and mail are
+ * handled before timers: a timer that checks for silence knows all data that had arrived by
+ * then. */
 int64_t loop_now_ms(const struct loop *l);
 int64_t loop_clock_ms(const struct loop *l); /* the clock: to measure the time of a call */
 int64_t loop_busy_ms(const struct loop *l);  /* time in calls, up to the last round */

@@ -47,7 +47,8 @@ enum manifest_depth {
     MANIFEST_DIGESTS /* every file has its digest, too */
 };
 /* Reads the manifest of dir and checks its files. fails: ERR_CORRUPT naming the file and the
- * fault; ERR_NOT_FOUND when dir does not exist. */
+ * fault, also for a file that is missing or may not be read; ERR_NOT_FOUND when dir does not
+ * exist; ERR_IO when reading fails; ERR_TOO_LARGE for a long path. */
 int manifest_check(struct manifest *m, const char *dir, enum manifest_depth depth, struct err *e);
 /* manifest_read reads the manifest, and manifest_check_file checks file i. They are the two parts
  * of manifest_check, for callers that check several files at one time. */

@@ -1,5 +1,5 @@
-/* mem.h: arenas. Memory has the lifetime of a process, a job, a request or a step, and each of
- * these owns one arena; single allocations are not freed. */
+/* mem.h: arenas, for memory with the lifetime of a message, a session or a template. Its owner
+ * frees an arena as a whole: single allocations are not freed. */
 #ifndef SEQD_CORE_MEM_H
 #define SEQD_CORE_MEM_H
 
@@ -8,15 +8,15 @@
 
 #define MEM_ALIGN 64 /* one cache line, one AVX-512 register */
 
-/* A growing arena of bounded size, for control-plane work (requests, messages). */
+/* A growing arena of bounded size, for messages between seqd and seqw, and for chat templates. */
 struct arena {
     struct arena_block *head;
     size_t used_size, limit_size;
 };
 
 void arena_init(struct arena *a, size_t limit_size);
-/* Returns zeroed, 16-byte aligned memory, or NULL past the limit or out of memory: the caller turns
- * NULL into ERR_TOO_LARGE. */
+/* Returns zeroed, 16-byte aligned memory; NULL past the limit, or if memory is out. Each size
+ * counts towards the limit as the next multiple of 16. */
 void *arena_alloc(struct arena *a, size_t size);
 /* Frees all but the first block and starts again. */
 void arena_reset(struct arena *a);

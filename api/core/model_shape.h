@@ -9,7 +9,7 @@
 /* The tokenizer, which cuts text into ids. A job has auto or byte; a model directory has any of
  * these. */
 enum tokenizer_id {
-    TOKENIZER_AUTO, /* for a directory: not known, or no tokenizer */
+    TOKENIZER_AUTO, /* of a model: not known, as without a directory */
     TOKENIZER_BYTE, /* ids 0 to 255 are bytes, 256 ends a document */
     TOKENIZER_OWN,  /* a tokenizer of another kind */
     TOKENIZER_NONE, /* no tokenizer: the meaning of its ids is not stated */
@@ -105,7 +105,7 @@ struct model_shape {
     double embed_scale, attn_scale, residual_scale, logit_scale;
     int64_t window;     /* sliding_window: a token sees itself and window - 1 before it, in encoders
                          * as many after it, too; 0: all */
-    int64_t value_dim;  /* Dv, where a value head's size differs from D */
+    int64_t value_dim;  /* Dv, the size of a value head; 0: D */
     int64_t rotary_dim; /* columns of a head that RoPE turns; 0: all */
     int64_t type_vocab; /* BERT: type_vocab_size */
     int64_t first_pos;  /* RoBERTa: the table's row of position 0, pad_token_id + 1 */
@@ -117,7 +117,8 @@ struct model_shape {
     int64_t delta_heads, delta_key_heads, delta_key_dim, delta_value_dim, conv_width;
     double residual[6]; /* MiniMax: alpha, beta of linear attention, full attention, MLP */
     /* bit l: layer l is special: linear (MiniMax, Qwen3.5, Qwen3-Next), has LRPE (TNL), has no
-     * window where others have one (Llama, Gemma), has no experts (Qwen2-MoE, Qwen3-MoE) */
+     * window where others have one (Llama, Gemma, ModernBERT), has no RoPE (SmolLM3), has no
+     * experts (Qwen2-MoE, Qwen3-MoE) */
     int64_t layer_mask[SHAPE_MASKS];
     int64_t dense_mask[SHAPE_MASKS]; /* Qwen3-Next: bit l: layer l has no experts */
     double attn_cap, final_cap;      /* soft caps of scores, of logits; 0: none */
@@ -165,8 +166,8 @@ static inline bool shape_of_noise(const struct model_shape *m)
 {
     return m->trained_on == OBJECTIVE_IDDPM;
 }
-/* Returns the number of values per place that a diffusion model's loss compares with, the
- * values of the velocity, or of noise and sample. */
+/* Returns the number of values per place with which a diffusion model's loss compares. They are
+ * the velocity's, or those of the noise and of the sample. */
 static inline int64_t shape_targets(const struct model_shape *m)
 {
     return (shape_of_noise(m) ? 2 : 1) * m->in_channels;

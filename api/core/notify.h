@@ -12,13 +12,15 @@
 
 struct notify;
 
-/* Answers a tick: fills the status, one line. Returns whether all that must move has moved since
- * the last tick: only then is the watchdog fed. The call itself shows that the loop moves. */
+/* Answers a tick, or notify_ready: fills the status, one line. Returns whether all that must move
+ * has moved since the last call: a tick feeds the watchdog only then. The call itself shows that
+ * the loop moves. */
 typedef bool notify_tick(void *arg, char *status, size_t size);
 
 /* Begins ticks, four in the watchdog's time limit. Removes the manager's variables from the
- * environment, so that children do not have them. Returns NULL if no manager asked for messages;
- * every function here accepts NULL. */
+ * environment, so that children do not have them. Returns NULL if no manager asked for messages,
+ * or if its address is no Unix socket (logged; the variables stay). Every function here accepts
+ * NULL. */
 struct notify *notify_open(struct loop *l, notify_tick *tick, void *arg);
 void notify_close(struct notify *n);
 void notify_ready(struct notify *n);     /* READY=1, with the status; also after a reload */

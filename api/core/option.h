@@ -81,7 +81,8 @@ int option_line(const struct option_table *t, int argc, char **argv, void *targe
 /* Tells whether the command line or the file gave the row of this name. */
 bool option_given(const struct option_table *t, const struct option_sources *from,
                   const char *name);
-/* Takes one key of the file. An unknown key is an error, which names the nearest key. */
+/* Takes one key of the file. If the command line gave the row, the value is only checked. An
+ * unknown key is an error, which names the nearest key if one is near. fails: ERR_INVALID. */
 int option_key(const struct option_table *t, const char *key, const struct option_value *v,
                void *target, struct option_sources *from, struct err *e);
 void option_help(const struct option_table *t, FILE *out);

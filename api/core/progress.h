@@ -1,13 +1,14 @@
-/* progress.h: the progress of a rank, reported at most once a second.
+/* progress.h: the progress of a rank, reported at its begin and its end, and between them at most
+ * once in every_us.
  *
- *     progress_begin(p, PROGRESS_TOKENS, total, from)     the clock starts
+ *     progress_begin(p, PROGRESS_TOKENS, total, from)     the clock starts; always reported
  *     progress_piece(p, at, size)                         the next piece is units [at, at + size)
  *     progress_part(p, 0.3)                               three tenths of that are done
- *     progress_at(p, n)                                   exactly n units are done
+ *     progress_at(p, n)                                   n units are done, at most the total
  *     progress_end(p)                                     all of them; always reported
  *
- * Every function does nothing if p is NULL or has not begun: its callers need not know whether
- * progress is reported. No function allocates memory.
+ * Every function accepts NULL for p, and reports only after progress_begin: its callers need not
+ * know whether progress is reported. No function allocates memory.
  * tested: tests/core/test_progress.c */
 #ifndef SEQD_CORE_PROGRESS_H
 #define SEQD_CORE_PROGRESS_H

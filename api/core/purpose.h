@@ -13,7 +13,7 @@ enum purpose {
     PURPOSE_LOSS,     /* loss sums and target counts */
     PURPOSE_DECODE,   /* generate: query out, partial (m, l, O) back */
     PURPOSE_VERIFY,   /* verify: gathering logits */
-    PURPOSE_CONTROL,  /* barriers, agreement on the resume step, checkpoint gather and scatter */
+    PURPOSE_CONTROL,  /* barriers, agreements, checkpoint gather and scatter, inputs and results */
     /* reported by name, stored nowhere by number */
     PURPOSE_STATE,  /* LASP: states of linear attention, forward */
     PURPOSE_DSTATE, /* LASP: gradients of these states, backward */

@@ -48,7 +48,7 @@
 #define RANK_KEY_SIZE     32
 #define RANK_ADDRESS_SIZE 64
 #define RANK_EXIT_SAVED   3 /* the exit status of a rank that has saved and stopped as asked */
-#define RANK_EXIT_REFUSED 4 /* the exit status of a rank that refused its request */
+#define RANK_EXIT_REFUSED 4 /* the exit status of a seqrank --describe or --trace that refuses */
 
 enum rank_msg_type {
     RANK_ARGS = 1,
@@ -61,7 +61,7 @@ enum rank_msg_type {
     RANK_EVENT,
     RANK_RESULT,
     RANK_FAIL,
-    RANK_EXIT, /* written to the spool by seqgang itself: struct rank_exit */
+    RANK_EXIT, /* written to the spool by seqgang, or by seqw in its place: struct rank_exit */
     RANK_SAVE  /* from the agent to seqgang, and on to the ranks */
 };
 
@@ -113,8 +113,9 @@ struct rank_blob {
 
 enum { RANK_PURPOSES = PURPOSE_STAGE }; /* as in 0.2.0, whose steps end with host_planned */
 
-/* One optimizer step, reported by rank 0. comm and planned are rank 0's own; ledger_ok covers all
- * ranks (each compares its own counts with the plan, the verdict is reduced with the loss). */
+/* One optimizer step, reported by rank 0. comm and planned are rank 0's own. ledger_ok covers all
+ * ranks: each compares its own counts with the plan, and the verdicts are summed over ranks. The
+ * verdict on this sum's own messages is part of the next step's. */
 struct rank_step {
     int64_t step; /* 1-based, after the update */
     double loss, grad_norm, lr;
@@ -162,7 +163,8 @@ struct rank_progress {
 };
 
 struct rank_event {
-    /* enum job_event: EV_CHECKPOINT, EV_ARTIFACT, EV_EVAL, EV_VERIFIED, EV_NOTE; JSON follows */
+    /* enum job_event: EV_CHECKPOINT, EV_CHECKPOINT_REMOVED, EV_ARTIFACT, EV_EVAL, EV_VERIFIED,
+     * EV_NOTE; JSON follows */
     int32_t type;
     int32_t pad;
     int64_t step;
@@ -182,17 +184,18 @@ struct rank_exit {
 };
 
 /* The final record. The last spool record of an attempt on a node is RANK_EXIT with rank RANK_GANG
- * (in rank_msg and in rank_exit): no process of this attempt is left on this node, and every record
- * and every byte of its ranks' logs has been sent before it. exit_status is an enum gang_end,
- * signal is 0. Written by seqgang, or by seqw in its place when the gang died (GANG_LOST), after
- * the death of every rank was confirmed.
+ * (in rank_msg and in rank_exit): no process of this attempt is left on this node, and every
+ * record and every byte of its ranks' logs has been sent before it. exit_status is an enum
+ * gang_end, signal is 0. Written by seqgang, or by seqw in its place when the gang died
+ * (GANG_LOST), after the death of every rank was confirmed.
  *
  * The cause of the attempt's end is the first of these records: RANK_FAIL, or RANK_EXIT of a rank
- * with a status or a signal that is not 0; later records are consequences (ERR_ABORTED, ERR_PEER,
- * SIGKILL by the gang). RANK_FAIL with rank RANK_GANG: no rank could be started, as when seqgang or
- * seqrank cannot be run. A hang is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of
- * the rank that is furthest back; if other nodes have ranks, the gang then waits HANG_GRACE_MS
- * before it ends anything, so that the others find their own and seqd may compare. */
+ * with a status or a signal that is not 0, but RANK_EXIT_SAVED after RANK_SAVE. Later records are
+ * consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang). RANK_FAIL with rank RANK_GANG: no
+ * rank could be started, as when seqgang or seqrank cannot be run. A hang is RANK_FAIL with
+ * ERR_TIMEOUT, written by the gang in the name of the rank that is furthest back; if other nodes
+ * have ranks, the gang then waits HANG_GRACE_MS before it ends anything, so that the others find
+ * their own and seqd may compare. */
 #define RANK_GANG (-1)
 
 enum gang_end {
@@ -214,11 +217,11 @@ struct rank_lastop {
     int64_t n_tasks; /* ... and this while the CPU computes: if both stand still, it is a hang */
 };
 
-/* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, which sets magic
- * and n_ranks. Everything after it belongs to worker/comm/shm.c. To abort, seqgang stores 1 to
- * `abort`, adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared): every rank that
- * waits in the transport leaves with ERR_ABORTED within one futex wake. The meaning of a door's
- * bits between ranks is shm.c's. */
+/* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, which sets magic,
+ * n_ranks and abort_rank. Everything after it belongs to worker/comm/shm.c. To abort, seqgang
+ * stores 1 to `abort`, adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared):
+ * every rank that waits in the transport leaves with ERR_ABORTED within one futex wake. The
+ * meaning of a door's bits between ranks is shm.c's. */
 #define SHM_MAGIC 0x73657164u /* "seqd" */
 struct shm_head {
     uint32_t magic, n_ranks;

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include "api/core/err.h"
 
-/* Refuses an address ("s3://bucket/a", "hf://org/name"): returns -1 with ERR_INVALID and the line
- * that fetches it; else 0. data: a data set, not a model. */
+/* Refuses an address ("s3://bucket/a", "hf://org/name"): returns -1 with ERR_INVALID and, for a
+ * known scheme, the line that fetches it; else 0. data: a data set, not a model. */
 int remote_refuse(const char *path, const char *field, bool data, struct err *e);
 /* Returns the addition to "there is no such file": ": ..." if the path may be a name of the Hub,
  * else "". */

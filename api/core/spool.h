@@ -30,8 +30,8 @@ struct spool {
  * record. last (may be NULL) gets the head of that record, all zero when there is none. */
 int spool_open(struct spool *s, const char *path, struct rank_msg *last, struct err *e);
 /* Appends a record, and sets head.size and head.abi. durable: fdatasync before it returns. fails:
- * ERR_TOO_LARGE near the limit on the size of files. A failure or an end may still use
- * SPOOL_RESERVE. */
+ * ERR_TOO_LARGE near the limit on the size of files; else as err_write. RANK_FAIL and RANK_EXIT
+ * may still use SPOOL_RESERVE. */
 int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t size, bool durable,
               struct err *e);
 /* Opens the spool for a reader, from the start. A missing file is ERR_NOT_FOUND. */

@@ -15,7 +15,7 @@
 #include "daemon/state/principal.h"
 #include "daemon/store/store.h"
 
-#define AUTH_TOKENS      10000 /* 256 bytes each; ended tokens make room for new ones */
+#define AUTH_TOKENS      10000 /* 208 bytes each; ended tokens make room for new ones */
 #define AUTH_USER_TOKENS 100   /* valid tokens that one user may have */
 #define AUTH_TOKEN_SIZE  112   /* a token's text, with its NUL */
 #define AUTH_LABEL_SIZE  65
@@ -42,7 +42,8 @@ void auth_destroy(struct auth *a); /* NULL allowed */
 int auth_bearer(struct auth *a, const char *authorization,
                 const unsigned char address[AUTH_ADDRESS], struct principal *out, struct err *e);
 /* Finds the user of a process on this machine, by login name. Root and seqd's own user are admins.
- * fails: ERR_UNAUTHORIZED for a uid without a name, other than seqd's own. */
+ * fails: ERR_UNAUTHORIZED for a uid without a login name that auth_name_ok takes, other than 0 and
+ * seqd's own. */
 int auth_uid(struct auth *a, uint32_t uid, struct principal *out, struct err *e);
 
 const char *auth_role_name(enum role r);       /* "user" */

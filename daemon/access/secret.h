@@ -13,7 +13,8 @@
 #define SECRET_SIZE 32
 
 /* Reads <state>/secret, or makes it of random bytes (0600, durable) the first time.
- * fails: ERR_CORRUPT when it has another size, ERR_INVALID when others may read it, ERR_IO. */
+ * fails: ERR_CORRUPT when it is shorter, ERR_TOO_LARGE when it is longer, ERR_INVALID when others
+ * may read it or it is no file, ERR_NO_SPACE, ERR_IO. */
 int secret_open(const char *state_dir, unsigned char out[SECRET_SIZE], struct err *e);
 void secret_attempt_key(const unsigned char secret[SECRET_SIZE], int64_t job, int64_t epoch,
                         unsigned char out[RANK_KEY_SIZE]);

@@ -7,7 +7,7 @@
 
 /* Keeps the file's token if it is valid and an admin's. Otherwise makes an admin's token that does
  * not expire. url: the address of REST; NULL: no context is written. A context that cannot be
- * written is only logged. fails: ERR_IO naming the file. */
+ * written is only logged. fails: ERR_IO and ERR_NO_SPACE naming the file; as auth_make. */
 int token_file_write(struct auth *a, const char *state_dir, const char *url, struct err *e);
 
 #endif

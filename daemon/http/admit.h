@@ -12,7 +12,9 @@
 
 #include "daemon/http/routes.h"
 
-/* Calls t, now or when the store has answered with the job's owner; or answers 401, 403 or 429. */
+/* Calls t, now or when the store has answered with the job's owner. Otherwise answers: 401, 403 or
+ * 429; 400 for a query parameter that t does not know; 415 for a body of a wrong type; or the
+ * store's error. */
 void admit(struct routes *R, struct http_req *r, const struct route *t,
            const struct route_match *a);
 

@@ -22,7 +22,8 @@ struct filter {
     } tag[FILTER_TAGS];
 };
 
-/* filter_of_query and filter_of_body fail with ERR_INVALID and name the field. */
+/* filter_of_query and filter_of_body fail with ERR_INVALID, which names the field unless the whole
+ * body is wrong. */
 int filter_of_query(const struct http_req *r, struct filter *f, struct err *e);
 /* Reads {"state": ["queued"], "name": "n", "labels": {"team": "x"}, "dry_run": true}: dry_run goes
  * to *dry_run. A body without any other member is refused: it would mean every job. */

@@ -20,7 +20,8 @@
  * answer, or asks nothing, for idle_ms is cut off.
  *
  * The thread runs the library as well (front_calls.run), so the library's callbacks and front's
- * functions need no lock between them. front_wake and front_stop are for other threads. */
+ * functions need no lock between them. front_wake, front_reload and front_stop may be called on
+ * any thread, front_finish on any other. */
 #ifndef SEQD_DAEMON_HTTP_FRONT_H
 #define SEQD_DAEMON_HTTP_FRONT_H
 
@@ -60,9 +61,9 @@ struct front_calls { /* all on front's thread */
 /* Starts the thread. library_fd: readable when the library has work. fails: ERR_IO. */
 struct front *front_create(const struct front_options *o, int library_fd,
                            const struct front_calls *calls, void *arg, struct err *e);
-/* front_wake, front_reload, front_stop and front_finish may be called on any thread. After
- * front_stop no client is accepted. front_finish then waits until every answer is sent, at most
- * one second, and ends the thread. */
+/* front_wake, front_reload and front_stop may be called on any thread, front_finish on any but
+ * front's. After front_stop no client is accepted. front_finish then waits until every answer is
+ * sent, at most one second, and ends the thread. */
 void front_wake(struct front *f);
 void front_reload(struct front *f); /* reads the certificate again */
 void front_stop(struct front *f);

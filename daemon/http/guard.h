@@ -35,9 +35,9 @@ struct request_verdict {
  * number of bytes at the last call. */
 int64_t guard_find(const char *bytes, size_t n, size_t from, const struct request_verdict **why);
 
-/* Reads and checks a head. local_only: Host must be a loopback name, and no page of another origin
- * is answered. Returns NULL and fills *r, or why the request is refused. bytes[0, n): the whole
- * head. */
+/* Reads and checks a head. A page of another origin may read, but change nothing. local_only: Host
+ * must be a loopback name, and so must the origin of a page that reads. Returns NULL and fills *r,
+ * or why the request is refused. bytes[0, n): the whole head. */
 const struct request_verdict *guard_head(const char *bytes, size_t n, bool local_only,
                                          struct guard_request *r);
 

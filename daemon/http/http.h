@@ -6,7 +6,8 @@
  *
  * The rules for a request (tests/daemon/test_seqd_http.c):
  *   bytes      as RFC 9112 has them (guard.h, chunked.h)
- *   body       at most HTTP_MAX_BODY; application/json, or GUARD_OCTETS in a piece of an upload
+ *   body       at most HTTP_MAX_BODY; application/json, with PATCH also
+ *              application/merge-patch+json, in a piece of an upload GUARD_OCTETS alone
  *              (http_odd_type)
  *   target     decoded once, without NUL, control bytes and ".."
  *   deadlines  absolute: 5 s for a handshake, 5 s for the head, 30 s for the body
@@ -51,8 +52,9 @@ struct http_options {
     int max_connections;
 };
 
-/* Opens the sockets and starts the threads. fails: ERR_INVALID for an address, ERR_CONFLICT when
- * the port or the socket is in use. */
+/* Opens the sockets and starts the thread. fails: ERR_INVALID for an address, ERR_CONFLICT when
+ * the port or the socket is in use, ERR_IO; as listen_open, listen_open_unix and
+ * tls_server_open. */
 struct http_server *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
                                 void *arg, struct err *e);
 void http_destroy(struct http_server *h);          /* answers 503 to open requests; NULL allowed */

@@ -34,7 +34,8 @@ struct intake_rules {
 /* Sets *to and *n to the buffer for the next bytes: in[], or piece, which stays the caller's. -1:
  * no memory. */
 int intake_room(struct client_intake *k, char *piece, size_t piece_size, char **to, size_t *n);
-/* Takes n bytes that were read into the buffer of intake_room. -1: the library is gone. */
+/* Takes n bytes that were read into the buffer of intake_room. -1: the library is gone, or there
+ * is no memory. */
 int intake_took(struct client_intake *k, const char *at, size_t n, const struct intake_rules *r,
                 struct sock *library);
 /* Handles bytes that were read already, after the request was answered. -1: as intake_took. */

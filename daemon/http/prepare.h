@@ -24,7 +24,7 @@ enum prepare_goal {
  * by the code of e. */
 typedef void prepare_done(void *arg, int status, const struct err *e);
 
-/* A struct of 0.5 MiB, zeroed at first, that serves one spec after the other. All specs must be of
+/* A struct of 0.4 MiB, zeroed at first, that serves one spec after the other. All specs must be of
  * one user, since a node's answer about a model directory is used again. */
 struct preparing {
     struct routes *R;

@@ -19,7 +19,7 @@ struct route_match {
     int64_t id;           /* {id} */
     int64_t n;            /* {n}: a step or an upload */
     const char *name;     /* {name}: the rest of the path */
-    char node[NODE_NAME]; /* {node} */
+    char node[NODE_NAME]; /* {node} or {token} */
     struct principal who; /* the user of the request */
 };
 

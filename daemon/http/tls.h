@@ -2,8 +2,8 @@
  *
  * TLS 1.3 and 1.2 with forward secrecy and AEAD ciphers, tickets, HTTP/1.1 alone by ALPN, no
  * renegotiation, no early data, no client certificates. A session keeps the certificate that it
- * began with. All functions are called on one thread and never wait for a client; open and look
- * read files. */
+ * began with. All functions are called on front's thread, or while it does not run. They never
+ * wait for a client; open and look read files. */
 #ifndef SEQD_DAEMON_HTTP_TLS_H
 #define SEQD_DAEMON_HTTP_TLS_H
 
@@ -14,7 +14,8 @@
 struct tls_server;
 
 /* Opens a server with two PEM files: the certificate with its chain, and its key. fails:
- * ERR_INVALID naming the fault. */
+ * ERR_INVALID naming the fault; ERR_NOT_FOUND, ERR_TOO_LARGE and ERR_IO for a file; ERR_INTERNAL
+ * when GnuTLS does not start. */
 struct tls_server *tls_server_open(const char *cert, const char *key, struct err *e);
 void tls_server_close(struct tls_server *s); /* call after its sessions are closed; NULL allowed */
 /* Reads the files again if they have changed, or in any case if `anyway` is set. Files that are no

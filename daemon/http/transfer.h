@@ -36,7 +36,8 @@ struct transfer_source {
 /* Finds the node of rank 0 in the data of an ASSIGN (NULL: there is none). -1: it is not there. */
 int transfer_node(const char *assign, char out[NODE_NAME]);
 
-/* Answers r with 200, 206, 304 or 416, or with the node's error. */
+/* Answers r with 200, 206, 304 or 416, or with an error: the node's, 409 for a file that has been
+ * replaced, or 503 when all streams are taken. */
 void transfer_start(struct routes *R, struct http_req *r, const struct transfer_source *s);
 
 /* Frees the transfers under way. By then neither the HTTP server nor control calls back. */

@@ -1,7 +1,7 @@
 /* wait.h: GET /v1/jobs/{id}?wait=30s&since_version=7, which is answered when the job has a newer
  * version, and at the latest after that time.
  *
- * A request that waits holds its connection and a hundred bytes. No work is done for it until its
+ * A request that waits holds its connection and about 140 bytes. No work is done for it until its
  * job has a commit or its time is up. The answer is always read from the store, so it shows the
  * state on disk.
  * Loop thread. tested: tests/daemon/test_seqd_wait.c */
@@ -19,8 +19,10 @@ struct waits *waits_create(struct loop *l);
 void waits_destroy(struct waits *all); /* call it after http_destroy, which answers all requests */
 int waits_n(const struct waits *all);  /* requests that wait now */
 void waits_changed(struct waits *all, int64_t job);
-/* Answers r: 200 with the job once its version is beyond since, or it has ended; 304 when ms have
- * passed; 404. ms 0: at once. */
+/* Answers r once the job's version is beyond since, the job has ended, or ms have passed (0: at
+ * once): 200 with the job, or 304 if its version is not beyond since. If-None-Match, if given,
+ * decides between the two. Answers 404 if there is no such job, 401 if the token has ended
+ * meanwhile, 429 and 503 beyond the limits. */
 void wait_start(struct waits *all, struct routes *R, struct http_req *r,
                 const struct route_match *a, int64_t since, int64_t ms);
 

@@ -12,8 +12,8 @@
 #define ASK_FILES_MS   2000  /* for files of data: a job need not wait for the answer */
 #define ASK_NODES      8
 
-/* Called once. m is the answer (DESCRIBED or FETCHED), or NULL with e: there was no node, or no
- * answer in time. */
+/* Called once, perhaps inside asks_add. m is the answer (DESCRIBED or FETCHED), or NULL with e:
+ * there was no node, it went away, it did not answer in time, or it answered with an error. */
 typedef void ask_answer(void *arg, const struct msg *m, const struct err *e);
 
 struct asks;

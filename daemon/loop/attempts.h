@@ -25,8 +25,8 @@ void attempts_apply(struct attempts *c, struct job *j, struct event *ev);
 void attempts_carry_out(struct attempts *c, struct job *j, struct verdict *v);
 /* Stops the job once all parts of its attempt have ended. */
 void attempts_stop(struct attempts *c, struct job *j);
-/* Takes a REPORT of j's current attempt, from the node of part p. False: it was dropped, as the
- * node may not send it. */
+/* Takes a REPORT of j's current attempt, from the node of part p. False: it was dropped, as it is
+ * damaged or the node may not send it. */
 bool attempts_report(struct attempts *c, struct job *j, struct attempt_part *p,
                      const struct msg *m);
 /* Fails the attempts that lost a GPU of the node. */
@@ -37,7 +37,8 @@ void attempts_lose_away(struct attempts *c, struct job *j);
 /* Gives up the parts of a stopping job on nodes that are away. Stops the job once all its parts
  * have ended. */
 void attempts_fence(struct attempts *c, struct job *j);
-/* Notes that a silent node is away, in each job with a part there. */
+/* Notes that a silent node is away, in each job with a part there. A job that stops loses the
+ * part. */
 void attempts_miss(struct attempts *c, const char *node);
 /* Loses the parts on a node whose name comes back as another machine, or with a new state
  * directory. The instance that comes back can neither run them nor report on them. */

@@ -15,9 +15,10 @@
 #include "daemon/state/doc.h"
 #include "daemon/store/store.h"
 
-#define COMMIT_MAX_LIVE 100000 /* jobs that are not final: about 2 KiB each */
+#define COMMIT_MAX_LIVE 100000 /* jobs that are not final: about 16 KiB each, and their plans */
 
-/* These calls follow when data is on disk, in this order. */
+/* These calls follow when data is on disk, in this order. The commit's done comes before
+ * `changed`. */
 struct commit_calls {
     /* The records of a part up to seq are no longer needed. */
     void (*marked)(void *arg, const char *node, int64_t job, int64_t epoch, int64_t seq);
@@ -52,7 +53,8 @@ typedef void commit_done(void *arg, const struct job *j, const struct err *e);
  * may be NULL. -1 when the transition is illegal: logged, nothing changed, done not called. */
 int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_done *done,
                  void *arg);
-/* Commits gathered steps and the marks, when there is anything new. */
+/* Commits gathered steps and the marks, when there is anything new. While the store is full it
+ * waits for more steps. */
 void commit_flush(struct commits *all, struct job *j);
 /* Commits the result, and the marks. Takes json, malloc'd. */
 void commit_result(struct commits *all, struct job *j, char *json);

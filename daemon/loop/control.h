@@ -2,10 +2,10 @@
  *
  *   event -> job_fold (memory) -> row joins the open group -> COMMIT -> messages to nodes, replies
  *
- * Nothing leaves seqd before the commit it follows from. A message follows from the committed event
- * alone, is idempotent at the node, and is sent again after a reconnect: so a crash between commit
- * and message loses nothing. A restarted seqd replays, waits for its nodes' HELLO and adopts what
- * runs there (control.c), or gives it up after NODE_LOST_MS.
+ * Nothing leaves seqd before the commit it follows from. A message follows from the committed
+ * event alone, is idempotent at the node, and is sent again after a reconnect: so a crash between
+ * commit and message loses nothing. A restarted seqd replays, waits for its nodes' HELLO and
+ * adopts what runs there (control.c). An attempt whose node is not back after lost_ms is away.
  *
  * control.c alone acts, on attempts by attempts.c. It asks the others, and none of them calls it:
  *   jobs.c attempt.c spooled.c prepared.c   folds and verdicts: a job, its attempt, a report
@@ -38,7 +38,8 @@ struct control_options {
     struct logs *logs;
     const unsigned char
         *secret; /* SECRET_SIZE bytes, borrowed: the keys of attempts follow from it */
-    /* Sends to a node; -1 when it has no session. It is link_send in seqd, a recorder in tests. */
+    /* Sends to a node; -1 when it cannot, as without a session. It is link_send in seqd, a
+     * recorder in tests. */
     int (*send)(void *arg, const char *node, const struct msg *m);
     void *send_arg;
     /* UTC milliseconds; NULL: the machine's clock. */
@@ -51,7 +52,7 @@ struct control_options {
     const char *uploads; /* directory of complete uploads, for nodes too; NULL: none are taken */
     const struct retain_policy *policy; /* NULL: no data has a time to live; copied */
     int64_t save_grace_ms;              /* time to save on request; 0: CONTROL_SAVE_GRACE_MS */
-    int64_t lost_ms;                    /* silence until a node is given up; 0: NODE_LOST_MS */
+    int64_t lost_ms;                    /* silence until a node is lost; 0: NODE_LOST_MS */
 };
 
 /* Replays the store. It fails as replay does (replay.h). */

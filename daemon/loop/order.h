@@ -1,5 +1,6 @@
-/* order.h: orders of clients about existing jobs and nodes: cancel, suspend, edit, release. Loop
- * thread. by: the user who made the request; the event has it. */
+/* order.h: orders of clients about existing jobs and nodes: cancel, suspend, resume, restart,
+ * edit, cordon, uncordon, release. Loop thread. by: the user who made the request; the event has
+ * it. */
 #ifndef SEQD_DAEMON_LOOP_ORDER_H
 #define SEQD_DAEMON_LOOP_ORDER_H
 
@@ -27,16 +28,17 @@ struct order_edit {
     const char *by;
     const char *change; /* JSON, as json_spec_edit takes it */
 };
-/* Changes priority and labels; ranks run on. fails through done: ERR_INVALID and ERR_TOO_LARGE
- * naming the field; ERR_CONFLICT in a state that takes no change. */
+/* Changes priority and labels; ranks run on. fails through done: ERR_INVALID and ERR_TOO_LARGE,
+ * naming the field unless the whole change is wrong; ERR_CONFLICT in a state that takes no
+ * change. */
 void order_edit(struct commits *all, struct job *j, const struct order_edit *o, commit_done *done,
                 void *arg);
 
 /* Gives the node no new work from now on; row->drains: its gangs stop and go elsewhere, too. fails
  * through done, whose j is always NULL: ERR_NOT_FOUND; ERR_TOO_LARGE. */
 void order_cordon(struct commits *all, const struct cordon *row, commit_done *done, void *arg);
-/* Ends the cordon. fails as above, and ERR_CONFLICT for a node that ends soon. A node without a
- * cordon is no error. */
+/* Ends the cordon. A node without a cordon is no error. fails through done, whose j is always
+ * NULL: ERR_NOT_FOUND; ERR_CONFLICT for a node without an operator's cordon that ends soon. */
 void order_uncordon(struct commits *all, const char *node, commit_done *done, void *arg);
 
 /* Ends a node's quarantine. fails through done, whose j is always NULL: ERR_NOT_FOUND; ERR_CONFLICT

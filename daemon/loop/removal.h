@@ -21,7 +21,7 @@
 
 struct removals;
 
-/* Borrows its arguments. Takes up the pending removals. */
+/* Borrows all, logs and the outbox's arg. Takes up the pending removals. */
 struct removals *removals_create(struct commits *all, struct logs *logs, const struct outbox *out);
 void removals_destroy(struct removals *r); /* after the store; NULL allowed */
 void removals_pause(struct removals *r);   /* seqd is stopping */
@@ -44,7 +44,7 @@ void removals_cut_log(struct removals *r, int64_t job, int64_t epoch, int n_rank
  * each of its removals keeps that as the reason that it waits. */
 void removals_node_up(struct removals *r, const char *node, uint32_t abi);
 void removals_node_down(struct removals *r, const char *node);
-/* Takes a MSG_REMOVED. False: the node was not asked. */
+/* Takes a MSG_REMOVED. False: the node was not asked, or has answered. */
 bool removals_take(struct removals *r, const char *node, const struct msg *m);
 
 #endif

@@ -19,7 +19,7 @@ struct sweep;
 struct sweep *sweep_create(struct commits *all, struct removals *r,
                            const struct retain_policy *policy);
 void sweep_destroy(struct sweep *s); /* after the store; NULL allowed */
-/* Removes, when j gets a new attempt, the logs of attempts beyond --keep-epochs. */
+/* Removes, when j gets a new attempt, the logs of the two newest attempts beyond --keep-epochs. */
 void sweep_epoch(struct sweep *s, const struct job *j);
 
 #endif

@@ -3,7 +3,8 @@
  * up. Rows and logs are on seqd's disk, checkpoints and artifacts on nodes', as the ranks that
  * wrote them have said. Uploads are not in it: they have a limit of their own.
  *
- * A job that runs while its user's jobs take more than the limit gets a note, once. Loop thread. */
+ * A job that runs while its user's jobs take more than the limit gets a note, once until they take
+ * less. Loop thread. */
 #ifndef SEQD_DAEMON_LOOP_TALLY_H
 #define SEQD_DAEMON_LOOP_TALLY_H
 

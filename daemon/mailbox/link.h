@@ -90,7 +90,7 @@ struct link_calls {
     void (*up)(void *arg, const char *node, const struct msg *hello);
     /* Called when a session has ended. silent_ms: time since its last message. */
     void (*down)(void *arg, const char *node, const char *why, int64_t silent_ms);
-    /* Called for each message after HELLO. */
+    /* Called for each message after HELLO, but not for JOIN. */
     void (*message)(void *arg, const char *node, const struct msg *m);
     /* Called before WELCOME: returns NULL, or why this node cannot join now. Without this callback
      * all can. */
@@ -127,8 +127,8 @@ void link_destroy(struct links *k);
  * otherwise. */
 void link_set_heartbeat(struct links *k, int64_t ms);
 /* Sends m. -1: the node has no session, or its session does not drain (it is closed then), or
- * speaks a version of the protocol without such messages (it stays; node.h, abi). The caller keeps
- * the truth in its tables and sends again at up. */
+ * speaks a version of the protocol without such messages, or without a field of an ASSIGN's job
+ * (it stays; node.h, abi). The caller keeps the truth in its tables and sends again at up. */
 int link_send(struct links *k, const char *node, const struct msg *m);
 /* Returns the ABI of the node's session; 0: it has none. */
 uint32_t link_abi(struct links *k, const char *node);

@@ -5,7 +5,8 @@
 #include "api/wire.h"
 
 struct outbox {
-    /* Returns -1 when the node has no session. It is link_send in seqd, a recorder in tests. */
+    /* Returns -1 when m is not sent, as without a session. It is link_send in seqd, a recorder in
+     * tests. */
     int (*send)(void *arg, const char *node, const struct msg *m);
     void *arg;
 };

@@ -11,7 +11,7 @@
 
 struct child {
     pid_t pid;  /* 0: not started, or it has ended and was waited for */
-    int status; /* exit code, or 128 + the signal that ended it; -1: it runs */
+    int status; /* exit code, or 128 + the signal that ended it; -1: it has not ended */
     int ends;   /* signal that asks the child to end */
 };
 

@@ -1,7 +1,7 @@
 /* dev.h: the one local node of `seqd --dev`. Its seqw runs in a session of its own, so that Ctrl-C
  * reaches seqd alone. seqd then sends it a message, at which it stops every gang and ends; at
  * SIGTERM it would save. A seqw that outlived a killed seqd is adopted. A seqw that dies is
- * started again, each time after twice as long. Loop thread only. */
+ * started again, each time after twice as long, at most a minute. Loop thread only. */
 #ifndef SEQD_DAEMON_RUN_DEV_H
 #define SEQD_DAEMON_RUN_DEV_H
 
@@ -26,10 +26,10 @@ struct dev_options {
     void *arg; /* argument of quit and died */
 };
 
-/* Copies o. fails when seqw is not beside this program. */
+/* Copies o. fails when seqw is not beside this program, or cannot be started. */
 struct dev *dev_start(struct loop *l, const struct dev_options *o, struct err *e);
-/* Asks seqw to stop all gangs and exit. gone is called after its exit. SIGKILL follows after
- * DEV_STOP_MS. */
+/* Asks seqw to stop all gangs and exit. gone is called after its exit, or at once
+ * if it does not run. SIGKILL follows after DEV_STOP_MS. */
 #define DEV_STOP_MS 20000
 void dev_stop(struct dev *d, loop_call *gone, void *arg);
 void dev_destroy(struct dev *d); /* NULL allowed */

@@ -12,7 +12,7 @@
 
 struct need {
     int64_t device, host; /* bytes of the rank that needs most, as "memory" of the plan has them */
-    int64_t rank;         /* bytes that this rank takes of its node's memory; 0: not known */
+    int64_t rank;         /* bytes that this rank takes of its node's memory; 0: none or unknown */
     int32_t n_stages;     /* number of stages if their needs differ, else 1 */
     int32_t per_stage;    /* successive ranks that belong to one stage */
     int64_t stage[JOB_MAX_RANKS]; /* if there are several stages: bytes of a rank of each */

@@ -7,7 +7,7 @@
 
 /* Picks `want` of the n GPUs, among those that `may` marks, into out, in rank order. A walk begins
  * at each GPU and always continues to the nearest one. The shortest closed walk is taken, the same
- * in every run. Reads at most GPU_MAX^3 distances. Returns false if fewer are marked. */
+ * in every run. Compares at most GPU_MAX^3 distances. Returns false if fewer are marked. */
 bool ring_pick(const struct sched_gpu *gpus, const bool *may, int n, int want, uint8_t *out);
 
 #endif

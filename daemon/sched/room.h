@@ -17,7 +17,8 @@ bool room_ends(const struct sched_job *j, const struct sched_node *nodes, int i)
 /* Tells whether node i is up, takes new work, and is not left out for this job. */
 bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int i);
 /* Return how many ranks of the job node i could hold if it were idle, and how many it can hold
- * now. */
+ * now. room_width does not ask whether the node is usable. room_free is 0 if it is not, and
+ * negative if more slots are held than the node has. */
 int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, int i);
 int32_t room_free(const struct sched_job *j, const struct sched_node *nodes, int i);
 /* Tells whether node i has a place for a preparation. */
@@ -36,7 +37,8 @@ int32_t room_gpus(const struct sched_job *j, const struct sched_node *nodes, int
 bool room_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b);
 /* Tells whether node i is the first usable one of its net, which stands for the whole net. */
 bool room_leads(const struct sched_job *j, const struct sched_node *nodes, int i);
-/* Returns the group with the most slots (or free ones), among the nodes that the job may use. */
+/* Returns the group with the most slots (or free ones), among the nodes that the job may use; with
+ * j->only set, the group of that node. */
 struct room_group room_widest(const struct sched_job *j, const struct sched_node *nodes, int n,
                               bool of_free);
 

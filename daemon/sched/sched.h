@@ -93,7 +93,7 @@ struct sched_job {
     int64_t not_before_ms;   /* end of its backoff, by the clock that sched_pick is given */
     int only;                /* the node that rank 0 should be on, as an index; -1: any will do */
     int data;                /* 1 + the node with its data, if the job leaves it out; 0: none */
-    bool toy;                /* toy run: tests `only` even in quarantine; -1: it is not here */
+    bool toy;                /* toy run of node `only`, even in quarantine; `only` -1: not here */
     struct sched_set blamed; /* nodes that failed it: taken only if nothing else will do */
     struct sched_set lacks;  /* nodes without its files: likewise, and never while awaited */
     struct sched_set old;    /* nodes whose version does not know one of its fields: never taken */
@@ -122,7 +122,7 @@ enum sched_gpu_state {
     SCHED_GPU_FREE,
     SCHED_GPU_HELD, /* a job of this cluster has it */
     SCHED_GPU_KEPT, /* kept in this pass for a job that waits */
-    SCHED_GPU_BUSY, /* processes of others compute on it, or hold too much of its memory */
+    SCHED_GPU_BUSY, /* processes of others compute on it */
     SCHED_GPU_UNFIT,
 };
 

@@ -32,7 +32,8 @@ enum json_form {
 void json_init(void);
 
 /* Fills *s with defaults and the values of the text; family_check is the caller's next step.
- * fails: ERR_INVALID with the field; ERR_TOO_LARGE when the strings exceed 64 KiB. */
+ * fails: ERR_INVALID with the field, or without one for text that holds no object; ERR_TOO_LARGE
+ * with the field when the strings exceed 64 KiB, or a label's value is too long. */
 int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
                    struct err *e);
 /* Returns `now` with the fields that only the stored spec `old` has, because this seqd does not
@@ -49,7 +50,7 @@ int64_t json_spec_write(const struct job_spec *s, enum json_form form, char *out
 /* Changes a stored spec by the body of a PATCH: {"priority": 7, "labels": {"team": "x", "old":
  * null}}, where null removes a label and others stay. old: a stored spec. Fills *s, as
  * json_spec_read does; family_check is the caller's next step. Returns the new stored spec,
- * malloc'd, or NULL. fails: ERR_INVALID with the field. */
+ * malloc'd, or NULL. fails: as json_spec_read; ERR_INVALID for another member. */
 char *json_spec_edit(const char *old, const char *change, size_t size, struct job_spec *s,
                      struct err *e);
 

@@ -49,7 +49,7 @@ struct job_attempt {
     bool assigned;              /* the ASSIGN is committed: the nodes may be told and asked */
     bool ended;                 /* its end is folded and waits for its commit */
     bool found;                 /* a replay found it, and the loop has not ticked since */
-    int64_t start_ms;           /* loop clock: time of the ASSIGN, or of seqd's first tick */
+    int64_t start_ms;           /* loop clock: ASSIGN, seqd's first tick, or end of preparing */
     int64_t stop_ms;            /* when STOP was last sent; 0: never */
     int64_t save_ms;            /* when SAVE was first sent; 0: never */
     int64_t ready_ms;           /* loop clock: when it began to run; valid after the READY */
@@ -98,7 +98,7 @@ const struct attempt_part *attempt_part_of_rank(const struct job_attempt *a,
 bool attempt_part_has(const struct attempt_part *p, int rank);
 /* Returns a part's mark: records up to it are not sent again. */
 int64_t attempt_mark(const struct job_attempt *a, const struct attempt_part *p);
-bool attempt_has_news(const struct job_attempt *a); /* a mark has moved, or steps wait */
+bool attempt_has_news(const struct job_attempt *a); /* a mark moved; steps or progress wait */
 void attempt_hold(struct attempt_part *p, int64_t seq);
 void attempt_release(struct job_attempt *a); /* held records are not needed any more */
 

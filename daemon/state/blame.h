@@ -36,8 +36,8 @@ void blame_gang_end(const struct job *j, int end, struct event *ev);
 void blame_settle(const struct job *j, bool elsewhere, struct event *ev);
 
 /* Tells whether the failure, once settled, is evidence against the job if it comes again at the
- * same place. Kills from outside, failures of a node, consequences of another failure, and full
- * disks are not. */
+ * same place. Final failures, kills from outside, failures of a node, consequences of another
+ * failure, and full disks are not. A kill for memory of a job that was alone is. */
 bool blame_counts(const struct job *j, const struct event *ev);
 /* Makes a failure final if it has happened FARTHEST_AGAIN times or more (count), and adds the
  * reason to its text. */

@@ -1,5 +1,5 @@
-/* doc.h: the JSON form of jobs, nodes and steps. Pure: struct in, text out. Every writer returns
- * the length, or -1 when size is too small. */
+/* doc.h: the JSON form of jobs, nodes and steps. Pure: struct in, text out. A writer that takes
+ * size returns the length, or -1 when size is too small. */
 #ifndef SEQD_DAEMON_STATE_DOC_H
 #define SEQD_DAEMON_STATE_DOC_H
 

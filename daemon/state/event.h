@@ -49,18 +49,18 @@ struct job_place {
 };
 
 struct event {
-    int64_t seq;               /* global, ascending; 0 before the store knows it */
+    int64_t seq;               /* global, ascending; 0: none is given yet */
     int64_t job, epoch, at_ms; /* at_ms: UTC milliseconds */
     enum job_event type;
     char by[USER_NAME]; /* the user who requested it; SUBMIT: the owner. "": seqd itself */
-    /* ASSIGN */
+    /* ASSIGN; task also of FAILED_AT, n_ranks also of READY */
     int32_t task, n_ranks;
     char source[NODE_NAME]; /* SUBMIT: node with the checkpoint of `step` to begin from */
-    char node[NODE_NAME];   /* node of rank 0; for events below, where it happened */
+    char node[NODE_NAME];   /* ASSIGN: node of rank 0; SUBMIT: node of a toy run; else its sender */
     int n_places;           /* 0: all ranks on `node`, as events of one node are stored */
     struct job_place places[JOB_MAX_RANKS];  /* places[0].instance is set even if n_places is 0 */
     char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* the GPU of each rank; "": the job takes none */
-    /* RANK_EXIT, HANG, NODE_LOST, START_TIMEOUT, STOPPED */
+    /* RANK_EXIT, HANG, NODE_LOST, START_TIMEOUT; some of AWAY, FAILED_AT and REACHED */
     int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */
     int32_t blame;
     bool oom;           /* the kernel killed for memory on that node while the attempt was there */
@@ -69,14 +69,15 @@ struct event {
     struct err err;
     /* STOPPED, DONE: how long the attempt ran, in milliseconds; 0: it never did */
     int64_t ran_ms;
-    /* CHECKPOINT, STEP, REACHED, FAILED_AT */
+    /* products, STEP, REACHED, FAILED_AT, NOTE; the checkpoint of SUBMIT, RESTART, GIVE_UP */
     int64_t step;
     int32_t count; /* FAILED_AT */
     /* PREPARED */
     char prepared_id[80];
     int64_t n_tokens, steps; /* steps: train.steps, derived from the count of tokens */
     int32_t form; /* 1 + the enum form_id that parallel.form "auto" became; 0: it was not "auto" */
-    /* CHECKPOINT, ARTIFACT, PREPARED: the rank's report, a JSON object; "": none */
+    /* products, PREPARED: the rank's report; NOTE, WALL_LIMIT, DRAIN: the sentence; EDIT: the
+     * change. A JSON object; "": none */
     char detail[EVENT_DETAIL_SIZE];
 };
 

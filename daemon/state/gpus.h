@@ -14,9 +14,9 @@ const struct job *gpus_holder(const struct jobs *t, const char *node, const char
 
 /* The GPUs that the cluster has for a job of n_ranks ranks. */
 struct gpus_offer {
-    int n_nodes;  /* nodes that are up, whatever they have */
-    int n_gpus;   /* on all nodes that were ever here: GPUs that are away or unfit may come back */
-    int per_node; /* fewest GPUs of a node that has any; 0: no node has */
+    int n_nodes;         /* nodes that are up, whatever they have */
+    int n_gpus;          /* on all nodes of the table: GPUs that are away or unfit may come back */
+    int per_node;        /* fewest GPUs of a node that has any; 0: no node has */
     int64_t memory_size; /* memory of the smallest of the n_ranks largest; 0: fewer GPUs */
     char gpu[GPU_NAME_SIZE], node[NODE_NAME]; /* the GPU of that size, and its node */
 };

@@ -16,7 +16,7 @@
  * after its first attempt while it has made no progress. */
 #define JOB_RETRY_MS       ((int64_t)24 * 3600 * 1000)
 #define JOB_BACKOFF_MAX_MS 60000
-#define JOB_MAX_LEFT       256 /* failures remembered in struct job.left: one per node, NODE_MAX */
+#define JOB_MAX_LEFT       256 /* most failures in struct job.left: the newest; equals NODE_MAX */
 
 struct job_attempt; /* attempt.h: the state of an attempt, forgotten when it ends */
 
@@ -38,7 +38,7 @@ struct job {
     /* the fold */
     enum job_state state, target; /* target: the state a stopping job goes to */
     bool saving;                  /* it is stopping, and was asked to save first */
-    int64_t version;              /* events folded */
+    int64_t version;              /* events folded, without steps */
     int64_t epoch;
     int32_t attempts; /* attempts of TASK_RUN */
     int32_t task;     /* task of the current or last attempt: enum rank_task */
@@ -57,7 +57,7 @@ struct job {
     int64_t created_ms, started_ms, finished_ms; /* 0: not yet */
     int64_t step, steps, checkpoint_step;
     int64_t step_epoch;       /* last epoch that completed a step or gave a product */
-    int64_t stepped_ms;       /* UTC: when it last came further than ever; 0: it did not */
+    int64_t stepped_ms;       /* UTC: when it last came further than ever; 0: not since a resume */
     struct farthest farthest; /* its farthest step, products and failures */
     int64_t ran_ms;           /* how long its attempts ran, without the current one */
     int64_t save_ms;          /* time that its newest checkpoint took; 0: not known */
@@ -67,7 +67,7 @@ struct job {
     bool crowded;             /* the kernel killed for memory while its last attempt ran */
     bool alone;               /* its current or last attempt is alone on its nodes */
     int32_t n_failures;       /* failures since its last checkpoint: they set the backoff */
-    int64_t not_before_ms;    /* end of the backoff, UTC: used only after a restart; see wake_ms */
+    int64_t not_before_ms;    /* end of the backoff, UTC: job_set_wake makes wake_ms of it */
     int64_t backoff_ms;       /* length of the backoff when it began */
     char prepared_id[80], prepared_node[NODE_NAME]; /* the data, and the node that has it */
     char checkpoint_node[NODE_NAME]; /* node with its newest checkpoint; "": there is none */
@@ -86,7 +86,7 @@ struct job {
     struct need need;              /* need of memory, by the plan */
     bool over_disk;                /* a note says that its owner's jobs take too much disk */
     bool rewrite;                  /* replay: it has no stored document */
-    char reason_code[32], reason[320]; /* why it waits, by the last scheduling pass */
+    char reason_code[32], reason[320]; /* why it waits, or JOB_UNSAVED and its note */
     struct job *next;                  /* in the table's bucket */
 };
 
@@ -131,7 +131,7 @@ void job_set_plan(struct job *j, char *json);
 /* Returns the rank that holds that GPU of that node now; -1: none does. */
 int job_gpu_rank(const struct job *j, const char *node, const char *uuid);
 /* Returns the rank that was given that GPU in the current or last attempt, whether or not it is
- * over. */
+ * over; -1: none was. */
 int job_gpu_given(const struct job *j, const char *node, const char *uuid);
 /* Returns the slots that the job holds on a node (NULL: on all). It holds all of them until every
  * node has confirmed the end. */
@@ -153,7 +153,8 @@ int32_t job_failed_here(const struct job *j, const struct event *ev);
 /* Tells whether the job is given up if it has an infrastructure failure at that time. */
 bool job_gives_up(const struct job *j, int64_t at_ms);
 const char *job_phase(const struct job *j); /* "queued", "preparing", "starting", ... */
-/* Returns the steps of a run over n_tokens: given, or derived from tokens or passes. */
+/* Returns the steps of a training over n_tokens: given, or derived from tokens or passes. 0: the
+ * job is no training. */
 int64_t job_steps(const struct job_spec *s, int64_t n_tokens);
 
 #endif

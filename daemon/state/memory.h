@@ -11,9 +11,10 @@
 int64_t memory_beside(const struct cluster *k, const struct node *n);
 /* Returns the bytes held on the node, as committed. */
 int64_t memory_held(const struct cluster *k, const struct node *n);
-/* Refuses a job whose ranks, by that plan, would find too little memory on all known nodes
- * together, even if those were idle. A node that does not report its memory could hold any plan.
- * fails: ERR_DOES_NOT_FIT. */
+/* Refuses a job whose ranks, by that plan, would find too little memory on all nodes that have
+ * joined, even if those were idle: on all of them together, or on one of them if the transport is
+ * shm. Passes while no node has joined. A node that does not report its memory could hold any
+ * plan. fails: ERR_DOES_NOT_FIT. */
 int memory_refuse(const struct nodes *t, const struct job_spec *s, const char *plan, struct err *e);
 
 #endif

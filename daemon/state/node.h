@@ -61,13 +61,14 @@ void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE]);
 struct node *node_find(struct nodes *t, const char *name); /* NULL: never seen */
 /* Enters a node that said HELLO. NULL when the table is full. */
 struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms);
-/* Takes the GPUs that a HELLO or HEARTBEAT tells. True: something about their health is new. */
+/* Takes the GPUs that a HELLO or HEARTBEAT tells. True: their number, a uuid, a health, or whether
+ * processes use a GPU has changed. */
 bool node_take_gpus(struct node *n, const struct msg *m);
 /* Takes a LEAVING. utc_ms: the wall clock at now_ms; m->end_s is in wall clock time. */
 void node_ends(struct node *n, const struct msg *m, int64_t now_ms, int64_t utc_ms);
 void node_down(struct nodes *t, const char *name, int64_t since_ms);
-/* Enters a node that jobs of a previous seqd run on. It is down as of now, so that it has its time
- * to come back. */
+/* Enters a node that jobs of a previous seqd run on, or finds it. A new entry is down as of now,
+ * so that the node has its time to come back. NULL when the table is full. */
 struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
 /* Starts the time of expected nodes at the loop's first tick: until now none could be heard,
  * however long the replay took. */

@@ -21,8 +21,9 @@ struct pace {
     struct rank_progress last; /* start of the next span */
 };
 
-/* Adds a report. A report of another unit, or with fewer units, drops all spans. A report without
- * new units joins its time to the next span. */
+/* Adds a report. A report of another unit or another start, or with fewer units, fewer tokens or
+ * less time than the last, drops all spans before it is added. A report without new units joins
+ * its time to the next span. */
 void pace_add(struct pace *p, const struct rank_progress *now);
 /* Computes the speed over the spans, without the fastest and the slowest quarter of them. false:
  * there is no span. */

@@ -5,7 +5,7 @@
  * node that could take jobs is never quarantined. At most NODE_MAX rows: the oldest of a node that
  * is not up makes room.
  *
- * Every ten minutes a toy run, a job of two ranks that reads no file, tests the node. If it
+ * Every ten minutes a toy run, a job of one or two ranks that reads no file, tests the node. If it
  * succeeds, the quarantine ends. `seqctl nodes release` ends it as well. */
 #ifndef SEQD_DAEMON_STATE_QUARANTINE_H
 #define SEQD_DAEMON_STATE_QUARANTINE_H
@@ -46,8 +46,8 @@ void quarantine_take(struct quarantine *q, const struct nodes *nodes, int64_t no
  * QUARANTINE_TOY_MS. NULL: there is none. */
 const struct node *quarantine_due(struct quarantine *q, const struct nodes *nodes,
                                   const struct jobs *jobs, int64_t now_ms);
-/* Makes the spec of that node's toy run: two ranks, on GPUs where it has any; one rank where there
- * is no room for two. */
+/* Makes the spec of that node's toy run: two ranks, on GPUs if it has any in health GPU_OK; one
+ * rank if there is no room for two. */
 int quarantine_toy(const struct node *n, struct job_spec *spec, struct err *e);
 /* Ends a node's quarantine: the row's end joins t. false: the node is in none. */
 bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node, const char *why);

@@ -7,10 +7,11 @@
 
 /* ---- how long things are kept ---------------------------------------------------------------- */
 
-/* The options of seqd. Ages are counted from a job's end. The defaults, for a disk: a job's rows
- * take 12 KB (spec 1, plan 4, document 2, ten events 5), so 100,000 jobs 1.2 GB; a second of steps
- * takes 0.7 KB of metrics, so jobs that step for 1,000 hours in a month 2.5 GB. Logs, checkpoints
- * and artifacts are what their jobs write. */
+/* The options of seqd. Ages are counted from a job's end; for records of removals, from the end of
+ * the removal; for rows of the audit, from when they were written. The defaults, for a disk: a
+ * job's rows take 12 KB (spec 1, plan 4, document 2, ten events 5), so 100,000 jobs 1.2 GB; a
+ * second of steps takes 0.7 KB of metrics, so jobs that step for 1,000 hours in a month 2.5 GB.
+ * The sizes of logs, checkpoints and artifacts depend on the jobs. */
 enum retain_id {
     RETAIN_JOBS,
     RETAIN_JOBS_MAX,
@@ -55,8 +56,8 @@ struct retain_uses {
     int n;
     struct retain_use *use; /* owns; ascending by id */
 };
-/* Finds the jobs whose files live jobs read, by their paths: .../jobs/ID/... It looks at every live
- * job: call it once for many questions. */
+/* Finds the jobs whose files live jobs read, by their paths: job:ID/... and .../jobs/ID/... It
+ * looks at every live job: call it once for many questions. */
 void retain_uses_init(struct retain_uses *u, struct jobs *t);
 void retain_uses_fini(struct retain_uses *u);
 const struct retain_use *retain_uses_find(const struct retain_uses *u, int64_t id); /* or NULL */

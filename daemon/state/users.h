@@ -12,7 +12,7 @@
 struct users_limits { /* limits of one user; 0: none */
     int64_t jobs;     /* live jobs */
     int64_t running;  /* jobs with ranks on nodes; further jobs wait, and show the reason */
-    int64_t submits;  /* POSTs of jobs and plans within a minute */
+    int64_t submits;  /* jobs and plans sent within a minute */
     int64_t disk;     /* bytes that its jobs take, live or ended: as last tallied */
 };
 
@@ -28,7 +28,7 @@ struct user {
     int32_t n_live;   /* live jobs, with those that are being committed */
     int32_t n_placed; /* jobs with ranks on nodes, as of the scheduling pass */
     int64_t window_ms;
-    int64_t n_submits; /* requests since window_ms */
+    int64_t n_submits; /* jobs and plans sent since window_ms */
     bool limited;      /* it has asked as a user since the start, not as an operator */
     struct user_disk disk;
     struct user_disk tally; /* sums of the count that is under way */

@@ -30,11 +30,11 @@ struct backup_made {
     char sha256[SHA256_HEX];
     int64_t size, at_ms, took_ms;
 };
-/* Called when a backup is made. m: borrowed. fails: ERR_NO_SPACE with figures, ERR_CORRUPT when
- * the copy is not sound. */
+/* Called when a backup is made, or could not be made: then m does not count. m: borrowed. fails:
+ * ERR_NO_SPACE; ERR_CORRUPT when the copy is not sound; ERR_IO; as carried_put. */
 typedef void backup_done(void *arg, const struct backup_made *m, const struct err *e);
-/* Makes a backup. fails at once with ERR_CONFLICT while another is being made. Both this and done
- * run on the loop thread. */
+/* Makes a backup. fails at once: ERR_CONFLICT while another is being made; as thread_start. Both
+ * this and done run on the loop thread. */
 int backups_make(struct backups *b, backup_done *done, void *arg, struct err *e);
 
 /* Gets at most BACKUP_CHUNK bytes from offset; n 0 at the end. total: size of the file. */

@@ -17,12 +17,12 @@ struct sqlite3;
  * ids than the backup does. */
 #define CARRIED_ID_STEP 1000000
 
-/* Puts the files of state directory dir that exist into db, the copy. fails: ERR_IO naming the
- * file. */
+/* Puts the files of state directory dir that exist into db, the copy. fails: as file_read, naming
+ * the file; as schema_damaged. */
 int carried_put(struct sqlite3 *db, const char *dir, struct err *e);
 /* Takes the files out of the writer's db, before any code reads them. Does nothing where none are
  * carried; work that a kill cut short is done again. fails: ERR_CONFLICT naming a file that is
- * there and differs. */
+ * there and differs; as file_write_private; as schema_damaged. */
 int carried_take(struct sqlite3 *db, const char *dir, struct err *e);
 
 #endif

@@ -17,14 +17,14 @@ struct sqlite3;
     "ON CONFLICT (key) DO UPDATE SET value = max(CAST(value AS INTEGER), "                         \
     "CAST(excluded.value AS INTEGER))"
 
-/* Runs on the writer's thread, within its transaction. Deletes at most n rows of the oldest
- * removals whose rows are next, moves on removals that have no rows left, and gives free pages
- * back. *n_moved: how much it did; 0: there is nothing left to do. Returns SQLITE_OK or the code
- * of the failure. */
+/* Runs on the writer's thread, within its transaction. Deletes n rows, or a few more, of the
+ * oldest removals whose rows are next, moves on removals that have no rows left, and gives free
+ * pages back. *n_moved: how much it did; 0: there is nothing left to do. Returns SQLITE_OK or the
+ * code of the failure. */
 int remove_rows(struct sqlite3 *db, int n, int64_t at_ms, int64_t *n_moved);
 
 /* Enters the next n jobs of a database that was made without the table `ended` into that table, if
- * they have ended. */
+ * they have ended. *n_moved: 1; 0: no job was left. Returns as remove_rows. */
 int remove_fill(struct sqlite3 *db, int n, int64_t *n_moved);
 
 #endif

@@ -13,13 +13,14 @@ struct sqlite3;
 #define SCHEMA_VERSION 1
 #define SCHEMA_NEWER   2
 
-/* Sets the connection up and makes the tables that are missing. path: for errors.
- * fails: ERR_UNSUPPORTED when a newer seqd wrote it, ERR_CORRUPT naming the file. */
+/* Sets the connection up and makes the tables and columns that are missing. path: for errors.
+ * fails: ERR_UNSUPPORTED when a newer seqd wrote it; as schema_damaged. */
 int schema_setup(struct sqlite3 *db, const char *path, struct err *e);
-/* Reads the one number that sql selects. */
+/* Reads the one number that sql selects. fails: as schema_damaged, *out is 0 then. */
 int schema_number(struct sqlite3 *db, const char *path, const char *sql, int64_t *out,
                   struct err *e);
-/* Sets ERR_CORRUPT, or a code for the disk, with the file and SQLite's message, and returns -1. */
+/* Sets the error of the last call on db, with the file and SQLite's message, and returns -1:
+ * ERR_NO_SPACE or ERR_IO for a fault of the disk, else ERR_CORRUPT. */
 int schema_damaged(struct sqlite3 *db, const char *path, struct err *e);
 
 #endif

@@ -32,7 +32,7 @@ bool space_ran_out(struct sqlite3 *db, int rc);
 
 /* ---- one thread: store_open, then the writer ------------------------------------------------- */
 
-void space_start(struct disk_space *s);      /* the first look: a start must find space */
+void space_start(struct disk_space *s);      /* first look; frees the reserve if little is free */
 bool space_held(const struct disk_space *s); /* tells whether the reserve is held */
 void space_look(struct disk_space *s);       /* makes the reserve again when there is space */
 void space_release(struct disk_space *s);    /* frees the reserve; logs that the disk is full */

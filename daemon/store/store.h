@@ -27,13 +27,15 @@
 #define STORE_CHECK_MS 1000  /* time for quick_check at the start */
 #define STORE_QUERY_MS 5000  /* a query that takes longer fails */
 #define STORE_STUCK_MS 10000 /* no commit for this long while requests wait: not ready */
-#define STORE_SLOW_MS  1000  /* a commit that takes this long is logged as slow */
+#define STORE_SLOW_MS  1000  /* a commit or a wait longer than this: readyz shows "slow" */
 
 struct store;
 
-/* Opens the store in dir, which must exist. fails: ERR_CONFLICT when another seqd holds it,
- * ERR_UNSUPPORTED on NFS, ERR_CORRUPT naming the file when it is not seqd's database or is
- * damaged, as far as a check of STORE_CHECK_MS shows. */
+/* Opens the store in dir, which must exist. fails: ERR_CONFLICT when another seqd holds it, or as
+ * carried_take; ERR_UNSUPPORTED on NFS or SMB, or when a newer seqd wrote it; ERR_INVALID for a
+ * path that is too long; ERR_TOO_LARGE as reserve_check_limit; ERR_CORRUPT naming the file when it
+ * is not seqd's database or is damaged, as far as a check of STORE_CHECK_MS shows; ERR_IO and
+ * ERR_NO_SPACE of the disk. */
 struct store *store_open(struct loop *l, const char *dir, struct err *e);
 /* Commits the queued requests, gives the answers that are due, and takes nothing new: a read that
  * one of these answers asks for fails, and its answer is given, too. The loop must not run again.
@@ -50,8 +52,8 @@ struct store_event {
 
 struct store_load {
     void *arg;
-    /* Takes every job that is not final, ascending. has_doc: its document is JSON, and says its
-     * state. */
+    /* Takes every job that is not final, ascending. has_doc: its document is JSON. plan and result
+     * may be NULL. */
     int (*job)(void *arg, int64_t id, const char *spec, const char *plan, const char *result,
                bool has_doc, struct err *e);
     /* Takes the events of these jobs, job by job, ascending. */
@@ -178,19 +180,21 @@ struct store_removal {
     const char *why, *who;
 };
 /* Begins a removal. Does nothing for a job that is not final, or if the same part of it is being
- * removed already. A whole job is in no answer from here on. */
+ * removed or was removed already. A whole job is in no answer from here on. */
 void store_removal_add(struct store_txn *t, const struct store_removal *r);
-/* Looks at the n oldest records of removals, and deletes each that was done before that time. */
+/* Looks at the n oldest records of removals that are done, and deletes each that was done before
+ * that time. */
 void store_removals_forget(struct store_txn *t, int64_t before_ms, int n);
-/* Looks at the n oldest rows of the audit, and deletes each that was written before that time. */
+/* Looks at the n oldest rows of the audit, and deletes each that was written before that time. The
+ * newest row of all stays. */
 void store_audit_forget(struct store_txn *t, int64_t before_ms, int n);
 /* Fills in the end times of the next n jobs of a database that an older seqd made. *n_moved: as in
  * store_removal_rows. */
 void store_ended_fill(struct store_txn *t, int n, int64_t *n_moved);
 /* Notes that seqd's own files of the removal are gone, and their bytes. */
 void store_removal_files(struct store_txn *t, int64_t job, int what, int64_t size);
-/* Deletes at most n rows, of the oldest removals first. *n_moved is written before the commit is
- * answered; 0: there was nothing to do. */
+/* Deletes n rows, or a few more, of the oldest removals first. *n_moved is written before the
+ * commit is answered; 0: there was nothing to do. */
 void store_removal_rows(struct store_txn *t, int n, int64_t at_ms, int64_t *n_moved);
 /* Notes that the node has removed its part, and its bytes. A repeated note counts once. */
 void store_removal_node(struct store_txn *t, int64_t job, int what, const char *node, int64_t size,
@@ -208,14 +212,14 @@ void store_removal_waits(struct store_txn *t, const char *node, const char *why)
 typedef void store_done(void *arg, const struct err *e);
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);
 bool store_full(const struct store *s); /* true: the reserve is released; any thread */
-/* Refuses a new job while the disk is full: -1, and ERR_NO_SPACE. */
+/* Sets ERR_NO_SPACE, the refusal of a new job while store_full, and returns -1. */
 int store_refuse(const struct store *s, struct err *e);
 
 struct store_health {
     int n_waiting;     /* requests without an answer */
     int64_t stuck_ms;  /* ms since the last answer, or the first request after it; 0: none waits */
     int64_t commit_ms; /* duration of the last commit; -1: there was none */
-    int64_t wal_size;  /* bytes in the log that are not checkpointed */
+    int64_t wal_size;  /* bytes of the log, checkpointed or not */
     bool full;         /* as store_full */
 };
 void store_health(const struct store *s, struct store_health *out); /* loop thread */
@@ -230,7 +234,8 @@ struct backups *store_backups(struct store *s);
 enum store_ask {
     ASK_JOB,    /* n[0] id                     -> text: doc, spec, plan, result */
     ASK_JOBS,   /* n[0] before id (0: newest), n[1] limit, n[2] bit per state (0: all), newest
-                 * first; text[0] their owner, or NULL: anyone's
+                 * first; text[0] their owner, or NULL: anyone's. With an owner, or with bits in
+                 * n[2], the limit is of each state
                                                -> n: id; text: doc, result in short */
     ASK_TAGGED, /* as ASK_JOBS; text[0] {"owner": "" or one, "tags": [["key","value"],..]}: jobs
                  * that have all of these tags -> n: id; text: doc, result in short */
@@ -240,7 +245,7 @@ enum store_ask {
     ASK_AUDIT,  /* n[0] before seq (0: newest), n[1] limit, newest first; text[0] of that user, or
                  * NULL
                                 -> n: seq, at, role, token, request, status; text: user, address,
-                                   action */
+                                   action, made */
     ASK_EVENTS, /* n[0] job, n[1] after seq, n[2] limit, n[3] only this type or -1
                                                -> n: seq, epoch, at, type; text: data */
     ASK_CHECKPOINTS, /* the same, of n[3] EV_CHECKPOINT: events of steps that have not been removed
@@ -270,7 +275,7 @@ enum store_ask {
     ASK_PRUNE, /* n[0] what, n[1] ended before, n[2] bit per state, n[3] limit: jobs with that not
                 * removed, in order of end -> n: job, at, state, bytes of rows */
     ASK_USAGE, /* text owner (NULL: all), n[0] before id (0: newest), n[1] limit: newest first
-                   *                            -> n: id, rows, checkpoints, artifacts */
+                   *                -> n: id, rows, checkpoints, artifacts; text: owner */
     ASK_DATABASE,     /*                            -> n: bytes of the file, of its free pages */
     ASK_REMOVAL_NODE, /* text[0] node, n[1] limit   -> n: job, what: not confirmed by it */
 };

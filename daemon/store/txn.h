@@ -1,4 +1,4 @@
-/* txn.h: a request to the store as a list of operations: for writer.c and txn.c. */
+/* txn.h: a request to the store as a list of operations: for the files of the store. */
 #ifndef SEQD_DAEMON_STORE_TXN_H
 #define SEQD_DAEMON_STORE_TXN_H
 

@@ -44,7 +44,7 @@ int upload_list_read(struct upload_list *l, const char *text, size_t size, bool 
 bool upload_list_same(const struct upload_list *a, const struct upload_list *b);
 /* Returns the bytes that upload_list_write needs at most. */
 size_t upload_list_room(const struct upload_list *l);
-/* Writes the list as text, which reads back the same. Returns its length. */
+/* Writes the list as text, which reads back the same. Returns its length; -1: it does not fit. */
 int64_t upload_list_write(const struct upload_list *l, char *out, size_t size);
 
 struct jwrite;

@@ -35,14 +35,15 @@ struct upload_op { /* kept by the caller until call is called */
     struct err err; /* code 0: done */
     bool made;
     int64_t at;              /* WRITE: bytes of the file, also after a conflict; -1: not known */
-    struct upload_name name; /* COMMIT, REMOVE: the upload's */
+    struct upload_name name; /* WRITE, COMMIT, REMOVE, SHOW: the upload's */
     char *json;              /* owned by the op's owner; NULL: none */
     void (*call)(void *arg, struct upload_op *op);
     void *arg;
 };
 
 struct uploads;
-/* Opens the uploads. fails: as upload_dir_open. */
+/* Opens the uploads. fails: ERR_CONFLICT when another seqd has the directory; ERR_TOO_LARGE for a
+ * path that is too long; as err_errno and beneath_mark. */
 struct uploads *uploads_open(struct loop *l, const struct upload_dir_options *o, struct err *e);
 /* Returns the absolute directory of complete uploads, which nodes have as a root. */
 const char *uploads_files(const struct uploads *u);
@@ -54,8 +55,8 @@ const struct upload_name *uploads_find(const struct uploads *u, int64_t id);
 const struct upload_name *uploads_at(const struct uploads *u, int i); /* from 0; NULL: no more */
 /* Finishes the requests that wait, and calls their `call`. The loop must not turn again. */
 void uploads_close(struct uploads *u);
-/* Hands a request to the thread. fails: ERR_PEER when too many wait; op->call is not called
- * then. */
+/* Hands a request to the thread. fails: ERR_PEER when too many wait or seqd is stopping; op->call
+ * is not called then. */
 int uploads_do(struct uploads *u, struct upload_op *op, struct err *e);
 
 #endif

@@ -1,6 +1,6 @@
 /* attn.h: common parts of attention forward and backward: the keys that a query sees, dropout's
  * masks, tiles and their products on tensor cores (bf16, fp16) and without them (fp32; and the
- * others under dropout, where masked probabilities stay fp32: kernels/backend.h).
+ * others under dropout or a soft cap, where probabilities stay fp32: kernels/backend.h).
  *
  * A tile is ATTN_T rows of keys, counted from key row 0 of the call, or of queries. Every sum over
  * a tile is a chain of its own, which starts from 0 and is then added to the running sum. Rows of a

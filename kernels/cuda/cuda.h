@@ -6,7 +6,7 @@
  *   graph.cu     operations that come again         cond.cu      bias, modulation, gates
  *   attn*.cu     softmax attention                  position.cu  RoPE, LRPE
  *   linear*.cu   linear attention                   hopper*.cu   both attentions for 9.0
- *   loss.cu      embedding, losses, routing
+ *   loss.cu      embedding, losses, routing         delta.cu     gated delta rule; conv.cu
  *
  * The same files are compiled for the host with SEQD_EMU (emu.h), where the tests run them. */
 #ifndef SEQD_CUDA_CUDA_H

@@ -10,7 +10,7 @@
  *
  * So no code above the table knows of it, and results do not depend on the use of graphs. If a
  * graph cannot be made or launched, its operations are launched one by one, and no more graphs are
- * made.
+ * made or launched.
  *
  *   limits  PATTERNS lists are known, of LIST_OPS operations at most: the first ones that come. A
  *           list makes room when it has not come again within AGE_NEW lists, or AGE_KNOWN if it

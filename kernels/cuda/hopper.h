@@ -30,8 +30,8 @@ typedef CUtensorMap hopper_map;
 /* ---- the host's part (hopper.cu) ------------------------------------------------------------- */
 
 /* Sets c->hopper to the driver's function that makes maps, if the device is of compute capability
- * 9.0 and isa names no other; else to NULL. fails: -1 if isa names 9.0 and the device cannot run
- * it. */
+ * 9.0 and isa names no other; else it stays NULL. fails: ERR_UNSUPPORTED if isa names 9.0 and the
+ * device or its driver cannot run it. */
 int hopper_open(struct cuda *c, const char *isa, struct err *e);
 
 /* Tells whether rows of heads of D columns can be copied as tiles. */

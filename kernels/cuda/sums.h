@@ -31,7 +31,8 @@ static __global__ void sum_add(const double *part, int64_t pieces, int64_t cols,
     out[col] = (float)((double)out[col] + sum);
 }
 
-/* Sums in SUM_PIECES pieces, of at least 32 rows; the scratch must have room for their sums. */
+/* Sums in at most SUM_PIECES pieces, of 32 rows or more; the scratch must have room for their
+ * sums. */
 template <class F>
 static inline void sum_rows(struct cuda *c, F f, int64_t rows, int64_t cols, float *out)
 {

@@ -22,7 +22,7 @@ struct agent_options {
     int n_roots;
     const char *writable[RANK_ROOTS]; /* roots for published results */
     int n_writable;
-    int n_slots;                 /* -1: one for each GPU, or for each core if there is no GPU */
+    int n_slots;                 /* -1, with allocation: one for each GPU, else for each core */
     const char *nvml;            /* the library to ask for GPUs; NULL: this node offers none */
     int look_ms;                 /* ms from one look at the GPUs to the next */
     struct prepared_policy keep; /* limits on prepared data */
@@ -41,7 +41,8 @@ struct agent *agent_create(struct loop *l, const struct agent_options *o, struct
  * no job is left. Calls agent_quit after grace_ms, or at once if grace_ms is 0, if seqd's version
  * has no LEAVING, or if agent_leave is called again. */
 void agent_leave(struct agent *a, int64_t grace_ms, const char *why);
-/* Stops all gangs. The loop is stopped when they are gone and seqd has been told. */
+/* Stops all gangs. The loop is stopped when they are gone and seqd has been told, or some seconds
+ * later if seqd does not answer. */
 void agent_quit(struct agent *a, const char *why);
 void agent_reap(struct agent *a);                             /* called after SIGCHLD */
 bool agent_connected(const struct agent *a, int *n_attempts); /* also sets *n_attempts */

@@ -46,8 +46,9 @@ struct allocation_world {
 /* Finds the allocation. fails: ERR_INVALID naming the variable whose value is impossible. */
 int allocation_find(struct allocation *a, const struct allocation_world *w, struct err *e);
 /* Finds our GPUs in list, which has the driver's order. out: their places in it, in the order of
- * the words. Parts of a GPU (MIG) stand for the whole GPU, which no rank then gets. Returns how
- * many are ours. fails: ERR_INVALID naming the word that stands for no GPU, or is there twice. */
+ * the words. Parts of a GPU (MIG) stand for the whole GPU, which no rank then gets; a part whose
+ * name does not tell its GPU stands for all divided GPUs. Returns how many are ours. fails:
+ * ERR_INVALID naming the word that stands for no GPU, for several, or for a GPU named before. */
 int allocation_match(const struct allocation *a, const struct gpu *list, int n, int out[GPU_MAX],
                      struct err *e);
 /* Returns a slot for each GPU that a rank may get, else one for each core; at most `most`. */
@@ -56,7 +57,8 @@ struct allocation_value allocation_slots(const struct allocation *a, const struc
 /* Returns how many seconds before its end an allocation is left: margin_s, but at most a quarter
  * of the time that it still has at now_s, so that a short allocation does some work. */
 int64_t allocation_margin_s(int64_t end_s, int64_t now_s, int64_t margin_s);
-/* Writes one line of the log: each value, and its origin. driver: whether there is a driver. */
+/* Writes one line of the log: each value, and its origin. driver: whether there is a driver; a
+ * second line warns if there is none and GPUs are named. */
 void allocation_say(const struct allocation *a, bool driver, int n_gpus,
                     const struct allocation_value *slots, const char *name);
 

@@ -1,5 +1,6 @@
-/* capture.h: runs a program for its output: a question whose answer follows later. The loop runs on
- * meanwhile; a program that prints too much or takes too long is killed and answers an error. */
+/* capture.h: runs a program for its output: a question whose answer follows later. The loop runs
+ * on meanwhile. A program that takes too long is killed and answers an error. A program that
+ * prints too much runs to its end, and answers an error. */
 #ifndef SEQD_AGENT_CAPTURE_H
 #define SEQD_AGENT_CAPTURE_H
 
@@ -10,7 +11,8 @@
 
 /* Called once. Gets the program's output (NUL-terminated, borrowed for the call) and ERR_NONE; or
  * ERR_INVALID and the first line of its stderr if it refused (RANK_EXIT_REFUSED); or an error of
- * this node: ERR_PEER if it was killed, ERR_TIMEOUT, ERR_INTERNAL for other ends. */
+ * this node: ERR_PEER if another process killed it, ERR_TIMEOUT, ERR_INTERNAL for other ends, as
+ * for a signal of its own fault (rank_signal_own) and for too much output. */
 typedef void capture_done(void *arg, int64_t request, const char *text, size_t size,
                           const struct err *why);
 

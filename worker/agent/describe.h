@@ -7,7 +7,7 @@
 #include "api/core/limits.h"
 
 /* Copies the JSON to out, for seqd, which knows the meaning of the keys. fails: ERR_PEER if it is
- * no object, or is too long to travel. */
+ * not one whole object, or is too long to travel. */
 int describe_take(const char *json, size_t size, char out[SPEC_CONFIG_SIZE], struct err *e);
 
 #endif

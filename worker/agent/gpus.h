@@ -11,11 +11,12 @@
 struct gpus;
 
 /* Takes the first look before it returns. library: as for nvml_open; bin: the directory of
- * seqrank, where its kernels must lie; state: seqw's directory; look_ms: ms from one look to the
- * next. Returns NULL, and logs the reason, if there are no GPUs here. */
+ * seqrank, whose kernels must lie in it or in ../lib/seqd beside it; state: seqw's directory;
+ * look_ms: ms from one look to the next. Returns NULL, and logs the reason, if there is no driver
+ * or the look fails. */
 struct gpus *gpus_open(const char *library, const char *bin, const char *state, int look_ms);
-/* Copies the GPUs as of the last look. A driver that has not answered for GPUS_SILENT_MS makes all
- * of them GPU_SILENT. */
+/* Copies the GPUs as of the last look, after gpus_choose only the chosen ones. Returns how many. A
+ * driver that has not answered for GPUS_SILENT_MS makes all of them GPU_SILENT. */
 int gpus_get(struct gpus *g, struct gpu out[GPU_MAX]); /* g NULL: 0 */
 /* Keeps from now on only the GPUs that an engine gave, which must be among the GPUs of the last
  * look. Loop thread. fails: ERR_INVALID as allocation_match. */

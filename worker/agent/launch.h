@@ -27,13 +27,14 @@ struct launch { /* parts of this node that a start needs; borrowed for the call 
     int64_t orphan_ms;                       /* see struct agent_options */
 };
 
-/* Takes a last look at the GPUs before a rank is started, since seqd's look is some seconds old.
- * Returns the rank whose GPU is unfit, with ERR_DEVICE; or -1. */
+/* Checks the GPUs of assign by the newest look at them (gpus_get) before a rank is started, since
+ * seqd's look is some seconds older. Returns the first rank whose GPU is unfit or missing, with
+ * ERR_DEVICE; or -1. */
 int launch_unfit_rank(const struct launch *l, const struct msg *assign, struct err *e);
 /* Starts an attempt. The epoch of the job is recorded before the gang is started, so that no older
  * attempt of it can begin from here on. NULL: no gang was started, and its directory is gone.
- * fails: as grants_spec, state_dir_epoch_set and attempt_begin; ERR_TOO_LARGE for the path of
- * seqrank. */
+ * fails: as grants_spec, file_make_dir, state_dir_epoch_set and attempt_begin; ERR_TOO_LARGE for
+ * the path of seqrank. */
 struct attempt *launch_attempt(const struct launch *l, const struct msg *assign, struct err *e);
 
 #endif

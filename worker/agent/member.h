@@ -26,8 +26,9 @@ struct member_calls {
     void (*ready)(void *arg);                    /* the node has an identity, or a new one */
     int (*send)(void *arg, const struct msg *m); /* sends m to seqd; -1: no session is open */
 };
-/* Opens the identity. fails: ERR_INVALID when there is neither a certificate nor a token;
- * ERR_CORRUPT naming a file. */
+/* Opens the identity. fails: ERR_INVALID when there is neither a certificate nor an option with a
+ * token file, or no token in the file; as file_read for the token file of a node without
+ * certificate; as pki_match, pki_read or ERR_CORRUPT naming node.pem; as err_errno. */
 struct member *member_open(struct loop *l, const struct member_options *o,
                            const struct member_calls *calls, void *arg, struct err *e);
 void member_close(struct member *m); /* not in a callback; NULL allowed */

@@ -34,9 +34,9 @@ struct prepared_entry {
     bool in_use;
     bool goes; /* out: the tree is to be removed */
 };
-/* Marks the entries to remove, so that the rest takes at most `size` bytes (0: any) and was used
- * within age_s (0: any) before now_s. Sorts: the entry used longest ago is first. Returns how many
- * go. Pure. */
+/* Marks the entries to remove: the ones used longest ago, until the rest takes at most `size`
+ * bytes (0: any) and was used within age_s (0: any) before now_s. An entry in use stays. Sorts:
+ * the entry used longest ago is first. Returns how many go. Pure. */
 int prepared_pick(struct prepared_entry *list, int n, int64_t size, int64_t age_s, int64_t now_s);
 
 struct prepared_calls {

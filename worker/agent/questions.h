@@ -1,6 +1,7 @@
 /* questions.h: questions of seqd that seqrank answers on this node: the contents of a model
- * directory, the models beneath the roots, the files that a step learnt from. A few run at a time.
- * The loop runs on meanwhile. A program that takes too long answers an error.
+ * directory, the models beneath the roots, whether the files that a job names are there, the files
+ * that a step learnt from. A few run at a time. The loop runs on meanwhile. A program that takes
+ * too long answers an error.
  * tested: tests/agent/test_agent_life.c */
 #ifndef SEQD_AGENT_QUESTIONS_H
 #define SEQD_AGENT_QUESTIONS_H

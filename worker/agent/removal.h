@@ -18,8 +18,8 @@ struct node_removals *removals_create(struct trees *t, const struct state_dir *s
 void removals_destroy(struct node_removals *r); /* call it after trees_destroy; NULL allowed */
 
 /* Takes MSG_REMOVE. busy: an attempt of the job is here, so no file of it can go now. The request
- * is held then, and answered after removals_over. If seqd asks again, it is told at once why it
- * waits. */
+ * is held then, and answered after removals_over. If seqd asks for a held one again, or if too
+ * many are held, the answer comes at once: ERR_CONFLICT, and this request is held no longer. */
 void removals_take(struct node_removals *r, const struct msg *m, bool busy);
 void removals_over(struct node_removals *r, int64_t job); /* no attempt of the job is here now */
 void removals_drop(struct node_removals *r); /* drops held requests: the session is over */

@@ -12,7 +12,7 @@
 #include "api/core/loop.h"
 #include "api/wire.h"
 
-struct session_options {    /* borrowed until session_destroy */
+struct session_options {    /* members are borrowed until session_destroy */
     const char *connect;    /* seqd's address, as for rpc_dial or rpc_dial_tls */
     const char *node;       /* name of this node */
     const char *state;      /* directory, which exists when session_dial is called */
@@ -21,8 +21,8 @@ struct session_options {    /* borrowed until session_destroy */
 struct session_calls {
     void (*opened)(void *arg); /* HELLO is to be sent now, with session_abi */
     void (*up)(void *arg, const struct msg *welcome);
-    /* Takes any other message; m is borrowed for the call. Returns false if seqd never sends such a
-     * message: then the session is closed. */
+    /* Takes a message, except WELCOME, REFUSED and JOINED; m is borrowed for the call. Returns
+     * false if seqd never sends such a message: then the session is closed. */
     bool (*message)(void *arg, const struct msg *m);
     void (*down)(void *arg); /* called after each `opened`, even if `up` was not called */
 };

@@ -27,10 +27,13 @@ struct state_dir {
 };
 
 /* Takes the roots beneath which results may be published. Called after state_dir_open. fails:
- * ERR_NOT_FOUND and ERR_INVALID naming the root. */
+ * ERR_INVALID for more than RANK_ROOTS; naming the root: ERR_NOT_FOUND; ERR_INVALID if it lies in
+ * a directory that seqd keeps; ERR_IO and ERR_NO_SPACE if this process cannot write it;
+ * ERR_TOO_LARGE for a long path. */
 int state_dir_writable(struct state_dir *s, const char *const *roots, int n, struct err *e);
-/* Makes the directories and takes the lock. fails: ERR_CONFLICT when another agent has it;
- * ERR_NOT_FOUND naming a root. */
+/* Makes the directories, takes the lock, and reads or draws the instance. fails: ERR_CONFLICT when
+ * another agent has the lock; ERR_NOT_FOUND naming a root; ERR_INVALID for a directory of another
+ * user, and for more than RANK_ROOTS; ERR_TOO_LARGE for a long path; ERR_IO, ERR_NO_SPACE. */
 int state_dir_open(struct state_dir *s, const char *dir, const char *const *roots, int n_roots,
                    struct err *e);
 void state_dir_close(struct state_dir *s);
@@ -47,8 +50,8 @@ int state_dir_epoch_set(const struct state_dir *s, int64_t job, int64_t epoch,
                         struct err *e);                                            /* durable */
 int state_dir_epoch_remove(const struct state_dir *s, int64_t job, struct err *e); /* durable */
 
-/* Writes path without symbolic links, if it lies beneath a root. fails: ERR_NOT_FOUND,
- * ERR_INVALID. */
+/* Writes path without symbolic links, if it lies beneath a root. fails: ERR_NOT_FOUND, ERR_IO;
+ * ERR_INVALID for a relative path, or one beneath no root. */
 int state_dir_beneath(const struct state_dir *s, const char *path, char out[FILE_PATH_SIZE],
                       struct err *e);
 

@@ -7,7 +7,8 @@
  *                         weights also "master:<name>": fp32, hf/ has the rounded copy
  *     hf_ema/...          with ema.decay: the averaged weights in fp32, a model.path like hf/
  *     train_state.json    struct ckpt_state
- *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"files":[{"path","size","sha256"}]}
+ *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"weights_sha256":..,"files":[{"path",
+ *                         "size","sha256"}],"sha256":digest of the text before this member}
  *
  * Protocol: everything is written into step-00000500.e<epoch>.tmp/, each file fsynced,
  * MANIFEST.json last, the directories fsynced, then one rename to the final name and an fsync of
@@ -44,7 +45,7 @@ struct ckpt_state {
     int64_t next_sample; /* data cursor: number of the next step's first sample, in the order of its
                           * stage's length (worker/plan/stage.h) */
     int64_t seed;
-    int64_t adam_t;               /* updates of the moments: step less the skipped ones */
+    int64_t adam_t;               /* updates so far: no skipped, overflowed or empty step counts */
     double lr;                    /* rate of the last step; informational: a function of step */
     double loss;                  /* loss of the last step; informational */
     char data_id[80];             /* prepared data in which next_sample counts */
@@ -93,24 +94,27 @@ struct ckpt_info {
     char path[CKPT_PATH_SIZE]; /* the step directory */
     int64_t step, epoch;
     int64_t size;                    /* bytes of all files */
-    int64_t save_ms;                 /* time that writing it took; 0: an earlier attempt wrote it */
+    int64_t save_ms;                 /* time to write it, from ckpt_save's caller; 0: unknown */
     char weights_sha256[SHA256_HEX]; /* tensor bytes in name order: hf_flat_digest */
 };
 
-/* Writes, fsyncs and renames one checkpoint. info may be NULL.
- * fails: ERR_IO or ERR_NO_SPACE naming the file; the .tmp directory is then removed, and older
- * checkpoints are untouched. */
+/* Writes, fsyncs and renames one checkpoint. Fills *info but for save_ms, which becomes 0; info
+ * may be NULL.
+ * fails: ERR_IO, ERR_NO_SPACE, or ERR_TOO_LARGE over the limit on file sizes, naming the file; the
+ * flow's errors. The .tmp directory is then removed, and older checkpoints are untouched. */
 int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shape,
               const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
               struct err *e);
 
-/* Finds the newest directory under job_dir/checkpoints whose manifest and digests hold. Directories
- * that fail are logged and passed over (they stay where they are). Returns 1 found, 0 none, -1
- * error. */
+/* Finds the newest directory under job_dir/checkpoints that passes ckpt_check and has the step of
+ * its name, and fills *info as ckpt_check does. Directories that fail are logged and passed over
+ * (they stay where they are). Returns 1 found, 0 none, -1 error. */
 int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e);
 
-/* Checks manifest, sizes and digests of a step directory. Large files are hashed in parallel.
- * fails: ERR_CORRUPT or ERR_NOT_FOUND naming the first damaged file and its fault. */
+/* Checks manifest, sizes and digests of a step directory, and that it has every file of a
+ * checkpoint. Large files are hashed in parallel. Fills *info but for save_ms, which becomes 0.
+ * fails: ERR_CORRUPT naming the first damaged file and its fault; ERR_NOT_FOUND: there is no such
+ * directory; ERR_IO. */
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 
 /* Does ckpt_check, then reads the arrays that are not NULL. The checkpoint's shape must equal
@@ -120,9 +124,10 @@ int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
               struct ckpt_state *s, struct err *e);
 
-/* Digests the spec fields that must be the same when a job resumes: model shape, seq_len, masks,
- * steps, global batch, optimizer, schedule, seed. It omits ranks, layout and memory, and the paths
- * of the data, whose identity is data_id. */
+/* Digests the spec fields that must be the same when a job resumes: model shape, rope, data,
+ * train, optimizer, schedule, stages, precision, objective, ema, seed. It omits ranks, layout and
+ * memory, and the data's paths and tokenizer, whose effect data_id covers. A field with its
+ * default does not count. */
 void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX]);
 /* Writes the same fields with their values, as an object of strings. -1: it exceeds
  * CKPT_SPEC_SIZE. */

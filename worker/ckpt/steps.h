@@ -2,7 +2,7 @@
  * removes old ones.
  *
  *   step-00000500         a checkpoint, complete unless a disk lied (worker/ckpt/ckpt.h)
- *   step-00000500.e3.tmp  a checkpoint that attempt 3 was writing
+ *   step-00000500.e3.tmp  a checkpoint that attempt 3 was writing; e0: in removal
  *   step-00000500.bad     a damaged checkpoint, moved aside
  *   best -> step-00000500 a symbolic link, replaced by a rename: the lowest held-out loss
  *
@@ -48,8 +48,8 @@ struct ckpt_keep {
 /* Removes three kinds of directories from <job_dir>/checkpoints: complete ones that `keep` does
  * not name and `best` does not point at; .tmp ones of epochs before `epoch`; .bad ones that are no
  * newer than the newest complete one. A directory is complete here if its manifest and the sizes
- * of its files are right. The newest complete one stays, and every step directory newer than
- * it. */
+ * of its files are right. The newest complete one stays. So does an incomplete one, unless it is a
+ * .tmp or a .bad as above. */
 int ckpt_prune(const char *job_dir, const struct ckpt_keep *keep, int64_t epoch, struct err *e);
 
 /* Points `best` at a step. */

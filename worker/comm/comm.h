@@ -16,11 +16,12 @@
  *     comm_sendrecv. Operations asked after comm_wait find the received bytes and may overwrite
  *     the sent ones. So callers need no sync. Messages of CHANNEL_HOST lie in the host's memory
  *     and are sent from comm_bounce() alone.
- *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender
- *     counts bytes that the peer acknowledged, the receiver bytes that it copied. A collective
- *     that the transport does as a whole (NCCL's own) is counted after its wait, by the messages
- *     that would have done it: the volume of the algorithm. The bytes that NCCL really moves
- *     (ring, tree) are not counted.
+ *   - Every byte is counted in the ledger at both ends, by purpose: the sender counts bytes that
+ *     the peer acknowledged, the receiver bytes that it copied. Messages in a device's stream
+ *     (NCCL) are counted in comm_wait, which may return before they have moved. A collective that
+ *     the transport does as a whole (NCCL's own) is counted after its wait, by the messages that
+ *     would have done it: the volume of the algorithm. The bytes that NCCL really moves (ring,
+ *     tree) are not counted.
  *   - Waiting spins for a few pauses, yields for 50 us, then sleeps on a futex; it ends with
  *     ERR_ABORTED when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a
  *     sentence naming step, layer, hop and peer (and seqrank names the job before that).
@@ -97,8 +98,10 @@ struct comm_ticket {
 };
 
 /* Connecting has two steps. comm_listen makes the endpoint and fills blob (at most BLOB_SIZE).
- * comm_connect takes the blobs of all ranks, in rank order. fails: ERR_UNSUPPORTED naming the pair
- * that no transport connects. */
+ * comm_connect takes the blobs of all ranks, in rank order. fails, in either step: ERR_UNSUPPORTED
+ * naming the pair that no transport connects, or the library or the device's feature that is
+ * missing; ERR_PEER for ranks whose plans differ, or a rank that does not connect; ERR_INVALID for
+ * an address; ERR_ABORTED, ERR_TIMEOUT, ERR_IO. */
 struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int *blob_size,
                          struct err *e);
 int comm_connect(struct comm *c, const struct rank_blob *blobs, int n, struct err *e);
@@ -112,8 +115,9 @@ void *comm_segment(struct comm *c);
 void *comm_bounce(struct comm *c, void *bounce);
 struct comm_where *comm_where(struct comm *c); /* borrowed; the caller writes its place there */
 
-/* Tells whether messages move while this core computes: a network carries them, or a bench delays
- * them. In shared memory the receiver copies them itself. Ranks may get different answers. */
+/* Tells whether messages move while this core computes: TCP or NCCL carries tensors to some rank,
+ * or a bench delays them. In shared memory the receiver copies them itself. Ranks may get
+ * different answers. */
 bool comm_hides(const struct comm *c);
 
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e);

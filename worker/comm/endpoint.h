@@ -125,8 +125,8 @@ struct comm_ops {
     void (*recv_post)(struct comm *c, struct comm_op *op);
     /* Starts the send or continues it. Returns true when the peer has taken the bytes. */
     bool (*send_try)(struct comm *c, struct comm_op *op);
-    /* Sets *done when the bytes lie in op->x.recv. *wake_ns gets the time to look again if no wake
-     * comes. */
+    /* Sets *done when the bytes lie in op->x.recv. Lowers *wake_ns to the time (comm_now_ns) at
+     * which to look again if no wake comes, where it knows one. */
     int (*recv_try)(struct comm *c, struct comm_op *op, bool *done, int64_t *wake_ns,
                     struct err *e);
     /* Checks that op, which is not done, can still end. fails: ERR_PEER, ERR_CORRUPT naming the

@@ -1,7 +1,8 @@
-/* ledger.h: bytes and messages that one rank has moved, by purpose, since the last reset. The
- * transport enters a message when it has moved (the sender on the peer's acknowledgement, the
- * receiver on its copy); no other code writes here, so that comparing with plan/volume.h proves
- * something. */
+/* ledger.h: bytes and messages that one rank has moved, by purpose, since the last reset. comm.c
+ * enters a message when the transport has moved it (the sender on the peer's acknowledgement, the
+ * receiver on its copy), or, in a device's stream, when it is waited for. collect.c enters the
+ * messages in whose place a transport did a collective as a whole. No other code writes here, so
+ * that comparing with plan/volume.h proves something. */
 #ifndef SEQD_COMM_LEDGER_H
 #define SEQD_COMM_LEDGER_H
 

@@ -108,7 +108,8 @@ void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why);
 void tcp_wake(struct tcp *t); /* wakes the progress thread */
 
 /* tcp_hello.c. Connects with every rank that via[] gives to TCP: it dials lower ranks and accepts
- * higher ones. fails: ERR_PEER naming the rank that did not connect and why; ERR_ABORTED. */
+ * higher ones. fails: ERR_PEER naming the rank that did not connect and why, or is lost;
+ * ERR_INVALID for another host's loopback address; ERR_ABORTED; ERR_IO. */
 int tcp_hello(struct tcp *t, const struct comm_blob *all, struct err *e);
 int tcp_hello_listen(struct tcp *t, const char *address, struct err *e); /* fills c->blob */
 

@@ -1,5 +1,5 @@
 /* bestfit.h: packs pieces into bins of one size by best-fit-decreasing, which needs at most 11/9
- * times the fewest possible bins, plus one (Johnson, 1973). */
+ * times the fewest possible bins, plus four (Johnson, 1973). */
 #ifndef SEQD_DATA_BESTFIT_H
 #define SEQD_DATA_BESTFIT_H
 

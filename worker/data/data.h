@@ -18,11 +18,12 @@
  *                  all documents from text
  *   meta.json      counts, sources with weights and document ranges, files, digests
  * <id> = first 32 hex digits of a SHA-256 over the inputs of the directory: the version; set,
- * format, key, end id and weight of every source; path and digest of every file. If the model's
- * own tokenizer may cut text, the tokenizer's files are inputs. If a chat template may ask for the
- * date, the day of submission is one. seq_len, packing and overlong are not: they are properties
- * of an order, and one prepared directory serves stages of several lengths. <parent>/<id>.lock is
- * held while <id> is being made.
+ * format, key, end id, weight and loss_on of every source; path and digest of every file. If the
+ * model's own tokenizer may cut text, the tokenizer's files are inputs, and an embed job's prompt.
+ * If a chat template may ask for the date, the day of submission is one. seq_len, packing and
+ * overlong are not: they are properties of an order, and one prepared directory serves stages of
+ * several lengths. Only for an embed job it is an input whether overlong is "truncate".
+ * <parent>/<id>.lock is held while <id> is being made.
  *
  * Byte tokenizer: ids 0..255 are bytes, 256 ends a document, 257 is padding. V >= 258. The model's
  * own tokenizer: see encode_text.h. Token files and records of ids are taken as they are: no id is
@@ -88,8 +89,10 @@ struct data_model {
  * symlinks may not leave it). spec->model.shape.vocab: ids beyond it are refused. progress: in
  * bytes of the sources, which are read twice; NULL: not reported. model: needed if
  * data_needs_tokenizer(spec); else NULL will do.
- * fails: ERR_NOT_FOUND, ERR_INVALID with the field and the file, with the line of a JSONL record or
- * the position of a token; ERR_CORRUPT for a token file whose sizes contradict each other. */
+ * fails: ERR_NOT_FOUND, ERR_INVALID with the field and the file, with the line of a JSONL record
+ * or the position of a token; ERR_UNSUPPORTED for a format or a record that this job cannot read;
+ * ERR_CORRUPT for a token file whose sizes contradict each other; ERR_CONFLICT for a file that
+ * changes meanwhile; ERR_TOO_LARGE; ERR_IO, ERR_NO_SPACE. */
 int data_prepare(const struct job_spec *spec, const struct data_model *model,
                  const char *const *roots, int n_roots, const char *parent,
                  struct progress *progress, struct data_stats *out, struct err *e);
@@ -103,7 +106,7 @@ enum data_check { DATA_CHECK, DATA_TRUST };
 
 struct data;
 /* Opens a prepared directory. fails: ERR_NOT_FOUND when there is no such directory, ERR_CORRUPT
- * naming the file. */
+ * naming the file, ERR_IO. */
 struct data *data_open(const char *parent, const char *id, enum data_check check, struct err *e);
 void data_close(struct data *d);
 const struct data_stats *data_stats(const struct data *d);
@@ -139,7 +142,7 @@ bool data_latents(const struct data *d); /* samples of latents (latents.h), not 
 struct data_origin { /* origin of a document: a record of origins.bin */
     uint32_t source; /* index over data.train, then eval.data */
     uint32_t file;   /* index into the files of the directory: data_file */
-    uint64_t record; /* JSONL: line, from 1; token files: document of the file, from 0; text: 0 */
+    uint64_t record; /* JSONL, latents: line, from 1; token files: document, from 0; text: 0 */
     uint64_t offset; /* bytes from the file's beginning to the line or the first token */
 };
 int data_origin(const struct data *d, int64_t document, struct data_origin *out, struct err *e);
@@ -166,9 +169,9 @@ const char *data_file(const struct data *d, uint32_t file); /* path; "": no such
  *   weights        see mixture.h: every source has samples, an order and passes of its own
  * The order does not depend on ranks, rings, batch sizes or steps.
  *
- * Memory of an order: concat with split takes none. Any other takes 16 bytes per fragment and 8
- * per sample, and twice that while best_fit packs. An order has at most ORDER_FRAGMENTS
- * fragments. */
+ * Memory of an order: concat that leaves out no token takes none. Any other takes 16 bytes per
+ * fragment and 8 per sample, and up to 24 more per fragment while it packs. An order with such
+ * lists has at most ORDER_FRAGMENTS fragments. */
 #define ORDER_FRAGMENTS ((int64_t)1 << 28)
 
 struct order_options {
@@ -199,8 +202,9 @@ struct order_stats { /* counts of one pass */
 };
 
 struct data_order; /* immutable: any thread may use it */
-/* Opens an order; borrows d. fails: ERR_INVALID naming file and record of an over-long document;
- * the set or a weighted source has no sample (with counts); ERR_TOO_LARGE; out of memory. */
+/* Opens an order; borrows d. fails: ERR_INVALID for an over-long document (naming file and
+ * record), for a set or a weighted source without a sample (with counts), and as mixture_init;
+ * ERR_TOO_LARGE for too many fragments; ERR_IO for no memory; as data_origin. */
 struct data_order *data_order_open(const struct data *d, const struct order_options *o,
                                    struct err *e);
 void data_order_close(struct data_order *o);
@@ -256,10 +260,10 @@ void data_fragment(const struct data_order *o, const struct sample *s, int64_t k
 /* Writes global sample n as one JSON object: {"sample", "pass", "tokens", "targets",
  * "n_fragments", "fragments": [{"source", "file", "record", "byte_offset", "document", "offset",
  * "length", "pos"}]}, with at most max_fragments fragments. offset: tokens from the document's
- * beginning. A sample of latents has "latents": [C, T, H, W], "text_len" and "label" in place of
- * tokens and targets. Its only fragment is the whole sample, counted in 16-bit words. Returns the
- * full length of the object, even if it does not fit into size (as jwrite); -1 as data_batch
- * fails. */
+ * beginning. A sample of latents has "latents": [C, T, H, W], "text_len" and, if it has a class,
+ * "label" in place of tokens and targets. Its only fragment is the whole sample, counted in 16-bit
+ * words. Returns the full length of the object, even if it does not fit into size (as jwrite); -1
+ * as data_batch fails. */
 int64_t data_trace(const struct data_order *o, int64_t n, int64_t max_fragments, char *out,
                    size_t size, struct err *e);
 

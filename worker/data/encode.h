@@ -29,11 +29,11 @@ struct encode {
     int32_t end_id; /* end id of the tokenizer that cut the last text; -1: none */
     int64_t *count; /* owned [n_count]: how often each id stands in SET_TRAIN */
     int64_t n_count;
-    struct meta *meta; /* borrowed: stats, max_file, max_pos and parts are filled in */
+    struct meta *meta; /* borrowed: stats, max_file, max_pos, width and parts are filled in */
 };
 
 /* Opens the files. m->tokenizer decides whether bytes.bin is written. Call encode_abort after any
- * failure. fails: ERR_IO naming the file. */
+ * failure. fails: ERR_IO, ERR_NO_SPACE naming the file. */
 int encode_open(struct encode *c, const char *dir, int width, int64_t vocab, struct meta *m,
                 struct err *e);
 void encode_abort(struct encode *c); /* closes and frees; safe after encode_close */
@@ -41,7 +41,8 @@ void encode_abort(struct encode *c); /* closes and frees; safe after encode_clos
 void encode_file(struct encode *c, int set, uint32_t source, uint32_t file);
 
 /* Add tokens to the document that is open. learn: may they be targets; NULL: all may.
- * fails: ERR_INVALID for an id beyond the vocabulary, with its position after the mark. */
+ * fails: ERR_INVALID for an id beyond the vocabulary, with its position after the mark;
+ * ERR_TOO_LARGE with too_wide set; ERR_IO, ERR_NO_SPACE. */
 int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, struct err *e);
 int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *learn,
                struct err *e);
@@ -49,7 +50,8 @@ int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *l
 struct encode_cut;
 int encode_put(struct encode *c, const struct encode_cut *cut, struct err *e);
 /* Ends the document. A document without a token is left out, and counted as skipped. eod: the end
- * id, TOKEN_EOD or the tokenizer's, is added to a document that is not empty. */
+ * id is added to a document that is not empty: TOKEN_EOD, or the tokenizer's, if it has one and
+ * the document does not end with it. */
 int encode_end(struct encode *c, bool eod, uint64_t record, uint64_t offset, struct err *e);
 /* Closes and fsyncs the files, and writes their sizes and digests into the parts of the meta. */
 int encode_close(struct encode *c, struct err *e);

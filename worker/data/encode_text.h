@@ -47,12 +47,12 @@ struct encode_cut {
     int64_t rest; /* bytes of a text's part after the part's last token */
 };
 
-/* Adds all that cutting text depends on: the digests of tokenizer.json, tokenizer_config.json,
- * special_tokens_map.json and chat_template.jinja, the end ids that the directory names,
- * t->before, and the day, if conversations are read and the template asks for it. *of: the digest
- * of tokenizer.json; "none": there is no such file, and text is refused when it is read. Call it
- * before any text is encoded.
- * fails: ERR_IO, ERR_INVALID. */
+/* Adds all that cutting text depends on: the digests of tokenizer.json, tokenizer_config.json and
+ * special_tokens_map.json, the end ids that the directory names, and t->before; if conversations
+ * are read, also the digest of chat_template.jinja, and the day if the template asks for it. *of:
+ * the digest of tokenizer.json; "none": there is no such file, and text is refused when it is
+ * read. Call it before any text is encoded.
+ * fails: ERR_IO, ERR_INVALID, ERR_TOO_LARGE, with field "model.path". */
 int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
                        char of[SHA256_HEX], struct err *e);
 /* Returns another worker with the settings of t; call encode_text_digest on t first. The new
@@ -63,8 +63,9 @@ void encode_text_forget(struct encode_text *t);
 void encode_text_fini(struct encode_text *t);
 
 /* Cuts a document's text, after t->before. A token may be a target when it ends after the first
- * `given` bytes. Workers may cut at the same time; the calls of encode_put follow the order of the
- * documents. fails: as tokenizer_open, with field "model.path", and tokenizer_encode. */
+ * `given` bytes; given 0: every token may. Workers may cut at the same time; the calls of
+ * encode_put follow the order of the documents. fails: as tokenizer_open, with field "model.path",
+ * and tokenizer_encode. */
 int encode_text(struct encode_text *t, const char *text, size_t n, size_t given,
                 struct encode_cut *out, struct err *e);
 /* Cuts a part of a document's text (tokenizer.h). Bytes after its last token belong to the next
@@ -86,9 +87,9 @@ int encode_pair(struct encode_text *t, const struct encode_part *prompt,
                 struct err *e);
 /* Cuts a conversation: the JSON text of its list of messages. A token may be a target when a part
  * of it lies in a turn of the assistant (chat_render_spans); all: every token may.
- * fails: as encode_text; as chat_render_spans, with e->field empty and the field of the message in
- * the text of the error; ERR_UNSUPPORTED, field "model.path", for a directory without a chat
- * template. */
+ * fails: as encode_text; as chat_model_open, with field "model.path"; as chat_render_spans, with
+ * e->field empty and the field of the message in the text of the error; ERR_UNSUPPORTED, field
+ * "model.path", for a directory without a chat template. */
 int encode_chat(struct encode_text *t, const struct encode_part *messages, bool all,
                 struct encode_cut *out, struct err *e);
 

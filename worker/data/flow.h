@@ -34,9 +34,9 @@ struct flow_draw {
 
 /* Draws for sample n of an order. Steps of noise are uniform. Times are uniform, or the logistic
  * function of a normal (2403.03206); with objective.transform they are shifted towards noise for
- * large pictures and long videos, r t / (1 + (r - 1) t), r = sqrt(height width / 512^2) *
- * sqrt(frames of latents), 1 for a single frame. STDiT3 counts 5 frames of latents for every whole
- * clip of 17 frames, the other families count all frames. */
+ * large pictures and long videos: r t / (1 + (r - 1) t), r = sqrt(height width / 512^2) * sqrt(n).
+ * n counts frames of latents, at least 1: STDiT3 counts 5 for every whole clip of 17 frames, and 1
+ * for a picture; the other families count all. */
 void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t n,
                struct flow_draw *out);
 /* Tells whether frame `frame` (of patches) is given clean: its time is 0, and it is no target. */

@@ -43,9 +43,9 @@ struct format {
     int (*read)(struct format_in *in, struct err *e);
     /* Reads the first of file[n] together, as many as can be held. They follow each other in one
      * source; file[0] has number `index` in the meta; in->r is NULL. Returns the number of files
-     * read; `read` takes the next one. The output, and the error of the first file that has one,
-     * are the same as with `read`, but ERR_CONFLICT for a file that has changed since it was
-     * hashed. NULL: every file is read alone. */
+     * read, 0 if none can be held; `read` takes the next one. -1: failed. The output, and the
+     * error of the first file that has one, are the same as with `read`, but ERR_CONFLICT for a
+     * file that has changed since it was hashed. NULL: every file is read alone. */
     int (*read_small)(struct format_in *in, const struct meta_file *file, uint32_t index, int n,
                       struct err *e);
     /* A word in the id of prepared data. It changes when the same bytes make other tokens than in

@@ -18,8 +18,8 @@ struct ids_in {
     int64_t index;  /* numbers read so far */
 };
 
-/* ids_take reads the next n numbers (at most IDS_CHUNK) into out. fails: ERR_CORRUPT where the file
- * ends, ERR_INVALID for a number that no id can be, with its index. */
+/* ids_take reads the next n numbers (at most IDS_CHUNK) into out. fails: ERR_CORRUPT where the
+ * file ends, ERR_INVALID for a number that no id can be, with its index; ERR_IO. */
 #define IDS_CHUNK 4096
 int ids_take(struct ids_in *in, uint32_t *out, size_t n, struct err *e);
 

@@ -11,7 +11,7 @@
  * height, width (of the picture in pixels), num_frames, fps   inputs of the model; height,
  *            width and num_frames also shift the time of a sample. num_frames defaults
  *            to T, fps to 24
- * Paths are relative to the manifest's directory and must lie beneath its root.
+ * Paths are relative to the manifest's directory, or absolute, and must lie beneath its root.
  *
  * Prepared data holds every number of a sample as fp32, in two 16-bit words, low word first, as if
  * it were a document of 16-bit tokens. So orders, mixtures, passes, digests and provenance work as
@@ -62,14 +62,15 @@ int latents_read_text(const struct data *d, const struct latents_sample *s, int6
 
 /* ---- the files of a line (format_latents.c) -------------------------------------------------- */
 
-/* Resolves a path of a line, which is relative to the manifest's directory. */
+/* Resolves a path of a line, which is relative to the manifest's directory. An absolute path
+ * stays. */
 int format_latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE],
                         struct err *e);
 /* Opens a file beneath root: no file outside of root is read. The caller closes it. */
 struct st_file;
 struct st_file *format_latents_file(const char *root, const char *path, struct err *e);
-/* Returns the tensor `name`, which must have n_dims dimensions of 1 to LATENTS_DIM each, and be
- * F32, F16 or BF16. NULL: there is none. */
+/* Returns the tensor `name`. fails: ERR_INVALID if there is no such tensor of n_dims dimensions,
+ * of 1 to LATENTS_DIM each, in F32, F16 or BF16. */
 struct st_tensor;
 const struct st_tensor *format_latents_tensor(const struct st_file *f, const char *name, int n_dims,
                                               const char *path, struct err *e);

@@ -1,5 +1,6 @@
 /* mask.h: the tokens that a masked language model must predict (1810.04805, 3.1), and the tokens
- * that it sees in their place: the mask in 80 of 100, another token in 10, the token itself in 10.
+ * that it sees in their place: the mask in 80 of 100, a random token in 10, the token itself in
+ * 10.
  *
  * Both depend only on the seed, the set, the sample's number and the position in the sample: the
  * same tokens are hidden on any number of ranks. Numbers continue from pass to pass, so that other

@@ -29,7 +29,7 @@ struct meta_file { /* one file that was read */
 };
 
 struct meta {
-    struct data_stats stats;    /* all but the id */
+    struct data_stats stats;    /* all but id and made_mb_s */
     int width;                  /* bytes of a token: 2 or 4 */
     char tokenizer[SHA256_HEX]; /* digest of tokenizer.json, which cut text; "": text was bytes */
     int max_file; /* place of max_token: index of the file, position in the file's tokens */
@@ -45,7 +45,7 @@ const char *meta_part_name(int part); /* returns a name like "tokens.bin" */
 /* Writes <dir>/meta.json. */
 int meta_write(const struct meta *m, const char *dir, struct err *e);
 /* Reads <dir>/meta.json. Call meta_fini on *m even after an error. fails: ERR_CORRUPT when the
- * text, a count or a range does not hold. */
+ * text, a count or a range does not hold; ERR_NOT_FOUND, ERR_IO. */
 int meta_read(const char *dir, struct meta *m, struct err *e);
 void meta_fini(struct meta *m);
 

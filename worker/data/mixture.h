@@ -1,10 +1,11 @@
 /* mixture.h: the source of the n-th sample of a weighted mixture.
  *
- * Samples are taken in blocks of MIXTURE_BLOCK. In every block each source has the same number of
- * places: its share of the weights, rounded by largest remainders (of equal remainders the earlier
- * source's). So weights with three decimals are met exactly. A permutation keyed by (seed, block)
- * deals the places of the block to the sources. The places of a source, numbered through all
- * blocks, are its own samples 0, 1, ...: its order and its passes do not depend on the others. */
+ * Samples are taken in blocks of MIXTURE_BLOCK. A source has as many places in one block as in
+ * another: its share of the weights, rounded by largest remainders (of equal remainders the
+ * earlier source's). So weights with three decimals are met exactly. A permutation keyed by (seed,
+ * block) deals the places of the block to the sources. The places of a source, numbered through
+ * all blocks, are its own samples 0, 1, ...: its order and its passes do not depend on the
+ * others. */
 #ifndef SEQD_DATA_MIXTURE_H
 #define SEQD_DATA_MIXTURE_H
 

@@ -22,7 +22,7 @@ struct pack {
     struct pack_options o;
     int64_t first_token, n_tokens; /* tokens of its documents */
     struct order_stats stats;
-    /* Both are NULL for concat that leaves out no document: it needs no list. */
+    /* Both are NULL for concat that leaves out no token: it needs no list. */
     struct piece *piece; /* owned [stats.n_fragments], sample by sample */
     int64_t *sample_end; /* owned [stats.n_samples]: end of each sample's pieces */
 };
@@ -31,7 +31,7 @@ struct pack {
  * fails: as data_order_open. */
 int pack_open(struct pack *p, const struct pack_options *o, struct err *e);
 void pack_close(struct pack *p);
-/* Sets n_tokens, n_fragments and first of sample `index` of [0, n_samples). */
+/* Sets index, n_tokens, n_fragments and first of sample `index` of [0, n_samples). */
 void pack_sample(const struct pack *p, int64_t index, struct sample *s);
 void pack_fragment(const struct pack *p, const struct sample *s, int64_t k, struct fragment *f);
 

@@ -35,7 +35,7 @@ int64_t reader_size(const struct reader *r); /* bytes of the whole file; -1: fst
 /* Reads more bytes after those held, in one call of read(2); there must be room. Sets `end` if the
  * file ends. */
 int reader_fill(struct reader *r, struct err *e);
-/* Doubles the room if it is below `most`. fails: ERR_TOO_LARGE. */
+/* Doubles the room if it is below `most`. fails: ERR_TOO_LARGE; ERR_IO for no memory. */
 int reader_grow(struct reader *r, size_t most, struct err *e);
 /* Forgets the first n bytes held. */
 void reader_drop(struct reader *r, size_t n);
@@ -48,7 +48,7 @@ int reader_unchanged(struct intake *into, const char *path, const char *sha256, 
 /* Hashes the whole file. */
 int reader_hash(const char *root, const char *path, struct intake *into, struct err *e);
 /* Reads exactly n bytes into out. fails: ERR_CORRUPT when the file ends before; its text names
- * `what`. */
+ * `what`; ERR_IO. */
 int reader_take(struct reader *r, void *out, size_t n, const char *what, struct err *e);
 
 #endif

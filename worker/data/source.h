@@ -22,9 +22,11 @@ struct source_list {
     int n;
 };
 
-/* Appends the regular files that `path` names, sorted by name. field: the job-spec path of the
- * source for errors ("data.train.0.path"). fails: ERR_NOT_FOUND when nothing matches, ERR_INVALID
- * when the path lies beneath no root, ERR_TOO_LARGE. */
+/* Appends the files that `path` names, sorted by name. A pattern names regular files; a path
+ * without one is appended if it exists, and source_open refuses another kind of file. field: the
+ * job-spec path of the source for errors ("data.train.0.path"). fails: ERR_NOT_FOUND when no file
+ * matches; ERR_INVALID when the path lies beneath no root, is malformed, or names a file that seqd
+ * keeps; ERR_TOO_LARGE; ERR_IO for no memory. */
 int source_expand(struct source_list *list, const char *path, const char *const *roots, int n_roots,
                   int source, const char *field, struct err *e);
 void source_list_fini(struct source_list *list);

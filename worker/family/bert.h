@@ -14,8 +14,8 @@ struct bert_names {
 /* Writes the whole model. act: the head's activation. */
 void bert_write(const struct model_shape *m, struct family *f, const struct bert_names *n,
                 enum act_id act);
-/* Checks heads, table of positions and activation. fails: ERR_INVALID, ERR_UNSUPPORTED naming the
- * key. */
+/* Checks heads, table of positions and activation; sets head_dim and act where they are not given.
+ * fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int bert_check(struct model_shape *m, struct err *e);
 
 /* Reads position_embedding_type. */

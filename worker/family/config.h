@@ -23,8 +23,9 @@ enum config_form {
                   * shape_fields, also of sizes that the family lacks; unknown keys are skipped */
 };
 
-/* Reads the text of a config.json. path: for error texts only. fails: ERR_INVALID (missing or
- * malformed key), ERR_UNSUPPORTED (a key asks for another computation); both name the key. */
+/* Reads the text of a config.json. path: for error texts only. fails: ERR_INVALID (missing,
+ * malformed or unknown key), ERR_UNSUPPORTED (a key asks for another computation); both name the
+ * key, or all refused keys. */
 int config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
                  struct err *e);
 /* Reads DIR/config.json. */

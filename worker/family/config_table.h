@@ -137,12 +137,15 @@ struct hf_family {
     {"quantization_config", config_want_plain, NULL}, {"text_config", config_want_null, NULL}
 /* clang-format on */
 
-/* Reads a whole text into *c->m by the rules of c->form. Returns 0, or -1 with c->e set. */
+/* Reads a whole text into *c->m by the rules of c->form. Returns 0, or -1 with c->e set. With
+ * c->faults it returns -1 if there is a fault in it. */
 int config_read(struct config *c, const char *text, size_t size);
 /* Reads in a first pass c->family, c->type and c->m->family, and whether the package wrote the
  * text, which makes a CONFIG_JOB a CONFIG_FILE. For a wrapper (wrapper.h) *text becomes its
  * text_config.
- * fails: ERR_UNSUPPORTED naming model_type, or the key that names another class. */
+ * fails: ERR_UNSUPPORTED naming model_type, or the key that names another class; ERR_INVALID if
+ * the text holds no object, or if model_type or text_config is missing, malformed or there
+ * twice. */
 int config_find_model(struct config *c, const char **text, size_t *size);
 /* config_is_nothing tells whether a key of any file changes nothing, whatever its value.
  * config_neutral finds a key that changes nothing as long as it has its default; NULL: no such
@@ -188,7 +191,8 @@ int config_ignore(struct config *c, const char *key);
 int config_want_false(struct config *c, const char *key);
 int config_want_true(struct config *c, const char *key);
 int config_want_null(struct config *c, const char *key);
-/* Read quantization_config: null, or, for config_want_plain_or_mxfp4, quant_method "mxfp4". */
+/* config_want_plain reads quantization_config, which must be null; config_want_plain_or_mxfp4 also
+ * takes quant_method "mxfp4". The others read keys like those above. */
 int config_want_plain(struct config *c, const char *key);
 int config_want_plain_or_mxfp4(struct config *c, const char *key);
 int config_want_zero(struct config *c, const char *key);
@@ -217,8 +221,9 @@ void config_write_act(struct jwrite *w, const char *key, const struct model_shap
 
 /* Reads an array of numbers into the rows NAME.0 and on of shape_fields. */
 int config_read_array(struct config *c, const char *key, const char *name);
-/* Reads an array with an element for every layer: read is called for each (c->n_flags tells which);
- * it returns 1 for a value that is no element, -1 with c->e for a refused value. */
+/* Reads an array with an element for every layer: read is called for each (c->n_flags tells
+ * which). It returns 0, also after config_refuse; 1 for a value that is no element; -1 with
+ * c->e. */
 int config_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok));
 void config_mark(int64_t mask[SHAPE_MASKS], int64_t l);
 /* Adds layer l to layer_mask, if it is special. */

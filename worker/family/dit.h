@@ -19,9 +19,10 @@ struct dit {
 };
 
 /* Checks the rules of all these families; sets the sizes that config.json leaves out. fails:
- * ERR_INVALID naming the key. */
+ * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int dit_check(struct model_shape *m, struct err *e);
-/* Does the same for families that read a caption. */
+/* Checks that a caption's width and length are given, for families that read one. fails:
+ * ERR_INVALID naming caption_channels. */
 int dit_check_caption(struct model_shape *m, struct err *e);
 
 /* ---- pieces of `in` -------------------------------------------------------------------------- */

@@ -47,7 +47,7 @@
 enum model_family { FAMILIES(FAMILY_ID) FAMILY_N };
 #undef FAMILY_ID
 
-/* The programs of a whole model. About 1.6 MB, often on a stack: threads have 4 MB or more. */
+/* The programs of a whole model. About 2 MB: too large for a stack (family_new). */
 struct family {
     int n_kinds;
     struct program in, out, layer[FAMILY_KINDS];
@@ -141,7 +141,7 @@ int family_complete(struct model_shape *m, struct err *e);
 struct model_shape family_slice(const struct model_shape *m);
 /* Writes the programs of the family for this shape. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);
-/* Does the same on the heap: struct family is larger than some stacks. Ends with family_free. */
+/* Does the same on the heap. Ends with family_free. */
 struct family *family_new(const struct model_shape *m);
 void family_free(struct family *f);
 int family_layer_kind(const struct model_shape *m, int64_t l);

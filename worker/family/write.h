@@ -108,7 +108,8 @@ void write_embedding(struct program *in, const struct model_shape *m, const char
 void write_head(struct program *out, const struct model_shape *m, const struct write_norm *n,
                 const char *head);
 
-/* Checks the numbers of heads. fails: ERR_INVALID naming the key. */
+/* Checks that every head has keys and values of its own; sets n_kv_heads if it is not given.
+ * fails: ERR_UNSUPPORTED naming num_key_value_heads. */
 int write_check_heads(struct model_shape *m, struct err *e);
 
 #endif

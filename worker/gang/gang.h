@@ -9,10 +9,11 @@
 struct gang;
 
 /* Takes DIR/lock, reads DIR/start, starts the ranks. fails: ERR_CONFLICT when another gang runs or
- * ran here (no file was touched); any other failure has been put into the spool, with the final
- * record. */
+ * ran here (no file but the lock was touched). Any failure after DIR/spool was opened has been put
+ * into the spool, with the final record. */
 struct gang *gang_create(struct loop *l, const char *dir, struct err *e);
-/* Ends the attempt as if the agent had sent STOP. how: the end that the final record names. */
+/* Ends the attempt as if the agent had sent STOP, unless it ends already. how: the end that the
+ * final record names, unless all ranks exit with 0 (GANG_DONE). */
 void gang_stop(struct gang *g, enum gang_end how);
 /* Kills the processes that are left. The loop given to gang_create is stopped when the gang is
  * over. */

@@ -6,7 +6,8 @@
 #include "api/core/gang_start.h"
 #include "api/core/rank.h"
 
-/* Reads and checks DIR/start. fails: ERR_CORRUPT, ERR_UNSUPPORTED for another version's, ERR_IO. */
+/* Reads and checks DIR/start, and that its seqrank can be run. fails: ERR_CORRUPT, ERR_UNSUPPORTED
+ * for another version's, ERR_NOT_FOUND, ERR_TOO_LARGE, ERR_IO. */
 int start_read(const char *dir, struct gang_start *out, struct err *e);
 
 #endif

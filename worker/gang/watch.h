@@ -2,10 +2,10 @@
  *
  * Progress is a change in any rank's last-operation record (an operation of the transport, or a
  * task of an operation that the CPU computes), or in the bytes of files that a rank reads, writes,
- * and hashes on the way. While a rank's CPU time alone moves, or a rank waits for a processor, time
- * counts a tenth: work without tasks and a machine under load are given patience, and an endless
- * loop is still found. A rank with a GPU always has that patience, since it sleeps while it waits
- * for the GPU. A rank finds a missing peer itself, sooner
+ * and hashes on the way. While a rank's CPU time alone moves, or a rank waits for a processor or a
+ * disk, time counts a tenth, unless a rank is stopped: work without tasks and a machine under load
+ * are given patience, and an endless loop is still found. A rank with a GPU always has that
+ * patience, since it sleeps while it waits for the GPU. A rank finds a missing peer itself, sooner
  * (worker/comm). */
 #ifndef SEQD_GANG_WATCH_H
 #define SEQD_GANG_WATCH_H
@@ -24,14 +24,15 @@ struct watch_sample {
 };
 
 struct watch {
-    int64_t quiet_ms; /* time for which no rank has moved */
+    int64_t quiet_ms; /* time for which no rank has moved; busy time counts a tenth */
     int64_t n_ops[JOB_MAX_RANKS], n_tasks[JOB_MAX_RANKS], cpu_ms[JOB_MAX_RANKS];
     int64_t moved[JOB_MAX_RANKS];
 };
 
 /* Takes samples of this node's n ranks, dt_ms after the previous ones. */
 void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt_ms);
-/* Returns the index of the slowest rank: a stopped one, else the one with the fewest operations. */
+/* Returns the index of the slowest rank: a stopped one, else the one with the fewest operations of
+ * those that have not exited; 0 if all have. */
 int watch_slowest(const struct watch_sample *s, int n);
 /* Returns how far a rank got, for comparison with ranks of other gangs: see struct rank_fail. */
 int64_t watch_reached(const struct watch_sample *s);

@@ -8,12 +8,13 @@
 #include "api/core/err.h"
 #include "api/core/model_shape.h"
 
-/* Fills m->pooling, m->normalizes, m->embed_module, m->prompted and m->prompt_apart; 0 where the
- * directory says nothing of them. fails: ERR_INVALID for a file that the package does not write. */
+/* Fills m->pooling, m->normalizes, m->embed_module, m->prompted and m->prompt_apart, which are 0
+ * before the call and stay 0 where the directory says nothing of them. fails: ERR_INVALID for a
+ * file that the package does not write; ERR_TOO_LARGE, ERR_IO. */
 int hf_embedding_read(const char *dir, struct model_shape *m, struct err *e);
 /* Reads the prompt `name`; "": the name is default_prompt_name. The caller frees *text; NULL: no
- * default, or an empty prompt. fails: ERR_INVALID; for an unknown name with field
- * embed.prompt_name. */
+ * default, or an empty prompt. fails: ERR_INVALID, for an unknown name with field
+ * embed.prompt_name, for an unknown default with model.path; ERR_TOO_LARGE, ERR_IO. */
 int hf_embedding_prompt(const char *dir, const char *name, char **text, struct err *e);
 
 #endif

@@ -2,8 +2,9 @@
  * generation_config.json, code, a licence. They are copied unchanged.
  *
  * Every regular file of the top level is copied if it has at most HF_FILE_SIZE bytes and a name of
- * printable ASCII, except weights in any format and their indexes. At most HF_FILES are copied.
- * Links are not followed. config.json is left out: hf_config_write makes a new one of it.
+ * printable ASCII without "..", shorter than HF_FILE_NAME, except weights in any format and their
+ * indexes. At most HF_FILES - 3 are copied: the byte tokenizer may add three. Links are not
+ * followed. config.json is left out: hf_config_write makes a new one of it.
  * tested: tests/engine/test_model_files.c */
 #ifndef SEQD_HF_FILES_H
 #define SEQD_HF_FILES_H
@@ -35,7 +36,8 @@ struct hf_take {
 };
 int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e);
 
-/* Tells whether the file gives ids their meaning: tokenizer, special tokens, generation_config. */
+/* Tells whether the file gives ids their meaning: tokenizer, special tokens, chat template,
+ * generation_config. */
 bool hf_is_tokenizer(const char *name);
 /* Reads eos_token_id of generation_config.json in dir, else of config.json: a number or a list.
  * *out is empty if neither has one. fails: ERR_INVALID, ERR_TOO_LARGE for more than TOKEN_ENDS. */

@@ -1,8 +1,9 @@
 /* hf.h: model directories as the Python package transformers reads and writes them.
  *
  *   config.json            <-> struct model_shape; v4 and v5 spellings, each family's own; a model
- *                              that we would compute differently (scaled RoPE, another activation
- *                              or family) is refused, naming the key (worker/family/config_table.h)
+ *                              that we would compute differently (another activation, family or
+ *                              rule of RoPE) is refused, naming the key
+ *                              (worker/family/config_table.h)
  *   model.safetensors, or model.safetensors.index.json and its shards  <-> flat parameters
  *   all other files            those of the directory that the weights came from (struct
  *                              hf_beside, worker/hf/files.h), or the byte tokenizer's
@@ -33,11 +34,12 @@ struct hf_beside {
     void (*still)(void *arg); /* called while files are copied; NULL: not called */
     void *arg;
 };
-/* Writes a config.json of the family's own kind for weights of that dtype, to a temporary file that
- * it renames. If b->from has a config.json, each key is kept but for the job's changes: dtype,
- * rope_theta, the objective of the training, ids of special tokens. b NULL: a new model that learns
- * bytes.
- * fails: ERR_CONFLICT where from is of another model. */
+/* Writes a config.json of the family's own kind for weights of that dtype, to a temporary file
+ * that it renames. If b->from has a config.json, each key is kept but for the job's changes:
+ * dtype, rope_theta and RoPE's rule, the objective of the training, ids of special tokens;
+ * quantization_config is left out. b NULL: a new model that learns bytes.
+ * fails: ERR_CONFLICT where from is of another model; as config_parse for from's file; ERR_IO,
+ * ERR_NO_SPACE. */
 int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype,
                     const struct hf_beside *b, struct err *e);
 
@@ -45,21 +47,24 @@ int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dty
  * "n_params" (elements of all tensors). `seqrank --describe DIR` prints it, and the agent reads it
  * back. Returns the length, or -1 when it does not fit. */
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
-/* Calls config_read_dir, and reads the other properties of a directory: shape.tokenizer,
- * shape.weightless, shape.headless, shape.unprefixed, and of a masked language model shape.mask. */
+/* Calls config_read_dir and hf_embedding_read, and reads the other properties of a directory:
+ * shape.tokenizer, shape.weightless, shape.headless, shape.unprefixed, and of a masked language
+ * model shape.mask. */
 int hf_read_dir(const char *dir, struct model_shape *m, struct err *e);
 /* Calls hf_read_dir and hf_shape_json, and checks that DIR's weights, if it has any, are of that
  * shape. -1 with e. */
 int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e);
 
 /* Returns the config.json key of the first size in which two shapes differ, NULL when they are the
- * same model (max_position_embeddings is informational and may differ). */
+ * same model (max_position_embeddings is informational and may differ, unless it is the size of a
+ * table of positions). */
 const char *hf_shape_diff(const struct model_shape *a, const struct model_shape *b);
 
 /* Fills params[param_count(m)] of dtype from DIR's weights, whatever type they are stored in
- * (rounded where dtype is narrower); gaps are set to 0. m must be the directory's own shape. fails:
- * ERR_INVALID listing every missing, unexpected and misshapen tensor at once (the first few by
- * name, the rest by number); ERR_CORRUPT; ERR_UNSUPPORTED dtypes. */
+ * (rounded where dtype is narrower); gaps are set to 0. m must be the directory's own shape.
+ * fails: ERR_INVALID listing every missing, unexpected and misshapen tensor at once (the first few
+ * by name, the rest by number), or for a tied head that differs; as hf_weights_open; ERR_CORRUPT;
+ * ERR_UNSUPPORTED dtypes; ERR_IO. */
 int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
             struct err *e);
 
@@ -107,7 +112,7 @@ int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, c
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
                    int n_flats, struct st_digest *written, struct err *e);
 /* Reads one flat array back; gaps become 0. fails: ERR_INVALID naming the tensor that is missing
- * or has another shape. */
+ * or has another shape; as st_read_f32. */
 struct st_file;
 int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
                  float *flat, struct err *e);

@@ -15,8 +15,8 @@ struct hf_summary {
     char family[24];      /* name of the model's family; "": not known */
     char model_type[32];  /* as config.json has it */
     int64_t n_params;     /* elements of all tensors that the shape has; 0: not known */
-    int64_t weights_size; /* bytes of the files that hold weights, as far as they can be read */
-    char dtypes[32];      /* element types of these weights: "BF16" */
+    int64_t weights_size; /* bytes of the tensors in the files that can be read */
+    char dtypes[32];      /* element types of those with two dimensions or more: "BF16" */
     bool loads;           /* config.json and weights have no fault */
     int32_t tokenizer;    /* enum tokenizer_id */
     struct token_ends ends;

@@ -55,10 +55,11 @@ struct st_file; /* a mapped, checked file */
 
 /* Opens a file. fails: ERR_NOT_FOUND, ERR_IO, ERR_CORRUPT naming the file and the tensor,
  * ERR_UNSUPPORTED for an element type of the format that we do not read (F8, F4, C64, ...),
- * ERR_TOO_LARGE over our limits. */
+ * ERR_TOO_LARGE over our limits, ERR_INVALID for a file that is not regular or that jobs may not
+ * read. */
 struct st_file *st_open(const char *path, struct err *e);
-/* Opens a file as st_open does, and adds every tensor's fault to faults. Returns NULL if there is
- * a fault. faults NULL: as st_open. */
+/* Opens a file as st_open does, and adds its faults to faults: the faults of all tensors' entries, or
+ * else the file's first one. Returns NULL if there is a fault. faults NULL: as st_open. */
 struct st_file *st_check(const char *path, struct faults *faults, struct err *e);
 void st_close(struct st_file *f); /* NULL allowed */
 const char *st_path(const struct st_file *f);
@@ -101,7 +102,8 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
 
 /* Writes path with `__metadata__` {"format":"pt"}: to "<path>.tmp", fsynced, renamed; the caller
  * fsyncs the directory. The order of items does not matter. The bytes are a function of the items
- * alone. On failure the .tmp file is removed. fails: ERR_IO or ERR_NO_SPACE naming the file. */
+ * alone. On failure the .tmp file is removed. fails: ERR_IO, ERR_NO_SPACE, or ERR_TOO_LARGE over
+ * the limit on file sizes, naming the file; as an item's read. */
 int st_write(const char *path, const struct st_out *items, int n, struct err *e);
 
 struct st_digest {   /* digests of a file, hashed beside the writing: no byte is read back */

@@ -29,7 +29,8 @@ struct hf_weights {
 
 /* Opens the files in the order of transformers: model.safetensors if it exists, else the index and
  * its shards. Entries have our names, also for files with the family's older spellings. m:
- * borrowed. fails: ERR_NOT_FOUND, ERR_CORRUPT, ERR_TOO_LARGE. */
+ * borrowed. fails: ERR_NOT_FOUND without weights; ERR_CORRUPT, ERR_TOO_LARGE for the index; as
+ * st_open; as hf_name_entries; ERR_IO. */
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e);
 /* Sets *out to whether DIR has neither model.safetensors nor its index. fails: ERR_TOO_LARGE for a
  * path that is too long. */
@@ -65,7 +66,7 @@ int hf_find_head(const struct hf_weights *w, bool *headless, struct err *e);
 struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e);
 bool hf_is_param(const struct param *sorted, int n, const char *name);
 /* Tells whether files may hold this tensor beside the weights: a tied head, a table that is
- * computed, or another head. */
+ * computed, another head, or a tensor of a wrapper's other half. */
 bool hf_skipped(const struct model_shape *m, const char *name);
 
 bool hf_starts_with(const char *s, const char *start);

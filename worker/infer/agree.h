@@ -17,7 +17,7 @@ struct agree_choice {
 /* Compares the choices [n <= JOB_MAX_BATCH] of a step in one message. comm NULL: one rank. Returns
  * n, or the index of the first choice that is AGREE_NOT_FINITE on all ranks. fails, -1:
  * ERR_CORRUPT naming the prompt of the first choice that differs, a rank that differs, and one
- * that chose as most did. Collective. */
+ * that chose as most did; comm's errors. Collective. */
 int agree_on(struct comm *comm, void *bounce, const struct agree_choice *choice, int n,
              struct err *e);
 

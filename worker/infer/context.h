@@ -1,7 +1,8 @@
 /* context.h: the states that a model of linear attention has after a context, as a file.
  *
  * A safetensors file, which stands for a prompt of any length:
- *   layers.L.state   F32 [H, Dk, Dv] of every layer
+ *   layers.L.state   F32 [H, Dk, Dv] of every layer; [H, Dk, Dv + 1] where outputs are divided by
+ *                    their summed weights
  *   context.tokens   I64 [1]: the number of its tokens; positions continue from there
  *   context.model    U8 [64]: SHA-256 of the weights that made it, in hex (hf_flat_digest)
  * A state has no meaning for other weights, so a file of another model is refused. */

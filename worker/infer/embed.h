@@ -1,10 +1,11 @@
-/* embed.h: a vector for every document: a pooled hidden state of the decoder.
+/* embed.h: a vector for every document: its pooled hidden states.
  *
  * A document is a sequence of its own, its positions from 0. The token that ends documents is not
  * part of it (a model learns nothing of the state after that token: no token follows it). Hidden
  * states are those after the last layer and the final norm: the head's input.
  *   last   of the last token, which has seen the whole document
  *   mean   over its tokens, summed in double
+ *   cls    of the first token
  * normalize: divided by its length (2-norm); a zero vector stays zero.
  * A document longer than data.seq_len is an error that names it, before anything is computed.
  * Under data.overlong "truncate" it is cut off instead; the ids that the post-processor of the
@@ -27,7 +28,7 @@ struct embed {
 };
 
 /* Embeds all documents. Collective. fails: ERR_TOO_LARGE naming the document; ERR_CORRUPT when a
- * state is not finite; the data's and comm's errors; ERR_ABORTED. */
+ * state is not finite; the data's and comm's errors; ERR_ABORTED; ERR_IO, ERR_NO_SPACE. */
 int embed_run(const struct infer *in, const struct data *d, struct embed *out, struct err *e);
 
 /* Pools tokens [n] into out [C], on every rank the same bits. Collective. Also for tests. */

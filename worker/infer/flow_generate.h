@@ -30,7 +30,8 @@ struct flow_generate {
 /* Reads input.path on rank 0. fails: as prompts_read. */
 int flow_generate_open(struct flow_generate *g, const struct job_spec *spec,
                        const char *const *roots, int n_roots, struct err *e);
-/* Makes the samples that are missing. Collective. fails: ERR_ABORTED once stopped, ERR_IO. */
+/* Makes the samples that are missing. Collective. fails: ERR_ABORTED once stopped; ERR_CORRUPT
+ * naming a weight that is not finite; ERR_IO, ERR_NO_SPACE; comm's errors. */
 int flow_generate_run(struct flow_generate *g, const struct infer *in, struct err *e);
 /* Describes the artifact of request i, on rank 0 after the run. Returns 1; 0 if the request was
  * refused; -1 on an error. */

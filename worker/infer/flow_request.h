@@ -39,8 +39,9 @@ void flow_request_of_line(struct flow_request *r, const struct job_spec *spec, c
                           int64_t size);
 
 /* Reads the caption [x.text_len, caption_channels] into out, which has room for the model's
- * text_len rows, and sets x.text_len. manifest: the file of requests, beneath root.
- * fails: ERR_INVALID, ERR_TOO_LARGE, ERR_NOT_FOUND, ERR_CORRUPT, ERR_IO, about "text" or
+ * text_len rows, and sets x.text_len and x.text_width. manifest: the file of requests, beneath
+ * root.
+ * fails: as st_open; ERR_INVALID, ERR_TOO_LARGE, ERR_CORRUPT, ERR_IO, about "text" or
  * "text_len". */
 int flow_request_caption(struct flow_request *r, const struct model_shape *m, const char *root,
                          const char *manifest, float *out, struct err *e);

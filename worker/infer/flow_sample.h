@@ -46,12 +46,14 @@ int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *
 /* Runs step i of s->steps, in order. Collective. */
 int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, struct err *e);
 
-/* Sets *ok if every value is finite on all ranks. Collective: a small sum, PURPOSE_CONTROL. */
+/* Sets *ok to whether every value is finite on all ranks. Collective: a small sum,
+ * PURPOSE_CONTROL. */
 int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, struct err *e);
 /* Saves z as tensor "z" [C, T, H, W], F32, in the safetensors file `path`. Rank 0 writes it. It
  * gets one channel of a frame of patches at a time from all ranks (PURPOSE_CONTROL), in the file's
  * order, and never holds more. z stays in place; the velocity's memory is used. Collective. path:
- * rank 0's. fails: ERR_IO; the other ranks then wait until they are aborted. */
+ * rank 0's. fails: as st_write, comm's errors; if rank 0 fails, the other ranks wait until they
+ * are aborted. */
 int flow_sample_save(struct model *m, const struct flow_sample *s, const char *path, struct err *e);
 /* Returns the counts of flow_sample_finite and flow_sample_save on ring rank r, PURPOSE_CONTROL. */
 struct comm_count flow_sample_traffic(const struct model *m, const struct flow_sample *s, int r);

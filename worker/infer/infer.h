@@ -115,12 +115,14 @@ struct infer_answer {
 
 /* Begins a request in w: its prompt goes through the layers. *out is its answer once w->done; the
  * caller ends it. fails: ERR_TOO_LARGE when the prompt is longer than the plan's sequence, naming
- * data.seq_len; ERR_CORRUPT when log-probabilities of an echoed prompt are not finite. */
+ * data.seq_len; ERR_CORRUPT when log-probabilities of an echoed prompt are not finite; comm's
+ * errors; ERR_IO for no memory. */
 int infer_begin(const struct infer *in, struct infer_work *w, const struct request *r,
                 struct infer_answer *out, struct err *e);
-/* Chooses one token for each of w [n] that is at work, and runs one pass for all that continue.
- * Their counts and time are added to steps. fails: ERR_CORRUPT when logits are not finite, and when
- * a rank chose another token than the others. */
+/* Chooses one token for each of w [n] that is at work, and more where a continuation ends and the
+ * next one begins; then runs one pass for all that continue. Their counts and time are added to
+ * steps. fails: ERR_CORRUPT when logits are not finite, and when a rank chose another token than
+ * the others; ERR_ABORTED once stopped; comm's errors; ERR_IO for no memory. */
 int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                struct err *e);
 /* Tells whether this rank has moved, since infer_at, the bytes that w [n] and their steps ask for,
@@ -171,7 +173,8 @@ int infer_check_length(const struct infer *in, int64_t n, struct err *e);
 /* Gives every rank the logits [V] after the last of n tokens. Call it after infer_forward.
  * Collective. */
 int infer_last_logits(const struct infer *in, int64_t n, float *logits, struct err *e);
-/* Returns the rank that holds global position pos of the model's sequence; *row: its row there. */
+/* Returns the rank that holds global position pos of the model's sequence; *row: its row there.
+ * -1: none does. */
 int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e);
 
 #endif

@@ -22,7 +22,7 @@ static inline void pace_sum(struct infer_pace *p, const struct infer_pace *more)
     p->us += more->us;
 }
 
-/* Returns tokens per second; NaN if no token was counted. */
+/* Returns tokens per second; NaN if no token or no time was counted. */
 static inline double pace_rate(const struct infer_pace *p)
 {
     return p->n && p->us > 0 ? (double)p->n * 1e6 / (double)p->us : (double)NAN;

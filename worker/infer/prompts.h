@@ -19,20 +19,22 @@
 struct job_spec;
 
 #define PROMPTS_MAX      65536
-#define PROMPTS_MAX_SIZE ((int64_t)64 << 20) /* bytes of all prompts together */
+#define PROMPTS_MAX_SIZE ((int64_t)64 << 20) /* bytes of a file of prompts, at most */
 
 struct prompts {
     int n;
     int64_t *end;  /* owned, [n]: bytes [end[i-1], end[i]) of text are prompt i */
     char *text;    /* owned; not NUL-terminated */
-    int64_t *line; /* owned, [n]: prompt i's line in the file, from 1; rank 0 only */
+    int64_t *line; /* owned, [n]: prompt i's line, from 1; 0: no file of lines, or not rank 0 */
 };
 
 /* Reads the prompts in this process. roots: as in data_prepare. fails: ERR_INVALID (no prompt, an
- * empty one, a bad line, naming it), ERR_TOO_LARGE, ERR_NOT_FOUND. */
+ * empty one, a bad line, naming it, a custom_id twice, a file of another format, a path that
+ * matches several files or lies beneath no root), ERR_TOO_LARGE, ERR_NOT_FOUND, ERR_IO. */
 int prompts_read(struct prompts *p, const struct job_spec *spec, const char *const *roots,
                  int n_roots, struct err *e);
-/* Sends rank 0's prompts to everyone; p is empty on the others. comm NULL: does nothing. */
+/* Sends rank 0's prompts to all ranks. Before the call p is {0} on the others. comm NULL: does
+ * nothing. */
 int prompts_share(struct prompts *p, struct comm *comm, void *bounce, struct err *e);
 void prompts_fini(struct prompts *p);
 

@@ -23,15 +23,16 @@
  * but 0 is itself, other bytes are "bytes:\xNN", and ids above are "<|eod|>",
  * "<|pad|>" and "<|token-N|>".
  *
- * If the model's ids are not bytes (data.tokenizer), a choice has "token_ids" after its text: with
- * echo the prompt's first. Without a tokenizer the text is empty. */
+ * If the model's ids are not bytes (data.tokenizer), a choice of results.jsonl has "token_ids"
+ * after its text: with echo the prompt's first. generate.jsonl has none. Without a tokenizer the
+ * text is empty. */
 #ifndef SEQD_INFER_REPLY_H
 #define SEQD_INFER_REPLY_H
 
 #include "worker/infer/infer.h"
 
 struct reply {                         /* {0}: empty */
-    bool ids;                          /* tokens are not bytes: answers say "token_ids" */
+    bool ids;                          /* tokens are not bytes: a choice has "token_ids" */
     const struct tokenizer *tokenizer; /* borrowed: the model's own; NULL: it has none */
     int64_t created;                   /* "created" of chats: seconds since 1970 */
     char *line;                        /* owned: the last line, ending with a newline */

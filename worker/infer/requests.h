@@ -9,13 +9,14 @@
  * min_p, repetition_penalty, frequency_penalty, presence_penalty, min_tokens, ignore_eos, seed,
  * stop (a string or up to SPEC_STOPS of them), n, logprobs, echo; model and user (strings) are read
  * and change nothing; stream may be false, best_of may be n. A member that is null or missing is as
- * the job says. Anything else refuses that request and no other: a member that cannot be served is
- * not silently left out.
+ * the job says. Members that have no use here pass with their usual values (neutral.h). Anything
+ * else refuses that request and no other: a member that cannot be served is not silently left
+ * out.
  *
  * In a chat the body has messages in place of prompt: the model's chat template writes them and
  * opens the assistant's next turn; max_completion_tokens is max_tokens by another name; logprobs is
  * true or false, and top_logprobs the number of alternatives; there is no echo and no best_of.
- * Tools are refused.
+ * Tools are refused, but for an empty list.
  *
  * sampling.max_tokens of the job is the most a request may ask for: the cache is planned for it.
  * The prompt and max_tokens must fit into data.seq_len together.
@@ -63,7 +64,7 @@ struct request {
     int64_t max_tokens, min_tokens, n;
     int32_t logprobs; /* alternatives to report; -1: no log-probabilities */
     int32_t echo, ignore_eos;
-    struct err refused; /* ERR_NONE: not refused; field: the member at fault, without "body." */
+    struct err refused; /* ERR_NONE: not refused; field: a member of the body, or of the job */
 };
 
 /* Sets r up without a tokenizer, which the caller sets. room: bytes of the longest prompt or
@@ -72,14 +73,16 @@ int request_init(struct request *r, int64_t room, struct err *e);
 void request_fini(struct request *r);
 
 /* Makes r of a prompt. i: its number in the job, which keys the random numbers. r->refused: the
- * text cannot be cut into tokens, or with max_tokens it is longer than data.seq_len. */
+ * text cannot be cut into tokens, or its tokens and max_tokens are more than data.seq_len
+ * together. */
 void request_of_prompt(struct request *r, const struct job_spec *spec, const char *prompt,
                        int64_t size, int64_t i);
 /* Reads a line, which may hold any bytes. r->refused then tells whether the request can be
  * answered. */
 void request_of_line(struct request *r, const struct job_spec *spec, const char *line,
                      int64_t size);
-/* Reads the custom_id of a line. fails: ERR_INVALID when the line is no object or has none. */
+/* Reads the custom_id of a line. fails: ERR_INVALID when the line is no whole JSON object, or has
+ * no custom_id, two of them, or one that is no string of 1 to REQUEST_ID_SIZE - 1 bytes. */
 int request_id(const char *line, int64_t size, char out[REQUEST_ID_SIZE], struct err *e);
 /* Returns the key, beside the job's seed, of the random numbers of a request without a seed of its
  * own: 32 bits of the SHA-256 of its custom_id. */

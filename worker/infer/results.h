@@ -1,12 +1,13 @@
 /* results.h: the answers of a batch, one for every request over any number of attempts.
  *
- * DIR/batch-DIGEST.jsonl is a journal: one line of reply_batch per request, fsynced before the
- * next request begins in its place. DIGEST is of the requests, so that a batch that was edited
- * starts again. An attempt that finds a journal keeps its whole lines, cuts off a line that a
- * crash left half written and continues with the requests that have no line. When every request
- * has one, the journal becomes the artifact results.jsonl: by a hard link, or by a copy in the
- * order of the requests if they ended in another order. The lines of refused requests also go to
- * errors.jsonl. Requests are known by their custom_id. Rank 0 only. */
+ * DIR/batch-DIGEST.jsonl is a journal: one line per request, of reply_batch or for a sample of
+ * flow_generate.c, synced before the next request begins in its place. DIGEST is of the requests,
+ * so that a batch that was edited starts again. An attempt that finds a journal keeps its lines up
+ * to the first that is not whole, cuts off the rest and continues with the requests that have no
+ * line. When every request has one, the journal becomes the artifact results.jsonl: by a hard
+ * link, or by a copy in the order of the requests if they ended in another order or the link
+ * cannot be made. The lines of refused requests also go to errors.jsonl. A line has the number of
+ * its request in "id", and must have its custom_id. Rank 0 only. */
 #ifndef SEQD_INFER_RESULTS_H
 #define SEQD_INFER_RESULTS_H
 

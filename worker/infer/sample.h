@@ -32,7 +32,7 @@ struct sample_options {
 
 struct sample_key {
     int64_t seed;
-    int64_t request;  /* number of the prompt in the job; only the low 32 bits are used */
+    int64_t request;  /* prompt's number, request_key() or 0; the low 32 bits are used */
     int64_t sequence; /* number of the prompt's continuation */
     int64_t position; /* position of the token that is being chosen */
 };
@@ -65,8 +65,8 @@ double sample_uniform(const struct sample_key *key);
 
 /* Computes log-probabilities under softmax(logits), before penalties, temperature and cuts:
  * *chosen for token `id`, and the n most likely ones, the likeliest first, and of equal ones the
- * lower id first. A token has the same number in both. Returns the number of entries in top: n or
- * n_vocab. */
+ * lower id first. A token has the same number in both. Returns the number of entries in top: n, or
+ * n_vocab if that is less. */
 struct sample_top {
     int32_t id;
     double logprob;

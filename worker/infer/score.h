@@ -45,7 +45,7 @@ double score_bits_per_byte(double text_nll, int64_t n_bytes);
 
 struct score {
     struct score_sum total; /* rank 0 */
-    double text_nll;        /* total.nll without ids that end documents; rank 0 */
+    double text_nll;        /* total.nll without ids that end documents; rank 0, as n_unscored */
     int64_t n_documents, n_windows, n_unscored;
     int64_t n_resumed;             /* windows whose losses an earlier attempt left */
     struct infer_pace pace;        /* windows that this attempt computed, with their losses */
@@ -55,8 +55,9 @@ struct score {
     struct artifact_done logprobs; /* rank 0: token-logprobs.npy; no name: not asked for */
 };
 
-/* Scores all windows. Collective. fails: the data's and comm's errors; ERR_ABORTED; ERR_CORRUPT
- * when a loss is not finite, naming the window. */
+/* Scores all windows. Collective. fails: the data's and comm's errors; the errors of writing files;
+ * ERR_ABORTED; ERR_CORRUPT when a loss is not finite, naming the window, or when a record of the
+ * journal changes; ERR_INTERNAL when text and batch count different targets. */
 int score_run(const struct infer *in, const struct data *d, struct score *out, struct err *e);
 
 #endif

@@ -3,8 +3,8 @@
  * DIR/score-KEY.journal: for each window, in order, float64 [S] by position, and the SHA-256 of
  * the window's number and these losses. KEY is derived from the data and from the way it is cut
  * into windows. A record that a crash left half written is cut off, as is everything from a
- * damaged record on. The file is not fsynced: a record lost in a power cut only costs its window.
- * Rank 0 only. */
+ * damaged record on. The file is synced only when the daemon has the job saved (run_leave): a
+ * record lost in a power cut only costs its window. Rank 0 only. */
 #ifndef SEQD_INFER_SCORE_JOURNAL_H
 #define SEQD_INFER_SCORE_JOURNAL_H
 
@@ -24,14 +24,15 @@ int score_journal_open(struct score_journal *j, const char *job_dir, const struc
 void score_journal_close(struct score_journal *j);
 /* Adds the record of window j->n. */
 int score_journal_add(struct score_journal *j, const double *nll, struct err *e);
-/* Reads the record of window k < j->n. fails: ERR_CORRUPT when it has changed since
- * score_journal_open. */
+/* Reads the record of window k < j->n. fails: ERR_CORRUPT when it cannot be read or has changed
+ * since score_journal_open. */
 int score_journal_read(const struct score_journal *j, int64_t k, double *nll, struct err *e);
-/* Tells whether these are the losses of window k < j->n, to the bit. */
+/* Tells whether these are the losses of window k < j->n, to the bit. False if the record cannot be
+ * read. */
 bool score_journal_has(const struct score_journal *j, int64_t k, const double *nll);
 /* Cuts the journal: only the first n windows remain. */
 int score_journal_cut(struct score_journal *j, int64_t n, struct err *e);
-/* Removes the journal, once the results are written. */
+/* Closes the journal and removes its file, once the results are written. */
 int score_journal_remove(struct score_journal *j, struct err *e);
 
 #endif

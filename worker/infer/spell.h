@@ -15,7 +15,7 @@ struct spell {
     struct text prompt; /* prompt, decoded alone */
     bool late;          /* the decoder holds a part of the prompt's text */
     int64_t begin;      /* offset in `all` of the continuation's first byte */
-    int64_t fed;        /* bytes of `all` that the stop strings have seen */
+    int64_t fed;        /* offset in `all` of the next byte for the stop strings */
     int64_t *end;       /* owned [n]: bytes of `all` after each token, the prompt's tokens first */
     int64_t n, n_prompt, room;
 };

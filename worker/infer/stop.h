@@ -20,7 +20,7 @@ struct stop {
     struct stop_string {
         int size, state;
         unsigned char text[STOP_SIZE];
-        uint16_t border[STOP_SIZE]; /* the longest end of text[0..i] that is a beginning too */
+        uint16_t border[STOP_SIZE]; /* size of text[0..i]'s longest proper end that begins text */
     } string[SPEC_STOPS];
 };
 

@@ -21,7 +21,8 @@ void window_init(struct window *w, const struct data *d, const struct job_spec *
                  void *mem);
 /* Reads a window. fails: ERR_IO, ERR_CORRUPT, naming the file. */
 int window_read(struct window *w, int64_t number, struct err *e);
-/* Fills this rank's rows of the window. Only new tokens that are scored become targets. */
+/* Fills this rank's rows of the window in b: ids, targets, pos, lo and hi, and the counts n_tokens
+ * and n_targets of the whole window. Only new tokens that are scored become targets. */
 void window_fill(const struct window *w, const struct job_spec *spec, const struct shard *sh,
                  struct batch *b);
 

@@ -16,7 +16,7 @@
  * cost one, too, so a rendering ends after at most about 1e6 * 4 KiB = 4 GB of such work. */
 #define HEAP_STEPS    1000000
 #define HEAP_STEP_LOG 12
-/* Nested evaluations: 1200 of at most 1 KiB of stack each. */
+/* Nested evaluations, at most. Most take less than 1 KiB of stack. */
 #define HEAP_DEPTH 1200
 
 struct heap {
@@ -28,7 +28,8 @@ struct heap {
     jmp_buf fail;
 };
 
-/* Allocates size bytes, zeroed and 16-byte aligned. fails: ERR_TOO_LARGE past the arena's limit. */
+/* Allocates size bytes, zeroed and 16-byte aligned. fails: ERR_TOO_LARGE past the arena's limit or
+ * out of memory. */
 void *jinja_heap_alloc(struct heap *h, int64_t size);
 /* Returns a larger copy of the first old_size bytes. The old memory stays until the arena's
  * end. */
@@ -39,7 +40,7 @@ static inline void jinja_heap_spend_bytes(struct heap *h, int64_t n)
 {
     jinja_heap_spend(h, 1 + (n >> HEAP_STEP_LOG));
 }
-/* Counts an evaluation that begins. fails: ERR_TOO_LARGE at HEAP_DEPTH. */
+/* Counts an evaluation that begins. fails: ERR_TOO_LARGE if HEAP_DEPTH are open. */
 void jinja_heap_enter(struct heap *h);
 static inline void jinja_heap_leave(struct heap *h)
 {

@@ -34,8 +34,9 @@ struct template_tokens {
     int64_t n, room;
 };
 
-/* Splits the source, whose newlines must be \n. The tokens borrow it. fails: ERR_INVALID with the
- * line of the error. */
+/* Splits the source, whose newlines must be \n. The tokens borrow it. fails, with the line:
+ * ERR_INVALID for a token that cannot be read; ERR_UNSUPPORTED for \N{...} in a string;
+ * ERR_TOO_LARGE past a limit. */
 void jinja_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size);
 
 #endif

@@ -9,7 +9,7 @@
 
 struct template_run;
 
-/* Arguments of a call as written. */
+/* Arguments of a call, evaluated; *a and **b are spread out. */
 struct actual {
     const struct pyvalue *v; /* [n] */
     int64_t n;
@@ -45,13 +45,14 @@ const struct native *jinja_native_test(struct heap *h, struct pyvalue name, bool
 const struct native *jinja_native_find_filter(struct pyvalue name);
 const struct native *jinja_native_find_test(struct pyvalue name);
 const struct native *jinja_native_find(const struct native *table, struct pyvalue name);
-/* Refuse the name of a method or function that Python or jinja2 has and native.c lacks. fails:
- * ERR_UNSUPPORTED. */
+/* Refuse the name of a method or function that Python or jinja2 has and the tables lack; other
+ * names pass. fails: ERR_UNSUPPORTED. */
 void jinja_native_check_method(struct heap *h, struct pyvalue name);
 void jinja_native_check_function(struct heap *h, struct pyvalue name);
 
 /* Binds the arguments to the parameters and calls the function. fails: ERR_INVALID when there are
- * too many or too few arguments, or one has a name that is no parameter. */
+ * too many or too few arguments, one is given twice, or one has a name that is no parameter; as
+ * the function does. */
 struct pyvalue jinja_native_call(struct template_run *r, const struct native *native,
                                  struct pyvalue of, const struct actual *raw);
 

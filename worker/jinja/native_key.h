@@ -1,5 +1,5 @@
-/* native_key.h: reads an attribute of an item by a path such as "a.b.0", for map(attribute=), sort
- * and selectattr. */
+/* native_key.h: reads an attribute of an item by a path such as "a.b.0", for filters that take
+ * one: map, sort, selectattr and others. */
 #ifndef SEQD_JINJA_NATIVE_KEY_H
 #define SEQD_JINJA_NATIVE_KEY_H
 

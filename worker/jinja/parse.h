@@ -9,8 +9,8 @@ struct template_parse {
     struct heap *h;
     struct template *t;
     const struct token *at;
-    int depth, loops; /* open constructs; open loops that {% break %} can leave */
-    bool soft; /* in a condition: an unknown filter fails only when it is reached, as in jinja2 */
+    int depth, loops; /* open jinja_parse_enter() calls; open loops that {% break %} can leave */
+    bool soft; /* within an if: an unknown filter or test fails only when it runs, as in jinja2 */
     struct macro *macro[64]; /* macros that are open */
     int n_macros;
     struct dict *symbols; /* name -> number */
@@ -30,7 +30,7 @@ bool jinja_parse_skip_op(struct template_parse *p, int op);
 bool jinja_parse_skip_name(struct template_parse *p, const char *name);
 void jinja_parse_expect_op(struct template_parse *p, int op);
 struct str jinja_parse_expect_name(struct template_parse *p);
-void jinja_parse_enter(struct template_parse *p); /* fails: at TEMPLATE_NEST */
+void jinja_parse_enter(struct template_parse *p); /* fails: past 2 * TEMPLATE_NEST */
 void jinja_parse_leave(struct template_parse *p);
 _Noreturn void jinja_parse_unexpected(struct template_parse *p, const char *want);
 

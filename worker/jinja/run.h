@@ -78,8 +78,9 @@ struct scope *jinja_scope_new(struct template_run *r, struct scope *up);
 
 struct pyvalue jinja_eval(struct template_run *r, struct scope *scope,
                           const struct template_node *n);
-/* Apply an operator. fails: ERR_INVALID for types without the operator, division by zero, more than
- * 64 bits. */
+/* Apply an operator. fails: ERR_INVALID for types without the operator and division by zero;
+ * ERR_TOO_LARGE for an integer past 64 bits or a text past SINK_LIMIT; ERR_UNSUPPORTED for a
+ * format after % that is not here. */
 struct pyvalue jinja_op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b);
 struct pyvalue jinja_op_negate(struct template_run *r, struct pyvalue v, bool minus);
 struct pyvalue jinja_op_slice(struct template_run *r, struct pyvalue v,
@@ -93,7 +94,7 @@ struct pyvalue jinja_call_node(struct template_run *r, struct scope *scope,
                                struct pyvalue caller); /* caller V_MISSING: none */
 struct pyvalue jinja_call_native(struct template_run *r, struct scope *scope,
                                  const struct template_node *n, struct pyvalue of);
-/* Escapes the five characters of HTML. */
+/* Returns str(v) with the five characters of HTML escaped, marked safe; a safe string as it is. */
 struct pyvalue jinja_op_escape(struct template_run *r, struct pyvalue v);
 
 /* Returns an argument as an integer. fails: ERR_INVALID naming `what`, the argument's purpose. */

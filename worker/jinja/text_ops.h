@@ -27,7 +27,8 @@ struct pyvalue jinja_text_title(struct heap *h,
 int64_t jinja_text_find(struct heap *h, struct pyvalue v, struct pyvalue what, struct pyvalue from,
                         struct pyvalue to, bool last);
 int64_t jinja_text_count(struct heap *h, struct pyvalue v, struct pyvalue what);
-/* Returns the part v[from:to] of v, by code points. */
+/* Returns the part v[from:to] of v, by code points. V_MISSING if `from` lies after `to` or after
+ * the end of v. */
 struct pyvalue jinja_text_part(struct heap *h, struct pyvalue v, struct pyvalue from,
                                struct pyvalue to);
 

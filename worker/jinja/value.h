@@ -60,7 +60,7 @@ struct str {
 struct pylist {
     struct pyvalue *v;
     int64_t n, room;
-    bool read; /* tells whether an item was read */
+    bool read; /* tells whether a walk over it has begun or an item was looked up */
 };
 
 struct dict {
@@ -79,7 +79,7 @@ struct pyrange {
 /* Cursor over the items of a value. */
 struct cursor {
     struct pyvalue of;
-    struct pylist *items; /* NULL: of is a range */
+    struct pylist *items; /* NULL: `of` is a range, a generator or undefined */
     int64_t i, n;
 };
 

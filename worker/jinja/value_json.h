@@ -5,7 +5,8 @@
 #include "worker/jinja/sink.h"
 
 /* Returns the value of a whole document, at most JREAD_DEPTH levels deep. The last of equal keys
- * counts. fails: ERR_INVALID for anything but one JSON value, and for an integer past 64 bits. */
+ * counts. fails: ERR_INVALID for anything but one JSON value, for an integer past 64 bits, and for
+ * a number with a point or exponent past the range of double. */
 struct pyvalue jinja_json_read(struct heap *h, const char *text, int64_t size);
 
 struct json_style {

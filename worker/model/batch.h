@@ -27,9 +27,9 @@ struct batch_latents {
 };
 
 struct batch {
-    int32_t *ids;     /* token of each row; TOKEN_PAD on padding */
+    int32_t *ids;     /* token of each row; token_pad() on padding */
     int32_t *targets; /* -1: none */
-    int64_t *pos;     /* RoPE position: from the document's start (reset_positions) or global */
+    int64_t *pos;     /* RoPE position: in its document (reset_positions) or in the sequence */
     int64_t *lo, *hi; /* visible global key range, as in kernels/backend.h; padding: 0, 0 */
     int32_t *types;   /* BERT: token type; NULL: all 0 */
     struct reach_map reach;      /* reach of every segment, without windows; n 0: not known */

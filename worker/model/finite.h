@@ -16,8 +16,8 @@ struct finite_again {
 
 /* Fails with the name of the result and the place of its first NaN or infinity. The error is an
  * ERR_CORRUPT about model.path, or about precision.params if finite weights make values beyond the
- * range of half floats. x NULL: searches only the weights. Returns -1. Collective over the ring;
- * with zero 3, over all ranks, since all of them fetch. */
+ * range of half floats. x NULL: searches only the weights. Returns -1. Collective over the ranks
+ * that hold a sequence, in all stages; with zero 3, over all ranks, since all of them fetch. */
 int finite_blame(struct model *m, const struct finite_again *x, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* Fails as finite_blame does, for a result that model_forward made of m's own batch. */
@@ -33,8 +33,8 @@ int finite_where(struct model *m, const struct finite_again *x, char where[FINIT
  * Collective as finite_blame. */
 int finite_weights(struct model *m, char name[64], struct err *e);
 
-/* Sets *x to the minimum over the ring's ranks. Collective; sends as much as comm_sum_i64 of one
- * number. */
+/* Sets *x to the minimum over the ranks that hold a sequence, in all stages. Collective; sends as
+ * much as comm_sum_i64 of one number over m->holders and over m->line. */
 #define FINITE_NONE INT64_MAX
 int finite_least(struct model *m, int64_t *x, struct err *e);
 

@@ -114,18 +114,20 @@ struct model {
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.
- * fails: ERR_INVALID when arena, plan and ranks do not fit together. */
+ * fails: ERR_INVALID when arena, plan and ranks do not fit together; ERR_UNSUPPORTED when no code
+ * runs the plan's strategy; comm's errors. */
 int model_init(struct model *m, const struct model_options *o, struct err *e);
 
 /* Counts an item of the plan (optimizer state) as placed: its offset and size. */
 void model_note_placed(struct model *m, const struct plan_item *it, int64_t size);
-/* Counts an item of the arena as model_note_placed does, and returns its memory; NULL: the plan
- * has none. size: bytes as the caller counts them, asserted to be the plan's. */
+/* Counts an item of the arena or of the host's part as model_note_placed does, and returns its
+ * memory; NULL: the plan has none. size: bytes as the caller counts them, asserted to be the
+ * plan's. */
 void *model_take(struct model *m, enum plan_id id, int64_t size);
 
 /* Returns the weights from element `offset` of the flat layout (struct param) on, as [rows, cols].
- * Code that computes with weights calls it at each use: a layer's weights stay valid until it is
- * called for another layer. */
+ * Under zero 3 model_fetch must have fetched their section, and they stay valid until it fetches
+ * another. So code that computes with weights calls it at each use. */
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols);
 
 /* Returns the address at which the gradient of element `offset` is summed. By bucket it is valid
@@ -139,9 +141,9 @@ int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e);
 /* Sets another base of the rotary embedding, on which no weight depends. */
 void model_set_rope(struct model *m, double theta);
 
-/* Sets random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1. Philox
- * is keyed by (seed, tensor index, element index), so they are the same for any number of
- * ranks. */
+/* Sets random weights by param.init: for most tensors normal(0, 0.02), divided by sqrt(2 L) for
+ * o_proj and down_proj; norms 1, biases 0. Philox is keyed by (seed, tensor index, element index),
+ * so they are the same for any number of ranks. */
 void model_random(struct model *m, int64_t seed);
 /* Writes to out, which is one row, elements [from, from + out.cols) of the random weights that
  * rank t of s->tp has, in fp32 or rounded to 16 bits. */
@@ -218,7 +220,8 @@ struct pipe_passes {
     void *arg;
 };
 int model_pipe_run(struct model *m, int64_t n, const struct pipe_passes *passes, struct err *e);
-/* Runs a forward pass of all stages, up to the loss, for evaluation. */
+/* Runs a forward pass of all stages, up to the loss, for evaluation. *nll_sum: 0 on all stages but
+ * the last. */
 int model_pipe_score(struct model *m, const struct batch *b, double *nll_sum, struct err *e);
 /* Sends n values of the last stage to the others. Purpose LOSS. */
 int model_pipe_share(struct model *m, double *x, int n, struct err *e);
@@ -270,7 +273,8 @@ struct tensor model_rows(const struct model *m, void *base, int64_t cols);
 
 /* Returns the sum of m->nll over this rank's rows, for the pass so far. Waits for the device. */
 double model_sum_nll(struct model *m);
-/* Runs `in` and the layers of the stage on a batch that is placed. */
+/* Runs `in` and the layers of the stage on a batch that is placed; with to_loss also `out`, up to
+ * the loss. */
 int model_sections(struct model *m, const struct batch *b, bool to_loss, struct err *e);
 
 /* Finds this rank's number, ring and place, and opens its views of the job's endpoint

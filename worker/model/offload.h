@@ -37,7 +37,8 @@ struct offload_options {
  * ERR_NO_SPACE on a disk that has no room for all of it, where its file system can tell. */
 int offload_file(int dir, int64_t size, struct err *e);
 
-/* Opens a store; NULL: failed, ERR_IO. The store owns fd from this call on, also if it fails. */
+/* Opens a store; NULL: failed, ERR_IO or the device's error. The store owns fd from this call on,
+ * also if it fails. */
 struct offload *offload_open(const struct offload_options *o, struct err *e);
 /* Closes a store; NULL allowed. Waits for the copy under way; later copies are not made. */
 void offload_close(struct offload *o);
@@ -45,8 +46,9 @@ void offload_close(struct offload *o);
 /* Ask for a copy of size bytes between buf, in the device's memory, and byte `at` of the store. */
 int64_t offload_out(struct offload *o, const void *buf, int64_t size, int64_t at);
 int64_t offload_back(struct offload *o, void *buf, int64_t size, int64_t at);
-/* Waits until the copy of `ticket` is made; ticket 0: returns at once. fails: ERR_IO or
- * ERR_NO_SPACE naming the field, of any copy so far. */
+/* Waits until the copy of `ticket` is made; ticket 0: waits for none. fails: ERR_IO or
+ * ERR_NO_SPACE naming the field, of any copy so far. With `host` it returns 0: sync reports
+ * failures. */
 int offload_wait(struct offload *o, int64_t ticket, struct err *e);
 
 /* Bytes that were copied since the last reset. No copy may be under way. */

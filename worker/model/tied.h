@@ -3,7 +3,7 @@
  *
  * Each part is copied to a buffer in the comm segment and sent. The buffer is used again when the
  * part was received. There are pipe_lent() buffers (worker/plan/pipe.h says why that is enough).
- * tested: test_tied.c */
+ * tested: tests/engine/test_tied.c */
 #ifndef SEQD_MODEL_TIED_H
 #define SEQD_MODEL_TIED_H
 

@@ -4,10 +4,11 @@
 
 #include "worker/plan/plan.h"
 
-/* Fills item[], sizes and the derived counts of *p from its kind, S, n_ranks, n_threads, layout,
- * recompute, rank_bits, micro_batches. wanted_chunk: memory.loss_chunk_tokens, 0 = auto. n_decode:
- * sampling.max_tokens of generate. reference: the one-rank part of verify, which borrows
- * parameters and scratch. Returns -1 if a size exceeds 2^56 bytes or the shard is impossible. */
+/* Fills item[], sizes and the derived counts of *p from the fields that choose: kind, S, axes,
+ * zero, layout, recompute, rank_bits, micro_batches and others. wanted_chunk:
+ * memory.loss_chunk_tokens, 0 = auto. n_decode: sampling.max_tokens of generate. reference: the
+ * one-rank part of a proof, which borrows scratch and, unless `weights`, parameters. Returns -1 if
+ * a size reaches 2^56 bytes or the shard is impossible. */
 struct memory_choice {
     const struct model_shape *shape;
     const struct job_spec *spec; /* gives the needs of score and generate beside the model */

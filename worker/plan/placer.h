@@ -30,7 +30,7 @@ struct placer_want {
     enum placer_host host;
 };
 void placer_put(struct placer *b, const struct placer_want *w);
-/* Returns x * y. Past 2^56 it sets b->overflow and returns 0. */
+/* Returns x * y. From 2^56 on it sets b->overflow and returns 0. */
 int64_t placer_times(struct placer *b, int64_t x, int64_t y);
 
 /* Places all buffers but the parameters, by the family's program (memory_program.c). */

@@ -100,7 +100,7 @@ static inline int64_t precision_size(enum precision_id p)
 /* Every buffer of a rank. T rows of the rank, C width, H heads, Hk KV heads, D head size, I ffn
  * width, V vocabulary, L layers; float32 unless said otherwise. act: in the plan's precision. */
 enum plan_id {
-    PLAN_PARAMS,    /* [n_params] act; zero 3: [n_shard] */
+    PLAN_PARAMS,    /* [n_held] act */
     PLAN_FETCHED,   /* [window] act; zero 3: the weights of the bucket at work */
     PLAN_GRAD,      /* [n_grad]; train and verify. by_bucket: [window] */
     PLAN_GRAD_ACC,  /* [n_shard]; "ranks" with more than one micro-batch; by_bucket unless fused */
@@ -129,7 +129,7 @@ enum plan_id {
     PLAN_LO,         /* int64 [T] */
     PLAN_HI,         /* int64 [T] */
     PLAN_NLL,        /* double [T]; diffusion: [T, places], one for each place of a row */
-    PLAN_INV_FREQ,   /* double [columns that turn / 2] */
+    PLAN_INV_FREQ,   /* double [rope_tables(), columns that turn / 2] */
     PLAN_SUMSQ,      /* double [units] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* device_scratch() bytes: the backend's */
     PLAN_KEPT,       /* records that sections keep for the backward: plan_record(); with several
@@ -198,7 +198,7 @@ struct plan_item {
     int64_t mirror;
     bool shared;          /* lies inside PLAN_WORK: not counted again in totals */
     int64_t offset, size; /* bytes; size of all instances */
-    int64_t stride; /* bytes from one layer's instance to the next; 0: one instance serves all */
+    int64_t stride;       /* bytes from one instance to the next; 0: there is one */
 };
 
 /* Returns the address at which the host works with an item: its copy where there is one, else the
@@ -262,25 +262,25 @@ struct plan {
     enum recompute_id recompute; /* never AUTO */
     enum precision_id precision; /* precision of weights, activations and products */
     bool rank_bits;              /* determinism "ranks" */
-    int zero;                    /* ZeRO stage; 0 for one rank and unless training */
+    int zero;                    /* ZeRO stage; 0 if one rank sums alone and unless training */
     int zero_group;              /* ranks that share one set of shards; zero 0: all that sum */
-    bool by_bucket;        /* gradients are summed bucket by bucket within the backward pass, and
+    bool by_bucket;     /* gradients are summed bucket by bucket within the backward pass, and
                             * no rank holds all of them: zero 2 and 3, and whenever fused */
-    bool fused;            /* each bucket is updated as soon as it is summed */
-    bool ema;              /* a moving average of the weights is kept */
-    struct zero shards;    /* owners of all elements, in groups of zero_group */
-    int64_t n_shard;       /* elements of the largest shard; n_params under zero 0 */
-    int64_t loss_chunk;    /* tokens; at most a sum chunk */
-    int64_t mlp_chunk;     /* tokens of a piece of dense MLPs; at most a sum chunk; 0: whole */
-    int64_t n_params;      /* elements, borrowed ones included; one stage: param_count */
-    int64_t n_held;        /* zero 3: elements of the largest shard, with its borrowed ones */
-    int64_t n_grad;        /* n_params (+ the tied embedding's own sum), multiple of 16 n_ranks */
+    bool fused;         /* each bucket is updated as soon as it is summed */
+    bool ema;           /* a moving average of the weights is kept */
+    struct zero shards; /* owners of all elements, in groups of zero_group */
+    int64_t n_shard;    /* elements of the largest shard; zero 0: the stage's own buckets */
+    int64_t loss_chunk; /* tokens; at most a sum chunk */
+    int64_t mlp_chunk;  /* tokens of a piece of dense MLPs; at most a sum chunk; 0: whole */
+    int64_t n_params;   /* elements, borrowed ones included; one stage: param_count */
+    int64_t n_held;     /* elements: zero 3: the largest shard, with borrowed ones; else n_params */
+    int64_t n_grad; /* elements of PLAN_GRAD: n_params (+ a tied embedding's own sum), rounded up */
     int64_t tree_size;     /* elements of one level of PLAN_TREE; 0: no tree */
     int64_t n_decode;      /* generate: tokens that may be appended */
     int64_t cache_rows;    /* generate: rows of this rank's cache per layer and sequence */
     int batch;             /* generate: sequences with a cache (infer.batch); else 1 */
-    int64_t micro_batches; /* sequences of a ring per optimizer step: train.global_batch / dp */
-    struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
+    int64_t micro_batches; /* sequences of a ring in a step; train: global_batch / dp */
+    struct comm_count comm[PURPOSE_N]; /* of rank 0; in plan_of_rank's, if pp > 1: of its rank */
     double flops;                      /* per step, all ranks, causal counted once; a walk's second
                                         * forward too, but nothing of memory.recompute and
                                         * memory.mlp_chunk_tokens */
@@ -375,14 +375,16 @@ int plan_scan_pieces(int64_t n);
  * n_shared: the end. */
 int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool gradient);
 
-/* Makes the plan of a job. spec: has passed job_check and has its model.shape. memory_limit: bytes
- * per rank; 0: no limit.
+/* Makes the plan of a job. spec: has passed family_check. memory_limit: bytes per rank; 0: no
+ * limit.
  * A step is: train, one optimizer step; score, one window of S tokens; generate, the prefill of a
  * full prompt, of a diffusion model one forward pass over its largest sample; embed, one document
- * of S tokens; verify, one forward and backward (its gathering of logits is not in comm).
- * S is data.seq_len; generate with a literal prompt and no seq_len: the prompt's bytes; verify: at
- * most verify.max_tokens.
- * fails: ERR_DOES_NOT_FIT with the numbers and the remedies; ERR_INVALID. */
+ * of S tokens; verify, one forward and backward of each sample (its gathering of logits is not in
+ * comm).
+ * S is data.seq_len; train: that of the longest stage, or a window of it; generate with a literal
+ * prompt and no seq_len: the prompt's bytes; verify: at most verify.max_tokens; a diffusion model:
+ * the patches of its largest sample.
+ * fails: ERR_DOES_NOT_FIT with the numbers and the remedies; ERR_INVALID; ERR_TOO_LARGE. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
 
 /* Makes the plan of a rank's stage, which the rank places. `p` may be of any stage; plan_make's is

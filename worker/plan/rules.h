@@ -16,8 +16,8 @@ int rules_rope(struct job_spec *s, struct err *e);
 /* Renames the field of an error in the model's RoPE to model.rope's own field, if the job sets
  * model.rope. Returns -1. */
 int rules_rope_error(const struct job_spec *s, struct err *e);
-/* Checks strategies, layouts and forms of attention against the family; sets those that are
- * "auto". */
+/* Checks strategies, layouts and forms of attention against the family. Sets a strategy and a
+ * layout that are "auto", and the size of usp's groups; forms and exchanges keep "auto". */
 int rules_parallel(struct job_spec *s, struct err *e);
 /* Checks the rules of parallel.tp, and makes the model's shape that of slices. */
 int rules_tensor(struct job_spec *s, struct err *e);

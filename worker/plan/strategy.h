@@ -89,8 +89,8 @@ enum strategy_id strategy_default(const struct model_shape *m, int sp);
 /* Returns the layout that "auto" gets. rings: ranks of the ring that a sequence passes round: sp
  * or, with groups (usp), sp / ulysses. */
 enum layout_id strategy_layout(const struct model_shape *m, int32_t id, int rings, bool rank_bits);
-/* Returns how many ranks share heads. asked: parallel.ulysses; 0 is the largest divisor of sp that
- * divides the KV heads. */
+/* Returns how many ranks share heads: sp under ulysses, a group under usp, else 1. asked:
+ * parallel.ulysses of usp; 0 is the largest divisor of sp that divides the KV heads. */
 int strategy_group(const struct model_shape *m, int32_t id, int sp, int asked);
 /* Tells whether sp ranks may run strategy id with that layout: family_check() refuses the rest, and
  * later callers ask again. */

@@ -16,8 +16,9 @@ struct traffic {
 /* Adds the traffic of rank `rank`. fails: ERR_INVALID when S cannot be cut. */
 int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
                     const struct traffic *t, struct comm_count out[PURPOSE_N], struct err *e);
-/* Adds the traffic of the rank's part of the stream, which goes to the next stage of a pipeline in
- * n passes over T rows; back: also of its gradient, which comes from there. */
+/* Adds the traffic of the rank's part of the stream in n passes over T rows: it comes from the
+ * stage before and goes to the next stage of a pipeline. back: also of its gradient, the other
+ * way. */
 void traffic_streams(const struct model_shape *m, const struct plan *p, int64_t T, int64_t n,
                      bool back, struct comm_count *out);
 /* Returns the traffic of a pass for the next tokens of n sequences. */

@@ -2,8 +2,8 @@
  *
  * Some fields of a job make the update of one bucket depend on the gradients of all: the norm that
  * clipping divides by, a verdict of the guard or of the loss scale that may still skip the step
- * (worker/train/{optim,guard,scale}.h, which ask here). Without them a bucket is updated as soon as
- * its gradient is summed (plan.fused). */
+ * (worker/train/{optim,guard,scale}.h, which ask here). Without them, a step of one micro-batch
+ * and one window updates a bucket as soon as its gradient is summed (plan.fused). */
 #ifndef SEQD_PLAN_UPDATE_H
 #define SEQD_PLAN_UPDATE_H
 

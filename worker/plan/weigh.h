@@ -18,7 +18,8 @@ struct weighing {
 /* Sets the alternative: its strategy, exchange and degrees. Returns false if family_check refuses
  * it. */
 bool weigh_set(struct weighing *w, const struct option *o);
-/* Plans w->spec. Returns false if there is no plan. */
+/* Plans w->spec and describes the plan, also one that does not fit, in *out. Returns false if no
+ * plan can be made. */
 bool weigh_try(struct weighing *w, struct option *out);
 /* Appends an option for comparison only, unless the list is full. */
 void weigh_append(struct weighing *w, const struct option *o);

@@ -6,8 +6,9 @@
  *   L + 1      section `out`: the final norm, and the head unless it is tied
  * A bucket is cut into units, groups of whole rows of one tensor that do not depend on the number
  * of ranks; a tensor of one dimension is one row. Rank w of W owns consecutive units of every
- * bucket, as evenly as possible: ranges differ by at most a unit and may be empty. The gap after a
- * tensor belongs to the owner of the unit before it, so that ranges tile the bucket.
+ * bucket: each border of a range lies within a unit of an even share's, and ranges may be empty.
+ * The gap after a tensor belongs to the owner of the unit before it, so that ranges tile the
+ * bucket.
  *
  * Ranks may be in groups of W consecutive ones (parallel.zero_group), each of which has all shards:
  * rank g W + w owns the same as rank w. Gradients are summed within a group, then each part over
@@ -40,8 +41,9 @@
 #include "worker/family/family.h"
 #include "worker/plan/axes.h"
 
-/* A bucket has about 128 units, each a row at least. A large bucket has more, so that a unit stays
- * below 65536 elements, but never more than 4096, which bounds the work of a plan. */
+/* A bucket has about 128 units, each a row at least. A large bucket has more, so that a unit of
+ * several rows has at most 65536 elements, but about 4096 at most, which bounds the work of a
+ * plan. */
 #define ZERO_UNITS     128
 #define ZERO_UNIT_SIZE 65536
 #define ZERO_UNITS_MAX 4096

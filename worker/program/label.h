@@ -54,7 +54,8 @@ struct label_cost {
 
 /* Chooses the way of each operation, such that the fewest elements move. Equal choices are decided
  * by fewer moves, then by later moves, the first of them compared first. Returns false if no
- * choice is possible (LABEL_WHOLE or a second label asked of a value with one_label). */
+ * choice is possible (an operation without a way; LABEL_WHOLE or a second label asked of a value
+ * with one_label). */
 bool label_solve(const struct label_graph *g, int way[LABEL_OPS], struct label_cost *cost);
 
 #endif

@@ -4,7 +4,8 @@
  * execution in a worker/model/op_*.c, and its kernels.
  *
  * Bytes have no default: a row says that it needs no scratch or moves nothing, and
- * tests/test_program.c fails where that is left out. Pure data and arithmetic: seqd links it. */
+ * tests/engine/test_program.c fails where that is left out. Pure data and arithmetic: seqd links
+ * it. */
 #ifndef SEQD_PROGRAM_OP_RULES_H
 #define SEQD_PROGRAM_OP_RULES_H
 
@@ -99,7 +100,7 @@ struct op_site {
 enum op_term_id {
     TERM_PRODUCT,   /* a matrix product [rows, inner] x [inner, cols] */
     TERM_ATTENTION, /* softmax attention, of all ranks together */
-    TERM_STATES,    /* linear attention */
+    TERM_STATES,    /* linear attention, the gated delta rule */
     TERM_NORM,      /* elements of norms */
     TERM_POINT,     /* elements, one by one */
     TERM_ROTATE     /* sines and cosines */
@@ -175,8 +176,8 @@ unsigned op_reads_back(const struct op *op);
 bool op_finds_kept(const struct program *p, const struct op *op);
 
 /* Returns the bytes of scratch that a step takes, each piece rounded up to 64: a bound where
- * pieces depend on the batch. ATTENTION over a sequence in bf16 keeps sp_buffers.o there, T * H *
- * D * 4 bytes, after the key ranges of a window. */
+ * pieces depend on the batch. In 16 bits the forward of ATTENTION over a sequence keeps
+ * sp_buffers.o there, T * H * D * 4 bytes, after the key ranges of a window. */
 int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
 /* Returns the bytes of host memory that a step takes where the device has memory of its own: data
  * that the host works out for the operation, or reads of it. */

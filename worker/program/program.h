@@ -382,15 +382,16 @@ int prog_shared(struct program *p, const struct program *in, const char *name);
 int prog_base(const struct program *p, int value);
 /* Returns the operation that writes it; PROG_NONE: it is the input or a shared value. */
 int prog_writer(const struct program *p, int value);
-/* Tells whether its gradient is fp32 whatever the precision. This holds for rows that all others
- * read (ROWS_TEXT, ROWS_COND, shared), and for a product's output that an attention alone reads,
- * rotated or not: such a gradient goes from the attention through RoPE to the product without being
- * rounded. Any other gradient is of the model's precision; an attention then adds its fp32 one to
- * it from scratch. */
+/* Tells whether its gradient is fp32 whatever the precision. This holds for an output whose rule
+ * `spreads`. It holds, except for a part of a sum (`sums`), for fp32 values, for rows that all
+ * others read (ROWS_TEXT, ROWS_COND, shared), and for the output of a product without a base that
+ * an attention alone reads, rotated or not: such a gradient goes from the attention through RoPE
+ * to the product without being rounded. Any other gradient is of the model's precision; an
+ * attention then adds its fp32 one to it from scratch. */
 bool prog_grad_f32(const struct program *p, int value);
 /* Tells whether a dense MLP begins with operation `op`: MLP_OPS operations on the rows of a
- * sequence, LINEAR, an operator of its output whose rule has in_mlp (ACT, GLU), and LINEAR. No
- * other operation reads the values between them. */
+ * sequence, LINEAR without a base, an operator of its output whose rule has in_mlp (ACT, GLU), and
+ * LINEAR. No other operation reads the values between them. */
 bool prog_is_mlp(const struct program *p, int op);
 #define MLP_OPS 3
 /* The place of an MLP's weights in the section's layout, in elements: [begin, end). */
@@ -413,8 +414,8 @@ struct step {
     bool first[OP_INS];  /* backward: the input's gradient is written; false: it is added to */
     bool wanted[OP_INS]; /* backward: the input has a gradient */
     int alias; /* backward: this input's gradient lies where the output's does: equal to it (base
-                * of LINEAR, GATE and ROW_GATE, MIX with 1, the value that embeddings are added to)
-                * or computed in place (ROPE, ACT); PROG_NONE */
+                * of LINEAR, SCATTER, GATE and ROW_GATE, MIX with 1, the value that embeddings or
+                * positions are added to) or computed in place (ROPE, ACT); PROG_NONE */
     /* piece: the step runs on a piece of the rows, as do all steps of its dense MLP. n_piece: on
      * the first of these steps, how many there are. All of them run on a piece before the next
      * piece begins. */

@@ -20,8 +20,8 @@
 
 extern const char *const rope_words[]; /* by enum rope_id, NULL-terminated */
 
-/* Fills in the parameters that the rule of m->rope needs, and the values that config.json may leave
- * out. The heads of m are complete. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+/* Fills in the parameters of m->rope that config.json may leave out, and checks that its rule has
+ * those that it needs. The heads of m are complete. fails: ERR_INVALID naming the key. */
 int rope_complete(struct model_shape *m, struct err *e);
 /* Tells whether a and b have different rules. model.rope.compute is not compared: it is the
  * job's. */
@@ -37,9 +37,10 @@ int rope_tables(const struct model_shape *m);
 int64_t rope_columns(const struct model_shape *m);
 /* Tells whether the frequencies depend on the length of the sequence. */
 bool rope_by_length(const struct model_shape *m);
-/* Computes the frequencies [dim / 2] for a sequence of S tokens. theta: m->rope_theta, or that of a
- * stage. Returns the factor of cosines and sines. Under model.rope.compute "hf" every operation is
- * rounded to fp32, as transformers' are. */
+/* Computes the frequencies [dim / 2] for a sequence of S tokens. theta: m->rope_theta, or that of
+ * a stage. Returns the factor of cosines and sines. Under model.rope.compute "hf" operations on
+ * the frequencies are rounded to fp32, as transformers' are; yarn's borders of its ramp stay
+ * double. */
 double rope_frequencies(const struct model_shape *m, double theta, int64_t S, int64_t dim,
                         double *inv_freq);
 /* Computes the frequencies of layers with a window, whose base is m->rope_local: the default rule,

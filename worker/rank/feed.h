@@ -1,6 +1,7 @@
 /* feed.h: the samples of a training job: the order of each length that its stages have, and the
- * windows of its held-out evaluation, which are of data.seq_len throughout so that its losses can
- * be compared. A diffusion model's samples are of any length: one order serves. */
+ * windows of its held-out evaluation, which have eval.seq_len tokens (data.seq_len if it is not
+ * given) in every stage, so that its losses can be compared. A diffusion model's samples are of
+ * any length: one order serves. */
 #ifndef SEQD_RANK_FEED_H
 #define SEQD_RANK_FEED_H
 

@@ -21,7 +21,8 @@ struct link {
     bool saved;   /* the work that SAVE asked for is done: the rank leaves with RANK_EXIT_SAVED */
 };
 
-/* The first message of seqgang: 75 KiB, so the caller keeps it off the stack. */
+/* The first message of seqgang: 98 KiB of paths and texts alone, so the caller keeps it off the
+ * stack. */
 struct link_order {
     struct rank_args args;
     struct job_spec spec;
@@ -32,10 +33,11 @@ _Static_assert(sizeof(struct link_order) == sizeof(struct rank_args) + sizeof(st
 void link_init(struct link *k, int fd); /* the caller keeps fd */
 
 /* Waits for ARGS. fails: ERR_PEER (another build, another message, closed), ERR_ABORTED (STOP),
- * ERR_INVALID when a number in it is out of range. */
+ * ERR_INVALID when a number in it is out of range, a text has no end or prepared_id is no
+ * id; ERR_IO. */
 int link_receive_order(struct link *k, struct link_order *o, struct err *e);
-/* Waits for BLOBS; out has room for n and gets them in rank order. fails: as
- * link_receive_order. */
+/* Waits for BLOBS; out has room for n and gets them in rank order. fails: ERR_PEER (as
+ * link_receive_order, or another rank or size in a blob), ERR_ABORTED (STOP), ERR_IO. */
 int link_receive_blobs(struct link *k, struct rank_blob *out, int n, struct err *e);
 /* Tells whether STOP was received or seqgang is gone. Does not block. */
 bool link_stopped(struct link *k);

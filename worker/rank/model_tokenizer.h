@@ -13,7 +13,7 @@
 struct model_tokenizer {
     struct tokenizer *tokenizer; /* NULL: the model has none, or it cannot be opened */
     struct err why;              /* why it cannot be opened, on rank 0 */
-    char *file;                  /* owned, rank 0: its tokenizer.json */
+    char *file;                  /* owned; rank 0 of several, until it is shared: tokenizer.json */
     int64_t size;
     struct chat_model chat; /* chat.t NULL: the model has no chat template, or it cannot be used */
     struct err no_chat;     /* why it cannot be used, on rank 0 */

@@ -1,12 +1,13 @@
 /* models.h: `seqrank --models ROOT ...`: lists the model directories beneath the roots.
  *
  * Prints one JSON object on one line: {"models": [as report.h, ascending by path, each with the
- * first MODELS_FAULTS faults], "incomplete": a sentence, or null}. Exit status 0, 2 for wrong
- * arguments.
+ * first MODELS_FAULTS faults], "incomplete": a sentence, or null}. Exit status 0, 1 if the answer
+ * cannot be written, 2 for wrong arguments.
  *
- * A model directory has weights in safetensors or an index of them, or a config.json beside a
- * tokenizer. Directories inside one are not searched. Links to directories are not followed, and a
- * directory is seen once, however it is reached.
+ * A model directory has model.safetensors or its index, or a config.json beside a file of a
+ * tokenizer ("tokeniz...") or a generation_config.json. Directories inside one are not searched,
+ * nor are private ones (api/core/beneath.h). Links to directories below a root are not followed,
+ * and a directory is seen once, however it is reached.
  *
  * The files in the directories are hostile: each directory is read by a process of its own, one
  * after the other, of bounded memory and time, and the death of that process is a fault of that

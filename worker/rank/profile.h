@@ -13,7 +13,8 @@
 #define PROFILE_SLICE_MS 5 /* 28 rates and 2 figures of a link: a quarter of a second */
 
 /* Measures everything. slice_ms: time for each rate; each figure of the link, between two threads,
- * gets four times as much. fails: as be_open and comm_listen. */
+ * gets four times as much. fails: as be_open, comm_listen, comm_connect and profile_check;
+ * ERR_IO. */
 int profile_measure(int64_t slice_ms, struct profile *out, struct err *e);
 int profile_main(void); /* prints one line of JSON; exit status */
 

@@ -14,10 +14,11 @@ struct publish {
     int dir; /* -1: nothing is published */
 };
 
-/* Opens the directory. path: absolute, or relative to the first root; its parents are made. owner:
- * one line, the same in every attempt. fails: ERR_NOT_FOUND if there is no root, or none above the
- * path; ERR_INVALID for a path that leaves its root or meets a link; ERR_CONFLICT for a directory
- * that exists and is another owner's. */
+/* Opens the directory. path: absolute, or relative to the first root; its parents are made; "": no
+ * directory is opened. owner: one line, the same in every attempt. fails: ERR_NOT_FOUND if there
+ * is no root, or none above the path; ERR_INVALID for a path that leaves its root or has a link or
+ * a file among its parents, and for a root that seqd keeps private; ERR_CONFLICT for a name that
+ * exists and is no directory of this owner; else as err_errno. */
 int publish_open(struct publish *p, const char *path, const char *const *roots, int n_roots,
                  const char *owner, struct err *e);
 /* Publishes the file `from` under name, which may have directories in it. A file of that name is

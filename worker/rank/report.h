@@ -9,7 +9,8 @@
  *   generation_ends [ids]; loads: its config.json and its weights have no fault; faults
  *   [sentences, the first ones]; n_faults: all of them
  *
- * Exit status 0 without a fault, 1 with one, 2 for wrong arguments. */
+ * Exit status 0 without a fault, 1 with one or if the report cannot be written, 2 for wrong
+ * arguments. */
 #ifndef SEQD_RANK_REPORT_H
 #define SEQD_RANK_REPORT_H
 

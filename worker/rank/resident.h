@@ -16,8 +16,8 @@ struct resident {
     int64_t files;
     int64_t peak; /* the largest sum of the three members above since the process began */
 };
-/* Reads the sizes. segment: this rank's own, of whole pages; NULL: it has none. All are 0 if the
- * kernel does not say. */
+/* Reads the sizes. segment: this rank's own, of whole pages; NULL: it has none. A size that
+ * the kernel does not tell is 0. */
 void resident_read(const void *segment, int64_t size, struct resident *out);
 
 #endif

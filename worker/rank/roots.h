@@ -9,15 +9,16 @@
 
 /* Writes the canonical path of directory `path` (absolute, or relative to the first root that has
  * it) to out. field: the job-spec path for errors. fails: ERR_INVALID (beneath no root, not a
- * directory), ERR_NOT_FOUND. */
+ * directory, private), ERR_NOT_FOUND, ERR_TOO_LARGE for RANK_PATH_SIZE. */
 int roots_directory(const char *path, const char *const *roots, int n_roots, const char *field,
                     char out[RANK_PATH_SIZE], struct err *e);
 /* Does the same for a regular file. */
 int roots_file(const char *path, const char *const *roots, int n_roots, const char *field,
                char out[RANK_PATH_SIZE], struct err *e);
 /* Returns a descriptor of a directory in which the job may make files: it lies beneath one of the
- * node's writable roots, as do all links on the way to it. fails: ERR_NOT_FOUND, ERR_INVALID;
- * ERR_IO. */
+ * node's writable roots, as do all links on the way to it. path: absolute, or relative to the
+ * first root. fails: ERR_NOT_FOUND (no root above it, or no such directory), ERR_INVALID (a link
+ * leads outside, not a directory, private); else as err_errno. */
 int roots_writable(const char *path, const char *const *roots, int n_roots, const char *field,
                    struct err *e);
 

@@ -2,8 +2,9 @@
  *
  *   run_job     ARGS -> prepare, or: data, plan, backend, comm (BLOB, BLOBS), READY, then by kind
  *
- * A task is a row of the table in run.c. Rank 0 reports; all ranks take part. Opened once, in this
- * order, closed in reverse: data, plan, backend, arena, offload, comm. */
+ * A task is a row of the table in run.c, except the preparation. Rank 0 reports; all ranks take
+ * part. Opened once, in this order, closed in reverse: data, plan, backend, arena, offload,
+ * comm. */
 #ifndef SEQD_RANK_RUN_H
 #define SEQD_RANK_RUN_H
 
@@ -23,7 +24,7 @@ struct run {
     struct job_spec *spec; /* train.steps is derived here when it was given as tokens or passes */
     int n_roots;           /* number of roots, this job's grants included */
     const char *roots[RANK_ROOTS + RANK_GRANTS];
-    struct data *data; /* NULL for generate */
+    struct data *data; /* NULL for generate and in a preparation */
     struct plan plan;
     struct be *be;
     void *arena;              /* plan.arena_size zeroed bytes of be's memory */
@@ -65,13 +66,15 @@ bool run_stopped(void *run);
  * RANK_EXIT_SAVED. */
 int run_saved(struct run *r, struct err *e);
 /* Call it between two units of work. On rank 0, if SAVE was received, it syncs the journal (-1:
- * there is none) and returns as run_saved does; else it returns 0. fails: ERR_IO. */
+ * there is none) and returns as run_saved does; else it returns 0. fails: ERR_ABORTED of
+ * run_saved; as err_errno. */
 int run_leave(void *run, int journal, struct err *e);
 void run_model_options(struct run *r, struct model_options *o);
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);
 struct jwrite;
-/* Writes "ledger" and "memory" of a RESULT: planned bytes and bytes that m has placed, of the
- * device and, if that has memory of its own, of the host. */
+/* Writes "ledger", "memory" and, with offloading, "offload" of a RESULT. memory: planned bytes and
+ * bytes that m has placed, of the device and, if that has memory of its own, of the host; the
+ * process's resident bytes. */
 void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
                        const struct model *m);
 

@@ -57,9 +57,9 @@ void tfevents_init(struct tfevents *f, const char *path, double wall_s);
 bool tfevents_start(struct tfevents *f, double wall_s, int64_t step);
 bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
                       const struct tfevents_scalar *s, int n);
-/* Writes the waiting records. sync: all written records then survive a power cut. fails: ERR_IO,
- * ERR_NOT_FOUND for a file or directory that is gone, naming it: the records still wait, and the
- * next call may succeed. */
+/* Writes the waiting records. sync: all written records then survive a power cut. fails: as
+ * err_errno (ERR_NOT_FOUND for a file or directory that is gone), naming the file. The records
+ * still wait, and the next call may succeed, unless the sync or the close alone failed. */
 int tfevents_flush(struct tfevents *f, bool sync, struct err *e);
 
 #endif

@@ -8,11 +8,12 @@
  *     set=train|eval     eval is in order                               default train
  *     step=N             1-based, as metrics count; with
  *     global_batch=N     it means samples [(step - 1) * global_batch, step * global_batch)
- *     first=N count=N    or these samples, counted from 0
+ *     first=N count=N    or these samples, counted from 0               default count 1
  *     max_fragments=N    listed of each sample                          default 1000
  *
  * Prints one JSON object on one line: {"prepared_id", "set", "seq_len", "first", "count",
- * "samples": [as data_trace]}. Weights of the mixture come from DIR itself. Exit status 0, 1 with a
+ * "samples": [as data_trace]}. Weights of the mixture come from DIR itself. Exit status 0,
+ * RANK_EXIT_REFUSED for data or samples that are refused, 1 after a fault of its own, both with a
  * sentence on stderr, 2 for wrong arguments. It reads DIR alone, and no model. */
 #ifndef SEQD_RANK_TRACE_H
 #define SEQD_RANK_TRACE_H

@@ -59,16 +59,16 @@ struct training {
 
 /* Sends a note that lists the files of the model's directory that checkpoints go without. */
 int training_say_left(struct training *t, const struct weights_start *from, struct err *e);
-/* Asks for a save when rank 0's clock calls for one. Call it before a step, which tells the
- * others. */
+/* Asks, on rank 0, for a save when the clock calls for one or for another try, and for leaving
+ * when SAVE was received. Call it before a step, which tells the others. */
 void training_ask(struct training *t);
 /* Saves a checkpoint of the last completed step. best: its held-out loss is the lowest so far.
  * must: it is the attempt's last one, so the ranks wait while the disk is full, and fail in the
- * end. Otherwise a full disk gives a note, and the checkpoint is owed. Collective. fails: all
- * other errors. */
+ * end. Otherwise an error of the disk gives a note, and the checkpoint is owed; a checkpoint that
+ * is too large gives a note alone. Collective. fails: all other errors. */
 int training_save(struct training *t, bool must, bool best, struct err *e);
 /* Finds the checkpoint that `best` names on disk, if the state that the job resumed from names it
- * too. */
+ * too; else the state has no best any more. Collective. */
 int training_find_best(struct training *t, struct err *e);
 
 /* ---- bad steps (training_bad.c) -------------------------------------------------------------- */

@@ -30,7 +30,7 @@ struct block_view block_view(const struct sp *sp, struct sp_seen seen);
 struct sp_seen block_seen(const struct sp *sp, const int64_t *lo, const int64_t *hi,
                           struct sp_seen host);
 
-/* Tells whether any query of segment c sees any key in segment g of b. */
+/* Tells whether the range of keys that segment c's queries see meets segment g of b. */
 bool block_pair_seen(const struct sp *sp, const struct block *b, const struct block_view *v, int c,
                      int g);
 /* Returns the factor of the scores: 1/sqrt(D), or the family's own. */
@@ -38,16 +38,16 @@ float block_scale(const struct sp *sp);
 /* Fills *out with the dropout of query segment c. Returns false if there is no dropout. */
 bool block_drop(const struct sp *sp, int c, struct attn_drop *out);
 
-/* Forward in three calls. block_fwd_start sets o and the running sum (in lse) to 0 and m to -inf;
- * with sinks, sum and m start with the sinks'. block_fwd adds a block. block_fwd_finish
- * normalises. */
+/* Forward in three calls. block_fwd_start sets o (or buf.o, which carries the sums) and the
+ * running sum (in lse) to 0 and m to -inf; with sinks, sum and m start with the sinks'. block_fwd
+ * adds a block. block_fwd_finish normalises. */
 void block_fwd_start(struct sp *sp, const struct sp_fwd_args *a);
 void block_fwd(struct sp *sp, const struct sp_fwd_args *a, const struct block *b,
                const struct block_view *v, bool later);
 void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a);
 
-/* Backward: block_bwd_start sets dq to 0 and computes delta. block_bwd adds to dq and to the
- * block's own dkv. */
+/* Backward: block_bwd_start sets dq to 0 and computes delta and, with sinks, d_sink. block_bwd
+ * adds to dq and to the block's own dkv. */
 void block_bwd_start(struct sp *sp, const struct sp_bwd_args *a);
 void block_bwd(struct sp *sp, const struct sp_bwd_args *a, const struct block *b,
                const struct block_view *v, bool later);

@@ -37,7 +37,7 @@ struct sp_carry {
     struct be *be;
     struct comm *comm; /* NULL: one rank */
     struct shard shard;
-    enum exchange_id exchange; /* AUTO: ring. Others: one sum chunk a rank */
+    enum exchange_id exchange; /* AUTO: ring. scan, all_gather: one sum chunk a rank */
     void *send[2]; /* in the comm segment: states of the largest size, in turns; P = 1: unused */
     float *map;    /* scan: A of the largest size */
     float *all;    /* all_gather, in the comm segment: [P] of the largest b and A */

@@ -104,7 +104,7 @@ const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
 int linear_settle(struct sp_linear *sp, struct err *e);
 /* Computes o again from q, k, v and the kept states, without communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);
-/* One new token: o = q S, S = lambda S + k v'. Local: every rank already has the state
+/* One new token: S = lambda S + k v', then o = q S. Local: every rank already has the state
  * after the context. */
 struct linear_decode {
     struct sp_linear_shape shape;

@@ -38,7 +38,8 @@ struct linear_pass {
     int n_edges; /* gather: number of arrivals before the summaries */
 };
 
-/* An exchange is a row of linear_table[]: up to three functions that a pass calls in this order. */
+/* An exchange is up to three functions that a pass calls in this order. Rows of linear_table[]
+ * call one of them: ring and scan linear_chain, all_gather linear_gather. */
 struct linear_exchange {
     /* Posts the receives, before the chunks are computed. */
     int (*post)(struct linear_pass *, struct err *);

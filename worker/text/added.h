@@ -16,8 +16,9 @@ struct added_token {
 
 struct added;
 
-/* Opens the list. A token has the id of its content in v. Otherwise it gets the next free id from
- * v->n on, in the order of the file. The file's ids are ignored. */
+/* Opens the list. A token has the id of its content in v. Otherwise it gets the next id, counted
+ * from v->n on in the order of the file. The file's ids are ignored. The caller destroys *out
+ * after a failure, too. */
 int added_open(struct json list, const struct vocab *v, struct normalizer *n, struct added **out,
                struct err *e);
 void added_destroy(struct added *a);

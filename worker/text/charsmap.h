@@ -7,7 +7,8 @@
 
 struct charsmap;
 
-/* Opens a map. v: its base64, as a tokenizer.json has it. fails: ERR_INVALID, ERR_IO for memory. */
+/* Opens a map. v: its base64, as a tokenizer.json has it. fails: ERR_INVALID; ERR_TOO_LARGE
+ * for memory. */
 struct charsmap *charsmap_open(struct json v, struct err *e);
 void charsmap_destroy(struct charsmap *m);
 /* Returns the replacement for the shortest key at the beginning of s[n], *size bytes of UTF-8;

@@ -20,7 +20,7 @@ struct chat_model {
  * path; ERR_INVALID for a chat_template that is of another kind, or a list without a template
  * "default". */
 int chat_model_open(struct chat_model *m, const char *dir, struct err *e);
-/* Compiles the source and special tokens that m has already; m then owns them. */
+/* Compiles the source that m has, with its special tokens. Without a source m->t stays NULL. */
 int chat_model_compile(struct chat_model *m, struct err *e);
 /* Refuses a conversation. bytes: because the job reads text as bytes; else because there is no
  * chat template. The error names the input that was given (`what`) and the input to give in its

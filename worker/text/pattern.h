@@ -15,8 +15,8 @@
 #define PATTERN_SIZE 8192 /* most bytes of a pattern: the longest published one has 1,500 */
 
 struct pattern;
-/* Compiles a pattern. Returns NULL with ERR_UNSUPPORTED for an unknown construct, or if the build
- * has no PCRE2. */
+/* Compiles a pattern. Returns NULL with ERR_UNSUPPORTED for an unknown construct or if the build
+ * has no PCRE2, with ERR_TOO_LARGE without memory. */
 struct pattern *pattern_create(const char *text, size_t n, struct err *e);
 void pattern_destroy(struct pattern *p);
 /* Begins to search s[n], which must stay valid until the last pattern_next. */

@@ -49,7 +49,7 @@ static inline int rune_put(char out[4], uint32_t c)
     return 4;
 }
 
-/* Returns the first byte of the character that ends before s[at]; at > 0. */
+/* Returns the place of the first byte of the character that ends before s[at]; at > 0. */
 static inline int64_t rune_before(const char *s, int64_t at)
 {
     do at--;

@@ -32,7 +32,8 @@ struct eval {
 };
 
 /* Scores the windows; *out has the same numbers on every rank. Leaves the model at the length it
- * had. Collective. fails: the data's and comm's errors; ERR_ABORTED when stopped. */
+ * had; for latents, at the grid of the last sample. Collective. fails: the data's and comm's
+ * errors; ERR_CORRUPT for a loss that is NaN or infinite; ERR_ABORTED when stopped. */
 int eval_run(struct train *t, const struct eval_args *a, struct eval *out, struct err *e);
 
 double eval_bits_per_byte(const struct eval *v); /* NaN where n_bytes is not positive */

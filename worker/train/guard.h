@@ -1,6 +1,7 @@
 /* guard.h: decides which optimizer steps change the weights.
  *
- * After loss and gradient norm of a step are known, and before the update, guard_judge decides:
+ * After loss and gradient norm of a step are known, and before an update that waits, guard_judge
+ * decides:
  *   no number      guard.nonfinite: fail, skip the update, or roll back: the job goes back to its
  *                  last checkpoint (or its initial weights), does the same steps again and leaves
  *                  out the update of the bad one
@@ -40,7 +41,7 @@ struct guard_window {
 };
 
 struct guard_state {
-    int64_t skipped; /* steps without an update, so far: Adam's t is steps - skipped */
+    int64_t skipped; /* steps that the guard has skipped so far (train_updates) */
     int64_t streak;  /* skipped steps in a row up to now */
     int64_t rollbacks;
     struct guard_window loss, norm;
@@ -78,13 +79,13 @@ bool guard_marked(const struct guard *g, int64_t step);
 void guard_sentence(const struct guard *g, int64_t step, double loss, double norm, char *out,
                     size_t size);
 
-/* Returns the deviations of x above the window's mean; 0 while there are too few values or x is
- * below it. */
+/* Returns the deviations of x above the window's mean: 0 while there are too few values or x is
+ * not above it, infinite if the values have not varied. */
 double guard_z(const struct guard_window *w, double x);
 
 /* Write and read <job_dir>/guard.json: {"version":1,"rollbacks":..,"marks":[..]}. A missing file
- * means that there was no rollback yet; loading adds to g. fails: ERR_IO naming the file,
- * ERR_CORRUPT. */
+ * means that there was no rollback yet; loading adds to g. fails: as err_errno, naming the
+ * file; guard_load: ERR_CORRUPT. */
 int guard_save(const struct guard *g, const char *job_dir, struct err *e);
 int guard_load(struct guard *g, const char *job_dir, struct err *e);
 

@@ -30,7 +30,7 @@ struct scale_state {
     int32_t up;        /* the scale is 2^(SCALE_FIRST + up) */
     int32_t streak;    /* overflows in a row up to now */
     int64_t good;      /* updates since the scale changed or a step overflowed */
-    int64_t overflows; /* steps without an update, so far */
+    int64_t overflows; /* steps skipped for the scale's sake, so far */
 };
 
 double scale_of(const struct job_spec *spec, const struct scale_state *s);

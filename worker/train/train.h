@@ -65,7 +65,7 @@ struct train_options {
     struct comm *comm; /* NULL for one rank */
     int rank, n_ranks;
     struct train_source source;
-    struct guard *guard; /* borrowed; NULL: a loss that is NaN or infinite ends the run */
+    struct guard *guard; /* borrowed; NULL: a loss or norm that is NaN or infinite ends the run */
 };
 
 struct train {
@@ -97,10 +97,11 @@ struct train {
  * sharded_random(&t->state, spec->seed), or load a checkpoint (worker/ckpt/scatter.h). */
 int train_init(struct train *t, const struct train_options *o, struct err *e);
 
-/* Takes one optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.
- * t->verdict says whether the weights changed. After GUARD_ROLLBACK the step is not done: the
- * caller goes back. fails: comm's errors; on GUARD_FAIL the guard's error, or one that names the
- * step if half floats have never had room for a gradient. */
+/* Takes one optimizer step; out (NULL allowed) is filled on every rank with the same loss and
+ * norm. t->verdict says whether the weights changed. GUARD_ROLLBACK: the caller goes back, since
+ * fused updates may have changed them. fails: the data's, the device's and comm's errors; on
+ * GUARD_FAIL ERR_INVALID with field optim.lr, or precision.params if half floats have never had
+ * room for a gradient; ERR_CORRUPT if step 1 fails with weights that were loaded. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
 
 /* Returns the number of updates so far, which Adam's moments have seen. A step without a target in

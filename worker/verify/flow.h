@@ -16,10 +16,10 @@ struct flow_source verify_flow_source(const struct verify_args *a, const struct 
  * the plan's largest sample become the counts of a pass over this one. */
 int verify_flow_ranks(const struct verify_args *a, const struct flow_source *s,
                       struct comm_count want[PURPOSE_N], struct err *e);
-/* Does the same for the reference. */
+/* Sets the reference's model for the sample and fills its batch, from the definition. */
 int verify_flow_reference(const struct flow_source *s, struct model *ref, struct err *e);
-/* Compares both sides' predictions, row by row: v->logits_rel_l2 and logits_max_abs. ref is NULL on
- * ranks that have none. Collective. */
+/* Compares both sides' predictions, row by row: sets v->logits_rel_l2 and logits_max_abs, and adds
+ * the expected counts to v->gathered. ref is NULL on ranks that have none. Collective. */
 int verify_flow_compare(struct model *m, struct model *ref, struct verify *v, struct err *e);
 
 #endif

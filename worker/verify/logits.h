@@ -5,8 +5,8 @@
 
 #include "worker/verify/verify.h"
 
-/* This many bytes of logits, or of predictions, come from all ranks at a time: rank 0 holds them
- * outside the plan. */
+/* At most this many bytes of logits, or of predictions, but a row of each rank at least, come from
+ * all ranks at a time: rank 0 holds them outside the plan. */
 #define LOGITS_GATHERED ((int64_t)4 << 20)
 
 /* The sums are over all rows compared so far. Zero at first. */

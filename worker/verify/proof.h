@@ -27,7 +27,8 @@ struct proof {
 /* Returns the number of rings, which all run the same tokens: their sum is this many times one
  * ring's. */
 int proof_copies(const struct model *m);
-/* Drops a tensor's gradient on one rank, under the fault MUTANT_GRAD_DROPPED. */
+/* Drops a tensor's gradient on the ranks of place 0 in their rings, under the fault
+ * MUTANT_GRAD_DROPPED. */
 void proof_drop_gradient(struct model *m);
 /* Sets v->ledger_equal on a rank to true only if it is true on all of c. */
 int proof_agree(struct comm *c, const struct model *m, struct verify *v, struct err *e);

@@ -25,8 +25,9 @@ struct reference {
 };
 
 /* Opens the reference in the arena of a->model, whose weights it takes where these are whole; else
- * they are gathered later. Sets out->grad and out->targets_1. fails: ERR_INTERNAL for a packer that
- * is wrong; the data's errors. NULL: failed. */
+ * they are gathered later. Sets out->grad and out->targets_1. fails: ERR_INTERNAL for a packer
+ * that is wrong; the data's errors; as plan_reference and model_init; ERR_IO without memory. NULL:
+ * failed. */
 struct reference *reference_open(const struct verify_args *a, const struct data_order *order,
                                  struct verify *out, struct err *e);
 void reference_close(struct reference *r); /* NULL allowed */
@@ -37,13 +38,14 @@ int32_t *reference_routes(struct reference *r, int64_t i);
 /* Runs forward and backward of sample i of plan_verify_samples, in ascending order. Its logits are
  * there until the next. */
 int reference_run(struct reference *r, int64_t i, struct err *e);
-/* Completes, after the last sample, the gradient in model.grad, and sets v->loss_1. */
+/* Completes, after the last sample, the gradient in model.grad, and sets v->loss_1 and
+ * v->routes. */
 int reference_end(struct reference *r, struct verify *v, struct err *e);
 /* Replaces the gradient in model.grad by the gradient of other roundings (rounding.h). */
 int reference_again(struct reference *r, int run, struct err *e);
 
-/* Sets the model to drop the weights of attention that a training's first step drops, on both
- * sides. */
+/* Sets the model to drop the weights of attention that step 1 of a training, counted from 0,
+ * drops, on both sides. */
 void reference_dropout(const struct job_spec *spec, struct model *m);
 /* Divides a gradient of ref's size by the scale of the loss, on both sides. It is a power of two,
  * so the division is exact. */

@@ -12,11 +12,12 @@
  * that is wrong for every number of ranks is wrong on both. Kernels are compared with float64
  * elsewhere (tests/engine/check_kernels.c, test_attention.c, the goldens of test_train.c).
  *
- *   rel-L2 of a tensor   |g_P - g_1| / |g_1|    0 when both are 0, infinite when only g_1 is
+ *   rel-L2 of a tensor   |g_P - g_1| / max(|g_1|, |g| / 1000), g the whole gradient of one rank
  *
  * The job's bound (verify.grad_rel_l2, loss_rel) limits each difference. If the job names none
- * and a difference is beyond half of the usual bound, the differences that roundings alone make
- * in this model on this data are measured, and widen it (worker/verify/rounding.h).
+ * and a difference is beyond half of the usual bound (in 16 bits: beyond the bound), the
+ * differences that roundings alone make in this model on this data are measured, and widen it
+ * (worker/verify/rounding.h).
  *
  * A rounding decides between two experts whose router logits are almost equal. The reference
  * follows the ranks' choice, and so computes the same function; a choice that is not its own
@@ -93,11 +94,11 @@ struct verify { /* complete on rank 0 only; tokens, targets and losses are of al
 };
 
 /* Compares the ranks with one rank. Inequality is a result, not an error. Collective. fails: the
- * data's, comm's and file errors. */
+ * data's, the device's, comm's and file errors. */
 int verify_run(const struct verify_args *a, struct verify *out, struct err *e);
 void verify_fini(struct verify *v);
 
-/* Returns diff / norm; 0 if both are 0, infinite if only norm is 0. */
+/* Returns diff / norm; 0 if both are 0, infinite if only norm is 0 or one is not finite. */
 double verify_ratio(double diff, double norm);
 
 /* Writes one sentence about the inequality, with the worst tensor's name, into e (ERR_CORRUPT).
