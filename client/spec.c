@@ -64,8 +64,8 @@ static bool is_called_yaml(const char *path)
     return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
 }
 
-/* Parses JSON if the text begins with a brace or bracket, else YAML. A file named .yaml or .yml is
- * always YAML. */
+/* Parses JSON if the text is blank or begins with a brace or bracket, else YAML. A file named .yaml
+ * or .yml is always YAML. */
 static struct jv *parse(const char *path, const char *text, size_t size, struct err *e)
 {
     const bool called = is_called_yaml(path);

@@ -218,9 +218,9 @@ struct rmsnorm_bwd_args {
     bool accumulate; /* dx += instead of dx = */
 };
 
-/* Half-split rotary embedding in place (2104.09864; transformers' rotate_half): columns
- * [0, n_heads*D) of x [T, ...] (act) with angle pos * inv_freq, computed in double, rounded once;
- * cosine and sine are multiplied by scale.
+/* Half-split rotary embedding in place (2104.09864; transformers' rotate_half) of columns
+ * [0, n_heads*D) of x [T, ...] (act). Cosine and sine of the angle pos * inv_freq are computed in
+ * double, rounded to fp32, and multiplied by scale.
  * pos [T]; inverse: rotate by the negative angle (the backward). */
 struct rope_args {
     struct tensor x;

@@ -37,7 +37,7 @@ enum mutant_id {
     MUTANT_HEAD_OFFSET,    /* LASP: backward takes the next head's decay, except on the last rank */
     MUTANT_STATE_CROSSED,  /* LASP: a state passes the start of a document */
     MUTANT_CARRY_LOST,     /* delta rule: the state that a rank receives is taken for 0 */
-    MUTANT_CARRY_EARLY,    /* delta rule: a rank passes on the state before its last chunk */
+    MUTANT_CARRY_EARLY,    /* delta rule: a state passed on lacks the rank's last chunk */
     MUTANT_CARRY_BACK,     /* delta rule: the gradient of the state that was passed on is lost */
     MUTANT_MAP_LOST,       /* delta rule: no state passes through the maps of a rank */
     MUTANT_MAP_BACK,       /* delta rule: no gradient of a state passes back through the maps */

@@ -162,7 +162,7 @@ static bool take(struct transfer *t, const struct msg *m)
     if ((int64_t)m->size < n) n = (int64_t)m->size;
     if ((!n && t->at < t->end) || m->size > WIRE_CHUNK ||
         (n && http_stream_write(t->stream, m->data, (size_t)n))) {
-        end(t, false); /* the file became shorter, or the node misbehaves */
+        end(t, false); /* the file became shorter, the node misbehaves, or the client left */
         return false;
     }
     t->at += n;

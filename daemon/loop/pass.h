@@ -16,9 +16,9 @@ void pass_destroy(struct sched_pass *p); /* NULL allowed */
 /* Runs the scheduler for all queued jobs of the cluster, and for running ones with a part on a
  * lost node. Returns how many there are. */
 int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms);
-/* Takes the verdict on the i-th job, and notes in the job why it waits. Returns the job that
- * starts, with its ASSIGN in *ev; or NULL. A job that it returns with an attempt has a place
- * elsewhere: its parts on lost nodes are to be given up, and *ev is not applied. */
+/* Takes the verdict on the i-th job, and notes in the job why it waits. Returns the job if there is
+ * a place for it, with its ASSIGN in *ev; else NULL. If the job already has an attempt, *ev is not
+ * to be applied: the caller gives up the attempt's parts on lost nodes. */
 struct job *pass_verdict(const struct sched_pass *p, const struct cluster *k, int i,
                          struct event *ev);
 

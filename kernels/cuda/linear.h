@@ -50,8 +50,8 @@ struct linear_walk {
     float state_scale; /* factor of the state that is written */
 };
 
-/* A walk as the kernels take it, for some heads and segments: grid (columns of v, heads, segments).
- * q and k begin with the piece of head 0. */
+/* A walk over one piece of the key columns, as the kernels take it, for some heads and segments:
+ * grid (columns of v, heads, segments). q and k begin at this piece of head 0. */
 struct linear_part {
     mat q, k, v, out;
     bool wide_q, wide_k, wide_v; /* rows of a head can be read 16 bytes at a time */

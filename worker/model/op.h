@@ -215,8 +215,8 @@ void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tenso
 int frame_blocks(const struct frame *f, enum rows_id rows);
 struct span frame_block(const struct frame *f, enum rows_id rows, int i);
 
-/* Returns the logits of rows [row0, row0 + n) before an XENT, n at most loss_chunk, in the frame's
- * logits. */
+/* Computes this rank's logits for rows [row0, row0 + n) of the input of o, an XENT, in the frame's
+ * logits, and returns them. n is at most loss_chunk. */
 struct tensor op_loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n);
 
 /* DSP: the global indices along dimension `dim` in this rank's rows of a kind: n of them from

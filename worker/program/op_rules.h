@@ -139,7 +139,7 @@ struct op_rule {
     unsigned (*reads_too)(const struct op *op); /* further values, by its parameters; NULL: none */
     bool reads_weights;                         /* backward reads the weights themselves */
     bool attends;    /* makes gradients in fp32 of values that it alone reads (prog_grad_f32) */
-    bool rotates;    /* hands an fp32 gradient on as it is */
+    bool rotates;    /* turns the output's gradient back in place, also one in fp32 */
     bool multiplies; /* takes an fp32 gradient, unless it has a base */
     bool spreads;    /* each reader of its output gives it a part of a gradient, in fp32 */
     bool sums;       /* in[0] is a part of a sum: its gradient is the sum's, which is rounded */

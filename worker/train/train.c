@@ -81,8 +81,8 @@ int train_set_grid(struct train *t, const struct train_source *source, int64_t n
 
 /* ---- init ------------------------------------------------------------------------------------ */
 
-/* Marks the reference's memory as placed: the plan has it if this attempt verifies or resumes from
- * a checkpoint. */
+/* Marks the reference's memory as placed. With verify.first_step the plan of the first stage has
+ * it, even if this attempt resumes from a checkpoint and does not verify. */
 static void note_reference(struct model *m)
 {
     const struct plan *p = m->plan;
