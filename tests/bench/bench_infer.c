@@ -9,9 +9,9 @@
  * a fraction of its own prefill's two rates. Decode reads every weight and the whole cache for a
  * token: GB/s of these, as a fraction of the machine's rate over as many bytes, read just before or
  * just after, whichever is more: on shared machines that changes from minute to minute. Limits are
- * measured in the same run (peak.h). Each figure is the best of a few. */
+ * measured in the same run (peak_memory.h). Each figure is the best of a few. */
 #include "tests/bench/passes.h"
-#include "tests/bench/peak.h"
+#include "tests/bench/peak_memory.h"
 
 enum { PASSES = 2, TOKENS = 24 };
 

@@ -4,13 +4,13 @@
  *                                "ten": the products that libraries are compared by
  *
  * Every figure is compared with its own limit, measured in the same run by as many threads
- * (peak.h): that of the unit that multiplies its dtype, or of the memory that its operands lie in,
- * whichever takes longer for its flops or for its bytes; the line names it. Limits are measured
- * before and after each group of figures: figures are compared with the largest until then, and the
- * smallest is printed beside it at the end. Bytes are each operand's once, read or written. A
- * figure is the best of several short runs, because other programs share the machine, with their
- * median and worst; a table line is followed by the same as JSON. Flops of attention count visible
- * pairs only: 4 D a pair and head forward, 10 D backward. */
+ * (peak_memory.h): that of the unit that multiplies its dtype, or of the memory that its operands
+ * lie in, whichever takes longer for its flops or for its bytes; the line names it. Limits are
+ * measured before and after each group of figures: figures are compared with the largest until
+ * then, and the smallest is printed beside it at the end. Bytes are each operand's once, read or
+ * written. A figure is the best of several short runs, because other programs share the machine,
+ * with their median and worst; a table line is followed by the same as JSON. Flops of attention
+ * count visible pairs only: 4 D a pair and head forward, 10 D backward. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/pool.h"
 #include "tests/bench/figure.h"
-#include "tests/bench/peak.h"
+#include "tests/bench/peak_memory.h"
 #include "tests/lib/box.h"
 
 #define ROUNDS_MS  400 /* at most so long for one figure, at least 3 rounds */
