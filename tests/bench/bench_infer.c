@@ -7,9 +7,10 @@
  * prefill computes for none (here) or one (a job). Both are stated in tokens/s and in GFLOP/s by
  * the plan's count, as a fraction of the peak of the unit that multiplies this dtype; score also as
  * a fraction of its own prefill's two rates. Decode reads every weight and the whole cache for a
- * token: GB/s of these, as a fraction of the machine's rate over as many bytes, read just before or
- * just after, whichever is more: on shared machines that changes from minute to minute. Limits are
- * measured in the same run (peak_memory.h). Each figure is the best of a few. */
+ * token: GB/s of these, as a fraction of the machine's rate over as many bytes by as many threads,
+ * read just before or just after, whichever is more: on shared machines that changes from minute to
+ * minute. Limits are measured in the same run (peak_memory.h) and printed with their share. Each
+ * figure is the best of a few. */
 #include "tests/bench/passes.h"
 #include "tests/bench/peak_memory.h"
 
@@ -68,18 +69,25 @@ static double token_bytes(const struct plan *p, int64_t S)
     return size * ((double)p->n_params * p->sp + cache);
 }
 
-/* After the sequence of the last pass. Other ranks wait while memory is read. */
+static int n_threads_of(const struct plan *p)
+{
+    return p->sp * p->n_threads;
+}
+
+/* After the sequence of the last pass. Other ranks wait while rank 0 reads memory by as many
+ * threads as they all have. */
 static int time_tokens(struct run *r, struct model *m, int rank, struct err *e)
 {
     const int64_t bytes = (int64_t)token_bytes(m->plan, m->plan->S);
+    const int n_threads = n_threads_of(m->plan);
     struct tensor logits;
-    if (rank == 0) r->read[0] = peak_gb_s(2, bytes, PEAK_READ);
+    if (rank == 0) r->read[0] = peak_gb_s(n_threads, bytes, PEAK_READ);
     for (int k = 0; k < TOKENS; k++) {
         const double t = peak_now_s();
         if (model_decode(m, 100 + k, &logits, e)) return -1;
         if (rank == 0) r->token = fmin(r->token, peak_now_s() - t);
     }
-    if (rank == 0) r->read[1] = peak_gb_s(2, bytes, PEAK_READ);
+    if (rank == 0) r->read[1] = peak_gb_s(n_threads, bytes, PEAK_READ);
     return 0;
 }
 
@@ -104,22 +112,25 @@ static struct run run(int64_t S, int P, int threads, enum precision_id p)
 struct figure {
     const char *what, *way, *precision;
     int64_t S;
-    double tokens_s, rate, of; /* rate: in `unit`; of: as a part of `limit` */
+    double tokens_s, rate, limit_rate; /* in `unit`, but for tokens_s */
     const char *unit, *limit;
+    int n_threads;
 };
 
 static void print_figure(const struct figure *f)
 {
     printf("%-8s S %5lld  %s %s %8.1f tokens/s %8.1f %-8s %5.2f of %s", f->what, (long long)f->S,
-           f->way, f->precision, f->tokens_s, f->rate, f->unit, f->of, f->limit);
+           f->way, f->precision, f->tokens_s, f->rate, f->unit, f->rate / f->limit_rate, f->limit);
 }
 
 static void print_json(const struct figure *f)
 {
-    printf("\n{\"bench\":\"%s\",\"seq_len\":%lld,\"way\":\"%s\",\"precision\":\"%s\",\"tokens_s\":%"
-           ".1f,\"rate\":%.1f,\"unit\":\"%s\",\"limit\":\"%s\",\"of_limit\":%.3f}\n",
-           f->what, (long long)f->S, f->way, f->precision, f->tokens_s, f->rate, f->unit, f->limit,
-           f->of);
+    printf(
+        "\n{\"bench\":\"%s\",\"seq_len\":%lld,\"way\":\"%s\",\"precision\":\"%s\",\"threads\":%d,"
+        "\"tokens_s\":%.1f,\"rate\":%.1f,\"unit\":\"%s\",\"limit\":\"%s\",\"limit_rate\":%.1f,"
+        "\"of_limit\":%.3f}\n",
+        f->what, (long long)f->S, f->way, f->precision, f->n_threads, f->tokens_s, f->rate, f->unit,
+        f->limit, f->limit_rate, f->rate / f->limit_rate);
     fflush(stdout);
 }
 
@@ -129,20 +140,18 @@ static double head_flops(int64_t S)
     return 2.0 * (double)S * (double)m->width * (double)m->vocab;
 }
 
-static void print_passes(const struct run *r, struct figure f, double peak)
+static void print_passes(const struct run *r, struct figure f)
 {
     const double S = (double)f.S, flops = r->plan.flops, prefill = flops / r->forward * 1e-9;
     f.what = "prefill";
     f.unit = "GFLOP/s";
     f.tokens_s = S / r->forward;
     f.rate = prefill;
-    f.of = prefill / peak;
     print_figure(&f);
     print_json(&f);
     f.what = "score";
     f.tokens_s = S / r->loss;
     f.rate = (flops + head_flops(f.S)) / r->loss * 1e-9;
-    f.of = f.rate / peak;
     print_figure(&f);
     printf("   of prefill: tokens/s %.2f, GFLOP/s %.2f", r->forward / r->loss, f.rate / prefill);
     print_json(&f);
@@ -153,12 +162,12 @@ static void print_decode(const struct run *r, struct figure f)
     const double bytes = token_bytes(&r->plan, f.S);
     f.what = "decode";
     f.unit = "GB/s";
-    f.limit = peak_level(2, (int64_t)bytes);
+    f.limit = peak_level(f.n_threads, (int64_t)bytes);
     f.tokens_s = 1 / r->token;
     f.rate = bytes / r->token * 1e-9;
-    f.of = f.rate / fmax(r->read[0], r->read[1]);
+    f.limit_rate = fmax(r->read[0], r->read[1]);
     print_figure(&f);
-    printf(", %.1f GB/s before, %.1f after", r->read[0], r->read[1]);
+    printf(" by %d threads, %.1f GB/s before, %.1f after", f.n_threads, r->read[0], r->read[1]);
     print_json(&f);
 }
 
@@ -168,8 +177,10 @@ static void row(int64_t S, const struct way *way, enum precision_id p, const str
     const struct figure f = {.way = way->name,
                              .precision = words[p],
                              .S = S,
-                             .limit = p ? peaks->bf16_unit : peaks->fp32_unit};
-    print_passes(&r, f, p ? peaks->bf16 : peaks->fp32);
+                             .limit = p ? peaks->bf16_unit : peaks->fp32_unit,
+                             .limit_rate = p ? peaks->bf16 : peaks->fp32,
+                             .n_threads = n_threads_of(&r.plan)};
+    print_passes(&r, f);
     print_decode(&r, f);
 }
 

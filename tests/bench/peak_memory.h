@@ -1,6 +1,7 @@
 /* peak_memory.h: the limits of this machine's memory, in bytes a second of reading, of copying and
  * of updating in place. They are measured over as many bytes as an operation has in its operands:
- * so of the cache that holds them, or of memory. */
+ * so of the cache that holds them, or of memory. Threads read their bytes as one part, as two and
+ * as four side by side, each of which has its own prefetch: the fastest way is the limit. */
 #ifndef SEQD_BENCH_PEAK_MEMORY_H
 #define SEQD_BENCH_PEAK_MEMORY_H
 
@@ -9,27 +10,37 @@
 
 enum peak_mix { PEAK_READ, PEAK_COPY, PEAK_UPDATE };
 
-#define PEAK_SPAN_S 0.04 /* for one of them */
+#define PEAK_SPAN_S 0.04 /* for one way */
+#define PEAK_UNIT   1024 /* four of the largest vectors in each of four parts */
 
 struct peak_memory {
     char *at;
-    int64_t slice; /* bytes of a thread, a multiple of 1024 */
-    int reps;
+    int64_t slice; /* bytes of a thread, a multiple of PEAK_UNIT */
+    int reps, n_parts;
     enum peak_mix mix;
 };
 
-#if defined(__x86_64__)
-__attribute__((target("avx512f"))) static inline void peak_read_avx512(const char *p, int64_t n)
-{
-    __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
-    for (int64_t i = 0; i < n; i += 256) {
-        a = _mm512_add_ps(a, _mm512_load_ps(p + i)),
-        b = _mm512_add_ps(b, _mm512_load_ps(p + i + 64));
-        c = _mm512_add_ps(c, _mm512_load_ps(p + i + 128));
-        d = _mm512_add_ps(d, _mm512_load_ps(p + i + 192));
+/* Defines NAME(p, n, n_parts): reads n bytes as n_parts parts, four vectors of each in turn. */
+#define PEAK_READER(NAME, TARGET, VECTOR_SIZE)                                                     \
+    TARGET static inline void NAME(const char *p, int64_t n, int n_parts)                          \
+    {                                                                                              \
+        typedef float v __attribute__((vector_size(VECTOR_SIZE)));                                 \
+        const int64_t part = n / n_parts;                                                          \
+        v a = {0}, b = a, c = a, d = a;                                                            \
+        for (int64_t i = 0; i < part; i += 4 * (int64_t)sizeof(v))                                 \
+            for (int k = 0; k < n_parts; k++) {                                                    \
+                const v *x = (const v *)(p + k * part + i);                                        \
+                a += x[0], b += x[1], c += x[2], d += x[3];                                        \
+            }                                                                                      \
+        a += b, c += d, a += c;                                                                    \
+        volatile float keep = a[0];                                                                \
+        for (size_t i = 1; i < sizeof a / sizeof a[0]; i++) keep += a[i];                          \
     }
-    __asm__ volatile("" : : "v"(a), "v"(b), "v"(c), "v"(d));
-}
+PEAK_READER(peak_read_portable, , 16)
+#if defined(__x86_64__)
+PEAK_READER(peak_read_avx512, __attribute__((target("avx512f"))), 64)
+PEAK_READER(peak_read_avx2, __attribute__((target("avx2"))), 32)
+
 __attribute__((target("avx512f"))) static inline void peak_update_avx512(char *p, int64_t n)
 {
     for (int64_t i = 0; i < n; i += 64) {
@@ -40,47 +51,73 @@ __attribute__((target("avx512f"))) static inline void peak_update_avx512(char *p
 }
 #endif
 
-static inline void peak_pass(char *p, int64_t n, enum peak_mix mix)
+static inline void peak_read(const char *p, int64_t n, int n_parts)
 {
-    typedef float v4 __attribute__((vector_size(16)));
-    if (mix == PEAK_COPY) {
-        memcpy(p, p + n / 2, (size_t)n / 2);
-        return;
-    }
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f")) {
-        if (mix == PEAK_READ)
-            peak_read_avx512(p, n);
-        else
-            peak_update_avx512(p, n);
+        peak_read_avx512(p, n, n_parts);
+        return;
+    }
+    if (__builtin_cpu_supports("avx2")) {
+        peak_read_avx2(p, n, n_parts);
         return;
     }
 #endif
-    v4 *x = (v4 *)p, a = {0}, b = a, c = a, d = a;
+    peak_read_portable(p, n, n_parts);
+}
+
+static inline void peak_update(char *p, int64_t n)
+{
+    typedef float v4 __attribute__((vector_size(16)));
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) {
+        peak_update_avx512(p, n);
+        return;
+    }
+#endif
+    v4 *x = (v4 *)p;
     volatile float still = 1; /* as far as the compiler knows, another number */
     const v4 factor = {still, still, still, still};
-    if (mix == PEAK_UPDATE)
-        for (int64_t i = 0; i < n / 16; i++) x[i] *= factor;
+    for (int64_t i = 0; i < n / 16; i++) x[i] *= factor;
+}
+
+static inline void peak_pass(const struct peak_memory *m, char *p)
+{
+    if (m->mix == PEAK_COPY)
+        memcpy(p, p + m->slice / 2, (size_t)m->slice / 2);
+    else if (m->mix == PEAK_READ)
+        peak_read(p, m->slice, m->n_parts);
     else
-        for (int64_t i = 0; i < n / 16; i += 4)
-            a += x[i], b += x[i + 1], c += x[i + 2], d += x[i + 3];
-    volatile float keep = a[0] + b[0] + c[0] + d[0];
-    (void)keep;
+        peak_update(p, m->slice);
 }
 
 static inline void peak_memory_task(void *arg, int64_t task, int worker)
 {
     const struct peak_memory *m = arg;
     for (int r = 0; r < m->reps; r++) {
-        peak_pass(m->at + task * m->slice, m->slice, m->mix);
+        peak_pass(m, m->at + task * m->slice);
         __asm__ volatile("" : : : "memory"); /* each pass is made */
     }
+}
+
+/* Returns the seconds of the fastest pass of all threads. */
+static inline double peak_memory_s(struct peak_memory *m, struct pool *p, int n_threads)
+{
+    double best = INFINITY;
+    const double until = peak_now_s() + PEAK_SPAN_S;
+    for (int r = 0; r < 5 || peak_now_s() < until; r++) {
+        const double t = peak_now_s();
+        pool_run(p, peak_memory_task, m, n_threads);
+        best = fmin(best, peak_now_s() - t);
+    }
+    return best;
 }
 
 /* GB/s read and written by n_threads, each over its part of footprint bytes. */
 static inline double peak_gb_s(int n_threads, int64_t footprint, enum peak_mix mix)
 {
-    const int64_t huge = 2 << 20, slice = (footprint / n_threads + 1023) & -(int64_t)1024;
+    const int64_t huge = 2 << 20;
+    const int64_t slice = (footprint / n_threads + PEAK_UNIT - 1) & -(int64_t)PEAK_UNIT;
     const int64_t size = (slice * n_threads + huge - 1) & -huge;
     struct peak_memory m = {.at = aligned_alloc((size_t)huge, (size_t)size),
                             .slice = slice,
@@ -88,15 +125,11 @@ static inline double peak_gb_s(int n_threads, int64_t footprint, enum peak_mix m
                             .mix = mix};
     struct pool *p = pool_open(n_threads, NULL, NULL);
     double best = INFINITY;
-    const double until = peak_now_s() + PEAK_SPAN_S;
     if (!m.at || !p) abort();
     madvise(m.at, (size_t)size, MADV_HUGEPAGE);
     memset(m.at, 0, (size_t)size);
-    for (int r = 0; r < 5 || peak_now_s() < until; r++) {
-        const double t = peak_now_s();
-        pool_run(p, peak_memory_task, &m, n_threads);
-        best = fmin(best, peak_now_s() - t);
-    }
+    for (m.n_parts = 1; m.n_parts <= (mix == PEAK_READ ? 4 : 1); m.n_parts *= 2)
+        best = fmin(best, peak_memory_s(&m, p, n_threads));
     pool_close(p);
     free(m.at);
     /* bytes read and written: the whole slice once, or twice if it is updated */
