@@ -187,6 +187,7 @@ static void row(int64_t S, const struct way *way, enum precision_id p, const str
 int main(int argc, char **argv)
 {
     struct err e;
+    pin_open();
     engine_as_job = true;
     struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 2}, &e);
     if (!be) {

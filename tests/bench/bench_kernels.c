@@ -21,6 +21,7 @@
 #include "kernels/cpu/pool.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/peak_memory.h"
+#include "tests/bench/pin.h"
 #include "tests/lib/box.h"
 
 #define ROUNDS_MS  400 /* at most so long for one figure, at least 3 rounds */
@@ -582,6 +583,7 @@ static void bench_all(int n_threads)
 
 int main(int argc, char **argv)
 {
+    pin_open();
     words = argv + 1, set = "";
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     const char *threads = getenv("BENCH_THREADS");

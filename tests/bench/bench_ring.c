@@ -6,6 +6,7 @@
 #include <math.h>
 #include <time.h>
 #include "kernels/backend.h"
+#include "tests/bench/pin.h"
 #include "tests/lib/ranks.h"
 #include "worker/sp/sp.h"
 
@@ -38,6 +39,7 @@ static void hops_body(struct ranks *g, int rank, void *arg)
 {
     struct hops *h = arg;
     struct err e;
+    pin_rank(rank);
     struct comm *c = g->comm[rank];
     for (int k = 0; k < h->n_rounds; k++) {
         struct comm_ticket t;
@@ -107,6 +109,7 @@ static void ring_body(struct ranks *g, int rank, void *arg)
 {
     struct ring *h = arg;
     struct err e;
+    pin_rank(rank);
     struct comm *c = g->comm[rank];
     int P = comm_size(c);
     char *in = malloc((size_t)h->size);
@@ -206,6 +209,7 @@ static void sums_body(struct ranks *g, int rank, void *arg)
 {
     struct sums *s = arg;
     struct err e;
+    pin_rank(rank);
     for (int k = 0; k < 5; k++) {
         double t0 = now_s();
         must(comm_sum_f32(g->comm[rank], PURPOSE_GRAD, s->x[rank], s->n,
@@ -296,6 +300,7 @@ static void attn_body(struct ranks *g, int rank, void *arg)
 {
     struct attn *a = arg;
     struct attn_rank x = {0};
+    pin_rank(rank);
     struct err e;
     struct be_options o = {.device = "cpu", .n_threads = a->n_threads};
     x.sp.be = be_open(&o, &e);
@@ -435,6 +440,7 @@ int main(int argc, char **argv)
                  {"sums", bench_sums},
                  {"attention", bench_two_ranks},
                  {"overlap", bench_overlap}};
+    pin_open();
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         bool wanted = argc == 1;
         for (int k = 1; k < argc; k++) wanted |= !strcmp(argv[k], parts[i].name);

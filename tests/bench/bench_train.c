@@ -53,6 +53,7 @@ static void clock_stop(struct clock *c, int64_t step)
 static void step_begins(struct train *t, int rank, void *arg)
 {
     struct clock *c = arg;
+    if (t->step == 0) pin_rank(rank);
     if (rank == 0) c->start = peak_now_s();
 }
 
@@ -179,6 +180,7 @@ int main(int argc, char **argv)
     if (argc > 2 && (S < 1 || S > JOB_MAX_SEQ)) return usage();
     if (argc > 5 || (argc > 4 && strcmp(argv[4], "ranks"))) return usage();
     if (precision && strcmp(precision, "fp32") && strcmp(precision, "bf16")) return usage();
+    pin_open();
     engine_as_job = true;
     struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 2}, &e);
     if (!be) {

@@ -4,6 +4,7 @@
 #define SEQD_BENCH_PASSES_H
 
 #include "api/core/job.h"
+#include "tests/bench/pin.h"
 #include "tests/lib/engine.h"
 
 static const struct model_shape llama_124m = {.n_layers = 12,
@@ -40,6 +41,7 @@ static inline void passes_on_rank(struct ranks *g, int rank, void *arg)
 {
     struct passes *p = arg;
     struct err e = {0};
+    pin_rank(rank);
     struct model *m = calloc(1, sizeof *m);
     struct engine_memory mem = engine_open(p->spec, &p->plan, NULL);
     struct comm *comm = g ? g->comm[rank] : NULL;
