@@ -5,7 +5,7 @@
     peer_torch.py products fp32|bf16                        of that Llama's shapes
     peer_torch.py gloo                                      exchanges between ranks
 
-Threads and allocator are the environment's. A figure is the best of its rounds, with the median and
+Threads, their cores and the allocator are the environment's. A figure is the best of its rounds, with the median and
 the worst of them."""
 import json
 import os
@@ -182,7 +182,15 @@ def ring(rank, n_ranks, size, n):
     return rounds_of(step, n)
 
 
+def bind(rank):
+    """Binds a rank to one of the cores, as ours are (pin.h)."""
+    cores = [int(core) for core in os.environ.get("BENCH_CORES", "").split()]
+    if cores:
+        os.sched_setaffinity(0, {cores[rank % len(cores)]})
+
+
 def exchange(rank, n_ranks, port):
+    bind(rank)
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
                                          world_size=n_ranks)

@@ -7,30 +7,36 @@ Rows whose name has every word; without words all. A row compares lines of JSON:
 programs in build/MODE/bench, and of peer_*.py beside this file, which prints the same fields. A
 round runs ours, then the peer's, so that what else the machine does meets both; a program that has
 lines for several rows runs once in a round. The ratio of a row is the median of those of its rounds
-(above 1: ours is faster), with the smallest and the largest. Of several peers, the fastest counts;
-one that is slower by a tenth in the first round is not run again. A line of JSON follows each row.
+(above 1: ours is faster), with the smallest and the largest. The fastest of several peers counts;
+one that is slower by a tenth in the first round is not run again. A line of JSON follows each row,
+then each peer's own figure. The share of a row is its best rate over the largest limit of all
+rounds: a limit that was measured in a disturbed moment raises no share.
 
-Peers need packages that seqd does not (tests/README.md); what is missing is "not installed".
+Both sides have the same cores, threads bound to them, and allocator (conditions.py). Peers need
+packages that seqd does not (tests/README.md); a missing one is "not installed".
 
 --rounds N     of each row, 3
---keep FILE    lines are read from FILE and appended to it: a later run continues where one stopped
+--keep FILE    lines are read from FILE and appended to it: a later run continues where one stopped;
+               lines of other conditions are left aside
 --bench DIR    our programs, build/release/bench
 --peers DIR    peer_*.py, the folder of this file
+--cpuinfo FILE names the processor's vendor, /proc/cpuinfo
 PEERS_PYTHON   the Python that has the peers' packages, by default the one that runs this file
 """
 import argparse
-import glob
 import json
 import math
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
+
+from conditions import CORES, Conditions
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NOT_INSTALLED = 77  # the exit status of a peer that lacks its packages
 SLOWER = 0.9        # of the fastest peer's speed: not run again
-CORES = 2
 
 # ---- rows ----------------------------------------------------------------------------------------
 
@@ -120,26 +126,6 @@ def all_rows():
 # ---- programs ------------------------------------------------------------------------------------
 
 
-def allocator():
-    """The library of the best allocator that the system has, or None."""
-    for name in ("libtcmalloc_minimal.so", "libtcmalloc.so", "libjemalloc.so"):
-        for at in ("/usr/lib/*-linux-gnu/", "/usr/lib64/", "/usr/lib/", "/usr/local/lib/"):
-            found = sorted(glob.glob(at + name + "*"))
-            if found:
-                return found[0]
-    return None
-
-
-def peer_settings():
-    """What the environment of a peer has in addition: two threads, each bound to its core."""
-    cores = sorted(os.sched_getaffinity(0))[:CORES]
-    settings = {"OMP_NUM_THREADS": str(CORES), "MKL_NUM_THREADS": str(CORES),
-                "GOMP_CPU_AFFINITY": " ".join(map(str, cores))}
-    if allocator():
-        settings["LD_PRELOAD"] = allocator()
-    return settings
-
-
 def json_lines(text):
     lines = []
     for line in text.splitlines():
@@ -154,27 +140,29 @@ def json_lines(text):
 class Runs:
     """Runs programs, each once in a round, and keeps what they print."""
 
-    def __init__(self, bench, peers, keep):
+    def __init__(self, bench, peers, keep, conditions):
         self.bench, self.peers, self.keep, self.kept = bench, peers, keep, {}
+        self.conditions = conditions
         if keep and os.path.exists(keep):
             with open(keep) as f:
                 for run in json_lines(f.read()):
-                    self.kept[run["round"], tuple(run["command"])] = run
+                    if run.get("conditions") == conditions.facts():
+                        self.kept[run["round"], tuple(run["command"])] = run
 
-    def start(self, command):
+    def arguments(self, command):
         if command[0].endswith(".py"):
             python = os.environ.get("PEERS_PYTHON", sys.executable)
-            return ([python, os.path.join(self.peers, command[0]), *command[1:]],
-                    dict(os.environ, **peer_settings()))
-        return [os.path.join(self.bench, command[0]), *command[1:]], dict(os.environ)
+            return [python, os.path.join(self.peers, command[0]), *command[1:]]
+        return [os.path.join(self.bench, command[0]), *command[1:]]
 
     def run(self, number, command):
         """{"lines": what it printed, "missing": why it printed none, else None}"""
         key = number, tuple(command)
         if key not in self.kept:
-            args, env = self.start(command)
+            env = dict(os.environ, **self.conditions.environment())
             try:
-                done = subprocess.run(args, env=env, stdout=subprocess.PIPE, text=True)
+                done = subprocess.run(self.arguments(command), env=env, stdout=subprocess.PIPE,
+                                      text=True)
                 lines, status = json_lines(done.stdout), done.returncode
             except OSError:
                 lines, status = [], NOT_INSTALLED
@@ -182,7 +170,7 @@ class Runs:
             if status == NOT_INSTALLED:
                 missing = "not installed"
             self.kept[key] = {"round": number, "command": command, "lines": lines,
-                              "missing": missing}
+                              "missing": missing, "conditions": self.conditions.facts()}
             if self.keep and missing is None:
                 with open(self.keep, "a") as f:
                     print(json.dumps(self.kept[key]), file=f)
@@ -284,15 +272,14 @@ def print_group(group, members):
                       "share": share, "goal": goal}), flush=True)
 
 
-def print_settings():
-    print(f"{CORES} threads; peers have " +
-          " ".join(f"{key}='{value}'" for key, value in peer_settings().items()))
-    if not allocator():
-        print("allocator of peers: libc (tcmalloc and jemalloc are not installed)")
+def print_conditions(conditions):
+    for line in conditions.lines():
+        print(line)
+    print(json.dumps({"bench": "peers", "conditions": conditions.facts()}))
 
 
 def report(rows, runs, n_rounds):
-    print_settings()
+    print_conditions(runs.conditions)
     print(f"{'row':<38} {'ours':>9} {'peer':>9} {'':<8} ratio (of all rounds) {'share':>7} "
           f"{'goal':>5}  peer")
     groups, said = {}, set()
@@ -322,6 +309,7 @@ def main():
     p.add_argument("--keep")
     p.add_argument("--bench", default=os.path.join(HERE, "../../build/release/bench"))
     p.add_argument("--peers", default=HERE)
+    p.add_argument("--cpuinfo", default="/proc/cpuinfo")
     p.add_argument("--list", action="store_true")
     p.add_argument("word", nargs="*")
     a = p.parse_args()
@@ -331,7 +319,10 @@ def main():
     if a.list:
         print("\n".join(row.name for row in rows))
         return
-    report(rows, Runs(a.bench, a.peers, a.keep), a.rounds)
+    with tempfile.TemporaryDirectory() as scratch:
+        conditions = Conditions(scratch, a.cpuinfo)
+        conditions.confine()
+        report(rows, Runs(a.bench, a.peers, a.keep, conditions), a.rounds)
 
 
 if __name__ == "__main__":

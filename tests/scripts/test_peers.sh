@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # tests/bench/peers.py, with no peer installed and with programs that print canned lines: which it
-# runs and in which order, its ratios and their spread, what it keeps.
-# tests: needs bench @python3
+# runs, in which order and under which conditions, its ratios and their spread, what it keeps.
+# tests: needs bench @python3 @cc
 set -u
 cd "$(dirname "$0")/../.."
-if ! command -v python3 >/dev/null; then
-    echo "left out: there is no python3 here"
+if ! command -v python3 >/dev/null || ! command -v cc >/dev/null; then
+    echo "left out: there is no python3 or no cc here"
     echo "peers: 0 passed, 0 failed"
     exit 0
 fi
 T=$(mktemp -d); trap 'rm -rf "$T"' EXIT
 export PYTHONDONTWRITEBYTECODE=1 T
-unset PEERS_PYTHON
+unset PEERS_PYTHON LD_PRELOAD BENCH_CORES CC
+export PEERS_ALLOCATOR=libc
 passed=0 failed=0
 is() { # NAME COMMAND...
     local name=$1; shift
@@ -19,7 +20,8 @@ is() { # NAME COMMAND...
     else failed=$((failed + 1)); echo "FAIL $name"; fi
 }
 says() { grep -qF -- "$1" "$T/out" || { cat "$T/out"; return 1; }; } # TEXT
-# A program of ours: says in $T/order that it ran, and prints the next line of its own canned ones.
+# A program of ours: says in $T/order that it ran, in $T/seen under which conditions, and prints the
+# next line of its own canned ones.
 ours() { # NAME LINE...
     local name=$1; shift
     printf '%s\n' "$@" >"$T/$name.lines"
@@ -27,6 +29,8 @@ ours() { # NAME LINE...
 #!/bin/sh
 name=$(basename "$0")
 echo "$name $*" >>"$T/order"
+cores=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
+echo "ours cores=$cores BENCH_CORES=$BENCH_CORES BENCH_THREADS=$BENCH_THREADS preload=$LD_PRELOAD" >>"$T/seen"
 sed -n "$(grep -c "^$name" "$T/order")p" "$T/$name.lines" | tr ';' '\n'
 EOF
     chmod +x "$T/bench/$name"
@@ -38,20 +42,33 @@ peer() { # NAME-FIRST-LAST LINE...
 }
 mkdir "$T/bench" "$T/peers" "$T/none"
 cat >"$T/peers/peer_torch.py" <<'EOF'
-import os, sys
-T = os.environ["T"]
+import ctypes, os, sys
+T, env = os.environ["T"], os.environ
 name = "-".join(["torch", sys.argv[1], sys.argv[-1]])
+with open("/proc/self/status") as f: status = dict(line.split(":", 1) for line in f)
+untied = getattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true", lambda: "no")()
+with open(T + "/seen", "a") as f:
+    print("peer cores=" + status["Cpus_allowed_list"].strip(), "BENCH_CORES=" + env["BENCH_CORES"],
+          "GOMP=" + env["GOMP_CPU_AFFINITY"], f"untied={untied}",
+          "preload=" + env.get("LD_PRELOAD", ""), file=f)
 with open(T + "/order", "a") as f: print(name, file=f)
 with open(T + "/order") as f: n = f.read().split("\n").count(name)
 with open(f"{T}/{name}.lines") as f: print(f.read().split("\n")[n - 1].replace(";", "\n"))
 EOF
-peers() { : >"$T/order"; tests/bench/peers.py --bench "$T/bench" --peers "$T/peers" "$@" >"$T/out" 2>&1; }
+echo "vendor_id	: GenuineIntel" >"$T/intel"
+echo "vendor_id	: AuthenticAMD" >"$T/amd"
+echo "CPU implementer	: 0x41" >"$T/arm"
+cpu=intel
+peers() {
+    : >"$T/order"; : >"$T/seen"
+    tests/bench/peers.py --cpuinfo "$T/$cpu" --bench "$T/bench" --peers "$T/peers" "$@" >"$T/out" 2>&1
+}
 order() { diff <(printf '%s\n' "$@") "$T/order"; }
 
 # ---- nothing is installed ------------------------------------------------------------------------
 
 for module in torch transformers llama_cpp; do echo 'raise ImportError' >"$T/none/$module.py"; done
-bare() { PYTHONPATH=$T/none tests/bench/peers.py --rounds 1 --bench "$T/bench" "$@" >"$T/out" 2>&1; }
+bare() { PYTHONPATH=$T/none tests/bench/peers.py --rounds 1 --cpuinfo "$T/intel" --bench "$T/bench" "$@" >"$T/out" 2>&1; }
 is "without programs and peers it ends well" bare
 is "without PyTorch it says that it is not installed" says 'peer_torch.py train 1024 fp32 eager: not installed'
 is "likewise gloo, which is PyTorch's" says 'peer_torch.py gloo: not installed'
@@ -120,5 +137,123 @@ peer torch-products-fp32 "$(product y "$a" 0 40);$(product dx "$b" 0 10)"
 is "products" peers --rounds 1 product fp32
 is "have a geometric mean of ratios and of shares" says 'products fp32: geometric mean of 2: ratio 2.00 (goal 1.1), share of limit 0.6'
 is "a shape that no program has is named" says 'bench_kernels ten fp32 2t: no such line'
+
+# ---- conditions of both sides --------------------------------------------------------------------
+
+ours bench_train "$(step 300)"
+peer torch-train-eager "$(step 100)"
+peer torch-train-compile "$(step 100)"
+one() { peers --rounds 1 "$@" train fp32 1024; }
+seen() { [ "$(grep -c "^$1 .*$2" "$T/seen")" -eq "$3" ] || { cat "$T/seen"; return 1; }; } # SIDE EXPRESSION COUNT
+printf '#!/bin/sh\ntouch "$T/compiled"\nexec cc "$@"\n' >"$T/compiler"; chmod +x "$T/compiler"
+export CC=$T/compiler
+is "on a processor of Intel's" one
+is "MKL is as it is" seen peer 'untied=no' 2
+is "and no library is built" test ! -e "$T/compiled"
+is "which the table says" says 'MKL of peers: as it is, on this processor (GenuineIntel)'
+cpu=arm
+is "on a processor that is not x86" one
+is "likewise" test ! -e "$T/compiled"
+cpu=amd
+is "on a processor of AMD's" one
+is "a library is built" test -e "$T/compiled"
+is "which tells MKL in every setting that it is Intel's" seen peer 'untied=1' 2
+is "and is removed" test ! -e "$(sed -n '/^peer/{s/.*preload=//p;q}' "$T/seen")"
+is "which the table says" says 'MKL of peers: untied; a preloaded library answers that this processor (AuthenticAMD) is Intel'
+is "and a line of JSON" says '"untied": true, "vendor": "AuthenticAMD"'
+export CC=false
+is "without a compiler" one
+is "MKL is tied" seen peer 'untied=no' 2
+is "and the table says that ratios are too good" says 'MKL of peers: TIED, so that ratios are too good'
+unset CC
+cpu=intel
+echo 'int fake_allocator(void) { return 1; }' >"$T/a.c"; cc -shared -fPIC -o "$T/a.so" "$T/a.c"
+export PEERS_ALLOCATOR=$T/a.so
+is "with an allocator" one
+is "ours has it" seen ours "preload=$T/a.so" 1
+is "every peer has it" seen peer "preload=$T/a.so" 2
+is "and the table names it" says "both sides: allocator $T/a.so"
+lacks() { ! PEERS_ALLOCATOR=$T/none.so one && says "PEERS_ALLOCATOR: $T/none.so does not exist"; }
+is "one that does not exist is an error" lacks
+export PEERS_ALLOCATOR=libc
+is "with that of libc" one
+is "neither side has another" seen '[a-z]*' 'preload=$' 3
+cores=$(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0))[:2])')
+is "threads of ours have these cores" seen ours "BENCH_CORES=$cores BENCH_THREADS=2" 1
+is "threads of peers have the same" seen peer "BENCH_CORES=$cores GOMP=$cores" 2
+confined() {
+    python3 - "$T/seen" $cores <<'EOF'
+import re, sys
+want = set(map(int, sys.argv[2:]))
+for line in open(sys.argv[1]):
+    got = set()
+    for part in re.search("cores=([0-9,-]+)", line)[1].split(","):
+        low, _, high = part.partition("-")
+        got |= set(range(int(low), int(high or low) + 1))
+    assert got == want, line
+EOF
+}
+is "both sides have no other core" confined
+bound() {
+    BENCH_CORES=$cores python3 - <<'EOF'
+import os, sys
+from unittest.mock import MagicMock
+sys.modules.update({name: MagicMock() for name in ("torch", "torch.nn", "torch.nn.functional")})
+sys.path.insert(0, "tests/bench")
+import peer_torch
+peer_torch.rounds_of, peer_torch.report = lambda run, n: [1.0], lambda *line: None
+cores = [int(core) for core in os.environ["BENCH_CORES"].split()]
+for rank in range(4):
+    peer_torch.exchange(rank, 4, 0)
+    assert os.sched_getaffinity(0) == {cores[rank % len(cores)]}, rank
+EOF
+}
+is "a rank of gloo has one of them" bound
+twice() { one --keep "$T/conditions" && one --keep "$T/conditions" && [ ! -s "$T/order" ]; }
+is "results are kept" twice
+PEERS_ALLOCATOR=$T/a.so one --keep "$T/conditions"
+is "and are not taken for those of another allocator" order "bench_train 124m 1024 fp32" \
+    torch-train-eager torch-train-compile
+
+# ---- threads of ours -----------------------------------------------------------------------------
+
+cat >"$T/pin.c" <<'EOF'
+#include "tests/bench/pin.h"
+/* Prints the core that a thread is bound to; -1: several. */
+static void *show(void *arg)
+{
+    cpu_set_t set;
+    int core = -1;
+    sched_getaffinity(0, sizeof set, &set);
+    if (CPU_COUNT(&set) == 1)
+        while (!CPU_ISSET(++core, &set)) {}
+    printf("%s %d\n", (const char *)arg, core);
+    return NULL;
+}
+static void start(void)
+{
+    pthread_t id;
+    if (pthread_create(&id, NULL, show, "worker")) exit(2);
+    pthread_join(id, NULL);
+}
+int main(void)
+{
+    pin_open();
+    for (int rank = 0; rank < 2; rank++) {
+        pin_rank(rank);
+        show("rank");
+        start(), start();
+    }
+    return 0;
+}
+EOF
+pins() { BENCH_CORES=$1 "$T/pin" >"$T/out" 2>&1; }
+at() { diff <(printf '%s\n' "$@") "$T/out"; }
+two() { pins "$1 $2" && at "rank $1" "worker $2" "worker $2" "rank $2" "worker $1" "worker $1"; }
+is "a program with pin.h" cc -std=c11 -D_GNU_SOURCE -I. -Wall -Werror -Wno-unused-function -o "$T/pin" "$T/pin.c" -lpthread
+set -- $cores
+if [ $# -eq 2 ]; then is "a rank and its pool have a core each" two "$1" "$2"; fi
+wrong() { ! pins "$1 4000" && says 'BENCH_CORES: "4000" is not a list of cores'; }
+is "a core that cannot be is an error" wrong "$1"
 echo "peers: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]
