@@ -1,9 +1,13 @@
 """peer_torch.py: what PyTorch needs for the same work, as lines of JSON (peers.py).
 
-    peer_torch.py train SEQ_LEN fp32|bf16 eager|compile     a step of a Llama of 124 M
-    peer_torch.py attention fp32|bf16 HEADS HEAD_SIZE       causal, 4096 tokens
-    peer_torch.py products fp32|bf16                        of that Llama's shapes
-    peer_torch.py gloo                                      exchanges between ranks
+    peer_torch.py train SEQ_LEN fp32 plain eager|compile               a step of a Llama of 124 M
+    peer_torch.py train SEQ_LEN bf16 autocast|weights eager|compile
+    peer_torch.py attention fp32|bf16 HEADS HEAD_SIZE                  causal, 4096 tokens
+    peer_torch.py products fp32|bf16                                   of that Llama's shapes
+    peer_torch.py gloo                                                 exchanges between ranks
+
+Both ways to bf16 have fp32 masters: autocast narrows them in each step; "weights" is a model in
+bf16, which is copied from the masters after each update.
 
 Threads, their cores and the allocator are the environment's. A figure is the best of its rounds, with the median and
 the worst of them."""
@@ -91,29 +95,57 @@ class Llama(torch.nn.Module):
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
         logits = F.linear(self.norm(x), self.embed.weight)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-def train(seq_len, precision, mode):
+class Masters:
+    """fp32 copies of a model's bf16 weights."""
+
+    def __init__(self, weights):
+        self.weights = list(weights)
+        self.copies = [torch.nn.Parameter(w.detach().float()) for w in self.weights]
+        for copy in self.copies:
+            copy.grad = torch.empty_like(copy)
+
+    def take_gradients(self):
+        torch._foreach_copy_([copy.grad for copy in self.copies], [w.grad for w in self.weights])
+
+    @torch.no_grad()
+    def give_weights(self):
+        torch._foreach_copy_(self.weights, self.copies)
+
+
+WAYS = {"plain": "", "autocast": ", autocast to bf16 with fp32 masters",
+        "weights": ", bf16 weights with fp32 masters"}
+
+
+def train(seq_len, precision, way, mode):
     torch.manual_seed(1)
-    model = Llama(seq_len=seq_len, **SHAPE)
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
-                            fused=True)
+    model, masters = Llama(seq_len=seq_len, **SHAPE), None
+    if way == "weights":
+        model = model.to(torch.bfloat16)
+        masters = Masters(model.parameters())
+    updated = masters.copies if masters else list(model.parameters())
+    opt = torch.optim.AdamW(updated, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     ids = torch.randint(SHAPE["vocab"], (1, seq_len + 1))
     loss_of = torch.compile(model) if mode == "compile" else model
 
     def step():
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=way == "autocast"):
             loss = loss_of(ids[:, :-1], ids[:, 1:])
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if masters:
+            masters.take_gradients()
+        torch.nn.utils.clip_grad_norm_(updated, 1.0)
         opt.step()
-        opt.zero_grad(set_to_none=True)
+        if masters:
+            masters.give_weights()
+        model.zero_grad(set_to_none=True)
 
     times = rounds_of(step, n=3 if seq_len <= 2048 else 2 if seq_len <= 4096 else 1)
-    masters = ", autocast to bf16 with fp32 masters" if precision == "bf16" else ""
-    report({"bench": "train", "seq_len": seq_len, "precision": precision, "mode": mode,
-            "tokens_s": seq_len / min(times)}, times, f"{mode}, fused AdamW{masters}")
+    report({"bench": "train", "seq_len": seq_len, "precision": precision, "way": way,
+            "mode": mode, "tokens_s": seq_len / min(times)}, times,
+           f"{mode}, fused AdamW{WAYS[way]}")
 
 
 # ---- attention and products ----------------------------------------------------------------------
@@ -227,7 +259,7 @@ def gloo():
 def main():
     what, args = sys.argv[1], sys.argv[2:]
     if what == "train":
-        train(int(args[0]), args[1], args[2])
+        train(int(args[0]), args[1], args[2], args[3])
     elif what == "attention":
         attention(args[0], int(args[1]), int(args[2]))
     elif what == "products":

@@ -50,6 +50,11 @@ class Row:
         self.ours_only, self.goal, self.group = ours_only or {}, goal, group
 
 
+# Settings of PyTorch for a training: how it comes to the precision, and how it runs.
+WAYS = {"fp32": ("plain",), "bf16": ("autocast", "weights")}
+MODES = ("eager", "compile")
+
+
 def train_rows():
     goals = {("fp32", 1024): 1.3, ("fp32", 4096): 1.5, ("fp32", 8192): 1.7,
              ("bf16", 1024): 2.0, ("bf16", 4096): 2.2, ("bf16", 8192): 2.5}
@@ -58,7 +63,8 @@ def train_rows():
         yield Row(f"train 124M {precision} S {n}",
                   {"bench": "train", "seq_len": n, "precision": precision}, "tokens_s",
                   ["bench_train", "124m", *args],
-                  [["peer_torch.py", "train", *args, mode] for mode in ("eager", "compile")],
+                  [["peer_torch.py", "train", *args, way, mode]
+                   for way in WAYS[precision] for mode in MODES],
                   {"way": "1 rank x 2 threads"}, goal)
 
 
@@ -233,12 +239,20 @@ def compare(row, rounds):
               for (ours, _), (_, line) in zip(both, fastest)]
     shares = [ours.get("of_peak", ours.get("of_limit")) for ours, _ in both]
     shares = [share for share in shares if share is not None]
+    every = {name for _, found in both for name in found}
     return {"ours": spread([ours[row.field] for ours, _ in both]),
             "peer": spread([line[row.field] for _, line in fastest]),
             "ratio": spread(ratios),
             "rounds": len(ratios),
             "fastest": statistics.mode(name for name, _ in fastest),
-            "share": max(shares) if shares else None}
+            "share": max(shares) if shares else None,
+            "peers": {name: own_figure(row, [found[name] for _, found in both if name in found])
+                      for name in sorted(every)}}
+
+
+def own_figure(row, lines):
+    """A peer's own figure, of the rounds in which it ran."""
+    return dict(spread([line[row.field] for line in lines]), rounds=len(lines))
 
 
 def geometric_mean(values):
@@ -248,16 +262,30 @@ def geometric_mean(values):
 # ---- the table -----------------------------------------------------------------------------------
 
 
-def print_row(name, row, figures):
+def unit_of(row):
+    return {"tokens_s": "tokens/s", "median_us": "us"}.get(row.field, row.field)
+
+
+def print_row(row, figures):
     ours, peer, ratio = figures["ours"], figures["peer"], figures["ratio"]
-    unit = {"tokens_s": "tokens/s", "median_us": "us"}.get(row.field, row.field)
+    unit = unit_of(row)
     share = "" if figures["share"] is None else f"{figures['share']:.2f}"
     goal = "" if row.goal is None else f"{row.goal:.1f}"
-    print(f"{name:<38} {ours['median']:>9.4g} {peer['median']:>9.4g} {unit:<8} "
+    print(f"{row.name:<38} {ours['median']:>9.4g} {peer['median']:>9.4g} {unit:<8} "
           f"{ratio['median']:>5.2f} ({ratio['low']:.2f} to {ratio['high']:.2f}) "
           f"{share:>5} {goal:>5}  {figures['fastest']}")
-    print(json.dumps({"bench": "peers", "row": name, "field": row.field, "goal": row.goal,
+    print(json.dumps({"bench": "peers", "row": row.name, "field": row.field, "goal": row.goal,
                       **figures}), flush=True)
+
+
+def print_peers(row, figures, settings, said):
+    """Each peer's own figure, and its settings where they have not been said."""
+    for name, own in figures["peers"].items():
+        text, new = f"rounds: {own['rounds']}", (name, settings[name])
+        if settings[name] and new not in said:
+            text += f"; {settings[name]}"
+        said.add(new)
+        print(f"    {name:<44} {own['median']:>9.4g} {unit_of(row):<8} {text}", flush=True)
 
 
 def print_group(group, members):
@@ -291,12 +319,9 @@ def report(rows, runs, n_rounds):
         figures = compare(row, rounds)
         if figures is None:
             continue
-        print_row(row.name, row, figures)
-        for _, found in rounds:
-            for name, line in found.items():
-                if "settings" in line and (name, line["settings"]) not in said:
-                    said.add((name, line["settings"]))
-                    print(f"    {name}: {line['settings']}")
+        print_row(row, figures)
+        print_peers(row, figures, {name: line.get("settings") for _, found in rounds
+                                   for name, line in found.items()}, said)
         if row.group:
             groups.setdefault(row.group, []).append((row, figures))
     for group, members in groups.items():

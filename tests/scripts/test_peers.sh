@@ -35,8 +35,8 @@ sed -n "$(grep -c "^$name" "$T/order")p" "$T/$name.lines" | tr ';' '\n'
 EOF
     chmod +x "$T/bench/$name"
 }
-# The peers' programs: the same in Python, by their first and last arguments.
-peer() { # NAME-FIRST-LAST LINE...
+# The peers' programs: the same in Python, by their first argument and those after the third.
+peer() { # torch-FIRST-LAST... LINE...
     local name=$1; shift
     printf '%s\n' "$@" >"$T/$name.lines"
 }
@@ -44,7 +44,7 @@ mkdir "$T/bench" "$T/peers" "$T/none"
 cat >"$T/peers/peer_torch.py" <<'EOF'
 import ctypes, os, sys
 T, env = os.environ["T"], os.environ
-name = "-".join(["torch", sys.argv[1], sys.argv[-1]])
+name = "-".join(["torch", sys.argv[1], *(sys.argv[4:] or sys.argv[-1:])])
 with open("/proc/self/status") as f: status = dict(line.split(":", 1) for line in f)
 untied = getattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true", lambda: "no")()
 with open(T + "/seen", "a") as f:
@@ -70,7 +70,7 @@ order() { diff <(printf '%s\n' "$@") "$T/order"; }
 for module in torch transformers llama_cpp; do echo 'raise ImportError' >"$T/none/$module.py"; done
 bare() { PYTHONPATH=$T/none tests/bench/peers.py --rounds 1 --cpuinfo "$T/intel" --bench "$T/bench" "$@" >"$T/out" 2>&1; }
 is "without programs and peers it ends well" bare
-is "without PyTorch it says that it is not installed" says 'peer_torch.py train 1024 fp32 eager: not installed'
+is "without PyTorch it says that it is not installed" says 'peer_torch.py train 1024 fp32 plain eager: not installed'
 is "likewise gloo, which is PyTorch's" says 'peer_torch.py gloo: not installed'
 is "likewise transformers" says 'peer_infer.py transformers 2048 fp32: not installed'
 is "likewise llama.cpp" says 'peer_infer.py llama.cpp 2048 bf16: not installed'
@@ -105,7 +105,7 @@ is "ours and the peer take turns, once in a round for both rows" order \
     torch-attention-64 "bench_kernels attn bf16 $shape 2t" torch-attention-64
 is "a time's ratio is the peer's over ours: median, smallest and largest" says '2.00 (2.00 to 3.00)'
 is "medians of both sides" says '"ours": {"median": 10, "low": 8, "high": 12}, "peer": {"median": 24, "low": 20, "high": 24}'
-is "the share of the limit is the best round's" says '"share": 0.7}'
+is "the share of the limit is the best round's" says '"share": 0.7,'
 cp "$T/out" "$T/before"
 again() { peers --keep "$T/kept" bf16 attention "D 64" && cmp -s "$T/out" "$T/before" && [ ! -s "$T/order" ]; }
 is "what was kept is not run again, and the table is the same" again
@@ -118,17 +118,36 @@ is "and has the same table" cmp -s "$T/out" "$T/before"
 
 step() { echo "{\"bench\":\"train\",\"seq_len\":1024,\"precision\":\"fp32\",\"way\":\"1 rank x 2 threads\",\"tokens_s\":$1}"; }
 ours bench_train "$(step 300)" "$(step 330)"
-peer torch-train-eager "$(step 100)"
-peer torch-train-compile "$(step 150)" "$(step 200)"
+peer torch-train-plain-eager "$(step 100)"
+peer torch-train-plain-compile "$(step 150)" "$(step 200)"
 is "two peers" peers --rounds 2 train fp32 1024
-is "the slower one is not run again" order "bench_train 124m 1024 fp32" torch-train-eager \
-    torch-train-compile "bench_train 124m 1024 fp32" torch-train-compile
+is "the slower one is not run again" order "bench_train 124m 1024 fp32" torch-train-plain-eager \
+    torch-train-plain-compile "bench_train 124m 1024 fp32" torch-train-plain-compile
 is "a rate's ratio is ours over the faster peer's" says '1.82 (1.65 to 2.00)'
-is "which is named" says '"fastest": "peer_torch.py train 1024 fp32 compile"'
-peer torch-train-compile 'no line' 'no line'
+is "which is named" says '"fastest": "peer_torch.py train 1024 fp32 plain compile"'
+peer torch-train-plain-compile 'no line' 'no line'
 is "a peer without lines" peers --rounds 2 train fp32 1024
-is "is reported" says 'peer_torch.py train 1024 fp32 compile: failed'
+is "is reported" says 'peer_torch.py train 1024 fp32 plain compile: failed'
 is "and the other one counts" says '3.00 (3.00 to 3.00)'
+
+brain() { step "$1" | sed 's/fp32/bf16/'; }
+ours bench_train "$(brain 300)" "$(brain 300)"
+peer torch-train-autocast-eager "$(brain 100)"
+peer torch-train-autocast-compile "$(brain 190)" "$(brain 180)"
+peer torch-train-weights-eager "$(brain 120)"
+peer torch-train-weights-compile "$(brain 200)" "$(brain 240)"
+is "bf16" peers --rounds 2 train bf16 1024
+is "has PyTorch's autocast and its bf16 weights, each eager and compiled" order \
+    "bench_train 124m 1024 bf16" torch-train-autocast-eager torch-train-autocast-compile \
+    torch-train-weights-eager torch-train-weights-compile "bench_train 124m 1024 bf16" \
+    torch-train-autocast-compile torch-train-weights-compile
+is "the fastest counts" says '"fastest": "peer_torch.py train 1024 bf16 weights compile"'
+is "and is compared with" says '1.38 (1.25 to 1.50)'
+figure() { grep -qE -- "^    $1 +$2 tokens/s +rounds: $3" "$T/out" || { cat "$T/out"; return 1; }; } # NAME FIGURE ROUNDS
+is "each setting's figure is printed" figure 'peer_torch.py train 1024 bf16 autocast eager' 100 1
+is "with its rounds" figure 'peer_torch.py train 1024 bf16 autocast compile' 185 2
+is "the slow ones' too" figure 'peer_torch.py train 1024 bf16 weights eager' 120 1
+is "and as JSON" says '"peer_torch.py train 1024 bf16 weights compile": {"median": 220'
 
 product() { echo "{\"bench\":\"kernels\",\"op\":\"gemm_$1\",\"dtype\":\"fp32\",\"shape\":\"$2\",\"threads\":2,\"of_peak\":$3,\"ms\":$4}"; }
 a="M 4096 N 2048 K 768" b="M 4096 N 768 K 2048"
@@ -141,8 +160,8 @@ is "a shape that no program has is named" says 'bench_kernels ten fp32 2t: no su
 # ---- conditions of both sides --------------------------------------------------------------------
 
 ours bench_train "$(step 300)"
-peer torch-train-eager "$(step 100)"
-peer torch-train-compile "$(step 100)"
+peer torch-train-plain-eager "$(step 100)"
+peer torch-train-plain-compile "$(step 100)"
 one() { peers --rounds 1 "$@" train fp32 1024; }
 seen() { [ "$(grep -c "^$1 .*$2" "$T/seen")" -eq "$3" ] || { cat "$T/seen"; return 1; }; } # SIDE EXPRESSION COUNT
 printf '#!/bin/sh\ntouch "$T/compiled"\nexec cc "$@"\n' >"$T/compiler"; chmod +x "$T/compiler"
@@ -213,7 +232,7 @@ twice() { one --keep "$T/conditions" && one --keep "$T/conditions" && [ ! -s "$T
 is "results are kept" twice
 PEERS_ALLOCATOR=$T/a.so one --keep "$T/conditions"
 is "and are not taken for those of another allocator" order "bench_train 124m 1024 fp32" \
-    torch-train-eager torch-train-compile
+    torch-train-plain-eager torch-train-plain-compile
 
 # ---- threads of ours -----------------------------------------------------------------------------
 
