@@ -237,17 +237,35 @@ def compare(row, rounds):
                for _, found in both]
     ratios = [speed(row.field, ours) / speed(row.field, line)
               for (ours, _), (_, line) in zip(both, fastest)]
-    shares = [ours.get("of_peak", ours.get("of_limit")) for ours, _ in both]
-    shares = [share for share in shares if share is not None]
     every = {name for _, found in both for name in found}
     return {"ours": spread([ours[row.field] for ours, _ in both]),
             "peer": spread([line[row.field] for _, line in fastest]),
             "ratio": spread(ratios),
             "rounds": len(ratios),
             "fastest": statistics.mode(name for name, _ in fastest),
-            "share": max(shares) if shares else None,
+            "share": share_of(row, [ours for ours, _ in both]),
+            "limit": limit_of([ours for ours, _ in both]),
             "peers": {name: own_figure(row, [found[name] for _, found in both if name in found])
                       for name in sorted(every)}}
+
+
+def share_of(row, lines):
+    """Our best rate over the largest limit of all rounds; None: lines have no share of a limit."""
+    both = [(speed(row.field, line), line.get("of_peak", line.get("of_limit"))) for line in lines]
+    both = [(rate, share) for rate, share in both if share]
+    if not both:
+        return None
+    return max(rate for rate, _ in both) / max(rate / share for rate, share in both)
+
+
+def limit_of(lines):
+    """The limit that lines were measured beside, in all rounds; None: they do not have it."""
+    lines = [line for line in lines if "limit_rate" in line]
+    if not lines:
+        return None
+    return {"of": lines[0]["limit"], "unit": lines[0]["unit"], "threads": lines[0]["threads"],
+            **spread([line["limit_rate"] for line in lines]),
+            "ours": max(line["rate"] for line in lines)}
 
 
 def own_figure(row, lines):
@@ -276,6 +294,12 @@ def print_row(row, figures):
           f"{share:>5} {goal:>5}  {figures['fastest']}")
     print(json.dumps({"bench": "peers", "row": row.name, "field": row.field, "goal": row.goal,
                       **figures}), flush=True)
+
+
+def print_limit(limit):
+    print(f"    limit, measured beside each round by {limit['threads']} threads: {limit['high']:.1f} "
+          f"{limit['unit']} of {limit['of']} ({limit['low']:.1f} to {limit['high']:.1f}); "
+          f"ours {limit['ours']:.1f}")
 
 
 def print_peers(row, figures, settings, said):
@@ -320,6 +344,8 @@ def report(rows, runs, n_rounds):
         if figures is None:
             continue
         print_row(row, figures)
+        if figures["limit"]:
+            print_limit(figures["limit"])
         print_peers(row, figures, {name: line.get("settings") for _, found in rounds
                                    for name, line in found.items()}, said)
         if row.group:

@@ -105,7 +105,7 @@ is "ours and the peer take turns, once in a round for both rows" order \
     torch-attention-64 "bench_kernels attn bf16 $shape 2t" torch-attention-64
 is "a time's ratio is the peer's over ours: median, smallest and largest" says '2.00 (2.00 to 3.00)'
 is "medians of both sides" says '"ours": {"median": 10, "low": 8, "high": 12}, "peer": {"median": 24, "low": 20, "high": 24}'
-is "the share of the limit is the best round's" says '"share": 0.7,'
+is "the share of the limit is that of the best rate" says '"share": 0.7,'
 cp "$T/out" "$T/before"
 again() { peers --keep "$T/kept" bf16 attention "D 64" && cmp -s "$T/out" "$T/before" && [ ! -s "$T/order" ]; }
 is "what was kept is not run again, and the table is the same" again
@@ -156,6 +156,20 @@ peer torch-products-fp32 "$(product y "$a" 0 40);$(product dx "$b" 0 10)"
 is "products" peers --rounds 1 product fp32
 is "have a geometric mean of ratios and of shares" says 'products fp32: geometric mean of 2: ratio 2.00 (goal 1.1), share of limit 0.6'
 is "a shape that no program has is named" says 'bench_kernels ten fp32 2t: no such line'
+
+decode() { # TOKENS_S LIMIT_RATE SHARE; 500 MB a token
+    echo "{\"bench\":\"decode\",\"seq_len\":2048,\"way\":\"1 rank x 2 threads\",\"precision\":\"fp32\",\"threads\":2,\"tokens_s\":$1,\"rate\":$(($1 / 2)),\"unit\":\"GB/s\",\"limit\":\"DRAM\",\"limit_rate\":$2,\"of_limit\":$3}"
+}
+ours bench_infer "$(decode 60 50 0.6)" "$(decode 64 40 0.8)" "$(decode 50 60 0.417)"
+sed 's/\["torch", .*\]/["infer", sys.argv[1]]/' "$T/peers/peer_torch.py" >"$T/peers/peer_infer.py"
+peer infer-transformers "$(decode 30 0 0)" "$(decode 32 0 0)" "$(decode 50 0 0)"
+peer infer-llama.cpp '' '' ''
+is "decode" peers decode fp32
+is "is compared in each round" says '2.00 (1.00 to 2.00)'
+is "its limit is printed with the threads that measured it" says 'beside each round by 2 threads: 60.0 GB/s of DRAM (40.0 to 60.0); ours 32.0'
+is "its share is that of the largest limit of all rounds, not of a round's" grep -qE 'to 2\.00\) +0\.53 ' "$T/out"
+is "and as JSON" says '"limit": {"of": "DRAM", "unit": "GB/s", "threads": 2, "median": 50, "low": 40, "high": 60, "ours": 32}'
+is "a row whose lines do not have their limit's rate prints none" grep -q '"limit": null' "$T/before"
 
 # ---- conditions of both sides --------------------------------------------------------------------
 
