@@ -87,6 +87,8 @@ assert len(names) == len(set(names)), "two rows have one name"
 for row in peers.all_rows():
     for program in [row.ours[0] + ".c"] + [peer[0] for peer in row.peers]:
         assert os.path.exists("tests/bench/" + program), program
+    with open("tests/bench/" + row.ours[0] + ".c") as f:
+        assert "pin_open();" in f.read(), row.ours[0] + " binds no threads"
 EOF
 }
 is "every row has programs that are in the tree, and a name of its own" sources
@@ -227,6 +229,19 @@ for line in open(sys.argv[1]):
 EOF
 }
 is "both sides have no other core" confined
+alone() { # as above, of one core
+    : >"$T/order"; : >"$T/seen"
+    python3 - --cpuinfo "$T/intel" --bench "$T/bench" --peers "$T/peers" --rounds 1 train fp32 1024 >"$T/out" <<'EOF'
+import sys
+sys.path.insert(0, "tests/bench")
+import conditions
+conditions.CORES = 1
+import peers
+peers.main()
+EOF
+    seen '[a-z]*' "cores=${cores%% *} BENCH_CORES=${cores%% *} " 3
+}
+is "nor where a machine has more" alone
 bound() {
     BENCH_CORES=$cores python3 - <<'EOF'
 import os, sys
