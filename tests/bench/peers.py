@@ -56,8 +56,8 @@ MODES = ("eager", "compile")
 
 
 def train_rows():
-    goals = {("fp32", 1024): 1.3, ("fp32", 4096): 1.5, ("fp32", 8192): 1.7,
-             ("bf16", 1024): 2.0, ("bf16", 4096): 2.2, ("bf16", 8192): 2.5}
+    goals = {("fp32", 1024): 1.25, ("fp32", 4096): 1.25, ("fp32", 8192): 1.4,
+             ("bf16", 1024): 1.4, ("bf16", 4096): 1.6, ("bf16", 8192): None}
     for (precision, n), goal in goals.items():
         args = [str(n), precision]
         yield Row(f"train 124M {precision} S {n}",
@@ -74,7 +74,7 @@ def product_rows():
               ("gemm_dx", 4096, 3072, 768), ("gemm_dw", 768, 3072, 4096),
               ("gemm_y", 4096, 4096, 4096), ("gemm_y", 1024, 50257, 768),
               ("gemm_dx", 1024, 768, 50257), ("gemm_dw", 50257, 768, 1024)]
-    for dtype, goal in (("bf16", 1.8), ("fp32", 1.1)):
+    for dtype, goal in (("bf16", 1.15), ("fp32", 1.05)):
         for op, m, n, k in shapes:
             shape = f"M {m} N {n} K {k}"
             yield Row(f"product {dtype} {op[5:]} {shape}",
@@ -99,6 +99,7 @@ def attention_rows():
 
 
 def infer_rows():
+    goals = {("prefill", "fp32"): 1.25, ("prefill", "bf16"): 1.25, ("decode", "bf16"): 1.25}
     for precision in ("fp32", "bf16"):
         for what in ("prefill", "decode", "score"):
             peers = [["peer_infer.py", "transformers", "2048", precision]]
@@ -107,7 +108,7 @@ def infer_rows():
             yield Row(f"{what} 124M {precision} 2048",
                       {"bench": what, "seq_len": 2048, "precision": precision}, "tokens_s",
                       ["bench_infer", "2048"], peers,
-                      {"way": "1 rank x 2 threads"}, 1.3 if what == "prefill" else None)
+                      {"way": "1 rank x 2 threads"}, goals.get((what, precision)))
 
 
 def exchange_rows():
@@ -288,7 +289,7 @@ def print_row(row, figures):
     ours, peer, ratio = figures["ours"], figures["peer"], figures["ratio"]
     unit = unit_of(row)
     share = "" if figures["share"] is None else f"{figures['share']:.2f}"
-    goal = "" if row.goal is None else f"{row.goal:.1f}"
+    goal = "" if row.goal is None else f"{row.goal:.2f}"
     print(f"{row.name:<38} {ours['median']:>9.4g} {peer['median']:>9.4g} {unit:<8} "
           f"{ratio['median']:>5.2f} ({ratio['low']:.2f} to {ratio['high']:.2f}) "
           f"{share:>5} {goal:>5}  {figures['fastest']}")
