@@ -58,8 +58,8 @@ struct st_file; /* a mapped, checked file */
  * ERR_TOO_LARGE over our limits, ERR_INVALID for a file that is not regular or that jobs may not
  * read. */
 struct st_file *st_open(const char *path, struct err *e);
-/* Opens a file as st_open does, and adds its faults to faults: the faults of all tensors' entries, or
- * else the file's first one. Returns NULL if there is a fault. faults NULL: as st_open. */
+/* Opens a file as st_open does, and adds its faults to faults: the faults of all its entries, or
+ * else its first one. Returns NULL if there is a fault. faults NULL: as st_open. */
 struct st_file *st_check(const char *path, struct faults *faults, struct err *e);
 void st_close(struct st_file *f); /* NULL allowed */
 const char *st_path(const struct st_file *f);
