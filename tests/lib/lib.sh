@@ -5,6 +5,8 @@
 # another folder *bin of $T: /proc shows whether any is left running.
 # tests: needs seqd seqw seqgang seqrank seqctl data/train
 
+PATIENCE=${PATIENCE:-1} # waits are that many times as long: 3 in CI
+
 # A small model, for jobs whose model does not matter.
 LLAMA='{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}'
 
@@ -48,7 +50,7 @@ procs() {
 
 # Runs a command until it succeeds, at most $1 tenths of a second, times PATIENCE on a busy machine.
 until_ok() {
-    local n=$(($1 * ${PATIENCE:-1})); shift
+    local n=$(($1 * PATIENCE)); shift
     for ((; n > 0; n--)); do "$@" && return 0; sleep 0.1; done
     return 1
 }
@@ -100,7 +102,7 @@ wait_step() {
     while read -r line; do
         step=${line#*\"step\": }; step=${step%%[,\}]*}
         [ "$step" -ge "$2" ] 2>/dev/null && return 0
-    done < <(seqctl metrics "$1" -f -o jsonl --timeout $((60 * ${PATIENCE:-1})) 2>/dev/null)
+    done < <(seqctl metrics "$1" -f -o jsonl --timeout $((60 * PATIENCE)) 2>/dev/null)
     return 1
 }
 # Steps that a training takes MS for, by the fastest one of JOB, which was like it: a step that shared
@@ -115,7 +117,7 @@ wait_event() {
     local line n=0
     while read -r line; do
         case $line in *"\"type\": \"$2\""*) n=$((n + 1)); [ "$n" -ge "${3:-1}" ] && return 0 ;; esac
-    done < <(seqctl events "$1" -f -o jsonl --timeout $((60 * ${PATIENCE:-1})) 2>/dev/null)
+    done < <(seqctl events "$1" -f -o jsonl --timeout $((60 * PATIENCE)) 2>/dev/null)
     return 1
 }
 
@@ -125,7 +127,7 @@ succeeds() { # NAME ID
     local far before='' state
     while far="$(field "$2" epoch) $(field "$2" step) $(field "$2" progress.done)"; [ "$far" != "$before" ]; do
         before=$far
-        "$BIN/seqctl" watch "$2" -q --timeout $((60 * ${PATIENCE:-1})) >"$T/watch.out" 2>&1
+        "$BIN/seqctl" watch "$2" -q --timeout $((60 * PATIENCE)) >"$T/watch.out" 2>&1
         state=$(field "$2" state)
         case $state in succeeded) return ;; failed | cancelled) break ;; esac
     done

@@ -14,7 +14,7 @@ cat >"$T/data/job.json" <<JSON
  "train": {"steps": 5}, "resources": {"ranks": 4096}}
 JSON
 sed 's/4096/2/' "$T/data/job.json" >"$T/data/run.json"
-check "a job runs and ends" seqctl submit run.json --wait -q --timeout 100
+check "a job runs and ends" seqctl submit run.json --wait -q --timeout $((100 * PATIENCE))
 # Those wait for more ranks than there are slots.
 sed "s/\"num_attention_heads\": 4, \"num_key_value_heads\": 2/\"num_attention_heads\": 16, \"num_key_value_heads\": 16/; s/4096/16/; s#\"text.txt\"#\"$T/data/text.txt\"#" \
     "$T/data/job.json" >"$T/data/waits.json"
@@ -95,7 +95,7 @@ check "the node comes back with the certificate that it had" until_ok 200 node_u
 same "it did not join again" "$(grep -c 'member.certificate' "$T/seqw.log")" 1
 check "the authority is the old one" cmp "$T/ca.pem" "$T/new/pki/ca.pem"
 says "an old token is taken" 'ann' seqctl whoami --url "$(cat "$T/new/address")" --token-file "$T/operator"
-check "a job runs there" seqctl submit run.json --wait -q --timeout 100
+check "a job runs there" seqctl submit run.json --wait -q --timeout $((100 * PATIENCE))
 kill -TERM "$SEQD_PID" && wait "$SEQD_PID"
 
 # Into the directory of another seqd.

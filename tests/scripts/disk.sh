@@ -61,7 +61,7 @@ mkdir -p "$JOBS" && mount -t tmpfs -o size=8m none "$JOBS" || { bad "mount a tmp
 make_text 100000 >"$T/data/text.txt"
 seqd_start || { lib_end; exit 1; }
 id=$(submit undisturbed)
-"$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
+"$BIN/seqctl" watch "$id" -q --timeout $((60 * PATIENCE)) >"$T/watch.out" 2>&1
 WANT=$(field "$id" result.weights_sha256)
 [ -n "$WANT" ] && ok "undisturbed run: $WANT" || { bad "undisturbed run" "$T/watch.out"; lib_end; exit 1; }
 rm -rf "${JOBS:?}/$id"

@@ -54,7 +54,7 @@ says "plan" 'ring_kv' seqctl plan "$T/train.json"
 planned=$(seqctl plan "$T/train.json" -o json | grep -o '"total_bytes": [0-9]*' | head -n 1 | grep -o '[0-9]*$')
 id=$(submit -o name -q)
 check "submit answers with an id" test "$id" -gt 0
-check "watch to the end" seqctl watch "$id" --timeout 60
+check "watch to the end" seqctl watch "$id" --timeout $((60 * PATIENCE))
 cp "$T/out" "$T/watched"
 says "watch in a pipe has a line a step" 'step 40  loss' cat "$T/watched"
 same "state" "$(field "$id" state)" succeeded
@@ -75,7 +75,7 @@ check "artifacts list" seqctl artifacts "$id"
 says "ls" 'succeeded' seqctl ls --state succeeded
 says "show" 'memory .*== plan' seqctl show "$id"
 says "explain" 'succeeded' seqctl explain "$id"
-again=$(submit -o name -q); seqctl watch "$again" -q --timeout 60 >/dev/null 2>&1
+again=$(submit -o name -q); seqctl watch "$again" -q --timeout $((60 * PATIENCE)) >/dev/null 2>&1
 same "the same job again has the same weights" "$(field "$again" result.weights_sha256)" "$sha"
 
 # Streams: a client that names the last row it has gets the rows after it.
@@ -106,7 +106,7 @@ seqctl cancel "${one#*:}" --wait -q >/dev/null 2>&1
 # ---- resume, score, generate, verify ------------------------------------------------------------
 step20=$(seqctl checkpoints "$id" -o name | grep -E 'step-0*20$')
 resumed=$(submit -o name -q --set "checkpoint.resume=$step20")
-seqctl watch "$resumed" -q --timeout 60 >/dev/null 2>&1
+seqctl watch "$resumed" -q --timeout $((60 * PATIENCE)) >/dev/null 2>&1
 same "resumed from step 20: the same weights" "$(field "$resumed" result.weights_sha256)" "$sha"
 SCORE="{\"kind\": \"score\", \"model\": {\"path\": \"$hf\"}, \"input\": {\"path\": \"held.txt\", \"format\": \"text\"}, \"data\": {\"seq_len\": 512}, $RING}"
 score=$(printf '%s' "$SCORE" | seqctl submit - -o name -q --wait 2>"$T/out") && ok "score" || bad "score" "$T/out"
@@ -169,7 +169,7 @@ check "and is the same file" cmp "$T/grads" "$T/again"
 # ---- the life of a training ----------------------------------------------------------------------
 LIFE="${TRAIN%\}}, \"eval\": {\"data\": [{\"path\": \"held.txt\"}], \"every_steps\": 10, \"at_start\": true}, \"stages\": [{\"from_step\": 20, \"seq_len\": 700, \"lr\": 0.001}], \"schedule\": {\"type\": \"wsd\"}, \"verify\": {\"first_step\": true}}"
 life=$(printf '%s' "$LIFE" | seqctl submit - -o name -q)
-seqctl watch "$life" -q --timeout 60 >"$T/out" 2>&1
+seqctl watch "$life" -q --timeout $((60 * PATIENCE)) >"$T/out" 2>&1
 same "stages, evaluation, proof: state" "$(field "$life" state)" succeeded
 seqctl events "$life" -o jsonl >"$T/life"
 same "an event per evaluation" "$(grep -c '"type": "eval"' "$T/life")" 5
@@ -207,12 +207,12 @@ moves() { seqctl ls | grep -qE "^$slow .*running +[0-9]+% +[0-9,]+ tokens/s +[0-
 until_ok 600 moves && ok "ls: per cent, rate, time left" || { seqctl ls >"$T/out"; bad "ls: no progress" "$T/out"; }
 seqctl watch "$slow" >"$T/watched" 2>&1 & watching=$!
 until_ok 600 grep -q '% .*ETA' "$T/watched" && ok "watch in a pipe: a line a per cent" || bad "watch: no progress" "$T/watched"
-check "cancel it" seqctl cancel "$slow" --wait --timeout 30
+check "cancel it" seqctl cancel "$slow" --wait --timeout $((30 * PATIENCE))
 wait "$waiting"; same "submit --wait ends as the job does" $? 11
 wait "$watching"; same "watch ends as the job does" $? 11
 
 long=$(submit -o name -q --set train.steps=100000)
-wait_step "$long" 5 && check "cancel a running job" seqctl cancel "$long" --wait --timeout 30 || bad "cancel: the job does not step"
+wait_step "$long" 5 && check "cancel a running job" seqctl cancel "$long" --wait --timeout $((30 * PATIENCE)) || bad "cancel: the job does not step"
 same "state" "$(field "$long" state)" cancelled
 check "its ranks are gone" until_ok 50 no_gang
 refuse "waiting for a cancelled job" 11 'cancelled' seqctl watch "$long"
@@ -223,7 +223,7 @@ queued=$(submit -o name -q --set resources.ranks=8 --set parallel.sp=8 --set pri
 wait_event "$queued" prepared
 says "a queued job says why" 'slot|rank' seqctl explain "$queued"
 seqctl cancel "$queued" -q >/dev/null; same "cancelled while queued" "$(field "$queued" state)" cancelled
-seqctl cancel "$big" --wait -q --timeout 30 >/dev/null
+seqctl cancel "$big" --wait -q --timeout $((30 * PATIENCE)) >/dev/null
 
 # ---- bad input ----------------------------------------------------------------------------------
 answers "malformed JSON" 400 'line|column|JSON' /v1/jobs '{"kind": "train",'

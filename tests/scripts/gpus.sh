@@ -52,7 +52,7 @@ machine 'gpu GPU-aa H100 81559' 'gpu GPU-bb A30 24576'
 wait_event "$id" assign 2
 same "it is given both" "$(field "$id" nodes.0.gpus.0)$(field "$id" nodes.0.gpus.1)" "GPU-aaGPU-bb"
 says "and show lists both" 'gpus +rank 0: GPU-aa on local' seqctl show "$id"
-refuse "the rank names what this machine lacks" 10 'cuda' seqctl watch "$id" --timeout 60
+refuse "the rank names what this machine lacks" 10 'cuda' seqctl watch "$id" --timeout $((60 * PATIENCE))
 machine 'gpu GPU-aa H100 81559 ecc=2' 'gpu GPU-bb A30 24576' 'xid 1 GPU-bb 79'
 check "nodes show what is wrong with a GPU" until_ok 100 node_says 'GPU-aa .* ecc .* 2 uncorrectable'
 check "and with the other one" until_ok 100 node_says 'GPU-bb .* xid .* Xid 79'
@@ -61,13 +61,13 @@ says "the job waits: the GPUs may recover" 'needs 1 GPU, the largest node up has
 
 # ---- a job on CUDA's kernels --------------------------------------------------------------------
 id=$(on emulated -o name -q)
-check "a job of the device emulated" seqctl watch "$id" -q --timeout 300
+check "a job of the device emulated" seqctl watch "$id" -q --timeout $((300 * PATIENCE))
 same "device memory == plan" "$(field "$id" last_metrics.memory.high)" "$(field "$id" plan.memory.total_bytes)"
 two=$(on emulated -o name -q --set resources.ranks=2)
-check "the same on two ranks" seqctl watch "$two" -q --timeout 300
+check "the same on two ranks" seqctl watch "$two" -q --timeout $((300 * PATIENCE))
 same "bytes == formula" "$(field "$two" last_metrics.ledger_ok)" true
 cpu=$(on cpu -o name -q)
-seqctl watch "$cpu" -q --timeout 60 >/dev/null 2>&1
+seqctl watch "$cpu" -q --timeout $((60 * PATIENCE)) >/dev/null 2>&1
 close() { awk -v a="$(field "$1" last_metrics.loss)" -v b="$(field "$2" last_metrics.loss)" 'BEGIN { d = a - b; exit !(b > 0 && d * d <= b * b * 1e-10) }'; }
 check "the loss is that of the CPU to 1e-5" close "$id" "$cpu"
 check "on two ranks too" close "$two" "$cpu"

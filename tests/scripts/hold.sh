@@ -44,7 +44,7 @@ ends_the_same() { # NAME ID
 
 # ---- suspend and resume --------------------------------------------------------------------------
 id=$(submit held); wait_step "$id" $((STEPS / 4)) || bad "it steps"
-check "suspend --wait" seqctl suspend "$id" --wait --timeout 60
+check "suspend --wait" seqctl suspend "$id" --wait --timeout $((60 * PATIENCE))
 same "state" "$(field "$id" state)" suspended
 step=$(field "$id" checkpoint_step)
 same "the checkpoint is of the last step" "$step" "$(field "$id" step)"
@@ -69,7 +69,7 @@ refuse "resume what has ended" 4 "job $id is succeeded: only a live job" seqctl 
 refuse "resume no job" 3 "there is no job 99999" seqctl resume 99999
 
 # Asked while it starts, and resumed while it stops.
-id=$(submit early); check "suspend at once" seqctl suspend "$id" --wait --timeout 60
+id=$(submit early); check "suspend at once" seqctl suspend "$id" --wait --timeout $((60 * PATIENCE))
 seqctl resume "$id" -q >/dev/null; ends_the_same "suspended before a step" "$id"
 id=$(submit both); wait_step "$id" $((STEPS / 3)); seqctl suspend "$id" -q >/dev/null
 check "resume while it saves" seqctl resume "$id"
@@ -90,7 +90,7 @@ says "suspend by filter" 'suspended 2 of 2' seqctl suspend -l team=hold --yes
 check "both" until_ok 300 is "$one" suspended; check "and the queued one" is "$two" suspended
 says "resume by filter" 'resumed 2 of 2' seqctl resume --state suspended --yes
 seqctl suspend "$one" "$two" -q --wait >/dev/null 2>&1
-check "cancel suspended jobs" seqctl cancel "$one" "$two" --wait --timeout 30
+check "cancel suspended jobs" seqctl cancel "$one" "$two" --wait --timeout $((30 * PATIENCE))
 same "cancelled" "$(field "$one" state) $(field "$two" state)" "cancelled cancelled"
 
 # A batch finishes the request at hand, and continues after it. It takes longer than its progress waits
@@ -105,7 +105,7 @@ all=$(batch) && succeeds "a batch" "$all"
 part=$(batch)
 answered() { field "$part" progress.done | awk '{ n = $1 } END { exit !(n >= 1) }'; }
 wait_event "$part" ready && until_ok 600 answered || bad "the batch begins"
-check "suspend a batch" seqctl suspend "$part" --wait --timeout 60
+check "suspend a batch" seqctl suspend "$part" --wait --timeout $((60 * PATIENCE))
 same "nothing failed" "$(n_events "$part" note)" "$(n_events "$all" note)"
 seqctl resume "$part" -q >/dev/null; succeeds "the batch" "$part"
 check "what was answered stays" test "$(field "$part" result.resumed)" -ge 1

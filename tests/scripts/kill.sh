@@ -75,10 +75,10 @@ make_text 400000 >"$T/data/text.txt"
 seqd_start || { lib_end; exit 1; }
 # The number of steps follows the speed of this machine; the bits do not.
 base=$(submit calibrate 20) || { bad "calibration: submit"; lib_end; exit 1; }
-"$BIN/seqctl" watch "$base" -q --timeout 120 >"$T/watch.out" 2>&1
+"$BIN/seqctl" watch "$base" -q --timeout $((120 * PATIENCE)) >"$T/watch.out" 2>&1
 STEPS=$(steps_for "$base" $RUN_MS 40 1000)
 base=$(submit undisturbed) || { bad "undisturbed run: submit"; lib_end; exit 1; }
-"$BIN/seqctl" watch "$base" -q --timeout 120 >"$T/watch.out" 2>&1
+"$BIN/seqctl" watch "$base" -q --timeout $((120 * PATIENCE)) >"$T/watch.out" 2>&1
 WANT=$(field "$base" result.weights_sha256)
 [ -n "$WANT" ] || { bad "undisturbed run" "$T/watch.out"; lib_end; exit 1; }
 ok "undisturbed run of $STEPS steps: $WANT"
@@ -104,7 +104,7 @@ kill_batch() { # ROUND
     until_ok 200 answered "$id" $((3 + 20 * (round - 1))) || { bad "$name: no answers"; return; }
     pid=$(procs seqrank | one_of "$round")
     [ -n "$pid" ] && kill -9 "$pid" || { bad "$name: nothing to kill"; return; }
-    "$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
+    "$BIN/seqctl" watch "$id" -q --timeout $((60 * PATIENCE)) >"$T/watch.out" 2>&1
     same "$name: state" "$(field "$id" state)" succeeded
     same "$name: results" "$(digest "$id")" "$WANT_BATCH"
     check "$name: some answers are of the first attempt" test "$(field "$id" result.resumed)" -ge 3
@@ -112,7 +112,7 @@ kill_batch() { # ROUND
     same "$name: every request once" "$(grep -o '"custom_id":"r[0-9]*"' "$T/results-$round" | sort -u | wc -l) of $(wc -l <"$T/results-$round")" "$N_REQUESTS of $N_REQUESTS"
 }
 base=$(batch) || { bad "undisturbed batch: submit"; lib_end; exit 1; }
-"$BIN/seqctl" watch "$base" -q --timeout 120 >"$T/watch.out" 2>&1
+"$BIN/seqctl" watch "$base" -q --timeout $((120 * PATIENCE)) >"$T/watch.out" 2>&1
 WANT_BATCH=$(digest "$base")
 [ -n "$WANT_BATCH" ] && ok "undisturbed batch: $WANT_BATCH" || bad "undisturbed batch" "$T/watch.out"
 

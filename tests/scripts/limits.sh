@@ -24,7 +24,7 @@ cat >"$T/job.json" <<'X'
  "checkpoint": {"every_steps": 2}, "limits": {"restarts": 1}, "resources": {"ranks": 2}}
 X
 id=$(seqctl submit "$T/job.json" -o name -q)
-refuse "the last checkpoint fails the job" 10 'class=final .*code=too_large' "$BIN/seqctl" watch "$id" -q --timeout 60
+refuse "the last checkpoint fails the job" 10 'class=final .*code=too_large' "$BIN/seqctl" watch "$id" -q --timeout $((60 * PATIENCE))
 says "its error names the limit and the bytes" \
     'RLIMIT_FSIZE \(ulimit -f, LimitFSIZE=\) is 17825792 bytes and the file needs 2[0-9]{7}' "$BIN/seqctl" show "$id"
 same "at once" "$(field "$id" attempts) $(field "$id" restarts)" "1 0"

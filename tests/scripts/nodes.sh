@@ -97,12 +97,12 @@ make_text 200000 >"$T/data/text.txt"
 check "namespaces" network || { lib_end; exit 1; }
 seqd_start || { lib_end; exit 1; }
 id=$(submit one-host) || { bad "one host: submit"; lib_end; exit 1; }
-"$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
+"$BIN/seqctl" watch "$id" -q --timeout $((60 * PATIENCE)) >"$T/watch.out" 2>&1
 WANT=$(field "$id" result.weights_sha256)
 [ -n "$WANT" ] || { bad "one host" "$T/watch.out"; lib_end; exit 1; }
 ok "one host: $WANT"
 id=$(submit rings-one-host "$RINGS") || bad "two rings on one host: submit"
-"$BIN/seqctl" watch "$id" -q --timeout 60 >"$T/watch.out" 2>&1
+"$BIN/seqctl" watch "$id" -q --timeout $((60 * PATIENCE)) >"$T/watch.out" 2>&1
 WANT_RINGS=$(field "$id" result.weights_sha256)
 [ -n "$WANT_RINGS" ] && ok "two rings on one host: $WANT_RINGS" || bad "two rings on one host" "$T/watch.out"
 check "seqd --dev stops" seqd_stop

@@ -28,7 +28,7 @@ until_ok 600 grep -qE 'running  [0-9]+%  [0-9,]+ of 100,000 steps  .* (tokens|st
 long=$(sed -n 's/^job \([0-9]*\) .*/\1/p' "$T/id" | head -n 1)
 on_terminal "timeout -s INT 6 $BIN/seqctl watch $long" >"$T/watched" 2>&1
 says "watch on a terminal: the same line, in place" 'done     [0-9]+%  [0-9,]+ of 100,000 steps  .*ETA .*loss' cat "$T/watched"
-check "cancel it" seqctl cancel "$long" --wait --timeout 60
+check "cancel it" seqctl cancel "$long" --wait --timeout $((60 * PATIENCE))
 wait "$waiting"; same "submit --wait ends as the job does" $? 11
 
 mkdir -p "$T/data/client/examples"; cp "$EXAMPLES"/*.jsonl "$T/data/client/examples"
@@ -44,7 +44,7 @@ for kind in train verify score generate embed batch sample; do
         generate) spec="{\"kind\": \"generate\", \"model\": {\"path\": \"$hf\"}, \"input\": {\"prompt\": \"static int \"}, \"sampling\": {\"temperature\": 0, \"max_tokens\": 8}, $RING}" ;;
         sample) spec=$(cat "$EXAMPLES/sample-tiny.json") ;;
     esac
-    one=$(printf '%s' "$spec" | seqctl submit - -q -o name --wait --timeout 120 2>"$T/out")
+    one=$(printf '%s' "$spec" | seqctl submit - -q -o name --wait --timeout $((120 * PATIENCE)) 2>"$T/out")
     says "$kind ends at 100 %" '^progress +100%  [0-9]' seqctl show "${one:-0}"
 done
 
@@ -52,7 +52,7 @@ done
 for k in 1 2 3; do printf '%s' "$TRAIN" | seqctl submit - -q -o name --name "night run" --set 'labels={"team": "x"}' --set train.steps=100000 --set resources.ranks=8 --set parallel.sp=8 >"$T/id.$k"; done
 one=$(cat "$T/id.1") two=$(cat "$T/id.2") three=$(cat "$T/id.3")
 refuse "a name of several live jobs" 4 "several live jobs: $three .*, $one" seqctl show "night run"
-check "two ids" seqctl cancel "$one" "$two" --wait --timeout 60
+check "two ids" seqctl cancel "$one" "$two" --wait --timeout $((60 * PATIENCE))
 same "the name is the last one's" "$(field "night run" id)" "$three"
 same "ls --name" "$(seqctl ls --name "night run" -o name | tr '\n' ' ')" "$three $two $one "
 same "ls --label and --state" "$(seqctl ls -l team=x --state cancelled -o name | tr '\n' ' ')" "$two $one "
@@ -70,7 +70,7 @@ cp "$EXAMPLES/documents.jsonl" "$T/data/data/documents.jsonl"
 for kind in train score generate embed verify; do
     check "init $kind" seqctl init "$kind" "$kind.yaml"
     [ "$kind" = generate ] || says "init says what to fill in: $kind" 'path: data/.*# fill in: ' seqctl init "$kind"
-    made=$(seqctl submit "$kind.yaml" --wait -q -o name --timeout 120 2>"$T/out") && ok "submit takes it as it is: $kind" || bad "submit $kind.yaml" "$T/out"
+    made=$(seqctl submit "$kind.yaml" --wait -q -o name --timeout $((120 * PATIENCE)) 2>"$T/out") && ok "submit takes it as it is: $kind" || bad "submit $kind.yaml" "$T/out"
 done
 says "ls has the result of a score" 'score +succeeded .*loss [0-9.]+, perplexity [0-9.]+' seqctl ls
 says "ls has the result of a verify" 'verify +succeeded .*[0-9]+ ranks == 1 rank' seqctl ls
@@ -108,15 +108,15 @@ says "no colour in a pipe" '^ID +NAME' sh -c "'$BIN/seqctl' ls | grep -v \$'\\03
 first=$(submit -q -o name) && succeeds "a training of 20 steps" "$first"
 refuse "nothing is left to do" 2 'checkpoint of step 20, and train\.steps is 20' seqctl continue "$first"
 cp "$T/data/held.txt" "$T/data/other.txt"
-seqctl continue "$first" --set train.steps=30 --set optim.lr=0.0005 --set data.train.0.path=other.txt -o name --wait --timeout 120 >"$T/id" 2>"$T/said" && ok "continue with more steps, another rate and data" || bad "continue" "$T/said"
+seqctl continue "$first" --set train.steps=30 --set optim.lr=0.0005 --set data.train.0.path=other.txt -o name --wait --timeout $((120 * PATIENCE)) >"$T/id" 2>"$T/said" && ok "continue with more steps, another rate and data" || bad "continue" "$T/said"
 says "what changes is said" 'train\.steps +20 -> 30' cat "$T/said"
 more=$(cat "$T/id")
 same "it begins after the checkpoint" "$(seqctl metrics "$more" -o jsonl | head -n 1 | grep -o '"step": [0-9]*')" '"step": 21'
 same "and ends" "$(field "$more" step)" 30
-refuse "another model is refused at submit" 1 'model\.config\.num_attention_heads is 2, .*job:[0-9]*/step-20, .* which it is 4: leave it as it was' seqctl continue "$first" --set train.steps=30 --set model.config.num_attention_heads=2 --set model.config.num_key_value_heads=2 --wait --timeout 120
+refuse "another model is refused at submit" 1 'model\.config\.num_attention_heads is 2, .*job:[0-9]*/step-20, .* which it is 4: leave it as it was' seqctl continue "$first" --set train.steps=30 --set model.config.num_attention_heads=2 --set model.config.num_key_value_heads=2 --wait --timeout $((120 * PATIENCE))
 long=$(submit -q -o name --set train.steps=60 --set checkpoint.every_steps=2)
-wait_event "$long" checkpoint 2; seqctl cancel "$long" --wait --timeout 60 >/dev/null 2>&1
-again=$(seqctl retry "$long" -q -o name --wait --timeout 120 2>"$T/out") && ok "retry a cancelled training" || bad "retry" "$T/out"
+wait_event "$long" checkpoint 2; seqctl cancel "$long" --wait --timeout $((60 * PATIENCE)) >/dev/null 2>&1
+again=$(seqctl retry "$long" -q -o name --wait --timeout $((120 * PATIENCE)) 2>"$T/out") && ok "retry a cancelled training" || bad "retry" "$T/out"
 same "to its end" "$(field "$again" step)" 60
 check "from its checkpoint" test "$(seqctl metrics "$again" -o jsonl | head -n 1 | grep -o '"step": [0-9]*' | grep -o '[0-9]*')" -gt 2
 whole=$(submit -q -o name --set train.steps=60 --set checkpoint.every_steps=2) && succeeds "the same at once" "$whole"
@@ -128,7 +128,7 @@ printf '\037\213\010' >"$T/data/gz.txt"
 printf '%s\n' "${TRAIN/text.txt/nowhere.txt}" "$TRAIN" >"$T/data/two.jsonl"
 refuse "submit of two, one of which names no file" 1 'jobs\[0\]: data.train.0.path: .*nowhere.txt matches no file' seqctl submit two.jsonl
 printf '%s\n' "${TRAIN/text.txt/gz.txt}" "$TRAIN" >"$T/data/two.jsonl"
-seqctl submit two.jsonl --wait --timeout 120 -o jsonl >"$T/two" 2>"$T/said"
+seqctl submit two.jsonl --wait --timeout $((120 * PATIENCE)) -o jsonl >"$T/two" 2>"$T/said"
 same "submit --wait of two: the exit code of the one that failed" $? 10
 same "both have ended, in their order" "$(grep -o '"state": "[a-z]*"' "$T/two" | tr '\n' ' ')" '"state": "failed" "state": "succeeded" '
 says "and each is said" '^job [0-9]+ succeeded' cat "$T/said"

@@ -22,21 +22,21 @@ up=$STATE/uploads/files
 
 # ---- what ann has -------------------------------------------------------------------------------
 check "ann pushes a file" as ann push mine.txt
-first=$(printf '%s' "$TRAIN" | as ann submit - -q -o name --set data.train.0.path=upload:mine.txt/mine.txt --wait --timeout 120 2>"$T/out") && ok "ann trains on it" || bad "ann trains on her upload" "$T/out"
+first=$(printf '%s' "$TRAIN" | as ann submit - -q -o name --set data.train.0.path=upload:mine.txt/mine.txt --wait --timeout $((120 * PATIENCE)) 2>"$T/out") && ok "ann trains on it" || bad "ann trains on her upload" "$T/out"
 hf=$(field "$first" result.hf)
 step=${hf%/hf}
 check "the model is there" test -s "$hf/model.safetensors"
-score=$(score_of "$hf" | as ann submit - -q -o name --wait --timeout 120 2>"$T/out") && ok "ann's model by its path" || bad "ann scores with her model by its path" "$T/out"
+score=$(score_of "$hf" | as ann submit - -q -o name --wait --timeout $((120 * PATIENCE)) 2>"$T/out") && ok "ann's model by its path" || bad "ann scores with her model by its path" "$T/out"
 same "which becomes its reference" "$(field "$score" spec_effective.model.path)" "job:$first/step-4/hf"
-again=$(printf '%s' "$TRAIN" | as ann submit - -q -o name --set "data.train.0.path=$up/mine.txt/mine.txt" --set train.steps=1 --wait --timeout 120 2>"$T/out") && ok "ann's upload by its path" || bad "ann's upload by its path" "$T/out"
+again=$(printf '%s' "$TRAIN" | as ann submit - -q -o name --set "data.train.0.path=$up/mine.txt/mine.txt" --set train.steps=1 --wait --timeout $((120 * PATIENCE)) 2>"$T/out") && ok "ann's upload by its path" || bad "ann's upload by its path" "$T/out"
 
 # ---- job:ID -------------------------------------------------------------------------------------
-score=$(score_of "job:$first" | as ann submit - -q -o name --wait --timeout 120 2>"$T/out") && ok "job:ID is the newest checkpoint's model" || bad "job:ID" "$T/out"
+score=$(score_of "job:$first" | as ann submit - -q -o name --wait --timeout $((120 * PATIENCE)) 2>"$T/out") && ok "job:ID is the newest checkpoint's model" || bad "job:ID" "$T/out"
 same "frozen" "$(field "$score" spec_effective.model.path)" "job:$first/step-4/hf"
-printf '%s' "$TRAIN" | as ann submit - -q -o name --set "checkpoint.resume=job:$first/step-2" --set data.train.0.path=upload:mine.txt/mine.txt --wait --timeout 120 >"$T/id" 2>"$T/out" && ok "resume from job:ID/step-N" || bad "resume from job:ID/step-N" "$T/out"
+printf '%s' "$TRAIN" | as ann submit - -q -o name --set "checkpoint.resume=job:$first/step-2" --set data.train.0.path=upload:mine.txt/mine.txt --wait --timeout $((120 * PATIENCE)) >"$T/id" 2>"$T/out" && ok "resume from job:ID/step-N" || bad "resume from job:ID/step-N" "$T/out"
 same "it begins there" "$(seqctl metrics "$(cat "$T/id")" -o jsonl | head -n 1 | grep -o '"step": [0-9]*')" '"step": 3'
-score=$(score_of "job:base" | as ann submit - -q -o name --wait --timeout 120 2>"$T/out") && ok "job:NAME" || bad "job:NAME" "$T/out"
-as ann continue "$first" --set train.steps=6 -q -o name --wait --timeout 120 >"$T/id" 2>"$T/out" && ok "continue" || bad "continue" "$T/out"
+score=$(score_of "job:base" | as ann submit - -q -o name --wait --timeout $((120 * PATIENCE)) 2>"$T/out") && ok "job:NAME" || bad "job:NAME" "$T/out"
+as ann continue "$first" --set train.steps=6 -q -o name --wait --timeout $((120 * PATIENCE)) >"$T/id" 2>"$T/out" && ok "continue" || bad "continue" "$T/out"
 same "by its reference" "$(field "$(cat "$T/id")" spec_effective.checkpoint.resume)" "job:$first/step-4"
 refused() { # NAME PATTERN command...
     local name=$1 want=$2; shift 2
@@ -71,7 +71,7 @@ ln -s "$up/mine.txt/mine.txt" "$T/data/link.txt"
 ln -s "$hf" "$T/data/model"
 tried() { # NAME SETTING...
     local name=$1; shift
-    train_by bob -q -o name --wait --timeout 120 "$@" >"$T/id" 2>"$T/out" && { bad "$name: read" "$T/out"; return; }
+    train_by bob -q -o name --wait --timeout $((120 * PATIENCE)) "$@" >"$T/id" 2>"$T/out" && { bad "$name: read" "$T/out"; return; }
     seqctl show "$(cat "$T/id")" -o json >"$T/said" 2>&1; cat "$T/out" >>"$T/said"
     grep -qE 'that seqd keeps for itself and its users|matches no file' "$T/said" && ok "$name" || bad "$name" "$T/said"
 }
@@ -89,16 +89,16 @@ same "which is listed for her" "$(says_as ann)" 1
 same "and for no other user" "$(says_as bob)" 0
 id=$(ls "$STATE/node/prepared" | grep -v '\.' | head -n 1)
 tried "prepared data of others" --set "data.train.0.path=$T/data/way/node/prepared/$id/*"
-check "operators may" test -n "$(score_of "job:$first" | seqctl submit - -q -o name --wait --timeout 120)"
+check "operators may" test -n "$(score_of "job:$first" | seqctl submit - -q -o name --wait --timeout $((120 * PATIENCE)))"
 
 # ---- output.path --------------------------------------------------------------------------------
-id=$(printf '%s' "$TRAIN" | as ann submit - -q -o name --set "output.path=$T/shared/ann/model" --wait --timeout 120 2>"$T/out") && ok "a training that publishes" || bad "a training that publishes" "$T/out"
+id=$(printf '%s' "$TRAIN" | as ann submit - -q -o name --set "output.path=$T/shared/ann/model" --wait --timeout $((120 * PATIENCE)) 2>"$T/out") && ok "a training that publishes" || bad "a training that publishes" "$T/out"
 check "its model is there" diff -r "$(field "$id" result.hf)" "$T/shared/ann/model/hf"
-id=$(score_of "job:base" | as ann submit - -q -o name --set "output.path=$T/shared/ann/score" --set score.token_logprobs=true --wait --timeout 120 2>"$T/out") && ok "a score that publishes" || bad "a score that publishes" "$T/out"
+id=$(score_of "job:base" | as ann submit - -q -o name --set "output.path=$T/shared/ann/score" --set score.token_logprobs=true --wait --timeout $((120 * PATIENCE)) 2>"$T/out") && ok "a score that publishes" || bad "a score that publishes" "$T/out"
 check "its artifacts are there" test -n "$(ls "$T/shared/ann/score")"
 same "as the node has them" "$(cd "$T/shared/ann/score" && sha256sum -- *)" "$(cd "$STATE/node/jobs/$id/artifacts" && sha256sum -- *)"
 published() { # NAME PATTERN PATH
-    train_by bob -q -o name --wait --timeout 120 --set "output.path=$3" >"$T/id" 2>"$T/said" && { bad "$1: taken"; return; }
+    train_by bob -q -o name --wait --timeout $((120 * PATIENCE)) --set "output.path=$3" >"$T/id" 2>"$T/said" && { bad "$1: taken"; return; }
     seqctl show "$(cat "$T/id")" -o json >>"$T/said" 2>&1
     grep -qE -- "$2" "$T/said" && ok "$1" || bad "$1" "$T/said"
 }
@@ -116,9 +116,9 @@ long=$(printf '%s' "$TRAIN" | as ann submit - -q -o name --set "checkpoint.resum
 refused "what a live job names is not removed" "job $long" as ann rm "$first" --yes
 up_job=$(printf '%s' "$TRAIN" | as ann submit - -q -o name --set data.train.0.path=upload:mine.txt/mine.txt --set train.steps=1000000)
 refused "nor an upload" "in use: job $up_job" as ann uploads rm mine.txt
-as ann cancel "$up_job" --wait --timeout 60 >/dev/null 2>&1
+as ann cancel "$up_job" --wait --timeout $((60 * PATIENCE)) >/dev/null 2>&1
 check "afterwards it is" as ann uploads rm mine.txt
-as ann cancel "$long" --wait --timeout 60 >/dev/null 2>&1
+as ann cancel "$long" --wait --timeout $((60 * PATIENCE)) >/dev/null 2>&1
 
 seqd_stop; same "seqd ends well" $? 0
 check "no program is left" until_ok 100 nothing_left

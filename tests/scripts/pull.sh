@@ -43,7 +43,7 @@ identical "a part's files lie in the directory itself" "$dir/hf" "$T/hf"
 says "as JSON" '"state": "present"' seqctl pull "$id" "$T/hf" --part hf -o json
 printf '\037\213\010' >"$T/data/gz.txt"
 none=$(seqctl submit job.json --set data.train.0.path=gz.txt -o name -q)
-seqctl watch "$none" -q --timeout 60 >/dev/null 2>&1
+seqctl watch "$none" -q --timeout $((60 * PATIENCE)) >/dev/null 2>&1
 refuse "a job without artifacts" 3 'has no artifacts' seqctl pull "$none" "$T/none" --artifacts
 printf '{"kind": "verify", "model": {"config": %s}, "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 256}, "parallel": {"sp": 2}, "resources": {"ranks": 2, "threads": 1}}' "$LLAMA" >"$T/data/verify.json"
 verify=$(seqctl submit verify.json -o name -q)

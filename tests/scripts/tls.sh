@@ -61,7 +61,7 @@ says "curl" '"ok"' curl -sS --cacert "$T/ca.pem" "$url/livez"
 # ---- a job, and certificates that change meanwhile --------------------------------------------
 id=$(seqctl submit job.json -o name -q)
 check "submit over TLS" test "$id" -gt 0
-(cd "$T/data" && exec "$BIN/seqctl" watch "$id" --timeout 100) >"$T/watched" 2>&1 &
+(cd "$T/data" && exec "$BIN/seqctl" watch "$id" --timeout $((100 * PATIENCE))) >"$T/watched" 2>&1 &
 watch=$!
 certificate 18 "DNS:localhost,IP:127.0.0.1"
 check "a new certificate is served" until_ok 100 is_served "$at" 18

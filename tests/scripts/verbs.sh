@@ -22,7 +22,7 @@ same "found by them" "$(seqctl ls --label team=y -o name)" "$one"
 refuse "nothing to set" 2 'nothing changes' seqctl set "$one"
 refuse "what cannot be removed" 2 'only a label' seqctl set "$one" --unset train.steps
 refuse "a priority that is none" 1 'between 0 and 100' seqctl set "$one" --priority 101
-check "cancel it" seqctl cancel "$one" --wait --timeout 60
+check "cancel it" seqctl cancel "$one" --wait --timeout $((60 * PATIENCE))
 refuse "a job that has ended" 4 'has ended' seqctl set "$one" --priority 1
 refuse "no job" 3 'no job 999' seqctl set 999 --priority 1
 
@@ -40,7 +40,7 @@ two=$(submit)
 until_ok 100 grep -q "\"job\": $two,.*\"type\": \"submit\"" "$T/feed" && ok "events -f" || bad "events -f" "$T/feed"
 kill -TERM "$following"; wait "$following"; same "it ends by a signal" $? 130
 says "events of all jobs" "job $one .*edit" seqctl events
-check "all is still" seqctl cancel "$two" --wait --timeout 60
+check "all is still" seqctl cancel "$two" --wait --timeout $((60 * PATIENCE))
 same "of the last one" "$(seqctl events --last 1 -o jsonl | grep -c '"seq"')" 1
 same "by state" "$(seqctl events --state cancelled -o jsonl | grep -o '"job": [0-9]*' | sort -u | tr '\n' ' ')" "\"job\": $one \"job\": $two "
 refuse "a job's own have no filter" 2 'no filter' seqctl events "$two" --state cancelled
