@@ -210,7 +210,7 @@ static void print_checkpoints(const struct cli *c, const struct jv *v)
 static int checkpoints_run(struct cli *c)
 {
     int64_t id = cli_job_id(c, 0);
-    return id < 0 ? CLI_USAGE : list(c, id, "checkpoints", print_checkpoints);
+    return id < 0 ? (int)-id : list(c, id, "checkpoints", print_checkpoints);
 }
 
 const struct verb verb_artifacts = {

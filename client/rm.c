@@ -72,14 +72,15 @@ static int remove_one(struct cli *c, int64_t id, struct table *t)
 static int rm_run(struct cli *c)
 {
     struct table t;
+    int64_t id[RM_JOBS];
     int first = CLI_OK;
     for (int i = 0; i < c->n_args; i++)
-        if (cli_job_id(c, i) < 0) return CLI_USAGE;
+        if ((id[i] = cli_job_id(c, i)) < 0) return (int)-id[i];
     int rc = agreed(c);
     if (rc) return rc;
     text_table_init(&t, head);
     for (int i = 0; i < c->n_args; i++) {
-        rc = remove_one(c, cli_job_id(c, i), &t);
+        rc = remove_one(c, id[i], &t);
         if (rc && !first) first = rc;
     }
     if (t.n_cells) text_table_print(&t, stdout);

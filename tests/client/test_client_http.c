@@ -14,11 +14,6 @@
 #include "client/verbs.h"
 #include "tests/lib/test.h"
 
-static const struct verb *const verbs[] = {
-    &verb_submit,    &verb_plan,     &verb_verify, &verb_ls,     &verb_show,
-    &verb_watch,     &verb_logs,     &verb_events, &verb_cancel, &verb_nodes,
-    &verb_artifacts, &verb_continue, &verb_retry,  NULL};
-
 /* ---- the server ------------------------------------------------------------------------------ */
 
 struct server {
@@ -150,7 +145,7 @@ static int seqctl(const struct server *s, char *const *words)
     fflush(stdout);
     dup2(fileno(f[0]), 1);
     dup2(fileno(f[1]), 2);
-    int rc = cli_run(argc, argv, verbs);
+    int rc = cli_run(argc, argv, verbs_all);
     fflush(stdout);
     fflush(stderr);
     dup2(keep[0], 1);
@@ -572,6 +567,48 @@ static void test_names(void)
     server_end(&s);
 }
 
+/* Every verb of a job ends with the code that says why a name leads to none, and asks no more. */
+static void test_names_of_no_job(void)
+{
+    static const struct {
+        const char *reply;
+        int want;
+    } cases[] = {
+        {LIST(""), CLI_NOT_FOUND},
+        {LIST(NAMED("9", "queued") "," NAMED("7", "running")), CLI_CONFLICT},
+        {JSON_REPLY("500 Internal Server Error", "{\"detail\":\"x\"}"), CLI_ERROR},
+    };
+    int n = 0;
+    for (int i = 0; verbs_all[i]; i++) {
+        const struct verb *v = verbs_all[i];
+        if (strncmp(v->operands, "ID", 2)) continue;
+        n++;
+        for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+            struct server s;
+            server_start(&s, &cases[k].reply, 1);
+            const int rc = SEQCTL(&s, (char *)v->name, v->options & OPT_YES ? "-y" : "-q", "my run",
+                                  v->min_args > 1 ? "1" : NULL);
+            const char *asked = server_end(&s);
+            CHECK_MSG(rc == cases[k].want, "%s, case %zu: %d, %s", v->name, k, rc, err);
+            CHECK_MSG(!strstr(asked, " /v1/jobs/"), "%s: %s", v->name, asked);
+        }
+    }
+    CHECK(n >= 14);
+}
+
+/* Removes the jobs that the names meant before the question, and looks up no name again. */
+static void test_rm_by_name(void)
+{
+    static const char *const reply[] = {LIST(NAMED("7", "failed")),
+                                        JSON_REPLY("202 Accepted", "{\"job\":7}"), LIST("")};
+    struct server s;
+    server_start(&s, reply, 3);
+    CHECK(SEQCTL(&s, "rm", "my run", "-y", "-o", "name") == CLI_OK);
+    CHECK_STR(out, "7\n");
+    const char *asked = server_end(&s);
+    CHECK_MSG(count(asked, "GET ") == 1 && strstr(asked, "DELETE /v1/jobs/7 "), "%s", asked);
+}
+
 /* Several ids: each is asked, whatever becomes of the one before. Several jobs of a filter: only
  * with --yes where no terminal can be asked. */
 static void test_cancel(void)
@@ -735,6 +772,8 @@ int main(void)
     RUN(test_watch_lines);
     RUN(test_ls);
     RUN(test_names);
+    RUN(test_names_of_no_job);
+    RUN(test_rm_by_name);
     RUN(test_cancel);
     RUN(test_continue);
     RUN(test_artifact_broken);
