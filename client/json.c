@@ -70,6 +70,14 @@ static bool next_part(const char **path, char *part, size_t size)
     return true;
 }
 
+/* Reads a part of a path as the index of an element. SIZE_MAX, which no array has: the part is no
+ * number. */
+static size_t index_of(const char *part)
+{
+    const bool is_number = *part && !part[strspn(part, "0123456789")];
+    return is_number ? strtoul(part, NULL, 10) : SIZE_MAX;
+}
+
 const struct jv *jv_get(const struct jv *v, const char *path)
 {
     const json_t *at = in(v);
@@ -77,7 +85,7 @@ const struct jv *jv_get(const struct jv *v, const char *path)
     while (at && path && *path) {
         if (!next_part(&path, part, sizeof part)) return NULL;
         if (json_is_array(at))
-            at = json_array_get(at, strtoul(part, NULL, 10));
+            at = json_array_get(at, index_of(part));
         else
             at = json_object_get(at, part);
     }
@@ -141,9 +149,7 @@ static json_t *parent_of(json_t *at, const char *path, char *part, size_t size, 
 {
     const char *whole = path;
     while (next_part(&path, part, size)) {
-        json_t *element = json_is_array(at) && part[strspn(part, "0123456789")] == 0
-                              ? json_array_get(at, strtoul(part, NULL, 10))
-                              : NULL;
+        json_t *element = json_array_get(at, index_of(part)); /* NULL where at is no array */
         if (element && *path) {
             at = element;
             continue;
@@ -194,9 +200,7 @@ int jv_unset(struct jv *v, const char *path, struct err *e)
     assert(parent);
     json_t *at = *path ? in(jv_get(v, parent)) : NULL;
     free(parent);
-    int rc = json_is_array(at) && *last && !last[strspn(last, "0123456789")]
-                 ? json_array_remove(at, strtoul(last, NULL, 10))
-                 : json_object_del(at, last);
+    int rc = json_is_array(at) ? json_array_remove(at, index_of(last)) : json_object_del(at, last);
     return rc ? err_set(e, ERR_NOT_FOUND, "%s: there is no such field", path) : 0;
 }
 

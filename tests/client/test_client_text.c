@@ -351,6 +351,10 @@ static void test_json_read(void)
     CHECK(jv_int(v, "a.b.3", -1) == -1);
     CHECK(jv_get(v, "a.n") == NULL);
     CHECK(jv_get(v, "a.x.y") == NULL);
+    static const char *const none[] = {"a.b.x", "a.b.0x", "a.b.-1",
+                                       "a.b..", "a.b. 0", "a.b.99999999999999999999999"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        CHECK_MSG(!jv_get(v, none[i]), "\"%s\" is an element", none[i]);
     CHECK(jv_num(v, "i", 0) == 12);
     CHECK(jv_bool(v, "t", false));
     CHECK(!jv_bool(v, "i", false));
@@ -391,6 +395,9 @@ static void test_json_set(void)
     CHECK(jv_set(v, "x.y", "1", &e) < 0);
     CHECK_MSG(strstr(e.text, "x.y"), "%s", e.text);
     CHECK(jv_set(v, "", "1", &e) < 0);
+    CHECK(jv_set(v, "data.train.x.path", "b", &e) < 0 &&
+          jv_set(v, "data.train..path", "b", &e) < 0);
+    CHECK(jv_unset(v, "data.train.x", &e) < 0 && jv_unset(v, "data.train.x.path", &e) < 0);
     char *s = jv_dump(v, JV_COMPACT);
     CHECK_STR(s,
               "{\"kind\": \"train\", \"train\": {\"steps\": 20}, \"x\": 1, \"model\": {\"path\": "
