@@ -216,7 +216,8 @@ static void on_owner(void *arg, const struct store_rows *rows, const struct err 
     struct resolving *k = arg;
     if (failed) {
         finish(k, failed);
-    } else if (!rows->n_rows || !principal_owns(&k->who, rows->row[0].text[0])) {
+    } else if (!rows->n_rows || rows->row[0].n[0] ||
+               !principal_owns(&k->who, rows->row[0].text[0])) {
         if (k->plain)
             refuse_plain(k);
         else

@@ -315,8 +315,8 @@ static void select_last_steps(sqlite3 *db, struct query *a)
                 "SELECT seq, data FROM (SELECT seq, data, sum(n) OVER (ORDER BY seq DESC ROWS "
                 "BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newer FROM (SELECT seq, "
                 "coalesce(data, '') AS data, CASE WHEN json_valid(data) THEN "
-                "json_array_length(data) ELSE 0 END AS n FROM metrics WHERE job = ?1 "
-                "ORDER BY seq DESC LIMIT ?2)) WHERE coalesce(newer, 0) < ?2 ORDER BY seq",
+                "json_array_length(data) ELSE 0 END AS n FROM metrics WHERE job = ?1 AND " SHOWN
+                " ORDER BY seq DESC LIMIT ?2)) WHERE coalesce(newer, 0) < ?2 ORDER BY seq",
                 bound, 2, NULL, 1, 1, a);
 }
 
@@ -337,7 +337,8 @@ static void select_checkpoint(sqlite3 *db, struct query *a)
     select_rows(db,
                 "SELECT seq, epoch, at, type, data, (SELECT data FROM events AS b WHERE b.job = ?1 "
                 "AND b.epoch = a.epoch AND b.type = ?5 ORDER BY seq DESC LIMIT 1) "
-                "FROM events AS a WHERE job = ?1 AND type IN (?3, ?4) AND json_valid(data) AND "
+                "FROM events AS a WHERE job = ?1 AND " SHOWN
+                " AND type IN (?3, ?4) AND json_valid(data) AND "
                 "json_extract(data, '$.step') = ?2 ORDER BY seq DESC LIMIT 1",
                 bound, 5, NULL, 4, 2, a);
 }
@@ -355,7 +356,8 @@ static const struct question {
                  1, 0, 4},
     [ASK_TAGGED] = {select_tagged},
     [ASK_JOBS] = {select_jobs},
-    [ASK_OWNER] = {NULL, "SELECT coalesce(owner, '') FROM jobs WHERE id = ?1", 1, 0, 1},
+    [ASK_OWNER] = {NULL, "SELECT state >= 100, coalesce(owner, '') FROM jobs WHERE id = ?1", 1, 1,
+                   1},
     [ASK_OTHERS] = {select_others},
     [ASK_AUDIT] = {select_audit},
     [ASK_EVENTS] = {NULL,

@@ -239,7 +239,7 @@ enum store_ask {
                                                -> n: id; text: doc, result in short */
     ASK_TAGGED, /* as ASK_JOBS; text[0] {"owner": "" or one, "tags": [["key","value"],..]}: jobs
                  * that have all of these tags -> n: id; text: doc, result in short */
-    ASK_OWNER,  /* n[0] id                     -> text: owner, "" for none */
+    ASK_OWNER,  /* n[0] id     -> n: 1: the job is being removed; text: owner, "" for none */
     ASK_OTHERS, /* text[0] owner: live jobs of all other users
                                                -> n: state, how many */
     ASK_AUDIT,  /* n[0] before seq (0: newest), n[1] limit, newest first; text[0] of that user, or

@@ -211,6 +211,73 @@ static void test_prune_refusals(void)
     finish();
 }
 
+/* ---- while it is being removed --------------------------------------------------------------- */
+
+/* Submits a job whose data has that path. */
+static int post_from(const char *path)
+{
+    char text[1024];
+    snprintf(text, sizeof text,
+             "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,"
+             "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
+             "\"data\":{\"train\":[{\"path\":\"%s\"}],\"seq_len\":100},\"train\":{\"steps\":5}}",
+             path);
+    return post("/v1/jobs", text);
+}
+
+/* Gives job 40 a checkpoint and an artifact on a node that is away. */
+static void add_products(void)
+{
+    static const struct {
+        int type;
+        const char *data;
+    } events[] = {{EV_ASSIGN, "{\"node\":\"n1\",\"ranks\":1}"},
+                  {EV_CHECKPOINT, "{\"step\":5,\"detail\":{\"path\":\"/x\"}}"},
+                  {EV_ARTIFACT, "{\"detail\":{\"name\":\"a\",\"size\":7}}"}};
+    struct store_txn *t = store_begin();
+    for (int i = 0; i < 3; i++)
+        store_event_add(t,
+                        &(struct store_event){1000 + i, 40, 1, 5, events[i].type, events[i].data});
+    commit(t);
+}
+
+/* The row of the removal is on disk, and the rows of the job are still there. */
+static void test_not_shown(void)
+{
+    static const char *const shown[] = {"",
+                                        "/events",
+                                        "/metrics",
+                                        "/metrics?last=5",
+                                        "/artifacts",
+                                        "/checkpoints",
+                                        "/checkpoints/5",
+                                        "/checkpoints/5.tar",
+                                        "/artifacts/a",
+                                        "/checkpoints/5/files/x"};
+    static const char *const named[] = {"job:40/step-5", "job:40", "job:40/artifacts/a"};
+    rest_away = true;
+    begin();
+    fill();
+    add_products();
+    close_server();
+    begin_in(false, 0); /* it counts on from these jobs */
+    for (int gone = 0; gone < 2; gone++) {
+        for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+            char path[64];
+            snprintf(path, sizeof path, "/v1/jobs/40%s", shown[i]);
+            CHECK_MSG((get(path) == 404) == gone, "%s: %s", path, reply);
+        }
+        for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+            CHECK_MSG(post_from(named[i]) == (gone ? 400 : 201), "%s: %s", named[i], reply);
+        struct store_txn *t = store_begin();
+        store_removal_add(t, &(struct store_removal){40, utc_now(), REMOVAL_JOB, "delete", ""});
+        commit(t);
+    }
+    CHECK(strstr(reply, "has no such job"));
+    finish();
+    rest_away = false;
+}
+
 /* ---- usage ----------------------------------------------------------------------------------- */
 
 /* Checkpoints that were removed since do not count, nor does the first version of a file. */
@@ -295,6 +362,7 @@ int main(void)
     RUN(test_delete);
     RUN(test_pages);
     RUN(test_key);
+    RUN(test_not_shown);
     RUN(test_usage);
     RUN(test_gaps);
     RUN(test_followed_and_removed);
