@@ -152,9 +152,7 @@ static void add_header(struct http_stream *s, const char *name, const char *valu
     s->headers = longer;
 }
 
-/* Tells whether the host of url is this machine, by its exact name: not "localhost.example", not
- * "127.0.0.1@example". */
-static bool is_loopback(const char *url)
+bool http_is_loopback(const char *url)
 {
     static const char *const names[] = {"localhost", "[::1]", "0.0.0.0", "[::]"};
     const char *host = strstr(url, "://");
@@ -171,7 +169,7 @@ static bool is_loopback(const char *url)
 static int check_token(const struct http *h, struct err *e)
 {
     if (!*h->token || !strncmp(h->url, "unix:", 5) || !strncasecmp(h->url, "https://", 8)) return 0;
-    if (is_loopback(h->url)) return 0;
+    if (http_is_loopback(h->url)) return 0;
     return err_set(e, ERR_INVALID,
                    "%s: the token could be read on the way: write https://, or unix:PATH for a "
                    "socket of this machine",
@@ -189,7 +187,7 @@ static void set_server(struct http_stream *s, const char *path)
     curl_easy_setopt(s->easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(s->easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (is_socket) curl_easy_setopt(s->easy, CURLOPT_UNIX_SOCKET_PATH, h->url + 5);
-    if (is_loopback(url)) curl_easy_setopt(s->easy, CURLOPT_NOPROXY, "*");
+    if (http_is_loopback(url)) curl_easy_setopt(s->easy, CURLOPT_NOPROXY, "*");
     if (!*h->ca) return;
     curl_easy_setopt(s->easy, CURLOPT_CAINFO, h->ca);
     curl_easy_setopt(s->easy, CURLOPT_CAPATH, NULL); /* the system's are not trusted */

@@ -76,16 +76,6 @@ static struct jv *parse(const char *path, const char *text, size_t size, struct 
 
 /* ---- relative paths -------------------------------------------------------------------------- */
 
-static bool is_loopback(const char *url)
-{
-    static const char *const names[] = {"localhost", "127.", "[::1]"};
-    const char *host = strstr(url, "://");
-    host = host ? host + 3 : url;
-    for (int i = 0; i < 3; i++)
-        if (!strncmp(host, names[i], strlen(names[i]))) return true;
-    return false;
-}
-
 static int make_absolute(struct jv *spec, const char *field, const char *cwd, struct err *e)
 {
     char path[8192];
@@ -127,7 +117,7 @@ int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e)
 static int settle_paths(struct cli *c, struct jv *spec, struct err *e)
 {
     char cwd[4096];
-    if (!c->http || !is_loopback(http_url(c->http))) return 0;
+    if (!c->http || !http_is_loopback(http_url(c->http))) return 0;
     if (!getcwd(cwd, sizeof cwd)) return err_errno(e, "the current directory");
     return spec_make_absolute(spec, cwd, e);
 }

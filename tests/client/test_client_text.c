@@ -5,6 +5,7 @@
 #include <string.h>
 #include "client/curve.h"
 #include "client/event.h"
+#include "client/http.h"
 #include "client/json.h"
 #include "client/progress.h"
 #include "client/spec.h"
@@ -474,6 +475,34 @@ static void test_spec_paths(void)
     jv_free(w);
 }
 
+/* Relative paths become absolute only where the host is this machine, by its exact name. */
+static void test_paths_of_this_machine(void)
+{
+    static const struct {
+        const char *url;
+        bool here;
+    } cases[] = {{"http://127.0.0.1:7433", true},
+                 {"http://127.1.2.3", true},
+                 {"https://localhost:7433", true},
+                 {"http://[::1]:7433", true},
+                 {"http://0.0.0.0:7433", true},
+                 {"http://192.0.2.1:7433", false},
+                 {"http://localhost.example.invalid:1", false},
+                 {"http://127.0.0.1.example.invalid:1", false},
+                 {"http://127.example.invalid", false},
+                 {"http://127.0.0.1:80@192.0.2.1:1", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = {0};
+        struct cli c = {.http = http_create(cases[i].url, &e)};
+        struct jv *v = parse("{\"input\":{\"path\":\"in.txt\"}}");
+        CHECK_MSG(c.http && spec_apply(&c, v) == CLI_OK, "%s: %s", cases[i].url, e.text);
+        const char *path = jv_str(v, "input.path", "?");
+        CHECK_MSG((*path == '/') == cases[i].here, "%s: %s", cases[i].url, path);
+        jv_free(v);
+        http_destroy(c.http);
+    }
+}
+
 int main(void)
 {
     RUN(test_clean);
@@ -495,5 +524,6 @@ int main(void)
     RUN(test_json_text);
     RUN(test_event_line);
     RUN(test_spec_paths);
+    RUN(test_paths_of_this_machine);
     return test_done("client_text");
 }
