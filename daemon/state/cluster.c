@@ -95,12 +95,13 @@ static void hold(struct cluster *k, const char *name)
     if (n) n->held = true;
 }
 
-/* Marks the nodes that the job needs: they have its newest checkpoint, its data or its toy run, or
- * run parts of it whose ends are not known. */
+/* Marks the nodes that the job needs: they have its newest checkpoint, the files that it begins
+ * from, its data or its toy run, or run parts of it whose ends are not known. */
 static void hold_nodes(void *arg, struct job *j)
 {
     struct cluster *k = arg;
     hold(k, j->checkpoint_node);
+    hold(k, j->source);
     hold(k, j->prepared_node);
     hold(k, j->only);
     for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)

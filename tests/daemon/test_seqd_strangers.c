@@ -418,6 +418,32 @@ static void test_many_names(void)
     finish();
 }
 
+/* A node is known for as long as a queued job begins from its files: the job goes nowhere else. */
+static void test_source_is_known(void)
+{
+    begin();
+    submit_source = "b";
+    CHECK(submit(1, 0) == 1);
+    submit_source = NULL;
+    CHECK(node_of(B) && control_nodes(w.control)->n == 1);
+    pass(1001); /* it is down the longest */
+    for (int i = 1; i < NODE_MAX; i++) {
+        struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1};
+        snprintf(m.node, sizeof m.node, "n-%d", i);
+        control_link_calls.up(w.control, m.node, &m);
+        if (i == 1) control_link_calls.down(w.control, m.node, "", 0);
+    }
+    CHECK(control_nodes(w.control)->n == NODE_MAX && known(1));
+    CHECK(visit(300, true) && node_of(B) && !known(1));
+    CHECK(!visit(301, true) && node_of(B));
+    CHECK(is(1, "queued") && strstr(job(1)->reason, "node b"));
+    hello(B);
+    pass(1001);
+    CHECK(!is(1, "queued"));
+    CHECK_STR(job(1)->node, "b");
+    finish();
+}
+
 static int n_lists, n_listed, n_open; /* open: lists that are not at their end */
 
 static void hear_lists(const char *name, const struct msg *m)
@@ -470,6 +496,7 @@ int main(void)
     RUN(test_taken_name);
     RUN(test_taken_over_restart);
     RUN(test_many_names);
+    RUN(test_source_is_known);
     RUN(test_long_list);
     return test_done("seqd_strangers");
 }
