@@ -538,7 +538,11 @@ int upload_dir_remove(struct upload_dir *d, int64_t id, struct err *e)
         file_remove(path, NULL);
     log_info("upload.remove", "id=%lld name=%s", (long long)id, u->l->name);
     drop(d, u);
-    return file_remove(gone, e);
+    /* The upload is gone whatever becomes of its files: the next start removes those that stay. */
+    struct err stays = {0};
+    if (file_remove(gone, &stays))
+        log_error("upload.stays", "id=%lld why=\"%s\"", (long long)id, stays.text);
+    return 0;
 }
 
 void upload_dir_sweep(struct upload_dir *d, int64_t now_ms)

@@ -22,6 +22,17 @@ ssize_t pwrite(int fd, const void *bytes, size_t n, off_t offset)
     return -1;
 }
 
+/* Fails every removal of a path that has this in it, as a disk does, unless it is NULL. */
+static const char *stuck;
+int remove(const char *path)
+{
+    if (stuck && strstr(path, stuck)) {
+        errno = EIO;
+        return -1;
+    }
+    return !unlink(path) || (errno == EISDIR && !rmdir(path)) ? 0 : -1;
+}
+
 static char dir[128];
 static struct upload_dir *d;
 static struct err e;
@@ -508,6 +519,31 @@ static void test_in_specs(void)
     finish();
 }
 
+/* Some files of a removed upload stay on the disk: no job may name it, and a restart removes them. */
+static void test_files_that_stay(void)
+{
+    char gone[256];
+    begin();
+    snprintf(dir, sizeof dir, "%s/up", w.dir);
+    snprintf(gone, sizeof gone, "%s/parts/1.gone", dir);
+    w.routes.uploads = uploads_open(w.loop, &options, &e);
+    push_one("in", "x", body);
+    CHECK(uploads_find(w.routes.uploads, 1) && uploads_owner(w.routes.uploads, "in"));
+    stuck = ".gone";
+    CHECK_MSG(talk("DELETE /v1/uploads/1 HTTP/1.1\r\n" HEAD "\r\n") == 200, "%s", reply);
+    CHECK(file_exists(gone));
+    CHECK(!uploads_find(w.routes.uploads, 1) && !uploads_owner(w.routes.uploads, "in"));
+    CHECK(submit_with("upload:in/x", "") == 400 && get("/v1/uploads/1") == 404);
+    stuck = NULL;
+    push_one("in", "x", body); /* the name is free */
+    CHECK(submit_with("upload:in/x", "") == 201 && file_exists(gone));
+    uploads_close(w.routes.uploads);
+    w.routes.uploads = uploads_open(w.loop, &options, &e);
+    CHECK(!file_exists(gone) && submit_with("upload:in/x", "") == 201);
+    uploads_close(w.routes.uploads);
+    finish();
+}
+
 /* ---- users ----------------------------------------------------------------------------------- */
 
 static char ann[AUTH_TOKEN_SIZE], bob[AUTH_TOKEN_SIZE], olga[AUTH_TOKEN_SIZE];
@@ -635,6 +671,7 @@ int main(void)
     RUN(test_locked);
     RUN(test_routes);
     RUN(test_in_specs);
+    RUN(test_files_that_stay);
     RUN(test_users);
     return test_done("seqd_upload");
 }
