@@ -519,7 +519,7 @@ static void test_in_specs(void)
     finish();
 }
 
-/* Some files of a removed upload stay on the disk: no job may name it, and a restart removes them. */
+/* Some files of a removed upload stay on the disk. No job may name it; a restart removes them. */
 static void test_files_that_stay(void)
 {
     char gone[256];
