@@ -202,7 +202,7 @@ static void released(void *arg, const struct err *e)
 {
     struct releasing *r = arg;
     r->done(r->arg, NULL, !e && r->refusal.code ? &r->refusal : e);
-    r->all->calls->pass(r->all->arg);
+    if (!e) r->all->calls->pass(r->all->arg);
     free(r);
 }
 
