@@ -20,6 +20,16 @@ static const char forgets[] =
     "({{ m.thinking }}){% endif %}{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}";
 
+/* Reads strings alone. */
+static const char strings[] =
+    "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+/* Reads both. */
+static const char both[] =
+    "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for p in m.content %}({{ p.text }}){% endfor %}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+
 static const char talk[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": \"\\u00e9\"}, {\"role\": \"assistant\", "
     "\"content\": \"one\"}, {\"role\": \"user\", \"content\": \"b\"}, {\"role\": \"assistant\", "
@@ -72,6 +82,9 @@ static void test_null(void)
                false, "{\"a\": {\"b\": null}}False;{\"content\": \"\"}True;");
 }
 
+#define ANSWER_OF(content)                                                                         \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "         \
+    "\"content\": " content "}]}"
 #define PARTS "{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}"
 
 /* Parts are joined where the template does not read them, and left where it does. */
@@ -157,6 +170,9 @@ static void test_spans(void)
     check_spans(forgets, talk, (const char *const[]){"one", ""}, 2);
     check_spans(plain, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", NULL, 0);
     check_spans(plain, "{\"messages\": []}", NULL, 0);
+    check_spans(both, ANSWER_OF("[" PARTS "]"), (const char *const[]){"(a)(b)"}, 1);
+    check_spans(both, ANSWER_OF("[]"), (const char *const[]){""}, 1);
+    check_spans(strings, ANSWER_OF("[]"), (const char *const[]){""}, 1);
 }
 
 static void check_refused(const char *source, const char *json, const char *field, const char *why)
@@ -195,6 +211,9 @@ static void test_refused(void)
     /* Bytes are those of transformers, which prints the list: no part is joined. */
     check_refused(plain, "{\"messages\": [{\"role\": \"user\", \"content\": [" PARTS "]}]}",
                   "messages[0].content", "line 1 of the chat template prints a list");
+    /* Transformers leaves the text out: the turn would be learnt without it. */
+    check_refused(strings, ANSWER_OF("[" PARTS "]"), "messages[1].content",
+                  "does not read a list of parts: give the content as a string");
     check_refused("{% for m in messages %}{{ m.a }}{% endfor %}",
                   "{\"messages\": [{\"role\": \"user\", \"a\": {\"b\": 1}}]}", "messages",
                   "prints a list or a mapping");

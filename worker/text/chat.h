@@ -36,8 +36,9 @@ int chat_render(const struct template *t, const char *json, int64_t size,
  * assistant's turns. If the template has the tag {% generation %}, they are the text inside.
  * Otherwise they are the text that the template adds, after its own prompt, for each message with
  * the role assistant.
- * fails: also ERR_INVALID if the turns cannot be found. For each turn, the output up to it, with
- * the prompt, must begin the output with the turn, and the latter must begin the whole output.
+ * fails: also ERR_INVALID for parts that the template does not read ("messages[i].content"), and
+ * if the turns cannot be found. For each turn, the output up to it, with the prompt, must begin the
+ * output with the turn, and the latter must begin the whole output.
  * ERR_UNSUPPORTED if {% generation %} stands inside a macro, a filter or a set. */
 int chat_render_spans(const struct template *t, const char *json, int64_t size,
                       const struct chat_tokens *tokens, int64_t now_s, struct template_output *o,
