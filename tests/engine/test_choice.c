@@ -973,6 +973,16 @@ static void test_node_zero(void)
         CHECK_MSG(!family_check(&s, &e) && !plan_make(&s, 0, &p, &e), "%s", e.text);
         CHECK(p.zero_group == (slow ? 8 : 16));
     }
+    const struct machine m = nodes(16, 2, 0.1);
+    decoder(2048, 16);
+    spec.train.global_batch = 16;
+    spec.parallel.zero = 3;
+    spec.parallel.zero_group = 16; /* what is asked for stays, on every product */
+    choose(&m);
+    CHECK(choice.n > 1);
+    for (int i = 0; i < choice.n; i++)
+        CHECK_MSG(!choice.option[i].zero_group || choice.option[i].zero_group == 16, "%d: %d", i,
+                  choice.option[i].zero_group);
 }
 
 static int64_t ticks(void *arg)

@@ -189,8 +189,9 @@ static bool same_axes(const struct axes *a, const struct axes *b)
     return a->dp == b->dp && a->pp == b->pp && a->sp == b->sp && a->tp == b->tp;
 }
 
-/* Weighs the other products. Without times it stops at the first that fits. */
-static void weigh_others(struct weighing *w, const struct axes *first, int ranks, bool faster)
+/* Weighs the other products. Without times it stops at the first that fits. grouped: also with
+ * groups within a node. */
+static void weigh_others(struct weighing *w, const struct axes *first, int ranks, bool grouped)
 {
     struct axes product[PRODUCTS_MAX];
     const struct axes said = said_of(w->asked);
@@ -200,7 +201,7 @@ static void weigh_others(struct weighing *w, const struct axes *first, int ranks
     for (int i = 0; i < n; i++) c->n_products += !same_axes(&product[i], first);
     for (int i = 0; i < n; i++) {
         if (same_axes(&product[i], first)) continue;
-        weigh_product(w, &product[i], faster);
+        weigh_product(w, &product[i], grouped);
         if (c->timed || !c->n || !c->option[0].fits) continue;
         c->n_products = c->products_weighed; /* without times the first that fits is taken */
         return;
@@ -223,9 +224,10 @@ static void weigh_all(struct weighing *w)
                                .tp = job_tp(w->spec)};
     const bool trains = a->kind == JOB_TRAIN;
     const bool faster = trains && c->timed && !a->parallel.sp && !a->parallel.dp;
+    const bool grouped = faster && !a->parallel.zero_group; /* groups that are asked for stay */
     c->n_products = 1;
-    weigh_product(w, &first, faster && !a->parallel.zero_group);
-    if (faster || (trains && c->n && !c->option[0].fits)) weigh_others(w, &first, ranks, faster);
+    weigh_product(w, &first, grouped);
+    if (faster || (trains && c->n && !c->option[0].fits)) weigh_others(w, &first, ranks, grouped);
 }
 
 bool weigh_better(const struct choice *c, const struct option *a, const struct option *b)
