@@ -25,6 +25,7 @@ FUNCTION(g_range)
         jinja_heap_fail(&r->h, ERR_INVALID,
                         "Range too big. The sandbox blocks ranges larger than %d", MAX_RANGE);
     g->n = (int64_t)n;
+    g->stop = stop;
     return (struct pyvalue){.type = V_RANGE, .range = g};
 }
 

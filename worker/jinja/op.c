@@ -27,10 +27,23 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
 }
 
+/* Raises a to the power b. Fails as Python does, and where the power is a complex number. */
+static struct pyvalue float_pow(struct template_run *r, double a, double b)
+{
+    const double out = pow(a, b);
+    if (a == 0 && b < 0)
+        jinja_heap_fail(&r->h, ERR_INVALID, "0 cannot be raised to a negative power");
+    if (isfinite(a) && isfinite(b) && isnan(out))
+        jinja_heap_fail(&r->h, ERR_UNSUPPORTED, "a power is a complex number");
+    if (isfinite(a) && isfinite(b) && isinf(out))
+        jinja_heap_fail(&r->h, ERR_INVALID, "a power is too large for a float");
+    return jinja_value_float(out);
+}
+
 static struct pyvalue int_pow(struct template_run *r, int64_t a, int64_t b)
 {
     int64_t out = 1;
-    if (b < 0) return jinja_value_float(pow((double)a, (double)b));
+    if (b < 0) return float_pow(r, (double)a, (double)b);
     if (a == 0 || a == 1 || a == -1) return jinja_value_int(a == -1 && b % 2 == 0 ? 1 : b ? a : 1);
     for (; b > 0; b--) /* at most 63 times before it overflows */
         if (__builtin_mul_overflow(out, a, &out)) too_large(r);
@@ -53,10 +66,7 @@ static struct pyvalue op_int(struct template_run *r, int op, int64_t a, int64_t 
         if ((over = a == INT64_MIN && b == -1)) break;
         out = op == OP1('%') ? a - floor_div(a, b) * b : floor_div(a, b);
         break;
-    default:
-        if (!a && b < 0)
-            jinja_heap_fail(&r->h, ERR_INVALID, "0 cannot be raised to a negative power");
-        return int_pow(r, a, b);
+    default: return int_pow(r, a, b);
     }
     if (over) too_large(r);
     return jinja_value_int(out);
@@ -81,7 +91,7 @@ static struct pyvalue op_float(struct template_run *r, int op, double a, double 
         a = (a - m) / b;
         m = floor(a);
         return jinja_value_float(a - m > 0.5 ? m + 1 : m);
-    default: return jinja_value_float(pow(a, b));
+    default: return float_pow(r, a, b);
     }
 }
 
@@ -189,7 +199,10 @@ static void slice_range(struct template_run *r, const struct pyvalue b[3], int64
     }
     const int64_t gap = step > 0 ? at[1] - at[0] : at[0] - at[1];
     const uint64_t width = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
-    *out = (struct pyrange){at[0], step, gap > 0 ? (int64_t)(((uint64_t)gap - 1) / width) + 1 : 0};
+    out->start = at[0];
+    out->stop = at[1];
+    out->step = step;
+    out->n = gap > 0 ? (int64_t)(((uint64_t)gap - 1) / width) + 1 : 0;
 }
 
 static struct pyvalue slice_str(struct template_run *r, struct pyvalue v, const struct pyrange *g)
@@ -213,6 +226,22 @@ static struct pyvalue slice_str(struct template_run *r, struct pyvalue v, const 
     return v;
 }
 
+/* Returns the range that a slice of a range is, as Python makes it: its bounds are those items,
+ * or where the next item would be. */
+static struct pyrange *slice_of_range(struct template_run *r, const struct pyrange *of,
+                                      const struct pyrange *g)
+{
+    struct pyrange *out = jinja_heap_alloc(&r->h, sizeof *out);
+    *out = (struct pyrange){.n = g->n};
+    if (__builtin_mul_overflow(of->step, g->start, &out->start) ||
+        __builtin_add_overflow(of->start, out->start, &out->start) ||
+        __builtin_mul_overflow(of->step, g->stop, &out->stop) ||
+        __builtin_add_overflow(of->start, out->stop, &out->stop) ||
+        __builtin_mul_overflow(of->step, g->step, &out->step))
+        too_large(r);
+    return out;
+}
+
 struct pyvalue jinja_op_slice(struct template_run *r, struct pyvalue v,
                               const struct pyvalue bound[3])
 {
@@ -223,9 +252,7 @@ struct pyvalue jinja_op_slice(struct template_run *r, struct pyvalue v,
     slice_range(r, bound, jinja_value_len(&r->h, v), &g);
     if (v.type == V_STR) return slice_str(r, v, &g);
     if (v.type == V_RANGE) {
-        struct pyrange *out = jinja_heap_alloc(&r->h, sizeof *out);
-        *out = (struct pyrange){jinja_range_at(v.range, g.start).i, v.range->step * g.step, g.n};
-        v.range = out;
+        v.range = slice_of_range(r, v.range, &g);
         return v;
     }
     struct pylist *l = jinja_list_new(&r->h, g.n);

@@ -146,11 +146,10 @@ static void repr_view(struct heap *h, struct text_sink *s, struct pyvalue v)
 static void repr_range(struct heap *h, struct text_sink *s, const struct pyrange *r)
 {
     char b[80];
-    const int64_t stop = r->start + r->n * r->step;
     if (r->step == 1)
-        sprintf(b, "range(%" PRId64 ", %" PRId64 ")", r->start, stop);
+        sprintf(b, "range(%" PRId64 ", %" PRId64 ")", r->start, r->stop);
     else
-        sprintf(b, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", r->start, stop, r->step);
+        sprintf(b, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", r->start, r->stop, r->step);
     jinja_sink_text(h, s, b);
 }
 

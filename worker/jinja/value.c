@@ -353,7 +353,8 @@ bool jinja_value_iterable(struct pyvalue v)
 
 struct pyvalue jinja_range_at(const struct pyrange *r, int64_t i)
 {
-    return jinja_value_int(r->start + i * r->step);
+    /* The item has 64 bits. The product may have more. */
+    return jinja_value_int((int64_t)((uint64_t)r->start + (uint64_t)i * (uint64_t)r->step));
 }
 
 static struct pylist *chars_of(struct heap *h, const struct str *s)

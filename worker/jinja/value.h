@@ -73,7 +73,7 @@ struct dict {
 };
 
 struct pyrange {
-    int64_t start, step, n;
+    int64_t start, step, n, stop; /* stop: as it was given, for repr */
 };
 
 /* Cursor over the items of a value. */
