@@ -97,6 +97,29 @@ static void test_row(void)
     }
 }
 
+/* A gap that cannot be told refuses the proof, whatever the rows after it have. */
+static void test_nan(void)
+{
+    enum { ROWS = 2 };
+    float x[ROWS * E], room[ROWS * K + E], weight[ROWS * K];
+    int32_t given[ROWS * K] = {3, 4, 3, 4}, expert[ROWS * K];
+    struct err e = {0};
+    struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 1}, &e);
+    struct routing routing = {.own = (int32_t *)room, .follow = true, .judged = true};
+    struct frame *f = calloc(1, sizeof *f);
+    memcpy(x, logits, sizeof logits);
+    memcpy(x + E, logits, sizeof logits);
+    x[4] = NAN;
+    f->be = be, f->routing = &routing, f->chosen = given;
+    const struct route_args args = {
+        .logits = tensor_f32(x, ROWS, E, E), .k = K, .expert = expert, .weight = weight};
+    be->ops->route(be, &args);
+    CHECK_MSG(!routing_meet(f, &args, &e), "%s", e.text);
+    CHECK_MSG(routing.turned == 2 && isnan(routing.gap), "%g", routing.gap);
+    free(f);
+    be_close(be);
+}
+
 static void test_no_choice(void)
 {
     static const int32_t bad[][K] = {{3, 5}, {3, -1}, {3, 3}};
@@ -216,6 +239,7 @@ int main(void)
     if (!mkdtemp(scratch)) return 1;
     write_docs();
     RUN(test_row);
+    RUN(test_nan);
     RUN(test_no_choice);
     RUN(test_honest);
     RUN(test_padded);

@@ -87,7 +87,7 @@ static void judge(struct routing *s, const struct routed *r)
 {
     const double gap = gap_of(r);
     s->turned++;
-    if (!(gap <= s->gap)) s->gap = gap;
+    if (!isnan(s->gap) && !(gap <= s->gap)) s->gap = gap; /* NaN stays */
 }
 
 static int follow(struct frame *f, const struct route_args *a, struct err *e)
