@@ -146,6 +146,23 @@ static void check_gemm_all(void)
         }
 }
 
+/* A sum of no terms is 0, and adds nothing. */
+static void check_gemm_empty(void)
+{
+    for (int f = 0; f < 4; f++) {
+        const enum dtype out = f & 2 ? DT_F32 : act;
+        struct box a = box_act(0, 5, 0), b = box_act(0, 40, 0), c = box_new_as(out, 5, 40, 3), c0;
+        box_random(c, 3, 1);
+        c0 = box_copy(c, 3);
+        CALL(be, gemm, &(struct gemm_args){a.t, b.t, c.t, true, false, f & 1, {0}});
+        for (int64_t i = 0; i < 5 && !(f & 1); i++)
+            for (int64_t j = 0; j < 40; j++) box_set(c0, i, j, 0);
+        CHECK_MSG(box_same_bits(c, c0, 0), "accumulate %d", f & 1);
+        CHECK(box_intact(c));
+        box_free(&a), box_free(&b), box_free(&c), box_free(&c0);
+    }
+}
+
 /* Checks that tensor cores cut off: seven products of 2^-26 are 0.875 places of fp32 at 1, which
  * are lost beside it. 8.0 and 9.0 lose each of them (kernels/cuda/emu.h), a device that kept all
  * would lose them of the total. Bounds reckon with it (kern.h), and a device that rounds to nearest
@@ -828,6 +845,7 @@ static const struct {
     {"gemm", check_gemm_all, 1, true},
     {"gemm cuts off", check_gemm_cut, 0, true},
     {"gemm with a bias", check_gemm_bias, 0, true},
+    {"gemm of no terms", check_gemm_empty, 0, true},
     {"gemm in any order", check_gemm_any_order, 0, true},
     {"gemm of few rows", check_gemm_few, 0, true},
     {"attn_fwd, _finish, _delta, _bwd", check_attn, 4, true},
