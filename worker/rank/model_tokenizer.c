@@ -23,8 +23,9 @@ static int read_file(struct model_tokenizer *t, const char *dir, struct err *e)
     size_t size;
     if (file_join(path, e, "%s/tokenizer.json", dir) < 0) return -1;
     t->file = file_read(path, TOKENIZER_FILE_SIZE, &size, e);
+    if (!t->file) return -1;
     t->size = (int64_t)size;
-    return t->file ? 0 : -1;
+    return 0;
 }
 
 int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e)

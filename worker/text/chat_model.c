@@ -50,8 +50,9 @@ static int read_source(struct text *out, const char *dir, char path[FILE_PATH_SI
     if (file_join(path, e, "%s/chat_template.jinja", dir) < 0) return -1;
     if (!file_exists(path)) return read_config(out, dir, path, e);
     out->data = file_read(path, TEMPLATE_SOURCE, &size, e);
+    if (!out->data) return -1;
     out->n = (int64_t)size;
-    return out->data ? 0 : -1;
+    return 0;
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */

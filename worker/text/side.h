@@ -28,10 +28,9 @@ const char *side_token_name(enum side_token i); /* "bos_token" */
 int side_tokens_read(struct side_tokens *s, const char *dir, struct err *e);
 void side_tokens_fini(struct side_tokens *s);
 
-/* The text of a file beside tokenizer.json, and its object. */
+/* The text of a file beside tokenizer.json. */
 struct side_file {
     char *text; /* owned; NULL: the directory has no such file */
-    struct json object;
     char path[FILE_PATH_SIZE];
 };
 /* Opens a file and finds the members `names` of its object. If there is no file, all are absent.
