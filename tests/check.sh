@@ -123,7 +123,7 @@ read_network() {
 }
 
 # What check shortens, and what it leaves to check-all.
-longer() { { grep -lE 'SEQD_TEST_SMALL|small_tests\(\)' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p'; on_device; } | sort -u; }
+longer() { { grep -lE 'SEQD_TEST_SMALL|small_tests\(\)|small_leaves\(|RUN_LONG\(' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p'; on_device; } | sort -u; }
 # In check-all the engine's where it has changed since they last passed (tests/digests), all others always.
 # Without a test that says "Not under sanitizers: " and why: others run the same code, in less time.
 sanitized() { comm -23 <(unit_tests) <(grep -l 'Not under sanitizers: ' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p' | sort); }
@@ -169,11 +169,10 @@ mkdir -p build; rm -f build/*/kept; : >"$FAILURES"; : >"$AGAIN"; : >"$UNSTABLE_F
 KEPT_SYSTEM=$(tests/kept.sh system)
 part "build"
 if [ -n "$all" ]
-then make -s -j"$jobs" all tests bench-build
-else make -s -j"$jobs" all $(unit_tests | paths release) build/release/paper
+then make -s -j"$jobs" all tests bench-build build/release/paper
+else make -s -j"$jobs" all $(unit_tests | paths release)
 fi || { fail build; echo "0 passed, 1 failed"; exit 1; }
 side test-again: "luck, and what is none" count tests/scripts/test_again.sh
-side test-kept: "results are kept while nothing has changed" count tests/scripts/test_kept.sh
 side test-docs: "documents that are wrong are found" count tests/scripts/test_docs.sh
 side check-format: "as make format would write it" one "make -s check-format"
 side peers: "the table of peers" count tests/scripts/test_peers.sh
@@ -258,11 +257,12 @@ side_all units: "systemd's units, without systemd" count tests/scripts/units.sh
 side_all push: "inputs come in" count tests/scripts/push.sh
 side_all backup: "a backup under load, restored" count tests/scripts/backup.sh
 side_all gpus: "jobs on GPUs, without a GPU" count tests/scripts/gpus.sh
-side hold: "jobs suspended, at their limit, drained" count tests/scripts/hold.sh
-side run: "one job with a service of its own" count tests/scripts/run.sh
-side store: "the disk of seqd, slow, failing, full" count tests/scripts/store.sh
+side_all hold: "jobs suspended, at their limit, drained" count tests/scripts/hold.sh
+side_all run: "one job with a service of its own" count tests/scripts/run.sh
+side_all store: "the disk of seqd, slow, failing, full" count tests/scripts/store.sh
 [ -n "$all" ] || side docs: "the commands of the documents" count tests/scripts/docs.sh
-side paper: "every count against its formula" one tests/paper/check.sh
+side test-kept: "results are kept while nothing has changed" count tests/scripts/test_kept.sh
+side_all paper: "every count against its formula" one tests/paper/check.sh
 side e2e: "end to end" count tests/scripts/e2e.sh
 side tls: "TLS and the Unix socket" count tests/scripts/tls.sh
 side people: "seqctl as people use it" count tests/scripts/people.sh

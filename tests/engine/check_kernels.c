@@ -1003,7 +1003,8 @@ int main(int argc, char **argv)
     if (argc == 4 && !strcmp(argv[1], "peer")) return check_share_peer(argv[2], argv[3]);
     const bool small = small_tests();
     only = getenv("SEQD_TEST_ONLY");
-    quick = getenv("SEQD_TEST_SHAPES") && !strcmp(getenv("SEQD_TEST_SHAPES"), "small");
+    const char *shapes = getenv("SEQD_TEST_SHAPES");
+    quick = small || (shapes && !strcmp(shapes, "small"));
     if (getenv("SEQD_TEST_DEVICE")) device_name = getenv("SEQD_TEST_DEVICE");
     RUN(test_every_slot);
     RUN(test_every_slot_finite);

@@ -828,20 +828,20 @@ int main(int argc, char **argv)
     RUN(test_skip);
     RUN(test_skip_survives);
     RUN(test_rollback);
-    RUN(test_rollback_of_shards);
+    RUN_LONG(test_rollback_of_shards);
     RUN(test_rollback_of_fused);
     RUN(test_rollbacks_are_counted);
     RUN(test_no_rollback_left);
-    RUN(test_outlier);
+    RUN_LONG(test_outlier);
     RUN(test_plain);
     RUN(test_eval);
-    RUN(test_eval_is_exact);
+    RUN_LONG(test_eval_is_exact);
     RUN(test_eval_part);
     RUN(test_eval_length);
     RUN(test_stages);
     RUN(test_stages_resume);
     RUN(test_length_in_tokens);
-    RUN(test_first_step);
+    RUN_LONG(test_first_step);
     RUN(test_first_step_refuses);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants_at_first_step);

@@ -52,6 +52,7 @@ static void check_equal(const struct way *w, enum precision_id precision)
     for (int P = w == ways ? 1 : 2; P <= 5; P++)
         for (int k = 0; k < 3; k++) {
             if (w != ways && (P + k) % 2) continue; /* one of every pair */
+            if (w != ways && small_leaves((P + k) / 2 + (w - ways), 3)) continue;
             trial_set(&t, w, P, lengths[k], precision);
             expect_equal(&t);
         }

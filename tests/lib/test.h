@@ -9,6 +9,7 @@
 #define SEQD_TESTS_TEST_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,15 @@ static inline bool small_tests(void)
 {
     return getenv("SEQD_TEST_SMALL") != NULL;
 }
+
+/* Tells whether the short form leaves out case i. It keeps one of n. */
+static inline bool small_leaves(int64_t i, int n)
+{
+    return small_tests() && i % n;
+}
+
+/* Runs a test that the short form leaves out. Sanitizers run it in any form. */
+#define RUN_LONG(fn) (SANITIZED || !small_tests() ? RUN(fn) : (void)0)
 
 void test_run(const char *name, void (*fn)(void));
 /* The last line of main: its exit status. */
