@@ -40,12 +40,15 @@ static void write(struct trail *t, store_done *done, void *arg)
     store_commit(t->store, txn, done, arg);
 }
 
+/* Commits are answered in their order: the answer to this one, even if it is empty, comes after
+ * those of all rows and statuses that are on their way to the disk. The callback is the caller's,
+ * so that none refers to the trail. */
 void trail_flush(struct trail *t, store_done *done, void *arg)
 {
-    if (t->n && !t->stopped)
-        write(t, done, arg);
-    else
+    if (t->stopped)
         done(arg, NULL);
+    else
+        write(t, done, arg);
 }
 
 static void on_timer(void *arg)

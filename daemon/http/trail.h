@@ -16,8 +16,8 @@ void trail_destroy(struct trail *t); /* NULL allowed */
 void trail_stop(struct trail *t);
 /* Commits row, with the answers that wait; the answer to r will follow unless row has a status. */
 void trail_note(struct trail *t, struct http_req *r, const struct store_audit *row);
-/* Flushes before the log is read: done is called, now or later, when the answers that waited are on
- * disk. */
+/* Flushes before the log is read: done is called when all that was noted before is on disk, rows
+ * and answers that other commits carry, too; at once after trail_stop. */
 void trail_flush(struct trail *t, store_done *done, void *arg);
 
 #endif

@@ -130,6 +130,60 @@ static void test_placement_that_is_not_committed(void)
     finish();
 }
 
+static bool two_wait(void)
+{
+    struct store_health h;
+    store_health(w.store, &h);
+    return h.n_waiting >= 2;
+}
+
+/* Holds the commit that carries the row of a request; the next commit, with the row of a second
+ * request, carries the answer to the first. Returns the connection of the second. */
+static int hold_the_audit(void)
+{
+    begin();
+    bad_disk_hold();
+    CHECK(post("/v1/jobs", "{}") == 400);
+    const int second = post_begin("/v1/jobs", "", job_json);
+    turn_until(two_wait);
+    return second;
+}
+
+static void test_audit_that_is_not_committed(void)
+{
+    const int second = hold_the_audit(), audit = get_begin("/v1/audit");
+    for (int i = 0; i < 3; i++) CHECK(get("/v1/jobs") == 200); /* audit has been taken by now */
+    CHECK(silent(audit));
+    bad_disk_release();
+    CHECK(answer_of(audit) == 200);
+    CHECK_MSG(strstr(reply, "\"status\":400}"), "%s", reply);
+    CHECK(answer_of(second) == 201);
+    finish();
+}
+
+/* Reads the rest of an answer after the server is gone. */
+static int status_of_rest(int fd)
+{
+    ssize_t n;
+    for (clear(); (n = recv(fd, reply + reply_len, sizeof reply - 1 - reply_len, 0)) > 0;)
+        reply_len += (size_t)n;
+    reply[reply_len] = 0;
+    close(fd);
+    return status_of();
+}
+
+/* seqd stops while the audit waits for a commit: the commit is made, and the reader is gone. */
+static void test_audit_while_seqd_stops(void)
+{
+    const int second = hold_the_audit(), audit = get_begin("/v1/audit");
+    for (int i = 0; i < 3; i++) CHECK(get("/v1/jobs") == 200);
+    CHECK(silent(audit));
+    bad_disk_release();
+    finish();
+    CHECK_MSG(status_of_rest(audit) == 503 && strstr(reply, "seqd is stopping"), "%s", reply);
+    CHECK(status_of_rest(second) == 201);
+}
+
 int main(void)
 {
     seqd_test_init();
@@ -137,5 +191,7 @@ int main(void)
     RUN(test_cancel_that_is_not_committed);
     RUN(test_submit_that_is_not_committed);
     RUN(test_placement_that_is_not_committed);
+    RUN(test_audit_that_is_not_committed);
+    RUN(test_audit_while_seqd_stops);
     return test_done("seqd_committed");
 }
