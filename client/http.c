@@ -152,10 +152,16 @@ static void add_header(struct http_stream *s, const char *name, const char *valu
     s->headers = longer;
 }
 
-bool http_is_loopback(const char *url)
+static bool is_socket(const char *url)
+{
+    return !strncmp(url, "unix:", 5);
+}
+
+bool http_is_local(const char *url)
 {
     static const char *const names[] = {"localhost", "[::1]", "0.0.0.0", "[::]"};
     const char *host = strstr(url, "://");
+    if (is_socket(url)) return true;
     host = host ? host + 3 : url;
     const size_t n = strcspn(host, "/?#");
     if (memchr(host, '@', n)) return false;
@@ -168,8 +174,7 @@ bool http_is_loopback(const char *url)
 /* Refuses to send a token in the clear: others could read it on the way. */
 static int check_token(const struct http *h, struct err *e)
 {
-    if (!*h->token || !strncmp(h->url, "unix:", 5) || !strncasecmp(h->url, "https://", 8)) return 0;
-    if (http_is_loopback(h->url)) return 0;
+    if (!*h->token || !strncasecmp(h->url, "https://", 8) || http_is_local(h->url)) return 0;
     return err_set(e, ERR_INVALID,
                    "%s: the token could be read on the way: write https://, or unix:PATH for a "
                    "socket of this machine",
@@ -181,13 +186,13 @@ static void set_server(struct http_stream *s, const char *path)
 {
     char url[4096];
     const struct http *h = s->http;
-    const bool is_socket = !strncmp(h->url, "unix:", 5);
-    snprintf(url, sizeof url, "%s%s", is_socket ? "http://localhost" : h->url, path);
+    const bool socket = is_socket(h->url);
+    snprintf(url, sizeof url, "%s%s", socket ? "http://localhost" : h->url, path);
     curl_easy_setopt(s->easy, CURLOPT_URL, url);
     curl_easy_setopt(s->easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(s->easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (is_socket) curl_easy_setopt(s->easy, CURLOPT_UNIX_SOCKET_PATH, h->url + 5);
-    if (http_is_loopback(url)) curl_easy_setopt(s->easy, CURLOPT_NOPROXY, "*");
+    if (socket) curl_easy_setopt(s->easy, CURLOPT_UNIX_SOCKET_PATH, h->url + 5);
+    if (http_is_local(url)) curl_easy_setopt(s->easy, CURLOPT_NOPROXY, "*");
     if (!*h->ca) return;
     curl_easy_setopt(s->easy, CURLOPT_CAINFO, h->ca);
     curl_easy_setopt(s->easy, CURLOPT_CAPATH, NULL); /* the system's are not trusted */

@@ -24,9 +24,9 @@ struct http *http_create(const char *base_url, struct err *e);
 void http_destroy(struct http *h); /* NULL allowed; closes open streams */
 void http_set_url(struct http *h, const char *base_url);
 const char *http_url(const struct http *h);
-/* Tells whether the host of url is this machine, by its exact name: not "localhost.example", not
- * "127.0.0.1@example". unix:PATH has no host. */
-bool http_is_loopback(const char *url);
+/* Tells whether url is this machine: unix:PATH, or a loopback host by its exact name: not
+ * "localhost.example", not "127.0.0.1@example". */
+bool http_is_local(const char *url);
 /* Sets the token that is sent with every request from now on, copied; "": none. */
 void http_set_token(struct http *h, const char *token);
 /* Sets the PEM file of the only authorities that are trusted; NULL: the system's. */

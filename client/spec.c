@@ -117,7 +117,7 @@ int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e)
 static int settle_paths(struct cli *c, struct jv *spec, struct err *e)
 {
     char cwd[4096];
-    if (!c->http || !http_is_loopback(http_url(c->http))) return 0;
+    if (!c->http || !http_is_local(http_url(c->http))) return 0;
     if (!getcwd(cwd, sizeof cwd)) return err_errno(e, "the current directory");
     return spec_make_absolute(spec, cwd, e);
 }

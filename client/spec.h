@@ -9,7 +9,7 @@
 #define SPEC_FILE_SIZE (1 << 20) /* seqd refuses a larger spec */
 
 /* Reads operand 0 ("-": stdin) and applies --set path=value, --unset path and --name. kind:
- * replaces the spec's kind; NULL: leaves it. If seqd is on this machine (a loopback URL), relative
+ * replaces the spec's kind; NULL: leaves it. If seqd is on this machine (http_is_local), relative
  * paths become absolute: they are relative to the submitter's directory, not to the daemon's.
  * Returns CLI_OK, or another exit code with the message printed. */
 int spec_load(struct cli *c, const char *kind, struct jv **out);

@@ -475,18 +475,21 @@ static void test_spec_paths(void)
     jv_free(w);
 }
 
-/* Relative paths become absolute only where the host is this machine, by its exact name. */
+/* Relative paths become absolute only where the URL is this machine: a socket, or a host by its
+ * exact name. */
 static void test_paths_of_this_machine(void)
 {
     static const struct {
         const char *url;
         bool here;
-    } cases[] = {{"http://127.0.0.1:7433", true},
+    } cases[] = {{"unix:/run/seqd/seqd.sock", true},
+                 {"http://127.0.0.1:7433", true},
                  {"http://127.1.2.3", true},
                  {"https://localhost:7433", true},
                  {"http://[::1]:7433", true},
                  {"http://0.0.0.0:7433", true},
                  {"http://192.0.2.1:7433", false},
+                 {"http://unix:1", false},
                  {"http://localhost.example.invalid:1", false},
                  {"http://127.0.0.1.example.invalid:1", false},
                  {"http://127.example.invalid", false},
