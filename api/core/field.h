@@ -44,6 +44,12 @@ struct field_word {
     const char *text; /* the word with its field, for errors: objective.type "iddpm" */
 };
 
+/* The values of a field of a job's guard with which an update waits for all gradients
+ * (worker/plan/update.h): words of an ENUM joined by |, or one of the other two. */
+#define FIELD_WAITS_FOR(word) (1u << (word))
+#define FIELD_WAITS_IF_SET    (1u << 30) /* every value but the default */
+#define FIELD_WAITS_NEVER     (1u << 31)
+
 struct field {
     const char *path; /* dotted JSON path: "data.seq_len"; array elements: "optim.betas.0" */
     enum field_type type;
@@ -56,6 +62,7 @@ struct field {
     uint32_t kinds;           /* bit per job_kind in whose spec it may appear; 0: in no spec */
     uint32_t since;           /* the first WIRE_ABI that has it (api/wire.h); 0: all have it */
     const struct field_word *newer; /* FIELD_ENUM: ends with word NULL; NULL: no word is newer */
+    uint32_t waits; /* fields of the guard: FIELD_WAITS_*; 0: the field is none of them */
     /* of records alone */
     size_t size;                      /* FIELD_TEXT, FIELD_RAW: bytes of the member */
     bool (*when)(const void *record); /* tells whether to write it; NULL: if not 0 and not empty */

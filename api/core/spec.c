@@ -154,10 +154,10 @@ const struct field spec_fields[] = {
     INT32("parallel.zero_group", parallel.zero_group, 1, JOB_MAX_RANKS, 0, TRAINING, "Ranks in a row over which ZeRO shards state, a divisor of sp * dp; each such group has all of it. Default: by the plan, else all.", 7),
     ENUM("parallel.transport", parallel.transport, transport_words, TRANSPORT_AUTO, ALL, "auto: shared memory within a node, TCP between, and NCCL for what GPUs send each other where every rank has one of its own; shm; tcp; nccl: that or a refusal."),
     BOOL("parallel.tls", parallel.tls, 1, ALL, "Encrypt TCP between ranks: TLS 1.3, keyed for the attempt. Shared memory and NCCL are not encrypted: false there."),
-    ENUM("guard.nonfinite", guard.nonfinite, nonfinite_words, NONFINITE_ROLLBACK, TRAINING, "A loss or gradient that is NaN or infinity: rollback, skip or fail. A training that ends without one update fails whatever this says."),
-    INT32("guard.rollbacks", guard.rollbacks, 0, 1000, 3, TRAINING, "Rollbacks at most; then the job fails."),
-    REAL("guard.loss_z", guard.loss_z, 0, 1e6, 0, TRAINING, "Skip the update of a step whose loss lies this many deviations above the recent mean; default: never."),
-    REAL("guard.grad_norm_z", guard.grad_norm_z, 0, 1e6, 0, TRAINING, "The same for the gradient norm."),
+    ENUM("guard.nonfinite", guard.nonfinite, nonfinite_words, NONFINITE_ROLLBACK, TRAINING, "A loss or gradient that is NaN or infinity: rollback, skip or fail. A training that ends without one update fails whatever this says.", .waits = FIELD_WAITS_FOR(NONFINITE_SKIP)), /* other words end the job, or return to older weights */
+    INT32("guard.rollbacks", guard.rollbacks, 0, 1000, 3, TRAINING, "Rollbacks at most; then the job fails.", .waits = FIELD_WAITS_NEVER), /* limits guard.nonfinite alone */
+    REAL("guard.loss_z", guard.loss_z, 0, 1e6, 0, TRAINING, "Skip the update of a step whose loss lies this many deviations above the recent mean; default: never.", .waits = FIELD_WAITS_IF_SET),
+    REAL("guard.grad_norm_z", guard.grad_norm_z, 0, 1e6, 0, TRAINING, "The same for the gradient norm.", .waits = FIELD_WAITS_IF_SET),
     ENUM("memory.recompute", memory.recompute, recompute_words, RECOMPUTE_AUTO, TRAINING, "Activations to compute again in backward."),
     INT("memory.loss_chunk_tokens", memory.loss_chunk_tokens, 1, JOB_MAX_SEQ, 0, READS_DATA, "Tokens per chunk of the loss; auto: equal chunks of at most 64 MiB of logits, in a training of up to 512 tokens whose logits are no larger than the gradient of the head."),
     INT("memory.mlp_chunk_tokens", memory.mlp_chunk_tokens, 0, JOB_MAX_SEQ, -1, TRAINING, "Tokens per piece of dense MLPs, which then keep their input alone and compute the rest again in backward; 0: whole; auto: whole where that fits, else 2048 before memory.recompute is raised, and whole under determinism ranks.", 7),

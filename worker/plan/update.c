@@ -1,4 +1,4 @@
-/* update.c: the table of the fields that make an update wait. */
+/* update.c: tells by the values of a job which of its fields make an update wait. */
 #include "worker/plan/update.h"
 
 #include "api/core/choices.h"
@@ -14,41 +14,20 @@ bool update_scales(const struct job_spec *s)
     return s->precision.params == PRECISION_FP16;
 }
 
-/* Tells whether a value that is not finite skips the update. With other choices the job ends or
- * returns to older weights, so some weights may have been updated. */
-static bool skips_nonfinite(const struct job_spec *s)
+/* Tells whether a field of the guard has a value that may skip the update after its gradient is
+ * known. With other values the job ends or returns to older weights, so some weights may have been
+ * updated. */
+static bool may_skip(const struct job_spec *s, const struct field *f)
 {
-    return s->guard.nonfinite == NONFINITE_SKIP;
+    const void *at = (const char *)s + f->offset;
+    if (f->waits & FIELD_WAITS_IF_SET) return !spec_is_default(s, f, at);
+    return f->type == FIELD_ENUM && f->waits & FIELD_WAITS_FOR(*(const int32_t *)at);
 }
-
-static bool skips_loss(const struct job_spec *s)
-{
-    return s->guard.loss_z > 0;
-}
-
-static bool skips_norm(const struct job_spec *s)
-{
-    return s->guard.grad_norm_z > 0;
-}
-
-static bool never(const struct job_spec *s)
-{
-    return false;
-}
-
-const struct update_rule update_rules[] = {
-    {"guard.nonfinite", skips_nonfinite},
-    {"guard.rollbacks", never}, /* it only limits what guard.nonfinite does */
-    {"guard.loss_z", skips_loss},
-    {"guard.grad_norm_z", skips_norm},
-    {"optim.max_grad_norm", update_clips},
-    {"precision.params", update_scales},
-    {0},
-};
 
 bool update_waits(const struct job_spec *s)
 {
-    for (const struct update_rule *r = update_rules; r->field; r++)
-        if (r->waits(s)) return true;
+    if (update_clips(s) || update_scales(s)) return true;
+    for (const struct field *f = spec_fields; f->path; f++)
+        if (f->waits && may_skip(s, f)) return true;
     return false;
 }

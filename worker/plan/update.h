@@ -1,4 +1,5 @@
 /* update.h: the fields that make an optimizer step wait before it may change a weight. Pure.
+ * The rows of guard. in spec_fields hold the values that do (FIELD_WAITS_*).
  *
  * Some fields of a job make the update of one bucket depend on the gradients of all: the norm that
  * clipping divides by, a verdict of the guard or of the loss scale that may still skip the step
@@ -10,15 +11,6 @@
 #include <stdbool.h>
 
 struct job_spec;
-
-/* One rule for each field of the guard, and for all others that are read between gradients and
- * update. */
-struct update_rule {
-    const char *field; /* path in the job spec */
-    bool (*waits)(
-        const struct job_spec *s); /* tells if its value makes updates wait for all gradients */
-};
-extern const struct update_rule update_rules[]; /* ends with field NULL */
 
 /* Tells whether some field makes the update wait. */
 bool update_waits(const struct job_spec *s);
