@@ -67,9 +67,10 @@ struct field {
     size_t size;                      /* FIELD_TEXT, FIELD_RAW: bytes of the member */
     bool (*when)(const void *record); /* tells whether to write it; NULL: if not 0 and not empty */
     bool needed;                      /* a record without this member is refused */
-    bool or_null;                     /* FIELD_DOUBLE: null leaves the member as it was */
-    const struct field *of;           /* FIELD_OBJECT */
-    const struct field_list *list;    /* FIELD_LIST */
+    bool or_null; /* FIELD_DOUBLE, FIELD_OWNED: null leaves the member as it was; an OWNED that is
+                   * NULL is written as null */
+    const struct field *of;        /* FIELD_OBJECT */
+    const struct field_list *list; /* FIELD_LIST */
     bool closed; /* in the last row, which has no path: a record with another member is refused */
 };
 

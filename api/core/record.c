@@ -37,6 +37,14 @@ static const char *word_of(const struct field *f, int32_t value)
     return f->words[i];
 }
 
+static void write_owned(struct jwrite *w, const char *key, const struct field *f, const char *text)
+{
+    if (text || !f->or_null)
+        jwrite_str(w, key, text);
+    else
+        jwrite_null(w, key);
+}
+
 static void write_list(struct jwrite *w, const char *key, const struct field *f,
                        const void *record);
 
@@ -53,7 +61,7 @@ static void write_value(struct jwrite *w, const char *key, const struct field *f
     case FIELD_ENUM:
     case FIELD_WORD: jwrite_str(w, key, word_of(f, *(const int32_t *)at)); break;
     case FIELD_TEXT: jwrite_str(w, key, at); break;
-    case FIELD_OWNED: jwrite_str(w, key, *(char *const *)at); break;
+    case FIELD_OWNED: write_owned(w, key, f, *(char *const *)at); break;
     case FIELD_RAW: jwrite_raw(w, key, at); break;
     case FIELD_FIXED: jwrite_int(w, key, (int64_t)f->min); break;
     case FIELD_OBJECT: record_write(w, key, f->of, record); break;
@@ -141,6 +149,7 @@ static int read_bool(const struct field *f, enum jtok t, char *at, struct err *e
 static int read_owned(const struct field *f, struct jread *j, enum jtok t, char *at, struct err *e)
 {
     char **text = (char **)at;
+    if (t == J_NULL && f->or_null) return 0;
     if (*text || t != J_STRING || !(*text = malloc(j->len + 1)) || jread_copy(j, *text, j->len + 1))
         return damaged(f, "one text", e);
     return 0;

@@ -26,7 +26,6 @@ struct upload {
     struct upload_list *l; /* owned */
     bool done;
     int64_t touched_ms;
-    int64_t *at;    /* bytes of each file */
     bool *verified; /* per file: its bytes have the listed digest */
     int hashed;     /* index of the file whose first hashed_at bytes are in sha; -1: none */
     int64_t hashed_at;
@@ -72,10 +71,10 @@ static struct upload *add(struct upload_dir *d, struct upload_list *l, bool done
     struct upload *u = calloc(1, sizeof *u);
     if (!u) abort();
     u->l = upload_list_fit(l);
-    u->at = calloc((size_t)u->l->n, sizeof *u->at);
     u->verified = calloc((size_t)u->l->n, sizeof *u->verified);
-    if (!u->at || !u->verified) abort();
+    if (!u->verified) abort();
     u->done = done;
+    for (int i = 0; i < u->l->n && done; i++) u->l->file[i].received = u->l->file[i].size;
     u->touched_ms = now_ms;
     u->hashed = -1;
     u->next = d->first;
@@ -91,7 +90,6 @@ static void drop(struct upload_dir *d, struct upload *u)
     for (d->n--; *p != u;) p = &(*p)->next;
     *p = u->next;
     free(u->l);
-    free(u->at);
     free(u->verified);
     free(u);
 }
@@ -99,8 +97,8 @@ static void drop(struct upload_dir *d, struct upload *u)
 static int64_t received(const struct upload *u)
 {
     int64_t n = 0;
-    for (int i = 0; i < u->l->n; i++) n += u->at[i];
-    return u->done ? u->l->size : n;
+    for (int i = 0; i < u->l->n; i++) n += u->l->file[i].received;
+    return n;
 }
 
 /* ---- at the start ---------------------------------------------------------------------------- */
@@ -167,10 +165,11 @@ static void measure(struct upload_dir *d, struct upload *u)
 {
     struct stat st;
     for (int i = 0; i < u->l->n; i++) {
+        struct upload_file *f = &u->l->file[i];
         const int fd = open_file(d, u, i, O_RDWR, NULL);
         if (fd < 0) continue;
-        if (!fstat(fd, &st)) u->at[i] = st.st_size;
-        if (u->at[i] > u->l->file[i].size && !ftruncate(fd, 0)) u->at[i] = 0;
+        if (!fstat(fd, &st)) f->received = st.st_size;
+        if (f->received > f->size && !ftruncate(fd, 0)) f->received = 0;
         close(fd);
     }
 }
@@ -362,7 +361,7 @@ static int judge(struct upload *u, int i, int fd, const struct sha256 *sha, stru
     sha256_hex(&copy, hex);
     u->verified[i] = !strcmp(hex, u->l->file[i].sha256);
     if (u->verified[i]) return 0;
-    if (!ftruncate(fd, 0)) u->at[i] = 0;
+    if (!ftruncate(fd, 0)) u->l->file[i].received = 0;
     u->hashed = -1;
     return err_field(e, ERR_CORRUPT, "sha256",
                      "%s does not have the digest of its list: it is empty again, send it again",
@@ -405,7 +404,7 @@ static int check_write(const struct upload *u, int file, int64_t offset, size_t 
     if (file < 0 || file >= u->l->n)
         return err_field(e, ERR_NOT_FOUND, "file", "file: the upload has files 0 to %d",
                          u->l->n - 1);
-    *at = u->done ? u->l->file[file].size : u->at[file];
+    *at = u->l->file[file].received;
     if (offset != *at)
         return err_field(e, ERR_CONFLICT, "Upload-Offset", "%s has %lld bytes: continue there",
                          u->l->file[file].path, (long long)*at);
@@ -437,20 +436,20 @@ int upload_dir_write(struct upload_dir *d, int64_t id, int file, int64_t offset,
     *at = -1;
     if (!u || check_write(u, file, offset, n, at, e)) return -1;
     if (u->done || !n) return 0;
+    struct upload_file *f = &u->l->file[file];
     const int fd = open_file(d, u, file, O_RDWR | O_CREAT, e);
     if (fd < 0) return say_fix(d, offset, e);
-    int rc = append(fd, u->l->file[file].path, offset, bytes, n, e);
+    int rc = append(fd, f->path, offset, bytes, n, e);
     if (!rc) {
         u->touched_ms = now_ms;
-        u->at[file] += (int64_t)n;
+        f->received += (int64_t)n;
         hash_along(u, file, offset, bytes, n);
-        const int64_t size = u->l->file[file].size;
-        if (u->at[file] == size && u->hashed == file && u->hashed_at == size)
+        if (f->received == f->size && u->hashed == file && u->hashed_at == f->size)
             rc = judge(u, file, fd, &u->sha, e);
     } else {
         say_fix(d, offset, e);
     }
-    *at = u->at[file];
+    *at = f->received;
     close(fd);
     return rc;
 }
@@ -459,11 +458,12 @@ int upload_dir_write(struct upload_dir *d, int64_t id, int file, int64_t offset,
 
 static int verify(struct upload_dir *d, struct upload *u, int i, struct err *e)
 {
+    const struct upload_file *f = &u->l->file[i];
     struct sha256 sha;
     ssize_t n = 0;
-    if (u->at[i] < u->l->file[i].size)
+    if (f->received < f->size)
         return err_field(e, ERR_CONFLICT, "files", "%s has %lld of %lld bytes: send the rest first",
-                         u->l->file[i].path, (long long)u->at[i], (long long)u->l->file[i].size);
+                         f->path, (long long)f->received, (long long)f->size);
     if (u->verified[i]) return 0;
     const int fd = open_file(d, u, i, O_RDWR | O_CREAT, e); /* an empty file is made here */
     char *piece = malloc(PIECE);
@@ -583,15 +583,15 @@ bool upload_dir_name(const struct upload_dir *d, int64_t id, struct upload_name 
 static void put_upload(struct jwrite *w, const struct upload_dir *d, const struct upload *u,
                        bool files)
 {
-    char path[FILE_PATH_SIZE], at[32];
-    const bool shown = u->done && !file_join(path, NULL, "%s/%s", d->files, u->l->name);
-    const struct upload_shown v = {.path = shown ? path : NULL,
-                                   .created_at = doc_time(u->l->created_ms, at),
-                                   .received = received(u),
-                                   .at = u->at,
-                                   .done = u->done,
-                                   .files = files};
-    upload_list_show(u->l, &v, w);
+    char path[FILE_PATH_SIZE];
+    struct upload_shown v = {.state = u->done ? UPLOAD_COMPLETE : UPLOAD_RECEIVING,
+                             .size = u->l->size,
+                             .received = received(u),
+                             .all = files ? u->l : NULL};
+    copy_name(u, &v.of);
+    doc_time(u->l->created_ms, v.created_at);
+    if (u->done && !file_join(path, NULL, "%s/%s", d->files, u->l->name)) v.path = path;
+    upload_show(&v, w);
 }
 
 static size_t room_of(const struct upload_dir *d)

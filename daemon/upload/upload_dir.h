@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 #include "daemon/state/principal.h"
+#include "daemon/upload/upload_list.h"
 
 #define UPLOADS_COUNT 1000 /* uploads at once, complete or not */
 
@@ -51,10 +52,6 @@ int upload_dir_remove(struct upload_dir *d, int64_t id, struct err *e);
 /* Removes incomplete uploads that have received no byte for expire_ms. */
 void upload_dir_sweep(struct upload_dir *d, int64_t now_ms);
 
-struct upload_name {
-    int64_t id;
-    char name[64], owner[USER_NAME];
-};
 /* Describes complete upload number i, from 0; false: there are fewer. */
 bool upload_dir_complete(const struct upload_dir *d, int i, struct upload_name *out);
 /* Describes upload id, complete or not; false: there is none. */

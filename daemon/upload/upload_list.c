@@ -40,12 +40,31 @@ static void *file_add(void *record, int i)
     return f;
 }
 
+/* Returns file i of an upload that is shown with its files. */
+static const void *shown_get(const void *record, int i)
+{
+    const struct upload_shown *v = record;
+    return v->all ? file_get(v->all, i) : NULL;
+}
+
+static bool shows_files(const void *record)
+{
+    return ((const struct upload_shown *)record)->all;
+}
+
+static const char *const state_words[] = {
+    [UPLOAD_RECEIVING] = "receiving", [UPLOAD_COMPLETE] = "complete", NULL};
+
 /* clang-format off */
-#define INT(m)  {#m, FIELD_INT, AT(m), INT64_MIN, INT64_MAX, .when = record_always}
-#define TEXT(m) {#m, FIELD_TEXT, AT(m), .size = sizeof OF(m), .when = record_always}
+#define INT(m)            INT_AT(#m, m)
+#define TEXT(m)           TEXT_AT(#m, m)
+#define INT_AT(path, m)   {path, FIELD_INT, AT(m), INT64_MIN, INT64_MAX, .when = record_always}
+#define TEXT_AT(path, m)  {path, FIELD_TEXT, AT(m), .size = sizeof OF(m), .when = record_always}
 #define OF(member) ((struct upload_file *)0)->member
 #define AT(member) offsetof(struct upload_file, member)
-static const struct field file_rows[] = {TEXT(path), INT(size), TEXT(sha256), RECORD_CLOSED};
+#define LISTED TEXT(path), INT(size), TEXT(sha256)
+static const struct field file_rows[] = {LISTED, RECORD_CLOSED};
+static const struct field shown_file_rows[] = {LISTED, INT(received), {NULL}};
 #undef OF
 #undef AT
 #define OF(member) ((struct upload_list *)0)->member
@@ -54,6 +73,19 @@ static const struct field_list file_list = {file_rows, file_get, file_add, NULL}
 #define FILES {"files", FIELD_LIST, .list = &file_list, .when = record_always}
 static const struct field body_rows[] = {TEXT(name), FILES, RECORD_CLOSED};
 static const struct field stored_rows[] = {INT(id), TEXT(name), TEXT(owner), INT(created_ms), FILES, RECORD_CLOSED};
+#undef OF
+#undef AT
+#define OF(member) ((struct upload_shown *)0)->member
+#define AT(member) offsetof(struct upload_shown, member)
+static const struct field_list shown_list = {shown_file_rows, shown_get, NULL, NULL};
+static const struct field shown_rows[] = {
+    INT_AT("id", of.id), TEXT_AT("name", of.name), TEXT_AT("owner", of.owner),
+    {"state", FIELD_WORD, AT(state), .words = state_words, .when = record_always},
+    TEXT(created_at), INT(size), INT(received),
+    {"path", FIELD_OWNED, AT(path), .when = record_always, .or_null = true},
+    {"files", FIELD_LIST, .list = &shown_list, .when = shows_files},
+    {NULL}
+};
 /* clang-format on */
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -155,29 +187,7 @@ bool upload_list_same(const struct upload_list *a, const struct upload_list *b)
     return true;
 }
 
-void upload_list_show(const struct upload_list *l, const struct upload_shown *v, struct jwrite *w)
+void upload_show(const struct upload_shown *v, struct jwrite *w)
 {
-    jwrite_object(w, NULL);
-    jwrite_int(w, "id", l->id);
-    jwrite_str(w, "name", l->name);
-    jwrite_str(w, "owner", l->owner);
-    jwrite_str(w, "state", v->done ? "complete" : "receiving");
-    jwrite_str(w, "created_at", v->created_at);
-    jwrite_int(w, "size", l->size);
-    jwrite_int(w, "received", v->received);
-    if (v->path)
-        jwrite_str(w, "path", v->path);
-    else
-        jwrite_null(w, "path");
-    if (v->files) jwrite_array(w, "files");
-    for (int i = 0; v->files && i < l->n; i++) {
-        jwrite_object(w, NULL);
-        jwrite_str(w, "path", l->file[i].path);
-        jwrite_int(w, "size", l->file[i].size);
-        jwrite_str(w, "sha256", l->file[i].sha256);
-        jwrite_int(w, "received", v->done ? l->file[i].size : v->at[i]);
-        jwrite_end(w);
-    }
-    if (v->files) jwrite_end(w);
-    jwrite_end(w);
+    record_write(w, NULL, shown_rows, v);
 }

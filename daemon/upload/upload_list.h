@@ -20,6 +20,7 @@ struct upload_file {
     char path[UPLOAD_PATH]; /* relative, without . and .. */
     int64_t size;
     char sha256[SHA256_HEX];
+    int64_t received; /* bytes that are here; in no list */
 };
 
 struct upload_list {
@@ -47,14 +48,23 @@ size_t upload_list_room(const struct upload_list *l);
 /* Writes the list as text, which reads back the same. Returns its length; -1: it does not fit. */
 int64_t upload_list_write(const struct upload_list *l, char *out, size_t size);
 
-struct jwrite;
-struct upload_shown { /* facts that REST shows beside the list */
-    const char *path; /* path where nodes read it; NULL: not yet */
-    const char *created_at;
-    int64_t received;
-    const int64_t *at; /* received bytes of each file, unless the upload is done */
-    bool done, files;  /* files: shows the files, too */
+struct upload_name {
+    int64_t id;
+    char name[UPLOAD_NAME], owner[USER_NAME];
 };
-void upload_list_show(const struct upload_list *l, const struct upload_shown *v, struct jwrite *w);
+
+enum upload_state { UPLOAD_RECEIVING, UPLOAD_COMPLETE };
+
+/* An upload as REST shows it. */
+struct upload_shown {
+    struct upload_name of;
+    int32_t state; /* enum upload_state */
+    char created_at[32];
+    int64_t size, received;
+    char *path;                    /* nodes read it there; NULL: not yet */
+    const struct upload_list *all; /* its files; NULL: they are not shown */
+};
+struct jwrite;
+void upload_show(const struct upload_shown *v, struct jwrite *w);
 
 #endif

@@ -167,6 +167,29 @@ static void test_null(void)
     CHECK(read_text("{\"version\":2,\"maybe\":\"1\"}", &r, &e) == -1);
 }
 
+/* An owned text that may be null is written as null where there is none, and read back as none. */
+static void test_null_text(void)
+{
+    static const struct field lone[] = {
+        {"owned", FIELD_OWNED, AT(owned), .when = record_always, .or_null = true}, {NULL}};
+    static const char *const texts[] = {"{\"owned\":null}", "{\"owned\":\"a\"}"};
+    for (int i = 0; i < 2; i++) {
+        struct every r = {0};
+        struct err e = {0};
+        struct jwrite w;
+        char out[64];
+        CHECK_MSG(!record_parse(texts[i], strlen(texts[i]), lone, &r, &e), "%s", e.text);
+        CHECK(!r.owned == !i);
+        jwrite_init(&w, out, sizeof out);
+        record_write(&w, NULL, lone, &r);
+        CHECK(jwrite_finish(&w) > 0);
+        CHECK_STR(out, texts[i]);
+        free(r.owned);
+    }
+    struct every r = {0};
+    CHECK(read_text("{\"version\":2,\"owned\":null}", &r, &(struct err){0}) == -1);
+}
+
 /* A text that is no object, or more than one. */
 static void test_parse(void)
 {
@@ -273,6 +296,7 @@ int main(void)
     RUN(test_round_trip);
     RUN(test_tolerates);
     RUN(test_null);
+    RUN(test_null_text);
     RUN(test_parse);
     RUN(test_refuses);
     RUN(test_closed);

@@ -159,6 +159,43 @@ static void test_every_border(void)
         }
 }
 
+/* Every member of an upload, in its order: begun, complete, and in the list. */
+static void test_shown(void)
+{
+#define HEAD_OF(state, received)                                                                   \
+    "{\"id\":1,\"name\":\"in\",\"owner\":\"ann\",\"state\":\"" state "\",\"created_at\":\""        \
+    "1970-01-01T00:00:00.000Z\",\"size\":39,\"received\":" received ",\"path\":"
+#define FILE_OF(received)                                                                          \
+    ",\"files\":[{\"path\":\"a/b\",\"size\":39,\"sha256\":\"%s\",\"received\":" received "}]}"
+    static const struct principal ann = {.user = "ann"};
+    int64_t id;
+    char want[1024];
+    const char *sha256 = digest_of(body, sizeof body - 1);
+    setup();
+    CHECK(!create_as("ann", list_of("in", "a/b", body, sizeof body - 1), &id) && id == 1);
+    CHECK(!put(id, 0, body, 10));
+    char *json = upload_dir_show(d, id, &e);
+    snprintf(want, sizeof want, HEAD_OF("receiving", "10") "null" FILE_OF("10"), sha256);
+    CHECK_STR(json, want);
+    free(json);
+    CHECK(!put(id, 10, body + 10, sizeof body - 11) && !upload_dir_commit(d, id, &e));
+    for (int i = 0; i < 2; i++, again()) {
+        json = upload_dir_show(d, id, &e);
+        snprintf(want, sizeof want, HEAD_OF("complete", "39") "\"%s/files/in\"" FILE_OF("39"), dir,
+                 sha256);
+        CHECK_STR(json, want);
+        free(json);
+        json = upload_dir_list(d, &ann);
+        snprintf(want, sizeof want,
+                 "{\"data\":[" HEAD_OF("complete", "39") "\"%s/files/in\"}],"
+                                                         "\"next_cursor\":null,\"has_more\":false}",
+                 dir);
+        CHECK_STR(json, want);
+        free(json);
+    }
+    teardown();
+}
+
 static void test_lies(void)
 {
     setup();
@@ -660,6 +697,7 @@ int main(void)
 {
     seqd_test_init();
     RUN(test_every_border);
+    RUN(test_shown);
     RUN(test_lies);
     RUN(test_lists);
     RUN(test_list_fields);
