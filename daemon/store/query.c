@@ -12,6 +12,9 @@
 
 #define SHOWN "EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND state < 100)"
 _Static_assert(STORE_GONE == 100, "SHOWN names it");
+/* The checkpoints of job ?1 stay: they are hidden from the order of their removal on. */
+#define KEPT "NOT EXISTS (SELECT 1 FROM removals WHERE job = ?1 AND what = 4)"
+_Static_assert(REMOVAL_CHECKPOINTS == 4, "KEPT names it");
 
 static void take_row(struct store_rows *rows, sqlite3_stmt *st, int n_ints, int n_texts)
 {
@@ -167,7 +170,7 @@ static void select_checkpoints(sqlite3 *db, struct query *a)
     const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_CHECKPOINT, EV_CHECKPOINT_REMOVED};
     select_rows(db,
                 "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "
-                "WHERE job = ?1 AND " SHOWN " AND seq > ?2 AND type = ?4 AND seq IN ("
+                "WHERE job = ?1 AND " SHOWN " AND " KEPT " AND seq > ?2 AND type = ?4 AND seq IN ("
                 "SELECT max(seq) FROM events WHERE job = ?1 AND type IN (?4, ?5) AND "
                 "json_valid(data) GROUP BY json_extract(data, '$.step')) ORDER BY seq LIMIT ?3",
                 bound, 5, NULL, 4, 1, a);
@@ -337,7 +340,7 @@ static void select_checkpoint(sqlite3 *db, struct query *a)
     select_rows(db,
                 "SELECT seq, epoch, at, type, data, (SELECT data FROM events AS b WHERE b.job = ?1 "
                 "AND b.epoch = a.epoch AND b.type = ?5 ORDER BY seq DESC LIMIT 1) "
-                "FROM events AS a WHERE job = ?1 AND " SHOWN
+                "FROM events AS a WHERE job = ?1 AND " SHOWN " AND " KEPT
                 " AND type IN (?3, ?4) AND json_valid(data) AND "
                 "json_extract(data, '$.step') = ?2 ORDER BY seq DESC LIMIT 1",
                 bound, 5, NULL, 4, 2, a);

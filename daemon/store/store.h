@@ -249,9 +249,9 @@ enum store_ask {
     ASK_EVENTS, /* n[0] job, n[1] after seq, n[2] limit, n[3] only this type or -1
                                                -> n: seq, epoch, at, type; text: data */
     ASK_CHECKPOINTS, /* the same, of n[3] EV_CHECKPOINT: events of steps that have not been removed
-                      * or written again since */
+                      * or written again since; none once the job's checkpoints are being removed */
     ASK_CHECKPOINT,  /* n[0] job, n[1] step: the last word on it -> n: seq, epoch, at, type; text:
-                      * data, and that of the ASSIGN of its epoch */
+                      * data, and that of the ASSIGN of its epoch; no row, as above */
     ASK_ARTIFACTS,   /* as ASK_EVENTS, of EV_ARTIFACT: the last word on each name */
     ASK_ARTIFACT,    /* n[0] job, text[0] name: the last word on it -> as ASK_CHECKPOINT */
     ASK_FEED, /* n[1] after seq, n[2] events looked at, n[3] bit per state of the job (0: all);

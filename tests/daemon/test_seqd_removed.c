@@ -241,7 +241,24 @@ static void add_products(void)
     commit(t);
 }
 
-/* The row of the removal is on disk, and the rows of the job are still there. */
+/* Writes the row of a removal, which is under way from then on; the rows of the job stay. */
+static void order_removal(int what)
+{
+    struct store_txn *t = store_begin();
+    store_removal_add(t, &(struct store_removal){40, utc_now(), what, "delete", ""});
+    commit(t);
+}
+
+static void begin_with_products(void)
+{
+    rest_away = true;
+    begin();
+    fill();
+    add_products();
+    close_server();
+    begin_in(false, 0); /* it counts on from these jobs */
+}
+
 static void test_not_shown(void)
 {
     static const char *const shown[] = {"",
@@ -255,12 +272,7 @@ static void test_not_shown(void)
                                         "/artifacts/a",
                                         "/checkpoints/5/files/x"};
     static const char *const named[] = {"job:40/step-5", "job:40", "job:40/artifacts/a"};
-    rest_away = true;
-    begin();
-    fill();
-    add_products();
-    close_server();
-    begin_in(false, 0); /* it counts on from these jobs */
+    begin_with_products();
     for (int gone = 0; gone < 2; gone++) {
         for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
             char path[64];
@@ -269,11 +281,35 @@ static void test_not_shown(void)
         }
         for (size_t i = 0; i < sizeof named / sizeof *named; i++)
             CHECK_MSG(post_from(named[i]) == (gone ? 400 : 201), "%s: %s", named[i], reply);
-        struct store_txn *t = store_begin();
-        store_removal_add(t, &(struct store_removal){40, utc_now(), REMOVAL_JOB, "delete", ""});
-        commit(t);
+        order_removal(REMOVAL_JOB);
     }
     CHECK(strstr(reply, "has no such job"));
+    finish();
+    rest_away = false;
+}
+
+/* Checkpoints that are being removed are gone for clients, and no job begins from them; the rest of
+ * the job stays. */
+static void test_checkpoints_not_shown(void)
+{
+    static const char *const shown[] = {"/5", "/5.tar", "/5/files/x"};
+    begin_with_products();
+    for (int gone = 0; gone < 2; gone++) {
+        CHECK(get("/v1/jobs/40/checkpoints") == 200);
+        CHECK_MSG((strstr(reply, "\"step\":5") == NULL) == gone, "%s", reply);
+        for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+            char path[64];
+            snprintf(path, sizeof path, "/v1/jobs/40/checkpoints%s", shown[i]);
+            CHECK_MSG((get(path) == 404) == gone, "%s: %s", path, reply);
+        }
+        CHECK_MSG(post_from("job:40/step-5") == (gone ? 400 : 201), "%s", reply);
+        CHECK_MSG(post_from("job:40") == (gone ? 400 : 201), "%s", reply);
+        CHECK(!gone || strstr(reply, "has no checkpoint"));
+        CHECK_MSG(post_from("job:40/artifacts/a") == 201, "%s", reply);
+        CHECK(get("/v1/jobs/40/artifacts") == 200 && strstr(reply, "\"name\":\"a\""));
+        CHECK(get("/v1/jobs/40/metrics") == 200 && strstr(reply, "\"step\":1"));
+        order_removal(REMOVAL_CHECKPOINTS);
+    }
     finish();
     rest_away = false;
 }
@@ -363,6 +399,7 @@ int main(void)
     RUN(test_pages);
     RUN(test_key);
     RUN(test_not_shown);
+    RUN(test_checkpoints_not_shown);
     RUN(test_usage);
     RUN(test_gaps);
     RUN(test_followed_and_removed);
