@@ -8,7 +8,7 @@
  * adopts what runs there (control.c). An attempt whose node is not back after lost_ms is away.
  *
  * control.c alone acts, on attempts by attempts.c. It asks the others, and none of them calls it:
- *   jobs.c attempt.c spooled.c prepared.c   folds and verdicts: a job, its attempt, a report
+ *   job_fold.c attempt.c spooled.c prepared.c   folds and verdicts: a job, its attempt, a report
  *   cluster.c node.c quarantine.c gpus.c   the nodes and GPUs, and the jobs they are fit for
  *   pass.c blame.c                         which job begins where; the blame for a failure
  *   hold.c wall.c cordon.c                 attempts that must save and stop: time limits, drains

@@ -144,6 +144,9 @@ int job_away(const struct job *j);
 bool job_away_on(const struct job *j, const char *node);
 /* Tells whether a failure with that blame makes the job leave the node out. */
 bool job_leaves(const struct job *j, const char *node, int blame);
+/* Updates the nodes that the job leaves out, by the blame of the failure, and the failures that
+ * are known to be the job's own: a part of job_fold. before: the state when it failed. */
+void fold_blame(struct job *j, const struct event *ev, enum job_state before);
 /* Tells whether the failure of ev, if it happens now, has happened before and had that blame. */
 bool job_failed_so(const struct job *j, int blame, const struct event *ev);
 /* Returns how far the current attempt is: its last step, or how much other work it has done. */
