@@ -1,52 +1,20 @@
-/* control.c: acts on sessions, reports, passes and ticks, and sends the messages that follow
- * from committed events. */
+/* control.c: acts on passes and ticks, and sends the messages that follow from committed events. */
 #include "daemon/loop/control.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include "api/core/assert.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/log.h"
-#include "api/core/mutant.h"
-#include "daemon/loop/attempts.h"
+#include "daemon/loop/acting.h"
 #include "daemon/loop/hold.h"
-#include "daemon/loop/pass.h"
-#include "daemon/loop/spooled.h"
 #include "daemon/loop/replay.h"
-#include "daemon/loop/session.h"
-#include "daemon/loop/sweep.h"
-#include "daemon/loop/tally.h"
-#include "daemon/state/attempt.h"
-#include "daemon/state/cluster.h"
 
 #define TICK_MS   1000
 #define EXPECT_MS 30000
-#define FORGET_MS 1000
 #define PASS_REST 4 /* rest after a pass, in lengths of that pass */
-
-struct control {
-    struct control_options o;
-    struct cluster cluster;
-    struct commits commits;
-    struct session session;
-    struct attempts attempts;
-    struct asks *asks;
-    struct removals *removals;
-    struct sweep *sweep; /* NULL: no data has a time to live */
-    struct disk_tally *tally;
-    struct sched_pass *pass;
-    int64_t next_expect_ms, next_forget_ms;
-    bool paused, ticked;
-    int64_t n_passes;
-    bool pass_wanted;
-    int64_t next_pass_ms;         /* no pass before it: passes take at most a fifth of the time */
-    int64_t tick_due_ms, busy_ms; /* when the next tick is due; loop_busy_ms at the last one */
-    bool logs_deferred; /* bytes of a log were not kept: their nodes are asked for them again */
-    struct loop_timer *tick, *sched;
-};
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
@@ -122,6 +90,11 @@ struct removals *control_removals(struct control *c)
     return c->removals;
 }
 
+void control_no_node(struct control *c, const char *why)
+{
+    snprintf(c->cluster.no_node, sizeof c->cluster.no_node, "%s", why);
+}
+
 int32_t control_reserved(const struct control *c, const char *node)
 {
     return cluster_reserved(&c->cluster, node);
@@ -133,29 +106,12 @@ void control_ask(struct control *c, const char *node, const struct msg *m, ask_a
     asks_add(c->asks, node, m, answer, arg);
 }
 
-static void want_pass(void *arg)
-{
-    struct control *c = arg;
-    if (c->pass_wanted) return;
-    c->pass_wanted = true;
-    const int64_t in_ms = c->next_pass_ms - loop_clock_ms(c->o.loop);
-    loop_timer_set(c->sched, in_ms > 0 ? in_ms : 0);
-}
-
 /* ---- what follows from a commit -------------------------------------------------------------- */
 
 static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, int64_t seq)
 {
     struct control *c = arg;
     session_ack(&c->session, node, job, epoch, seq);
-}
-
-/* Tells whether n is the instance that part p was given to. If a part is stored without an
- * instance, the name alone decides. */
-static bool is_holder(const struct node *n, const struct attempt_part *p)
-{
-    return !strcmp(p->place.node, n->name) &&
-           (!*p->place.instance || !strcmp(p->place.instance, n->instance));
 }
 
 /* Lets go of an attempt whose end is on disk, here and at its nodes. */
@@ -217,183 +173,6 @@ static void on_changed(void *arg, int64_t job)
 
 static const struct commit_calls commit_calls = {on_marked, on_event, on_changed, want_pass};
 
-/* ---- nodes that come, go and speak ----------------------------------------------------------- */
-
-/* Forgets a node that is down and holds nothing, when the table of nodes is full. Searches at most
- * once a second for all callers, as it looks at every job. */
-static bool make_room(struct control *c)
-{
-    const int64_t now = loop_now_ms(c->o.loop);
-    if (now < c->next_forget_ms) return false;
-    c->next_forget_ms = now + FORGET_MS;
-    return cluster_forget_node(&c->cluster);
-}
-
-static const char *on_admit(void *arg, const struct msg *hello)
-{
-    struct control *c = arg;
-    if (node_find(&c->cluster.nodes, hello->node) || c->cluster.nodes.n < NODE_MAX || make_room(c))
-        return NULL;
-    return "as many nodes are known as there can be, and each is up or holds something of a job";
-}
-
-static void on_up(void *arg, const char *name, const struct msg *hello)
-{
-    struct control *c = arg;
-    attempts_replace(&c->attempts, name, hello);
-    struct node *n = node_up(&c->cluster.nodes, hello, loop_now_ms(c->o.loop));
-    if (!n) return; /* never: on_admit has made room */
-    c->cluster.no_node[0] = 0;
-    log_info("node.up", "node=%s slots=%d gpus=%d attempts=%d address=%s", name, hello->n_slots,
-             hello->n_gpus, hello->n_attempts, hello->address);
-    session_note_stale(&c->session, n, hello);
-    session_note_past(&c->session, n, hello);
-    attempts_find(&c->attempts, n, hello);
-    attempts_check_gpus(&c->attempts, n); /* before the node is asked for anything again */
-    session_attach(&c->session, name, hello);
-    session_expect(&c->session, name);
-    session_resume(&c->session, name, loop_now_ms(c->o.loop));
-    removals_node_up(c->removals, name, hello->abi);
-    want_pass(c);
-}
-
-void control_no_node(struct control *c, const char *why)
-{
-    snprintf(c->cluster.no_node, sizeof c->cluster.no_node, "%s", why);
-}
-
-/* Marks a node as down since it was last heard: its time to come back runs from then. */
-static void on_down(void *arg, const char *name, const char *why, int64_t silent_ms)
-{
-    struct control *c = arg;
-    log_warn("node.down", "node=%s text=\"%s\"", name, why);
-    node_down(&c->cluster.nodes, name, loop_now_ms(c->o.loop) - silent_ms);
-    removals_node_down(c->removals, name);
-    if (c->paused) return; /* every client is gone or about to go */
-    asks_node_down(c->asks, name);
-    want_pass(c);
-}
-
-/* Counts a message that has no effect and that no healthy node sends. Logs the 1st, 2nd, 4th, 8th
- * and so on, so that no node can fill the log. */
-static void drop(struct control *c, const char *node, const struct msg *m, const char *why)
-{
-    struct node *n = node_find(&c->cluster.nodes, node);
-    if (!n) return;
-    n->n_dropped++;
-    if (n->n_dropped & (n->n_dropped - 1)) return;
-    log_warn("message.dropped",
-             "node=%s type=%d job=%lld epoch=%lld rank=%d request=%lld dropped=%lld why=\"%s\"",
-             node, (int)m->type, (long long)m->job, (long long)m->epoch, m->rank,
-             (long long)m->request, (long long)n->n_dropped, why);
-}
-
-/* Returns the part of an attempt that this node holds now, or NULL. */
-static struct attempt_part *part_of(const struct job *j, int64_t epoch, const char *node)
-{
-    const struct job_attempt *a = j ? j->attempt : NULL;
-    const bool same = a && (a->epoch == epoch || mutant_on(MUTANT_EPOCH_ANY));
-    return same && a->assigned ? attempt_part(a, node) : NULL;
-}
-
-/* Tells whether m is late: the node had its attempt, and does not know yet that it is over or given
- * up. */
-static bool is_late(const struct control *c, const struct job *j, const char *node,
-                    const struct msg *m)
-{
-    const struct job_attempt *a = j ? j->attempt : NULL;
-    const struct node *n = node_find((struct nodes *)&c->cluster.nodes, node);
-    if (!n) return false;
-    for (int i = 0; a && a->epoch == m->epoch && i < a->n_parts; i++)
-        if (a->parts[i].lost && is_holder(n, &a->parts[i])) return true;
-    return node_past_has(n, m->job, m->epoch);
-}
-
-/* Answers a report of an attempt that is over for us: the node may let go of it. */
-static void stale_report(struct control *c, const char *node, const struct msg *m)
-{
-    struct spooled r;
-    if (m->seq) session_ack(&c->session, node, m->job, m->epoch, m->seq);
-    if (spooled_parse(m, &r) || !spooled_is_final(&r)) return;
-    struct node *n = node_find(&c->cluster.nodes, node);
-    if (n) node_stale_remove(n, m->job, m->epoch);
-    session_forget(&c->session, node, m->job, m->epoch);
-    want_pass(c);
-}
-
-static void on_log_bytes(struct control *c, const char *node, const struct msg *m)
-{
-    const struct job *j = jobs_find(&c->cluster.jobs, m->job);
-    const struct attempt_part *p = part_of(j, m->epoch, node);
-    struct err e;
-    if (p && attempt_part_has(p, m->rank) && m->size <= WIRE_CHUNK) {
-        if (store_full(c->o.store)) {
-            c->logs_deferred = true; /* the room that is left is for events */
-            return;
-        }
-        if (logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) <
-            0) {
-            if (!c->logs_deferred) log_warn("log.deferred", "node=%s text=\"%s\"", node, e.text);
-            c->logs_deferred = true;
-        }
-        if (c->o.logged) c->o.logged(c->o.changed_arg, m->job);
-        return; /* the log is acknowledged when it is on disk */
-    }
-    if (p || !is_late(c, j, node, m)) drop(c, node, m, "a log of no rank that runs there");
-    session_ack_stale_log(&c->session, node, m);
-}
-
-static void on_report(struct control *c, const char *node, const struct msg *m)
-{
-    struct job *j = jobs_find(&c->cluster.jobs, m->job);
-    struct attempt_part *p = part_of(j, m->epoch, node);
-    if (!p) {
-        if (!is_late(c, j, node, m)) drop(c, node, m, "a report of no attempt that ran there");
-        stale_report(c, node, m);
-    } else if (!attempts_report(&c->attempts, j, p, m)) {
-        drop(c, node, m, "a report that is damaged, or not for a rank there to send");
-    }
-}
-
-/* Acts on news of a node's GPUs: fails the attempts that lost one, and asks for a pass for those
- * that can begin. */
-static void on_gpus(struct control *c, const struct node *n)
-{
-    attempts_check_gpus(&c->attempts, n);
-    want_pass(c);
-}
-
-static void on_message(void *arg, const char *name, const struct msg *m)
-{
-    struct control *c = arg;
-    struct node *n = node_find(&c->cluster.nodes, name);
-    if (n) n->seen_ms = loop_now_ms(c->o.loop);
-    switch (m->type) {
-    case MSG_REPORT: on_report(c, name, m); return;
-    case MSG_LOG: on_log_bytes(c, name, m); return;
-    case MSG_HEARTBEAT:
-        if (n && m->disk.size) n->disk = m->disk;
-        if (n && node_take_gpus(n, m)) on_gpus(c, n);
-        return;
-    case MSG_PROFILE:
-        if (n) n->profile = m->profile;
-        return;
-    case MSG_LEAVING:
-        if (n) node_ends(n, m, loop_now_ms(c->o.loop), c->commits.utc_ms());
-        want_pass(c);
-        return;
-    case MSG_DESCRIBED:
-    case MSG_FETCHED:
-        if (!asks_take(c->asks, name, m)) drop(c, name, m, "an answer to no question");
-        return;
-    case MSG_REMOVED:
-        if (!removals_take(c->removals, name, m)) drop(c, name, m, "a removal it was not told of");
-        return;
-    default: return;
-    }
-}
-
-const struct link_calls control_link_calls = {on_up, on_down, on_message, on_admit};
 /* ---- the scheduling pass --------------------------------------------------------------------- */
 
 static void assign_jobs(struct control *c)

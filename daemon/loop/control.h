@@ -5,9 +5,10 @@
  * Nothing leaves seqd before the commit it follows from. A message follows from the committed
  * event alone, is idempotent at the node, and is sent again after a reconnect: so a crash between
  * commit and message loses nothing. A restarted seqd replays, waits for its nodes' HELLO and
- * adopts what runs there (control.c). An attempt whose node is not back after lost_ms is away.
+ * adopts what runs there (control_link.c). An attempt whose node is not back after lost_ms is away.
  *
- * control.c alone acts, on attempts by attempts.c. It asks the others, and none of them calls it:
+ * control.c and control_link.c alone act, on attempts by attempts.c. They ask the others, and none
+ * of these calls them:
  *   job_fold.c attempt.c spooled.c prepared.c   folds and verdicts: a job, its attempt, a report
  *   cluster.c node.c quarantine.c gpus.c   the nodes and GPUs, and the jobs they are fit for
  *   pass.c blame.c                         which job begins where; the blame for a failure
@@ -62,7 +63,7 @@ void control_destroy(struct control *c);
 void control_no_node(struct control *c, const char *why);
 void control_pause(struct control *c); /* starts no more attempts: seqd is stopping */
 
-/* The functions that link.h calls: pass these with the control as arg. */
+/* The functions that link.h calls (control_link.c): pass these with the control as arg. */
 extern const struct link_calls control_link_calls;
 
 const struct cluster *control_cluster(const struct control *c);

@@ -1,0 +1,54 @@
+/* acting.h: the state of control, for its two files: control.c and control_link.c. */
+#ifndef SEQD_DAEMON_LOOP_ACTING_H
+#define SEQD_DAEMON_LOOP_ACTING_H
+
+#include <string.h>
+#include "daemon/loop/attempts.h"
+#include "daemon/loop/control.h"
+#include "daemon/loop/pass.h"
+#include "daemon/loop/session.h"
+#include "daemon/loop/sweep.h"
+#include "daemon/loop/tally.h"
+#include "daemon/state/attempt.h"
+#include "daemon/state/cluster.h"
+
+struct control {
+    struct control_options o;
+    struct cluster cluster;
+    struct commits commits;
+    struct session session;
+    struct attempts attempts;
+    struct asks *asks;
+    struct removals *removals;
+    struct sweep *sweep; /* NULL: no data has a time to live */
+    struct disk_tally *tally;
+    struct sched_pass *pass;
+    int64_t next_expect_ms, next_forget_ms;
+    bool paused, ticked;
+    int64_t n_passes;
+    bool pass_wanted;
+    int64_t next_pass_ms;         /* no pass before it: passes take at most a fifth of the time */
+    int64_t tick_due_ms, busy_ms; /* when the next tick is due; loop_busy_ms at the last one */
+    bool logs_deferred; /* bytes of a log were not kept: their nodes are asked for them again */
+    struct loop_timer *tick, *sched;
+};
+
+/* Asks for a scheduling pass, as soon as one may run. */
+static inline void want_pass(void *arg)
+{
+    struct control *c = arg;
+    if (c->pass_wanted) return;
+    c->pass_wanted = true;
+    const int64_t in_ms = c->next_pass_ms - loop_clock_ms(c->o.loop);
+    loop_timer_set(c->sched, in_ms > 0 ? in_ms : 0);
+}
+
+/* Tells whether n is the instance that part p was given to. If a part is stored without an
+ * instance, the name alone decides. */
+static inline bool is_holder(const struct node *n, const struct attempt_part *p)
+{
+    return !strcmp(p->place.node, n->name) &&
+           (!*p->place.instance || !strcmp(p->place.instance, n->instance));
+}
+
+#endif
