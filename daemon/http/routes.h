@@ -64,11 +64,12 @@ void view_job(struct routes *R, struct http_req *r, int64_t id, int status);
 
 /* ---- handlers, by file ----------------------------------------------------------------------- */
 
-route_call route_submit, route_plan; /* submit.c */
-route_call route_batch;              /* batch.c */
-route_call route_jobs, route_job, route_cancel, route_suspend, route_resume, route_restart,
-    route_logs, route_artifacts, route_checkpoints, route_events, route_feed,
-    route_metrics;                                                                /* views.c */
+route_call route_submit, route_plan;                                            /* submit.c */
+route_call route_batch;                                                         /* batch.c */
+route_call route_job, route_cancel, route_suspend, route_resume, route_restart; /* views.c */
+route_call route_jobs, route_events, route_feed, route_metrics, route_artifacts,
+    route_checkpoints;                                                            /* pages.c */
+route_call route_logs;                                                            /* rank_log.c */
 route_call route_cancel_many, route_suspend_many, route_resume_many;              /* cancel.c */
 route_call route_edit;                                                            /* edit.c */
 route_call route_usage, route_usage_users;                                        /* usage.c */
