@@ -1,67 +1,19 @@
-/* upload_dir.c: makes, fills, verifies and publishes uploads on disk, and removes them. */
+/* upload_dir.c: finds uploads on disk at the start, makes and removes them, and shows them. */
 #include "daemon/upload/upload_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
-#include "api/core/beneath.h"
-#include "api/core/file.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "daemon/state/doc.h"
-#include "daemon/upload/upload_list.h"
+#include "daemon/upload/upload_own.h"
 
 #define LIST_SIZE ((int64_t)4 << 20)  /* largest list.json */
 #define SPARE     ((int64_t)64 << 20) /* bytes of the disk that stay free */
-#define PIECE     (1 << 18)
-
-struct upload {
-    struct upload *next;
-    struct upload_list *l; /* owned */
-    bool done;
-    int64_t touched_ms;
-    bool *verified; /* per file: its bytes have the listed digest */
-    int hashed;     /* index of the file whose first hashed_at bytes are in sha; -1: none */
-    int64_t hashed_at;
-    struct sha256 sha;
-};
-
-struct upload_dir {
-    struct upload_dir_options o;
-    char dir[FILE_PATH_SIZE - 512], files[FILE_PATH_SIZE - 504];
-    int lock;
-    int64_t last_id;
-    int n;
-    struct upload *first;
-};
-
-static struct upload *find(const struct upload_dir *d, int64_t id)
-{
-    for (struct upload *u = d->first; u; u = u->next)
-        if (u->l->id == id) return u;
-    return NULL;
-}
-
-static struct upload *find_or_say(struct upload_dir *d, int64_t id, struct err *e)
-{
-    struct upload *u = find(d, id);
-    if (!u)
-        err_set(e, ERR_NOT_FOUND, "there is no upload %lld: it expired, or was removed",
-                (long long)id);
-    return u;
-}
-
-static int part_path(const struct upload_dir *d, int64_t id, const char *rest,
-                     char out[FILE_PATH_SIZE], struct err *e)
-{
-    return file_join(out, e, "%s/parts/%lld%s", d->dir, (long long)id, rest);
-}
 
 /* ---- in memory ------------------------------------------------------------------------------- */
 
@@ -136,28 +88,6 @@ static void scan_lists(struct upload_dir *d, int64_t now_ms)
             file_remove(path, NULL); /* a commit or a removal was cut short */
     }
     if (dir) closedir(dir);
-}
-
-static int open_tree(const struct upload_dir *d, int64_t id, struct err *e)
-{
-    char path[FILE_PATH_SIZE];
-    if (part_path(d, id, "/tree", path, e)) return -1;
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? err_errno(e, "%s", path) : fd;
-}
-
-static int open_file(const struct upload_dir *d, const struct upload *u, int i, int flags,
-                     struct err *e)
-{
-    const char *leaf;
-    const int tree = open_tree(d, u->l->id, e);
-    const int dir = tree < 0 ? -1 : beneath_make_parent(tree, u->l->file[i].path, 0700, &leaf, e);
-    int fd = -1;
-    if (dir >= 0 && (fd = openat(dir, leaf, flags | O_NOFOLLOW | O_CLOEXEC, 0600)) < 0)
-        err_errno(e, "%s", u->l->file[i].path);
-    if (tree >= 0) close(tree);
-    if (dir >= 0) close(dir);
-    return fd;
 }
 
 /* Measures the bytes that each file has. A file with too many is emptied. */
@@ -287,18 +217,6 @@ static int check_quota(struct upload_dir *d, const struct upload_list *l, struct
     return 0;
 }
 
-static int write_list(const struct upload_list *l, const char *path, struct err *e)
-{
-    const size_t room = upload_list_room(l);
-    char *text = malloc(room);
-    if (!text) abort();
-    const int64_t n = upload_list_write(l, text, room);
-    const int rc = n < 0 ? err_set(e, ERR_INTERNAL, "a list is too long")
-                         : file_write(path, text, (size_t)n, e);
-    free(text);
-    return rc;
-}
-
 /* Looks for an upload of the same name. 1: it has the same owner and files, -1: it differs, 0:
  * there is none. */
 static int find_name(struct upload_dir *d, const struct upload_list *l, int64_t *id, struct err *e)
@@ -349,180 +267,6 @@ int upload_dir_create(struct upload_dir *d, const char *owner, const char *body,
     add(d, l, false, now_ms);
     *made = true;
     return 0;
-}
-
-/* ---- bytes ----------------------------------------------------------------------------------- */
-
-/* Compares the digest of a whole file, sha, with its list. A file that differs becomes empty. */
-static int judge(struct upload *u, int i, int fd, const struct sha256 *sha, struct err *e)
-{
-    char hex[SHA256_HEX];
-    struct sha256 copy = *sha;
-    sha256_hex(&copy, hex);
-    u->verified[i] = !strcmp(hex, u->l->file[i].sha256);
-    if (u->verified[i]) return 0;
-    if (!ftruncate(fd, 0)) u->l->file[i].received = 0;
-    u->hashed = -1;
-    return err_field(e, ERR_CORRUPT, "sha256",
-                     "%s does not have the digest of its list: it is empty again, send it again",
-                     u->l->file[i].path);
-}
-
-/* Writes all bytes or none: a full disk leaves the file as it was. */
-static int append(int fd, const char *path, int64_t offset, const char *bytes, size_t n,
-                  struct err *e)
-{
-    for (size_t done = 0; done < n;) {
-        const ssize_t k = pwrite(fd, bytes + done, n - done, offset + (int64_t)done);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) {
-            err_write(e, offset + (int64_t)n, "write %s", path);
-            if (ftruncate(fd, offset)) err_errno(e, "truncate %s after a failed write", path);
-            return -1;
-        }
-        done += (size_t)k;
-    }
-    return 0;
-}
-
-/* Adds the fix to the error of a disk that has no room. at: the bytes that the file has. */
-static int say_fix(const struct upload_dir *d, int64_t at, struct err *e)
-{
-    char why[sizeof e->text];
-    if (e->code != ERR_NO_SPACE) return -1;
-    memcpy(why, e->text, sizeof why);
-    return err_set(
-        e, ERR_NO_SPACE,
-        "%.256s: remove an upload or make room on the disk of %.128s, then send the file on "
-        "from byte %lld",
-        why, d->dir, (long long)at);
-}
-
-static int check_write(const struct upload *u, int file, int64_t offset, size_t n, int64_t *at,
-                       struct err *e)
-{
-    if (file < 0 || file >= u->l->n)
-        return err_field(e, ERR_NOT_FOUND, "file", "file: the upload has files 0 to %d",
-                         u->l->n - 1);
-    *at = u->l->file[file].received;
-    if (offset != *at)
-        return err_field(e, ERR_CONFLICT, "Upload-Offset", "%s has %lld bytes: continue there",
-                         u->l->file[file].path, (long long)*at);
-    if ((int64_t)n > u->l->file[file].size - *at)
-        return err_field(e, ERR_INVALID, "Upload-Offset",
-                         "%s would have more than the %lld bytes of its list",
-                         u->l->file[file].path, (long long)u->l->file[file].size);
-    return 0;
-}
-
-/* Computes the digest as bytes come, while they come in order. After a restart it is computed at
- * the end. */
-static void hash_along(struct upload *u, int i, int64_t offset, const void *bytes, size_t n)
-{
-    if (!offset) {
-        u->hashed = i;
-        u->hashed_at = 0;
-        sha256_init(&u->sha);
-    }
-    if (u->hashed != i || u->hashed_at != offset) return;
-    sha256_add(&u->sha, bytes, n);
-    u->hashed_at += (int64_t)n;
-}
-
-int upload_dir_write(struct upload_dir *d, int64_t id, int file, int64_t offset, const void *bytes,
-                     size_t n, int64_t now_ms, int64_t *at, struct err *e)
-{
-    struct upload *u = find_or_say(d, id, e);
-    *at = -1;
-    if (!u || check_write(u, file, offset, n, at, e)) return -1;
-    if (u->done || !n) return 0;
-    struct upload_file *f = &u->l->file[file];
-    const int fd = open_file(d, u, file, O_RDWR | O_CREAT, e);
-    if (fd < 0) return say_fix(d, offset, e);
-    int rc = append(fd, f->path, offset, bytes, n, e);
-    if (!rc) {
-        u->touched_ms = now_ms;
-        f->received += (int64_t)n;
-        hash_along(u, file, offset, bytes, n);
-        if (f->received == f->size && u->hashed == file && u->hashed_at == f->size)
-            rc = judge(u, file, fd, &u->sha, e);
-    } else {
-        say_fix(d, offset, e);
-    }
-    *at = f->received;
-    close(fd);
-    return rc;
-}
-
-/* ---- completion ------------------------------------------------------------------------------ */
-
-static int verify(struct upload_dir *d, struct upload *u, int i, struct err *e)
-{
-    const struct upload_file *f = &u->l->file[i];
-    struct sha256 sha;
-    ssize_t n = 0;
-    if (f->received < f->size)
-        return err_field(e, ERR_CONFLICT, "files", "%s has %lld of %lld bytes: send the rest first",
-                         f->path, (long long)f->received, (long long)f->size);
-    if (u->verified[i]) return 0;
-    const int fd = open_file(d, u, i, O_RDWR | O_CREAT, e); /* an empty file is made here */
-    char *piece = malloc(PIECE);
-    if (!piece) abort();
-    sha256_init(&sha);
-    for (int64_t at = 0; fd >= 0 && (n = pread(fd, piece, PIECE, at)) > 0; at += n)
-        sha256_add(&sha, piece, (size_t)n);
-    free(piece);
-    const int rc = fd < 0 ? -1 : n < 0 ? err_errno(e, "read") : judge(u, i, fd, &sha, e);
-    if (fd >= 0) close(fd);
-    return rc;
-}
-
-/* Lets ranks read the files, even ranks of another Unix user. The mode of DIR decides who may
- * enter it. */
-static int open_modes(const struct upload *u, int tree, struct err *e)
-{
-    char path[UPLOAD_PATH];
-    int rc = fchmod(tree, 0755);
-    for (int i = 0; i < u->l->n && !rc; i++) {
-        snprintf(path, sizeof path, "%s", u->l->file[i].path);
-        rc = fchmodat(tree, path, 0644, 0);
-        for (char *slash; !rc && (slash = strrchr(path, '/'));) {
-            *slash = 0;
-            rc = fchmodat(tree, path, 0755, 0);
-        }
-    }
-    return rc ? err_errno(e, "chmod") : 0;
-}
-
-static int publish(struct upload_dir *d, struct upload *u, struct err *e)
-{
-    char list[FILE_PATH_SIZE], tree[FILE_PATH_SIZE], files[FILE_PATH_SIZE], dir[FILE_PATH_SIZE];
-    if (file_join(list, e, "%s/lists/%s.json", d->dir, u->l->name) ||
-        file_join(files, e, "%s/files/%s", d->dir, u->l->name) ||
-        part_path(d, u->l->id, "/tree", tree, e) || write_list(u->l, list, e) ||
-        file_join(dir, e, "%s/lists", d->dir) || file_sync_dir(dir, e))
-        return -1;
-    if (rename(tree, files)) return err_errno(e, "rename %s", files);
-    if (file_join(dir, e, "%s/files", d->dir) || file_sync_dir(dir, e)) return -1;
-    if (!part_path(d, u->l->id, "", tree, NULL)) file_remove(tree, NULL);
-    u->done = true;
-    log_info("upload.done", "id=%lld name=%s size=%lld", (long long)u->l->id, u->l->name,
-             (long long)u->l->size);
-    return 0;
-}
-
-int upload_dir_commit(struct upload_dir *d, int64_t id, struct err *e)
-{
-    struct upload *u = find_or_say(d, id, e);
-    if (!u || u->done) return u ? 0 : -1;
-    for (int i = 0; i < u->l->n; i++)
-        if (verify(d, u, i, e)) return -1;
-    const int tree = open_tree(d, id, e);
-    if (tree < 0) return -1;
-    int rc = open_modes(u, tree, e);
-    if (!rc && syncfs(tree)) rc = err_errno(e, "sync");
-    close(tree);
-    return rc ? -1 : publish(d, u, e);
 }
 
 int upload_dir_remove(struct upload_dir *d, int64_t id, struct err *e)
