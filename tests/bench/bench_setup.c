@@ -4,11 +4,14 @@
  *   random       weights of a Llama of 124 M, by one thread and by two
  *   checkpoint   the same model's weights and moments: saved, checked (both files at one time),
  *                loaded; against SHA-256 by one core, and writing and fsyncing as many bytes
+ *   load         the same model's directory in fp32 and bf16, as weights of either: from files in
+ *                the page cache to fresh pages; against reading as many bytes. LAYERS=N in the
+ *                environment takes a model of N layers
  *   prepare      text, of one file and of many, and records to tokens, by one thread and by two:
  *                bytes, and a tokenizer of the GPT-2 kind
  *
- * usage: bench_setup [random|checkpoint|prepare] ...; scratch files are written to $TMPDIR. The
- * best of a few runs counts: other programs only add time. */
+ * usage: bench_setup [random|checkpoint|load|prepare] ...; scratch files are written to $TMPDIR.
+ * The best of a few runs counts: other programs only add time. */
 #include <fcntl.h>
 #include "api/core/file.h"
 #include "tests/bench/passes.h"
@@ -17,6 +20,7 @@
 #include "worker/data/data.h"
 #include "worker/family/shape.h"
 #include "worker/hf/hf.h"
+#include "worker/model/host_copy.h"
 #include "worker/plan/plan.h"
 
 enum { RUNS = 3 };
@@ -144,6 +148,94 @@ static void bench_checkpoint(void)
     munmap(p, (size_t)n * 12);
 }
 
+/* ---- weights of a directory ------------------------------------------------------------------ */
+
+struct read_all { /* a file that threads read to pages, and no more */
+    int fd;
+    char *to;
+    int64_t size;
+};
+
+enum { READ = 4 << 20 }; /* bytes of a task */
+
+static void read_task(void *arg, int64_t task, int worker)
+{
+    const struct read_all *r = arg;
+    const int64_t at = task * READ, size = r->size - at < READ ? r->size - at : READ;
+    (void)worker;
+    MUST(pread(r->fd, r->to + at, (size_t)size, at) == size);
+}
+
+static double read_seconds(struct be *be, const char *path, int64_t size)
+{
+    struct read_all r = {open(path, O_RDONLY | O_CLOEXEC), (char *)pages(size / 4 + 1), size};
+    MUST(r.fd >= 0);
+    const double start = peak_now_s();
+    be_host_run(be, read_task, &r, (size + READ - 1) / READ);
+    const double end = peak_now_s();
+    MUST(!close(r.fd) && !munmap(r.to, (size_t)(size / 4 + 1) * 4));
+    return end - start;
+}
+
+static double load_seconds(struct be *be, const struct model_shape *m, enum dtype dtype)
+{
+    const int64_t size = param_count(m) * dtype_size(dtype);
+    struct device_array there = {be, dtype, pages(size / 4 + 1)};
+    const struct hf_sink sink = {.take = device_array_write,
+                                 .arg = &there,
+                                 .take_half = dtype == DT_F32 ? NULL : device_array_write_half,
+                                 .half = dtype,
+                                 .be = be,
+                                 .any_order = true};
+    const double start = peak_now_s();
+    MUST(!hf_load_pieces(dir, m, &sink, &e));
+    const double end = peak_now_s();
+    MUST(!munmap(there.data, (size_t)(size / 4 + 1) * 4));
+    return end - start;
+}
+
+static int64_t write_model(const struct model_shape *m, enum dtype dtype, struct be *be)
+{
+    const int64_t n = param_count(m);
+    float *p = pages(n);
+    model_random_part(be, m, 0, 1, 0, tensor_of(dtype, p, 1, n, n));
+    const struct hf_flat flat = {.prefix = "", .data = p, .dtype = dtype};
+    MUST(!hf_write_flats(in_dir("model.safetensors"), m, &flat, 1, NULL, &e));
+    munmap(p, (size_t)n * 4);
+    return n * dtype_size(dtype);
+}
+
+static void load_rows(const struct model_shape *m, enum dtype stored, int threads)
+{
+    static const char *const names[] = {[DT_F32] = "fp32", [DT_BF16] = "bf16"};
+    char name[96];
+    struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = threads}, &e);
+    MUST(be);
+    const double size = (double)write_model(m, stored, be);
+    for (int i = 0; i < 3; i++) {
+        const enum dtype held = i == 1 ? DT_F32 : DT_BF16;
+        double best = INFINITY;
+        for (int k = 0; k < RUNS; k++)
+            best = fmin(best, i ? load_seconds(be, m, held)
+                                : read_seconds(be, in_dir("model.safetensors"), (int64_t)size));
+        snprintf(name, sizeof name, "load %s %s, %d thread%s", names[stored],
+                 i == 0   ? "read alone"
+                 : i == 1 ? "as fp32"
+                          : "as bf16",
+                 threads, threads > 1 ? "s" : "");
+        row(name, size, best);
+    }
+    be_close(be);
+}
+
+static void bench_load(void)
+{
+    struct model_shape m = llama_124m;
+    const char *layers = getenv("LAYERS");
+    if (layers) m.n_layers = atoi(layers);
+    for (int i = 0; i < 4; i++) load_rows(&m, i < 2 ? DT_F32 : DT_BF16, 1 + i % 2);
+}
+
 /* ---- preparation ----------------------------------------------------------------------------- */
 
 /* Words of a skewed distribution, as a text has: a few of them are half of it. */
@@ -247,12 +339,14 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {
-        {"random", bench_random}, {"checkpoint", bench_checkpoint}, {"prepare", bench_prepare}};
+    } parts[] = {{"random", bench_random},
+                 {"checkpoint", bench_checkpoint},
+                 {"load", bench_load},
+                 {"prepare", bench_prepare}};
     const char *tmp = getenv("TMPDIR");
     MUST(!file_join(dir, &e, "%s/seqd-bench-XXXXXX", tmp ? tmp : "/tmp"));
     MUST(mkdtemp(dir));
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         bool wanted = argc == 1;
         for (int k = 1; k < argc; k++) wanted = wanted || !strcmp(argv[k], parts[i].name);
         if (wanted) parts[i].run();

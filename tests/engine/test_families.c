@@ -205,6 +205,23 @@ static void check_saved(const char *name, const struct model_shape *m, const voi
     file_remove(in_dir("saved"), NULL);
 }
 
+static struct be *threads; /* a device of two */
+
+static int take_any(void *arg, int64_t offset, int64_t n, const float *x, struct err *err)
+{
+    memcpy((float *)arg + offset, x, (size_t)n * sizeof *x);
+    return 0;
+}
+
+static void check_threads(const char *name, const struct model_shape *m, const float *whole)
+{
+    float *x = calloc((size_t)param_count(m), sizeof *x);
+    const struct hf_sink to = {.take = take_any, .arg = x, .be = threads, .any_order = true};
+    CHECK_MSG(x && hf_load_pieces(golden(name, ""), m, &to, &e) == 0, "%s", e.text);
+    CHECK_MSG(!memcmp(whole, x, (size_t)param_count(m) * sizeof *x), "%s", name);
+    free(x);
+}
+
 static void check_directory(const char *name)
 {
     static struct model_shape m;
@@ -218,6 +235,7 @@ static void check_directory(const char *name)
     CHECK_MSG(hf_load_pieces(golden(name, ""), &m, &(struct hf_sink){take, &s}, &e) == 0, "%s",
               e.text);
     CHECK_MSG(!s.bad && !memcmp(whole, pieces, (size_t)n * 4), "%s", name);
+    check_threads(name, &m, whole);
     CHECK(hf_load(golden(name, ""), &m, DT_BF16, half, &e) == 0);
     check_saved(name, &m, half);
     /* arrays in the same layout: moments, gradients */
@@ -239,7 +257,10 @@ static void check_directory(const char *name)
 
 static void test_directories(void)
 {
+    threads = be_open(&(struct be_options){.device = "cpu", .n_threads = 2}, &e);
+    CHECK_MSG(threads, "%s", e.text);
     for (int i = 0; i < N_NAMES; i++) check_directory(names[i]);
+    be_close(threads);
 }
 
 /* BERT as its first files were: no "bert." in front, gamma and beta, a pooler beside it. */

@@ -50,6 +50,12 @@ static void test_loaded(void)
     memset(got, 0, (size_t)n_params * 4);
     CHECK_MSG(!hf_load_pieces(PACKED, &shape, &(struct hf_sink){take, got}, &e), "%s", e.text);
     CHECK(!memcmp(want, got, (size_t)n_params * 4));
+    struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 2}, &e);
+    const struct hf_sink threads = {.take = take, .arg = got, .be = be, .any_order = true};
+    memset(got, 0, (size_t)n_params * 4);
+    CHECK_MSG(be && !hf_load_pieces(PACKED, &shape, &threads, &e), "%s", e.text);
+    CHECK(!memcmp(want, got, (size_t)n_params * 4));
+    be_close(be);
     CHECK(!hf_load(in_dir("plain"), &shape, DT_BF16, want_half, &e));
     CHECK(!hf_load(PACKED, &shape, DT_BF16, got_half, &e));
     CHECK(!memcmp(want_half, got_half, (size_t)n_params * 2));

@@ -134,6 +134,12 @@ static int flow_take(void *arg, int64_t offset, int64_t n, const float *x, struc
     return f->flow->write(f->flow->arg, f->which, offset, n, x, e);
 }
 
+static struct hf_sink sink_of(const struct flow_array *f)
+{
+    return (struct hf_sink){
+        .take = flow_take, .arg = (void *)f, .be = f->flow->be, .any_order = f->flow->any_order};
+}
+
 static void still(const struct ckpt_arrays *a)
 {
     if (a->flow.arg && a->flow.still) a->flow.still(a->flow.arg);
@@ -300,7 +306,7 @@ static int flow_moments(const struct st_file *f, const struct model_shape *shape
                         const struct ckpt_arrays *a, struct err *e)
 {
     struct flow_array w = {&a->flow, CKPT_WEIGHTS}, m = {&a->flow, CKPT_M}, v = {&a->flow, CKPT_V};
-    const struct hf_sink to_w = {flow_take, &w}, to_m = {flow_take, &m}, to_v = {flow_take, &v};
+    const struct hf_sink to_w = sink_of(&w), to_m = sink_of(&m), to_v = sink_of(&v);
     if (hf_read_pieces(f, shape, "exp_avg:", &to_m, e) < 0) return -1;
     if (hf_read_pieces(f, shape, "exp_avg_sq:", &to_v, e) < 0) return -1;
     return a->dtype == DT_F32 ? 0 : hf_read_pieces(f, shape, "master:", &to_w, e);
@@ -312,7 +318,8 @@ static int load_weights(const char *hf, const struct model_shape *shape,
     struct flow_array w = {&a->flow, CKPT_WEIGHTS};
     if (!a->flow.arg)
         return a->params && !a->master ? hf_load(hf, shape, a->dtype, a->params, e) : 0;
-    return a->dtype == DT_F32 ? hf_load_pieces(hf, shape, &(struct hf_sink){flow_take, &w}, e) : 0;
+    const struct hf_sink to = sink_of(&w);
+    return a->dtype == DT_F32 ? hf_load_pieces(hf, shape, &to, e) : 0;
 }
 
 /* Loads the average, after the weights. If the checkpoint has no average, the average begins from
@@ -324,7 +331,8 @@ static int load_average(const char *step_dir, const struct manifest *m,
     struct flow_array ema = {&a->flow, CKPT_EMA};
     if (!a->average || !manifest_find(m, average_file)) return 0;
     if (file_join(path, e, "%s/hf_ema", step_dir) < 0) return -1;
-    return hf_load_pieces(path, shape, &(struct hf_sink){flow_take, &ema}, e);
+    const struct hf_sink to = sink_of(&ema);
+    return hf_load_pieces(path, shape, &to, e);
 }
 
 static int load_moments(const char *step_dir, const struct model_shape *shape,

@@ -74,6 +74,8 @@ struct ckpt_flow {
     void (*still)(
         void *arg); /* called between pieces of work that take long; NULL: no rank waits */
     void *arg;
+    struct be *be; /* as in struct hf_sink, for write */
+    bool any_order;
 };
 
 /* Pointers are of flat arrays in the order of param_list; m and v may be NULL when loading

@@ -263,11 +263,19 @@ static int scatter_write(void *arg, int which, int64_t offset, int64_t n, const 
     return keep_alive(h, e);
 }
 
+/* Tells whether several threads may call scatter_write at once: no rank is sent to, and the host
+ * writes the device's memory. */
+static bool any_order(const struct sharded_state *h)
+{
+    return h->plan->n_ranks == 1 && !h->model->be->own_memory;
+}
+
 struct ckpt_arrays scatter_arrays(struct sharded_state *h)
 {
-    return (struct ckpt_arrays){.dtype = h->model->dtype,
-                                .average = h->ema != NULL,
-                                .flow = {scatter_read, scatter_write, scatter_still, h}};
+    return (struct ckpt_arrays){
+        .dtype = h->model->dtype,
+        .average = h->ema != NULL,
+        .flow = {scatter_read, scatter_write, scatter_still, h, h->model->be, any_order(h)}};
 }
 
 static int take_weights(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
@@ -278,7 +286,9 @@ static int take_weights(void *arg, int64_t offset, int64_t n, const float *x, st
 int scatter_model(struct sharded_state *h, const char *dir, const struct model_shape *shape,
                   struct err *e)
 {
-    return hf_load_pieces(dir, shape, &(struct hf_sink){take_weights, h}, e);
+    const struct hf_sink to = {
+        .take = take_weights, .arg = h, .be = h->model->be, .any_order = any_order(h)};
+    return hf_load_pieces(dir, shape, &to, e);
 }
 
 int scatter_end(struct sharded_state *h, struct err *e)

@@ -8,26 +8,9 @@
 #include "worker/family/family.h"
 #include "worker/hf/embedding.h"
 #include "worker/hf/files.h"
-#include "worker/hf/mxfp4.h"
+#include "worker/hf/stored.h"
 #include "worker/hf/weights.h"
 #include "worker/text/tokenizer.h"
-
-/* A tensor of a directory, or the blocks that stand for it. */
-struct stored {
-    const struct st_file *f;
-    const struct st_tensor *t;
-    struct mxfp4 mx; /* mx.blocks NULL: a plain tensor */
-};
-
-/* Looks up the name of the tensor, or of its blocks: one of the two is there. */
-static struct stored find_stored(const struct hf_weights *w, const struct param *p)
-{
-    struct st_file *f = NULL;
-    struct stored x = {.t = hf_lookup(w, p->name, &f)};
-    x.f = f;
-    if (!x.t) mxfp4_find(w, p, &x.mx);
-    return x;
-}
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -39,12 +22,11 @@ static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtyp
 }
 
 /* Reads block b of a tensor as fp32, in our order. room: scratch for a block. */
-static int read_block(const struct stored *x, const struct param *p, int64_t b, float *room,
+static int read_block(const struct hf_stored *x, const struct param *p, int64_t b, float *room,
                       float *out, struct err *e)
 {
     const int64_t size = hf_block_size(p);
-    const int rc = x->t ? st_read_part(x->f, x->t, b * size, size, room, e)
-                        : mxfp4_read(&x->mx, b * size, size, room, e);
+    const int rc = hf_stored_read(x, b * size, size, room, e);
     if (rc == 0) hf_block_here(p, room, out, sizeof *out, x->t && p->transposed);
     return rc;
 }
@@ -55,11 +37,11 @@ static void put(void *to, enum dtype dtype, const float *x, int64_t n)
     if (dtype == DT_F32)
         memcpy(to, x, (size_t)n * sizeof *x);
     else
-        for (int64_t i = 0; i < n; i++) ((uint16_t *)to)[i] = half_round(dtype, x[i]);
+        half_narrow(dtype, x, to, n);
 }
 
-static int read_blocks(const struct stored *x, const struct param *p, enum dtype dtype, char *out,
-                       struct err *e)
+static int read_blocks(const struct hf_stored *x, const struct param *p, enum dtype dtype,
+                       char *out, struct err *e)
 {
     const int64_t size = hf_block_size(p);
     float *room = malloc((size_t)size * 2 * sizeof *room);
@@ -73,7 +55,7 @@ static int read_blocks(const struct stored *x, const struct param *p, enum dtype
 }
 
 /* Reads a tensor into our order of rows. */
-static int read_param(const struct stored *x, const struct param *p, enum dtype dtype, char *out,
+static int read_param(const struct hf_stored *x, const struct param *p, enum dtype dtype, char *out,
                       struct err *e)
 {
     if (hf_by_blocks(p)) return read_blocks(x, p, dtype, out, e);
@@ -86,14 +68,6 @@ static int read_param(const struct stored *x, const struct param *p, enum dtype 
         memcpy(out + i * size, file + hf_run_in_file(p, i) * size, (size_t)size);
     free(file);
     return rc;
-}
-
-static int tied_differs(const struct st_file *f, const char *head, struct err *e)
-{
-    return err_set(e, ERR_INVALID,
-                   "%s: %s differs from the embedding, but config.json "
-                   "has tie_word_embeddings",
-                   st_path(f), head);
 }
 
 /* Checks the head that a tied model's file may have, too: it must equal the embedding. */
@@ -109,7 +83,7 @@ static int check_tied_head(const struct hf_weights *w, const struct model_shape 
     void *head = hf_same_shape(t, &p) ? malloc((size_t)(p.count * unit)) : NULL;
     int rc = head ? read_as(f, t, dtype, head, e) : 0;
     if (rc == 0 && (!head || memcmp(head, params + p.offset * unit, (size_t)(p.count * unit))))
-        rc = tied_differs(f, family_head(m), e);
+        rc = hf_tied_differs(f, family_head(m), e);
     free(head);
     return rc;
 }
@@ -125,7 +99,7 @@ static int read_params(const struct hf_weights *w, const struct model_shape *m, 
     for (int i = 0; rc == 0 && i < n; i++) { /* ascending offsets */
         const struct param *p = &list[i];
         memset(params + at * unit, 0, (size_t)((p->offset - at) * unit));
-        const struct stored x = find_stored(w, p);
+        const struct hf_stored x = hf_stored_find(w, p);
         rc = read_param(&x, p, dtype, params + p->offset * unit, e);
         at = p->offset + p->count;
     }
@@ -148,120 +122,11 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
         snprintf(name, sizeof name, "%s%s", prefix, p->name);
         memset(flat + at, 0, (size_t)(p->offset - at) * sizeof *flat);
         at = p->offset + p->count;
-        const struct stored x = {.f = f, .t = st_find(f, name)};
+        const struct hf_stored x = {.f = f, .t = st_find(f, name)};
         rc = read_param(&x, p, DT_F32, (char *)(flat + p->offset), e);
     }
     free(list);
     if (rc == 0) memset(flat + at, 0, (size_t)(param_count(m) - at) * sizeof *flat);
-    return rc;
-}
-
-/* ---- reading piece by piece ------------------------------------------------------------------ */
-
-static int pieces_of_blocks(const struct stored *x, const struct param *p, const struct hf_sink *to,
-                            struct err *e)
-{
-    const int64_t size = hf_block_size(p);
-    float *room = malloc((size_t)size * 2 * sizeof *room), *ours = room + size;
-    int rc = room ? 0 : err_set(e, ERR_IO, "out of memory for %s", p->name);
-    for (int64_t b = 0; rc == 0 && b * size < p->count; b++) {
-        rc = read_block(x, p, b, room, ours, e);
-        for (int64_t at = 0; rc == 0 && at < size; at += ST_CHUNK)
-            rc = to->take(to->arg, p->offset + b * size + at,
-                          size - at < ST_CHUNK ? size - at : ST_CHUNK, ours + at, e);
-    }
-    free(room);
-    return rc;
-}
-
-/* Gives the tensor's elements to the sink, in our order of rows. */
-static int read_pieces(const struct stored *x, const struct param *p, const struct hf_sink *to,
-                       float *piece, struct err *e)
-{
-    const int64_t size = hf_run_size(p);
-    if (hf_by_blocks(p)) return pieces_of_blocks(x, p, to, e);
-    for (int64_t run = 0; run * size < p->count; run++) {
-        const int64_t from = hf_run_in_file(p, run) * size;
-        for (int64_t at = 0; at < size; at += ST_CHUNK) {
-            const int64_t n = size - at < ST_CHUNK ? size - at : ST_CHUNK;
-            if (st_read_part(x->f, x->t, from + at, n, piece, e) < 0) return -1;
-            if (to->take(to->arg, p->offset + run * size + at, n, piece, e)) return -1;
-        }
-    }
-    return 0;
-}
-
-struct tied_check { /* sink that compares with a tensor */
-    const struct st_file *f;
-    const struct st_tensor *t;
-    float *piece;
-};
-
-static int take_equal(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
-{
-    const struct tied_check *c = arg;
-    if (st_read_part(c->f, c->t, offset, n, c->piece, e) < 0) return -1;
-    if (!memcmp(c->piece, x, (size_t)n * sizeof *x)) return 0;
-    return tied_differs(c->f, c->t->name, e);
-}
-
-/* Checks that a head stored in a tied model's file equals the embedding. pieces: room for two. */
-static int check_tied_pieces(const struct hf_weights *w, const struct model_shape *m, float *pieces,
-                             struct err *e)
-{
-    struct st_file *head_file;
-    struct param p;
-    const struct st_tensor *head = m->tied ? hf_lookup(w, family_head(m), &head_file) : NULL;
-    if (!head) return 0;
-    param_get(m, 0, &p);
-    if (!hf_same_shape(head, &p)) return tied_differs(head_file, head->name, e);
-    struct tied_check c = {head_file, head, pieces + ST_CHUNK};
-    const struct stored embed = find_stored(w, &p);
-    p.offset = 0;
-    return read_pieces(&embed, &p, &(struct hf_sink){take_equal, &c}, pieces, e);
-}
-
-static float *new_pieces(int n, struct err *e)
-{
-    float *x = malloc((size_t)n * ST_CHUNK * sizeof *x);
-    if (!x) err_set(e, ERR_IO, "out of memory for %d pieces", n);
-    return x;
-}
-
-int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
-                   struct err *e)
-{
-    int n;
-    struct param *list = hf_list(m, &n, e);
-    struct hf_weights *w = list ? hf_weights_open(dir, m, e) : NULL;
-    float *pieces = w ? new_pieces(2, e) : NULL;
-    int rc = pieces ? hf_compare(w, dir, m, e) : -1;
-    if (rc == 0) rc = check_tied_pieces(w, m, pieces, e);
-    for (int i = 0; rc == 0 && i < n; i++) {
-        const struct stored x = find_stored(w, &list[i]);
-        rc = read_pieces(&x, &list[i], to, pieces, e);
-    }
-    free(pieces);
-    free(list);
-    if (w) hf_weights_close(w);
-    return rc;
-}
-
-int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const char *prefix,
-                   const struct hf_sink *to, struct err *e)
-{
-    int n;
-    struct param *list = hf_list(m, &n, e);
-    float *piece = list ? new_pieces(1, e) : NULL;
-    int rc = piece ? hf_compare_flat(f, list, n, prefix, e) : -1;
-    for (int i = 0; rc == 0 && i < n; i++) {
-        char name[ST_NAME_SIZE];
-        snprintf(name, sizeof name, "%s%s", prefix, list[i].name);
-        const struct stored x = {.f = f, .t = st_find(f, name)};
-        rc = read_pieces(&x, &list[i], to, piece, e);
-    }
-    free(piece);
-    free(list);
     return rc;
 }
 

@@ -90,14 +90,24 @@ struct hf_flat {
 int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
                  const struct hf_beside *b, struct st_digest *written, struct err *e);
 
-/* Takes elements as they are read, in order of the flat layout: [offset, offset + n) lies in one
- * tensor, n is at most ST_CHUNK. */
+/* Takes elements as they are read: [offset, offset + n) of the flat layout lies in one tensor, n is
+ * at most ST_CHUNK. take is called by the caller's thread in order of the flat layout, unless
+ * any_order is set. */
 struct hf_sink {
     int (*take)(void *arg, int64_t offset, int64_t n, const float *x, struct err *e);
     void *arg;
+    /* Called in place of take for elements that a file has in 16 bits of type `half`; NULL: take
+     * gets them, too. */
+    int (*take_half)(void *arg, int64_t offset, int64_t n, const uint16_t *x, struct err *e);
+    enum dtype half;
+    struct be *be;  /* its host threads read and convert (be_host_run); NULL: the caller does */
+    bool any_order; /* its host threads call take, several at once and in any order */
 };
 /* Do the same as hf_load and hf_read_flat, but give a piece at a time to a sink, so that the whole
- * need not fit into memory. Names and shapes are checked before the first piece. */
+ * need not fit into memory. Names and shapes are checked before the first piece. Memory: 2 MiB for
+ * a sink that takes in order, and two blocks of the largest tensor that is read by blocks. The
+ * error is that of the first element in the flat layout that cannot be read or taken, whatever
+ * thread meets it; elements after it may have been taken. */
 int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                    struct err *e);
 struct st_file;
@@ -138,8 +148,12 @@ int64_t hf_run_here(const struct param *p, int64_t i);
  * not. */
 bool hf_by_blocks(const struct param *p);
 int64_t hf_block_size(const struct param *p);
+int64_t hf_block_rows(const struct param *p);
 void hf_block_here(const struct param *p, const void *file, void *ours, int64_t unit,
                    bool transposed);
+/* Converts our rows [first, last) of a block of fp32. */
+void hf_block_rows_here(const struct param *p, const float *file, float *ours, bool transposed,
+                        int64_t first, int64_t last);
 void hf_block_in_file(const struct param *p, const void *ours, void *file, int64_t unit);
 
 #endif

@@ -116,14 +116,20 @@ static inline void move(char *to, const char *from, int64_t unit)
 
 enum { TILE = 32 }; /* rows and columns at a time: lines of both sides stay in the cache */
 
-static void block_move(const struct param *p, char *to, const char *from, int64_t unit,
-                       bool transposed, bool here)
+int64_t hf_block_rows(const struct param *p)
 {
-    const int64_t rows = p->rows / (p->stack ? p->stack : 1), C = hf_block_size(p) / rows;
+    return p->rows / (p->stack ? p->stack : 1);
+}
+
+/* Moves our rows [first, last) of a block. */
+static void block_move(const struct param *p, char *to, const char *from, int64_t unit,
+                       bool transposed, bool here, int64_t first, int64_t last)
+{
+    const int64_t rows = hf_block_rows(p), C = hf_block_size(p) / rows;
     assert(unit == 2 || unit == 4);
-    for (int64_t r0 = 0; r0 < rows; r0 += TILE)
+    for (int64_t r0 = first; r0 < last; r0 += TILE)
         for (int64_t c0 = 0; c0 < C; c0 += TILE)
-            for (int64_t r = r0; r < rows && r < r0 + TILE; r++) {
+            for (int64_t r = r0; r < last && r < r0 + TILE; r++) {
                 const int64_t at = row_in_file(p, rows, r);
                 for (int64_t c = c0; c < C && c < c0 + TILE; c++) {
                     const int64_t ours = r * C + c, file = transposed ? c * rows + at : at * C + c;
@@ -136,10 +142,16 @@ static void block_move(const struct param *p, char *to, const char *from, int64_
 void hf_block_here(const struct param *p, const void *file, void *ours, int64_t unit,
                    bool transposed)
 {
-    block_move(p, ours, file, unit, transposed, true);
+    block_move(p, ours, file, unit, transposed, true, 0, hf_block_rows(p));
+}
+
+void hf_block_rows_here(const struct param *p, const float *file, float *ours, bool transposed,
+                        int64_t first, int64_t last)
+{
+    block_move(p, (char *)ours, (const char *)file, sizeof *ours, transposed, true, first, last);
 }
 
 void hf_block_in_file(const struct param *p, const void *ours, void *file, int64_t unit)
 {
-    block_move(p, file, ours, unit, p->transposed, false);
+    block_move(p, file, ours, unit, p->transposed, false, 0, hf_block_rows(p));
 }

@@ -363,17 +363,24 @@ const void *st_data(const struct st_file *f, const struct st_tensor *t)
 
 /* ---- reading numbers ------------------------------------------------------------------------- */
 
-enum { CHUNK = 4096 };
+enum { CHUNK = 8192 }; /* elements of 16 bits that are read at a time */
 
-/* Reads elements [at, at + n), n at most CHUNK. */
-static int read_chunk(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
-                      float *out, struct err *e)
+static enum dtype half_of(enum st_dtype t)
+{
+    return t == ST_F16 ? DT_F16 : DT_BF16;
+}
+
+/* Reads elements [at, at + n) as fp32. */
+static int read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                     float *out, struct err *e)
 {
     uint16_t half[CHUNK];
     if (t->dtype == ST_F32) return read_at(f, out, 4 * n, t->offset + 4 * at, e);
-    if (read_at(f, half, 2 * n, t->offset + 2 * at, e) < 0) return -1;
-    for (int64_t i = 0; i < n; i++)
-        out[i] = t->dtype == ST_F16 ? f16_value(half[i]) : bf16_value(half[i]);
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        const int64_t k = n - i < CHUNK ? n - i : CHUNK;
+        if (read_at(f, half, 2 * k, t->offset + 2 * (at + i), e) < 0) return -1;
+        half_widen(half_of(t->dtype), half, out + i, k);
+    }
     return 0;
 }
 
@@ -388,22 +395,14 @@ static int check_dtype(const struct st_file *f, const struct st_tensor *t, struc
 
 int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, struct err *e)
 {
-    if (check_dtype(f, t, e) < 0) return -1;
-    if (t->dtype == ST_F32) return read_at(f, out, t->size, t->offset, e);
-    for (int64_t at = 0; at < t->count; at += CHUNK)
-        if (read_chunk(f, t, at, t->count - at < CHUNK ? t->count - at : CHUNK, out + at, e) < 0)
-            return -1;
-    return 0;
+    return st_read_part(f, t, 0, t->count, out, e);
 }
 
 int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                  float *out, struct err *e)
 {
     assert(at >= 0 && n >= 0 && at + n <= t->count);
-    if (check_dtype(f, t, e) < 0) return -1;
-    for (int64_t i = 0; i < n; i += CHUNK)
-        if (read_chunk(f, t, at + i, n - i < CHUNK ? n - i : CHUNK, out + i, e) < 0) return -1;
-    return 0;
+    return check_dtype(f, t, e) < 0 ? -1 : read_part(f, t, at, n, out, e);
 }
 
 int st_read_bytes(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
@@ -416,14 +415,13 @@ int st_read_bytes(const struct st_file *f, const struct st_tensor *t, int64_t at
 int st_read_half(const struct st_file *f, const struct st_tensor *t, enum st_dtype type,
                  uint16_t *out, struct err *e)
 {
-    float line[CHUNK];
+    float line[CHUNK / 2];
     if (check_dtype(f, t, e) < 0) return -1;
     if (t->dtype == type) return read_at(f, out, t->size, t->offset, e);
-    for (int64_t at = 0; at < t->count; at += CHUNK) {
-        const int64_t n = t->count - at < CHUNK ? t->count - at : CHUNK;
-        if (read_chunk(f, t, at, n, line, e) < 0) return -1;
-        for (int64_t i = 0; i < n; i++)
-            out[at + i] = type == ST_F16 ? f16_round(line[i]) : bf16_round(line[i]);
+    for (int64_t at = 0; at < t->count; at += CHUNK / 2) {
+        const int64_t n = t->count - at < CHUNK / 2 ? t->count - at : CHUNK / 2;
+        if (read_part(f, t, at, n, line, e) < 0) return -1;
+        half_narrow(half_of(type), line, out + at, n);
     }
     return 0;
 }

@@ -40,7 +40,7 @@ static int read_here(const struct named *t, int64_t offset, int64_t n, void *out
     float *x = malloc((size_t)n * sizeof *x);
     int rc = x ? f->read(f->arg, offset, n, x, e)
                : err_set(e, ERR_IO, "out of memory for a piece of %s", t->text);
-    for (int64_t i = 0; rc == 0 && i < n; i++) ((uint16_t *)out)[i] = half_round(f->dtype, x[i]);
+    if (rc == 0) half_narrow(f->dtype, x, out, n);
     free(x);
     return rc;
 }

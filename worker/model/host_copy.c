@@ -3,7 +3,7 @@
 
 #include "kernels/half.h"
 
-#define ROUNDED 8192 /* elements rounded at a time */
+#define ROUNDED 8192 /* elements converted at a time */
 
 void host_copy_in(struct be *be, enum dtype t, void *to, const float *x, int64_t n)
 {
@@ -14,23 +14,24 @@ void host_copy_in(struct be *be, enum dtype t, void *to, const float *x, int64_t
     }
     for (int64_t at = 0; at < n; at += ROUNDED) {
         const int64_t k = n - at < ROUNDED ? n - at : ROUNDED;
-        for (int64_t i = 0; i < k; i++) half[i] = half_round(t, x[at + i]);
+        half_narrow(t, x + at, half, k);
         be->ops->upload(be, (uint16_t *)to + at, half, k * 2);
     }
 }
 
 void host_copy_out(struct be *be, enum dtype t, const void *from, float *out, int64_t n)
 {
+    uint16_t half[ROUNDED];
     char *const after = (char *)out + n * 2;
     if (t == DT_F32) {
         be->ops->download(be, out, from, n * 4);
         return;
     }
     be->ops->download(be, after, from, n * 2);
-    for (int64_t i = 0; i < n; i++) { /* out[i] never overwrites a half still to be read */
-        uint16_t half;
-        memcpy(&half, after + i * 2, sizeof half);
-        out[i] = half_value(t, half);
+    for (int64_t at = 0; at < n; at += ROUNDED) { /* no half is overwritten before it is read */
+        const int64_t k = n - at < ROUNDED ? n - at : ROUNDED;
+        memcpy(half, after + at * 2, (size_t)k * 2);
+        half_widen(t, half, out + at, k);
     }
 }
 
@@ -43,6 +44,14 @@ int device_array_read(void *array, int64_t offset, int64_t n, float *out, struct
 {
     const struct device_array *a = array;
     host_copy_out(a->be, a->dtype, (char *)a->data + offset * dtype_size(a->dtype), out, n);
+    return check(a->be, e);
+}
+
+int device_array_write_half(void *array, int64_t offset, int64_t n, const uint16_t *x,
+                            struct err *e)
+{
+    const struct device_array *a = array;
+    a->be->ops->upload(a->be, (uint16_t *)a->data + offset, x, n * 2);
     return check(a->be, e);
 }
 

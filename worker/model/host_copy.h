@@ -20,5 +20,8 @@ struct device_array {
 };
 int device_array_read(void *array, int64_t offset, int64_t n, float *out, struct err *e);
 int device_array_write(void *array, int64_t offset, int64_t n, const float *x, struct err *e);
+/* Does the same with elements of the array's own type, of 16 bits. */
+int device_array_write_half(void *array, int64_t offset, int64_t n, const uint16_t *x,
+                            struct err *e);
 
 #endif

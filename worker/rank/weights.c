@@ -104,11 +104,15 @@ static int load_whole(struct run *r, struct model *m, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     struct device_array there = {m->be, m->dtype, m->params};
+    const struct hf_sink sink = {.take = device_array_write,
+                                 .arg = &there,
+                                 .take_half = m->dtype == DT_F32 ? NULL : device_array_write_half,
+                                 .half = m->dtype,
+                                 .be = m->be,
+                                 .any_order = !m->be->own_memory};
     if (run_first(r)) {
         if (resolve_model(r, dir, e)) return -1;
-        if (hf_load_pieces(dir, &r->spec->model.shape,
-                           &(struct hf_sink){device_array_write, &there}, e))
-            return about(e, "model.path");
+        if (hf_load_pieces(dir, &r->spec->model.shape, &sink, e)) return about(e, "model.path");
     }
     if (!r->comm) return 0;
     int64_t loaded = 1; /* reading may take longer than the limit for a transfer of tensors */

@@ -75,7 +75,8 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e);
 int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct err *e);
 
 /* Writes elements [offset, offset + n) of an array from fp32, as far as this rank holds them.
- * Weights: writes both the master's and the model's, and the average begins again from them. */
+ * Weights: writes both the master's and the model's, and the average begins again from them. If
+ * the device has no memory of its own, threads may write ranges that do not meet at once. */
 void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                    const float *x);
 /* Reads the sharded arrays: element offset + i of [offset, offset + n) goes to out[i] if this rank

@@ -1,0 +1,305 @@
+/* pieces.c: cuts tensors into stretches, which all threads of the sink's device read and convert,
+ * and gives them to the sink. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "worker/family/family.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/stored.h"
+
+enum {
+    STRETCHES = 64, /* read before their errors are looked at */
+    /* Elements of a stretch whose elements are taken in any order: 2 or 4 MiB, so that two threads
+     * seldom fault on one large page. */
+    STRETCH = 16 * ST_CHUNK,
+    LINE = 8192, /* elements that a thread reads at a time, so that they stay in its cache */
+    LANES = 8,   /* most stretches of a sink that takes in order: 2 MiB in all */
+    STRIP = 32   /* rows that a thread reorders at a time */
+};
+
+/* Elements that follow each other in both orders. */
+struct stretch {
+    struct hf_stored x;
+    const float *have; /* they are here already; NULL: they are read from x */
+    float *into;       /* they are read to here, and no sink takes them; NULL: the sink does */
+    int64_t from, to;  /* first element in the file's tensor, and in the flat layout */
+    int64_t n;
+    int rc;
+    struct err e;
+};
+
+struct pieces {
+    const struct hf_sink *to;
+    int n, most;     /* stretches that are there, and room for them */
+    int64_t longest; /* elements of a stretch that the sink takes */
+    float *lanes;    /* owned: [most, ST_CHUNK]; any_order: NULL */
+    float *block;    /* owned: a block as the file has it, and one in our order */
+    struct stretch stretch[STRETCHES];
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void run(const struct pieces *r, void (*task)(void *arg, int64_t i, int worker), void *arg,
+                int64_t n)
+{
+    if (r->to->be)
+        be_host_run(r->to->be, task, arg, n);
+    else
+        for (int64_t i = 0; i < n; i++) task(arg, i, 0);
+}
+
+/* ---- one stretch ----------------------------------------------------------------------------- */
+
+/* Tells whether the sink takes a stretch's elements as the file has them. */
+static bool as_stored(const struct pieces *r, const struct stretch *s)
+{
+    return r->to->take_half && s->x.t && !s->have &&
+           s->x.t->dtype == (r->to->half == DT_F16 ? ST_F16 : ST_BF16);
+}
+
+/* Reads elements [at, at + n) of a stretch to `room`. */
+static int read_some(const struct pieces *r, struct stretch *s, int64_t at, int64_t n, void *room)
+{
+    if (as_stored(r, s))
+        return st_read_bytes(s->x.f, s->x.t, (s->from + at) * 2, n * 2, room, &s->e);
+    return hf_stored_read(&s->x, s->from + at, n, room, &s->e);
+}
+
+static int give(const struct pieces *r, struct stretch *s, int64_t at, int64_t n, const void *x)
+{
+    const struct hf_sink *to = r->to;
+    return as_stored(r, s) ? to->take_half(to->arg, s->to + at, n, x, &s->e)
+                           : to->take(to->arg, s->to + at, n, x, &s->e);
+}
+
+/* Reads a stretch line by line and gives each to the sink. */
+static int pass(const struct pieces *r, struct stretch *s)
+{
+    float line[LINE];
+    int rc = 0;
+    for (int64_t at = 0; at < s->n && rc == 0; at += LINE) {
+        const int64_t n = least(LINE, s->n - at);
+        if (!s->have) rc = read_some(r, s, at, n, line);
+        if (rc == 0) rc = give(r, s, at, n, s->have ? s->have + at : line);
+    }
+    return rc;
+}
+
+static float *lane(const struct pieces *r, int i)
+{
+    return r->lanes + (int64_t)i * ST_CHUNK;
+}
+
+static void read_task(void *arg, int64_t task, int worker)
+{
+    struct pieces *r = arg;
+    struct stretch *s = &r->stretch[task];
+    (void)worker;
+    if (s->into)
+        s->rc = hf_stored_read(&s->x, s->from, s->n, s->into, &s->e);
+    else if (r->to->any_order)
+        s->rc = pass(r, s);
+    else
+        s->rc = s->have ? 0 : read_some(r, s, 0, s->n, lane(r, (int)task));
+}
+
+/* Reads the stretches that are there. Spans before the first one that fails are taken. */
+static int flush(struct pieces *r, struct err *e)
+{
+    run(r, read_task, r, r->n);
+    for (int i = 0; i < r->n; i++) {
+        struct stretch *s = &r->stretch[i];
+        if (s->rc == 0 && !s->into && !r->to->any_order)
+            s->rc = give(r, s, 0, s->n, s->have ? s->have : lane(r, i));
+        if (s->rc == 0) continue;
+        if (e) *e = s->e;
+        return -1;
+    }
+    r->n = 0;
+    return 0;
+}
+
+/* Adds s->n elements as stretches. */
+static int add(struct pieces *r, const struct stretch *s, struct err *e)
+{
+    const int64_t longest = s->into ? ST_CHUNK : r->longest;
+    for (int64_t at = 0; at < s->n; at += longest) {
+        if (r->n == r->most && flush(r, e) < 0) return -1;
+        struct stretch *new = &r->stretch[r->n++];
+        *new = *s;
+        new->from += at;
+        new->to += at;
+        new->n = least(longest, s->n - at);
+        if (s->have) new->have += at;
+        if (s->into) new->into += at;
+    }
+    return 0;
+}
+
+/* ---- tensors that files have in another order ------------------------------------------------ */
+
+struct reorder { /* a block that is brought into our order */
+    const struct param *p;
+    const float *file;
+    float *ours;
+    bool transposed;
+};
+
+static void reorder_task(void *arg, int64_t task, int worker)
+{
+    const struct reorder *b = arg;
+    const int64_t first = task * STRIP;
+    (void)worker;
+    hf_block_rows_here(b->p, b->file, b->ours, b->transposed, first,
+                       least(first + STRIP, hf_block_rows(b->p)));
+}
+
+static int add_blocks(struct pieces *r, const struct hf_stored *x, const struct param *p,
+                      struct err *e)
+{
+    const int64_t size = hf_block_size(p);
+    const struct reorder o = {p, r->block, r->block + size, x->t && p->transposed};
+    for (int64_t b = 0; b * size < p->count; b++) {
+        struct stretch in = {.x = *x, .from = b * size, .n = size, .into = r->block};
+        struct stretch out = {.x = *x, .to = p->offset + b * size, .n = size, .have = o.ours};
+        if (flush(r, e) < 0 || add(r, &in, e) < 0 || flush(r, e) < 0) return -1;
+        run(r, reorder_task, (void *)&o, (hf_block_rows(p) + STRIP - 1) / STRIP);
+        if (add(r, &out, e) < 0) return -1;
+    }
+    return flush(r, e);
+}
+
+/* Adds a tensor's elements, in our order of rows. */
+static int add_tensor(struct pieces *r, const struct hf_stored *x, const struct param *p,
+                      struct err *e)
+{
+    const int64_t size = hf_run_size(p);
+    if (hf_by_blocks(p)) return add_blocks(r, x, p, e);
+    for (int64_t i = 0; i * size < p->count; i++) {
+        const struct stretch s = {
+            .x = *x, .from = hf_run_in_file(p, i) * size, .to = p->offset + i * size, .n = size};
+        if (add(r, &s, e) < 0) return -1;
+    }
+    return 0;
+}
+
+/* ---- all tensors ----------------------------------------------------------------------------- */
+
+static void pieces_destroy(struct pieces *r)
+{
+    if (!r) return;
+    free(r->lanes);
+    free(r->block);
+    free(r);
+}
+
+/* Returns the elements of the largest block of n tensors; 0: none is read by blocks. */
+static int64_t largest_block(const struct param *list, int n)
+{
+    int64_t most = 0;
+    for (int i = 0; i < n; i++)
+        if (hf_by_blocks(&list[i]) && hf_block_size(&list[i]) > most)
+            most = hf_block_size(&list[i]);
+    return most;
+}
+
+static struct pieces *pieces_create(const struct hf_sink *to, const struct param *list, int n,
+                                    struct err *e)
+{
+    struct pieces *r = calloc(1, sizeof *r);
+    const int64_t block = largest_block(list, n);
+    const int threads = to->be ? to->be->n_threads : 1;
+    bool room = r;
+    if (room) {
+        r->to = to;
+        r->most = to->any_order ? STRETCHES : (int)least(LANES, threads > 1 ? 4 * threads : 1);
+        r->longest = to->any_order ? STRETCH : ST_CHUNK;
+        if (!to->any_order) r->lanes = malloc((size_t)r->most * ST_CHUNK * sizeof *r->lanes);
+        if (block) r->block = malloc((size_t)block * 2 * sizeof *r->block);
+        room = (to->any_order || r->lanes) && (!block || r->block);
+    }
+    if (room) return r;
+    pieces_destroy(r);
+    err_set(e, ERR_IO, "out of memory for pieces of a model");
+    return NULL;
+}
+
+struct tied_check { /* sink that compares with a tensor */
+    const struct st_file *f;
+    const struct st_tensor *t;
+};
+
+static int take_equal(void *arg, int64_t offset, int64_t n, const float *x, struct err *e)
+{
+    const struct tied_check *c = arg;
+    float head[LINE];
+    for (int64_t at = 0; at < n; at += LINE) {
+        const int64_t k = least(LINE, n - at);
+        if (st_read_part(c->f, c->t, offset + at, k, head, e) < 0) return -1;
+        if (memcmp(head, x + at, (size_t)k * sizeof *x))
+            return hf_tied_differs(c->f, c->t->name, e);
+    }
+    return 0;
+}
+
+/* Checks that a head stored in a tied model's file equals the embedding. */
+static int check_tied(const struct hf_weights *w, const struct model_shape *m, struct be *be,
+                      struct err *e)
+{
+    struct st_file *head_file;
+    struct param p;
+    const struct st_tensor *head = m->tied ? hf_lookup(w, family_head(m), &head_file) : NULL;
+    if (!head) return 0;
+    param_get(m, 0, &p);
+    if (!hf_same_shape(head, &p)) return hf_tied_differs(head_file, head->name, e);
+    struct tied_check c = {head_file, head};
+    const struct hf_sink to = {.take = take_equal, .arg = &c, .be = be, .any_order = true};
+    const struct hf_stored embed = hf_stored_find(w, &p);
+    struct pieces *r = pieces_create(&to, &p, 1, e);
+    p.offset = 0;
+    const int rc = r && add_tensor(r, &embed, &p, e) == 0 ? flush(r, e) : -1;
+    pieces_destroy(r);
+    return rc;
+}
+
+int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
+                   struct err *e)
+{
+    int n;
+    struct param *list = hf_list(m, &n, e);
+    struct hf_weights *w = list ? hf_weights_open(dir, m, e) : NULL;
+    struct pieces *r = w ? pieces_create(to, list, n, e) : NULL;
+    int rc = r ? hf_compare(w, dir, m, e) : -1;
+    if (rc == 0) rc = check_tied(w, m, to->be, e);
+    for (int i = 0; rc == 0 && i < n; i++) {
+        const struct hf_stored x = hf_stored_find(w, &list[i]);
+        rc = add_tensor(r, &x, &list[i], e);
+    }
+    if (rc == 0) rc = flush(r, e);
+    pieces_destroy(r);
+    free(list);
+    if (w) hf_weights_close(w);
+    return rc;
+}
+
+int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const char *prefix,
+                   const struct hf_sink *to, struct err *e)
+{
+    int n;
+    struct param *list = hf_list(m, &n, e);
+    struct pieces *r = list ? pieces_create(to, list, n, e) : NULL;
+    int rc = r ? hf_compare_flat(f, list, n, prefix, e) : -1;
+    for (int i = 0; rc == 0 && i < n; i++) {
+        char name[ST_NAME_SIZE];
+        snprintf(name, sizeof name, "%s%s", prefix, list[i].name);
+        const struct hf_stored x = {.f = f, .t = st_find(f, name)};
+        rc = add_tensor(r, &x, &list[i], e);
+    }
+    if (rc == 0) rc = flush(r, e);
+    pieces_destroy(r);
+    free(list);
+    return rc;
+}
