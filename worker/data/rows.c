@@ -15,13 +15,6 @@ struct segment { /* rows [row, row + n) hold the sample's positions [pos, pos + 
     int64_t sample; /* number of the sample */
 };
 
-static void pad_row(const struct order_options *o, struct batch *b, int64_t row)
-{
-    b->ids[row] = token_pad(o->vocab);
-    b->targets[row] = -1;
-    b->pos[row] = b->lo[row] = b->hi[row] = 0;
-}
-
 /* Finds the fragment that holds position `pos` of the sample. */
 static int64_t fragment_at(const struct segment *g, int64_t pos)
 {
@@ -42,10 +35,10 @@ static int64_t fragment_at(const struct segment *g, int64_t pos)
 static void set_row(const struct segment *g, const struct fragment *f, int64_t i)
 {
     const struct order_options *o = &g->o->options;
+    const struct batch_rules rules = {o->causal, o->document_mask, o->reset_positions,
+                                      g->s->n_tokens};
     const int64_t row = g->row + i, pos = g->pos + i, end = f->pos + f->length;
-    g->b->pos[row] = o->reset_positions ? pos - f->pos : pos;
-    g->b->lo[row] = o->document_mask ? f->pos : 0;
-    g->b->hi[row] = o->causal ? pos + 1 : o->document_mask ? end : g->s->n_tokens;
+    batch_place(g->b, row, pos, f->pos, end, &rules);
     if (pos + 1 == end && o->mask.prob <= 0) g->b->targets[row] = -1;
 }
 
@@ -107,7 +100,8 @@ static int fill_segment(const struct segment *g, struct err *e)
     int64_t real = g->s->n_tokens - g->pos, k = 0;
     if (real > g->n) real = g->n;
     if (real < 0) real = 0;
-    for (int64_t i = real; i < g->n; i++) pad_row(&g->o->options, g->b, g->row + i);
+    for (int64_t i = real; i < g->n; i++)
+        batch_pad(g->b, g->row + i, token_pad(g->o->options.vocab));
     if (real > 0) k = fragment_at(g, g->pos);
     for (int64_t i = 0; i < real;) {
         struct fragment f;

@@ -70,20 +70,12 @@ static int64_t document_at(const struct data *d, int64_t token)
 static void fill_row(const struct window *w, bool reset, int64_t i, int64_t start, int64_t end,
                      struct batch *b, int64_t row)
 {
+    const struct batch_rules rules = {true, w->document_mask, reset, w->n};
     const int64_t at = start - w->first, from = at > 0 ? at : 0;
     const bool scored = w->first + i + 1 < end && window_scores(w, i + 1, start);
     b->ids[row] = w->ids[i];
     b->targets[row] = scored ? w->ids[i + 1] : -1;
-    b->pos[row] = reset ? i - from : i;
-    b->lo[row] = window_seen_from(w, start);
-    b->hi[row] = i + 1;
-}
-
-static void pad_row(const struct job_spec *spec, struct batch *b, int64_t row)
-{
-    b->ids[row] = token_pad(spec->model.shape.vocab);
-    b->targets[row] = -1;
-    b->pos[row] = b->lo[row] = b->hi[row] = 0;
+    batch_place(b, row, i, from, end - w->first, &rules);
 }
 
 /* Counts the targets of the whole window, on any rank. */
@@ -108,7 +100,7 @@ void window_fill(const struct window *w, const struct job_spec *spec, const stru
         for (int64_t k = 0; k < sh->seg_len; k++) {
             const int64_t i = sh->pos[s] + k;
             if (i >= w->n) {
-                pad_row(spec, b, row0 + k);
+                batch_pad(b, row0 + k, token_pad(spec->model.shape.vocab));
                 continue;
             }
             if ((uint64_t)(w->first + i) == ends[document]) document++;

@@ -42,4 +42,30 @@ struct batch {
     struct batch_latents latents;
 };
 
+/* Rules by which the rows of a sequence of documents see each other and count their positions. */
+struct batch_rules {
+    bool causal;          /* a token sees none after it */
+    bool document_mask;   /* a token sees its own document alone */
+    bool reset_positions; /* positions count from the document's first token in the sequence */
+    int64_t n_tokens;     /* tokens of the sequence, without padding */
+};
+
+/* Sets the position and the visible keys of a row. The row holds position pos of the sequence, in
+ * the document that has positions [begin, end) there. */
+static inline void batch_place(struct batch *b, int64_t row, int64_t pos, int64_t begin,
+                               int64_t end, const struct batch_rules *r)
+{
+    b->pos[row] = r->reset_positions ? pos - begin : pos;
+    b->lo[row] = r->document_mask ? begin : 0;
+    b->hi[row] = r->causal ? pos + 1 : r->document_mask ? end : r->n_tokens;
+}
+
+/* Makes a row padding. pad: its id, token_pad(). */
+static inline void batch_pad(struct batch *b, int64_t row, int32_t pad)
+{
+    b->ids[row] = pad;
+    b->targets[row] = -1;
+    b->pos[row] = b->lo[row] = b->hi[row] = 0;
+}
+
 #endif
