@@ -30,8 +30,10 @@ static int check_score(struct job_spec *s, struct err *e)
 static int check_embed(const struct job_spec *s, struct err *e)
 {
     if (s->data.packing != PACKING_CONCAT && s->data.packing != PACKING_NONE)
-        return err_field(e, ERR_UNSUPPORTED, "data.packing",
-                         "an embed job takes one document at a time: leave data.packing out");
+        return err_field(
+            e, ERR_UNSUPPORTED, "data.packing",
+            "an embed job reads whole documents in order: data.packing must be concat, or "
+            "none for one document at a time");
     if (s->data.overlong == OVERLONG_SPLIT || s->data.overlong == OVERLONG_DROP)
         return err_field(e, ERR_UNSUPPORTED, "data.overlong",
                          "an embed job makes one vector of every document: data.overlong must be "

@@ -34,10 +34,10 @@ static void add_rows(struct model *m, struct tensor states, int64_t row0, int64_
 }
 
 /* Adds this rank's part of positions [from, n) of the sequence. */
-static void add_own(struct model *m, int64_t from, int64_t n, float *buf, double *sum)
+static void add_own(struct model *m, struct tensor states, int64_t from, int64_t n, float *buf,
+                    double *sum)
 {
     const struct shard *sh = &m->sp.shard;
-    const struct tensor states = model_states(m);
     for (int s = 0; s < sh->n_segs; s++) {
         const int64_t pos = sh->pos[s];
         const int64_t lo = from > pos ? from - pos : 0, end = n - pos;
@@ -70,41 +70,27 @@ static void normalize(double *x, int64_t n)
     for (int64_t i = 0; i < n; i++) x[i] /= most * sqrt(sum);
 }
 
-int embed_tokens(const struct infer *in, const int32_t *tokens, int64_t n, double *out,
-                 struct err *e)
-{
-    struct model *m = in->model;
-    const struct job_spec *spec = in->spec;
-    const int64_t C = m->shape.width;
-    const bool mean = spec->embed.pooling == POOLING_MEAN;
-    float *buf = malloc((size_t)(PIECE * C) * sizeof *buf);
-    if (!buf) return err_set(e, ERR_IO, "out of memory for %d hidden states", PIECE);
-    memset(out, 0, (size_t)C * sizeof *out);
-    int rc = infer_forward(in, tokens, n, e);
-    if (!rc) {
-        const bool cls = spec->embed.pooling == POOLING_CLS;
-        add_own(m, mean || cls ? 0 : n - 1, cls ? 1 : n, buf, out);
-        rc = sum_ranks(m, out, e);
-    }
-    free(buf);
-    for (int64_t c = 0; c < C && !rc; c++) {
-        if (mean) out[c] /= (double)n;
-        if (!isfinite(out[c])) rc = finite_blame_forward(m, e, "a hidden state");
-    }
-    if (!rc && spec->embed.normalize) normalize(out, C);
-    return rc;
-}
-
 /* ---- documents ------------------------------------------------------------------------------- */
+
+/* Documents that are computed at once. They lie end to end in the ids of the pass. */
+#define PASS_DOCUMENTS 256
+struct pass {
+    int64_t first; /* number of the first document */
+    int n;
+    int64_t ends[PASS_DOCUMENTS];   /* positions after their last tokens */
+    int64_t offset[PASS_DOCUMENTS]; /* their first tokens in the data */
+    bool was_cut[PASS_DOCUMENTS];
+};
 
 struct embedder {
     const struct infer *in;
     const struct data *d;
     bool writer;  /* true on rank 0, which writes the files */
-    bool was_cut; /* the last document read was cut off */
-    int32_t *ids; /* owned, [S + 1] */
+    int32_t *ids; /* owned, [S]: tokens of the pass */
     double *sum;  /* owned, [C] */
     float *row;   /* owned, [C] */
+    float *buf;   /* owned, [PIECE, C] */
+    struct pass pass;
     struct artifact vectors, list;
 };
 
@@ -125,7 +111,7 @@ static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, str
 }
 
 /* Reads a document cut to S tokens. The post-processor's ids at its end are kept. */
-static int64_t read_cut(struct embedder *s, int64_t begin, int64_t n, struct err *e)
+static int read_cut(struct embedder *s, int64_t begin, int64_t n, struct err *e)
 {
     const int64_t S = s->in->model->plan->S, after = ids_after(s, begin, n, e);
     if (after < 0) return -1;
@@ -133,41 +119,75 @@ static int64_t read_cut(struct embedder *s, int64_t begin, int64_t n, struct err
     return data_read(s->d, begin, S - kept, s->ids, e) ||
                    data_read(s->d, begin + n - kept, kept, s->ids + S - kept, e)
                ? -1
-               : S;
+               : 0;
 }
 
-/* Reads the tokens of a document, without its end, into s->ids; *offset: its first token. fails:
- * ERR_TOO_LARGE naming the document. */
-static int64_t read_document(struct embedder *s, int64_t document, int64_t *offset, struct err *e)
+/* Counts the tokens of a document, without its end. *begin: its first token in the data. */
+static int64_t measure(struct embedder *s, int64_t document, int64_t *begin, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
-    const int64_t begin = document ? (int64_t)ends[document - 1] : 0, S = s->in->model->plan->S;
-    int64_t n = (int64_t)ends[document] - begin;
-    struct data_origin from;
     int32_t last;
-    *offset = begin;
-    if (data_read(s->d, begin + n - 1, 1, &last, e)) return -1;
-    if (job_reads_bytes(s->in->spec) && last == TOKEN_EOD && n > 1) n--;
-    s->was_cut = n > S;
-    if (n <= S) return data_read(s->d, begin, n, s->ids, e) ? -1 : n;
-    if (s->in->spec->data.overlong == OVERLONG_TRUNCATE) return read_cut(s, begin, n, e);
+    *begin = document ? (int64_t)ends[document - 1] : 0;
+    const int64_t n = (int64_t)ends[document] - *begin;
+    if (data_read(s->d, *begin + n - 1, 1, &last, e)) return -1;
+    return job_reads_bytes(s->in->spec) && last == TOKEN_EOD && n > 1 ? n - 1 : n;
+}
+
+static int too_long(struct embedder *s, int64_t document, int64_t n, struct err *e)
+{
+    struct data_origin from;
     if (data_origin(s->d, document, &from, e)) return -1;
     return err_field(e, ERR_TOO_LARGE, "data.seq_len",
                      "document %lld (%s, record %lld) has %lld tokens and this job was planned for "
                      "%lld: raise data.seq_len, or split the document",
                      (long long)document, data_file(s->d, from.file), (long long)from.record,
-                     (long long)n, (long long)S);
+                     (long long)n, (long long)s->in->model->plan->S);
 }
 
-/* Checks that all documents fit, before any is computed. */
+/* Checks that all documents fit, before any is computed. fails: ERR_TOO_LARGE naming the document.
+ */
 static int check_lengths(struct embedder *s, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
-    const int64_t n = data_stats(s->d)->n_documents, S = s->in->model->plan->S;
-    int64_t offset;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t size = (int64_t)(ends[i] - (i ? ends[i - 1] : 0));
-        if (size > S && read_document(s, i, &offset, e) < 0) return -1;
+    const int64_t S = s->in->model->plan->S;
+    int64_t begin;
+    if (s->in->spec->data.overlong == OVERLONG_TRUNCATE) return 0;
+    for (int64_t i = 0; i < data_stats(s->d)->n_documents; i++) {
+        if ((int64_t)(ends[i] - (i ? ends[i - 1] : 0)) <= S) continue;
+        const int64_t n = measure(s, i, &begin, e);
+        if (n < 0) return -1;
+        if (n > S) return too_long(s, i, n, e);
+    }
+    return 0;
+}
+
+/* Adds a document to the pass. Returns 1 if it has no room there. A document longer than a whole
+ * sequence is cut. */
+static int pass_add(struct embedder *s, int64_t document, struct err *e)
+{
+    struct pass *p = &s->pass;
+    const int64_t at = p->n ? p->ends[p->n - 1] : 0, S = s->in->model->plan->S;
+    int64_t begin, n = measure(s, document, &begin, e);
+    if (n < 0) return -1;
+    if (p->n && n > S - at) return 1;
+    p->was_cut[p->n] = n > S;
+    if (n > S ? read_cut(s, begin, n, e) : data_read(s->d, begin, n, s->ids + at, e)) return -1;
+    p->offset[p->n] = begin;
+    p->ends[p->n++] = at + (n > S ? S : n);
+    return 0;
+}
+
+/* Reads the documents from number `first` on that one pass takes. */
+static int pass_read(struct embedder *s, int64_t first, struct err *e)
+{
+    const int64_t left = data_stats(s->d)->n_documents - first;
+    const int64_t most = !infer_packs(s->in) ? 1 : left < PASS_DOCUMENTS ? left : PASS_DOCUMENTS;
+    s->pass.first = first;
+    s->pass.n = 0;
+    for (int64_t i = 0; i < most; i++) {
+        const int rc = pass_add(s, first + i, e);
+        if (rc < 0) return err_prefix(e, "document %lld", (long long)(first + i));
+        if (rc) break;
     }
     return 0;
 }
@@ -193,8 +213,41 @@ static int write_id(struct embedder *s, int64_t document, int64_t n, int64_t off
     return artifact_write(&s->list, line, (size_t)size + 1, e);
 }
 
-/* Compares the ledger with the counts of a forward pass and of the sum of a vector. */
-static int compare_ledger(struct embedder *s, struct embed *out, struct err *e)
+/* Writes the vector s->sum of document k of the pass. */
+static int write_document(struct embedder *s, int k, struct err *e)
+{
+    const struct pass *p = &s->pass;
+    const int64_t C = s->in->model->shape.width, begin = k ? p->ends[k - 1] : 0;
+    if (!s->writer) return 0;
+    for (int64_t c = 0; c < C; c++) s->row[c] = (float)s->sum[c];
+    if (artifact_write(&s->vectors, s->row, (size_t)C * sizeof *s->row, e)) return -1;
+    return write_id(s, p->first + k, p->ends[k] - begin, p->offset[k], e);
+}
+
+/* ---- passes ---------------------------------------------------------------------------------- */
+
+/* Pools positions [begin, end) of the states into s->sum, on every rank the same bits. Returns 1 if
+ * an element is not finite. Collective. */
+static int pool(struct embedder *s, struct tensor states, int64_t begin, int64_t end, struct err *e)
+{
+    struct model *m = s->in->model;
+    const struct job_spec *spec = s->in->spec;
+    const int64_t C = m->shape.width;
+    const bool mean = spec->embed.pooling == POOLING_MEAN;
+    const bool cls = spec->embed.pooling == POOLING_CLS;
+    memset(s->sum, 0, (size_t)C * sizeof *s->sum);
+    add_own(m, states, mean || cls ? begin : end - 1, cls ? begin + 1 : end, s->buf, s->sum);
+    if (sum_ranks(m, s->sum, e)) return -1;
+    for (int64_t c = 0; c < C; c++) {
+        if (mean) s->sum[c] /= (double)(end - begin);
+        if (!isfinite(s->sum[c])) return 1;
+    }
+    if (spec->embed.normalize) normalize(s->sum, C);
+    return 0;
+}
+
+/* Compares the ledger with the counts of a forward pass and of the sums of n vectors. */
+static int compare_ledger(struct embedder *s, int n, struct embed *out, struct err *e)
 {
     const struct model *m = s->in->model;
     const int P = m->plan->sp;
@@ -202,29 +255,60 @@ static int compare_ledger(struct embedder *s, struct embed *out, struct err *e)
     if (!m->comm) return 0;
     if (infer_expect(s->in, 1, want, e)) return -1;
     for (int64_t c = 0; c < out->width; c += VOLUME_SMALL_N)
-        volume_add(&want[PURPOSE_CONTROL], volume_sum_small(P, sum_length(out->width, c)), 1);
+        volume_add(&want[PURPOSE_CONTROL], volume_sum_small(P, sum_length(out->width, c)), n);
     out->ledger_equal = infer_moved(s->in, want) && out->ledger_equal;
     return 0;
 }
 
-static int one_document(struct embedder *s, int64_t document, struct embed *out, struct err *e)
+/* Computes documents [k, k + n) of the pass at once and writes them. *done: documents written.
+ * Returns 1 if a state of the next one is not finite. Collective. */
+static int pass_run(struct embedder *s, int k, int n, int *done, struct embed *out, struct err *e)
 {
-    const int64_t C = s->in->model->shape.width;
-    int64_t offset;
-    infer_at(s->in, document + 1);
-    const int64_t n = read_document(s, document, &offset, e);
-    const double end = (double)data_documents(s->d)[document];
-    progress_piece(s->in->progress, (double)offset, end - (double)offset);
-    if (n < 0 || embed_tokens(s->in, s->ids, n, s->sum, e))
-        return err_prefix(e, "document %lld", (long long)document);
-    if (compare_ledger(s, out, e)) return -1;
+    const struct pass *p = &s->pass;
+    const int64_t from = k ? p->ends[k - 1] : 0;
+    int64_t ends[PASS_DOCUMENTS], begin = 0;
+    *done = 0;
+    for (int i = 0; i < n; i++) ends[i] = p->ends[k + i] - from;
+    infer_at(s->in, p->first + k + 1);
+    out->n_passes++;
+    const int64_t begin_us = clock_us();
+    if (infer_forward_documents(s->in, s->ids + from, ends, n, e)) return -1;
+    const struct tensor states = model_states(s->in->model);
+    pace_until_now(&out->pace, ends[n - 1], begin_us);
+    for (; *done < n; begin = ends[(*done)++]) {
+        const int rc = pool(s, states, begin, ends[*done], e);
+        if (rc) return rc;
+        if (write_document(s, k + *done, e)) return -1;
+    }
+    return compare_ledger(s, n, out, e);
+}
+
+/* Computes documents from number k of the pass on, each alone. */
+static int pass_alone(struct embedder *s, int k, struct embed *out, struct err *e)
+{
+    for (int done; k < s->pass.n; k++) {
+        int rc = pass_run(s, k, 1, &done, out, e);
+        if (rc > 0) rc = finite_blame_forward(s->in->model, e, "a hidden state");
+        if (rc) return err_prefix(e, "document %lld", (long long)(s->pass.first + k));
+    }
+    return 0;
+}
+
+/* Reads a pass from document `first` on, computes and writes it. */
+static int one_pass(struct embedder *s, int64_t first, struct embed *out, struct err *e)
+{
+    struct pass *p = &s->pass;
+    int done;
+    if (pass_read(s, first, e)) return -1;
+    const double end = (double)data_documents(s->d)[first + p->n - 1];
+    progress_piece(s->in->progress, (double)p->offset[0], end - (double)p->offset[0]);
+    const int rc = pass_run(s, 0, p->n, &done, out, e);
+    if (rc < 0) return err_prefix(e, "document %lld", (long long)(first + done));
+    if (rc && pass_alone(s, done, out, e)) return -1;
     progress_at(s->in->progress, end);
-    out->n_tokens += n;
-    out->n_truncated += s->was_cut;
-    if (!s->writer) return 0;
-    for (int64_t c = 0; c < C; c++) s->row[c] = (float)s->sum[c];
-    if (artifact_write(&s->vectors, s->row, (size_t)C * sizeof *s->row, e)) return -1;
-    return write_id(s, document, n, offset, e);
+    out->n_tokens += p->ends[p->n - 1];
+    for (int k = 0; k < p->n; k++) out->n_truncated += p->was_cut[k];
+    return 0;
 }
 
 /* ---- the job --------------------------------------------------------------------------------- */
@@ -233,10 +317,11 @@ static int embedder_open(struct embedder *s, const struct embed *out, struct err
 {
     const struct model *m = s->in->model;
     char head[NPY_HEAD];
-    s->ids = malloc((size_t)(m->plan->S + 1) * sizeof *s->ids);
+    s->ids = malloc((size_t)m->plan->S * sizeof *s->ids);
     s->sum = malloc((size_t)out->width * sizeof *s->sum);
     s->row = malloc((size_t)out->width * sizeof *s->row);
-    if (!s->ids || !s->sum || !s->row)
+    s->buf = malloc((size_t)(PIECE * out->width) * sizeof *s->buf);
+    if (!s->ids || !s->sum || !s->row || !s->buf)
         return err_set(e, ERR_IO, "out of memory for a document of %lld tokens",
                        (long long)m->plan->S);
     if (check_lengths(s, e)) return -1;
@@ -256,6 +341,7 @@ static void embedder_close(struct embedder *s)
     free(s->ids);
     free(s->sum);
     free(s->row);
+    free(s->buf);
 }
 
 static int finish(struct embedder *s, struct embed *out, struct err *e)
@@ -278,8 +364,8 @@ int embed_run(const struct infer *in, const struct data *d, struct embed *out, s
     in->model->progress = in->progress;
     if (embedder_open(&s, out, e)) goto out;
     progress_begin(in->progress, PROGRESS_TOKENS, (double)data_stats(d)->n_tokens, 0);
-    for (int64_t i = 0; i < out->n_documents; i++)
-        if (infer_check_stop(in, e) || one_document(&s, i, out, e)) goto out;
+    for (int64_t i = 0; i < out->n_documents; i += s.pass.n)
+        if (infer_check_stop(in, e) || one_pass(&s, i, out, e)) goto out;
     rc = finish(&s, out, e);
     if (!rc) progress_end(in->progress);
 out:

@@ -1,8 +1,14 @@
 /* embed.h: a vector for every document: its pooled hidden states.
  *
- * A document is a sequence of its own, its positions from 0. The token that ends documents is not
- * part of it (a model learns nothing of the state after that token: no token follows it). Hidden
- * states are those after the last layer and the final norm: the head's input.
+ * A pass takes documents in the order of the input, end to end, as many as fit data.seq_len. A
+ * document sees itself alone and counts its positions from 0: its vector differs from that of a
+ * pass of its own by the rounding of sums alone. If infer_packs() is false, each document has its
+ * own pass. If a state is not finite, each document of the pass is computed alone, and the error
+ * names the first whose own states are not finite.
+ *
+ * The token that ends documents is not part of one (a model learns nothing of the state after that
+ * token: no token follows it). Hidden states are those after the last layer and the final norm: the
+ * head's input.
  *   last   of the last token, which has seen the whole document
  *   mean   over its tokens, summed in double
  *   cls    of the first token
@@ -23,6 +29,8 @@
 
 struct embed {
     int64_t n_documents, n_tokens, n_truncated, width;
+    int64_t n_passes;       /* passes through the layers */
+    struct infer_pace pace; /* tokens of all passes, from ids to states */
     bool ledger_equal;
     struct artifact_done vectors, ids; /* rank 0 */
 };
@@ -30,9 +38,5 @@ struct embed {
 /* Embeds all documents. Collective. fails: ERR_TOO_LARGE naming the document; ERR_CORRUPT when a
  * state is not finite; the data's and comm's errors; ERR_ABORTED; ERR_IO, ERR_NO_SPACE. */
 int embed_run(const struct infer *in, const struct data *d, struct embed *out, struct err *e);
-
-/* Pools tokens [n] into out [C], on every rank the same bits. Collective. Also for tests. */
-int embed_tokens(const struct infer *in, const int32_t *tokens, int64_t n, double *out,
-                 struct err *e);
 
 #endif

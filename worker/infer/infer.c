@@ -2,9 +2,12 @@
  * token's logits, and the expected bytes of a pass. */
 #include "worker/infer/infer.h"
 
+#include "api/core/assert.h"
+#include "api/core/job.h"
 #include "worker/comm/ledger.h"
 #include "worker/family/family.h"
 #include "worker/hf/tokenizer.h"
+#include "worker/program/rope.h"
 
 /* ---- shared ---------------------------------------------------------------------------------- */
 
@@ -50,33 +53,53 @@ void infer_at(const struct infer *in, int64_t step)
     if (m->comm) comm_ledger_reset(m->comm);
 }
 
-static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
+/* Fills this rank's rows, whose positions ascend, with documents that lie end to end. Document k
+ * ends at position ends[k]. */
+static void fill_batch(struct model *m, const int32_t *tokens, const int64_t *ends, int n_documents)
 {
     struct batch *b = &m->batch;
     const struct shard *sh = &m->sp.shard;
-    const bool both = family_masked(&m->shape); /* a token sees those before and after it */
+    const int64_t n = ends[n_documents - 1];
+    const struct batch_rules rules = {!family_masked(&m->shape), true, true, n};
     b->n_tokens = n;
     b->n_targets = 0;
-    for (int64_t i = 0; i < sh->T; i++) {
-        int64_t pos = shard_pos(sh, i);
-        bool real = pos < n;
-        b->ids[i] = real ? tokens[pos] : token_pad(m->shape.vocab);
+    for (int64_t i = 0, k = 0; i < sh->T; i++) {
+        const int64_t pos = shard_pos(sh, i);
+        if (pos >= n) {
+            batch_pad(b, i, token_pad(m->shape.vocab));
+            continue;
+        }
+        while (pos >= ends[k]) k++;
+        b->ids[i] = tokens[pos];
         b->targets[i] = -1;
-        b->pos[i] = real ? m->carry.n_tokens + pos : 0;
-        b->lo[i] = real && m->carry.in ? -1 : 0; /* the document began before the sequence */
-        b->hi[i] = real ? both ? n : pos + 1 : 0;
+        batch_place(b, i, pos, k ? ends[k - 1] : 0, ends[k], &rules);
+        if (!m->carry.in) continue;
+        b->pos[i] += m->carry.n_tokens;
+        b->lo[i] = -1; /* the document began before the sequence */
     }
+}
+
+int infer_forward_documents(const struct infer *in, const int32_t *tokens, const int64_t *ends,
+                            int n_documents, struct err *e)
+{
+    struct model *m = in->model;
+    const struct context *c = in->context;
+    assert(n_documents == 1 || (n_documents > 1 && !c));
+    if (model_set_seq(m, ends[n_documents - 1], e)) return -1;
+    m->carry = (struct carry){0};
+    if (c) m->carry = (struct carry){.in = c->states, .stride = c->stride, .n_tokens = c->n_tokens};
+    fill_batch(m, tokens, ends, n_documents);
+    return model_forward(m, &m->batch, e);
+}
+
+bool infer_packs(const struct infer *in)
+{
+    return in->spec->data.packing != PACKING_NONE && !rope_by_length(&in->model->shape);
 }
 
 int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e)
 {
-    struct model *m = in->model;
-    const struct context *c = in->context;
-    if (model_set_seq(m, n, e)) return -1;
-    m->carry = (struct carry){0};
-    if (c) m->carry = (struct carry){.in = c->states, .stride = c->stride, .n_tokens = c->n_tokens};
-    fill_batch(m, tokens, n);
-    return model_forward(m, &m->batch, e);
+    return infer_forward_documents(in, tokens, &n, 1, e);
 }
 
 int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e)

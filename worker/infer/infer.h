@@ -167,6 +167,16 @@ int infer_agree(const struct infer *in, bool *ok, struct err *e);
 /* Runs a sequence of tokens [n <= plan's S], one document, no targets, through all layers.
  * Collective. */
 int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e);
+/* Runs documents that lie end to end in tokens [<= plan's S]: none sees another, and each counts
+ * its positions from 0. ends [n_documents]: the position after each one's last token. Several need
+ * infer_packs(). Collective. */
+int infer_forward_documents(const struct infer *in, const int32_t *tokens, const int64_t *ends,
+                            int n_documents, struct err *e);
+/* Tells whether this job puts several documents into one sequence. It does not under data.packing
+ * "none", nor with a rotary embedding that changes with the length of the sequence (dynamic,
+ * longrope): a document there has another result than alone. Operators that carry a state (linear
+ * attention, the gated delta rule, convolutions) begin it again with each document. */
+bool infer_packs(const struct infer *in);
 /* Checks the length of a prompt of n tokens. fails: ERR_TOO_LARGE, data.seq_len, if it is longer
  * than the plan's sequence. */
 int infer_check_length(const struct infer *in, int64_t n, struct err *e);

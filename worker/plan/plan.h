@@ -378,7 +378,7 @@ int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool 
 /* Makes the plan of a job. spec: has passed family_check. memory_limit: bytes per rank; 0: no
  * limit.
  * A step is: train, one optimizer step; score, one window of S tokens; generate, the prefill of a
- * full prompt, of a diffusion model one forward pass over its largest sample; embed, one document
+ * full prompt, of a diffusion model one forward pass over its largest sample; embed, documents
  * of S tokens; verify, one forward and backward of each sample (its gathering of logits is not in
  * comm).
  * S is data.seq_len; train: that of the longest stage, or a window of it; generate with a literal

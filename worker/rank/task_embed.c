@@ -19,6 +19,7 @@ static int send_embed(struct run *r, const struct embed *s, const struct model *
     static const char *const pooling[POOLING_N] = {"last", "mean", "cls"};
     jwrite_str(&w, "pooling", pooling[r->spec->embed.pooling]);
     jwrite_bool(&w, "normalized", r->spec->embed.normalize);
+    jwrite_double(&w, "tokens_s", pace_rate(&s->pace));
     run_write_account(&w, r, s->ledger_equal, m);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");
