@@ -977,7 +977,7 @@ static void test_node_zero(void)
     decoder(2048, 16);
     spec.train.global_batch = 16;
     spec.parallel.zero = 3;
-    spec.parallel.zero_group = 16; /* what is asked for stays, on every product */
+    spec.parallel.zero_group = 16; /* it stays as it is asked for, on every product */
     choose(&m);
     CHECK(choice.n > 1);
     for (int i = 0; i < choice.n; i++)

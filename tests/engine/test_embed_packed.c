@@ -99,7 +99,8 @@ static double distance(const struct job *a, const struct job *b)
             most = fmax(most, fabs(x));
             off = fmax(off, fabs(x - y));
         }
-        CHECK_MSG(most > 0 && isfinite(off), "family %d: document %d", a->spec.model.shape.family, i);
+        CHECK_MSG(most > 0 && isfinite(off), "family %d: document %d", a->spec.model.shape.family,
+                  i);
         worst = fmax(worst, off / most);
     }
     return worst;
@@ -188,8 +189,8 @@ static void write_docs(const char *const *text, int n, int times)
     free(all);
 }
 
-/* In 16 bits, values that differ in their last fp32 bits round apart here and there: no further than
- * twice as far as the vectors of 16 bits lie from those of fp32. */
+/* In 16 bits, values that differ in their last fp32 bits round apart here and there: by at most
+ * twice the distance of the vectors of 16 bits from those of fp32. */
 static void check_half(int family, int pooling)
 {
     static struct job packed, alone, single;
@@ -242,7 +243,8 @@ static void test_not_finite(void)
     static const struct {
         char byte;
         const char *name;
-    } bad[] = {{'q', "document 2: a hidden state"}, {'y', "document 5: a hidden state"},
+    } bad[] = {{'q', "document 2: a hidden state"},
+               {'y', "document 5: a hidden state"},
                {'N', "document 6: a hidden state"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         for (int P = 1; P <= 2; P++) {
