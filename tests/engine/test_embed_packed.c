@@ -189,8 +189,8 @@ static void write_docs(const char *const *text, int n, int times)
     free(all);
 }
 
-/* In 16 bits, values that differ in their last fp32 bits round apart here and there: by at most
- * twice the distance of the vectors of 16 bits from those of fp32. */
+/* In 16 bits, values that differ in their last fp32 bits round apart here and there: at most twice
+ * as far as the vectors of 16 bits lie from those of fp32. */
 static void check_half(int family, int pooling)
 {
     static struct job packed, alone, single;

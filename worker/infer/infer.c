@@ -7,7 +7,6 @@
 #include "worker/comm/ledger.h"
 #include "worker/family/family.h"
 #include "worker/hf/tokenizer.h"
-#include "worker/program/rope.h"
 
 /* ---- shared ---------------------------------------------------------------------------------- */
 
@@ -94,7 +93,7 @@ int infer_forward_documents(const struct infer *in, const int32_t *tokens, const
 
 bool infer_packs(const struct infer *in)
 {
-    return in->spec->data.packing != PACKING_NONE && !rope_by_length(&in->model->shape);
+    return in->spec->data.packing != PACKING_NONE && !model_by_length(in->model);
 }
 
 int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e)

@@ -144,8 +144,13 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
     if (plan_shard(p, S, m->rank, &m->sp.shard, e)) return -1;
     m->cache[m->slot].shard = m->sp.shard;
     section_resize(m);
-    if (rope_by_length(&m->shape)) set_frequencies(m, S);
+    if (model_by_length(m)) set_frequencies(m, S);
     return 0;
+}
+
+bool model_by_length(const struct model *m)
+{
+    return rope_by_length(&m->shape);
 }
 
 int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e)

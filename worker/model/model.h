@@ -136,6 +136,8 @@ float *model_gradient(const struct model *m, int64_t offset);
 
 /* Sets the model for sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
+/* Tells whether that changes the frequencies of the rotary embedding. */
+bool model_by_length(const struct model *m);
 /* Sets another grid of patches than the plan's, for diffusion. */
 int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e);
 /* Sets another base of the rotary embedding, on which no weight depends. */
