@@ -6,9 +6,15 @@
 static int check_score(struct job_spec *s, struct err *e)
 {
     const int64_t S = s->data.seq_len, bucket = s->score.by_position_bucket;
-    if (s->data.packing != PACKING_CONCAT)
+    if (s->data.packing == PACKING_NONE)
         return err_field(e, ERR_UNSUPPORTED, "data.packing",
-                         "a score job reads its documents in order: data.packing must be concat");
+                         "a score job fills its windows with documents in order: data.packing must "
+                         "be concat, or best_fit for whole documents");
+    if (s->data.packing == PACKING_BEST_FIT && s->score.stride > 0)
+        return err_field(e, ERR_UNSUPPORTED, "score.stride",
+                         "score.stride %lld: windows of whole documents, data.packing best_fit, do "
+                         "not overlap: leave one of the two out",
+                         (long long)s->score.stride);
     /* "auto" means "split" here even if the loss is masked, unlike in training: a window scores
      * the tokens that it can. */
     if (s->data.overlong == OVERLONG_AUTO) s->data.overlong = OVERLONG_SPLIT;

@@ -356,7 +356,7 @@ static void test_data_rules(void)
             struct err e = {0};
             good(&s, JOB_SCORE);
             s.data.packing = packing, s.data.overlong = over;
-            const bool fine = packing == PACKING_CONCAT && over <= OVERLONG_SPLIT &&
+            const bool fine = packing != PACKING_NONE && over <= OVERLONG_SPLIT &&
                               over != OVERLONG_ERROR;
             CHECK_MSG(family_check(&s, &e) == (fine ? 0 : -1), "%d %d: %s", packing, over, e.text);
         }
@@ -497,7 +497,7 @@ static void break_infer(struct job_spec *s, int i)
     case 11: s->score.stride = 257; break;
     case 12: s->score.by_position_bucket = 257; break;
     case 13: s->score.by_position_bucket = 1, s->data.seq_len = 4097; break;
-    case 14: s->data.packing = PACKING_BEST_FIT; break;
+    case 14: s->data.packing = PACKING_NONE; break;
     case 15: s->data.overlong = OVERLONG_DROP; break;
     case 16: s->input.source.path = 0; break;
     case 17: s->data.packing = PACKING_BEST_FIT; break;
@@ -691,6 +691,13 @@ static void test_infer_rules(void)
     CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
     good(&s, JOB_SCORE);
     s.score.stride = 256, s.score.by_position_bucket = 1, s.score.token_logprobs = 1;
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+    s.data.packing = PACKING_BEST_FIT; /* windows of whole documents do not overlap */
+    CHECK(family_check(&s, &e) == -1 && !strcmp(e.field, "score.stride"));
+    s.score.stride = 0;
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+    good(&s, JOB_EMBED);
+    s.data.packing = PACKING_NONE;
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
 }
 

@@ -70,6 +70,7 @@ struct reading {
     struct score out;
     int64_t left; /* windows until it is stopped; -1: never */
     bool damaged; /* another model than before */
+    bool whole;   /* windows of whole documents */
     double *want; /* [MAX_TOKENS] by the plain definition; NULL: not wanted */
     int64_t *context;
 };
@@ -110,6 +111,31 @@ static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
     return rc;
 }
 
+/* Document after document, each alone: a token sees all of its document before it, or of its piece
+ * of a document longer than a window. */
+static int plain_whole(struct tiny_rank *t, struct reading *r, struct err *e)
+{
+    const int64_t S = r->spec.data.seq_len;
+    struct infer in = {.model = &t->model, .spec = &r->spec};
+    float *logits = malloc((size_t)tiny_shape.vocab * sizeof *logits);
+    int64_t n = 0; /* tokens of the document */
+    int rc = 0;
+    for (int64_t i = 0; i < all.n && !rc; i++) {
+        const int64_t start = all.start[i];
+        if (i == start)
+            for (n = 0; i + n < all.n && all.start[i + n] == start;) n++;
+        const int64_t from = n <= S ? start : start + (i - start) / S * S;
+        r->want[i] = (double)NAN;
+        r->context[i] = -1;
+        if (i == from || !all.learn[i]) continue;
+        rc = prefill(&in, all.id + from, i - from, logits, e);
+        r->want[i] = rc ? 0 : log_p(logits, all.id[i]);
+        r->context[i] = i - from;
+    }
+    free(logits);
+    return rc;
+}
+
 struct asked {
     int64_t left;
 };
@@ -140,7 +166,7 @@ static void body(struct ranks *g, int rank, void *arg)
         told_check(&told, PROGRESS_TOKENS, told.was.from, (double)data_stats(d)->n_tokens);
     if (!rc && rank == 0) CHECK(told.n_inside > t->model.shape.n_layers);
     if (!rc && rank == 0) CHECK((told.was.from > 0) == (out.n_resumed > 0));
-    if (r->want && !rc) rc = plain(t, r, &e);
+    if (r->want && !rc) rc = r->whole ? plain_whole(t, r, &e) : plain(t, r, &e);
     if (rc && r->left >= 0)
         CHECK_MSG(e.code == ERR_ABORTED, "%s", e.text);
     else if (rc)
@@ -153,8 +179,11 @@ static void body(struct ranks *g, int rank, void *arg)
 static void score(struct reading *r, int P, int64_t S, int64_t stride, int64_t bucket, bool mask)
 {
     char path[128];
-    *r = (struct reading){
-        .want = r->want, .context = r->context, .left = r->left, .damaged = r->damaged};
+    *r = (struct reading){.want = r->want,
+                          .context = r->context,
+                          .left = r->left,
+                          .damaged = r->damaged,
+                          .whole = r->whole};
     snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
     snprintf(r->dir, sizeof r->dir, "%s/job%d", scratch, P);
     reading_spec(&r->spec, JOB_SCORE, scratch, path, P, S);
@@ -162,6 +191,7 @@ static void score(struct reading *r, int P, int64_t S, int64_t stride, int64_t b
     r->spec.score.by_position_bucket = bucket;
     r->spec.score.token_logprobs = 1;
     r->spec.data.document_mask = r->spec.data.reset_positions = mask;
+    r->spec.data.packing = r->whole ? PACKING_BEST_FIT : PACKING_CONCAT;
     reading_prepare(&r->spec, scratch, r->id);
     reading_run(&r->spec, P, body, r);
     CHECK(r->left >= 0 || r->out.ledger_equal);
@@ -291,6 +321,37 @@ static void test_strides(void)
     }
 }
 
+/* Windows of whole documents of 6, 2, 31, 7, 10 and 39 tokens, ends included: each scores as if it
+ * stood alone, and in pieces if it is longer than a window. */
+static void test_whole(void)
+{
+    static struct reading r = {.left = -1, .whole = true};
+    static double want[MAX_TOKENS], got[MAX_TOKENS];
+    static int64_t context[MAX_TOKENS];
+    static const struct {
+        int64_t S, n_windows;
+    } cases[] = {{39, 3}, {40, 3}, {38, 5}, {31, 5}, {17, 7}, {200, 1}};
+    r.want = want;
+    r.context = context;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int P = 1; P <= 3; P++) {
+            score(&r, P, cases[k].S, 0, 4, true);
+            read_logprobs(&r, got);
+            for (int64_t i = 0; i < all.n; i++)
+                CHECK_MSG(isnan(want[i]) ? isnan(got[i]) : fabs(got[i] - want[i]) < 1e-4,
+                          "S %lld P %d token %lld: %.9g, not %.9g", (long long)cases[k].S, P,
+                          (long long)i, got[i], want[i]);
+            check_sums(&r, got, context);
+            CHECK_MSG(r.out.n_windows == cases[k].n_windows && r.out.pace.n == all.n,
+                      "S %lld: %lld windows", (long long)cases[k].S, (long long)r.out.n_windows);
+        }
+    score(&r, 1, 31, 0, 4, true);
+    const double nll = r.out.total.nll;
+    r.left = 2, score(&r, 1, 31, 0, 4, true);
+    r.left = -1, score(&r, 1, 31, 0, 4, true); /* the second attempt continues */
+    CHECK(r.out.n_resumed == 2 && r.out.n_windows == 5 && r.out.total.nll == nll);
+}
+
 /* ---- over several attempts ------------------------------------------------------------------- */
 
 #define N_FILES 3
@@ -374,6 +435,7 @@ int main(void)
     if (!mkdtemp(scratch)) return 1;
     write_docs();
     RUN(test_strides);
+    RUN(test_whole);
     RUN(test_resume);
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("score");

@@ -6,7 +6,9 @@
  * begins at token w*d and scores only what no window before it has scored, its last d tokens, so
  * that every token but those of the first window has at least seq_len - d tokens before it in its
  * window (of which those of its own document count, under data.document_mask). A document's first
- * token is never scored, nor one that the data masks; "unscored" counts them all.
+ * token is never scored, nor one that the data masks; "unscored" counts them all. data.packing
+ * "best_fit": a window holds whole documents (window.h), so that one of at most seq_len tokens is
+ * scored as if it stood alone.
  *
  * Every rank computes the nll of its rows; rank 0 gathers them and adds in the order of the text.
  * No [S, V] tensor exists: the head runs in chunks.

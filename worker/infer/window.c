@@ -2,6 +2,7 @@
  * targets and their reach. */
 #include "worker/infer/window.h"
 
+#include <stdlib.h>
 #include "api/core/job.h"
 
 int64_t window_size(int64_t S)
@@ -9,41 +10,6 @@ int64_t window_size(int64_t S)
     const struct window *w = NULL;
     return S * (int64_t)(sizeof *w->ids + sizeof *w->learn);
 }
-
-void window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
-                 void *mem)
-{
-    const int64_t stride = spec->score.stride > 0 ? spec->score.stride : S;
-    const int64_t more = data_stats(d)->n_tokens - S;
-    *w = (struct window){
-        .d = d, .S = S, .stride = stride, .document_mask = spec->data.document_mask != 0};
-    w->n_windows = more > 0 ? 1 + (more + stride - 1) / stride : 1;
-    w->ids = mem;
-    w->learn = (uint8_t *)(w->ids + S);
-}
-
-int window_read(struct window *w, int64_t number, struct err *e)
-{
-    const int64_t left = data_stats(w->d)->n_tokens - number * w->stride;
-    w->first = number * w->stride;
-    w->n = left < w->S ? left : w->S;
-    w->fresh = number ? w->S - w->stride : 0;
-    if (data_read(w->d, w->first, w->n, w->ids, e)) return -1;
-    return data_read_mask(w->d, w->first, w->n, w->learn, e);
-}
-
-bool window_scores(const struct window *w, int64_t t, int64_t document_start)
-{
-    return t >= w->fresh && t > 0 && t < w->n && w->first + t > document_start && w->learn[t];
-}
-
-int64_t window_seen_from(const struct window *w, int64_t document_start)
-{
-    const int64_t start = document_start - w->first;
-    return w->document_mask && start > 0 ? start : 0;
-}
-
-/* ---- rows ------------------------------------------------------------------------------------ */
 
 static int64_t start_of(const struct data *d, int64_t document)
 {
@@ -64,6 +30,82 @@ static int64_t document_at(const struct data *d, int64_t token)
     }
     return lo;
 }
+
+/* ---- whole documents ------------------------------------------------------------------------- */
+
+/* Returns the end of the window that begins at token `first`: that of the last document that it
+ * holds to its end. */
+static int64_t whole_end(const struct window *w, int64_t first)
+{
+    const uint64_t *ends = data_documents(w->d);
+    const int64_t n = data_stats(w->d)->n_documents, most = first + w->S;
+    int64_t document = document_at(w->d, first);
+    if ((int64_t)ends[document] > most) return most;
+    while (document + 1 < n && (int64_t)ends[document + 1] <= most) document++;
+    return (int64_t)ends[document];
+}
+
+/* Counts the windows of whole documents. begins: gets their first tokens and the end; NULL: it is
+ * not wanted. */
+static int64_t list_whole(const struct window *w, int64_t *begins)
+{
+    int64_t n = 0, at = 0;
+    for (; at < data_stats(w->d)->n_tokens; n++) {
+        if (begins) begins[n] = at;
+        at = whole_end(w, at);
+    }
+    if (begins) begins[n] = at;
+    return n;
+}
+
+int window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
+                void *mem, struct err *e)
+{
+    const int64_t stride = spec->score.stride > 0 ? spec->score.stride : S;
+    const int64_t more = data_stats(d)->n_tokens - S;
+    *w = (struct window){
+        .d = d, .S = S, .stride = stride, .document_mask = spec->data.document_mask != 0};
+    w->n_windows = more > 0 ? 1 + (more + stride - 1) / stride : 1;
+    w->ids = mem;
+    w->learn = (uint8_t *)(w->ids + S);
+    if (spec->data.packing != PACKING_BEST_FIT) return 0;
+    w->n_windows = list_whole(w, NULL);
+    w->begins = malloc((size_t)(w->n_windows + 1) * sizeof *w->begins);
+    if (!w->begins)
+        return err_set(e, ERR_IO, "out of memory for %lld windows", (long long)w->n_windows);
+    list_whole(w, w->begins);
+    return 0;
+}
+
+void window_fini(struct window *w)
+{
+    free(w->begins);
+    w->begins = NULL;
+}
+
+int window_read(struct window *w, int64_t number, struct err *e)
+{
+    const int64_t first = w->begins ? w->begins[number] : number * w->stride;
+    const int64_t left = data_stats(w->d)->n_tokens - first;
+    w->first = first;
+    w->n = w->begins ? w->begins[number + 1] - first : left < w->S ? left : w->S;
+    w->fresh = number && !w->begins ? w->S - w->stride : 0;
+    if (data_read(w->d, w->first, w->n, w->ids, e)) return -1;
+    return data_read_mask(w->d, w->first, w->n, w->learn, e);
+}
+
+bool window_scores(const struct window *w, int64_t t, int64_t document_start)
+{
+    return t >= w->fresh && t > 0 && t < w->n && w->first + t > document_start && w->learn[t];
+}
+
+int64_t window_seen_from(const struct window *w, int64_t document_start)
+{
+    const int64_t start = document_start - w->first;
+    return w->document_mask && start > 0 ? start : 0;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Fills the row of position i of the window, in the document that begins at token `start` and ends
  * at `end`. */

@@ -1,5 +1,7 @@
-/* window.h: windows of S tokens, which score reads; one begins every `stride` tokens. Tells which
- * tokens of a window are new and scored, by the rules of score.h. */
+/* window.h: windows of at most S tokens, which score reads. One begins every `stride` tokens; under
+ * data.packing "best_fit" one begins with a document and holds as many whole ones as fit. A
+ * document longer than S is cut every S tokens there, and the next ones follow its rest. Tells
+ * which tokens of a window are new and scored, by the rules of score.h. */
 #ifndef SEQD_INFER_WINDOW_H
 #define SEQD_INFER_WINDOW_H
 
@@ -8,6 +10,8 @@
 struct window {
     const struct data *d; /* borrowed */
     int64_t S, stride, n_windows;
+    int64_t *begins; /* owned, [n_windows + 1]: first tokens of windows of whole documents, then the
+                      * end of the last; NULL: a window begins every `stride` tokens */
     bool document_mask;
     /* window read last: tokens [first, first + n); new ones from position `fresh` */
     int64_t first, n, fresh;
@@ -15,10 +19,11 @@ struct window {
     uint8_t *learn; /* [S]; 1: may be a target */
 };
 
-/* mem: borrowed, window_size bytes, aligned to 4. */
+/* mem: borrowed, window_size bytes, aligned to 4. fails: ERR_IO for no memory. */
 int64_t window_size(int64_t S);
-void window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
-                 void *mem);
+int window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
+                void *mem, struct err *e);
+void window_fini(struct window *w);
 /* Reads a window. fails: ERR_IO, ERR_CORRUPT, naming the file. */
 int window_read(struct window *w, int64_t number, struct err *e);
 /* Fills this rank's rows of the window in b: ids, targets, pos, lo and hi, and the counts n_tokens
