@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "api/core/assert.h"
 #include "api/core/mem.h"
 #include "kernels/cpu/cpu.h"
@@ -82,6 +83,39 @@ void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker),
     if (!be->pool && n_tasks > 1 && be->n_threads > 1)
         be->pool = pool_open(be->n_threads, NULL, NULL);
     pool_run(be->pool, fn, arg, n_tasks);
+}
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+enum { POPULATED = 8 << 20, SMALL_PAGE = 4096 }; /* bytes of a task: whole large pages */
+
+struct populate {
+    uintptr_t begin, end;
+};
+
+/* Asks the kernel for the pages of a task. Kernels before 5.14 do not know the request: a byte of
+ * each page is then read and written. */
+static void populate_task(void *arg, int64_t task, int worker)
+{
+    const struct populate *a = arg;
+    const uintptr_t first = a->begin / POPULATED + (uintptr_t)task;
+    const uintptr_t from = task ? first * POPULATED : a->begin;
+    const uintptr_t to = (first + 1) * POPULATED < a->end ? (first + 1) * POPULATED : a->end;
+    (void)worker;
+    if (!madvise((void *)from, to - from, MADV_POPULATE_WRITE)) return;
+    for (uintptr_t at = from; at < to; at += SMALL_PAGE) {
+        volatile char *byte = (volatile char *)at;
+        *byte = *byte;
+    }
+}
+
+void be_populate(struct be *be, void *p, int64_t size)
+{
+    struct populate a = {(uintptr_t)p / SMALL_PAGE * SMALL_PAGE, (uintptr_t)p + (uintptr_t)size};
+    if (size <= 0 || be->own_memory) return;
+    be_host_run(be, populate_task, &a,
+                (int64_t)((a.end - 1) / POPULATED - a.begin / POPULATED + 1));
 }
 
 const char *const *be_isas(void)

@@ -880,6 +880,10 @@ void be_close(struct be *be); /* NULL allowed */
  * device. */
 void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker), void *arg,
                  int64_t n_tasks);
+/* Makes the pages of [p, p + size) of the device's alloc resident, by the same threads; their
+ * contents stay. Without it, the first operation that writes a page waits until the kernel has
+ * cleared it, and often on one thread. Does nothing if the device has memory of its own. */
+void be_populate(struct be *be, void *p, int64_t size);
 /* Returns the instruction sets compiled in that this machine can run, NULL-terminated. */
 const char *const *be_isas(void);
 

@@ -190,13 +190,30 @@ void cpu_close(struct be *be)
     free(c);
 }
 
-void cpu_fill(struct be *be, float *p, int64_t n, float value)
+enum { FILLED = 1 << 20 }; /* elements of a task */
+
+struct filling {
+    float *p, value;
+    int64_t n;
+};
+
+static void fill_task(void *arg, int64_t task, int worker)
 {
-    if (value == 0.0f) {
+    const struct filling *f = arg;
+    float *p = f->p + task * FILLED;
+    const int64_t n = cpu_min(f->n - task * FILLED, FILLED);
+    (void)worker;
+    if (f->value == 0.0f) {
         memset(p, 0, (size_t)n * sizeof *p);
         return;
     }
-    for (int64_t i = 0; i < n; i++) p[i] = value;
+    for (int64_t i = 0; i < n; i++) p[i] = f->value;
+}
+
+void cpu_fill(struct be *be, float *p, int64_t n, float value)
+{
+    struct filling f = {p, value, n};
+    cpu_run(be, fill_task, &f, cpu_div_up(n, FILLED));
 }
 
 void cpu_copy(struct be *be, void *dst, const void *src, int64_t size)

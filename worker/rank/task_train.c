@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/clock.h"
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
+#include "worker/train/populate.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -45,6 +47,11 @@ static int open_training(struct training *t, struct err *e)
                               .n_ranks = r->args->n_ranks,
                               .source = feed_stage(&t->feed, r->spec, -1),
                               .guard = &t->guard};
+    const int64_t start_us = clock_us();
+    populate_training(&o);
+    log_info("rank.populated", "size=%lld ms=%lld",
+             (long long)(r->plan.arena_size + r->plan.segment_size),
+             (long long)((clock_us() - start_us) / 1000));
     if (train_init(&t->train, &o, e) || plan_comms(t, e)) return -1;
     t->guard.spec = r->spec;
     if (weights_start(r, &t->train.state, &from, e)) return -1;

@@ -1,0 +1,111 @@
+/* test_populate: pages of a device's memory that are made resident before they are used: in ranges
+ * that begin and end anywhere, and those of a training, by its plan. And
+ * memory that is filled by several threads. */
+#include "api/core/job.h"
+#include "tests/lib/engine.h"
+#include "tests/lib/pages.h"
+#include "worker/train/populate.h"
+
+static struct job_spec spec;
+
+/* Counts the pages of [p, p + size) that are not resident. */
+static int64_t absent(void *p, int64_t size)
+{
+    const int64_t n = size / PLAN_PAGE;
+    unsigned char *seen = calloc((size_t)n, 1);
+    int64_t sum = 0;
+    if (!seen) abort();
+    CHECK(mincore(p, (size_t)size, seen) == 0);
+    for (int64_t i = 0; i < n; i++) sum += !(seen[i] & 1);
+    free(seen);
+    return sum;
+}
+
+/* Ranges in one page, over the border of two tasks, and of many. Pages beside them stay away. */
+static void test_ranges(void)
+{
+    static const int64_t ranges[][2] = {
+        {5, 1}, {4095, 2}, {8 << 20, 4096}, {(8 << 20) - 10, 20}, {12345, 25 << 20}, {4096, 0}};
+    const int64_t size = 40 << 20;
+    struct err e = {0};
+    for (int threads = 1; threads <= 3; threads++) {
+        struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = threads}, &e);
+        CHECK_MSG(be, "%s", e.text);
+        for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+            const int64_t at = ranges[i][0], n = ranges[i][1];
+            const int64_t first = at / PLAN_PAGE,
+                          pages = n ? (at + n - 1) / PLAN_PAGE - first + 1 : 0;
+            char *p = engine_pages(size);
+            p[at] = 7;
+            be_populate(be, p + at, n);
+            CHECK_MSG(!pages || !absent(p + first * PLAN_PAGE, pages * PLAN_PAGE), "range %zu", i);
+            CHECK(absent(p, size) == size / PLAN_PAGE - (pages ? pages : 1));
+            CHECK(p[at] == 7 && (n < 2 || !p[at + n - 1]));
+            engine_unpage(p, size);
+        }
+        be_close(be);
+    }
+}
+
+/* Zeroes and other values over several tasks. Elements beside them stay. */
+static void test_fill(void)
+{
+    enum { N = 2 * (1 << 20) + 5 };
+    struct err e = {0};
+    struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 3}, &e);
+    float *p = malloc((N + 2) * sizeof *p);
+    int64_t n_bad = 0;
+    CHECK_MSG(be && p, "%s", e.text);
+    for (int value = 0; value < 2; value++) {
+        for (int64_t i = 0; i < N + 2; i++) p[i] = 3;
+        be->ops->fill(be, p + 1, N, (float)value);
+        for (int64_t i = 0; i < N + 2; i++) n_bad += p[i] != (i && i <= N ? (float)value : 3);
+    }
+    CHECK_MSG(n_bad == 0, "%lld elements", (long long)n_bad);
+    free(p);
+    be_close(be);
+}
+
+/* ---- a training ------------------------------------------------------------------------------ */
+
+static void populate(struct train *t, int rank, void *arg)
+{
+    const struct plan *p = t->plan;
+    char *arena = (char *)t->model.params - p->item[PLAN_PARAMS].offset;
+    void *segment = t->model.comm ? comm_segment(t->model.comm) : NULL;
+    const struct train_options o = {
+        .plan = p, .arena = arena, .segment = segment, .be = t->model.be};
+    if (t->step) return;
+    CHECK(absent(arena, p->arena_size) > 0);
+    populate_training(&o);
+    pages_touched(arena, p->arena_size, &p->item[PLAN_SCRATCH]);
+    if (segment) pages_touched(segment, p->segment_size, &p->item[PLAN_BOUNCE]);
+}
+
+/* Each page but the spare ones is there before the first step, and no bit of a result differs. */
+static void test_training(void)
+{
+    struct synth y = {.S = 2000, .doc_len = 90, .vocab = 61};
+    for (int P = 1; P <= 3; P++) {
+        engine_spec(&spec, y.S);
+        spec.precision.params = P % 2 ? PRECISION_BF16 : PRECISION_FP32;
+        spec.resources.threads = 2;
+        struct engine_run plain = {.P = P, .steps = 2, .source = {synth_batch, synth_targets, &y}};
+        struct engine_run with = plain;
+        with.before_step = populate;
+        engine_go(&plain, &spec);
+        engine_go(&with, &spec);
+        CHECK(plain.loss[1] == with.loss[1] && plain.norm[1] == with.norm[1]);
+        CHECK(!memcmp(plain.weights, with.weights, (size_t)plain.n * sizeof(float)));
+        engine_free(&plain);
+        engine_free(&with);
+    }
+}
+
+int main(void)
+{
+    RUN(test_ranges);
+    RUN(test_fill);
+    RUN(test_training);
+    return test_done("populate");
+}
