@@ -95,7 +95,8 @@ struct populate {
 };
 
 /* Asks the kernel for the pages of a task. Kernels before 5.14 do not know the request: a byte of
- * each page is then read and written. */
+ * each page is then written as it is, in one operation, since another rank may write to a page that
+ * is shared. */
 static void populate_task(void *arg, int64_t task, int worker)
 {
     const struct populate *a = arg;
@@ -104,10 +105,8 @@ static void populate_task(void *arg, int64_t task, int worker)
     const uintptr_t to = (first + 1) * POPULATED < a->end ? (first + 1) * POPULATED : a->end;
     (void)worker;
     if (!madvise((void *)from, to - from, MADV_POPULATE_WRITE)) return;
-    for (uintptr_t at = from; at < to; at += SMALL_PAGE) {
-        volatile char *byte = (volatile char *)at;
-        *byte = *byte;
-    }
+    for (uintptr_t at = from; at < to; at += SMALL_PAGE)
+        __atomic_fetch_or((unsigned char *)at, 0, __ATOMIC_RELAXED);
 }
 
 void be_populate(struct be *be, void *p, int64_t size)

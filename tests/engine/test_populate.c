@@ -1,6 +1,6 @@
 /* test_populate: pages of a device's memory that are made resident before they are used: in ranges
- * that begin and end anywhere, and those of a training, by its plan. And
- * memory that is filled by several threads. */
+ * that begin and end anywhere, and those of a training, by its plan. Also memory that several
+ * threads fill. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/pages.h"
