@@ -180,7 +180,7 @@ static int continue_run(struct cli *c)
     if (!rc) rc = check_continue(&o);
     if (!rc && !(spec = copy_spec(&o))) rc = CLI_ERROR;
     if (!rc) rc = set_resume(spec, &o, true);
-    if (!rc) rc = spec_apply(c, spec);
+    if (!rc) rc = spec_apply(c, spec, jv_get(o.job, "spec_effective"));
     if (!rc) rc = check_steps(&o, spec);
     if (!rc) {
         cli_say(c, "from job %lld, step %lld, with its optimizer:", (long long)o.id,

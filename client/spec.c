@@ -76,12 +76,13 @@ static struct jv *parse(const char *path, const char *text, size_t size, struct 
 
 /* ---- relative paths -------------------------------------------------------------------------- */
 
-static int make_absolute(struct jv *spec, const char *field, const char *cwd, struct err *e)
+static int make_absolute(struct jv *spec, const struct jv *stored, const char *field,
+                         const char *cwd, struct err *e)
 {
     char path[8192];
     const char *given = jv_str(spec, field, NULL);
     if (!given || !*given || *given == '/' || !strncmp(given, "upload:", 7) ||
-        !strncmp(given, "job:", 4))
+        !strncmp(given, "job:", 4) || (stored && !strcmp(given, jv_str(stored, field, ""))))
         return 0;
     while (!strncmp(given, "./", 2)) given += 2;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", strcmp(cwd, "/") ? cwd : "", given) >=
@@ -92,41 +93,42 @@ static int make_absolute(struct jv *spec, const char *field, const char *cwd, st
     return jv_set_str(spec, field, path, e);
 }
 
-int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e)
+int spec_make_absolute(struct jv *spec, const struct jv *stored, const char *cwd, struct err *e)
 {
     static const char *const single[] = {"model.path", "input.path", "context.load", "output.path",
                                          "memory.offload_dir"};
     static const char *const lists[] = {"data.train", "eval.data"};
     for (int i = 0; i < 5; i++)
-        if (make_absolute(spec, single[i], cwd, e)) return -1;
+        if (make_absolute(spec, stored, single[i], cwd, e)) return -1;
     const char *resume = jv_str(spec, "checkpoint.resume", "auto");
     if (strcmp(resume, "auto") && strcmp(resume, "none") &&
-        make_absolute(spec, "checkpoint.resume", cwd, e))
+        make_absolute(spec, stored, "checkpoint.resume", cwd, e))
         return -1;
     for (int i = 0; i < 2; i++)
         for (size_t k = 0; k < jv_len(jv_get(spec, lists[i])); k++) {
             char field[64];
             snprintf(field, sizeof field, "%s.%zu.path", lists[i], k);
-            if (make_absolute(spec, field, cwd, e)) return -1;
+            if (make_absolute(spec, stored, field, cwd, e)) return -1;
         }
     return 0;
 }
 
 /* Makes relative paths absolute, from the caller's directory, if seqd is on this machine and reads
  * the same files. */
-static int settle_paths(struct cli *c, struct jv *spec, struct err *e)
+static int settle_paths(struct cli *c, struct jv *spec, const struct jv *stored, struct err *e)
 {
     char cwd[4096];
     if (!c->http || !http_is_local(http_url(c->http))) return 0;
     if (!getcwd(cwd, sizeof cwd)) return err_errno(e, "the current directory");
-    return spec_make_absolute(spec, cwd, e);
+    return spec_make_absolute(spec, stored, cwd, e);
 }
 
-int spec_apply(struct cli *c, struct jv *spec)
+int spec_apply(struct cli *c, struct jv *spec, const struct jv *stored)
 {
     struct err e = {0};
-    return apply_sets(c, spec, &e) || settle_paths(c, spec, &e) ? cli_fail(CLI_ERROR, "%s", e.text)
-                                                                : CLI_OK;
+    return apply_sets(c, spec, &e) || settle_paths(c, spec, stored, &e)
+               ? cli_fail(CLI_ERROR, "%s", e.text)
+               : CLI_OK;
 }
 
 static int not_a_spec(const char *path)
@@ -185,7 +187,7 @@ static int add_specs(struct cli *c, const char *path, const struct jv *v, struct
     int rc = n ? CLI_OK : cli_fail(CLI_ERROR, "%s holds no spec", path);
     for (size_t i = 0; !rc && i < n; i++) {
         struct jv *spec = jv_share(jv_is_array(v) ? jv_at(v, i, NULL) : v);
-        rc = jv_is_object(spec) ? spec_apply(c, spec) : not_a_spec(path);
+        rc = jv_is_object(spec) ? spec_apply(c, spec, NULL) : not_a_spec(path);
         if (rc)
             jv_free(spec);
         else
@@ -233,7 +235,7 @@ int spec_load(struct cli *c, const char *kind, struct jv **out)
         jv_free(spec);
         return not_a_spec(c->arg[0]);
     }
-    int rc = spec_apply(c, spec);
+    int rc = spec_apply(c, spec, NULL);
     if (!rc && kind && jv_set_str(spec, "kind", kind, &e)) rc = cli_fail(CLI_ERROR, "%s", e.text);
     if (rc) {
         jv_free(spec);

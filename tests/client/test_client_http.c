@@ -653,7 +653,7 @@ static void test_continue(void)
     "{\"id\":12,\"kind\":\"train\",\"state\":\"" state                                             \
     "\",\"finished_at\":\"2026-11-21T12:01:24.000Z\","                                             \
     "\"spec_effective\":{\"kind\":\"train\",\"train\":{\"steps\":" steps                           \
-    "},\"labels\":{\"a.b\":\"c\"},"                                                                \
+    "},\"labels\":{\"a.b\":\"c\"},\"data\":{\"train\":[{\"path\":\"d.txt\"}]},"                    \
     "\"optim\":{\"lr\":0.5},\"checkpoint\":{\"resume\":\"auto\"}}}"
 #define CHECKPOINTS                                                                                \
     LIST("{\"step\":10,\"path\":\"/j/step-10\"},{\"step\":20,\"path\":\"/j/step-20\"},"            \
@@ -670,9 +670,13 @@ static void test_continue(void)
     struct server s;
     server_start(&s, good, 3);
     CHECK_MSG(SEQCTL(&s, "continue", "12", "--set", "train.steps=40", "--set", "optim.lr=0.25",
-                     "--unset", "labels") == CLI_OK,
+                     "--set", "eval.data=[{\"path\":\"e.txt\"}]", "--unset", "labels") == CLI_OK,
               "%s", err);
     const char *asked = server_end(&s);
+    char cwd[1024], want[1100];
+    CHECK(getcwd(cwd, sizeof cwd));
+    snprintf(want, sizeof want, "{\"path\": \"%s/e.txt\"}", cwd);
+    CHECK_MSG(strstr(asked, want) && strstr(asked, "[{\"path\": \"d.txt\"}]"), "%s", asked);
     CHECK_MSG(strstr(asked, "\"train\": {\"steps\": 40}") && strstr(asked, "\"lr\": 0.25") &&
                   strstr(asked, "{\"resume\": \"job:12/step-20\", \"changes\": true}") &&
                   !strstr(asked, "labels"),

@@ -460,7 +460,7 @@ static void test_spec_paths(void)
         "\"eval\": {\"data\": [{\"path\": \"/home/u/e\"}]}}";
     struct err e = {0};
     struct jv *v = jv_parse(given, sizeof given - 1, &e), *w;
-    CHECK_MSG(!spec_make_absolute(v, "/home/u", &e), "%s", e.text);
+    CHECK_MSG(!spec_make_absolute(v, NULL, "/home/u", &e), "%s", e.text);
     char *text = jv_dump(v, JV_COMPACT);
     CHECK_STR(text, want);
     free(text);
@@ -468,7 +468,7 @@ static void test_spec_paths(void)
     static const char words[] =
         "{\"checkpoint\": {\"resume\": \"auto\"}, \"model\": {\"config\": {}}}";
     w = jv_parse(words, sizeof words - 1, &e);
-    CHECK(!spec_make_absolute(w, "/", &e));
+    CHECK(!spec_make_absolute(w, NULL, "/", &e));
     text = jv_dump(w, JV_COMPACT);
     CHECK_STR(text, words);
     free(text);
@@ -498,7 +498,7 @@ static void test_paths_of_this_machine(void)
         struct err e = {0};
         struct cli c = {.http = http_create(cases[i].url, &e)};
         struct jv *v = parse("{\"input\":{\"path\":\"in.txt\"}}");
-        CHECK_MSG(c.http && spec_apply(&c, v) == CLI_OK, "%s: %s", cases[i].url, e.text);
+        CHECK_MSG(c.http && spec_apply(&c, v, NULL) == CLI_OK, "%s: %s", cases[i].url, e.text);
         const char *path = jv_str(v, "input.path", "?");
         CHECK_MSG((*path == '/') == cases[i].here, "%s: %s", cases[i].url, path);
         jv_free(v);
