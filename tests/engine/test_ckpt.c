@@ -197,6 +197,31 @@ static void test_round_trip(void)
     arrays_free(&got);
 }
 
+/* A checkpoint that was checked is loaded without another digest, unless it has changed. */
+static void test_checked(void)
+{
+    struct ckpt_info info, other;
+    struct arrays want = arrays_new(1), got = arrays_new(2);
+    struct ckpt_state s, t = state_of(2);
+    CHECK(save("checked", 1, 2, 1, &info) == 0 && save("checked", 1, 3, 2, &other) == 0);
+    CHECK(ckpt_check(in_dir("checked/checkpoints/step-00000002"), &info, &e) == 0);
+    CHECK_MSG(ckpt_load_checked(&info, &shape, &got.a, &s, &e) == 0, "%s", e.text);
+    CHECK(same(got.a.params, want.a.params) && same(got.a.m, want.a.m) && same(got.a.v, want.a.v));
+    CHECK(same_state(&s, &t));
+    struct ckpt_info wrong = info;
+    memcpy(wrong.weights_sha256, other.weights_sha256, SHA256_HEX);
+    CHECK(ckpt_load_checked(&wrong, &shape, &got.a, &s, &e) == -1 && e.code == ERR_CORRUPT);
+    CHECK_MSG(strstr(e.text, "has changed since it was checked"), "%s", e.text);
+    wrong = info;
+    wrong.step = 3;
+    CHECK(ckpt_load_checked(&wrong, &shape, &got.a, &s, &e) == -1 && e.code == ERR_CORRUPT);
+    CHECK(!truncate(in_dir("checked/checkpoints/step-00000002/optim.safetensors"), 1000));
+    CHECK(ckpt_load_checked(&info, &shape, &got.a, &s, &e) == -1 && e.code == ERR_CORRUPT);
+    CHECK_MSG(strstr(e.text, "optim.safetensors"), "%s", e.text);
+    arrays_free(&want);
+    arrays_free(&got);
+}
+
 /* The loaded state is saved again, in another epoch: every file but the manifest has the same
  * bytes. */
 static void test_resume_identical(void)
@@ -765,6 +790,7 @@ int main(void)
     setenv("SEQD_LOG", "error", 1); /* the damage below is meant */
     log_init("test_ckpt");
     RUN(test_round_trip);
+    RUN(test_checked);
     RUN(test_resume_identical);
     RUN(test_damage);
     RUN(test_large_files);

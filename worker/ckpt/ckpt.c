@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "api/core/checkpoint.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/core/manifest.h"
@@ -356,15 +355,13 @@ static int load_moments(const char *step_dir, const struct model_shape *shape,
     return rc;
 }
 
-int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
-              struct ckpt_state *s, struct err *e)
+static int load(const char *step_dir, const struct manifest *m, const struct model_shape *shape,
+                const struct ckpt_arrays *a, struct ckpt_state *s, struct err *e)
 {
     char hf[FILE_PATH_SIZE];
-    struct manifest m;
     struct model_shape own;
     struct ckpt_state state;
-    if (check_named(step_dir, -1, &m, e) < 0) return -1;
-    if (read_state(step_dir, m.step, &state, e) < 0) return -1;
+    if (read_state(step_dir, m->step, &state, e) < 0) return -1;
     if (s) *s = state;
     if (file_join(hf, e, "%s/hf", step_dir) < 0 || config_read_dir(hf, &own, e) < 0) return -1;
     const char *key = hf_shape_diff(&own, shape);
@@ -375,22 +372,22 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
                        hf, key);
     if (load_weights(hf, shape, a, e) < 0) return -1;
     if (load_moments(step_dir, shape, a, e) < 0) return -1;
-    return load_average(step_dir, &m, shape, a, e);
+    return load_average(step_dir, m, shape, a, e);
 }
 
-double ckpt_mb_s(const struct ckpt_info *info)
+int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
+              struct ckpt_state *s, struct err *e)
 {
-    return info->save_ms ? (double)info->size / 1e3 / (double)info->save_ms : 0;
+    struct manifest m;
+    return check_named(step_dir, -1, &m, e) < 0 ? -1 : load(step_dir, &m, shape, a, s, e);
 }
 
-int64_t ckpt_json(const struct ckpt_info *info, char *out, size_t size)
+int ckpt_load_checked(const struct ckpt_info *info, const struct model_shape *shape,
+                      const struct ckpt_arrays *a, struct ckpt_state *s, struct err *e)
 {
-    struct checkpoint_record c = {
-        .step = info->step, .size = info->size, .save_ms = info->save_ms, .mb_s = ckpt_mb_s(info)};
-    struct jwrite w;
-    memcpy(c.path, info->path, sizeof info->path);
-    memcpy(c.weights_sha256, info->weights_sha256, sizeof c.weights_sha256);
-    jwrite_init(&w, out, size);
-    record_write(&w, NULL, checkpoint_fields, &c);
-    return jwrite_finish(&w);
+    struct manifest m;
+    if (manifest_check(&m, info->path, MANIFEST_SIZES, e) < 0) return -1;
+    if (m.step == info->step && !strcmp(m.weights_sha256, info->weights_sha256))
+        return load(info->path, &m, shape, a, s, e);
+    return err_set(e, ERR_CORRUPT, "%s has changed since it was checked", info->path);
 }

@@ -125,6 +125,11 @@ int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
  * jobs. */
 int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
               struct ckpt_state *s, struct err *e);
+/* Does the same with a checkpoint that ckpt_find_latest or ckpt_check has just checked: its files
+ * are not hashed again. fails: also ERR_CORRUPT if a size is not the manifest's, or if the manifest
+ * is of other weights than info says. */
+int ckpt_load_checked(const struct ckpt_info *info, const struct model_shape *shape,
+                      const struct ckpt_arrays *a, struct ckpt_state *s, struct err *e);
 
 /* Digests the spec fields that must be the same when a job resumes: model shape, rope, data,
  * train, optimizer, schedule, stages, precision, objective, ema, seed. It omits ranks, layout and

@@ -48,7 +48,7 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
     struct model_shape shape = slice_whole(&r->spec->model.shape);
     /* Takes rope_theta of the stage of the checkpoint's last step. */
     shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, info->step - 1));
-    const int rc = ckpt_load(info->path, &shape, a, s, e);
+    const int rc = ckpt_load_checked(info, &shape, a, s, e);
     ckpt_spec_digest(r->spec, digest);
     if (s->spec_digest[0] && strcmp(digest, s->spec_digest) &&
         ckpt_spec_refuse(info->path, r->spec, e))
