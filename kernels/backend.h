@@ -877,7 +877,8 @@ void be_close(struct be *be); /* NULL allowed */
 /* Runs fn(arg, t, worker) once for each t in [0, n_tasks), on n_threads threads of the host, the
  * caller among them. No operation runs meanwhile. The CPU device uses its own threads. For other
  * devices the first call starts them; if that fails, the caller does all. fn must not use the
- * device. */
+ * device, but for upload and download to ranges that do not meet, if the device has no memory of
+ * its own: these are copies on the caller's thread. */
 void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker), void *arg,
                  int64_t n_tasks);
 /* Makes the pages of [p, p + size) of the device's alloc resident, by the same threads; their

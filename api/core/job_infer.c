@@ -15,6 +15,12 @@ static int check_score(struct job_spec *s, struct err *e)
                          "score.stride %lld: windows of whole documents, data.packing best_fit, do "
                          "not overlap: leave one of the two out",
                          (long long)s->score.stride);
+    if (s->data.packing == PACKING_BEST_FIT && !(s->data.document_mask && s->data.reset_positions))
+        return err_field(e, ERR_UNSUPPORTED,
+                         s->data.document_mask ? "data.reset_positions" : "data.document_mask",
+                         "%s false: under data.packing best_fit each document is scored as if it "
+                         "stood alone: leave one of the two out",
+                         s->data.document_mask ? "data.reset_positions" : "data.document_mask");
     /* "auto" means "split" here even if the loss is masked, unlike in training: a window scores
      * the tokens that it can. */
     if (s->data.overlong == OVERLONG_AUTO) s->data.overlong = OVERLONG_SPLIT;

@@ -32,6 +32,16 @@ static bool names_job(const struct job_spec *s)
     return false;
 }
 
+static bool scores_whole(const struct job_spec *s)
+{
+    return s->kind == JOB_SCORE && s->data.packing == PACKING_BEST_FIT;
+}
+
+static bool embeds_cut(const struct job_spec *s)
+{
+    return s->kind == JOB_EMBED && s->data.overlong == OVERLONG_TRUNCATE;
+}
+
 /* New meanings of values of an old field, which need neither a new field nor a new word. */
 static const struct {
     bool (*has)(const struct job_spec *s);
@@ -39,6 +49,8 @@ static const struct {
     const char *text;
 } meanings[] = {
     {names_job, 7, "paths by job:ID"}, /* nodes resolve them */
+    {scores_whole, 7, "data.packing \"best_fit\" of a score"},
+    {embeds_cut, 7, "data.overlong \"truncate\" of an embed"},
 };
 
 const char *spec_needs(const struct job_spec *s, uint32_t abi)

@@ -1,4 +1,4 @@
-/* attempts.h: acts on the attempts of jobs for control.c, and never calls control.c.
+/* attempts.h: acts on the attempts of jobs for control.c and control_link.c, and calls neither.
  *
  * A report, a verdict, or news of a node becomes events of the job (commit.h) and messages to the
  * nodes of its attempt (session.h). A node that is not heard is away: its part of an attempt may

@@ -1,7 +1,7 @@
 /* link.h: seqd's end of the sessions with nodes: binds a stream to a node name, packs and unpacks.
- * control.c acts on the messages, and session.c writes those about attempts. api/wire.h defines
- * each message and its versions. The node's end is session.c and agent.c of worker/agent. Loop
- * thread only.
+ * control_link.c acts on the messages, and session.c writes those about attempts. api/wire.h
+ * defines each message and its versions. The node's end is session.c and agent.c of worker/agent.
+ * Loop thread only.
  *
  * A session never holds the only copy of anything. seqd sends what follows from committed events,
  * and the node sends records and log bytes from its disk, again until they are acknowledged. A
@@ -17,20 +17,21 @@
  *
  * (3) seqd checks, in this order: the certificate names the node of HELLO and is in seqd's tables
  * (link_gate.holder); the node speaks the ABI; a session of that name is of the same instance;
- * control.c has room for the node (admit). It answers REFUSED to a node that fails one of them.
- * The node is to close the session; else seqd closes it at the next message, or after silence. The
- * node dials again after retry_ms, or at once where REFUSED names an older ABI that both speak.
+ * control_link.c has room for the node (admit). It answers REFUSED to a node that fails one of
+ * them. The node is to close the session; else seqd closes it at the next message, or after
+ * silence. The node dials again after retry_ms, or at once where REFUSED names an older ABI that
+ * both speak.
  *
  * (4) seqd ends an older session of the same instance (its down is called), sends WELCOME, and
  * calls up. A node that could speak a newer ABI than its HELLO said closes the session at WELCOME,
  * and begins again at (1) with that ABI.
  *
- * (5) Inside up, control.c gives up the parts of another instance of that name, and sends for each
- * attempt of the node: ACK for the records and log bytes that seqd has on disk; ASSIGN, if the job
- * is starting and HELLO does not name the attempt, because the first ASSIGN may be lost. EXPECT
- * follows with the list of all its attempts: the node stops an attempt that is not in it, and
- * answers a listed one that it does not have with a final REPORT (GANG_UNKNOWN). BLOBS, and SAVE
- * or STOP, are sent again if they still apply. REMOVE follows once the store has been read.
+ * (5) Inside up, control_link.c gives up the parts of another instance of that name, and sends for
+ * each attempt of the node: ACK for the records and log bytes that seqd has on disk; ASSIGN, if
+ * the job is starting and HELLO does not name the attempt, because the first ASSIGN may be lost.
+ * EXPECT follows with the list of all its attempts: the node stops an attempt that is not in it,
+ * and answers a listed one that it does not have with a final REPORT (GANG_UNKNOWN). BLOBS, and
+ * SAVE or STOP, are sent again if they still apply. REMOVE follows once the store has been read.
  *
  * (6) At WELCOME the node starts its heartbeat, relays records and logs from the last ACK on, and
  * sends PROFILE if it has measured itself, LEAVING if it knows when it ends, and JOIN if half of
@@ -61,10 +62,10 @@
  * half; when its certificate expires or is revoked (link_close); when a newer session replaces it;
  * or when its queue is full, as of a peer that does not read. No message announces it.
  *
- * seqd calls down. control.c answers the open questions of that node with an error, leaves it out
- * of placement, and keeps its attempts. After --node-lost (10 s, counted from its last message)
- * those that run are away, and a part that was to stop counts as lost. When a HELLO names the
- * attempt again, it is back.
+ * seqd calls down. control_link.c answers the open questions of that node with an error, leaves it
+ * out of placement, and keeps its attempts. After --node-lost (10 s, counted from its last
+ * message) those that run are away, and a part that was to stop counts as lost. When a HELLO names
+ * the attempt again, it is back.
  *
  * The gangs run on at the node. seqw dials again, and the next session begins at (1). With no
  * session for --orphan-ms it stops them and ends.

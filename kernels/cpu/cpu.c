@@ -216,6 +216,7 @@ void cpu_fill(struct be *be, float *p, int64_t n, float value)
     cpu_run(be, fill_task, &f, cpu_div_up(n, FILLED));
 }
 
+/* Copies without the pool: tasks of the pool may call it (be_host_run). */
 void cpu_copy(struct be *be, void *dst, const void *src, int64_t size)
 {
     memcpy(dst, src, (size_t)size);

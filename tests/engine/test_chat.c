@@ -100,6 +100,10 @@ static void test_parts(void)
     check_text("{% for m in messages %}{% if m.content is string %}s{% else %}"
                "{% for p in m.content %}({{ p.text }}){% endfor %}{% endif %}{% endfor %}",
                two, false, "(a)(b)");
+    check_text(strings, ANSWER_OF("[]"), false, "<user>a<assistant>");
+    check_text("{% for m in messages %}{% if m.content is string %}({{ m.content }}){% endif %}"
+               "{% endfor %}",
+               ANSWER_OF("[]"), false, "(a)()");
     check_text("{% for m in messages %}{{ m.content[0]['text'] }}{% endfor %}", two, false, "a");
     check_text("{% for m in messages %}{{ m.content | map(attribute='text') | join('+') }}"
                "{% endfor %}",

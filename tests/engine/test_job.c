@@ -696,6 +696,15 @@ static void test_infer_rules(void)
     CHECK(family_check(&s, &e) == -1 && !strcmp(e.field, "score.stride"));
     s.score.stride = 0;
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+    CHECK_STR(spec_needs(&s, 6), "data.packing \"best_fit\" of a score");
+    CHECK(!spec_needs(&s, 7));
+    s.data.reset_positions = 0;
+    CHECK(family_check(&s, &e) == -1 && !strcmp(e.field, "data.reset_positions"));
+    s.data.document_mask = 0;
+    CHECK(family_check(&s, &e) == -1 && !strcmp(e.field, "data.document_mask"));
+    good(&s, JOB_EMBED);
+    s.data.overlong = OVERLONG_TRUNCATE;
+    CHECK_STR(spec_needs(&s, 6), "data.overlong \"truncate\" of an embed");
     good(&s, JOB_EMBED);
     s.data.packing = PACKING_NONE;
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);

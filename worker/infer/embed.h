@@ -1,10 +1,10 @@
 /* embed.h: a vector for every document: its pooled hidden states.
  *
- * A pass takes documents in the order of the input, end to end, as many as fit data.seq_len. A
- * document sees itself alone and counts its positions from 0: its vector differs from that of a
- * pass of its own by the rounding of sums alone. If infer_packs() is false, each document has its
- * own pass. If a state is not finite, each document of the pass is computed alone, and the error
- * names the first whose own states are not finite.
+ * A pass takes documents in the order of the input, end to end, as many as fit data.seq_len, at
+ * most 256. A document sees itself alone and counts its positions from 0: its vector differs from
+ * that of a pass of its own by the rounding of sums alone. If infer_packs() is false, each document
+ * has its own pass. If a state is not finite, each document of the pass is computed alone, and the
+ * error names the first whose own states are not finite.
  *
  * The token that ends documents is not part of one (a model learns nothing of the state after that
  * token: no token follows it). Hidden states are those after the last layer and the final norm: the

@@ -294,22 +294,21 @@ static int resume(struct scorer *s, struct score *out, struct err *e)
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-/* Takes this rank's memory from the plan, and lists the windows. */
-static int scorer_place(struct scorer *s, struct err *e)
+/* Takes this rank's memory from the plan. */
+static void scorer_place(struct scorer *s)
 {
     struct model *m = s->in->model;
     const int64_t S = m->plan->S, n = m->plan->sp * m->plan->T;
     void *window = model_take(m, PLAN_SCORE_WINDOW, window_size(S));
-    if (window_init(&s->w, s->d, s->in->spec, S, window, e)) return -1;
+    window_init(&s->w, s->d, s->in->spec, S, window);
     s->bucket_size = s->in->spec->score.by_position_bucket;
-    if (m->sp.shard.r != 0) return 0;
+    if (m->sp.shard.r != 0) return;
     if (s->bucket_size) s->n_buckets = (S + s->bucket_size - 1) / s->bucket_size;
     const int64_t buckets = s->n_buckets * (int64_t)sizeof *s->bucket;
     s->rows = model_take(m, PLAN_SCORE_ROWS, 2 * n * (int64_t)sizeof *s->rows);
     s->nll = s->rows + n;
     s->bucket = model_take(m, PLAN_SCORE_BUCKETS, buckets);
     if (buckets) memset(s->bucket, 0, (size_t)buckets);
-    return 0;
 }
 
 /* Computes the counts of a window: a forward pass, the sum of its losses and their gather on rank
@@ -329,7 +328,8 @@ static int scorer_open(struct scorer *s, struct score *out, struct err *e)
 {
     const struct job_spec *spec = s->in->spec;
     char head[NPY_HEAD];
-    if (expect_window(s, e) || scorer_place(s, e)) return -1;
+    if (expect_window(s, e)) return -1;
+    scorer_place(s);
     s->text = data_all_bytes(data_stats(s->d), SET_TRAIN);
     s->cut = data_bytes_known(s->d);
     out->n_windows = s->w.n_windows;
@@ -350,7 +350,6 @@ static void scorer_close(struct scorer *s)
     artifact_drop(&s->out);
     artifact_drop(&s->logprobs);
     score_journal_close(&s->journal);
-    window_fini(&s->w);
 }
 
 static int finish(struct scorer *s, struct score *out, struct err *e)

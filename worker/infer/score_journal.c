@@ -90,7 +90,7 @@ static int name_it(struct score_journal *j, const char *job_dir, const struct wi
     char hex[SHA256_HEX];
     struct sha256 sha;
     const char *id = data_stats(w->d)->id;
-    const int64_t whole = w->begins ? 2 : 0; /* beside the bit of the mask */
+    const int64_t whole = w->whole ? 2 : 0; /* beside the bit of the mask */
     const int64_t cut[] = {w->S, w->stride, w->n_windows, w->document_mask | whole};
     sha256_init(&sha);
     sha256_add(&sha, id, strlen(id));

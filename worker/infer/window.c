@@ -2,7 +2,6 @@
  * targets and their reach. */
 #include "worker/infer/window.h"
 
-#include <stdlib.h>
 #include "api/core/job.h"
 
 int64_t window_size(int64_t S)
@@ -45,51 +44,50 @@ static int64_t whole_end(const struct window *w, int64_t first)
     return (int64_t)ends[document];
 }
 
-/* Counts the windows of whole documents. begins: gets their first tokens and the end; NULL: it is
- * not wanted. */
-static int64_t list_whole(const struct window *w, int64_t *begins)
+static int64_t count_whole(const struct window *w)
 {
-    int64_t n = 0, at = 0;
-    for (; at < data_stats(w->d)->n_tokens; n++) {
-        if (begins) begins[n] = at;
-        at = whole_end(w, at);
-    }
-    if (begins) begins[n] = at;
+    int64_t n = 0;
+    for (int64_t at = 0; at < data_stats(w->d)->n_tokens; n++) at = whole_end(w, at);
     return n;
 }
 
-int window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
-                void *mem, struct err *e)
+/* Finds the first token of a window of whole documents: after the window read last, or by a walk
+ * from the front. */
+static int64_t whole_begin(const struct window *w, int64_t number)
+{
+    int64_t at = 0;
+    if (number == w->number + 1) return w->first + w->n;
+    for (int64_t i = 0; i < number; i++) at = whole_end(w, at);
+    return at;
+}
+
+/* ---- all windows ----------------------------------------------------------------------------- */
+
+void window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
+                 void *mem)
 {
     const int64_t stride = spec->score.stride > 0 ? spec->score.stride : S;
     const int64_t more = data_stats(d)->n_tokens - S;
-    *w = (struct window){
-        .d = d, .S = S, .stride = stride, .document_mask = spec->data.document_mask != 0};
+    *w = (struct window){.d = d,
+                         .S = S,
+                         .stride = stride,
+                         .number = -1,
+                         .whole = spec->data.packing == PACKING_BEST_FIT,
+                         .document_mask = spec->data.document_mask != 0};
     w->n_windows = more > 0 ? 1 + (more + stride - 1) / stride : 1;
     w->ids = mem;
     w->learn = (uint8_t *)(w->ids + S);
-    if (spec->data.packing != PACKING_BEST_FIT) return 0;
-    w->n_windows = list_whole(w, NULL);
-    w->begins = malloc((size_t)(w->n_windows + 1) * sizeof *w->begins);
-    if (!w->begins)
-        return err_set(e, ERR_IO, "out of memory for %lld windows", (long long)w->n_windows);
-    list_whole(w, w->begins);
-    return 0;
-}
-
-void window_fini(struct window *w)
-{
-    free(w->begins);
-    w->begins = NULL;
+    if (w->whole) w->n_windows = count_whole(w);
 }
 
 int window_read(struct window *w, int64_t number, struct err *e)
 {
-    const int64_t first = w->begins ? w->begins[number] : number * w->stride;
+    const int64_t first = w->whole ? whole_begin(w, number) : number * w->stride;
     const int64_t left = data_stats(w->d)->n_tokens - first;
+    w->number = number;
     w->first = first;
-    w->n = w->begins ? w->begins[number + 1] - first : left < w->S ? left : w->S;
-    w->fresh = number && !w->begins ? w->S - w->stride : 0;
+    w->n = w->whole ? whole_end(w, first) - first : left < w->S ? left : w->S;
+    w->fresh = number && !w->whole ? w->S - w->stride : 0;
     if (data_read(w->d, w->first, w->n, w->ids, e)) return -1;
     return data_read_mask(w->d, w->first, w->n, w->learn, e);
 }

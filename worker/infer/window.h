@@ -10,21 +10,20 @@
 struct window {
     const struct data *d; /* borrowed */
     int64_t S, stride, n_windows;
-    int64_t *begins; /* owned, [n_windows + 1]: first tokens of windows of whole documents, then the
-                      * end of the last; NULL: a window begins every `stride` tokens */
+    bool whole; /* windows of whole documents; else one begins every `stride` tokens */
     bool document_mask;
-    /* window read last: tokens [first, first + n); new ones from position `fresh` */
-    int64_t first, n, fresh;
+    /* window read last, -1: none: tokens [first, first + n); new ones from position `fresh` */
+    int64_t number, first, n, fresh;
     int32_t *ids;   /* [S] */
     uint8_t *learn; /* [S]; 1: may be a target */
 };
 
-/* mem: borrowed, window_size bytes, aligned to 4. fails: ERR_IO for no memory. */
+/* mem: borrowed, window_size bytes, aligned to 4. */
 int64_t window_size(int64_t S);
-int window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
-                void *mem, struct err *e);
-void window_fini(struct window *w);
-/* Reads a window. fails: ERR_IO, ERR_CORRUPT, naming the file. */
+void window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
+                 void *mem);
+/* Reads a window, in any order; the next one is found at once. fails: ERR_IO, ERR_CORRUPT, naming
+ * the file. */
 int window_read(struct window *w, int64_t number, struct err *e);
 /* Fills this rank's rows of the window in b: ids, targets, pos, lo and hi, and the counts n_tokens
  * and n_targets of the whole window. Only new tokens that are scored become targets. */

@@ -31,7 +31,7 @@ static int64_t floor_div(int64_t a, int64_t b)
 static struct pyvalue float_pow(struct template_run *r, double a, double b)
 {
     const double out = pow(a, b);
-    if (a == 0 && b < 0)
+    if (a == 0 && b < 0 && isfinite(b))
         jinja_heap_fail(&r->h, ERR_INVALID, "0 cannot be raised to a negative power");
     if (isfinite(a) && isfinite(b) && isnan(out))
         jinja_heap_fail(&r->h, ERR_UNSUPPORTED, "a power is a complex number");

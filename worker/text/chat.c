@@ -21,9 +21,10 @@ struct chat { /* one rendering of a conversation */
 /* How the template used lists and mappings. */
 struct chat_seen {
     struct pylist *messages;
-    int64_t parts;  /* first message with a list of parts; -1: none */
-    int64_t unread; /* first message with parts that were never read; -1: none */
-    int printed;    /* as in struct heap */
+    int64_t parts; /* first message with a list of parts; -1: none */
+    bool unread;   /* some list of parts was never read */
+    int64_t lost;  /* first message with parts, one at least, that were never read; -1: none */
+    int printed;   /* as in struct heap */
 };
 
 /* ---- the conversation ----------------------------------------------------------------------- */
@@ -154,7 +155,7 @@ static void set_messages(struct template_run *r, struct dict *vars, const struct
     if (!v || v->type != V_LIST) refuse(r, "messages", "must be a list of messages");
     const int64_t n = c->most >= 0 && c->most < v->list->n ? c->most : v->list->n;
     struct pylist *all = jinja_list_new(h, v->list->n), *l = jinja_list_new(h, n);
-    if (c->seen) *c->seen = (struct chat_seen){.messages = l, .parts = -1, .unread = -1};
+    if (c->seen) *c->seen = (struct chat_seen){.messages = l, .parts = -1, .lost = -1};
     for (int64_t i = 0; i < v->list->n; i++) {
         jinja_list_add(h, all, without_null(r, v->list->v[i]));
         check_message(r, i, all->v[i]);
@@ -173,8 +174,9 @@ static void see(struct template_run *r, const void *context)
     c->seen->printed = r->h.printed;
     for (int64_t i = 0; i < l->n; i++) {
         const struct pyvalue *parts = parts_of(r, l->v[i]);
-        if (c->seen->unread < 0 && parts && parts->list->n && !parts->list->read)
-            c->seen->unread = i;
+        const bool unread = parts && !parts->list->read;
+        c->seen->unread = c->seen->unread || unread;
+        if (c->seen->lost < 0 && unread && parts->list->n) c->seen->lost = i;
     }
 }
 
@@ -199,8 +201,8 @@ static int check_printed(const struct chat_seen *seen, struct err *e)
 static int check_read(const struct chat_seen *seen, struct err *e)
 {
     char field[64];
-    if (seen->unread < 0) return 0;
-    snprintf(field, sizeof field, "messages[%lld].content", (long long)seen->unread);
+    if (seen->lost < 0) return 0;
+    snprintf(field, sizeof field, "messages[%lld].content", (long long)seen->lost);
     return err_field(e, ERR_INVALID, field,
                      "%s: the chat template does not read a list of parts: give the content as a "
                      "string",
@@ -234,11 +236,11 @@ int chat_render(const struct template *t, const char *json, int64_t size,
                 const struct chat_tokens *tokens, bool prompt, int64_t now_s,
                 struct template_output *o, struct err *e)
 {
-    struct chat_seen seen = {.parts = -1, .unread = -1};
+    struct chat_seen seen = {.parts = -1, .lost = -1};
     struct chat c = {.tokens = tokens, .prompt = prompt, .most = -1, .seen = &seen};
     const struct run_prepare p = {prepare, &c, see};
     int rc = jinja_run_template(t, json, size, now_s, &p, o, e);
-    if (seen.parts >= 0 && (rc || seen.unread >= 0 || seen.printed)) {
+    if (seen.parts >= 0 && (rc || seen.unread || seen.printed)) {
         c.join = true;
         rc = jinja_run_template(t, json, size, now_s, &p, o, e);
     }
@@ -313,7 +315,7 @@ int chat_render_spans(const struct template *t, const char *json, int64_t size,
     uint8_t *answer = NULL;
     int64_t n = 0;
     struct turns u = {.t = t, .json = json, .size = size, .now_s = now_s};
-    struct chat_seen seen = {.parts = -1, .unread = -1};
+    struct chat_seen seen = {.parts = -1, .lost = -1};
     u.chat = (struct chat){.tokens = tokens, .most = -1, .n = &n, .answer = &answer, .seen = &seen};
     const struct run_prepare p = {prepare, &u.chat, see};
     int rc = jinja_run_template(t, json, size, now_s, &p, o, e);
