@@ -555,7 +555,8 @@ static bool probe_shake(SSL *s, int fd, int64_t until_ms, struct err *e)
     }
 }
 
-/* Finds the certificate with the fingerprint. The last one of a chain is the authority's. */
+/* Writes the certificate of the chain that has the fingerprint to ca. After a failure the error
+ * names the fingerprint of the chain's last certificate, which is the authority's. */
 static int probe_choose(const STACK_OF(X509) * chain, const char *fingerprint,
                         char ca[PKI_PEM_SIZE], struct err *e)
 {

@@ -45,7 +45,7 @@ char *event_line(const struct jv *ev, char *out, size_t size)
     return text_safe(out, size, line);
 }
 
-/* Makes the line of an event in a list of all jobs, with its job. */
+/* Makes the line of an event for a list of the events of all jobs: it names the job. */
 static char *all_line(const struct jv *ev, char *out, size_t size)
 {
     char line[1024];

@@ -25,7 +25,7 @@ struct http_stream {
     CURL *easy;
     struct curl_slist *headers;
     struct http_reply reply;
-    http_bytes *call; /* NULL: the body is collected, whatever the status */
+    http_bytes *call; /* takes bodies of status 200 and 206; NULL: all are collected */
     void *arg;
     bool done, too_large;
     CURLcode result;

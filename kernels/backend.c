@@ -88,7 +88,7 @@ void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker),
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
-enum { POPULATED = 8 << 20, SMALL_PAGE = 4096 }; /* bytes of a task: whole large pages */
+enum { POPULATED = 8 << 20, SMALL_PAGE = 4096 }; /* POPULATED: bytes of a task, whole large pages */
 
 struct populate {
     uintptr_t begin, end;

@@ -47,8 +47,8 @@ struct http_options {
     /* deadlines; 0: 5 s and 30 s. A handshake of TLS has header_ms, too. */
     int64_t header_ms, body_ms;
     int64_t idle_ms; /* time without a request, or with an answer unread; 0: 60 s */
-    /* 0: 1000. One address may have a quarter of them, and streams half; health is served beyond
-     * them. */
+    /* 0: 1000. A client's address may have a quarter of them, all streams together half. Further
+     * connections are answered for health only. */
     int max_connections;
 };
 

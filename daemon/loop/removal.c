@@ -23,7 +23,7 @@ struct told { /* a node that is up */
         int what;
     } open[NODE_WINDOW];
     int n_open;
-    bool reading; /* the removals to tell are being read */
+    bool reading; /* a read of the removals to tell it is under way */
     bool again;   /* there may be more than was read */
     bool failed;  /* a removal failed on it: the rest waits for the retry */
     bool gone;    /* the node went down: freed with the last answer */

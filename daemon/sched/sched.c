@@ -286,8 +286,8 @@ static bool is_empty(const struct sched_set *s)
     return !any;
 }
 
-/* Tells whether the job only prepares data, which takes no slots, and no checkpoint holds it to a
- * node. */
+/* Tells whether any node suits the job's next task: to prepare data, which takes no slots, for
+ * ranks that need no device, and with no checkpoint that holds the job to a node. */
 static bool is_bare(const struct sched_job *j)
 {
     return j->prepare && j->device == SCHED_SLOTS && !(j->checkpoint && j->only >= 0);

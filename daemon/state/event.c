@@ -123,7 +123,8 @@ static bool place_holds(const void *record, int i)
            p[i].n_ranks <= JOB_MAX_RANKS - next;
 }
 
-/* Returns the instance of place i. An event of one node has one, too. */
+/* Returns the instance of place i. An event of one node has no list of places, but it has the
+ * instance of place 0. */
 static const void *instance_get(const void *record, int i)
 {
     const struct event *ev = record;

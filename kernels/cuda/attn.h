@@ -1,13 +1,15 @@
 /* attn.h: common parts of attention forward and backward: the keys that a query sees, dropout's
- * masks, tiles and their products on tensor cores (bf16, fp16) and without them (fp32; and the
- * others under dropout or a soft cap, where probabilities stay fp32: kernels/backend.h).
+ * masks, and tiles with their products. Products run on tensor cores in bf16 and fp16. They run
+ * without them in fp32, and in every type under dropout or a soft cap, where probabilities stay
+ * fp32 (kernels/backend.h).
  *
- * A tile is ATTN_T rows of keys, counted from key row 0 of the call, or of queries. Every sum over
- * a tile is a chain of its own, which starts from 0 and is then added to the running sum. Rows of a
- * tile never mix: a row's bits depend neither on the rows beside it nor on whether a tile that it
- * does not see was skipped, since such a tile multiplies by 1 and adds 0.
+ * A tile is ATTN_T rows of queries, or of keys; keys count from key row 0 of the call. Every sum
+ * over a tile is a chain of its own, which starts from 0 and is then added to the running sum. Rows
+ * of a tile never mix: a row's bits do not depend on the rows beside it, nor on whether a tile in
+ * which it sees no key was skipped, since such a tile multiplies its sums by 1 and adds 0.
  *
- * Kernels are made for padded head sizes 64, 96, 128 and 256; columns past D are zeros. */
+ * Kernels are made for padded head sizes 64, 128 and 256, and for 96 unless products are fp16;
+ * columns past D are zeros. */
 #ifndef SEQD_CUDA_ATTN_H
 #define SEQD_CUDA_ATTN_H
 

@@ -334,7 +334,8 @@ void cuda_fill(struct be *be, float *p, int64_t n, float value)
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* Each column, a key, has a word of Philox; four columns share a counter (kernels/backend.h). */
+/* Dropout of one element, the probability of a query (row) and a key (column), by its word of
+ * Philox. The words of four keys come from one counter (struct attn_drop). */
 struct dropout_of {
     float *x;
     int64_t ld, col_pos;

@@ -127,8 +127,8 @@ static __device__ __forceinline__ attn_view hob_view(const bwd_queries *q, int k
     return __any_sync(FULL, !whole) ? SEES_SOME : SEES_ALL;
 }
 
-/* Sets scores that queries do not see to -inf. A thread's rows are keys `key` and key + 8, the
- * columns queries. */
+/* Sets a score to -inf if its query does not see its key. Rows are keys, a thread's `key` and
+ * key + 8; columns are queries. */
 static __device__ __forceinline__ void hob_mask(float (&s)[ATTN_N][4], const bwd_queries *q,
                                                 int key)
 {

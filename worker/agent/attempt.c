@@ -234,8 +234,8 @@ static bool gang_failure(int status, char out[80])
            snprintf(out, 80, "was ended by signal %d (%s)", signo, strsignal(signo)) > 0;
 }
 
-/* Adds a record if seqgang could not run, for lack of a library or on another kind of processor:
- * the spool has no record of it. */
+/* Adds a record if seqgang failed before its first one, for instance for lack of a library or on
+ * another kind of processor: the spool has no record of that. */
 static int spool_failure(const struct attempt *a, struct spool *s, struct err *e)
 {
     struct rank_fail f = {.code = ERR_INTERNAL};

@@ -223,7 +223,8 @@ static void add_name(const struct jread *j, char *list, size_t size)
              j->text);
 }
 
-/* Copies the value of the current key into *out as a text of its own. */
+/* Copies the string just read, unescaped, into *out, which the caller owns, in place of an earlier
+ * one. fails: ERR_IO; ERR_INVALID for a NUL in it. */
 static int copy_prompt(struct embedding_reading *r, char **out)
 {
     char *text = malloc(r->j.len + 1);

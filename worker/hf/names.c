@@ -1,6 +1,6 @@
-/* names.c: maps the names that a directory has for tensors to ours. Files of the package's base
- * class lack the prefix of the other classes' names (family_base). Some older files spell names in
- * another way (family_row.rename). */
+/* names.c: maps a tensor's name in the files of a directory to our name for it. Files of the base
+ * class of transformers lack the prefix that names have in the other classes (family_base). Some
+ * older files spell names in another way (family_row.rename). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -147,9 +147,9 @@ static struct tensor velocity(const struct model *m, const struct sample_rows *r
     return tensor_of(m->dtype, m->prog.velocity, r->n, r->cols, r->cols);
 }
 
-/* Copies in_channels channels of the last prediction to the velocity. In a patch, the channels of
- * a place lie one after another; channels after in_channels are a variance. first: 0, or
- * in_channels. */
+/* Copies in_channels channels of the last prediction, from channel `first` on, to the velocity.
+ * first: 0 for the prediction itself, in_channels for the variance after it. In a patch of the
+ * prediction, the channels of a place lie one after another. */
 static void take_channels(struct model *m, const struct sample_rows *r, int64_t first)
 {
     const struct tensor y = model_normed(m, 0, r->n), v = velocity(m, r);

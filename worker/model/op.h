@@ -166,8 +166,8 @@ void frame_spread(struct frame *f, struct tensor x, struct tensor ones, struct t
 /* Writes value n times, at p. */
 void frame_repeat(struct frame *f, int64_t *p, int64_t n, int64_t value);
 
-/* Returns weight i of the section [rows, cols], a one-dimensional one as [1, rows]; n: n joined
- * weights from i on as one. */
+/* Returns weight i of the section as [rows, cols], or as [1, rows] if it has one dimension. n > 1:
+ * weights i to i + n - 1, which are joined, as one. */
 struct tensor frame_weight(const struct frame *f, int i, int n);
 float *frame_weight_grad(const struct frame *f, int i);
 

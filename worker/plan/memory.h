@@ -14,7 +14,7 @@ struct memory_choice {
     const struct job_spec *spec; /* gives the needs of score and generate beside the model */
     int64_t wanted_chunk, n_decode;
     int batch;            /* generate: prompts at once */
-    int64_t segment_size; /* least size: that of the stage that needs most */
+    int64_t segment_size; /* least size of its segment: that of the largest stage */
     bool proven; /* a proof runs beside the ranks, which keep the experts that rows choose */
     int samples; /* reference: samples of the proof */
     bool reference;

@@ -81,7 +81,7 @@ int64_t plan_record(const struct model_shape *m, const struct plan *p, int b)
 
 int plan_stream(const struct plan *p, int b)
 {
-    const int ring = p->n_streams - 1; /* buffers of the ring: stream L has its own */
+    const int ring = p->n_streams - 1; /* buffers of the ring; the last stream has its own */
     return !p->offload.on ? b : b == pipe_layers(&p->pipe) ? ring : b % ring;
 }
 

@@ -3,9 +3,8 @@
  * the list OPERATORS: an operator is a line of that list, its row in a worker/program/rule_*.c, its
  * execution in a worker/model/op_*.c, and its kernels.
  *
- * Bytes have no default: a row says that it needs no scratch or moves nothing, and
- * tests/engine/test_program.c fails where that is left out. Pure data and arithmetic: seqd links
- * it. */
+ * A row must name its scratch and its moves, even when it has none: tests/engine/test_program.c
+ * fails if a row leaves one out. Pure data and arithmetic: seqd links it. */
 #ifndef SEQD_PROGRAM_OP_RULES_H
 #define SEQD_PROGRAM_OP_RULES_H
 

@@ -68,7 +68,8 @@ static int derive_steps(struct run *r, struct err *e)
     return family_check(s, e);
 }
 
-/* Reads the sizes of a model directory that has not been described yet. */
+/* Completes the model's shape. If the job has none yet, reads it from model.config or else from
+ * the model directory. */
 static int open_shape(struct run *r, struct err *e)
 {
     char dir[RANK_PATH_SIZE];

@@ -19,9 +19,9 @@ int rune_set_negate(struct rune_set *s);
 void rune_set_sort(struct rune_set *s); /* call it after adds out of order */
 void rune_set_fini(struct rune_set *s);
 
-/* Adds a named set of regular expressions: a category ("Lu"), its first letter ("L"), a script
- * ("Han"), "space" or "word" (\s and \w). Returns 1 if there is no such set, -1 if out of
- * memory. */
+/* Adds the runes of a class that regular expressions name: a category ("Lu"), its first letter
+ * ("L"), a script ("Han"), "space" or "word" (\s and \w). Returns 1 if there is no such class, -1
+ * if out of memory. */
 int unicode_class(struct rune_set *s, const char *name, size_t n);
 /* Adds the runes that match the ASCII letter c when case is ignored. */
 int unicode_fold(struct rune_set *s, uint32_t c);
