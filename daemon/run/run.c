@@ -524,26 +524,47 @@ static void save_job(struct one_run *r)
 
 /* ---- after the job --------------------------------------------------------------------------- */
 
-/* Copies the job's own JSON and files into --output. */
+/* Tells whether the program that submits or watches the job was started. Before it there is no job
+ * with results to lose. */
+static bool was_submitted(const struct one_run *r)
+{
+    return children_runs(&r->c, WAITING) || r->c.child[WAITING].status >= 0;
+}
+
+/* Copies files of the job, if there are any. noun: the verb of seqctl that lists them. option: for
+ * seqctl pull, or NULL. Returns 0, or the exit code of a failure. */
+static int bring_files(struct one_run *r, const char *noun, const char *path, const char *option)
+{
+    char text[4096];
+    const int bad = ask(r, text, sizeof text, WORDS("-q", noun, r->id, "-o", "name"));
+    if (bad) fprintf(stderr, "seqd run: the %s of job %s cannot be listed\n", noun, r->id);
+    return bad || !*text ? bad : tell(r, NULL, WORDS("-q", "pull", r->id, path, option));
+}
+
+/* Copies the job's own JSON and files into --output. After a failure they stay in the state. */
 static int bring(struct one_run *r, struct err *e)
 {
-    char path[FILE_PATH_SIZE], text[4096];
+    char path[FILE_PATH_SIZE];
     int bad = 0;
-    if (!*r->o.output || (!*r->id && (find_job(r, e) || !*r->id))) return 0;
-    if (file_join(path, e, "%s/job.json", r->o.output)) return -1;
-    bad |= tell(r, path, WORDS("-q", "show", r->id, "-o", "json"));
-    if (file_join(path, e, "%s/metrics.jsonl", r->o.output)) return -1;
-    bad |= tell(r, path, WORDS("-q", "metrics", r->id, "-o", "jsonl"));
-    if (file_join(path, e, "%s/checkpoint", r->o.output)) return -1;
-    if (!ask(r, text, sizeof text, WORDS("-q", "checkpoints", r->id, "-o", "name")) && *text)
-        bad |= tell(r, NULL, WORDS("-q", "pull", r->id, path));
-    if (file_join(path, e, "%s/artifacts", r->o.output)) return -1;
-    if (!ask(r, text, sizeof text, WORDS("-q", "artifacts", r->id, "-o", "name")) && *text)
-        bad |= tell(r, NULL, WORDS("-q", "pull", r->id, path, "--artifacts"));
-    if (!bad) return fprintf(stderr, "seqd run: results are in %s\n", r->o.output), 0;
+    if (!*r->o.output || !was_submitted(r)) return 0;
     r->keep = !*r->o.state;
-    return err_set(e, ERR_IO, "not all of the job's results are in %s: they are in %s", r->o.output,
-                   r->state);
+    if (!*r->id && find_job(r, e)) return -1;
+    if (*r->id) {
+        if (file_join(path, e, "%s/job.json", r->o.output)) return -1;
+        bad |= tell(r, path, WORDS("-q", "show", r->id, "-o", "json"));
+        if (file_join(path, e, "%s/metrics.jsonl", r->o.output)) return -1;
+        bad |= tell(r, path, WORDS("-q", "metrics", r->id, "-o", "jsonl"));
+        if (file_join(path, e, "%s/checkpoint", r->o.output)) return -1;
+        bad |= bring_files(r, "checkpoints", path, NULL);
+        if (file_join(path, e, "%s/artifacts", r->o.output)) return -1;
+        bad |= bring_files(r, "artifacts", path, "--artifacts");
+    }
+    if (bad)
+        return err_set(e, ERR_IO, "not all of the job's results are in %s: they are in %s",
+                       r->o.output, r->state);
+    r->keep = false;
+    if (*r->id) fprintf(stderr, "seqd run: results are in %s\n", r->o.output);
+    return 0;
 }
 
 /* Stops the agents first: seqd receives the end of their gangs. */

@@ -58,6 +58,28 @@ done
 refuse "SLURM_CPUS_ON_NODE=1e30" 1 'SLURM_CPUS_ON_NODE=1e30: want a whole number' env SLURM_CPUS_ON_NODE=1e30 "$BIN/seqd" run "$T/data/job.json"
 clean "all of these"
 
+# ---- results that cannot be listed: seqctl is a script, which fails at one verb -------------------
+stub() { # stdin: sh that comes before the real seqctl, beside seqd in $T/stub-bin
+    mkdir -p "$T/stub-bin"
+    cp "$BIN"/seq{d,w,gang,rank} "$T/stub-bin" &&
+        { echo '#!/bin/sh'; cat; echo "exec '$BIN/seqctl' \"\$@\""; } >"$T/stub-bin/seqctl" &&
+        chmod +x "$T/stub-bin/seqctl"
+}
+stubbed() { (cd "$T/data" && exec timeout 120 "$T/stub-bin/seqd" run "$@"); }
+spec short.json 2
+for verb in checkpoints artifacts ls; do
+    rm -f "$T/submitted"
+    stub <<EOF
+case " \$* " in
+*" submit "*) : >'$T/submitted' ;;
+*" $verb "*) [ ! -e '$T/submitted' ] || exit 1 ;;
+esac
+EOF
+    refuse "seqctl $verb fails" 1 'seqd run: kept /' stubbed short.json --slots 2 --output "$T/lost-$verb"
+    check "seqctl $verb fails: the state is there" test -d "$TMPDIR"/seqd-run.*/state/seqd
+    rm -rf "$TMPDIR"/seqd-run.*
+done
+
 # ---- stop, and continue ---------------------------------------------------------------------------
 spec endless.json 1000000
 spec long.json 800; sed -i 's/"every_steps": 5}/"every_steps": 250}/' "$T/data/long.json"
