@@ -123,11 +123,19 @@ static int act_run(struct cli *c, const struct mass_act *act)
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
 
+/* Returns the exit code for a job that has ended without the action. A job that succeeded is no
+ * success of the action: it ended first. */
+static int ended_first(int64_t id, int verdict, const char *done)
+{
+    if (verdict != CLI_OK) return verdict;
+    return cli_fail(CLI_CONFLICT, "job %lld succeeded before it was %s", (long long)id, done);
+}
+
 /* Waits for the end. A cancelled job is a success here. */
 static int wait_end(struct cli *c, int64_t id, struct jv **job)
 {
     const int rc = job_wait(c, id, job);
-    return rc == CLI_JOB_CANCELLED ? CLI_OK : rc;
+    return rc == CLI_JOB_CANCELLED ? CLI_OK : ended_first(id, rc, "cancelled");
 }
 
 static bool is_held(const struct jv *job)
@@ -144,7 +152,8 @@ static int wait_held(struct cli *c, int64_t id, struct jv **job)
         int rc = api_job(c, id, job);
         if (rc) return rc;
         if (is_held(*job)) return CLI_OK;
-        if (jv_str(*job, "finished_at", NULL)) return follow_verdict(*job);
+        if (jv_str(*job, "finished_at", NULL))
+            return ended_first(id, follow_verdict(*job), "suspended");
         jv_free(*job);
         *job = NULL;
         if (c->opt.timeout_s >= 0 && clock_us() >= end_us)
@@ -183,7 +192,8 @@ const struct verb verb_cancel = {
     .options = OPT_WAIT | OPT_TIMEOUT | OPT_STATE | OPT_NAME | OPT_LABEL | OPT_YES,
     .help =
         "Asks for jobs to be stopped. seqd remembers the wish until every rank is dead.\n\n"
-        "  --wait            with ids: until they have ended; then exit code 0 means cancelled\n"
+        "  --wait            with ids: until they have ended; then exit code 0 means cancelled,\n"
+        "                    4 that a job succeeded first, 10 that it failed first\n"
         "  --timeout T       with --wait: at most T a job (seconds, 30m, 24h), then exit code 124\n"
         "  --state S[,S]     instead of ids: all live jobs in these states,\n"
         "  -n, --name NAME   of this name,\n"
@@ -206,7 +216,8 @@ const struct verb verb_suspend = {
         "generate of a batch finish the window or request at hand. A queued job is held. Until\n"
         "`seqctl resume` a suspended job takes no slots. A job that cannot save in time (seqd\n"
         "--save-grace) is suspended with its last checkpoint: `seqctl events ID` has why.\n\n"
-        "  --wait            with ids: until they are suspended\n"
+        "  --wait            with ids: until they are suspended; exit code 4 means that a job\n"
+        "                    succeeded first, 10 that it failed first, 11 that it is cancelled\n"
         "  --timeout T       with --wait: at most T a job (seconds, 30m, 24h), then exit code 124\n"
         "  --state S[,S]     instead of ids: all live jobs in these states,\n"
         "  -n, --name NAME   of this name,\n"

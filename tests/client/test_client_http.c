@@ -646,6 +646,38 @@ static void test_cancel(void)
     CHECK(SEQCTL(&no, "ls", "--label", "=x") == CLI_USAGE);
 }
 
+/* With --wait 0 means that the job is cancelled or suspended. A job that ended first is no success,
+ * and neither is one that succeeded. */
+static void test_ends_first(void)
+{
+    static const struct {
+        const char *verb, *state, *says;
+        int want;
+    } cases[] = {
+        {"cancel", JOB("cancelled"), "", CLI_OK},
+        {"cancel", JOB("succeeded"), "succeeded before it was cancelled", CLI_CONFLICT},
+        {"cancel", JOB("failed"), "", CLI_JOB_FAILED},
+        {"suspend", JOB("suspended"), "", CLI_OK},
+        {"suspend", JOB("succeeded"), "succeeded before it was suspended", CLI_CONFLICT},
+        {"suspend", JOB("failed"), "", CLI_JOB_FAILED},
+        {"suspend", JOB("cancelled"), "", CLI_JOB_CANCELLED},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char job[1024];
+        snprintf(job, sizeof job, "%s%s", JSON_REPLY("200 OK", ""), cases[i].state);
+        const char *cancel[] = {JSON_REPLY("202 Accepted", JOB("stopping")),
+                                SSE_REPLY("id: 1\nevent: end\ndata: {}\n\n"), job};
+        const char *suspend[] = {cancel[0], job};
+        const bool follows = !strcmp(cases[i].verb, "cancel");
+        struct server s;
+        server_start(&s, follows ? cancel : suspend, follows ? 3 : 2);
+        const int rc = SEQCTL(&s, (char *)cases[i].verb, "12", "--wait");
+        server_end(&s);
+        CHECK_MSG(rc == cases[i].want, "case %zu: rc %d: %s", i, rc, err);
+        CHECK_MSG(strstr(err, cases[i].says), "case %zu: %s", i, err);
+    }
+}
+
 /* The newest checkpoint continues, and what differs is said; a retry is the spec as it was. */
 static void test_continue(void)
 {
@@ -779,6 +811,7 @@ int main(void)
     RUN(test_names_of_no_job);
     RUN(test_rm_by_name);
     RUN(test_cancel);
+    RUN(test_ends_first);
     RUN(test_continue);
     RUN(test_artifact_broken);
     unlink(spec_file(""));
