@@ -133,6 +133,41 @@ int api_get(struct cli *c, const char *path, struct jv **out)
     return request(c, &(struct http_request){.method = "GET", .path = path}, 1, out);
 }
 
+/* Adds one page of a list to rows. cursor: "" for the first page; set to the next page's cursor, or
+ * to "" at the end. */
+static int add_page(struct cli *c, const char *path, char cursor[256], struct jv *rows)
+{
+    char page[512];
+    struct jv *list;
+    snprintf(page, sizeof page, "%s?limit=1000%s%s", path, *cursor ? "&cursor=" : "", cursor);
+    int rc = api_get(c, page, &list);
+    const struct jv *data = jv_get(list, "data");
+    for (size_t i = 0; i < jv_len(data); i++) jv_add(rows, jv_share(jv_at(data, i, NULL)));
+    const bool more = jv_bool(list, "has_more", false) && jv_len(data);
+    http_escape(cursor, 256, more ? jv_str(list, "next_cursor", "") : "");
+    jv_free(list);
+    return rc;
+}
+
+int api_list(struct cli *c, const char *path, struct jv **out)
+{
+    char cursor[256] = "";
+    struct jv *rows = jv_array();
+    int rc;
+    *out = NULL;
+    do rc = add_page(c, path, cursor, rows);
+    while (!rc && *cursor);
+    if (rc) {
+        jv_free(rows);
+        return rc;
+    }
+    *out = jv_object();
+    jv_put(*out, "data", rows);
+    jv_put(*out, "next_cursor", jv_null());
+    jv_put(*out, "has_more", jv_boolean(false));
+    return CLI_OK;
+}
+
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out)
 {
     struct http_request q = {.method = "POST", .path = path, .body = body, .idempotency_key = key};

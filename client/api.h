@@ -7,9 +7,12 @@
 #include "client/http.h"
 #include "client/json.h"
 
-/* api_get, api_post, api_delete, api_patch and api_job return an enum cli_exit, with the message
- * printed unless it is CLI_OK. The caller frees *out with jv_free. */
+/* api_get, api_list, api_post, api_delete, api_patch and api_job return an enum cli_exit, with the
+ * message printed unless it is CLI_OK. The caller frees *out with jv_free. */
 int api_get(struct cli *c, const char *path, struct jv **out);
+/* Gets all pages of a list, oldest first, as one page: *out is {data, next_cursor, has_more}. path
+ * has no query. */
+int api_list(struct cli *c, const char *path, struct jv **out);
 /* Posts body; NULL: an empty one. A retryable failure (no answer, 429, 503, 409 with Retry-After)
  * is tried API_TRIES times in all, with the same idempotency key; key NULL: none is sent. */
 #define API_TRIES 5

@@ -80,8 +80,8 @@ static int listed_digest(struct cli *c, int64_t id, const char *name, char out[S
     char path[64];
     struct jv *v = NULL;
     out[0] = 0;
-    snprintf(path, sizeof path, "/v1/jobs/%lld/artifacts?limit=1000", (long long)id);
-    int rc = api_get(c, path, &v);
+    snprintf(path, sizeof path, "/v1/jobs/%lld/artifacts", (long long)id);
+    int rc = api_list(c, path, &v);
     const struct jv *data = jv_get(v, "data");
     for (size_t i = 0; i < jv_len(data);
          i++) { /* keeps the last match: an attempt may write the artifact again */
@@ -170,7 +170,7 @@ static int list(struct cli *c, int64_t id, const char *what,
     char path[64];
     struct jv *v = NULL;
     snprintf(path, sizeof path, "/v1/jobs/%lld/%s", (long long)id, what);
-    int rc = api_get(c, path, &v);
+    int rc = api_list(c, path, &v);
     if (!rc && !api_print(c, v)) print(c, v);
     if (!rc && !jv_len(jv_get(v, "data"))) cli_say(c, "job %lld has no %s", (long long)id, what);
     jv_free(v);

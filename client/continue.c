@@ -24,36 +24,29 @@ static void old_fini(struct old *o)
     jv_free(o->job);
 }
 
-/* Reads one page of the job's checkpoints. cursor: as in event.c. */
-static int read_checkpoints(struct cli *c, struct old *o, char cursor[256])
+/* Finds the newest of the job's checkpoints. */
+static int read_checkpoints(struct cli *c, struct old *o)
 {
-    char path[400];
+    char path[64];
     struct jv *list = NULL;
-    snprintf(path, sizeof path, "/v1/jobs/%lld/checkpoints?limit=1000%s%s", (long long)o->id,
-             *cursor ? "&cursor=" : "", cursor);
-    int rc = api_get(c, path, &list);
+    snprintf(path, sizeof path, "/v1/jobs/%lld/checkpoints", (long long)o->id);
+    int rc = api_list(c, path, &list);
     const struct jv *data = jv_get(list, "data");
     for (size_t i = 0; i < jv_len(data); i++) {
-        const struct jv *k = jv_at(data, i, NULL);
-        const int64_t step = jv_int(k, "step", 0);
+        const int64_t step = jv_int(jv_at(data, i, NULL), "step", 0);
         if (step > o->step) o->step = step;
     }
-    const char *next = jv_bool(list, "has_more", false) ? jv_str(list, "next_cursor", "") : "";
-    http_escape(cursor, 256, next);
     jv_free(list);
     return rc;
 }
 
 static int old_read(struct cli *c, struct old *o)
 {
-    char cursor[256] = "";
     int rc;
     *o = (struct old){.id = cli_job_id(c, 0)};
     if (o->id < 0) return (int)-o->id;
     if ((rc = api_job(c, o->id, &o->job))) return rc;
-    do rc = read_checkpoints(c, o, cursor);
-    while (!rc && *cursor);
-    return rc;
+    return read_checkpoints(c, o);
 }
 
 /* Copies the old job's spec as JSON, from which the new spec is made. Returns NULL after a

@@ -743,6 +743,30 @@ static void test_continue(void)
               "%s", asked);
 }
 
+/* Both lists of products have all pages, and so does the list that continue reads. */
+static void test_products_of_several_pages(void)
+{
+#define PAGE(rows, more)                                                                           \
+    JSON_REPLY("200 OK", "{\"data\":[" rows "],\"next_cursor\":\"7 8\",\"has_more\":" more "}")
+    static const char *const steps[] = {PAGE("{\"step\":1,\"path\":\"/j/step-1\"}", "true"),
+                                        PAGE("{\"step\":2,\"path\":\"/j/step-2\"}", "false")};
+    static const char *const files[] = {PAGE("{\"name\":\"a\"}", "true"),
+                                        PAGE("{\"name\":\"b\"}", "true"), PAGE("", "true")};
+    struct server s;
+    server_start(&s, steps, 2);
+    CHECK(SEQCTL(&s, "checkpoints", "12", "-o", "name") == CLI_OK);
+    CHECK_STR(out, "/j/step-1\n/j/step-2\n");
+    const char *asked = server_end(&s);
+    CHECK_MSG(count(asked, "/v1/jobs/12/checkpoints?limit=1000") == 2 &&
+                  strstr(asked, "&cursor=7%208 "),
+              "%s", asked);
+    server_start(&s, files, 3); /* an empty page ends the list */
+    CHECK(SEQCTL(&s, "artifacts", "12", "-o", "json") == CLI_OK);
+    CHECK_MSG(strstr(out, "\"a\"") && strstr(out, "\"b\"") && strstr(out, "\"has_more\": false"),
+              "%s", out);
+    CHECK(count(server_end(&s), "/v1/jobs/12/artifacts?limit=1000") == 3);
+}
+
 /* A download that breaks off leaves no file that looks whole, and resumes where it stopped; a file
  * with another digest is not kept. */
 #define PARTS(status, size, body)                                                                  \
@@ -813,6 +837,7 @@ int main(void)
     RUN(test_cancel);
     RUN(test_ends_first);
     RUN(test_continue);
+    RUN(test_products_of_several_pages);
     RUN(test_artifact_broken);
     unlink(spec_file(""));
     return test_done("client_http");

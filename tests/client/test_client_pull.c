@@ -27,6 +27,7 @@ static struct {
     int64_t size;                      /* as the list says */
     int cut;                           /* bytes of a body until it breaks off; -1: never */
     bool ignores_range;                /* sends the whole */
+    bool paged;     /* the list of artifacts has a page before, of a file "first" */
     bool artifacts; /* the list is that of artifacts, by a name without a digest */
     size_t grown;   /* bytes of the file that are there now */
     size_t grows;   /* and how many more with each request; 0: all are there */
@@ -71,6 +72,9 @@ static void send_body(int fd, const char *request, const char *bytes, size_t n)
     put(fd, bytes + from, t.cut >= 0 && (size_t)t.cut < left ? (size_t)t.cut : left);
 }
 
+static const char first_page[] =
+    "{\"data\":[{\"name\":\"first\",\"size\":3}],\"next_cursor\":\"9\",\"has_more\":true}";
+
 static void serve_one(int fd)
 {
     char request[4096];
@@ -90,11 +94,12 @@ static void serve_one(int fd)
     } else if (strstr(request, "/files/") || strstr(request, "/artifacts/")) {
         send_body(fd, request, t.bytes, strlen(t.bytes));
     } else {
+        const char *page = t.paged && !strstr(request, "&cursor=9 ") ? first_page : list;
         put(fd, say,
             (size_t)snprintf(say, sizeof say,
                              "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
                              "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
-                             strlen(list), list));
+                             strlen(page), page));
     }
 }
 
@@ -358,6 +363,16 @@ static void test_growing(void)
     }
 }
 
+/* The files of a second page come too. */
+static void test_pages(void)
+{
+    setup(body);
+    t.artifacts = t.paged = true;
+    CHECK(pull() == CLI_OK && holds("first", body) && holds("hf/x", body));
+    CHECK(files_beneath(t.out) == 2);
+    teardown();
+}
+
 int main(void)
 {
     RUN(test_broken);
@@ -367,5 +382,6 @@ int main(void)
     RUN(test_links);
     RUN(test_lies);
     RUN(test_growing);
+    RUN(test_pages);
     return test_done("client_pull");
 }
