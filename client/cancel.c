@@ -24,6 +24,20 @@ struct mass_act {
 
 /* ---- by id or name --------------------------------------------------------------------------- */
 
+/* Returns the exit code for a job to which the action was refused. If that is because the job has
+ * ended, its verdict counts under --wait, as if it had ended a moment later. */
+static int refused(struct cli *c, int64_t id, int rc)
+{
+    struct jv *job = NULL;
+    if (rc != CLI_CONFLICT || !c->opt.wait) return rc;
+    if (!api_job(c, id, &job) && jv_str(job, "finished_at", NULL)) {
+        const int verdict = follow_verdict(job);
+        if (verdict != CLI_OK) rc = verdict;
+    }
+    jv_free(job);
+    return rc;
+}
+
 /* Requests the action for every job, before the first wait. Returns the first exit code that is
  * not 0. Sets id[i] to 0 for a job whose request failed. */
 static int ask_all(struct cli *c, const struct mass_act *act, int64_t *id)
@@ -33,6 +47,7 @@ static int ask_all(struct cli *c, const struct mass_act *act, int64_t *id)
         struct jv *job = NULL;
         id[i] = cli_job_id(c, i);
         int one = id[i] < 0 ? (int)-id[i] : job_act(c, id[i], act->action, &job);
+        if (one && id[i] > 0) one = refused(c, id[i], one);
         if (one) id[i] = 0;
         if (!rc) rc = one;
         if (!one && !c->opt.wait) job_print_state(c, id[i], job);

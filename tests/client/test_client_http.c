@@ -678,6 +678,32 @@ static void test_ends_first(void)
     }
 }
 
+/* A job that has ended before the action is asked for. */
+static void test_ended_already(void)
+{
+    static const struct {
+        const char *state;
+        int want;
+    } cases[] = {{JOB("succeeded"), CLI_CONFLICT},
+                 {JOB("failed"), CLI_JOB_FAILED},
+                 {JOB("cancelled"), CLI_JOB_CANCELLED},
+                 {"{\"id\":12,\"state\":\"stopping\"}", CLI_CONFLICT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char job[1024];
+        snprintf(job, sizeof job, "%s%s", JSON_REPLY("200 OK", ""), cases[i].state);
+        const char *replies[] = {
+            JSON_REPLY("409 Conflict",
+                       "{\"detail\":\"only a live job can be suspended\",\"code\":\"conflict\"}"),
+            job};
+        struct server s;
+        server_start(&s, replies, 2);
+        const int rc = SEQCTL(&s, "suspend", "12", "--wait");
+        server_end(&s);
+        CHECK_MSG(rc == cases[i].want, "case %zu: rc %d: %s", i, rc, err);
+        CHECK_MSG(strstr(err, "only a live job"), "case %zu: %s", i, err);
+    }
+}
+
 /* The newest checkpoint continues, and what differs is said; a retry is the spec as it was. */
 static void test_continue(void)
 {
@@ -836,6 +862,7 @@ int main(void)
     RUN(test_rm_by_name);
     RUN(test_cancel);
     RUN(test_ends_first);
+    RUN(test_ended_already);
     RUN(test_continue);
     RUN(test_products_of_several_pages);
     RUN(test_artifact_broken);
