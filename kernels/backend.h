@@ -40,9 +40,11 @@
 #include "api/core/delta.h"
 #include "api/core/device.h"
 #include "api/core/err.h"
+#include "api/core/quant.h"
 
-/* DT_F64: the tests' reference device alone. */
-enum dtype { DT_F32, DT_BF16, DT_F64, DT_F16 };
+/* DT_F64: the tests' reference device alone. DT_INT8, DT_INT4: a weight [N, K] in blocks
+ * (api/core/quant.h), of which a view has whole rows from a multiple of QUANT_ROWS on and ld K. */
+enum dtype { DT_F32, DT_BF16, DT_F64, DT_F16, DT_INT8, DT_INT4 };
 
 struct tensor { /* a view; owns nothing */
     void *data;
@@ -51,6 +53,11 @@ struct tensor { /* a view; owns nothing */
     enum dtype dtype;
 };
 
+static inline bool dtype_quant(enum dtype t)
+{
+    return t == DT_INT8 || t == DT_INT4;
+}
+/* Returns the bytes of an element. t: not in blocks. */
 static inline int64_t dtype_size(enum dtype t)
 {
     return t == DT_BF16 || t == DT_F16 ? 2 : t == DT_F64 ? 8 : 4;
@@ -64,10 +71,22 @@ static inline struct tensor tensor_of(enum dtype t, void *data, int64_t rows, in
 {
     return (struct tensor){data, rows, cols, ld, t};
 }
-/* Returns a window of rows [r0, r0 + n) and columns [c0, c0 + m). */
+/* Returns the format of a dtype in blocks, and the dtype of a format that has blocks. */
+static inline enum weights_id dtype_format(enum dtype t)
+{
+    return t == DT_INT4 ? WEIGHTS_INT4 : WEIGHTS_INT8;
+}
+static inline enum dtype dtype_of_format(enum weights_id w)
+{
+    return w == WEIGHTS_INT4 ? DT_INT4 : DT_INT8;
+}
+/* Returns a window of rows [r0, r0 + n) and columns [c0, c0 + m); in blocks: all columns. */
 static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, int64_t c0,
                                        int64_t m)
 {
+    if (dtype_quant(t.dtype))
+        return (struct tensor){(char *)t.data + quant_size(dtype_format(t.dtype), r0, t.cols), n, m,
+                               t.ld, t.dtype};
     return (struct tensor){(char *)t.data + (r0 * t.ld + c0) * dtype_size(t.dtype), n, m, t.ld,
                            t.dtype};
 }
@@ -79,7 +98,10 @@ struct pool;
  * [K, N], c is [M, N].
  * Each element is a sum over ascending K, in blocks that depend on K alone. A block's sum starts
  * from 0. Blocks are added in order, to the old c when accumulating.
- * Dtypes: a and b have the same one, c has any. A device may sum bf16 inputs in groups of K
+ * Dtypes: a and b have the same one, or b is in blocks, whose values are formed in fp32 (int4: scale
+ * code + least, rounded once) and multiplied with those of a, summed in fp32. b is then [N, K] with
+ * trans_b and [K, N] without, and its second dimension a multiple of QUANT_K; trans_a is not set.
+ * c has any dtype. A device may sum bf16 inputs in groups of K
  * (pairs, or 32 at a time) in its own order. A bf16 c is rounded once, from the fp32 sum with the
  * old c. The bias is then added as by bias_fwd; with be->any_order it may be part of the sum that
  * is rounded once. */
@@ -245,7 +267,7 @@ struct swiglu_bwd_args {
 };
 
 /* x[i] = table[ids[i] - first], or 0 where the table [V, C] has no such row. table act, x of its
- * type or fp32; ids [T]. */
+ * type or fp32; or table in blocks, x act; ids [T]. */
 struct embed_fwd_args {
     struct tensor table, x;
     const int32_t *ids;

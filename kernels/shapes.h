@@ -25,6 +25,17 @@ static inline bool shape_act(struct tensor t, int64_t rows, int64_t cols, enum d
            shape_fits(t, rows, cols);
 }
 
+/* Tells whether t has this shape and is a weight in blocks. */
+static inline bool shape_quant(struct tensor t, int64_t rows, int64_t cols)
+{
+    return dtype_quant(t.dtype) && t.rows == rows && t.cols == cols && cols % QUANT_K == 0;
+}
+/* Tells whether t has this shape and may be the second factor of a product with act. */
+static inline bool shape_factor(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
+{
+    return shape_quant(t, rows, cols) || shape_act(t, rows, cols, act);
+}
+
 static inline void shape_gemm(const struct gemm_args *a)
 {
     int64_t M = a->c.rows, N = a->c.cols, K = a->trans_a ? a->a.rows : a->a.cols;
@@ -32,7 +43,8 @@ static inline void shape_gemm(const struct gemm_args *a)
     assert(!(a->trans_a && a->trans_b)); /* no operation of a model has both */
     assert(shape_act(a->c, M, N, a->c.dtype));
     assert(a->trans_a ? shape_act(a->a, K, M, in) : shape_act(a->a, M, K, in));
-    assert(a->trans_b ? shape_act(a->b, N, K, in) : shape_act(a->b, K, N, in));
+    assert(shape_factor(a->b, a->trans_b ? N : K, a->trans_b ? K : N, in));
+    assert(!dtype_quant(a->b.dtype) || !a->trans_a);
     assert(!a->bias.data || shape_act(a->bias, 1, N, a->c.dtype));
 }
 
@@ -128,8 +140,8 @@ static inline void shape_swiglu_bwd(const struct swiglu_bwd_args *a)
 
 static inline void shape_embed_fwd(const struct embed_fwd_args *a)
 {
-    assert(shape_act(a->table, a->table.rows, a->table.cols, a->table.dtype));
-    assert(a->x.dtype == a->table.dtype || a->x.dtype == DT_F32);
+    assert(shape_factor(a->table, a->table.rows, a->table.cols, a->table.dtype));
+    assert(a->x.dtype == a->table.dtype || a->x.dtype == DT_F32 || dtype_quant(a->table.dtype));
     assert(shape_act(a->x, a->x.rows, a->table.cols, a->x.dtype));
 }
 

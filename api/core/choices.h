@@ -6,6 +6,13 @@
 
 enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_KIND_N };
 enum model_init_id { MODEL_INIT_AUTO, MODEL_INIT_RANDOM, MODEL_INIT_N };
+/* The way in which the weights of products are stored (quant.h). */
+enum weights_id {
+    WEIGHTS_MODEL, /* in precision.params, as all others */
+    WEIGHTS_INT8,  /* blocks of 8 bits */
+    WEIGHTS_INT4,  /* blocks of 4 bits; the head's and a tied embedding's of 8 */
+    WEIGHTS_N
+};
 enum form_id {
     FORM_BLOCKWISE,  /* blocks of keys and values travel, online softmax */
     FORM_TWO_PASS,   /* the paper's form: whole rows of scores */

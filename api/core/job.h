@@ -53,6 +53,7 @@ struct job_spec {
     struct {
         spec_ref path; /* a model directory; empty: config describes the model */
         int32_t init;  /* enum model_init_id: spec_random_weights() reads it */
+        int32_t weights; /* enum weights_id */
         struct {
             int32_t type;     /* 0: the model's rule; else 1 + enum rope_id, and rule is used */
             int32_t truncate; /* yarn: becomes no_truncate, inverted */
@@ -286,6 +287,7 @@ const char *spec_suggest(const char *path);
 /* Finds the row of table whose path is nearest to path by the same rule. Returns the last part of
  * the row's path, or NULL. For the keys of model.config. */
 const char *spec_field_nearest(const struct field *table, const char *path);
+extern const char *const spec_weights_words[];   /* by enum weights_id, NULL-terminated */
 extern const char *const spec_form_words[];      /* by enum form_id, NULL-terminated */
 extern const char *const spec_objective_words[]; /* by enum objective_id, NULL-terminated */
 

@@ -99,6 +99,18 @@ static inline void v_store_f16_n(uint16_t *p, vf x, int64_t n)
     memcpy(p, y, (size_t)n * sizeof *p);
 }
 
+/* Codes of weights: VL bytes with sign; the low and the high halves of VL bytes. */
+static inline vf v_load_i8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+static inline void v_load_u4(const uint8_t *p, vf *low, vf *high)
+{
+    const __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    *low = _mm256_cvtepi32_ps(_mm256_and_si256(x, vi_set1(15)));
+    *high = _mm256_cvtepi32_ps(_mm256_srli_epi32(x, 4));
+}
+
 static inline vf v_fma(vf a, vf b, vf c)
 {
     return _mm256_fmadd_ps(a, b, c);

@@ -98,6 +98,18 @@ static inline void v_store_f16_n(uint16_t *p, vf x, int64_t n)
     _mm256_mask_storeu_epi16(p, v_first(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
+/* Codes of weights: VL bytes with sign; the low and the high halves of VL bytes. */
+static inline vf v_load_i8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+static inline void v_load_u4(const uint8_t *p, vf *low, vf *high)
+{
+    const __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    *low = _mm512_cvtepi32_ps(_mm512_and_si512(x, _mm512_set1_epi32(15)));
+    *high = _mm512_cvtepi32_ps(_mm512_srli_epi32(x, 4));
+}
+
 static inline vf v_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);

@@ -100,6 +100,22 @@ static inline void v_store_f16_n(uint16_t *p, vf x, int64_t n)
     memcpy(p, y, (size_t)n * sizeof *p);
 }
 
+/* Codes of weights: VL bytes with sign; the low and the high halves of VL bytes. */
+static inline vf v_load_i8(const int8_t *p)
+{
+    int8_t x[8] = {0};
+    memcpy(x, p, VL);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(x)))));
+}
+static inline void v_load_u4(const uint8_t *p, vf *low, vf *high)
+{
+    uint8_t x[8] = {0};
+    memcpy(x, p, VL);
+    const uint32x4_t y = vmovl_u16(vget_low_u16(vmovl_u8(vld1_u8(x))));
+    *low = vcvtq_f32_u32(vandq_u32(y, vdupq_n_u32(15)));
+    *high = vcvtq_f32_u32(vshrq_n_u32(y, 4));
+}
+
 static inline vf v_fma(vf a, vf b, vf c)
 {
     return vfmaq_f32(c, a, b);

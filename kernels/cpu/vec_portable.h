@@ -106,6 +106,17 @@ static inline void v_store_f16(uint16_t *p, vf x)
     v_store_f16_n(p, x, VL);
 }
 
+/* Codes of weights: VL bytes with sign; the low and the high halves of VL bytes. */
+static inline vf v_load_i8(const int8_t *p)
+{
+    return (vf){p[0], p[1], p[2], p[3]};
+}
+static inline void v_load_u4(const uint8_t *p, vf *low, vf *high)
+{
+    *low = (vf){(float)(p[0] & 15), (float)(p[1] & 15), (float)(p[2] & 15), (float)(p[3] & 15)};
+    *high = (vf){(float)(p[0] >> 4), (float)(p[1] >> 4), (float)(p[2] >> 4), (float)(p[3] >> 4)};
+}
+
 static inline vf v_fma(vf a, vf b, vf c)
 {
     return a * b + c;

@@ -5,7 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "api/core/room.h"
+#include "kernels/quant.h"
+#include "worker/model/stored.h"
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
@@ -35,6 +36,7 @@ static bool row_holds(struct be *be, const char *row, int64_t n, enum dtype t)
 
 static bool tensor_holds(struct be *be, struct tensor t)
 {
+    if (dtype_quant(t.dtype)) return quant_holds_nan(t);
     if (t.ld == t.cols) return row_holds(be, t.data, t.rows * t.cols, t.dtype);
     for (int64_t i = 0; i < t.rows; i++)
         if (row_holds(be, (char *)t.data + i * t.ld * dtype_size(t.dtype), t.cols, t.dtype))
@@ -70,12 +72,10 @@ static int fetch(struct model *m, int bucket, struct err *e)
  * else `found`. */
 static int64_t look_at_bucket(struct model *m, int bucket, int64_t found)
 {
-    struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
-    int first;
-    const int n = param_bucket(&m->shape, bucket, p, &first);
-    for (int i = 0; i < n && first + i < found; i++)
-        if (tensor_holds(m->be, model_weight(m, p[i].offset, 1, p[i].count))) found = first + i;
-    room_give(p);
+    int first, end;
+    param_range(&m->shape, bucket, &first, &end);
+    for (int i = first; i < end && i < found; i++)
+        if (tensor_holds(m->be, stored_weight(m, bucket, i - first))) found = i;
     return found;
 }
 

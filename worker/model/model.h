@@ -83,7 +83,8 @@ struct model {
     struct comm *group, *owners;
     int place;
     enum dtype dtype; /* the plan's precision: weights, and values that the kernels call act */
-    void *params;     /* [n_held] of dtype; zero 3: this rank's shard, read through model_weight */
+    void *params;     /* [n_held] of dtype, or blocks (stored.h); zero 3: this rank's shard, read
+                       * through model_weight */
     void *fetched;    /* zero 3: a window of weights; NULL: params are whole */
     float *grad;      /* [n_grad]; by bucket: a window of it; NULL when only inferring */
     bool grad_anew;   /* the next pass replaces gradients (model_begin_grad) */

@@ -192,10 +192,11 @@ struct tensor frame_weight(const struct frame *f, int i, int n)
     const bool flat = w->cols == 0;
     int64_t rows = 0;
     for (int k = 0; k < n; k++) {
-        assert(k == 0 || w[k].joined);
+        assert(k == 0 || (w[k].joined && w[k].stored == w[0].stored));
         rows += w[k].rows;
     }
-    char *at = (char *)f->weights + w->offset * dtype_size(f->dtype);
+    char *at = (char *)f->weights + f->weight_at[i];
+    if (w->stored) return tensor_of(dtype_of_format(w->stored), at, rows, w->cols, w->cols);
     return flat ? tensor_of(f->dtype, at, 1, rows, rows)
                 : tensor_of(f->dtype, at, rows, w->cols, w->cols);
 }

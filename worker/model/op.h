@@ -57,7 +57,8 @@ struct frame {
     int64_t tree_stride;
 
     struct tensor value[PROG_VALUES], grad[PROG_VALUES]; /* data NULL: not there */
-    void *weights;       /* the section's weights, of dtype, as its program lays them out */
+    void *weights;       /* the section's weights, as prog_places lays them out: of dtype, or blocks */
+    const int64_t *weight_at; /* each weight's place there, in bytes */
     float *weights_grad; /* NULL when only inferring */
     struct tensor tied;  /* PROG_TIED: the embedding */
     float *tied_grad;

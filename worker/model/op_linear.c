@@ -19,18 +19,47 @@ static struct tensor frame_bias(struct frame *f, const struct op *o)
     return o->bias == PROG_NONE ? (struct tensor){0} : frame_weight(f, o->bias, o->n_bias);
 }
 
+/* A run of a product's weights that are stored alike, as one matrix, and its columns of the
+ * output. */
+struct linear_run {
+    struct tensor w;
+    int64_t col;
+};
+
+/* Returns the run that begins with weight *i of the operation's; moves *i past it. */
+static struct linear_run next_run(const struct frame *f, const struct op *o, int *i, int64_t *col)
+{
+    const struct weight *w = &f->p->weight[o->w];
+    const int first = *i;
+    do ++*i;
+    while (*i < o->n_w && w[*i].stored == w[first].stored);
+    const struct linear_run r = {frame_weight(f, o->w + first, *i - first), *col};
+    *col += r.w.rows;
+    return r;
+}
+
+static struct tensor columns(struct tensor t, const struct linear_run *r)
+{
+    return t.data ? tensor_sub(t, 0, t.rows, r->col, r->w.rows) : t;
+}
+
 static int linear_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor y = frame_out(f, o, 0);
     const bool base = o->in[1] != PROG_NONE;
     (void)e;
     if (base) frame_move(f, y, frame_in(f, o, 1), false);
-    f->be->ops->gemm(f->be, &(struct gemm_args){.a = frame_in(f, o, 0),
-                                                .b = frame_weight(f, o->w, o->n_w),
-                                                .c = y,
-                                                .trans_b = true,
-                                                .accumulate = base,
-                                                .bias = frame_bias(f, o)});
+    const struct tensor bias = frame_bias(f, o);
+    int64_t col = 0;
+    for (int i = 0; i < o->n_w;) {
+        const struct linear_run r = next_run(f, o, &i, &col);
+        f->be->ops->gemm(f->be, &(struct gemm_args){.a = frame_in(f, o, 0),
+                                                    .b = r.w,
+                                                    .c = columns(y, &r),
+                                                    .trans_b = true,
+                                                    .accumulate = base,
+                                                    .bias = columns(bias, &r)});
+    }
     return 0;
 }
 
@@ -41,12 +70,15 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
     (void)e;
     frame_sum_gemm(f, rows, frame_weight_grad(f, o->w), dy, a);
     if (o->bias != PROG_NONE) frame_sum_rows(f, rows, frame_weight_grad(f, o->bias), dy);
-    if (frame_wants(f, o, 0)) {
+    int64_t col = 0;
+    for (int i = 0; frame_wants(f, o, 0) && i < o->n_w;) {
+        const bool add = i > 0 || !s->first[0];
+        const struct linear_run r = next_run(f, o, &i, &col);
         /* A product writes any type, so nothing need be staged. */
-        f->be->ops->gemm(f->be, &(struct gemm_args){.a = dy,
-                                                    .b = frame_weight(f, o->w, o->n_w),
+        f->be->ops->gemm(f->be, &(struct gemm_args){.a = columns(dy, &r),
+                                                    .b = r.w,
                                                     .c = f->grad[o->in[0]],
-                                                    .accumulate = !s->first[0]});
+                                                    .accumulate = add});
     }
     if (frame_wants(f, o, 1)) frame_move(f, f->grad[o->in[1]], f->grad[o->out[0]], !s->first[1]);
     return 0;

@@ -9,6 +9,7 @@
 #include "api/core/room.h"
 #include "kernels/half.h"
 #include "kernels/philox.h"
+#include "worker/model/stored.h"
 #include "worker/plan/slice.h"
 
 /* Returns a number in (0, 1): never 0, so that its logarithm is finite. */
@@ -219,8 +220,49 @@ void model_random_part(struct be *be, const struct model_shape *s, int t, int64_
     zero_to(&w, from + out.cols);
 }
 
+/* Draws slice d of this rank, which is stored in blocks or beside such ones, piece by piece; room
+ * has STAGED elements. */
+static void random_stored(struct model *m, const struct draw *d, float *room)
+{
+    const struct slice *s = &d->slice;
+    const int64_t size = slice_size(s, d->t), all = s->rows * s->cols;
+    for (int64_t k = 0, n; k < all; k += n) {
+        n = all - k < STAGED ? all - k : STAGED;
+        const int64_t drawn = size - k < n ? (size > k ? size - k : 0) : n;
+        if (drawn) random_piece(m->be, d, k, tensor_f32(room, 1, drawn, drawn));
+        for (int64_t i = drawn; i < n; i++) room[i] = 0; /* ids that no rank has */
+        stored_put(m, s->offset + k, n, room);
+    }
+}
+
+static void random_blocks(struct model *m, int64_t seed)
+{
+    const struct model_shape *s = &m->shape, whole = slice_whole(s);
+    struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
+    struct slice *own = room_take(PROG_WEIGHTS * sizeof *own);
+    float *room = mem_scratch(STAGED * sizeof *room);
+    for (int b = 0; b <= s->n_layers + 1; b++) {
+        int first;
+        if (!zero_holds(&m->plan->shards, b)) continue;
+        param_bucket(&whole, b, p, &first);
+        const int n = slice_bucket(s, b, own);
+        for (int i = 0; i < n; i++) {
+            const int t = own[i].tensor;
+            const struct draw d = {seed, first + t, s->n_layers, &p[t], own[i], m->tensor_rank};
+            random_stored(m, &d, room);
+        }
+    }
+    room_give(p);
+    room_give(own);
+    free(room);
+}
+
 void model_random(struct model *m, int64_t seed)
 {
+    if (m->shape.quant) {
+        random_blocks(m, seed);
+        return;
+    }
     const struct zero *z = &m->plan->shards;
     const int64_t n = zero_owned(z), lent = zero_held(z) - n;
     model_random_part(m->be, &m->shape, m->tensor_rank, seed, zero_begin(z, z->first),

@@ -9,6 +9,7 @@
 #include "worker/model/model.h"
 #include "worker/model/piece.h"
 #include "worker/model/routing.h"
+#include "worker/model/stored.h"
 
 /* ---- frames from the plan -------------------------------------------------------------------- */
 
@@ -112,14 +113,17 @@ static void open_weights(struct model *m, const struct here *h, struct frame *f)
 {
     const int64_t at = m->prog.weights[h->b];
     const struct program *in = &m->prog.all.family.in;
-    f->weights = h->p->n_weights ? model_weight(m, at, 1, 1).data : NULL;
+    f->weight_at = h->s->weight_at;
+    f->weights = !h->p->n_weights ? NULL
+                 : m->shape.quant ? (char *)m->params + m->prog.places[h->b]
+                                  : model_weight(m, at, 1, 1).data;
     f->weights_grad = m->grad && h->p->n_weights ? model_gradient(m, at) : NULL;
     f->embed_grad = NULL;
     f->embed_joins = h->b == 0 && m->shape.tied && pipe_last(&m->plan->pipe);
     f->tied = (struct tensor){0};
     if (h->b == 0 && f->weights_grad) f->embed_grad = model_embed_grad(m);
     if (h->b <= m->shape.n_layers || !m->shape.tied) return;
-    f->tied = model_weight(m, in->weight[0].offset, in->weight[0].rows, in->weight[0].cols);
+    f->tied = stored_weight(m, 0, 0);
     f->tied_grad = m->grad ? model_gradient(m, in->weight[0].offset) : NULL;
 }
 

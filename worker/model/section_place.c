@@ -182,6 +182,18 @@ static void number_streams(struct model *m)
         s->d_stream_of[b - 1] = s->d_stream_of[b] ^ !section_at(m, b).s->at.grad_in_place;
 }
 
+/* Sets where each section's weights begin that this rank holds, the borrowed table last. */
+static void place_weights(struct model *m)
+{
+    const struct zero *z = &m->plan->shards;
+    int64_t at = 0;
+    for (int b = z->first; b < z->end; b++) {
+        m->prog.places[b] = at;
+        at += section_at(m, b).s->weights_size;
+    }
+    if (z->borrows) m->prog.places[0] = at;
+}
+
 void section_place(struct model *m, char *arena, char *segment)
 {
     struct section_state *s = &m->prog;
@@ -190,6 +202,7 @@ void section_place(struct model *m, char *arena, char *segment)
     for (int i = 0; i <= m->shape.n_layers; i++)
         s->weights[i + 1] = s->weights[i] + section_at(m, i).p->weights_size;
     assert(m->shape.n_layers + 2 <= SECTION_MAX);
+    place_weights(m);
     number_streams(m);
     s->streams = item(m, PLAN_X, arena, segment);
     s->d_streams = item(m, PLAN_DX, arena, segment);

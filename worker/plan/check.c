@@ -331,12 +331,13 @@ static int complete(struct model_shape *m, struct err *e)
 
 int family_check(struct job_spec *s, struct err *e)
 {
-    s->model.shape.tp = s->model.shape.no_head = 0; /* rules read the whole model's sizes */
+    /* Rules read the whole model's sizes. */
+    s->model.shape.tp = s->model.shape.no_head = s->model.shape.quant = 0;
     if (job_check(s, e) || rules_rope(s, e)) return -1;
     if (rules_known(s) && complete(&s->model.shape, e)) return rules_rope_error(s, e);
     if (s->kind == JOB_GENERATE && rules_generate(s, e)) return -1;
     if (rules_known(s) && check_model(s, e)) return -1;
     if (rules_parallel(s, e) || rules_states(s, e) || rules_offload(s, e)) return -1;
     if (rules_known(s)) config_keep(s);
-    return rules_tensor(s, e);
+    return rules_tensor(s, e) || rules_weights(s, e) ? -1 : 0;
 }

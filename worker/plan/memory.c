@@ -106,7 +106,8 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     plan_set_stage(m, p, p->pipe.at);
     p->tree_size = trains(p) && levels ? memory_largest_gradient(m, p) : 0;
     const int64_t flat = placer_times(b, p->n_shard, 4), act = precision_size(p->precision);
-    const int64_t params = placer_times(b, p->n_held, act);
+    placer_times(b, p->n_held, act); /* without blocks: larger */
+    const int64_t params = b->overflow ? 0 : plan_weights_size(m, p);
     const int64_t window = placer_times(b, zero_window(&p->shards), act);
     const bool trained = p->kind == JOB_TRAIN, master = trained && p->precision != PRECISION_FP32,
                acc = p->by_bucket ? !p->fused : trained && p->rank_bits && p->micro_batches > 1;

@@ -100,7 +100,7 @@ static inline int64_t precision_size(enum precision_id p)
 /* Every buffer of a rank. T rows of the rank, C width, H heads, Hk KV heads, D head size, I ffn
  * width, V vocabulary, L layers; float32 unless said otherwise. act: in the plan's precision. */
 enum plan_id {
-    PLAN_PARAMS,    /* [n_held] act */
+    PLAN_PARAMS,    /* [n_held] act, or blocks: plan_weights_size() bytes */
     PLAN_FETCHED,   /* [window] act; zero 3: the weights of the bucket at work */
     PLAN_GRAD,      /* [n_grad]; train and verify. by_bucket: [window] */
     PLAN_GRAD_ACC,  /* [n_shard]; "ranks" with more than one micro-batch; by_bucket unless fused */
@@ -340,12 +340,16 @@ int plan_shard(const struct plan *p, int64_t S, int s, struct shard *out, struct
 struct section {
     struct schedule steps;
     struct placement at;
+    int64_t weight_at[PROG_WEIGHTS], weights_size; /* places of weights, bytes (prog_places) */
 };
 struct sections {
     struct family family;
     struct section in, out, layer[FAMILY_KINDS];
 };
 void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out);
+/* Counts the bytes of the weights that a rank holds: n_held elements, or, stored in blocks
+ * (model_shape.quant), all sections of its stage one after another, a borrowed table last. */
+int64_t plan_weights_size(const struct model_shape *m, const struct plan *p);
 /* Returns the mode in which the plan's schedules are made. train: with a backward pass. */
 struct schedule_mode plan_schedule(const struct plan *p, bool train);
 /* Returns the offset in PLAN_KEPT, in bytes, of the record of section b while it is at work. b

@@ -23,6 +23,9 @@ int rules_parallel(struct job_spec *s, struct err *e);
 int rules_tensor(struct job_spec *s, struct err *e);
 /* Checks windows in time and contexts, which need the states of linear attention. */
 int rules_states(const struct job_spec *s, struct err *e);
+/* Checks the storage of weights (model.weights), and makes the model's shape that of it; after
+ * rules_tensor. */
+int rules_weights(struct job_spec *s, struct err *e);
 /* Checks the destination of offloaded activations. */
 int rules_offload(const struct job_spec *s, struct err *e);
 /* Tells whether sequences can have n tokens if positions are rows of a table. They may have more

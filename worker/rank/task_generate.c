@@ -7,7 +7,7 @@
 #include "worker/family/family.h"
 #include "worker/hf/files.h"
 #include "worker/hf/hf.h"
-#include "worker/model/host_copy.h"
+#include "worker/model/stored.h"
 #include "worker/rank/model_tokenizer.h"
 #include "worker/rank/roots.h"
 #include "worker/rank/task_infer.h"
@@ -62,8 +62,7 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
     char path[RANK_PATH_SIZE];
     const struct job_spec *s = r->spec;
     if (!*spec_text(s, s->context.load) && !s->context.save) return 0;
-    struct device_array there = {m->be, m->dtype, m->params};
-    const struct hf_flat weights = {"", NULL, m->dtype, device_array_read, &there};
+    const struct hf_flat weights = {"", NULL, m->dtype, stored_give, m};
     if (hf_flat_digest(&m->shape, &weights, c->context.model, e)) return -1;
     if (!*spec_text(s, s->context.load)) return 0;
     if (context_layout_init(&c->layout, &m->shape, e)) return -1;

@@ -11,6 +11,7 @@
 #include "worker/hf/halves.h"
 #include "worker/hf/hf.h"
 #include "worker/model/host_copy.h"
+#include "worker/model/stored.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/roots.h"
 
@@ -104,21 +105,24 @@ static int load_whole(struct run *r, struct model *m, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     struct device_array there = {m->be, m->dtype, m->params};
-    const struct hf_sink sink = {.take = device_array_write,
-                                 .arg = &there,
-                                 .take_half = m->dtype == DT_F32 ? NULL : device_array_write_half,
-                                 .half = m->dtype,
-                                 .be = m->be,
-                                 .any_order = !m->be->own_memory};
+    const struct hf_sink numbers = {.take = device_array_write,
+                                    .arg = &there,
+                                    .take_half = m->dtype == DT_F32 ? NULL
+                                                                    : device_array_write_half,
+                                    .half = m->dtype,
+                                    .be = m->be,
+                                    .any_order = !m->be->own_memory};
+    const struct hf_sink blocks = {.take = stored_take, .arg = m, .be = m->be, .any_order = true};
+    const struct hf_sink *const sink = m->shape.quant ? &blocks : &numbers;
     if (run_first(r)) {
         if (resolve_model(r, dir, e)) return -1;
-        if (hf_load_pieces(dir, &r->spec->model.shape, &sink, e)) return about(e, "model.path");
+        if (hf_load_pieces(dir, &r->spec->model.shape, sink, e)) return about(e, "model.path");
     }
     if (!r->comm) return 0;
     int64_t loaded = 1; /* reading may take longer than the limit for a transfer of tensors */
     if (share(r, m, &loaded, sizeof loaded, e)) return -1;
     return comm_broadcast_tensor(r->comm, PURPOSE_CONTROL, 0, m->params,
-                                 m->plan->n_params * dtype_size(m->dtype), m->bounce, e);
+                                 plan_weights_size(&m->shape, m->plan), m->bounce, e);
 }
 
 int weights_load(struct run *r, struct model *m, struct err *e)

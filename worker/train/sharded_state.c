@@ -7,6 +7,7 @@
 #include "api/core/job.h"
 #include "api/core/mutant.h"
 #include "worker/model/host_copy.h"
+#include "worker/model/stored.h"
 
 /* ---- places of elements ---------------------------------------------------------------------- */
 
@@ -370,7 +371,9 @@ static void write_params(struct sharded_state *h, int b, int64_t offset, int64_t
                                              : (struct zero_range){begin, begin + zero_len(z, b)};
     const int64_t at = (h->plan->zero == 3 ? own_at(h, b) : zero_local(z, begin)) - r.begin;
     r = meet(r, offset, n);
-    if (r.begin < r.end)
+    if (r.begin < r.end && h->model->shape.quant)
+        stored_put(h->model, r.begin, r.end - r.begin, x + (r.begin - offset));
+    else if (r.begin < r.end)
         host_copy_in(h->model->be, h->model->dtype, params_of(h, at + r.begin),
                      x + (r.begin - offset), r.end - r.begin);
 }

@@ -1,4 +1,4 @@
-/* rounding.c: flips last bits of the weights of `in`, runs the reference again, and compares losses
+/* rounding.c: flips last bits of the weights of `in`, or of the first layer, runs the reference again, and compares losses
  * and rows with those that were kept. */
 #include "worker/verify/rounding.h"
 
@@ -7,6 +7,7 @@
 #include <string.h>
 #include "worker/family/family.h"
 #include "worker/model/host_copy.h"
+#include "worker/model/stored.h"
 
 #define FLIPPED 8192 /* elements that are flipped at a time */
 /* Bytes of rows that are kept, outside the plan. */
@@ -26,29 +27,42 @@ static bool chosen(uint64_t i, int run)
     return (i >> 61) == 0;
 }
 
-/* Flips bits of elements [from, from + n) of the weights; little-endian, as files are. */
-static void flip_piece(const struct model *ref, int run, int64_t from, int64_t n)
+/* Flips bits of n elements from number `from` on, which lie at `at`; little-endian, as files are. */
+static void flip_piece(const struct model *ref, int run, char *at, int64_t from, int64_t n)
 {
     const int64_t unit = dtype_size(ref->dtype);
     unsigned char x[FLIPPED * 4];
-    char *at = (char *)ref->params + from * unit;
     ref->be->ops->download(ref->be, x, at, n * unit);
     for (int64_t i = 0; i < n; i++) /* the last bit is in the first byte */
         if (chosen((uint64_t)(from + i), run)) x[i * unit] ^= 1;
     ref->be->ops->upload(ref->be, at, x, n * unit);
 }
 
-/* Flips the chosen bits; a second call restores them. */
+/* Flips the chosen bits of a section's weights. Returns how many tensors there were: a last bit of
+ * one in blocks is no rounding, and such tensors stay. */
+static int flip_section(const struct model *ref, int run, int b)
+{
+    const int64_t unit = dtype_size(ref->dtype);
+    int first, last, n_flipped = 0;
+    param_range(&ref->shape, b, &first, &last);
+    for (int k = first; k < last; k++) {
+        const struct tensor t = stored_weight(ref, b, k - first);
+        struct param p;
+        if (dtype_quant(t.dtype)) continue;
+        param_get(&ref->shape, k, &p);
+        n_flipped++;
+        for (int64_t at = 0; at < p.count; at += FLIPPED)
+            flip_piece(ref, run, (char *)t.data + at * unit, p.offset + at,
+                       p.count - at < FLIPPED ? p.count - at : FLIPPED);
+    }
+    return n_flipped;
+}
+
+/* Flips the chosen bits of section `in`, or of the first layer if `in` is in blocks; a second call
+ * restores them. */
 static void flip(const struct model *ref, int run)
 {
-    int first, last;
-    param_range(&ref->shape, 0, &first, &last);
-    for (int k = first; k < last; k++) {
-        struct param p;
-        param_get(&ref->shape, k, &p);
-        for (int64_t at = 0; at < p.count; at += FLIPPED)
-            flip_piece(ref, run, p.offset + at, p.count - at < FLIPPED ? p.count - at : FLIPPED);
-    }
+    if (!flip_section(ref, run, 0)) flip_section(ref, run, 1);
 }
 
 /* Returns a row's output: logits, or a diffusion model's prediction. Valid until the next call. */

@@ -1,0 +1,39 @@
+/* quant.h: weights in blocks: the formats of model.weights, and their bytes. Pure arithmetic.
+ *
+ * A matrix [N, K] of weights is cut into blocks of 32 neighbours in k, the numbers that a product
+ * adds up. A block has its own scale, so that a value is
+ *   int8   scale * code            code -127 to 127   (llama.cpp's Q8_0)
+ *   int4   scale * code + least    code 0 to 15       (llama.cpp's Q4_1)
+ * with scale and least in fp16. Codes and scales are those that llama.cpp makes of the same fp32
+ * values. In memory the blocks of 16 neighbouring rows lie together, since a product takes that
+ * many rows at a time:
+ *   panel  rows [16 p, 16 p + 16), one after another; its blocks ascend in k
+ *   block  scale[16], int4: least[16], then codes of k ascending
+ *          int8: code[k][16], a byte each; int4: code[k / 2][16], a byte each, the low half of k
+ *          even, the high half of k + 1
+ * Rows past N in the last panel are room without meaning. */
+#ifndef SEQD_CORE_QUANT_H
+#define SEQD_CORE_QUANT_H
+
+#include <stdint.h>
+#include "api/core/choices.h"
+
+enum {
+    QUANT_K = 32,    /* values of a block */
+    QUANT_ROWS = 16, /* rows of a panel */
+    QUANT_INT8 = QUANT_ROWS * (2 + QUANT_K),    /* bytes of a block of a panel */
+    QUANT_INT4 = QUANT_ROWS * (4 + QUANT_K / 2)
+};
+
+/* Returns the bytes of a panel's block. w: not WEIGHTS_MODEL. */
+static inline int64_t quant_block(enum weights_id w)
+{
+    return w == WEIGHTS_INT4 ? QUANT_INT4 : QUANT_INT8;
+}
+/* Returns the bytes of a matrix. cols is a multiple of QUANT_K. */
+static inline int64_t quant_size(enum weights_id w, int64_t rows, int64_t cols)
+{
+    return (rows + QUANT_ROWS - 1) / QUANT_ROWS * (cols / QUANT_K) * quant_block(w);
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* quant.c: quantises blocks as llama.cpp's reference does, and reads them back. */
+#include "kernels/quant.h"
+
+#include <math.h>
+#include "api/core/assert.h"
+#include "kernels/half.h"
+
+/* A row's place in a block of a panel. */
+struct lane {
+    uint16_t *scale, *least; /* least: int4 */
+    uint8_t *code;           /* of k = 0; the next byte's is QUANT_ROWS later */
+};
+
+static struct lane lane_of(struct tensor w, int64_t row, int64_t block)
+{
+    const enum weights_id f = dtype_format(w.dtype);
+    char *const panel = (char *)w.data +
+                        quant_size(f, row / QUANT_ROWS * QUANT_ROWS, w.cols) + block * quant_block(f);
+    const int64_t r = row % QUANT_ROWS;
+    struct lane x = {.scale = (uint16_t *)panel + r};
+    if (f == WEIGHTS_INT4) x.least = x.scale + QUANT_ROWS;
+    x.code = (uint8_t *)((uint16_t *)panel + QUANT_ROWS * (x.least ? 2 : 1)) + r;
+    return x;
+}
+
+/* Returns the largest magnitude; NaN if there is one. */
+static float largest(const float *x)
+{
+    float most = 0;
+    for (int i = 0; i < QUANT_K; i++) {
+        const float a = fabsf(x[i]);
+        if (!(a <= most)) most = a; /* NaN, once it is there, stays */
+        if (a != a) return a;
+    }
+    return most;
+}
+
+static void put_int8(struct lane to, const float *x)
+{
+    const float scale = largest(x) / 127, inverse = scale != 0 ? 1 / scale : 0;
+    *to.scale = f16_round(scale);
+    for (int k = 0; k < QUANT_K; k++) {
+        const float q = roundf(x[k] * inverse);
+        to.code[k * QUANT_ROWS] = (uint8_t)(isfinite(q) ? (int8_t)q : 0);
+    }
+}
+
+static void put_int4(struct lane to, const float *x)
+{
+    float low = x[0], high = x[0], sum = 0;
+    for (int k = 0; k < QUANT_K; k++) {
+        if (x[k] < low) low = x[k];
+        if (x[k] > high) high = x[k];
+        sum += x[k] * 0; /* NaN where an element is not finite */
+    }
+    const float scale = (high - low) / 15 + sum, inverse = scale != 0 ? 1 / scale : 0;
+    uint8_t code[QUANT_K];
+    *to.scale = f16_round(scale);
+    *to.least = f16_round(low);
+    for (int k = 0; k < QUANT_K; k++) {
+        const float q = (x[k] - low) * inverse + 0.5f;
+        code[k] = (uint8_t)(q >= 0 && q < 16 ? (int)q : q >= 16 ? 15 : 0);
+    }
+    for (int k = 0; k < QUANT_K / 2; k++)
+        to.code[k * QUANT_ROWS] = (uint8_t)(code[2 * k] | code[2 * k + 1] << 4);
+}
+
+void quant_put(struct tensor w, int64_t at, int64_t n, const float *x)
+{
+    assert(w.cols % QUANT_K == 0 && at % QUANT_K == 0 && n % QUANT_K == 0);
+    assert(at >= 0 && at + n <= w.rows * w.cols);
+    for (; n > 0; n -= QUANT_K, at += QUANT_K, x += QUANT_K) {
+        const struct lane to = lane_of(w, at / w.cols, at % w.cols / QUANT_K);
+        if (w.dtype == DT_INT4)
+            put_int4(to, x);
+        else
+            put_int8(to, x);
+    }
+}
+
+static float value_of(struct lane from, int64_t k)
+{
+    const float scale = f16_value(*from.scale);
+    if (!from.least) return scale * (float)(int8_t)from.code[k * QUANT_ROWS];
+    const int two = from.code[k / 2 * QUANT_ROWS], code = k % 2 ? two >> 4 : two & 15;
+    const float product = scale * (float)code; /* exact */
+    return product + f16_value(*from.least);
+}
+
+void quant_get(struct tensor w, int64_t at, int64_t n, float *out)
+{
+    assert(at >= 0 && at + n <= w.rows * w.cols);
+    for (int64_t i = 0; i < n; i++, at++)
+        out[i] = value_of(lane_of(w, at / w.cols, at % w.cols / QUANT_K), at % QUANT_K);
+}
+
+bool quant_holds_nan(struct tensor w)
+{
+    for (int64_t r = 0; r < w.rows; r++)
+        for (int64_t b = 0; b < w.cols / QUANT_K; b++) {
+            const struct lane x = lane_of(w, r, b);
+            if (!isfinite(f16_value(*x.scale)) || (x.least && !isfinite(f16_value(*x.least))))
+                return true;
+        }
+    return false;
+}

@@ -1,0 +1,16 @@
+/* quant.h: the host's conversions between fp32 and weights in blocks (api/core/quant.h). */
+#ifndef SEQD_KERNELS_QUANT_H
+#define SEQD_KERNELS_QUANT_H
+
+#include "kernels/backend.h"
+
+/* Writes elements [at, at + n) of w, row-major, from fp32, in whole blocks: at and n are multiples
+ * of QUANT_K. Threads may write blocks that do not meet at once. A block that holds NaN or infinity
+ * gets a scale that is not finite. Infinity as a scale also stands for one past fp16's 65504. */
+void quant_put(struct tensor w, int64_t at, int64_t n, const float *x);
+/* Reads elements [at, at + n) of w as the fp32 values that products take; of any range. */
+void quant_get(struct tensor w, int64_t at, int64_t n, float *out);
+/* Tells whether a block of w has a scale or a least value that is NaN or infinity. */
+bool quant_holds_nan(struct tensor w);
+
+#endif

@@ -1,0 +1,92 @@
+/* stored.c: finds the weights of elements of the flat layout, and writes and reads them where they
+ * are: as numbers, or in blocks. */
+#include "worker/model/stored.h"
+
+#include "api/core/assert.h"
+#include "kernels/quant.h"
+#include "worker/model/host_copy.h"
+
+struct tensor stored_weight(const struct model *m, int b, int i)
+{
+    const struct here h = section_at(m, b);
+    const struct weight *w = &h.p->weight[i];
+    const int64_t rows = w->cols ? w->rows : 1, cols = w->cols ? w->cols : w->rows;
+    if (!m->shape.quant) return model_weight(m, m->prog.weights[b] + w->offset, rows, cols);
+    char *const at = (char *)m->params + m->prog.places[b] + h.s->weight_at[i];
+    return tensor_of(w->stored ? dtype_of_format(w->stored) : m->dtype, at, rows, cols, cols);
+}
+
+/* A run of elements that lie in one weight, or between two. */
+struct stored_run {
+    struct tensor w; /* data NULL: between weights */
+    int64_t at, n;   /* elements of w */
+};
+
+/* Returns the last weight that begins at or before element `in` of its section. */
+static int weight_of(const struct program *p, int64_t in)
+{
+    int low = 0, high = p->n_weights;
+    while (high - low > 1) {
+        const int mid = (low + high) / 2;
+        *(p->weight[mid].offset <= in ? &low : &high) = mid;
+    }
+    return low;
+}
+
+/* Returns the first run of [offset, offset + n), whose bucket the rank holds. */
+static struct stored_run run_of(const struct model *m, int64_t offset, int64_t n)
+{
+    const int b = zero_bucket(&m->plan->shards, offset);
+    const struct program *p = section_at(m, b).p;
+    const int64_t in = offset - m->prog.weights[b];
+    const int i = weight_of(p, in);
+    const struct tensor w = stored_weight(m, b, i);
+    const int64_t at = in - p->weight[i].offset, size = w.rows * w.cols;
+    const int64_t end = i + 1 < p->n_weights ? p->weight[i + 1].offset : p->weights_size;
+    const int64_t left = at < size ? size - at : end - in;
+    return (struct stored_run){at < size ? w : (struct tensor){0}, at, left < n ? left : n};
+}
+
+static char *address(const struct stored_run *r)
+{
+    return (char *)r->w.data + r->at * dtype_size(r->w.dtype);
+}
+
+void stored_put(struct model *m, int64_t offset, int64_t n, const float *x)
+{
+    for (struct stored_run r; n > 0; offset += r.n, n -= r.n, x += r.n) {
+        r = run_of(m, offset, n);
+        if (!r.w.data) continue;
+        if (dtype_quant(r.w.dtype))
+            quant_put(r.w, r.at, r.n, x);
+        else
+            host_copy_in(m->be, r.w.dtype, address(&r), x, r.n);
+    }
+}
+
+void stored_get(const struct model *m, int64_t offset, int64_t n, float *out)
+{
+    for (struct stored_run r; n > 0; offset += r.n, n -= r.n, out += r.n) {
+        r = run_of(m, offset, n);
+        if (!r.w.data)
+            for (int64_t i = 0; i < r.n; i++) out[i] = 0;
+        else if (dtype_quant(r.w.dtype))
+            quant_get(r.w, r.at, r.n, out);
+        else
+            host_copy_out(m->be, r.w.dtype, address(&r), out, r.n);
+    }
+}
+
+int stored_take(void *model, int64_t offset, int64_t n, const float *x, struct err *e)
+{
+    struct model *m = model;
+    stored_put(m, offset, n, x);
+    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+}
+
+int stored_give(void *model, int64_t offset, int64_t n, float *out, struct err *e)
+{
+    const struct model *m = model;
+    stored_get(m, offset, n, out);
+    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+}

@@ -1,0 +1,23 @@
+/* stored.h: a model's weights as they are stored, in numbers or in blocks (model.weights), by their
+ * elements of the flat layout (struct param). */
+#ifndef SEQD_MODEL_STORED_H
+#define SEQD_MODEL_STORED_H
+
+#include "worker/model/model.h"
+
+/* Returns weight i of section b, which this rank holds, as [rows, cols], or as one row if it has
+ * one dimension. Under zero 3: as model_weight. */
+struct tensor stored_weight(const struct model *m, int b, int i);
+
+/* Write and read elements [offset, offset + n) from and to fp32. They lie in buckets that this rank
+ * holds whole. With blocks, the part of a write in each weight is of whole blocks. On a device
+ * without memory of its own, threads may write parts that do not meet at once. Reading gives the
+ * values that products take, and 0 between tensors. */
+void stored_put(struct model *m, int64_t offset, int64_t n, const float *x);
+void stored_get(const struct model *m, int64_t offset, int64_t n, float *out);
+/* Do the same as functions of struct hf_sink and struct hf_flat. model: struct model. fail: the
+ * device's errors. */
+int stored_take(void *model, int64_t offset, int64_t n, const float *x, struct err *e);
+int stored_give(void *model, int64_t offset, int64_t n, float *out, struct err *e);
+
+#endif

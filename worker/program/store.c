@@ -1,0 +1,90 @@
+/* store.c: chooses the weights that are stored in blocks, and where each begins in memory. */
+#include <stdio.h>
+#include "api/core/mem.h"
+#include "api/core/quant.h"
+#include "worker/program/program.h"
+
+/* Tells whether an operation reads columns [col, col + n) of value `of` as the gate of a row's or of
+ * a state's sum. */
+static bool reads_gate(const struct program *p, const struct op *o, int of, int64_t col, int64_t n)
+{
+    const int in = o->kind == OP_ROW_GATE ? 2 : o->kind == OP_DELTA ? 1 : -1;
+    if (in < 0 || prog_base(p, o->in[in]) != of) return false;
+    const struct value *x = &p->value[o->in[in]];
+    const int64_t first = x->view_of == PROG_NONE ? 0 : x->view_col;
+    return first < col + n && col < first + x->cols;
+}
+
+static bool makes_gate(const struct program *p, int of, int64_t col, int64_t n)
+{
+    for (int i = 0; i < p->n_ops; i++)
+        if (reads_gate(p, &p->op[i], of, col, n)) return true;
+    return false;
+}
+
+static void store(struct program *p, int first, int n, enum weights_id format)
+{
+    for (int i = first; i < first + n; i++) p->weight[i].stored = format;
+}
+
+static void store_product(struct program *p, const struct op *o, enum weights_id format)
+{
+    const int out = prog_base(p, o->out[0]);
+    int64_t col = 0;
+    for (int i = o->w; i < o->w + o->n_w; i++) {
+        const int64_t n = p->weight[i].rows;
+        if (!makes_gate(p, out, col, n)) store(p, i, 1, format);
+        col += n;
+    }
+}
+
+void prog_store(struct program *p, struct program *in, enum weights_id format)
+{
+    for (int i = 0; i < p->n_ops; i++) {
+        const struct op *o = &p->op[i];
+        if (o->kind == OP_LINEAR) store_product(p, o, format);
+        if (o->kind == OP_MOE) store(p, o->w + 1, o->n_w - 1, format); /* the first is the router */
+        if (o->kind != OP_XENT || !o->n_w) continue;
+        if (o->w == PROG_TIED)
+            store(in, 0, 1, WEIGHTS_INT8);
+        else
+            store(p, o->w, o->n_w, WEIGHTS_INT8);
+    }
+}
+
+static int64_t size_of(const struct weight *w, int64_t unit)
+{
+    if (w->stored) return quant_size(w->stored, w->rows, w->cols);
+    return (w->cols ? w->rows * w->cols : w->rows) * unit;
+}
+
+int64_t prog_places(const struct program *p, int64_t unit, int64_t *at)
+{
+    int64_t end = 0;
+    bool blocks = false;
+    for (int i = 0; i < p->n_weights; i++) blocks |= p->weight[i].stored != WEIGHTS_MODEL;
+    for (int i = 0; i < p->n_weights; i++) {
+        const struct weight *w = &p->weight[i];
+        const int64_t begin = !blocks ? w->offset * unit : w->joined ? end : mem_round(end, MEM_ALIGN);
+        if (at) at[i] = begin;
+        end = begin + size_of(w, unit);
+    }
+    return blocks ? mem_round(end, MEM_ALIGN) : p->weights_size * unit;
+}
+
+const char *prog_store_fault(const struct program *p, int i, char room[160])
+{
+    const struct weight *w = &p->weight[i];
+    const bool more = (i + 1 < p->n_weights && w[1].joined) || w->stack > 1;
+    const int64_t rows = w->stack > 1 ? w->rows / w->stack : w->rows;
+    if (w->cols % QUANT_K) {
+        snprintf(room, 160, "its rows of %lld values are no blocks of %d", (long long)w->cols,
+                 QUANT_K);
+        return room;
+    }
+    if (more && rows % QUANT_ROWS) {
+        snprintf(room, 160, "its %lld rows are no multiple of %d", (long long)rows, QUANT_ROWS);
+        return room;
+    }
+    return NULL;
+}
