@@ -98,11 +98,10 @@ struct pool;
  * [K, N], c is [M, N].
  * Each element is a sum over ascending K, in blocks that depend on K alone. A block's sum starts
  * from 0. Blocks are added in order, to the old c when accumulating.
- * Dtypes: a and b have the same one, or b is in blocks, whose values are formed in fp32 (int4: scale
- * code + least, rounded once) and multiplied with those of a, summed in fp32. b is then [N, K] with
- * trans_b and [K, N] without, and its second dimension a multiple of QUANT_K; trans_a is not set.
- * c has any dtype. A device may sum bf16 inputs in groups of K
- * (pairs, or 32 at a time) in its own order. A bf16 c is rounded once, from the fp32 sum with the
+ * Dtypes: a and b have the same one, or b is in blocks, and trans_a is not set; c has any. The
+ * values of blocks are formed in fp32 (int4: scale code + least, rounded once); a device may round
+ * them to bf16 if a is bf16. A device may sum bf16 inputs in groups of K (pairs, or 32 at a
+ * time) in its own order. A bf16 c is rounded once, from the fp32 sum with the
  * old c. The bias is then added as by bias_fwd; with be->any_order it may be part of the sum that
  * is rounded once. */
 struct gemm_args {

@@ -14,8 +14,8 @@ struct lane {
 static struct lane lane_of(struct tensor w, int64_t row, int64_t block)
 {
     const enum weights_id f = dtype_format(w.dtype);
-    char *const panel = (char *)w.data +
-                        quant_size(f, row / QUANT_ROWS * QUANT_ROWS, w.cols) + block * quant_block(f);
+    char *const panel = (char *)w.data + quant_size(f, row / QUANT_ROWS * QUANT_ROWS, w.cols) +
+                        block * quant_block(f);
     const int64_t r = row % QUANT_ROWS;
     struct lane x = {.scale = (uint16_t *)panel + r};
     if (f == WEIGHTS_INT4) x.least = x.scale + QUANT_ROWS;

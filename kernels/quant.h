@@ -8,7 +8,8 @@
  * of QUANT_K. Threads may write blocks that do not meet at once. A block that holds NaN or infinity
  * gets a scale that is not finite. Infinity as a scale also stands for one past fp16's 65504. */
 void quant_put(struct tensor w, int64_t at, int64_t n, const float *x);
-/* Reads elements [at, at + n) of w as the fp32 values that products take; of any range. */
+/* Reads elements [at, at + n) of w as the fp32 values that products take. The range may part
+ * blocks. */
 void quant_get(struct tensor w, int64_t at, int64_t n, float *out);
 /* Tells whether a block of w has a scale or a least value that is NaN or infinity. */
 bool quant_holds_nan(struct tensor w);

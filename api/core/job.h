@@ -51,8 +51,8 @@ struct job_spec {
     struct spec_label labels[SPEC_LABELS];
 
     struct {
-        spec_ref path; /* a model directory; empty: config describes the model */
-        int32_t init;  /* enum model_init_id: spec_random_weights() reads it */
+        spec_ref path;   /* a model directory; empty: config describes the model */
+        int32_t init;    /* enum model_init_id: spec_random_weights() reads it */
         int32_t weights; /* enum weights_id */
         struct {
             int32_t type;     /* 0: the model's rule; else 1 + enum rope_id, and rule is used */

@@ -138,8 +138,8 @@ struct model_shape {
     int32_t weightless; /* the directory has no weights at all */
     int32_t tp;         /* parallel.tp: programs are for one of tp ranks, which share every layer
                          * by heads and columns; 0, 1: whole. No part of the model */
-    int32_t quant;      /* enum weights_id: the storage of weights of products. No part of the model */
-    int32_t mask;       /* 1 + the id of the tokenizer's mask token, of a masked language model */
+    int32_t quant; /* enum weights_id: the storage of weights of products. No part of the model */
+    int32_t mask;  /* 1 + the id of the tokenizer's mask token, of a masked language model */
     int32_t headless;   /* files have no tensor of the head */
     int32_t unprefixed; /* files name tensors without family_base */
     /* The way embeddings are made of states, as published for sentence-transformers. */

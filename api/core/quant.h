@@ -19,9 +19,9 @@
 #include "api/core/choices.h"
 
 enum {
-    QUANT_K = 32,    /* values of a block */
-    QUANT_ROWS = 16, /* rows of a panel */
-    QUANT_INT8 = QUANT_ROWS * (2 + QUANT_K),    /* bytes of a block of a panel */
+    QUANT_K = 32,                            /* values of a block */
+    QUANT_ROWS = 16,                         /* rows of a panel */
+    QUANT_INT8 = QUANT_ROWS * (2 + QUANT_K), /* bytes of a block of a panel */
     QUANT_INT4 = QUANT_ROWS * (4 + QUANT_K / 2)
 };
 

@@ -70,7 +70,7 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
                                .n_ranks = t->plan.n_ranks};
     if (model_init(&t->model, &mo, e)) return -1;
     model_random(&t->model, spec->seed);
-    tiny_scale(&t->model);
+    if (!spec->model.shape.quant) tiny_scale(&t->model); /* it has numbers alone */
     return 0;
 }
 

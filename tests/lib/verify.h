@@ -13,6 +13,7 @@
 #include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
+#include "worker/model/stored.h"
 #include "worker/verify/rounding.h"
 #include "worker/verify/verify.h"
 
@@ -431,7 +432,11 @@ static inline void trial_disturb(const struct trial *t, struct model *m)
 {
     struct param p;
     param_get(&t->spec.model.shape, 1 + 9 + 4, &p); /* o_proj of layer 1 */
-    if (tiny_at(m, &p) >= 0) ((float *)m->params)[tiny_at(m, &p) + 5] += 0.05f;
+    float x[QUANT_K];
+    if (tiny_at(m, &p) < 0) return;
+    stored_get(m, p.offset, QUANT_K, x);
+    x[5] += 0.05f;
+    stored_put(m, p.offset, QUANT_K, x);
 }
 
 static inline void trial_body(struct ranks *g, int rank, void *arg)

@@ -120,9 +120,9 @@ static void cut_head(struct program *out)
 
 static void store(struct family *f, enum weights_id format)
 {
-    prog_store(&f->in, &f->in, format);
-    for (int k = 0; k < f->n_kinds; k++) prog_store(&f->layer[k], &f->in, format);
-    prog_store(&f->out, &f->in, format);
+    store_mark(&f->in, &f->in, format);
+    for (int k = 0; k < f->n_kinds; k++) store_mark(&f->layer[k], &f->in, format);
+    store_mark(&f->out, &f->in, format);
 }
 
 void family_write(const struct model_shape *m, struct family *f)

@@ -55,8 +55,7 @@ static void place_items(struct base *b, void *params)
     int levels = 0;
     while ((1 << levels) < m->sp.shard.n_sums) levels++;
     const int64_t act = dtype_size(m->dtype);
-    m->params = params ? params
-                       : take(b, PLAN_PARAMS, 1, plan_weights_size(&m->shape, p), NULL);
+    m->params = params ? params : take(b, PLAN_PARAMS, 1, plan_weights_size(&m->shape, p), NULL);
     m->fetched = take(b, PLAN_FETCHED, 1, zero_window(&p->shards) * act, NULL);
     m->grad = take(b, PLAN_GRAD, 1, p->n_grad * 4, NULL);
     m->tree = take(b, PLAN_TREE, levels, p->tree_size * 4, &m->tree_stride);

@@ -57,10 +57,10 @@ struct frame {
     int64_t tree_stride;
 
     struct tensor value[PROG_VALUES], grad[PROG_VALUES]; /* data NULL: not there */
-    void *weights;       /* the section's weights, as prog_places lays them out: of dtype, or blocks */
+    void *weights; /* the section's weights, numbers or blocks, as store_places lays them out */
     const int64_t *weight_at; /* each weight's place there, in bytes */
-    float *weights_grad; /* NULL when only inferring */
-    struct tensor tied;  /* PROG_TIED: the embedding */
+    float *weights_grad;      /* NULL when only inferring */
+    struct tensor tied;       /* PROG_TIED: the embedding */
     float *tied_grad;
     float *embed_grad; /* EMBED: room for its gradient; NULL: its place in weights_grad */
     /* fresh: without a tree, gradients of weights are written instead of added. embed_joins:

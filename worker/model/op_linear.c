@@ -75,10 +75,9 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
         const bool add = i > 0 || !s->first[0];
         const struct linear_run r = next_run(f, o, &i, &col);
         /* A product writes any type, so nothing need be staged. */
-        f->be->ops->gemm(f->be, &(struct gemm_args){.a = columns(dy, &r),
-                                                    .b = r.w,
-                                                    .c = f->grad[o->in[0]],
-                                                    .accumulate = add});
+        f->be->ops->gemm(
+            f->be, &(struct gemm_args){
+                       .a = columns(dy, &r), .b = r.w, .c = f->grad[o->in[0]], .accumulate = add});
     }
     if (frame_wants(f, o, 1)) frame_move(f, f->grad[o->in[1]], f->grad[o->out[0]], !s->first[1]);
     return 0;

@@ -33,7 +33,7 @@ struct section_state {
     struct sections all;
     struct frame frame;           /* frame of the section that runs */
     int64_t weights[SECTION_MAX]; /* each section's first element in the flat layout */
-    int64_t places[SECTION_MAX];  /* with blocks: its first byte in model.params, where it is held */
+    int64_t places[SECTION_MAX]; /* with blocks: its first byte in model.params, where it is held */
     struct sp_linear linear;
     struct sp_carry carry;
     struct dsp dsp;

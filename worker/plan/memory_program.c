@@ -37,7 +37,7 @@ static void make_section(const struct program *program, const struct plan *p, st
     const struct schedule_mode mode = plan_schedule(p, trains(p));
     schedule_make(program, &mode, &out->steps);
     placement_make(program, &out->steps, &p->extent, &out->at);
-    out->weights_size = prog_places(program, p->extent.unit, out->weight_at);
+    out->weights_size = store_places(program, p->extent.unit, out->weight_at);
 }
 
 void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out)

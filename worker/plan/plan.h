@@ -340,7 +340,7 @@ int plan_shard(const struct plan *p, int64_t S, int s, struct shard *out, struct
 struct section {
     struct schedule steps;
     struct placement at;
-    int64_t weight_at[PROG_WEIGHTS], weights_size; /* places of weights, bytes (prog_places) */
+    int64_t weight_at[PROG_WEIGHTS], weights_size; /* places of weights, bytes (store_places) */
 };
 struct sections {
     struct family family;

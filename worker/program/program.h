@@ -69,8 +69,8 @@ struct weight {
      * [stack, ...] in files. Each by itself may have another order there, or be transposed (the
      * experts of gpt-oss). 0: a single tensor. */
     int32_t stack;
-    enum weights_id stored; /* of a product, in blocks (prog_store); WEIGHTS_MODEL: as all others */
-    bool frozen; /* part of the checkpoint that training does not change: no gradient */
+    enum weights_id stored; /* the format of a product's blocks (store_mark); WEIGHTS_MODEL: none */
+    bool frozen;            /* part of the checkpoint that training does not change: no gradient */
     /* A row, or an element, for each id: the last of tp slices may be short, or empty. */
     bool of_ids;
     /* Rows of the n_fused parts, one after another, that other checkpoints keep as separate
@@ -407,14 +407,14 @@ struct program_span prog_mlp_weights(const struct program *p, int op);
  * Products are those of LINEAR, of experts, and of the head; a table that is the head's, too, is
  * stored as the head is, in 8 bits. The products that make gates of rows or of states stay as they
  * are. in: section `in`, which has the table; p may be `in`. */
-void prog_store(struct program *p, struct program *in, enum weights_id format);
-/* Returns the bytes of a section's weights with `unit` bytes an element, and writes to at, which may
- * be NULL, where each begins. Without blocks that is the flat layout, in bytes; with blocks each
- * weight that is not joined begins at a multiple of MEM_ALIGN. */
-int64_t prog_places(const struct program *p, int64_t unit, int64_t *at);
-/* Returns why weight i cannot be stored in blocks, as the end of a sentence: blocks are of whole
- * rows of blocks, and a matrix after which others begin ends with a panel; NULL: it can. */
-const char *prog_store_fault(const struct program *p, int i, char room[160]);
+void store_mark(struct program *p, struct program *in, enum weights_id format);
+/* Returns the bytes of a section's weights with `unit` bytes an element, and writes to at, which
+ * may be NULL, where each begins. Without blocks that is the flat layout, in bytes; with blocks
+ * each weight that is not joined begins at a multiple of MEM_ALIGN. */
+int64_t store_places(const struct program *p, int64_t unit, int64_t *at);
+/* Returns why weight i cannot be stored in blocks, as the end of a sentence: a row is whole blocks,
+ * and a matrix after which another begins ends with a panel; NULL: it can. room: of the text. */
+const char *store_fault(const struct program *p, int i, char room[160]);
 
 /* ---- the schedule (schedule.c) --------------------------------------------------------------- */
 

@@ -4,8 +4,8 @@
 #include "api/core/quant.h"
 #include "worker/program/program.h"
 
-/* Tells whether an operation reads columns [col, col + n) of value `of` as the gate of a row's or of
- * a state's sum. */
+/* Tells whether an operation reads columns [col, col + n) of value `of` as the gate of a row's or
+ * of a state's sum. */
 static bool reads_gate(const struct program *p, const struct op *o, int of, int64_t col, int64_t n)
 {
     const int in = o->kind == OP_ROW_GATE ? 2 : o->kind == OP_DELTA ? 1 : -1;
@@ -38,7 +38,7 @@ static void store_product(struct program *p, const struct op *o, enum weights_id
     }
 }
 
-void prog_store(struct program *p, struct program *in, enum weights_id format)
+void store_mark(struct program *p, struct program *in, enum weights_id format)
 {
     for (int i = 0; i < p->n_ops; i++) {
         const struct op *o = &p->op[i];
@@ -58,21 +58,23 @@ static int64_t size_of(const struct weight *w, int64_t unit)
     return (w->cols ? w->rows * w->cols : w->rows) * unit;
 }
 
-int64_t prog_places(const struct program *p, int64_t unit, int64_t *at)
+int64_t store_places(const struct program *p, int64_t unit, int64_t *at)
 {
     int64_t end = 0;
     bool blocks = false;
     for (int i = 0; i < p->n_weights; i++) blocks |= p->weight[i].stored != WEIGHTS_MODEL;
     for (int i = 0; i < p->n_weights; i++) {
         const struct weight *w = &p->weight[i];
-        const int64_t begin = !blocks ? w->offset * unit : w->joined ? end : mem_round(end, MEM_ALIGN);
+        const int64_t begin = !blocks     ? w->offset * unit
+                              : w->joined ? end
+                                          : mem_round(end, MEM_ALIGN);
         if (at) at[i] = begin;
         end = begin + size_of(w, unit);
     }
     return blocks ? mem_round(end, MEM_ALIGN) : p->weights_size * unit;
 }
 
-const char *prog_store_fault(const struct program *p, int i, char room[160])
+const char *store_fault(const struct program *p, int i, char room[160])
 {
     const struct weight *w = &p->weight[i];
     const bool more = (i + 1 < p->n_weights && w[1].joined) || w->stack > 1;

@@ -1,5 +1,5 @@
-/* rounding.c: flips last bits of the weights of `in`, or of the first layer, runs the reference again, and compares losses
- * and rows with those that were kept. */
+/* rounding.c: flips last bits of the weights of `in`, or of the first layer, runs the reference
+ * again, and compares losses and rows with those that were kept. */
 #include "worker/verify/rounding.h"
 
 #include <math.h>
@@ -27,7 +27,8 @@ static bool chosen(uint64_t i, int run)
     return (i >> 61) == 0;
 }
 
-/* Flips bits of n elements from number `from` on, which lie at `at`; little-endian, as files are. */
+/* Flips bits of n elements from number `from` on, which lie at `at`; little-endian, as files
+ * are. */
 static void flip_piece(const struct model *ref, int run, char *at, int64_t from, int64_t n)
 {
     const int64_t unit = dtype_size(ref->dtype);

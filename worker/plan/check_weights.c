@@ -1,26 +1,9 @@
-/* weights.c: the bytes of a rank's weights, and the jobs whose weights are stored in blocks. */
+/* check_weights.c: the jobs whose weights may be stored in blocks (model.weights). */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/device.h"
 #include "worker/family/family.h"
-#include "worker/plan/plan.h"
 #include "worker/plan/rules.h"
-
-int64_t plan_weights_size(const struct model_shape *m, const struct plan *p)
-{
-    const int64_t unit = precision_size(p->precision);
-    int64_t size = 0;
-    if (!m->quant) return p->n_held * unit;
-    struct family *f = family_new(m);
-    for (int b = 0; b < m->n_layers + 2; b++)
-        if (zero_holds(&p->shards, b))
-            size += prog_places(b == 0             ? &f->in
-                                : b <= m->n_layers ? family_layer(f, m, b - 1)
-                                                   : &f->out,
-                                unit, NULL);
-    family_free(f);
-    return size;
-}
 
 static int refuse(const struct job_spec *s, const char *why, const char *way, struct err *e)
 {
@@ -33,14 +16,10 @@ static int check_section(const struct job_spec *s, const struct program *p, stru
 {
     char room[160], why[320];
     for (int i = 0; i < p->n_weights; i++) {
-        const char *fault = p->weight[i].stored ? prog_store_fault(p, i, room) : NULL;
+        const char *fault = p->weight[i].stored ? store_fault(p, i, room) : NULL;
         if (!fault) continue;
-        snprintf(why, sizeof why, "cannot store %s%s: %s", p->weight[i].name,
-                 s->model.shape.tp > 1 ? " on one rank of parallel.tp" : "", fault);
-        return refuse(s, why,
-                      s->model.shape.tp > 1 ? "take a smaller parallel.tp, or leave it out"
-                                            : "leave it out",
-                      e);
+        snprintf(why, sizeof why, "cannot store %s: %s", p->weight[i].name, fault);
+        return refuse(s, why, "leave it out", e);
     }
     return 0;
 }
@@ -57,7 +36,7 @@ static int check_shapes(const struct job_spec *s, struct err *e)
 
 int rules_weights(struct job_spec *s, struct err *e)
 {
-    const bool parts = s->parallel.tp > 1 || s->parallel.pp > 1 || s->parallel.zero;
+    const bool parts = s->parallel.tp > 1 || s->parallel.pp > 1 || s->parallel.zero == 3;
     s->model.shape.quant = WEIGHTS_MODEL;
     if (s->model.weights == WEIGHTS_MODEL) return 0;
     if (strcmp(spec_text(s, s->resources.device), "cpu"))
@@ -65,7 +44,7 @@ int rules_weights(struct job_spec *s, struct err *e)
                       "set resources.device \"cpu\", or leave it out", e);
     if (s->kind == JOB_VERIFY && parts)
         return refuse(s, "is proved on ranks that hold all weights",
-                      "leave out parallel.tp, parallel.pp and parallel.zero", e);
+                      "leave out parallel.tp, parallel.pp and parallel.zero 3", e);
     if (!rules_known(s)) return 0;
     if (family_diffusion(&s->model.shape))
         return refuse(s, "is for models of text", "leave it out", e);

@@ -1,0 +1,398 @@
+/* test_quant_model: models whose weights are stored in blocks (model.weights). Prefill and decode
+ * have the bits of the same model in numbers whose weights are those that the blocks stand for, in
+ * families with every kind of product; ranks of a ring hold the same blocks as one rank and agree
+ * with it; a proof holds; a directory is loaded into the same blocks by any number of
+ * threads; the plan counts their bytes; jobs that cannot have them are refused by name. */
+#include <math.h>
+#include "kernels/quant.h"
+#include "tests/lib/hf_save.h"
+#include "tests/lib/prefill.h"
+#include "tests/lib/verify.h"
+#include "worker/family/family.h"
+#include "worker/infer/infer.h"
+#include "worker/model/stored.h"
+
+enum { PROMPT = 37, MORE = 6, MAX_V = 300 };
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+#define BASE                                                                                       \
+    .n_layers = 2, .width = 64, .n_heads = 4, .head_dim = 16, .ffn_width = 96, .vocab = 261,       \
+    .norm_eps = 1e-5, .rope_theta = 10000, .max_pos = 4096
+
+static const struct {
+    const char *name;
+    struct model_shape shape;
+    int n_plain; /* matrices that stay numbers, in all sections */
+} models[] = {
+    {"llama", {BASE, .n_kv_heads = 2}, 1}, /* the table */
+    {"llama, tied", {BASE, .n_kv_heads = 2, .tied = 1}, 0},
+    {"gpt2", {BASE, .family = FAMILY_GPT2, .n_kv_heads = 4, .tied = 1}, 1}, /* of positions */
+    {"gemma2",
+     {BASE, .family = FAMILY_GEMMA, .n_kv_heads = 2, .tied = 1, .window = 7, .layer_mask = {2},
+      .attn_cap = 3, .final_cap = 5},
+     0},
+    {"mixtral",
+     {BASE, .family = FAMILY_MIXTRAL, .n_kv_heads = 2, .n_experts = 3, .experts_per_token = 2},
+     1 + 2}, /* the table, two routers */
+    {"gpt_oss",
+     {BASE, .family = FAMILY_GPT_OSS, .n_kv_heads = 2, .window = 7, .layer_mask = {2},
+      .n_experts = 3, .experts_per_token = 2},
+     1 + 2},
+    {"qwen2_moe",
+     {BASE, .family = FAMILY_QWEN2_MOE, .n_kv_heads = 2, .qkv_bias = 1, .n_experts = 3,
+      .experts_per_token = 2, .expert_width = 32, .shared_width = 64},
+     1 + 2 * 2}, /* and two gates of a row */
+    {"qwen3_next",
+     {BASE, .family = FAMILY_QWEN3_NEXT, .layer_mask = {1}, .n_kv_heads = 2, .rotary_dim = 8,
+      .delta_heads = 4, .delta_key_heads = 2, .delta_key_dim = 16, .delta_value_dim = 16,
+      .conv_width = 4, .n_experts = 3, .experts_per_token = 2, .expert_width = 32,
+      .shared_width = 64},
+     1 + 2 * 2 + 2}, /* and b, a and taps of the delta layer */
+    {"retnet", {BASE, .family = FAMILY_RETNET, .n_kv_heads = 4}, 1},
+};
+#define N_MODELS (sizeof models / sizeof *models)
+
+/* A job that generates with such a model; checked. */
+static int set(struct job_spec *s, size_t model, enum weights_id weights,
+               enum precision_id precision, int sp, struct err *e)
+{
+    spec_defaults(s);
+    shape_defaults(&s->model.shape);
+    s->kind = JOB_GENERATE;
+    s->model.shape = models[model].shape;
+    s->model.weights = weights;
+    s->precision.params = (int32_t)precision;
+    s->seed = 11;
+    s->resources.ranks = sp;
+    s->resources.threads = 1;
+    s->parallel.sp = sp;
+    s->sampling.max_tokens = MORE;
+    s->data.seq_len = PROMPT + MORE;
+    s->input.prompt = tiny_text(s, "x");
+    return family_check(s, e);
+}
+
+static int32_t token(int64_t i)
+{
+    return (int32_t)(32 + i * i % 91);
+}
+
+/* The logits after the prompt and after each of the tokens that follow. */
+static int run(struct tiny_rank *t, const struct job_spec *s, float (*out)[MAX_V], struct err *e)
+{
+    struct infer in = {.model = &t->model, .spec = s};
+    const size_t size = (size_t)t->model.shape.vocab * sizeof(float);
+    int32_t text[PROMPT];
+    for (int i = 0; i < PROMPT; i++) text[i] = token(i);
+    infer_at(&in, 1);
+    if (prefill(&in, text, PROMPT, out[0], e)) return -1;
+    for (int i = 0; i < MORE; i++) {
+        struct tensor logits;
+        if (model_decode(&t->model, token(PROMPT + i), &logits, e)) return -1;
+        memcpy(out[1 + i], logits.data, size);
+    }
+    return 0;
+}
+
+/* ---- the same model in numbers --------------------------------------------------------------- */
+
+/* Gives a model in numbers the values of one in blocks. */
+static void take_values(struct model *to, const struct model *from)
+{
+    for (int i = 0; i < param_tensors(&from->shape); i++) {
+        struct param p;
+        param_get(&from->shape, i, &p);
+        float *x = malloc((size_t)p.count * sizeof *x);
+        if (!x) abort();
+        stored_get(from, p.offset, p.count, x);
+        stored_put(to, p.offset, p.count, x);
+        free(x);
+    }
+}
+
+/* Counts the matrices of a model that are not in blocks. */
+static int count_plain(const struct model *m)
+{
+    int n = 0;
+    for (int b = 0; b < m->shape.n_layers + 2; b++)
+        for (int i = 0; i < section_at(m, b).p->n_weights; i++)
+            n += section_at(m, b).p->weight[i].cols && !dtype_quant(stored_weight(m, b, i).dtype);
+    return n;
+}
+
+/* Tells whether products take the blocks' values as numbers of this precision have them. */
+static bool exact(const struct be *be, enum precision_id precision)
+{
+    if (precision == PRECISION_FP32) return true;
+    return precision == PRECISION_BF16 &&
+           (!strcmp(be->isa, "avx512bf16") || !strcmp(be->isa, "neonbf16"));
+}
+
+static double rel(float (*a)[MAX_V], float (*b)[MAX_V], int64_t V)
+{
+    double d = 0, n = 0;
+    for (int i = 0; i < 1 + MORE; i++)
+        for (int64_t v = 0; v < V; v++) {
+            d += ((double)a[i][v] - b[i][v]) * ((double)a[i][v] - b[i][v]);
+            n += (double)b[i][v] * b[i][v];
+        }
+    return sqrt(d / n);
+}
+
+static void check_values(size_t model, enum weights_id weights, enum precision_id precision)
+{
+    static float blocks[1 + MORE][MAX_V], numbers[1 + MORE][MAX_V];
+    static struct tiny_rank q, m;
+    static struct job_spec s, plain;
+    struct err e = {0};
+    CHECK_MSG(!set(&s, model, weights, precision, 1, &e), "%s: %s: %s", models[model].name, e.field,
+              e.text);
+    CHECK(!set(&plain, model, WEIGHTS_MODEL, precision, 1, &e));
+    CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e) && !tiny_open(&m, &plain, NULL, 0, &e), "%s", e.text);
+    CHECK_MSG(count_plain(&q.model) == models[model].n_plain, "%s: %d", models[model].name,
+              count_plain(&q.model));
+    take_values(&m.model, &q.model);
+    CHECK_MSG(!run(&q, &s, blocks, &e) && !run(&m, &plain, numbers, &e), "%s", e.text);
+    CHECK(q.plan.item[PLAN_PARAMS].size < m.plan.item[PLAN_PARAMS].size);
+    const double off = rel(blocks, numbers, models[model].shape.vocab);
+    CHECK_MSG(exact(q.be, precision) ? off == 0 : off < 0.02, "%s in %s, precision %d: %g",
+              models[model].name, spec_weights_words[weights], precision, off);
+    CHECK(numbers[MORE][0] != numbers[MORE][1]);
+    tiny_close(&q), tiny_close(&m);
+}
+
+static void test_values(void)
+{
+    for (size_t i = 0; i < N_MODELS; i++)
+        for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++)
+            for (int p = PRECISION_FP32; p <= PRECISION_FP16; p++)
+                check_values(i, (enum weights_id)w, (enum precision_id)p);
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* The bytes of a Llama, written out: 34 or 20 for 32 values of a product. */
+static void test_bytes(void)
+{
+    const int64_t C = 64, I = 96, V = 261, kv = 32, L = 2, rows16 = 272; /* V in whole panels */
+    for (int tied = 0; tied < 2; tied++)
+        for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++) {
+            static struct job_spec s;
+            static struct plan p;
+            struct err e = {0};
+            const int64_t unit = w == WEIGHTS_INT8 ? 34 : 20;
+            const int64_t products = 2 * C * C + 2 * kv * C + 3 * I * C;
+            const int64_t layer = products / 32 * unit + 2 * C * 2;
+            const int64_t table = tied ? rows16 * C / 32 * 34 : (V * C * 2 + 63) / 64 * 64;
+            const int64_t head = tied ? 0 : rows16 * C / 32 * 34;
+            CHECK(!set(&s, (size_t)tied, (enum weights_id)w, PRECISION_BF16, 1, &e));
+            CHECK_MSG(!plan_make(&s, 0, &p, &e), "%s", e.text);
+            const int64_t size = p.item[PLAN_PARAMS].size, want = table + L * layer + C * 2 + head;
+            /* and at most 63 bytes before each matrix */
+            CHECK_MSG(size >= want && size < want + 64 * (2 + 9 * L), "%lld, not %lld",
+                      (long long)size, (long long)want);
+        }
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+struct ranked {
+    struct job_spec spec;
+    float logits[1 + MORE][MAX_V]; /* of rank 0 */
+    float *values[4];              /* of each rank, owned */
+    struct model_shape shape;
+};
+
+static void ranked_body(struct ranks *g, int rank, void *arg)
+{
+    struct ranked *x = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    static float other[4][1 + MORE][MAX_V];
+    struct err e = {0};
+    int rc = tiny_open(t, &x->spec, g, rank, &e);
+    const int64_t n = rc ? 0 : param_count(&t->model.shape);
+    x->values[rank] = calloc((size_t)n + 1, sizeof(float));
+    if (!rc) stored_get(&t->model, 0, n, x->values[rank]);
+    if (!rc) rc = run(t, &x->spec, rank ? other[rank] : x->logits, &e);
+    if (rank == 0) x->shape = t->model.shape;
+    if (rc) ranks_fail(g, rank, &e);
+    tiny_close(t);
+    free(t);
+}
+
+static void run_ranked(struct ranked *x, size_t model, enum weights_id w, int sp)
+{
+    static struct plan p;
+    struct err e = {0};
+    struct ranks g;
+    *x = (struct ranked){0};
+    CHECK_MSG(!set(&x->spec, model, w, PRECISION_FP32, sp, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!plan_make(&x->spec, 0, &p, &e), "%s", e.text);
+    ranks_open(&g, sp, p.segment_size, NULL);
+    ranks_run(&g, ranked_body, x);
+    ranks_check(&g);
+    ranks_close(&g);
+}
+
+static void test_ranks(void)
+{
+    static const struct {
+        int sp;
+        size_t model;
+    } rings[] = {{2, 0}, {3, 1}, {2, 4}, {2, 7}};
+    static struct ranked one, many;
+    for (size_t i = 0; i < sizeof rings / sizeof *rings; i++)
+        for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++) {
+            const size_t model = rings[i].model;
+            run_ranked(&one, model, (enum weights_id)w, 1);
+            run_ranked(&many, model, (enum weights_id)w, rings[i].sp);
+            const size_t size = (size_t)param_count(&one.shape) * sizeof(float);
+            for (int r = 0; r < rings[i].sp; r++)
+                CHECK(!memcmp(one.values[0], many.values[r], size));
+            const double off = rel(many.logits, one.logits, models[model].shape.vocab);
+            CHECK_MSG(off <= 1e-5, "%s, sp %d: %g", models[model].name, rings[i].sp, off);
+            for (int r = 0; r < 4; r++) free(one.values[r]), free(many.values[r]);
+        }
+}
+
+/* ---- a proof --------------------------------------------------------------------------------- */
+
+static void check_proof(size_t model, int P, enum weights_id weights, enum precision_id precision)
+{
+    static struct trial t;
+    static struct way w;
+    struct err e = {0};
+    w = (struct way){.name = models[model].name, .shape = models[model].shape};
+    trial_set(&t, &w, P, 90, precision);
+    t.spec.model.weights = weights;
+    t.spec.parallel.sp = P;
+    CHECK_MSG(!family_check(&t.spec, &e), "%s: %s", e.field, e.text);
+    trial_run(&t);
+    CHECK_MSG(t.out.equal && t.out.ledger_equal && t.out.targets_1 > 0, "%s: %s", w.name,
+              t.sentence.text);
+    CHECK(t.out.row[0].norm_1 > 0);
+    verify_fini(&t.out);
+}
+
+static void test_proofs(void)
+{
+    for (size_t i = 0; i < N_MODELS; i++)
+        for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++)
+            check_proof(i, 2, i % 2 ? WEIGHTS_INT4 : WEIGHTS_INT8, (enum precision_id)p);
+}
+
+/* A rank whose blocks are off is found. */
+static void test_proof_disturbed(void)
+{
+    static struct trial t;
+    static struct way w;
+    struct err e = {0};
+    w = (struct way){.name = "llama", .shape = models[0].shape};
+    trial_set(&t, &w, 2, 90, PRECISION_FP32);
+    t.spec.model.weights = WEIGHTS_INT8;
+    t.disturb = 1;
+    CHECK_MSG(!family_check(&t.spec, &e), "%s: %s", e.field, e.text);
+    trial_run(&t);
+    CHECK(!t.out.equal && t.out.ledger_equal);
+    verify_fini(&t.out);
+}
+
+/* ---- a directory ----------------------------------------------------------------------------- */
+
+static void check_loaded(size_t model, enum weights_id weights, int threads)
+{
+    static struct tiny_rank q;
+    static struct job_spec s;
+    struct err e = {0};
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/model", scratch);
+    CHECK_MSG(!set(&s, model, weights, PRECISION_BF16, 1, &e), "%s: %s", e.field, e.text);
+    s.resources.threads = threads;
+    CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e), "%s", e.text);
+    const int64_t n = param_count(&q.model.shape);
+    float *x = calloc((size_t)n, sizeof *x), *got = calloc((size_t)n, sizeof *got);
+    float *want = calloc((size_t)n, sizeof *want);
+    if (!x || !got || !want) abort();
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 9973 - 4986) / 65536 + 1.f / 4099;
+    CHECK_MSG(!hf_save(dir, &s.model.shape, DT_F32, x, &e), "%s", e.text);
+    CHECK_MSG(!hf_load(dir, &s.model.shape, DT_F32, x, &e), "%s", e.text);
+    stored_put(&q.model, 0, n, x); /* by one thread, from memory */
+    stored_get(&q.model, 0, n, want);
+    memset(q.model.params, 0x7f, (size_t)q.plan.item[PLAN_PARAMS].size);
+    const struct hf_sink to = {.take = stored_take, .arg = &q.model, .be = q.be, .any_order = true};
+    CHECK_MSG(!hf_load_pieces(dir, &s.model.shape, &to, &e), "%s", e.text);
+    stored_get(&q.model, 0, n, got);
+    CHECK_MSG(!memcmp(want, got, (size_t)n * sizeof *got), "%s, %d threads", models[model].name,
+              threads);
+    free(x), free(got), free(want);
+    tiny_close(&q);
+}
+
+static void test_loaded(void)
+{
+    for (size_t i = 0; i < N_MODELS; i++)
+        for (int threads = 1; threads <= 3; threads += 2)
+            check_loaded(i, threads == 1 ? WEIGHTS_INT4 : WEIGHTS_INT8, threads);
+}
+
+/* ---- refused --------------------------------------------------------------------------------- */
+
+static void refused(struct job_spec *s, const char *text)
+{
+    struct err e = {0};
+    CHECK(family_check(s, &e) == -1);
+    CHECK_STR(e.field, "model.weights");
+    CHECK_MSG(!strcmp(e.text, text), "\n  %s\n  %s", e.text, text);
+    CHECK_MSG(e.code == ERR_UNSUPPORTED, "%s", err_name(e.code));
+}
+
+static void test_refused(void)
+{
+    static struct job_spec s;
+    struct err e = {0};
+    CHECK(!set(&s, 0, WEIGHTS_INT8, PRECISION_FP32, 1, &e));
+    s.resources.device = tiny_text(&s, "cuda");
+    refused(&s, "model.weights \"int8\" is stored by device \"cpu\" alone: set resources.device "
+                "\"cpu\", or leave it out");
+    CHECK(!set(&s, 0, WEIGHTS_INT4, PRECISION_FP32, 1, &e));
+    s.model.shape.ffn_width = 112;
+    refused(&s, "model.weights \"int4\" cannot store mlp.down_proj.weight: its rows of 112 values "
+                "are no blocks of 32: leave it out");
+    CHECK(!set(&s, 0, WEIGHTS_INT8, PRECISION_FP32, 1, &e));
+    s.model.shape.head_dim = 8; /* keys of two heads */
+    s.model.shape.n_kv_heads = 1;
+    refused(&s, "model.weights \"int8\" cannot store self_attn.k_proj.weight: its 8 rows are no "
+                "multiple of 16: leave it out");
+    for (int tp = 1; tp <= 2; tp++) {
+        CHECK(!set(&s, 0, WEIGHTS_INT8, PRECISION_FP32, 1, &e));
+        s.kind = JOB_VERIFY;
+        s.data.n_train = 1;
+        s.data.train[0].path = tiny_text(&s, "text");
+        s.input.prompt = 0;
+        s.sampling.max_tokens = 1;
+        s.resources.ranks = 2;
+        s.parallel.tp = tp;
+        s.parallel.pp = 3 - tp;
+        refused(&s, "model.weights \"int8\" is proved on ranks that hold all weights: leave out "
+                    "parallel.tp, parallel.pp and parallel.zero 3");
+    }
+}
+
+int main(void)
+{
+    char path[] = "/tmp/seqd-quant-XXXXXX";
+    if (!mkdtemp(path)) abort();
+    snprintf(scratch, sizeof scratch, "%s", path);
+    write_docs();
+    RUN(test_values);
+    RUN(test_bytes);
+    RUN(test_ranks);
+    RUN(test_proofs);
+    RUN(test_proof_disturbed);
+    RUN(test_loaded);
+    RUN(test_refused);
+    struct err e = {0};
+    CHECK(!file_remove(scratch, &e));
+    return test_done("test_quant_model");
+}
