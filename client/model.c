@@ -121,6 +121,23 @@ static void print_faults(const struct jv *m)
     if (more > 0) printf("  and %lld more\n", (long long)more);
 }
 
+/* Writes the sizes under model.weights: "int8 142 MB, int4 95 MB"; "-": none is possible. */
+static const char *blocks_text(const struct jv *m, char text[TEXT_SHORT])
+{
+    static const char *const formats[] = {"int8", "int4"};
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; i < 2; i++) {
+        char key[32], size[TEXT_SHORT];
+        snprintf(key, sizeof key, "blocks_bytes.%s", formats[i]);
+        const int64_t n = jv_int(m, key, 0);
+        if (n && at < TEXT_SHORT)
+            at += (size_t)snprintf(text + at, TEXT_SHORT - at, "%s%s %s", at ? ", " : "",
+                                   formats[i], text_bytes(size, n));
+    }
+    return at ? text : "-";
+}
+
 static void print_report(const struct jv *m)
 {
     char text[TEXT_SHORT], family[128];
@@ -134,6 +151,7 @@ static void print_report(const struct jv *m)
     line("family", family);
     line("parameters", n ? text_count(text, (double)n) : "not known");
     line("weights", text_bytes(text, jv_int(m, "weights_bytes", 0)));
+    line("in blocks", blocks_text(m, text));
     line("element types", jv_str(m, "dtypes", ""));
     line("tokenizer", tokenizer_text(m, text));
     line("chat template", template_text(m));

@@ -827,18 +827,21 @@ static void test_described_model(void)
         if (bad == 1) err_set(&m.err, ERR_NOT_FOUND, "/m/config.json: no such file");
         control_link_calls.message(w.control, "n1", &m);
         CHECK(answer_of(fd) == (bad ? 400 : 201));
-        CHECK(strstr(reply, bad == 1 ? "\"pointer\":\"/model/path\""
-                            : bad == 2
-                                ? "\"pointer\":\"/input/prompt\""
-                                : "\"model\":{\"path\":\"/"
-                                  "m\",\"init\":\"auto\",\"rope\":{\"compute\":\"exact\"}}"));
+        CHECK(strstr(
+            reply,
+            bad == 1 ? "\"pointer\":\"/model/path\""
+            : bad == 2
+                ? "\"pointer\":\"/input/prompt\""
+                : "\"model\":{\"path\":\"/"
+                  "m\",\"init\":\"auto\",\"weights\":\"model\",\"rope\":{\"compute\":\"exact\"}}"));
         if (bad == 2) CHECK_MSG(strstr(reply, "data.tokenizer \\\"byte\\\""), "%s", reply);
     }
     close_server();
     begin_in(false, 0); /* the shape survives */
     CHECK(get("/v1/jobs/1") == 200 &&
           strstr(reply,
-                 "\"model\":{\"path\":\"/m\",\"init\":\"auto\",\"rope\":{\"compute\":\"exact\"}}"));
+                 "\"model\":{\"path\":\"/"
+                 "m\",\"init\":\"auto\",\"weights\":\"model\",\"rope\":{\"compute\":\"exact\"}}"));
     CHECK(control_job(w.control, 1)->spec->model.shape.n_kv_heads == 2);
     CHECK(control_job(w.control, 1)->spec->model.shape.tokenizer == TOKENIZER_BYTE);
     CHECK(strstr(reply, "\"tokenizer\":\"byte\"") && !strstr(reply, "hidden_size"));

@@ -190,6 +190,7 @@ static void test_bytes(void)
             CHECK_MSG(!plan_make(&s, 0, &p, &e), "%s", e.text);
             const int64_t size = p.item[PLAN_PARAMS].size, want = table + L * layer + C * 2 + head;
             /* and at most 63 bytes before each matrix */
+            CHECK(plan_blocks_size(&s.model.shape, (enum weights_id)w) == size);
             CHECK_MSG(size >= want && size < want + 64 * (2 + 9 * L), "%lld, not %lld",
                       (long long)size, (long long)want);
         }
@@ -357,6 +358,7 @@ static void test_refused(void)
                 "\"cpu\", or leave it out");
     CHECK(!set(&s, 0, WEIGHTS_INT4, PRECISION_FP32, 1, &e));
     s.model.shape.ffn_width = 112;
+    CHECK(!plan_blocks_size(&s.model.shape, WEIGHTS_INT4));
     refused(&s, "model.weights \"int4\" cannot store mlp.down_proj.weight: its rows of 112 values "
                 "are no blocks of 32: leave it out");
     CHECK(!set(&s, 0, WEIGHTS_INT8, PRECISION_FP32, 1, &e));

@@ -172,3 +172,27 @@ int64_t plan_weights_size(const struct model_shape *m, const struct plan *p)
     family_free(f);
     return size;
 }
+
+/* Returns the bytes of a section with `unit` bytes a number; -1: a product's weight cannot be stored
+ * in blocks. */
+static int64_t blocks_of(const struct program *p, int64_t unit)
+{
+    char room[160];
+    for (int i = 0; i < p->n_weights; i++)
+        if (p->weight[i].stored && store_fault(p, i, room)) return -1;
+    return store_places(p, unit, NULL);
+}
+
+int64_t plan_blocks_size(const struct model_shape *m, enum weights_id format)
+{
+    struct model_shape shape = *m;
+    int64_t size = 0;
+    shape.quant = format;
+    struct family *f = family_new(&shape);
+    for (int b = 0; b < m->n_layers + 2 && size >= 0; b++) {
+        const int64_t n = blocks_of(section(f, m, b), 2);
+        size = n < 0 ? -1 : size + n;
+    }
+    family_free(f);
+    return size > 0 ? size : 0;
+}

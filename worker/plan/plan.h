@@ -350,6 +350,9 @@ void plan_sections(const struct model_shape *m, const struct plan *p, struct sec
 /* Counts the bytes of the weights that a rank holds: n_held elements, or, stored in blocks
  * (model_shape.quant), all sections of its stage one after another, a borrowed table last. */
 int64_t plan_weights_size(const struct model_shape *m, const struct plan *p);
+/* Counts the bytes of a whole model's weights stored in blocks, all others in 16 bits. 0: some
+ * product's cannot be. */
+int64_t plan_blocks_size(const struct model_shape *m, enum weights_id format);
 /* Returns the mode in which the plan's schedules are made. train: with a backward pass. */
 struct schedule_mode plan_schedule(const struct plan *p, bool train);
 /* Returns the offset in PLAN_KEPT, in bytes, of the record of section b while it is at work. b

@@ -5,8 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "api/core/beneath.h"
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
+#include "worker/family/family.h"
 #include "worker/hf/inspect.h"
+#include "worker/plan/plan.h"
 #include "worker/text/chat_model.h"
 #include "worker/text/tokenizer.h"
 
@@ -58,6 +61,17 @@ static void int_or_null(struct jwrite *w, const char *key, int64_t v)
         jwrite_null(w, key);
 }
 
+/* Writes the bytes of the weights under each model.weights that has blocks; null: it is refused. */
+static void put_blocks(struct jwrite *w, const struct hf_summary *s)
+{
+    const bool text = s->known && s->n_params && !family_diffusion(&s->shape);
+    jwrite_object(w, "blocks_bytes");
+    for (int f = WEIGHTS_MODEL + 1; f < WEIGHTS_N; f++)
+        int_or_null(w, spec_weights_words[f],
+                    text ? plan_blocks_size(&s->shape, (enum weights_id)f) : 0);
+    jwrite_end(w);
+}
+
 static void put(struct jwrite *w, const char *path, const struct report *r, int max_faults)
 {
     static const char *const kinds[] = {
@@ -72,6 +86,7 @@ static void put(struct jwrite *w, const char *path, const struct report *r, int 
         jwrite_null(w, "family");
     int_or_null(w, "parameters", r->s.n_params);
     jwrite_int(w, "weights_bytes", r->s.weights_size);
+    put_blocks(w, &r->s);
     jwrite_str(w, "dtypes", r->s.dtypes);
     jwrite_object(w, "tokenizer");
     jwrite_str(w, "kind", r->tokenizer ? kinds[r->s.tokenizer] : "none");
