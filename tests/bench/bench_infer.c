@@ -1,7 +1,9 @@
 /* bench_infer: prefill, score and decode of a model of 124 M parameters, on one rank of two threads
  * and two ranks of one.
  *
- *     bench_infer [tokens]      of the sequence; without: 2048
+ *     bench_infer [tokens]                        of the sequence; without: 2048
+ *     bench_infer tokens 124m|1b model|int8|int4  in bf16 on one rank of two threads: a model of
+ *                                                 124 M or 1.24 B, its weights by model.weights
  *
  * Prefill and score do the same forward pass; score adds the head of every row and its loss, which
  * prefill computes for none (here) or one (a job). Both are stated in tokens/s and in GFLOP/s by
@@ -17,13 +19,18 @@
 enum { PASSES = 2, TOKENS = 24 };
 
 static struct job_spec spec;
+static const struct model_shape *size = &llama_124m;
+static enum weights_id weights;
+static const char *const size_words[] = {"124m", "1b"};
+static const struct model_shape *const sizes[] = {&llama_124m, &llama_1b};
 
 static void llama_spec(int64_t S, int P, int threads, enum precision_id precision)
 {
     engine_spec(&spec, S);
     spec.kind = JOB_GENERATE; /* its plan has room for losses as well */
     spec.sampling.max_tokens = TOKENS;
-    spec.model.shape = llama_124m;
+    spec.model.shape = *size;
+    spec.model.weights = spec.model.shape.quant = (int32_t)weights;
     spec.resources.threads = threads;
     spec.precision.params = precision;
     spec.parallel.sp = P;
@@ -64,9 +71,9 @@ static int time_passes(struct run *r, struct model *m, int rank, struct err *e)
 static double token_bytes(const struct plan *p, int64_t S)
 {
     const struct model_shape *m = &spec.model.shape;
-    const double size = (double)precision_size(p->precision);
+    const double unit = (double)precision_size(p->precision);
     const double cache = 2.0 * (double)(m->n_layers * m->n_kv_heads * m->head_dim * S);
-    return size * ((double)p->n_params * p->sp + cache);
+    return (double)plan_weights_size(m, p) * p->sp + unit * cache;
 }
 
 static int n_threads_of(const struct plan *p)
@@ -126,10 +133,12 @@ static void print_figure(const struct figure *f)
 static void print_json(const struct figure *f)
 {
     printf(
-        "\n{\"bench\":\"%s\",\"seq_len\":%lld,\"way\":\"%s\",\"precision\":\"%s\",\"threads\":%d,"
+        "\n{\"bench\":\"%s\",\"model\":\"%s\",\"weights\":\"%s\",\"seq_len\":%lld,\"way\":\"%s\","
+        "\"precision\":\"%s\",\"threads\":%d,"
         "\"tokens_s\":%.1f,\"rate\":%.1f,\"unit\":\"%s\",\"limit\":\"%s\",\"limit_rate\":%.1f,"
         "\"of_limit\":%.3f}\n",
-        f->what, (long long)f->S, f->way, f->precision, f->n_threads, f->tokens_s, f->rate, f->unit,
+        f->what, size == &llama_124m ? size_words[0] : size_words[1], spec_weights_words[weights],
+        (long long)f->S, f->way, f->precision, f->n_threads, f->tokens_s, f->rate, f->unit,
         f->limit, f->limit_rate, f->rate / f->limit_rate);
     fflush(stdout);
 }
@@ -184,6 +193,15 @@ static void row(int64_t S, const struct way *way, enum precision_id p, const str
     print_decode(&r, f);
 }
 
+/* Returns the number of a word; another one ends the program. */
+static int word_of(const char *word, const char *const *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(word, list[i])) return i;
+    fprintf(stderr, "bench_infer: \"%s\" is none of its words\n", word);
+    exit(2);
+}
+
 int main(int argc, char **argv)
 {
     struct err e;
@@ -199,6 +217,12 @@ int main(int argc, char **argv)
     printf("of two cores, measured: %s %.0f GFLOP/s, of bf16 by %s %.0f GFLOP/s\n", peaks.fp32_unit,
            peaks.fp32, peaks.bf16_unit, peaks.bf16);
     const int64_t S = argc > 1 ? strtoll(argv[1], NULL, 10) : 2048;
+    if (argc > 3) {
+        size = sizes[word_of(argv[2], size_words, 2)];
+        weights = (enum weights_id)word_of(argv[3], spec_weights_words, WEIGHTS_N);
+        row(S, &ways[0], PRECISION_BF16, &peaks);
+        return 0;
+    }
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
         for (int p = PRECISION_FP32; p < PRECISIONS; p++) row(S, &ways[w], p, &peaks);
     return 0;

@@ -1,8 +1,8 @@
 """peer_infer.py: what other programs need to serve a Llama of 124 M with random weights, as lines
 of JSON (peers.py).
 
-    peer_infer.py transformers TOKENS fp32|bf16     prefill, decode and score
-    peer_infer.py llama.cpp TOKENS fp32|bf16        prefill and decode
+    peer_infer.py transformers TOKENS fp32|bf16              prefill, decode and score
+    peer_infer.py llama.cpp TOKENS fp32|bf16|q8_0|q4_0 [1b]  prefill and decode; 1b: of 1.24 B
 
 Threads and allocator are the environment's. A figure is the best of its rounds; a token of decode
 is one of N_TOKENS after TOKENS of prompt."""
@@ -13,12 +13,13 @@ import sys
 import tempfile
 import time
 
-N_LAYERS, WIDTH, N_HEADS, FFN, VOCAB = 12, 768, 12, 2048, 50257
+N_LAYERS, WIDTH, N_HEADS, N_KV_HEADS, FFN, VOCAB = 12, 768, 12, 12, 2048, 50257
+MODEL = "124m"
 N_TOKENS, ROUNDS, THREADS = 24, 2, 2
 
 
 def report(what, seq_len, precision, tokens, seconds, settings):
-    print(json.dumps({"bench": what, "seq_len": seq_len, "precision": precision,
+    print(json.dumps({"bench": what, "model": MODEL, "seq_len": seq_len, "precision": precision,
                       "tokens_s": tokens / min(seconds),
                       "worst_tokens_s": tokens / max(seconds), "rounds": len(seconds),
                       "settings": settings}), flush=True)
@@ -74,7 +75,9 @@ def transformers(seq_len, precision):
 
 # ---- llama.cpp -----------------------------------------------------------------------------------
 
-F32, BF16 = 0, 30  # types of ggml
+F32, Q4_0, Q8_0, BF16 = 0, 2, 8, 30  # types of ggml
+BLOCK = {Q4_0: 18, Q8_0: 34}  # bytes of 32 values
+KIND = {"fp32": F32, "bf16": BF16, "q8_0": Q8_0, "q4_0": Q4_0}
 
 
 def gguf_string(s):
@@ -85,6 +88,7 @@ def gguf_header():
     """Keys of a Llama without a tokenizer."""
     ints = {"context_length": 1 << 16, "embedding_length": WIDTH, "block_count": N_LAYERS,
             "feed_forward_length": FFN, "attention.head_count": N_HEADS, "vocab_size": VOCAB,
+            "attention.head_count_kv": N_KV_HEADS,
             "rope.dimension_count": WIDTH // N_HEADS}
     keys = [gguf_string(key) + struct.pack("<I", 8) + gguf_string(value)
             for key, value in (("general.architecture", "llama"), ("tokenizer.ggml.model", "none"))]
@@ -96,24 +100,37 @@ def gguf_header():
 
 def gguf_tensors():
     """Names and shapes [out, in]; the head is the table of embeddings."""
+    kv = WIDTH // N_HEADS * N_KV_HEADS
     yield "token_embd.weight", (VOCAB, WIDTH)
     yield "output_norm.weight", (WIDTH,)
     for i in range(N_LAYERS):
         for name, shape in (("attn_norm", (WIDTH,)), ("ffn_norm", (WIDTH,)),
-                            ("attn_q", (WIDTH, WIDTH)), ("attn_k", (WIDTH, WIDTH)),
-                            ("attn_v", (WIDTH, WIDTH)), ("attn_output", (WIDTH, WIDTH)),
+                            ("attn_q", (WIDTH, WIDTH)), ("attn_k", (kv, WIDTH)),
+                            ("attn_v", (kv, WIDTH)), ("attn_output", (WIDTH, WIDTH)),
                             ("ffn_gate", (FFN, WIDTH)), ("ffn_up", (FFN, WIDTH)),
                             ("ffn_down", (WIDTH, FFN))):
             yield f"blk.{i}.{name}.weight", shape
+
+
+def gguf_blocks(kind, shape, rng, np):
+    """Random codes beside one scale for all: values of about 0.02."""
+    n = shape[0] * shape[1] // 32
+    blocks = rng.integers(0, 256, (min(n, 1 << 16), BLOCK[kind]), dtype=np.uint8)
+    scale = np.array([0.02 / (64 if kind == Q8_0 else 4)], dtype="<f2")
+    blocks[:, :2] = scale.view(np.uint8)
+    return np.resize(blocks, (n, BLOCK[kind]))
 
 
 def gguf_write(path, precision, np):
     """A file of llama.cpp with random weights; norms are fp32, as its converter leaves them."""
     rng, infos, datas, at = np.random.default_rng(1), [], [], 0
     for name, shape in gguf_tensors():
-        x = (rng.standard_normal(shape, dtype=np.float32) * np.float32(0.02))
-        kind = BF16 if precision == "bf16" and len(shape) == 2 else F32
-        data = (x.view(np.uint32) >> 16).astype(np.uint16) if kind == BF16 else x
+        kind = KIND[precision] if len(shape) == 2 else F32
+        if kind in BLOCK:
+            data = gguf_blocks(kind, shape, rng, np)
+        else:
+            x = rng.standard_normal(shape, dtype=np.float32) * np.float32(0.02)
+            data = (x.view(np.uint32) >> 16).astype(np.uint16) if kind == BF16 else x
         dims = struct.pack(f"<{len(shape)}Q", *reversed(shape))
         infos.append(gguf_string(name) + struct.pack("<I", len(shape)) + dims +
                      struct.pack("<IQ", kind, at))
@@ -156,7 +173,11 @@ def llama_cpp(seq_len, precision):
 
 
 def main():
+    global N_LAYERS, WIDTH, N_HEADS, N_KV_HEADS, FFN, VOCAB, MODEL
     what, seq_len, precision = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    if sys.argv[4:] == ["1b"]:
+        MODEL = "1b"
+        N_LAYERS, WIDTH, N_HEADS, N_KV_HEADS, FFN, VOCAB = 16, 2048, 32, 8, 8192, 128256
     {"transformers": transformers, "llama.cpp": llama_cpp}[what](seq_len, precision)
 
 

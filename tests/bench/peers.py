@@ -111,6 +111,19 @@ def infer_rows():
                       {"way": "1 rank x 2 threads"}, goals.get((what, precision)))
 
 
+def block_rows():
+    """Decode and prefill of weights in blocks, beside the same format of llama.cpp; and the model in
+    bf16, for the gain over it."""
+    formats = {"bf16": ("model", None), "q8_0": ("int8", 1.1), "q4_0": ("int4", 1.0)}
+    for peer, (weights, decode) in formats.items():
+        for what in ("decode", "prefill"):
+            yield Row(f"{what} 1.24B {weights} 512", {"bench": what, "seq_len": 512, "model": "1b"},
+                      "tokens_s", ["bench_infer", "512", "1b", weights],
+                      [["peer_infer.py", "llama.cpp", "512", peer, "1b"]],
+                      {"weights": weights, "precision": "bf16"},
+                      decode if what == "decode" else None)
+
+
 def exchange_rows():
     ours, gloo = ["bench_ring", "hops", "steps", "sums"], [["peer_torch.py", "gloo"]]
     for size in (65536, 1 << 20):
@@ -126,7 +139,7 @@ def exchange_rows():
 
 
 def all_rows():
-    for rows in (train_rows, product_rows, attention_rows, infer_rows, exchange_rows):
+    for rows in (train_rows, product_rows, attention_rows, infer_rows, block_rows, exchange_rows):
         yield from rows()
 
 
