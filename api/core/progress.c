@@ -18,7 +18,7 @@ void progress_begin(struct progress *p, enum progress_unit unit, double total, d
     if (!p) return;
     p->begun = true;
     p->begun_us = clock_us();
-    p->piece_at = from;
+    p->piece_at = p->at = from;
     p->piece = 0;
     p->now = (struct rank_progress){.unit = unit, .done = from, .total = total, .from = from};
     tell(p, true);
@@ -32,18 +32,19 @@ void progress_total(struct progress *p, double total)
 void progress_at(struct progress *p, double done)
 {
     if (!p || !p->begun) return;
-    p->now.done = p->now.total > 0 && done > p->now.total ? p->now.total : done;
+    p->at = p->now.total > 0 && done > p->now.total ? p->now.total : done;
+    if (p->at > p->now.done) p->now.done = p->at;
     tell(p, false);
 }
 
 void progress_add(struct progress *p, double units)
 {
-    if (p) progress_at(p, p->now.done + units);
+    if (p) progress_at(p, p->at + units);
 }
 
 double progress_done(const struct progress *p)
 {
-    return p ? p->now.done : 0;
+    return p ? p->at : 0;
 }
 
 void progress_piece(struct progress *p, double at, double size)
@@ -67,6 +68,6 @@ void progress_end(struct progress *p)
 {
     if (!p || !p->begun) return;
     if (p->now.total <= 0) p->now.total = p->now.done;
-    p->now.done = p->now.total;
+    p->now.done = p->at = p->now.total;
     tell(p, true);
 }

@@ -7,6 +7,9 @@
  *     progress_at(p, n)                                   n units are done, at most the total
  *     progress_end(p)                                     all of them; always reported
  *
+ * A report never falls: work that begins a part again, from less than it has reported, is reported
+ * where it stood until it is beyond that.
+ *
  * Every function accepts NULL for p, and reports only after progress_begin: its callers need not
  * know whether progress is reported. No function allocates memory.
  * tested: tests/core/test_progress.c */
@@ -25,6 +28,7 @@ struct progress {
     /* ---- the rest is progress.c's ---- */
     bool begun;
     struct rank_progress now;
+    double at;              /* units that are done; now.done: the most that they ever were */
     double piece_at, piece; /* units */
     int64_t begun_us, told_us;
 };
@@ -35,7 +39,7 @@ void progress_begin(struct progress *p, enum progress_unit unit, double total, d
 void progress_total(struct progress *p, double total); /* sets the total when it is known */
 void progress_at(struct progress *p, double done);
 void progress_add(struct progress *p, double units);
-double progress_done(const struct progress *p);
+double progress_done(const struct progress *p); /* as progress_at has it, though it may be less */
 void progress_piece(struct progress *p, double at, double size);
 void progress_part(struct progress *p, double part); /* share of the piece that is done: 0 .. 1 */
 void progress_tokens(struct progress *p, int64_t n); /* n more were generated */

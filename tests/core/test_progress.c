@@ -37,6 +37,28 @@ static void test_seldom(void)
     CHECK(t.n == 2 && t.at.done == 1000);
 }
 
+/* A part that begins again is told where it stood, until it is beyond that. */
+static void test_begins_again(void)
+{
+    struct told t;
+    told_open(&t);
+    progress_begin(&t.p, PROGRESS_BYTES, 10, 0);
+    progress_at(&t.p, 6);
+    progress_at(&t.p, 3);
+    CHECK(t.at.done == 6 && progress_done(&t.p) == 3);
+    progress_add(&t.p, 2);
+    CHECK(t.at.done == 6 && progress_done(&t.p) == 5);
+    progress_add(&t.p, 2);
+    CHECK(t.at.done == 7 && progress_done(&t.p) == 7);
+    progress_piece(&t.p, 0, 10);
+    progress_part(&t.p, 0.5);
+    CHECK(t.at.done == 7);
+    progress_part(&t.p, 0.75);
+    CHECK(t.at.done == 7.5);
+    progress_end(&t.p);
+    told_check(&t, PROGRESS_BYTES, 0, 10);
+}
+
 static void test_total_comes_later(void)
 {
     struct told t;
@@ -76,6 +98,7 @@ int main(void)
 {
     RUN(test_speaks);
     RUN(test_seldom);
+    RUN(test_begins_again);
     RUN(test_total_comes_later);
     RUN(test_nobody_listens);
     return test_done("progress");
