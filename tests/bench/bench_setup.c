@@ -17,6 +17,7 @@
 #include "api/core/file.h"
 #include "tests/bench/passes.h"
 #include "tests/bench/peak.h"
+#include "tests/lib/checkpoint.h"
 #include "worker/ckpt/ckpt.h"
 #include "worker/data/data.h"
 #include "worker/family/shape.h"
@@ -149,7 +150,7 @@ static void bench_checkpoint(void)
         MUST(!ckpt_check(info.path, &checked, &e));
         check = fmin(check, peak_now_s() - at);
         at = peak_now_s();
-        MUST(!ckpt_load(info.path, &m, &a, &state, &e));
+        MUST(!checkpoint_load(info.path, &m, &a, &state, &e));
         load = fmin(load, peak_now_s() - at);
         at = peak_now_s();
         MUST(!ckpt_load_checked(&checked, &m, &flow, &state, &e));

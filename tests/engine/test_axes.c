@@ -11,6 +11,7 @@
 /* Not under sanitizers: each axis has a test of its own that is. */
 #include "api/core/file.h"
 #include "api/core/job.h"
+#include "tests/lib/checkpoint.h"
 #include "tests/lib/noise.h"
 #include "worker/ckpt/scatter.h"
 #include "worker/family/family.h"
@@ -409,9 +410,9 @@ static void load(struct train *t, int rank, void *arg)
     struct ckpt_state s;
     struct err e = {0};
     if (t->step != STOP) return;
-    const int bad = rank
-                        ? scatter_serve(&t->state, &e)
-                        : ckpt_load(x->info.path, &whole, &a, &s, &e) || scatter_end(&t->state, &e);
+    const int bad = rank ? scatter_serve(&t->state, &e)
+                         : checkpoint_load(x->info.path, &whole, &a, &s, &e) ||
+                               scatter_end(&t->state, &e);
     CHECK_MSG(!bad, "rank %d: %s", rank, e.text);
 }
 

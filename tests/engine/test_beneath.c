@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "api/core/beneath.h"
 #include "api/core/file.h"
+#include "tests/lib/checkpoint.h"
 #include "tests/lib/hf_save.h"
 #include "tests/lib/small.h"
 #include "worker/hf/hf.h"
@@ -179,7 +180,7 @@ static void test_checkpoint(void)
         CHECK_MSG(ckpt_check(info.path, &seen, &e) == 0, "%s: %s", files[i], e.text);
         CHECK(unlink(name) == 0 && symlink(outside("secret"), name) == 0);
         check_refused(files[i], ckpt_check(info.path, &seen, &e));
-        check_refused(files[i], ckpt_load(info.path, &tiny_shape, &a, NULL, &e));
+        check_refused(files[i], checkpoint_load(info.path, &tiny_shape, &a, NULL, &e));
     }
     free(x);
 }

@@ -1,5 +1,6 @@
 /* test_ckpt: checkpoints: round trip, every kind of damage, concurrent writers, full disks,
  * pruning. */
+#include "tests/lib/checkpoint.h"
 #include "tests/lib/hf_save.h"
 #include "tests/lib/scratch.h"
 #include "api/core/field.h"
@@ -177,14 +178,15 @@ static void test_round_trip(void)
         CHECK(file_exists(in_dir("job/checkpoints/step-00000500/%s", all_files[i])));
     CHECK(ckpt_find_latest(in_dir("job"), &found, &e) == 1 && found.size == info.size &&
           found.step == 500 && !strcmp(found.path, info.path));
-    CHECK_MSG(ckpt_load(info.path, &shape, &got.a, &s, &e) == 0, "%s", e.text);
+    CHECK_MSG(checkpoint_load(info.path, &shape, &got.a, &s, &e) == 0, "%s", e.text);
     CHECK(same(got.a.params, want.a.params) && same(got.a.m, want.a.m) && same(got.a.v, want.a.v));
     CHECK(same_state(&s, &t));
-    CHECK(ckpt_load(info.path, &shape, &none, &s, &e) == 0 && same_state(&s, &t));
+    CHECK(checkpoint_load(info.path, &shape, &none, &s, &e) == 0 && same_state(&s, &t));
     /* weights only, and as a model directory */
     struct ckpt_arrays only = {.params = got.a.params};
     memset(got.a.params, 0, (size_t)got.n * sizeof(float));
-    CHECK(ckpt_load(info.path, &shape, &only, NULL, &e) == 0 && same(got.a.params, want.a.params));
+    CHECK(checkpoint_load(info.path, &shape, &only, NULL, &e) == 0 &&
+          same(got.a.params, want.a.params));
     CHECK(hf_load(in_dir("job/checkpoints/step-00000500/hf"), &shape, DT_F32, got.a.params, &e) ==
           0);
     CHECK(ckpt_json(&info, json, sizeof json) > 0 && strstr(json, digest));
@@ -229,7 +231,7 @@ static void test_resume_identical(void)
     struct ckpt_info a, b;
     struct arrays x = arrays_new(9);
     struct ckpt_state s;
-    CHECK(save("twice", 1, 7, 1, &a) == 0 && ckpt_load(a.path, &shape, &x.a, &s, &e) == 0);
+    CHECK(save("twice", 1, 7, 1, &a) == 0 && checkpoint_load(a.path, &shape, &x.a, &s, &e) == 0);
     CHECK(ckpt_save(in_dir("twice2"), 2, &shape, &x.a, &s, &b, &e) == 0);
     for (int i = 0; i < N_FILES - 1; i++) {
         char h1[SHA256_HEX], h2[SHA256_HEX];
@@ -264,8 +266,8 @@ static void check_damaged(const char *file)
     CHECK_MSG(ckpt_check(step, &info, &e) == -1 && e.code == ERR_CORRUPT && strstr(e.text, name),
               "%s: %s", file, e.text);
     e = (struct err){0};
-    CHECK(ckpt_load(step, &shape, &x.a, &s, &e) == -1 && strstr(e.text, name));
-    CHECK(ckpt_load(step, &shape, &none, &s, &e) == -1);
+    CHECK(checkpoint_load(step, &shape, &x.a, &s, &e) == -1 && strstr(e.text, name));
+    CHECK(checkpoint_load(step, &shape, &none, &s, &e) == -1);
     CHECK(ckpt_find_latest(in_dir("hurt"), &info, &e) == 1 && info.step == 1);
     free(step);
     arrays_free(&x);
@@ -379,7 +381,7 @@ static void test_state_fields(void)
             for (int k = 0; k < old.n_files; k++)
                 CHECK(manifest_add(&m, step, old.file[k].path, &e) == 0);
             CHECK(manifest_write(&m, step, &e) == 0);
-            CHECK_MSG(ckpt_load(step, &shape, &none, &s, &e) == -1 && e.code == ERR_CORRUPT &&
+            CHECK_MSG(checkpoint_load(step, &shape, &none, &s, &e) == -1 && e.code == ERR_CORRUPT &&
                           strstr(e.text, "train_state.json"),
                       "%s: %s", keys[i], e.text);
         }
@@ -395,14 +397,14 @@ static void test_other_model(void)
     struct arrays x = arrays_new(0);
     CHECK(save("other", 1, 1, 1, &info) == 0);
     other.n_layers = 2;
-    CHECK(ckpt_load(info.path, &other, &x.a, NULL, &e) == -1 && e.code == ERR_INVALID);
+    CHECK(checkpoint_load(info.path, &other, &x.a, NULL, &e) == -1 && e.code == ERR_INVALID);
     CHECK_MSG(strstr(e.text, "num_hidden_layers"), "%s", e.text);
     other = shape;
     other.rope_theta = 1e4;
-    CHECK(ckpt_load(info.path, &other, &x.a, NULL, &e) == -1 && strstr(e.text, "rope_theta"));
+    CHECK(checkpoint_load(info.path, &other, &x.a, NULL, &e) == -1 && strstr(e.text, "rope_theta"));
     other = shape;
     other.tied = 0;
-    CHECK(ckpt_load(info.path, &other, &x.a, NULL, &e) == -1 &&
+    CHECK(checkpoint_load(info.path, &other, &x.a, NULL, &e) == -1 &&
           strstr(e.text, "tie_word_embeddings"));
     arrays_free(&x);
 }

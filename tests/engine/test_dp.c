@@ -5,6 +5,7 @@
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "kernels/half.h"
+#include "tests/lib/checkpoint.h"
 #include "tests/lib/noise.h"
 #include "worker/ckpt/scatter.h"
 
@@ -338,7 +339,7 @@ static void load_first(struct train *t, int rank, void *arg)
     if (rank) {
         CHECK_MSG(!scatter_serve(&t->state, &e), "%s", e.text);
     } else {
-        CHECK_MSG(!ckpt_load(j->info.path, &t->model.shape, &a, &s, &e), "%s", e.text);
+        CHECK_MSG(!checkpoint_load(j->info.path, &t->model.shape, &a, &s, &e), "%s", e.text);
         CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
         CHECK(s.step == t->step && s.next_sample == t->step * BATCH);
     }

@@ -10,6 +10,7 @@
 #include "api/core/job.h"
 #include "kernels/half.h"
 #include "kernels/precision.h"
+#include "tests/lib/checkpoint.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/hf_save.h"
 #include "tests/lib/param.h"
@@ -405,14 +406,14 @@ static void load_at_start(struct train *t, int rank, void *arg)
     struct ckpt_state s;
     struct err e = {0};
     if (t->step != 3) return;
-    CHECK_MSG(!ckpt_load(info->path, &t->model.shape, &(struct ckpt_arrays){0}, &s, &e), "%s",
+    CHECK_MSG(!checkpoint_load(info->path, &t->model.shape, &(struct ckpt_arrays){0}, &s, &e), "%s",
               e.text);
     t->scale = s.scale;
     if (rank) {
         CHECK_MSG(!scatter_serve(&t->state, &e), "%s", e.text);
         return;
     }
-    CHECK_MSG(!ckpt_load(info->path, &t->model.shape, &a, &s, &e), "%s", e.text);
+    CHECK_MSG(!checkpoint_load(info->path, &t->model.shape, &a, &s, &e), "%s", e.text);
     CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
 }
 
@@ -501,7 +502,7 @@ static void test_other_precision(void)
     snprintf(job, sizeof job, "%s/other-%d", scratch, half);
     CHECK_MSG(!ckpt_save(job, 1, m, &a, &s, &info, &e), "%s", e.text);
     a.master = w;
-    CHECK(ckpt_load(info.path, m, &a, NULL, &e) == -1 && strstr(e.text, "master:model."));
+    CHECK(checkpoint_load(info.path, m, &a, NULL, &e) == -1 && strstr(e.text, "master:model."));
     free(w);
 }
 

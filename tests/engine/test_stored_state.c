@@ -2,6 +2,7 @@
  * byte by byte, in tests/golden/records: with all members, with those of version 0.2.0, with none
  * that may be absent, and with unknown ones. Lines of an edit have its refusal.
  * tests: needs golden */
+#include "tests/lib/checkpoint.h"
 #include "tests/lib/stored.h"
 
 #include "api/core/manifest.h"
@@ -109,7 +110,7 @@ static int state_read(const char *text, struct ckpt_state *s, struct err *e)
     for (int i = 0; i < old.n_files; i++)
         CHECK(!manifest_add(&m, in_dir(step_dir), old.file[i].path, e));
     CHECK(!manifest_write(&m, in_dir(step_dir), e));
-    return ckpt_load(in_dir(step_dir), &shape, &none, s, e);
+    return checkpoint_load(in_dir(step_dir), &shape, &none, s, e);
 }
 
 static void check_state(const char *text, const struct ckpt_state *want)

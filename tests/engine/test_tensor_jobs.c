@@ -5,6 +5,7 @@
 /* Not under sanitizers: test_tensor and test_rank run the same code. */
 #include "api/core/file.h"
 #include "api/core/job.h"
+#include "tests/lib/checkpoint.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"
 #include "worker/ckpt/scatter.h"
@@ -524,7 +525,7 @@ static void load_first(struct train *t, int rank, void *arg)
     if (rank) {
         CHECK_MSG(!scatter_serve(&t->state, &e), "%s", e.text);
     } else {
-        CHECK_MSG(!ckpt_load(j->info.path, &whole, &a, &s, &e), "%s", e.text);
+        CHECK_MSG(!checkpoint_load(j->info.path, &whole, &a, &s, &e), "%s", e.text);
         CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
     }
     for (int i = 0; i < 3; i++) engine_collect(t, arrays[i], j->got[i]);

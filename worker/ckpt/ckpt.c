@@ -375,13 +375,6 @@ static int load(const char *step_dir, const struct manifest *m, const struct mod
     return load_average(step_dir, m, shape, a, e);
 }
 
-int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
-              struct ckpt_state *s, struct err *e)
-{
-    struct manifest m;
-    return check_named(step_dir, -1, &m, e) < 0 ? -1 : load(step_dir, &m, shape, a, s, e);
-}
-
 int ckpt_load_checked(const struct ckpt_info *info, const struct model_shape *shape,
                       const struct ckpt_arrays *a, struct ckpt_state *s, struct err *e)
 {

@@ -12,8 +12,8 @@
  *
  * Protocol: everything is written into step-00000500.e<epoch>.tmp/, each file fsynced,
  * MANIFEST.json last, the directories fsynced, then one rename to the final name and an fsync of
- * checkpoints/. So a directory under its final name is complete unless a disk lied, and ckpt_load
- * checks every digest anyway. If a valid directory has the final name already, another epoch was
+ * checkpoints/. So a directory under its final name is complete unless a disk lied, and ckpt_check
+ * compares every digest anyway. If a valid directory has the final name already, another epoch was
  * faster: it stays, and ours, with the same bits, is dropped. An invalid one is moved aside to
  * step-N.bad.
  *
@@ -119,15 +119,12 @@ int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e)
  * directory; ERR_IO. */
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 
-/* Does ckpt_check, then reads the arrays that are not NULL. The checkpoint's shape must equal
- * `shape`: else ERR_INVALID naming the first difference. s may be NULL. It is filled before the
- * arrays: if a checkpoint lacks data that this job needs, the caller can still compare the two
- * jobs. */
-int ckpt_load(const char *step_dir, const struct model_shape *shape, const struct ckpt_arrays *a,
-              struct ckpt_state *s, struct err *e);
-/* Does the same with a checkpoint that ckpt_find_latest or ckpt_check has just checked: its files
- * are not hashed again. fails: also ERR_CORRUPT if a size is not the manifest's, or if the manifest
- * is of other weights than info says. */
+/* Reads the arrays that are not NULL of a checkpoint that ckpt_find_latest or ckpt_check has just
+ * checked: its files are not hashed again. The checkpoint's shape must equal `shape`: else
+ * ERR_INVALID naming the first difference. s may be NULL. It is filled before the arrays: if a
+ * checkpoint lacks data that this job needs, the caller can still compare the two jobs. fails: also
+ * ERR_CORRUPT if a size is not the manifest's, or if the manifest is of other weights than info
+ * says; ERR_IO. */
 int ckpt_load_checked(const struct ckpt_info *info, const struct model_shape *shape,
                       const struct ckpt_arrays *a, struct ckpt_state *s, struct err *e);
 

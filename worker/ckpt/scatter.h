@@ -3,8 +3,8 @@
  * memory for a whole array, and only rank 0 needs the disk.
  *
  * Rank 0 sends orders and the others carry them out: only rank 0 knows the contents of the files.
- *   rank 0    ckpt_save or ckpt_load with scatter_arrays, or scatter_model, then scatter_end, also
- *             where that failed
+ *   rank 0    ckpt_save or ckpt_load_checked with scatter_arrays, or scatter_model, then
+ *             scatter_end, also where that failed
  *   others    scatter_serve, which returns when rank 0 has ended
  *
  *   rank 0 -> owner   struct scatter_order, 24 bytes
@@ -21,7 +21,7 @@
 #include "worker/ckpt/ckpt.h"
 #include "worker/train/sharded_state.h"
 
-/* Makes the arrays of ckpt_save and ckpt_load on rank 0. Borrows h. */
+/* Makes the arrays of ckpt_save and ckpt_load_checked on rank 0. Borrows h. */
 struct ckpt_arrays scatter_arrays(struct sharded_state *h);
 /* Sends, from rank 0, the weights of a model directory (hf_load) to all. fails: hf_load's and
  * comm's errors. */

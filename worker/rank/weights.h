@@ -26,7 +26,7 @@ struct weights_start {
 };
 
 /* Fills the arrays of h. Collective. fails: ERR_CONFLICT when a checkpoint belongs to another job
- * or other data; the errors of hf_load and ckpt_load. */
+ * or other data; the errors of hf_load, ckpt_check and ckpt_load_checked. */
 int weights_start(struct run *r, struct sharded_state *h, struct weights_start *out, struct err *e);
 
 /* Loads the weights of a model that is not trained: all of them, or this rank's slices and stages.
