@@ -226,6 +226,14 @@ static void test_private(void)
     CHECK(roots_directory("state/none", roots, 1, "model.path", out, &e) < 0);
     CHECK(e.code == ERR_INVALID && !strcmp(e.field, "model.path"));
     CHECK(roots_directory("way/ann", roots, 1, "model.path", out, &e) < 0 && e.code == ERR_INVALID);
+    /* A relative name that is missing is no trespass into a private root beside the first. */
+    const char *const beside[] = {root, in_root("state")};
+    CHECK(roots_directory("none", beside, 2, "model.path", out, &e) < 0 && e.code == ERR_NOT_FOUND);
+    CHECK_MSG(strstr(e.text, "none does not exist on this node beneath ") &&
+                  strstr(e.text, "in which relative paths begin: give the whole path"),
+              "%s", e.text);
+    CHECK(roots_directory("uploads", beside, 2, "model.path", out, &e) < 0 &&
+          e.code == ERR_NOT_FOUND);
     /* One of them is granted; a path that does not exist yet is then missing, and not private. */
     snprintf(granted, sizeof granted, "%s", in_root("state/uploads/ann"));
     beneath_grant(granted);

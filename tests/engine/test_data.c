@@ -169,6 +169,21 @@ static void test_source_errors(void)
     check_source_error(in_dir("kept/none"), ERR_INVALID, "that seqd keeps for itself");
     check_source_error(in_dir("way/x"), ERR_INVALID, "that seqd keeps for itself");
     check_source_error(in_dir("way/none"), ERR_INVALID, "that seqd keeps for itself");
+    /* A relative name that is missing is no trespass into a root of seqd's own beside the first. */
+    const char *const beside[] = {dir, kept};
+    struct source_list list = {0};
+    struct err why = {0};
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "x" : "nothing.txt"; /* kept/x is there */
+        CHECK(source_expand(&list, name, beside, 2, 0, "input.path", &why) == -1);
+        CHECK_MSG(why.code == ERR_NOT_FOUND && !strcmp(why.field, "input.path") &&
+                      strstr(why.text, "matches no file beneath ") && strstr(why.text, dir) &&
+                      strstr(why.text, "in which relative paths begin: give the file's whole path"),
+                  "%s", why.text);
+    }
+    CHECK(source_expand(&list, in_dir("kept/x"), beside, 2, 0, "input.path", &why) == -1);
+    CHECK_MSG(strstr(why.text, "that seqd keeps for itself"), "%s", why.text);
+    source_list_fini(&list);
     check_source_error(in_dir("outdir/*"), ERR_NOT_FOUND, "matches no file");
     check_source_error(in_dir("sub/../a.txt"), ERR_INVALID, "..");
     check_source_error(in_dir("sub"), ERR_INVALID, "is a directory");

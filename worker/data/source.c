@@ -169,16 +169,37 @@ static int expand_under(struct source_walk *w, const char *rest, struct err *e)
     return 0;
 }
 
+/* Returns the path within a root; NULL: it is not looked for there. Relative names begin in no
+ * root that is private, such as the uploads, whose files are named whole. */
+static const char *path_within(const char *root, const char *path)
+{
+    if (path[0] == '/') return beneath_rest(root, path);
+    return beneath_private(root) ? NULL : path;
+}
+
+/* Says that a path has no file. first: the root in which relative paths begin; NULL: none. */
+static int no_file(const char *path, const char *first, struct err *e)
+{
+    char hint[256];
+    remote_hint(path, true, hint, sizeof hint);
+    if (path[0] == '/' || !first)
+        return err_set(e, ERR_NOT_FOUND, "%s matches no file%s", path, hint);
+    return err_set(e, ERR_NOT_FOUND,
+                   "%s matches no file beneath %s, in which relative paths begin%s", path, first,
+                   *hint ? hint : ": give the file's whole path");
+}
+
 int source_expand(struct source_list *list, const char *path, const char *const *roots, int n_roots,
                   int source, const char *field, struct err *e)
 {
     bool under = false;
-    char hint[256];
+    const char *begin = NULL;
     int first = list->n, rc = 0;
     for (int i = 0; i < n_roots && list->n == first && rc == 0; i++) {
-        const char *rest = path[0] == '/' ? beneath_rest(roots[i], path) : path;
+        const char *rest = path_within(roots[i], path);
         struct source_walk w = {list, roots[i], i, source, 0};
         if (!rest) continue;
+        if (!begin) begin = roots[i];
         under = true;
         rc = expand_under(&w, rest, e);
     }
@@ -187,10 +208,7 @@ int source_expand(struct source_list *list, const char *path, const char *const 
     else if (rc == 0 && !under)
         rc = no_root(path, roots, n_roots, e);
     else if (rc == 0 && list->n == first)
-        rc = err_set(e, ERR_NOT_FOUND, "%s matches no file%s%s%s", path,
-                     path[0] != '/' && n_roots ? " beneath " : "",
-                     path[0] != '/' && n_roots ? roots[0] : "",
-                     remote_hint(path, true, hint, sizeof hint));
+        rc = no_file(path, begin, e);
     if (rc < 0 && e) snprintf(e->field, sizeof e->field, "%s", field);
     return rc;
 }

@@ -21,8 +21,12 @@ static int find(const char *path, const char *const *roots, int n_roots, const c
 {
     char real_root[PATH_MAX], joined[2 * PATH_MAX], real[PATH_MAX], hint[256];
     bool exists = false, hidden = false;
+    const char *first = NULL; /* root in which a relative path begins */
     for (int i = 0; i < n_roots; i++) {
         struct stat st;
+        /* Relative names begin in no root that is private, such as the uploads. */
+        if (path[0] != '/' && beneath_private(roots[i])) continue;
+        if (!first) first = roots[i];
         snprintf(joined, sizeof joined, "%s%s%s", path[0] == '/' ? "" : roots[i],
                  path[0] == '/' ? "" : "/", path);
         if (!realpath(roots[i], real_root)) continue;
@@ -48,9 +52,14 @@ static int find(const char *path, const char *const *roots, int n_roots, const c
         snprintf(e->field, sizeof e->field, "%s", field);
         return -1;
     }
+    remote_hint(path, false, hint, sizeof hint);
+    if (!exists && (path[0] == '/' || !first))
+        return err_field(e, ERR_NOT_FOUND, field, "%s does not exist on this node%s", path, hint);
     if (!exists)
-        return err_field(e, ERR_NOT_FOUND, field, "%s does not exist on this node%s", path,
-                         remote_hint(path, false, hint, sizeof hint));
+        return err_field(e, ERR_NOT_FOUND, field,
+                         "%s does not exist on this node beneath %s, in which relative paths "
+                         "begin%s",
+                         path, first, *hint ? hint : ": give the whole path");
     return err_field(e, ERR_INVALID, field, "%s lies beneath none of the node's %d roots", path,
                      n_roots);
 }
