@@ -266,9 +266,13 @@ static void check_sums(const struct reading *r, const double *got, const int64_t
     free(text);
     text = reading_artifact(r->dir, "score.jsonl", &size);
     char *line = text;
+    static const char named[] = "/docs.jsonl\",\"record\":";
     for (int64_t d = 0, i = 0; d < N_DOCS; d++, line = strchr(line, '\n') + 1) {
         size_t len = (size_t)(strchr(line, '\n') - line);
         CHECK(number_at(line, len, "offset", 0) == (double)i);
+        CHECK(number_at(line, len, "document", 0) == (double)d);
+        CHECK(number_at(line, len, "record", 0) == (double)(d + 1));
+        CHECK_MSG(memmem(line, len, named, strlen(named)), "%.*s", (int)len, line);
         int64_t start = i, unscored = 0;
         for (sum = 0; i < all.n && all.start[i] == start; i++)
             isnan(got[i]) ? (void)unscored++ : (void)(sum -= got[i]);

@@ -53,6 +53,7 @@
 #include "worker/plan/shard.h"
 
 struct job_spec;
+struct jwrite;
 
 enum data_set {
     SET_TRAIN, /* data.train of train and verify, input of score and embed */
@@ -147,6 +148,8 @@ struct data_origin { /* origin of a document: a record of origins.bin */
 };
 int data_origin(const struct data *d, int64_t document, struct data_origin *out, struct err *e);
 const char *data_file(const struct data *d, uint32_t file); /* path; "": no such file */
+/* Writes the members "file" and "record" of an origin into the object that is open. */
+void data_write_origin(const struct data *d, const struct data_origin *from, struct jwrite *w);
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 

@@ -3,6 +3,12 @@
 #include "worker/data/latents.h"
 #include "worker/data/order.h"
 
+void data_write_origin(const struct data *d, const struct data_origin *from, struct jwrite *w)
+{
+    jwrite_str(w, "file", data_file(d, from->file));
+    jwrite_int(w, "record", (int64_t)from->record);
+}
+
 static int write_fragment(struct jwrite *w, const struct data *d, const struct fragment *f,
                           struct err *e)
 {
@@ -11,8 +17,7 @@ static int write_fragment(struct jwrite *w, const struct data *d, const struct f
     if (data_origin(d, f->document, &at, e) < 0) return -1;
     jwrite_object(w, NULL);
     jwrite_int(w, "source", at.source);
-    jwrite_str(w, "file", data_file(d, at.file));
-    jwrite_int(w, "record", (int64_t)at.record);
+    data_write_origin(d, &at, w);
     jwrite_int(w, "byte_offset", (int64_t)at.offset);
     jwrite_int(w, "document", f->document);
     jwrite_int(w, "offset", f->token - start);

@@ -202,8 +202,7 @@ static int write_id(struct embedder *s, int64_t document, int64_t n, int64_t off
     jwrite_object(&w, NULL);
     jwrite_int(&w, "index", document);
     jwrite_int(&w, "document", document);
-    jwrite_str(&w, "file", data_file(s->d, from.file));
-    jwrite_int(&w, "record", (int64_t)from.record);
+    data_write_origin(s->d, &from, &w);
     jwrite_int(&w, "tokens", n);
     jwrite_int(&w, "offset", offset);
     jwrite_end(&w);

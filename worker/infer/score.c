@@ -59,11 +59,14 @@ static void write_sum(struct jwrite *w, const struct score_sum *sum)
 
 static int finish_document(struct scorer *s, struct score *out, struct err *e)
 {
-    char line[512];
+    char line[8192];
+    struct data_origin from;
     struct jwrite w;
+    if (data_origin(s->d, s->document, &from, e)) return -1;
     jwrite_init(&w, line, sizeof line - 1);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "document", s->document);
+    data_write_origin(s->d, &from, &w);
     write_sum(&w, &s->sum);
     jwrite_int(&w, "bytes", s->sum.n_bytes);
     jwrite_double(&w, "ppl", score_ppl(&s->sum));
@@ -71,8 +74,8 @@ static int finish_document(struct scorer *s, struct score *out, struct err *e)
     jwrite_int(&w, "unscored", s->unscored);
     jwrite_int(&w, "offset", document_start(s));
     jwrite_end(&w);
-    int64_t n = jwrite_finish(&w);
-    assert(n > 0);
+    const int64_t n = jwrite_finish(&w);
+    if (n < 0) return err_set(e, ERR_TOO_LARGE, "the name of a file is too long");
     line[n] = '\n';
     out->total.nll += s->sum.nll;
     out->text_nll += s->text_nll;

@@ -17,6 +17,12 @@
  * where the one before it died; the attempt that ends writes the results whole, with the same
  * bytes.
  *
+ * score.jsonl has a line for each document:
+ *   {"document", "file", "record", "nll", "tokens", "bytes", "ppl", "bits_per_byte", "unscored",
+ *    "offset"}
+ * record: the line of a JSONL file, as in struct data_origin; offset: the document's first token in
+ * the prepared input.
+ *
  *   ppl = exp(nll / tokens)      bits_per_byte = nll of text / ln 2 / bytes
  * tokens: scored tokens. bits_per_byte is of the text, as lm-evaluation-harness counts it: without
  * the loss of ids that end documents, over the bytes of the scored tokens and of each document's
