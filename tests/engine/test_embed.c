@@ -6,9 +6,7 @@
 #include "tests/lib/param.h"
 #include "tests/lib/reading.h"
 #include "tests/lib/ref.h"
-#include "tests/lib/told.h"
 #include "worker/family/family.h"
-#include "worker/infer/embed.h"
 #include "worker/model/section.h"
 
 static char scratch[64];
@@ -19,11 +17,8 @@ static const char *const docs[] = {"hello", "a", "the quick brown fox jumps over
 #define S      40
 
 struct job {
-    struct job_spec spec;
-    char id[80], dir[128];
+    struct reading_embed r;
     int family; /* enum model_family */
-    struct embed out;
-    struct err e; /* rank 0's */
     double want[N_DOCS][C];
     bool reference;
 };
@@ -69,30 +64,21 @@ static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *do
     return 0;
 }
 
-static void body(struct ranks *g, int rank, void *arg)
+static int pool_all(struct tiny_rank *t, struct reading_embed *r, struct err *e)
 {
-    struct job *j = arg;
-    struct tiny_rank *t = malloc(sizeof *t);
-    struct err e = {0};
-    struct embed out;
-    struct data *d = data_open(scratch, j->id, DATA_TRUST, &e);
-    int rc = !d || tiny_open(t, &j->spec, g, rank, &e);
-    struct told told;
-    told_open(&told);
-    struct infer in = {
-        .model = &t->model, .spec = &j->spec, .job_dir = j->dir, .progress = &told.p};
-    if (!rc) rc = embed_run(&in, d, &out, &e);
-    if (!rc && rank == 0) told_check(&told, PROGRESS_TOKENS, 0, (double)data_stats(d)->n_tokens);
-    if (!rc) CHECK(out.n_passes == (j->spec.data.packing == PACKING_NONE ? N_DOCS : 2));
-    if (!rc) CHECK(told.n_inside > out.n_passes * t->model.shape.n_layers);
-    if (!rc && rank == 0) j->out = out;
-    if (rank == 0) j->e = e;
-    for (int i = 0; i < N_DOCS && j->reference && !rc; i++)
-        rc = pool(t, &j->spec, docs[i], j->want[i], &e);
-    if (rc) ranks_fail(g, rank, &e);
-    tiny_close(t);
-    free(t);
-    data_close(d);
+    struct job *j = r->arg;
+    for (int i = 0; i < N_DOCS && j->reference; i++)
+        if (pool(t, &r->spec, docs[i], j->want[i], e)) return -1;
+    return 0;
+}
+
+static void go(struct job *j)
+{
+    struct reading_embed *r = &j->r;
+    reading_run(&r->spec, r->spec.resources.ranks, reading_embed, r);
+    if (r->e.code) return;
+    CHECK(r->out.n_passes == (r->spec.data.packing == PACKING_NONE ? N_DOCS : 2));
+    CHECK(r->told.n_inside > r->out.n_passes * r->spec.model.shape.n_layers);
 }
 
 static void set_family(struct model_shape *m, int family)
@@ -110,20 +96,22 @@ static void set_family(struct model_shape *m, int family)
 static void prepare(struct job *j, int P, int pooling, bool normalized, int64_t seq_len)
 {
     char path[128];
+    struct reading_embed *r = &j->r;
+    *r = (struct reading_embed){.parent = scratch, .after = pool_all, .arg = j};
     snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
-    snprintf(j->dir, sizeof j->dir, "%s/job%d", scratch, P);
-    reading_spec(&j->spec, JOB_EMBED, scratch, path, P, seq_len);
-    set_family(&j->spec.model.shape, j->family);
-    j->spec.embed.pooling = pooling;
-    j->spec.embed.normalize = normalized;
-    if (P == 1) j->spec.data.packing = PACKING_NONE; /* test_embed_packed.c has the other way */
-    reading_prepare(&j->spec, scratch, j->id);
+    snprintf(r->dir, sizeof r->dir, "%s/job%d", scratch, P);
+    reading_spec(&r->spec, JOB_EMBED, scratch, path, P, seq_len);
+    set_family(&r->spec.model.shape, j->family);
+    r->spec.embed.pooling = pooling;
+    r->spec.embed.normalize = normalized;
+    if (P == 1) r->spec.data.packing = PACKING_NONE; /* test_embed_packed.c has the other way */
+    reading_prepare(&r->spec, scratch, r->id);
 }
 
 static void read_vectors(const struct job *j, float out[N_DOCS][C])
 {
     size_t size;
-    char *text = reading_artifact(j->dir, "embeddings.npy", &size), want[64];
+    char *text = reading_artifact(j->r.dir, "embeddings.npy", &size), want[64];
     snprintf(want, sizeof want, "'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d)", N_DOCS,
              C);
     CHECK(size == 128 + N_DOCS * C * sizeof(float) && memmem(text, 128, want, strlen(want)));
@@ -134,7 +122,7 @@ static void read_vectors(const struct job *j, float out[N_DOCS][C])
 static void check_ids(const struct job *j)
 {
     size_t size;
-    char *text = reading_artifact(j->dir, "embeddings.ids.jsonl", &size), *line = text;
+    char *text = reading_artifact(j->r.dir, "embeddings.ids.jsonl", &size), *line = text;
     int64_t offset = 0;
     for (int i = 0; i < N_DOCS; i++) {
         char head[64], tail[96];
@@ -164,12 +152,12 @@ static void check_pooling(int family)
     for (int k = 0; k < 4; k++) {
         one.reference = true;
         prepare(&one, 1, k / 2, k % 2, S);
-        reading_run(&one.spec, 1, body, &one);
-        CHECK(one.out.n_documents == N_DOCS && one.out.width == C && one.out.ledger_equal);
+        go(&one);
+        CHECK(one.r.out.n_documents == N_DOCS && one.r.out.width == C && one.r.out.ledger_equal);
         for (int P = 1; P <= 4; P = P == 1 ? 2 : P + 1) {
             prepare(&many, P, k / 2, k % 2, S);
-            reading_run(&many.spec, P, body, &many);
-            CHECK(many.out.ledger_equal && many.out.n_tokens == one.out.n_tokens);
+            go(&many);
+            CHECK(many.r.out.ledger_equal && many.r.out.n_tokens == one.r.out.n_tokens);
             memset(got, 0, sizeof got);
             read_vectors(&many, got);
             check_ids(&many);
@@ -204,8 +192,8 @@ static void check_half(enum precision_id precision, double u)
     j.reference = true;
     for (int k = 0; k < 4; k++) {
         prepare(&j, 1, k / 2, k % 2, S);
-        j.spec.precision.params = (int32_t)precision;
-        reading_run(&j.spec, 1, body, &j);
+        j.r.spec.precision.params = (int32_t)precision;
+        go(&j);
         memset(got, 0, sizeof got);
         read_vectors(&j, got);
         for (int i = 0; i < N_DOCS; i++) {
@@ -225,23 +213,30 @@ static void test_half(void)
     check_half(PRECISION_BF16, 0x1p-9), check_half(PRECISION_FP16, 0x1p-12);
 }
 
-/* The longest document fills the sequence; in one shorter by a token it is named. */
+/* The longest document fills the sequence; in one shorter by a token its record is named, with all
+ * that can be done. */
 static void test_length(void)
 {
     static struct job j;
     const int64_t longest = (int64_t)strlen(docs[4]);
     prepare(&j, 2, POOLING_LAST, true, longest);
-    reading_run(&j.spec, 2, body, &j);
-    CHECK(j.out.n_documents == N_DOCS);
+    go(&j);
+    CHECK(j.r.out.n_documents == N_DOCS);
     prepare(&j, 1, POOLING_LAST, true, longest - 1);
-    struct ranks g;
-    ranks_open(&g, 1, 0, NULL);
-    ranks_run(&g, body, &j);
-    ranks_close(&g);
-    CHECK_MSG(j.e.code == ERR_TOO_LARGE && strstr(j.e.text, "document 4") &&
-                  strstr(j.e.text, "docs.jsonl, record 5") && strstr(j.e.text, "38 tokens"),
-              "%s", j.e.text);
-    CHECK_STR(j.e.field, "data.seq_len");
+    j.r.may_fail = true;
+    go(&j);
+    const struct err *e = &j.r.e;
+    CHECK_MSG(e->code == ERR_TOO_LARGE && strstr(e->text, "docs.jsonl record 5 has 38 tokens") &&
+                  strstr(e->text, "planned for 37: raise data.seq_len to 38, set data.overlong to "
+                                  "\"truncate\""),
+              "%s", e->text);
+    CHECK_MSG(!strstr(e->text, "document 4"), "counts from 0 as well: %s", e->text);
+    CHECK_STR(e->field, "data.seq_len");
+    prepare(&j, 1, POOLING_LAST, true, longest - 1);
+    j.r.spec.data.overlong = OVERLONG_TRUNCATE;
+    reading_prepare(&j.r.spec, scratch, j.r.id);
+    go(&j);
+    CHECK(j.r.out.n_documents == N_DOCS && j.r.out.n_truncated == 1);
 }
 
 int main(void)

@@ -3,11 +3,12 @@
  * that cannot share a pass have their own. A vector that is not finite names its document. */
 #include <math.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include "api/core/log.h"
 #include "tests/lib/param.h"
 #include "tests/lib/reading.h"
 #include "tests/lib/shapes.h"
-#include "worker/infer/embed.h"
 #include "worker/program/rope.h"
 
 enum { S = 40, WIDTH = 16, VOCAB = 258 };
@@ -27,62 +28,47 @@ enum { N_DOCS = sizeof docs / sizeof *docs, N_PASSES = 4 };
 
 static char scratch[64];
 struct job {
-    struct job_spec spec;
-    char id[80], dir[128];
-    int broken; /* byte whose embedding is NaN; 0: none */
+    struct reading_embed r;
+    int broken; /* byte whose embedding is NaN */
     /* out */
-    struct embed out;
-    struct err e; /* rank 0's */
     float vector[N_DOCS][WIDTH];
 };
 
-static void break_weights(struct tiny_rank *t, int byte)
+static void break_weights(struct tiny_rank *t, const struct reading_embed *r)
 {
+    const struct job *j = r->arg;
     const struct param p = param_named(&t->model.shape, "model.embed_tokens.weight");
-    float *row = (float *)t->model.params + tiny_at(&t->model, &p) + byte * p.cols;
+    float *row = (float *)t->model.params + tiny_at(&t->model, &p) + j->broken * p.cols;
     row[0] = NAN;
-}
-
-static void body(struct ranks *g, int rank, void *arg)
-{
-    struct job *j = arg;
-    struct tiny_rank *t = malloc(sizeof *t);
-    struct err e = {0};
-    struct embed out;
-    struct data *d = data_open(scratch, j->id, DATA_TRUST, &e);
-    int rc = !d || tiny_open(t, &j->spec, g, rank, &e);
-    struct infer in = {.model = &t->model, .spec = &j->spec, .job_dir = j->dir};
-    if (!rc && j->broken) break_weights(t, j->broken);
-    if (!rc) rc = embed_run(&in, d, &out, &e);
-    if (!rc && rank == 0) j->out = out;
-    if (rank == 0) j->e = e;
-    if (rc && !j->broken) ranks_fail(g, rank, &e);
-    tiny_close(t);
-    free(t);
-    data_close(d);
 }
 
 /* A job on P ranks of a model with this shape. */
 static void set(struct job *j, const struct model_shape *m, int P, int pooling, int packing)
 {
     char path[128];
-    *j = (struct job){0};
+    struct reading_embed *r = &j->r;
+    *j = (struct job){.r = {.parent = scratch, .arg = j}};
     snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
-    snprintf(j->dir, sizeof j->dir, "%s/job-%d", scratch, packing);
-    reading_spec(&j->spec, JOB_EMBED, scratch, path, P, S);
-    j->spec.model.shape = *m;
-    j->spec.model.shape.vocab = VOCAB;
-    j->spec.embed.pooling = pooling;
-    j->spec.data.packing = packing;
-    reading_prepare(&j->spec, scratch, j->id);
+    snprintf(r->dir, sizeof r->dir, "%s/job-%d", scratch, packing);
+    reading_spec(&r->spec, JOB_EMBED, scratch, path, P, S);
+    r->spec.model.shape = *m;
+    r->spec.model.shape.vocab = VOCAB;
+    r->spec.embed.pooling = pooling;
+    r->spec.data.packing = packing;
+    reading_prepare(&r->spec, scratch, r->id);
+}
+
+static void run(struct job *j)
+{
+    reading_run(&j->r.spec, j->r.spec.resources.ranks, reading_embed, &j->r);
 }
 
 static void go(struct job *j)
 {
     size_t size;
-    reading_run(&j->spec, j->spec.resources.ranks, body, j);
-    CHECK(j->out.n_documents == N_DOCS && j->out.width == WIDTH && j->out.ledger_equal);
-    char *npy = reading_artifact(j->dir, "embeddings.npy", &size);
+    run(j);
+    CHECK(j->r.out.n_documents == N_DOCS && j->r.out.width == WIDTH && j->r.out.ledger_equal);
+    char *npy = reading_artifact(j->r.dir, "embeddings.npy", &size);
     CHECK(size == 128 + sizeof j->vector);
     if (size == 128 + sizeof j->vector) memcpy(j->vector, npy + 128, sizeof j->vector);
     free(npy);
@@ -99,7 +85,7 @@ static double distance(const struct job *a, const struct job *b)
             most = fmax(most, fabs(x));
             off = fmax(off, fabs(x - y));
         }
-        CHECK_MSG(most > 0 && isfinite(off), "family %d: document %d", a->spec.model.shape.family,
+        CHECK_MSG(most > 0 && isfinite(off), "family %d: document %d", a->r.spec.model.shape.family,
                   i);
         worst = fmax(worst, off / most);
     }
@@ -109,8 +95,8 @@ static double distance(const struct job *a, const struct job *b)
 static void check_lines(const struct job *a, const struct job *b)
 {
     size_t n, m;
-    char *x = reading_artifact(a->dir, "embeddings.ids.jsonl", &n);
-    char *y = reading_artifact(b->dir, "embeddings.ids.jsonl", &m);
+    char *x = reading_artifact(a->r.dir, "embeddings.ids.jsonl", &n);
+    char *y = reading_artifact(b->r.dir, "embeddings.ids.jsonl", &m);
     CHECK(n == m && !memcmp(x, y, n));
     free(x);
     free(y);
@@ -129,11 +115,11 @@ static void check_equal(const struct model_shape *m, int P, int pooling)
     go(&packed), go(&alone);
     const double d = distance(&packed, &alone);
     const int want = rope_by_length(m) ? N_DOCS : N_PASSES;
-    CHECK_MSG(packed.out.n_passes == want && alone.out.n_passes == N_DOCS,
-              "family %d: %lld and %lld passes", m->family, (long long)packed.out.n_passes,
-              (long long)alone.out.n_passes);
-    CHECK_MSG(packed.out.n_tokens == alone.out.n_tokens, "%lld tokens",
-              (long long)packed.out.n_tokens);
+    CHECK_MSG(packed.r.out.n_passes == want && alone.r.out.n_passes == N_DOCS,
+              "family %d: %lld and %lld passes", m->family, (long long)packed.r.out.n_passes,
+              (long long)alone.r.out.n_passes);
+    CHECK_MSG(packed.r.out.n_tokens == alone.r.out.n_tokens, "%lld tokens",
+              (long long)packed.r.out.n_tokens);
     CHECK_MSG(d <= 1e-5, "family %d P %d pooling %d: %g", m->family, P, pooling, d);
     if (rope_by_length(m)) CHECK(d == 0);
     check_lines(&packed, &alone);
@@ -198,7 +184,7 @@ static void check_half(int family, int pooling)
     set(&packed, &m, 1, pooling, PACKING_CONCAT);
     set(&alone, &m, 1, pooling, PACKING_NONE);
     set(&single, &m, 1, pooling, PACKING_NONE);
-    packed.spec.precision.params = alone.spec.precision.params = PRECISION_BF16;
+    packed.r.spec.precision.params = alone.r.spec.precision.params = PRECISION_BF16;
     go(&packed), go(&alone), go(&single);
     const double far = distance(&alone, &single), near = distance(&packed, &alone);
     CHECK_MSG(far > 0 && near <= 2 * far, "family %d pooling %d: %g, bf16 %g", family, pooling,
@@ -211,6 +197,34 @@ static void test_half(void)
         check_half(FAMILY_LLAMA, pooling), check_half(FAMILY_BERT, pooling);
 }
 
+/* Counts the reads of the prepared data. */
+static _Atomic int n_reads;
+ssize_t pread(int fd, void *to, size_t n, off_t at)
+{
+    n_reads++;
+    return syscall(SYS_pread64, fd, to, n, at);
+}
+
+static void count_reads(struct tiny_rank *t, const struct reading_embed *r)
+{
+    n_reads = 0;
+}
+
+/* Each document is read once, and so is its origin. Before them, of one that is as long as the
+ * sequence by the data's ends, the token that may be its end. */
+static void test_reads(void)
+{
+    static struct job j;
+    const struct model_shape m = shape_of(FAMILY_LLAMA);
+    for (int packing = PACKING_CONCAT; packing <= PACKING_NONE; packing++) {
+        if (packing == PACKING_BEST_FIT) continue;
+        set(&j, &m, 1, POOLING_MEAN, packing);
+        j.r.before = count_reads;
+        go(&j);
+        CHECK_MSG(n_reads == 2 * N_DOCS + 1, "%d reads", n_reads);
+    }
+}
+
 /* More documents than a pass takes: the others follow in another one. */
 static void test_many(void)
 {
@@ -221,11 +235,11 @@ static void test_many(void)
     const struct model_shape m = shape_of(FAMILY_BERT);
     write_docs(two, 2, TIMES);
     set(&j, &m, 2, POOLING_CLS, PACKING_CONCAT);
-    j.spec.data.seq_len = 2 * TIMES;
-    j.spec.model.shape.max_pos = 2 * TIMES;
-    reading_run(&j.spec, 2, body, &j);
-    CHECK(j.out.n_documents == 2 * TIMES && j.out.n_passes == 2 && j.out.ledger_equal);
-    char *npy = reading_artifact(j.dir, "embeddings.npy", &size);
+    j.r.spec.data.seq_len = 2 * TIMES;
+    j.r.spec.model.shape.max_pos = 2 * TIMES;
+    run(&j);
+    CHECK(j.r.out.n_documents == 2 * TIMES && j.r.out.n_passes == 2 && j.r.out.ledger_equal);
+    char *npy = reading_artifact(j.r.dir, "embeddings.npy", &size);
     CHECK(size == 128 + 2 * TIMES * WIDTH * sizeof(float));
     const float *x = (const float *)(npy + 128);
     for (int i = 2; i < 2 * TIMES && size > 128; i++)
@@ -235,7 +249,8 @@ static void test_many(void)
     write_docs(docs, N_DOCS, 1);
 }
 
-/* The error names the document whose own states are not finite, whatever lies beside it. */
+/* The error names the document whose own states are not finite, whatever lies beside it. The
+ * documents of its pass are computed again, each alone, and the progress does not fall. */
 static void test_not_finite(void)
 {
     static struct job j;
@@ -250,9 +265,11 @@ static void test_not_finite(void)
         for (int P = 1; P <= 2; P++) {
             set(&j, &m, P, POOLING_MEAN, PACKING_CONCAT);
             j.broken = bad[i].byte;
-            reading_run(&j.spec, P, body, &j);
-            CHECK_MSG(j.e.code == ERR_CORRUPT && strstr(j.e.text, bad[i].name), "P %d '%c': %s", P,
-                      bad[i].byte, j.e.text);
+            j.r.before = break_weights;
+            j.r.may_fail = true;
+            run(&j);
+            CHECK_MSG(j.r.e.code == ERR_CORRUPT && strstr(j.r.e.text, bad[i].name), "P %d '%c': %s",
+                      P, bad[i].byte, j.r.e.text);
         }
 }
 
@@ -269,6 +286,7 @@ int main(void)
     RUN(test_rope);
     RUN(test_half);
     RUN(test_many);
+    RUN(test_reads);
     RUN(test_not_finite);
     printf("  worst: %.2e\n", worst_of_all);
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);

@@ -4,40 +4,17 @@
 #include <stdlib.h>
 #include "api/core/log.h"
 #include "tests/lib/reading.h"
-#include "worker/infer/embed.h"
 #include "worker/plan/volume.h"
 
 enum { DOCS = 3, C = 1056, HEADS = 66 };
 static char scratch[64];
 
-struct job {
-    struct job_spec spec;
-    char id[80], dir[128];
-    struct embed out;
-};
-
-static void body(struct ranks *g, int rank, void *arg)
-{
-    struct job *j = arg;
-    struct tiny_rank *t = malloc(sizeof *t);
-    struct err e = {0};
-    struct embed out;
-    struct data *d = data_open(scratch, j->id, DATA_TRUST, &e);
-    int rc = !d || tiny_open(t, &j->spec, g, rank, &e);
-    struct infer in = {.model = &t->model, .spec = &j->spec, .job_dir = j->dir};
-    if (!rc) rc = embed_run(&in, d, &out, &e);
-    if (!rc && rank == 0) j->out = out;
-    if (rc) ranks_fail(g, rank, &e);
-    tiny_close(t);
-    free(t);
-    data_close(d);
-}
-
 static void run(int P, int pooling, float out[DOCS][C])
 {
-    static struct job j;
+    static struct reading_embed j;
     char path[128];
     size_t size;
+    j.parent = scratch;
     snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
     snprintf(j.dir, sizeof j.dir, "%s/job%d", scratch, P);
     reading_spec(&j.spec, JOB_EMBED, scratch, path, P, 40);
@@ -45,7 +22,7 @@ static void run(int P, int pooling, float out[DOCS][C])
     m->n_layers = 1, m->width = C, m->n_heads = m->n_kv_heads = HEADS, m->head_dim = C / HEADS;
     j.spec.embed.pooling = pooling;
     reading_prepare(&j.spec, scratch, j.id);
-    reading_run(&j.spec, P, body, &j);
+    reading_run(&j.spec, P, reading_embed, &j);
     CHECK_MSG(j.out.ledger_equal && j.out.width == C, "P %d", P);
     char *npy = reading_artifact(j.dir, "embeddings.npy", &size);
     CHECK(size == 128 + DOCS * C * sizeof(float));

@@ -4,10 +4,11 @@
 
 #include "api/core/file.h"
 #include "tests/lib/tiny.h"
+#include "tests/lib/told.h"
 #include "worker/data/data.h"
 #include "worker/plan/check.h"
 #include "worker/family/shape.h"
-#include "worker/infer/infer.h"
+#include "worker/infer/embed.h"
 
 /* A job over the JSONL file `path` beneath dir, prepared there; the caller changes the spec first
  * (change) and gets the data's id. */
@@ -48,6 +49,48 @@ static inline void reading_run(const struct job_spec *s, int P,
     ranks_run(&g, body, arg);
     ranks_check(&g);
     ranks_close(&g);
+}
+
+/* ---- an embed job ---------------------------------------------------------------------------- */
+
+struct reading_embed {
+    struct job_spec spec;
+    char id[80], dir[128];
+    const char *parent; /* of the prepared data */
+    bool may_fail;      /* an error is the test's own to judge */
+    /* Called on each rank, before the job and after it; NULL: not called. */
+    void (*before)(struct tiny_rank *t, const struct reading_embed *j);
+    int (*after)(struct tiny_rank *t, struct reading_embed *j, struct err *e);
+    void *arg;
+    /* out: rank 0's */
+    struct embed out;
+    struct err e;
+    struct told told;
+};
+
+/* One rank of the job at arg, for reading_run. */
+static inline void reading_embed(struct ranks *g, int rank, void *arg)
+{
+    struct reading_embed *j = arg;
+    struct tiny_rank *t = calloc(1, sizeof *t);
+    struct err e = {0};
+    struct embed out = {0};
+    struct told told;
+    struct data *d = data_open(j->parent, j->id, DATA_TRUST, &e);
+    int rc = !d || tiny_open(t, &j->spec, g, rank, &e);
+    told_open(&told);
+    struct infer in = {
+        .model = &t->model, .spec = &j->spec, .job_dir = j->dir, .progress = &told.p};
+    if (!rc && j->before) j->before(t, j);
+    if (!rc) rc = embed_run(&in, d, &out, &e);
+    if (!rc) told_check(&told, PROGRESS_TOKENS, 0, (double)data_stats(d)->n_tokens);
+    CHECK_MSG(!told.fell, "rank %d: the progress fell", rank);
+    if (rank == 0) j->out = out, j->e = e, j->told = told;
+    if (!rc && j->after) rc = j->after(t, j, &e);
+    if (rc && !j->may_fail) ranks_fail(g, rank, &e);
+    tiny_close(t);
+    free(t);
+    data_close(d);
 }
 
 /* DIR/artifacts/NAME, whole; the caller frees. */

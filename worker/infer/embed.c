@@ -86,7 +86,7 @@ struct embedder {
     const struct infer *in;
     const struct data *d;
     bool writer;  /* true on rank 0, which writes the files */
-    int32_t *ids; /* owned, [S]: tokens of the pass */
+    int32_t *ids; /* owned, [S + 1]: tokens of the pass, and the end of its last document */
     double *sum;  /* owned, [C] */
     float *row;   /* owned, [C] */
     float *buf;   /* owned, [PIECE, C] */
@@ -122,15 +122,25 @@ static int read_cut(struct embedder *s, int64_t begin, int64_t n, struct err *e)
                : 0;
 }
 
-/* Counts the tokens of a document, without its end. *begin: its first token in the data. */
-static int64_t measure(struct embedder *s, int64_t document, int64_t *begin, struct err *e)
+/* Returns the place of a document's first token in the data. */
+static int64_t begin_of(const struct embedder *s, int64_t document)
 {
-    const uint64_t *ends = data_documents(s->d);
+    return document ? (int64_t)data_documents(s->d)[document - 1] : 0;
+}
+
+/* Tells whether a document's n tokens end with one that is no part of it; last: the last one. */
+static bool has_end(const struct embedder *s, int64_t n, int32_t last)
+{
+    return job_reads_bytes(s->in->spec) && last == TOKEN_EOD && n > 1;
+}
+
+/* Counts the tokens of a document, without its end. */
+static int64_t measure(struct embedder *s, int64_t document, struct err *e)
+{
     int32_t last;
-    *begin = document ? (int64_t)ends[document - 1] : 0;
-    const int64_t n = (int64_t)ends[document] - *begin;
-    if (data_read(s->d, *begin + n - 1, 1, &last, e)) return -1;
-    return job_reads_bytes(s->in->spec) && last == TOKEN_EOD && n > 1 ? n - 1 : n;
+    const int64_t end = (int64_t)data_documents(s->d)[document], n = end - begin_of(s, document);
+    if (data_read(s->d, end - 1, 1, &last, e)) return -1;
+    return has_end(s, n, last) ? n - 1 : n;
 }
 
 static int too_long(struct embedder *s, int64_t document, int64_t n, struct err *e)
@@ -138,10 +148,11 @@ static int too_long(struct embedder *s, int64_t document, int64_t n, struct err 
     struct data_origin from;
     if (data_origin(s->d, document, &from, e)) return -1;
     return err_field(e, ERR_TOO_LARGE, "data.seq_len",
-                     "document %lld (%s, record %lld) has %lld tokens and this job was planned for "
-                     "%lld: raise data.seq_len, or split the document",
-                     (long long)document, data_file(s->d, from.file), (long long)from.record,
-                     (long long)n, (long long)s->in->model->plan->S);
+                     "%s record %lld has %lld tokens and this job was planned for %lld: raise "
+                     "data.seq_len to %lld, set data.overlong to \"truncate\" to cut it off, or "
+                     "split the record",
+                     data_file(s->d, from.file), (long long)from.record, (long long)n,
+                     (long long)s->in->model->plan->S, (long long)n);
 }
 
 /* Checks that all documents fit, before any is computed. fails: ERR_TOO_LARGE naming the document.
@@ -150,30 +161,47 @@ static int check_lengths(struct embedder *s, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
     const int64_t S = s->in->model->plan->S;
-    int64_t begin;
     if (s->in->spec->data.overlong == OVERLONG_TRUNCATE) return 0;
     for (int64_t i = 0; i < data_stats(s->d)->n_documents; i++) {
         if ((int64_t)(ends[i] - (i ? ends[i - 1] : 0)) <= S) continue;
-        const int64_t n = measure(s, i, &begin, e);
+        const int64_t n = measure(s, i, e);
         if (n < 0) return -1;
         if (n > S) return too_long(s, i, n, e);
     }
     return 0;
 }
 
-/* Adds a document to the pass. Returns 1 if it has no room there. A document longer than a whole
- * sequence is cut. */
+/* Reads a document of n tokens, its end included, after those of the pass. *kept: how many of its
+ * tokens the pass takes; it is cut if it is longer than a whole sequence. Returns 1 if it has no
+ * room there, and reads it only if its end may decide that. */
+static int read_next(struct embedder *s, int64_t begin, int64_t n, int64_t *kept, struct err *e)
+{
+    struct pass *p = &s->pass;
+    const int64_t S = s->in->model->plan->S, at = p->n ? p->ends[p->n - 1] : 0, room = S - at;
+    const int64_t shortest = has_end(s, n, TOKEN_EOD) ? n - 1 : n;
+    p->was_cut[p->n] = false;
+    if (shortest <= room) {
+        if (data_read(s->d, begin, n, s->ids + at, e)) return -1;
+        *kept = has_end(s, n, s->ids[at + n - 1]) ? n - 1 : n;
+        if (*kept <= room) return 0;
+    }
+    if (p->n) return 1;
+    p->was_cut[0] = true;
+    *kept = S;
+    return read_cut(s, begin, n, e);
+}
+
+/* Adds a document to the pass. Returns 1 if it has no room there. */
 static int pass_add(struct embedder *s, int64_t document, struct err *e)
 {
     struct pass *p = &s->pass;
-    const int64_t at = p->n ? p->ends[p->n - 1] : 0, S = s->in->model->plan->S;
-    int64_t begin, n = measure(s, document, &begin, e);
-    if (n < 0) return -1;
-    if (p->n && n > S - at) return 1;
-    p->was_cut[p->n] = n > S;
-    if (n > S ? read_cut(s, begin, n, e) : data_read(s->d, begin, n, s->ids + at, e)) return -1;
+    const int64_t at = p->n ? p->ends[p->n - 1] : 0, begin = begin_of(s, document);
+    const int64_t n = (int64_t)data_documents(s->d)[document] - begin;
+    int64_t kept;
+    const int rc = read_next(s, begin, n, &kept, e);
+    if (rc) return rc;
     p->offset[p->n] = begin;
-    p->ends[p->n++] = at + (n > S ? S : n);
+    p->ends[p->n++] = at + kept;
     return 0;
 }
 
@@ -316,7 +344,7 @@ static int embedder_open(struct embedder *s, const struct embed *out, struct err
 {
     const struct model *m = s->in->model;
     char head[NPY_HEAD];
-    s->ids = malloc((size_t)m->plan->S * sizeof *s->ids);
+    s->ids = malloc((size_t)(m->plan->S + 1) * sizeof *s->ids);
     s->sum = malloc((size_t)out->width * sizeof *s->sum);
     s->row = malloc((size_t)out->width * sizeof *s->row);
     s->buf = malloc((size_t)(PIECE * out->width) * sizeof *s->buf);
