@@ -315,6 +315,31 @@ static void test_planned(void)
     CHECK_MSG(!strstr(answer, "headless") && !strstr(answer, "unprefixed"), "%s", answer);
 }
 
+/* Records without a token have no vector: a note says how many, and each line its record. */
+static void test_skipped(void)
+{
+    put("", "x",
+        "{\"body\":\"some text\"}\n{\"input_ids\":[]}\n{\"input_ids\":[]}\n"
+        "{\"body\":\"and more\"}\n");
+    struct order *o = own_order(JOB_EMBED, "own-skip", "own", "x");
+    CHECK(prepares(o) && number(g.result, "skipped_records") == 2);
+    const struct gang_event *note = gang_event(&g, EV_NOTE, 0);
+    CHECK_MSG(g.n_notes == 1 && note && strstr(note->json, "\"data\"") &&
+                  strstr(note->json, "2 empty records were skipped: they have no vector"),
+              "%s", note ? note->json : "no note");
+    if (job_runs(o)) {
+        char *ids = get(o->args.job_dir, "artifacts/embeddings.ids.jsonl");
+        CHECK(strstr(ids, "\"record\":1,") && strstr(ids, "\"record\":4,") &&
+              !strstr(ids, "\"record\":2,"));
+        free(ids);
+    }
+    free(o);
+    put("", "x", "{\"body\":\"some text\"}\n");
+    o = own_order(JOB_EMBED, "own-none", "own", "x");
+    CHECK(prepares(o) && g.n_notes == 0);
+    free(o);
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
 static void test_names(void)
@@ -364,6 +389,7 @@ int main(int argc, char **argv)
     RUN(test_prompts_refused);
     RUN(test_refused);
     RUN(test_planned);
+    RUN(test_skipped);
     RUN(test_names);
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("embed_files");

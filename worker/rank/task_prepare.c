@@ -97,6 +97,19 @@ static int note(struct run *r, const struct data *d, const struct data_order *o,
     return send_note(r, "data", text, e);
 }
 
+/* Sends a note of the records of an embed job that have no vector. */
+static int note_skipped(struct run *r, const struct data *d, struct err *e)
+{
+    const int64_t skipped = data_stats(d)->n_skipped;
+    char text[256];
+    if (!skipped) return 0;
+    snprintf(text, sizeof text,
+             "%lld empty records were skipped: they have no vector and no line in "
+             "embeddings.ids.jsonl",
+             (long long)skipped);
+    return send_note(r, "data", text, e);
+}
+
 static void write_traffic(struct jwrite *w, const char *name, const struct form_traffic *t)
 {
     jwrite_object(w, name);
@@ -191,7 +204,7 @@ static int try_orders(struct run *r, const struct data *d, struct jwrite *w, int
     const struct job_spec *s = r->spec;
     if (s->kind == JOB_EMBED) { /* takes documents, not samples: it knows no order */
         *per_pass = data_stats(d)->n_documents;
-        return 0;
+        return note_skipped(r, d, e);
     }
     if (try_order(r, d, SET_TRAIN, 0, w, per_pass, e)) return -1;
     for (int i = 0; s->kind == JOB_TRAIN && i < s->n_stages; i++)
