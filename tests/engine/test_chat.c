@@ -124,6 +124,19 @@ static void check_not_rendered(const char *source, const char *json, const char 
     jinja_destroy(t);
 }
 
+static void check_refused(const char *source, const char *json, const char *field, const char *why)
+{
+    struct template *t = compile(source);
+    struct template_output o = {0};
+    struct err e = {0};
+    CHECK(chat_render_spans(t, json, (int64_t)strlen(json), NULL, 0, &o, &e));
+    CHECK_STR(e.field, field);
+    CHECK_MSG(strstr(e.text, why), "%s", e.text);
+    CHECK(o.size == 0 && o.n_spans == 0);
+    jinja_output_fini(&o);
+    jinja_destroy(t);
+}
+
 static void test_parts_refused(void)
 {
     check_not_rendered(plain,
@@ -136,6 +149,44 @@ static void test_parts_refused(void)
                        "line 2 of the chat template prints a list or a mapping");
     check_not_rendered("{% for m in messages %}{{ m.content }}{% endfor %}",
                        "{\"messages\": [{\"content\": {\"a\": 1}}]}", "messages", "prints");
+}
+
+/* Joins strings, and fails for any other content. */
+static const char adds[] =
+    "{% for m in messages %}{{ '<' + m['role'] + '>' + m['content'] + '</>' }}{% endfor %}";
+
+/* A template that fails by itself: the first content that is no string is named, with the fix and
+ * the template's own words. */
+static void test_content_named(void)
+{
+    static const struct {
+        const char *content, *is;
+    } row[] = {{"null", "null"},
+               {"7", "a number"},
+               {"1.5", "a number"},
+               {"true", "true or false"},
+               {"{\"a\":1}", "an object"}};
+    char json[256], want[192];
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        snprintf(json, sizeof json,
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                 "\"assistant\", \"content\": %s}]}",
+                 row[i].content);
+        snprintf(want, sizeof want,
+                 "messages[1].content is %s, and the model's chat template fails: give the content "
+                 "as a string (chat template, line 1: ",
+                 row[i].is);
+        check_not_rendered(adds, json, "messages[1].content", want);
+        check_refused(adds, json, "messages[1].content", want);
+    }
+    check_not_rendered(adds, "{\"messages\": [{\"role\": \"user\"}]}", "messages[0].content",
+                       "is missing");
+    check_refused(adds, ANSWER_OF("[" PARTS "]"), "messages[1].content", "is a list of parts");
+    check_text(adds, ANSWER_OF("[" PARTS "]"), false, "<user>a</><assistant>a\nb</>");
+    /* Words of the template's author stay as they are, as does a fault without such a content. */
+    check_not_rendered("{{ raise_exception('roles alternate') }}", ANSWER_OF("null"), "",
+                       "chat template, line 1: roles alternate");
+    check_not_rendered("{{ 'a' + 1 }}", talk, "", "chat template, line 1: ");
 }
 
 /* One reasoning under three names, in transformers' order of members. */
@@ -177,19 +228,6 @@ static void test_spans(void)
     check_spans(both, ANSWER_OF("[" PARTS "]"), (const char *const[]){"(a)(b)"}, 1);
     check_spans(both, ANSWER_OF("[]"), (const char *const[]){""}, 1);
     check_spans(strings, ANSWER_OF("[]"), (const char *const[]){""}, 1);
-}
-
-static void check_refused(const char *source, const char *json, const char *field, const char *why)
-{
-    struct template *t = compile(source);
-    struct template_output o = {0};
-    struct err e = {0};
-    CHECK(chat_render_spans(t, json, (int64_t)strlen(json), NULL, 0, &o, &e));
-    CHECK_STR(e.field, field);
-    CHECK_MSG(strstr(e.text, why), "%s", e.text);
-    CHECK(o.size == 0 && o.n_spans == 0);
-    jinja_output_fini(&o);
-    jinja_destroy(t);
 }
 
 static void test_refused(void)
@@ -315,6 +353,7 @@ int main(void)
     RUN(test_null);
     RUN(test_parts);
     RUN(test_parts_refused);
+    RUN(test_content_named);
     RUN(test_reasoning);
     RUN(test_spans);
     RUN(test_refused);

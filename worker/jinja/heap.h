@@ -8,6 +8,7 @@
 #define SEQD_JINJA_HEAP_H
 
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/mem.h"
@@ -25,6 +26,7 @@ struct heap {
     int64_t n_steps; /* steps left */
     int depth, line; /* evaluations that are open; the line being evaluated, for errors */
     int printed;     /* line that first printed a list or a mapping; 0: none */
+    bool raised;     /* raise_exception ended the rendering */
     jmp_buf fail;
 };
 

@@ -68,6 +68,7 @@ FUNCTION(g_namespace)
 FUNCTION(g_raise_exception)
 {
     const struct str *s = jinja_value_to_str(&r->h, a[0]).s;
+    r->h.raised = true;
     jinja_heap_fail(&r->h, ERR_INVALID, "%.*s", (int)(s->n < 500 ? s->n : 500), s->p);
 }
 

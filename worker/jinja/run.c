@@ -375,6 +375,7 @@ int jinja_run_template(const struct template *t, const char *json, int64_t size,
     o->size = o->n_spans = 0;
     const int failed = try_render(&r, json, size, prepare, o);
     if (failed) o->size = o->n_spans = 0;
+    if (failed && prepare && prepare->failed) prepare->failed(&r, prepare->context);
     arena_fini(&r.h.arena);
     return failed;
 }

@@ -50,12 +50,13 @@ struct bound { /* a method and the value that it is called on */
 };
 
 /* Functions that jinja_run_template calls. fn() may change the variables before the rendering.
- * after() is called when the template has ended, to see how it used the variables; NULL: not
- * called. */
+ * after() is called when the template has ended, to see how it used the variables, and failed()
+ * instead when it has failed; NULL: not called. failed() may use no memory of the heap. */
 struct run_prepare {
     void (*fn)(struct template_run *r, struct dict *vars, const void *context);
     const void *context;
     void (*after)(struct template_run *r, const void *context);
+    void (*failed)(const struct template_run *r, const void *context);
 };
 /* Renders as jinja_render does, and calls the functions of prepare, which may be NULL. */
 int jinja_run_template(const struct template *t, const char *json, int64_t size, int64_t now_s,

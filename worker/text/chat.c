@@ -25,6 +25,9 @@ struct chat_seen {
     bool unread;   /* some list of parts was never read */
     int64_t lost;  /* first message with parts, one at least, that were never read; -1: none */
     int printed;   /* as in struct heap */
+    int64_t odd;   /* first message whose content is no string, after parts were joined; -1: none */
+    const char *odd_is; /* words for that content */
+    bool failed;        /* the template failed, and not by raise_exception */
 };
 
 /* ---- the conversation ----------------------------------------------------------------------- */
@@ -148,6 +151,34 @@ static void note_answers(struct template_run *r, const struct chat *c,
     *c->n = messages->n;
 }
 
+/* Returns the words for a content that is no string; NULL: it is one. null: it was null, which is
+ * left out of the message. */
+static const char *odd_content(struct template_run *r, struct pyvalue m, bool null)
+{
+    const struct pyvalue *v = jinja_dict_get_text(&r->h, m.dict, "content");
+    if (!v) return null ? "null" : "missing";
+    switch (v->type) {
+    case V_STR: return NULL;
+    case V_LIST: return "a list of parts";
+    case V_DICT: return "an object";
+    case V_BOOL: return "true or false";
+    default: return "a number";
+    }
+}
+
+/* Notes the first message whose content is no string. given: the message as it was given. */
+static void note_odd(struct template_run *r, struct chat_seen *seen, int64_t i,
+                     struct pyvalue given, struct pyvalue m)
+{
+    if (!seen || seen->odd >= 0) return;
+    const char *is = odd_content(r, m, jinja_dict_get_text(&r->h, given.dict, "content") != NULL);
+    if (!is) return;
+    seen->odd = i;
+    seen->odd_is = is;
+}
+
+static const struct chat_seen none_seen = {.parts = -1, .lost = -1, .odd = -1};
+
 static void set_messages(struct template_run *r, struct dict *vars, const struct chat *c)
 {
     struct heap *h = &r->h;
@@ -155,12 +186,16 @@ static void set_messages(struct template_run *r, struct dict *vars, const struct
     if (!v || v->type != V_LIST) refuse(r, "messages", "must be a list of messages");
     const int64_t n = c->most >= 0 && c->most < v->list->n ? c->most : v->list->n;
     struct pylist *all = jinja_list_new(h, v->list->n), *l = jinja_list_new(h, n);
-    if (c->seen) *c->seen = (struct chat_seen){.messages = l, .parts = -1, .lost = -1};
+    if (c->seen) {
+        *c->seen = none_seen;
+        c->seen->messages = l;
+    }
     for (int64_t i = 0; i < v->list->n; i++) {
         jinja_list_add(h, all, without_null(r, v->list->v[i]));
         check_message(r, i, all->v[i]);
         if (c->seen && c->seen->parts < 0 && parts_of(r, all->v[i])) c->seen->parts = i;
         if (c->join) all->v[i] = joined(r, i, all->v[i]);
+        note_odd(r, c->seen, i, v->list->v[i], all->v[i]);
     }
     if (c->answer) note_answers(r, c, all);
     for (int64_t i = 0; i < n; i++) jinja_list_add(h, l, with_reasoning(r, all->v[i]));
@@ -178,6 +213,26 @@ static void see(struct template_run *r, const void *context)
         c->seen->unread = c->seen->unread || unread;
         if (c->seen->lost < 0 && unread && parts->list->n) c->seen->lost = i;
     }
+}
+
+static void see_failure(const struct template_run *r, const void *context)
+{
+    const struct chat *c = context;
+    c->seen->failed = !r->h.raised;
+}
+
+/* Says in the error of a template that failed which content may be its cause: templates are written
+ * for strings, and join them. */
+static void name_content(const struct chat_seen *seen, struct err *e)
+{
+    char old[sizeof e->text], field[64];
+    if (!e || e->code != ERR_INVALID || *e->field || !seen->failed || seen->odd < 0) return;
+    memcpy(old, e->text, sizeof old);
+    snprintf(field, sizeof field, "messages[%lld].content", (long long)seen->odd);
+    err_field(
+        e, ERR_INVALID, field,
+        "%s is %s, and the model's chat template fails: give the content as a string (%.300s)",
+        field, seen->odd_is, old);
 }
 
 /* Refuses output that holds a list or a mapping as Python prints it: it is no text of a
@@ -236,14 +291,15 @@ int chat_render(const struct template *t, const char *json, int64_t size,
                 const struct chat_tokens *tokens, bool prompt, int64_t now_s,
                 struct template_output *o, struct err *e)
 {
-    struct chat_seen seen = {.parts = -1, .lost = -1};
+    struct chat_seen seen = none_seen;
     struct chat c = {.tokens = tokens, .prompt = prompt, .most = -1, .seen = &seen};
-    const struct run_prepare p = {prepare, &c, see};
+    const struct run_prepare p = {prepare, &c, see, see_failure};
     int rc = jinja_run_template(t, json, size, now_s, &p, o, e);
     if (seen.parts >= 0 && (rc || seen.unread || seen.printed)) {
         c.join = true;
         rc = jinja_run_template(t, json, size, now_s, &p, o, e);
     }
+    if (rc) name_content(&seen, e);
     if (!rc) rc = check_printed(&seen, e);
     if (rc) o->size = o->n_spans = 0;
     return rc;
@@ -266,7 +322,7 @@ static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct tem
                        int64_t *size, struct err *e)
 {
     struct chat c = {.tokens = u->chat.tokens, .prompt = prompt, .most = n};
-    const struct run_prepare p = {prepare, &c, NULL};
+    const struct run_prepare p = {.fn = prepare, .context = &c};
     char field[64];
     if (jinja_run_template(u->t, u->json, u->size, u->now_s, &p, &u->part, e)) return -1;
     *size = u->part.size;
@@ -315,10 +371,11 @@ int chat_render_spans(const struct template *t, const char *json, int64_t size,
     uint8_t *answer = NULL;
     int64_t n = 0;
     struct turns u = {.t = t, .json = json, .size = size, .now_s = now_s};
-    struct chat_seen seen = {.parts = -1, .lost = -1};
+    struct chat_seen seen = none_seen;
     u.chat = (struct chat){.tokens = tokens, .most = -1, .n = &n, .answer = &answer, .seen = &seen};
-    const struct run_prepare p = {prepare, &u.chat, see};
+    const struct run_prepare p = {prepare, &u.chat, see, see_failure};
     int rc = jinja_run_template(t, json, size, now_s, &p, o, e);
+    if (rc) name_content(&seen, e);
     if (!rc) rc = check_printed(&seen, e);
     if (!rc) rc = check_read(&seen, e);
     if (!rc && jinja_has_generation(t)) {

@@ -26,8 +26,9 @@ static inline int64_t chat_day(int64_t submitted_s)
  * assistant's next turn.
  * fails: as jinja_render; ERR_INVALID, with the field, for messages that are no list of objects,
  * an image or another part that is not text ("messages[i].content[k].type"), for tools where the
- * template does not name them ("tools"), for calls of tools where it does not mention them, and
- * for a list or a mapping that it prints as Python writes it. */
+ * template does not name them ("tools"), for calls of tools where it does not mention them, for a
+ * list or a mapping that it prints as Python writes it, and for the first content that is no string
+ * if the template fails by itself ("messages[i].content"). */
 int chat_render(const struct template *t, const char *json, int64_t size,
                 const struct chat_tokens *tokens, bool prompt, int64_t now_s,
                 struct template_output *o, struct err *e);
