@@ -20,13 +20,29 @@ static int take_text(struct jread *j, char *line, const char *key, struct jsonl_
     return 0;
 }
 
-/* Takes a list of messages. Any other value of that member is skipped: it is no conversation. */
-static int take_messages(struct jread *j, char *line, struct jsonl_member *m, struct err *e)
+static const char *kind_of(enum jtok tok)
 {
+    switch (tok) {
+    case J_NULL: return "null";
+    case J_STRING: return "a string";
+    case J_NUMBER: return "a number";
+    case J_OBJECT: return "an object";
+    default: return "true or false";
+    }
+}
+
+/* Takes a list of messages. Any other value of that member is noted alone: it is no conversation,
+ * and a fault if the record is of no other kind. */
+static int take_messages(struct jread *j, char *line, struct jsonl_record *r, struct err *e)
+{
+    struct jsonl_member *m = &r->messages;
     const enum jtok tok = jread_next(j);
     const char *begin = j->p - 1;
     if (tok == J_ERROR || jread_skip(j) < 0) return -1;
-    if (tok != J_ARRAY) return 0;
+    if (tok != J_ARRAY) {
+        r->no_list = kind_of(tok);
+        return 0;
+    }
     if (m->at) return err_set(e, ERR_INVALID, "the member \"messages\" occurs twice");
     m->at = line + (begin - line);
     m->len = (size_t)(j->p - begin);
@@ -238,7 +254,7 @@ static int take_member(struct jsonl_record *r, const char *key, struct jread *j,
 {
     struct jread next = *j;
     if (jread_is(j, "messages") && (strcmp(key, "messages") || jread_next(&next) != J_STRING))
-        return take_messages(j, line, &r->messages, e);
+        return take_messages(j, line, r, e);
     if (jread_is(j, key)) return take_text(j, line, key, &r->text, e);
     if (jread_is(j, "prompt")) return take_text(j, line, "prompt", &r->prompt, e);
     if (jread_is(j, "completion")) return take_text(j, line, "completion", &r->completion, e);
@@ -274,6 +290,11 @@ static int check_kinds(const struct jsonl_record *r, const char *key, struct err
         return err_set(e, ERR_INVALID, "\"%s\" needs \"%s\" beside it",
                        r->prompt.at ? "prompt" : "completion",
                        r->prompt.at ? "completion" : "prompt");
+    if (r->no_list)
+        return err_set(e, ERR_INVALID,
+                       "\"messages\" is %s: it must be a list of messages, each an object with "
+                       "\"role\" and \"content\"",
+                       r->no_list);
     return err_set(
         e, ERR_INVALID,
         "the member \"%s\" is missing: set text_key (or give \"prompt\" and \"completion\", "
@@ -286,7 +307,7 @@ int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size
     struct jread j;
     enum jtok t;
     r->text = r->prompt = r->completion = r->messages = (struct jsonl_member){0};
-    r->beside = NULL;
+    r->beside = r->no_list = NULL;
     r->input_ids.n = r->labels.n = r->loss_mask.n = r->n_lists = 0;
     r->input_ids.given = r->labels.given = r->loss_mask.given = false;
     jread_init(&j, line, n);

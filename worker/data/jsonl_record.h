@@ -28,6 +28,7 @@ struct jsonl_list {        /* a list that is none of the members above */
 struct jsonl_record {
     struct jsonl_member text, prompt, completion;
     struct jsonl_member messages; /* the JSON text of the list */
+    const char *no_list;          /* the kind of another value of "messages"; NULL: none */
     const char *beside;           /* a member that no conversation may have; NULL: none */
     struct jsonl_ids input_ids, labels, loss_mask;
     struct jsonl_list *list; /* owned [n_lists] */
