@@ -3,13 +3,23 @@
 
 #define BUCKETS_MAX 4096
 
+/* Refuses a value that jobs of other kinds take. text: how the kind reads documents; takes: the
+ * values that it takes. */
+static int refuse_value(const char *path, int value, const char *text, const char *takes,
+                        struct err *e)
+{
+    const char *word = spec_field(path)->words[value];
+    return err_field(e, ERR_UNSUPPORTED, path, "%s \"%s\": %s: it takes %s", path, word, text,
+                     takes);
+}
+
 static int check_score(struct job_spec *s, struct err *e)
 {
     const int64_t S = s->data.seq_len, bucket = s->score.by_position_bucket;
     if (s->data.packing == PACKING_NONE)
-        return err_field(e, ERR_UNSUPPORTED, "data.packing",
-                         "a score job fills its windows with documents in order: data.packing must "
-                         "be concat, or best_fit for whole documents");
+        return refuse_value("data.packing", s->data.packing,
+                            "a score job fills its windows with documents in order",
+                            "concat, or best_fit for whole documents", e);
     if (s->data.packing == PACKING_BEST_FIT && s->score.stride > 0)
         return err_field(e, ERR_UNSUPPORTED, "score.stride",
                          "score.stride %lld: windows of whole documents, data.packing best_fit, do "
@@ -25,8 +35,8 @@ static int check_score(struct job_spec *s, struct err *e)
      * the tokens that it can. */
     if (s->data.overlong == OVERLONG_AUTO) s->data.overlong = OVERLONG_SPLIT;
     if (s->data.overlong != OVERLONG_SPLIT)
-        return err_field(e, ERR_UNSUPPORTED, "data.overlong",
-                         "a score job reads every token: data.overlong must be auto or split");
+        return refuse_value("data.overlong", s->data.overlong, "a score job reads every token",
+                            "auto or split", e);
     if (s->score.stride > S)
         return err_field(e, ERR_INVALID, "score.stride",
                          "score.stride %lld is more than data.seq_len %lld: windows would leave "
@@ -42,14 +52,13 @@ static int check_score(struct job_spec *s, struct err *e)
 static int check_embed(const struct job_spec *s, struct err *e)
 {
     if (s->data.packing != PACKING_CONCAT && s->data.packing != PACKING_NONE)
-        return err_field(
-            e, ERR_UNSUPPORTED, "data.packing",
-            "an embed job reads whole documents in order: data.packing must be concat, or "
-            "none for one document at a time");
+        return refuse_value("data.packing", s->data.packing,
+                            "an embed job reads whole documents in order",
+                            "concat, or none for one document at a time", e);
     if (s->data.overlong == OVERLONG_SPLIT || s->data.overlong == OVERLONG_DROP)
-        return err_field(e, ERR_UNSUPPORTED, "data.overlong",
-                         "an embed job makes one vector of every document: data.overlong must be "
-                         "auto, error or truncate");
+        return refuse_value("data.overlong", s->data.overlong,
+                            "an embed job makes one vector of every document",
+                            "auto, error or truncate", e);
     return 0;
 }
 

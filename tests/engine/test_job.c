@@ -362,7 +362,57 @@ static void test_data_rules(void)
         }
 }
 
-/* Every number outside its range is refused, for every row of the table: none is forgotten. */
+/* Tells whether text[n] has the word. */
+static bool has_word(const char *text, size_t n, const char *word)
+{
+    const size_t len = strlen(word);
+    for (size_t i = 0; i + len <= n; i++)
+        if (!strncmp(text + i, word, len) && (!i || text[i - 1] == ' ') &&
+            (i + len == n || strchr(" ,;.", text[i + len])))
+            return true;
+    return false;
+}
+
+static bool takes(enum job_kind kind, const struct field *f, int value, struct err *e)
+{
+    struct job_spec s;
+    good(&s, kind);
+    *(int32_t *)((char *)&s + f->offset) = value;
+    return family_check(&s, e) == 0;
+}
+
+/* Values that some kinds alone take: a refusal says which value, of which kind, and those that it
+ * takes; the table of fields says the same. */
+static void test_values_by_kind(void)
+{
+    static const char *const paths[] = {"data.packing", "data.overlong"};
+    for (int i = 0; i < 4; i++) {
+        const struct field *f = spec_field(paths[i / 2]);
+        const bool score = i % 2;
+        const enum job_kind kind = score ? JOB_SCORE : JOB_EMBED;
+        const char *help = strstr(f->help, "A score takes "), *embed = strstr(help, ", embed ");
+        const char *part = score ? help + 13 : embed + 7;
+        const size_t n = score ? (size_t)(embed - part) : strlen(part);
+        char want[64];
+        for (int k = 0; f->words[k]; k++) {
+            struct err e = {0}, other;
+            const bool taken = takes(kind, f, k, &e);
+            CHECK_MSG(has_word(part, n, f->words[k]) == taken, "%s %s: %s", f->path, f->words[k],
+                      f->help);
+            if (taken) continue;
+            snprintf(want, sizeof want, "%s \"%s\": %s job ", f->path, f->words[k],
+                     score ? "a score" : "an embed");
+            CHECK_MSG(!strcmp(e.field, f->path) && !strncmp(e.text, want, strlen(want)), "%s",
+                      e.text);
+            const char *list = strstr(e.text, ": it takes ");
+            for (int m = 0; list && f->words[m]; m++)
+                CHECK_MSG(has_word(list, strlen(list), f->words[m]) == takes(kind, f, m, &other),
+                          "%s: %s", f->words[m], e.text);
+            CHECK(list);
+        }
+    }
+}
+
 /* TCP is encrypted unless the job says otherwise, and nothing else is said to be. */
 static void test_tls_is_for_tcp(void)
 {
@@ -397,6 +447,7 @@ static void test_transports_of_gpus(void)
         }
 }
 
+/* Every number outside its range is refused, for every row of the table: none is forgotten. */
 static void test_ranges(void)
 {
     struct job_spec s;
@@ -801,6 +852,7 @@ int main(void)
     RUN(test_noise_rules);
     RUN(test_infer_rules);
     RUN(test_data_rules);
+    RUN(test_values_by_kind);
     RUN(test_tls_is_for_tcp);
     RUN(test_transports_of_gpus);
     RUN(test_ranges);
