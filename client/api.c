@@ -41,25 +41,25 @@ static char *field_of(const char *pointer, char *out, size_t size)
 
 /* Adds a line for each error: its field and its sentence, or the field alone if the first line has
  * the sentence without it. */
-static void add_errors(const struct jv *errors, const char *detail, char *out, size_t size)
+static void add_errors(const struct jv *errors, const char *detail, FILE *out)
 {
     for (size_t i = 0; i < jv_len(errors); i++) {
         char field[128];
         const struct jv *one = jv_at(errors, i, NULL);
         const char *text = jv_str(one, "detail", "");
-        size_t n = strlen(out);
         field_of(jv_str(one, "pointer", ""), field, sizeof field);
         if (strcmp(text, detail))
-            snprintf(out + n, size - n, "\n  %s%s%s", field, *field ? ": " : "", text);
+            fprintf(out, "\n  %s%s%s", field, *field ? ": " : "", text);
         else if (*field && !strstr(detail, field))
-            snprintf(out + n, size - n, "\n  field: %s", field);
+            fprintf(out, "\n  field: %s", field);
     }
 }
 
 int api_refused(const struct http_reply *r, const char *path)
 {
     struct err e = {0};
-    char more[8192] = "", need[TEXT_SHORT];
+    char *more = NULL, need[TEXT_SHORT];
+    size_t size;
     struct jv *p = jv_parse(r->body ? r->body : "", r->size, &e);
     int rc = exit_of_status(r->status);
     if (!jv_is_object(p)) {
@@ -68,13 +68,15 @@ int api_refused(const struct http_reply *r, const char *path)
     }
     const char *detail = jv_str(p, "detail", jv_str(p, "title", "refused"));
     int64_t bytes = jv_int(p, "plan.memory.total_bytes", -1);
-    add_errors(jv_get(p, "errors"), detail, more, sizeof more);
-    size_t n = strlen(more);
-    if (bytes >= 0)
-        snprintf(more + n, sizeof more - n, "\n  planned: %s per rank", text_bytes(need, bytes));
-    if (r->status >= 500)
-        snprintf(more + n, sizeof more - n, "\n  request %s", jv_str(p, "request_id", "unknown"));
+    FILE *f = open_memstream(&more, &size);
+    assert(f);
+    add_errors(jv_get(p, "errors"), detail, f);
+    if (bytes >= 0) fprintf(f, "\n  planned: %s per rank", text_bytes(need, bytes));
+    if (r->status >= 500) fprintf(f, "\n  request %s", jv_str(p, "request_id", "unknown"));
+    const int lost = fclose(f);
+    assert(!lost); /* there is memory */
     cli_fail(rc, "%s (%d %s)%s", detail, r->status, jv_str(p, "code", "error"), more);
+    free(more);
     jv_free(p);
     return rc;
 }

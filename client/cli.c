@@ -368,12 +368,16 @@ void cli_draw(const char *line)
 
 static void say(const char *prefix, const char *fmt, va_list ap)
 {
-    char raw[4096], clean[4096];
-    vsnprintf(raw, sizeof raw, fmt, ap);
-    text_clean(clean, sizeof clean, raw, strlen(raw), "\n\t");
+    char *raw;
+    const int n = vasprintf(&raw, fmt, ap);
+    char *clean = n < 0 ? NULL : malloc((size_t)n + 1);
+    assert(clean);
+    text_clean(clean, (size_t)n + 1, raw, (size_t)n, "\n\t");
     fflush(stdout);
     cli_draw("");
     fprintf(stderr, "%s%s\n", prefix, clean);
+    free(clean);
+    free(raw);
 }
 
 void cli_say(const struct cli *c, const char *fmt, ...)

@@ -34,7 +34,7 @@ struct spec_batch {
     struct commit_batch *jobs; /* owns */
     int n_wrong, status;       /* status: that of the first wrong spec */
     char *shown;               /* owns; plan of the first wrong spec, or NULL */
-    struct err wrong[BATCH_WRONG];
+    struct err *wrong;         /* owns [BATCH_WRONG + 1]; NULL: none is wrong yet */
 };
 
 static void batch_free(struct spec_batch *b)
@@ -42,6 +42,7 @@ static void batch_free(struct spec_batch *b)
     key_drop(&b->key);
     commit_batch_destroy(b->jobs);
     free(b->shown);
+    free(b->wrong);
     free(b->p);
     free(b);
 }
@@ -197,24 +198,33 @@ static void say_which(const struct spec_batch *b, struct err *e)
     err_prefix(e, "jobs[%d]", b->at);
 }
 
-/* Notes a wrong spec, so that one answer reports several. After an error of seqd itself (status
- * 500 and up) all later specs would fail as well. Returns whether to look at more specs. */
+/* Notes a wrong spec, so that one answer reports all. After an error of seqd itself (status 500 and
+ * up) all later specs would fail as well. Returns whether to look at more specs. */
 static bool note_wrong(struct spec_batch *b, int status, const struct err *why)
 {
-    struct err *e = &b->wrong[b->n_wrong++];
-    *e = *why;
-    say_which(b, e);
-    if (b->n_wrong == 1) {
+    if (!b->wrong && !(b->wrong = calloc(BATCH_WRONG + 1, sizeof *b->wrong))) abort();
+    if (b->n_wrong < BATCH_WRONG) {
+        b->wrong[b->n_wrong] = *why;
+        say_which(b, &b->wrong[b->n_wrong]);
+    }
+    if (!b->n_wrong++) {
         const char *plan = prepare_shown(b->p, why);
         b->status = status;
         if (plan && !(b->shown = strdup(plan))) abort();
     }
-    return status < 500 && b->n_wrong < BATCH_WRONG;
+    return status < 500;
 }
 
 static void refuse_wrong(struct spec_batch *b)
 {
-    reply_problems(b->r, b->status, b->wrong, b->n_wrong, b->shown);
+    int n = b->n_wrong;
+    if (n > BATCH_WRONG) {
+        n = BATCH_WRONG;
+        err_field(&b->wrong[n++], ERR_INVALID, "jobs",
+                  "and %d more of the %d specs are wrong: the first %d are named",
+                  b->n_wrong - BATCH_WRONG, b->n, BATCH_WRONG);
+    }
+    reply_problems(b->r, b->status, b->wrong, n, b->shown);
     drop(b);
 }
 

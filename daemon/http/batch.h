@@ -5,8 +5,9 @@
 #include "daemon/http/routes.h"
 
 #define BATCH_JOBS 1000
-/* Wrong specs that one answer reports. No more specs are read after that number. */
-#define BATCH_WRONG 16
+/* Wrong specs that one answer names. It has the number of the others: about 600 bytes are held for
+ * an error, and its JSON may have six times as many. */
+#define BATCH_WRONG 100
 /* Batches that are planned at once, at most one of each user. Clients of other batches are told to
  * try again. */
 #define BATCHES 4

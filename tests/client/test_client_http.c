@@ -347,6 +347,38 @@ static void test_submit_refused(void)
     CHECK(!strchr(err, '\033'));
 }
 
+/* As many faults as an answer names, each with its line. */
+static void test_many_faults(void)
+{
+    static char body[1 << 15], reply[1 << 16];
+    const char *const replies[] = {reply};
+    enum { N = 101 };
+    struct server s;
+    char line[64];
+    size_t n = (size_t)sprintf(body,
+                               "{\"title\":\"Bad Request\",\"status\":400,\"code\":\"invalid\","
+                               "\"detail\":\"jobs[0]: kind is missing\",\"errors\":[");
+    for (int i = 0; i < N; i++)
+        n += (size_t)sprintf(
+            body + n,
+            "%s{\"pointer\":\"/jobs/%d/kind\",\"detail\":\"jobs[%d]: kind is missing: one "
+            "of train, score, generate, verify, embed\"}",
+            i ? "," : "", i, i);
+    snprintf(reply, sizeof reply,
+             "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
+             "Connection: close\r\n\r\n%s]}",
+             n + 2, body);
+    server_start(&s, replies, 1);
+    CHECK(SEQCTL(&s, "submit", (char *)spec_file("{}")) == CLI_ERROR);
+    server_end(&s);
+    for (int i = 0; i < N; i++) {
+        snprintf(line, sizeof line, "\n  jobs.%d.kind: jobs[%d]: kind is missing: one of", i, i);
+        CHECK_MSG(strstr(err, line), "%d", i);
+    }
+    CHECK(
+        strstr(err, "jobs[100]: kind is missing: one of train, score, generate, verify, embed\n"));
+}
+
 static void test_exit_codes(void)
 {
     static const struct {
@@ -848,6 +880,7 @@ int main(void)
     RUN(test_unix_socket);
     RUN(test_token_in_the_clear);
     RUN(test_submit_refused);
+    RUN(test_many_faults);
     RUN(test_exit_codes);
     RUN(test_events_resume);
     RUN(test_wait_verdicts);

@@ -146,17 +146,25 @@ static void test_none(void)
                   reply);
         CHECK(strstr(reply, "application/problem+json") && nothing_is_stored());
     }
-    /* All that are wrong are told at once, up to 16. */
+    /* All that are wrong are told at once, by name as far as there is room, and then by number. */
     CHECK(batch("{\"jobs\":[" SPEC("a", "-1") "," SPEC("b", "1") ",{}," SPEC("c", "-3") "]}") ==
           400);
     CHECK(strstr(reply, "\"detail\":\"jobs[0]: train.steps is -1") &&
           strstr(reply, "{\"pointer\":\"/jobs/2/kind\"") &&
           strstr(reply, "{\"pointer\":\"/jobs/3/train/steps\""));
     CHECK(nothing_is_stored());
-    char many[1024] = "{\"jobs\":[{}";
-    for (int i = 1; i < 40; i++) strcat(many, ",{}");
-    strcat(many, "]}");
-    CHECK(batch(many) == 400 && strstr(reply, "/jobs/15/kind") && !strstr(reply, "/jobs/16/kind"));
+    for (int n = 40; n <= BATCH_WRONG + 34; n += BATCH_WRONG - 6) {
+        char many[1024] = "{\"jobs\":[{}", pointer[32], more[64];
+        for (int i = 1; i < n; i++) strcat(many, ",{}");
+        strcat(many, "]}");
+        CHECK(batch(many) == 400);
+        for (int i = 0; i < n; i++) {
+            snprintf(pointer, sizeof pointer, "\"/jobs/%d/kind\"", i);
+            CHECK_MSG(!strstr(reply, pointer) == (i >= BATCH_WRONG), "%d of %d", i, n);
+        }
+        snprintf(more, sizeof more, "{\"pointer\":\"/jobs\",\"detail\":\"and 34 more of the %d", n);
+        CHECK_MSG(!strstr(reply, more) == (n <= BATCH_WRONG), "%d: %.2000s", n, reply);
+    }
     /* A job that does not fit is shown with its plan; a model on a node, and no node. */
     CHECK(batch("{\"jobs\":[" SPEC(
               "a", "1") ",{\"kind\":\"train\"," MODEL
