@@ -257,8 +257,16 @@ static int create(struct seqd *d, struct err *e)
     const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
     if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
-    struct dev_options dev = {o->state_dir, o->node_address, o->n_slots, o->roots, o->n_roots,
-                              &o->writable, quit_node,       node_died,  d};
+    struct dev_options dev = {.state_dir = o->state_dir,
+                              .node_address = o->node_address,
+                              .n_slots = o->n_slots,
+                              .no_pin = o->no_pin,
+                              .roots = o->roots,
+                              .n_roots = o->n_roots,
+                              .writable = &o->writable,
+                              .quit = quit_node,
+                              .died = node_died,
+                              .arg = d};
     if (o->dev && !(d->dev = dev_start(d->loop, &dev, e))) return -1;
     notify_ready(d->notify);
     log_info("seqd.ready", "url=%s state=%s", http_url(d->http), o->state_dir);

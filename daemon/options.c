@@ -61,6 +61,8 @@ static const struct option_entry rows[] = {
      "a place for them: else they are away, and continue when it is back."},
     {"slots", OPTION_NUMBER, OPTION_RESTART, "N", NULL, 1, 4096, AT(slots), NULL,
      "With --dev: ranks the local node may run at once (default 8)."},
+    {"no-pin", OPTION_FLAG, OPTION_RESTART, NULL, NULL, 0, 0, AT(no_pin), NULL,
+     "With --dev: leave it to the system which cores ranks run on (seqw --no-pin)."},
     {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
      "With --dev: directory whose files jobs may read; may be repeated (default: the current "
      "directory). What seqd and nodes keep is read by no job beneath any root."},
@@ -324,10 +326,10 @@ static int check(const void *target, struct err *e)
     if (cert_ttl(o, &ttl_s, e) || keep(o, &policy, e) || uploads_sizes(o, &all, &own, e) ||
         user_disk(o, &all, e))
         return -1;
-    if (!o->dev && (o->root.n || o->writable.n || o->slots))
+    if (!o->dev && (o->root.n || o->writable.n || o->slots || o->no_pin))
         return err_set(e, ERR_INVALID,
-                       "--slots, --root and --writable-root belong to --dev; other nodes say their "
-                       "own");
+                       "--slots, --no-pin, --root and --writable-root belong to --dev; other nodes "
+                       "say their own");
     return 0;
 }
 

@@ -28,6 +28,7 @@ struct options {
     char save_grace[32];
     char node_lost[32];
     int64_t slots;
+    bool no_pin;
     struct option_list root, writable;
     struct users_limits user;
     char keep[RETAIN_N][24]; /* --keep-*: rows of retain.h */

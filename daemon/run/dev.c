@@ -30,6 +30,7 @@
 struct dev {
     struct loop *loop;
     char program[1024], node_dir[1024], pid_path[1024], address[256], slots[16];
+    bool no_pin;
     char roots[RANK_ROOTS][RANK_PATH_SIZE];
     int n_roots;
     struct option_list writable;
@@ -129,6 +130,7 @@ static int spawn(struct dev *d, struct err *e)
     argv[n++] = "--state", argv[n++] = d->node_dir;
     argv[n++] = "--address", argv[n++] = "127.0.0.1";
     argv[n++] = "--slots", argv[n++] = d->slots;
+    if (d->no_pin) argv[n++] = "--no-pin";
     argv[n++] = "--orphan-ms", argv[n++] = "60000"; /* outlives a kill -9 of seqd, not for ever */
     for (int i = 0; i < d->n_roots; i++) argv[n++] = "--root", argv[n++] = d->roots[i];
     for (int i = 0; i < d->writable.n; i++)
@@ -253,6 +255,7 @@ struct dev *dev_start(struct loop *l, const struct dev_options *o, struct err *e
     snprintf(d->pid_path, sizeof d->pid_path, "%s/seqw.pid", o->state_dir);
     snprintf(d->address, sizeof d->address, "%s", o->node_address);
     snprintf(d->slots, sizeof d->slots, "%d", o->n_slots);
+    d->no_pin = o->no_pin;
     d->writable = *o->writable;
     d->quit = o->quit;
     d->died = o->died;

@@ -5,6 +5,7 @@
 #ifndef SEQD_DAEMON_RUN_DEV_H
 #define SEQD_DAEMON_RUN_DEV_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/loop.h"
@@ -16,6 +17,7 @@ struct dev_options {
     const char *state_dir;    /* seqw's own directory is <state_dir>/node */
     const char *node_address; /* address that seqw dials */
     int n_slots;
+    bool no_pin;              /* seqw leaves it to the system which cores ranks run on */
     const char *const *roots; /* directories jobs may read */
     int n_roots;
     const struct option_list *writable; /* directories beneath which jobs may publish */

@@ -114,8 +114,13 @@ dev() { # [options]: without waiting for its node
     SEQD_PID=$!
 }
 refuse "a writable root that is absent" 1 'writable-root /absent: No such file' "$BIN/seqd" --dev --state "$T/dev" --listen 127.0.0.1:0 --writable-root /absent
+refuse "--no-pin without --dev" 1 '--no-pin, .* belong to --dev' "$BIN/seqd" --state "$T/dev" --listen 127.0.0.1:0 --no-pin
+pinned() { tr '\0' '\n' <"/proc/$(cat "$T/dev/seqw.pid")/cmdline" >"$T/args" && ! grep -qx -- --no-pin "$T/args"; }
 dev
 check "its node is up" until_ok 200 n_up 1
+check "which binds ranks to cores" pinned
+in_dev() { (STATE=$T/dev; posted nowhere "$1"); }
+says "a relative path without a file: where it begins" "none.txt matches no file beneath $T/data, in which relative paths begin: give" in_dev none.txt
 check "seqd --dev stops" stops "$SEQD_PID"
 says "its node was told" 'agent.quit why="seqd ends"' cat "$T/dev.log"
 (cd "$T/data" && exec "$BIN/seqd" --dev --state "$T/dev" --listen 127.0.0.1:0 <&- >&- 2>&-) &
@@ -123,6 +128,10 @@ SEQD_PID=$!
 check "a seqd without descriptors 0 to 2" until_ok 200 n_up 1
 same "has them" "$(readlink "/proc/$SEQD_PID/fd/0" "/proc/$SEQD_PID/fd/1" "/proc/$SEQD_PID/fd/2" | sort -u)" /dev/null
 check "and stops" stops "$SEQD_PID"
+dev --no-pin
+check "a node without pins is up" until_ok 200 n_up 1
+check "it has the option" grep -qx -- --no-pin <(tr '\0' '\n' <"/proc/$(cat "$T/dev/seqw.pid")/cmdline")
+check "and stops, too" stops "$SEQD_PID"
 if unshare -pf true 2>/dev/null; then
     (cd "$T/data" && exec unshare -pf --kill-child "$BIN/seqd" --dev --state "$T/dev" --listen 127.0.0.1:0) >"$T/dev.log" 2>&1 &
     FIRST=$!
