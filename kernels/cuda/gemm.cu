@@ -361,6 +361,7 @@ static void run(struct cuda *c, const product &p, const struct gemm_args *a)
 void cuda_gemm(struct be *be, const struct gemm_args *a)
 {
     shape_gemm(a);
+    assert(!dtype_quant(a->b.dtype)); /* rules_weights() refuses the job */
     struct cuda *c = cuda_of(be);
     if (a->c.rows < 1 || a->c.cols < 1) return;
     const bool done = c->blas && blas_gemm(c, a);

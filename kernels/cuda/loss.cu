@@ -22,6 +22,7 @@ struct embed_of {
 void cuda_embed_fwd(struct be *be, const struct embed_fwd_args *a)
 {
     shape_embed_fwd(a);
+    assert(!dtype_quant(a->table.dtype)); /* rules_weights() refuses the job */
     each(cuda_of(be), embed_of{mat_of(a->table), mat_of(a->x), a->ids, a->first, a->table.rows},
          {a->table, a->x}, a->x.rows, a->x.cols);
 }
