@@ -1,0 +1,148 @@
+/* kern_quant.h: products and tables of weights in blocks, for check_kernels: their bits are those of
+ * products with the values that the blocks stand for. */
+#ifndef SEQD_TESTS_KERN_QUANT_H
+#define SEQD_TESTS_KERN_QUANT_H
+
+#include "kernels/half.h"
+#include "kernels/quant.h"
+#include "tests/lib/kern.h"
+
+/* A matrix in blocks, and a plain one of the values that products take. */
+struct quant_pair {
+    struct tensor blocks, plain;
+    void *room, *values;
+};
+
+/* plain: the type of the plain one, to which its values are rounded. */
+static inline struct quant_pair quant_pair_new(enum dtype t, enum dtype plain, int64_t rows,
+                                               int64_t cols, int seed)
+{
+    struct quant_pair p = {0};
+    const int64_t n = rows * cols;
+    float *x = malloc((size_t)n * sizeof *x);
+    p.room = calloc(1, (size_t)quant_size(dtype_format(t), rows, cols));
+    p.values = malloc((size_t)n * sizeof *x);
+    if (!x || !p.room || !p.values) abort();
+    uint64_t state = (uint64_t)seed;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)((int64_t)(box_rand(&state) >> 44) - 524288) * 0x1p-20f;
+    p.blocks = tensor_of(t, p.room, rows, cols, cols);
+    quant_put(p.blocks, 0, n, x);
+    quant_get(p.blocks, 0, n, x);
+    p.plain = tensor_of(plain, p.values, rows, cols, cols);
+    if (plain == DT_F32)
+        memcpy(p.values, x, (size_t)n * sizeof *x);
+    else
+        half_narrow(plain, x, p.values, n);
+    free(x);
+    return p;
+}
+
+static inline void quant_pair_free(struct quant_pair *p)
+{
+    free(p->room), free(p->values);
+}
+
+/* Tells whether products with blocks are of pairs of bf16. */
+static inline bool of_pairs(void)
+{
+    return act == DT_BF16 && (!strcmp(be->isa, "avx512bf16") || !strcmp(be->isa, "neonbf16"));
+}
+
+/* The activations as the plain product takes them: as they are, or as floats. */
+static inline struct box widened(struct box a, enum dtype plain)
+{
+    struct box w = box_new_as(plain, a.t.rows, a.t.cols, 1);
+    be->ops->cast(be, &(struct cast_args){.dst = w.t, .src = a.t});
+    return w;
+}
+
+struct quant_shape {
+    int64_t M, N, K;
+};
+
+/* c of the whole product equals that of other threads and that of some rows alone. */
+static inline void check_quant_parts(struct gemm_args args, struct box old, struct box c)
+{
+    const int64_t r0 = c.t.rows / 3, n = (c.t.rows - r0 + 1) / 2;
+    struct box again = box_copy(old, 1), part = box_new_as(c.t.dtype, n, c.t.cols, 1);
+    args.c = again.t;
+    be_other->ops->gemm(be_other, &args);
+    CHECK(box_same_bits(again, c, 0));
+    for (int64_t i = 0; i < n; i++)
+        memcpy(box_ptr(part, i, 0), box_ptr(old, r0 + i, 0),
+               (size_t)(c.t.cols * dtype_size(c.t.dtype)));
+    args.c = part.t;
+    args.a = tensor_sub(args.a, r0, n, 0, args.a.cols);
+    be->ops->gemm(be, &args);
+    CHECK(box_same_bits(part, c, r0));
+    box_free(&again), box_free(&part);
+}
+
+/* back: a [M, N] times w [N, K], as a gradient; else a [M, K] times w'. */
+static inline void check_quant_product(struct quant_shape s, enum dtype t, enum dtype out,
+                                       bool back, bool add)
+{
+    const enum dtype plain = of_pairs() ? act : DT_F32;
+    struct quant_pair w = quant_pair_new(t, plain, s.N, s.K, 7);
+    struct box a = box_new_as(act, s.M, back ? s.N : s.K, 3);
+    struct box c = box_new_as(out, s.M, back ? s.K : s.N, 2),
+               bias = box_new_as(out, 1, c.t.cols, 0);
+    box_random(a, 1, 1), box_random(c, 2, 1), box_random(bias, 3, 1);
+    struct box want = box_copy(c, 1), old = box_copy(c, 1), wide = widened(a, plain);
+    struct gemm_args args = {
+        .a = a.t, .b = w.blocks, .c = c.t, .trans_b = !back, .accumulate = add};
+    if (add) args.bias = bias.t;
+    be->ops->gemm(be, &args);
+    CHECK(box_intact(c));
+    check_quant_parts(args, old, c);
+    args.a = wide.t, args.b = w.plain, args.c = want.t;
+    be->ops->gemm(be, &args);
+    CHECK_MSG(box_same_bits(want, c, 0), "%s %lld x %lld x %lld, dtypes %d %d %d, back %d", be->isa,
+              (long long)s.M, (long long)s.N, (long long)s.K, t, act, out, back);
+    box_free(&a), box_free(&c), box_free(&bias), box_free(&want), box_free(&old), box_free(&wide);
+    quant_pair_free(&w);
+}
+
+static inline void check_quant_products(void)
+{
+    /* one panel, parts of panels, one to several of what one and two rows take at a time, more rows
+     * than a product of few, and blocks of K: 384 words, or 768 values in pairs */
+    static const struct quant_shape shapes[] = {
+        {1, 1, 32},    {1, 16, 64},  {1, 300, 416}, {2, 129, 800},  {2, 65, 32},   {3, 40, 384},
+        {5, 33, 1600}, {16, 50, 96}, {17, 31, 448}, {40, 130, 800}, {90, 16, 1568}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int f = 0; f < 16; f++) {
+            const enum dtype out = f & 4 ? DT_F32 : act;
+            if (act == DT_F16 && f & 1) continue; /* trains in no test */
+            if (quick && (i + (size_t)f) % 3) continue;
+            check_quant_product(shapes[i], f & 8 ? DT_INT4 : DT_INT8, out, f & 1, f & 2);
+        }
+}
+
+static inline void check_quant_table(void)
+{
+    const int64_t V = 37, C = 96, first = 5;
+    const int32_t ids[] = {5, 41, 20, 4, 42, 21, 5};
+    const int n = sizeof ids / sizeof *ids;
+    for (int f = 0; f < 2; f++) {
+        struct quant_pair w = quant_pair_new(f ? DT_INT4 : DT_INT8, act, V, C, 9);
+        struct box x = box_new_as(act, n, C, 2), want = box_new_as(act, n, C, 2);
+        struct embed_fwd_args args = {.table = w.blocks, .x = x.t, .ids = ids, .first = first};
+        be->ops->embed_fwd(be, &args);
+        args.table = w.plain, args.x = want.t;
+        be->ops->embed_fwd(be, &args);
+        CHECK_MSG(box_intact(x) && box_same_bits(x, want, 0), "%s, dtype %d", be->isa, act);
+        box_free(&x), box_free(&want);
+        quant_pair_free(&w);
+    }
+}
+
+static inline void check_quant(void)
+{
+    if (be->own_memory) return; /* rules_weights() refuses such devices */
+    check_quant_products();
+    check_quant_table();
+}
+
+#endif
