@@ -1,5 +1,5 @@
-/* kern_quant.h: products and tables of weights in blocks, for check_kernels: their bits are those of
- * products with the values that the blocks stand for. */
+/* kern_quant.h: products and tables of weights in blocks, for check_kernels: their bits are those
+ * of products with the values that the blocks stand for. */
 #ifndef SEQD_TESTS_KERN_QUANT_H
 #define SEQD_TESTS_KERN_QUANT_H
 

@@ -173,8 +173,8 @@ int64_t plan_weights_size(const struct model_shape *m, const struct plan *p)
     return size;
 }
 
-/* Returns the bytes of a section with `unit` bytes a number; -1: a product's weight cannot be stored
- * in blocks. */
+/* Returns the bytes of a section with `unit` bytes a number; -1: a product's weight cannot be
+ * stored in blocks. */
 static int64_t blocks_of(const struct program *p, int64_t unit)
 {
     char room[160];
