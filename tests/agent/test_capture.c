@@ -1,4 +1,8 @@
-/* Programs that are asked and do not answer: the blame for each end. */
+/* Programs that are asked and do not answer: the blame for each end, and a loop that runs on until
+ * they have ended. */
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "api/core/rank.h"
 #include "tests/lib/test.h"
 #include "worker/agent/capture.h"
@@ -16,18 +20,24 @@ static void done(void *arg, int64_t request, const char *text, size_t size, cons
     snprintf(got.text, sizeof got.text, "%.*s", (int)size, text);
 }
 
-static int start(struct loop *l, const char *program, const char *script, struct err *e)
+static struct capture *start_for(struct loop *l, const char *program, const char *script,
+                                 int64_t limit_ms, struct err *e)
 {
     char *argv[] = {"sh", "-c", (char *)script, NULL};
     const struct capture_options o = {.loop = l,
                                       .program = program,
                                       .argv = argv,
                                       .request = 7,
-                                      .limit_ms = 60000,
+                                      .limit_ms = limit_ms,
                                       .max_size = 16,
                                       .done = done};
     got.over = false;
-    return capture_start(&o, e) ? 0 : -1;
+    return capture_start(&o, e);
+}
+
+static int start(struct loop *l, const char *program, const char *script, struct err *e)
+{
+    return start_for(l, program, script, 60000, e) ? 0 : -1;
 }
 
 static void test_ends(void)
@@ -66,8 +76,68 @@ static void test_ends(void)
     loop_destroy(l);
 }
 
+static char go[64]; /* file for which programs wait */
+
+static void let_go(void *arg)
+{
+    FILE *f = fopen(go, "w");
+    CHECK(f && !fclose(f));
+}
+
+static bool has_children(void)
+{
+    return waitid(P_ALL, 0, &(siginfo_t){0}, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+/* A program closes its outputs and runs on: the loop, whose timer lets it end, does so too. */
+static void test_runs_on(void)
+{
+    char script[256];
+    struct err e = {0};
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    struct loop_timer *t = loop_timer_create(l, let_go, NULL);
+    snprintf(go, sizeof go, "/tmp/test-capture-%d", (int)getpid());
+    snprintf(script, sizeof script,
+             "echo yes; exec >&- 2>&-; until [ -e %s ]; do sleep 0.01; done; exit 3", go);
+    alarm(60); /* bounds only a loop that hangs */
+    CHECK(!start(l, "/bin/sh", script, &e));
+    loop_timer_set(t, 200);
+    while (!got.over) loop_turn(l, 1000);
+    alarm(0);
+    CHECK_STR(got.text, "yes\n");
+    CHECK_MSG(got.e.code == ERR_INTERNAL && strstr(got.e.text, "status 3"), "%s", got.e.text);
+    CHECK(!has_children());
+    unlink(go);
+    loop_timer_destroy(t);
+    loop_destroy(l);
+}
+
+/* A program past its limit, or one that is killed, is answered when it has been reaped. */
+static void test_killed(void)
+{
+    static const char *const scripts[] = {"exec sleep 1000", "exec >&- 2>&-; exec sleep 1000"};
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    for (int i = 0; i < 4; i++) {
+        struct err e = {0};
+        const bool late = i < 2;
+        struct capture *a = start_for(l, "/bin/sh", scripts[i % 2], late ? 20 : 60000, &e);
+        CHECK(a);
+        if (!late) capture_kill(a);
+        while (!got.over) loop_turn(l, 1000);
+        CHECK_MSG(got.e.code == (late ? ERR_TIMEOUT : ERR_PEER), "%d: %s", i, got.e.text);
+        CHECK(!has_children());
+    }
+    struct err e = {0};
+    struct capture *a = start_for(l, "/bin/sh", scripts[0], 60000, &e);
+    capture_cancel(a);
+    CHECK(!got.over && !has_children());
+    loop_destroy(l);
+}
+
 int main(void)
 {
     RUN(test_ends);
+    RUN(test_runs_on);
+    RUN(test_killed);
     return test_done("capture");
 }

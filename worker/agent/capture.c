@@ -1,5 +1,6 @@
-/* capture.c: reads both outputs of a program through pipes on the loop, with a timer that kills it,
- * and words its end. */
+/* capture.c: reads both outputs of a program through pipes on the loop, with a timer that kills it
+ * and one that looks for its end, and words that end. No call waits for a program while the loop
+ * runs: one may close its outputs and run on, and one that is killed may hang in the kernel. */
 #include "worker/agent/capture.h"
 
 #include <errno.h>
@@ -11,13 +12,19 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "api/core/assert.h"
 #include "api/core/log.h"
 #include "api/core/rank.h"
 #include "worker/agent/spawn.h"
 
-enum { SENTENCE_SIZE = 1024 };
+enum {
+    SENTENCE_SIZE = 1024,
+    REAP_MIN_MS = 1, /* between looks whether the program has ended, doubled up to the most */
+    REAP_MAX_MS = 100,
+    CANCEL_MS = 1000
+};
 
 struct pipe_in { /* one output of the program, up to `room` bytes */
     struct capture *a;
@@ -32,7 +39,8 @@ struct capture {
     struct capture_options o; /* argv: not kept */
     char name[64];            /* program in error messages, as "seqrank --describe" */
     int pid;
-    struct loop_timer *limit;
+    struct loop_timer *limit, *reap;
+    int64_t reap_ms; /* until the next look of reap */
     bool late;
     struct pipe_in out, err;
 };
@@ -45,15 +53,23 @@ static void pipe_close(struct pipe_in *p)
     p->fd = -1;
 }
 
+/* Waits for a killed program, CANCEL_MS at most: the system takes one that hangs in the kernel. */
+static void reap_killed(int pid)
+{
+    const struct timespec rest = {0, 1000000};
+    for (int ms = 0; ms < CANCEL_MS && !waitpid(pid, NULL, WNOHANG); ms++) nanosleep(&rest, NULL);
+}
+
 void capture_cancel(struct capture *a)
 {
     if (!a) return;
     pipe_close(&a->out);
     pipe_close(&a->err);
     loop_timer_destroy(a->limit);
+    loop_timer_destroy(a->reap);
     if (a->pid > 0) {
         kill(a->pid, SIGKILL);
-        while (waitpid(a->pid, NULL, 0) < 0 && errno == EINTR) continue;
+        reap_killed(a->pid);
     }
     free(a->out.text);
     free(a->err.text);
@@ -79,13 +95,10 @@ static void end_of(const struct capture *a, int status, struct err *e)
         log_error("capture.end", "program=\"%s\" why=\"%s\" said=\"%s\"", a->name, e->text, said);
 }
 
-/* Ends the capture, when both outputs are closed: the program is over, or as good as over. */
-static void finish(struct capture *a)
+/* Answers for a program that has ended, and frees the capture. */
+static void finish(struct capture *a, int status)
 {
-    int status = 0;
     struct err e = {0};
-    if (a->late) kill(a->pid, SIGKILL);
-    while (waitpid(a->pid, &status, 0) < 0 && errno == EINTR) continue;
     a->pid = 0;
     a->out.text[a->out.n] = a->err.text[a->err.n] = 0;
     a->err.text[strcspn(a->err.text, "\n")] = 0;
@@ -100,6 +113,21 @@ static void finish(struct capture *a)
     capture_cancel(a);
 }
 
+/* Ends the capture when both outputs are closed and the program was reaped. A program that has
+ * closed them has most often ended, but not always: then it looks again later. */
+static void look(void *arg)
+{
+    struct capture *a = arg;
+    int status = 0;
+    if (a->out.fd >= 0 || a->err.fd >= 0) return;
+    if (waitpid(a->pid, &status, WNOHANG)) {
+        finish(a, status);
+        return;
+    }
+    loop_timer_set(a->reap, a->reap_ms);
+    a->reap_ms = a->reap_ms * 2 < REAP_MAX_MS ? a->reap_ms * 2 : REAP_MAX_MS;
+}
+
 static void pipe_read(void *arg, uint32_t events)
 {
     struct pipe_in *p = arg;
@@ -112,16 +140,22 @@ static void pipe_read(void *arg, uint32_t events)
     if (n > 0 && !room) p->full = true;
     if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return;
     pipe_close(p);
-    if (a->out.fd < 0 && a->err.fd < 0) finish(a);
+    look(a);
+}
+
+void capture_kill(struct capture *a)
+{
+    kill(a->pid, SIGKILL);
+    pipe_close(&a->out);
+    pipe_close(&a->err);
+    look(a);
 }
 
 static void on_late(void *arg)
 {
     struct capture *a = arg;
     a->late = true;
-    pipe_close(&a->out);
-    pipe_close(&a->err);
-    finish(a);
+    capture_kill(a);
 }
 
 static int pipe_open(struct pipe_in *p, struct capture *a, size_t room, int *write_fd,
@@ -156,6 +190,8 @@ struct capture *capture_start(const struct capture_options *o, struct err *e)
     if (err >= 0) close(err);
     if (a->pid > 0) {
         a->limit = loop_timer_create(o->loop, on_late, a);
+        a->reap = loop_timer_create(o->loop, look, a);
+        a->reap_ms = REAP_MIN_MS;
         loop_timer_set(a->limit, o->limit_ms);
         return a;
     }
