@@ -1437,6 +1437,53 @@ static void test_describe(void)
     teardown();
 }
 
+/* Asks for a description that takes until `go` lies in its directory, as request 900. */
+static void ask_slow(const char *name)
+{
+    struct msg m = {.type = MSG_DESCRIBE, .request = 900};
+    snprintf(m.path, sizeof m.path, "%s/%s", d.dir, name);
+    CHECK(mkdir(m.path, 0700) == 0);
+    tell(&m);
+}
+
+/* Reads the pid of the slow description; 0: it has not begun. */
+static int slow_pid(const char *name)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s/pid", d.dir, name);
+    char *text = file_read(path, 64, NULL, NULL);
+    const int pid = text ? atoi(text) : 0;
+    free(text);
+    return pid;
+}
+
+/* A seqd that is restarted counts from 1 again: the answer of a question of before, with the number
+ * of one of now, is not sent, and its program ends and leaves its place. */
+static void test_describe_restart(void)
+{
+    setup();
+    int pid = agent_start("0"), first;
+    UNTIL(d.n_hellos && d.stream);
+    ask_slow("slow-a");
+    UNTIL((first = slow_pid("slow-a")));
+    server_stop();
+    server_start();
+    UNTIL(d.n_hellos == 2 && d.stream);
+    ask_slow("slow-b");
+    UNTIL(slow_pid("slow-b"));
+    CHECK(!file_write(in_dir("../slow-a/go", 0, 0), "", 0, NULL));
+    UNTIL(kill(first, 0)); /* gone, and reaped */
+    CHECK(d.n_answers == 0);
+    CHECK(!file_write(in_dir("../slow-b/go", 0, 0), "", 0, NULL));
+    UNTIL(d.n_answers);
+    CHECK(d.answer.request == 900 && !d.answer.err.code);
+    CHECK_STR(d.answer.config, "{\"slow\":\"slow-b\"}");
+    ask(MSG_DESCRIBE, "/etc", 0);
+    CHECK(d.n_answers == 2);
+    terminate(pid);
+    teardown();
+}
+
 /* Files of data: the field is the word that seqrank prints, whatever its sentence begins with. */
 static void test_files(void)
 {
@@ -1585,11 +1632,24 @@ static int fake_profile(void)
     return puts(line) < 0;
 }
 
+/* A description that takes as long as the test wants. */
+static int fake_slow(const char *dir)
+{
+    char path[512], text[32];
+    const int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    snprintf(path, sizeof path, "%s/pid", dir);
+    if (file_write(path, text, (size_t)n, NULL)) return 1;
+    snprintf(path, sizeof path, "%s/go", dir);
+    while (access(path, F_OK)) usleep(1000);
+    return printf("{\"slow\":\"%s\"}\n", strrchr(dir, '/') + 1) < 0;
+}
+
 /* `seqrank --describe DIR ROOT` of the fake rank. */
 static int fake_describe(const char *dir, const char *root)
 {
     if (strncmp(dir, root, strlen(root))) return puts("beneath no root"), 1;
     if (strstr(dir, "dies")) raise(SIGABRT);
+    if (strstr(dir, "/slow-")) return fake_slow(dir);
     if (strstr(dir, "bad"))
         return fprintf(stderr, "config.json: hidden_size is missing\n"), RANK_EXIT_REFUSED;
     puts(FAKE_DESCRIPTION);
@@ -1654,6 +1714,7 @@ int main(int argc, char **argv)
     RUN(test_fetch_checkpoint);
     RUN(test_fetch_many);
     RUN(test_describe);
+    RUN(test_describe_restart);
     RUN(test_files);
     RUN(test_instance);
     RUN(test_seqd_before);

@@ -484,6 +484,7 @@ static void on_down(void *arg)
 {
     struct agent *a = arg;
     removals_drop(a->removals);
+    questions_drop(a->questions);
     loop_timer_set(a->heartbeat, -1);
     if (a->up && a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     a->up = false;

@@ -1,5 +1,6 @@
 /* questions.c: starts seqrank with the arguments of each question (capture.h), and sends its output
- * or its failure as the answer. */
+ * or its failure as the answer. A question holds its place until its program has ended, also when
+ * no answer is wanted any more: so a node that cannot end them starts no others. */
 #include "worker/agent/questions.h"
 
 #include <stdio.h>
@@ -21,16 +22,21 @@ enum {
     GRANT_SIZE = RANK_PATH_SIZE + 16
 };
 
+/* Words and sends the answer of a program. */
+typedef void answer_call(struct questions *q, int64_t request, const char *text, size_t size,
+                         const struct err *why);
+
 struct questions {
     struct loop *loop;
     struct state_dir *state_dir;
     const char *rank_program, *node;
     void (*send)(void *arg, const struct msg *m);
     void *arg;
-    struct {
-        int64_t request;
-        struct capture *program; /* NULL: the place is free */
-    } capture[MOST];
+    struct asked_program {
+        struct questions *q;
+        struct capture *program; /* NULL: it has ended, and its place is free */
+        answer_call *answer;     /* NULL: the session that asked is over */
+    } asked[MOST];
     bool listing; /* one of the programs is seqrank --models */
 };
 
@@ -50,26 +56,42 @@ struct questions *questions_create(const struct questions_options *o)
 void questions_destroy(struct questions *q)
 {
     if (!q) return;
-    for (int i = 0; i < MOST; i++) capture_cancel(q->capture[i].program);
+    for (int i = 0; i < MOST; i++) capture_cancel(q->asked[i].program);
     free(q);
 }
 
-/* Starts one program more. */
-static int ask(struct questions *q, const struct capture_options *o, struct err *e)
+void questions_drop(struct questions *q)
 {
-    int i = 0;
-    while (i < MOST && q->capture[i].program) i++;
-    if (i == MOST)
-        return err_set(e, ERR_CONFLICT, "node %s answers %d questions already", q->node, MOST);
-    q->capture[i].request = o->request;
-    q->capture[i].program = capture_start(o, e);
-    return q->capture[i].program ? 0 : -1;
+    q->listing = false;
+    for (int i = 0; i < MOST; i++) {
+        if (!q->asked[i].program) continue;
+        q->asked[i].answer = NULL;
+        capture_kill(q->asked[i].program);
+    }
 }
 
-static void capture_over(struct questions *q, int64_t request)
+/* Frees the place of a program that has ended, and answers unless the session is over. */
+static void ended(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
 {
-    for (int i = 0; i < MOST; i++)
-        if (q->capture[i].program && q->capture[i].request == request) q->capture[i].program = NULL;
+    struct asked_program *p = arg;
+    p->program = NULL;
+    if (p->answer) p->answer(p->q, request, text, size, why);
+}
+
+/* Starts one program more. argv and max_size: as in capture.h. */
+static int ask(struct questions *q, char *const *argv, int64_t request, int64_t limit_ms,
+               size_t max_size, answer_call *answer, struct err *e)
+{
+    struct asked_program *p = q->asked;
+    while (p < q->asked + MOST && p->program) p++;
+    if (p == q->asked + MOST)
+        return err_set(e, ERR_CONFLICT, "node %s answers %d questions already", q->node, MOST);
+    const struct capture_options o = {q->loop,  q->rank_program, argv,  request,
+                                      limit_ms, max_size,        ended, p};
+    p->q = q;
+    p->answer = answer;
+    p->program = capture_start(&o, e);
+    return p->program ? 0 : -1;
 }
 
 /* Tells whether the error is about the user's field: an error of this node names none. */
@@ -79,23 +101,20 @@ static bool of_the_model(enum err_code code)
            code != ERR_CONFLICT;
 }
 
-static void described(void *arg, int64_t request, const char *text, size_t size,
+static void described(struct questions *q, int64_t request, const char *text, size_t size,
                       const struct err *why)
 {
-    struct questions *q = arg;
     struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
-    capture_over(q, request);
     if (!m.err.code) describe_take(text, size, m.config, &m.err);
     if (of_the_model(m.err.code) && !*m.err.field)
         snprintf(m.err.field, sizeof m.err.field, "model.path");
     q->send(q->arg, &m);
 }
 
-static void traced(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
+static void traced(struct questions *q, int64_t request, const char *text, size_t size,
+                   const struct err *why)
 {
-    struct questions *q = arg;
     struct msg m = {.type = MSG_FETCHED, .request = request, .err = *why};
-    capture_over(q, request);
     if (!m.err.code) {
         m.data = text;
         m.size = size;
@@ -104,10 +123,9 @@ static void traced(void *arg, int64_t request, const char *text, size_t size, co
     q->send(q->arg, &m);
 }
 
-static void listed_models(void *arg, int64_t request, const char *text, size_t size,
+static void listed_models(struct questions *q, int64_t request, const char *text, size_t size,
                           const struct err *why)
 {
-    struct questions *q = arg;
     q->listing = false;
     traced(q, request, text, size, why);
 }
@@ -132,25 +150,21 @@ static void list_models(struct questions *q, const struct msg *m)
     struct grants g = {0};
     grants_take(&g, q->state_dir, m->grants, m->n_grants);
     put_roots(q, &g, words, argv + 2);
-    const struct capture_options o = {q->loop,  q->rank_program, argv,          m->request,
-                                      LIMIT_MS, WIRE_TRACE_SIZE, listed_models, q};
     struct err e = {0};
     if (q->listing)
         err_set(&e, ERR_CONFLICT, "node %s lists its models for another request", q->node);
     else if (!q->state_dir->n_roots)
         err_set(&e, ERR_NOT_FOUND, "node %s has no roots: seqw --root", q->node);
-    else if ((q->listing = !ask(q, &o, &e)))
+    else if ((q->listing = !ask(q, argv, m->request, LIMIT_MS, WIRE_TRACE_SIZE, listed_models, &e)))
         return;
     traced(q, m->request, "", 0, &e);
 }
 
 /* Sends the answer of `seqrank --files`, which prints the field that it refuses. */
-static void found_files(void *arg, int64_t request, const char *text, size_t size,
+static void found_files(struct questions *q, int64_t request, const char *text, size_t size,
                         const struct err *why)
 {
-    struct questions *q = arg;
     struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
-    capture_over(q, request);
     if (m.err.code == ERR_INVALID)
         snprintf(m.err.field, sizeof m.err.field, "%.*s", (int)strcspn(text, "\n"), text);
     q->send(q->arg, &m);
@@ -164,8 +178,6 @@ static void find_files(struct questions *q, const struct msg *m)
     struct err e = {0};
     struct grants g = {0};
     if (!argv) abort();
-    const struct capture_options o = {q->loop,  q->rank_program, argv,        m->request,
-                                      FILES_MS, DESCRIBE_SIZE,   found_files, q};
     grants_take(&g, q->state_dir, m->grants, m->n_grants);
     *at++ = "seqrank";
     *at++ = "--files";
@@ -177,7 +189,7 @@ static void find_files(struct questions *q, const struct msg *m)
         if (!(*at = malloc(room))) abort();
         snprintf(*at++, room, "--file=%s", m->files[i]);
     }
-    const int rc = ask(q, &o, &e);
+    const int rc = ask(q, argv, m->request, FILES_MS, DESCRIBE_SIZE, found_files, &e);
     while (at > first) free(*--at);
     free(argv);
     if (rc) found_files(q, m->request, "", 0, &e);
@@ -201,8 +213,6 @@ void questions_describe(struct questions *q, const struct msg *m)
     }
     char path[FILE_PATH_SIZE], named[FILE_PATH_SIZE], words[RANK_GRANTS][GRANT_SIZE];
     char *argv[3 + N_ROOTS + 1] = {"seqrank", "--describe", path};
-    const struct capture_options o = {q->loop,  q->rank_program, argv,      m->request,
-                                      LIMIT_MS, DESCRIBE_SIZE,   described, q};
     struct err e = {0};
     struct grants g = {0};
     grants_take(&g, q->state_dir, m->grants, m->n_grants);
@@ -211,7 +221,7 @@ void questions_describe(struct questions *q, const struct msg *m)
         rc = job_ref_is(m->path) ? resolve(named, path, &e)
                                  : state_dir_beneath(q->state_dir, named, path, &e);
     put_roots(q, &g, words, argv + 3); /* a job's directory is granted by its path */
-    if (rc == 0 && !ask(q, &o, &e)) return;
+    if (rc == 0 && !ask(q, argv, m->request, LIMIT_MS, DESCRIBE_SIZE, described, &e)) return;
     described(q, m->request, "", 0, &e);
 }
 
@@ -221,8 +231,6 @@ void questions_trace(struct questions *q, const struct msg *m)
     const struct wire_trace *t = &m->trace;
     char dir[FILE_PATH_SIZE], word[7][64];
     char *argv[11] = {"seqrank", "--trace", dir};
-    const struct capture_options o = {q->loop,  q->rank_program, argv,   m->request,
-                                      LIMIT_MS, WIRE_TRACE_SIZE, traced, q};
     struct err e = {0};
     int n = 0;
     snprintf(word[n++], sizeof word[0], "seq_len=%lld", (long long)t->seq_len);
@@ -233,6 +241,8 @@ void questions_trace(struct questions *q, const struct msg *m)
     snprintf(word[n++], sizeof word[0], "count=%lld", (long long)t->count);
     snprintf(word[n++], sizeof word[0], "max_fragments=%lld", (long long)t->max_fragments);
     for (int k = 0; k < n; k++) argv[3 + k] = word[k];
-    if (!state_dir_prepared(q->state_dir, m->prepared_id, dir, &e) && !ask(q, &o, &e)) return;
+    if (!state_dir_prepared(q->state_dir, m->prepared_id, dir, &e) &&
+        !ask(q, argv, m->request, LIMIT_MS, WIRE_TRACE_SIZE, traced, &e))
+        return;
     traced(q, m->request, "", 0, &e);
 }

@@ -16,7 +16,8 @@ struct questions_options {
     struct state_dir *state_dir;
     const char *rank_program; /* seqrank */
     const char *node;         /* this node's name, for sentences */
-    /* Called on the loop, once for each question: MSG_DESCRIBED or MSG_FETCHED. */
+    /* Called on the loop, once for each question that is not dropped: MSG_DESCRIBED or
+     * MSG_FETCHED. */
     void (*send)(void *arg, const struct msg *m);
     void *arg;
 };
@@ -25,6 +26,9 @@ struct questions;
 /* Borrows all that the options point to until questions_destroy. */
 struct questions *questions_create(const struct questions_options *o);
 void questions_destroy(struct questions *q); /* kills programs without answering; NULL allowed */
+/* Ends the questions of a session that is over, unanswered: the next one counts from 1 again, and
+ * would take their answers for those of its own questions. */
+void questions_drop(struct questions *q);
 void questions_describe(struct questions *q, const struct msg *m);
 void questions_trace(struct questions *q, const struct msg *m);
 
