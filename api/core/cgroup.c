@@ -59,10 +59,11 @@ int cgroup_make(const char *dir, int64_t job, int64_t epoch)
     if (file_join(group, &e, "%s/attempt-%lld-e%lld", base, (long long)job, (long long)epoch) >=
             0 &&
         file_join(path, &e, "%s/cgroup", dir) >= 0) {
-        if (mkdir(group, 0755) && errno != EEXIST)
-            err_errno(&e, "make the control group %s", group);
-        else if (!file_write(path, group, strlen(group), &e))
-            return 1;
+        /* The record is first: a group that no file names, after a crash or on a full disk, would
+         * never be removed. */
+        const bool named = !file_write(path, group, strlen(group), &e);
+        if (named && (!mkdir(group, 0755) || errno == EEXIST)) return 1;
+        if (named) err_errno(&e, "make the control group %s", group), unlink(path);
     }
     log_warn("cgroup.make", "job=%lld epoch=%lld text=\"%s: the attempt has no group of its own\"",
              (long long)job, (long long)epoch, e.text);

@@ -895,6 +895,29 @@ static void test_broken_gang(void)
     teardown();
 }
 
+/* seqgang cannot be started: its control group goes with its directory. */
+static void test_no_gang(void)
+{
+    char group[80], path[128];
+    setup();
+    snprintf(group, sizeof group, "%s/group", d.dir);
+    CHECK(!mkdir(group, 0700));
+    setenv("SEQD_CGROUP", group, 1);
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    snprintf(path, sizeof path, "%s/bin/seqgang", d.dir);
+    CHECK(!unlink(path));
+    refused = (struct rank_fail){0};
+    assign(7, 2, "wait", 1);
+    UNTIL(refused.code);
+    CHECK_MSG(strstr(refused.text, "cannot run"), "%s", refused.text);
+    CHECK(!file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
+    CHECK(!rmdir(group)); /* empty */
+    unsetenv("SEQD_CGROUP");
+    terminate(pid);
+    teardown();
+}
+
 static void test_killed_rank(void)
 {
     setup();
@@ -1698,6 +1721,7 @@ int main(int argc, char **argv)
     RUN(test_killed_agent);
     RUN(test_killed_gang);
     RUN(test_broken_gang);
+    RUN(test_no_gang);
     RUN(test_killed_rank);
     RUN(test_killed_for_memory);
     RUN(test_server_restart);

@@ -63,6 +63,17 @@ static void test_none(void)
     cgroup_remove(in(dir, "alone"));
 }
 
+/* A group whose path cannot be recorded, as on a full disk, is not left. */
+static void test_no_record(void)
+{
+    CHECK(!mkdir(in(dir, "attempt/cgroup.tmp"), 0700)); /* in the way of the record */
+    setenv("SEQD_CGROUP", in(dir, "base"), 1);
+    CHECK(cgroup_make(in(dir, "attempt"), 7, 4) == 0);
+    CHECK(!file_exists(in(dir, "base/attempt-7-e4")));
+    CHECK(!rmdir(in(dir, "attempt/cgroup.tmp")));
+    unsetenv("SEQD_CGROUP");
+}
+
 static void test_real(void)
 {
     static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -106,6 +117,7 @@ int main(void)
     CHECK(mkdtemp(dir) != NULL);
     RUN(test_folder);
     RUN(test_none);
+    RUN(test_no_record);
     RUN(test_real);
     file_remove(dir, NULL);
     return test_done("cgroup");

@@ -125,6 +125,7 @@ struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start
         a->gang_pid = gang_spawn(a, program, e);
     }
     if (a->gang_pid > 0) return a;
+    cgroup_remove(dir); /* its path is in dir, which the caller removes */
     attempt_free(a);
     return NULL;
 }

@@ -56,7 +56,8 @@ struct attempt {
  * never completed: then nothing ever ran there. */
 struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int64_t epoch);
 /* Makes the directory and the durable start record, then starts program (seqgang). cpus: the CPUs
- * of each rank; NULL: ranks are not bound. */
+ * of each rank; NULL: ranks are not bound. After a failure no control group is left, but the
+ * directory may be. */
 struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
                               const cpu_set_t *cpus, const char *program, struct err *e);
 void attempt_free(struct attempt *a); /* the gang runs on */

@@ -82,15 +82,16 @@ struct attempt *launch_attempt(const struct launch *l, const struct msg *m, stru
     struct gang_start *start = calloc(1, sizeof *start);
     struct attempt *t = NULL;
     assert(start);
-    if (state_dir_gang_dir(l->state_dir, m->job, m->epoch, dir) == 0 &&
-        start_fill(l, m, start, e) == 0 &&
+    const bool named = state_dir_gang_dir(l->state_dir, m->job, m->epoch, dir) == 0;
+    if (!named) err_set(e, ERR_TOO_LARGE, "--state %.80s... is too long: shorten it", dir);
+    if (named && start_fill(l, m, start, e) == 0 &&
         state_dir_epoch_set(l->state_dir, m->job, m->epoch, e) == 0)
         t = attempt_begin(l->loop, dir, start, bind(l, start, cpus) ? cpus : NULL, l->gang_program,
                           e);
     explicit_bzero(start->key, sizeof start->key);
     free(start);
     if (!t) {
-        file_remove(dir, NULL);
+        if (named) file_remove(dir, NULL);
         return NULL;
     }
     cores_print(&t->cpus, on, sizeof on);
