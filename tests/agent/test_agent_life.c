@@ -918,6 +918,32 @@ static void test_no_gang(void)
     teardown();
 }
 
+/* The end of an attempt cannot be written while the agent is to end, as on a full disk: it ends,
+ * and the next agent writes it. */
+static void test_sigterm_without_room(void)
+{
+    char spool[160], aside[176];
+    setup();
+    config_text = "stop-grace = \"0\"\n";
+    int pid = agent_start("0");
+    config_text = NULL;
+    struct view *v = running(7, 2, "wait", 2);
+    const struct pids p = pids_read(7, 2);
+    snprintf(spool, sizeof spool, "%s", in_dir("gangs/%lld-e%lld/spool", 7, 2));
+    snprintf(aside, sizeof aside, "%s.aside", spool);
+    CHECK(!rename(spool, aside) && !mkdir(spool, 0700));
+    kill(parent_of(p.pid[0]), SIGKILL);
+    UNTIL(!n_alive(&p));
+    kill(pid, SIGTERM);
+    ended_well(pid);
+    CHECK(v->end < 0 && !rmdir(spool) && !rename(aside, spool));
+    pid = agent_start("0");
+    UNTIL(v->end >= 0);
+    CHECK(v->end == GANG_LOST);
+    terminate(pid);
+    teardown();
+}
+
 static void test_killed_rank(void)
 {
     setup();
@@ -1722,6 +1748,7 @@ int main(int argc, char **argv)
     RUN(test_killed_gang);
     RUN(test_broken_gang);
     RUN(test_no_gang);
+    RUN(test_sigterm_without_room);
     RUN(test_killed_rank);
     RUN(test_killed_for_memory);
     RUN(test_server_restart);

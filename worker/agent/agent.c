@@ -140,6 +140,23 @@ static void stop_all(struct agent *a, const char *why)
     quit_check(a);
 }
 
+/* Tells whether an attempt is not over, but all its processes are gone and its end cannot be
+ * written. The next agent with this state directory writes it, when there is room. */
+static bool is_cut_short(const struct attempt *t)
+{
+    return t->state != ATTEMPT_OVER && t->finish_failed;
+}
+
+static void say_cut_short(const struct agent *a)
+{
+    for (const struct attempt *t = a->attempts; t; t = t->next)
+        if (is_cut_short(t))
+            log_warn("agent.quit",
+                     "job=%lld epoch=%lld text=\"its end cannot be written, as on a full disk: the "
+                     "next agent here writes it\"",
+                     (long long)t->job, (long long)t->epoch);
+}
+
 static void quit_late(void *arg)
 {
     struct agent *a = arg;
@@ -148,11 +165,14 @@ static void quit_late(void *arg)
         stop_all(a, "the grace is over");
         return;
     }
-    for (struct attempt *t = a->attempts; t; t = t->next) over = over && t->state == ATTEMPT_OVER;
-    if (over)
-        loop_stop(a->loop);
-    else
+    for (struct attempt *t = a->attempts; t; t = t->next)
+        over = over && (t->state == ATTEMPT_OVER || is_cut_short(t));
+    if (!over) {
         loop_timer_set(a->quit, QUIT_MS);
+        return;
+    }
+    say_cut_short(a);
+    loop_stop(a->loop);
 }
 
 static void tick(void *arg)
