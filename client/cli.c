@@ -311,6 +311,12 @@ int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
     return 0;
 }
 
+bool cli_url_moves(const struct cli *c)
+{
+    const char *url = given_url(c);
+    return url && (*url == '/' || *url == '.');
+}
+
 /* Reads a token; path "-": from stdin. A token goes into a header: it is one line without
  * blanks. */
 static int read_token(const char *path, char *out, size_t size, struct err *e)

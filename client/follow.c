@@ -92,7 +92,7 @@ static int open_line(struct follow_line *l)
     struct err e = {0};
     struct cli *c = l->run->c;
     char url[512];
-    if (!cli_url(c, url, sizeof url, &e))
+    if (cli_url_moves(c) && !cli_url(c, url, sizeof url, &e))
         http_set_url(c->http, url); /* a restart may move the port */
     sse_restart(&l->sse);
     l->stream = http_open(

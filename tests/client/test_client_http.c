@@ -9,6 +9,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/context.h"
+#include "api/core/file.h"
 #include "api/core/sha256.h"
 #include "client/cli.h"
 #include "client/verbs.h"
@@ -55,6 +57,8 @@ static bool looks_at_job(const char *request)
     return !strncmp(request, "GET /v1/jobs/12 ", 16);
 }
 
+static void (*before_reply)(void); /* called in the server before each reply; NULL: nothing */
+
 /* A reply NULL hangs up without an answer. A look at the job takes no stream's reply, and the last
  * reply of the list is given again. */
 static void serve(int listener, int asked, const char *const *reply, int n)
@@ -67,6 +71,7 @@ static void serve(int listener, int asked, const char *const *reply, int n)
         const bool stream = i < n && reply[i] && strstr(reply[i], "text/event-stream");
         const bool beside = i == n || (stream && looks_at_job(buf));
         const char *say = reply[beside ? n - 1 : i];
+        if (before_reply) before_reply();
         if (say) put(fd, say, strlen(say));
         i += !beside;
         shutdown(fd, SHUT_WR);
@@ -135,11 +140,11 @@ static void slurp(FILE *f, char *to, size_t size)
     fclose(f);
 }
 
-/* Runs seqctl in this process; stdout and stderr land in out and err. */
+/* Runs seqctl in this process; stdout and stderr land in out and err. s NULL: without --url. */
 static int seqctl(const struct server *s, char *const *words)
 {
-    char *argv[20] = {"seqctl", "--url", (char *)s->url};
-    int argc = 3, keep[2] = {dup(1), dup(2)};
+    char *argv[20] = {"seqctl", "--url", s ? (char *)s->url : NULL};
+    int argc = s ? 3 : 1, keep[2] = {dup(1), dup(2)};
     FILE *f[2] = {tmpfile(), tmpfile()};
     while (*words) argv[argc++] = *words++;
     fflush(stdout);
@@ -426,6 +431,52 @@ static void test_events_resume(void)
     CHECK_MSG(count(asked, "Last-Event-ID: 2\r\n") == 2, "%s", asked);
     CHECK(count(asked, "Last-Event-ID") == 2);
     CHECK(count(asked, "Accept: text/event-stream") == 3);
+}
+
+static char moved_to[80], moved_in[128]; /* URL of another server; directory that names it, or "" */
+
+/* Another server is chosen, or a restarted one has another address. */
+static void move(void)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/address", moved_in);
+    const bool moved = *moved_in ? !file_write(path, moved_to, strlen(moved_to), NULL)
+                                 : !context_set_current(moved_to, NULL);
+    if (!moved) abort();
+}
+
+/* A stream that breaks continues at its server, whichever one seqctl login or contexts chose
+ * meanwhile, but at the new address of a seqd that is named by its state directory. */
+static void test_follow_keeps_server(void)
+{
+    static const char *const broken[] = {SSE_REPLY("id: 1\ndata: {\"seq\":1}\n\nid: 2\nda"),
+                                         SSE_REPLY("event: end\ndata: {}\n\n")};
+    static const char *const other[] = {SSE_REPLY("event: end\ndata: {}\n\n")};
+    char dir[64] = "/tmp/test-client-XXXXXX", path[128];
+    CHECK(mkdtemp(dir) != NULL);
+    setenv("XDG_CONFIG_HOME", dir, 1);
+    for (int named = 0; named < 2; named++) {
+        struct server here, there, state = {0};
+        server_start(&there, other, 1);
+        snprintf(moved_to, sizeof moved_to, "%s", there.url);
+        snprintf(moved_in, sizeof moved_in, "%s", named ? dir : "");
+        before_reply = move;
+        server_start(&here, broken, 2);
+        before_reply = NULL;
+        snprintf(path, sizeof path, "%s/address", dir);
+        CHECK(!context_set_current(here.url, NULL));
+        CHECK(!file_write(path, here.url, strlen(here.url), NULL));
+        snprintf(state.url, sizeof state.url, "%s", dir);
+        const int rc = SEQCTL(named ? &state : NULL, "events", "12", "-f", "-o", "jsonl");
+        CHECK_MSG(rc == CLI_OK, "rc %d: %s", rc, err);
+        CHECK_STR(out, "{\"seq\": 1}\n");
+        CHECK(count(server_end(&here), "GET ") == (named ? 1 : 2));
+        const char *asked = server_end(&there);
+        CHECK_MSG(count(asked, "Last-Event-ID: 1\r\n") == named, "%s", asked);
+        CHECK(count(asked, "GET ") == named);
+    }
+    unsetenv("XDG_CONFIG_HOME");
+    CHECK(!file_remove(dir, NULL));
 }
 
 static void test_wait_verdicts(void)
@@ -883,6 +934,7 @@ int main(void)
     RUN(test_many_faults);
     RUN(test_exit_codes);
     RUN(test_events_resume);
+    RUN(test_follow_keeps_server);
     RUN(test_wait_verdicts);
     RUN(test_wait_for_several);
     RUN(test_leave);
