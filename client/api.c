@@ -81,12 +81,34 @@ int api_refused(const struct http_reply *r, const char *path)
     return rc;
 }
 
-static bool retryable(const struct http_reply *r, int failed, const struct err *e)
+bool api_busy(int status)
 {
-    if (failed) return e->code == ERR_PEER;
+    return status == 429 || (status >= 502 && status <= 504);
+}
+
+int64_t api_wait_ms(const struct http_reply *r, int64_t wait_ms)
+{
+    const int64_t s = r->retry_after_s;
+    if (s > 0) wait_ms = s > API_WAIT_MS / 1000 ? API_WAIT_MS : s * 1000;
+    return wait_ms > API_WAIT_MS ? API_WAIT_MS : wait_ms;
+}
+
+/* Tells whether q does no harm when it is sent again after it was obeyed: a proxy may say 502 or
+ * 504 of a request that seqd has answered. */
+static bool repeats(const struct http_request *q)
+{
+    return q->idempotency_key || !strcmp(q->method, "GET") || !strcmp(q->method, "DELETE");
+}
+
+/* Tells whether to send q again. A GET that gets no answer is not: seqd is not there. */
+static bool retryable(const struct http_request *q, const struct http_reply *r, int failed,
+                      const struct err *e)
+{
+    if (failed) return e->code == ERR_PEER && strcmp(q->method, "GET");
     /* A 409 with Retry-After means that the first try, whose answer was lost, is still under
      * way. */
-    return r->status == 429 || r->status == 503 || (r->status == 409 && r->retry_after_s > 0);
+    return r->status == 429 || r->status == 503 || (api_busy(r->status) && repeats(q)) ||
+           (r->status == 409 && r->retry_after_s > 0);
 }
 
 static void pause_ms(int64_t ms)
@@ -96,18 +118,17 @@ static void pause_ms(int64_t ms)
 }
 
 /* Sends q until its answer is final. Waits 100, 200, 400, 800 ms between tries, or as long as the
- * server asks for, at most 5 s. */
-static int ask(struct cli *c, const struct http_request *q, int tries, struct http_reply *r)
+ * server asks for (api_wait_ms). */
+int api_ask(struct cli *c, const struct http_request *q, struct http_reply *r)
 {
     struct err e = {0};
     for (int i = 0;; i++) {
-        int failed = http_do(c->http, q, r, &e);
-        if (i + 1 >= tries || !retryable(r, failed, &e))
+        const int failed = http_do(c->http, q, r, &e);
+        if (i + 1 >= API_TRIES || !retryable(q, r, failed, &e))
             return failed ? cli_fail(CLI_ERROR, "%s", e.text) : CLI_OK;
-        int64_t wait_ms = 100ll << i;
-        if (!failed && r->retry_after_s > 0) wait_ms = r->retry_after_s * 1000;
+        const int64_t wait_ms = failed ? 100ll << i : api_wait_ms(r, 100ll << i);
         http_reply_fini(r);
-        pause_ms(wait_ms > 5000 ? 5000 : wait_ms);
+        pause_ms(wait_ms);
     }
 }
 
@@ -119,11 +140,11 @@ static int take_answer(const struct http_request *q, const struct http_reply *r,
     return *out ? CLI_OK : cli_fail(CLI_ERROR, "the answer of %s is not JSON: %s", q->path, e.text);
 }
 
-static int request(struct cli *c, const struct http_request *q, int tries, struct jv **out)
+static int request(struct cli *c, const struct http_request *q, struct jv **out)
 {
     struct http_reply r;
     *out = NULL;
-    int rc = ask(c, q, tries, &r);
+    int rc = api_ask(c, q, &r);
     if (rc) return rc;
     rc = take_answer(q, &r, out);
     http_reply_fini(&r);
@@ -132,7 +153,7 @@ static int request(struct cli *c, const struct http_request *q, int tries, struc
 
 int api_get(struct cli *c, const char *path, struct jv **out)
 {
-    return request(c, &(struct http_request){.method = "GET", .path = path}, 1, out);
+    return request(c, &(struct http_request){.method = "GET", .path = path}, out);
 }
 
 /* Adds one page of a list to rows. cursor: "" for the first page; set to the next page's cursor, or
@@ -173,12 +194,12 @@ int api_list(struct cli *c, const char *path, struct jv **out)
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out)
 {
     struct http_request q = {.method = "POST", .path = path, .body = body, .idempotency_key = key};
-    return request(c, &q, API_TRIES, out);
+    return request(c, &q, out);
 }
 
 int api_delete(struct cli *c, const char *path, struct jv **out)
 {
-    return request(c, &(struct http_request){.method = "DELETE", .path = path}, API_TRIES, out);
+    return request(c, &(struct http_request){.method = "DELETE", .path = path}, out);
 }
 
 int api_patch(struct cli *c, const char *path, const char *body, const char *if_match,
@@ -186,7 +207,7 @@ int api_patch(struct cli *c, const char *path, const char *body, const char *if_
 {
     struct http_request q = {.method = "PATCH", .path = path, .body = body, .if_match = if_match};
     struct http_reply r;
-    int rc = ask(c, &q, API_TRIES, &r);
+    int rc = api_ask(c, &q, &r);
     *out = NULL;
     if (rc) return rc;
     if (r.status != 412) rc = take_answer(&q, &r, out);

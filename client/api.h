@@ -7,17 +7,31 @@
 #include "client/http.h"
 #include "client/json.h"
 
+/* Tells whether the server, or a proxy before it, is busy or away for a moment: 429, 502, 503,
+ * 504. The same request may succeed later. */
+bool api_busy(int status);
+/* Returns the time to wait before the next try: Retry-After of the reply, else wait_ms; at most
+ * API_WAIT_MS. */
+#define API_WAIT_MS 5000
+int64_t api_wait_ms(const struct http_reply *r, int64_t wait_ms);
+/* Requests q, API_TRIES times in all while the answer is retryable: 429, 503, 409 with Retry-After,
+ * no answer to a request that is no GET, and 502 or 504 to a GET, a DELETE or a request with an
+ * idempotency key. Returns CLI_OK with the last answer, of
+ * any status, which the caller frees with http_reply_fini, or CLI_ERROR with the message
+ * printed. */
+#define API_TRIES 5
+int api_ask(struct cli *c, const struct http_request *q, struct http_reply *r);
+
 /* api_get, api_list, api_post, api_delete, api_patch and api_job return an enum cli_exit, with the
- * message printed unless it is CLI_OK. The caller frees *out with jv_free. */
+ * message printed unless it is CLI_OK. The caller frees *out with jv_free. All ask as api_ask. */
 int api_get(struct cli *c, const char *path, struct jv **out);
 /* Gets all pages of a list, oldest first, as one page: *out is {data, next_cursor, has_more}. path
  * has no query. */
 int api_list(struct cli *c, const char *path, struct jv **out);
-/* Posts body; NULL: an empty one. A retryable failure (no answer, 429, 503, 409 with Retry-After)
- * is tried API_TRIES times in all, with the same idempotency key; key NULL: none is sent. */
-#define API_TRIES 5
+/* Posts body; NULL: an empty one. Each try of api_ask has the same idempotency key; key NULL: none
+ * is sent. */
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out);
-/* Deletes. A failure is retried as in api_post: a second deletion does no harm. */
+/* Deletes. Tried again as by api_ask: a second deletion does no harm. */
 int api_delete(struct cli *c, const char *path, struct jv **out);
 /* Changes a resource if its version is if_match ("7", in quotes). CLI_OK with *out NULL: it has
  * another version, and nothing was changed. */

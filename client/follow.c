@@ -105,31 +105,42 @@ static int open_line(struct follow_line *l)
     return l->stream ? CLI_OK : cli_fail(CLI_ERROR, "%s", e.text);
 }
 
-/* Handles the end of l's stream: an expected end, a refusal, or a break, after which the stream is
- * requested again. */
+/* Says once why no stream is open. status: the answer of a busy server; 0: there was none. */
+static void say_lost(struct follow_line *l, int status, const struct err *e)
+{
+    if (l->run->said_lost || (!status && e->code == ERR_NONE)) return;
+    if (status)
+        cli_say(l->run->c, "seqd is busy (%d), trying again", status);
+    else
+        cli_say(l->run->c, "connection lost, trying again (%s)", e->text);
+    l->run->said_lost = true;
+}
+
+/* Handles the end of l's stream: an expected end, a refusal, or a break or a busy server, after
+ * which the stream is requested again. */
 static int closed_line(struct follow_line *l, bool first)
 {
     struct err e = {0};
     int rc = CLI_OK;
+    const int64_t now = clock_ms();
     http_done(l->stream, &e);
     const struct http_reply *r = http_answer(l->stream);
-    bool refused = e.code == ERR_NONE && r->status != 200 && r->status != 503;
+    if (l->lost_at_ms < 0) l->lost_at_ms = now;
+    const bool late = now - l->lost_at_ms > FOLLOW_LOST_MS;
+    const bool busy = e.code == ERR_NONE && !late && api_busy(r->status);
+    const bool refused = e.code == ERR_NONE && r->status != 200 && !busy;
     if (refused) rc = api_refused(r, l->item->path);
+    const bool last = l->ended || refused || late || (first && e.code != ERR_NONE);
+    if (!last) say_lost(l, busy ? r->status : 0, &e);
+    l->retry_at_ms = now + (busy ? api_wait_ms(r, l->retry_ms) : l->retry_ms);
+    l->retry_ms = l->retry_ms * 2 > RETRY_MOST_MS ? RETRY_MOST_MS : l->retry_ms * 2;
     http_close(l->stream);
     l->stream = NULL;
     if (refused || l->ended) return rc;
-    int64_t now = clock_ms();
-    if (l->lost_at_ms < 0) l->lost_at_ms = now;
     if (first && e.code != ERR_NONE) return cli_fail(CLI_ERROR, "%s", e.text);
-    if (now - l->lost_at_ms > FOLLOW_LOST_MS)
+    if (late)
         return cli_fail(CLI_ERROR, "seqd has been away for %d s; jobs may run on without it",
                         FOLLOW_LOST_MS / 1000);
-    if (!l->run->said_lost && e.code != ERR_NONE) {
-        cli_say(l->run->c, "connection lost, trying again (%s)", e.text);
-        l->run->said_lost = true;
-    }
-    l->retry_at_ms = now + l->retry_ms;
-    l->retry_ms = l->retry_ms * 2 > RETRY_MOST_MS ? RETRY_MOST_MS : l->retry_ms * 2;
     return CLI_OK;
 }
 

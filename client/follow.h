@@ -6,7 +6,7 @@
 #include "client/cli.h"
 #include "client/json.h"
 
-/* Time that seqd may be away before a stream gives up. */
+/* Time that seqd may be away or busy (api_busy) before a stream gives up. */
 #define FOLLOW_LOST_MS 60000
 
 struct follow_item {

@@ -30,15 +30,13 @@ static int read_once(struct cli *c, int64_t id, int64_t *offset, bool *end, size
 {
     char path[192];
     struct http_reply r;
-    struct err e = {0};
     int len = snprintf(path, sizeof path, "/v1/jobs/%lld/logs?rank=%lld&offset=%lld&limit=%d",
                        (long long)id, (long long)(c->opt.rank < 0 ? 0 : c->opt.rank),
                        (long long)*offset, LOG_CHUNK);
     if (c->opt.epoch >= 0)
         snprintf(path + len, sizeof path - (size_t)len, "&epoch=%lld", (long long)c->opt.epoch);
-    if (http_do(c->http, &(struct http_request){.method = "GET", .path = path}, &r, &e))
-        return cli_fail(CLI_ERROR, "%s", e.text);
-    int rc = CLI_OK;
+    int rc = api_ask(c, &(struct http_request){.method = "GET", .path = path}, &r);
+    if (rc) return rc;
     if (r.status != 200) {
         rc = api_refused(&r, path);
     } else {

@@ -214,7 +214,7 @@ static int ask_bytes(struct pull *p, struct local_file *f, const struct jv *file
     const int status = http_answer(h)->status;
     int rc = CLI_OK;
     *again = !w.err.code &&
-             (e.code == ERR_PEER || e.code == ERR_TIMEOUT || status == 503 || status == 429);
+             (e.code == ERR_PEER || e.code == ERR_TIMEOUT || (!e.code && api_busy(status)));
     if (w.err.code)
         rc = cli_fail(CLI_ERROR, "%s", w.err.text);
     else if (*again)

@@ -224,8 +224,7 @@ static int send_piece(struct push *p, int i, const char *bytes, size_t n, int64_
                                    .upload_offset = offset};
     int rc = CLI_OK;
     const int failed = http_do(p->c->http, &q, &r, &e);
-    const bool again = failed ? e.code == ERR_PEER || e.code == ERR_TIMEOUT
-                              : r.status == 503 || r.status == 429;
+    const bool again = failed ? e.code == ERR_PEER || e.code == ERR_TIMEOUT : api_busy(r.status);
     const int64_t now = failed ? -1 : r.upload_offset;
     if (again)
         *at = -1;
@@ -254,7 +253,7 @@ static int ask_offset(struct push *p, int i, int64_t *at)
     int rc = CLI_OK;
     if (r.status == 200 && (v = jv_parse(r.body, r.size, &e)))
         *at = jv_int(v, field, -1);
-    else if (r.status != 503 && r.status != 429)
+    else if (!api_busy(r.status))
         rc = api_refused(&r, path);
     jv_free(v);
     http_reply_fini(&r);

@@ -167,6 +167,9 @@ static int seqctl(const struct server *s, char *const *words)
     "HTTP/1.1 " status "\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" body
 #define SSE_REPLY(body)                                                                            \
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n" body
+#define LOG_REPLY(next, end, body)                                                                 \
+    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nSeqd-Next-Offset: " next                       \
+    "\r\nSeqd-Log-End: " end "\r\nConnection: close\r\n\r\n" body
 #define JOB(state)                                                                                 \
     "{\"id\":12,\"name\":\"t\",\"kind\":\"train\",\"state\":\"" state                              \
     "\",\"epoch\":1,\"steps\":2,"                                                                  \
@@ -479,6 +482,43 @@ static void test_follow_keeps_server(void)
     CHECK(!file_remove(dir, NULL));
 }
 
+/* A busy server, or a proxy before it, ends no stream and no wait: the request is made again, when
+ * Retry-After says. A refusal does not pass, and an order that may have been obeyed is not sent
+ * again without a key. */
+static void test_busy(void)
+{
+    static const char *const stream[] = {
+        JSON_REPLY("502 Bad Gateway", "<html>"), JSON_REPLY("504 Gateway Timeout", "<html>"),
+        "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\n\r\n{}",
+        JSON_REPLY("503 Service Unavailable", "{}"),
+        SSE_REPLY("id: 1\ndata: {\"seq\":1}\n\nevent: end\ndata: {}\n\n")};
+    static const char *const wait[] = {
+        JSON_REPLY("201 Created", JOB("queued")), SSE_REPLY("id: 1\nevent: end\ndata: {}\n\n"),
+        JSON_REPLY("502 Bad Gateway", "<html>"), JSON_REPLY("200 OK", JOB("succeeded"))};
+    static const char *const log[] = {JSON_REPLY("503 Service Unavailable", "{}"),
+                                      LOG_REPLY("6", "true", "hello\n")};
+    struct server s;
+    server_start(&s, stream, 5);
+    CHECK_MSG(SEQCTL(&s, "events", "12", "-f", "-o", "jsonl") == CLI_OK, "%s", err);
+    CHECK_STR(out, "{\"seq\": 1}\n");
+    CHECK_MSG(count(err, "seqd is busy (502), trying again") == 1 && strstr(err, "connected again"),
+              "%s", err);
+    CHECK(count(server_end(&s), "GET /v1/jobs/12/events ") == 5);
+    server_start(&s, wait, 4);
+    CHECK_MSG(SEQCTL(&s, "submit", (char *)spec_file("{}"), "--wait", "-q") == CLI_OK, "%s", err);
+    CHECK(count(server_end(&s), "GET /v1/jobs/12 ") == 2);
+    server_start(&s, log, 2);
+    CHECK_MSG(SEQCTL(&s, "logs", "12") == CLI_OK, "%s", err);
+    CHECK_STR(out, "hello\n");
+    server_end(&s);
+    server_start(&s, log, 1);
+    CHECK(SEQCTL(&s, "show", "12") == CLI_ERROR);
+    CHECK(count(server_end(&s), "GET ") == 5);
+    server_start(&s, stream, 1);
+    CHECK(SEQCTL(&s, "cancel", "12") == CLI_ERROR);
+    CHECK(count(server_end(&s), "POST ") == 1);
+}
+
 static void test_wait_verdicts(void)
 {
     static const struct {
@@ -556,9 +596,6 @@ static void test_leave(void)
 /* Logs continue at the offset that the server names, and end when it marks the end. */
 static void test_logs(void)
 {
-#define LOG_REPLY(next, end, body)                                                                 \
-    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nSeqd-Next-Offset: " next                       \
-    "\r\nSeqd-Log-End: " end "\r\nConnection: close\r\n\r\n" body
     static const char *const reply[] = {LOG_REPLY("6", "false", "hello\n"),
                                         LOG_REPLY("11", "true", "you\033\n")};
     struct server s;
@@ -935,6 +972,7 @@ int main(void)
     RUN(test_exit_codes);
     RUN(test_events_resume);
     RUN(test_follow_keeps_server);
+    RUN(test_busy);
     RUN(test_wait_verdicts);
     RUN(test_wait_for_several);
     RUN(test_leave);
