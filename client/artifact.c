@@ -93,12 +93,32 @@ static int listed_digest(struct cli *c, int64_t id, const char *name, char out[S
     return rc;
 }
 
-static int check_digest(struct cli *c, int64_t id, const char *name, const char *part)
+/* Begins FILE.part again unless the artifact has a digest, which proves in the end that the bytes
+ * here are of it: they may be of another job, or of an earlier attempt. */
+static int keep_proved(struct cli *c, int64_t id, const char *name, const char *part,
+                       struct sink *s)
+{
+    char want[SHA256_HEX], size[TEXT_SHORT];
+    int rc = s->begun ? listed_digest(c, id, name, want) : CLI_OK;
+    if (rc || !s->begun) return rc;
+    if (*want) {
+        cli_say(c, "%s: continuing after %s", part, text_bytes(size, s->begun));
+        return CLI_OK;
+    }
+    cli_say(c, "%s: beginning again, as %s has no digest yet", part, name);
+    s->size = s->begun = 0;
+    if (!ftruncate(s->fd, 0)) return CLI_OK;
+    return cli_fail(CLI_ERROR, "%s cannot be emptied: %s", part, strerror(errno));
+}
+
+/* continued: the first bytes are of an earlier download, which a digest must prove. */
+static int check_digest(struct cli *c, int64_t id, const char *name, const char *part,
+                        bool continued)
 {
     char want[SHA256_HEX], have[SHA256_HEX];
     struct err e = {0};
     int rc = listed_digest(c, id, name, want);
-    if (rc || !*want) return rc;
+    if (rc || (!*want && !continued)) return rc;
     if (sha256_file(part, have, NULL, &e)) return cli_fail(CLI_ERROR, "%s", e.text);
     if (!strcmp(have, want)) return CLI_OK;
     unlink(part);
@@ -109,7 +129,7 @@ static int check_digest(struct cli *c, int64_t id, const char *name, const char 
 }
 
 /* Writes FILE by way of FILE.part: a broken download never looks complete, and the next one
- * continues it. */
+ * continues it, if the artifact has a digest. */
 static int fetch(struct cli *c, int64_t id, const char *name)
 {
     char path[1200], part[1024], size[TEXT_SHORT];
@@ -130,13 +150,13 @@ static int fetch(struct cli *c, int64_t id, const char *name)
     if (s.fd < 0 || fstat(s.fd, &st))
         return cli_fail(CLI_ERROR, "%s cannot be opened: %s", part, strerror(errno));
     s.size = s.begun = st.st_size;
-    if (s.begun) cli_say(c, "%s: continuing after %s", part, text_bytes(size, s.begun));
-    int rc = download(c, path, &s);
+    int rc = keep_proved(c, id, name, part, &s);
+    if (!rc) rc = download(c, path, &s);
     if (close(s.fd) && !rc)
         rc = cli_fail(CLI_ERROR, "%s cannot be written: %s", part, strerror(errno));
     if (rc && s.size) cli_say(c, "%s is kept: run this again to continue from there", part);
     if (rc && !s.size) unlink(part);
-    if (!rc) rc = check_digest(c, id, name, part);
+    if (!rc) rc = check_digest(c, id, name, part, s.begun > 0);
     if (!rc && rename(part, file))
         rc = cli_fail(CLI_ERROR, "%s cannot be renamed to %s: %s", part, file, strerror(errno));
     if (!rc) cli_say(c, "%s: %s", file, text_bytes(size, s.size));
@@ -224,7 +244,9 @@ const struct verb verb_artifacts = {
     .help = "Lists the files a job left, or fetches one to stdout or into a file.\n\n"
             "  --file FILE     write it there: FILE.part until it is whole and has its digest; a "
             "download\n"
-            "                  that broke continues where it broke\n\n"
+            "                  that broke continues where it broke; of a file without a digest, "
+            "which\n"
+            "                  still grows, it begins again\n\n"
             "  seqctl artifacts 12\n"
             "  seqctl artifacts 12 verify.json --file verify.json",
 };

@@ -929,18 +929,20 @@ static void test_artifact_broken(void)
     snprintf(good, sizeof good, LISTED("%s"), sha);
     const char *const reply[] = {
         PARTS("200 OK", "14", "half"), /* breaks */
+        good,
         PARTS("206 Partial Content", "10", " and whole"),
         good,
         PARTS("200 OK", "14", "half and wrong"),
         good,                          /* another digest */
         PARTS("200 OK", "14", "half"), /* breaks; then a server without ranges */
+        good,
         PARTS("200 OK", "14", "half and whole"),
         good};
     struct server s;
     char file[64], part[80], text[32] = "";
     snprintf(file, sizeof file, "/tmp/test_client_artifact_%d", (int)getpid());
     snprintf(part, sizeof part, "%s.part", file);
-    server_start(&s, reply, 8);
+    server_start(&s, reply, 10);
     CHECK(SEQCTL(&s, "artifacts", "12", "a/b", "--file", file) == CLI_ERROR);
     CHECK(access(file, F_OK) < 0 && !access(part, F_OK));
     CHECK(SEQCTL(&s, "artifacts", "12", "a/b", "--file", file) == CLI_OK);
@@ -957,6 +959,36 @@ static void test_artifact_broken(void)
     CHECK(f && fgets(text, sizeof text, f) && !strcmp(text, "half and whole"));
     if (f) fclose(f);
     unlink(file);
+}
+
+/* Bytes that are here are not continued while the artifact has no digest, nor kept when it has lost
+ * the one it had: they may be of another job. */
+static void test_artifact_growing(void)
+{
+    static const char *const reply[] = {LISTED(""),
+                                        PARTS("200 OK", "5", "whole"),
+                                        LISTED(""),
+                                        LISTED("12"),
+                                        PARTS("206 Partial Content", "5", "whole"),
+                                        LISTED("")};
+    struct server s;
+    char file[64], part[80];
+    snprintf(file, sizeof file, "/tmp/test_client_artifact_%d", (int)getpid());
+    snprintf(part, sizeof part, "%s.part", file);
+    CHECK(!file_write(part, "other", 5, NULL));
+    server_start(&s, reply, 3);
+    CHECK_MSG(SEQCTL(&s, "artifacts", "12", "a/b", "--file", file) == CLI_OK, "%s", err);
+    CHECK(strstr(err, "beginning again") && !strstr(server_end(&s), "Range:"));
+    char *text = file_read(file, 64, NULL, NULL);
+    CHECK_STR(text ? text : "", "whole");
+    free(text);
+    unlink(file);
+    CHECK(!file_write(part, "other", 5, NULL));
+    server_start(&s, reply + 3, 3);
+    CHECK(SEQCTL(&s, "artifacts", "12", "a/b", "--file", file) == CLI_ERROR);
+    CHECK_MSG(strstr(err, "digest"), "%s", err);
+    CHECK(strstr(server_end(&s), "Range: bytes=5-\r\n"));
+    CHECK(access(file, F_OK) < 0 && access(part, F_OK) < 0);
 }
 
 int main(void)
@@ -989,6 +1021,7 @@ int main(void)
     RUN(test_continue);
     RUN(test_products_of_several_pages);
     RUN(test_artifact_broken);
+    RUN(test_artifact_growing);
     unlink(spec_file(""));
     return test_done("client_http");
 }
