@@ -15,8 +15,9 @@
 #define SPEC_LABEL_KEY   63  /* bytes */
 #define SPEC_LABEL_VALUE 255 /* bytes */
 
-#define JOB_MAX_RANKS       64 /* ranks of one job, over all its nodes */
-#define JOB_MAX_BATCH       16 /* infer.batch: rows of kernels/cpu/gemm_few.inc */
+#define NODE_MAX            256 /* nodes that a seqd knows at one time */
+#define JOB_MAX_RANKS       64  /* ranks of one job, over all its nodes */
+#define JOB_MAX_BATCH       16  /* infer.batch: rows of kernels/cpu/gemm_few.inc */
 #define JOB_MAX_SEQ         ((int64_t)1 << 26)
 #define JOB_MAX_HEAD        256  /* head size: columns of an attention tile */
 #define JOB_MAX_LINEAR_HEAD 512  /* head size of keys and of values in linear attention */

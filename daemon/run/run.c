@@ -96,23 +96,29 @@ static void ctl_words(struct one_run *r, char program[FILE_PATH_SIZE], char *arg
     argv[n] = NULL;
 }
 
+/* Runs a program to its end. *answer: its output as a file, at the beginning; the caller closes it.
+ * NULL: no file can be made. Returns its exit code. */
+static int run_program(struct one_run *r, char *const argv[], FILE **answer)
+{
+    struct err e;
+    FILE *f = *answer = tmpfile();
+    if (!f) return FAILED;
+    const struct child_files files = {-1, fileno(f), r->o.verbose ? 2 : -1};
+    if (!children_start(&r->c, ASKING, SIGTERM, argv, &files, &e))
+        while (children_runs(&r->c, ASKING)) children_wait(&r->c, LOOK_MS);
+    rewind(f);
+    return r->c.child[ASKING].status;
+}
+
 /* Runs a program, and reads its answer into out, NUL-terminated. Returns its exit code. */
 static int ask_program(struct one_run *r, char *out, size_t size, char *const argv[])
 {
-    struct err e;
-    FILE *f = tmpfile();
-    size_t n = 0;
-    *out = 0;
-    if (!f) return FAILED;
-    const struct child_files files = {-1, fileno(f), r->o.verbose ? 2 : -1};
-    if (!children_start(&r->c, ASKING, SIGTERM, argv, &files, &e)) {
-        while (children_runs(&r->c, ASKING)) children_wait(&r->c, LOOK_MS);
-        rewind(f);
-        n = fread(out, 1, size - 1, f);
-    }
+    FILE *f;
+    const int rc = run_program(r, argv, &f);
+    const size_t n = f ? fread(out, 1, size - 1, f) : 0;
     out[n] = 0;
-    fclose(f);
-    return r->c.child[ASKING].status;
+    if (f) fclose(f);
+    return rc;
 }
 
 static int ask(struct one_run *r, char *out, size_t size, const char *const *words)
@@ -384,25 +390,29 @@ static int start_everywhere(struct one_run *r, struct err *e)
     return rc;
 }
 
-static int64_t n_up(struct one_run *r, char *text)
+/* Counts the nodes that are up, each of which is a line of the answer, of any length. */
+static int64_t n_up(struct one_run *r)
 {
+    char program[FILE_PATH_SIZE], *argv[CTL_WORDS], *line = NULL;
+    size_t size = 0;
     int64_t n = 0;
-    if (ask(r, text, ANSWER_SIZE, WORDS("nodes", "-o", "json"))) return 0;
-    for (const char *p = text; (p = strstr(p, "\"state\": \"up\"")); p++) n++;
+    FILE *f;
+    ctl_words(r, program, argv, WORDS("nodes", "-o", "jsonl"));
+    const int rc = run_program(r, argv, &f);
+    while (f && !rc && getline(&line, &size, f) > 0) n += strstr(line, "\"state\": \"up\"") != NULL;
+    free(line);
+    if (f) fclose(f);
     return n;
 }
 
 static int wait_nodes(struct one_run *r, struct err *e)
 {
     const int64_t until_ms = clock_ms() + r->o.wait_s * 1000;
-    char *text = malloc(ANSWER_SIZE);
     int64_t n = 0;
-    if (!text) abort();
     while (!r->c.signal && children_runs(&r->c, AGENTS) && children_runs(&r->c, SEQD)) {
-        if ((n = n_up(r, text)) >= r->o.nodes || clock_ms() > until_ms) break;
+        if ((n = n_up(r)) >= r->o.nodes || clock_ms() > until_ms) break;
         children_wait(&r->c, LOOK_MS);
     }
-    free(text);
     if (r->c.signal || n >= r->o.nodes) return 0;
     say_log(r, "nodes");
     return err_set(e, ERR_TIMEOUT, "%lld of %lld nodes are up%s: what they say is above",

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 #include "api/address.h"
+#include "api/core/limits.h"
 
-#define AT(field)  OPTION_TARGET(struct run_options, field)
-#define MOST_NODES 1024
+#define AT(field) OPTION_TARGET(struct run_options, field)
 
 /* clang-format off */
 static const struct option_entry rows[] = {
@@ -18,7 +18,7 @@ static const struct option_entry rows[] = {
      "checkpoint (default: temporary, removed at the end)."},
     {"output", OPTION_TEXT, OPTION_COMMAND, "DIR", NULL, 0, 0, AT(output), NULL,
      "Results go there before the end: job.json, metrics.jsonl, checkpoint, artifacts."},
-    {"nodes", OPTION_NUMBER, OPTION_COMMAND, "N", NULL, 1, MOST_NODES, AT(nodes), NULL,
+    {"nodes", OPTION_NUMBER, OPTION_COMMAND, "N", NULL, 1, NODE_MAX, AT(nodes), NULL,
      "Nodes of the allocation; beyond one, srun starts an agent on each (default: all of the "
      "allocation, SLURM_JOB_NUM_NODES; without Slurm 1)."},
     {"slots", OPTION_NUMBER, OPTION_COMMAND, "N", NULL, 1, 4096, AT(slots), NULL,
@@ -61,11 +61,11 @@ static int nodes_of_slurm(struct run_options *o, struct err *e)
     if (!text || !*text) return 0;
     errno = 0;
     const long long n = strtoll(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || n < 1 || n > MOST_NODES)
+    if (*text < '0' || *text > '9' || *end || errno || n < 1 || n > NODE_MAX)
         return err_set(e, ERR_INVALID,
                        "SLURM_JOB_NUM_NODES=%.80s: want a number from 1 to %d: unset it, or give "
                        "--nodes",
-                       text, MOST_NODES);
+                       text, NODE_MAX);
     o->nodes = n;
     return 0;
 }

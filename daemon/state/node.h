@@ -5,11 +5,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "api/core/limits.h"
 #include "api/core/profile.h"
 #include "api/wire.h"
 #include "daemon/state/event.h"
 
-#define NODE_MAX     256   /* nodes known at one time */
 #define NODE_LOST_MS 10000 /* default of --node-lost: a node unseen for this long is lost */
 #define NODE_PAST    1024  /* past attempts of a node that are remembered: the newest */
 

@@ -80,6 +80,14 @@ EOF
     rm -rf "$TMPDIR"/seqd-run.*
 done
 
+# ---- a list of nodes that is larger than any buffer: 3 MB come before the row of this one ----------
+stub <<'EOF'
+case " $* " in
+*" nodes "*) head -c 3000000 /dev/zero | tr '\0' ' '; echo ;;
+esac
+EOF
+says "a long list of nodes" 'job 1 succeeded' stubbed short.json --slots 2 --wait 20
+
 # ---- stop, and continue ---------------------------------------------------------------------------
 spec endless.json 1000000
 spec long.json 800; sed -i 's/"every_steps": 5}/"every_steps": 250}/' "$T/data/long.json"
