@@ -30,7 +30,7 @@ enum {
     SPEC_SIZE = 1 << 20,
     REASON_LOOKS = 20, /* a verdict that stands for this many looks is final */
 };
-enum { FAILED = 1, USAGE = 2 };
+enum { FAILED = 1, USAGE = 2, ENDS_FAILED = 10, ENDS_CANCELLED = 11 }; /* as seqctl's */
 /* Seconds for saving. SAVE_S is less than the warning that deploy/slurm/oneshot.sbatch asks for.
  * SAVE_TERM_S is less than Slurm's KillWait, 30 s between SIGTERM and SIGKILL. */
 #define SAVE_S      "90"
@@ -517,19 +517,44 @@ static int wait_job(struct one_run *r, struct err *e)
                    *gone == 's' ? "coordinator" : "agent of a node");
 }
 
-/* Suspends the job, which then saves, if the state directory is kept. A job that cannot save
- * continues later from its last checkpoint. */
-static void save_job(struct one_run *r)
+/* Returns the exit code of a job in this state; -1: the job has not ended. */
+static int code_of(const char *state)
 {
-    char text[1024];
+    static const struct {
+        const char *state;
+        int code;
+    } ends[] = {{"succeeded", 0}, {"failed", ENDS_FAILED}, {"cancelled", ENDS_CANCELLED}};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (!strcmp(state, ends[i].state)) return ends[i].code;
+    return -1;
+}
+
+/* Suspends the job, which then saves, if the state directory is kept. A job that cannot save
+ * continues later from its last checkpoint. Returns -1: another run continues the job; else the
+ * exit code of a job that had ended by itself. */
+static int save_job(struct one_run *r)
+{
+    char text[1024], state[64];
     struct err e;
-    if (!*r->o.state || !children_runs(&r->c, SEQD) || !children_runs(&r->c, AGENTS)) return;
-    if (!*r->id && (find_job(r, &e) || !*r->id)) return;
+    if (!*r->o.state || !children_runs(&r->c, SEQD) || !children_runs(&r->c, AGENTS)) return -1;
+    if (!*r->id && (find_job(r, &e) || !*r->id)) return -1;
     fprintf(stderr, "seqd run: job %s saves its state\n", r->id);
-    if (!ask(r, text, sizeof text,
-             WORDS("-q", "suspend", r->id, "--wait", "--timeout",
-                   r->c.signal == SIGUSR1 ? SAVE_S : SAVE_TERM_S)))
+    const int bad = ask(r, text, sizeof text,
+                        WORDS("-q", "suspend", r->id, "--wait", "--timeout",
+                              r->c.signal == SIGUSR1 ? SAVE_S : SAVE_TERM_S));
+    if (ask(r, state, sizeof state, WORDS("-q", "show", r->id, "--field", "state"))) *state = 0;
+    state[strcspn(state, "\n")] = 0;
+    const int code = code_of(state);
+    if (code >= 0)
+        fprintf(stderr, "seqd run: job %s %s before it was saved\n", r->id, state);
+    else if (!bad || !strcmp(state, "suspended"))
         fprintf(stderr, "seqd run: job %s is suspended: run this again to continue it\n", r->id);
+    else
+        fprintf(stderr,
+                "seqd run: job %s was not saved in time (it is %s): run this again to continue it "
+                "from its last checkpoint\n",
+                r->id, *state ? state : "gone");
+    return code;
 }
 
 /* ---- after the job --------------------------------------------------------------------------- */
@@ -639,8 +664,8 @@ static int run_job(struct one_run *r, struct err *e)
     if (wait_nodes(r, e)) return -2;
     if (r->c.signal) return -1;
     if (start_waiting(r, e)) return -2;
-    const int rc = wait_job(r, e);
-    if (rc == -1 && r->c.signal) save_job(r);
+    int rc = wait_job(r, e);
+    if (rc == -1 && r->c.signal) rc = save_job(r);
     return e->code ? -2 : rc;
 }
 

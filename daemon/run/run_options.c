@@ -45,6 +45,7 @@ static const struct option_table table = {
         "Exit codes: the job's (0 succeeded, 10 failed, 11 cancelled), 2 for wrong options, 1\n"
         "for other failures. SIGTERM, SIGINT and SIGUSR1 stop it: the job saves, and 75 where\n"
         "--state keeps it: it continues when this is run again; else 128 and the signal's number.\n"
+        "A job that ends before it is saved gives its own exit code.\n"
         "In a batch job of Slurm that can be requeued it waits after SIGTERM to be killed, at "
         "most\n"
         "KillWait: Slurm requeues what it had to kill.\n",

@@ -18,9 +18,9 @@ spec() { # FILE [steps] [ranks]
 EOF
 }
 run() { (cd "$T/data" && exec timeout 120 "$BIN/seqd" run "$@"); }
-begin() { # the same in the background: RUN is its pid
+begin() { # the same in the background, of $AT where it is set: RUN is its pid
     rm -f "$T/run.out"
-    (cd "$T/data" && exec "$BIN/seqd" run "$@") >"$T/run.out" 2>&1 &
+    (cd "$T/data" && exec "${AT:-$BIN}/seqd" run "$@") >"$T/run.out" 2>&1 &
     RUN=$!
 }
 ends() { # STATUS [tenths of a second]
@@ -109,6 +109,23 @@ same "it has the weights of a run without a stop" "$(weights "$T/both")" "$(weig
 says "it is one job" '"id": 1,' cat "$T/both/job.json"
 says "a job that has ended is reported again" 'job 1 succeeded' run long.json --slots 2 --state "$T/state-1"
 clean "all of these"
+
+# ---- a job that ends between the signal and the order to save --------------------------------------
+for first in 'cancel 1 --wait' 'watch 1'; do
+    stub <<EOF
+case " \$* " in
+*" suspend "*) '$BIN/seqctl' "\$1" "\$2" $first ;;
+esac
+EOF
+    if [ "$first" = 'watch 1' ]; then code=0 state=succeeded; else code=11 state=cancelled; fi
+    AT=$T/stub-bin begin long.json --slots 2 --state "$T/state-$state" --output "$T/$state"
+    check "a job runs" until_ok 300 in_run 'running +[1-9]'
+    kill -USR1 $RUN
+    check "it has $state: its own exit code" ends $code 600
+    check "it has $state: that is said" in_run "job 1 $state before it was saved"
+    says "it has $state: its results are there" "\"state\": \"$state\"" cat "$T/$state/job.json"
+    clean "it has $state"
+done
 
 # ---- what dies -----------------------------------------------------------------------------------
 for what in seqd seqw; do
