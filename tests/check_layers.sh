@@ -10,20 +10,21 @@ api/core        :
 api             : api/core
 kernels         : api/core
 worker/program  : api/core
-worker/family   : api/core worker/program
+worker/gguf     : api/core
+worker/family   : api/core worker/program worker/gguf
 worker/plan     : api/core worker/program worker/family
 worker/comm     : api/core worker/plan kernels
 worker/sp       : api/core worker/plan kernels worker/comm
 worker/model    : api/core worker/program worker/plan kernels worker/comm worker/sp
 worker/jinja    : api/core
-worker/text     : api/core worker/jinja
-worker/hf       : api/core worker/program worker/family worker/plan kernels worker/text
-worker/data     : api/core worker/family worker/plan kernels worker/sp worker/model worker/hf worker/text
+worker/text     : api/core worker/gguf worker/jinja
+worker/hf       : api/core worker/program worker/gguf worker/family worker/plan kernels worker/text
+worker/data     : api/core worker/gguf worker/family worker/plan kernels worker/sp worker/model worker/hf worker/text
 worker/infer    : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/text
 worker/train    : api/core worker/plan kernels worker/comm worker/model worker/data
 worker/ckpt     : api/core worker/family worker/plan kernels worker/hf worker/train
 worker/verify   : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/train
-worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/infer worker/train worker/ckpt worker/verify worker/text
+worker/rank     : api/core worker/gguf worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/infer worker/train worker/ckpt worker/verify worker/text
 worker/gang     : api/core
 worker/agent    : api/core api
 daemon/store    : api/core

@@ -1,4 +1,4 @@
-/* sources: kernels/half.c worker/hf/safetensors.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/mem.c api/core/err.c api/core/faults.c api/core/beneath.c
+/* sources: kernels/half.c worker/hf/safetensors.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/mem.c api/core/err.c api/core/faults.c api/core/beneath.c worker/hf/blocks.c
  *
  * Any bytes as a weights file: accepted tensors lie inside the file, are sorted, cover it without a
  * hole, and are readable to the last element. Half of the inputs get a true header length, so that

@@ -1,4 +1,4 @@
-/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/plan/[a-z]*.c daemon/spec/[a-z]*.c api/core/[a-z]*.c -ljansson
+/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/plan/[a-z]*.c daemon/spec/[a-z]*.c api/core/[a-z]*.c -ljansson worker/gguf/[a-z]*.c
  * Request bodies: any body is refused with a sentence, or becomes a spec that passes job_check
  * twice alike and, written and read again, is the same spec. */
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* sources: worker/jinja/[a-z]*.c worker/text/[a-z]*.c api/core/err.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/sha256.c api/core/mem.c -DHAVE_PCRE2 -lpcre2-8
+/* sources: worker/jinja/[a-z]*.c worker/text/[a-z]*.c api/core/err.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/sha256.c api/core/mem.c api/core/jwrite.c worker/gguf/[a-z]*.c -DHAVE_PCRE2 -lpcre2-8
  *
  * Any bytes as a tokenizer.json: refused with a sentence, or it encodes and decodes a text whatever
  * its parts are, decoding id by id gives the same text as decoding at once, and a text that is cut

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "api/core/file.h"
+#include "worker/gguf/model_file.h"
 #include "worker/hf/files.h"
 #include "worker/hf/tokenizer.h"
 #include "worker/text/buffer.h"
@@ -35,10 +35,16 @@ static int open_tokenizer(struct encode_text *t, struct err *e)
 static int add_file(const char *dir, const char *name, struct sha256 *into, char of[SHA256_HEX],
                     struct err *e)
 {
-    char path[FILE_PATH_SIZE];
+    struct model_text t;
     *of = 0;
-    if (file_join(path, e, "%s/%s", dir, name) < 0) return of_model(e);
-    if (file_exists(path) && sha256_file(path, of, NULL, e) < 0) return of_model(e);
+    if (model_file_read(dir, name, TOKENIZER_FILE_SIZE, &t, e) < 0) return of_model(e);
+    if (t.text) {
+        struct sha256 s;
+        sha256_init(&s);
+        sha256_add(&s, t.text, t.size);
+        sha256_hex(&s, of);
+    }
+    model_file_free(&t);
     sha256_add(into, name, strlen(name) + 1);
     sha256_add(into, of, strlen(of) + 1);
     return 0;
@@ -56,9 +62,13 @@ static void open_chat(struct encode_text *t)
  * the same as before templates were read. */
 static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
 {
-    char path[FILE_PATH_SIZE], of[SHA256_HEX], day[32];
-    if (file_join(path, e, "%s/chat_template.jinja", t->dir) < 0) return of_model(e);
-    if (file_exists(path) && add_file(t->dir, "chat_template.jinja", into, of, e) < 0) return -1;
+    char of[SHA256_HEX], day[32];
+    struct model_text text;
+    if (model_file_read(t->dir, "chat_template.jinja", TOKENIZER_FILE_SIZE, &text, e) < 0)
+        return of_model(e);
+    const bool found = text.text;
+    model_file_free(&text);
+    if (found && add_file(t->dir, "chat_template.jinja", into, of, e) < 0) return -1;
     open_chat(t);
     if (!t->chat_open || !t->chat.t || !jinja_mentions(t->chat.t, "strftime_now")) return 0;
     const int n = snprintf(day, sizeof day, "day %lld", (long long)chat_day(t->submitted_s));

@@ -11,6 +11,7 @@
 #include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
+#include "worker/gguf/model_file.h"
 
 #define PREFIX "model.config."
 
@@ -396,52 +397,46 @@ int config_parse(const char *text, size_t size, const char *path, struct model_s
 
 /* ---- of a directory -------------------------------------------------------------------------- */
 
-/* Returns the text of DIR/config.json, malloc'd, and sets its path. */
-static char *directory_config(const char *dir, char path[FILE_PATH_SIZE], size_t *size,
-                              struct err *e)
+/* Reads the text of DIR/config.json. */
+static int directory_config(const char *dir, struct model_text *t, struct err *e)
 {
-    if (file_join(path, e, "%s/config.json", dir) < 0) return NULL;
-    if (file_exists(path)) return file_read(path, 4 << 20, size, e);
-    err_set(e, ERR_NOT_FOUND,
-            "%s has no config.json: give a directory as transformers saves it; of a checkpoint "
-            "that is its hf/",
-            dir);
-    return NULL;
+    if (model_file_read(dir, "config.json", 4 << 20, t, e) < 0) return -1;
+    if (t->text) return 0;
+    return err_set(e, ERR_NOT_FOUND,
+                   "%s has no config.json: give a directory as transformers saves it, or a .gguf "
+                   "file; of a checkpoint that is its hf/",
+                   dir);
 }
 
 int config_read_dir(const char *dir, struct model_shape *m, struct err *e)
 {
-    char path[FILE_PATH_SIZE];
-    size_t size;
-    char *text = directory_config(dir, path, &size, e);
-    if (!text) return -1;
-    int rc = config_parse(text, size, path, m, e);
-    free(text);
+    struct model_text t;
+    if (directory_config(dir, &t, e) < 0) return -1;
+    const int rc = config_parse(t.text, t.size, t.path, m, e);
+    model_file_free(&t);
     return rc;
 }
 
 int config_check(const char *dir, struct model_shape *m, struct faults *f)
 {
-    char path[FILE_PATH_SIZE];
+    struct model_text t;
     struct err e = {0};
-    size_t size;
-    char *text = directory_config(dir, path, &size, &e);
-    struct config c = {.form = CONFIG_FILE, .path = path, .m = m, .e = &e, .faults = f};
+    const bool found = directory_config(dir, &t, &e) == 0;
+    struct config c = {.form = CONFIG_FILE, .path = t.path, .m = m, .e = &e, .faults = f};
     const int before = f->n;
     memset(m, 0, sizeof *m);
-    if ((!text || config_read(&c, text, size)) && f->n == before) faults_add(f, &e);
-    free(text);
+    if ((!found || config_read(&c, t.text, t.size)) && f->n == before) faults_add(f, &e);
+    model_file_free(&t);
     return f->n == before ? 0 : -1;
 }
 
 int config_copy(const char *from, const char *to, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    size_t size;
-    char *text = directory_config(from, path, &size, e);
-    if (!text) return -1;
+    struct model_text t;
+    if (directory_config(from, &t, e) < 0) return -1;
     int rc = file_join(path, e, "%s/config.json", to);
-    if (rc == 0) rc = file_write(path, text, size, e);
-    free(text);
+    if (rc == 0) rc = file_write(path, t.text, t.size, e);
+    model_file_free(&t);
     return rc;
 }

@@ -101,7 +101,7 @@ static int compare_params(const struct hf_weights *w, struct complaint *c, struc
                          "%s has another shape or type", x.blocks->name);
             continue;
         }
-        if (t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
+        if (!st_dtype_reads(t->dtype))
             complain(c, st_path(f), "convert it to F32, BF16 or F16", "%s has element type %s",
                      params[i].name, st_dtype_name(t->dtype));
         if (hf_same_shape(t, &params[i])) continue;

@@ -14,6 +14,7 @@
 #include "api/core/file.h"
 #include "api/core/jread.h"
 #include "api/core/model_shape.h"
+#include "worker/gguf/model_file.h"
 #include "worker/hf/tokenizer.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -138,9 +139,23 @@ static int each_name(const char *dir, void (*take)(struct hf_files *, int fd, co
     return rc;
 }
 
+/* Lists the texts of a GGUF file, which have ascending names. */
+static int list_texts(const char *gguf, struct hf_files *out, struct err *e)
+{
+    const char *names[MODEL_FILE_TEXTS];
+    const int n = model_file_list(gguf, names, e);
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i], "config.json"))
+            snprintf(out->name[out->n++], HF_FILE_NAME, "%s", names[i]);
+    return n < 0 ? -1 : 0;
+}
+
 int hf_list_files(const char *dir, struct hf_files *out, struct err *e)
 {
+    char gguf[FILE_PATH_SIZE];
     memset(out, 0, sizeof *out);
+    const int found = model_file_gguf(dir, gguf, e);
+    if (found) return found < 0 ? -1 : list_texts(gguf, out, e);
     if (each_name(dir, add, out, e) < 0) return -1;
     qsort(out->name, (size_t)out->n, HF_FILE_NAME, by_name);
     return 0;
@@ -181,11 +196,25 @@ static int copy_pieces(const struct hf_take *t, int fd, struct file_out *out, co
     }
 }
 
+/* Writes a text of a GGUF file. */
+static int copy_text(const struct hf_take *t, const char *name, const char *path, struct err *e)
+{
+    struct model_text text;
+    if (t->still) t->still(t->arg);
+    if (model_file_read(t->from, name, HF_FILE_SIZE, &text, e) < 0) return -1;
+    const int rc = text.text ? file_write(path, text.text, text.size, e)
+                             : err_set(e, ERR_NOT_FOUND, "%s is gone", text.path);
+    model_file_free(&text);
+    return rc;
+}
+
 static int copy_file(const struct hf_take *t, const char *name, struct err *e)
 {
-    char path[FILE_PATH_SIZE];
+    char path[FILE_PATH_SIZE], gguf[FILE_PATH_SIZE];
     struct file_out out;
     if (file_join(path, e, "%s/%s", t->to, name) < 0) return -1;
+    const int found = model_file_gguf(t->from, gguf, e);
+    if (found) return found < 0 ? -1 : copy_text(t, name, path, e);
     const int fd = open_plain(t->from, name, e);
     if (fd < 0) return -1;
     int rc = file_out_open(&out, path, e);
@@ -227,6 +256,15 @@ int hf_tokenizer_of(const char *dir, int32_t *out, struct err *e)
     char have[TOKENIZER_SIZE + 1];
     struct hf_files f = {0};
     struct err none = {0};
+    char gguf[FILE_PATH_SIZE];
+    const int found = model_file_gguf(dir, gguf, e);
+    if (found) {
+        const int listed = found < 0 ? -1 : list_texts(gguf, &f, e);
+        *out = TOKENIZER_NONE;
+        for (int i = 0; i < f.n; i++)
+            if (!strcmp(f.name[i], name)) *out = TOKENIZER_OWN;
+        return listed;
+    }
     if (each_name(dir, count_tokenizer, &f, e) < 0) return -1;
     *out = f.n ? TOKENIZER_OWN : TOKENIZER_NONE;
     const int fd = f.n ? open_plain(dir, name, &none) : -1;
@@ -290,18 +328,15 @@ static int ids_of_object(struct jread *j, bool inside, const char *path, const c
 static int ids_of_file(const char *dir, const char *name, const char *key, struct token_ends *out,
                        struct err *e)
 {
-    char path[FILE_PATH_SIZE];
+    struct model_text t;
     struct jread j;
-    size_t size;
     int rc = 0;
-    if (file_join(path, e, "%s/%s", dir, name) < 0) return -1;
-    if (!file_exists(path)) return 0;
-    char *text = file_read(path, 4 << 20, &size, e);
-    if (!text) return -1;
-    jread_init(&j, text, size);
-    if (jread_next(&j) != J_ERROR) rc = ids_of_object(&j, false, path, key, out, e);
-    if (j.err.code) rc = err_set(e, ERR_INVALID, "%s: %s", path, j.err.text);
-    free(text);
+    if (model_file_read(dir, name, 4 << 20, &t, e) < 0) return -1;
+    if (!t.text) return 0;
+    jread_init(&j, t.text, t.size);
+    if (jread_next(&j) != J_ERROR) rc = ids_of_object(&j, false, t.path, key, out, e);
+    if (j.err.code) rc = err_set(e, ERR_INVALID, "%s: %s", t.path, j.err.text);
+    model_file_free(&t);
     return rc;
 }
 

@@ -7,20 +7,18 @@
 #include <string.h>
 #include "api/core/jread.h"
 #include "worker/family/family.h"
+#include "worker/gguf/model_file.h"
 #include "worker/hf/files.h"
 #include "worker/hf/weights.h"
 
 /* Reads only model_type: config.json may be that of an unknown family. */
 static void read_type(const char *dir, struct hf_summary *s)
 {
-    char path[FILE_PATH_SIZE];
+    struct model_text t;
     struct err e;
     struct jread j;
-    size_t size;
-    char *text = file_join(path, &e, "%s/config.json", dir) ? NULL
-                                                            : file_read(path, 4 << 20, &size, &e);
-    if (!text) return;
-    jread_init(&j, text, size);
+    if (model_file_read(dir, "config.json", 4 << 20, &t, &e) < 0 || !t.text) return;
+    jread_init(&j, t.text, t.size);
     jread_next(&j);
     while (jread_next(&j) == J_KEY) {
         if (jread_is(&j, "model_type") && jread_next(&j) == J_STRING) {
@@ -29,7 +27,7 @@ static void read_type(const char *dir, struct hf_summary *s)
         }
         if (jread_skip(&j) < 0) break;
     }
-    free(text);
+    model_file_free(&t);
 }
 
 static void add_dtype(struct hf_summary *s, enum st_dtype d)

@@ -56,7 +56,7 @@ static void run(const struct pieces *r, void (*task)(void *arg, int64_t i, int w
 /* Tells whether the sink takes a stretch's elements as the file has them. */
 static bool as_stored(const struct pieces *r, const struct stretch *s)
 {
-    return r->to->take_half && s->x.t && !s->have &&
+    return r->to->take_half && s->x.t && !s->have && st_is_plain(s->x.t) &&
            s->x.t->dtype == (r->to->half == DT_F16 ? ST_F16 : ST_BF16);
 }
 

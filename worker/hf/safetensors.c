@@ -18,15 +18,18 @@
 #include "api/core/jread.h"
 #include "api/core/mem.h"
 #include "kernels/half.h"
+#include "worker/hf/blocks.h"
 
 static const struct {
     const char *name;
     int size; /* bytes of an element */
-} dtypes[ST_DTYPE_N] = {
-    [ST_BOOL] = {"BOOL", 1}, [ST_U8] = {"U8", 1},   [ST_I8] = {"I8", 1},     [ST_I16] = {"I16", 2},
-    [ST_U16] = {"U16", 2},   [ST_F16] = {"F16", 2}, [ST_BF16] = {"BF16", 2}, [ST_I32] = {"I32", 4},
-    [ST_U32] = {"U32", 4},   [ST_F32] = {"F32", 4}, [ST_F64] = {"F64", 8},   [ST_I64] = {"I64", 8},
-    [ST_U64] = {"U64", 8},
+} dtypes[ST_ALL_N] = {
+    [ST_BOOL] = {"BOOL", 1}, [ST_U8] = {"U8", 1},     [ST_I8] = {"I8", 1},
+    [ST_I16] = {"I16", 2},   [ST_U16] = {"U16", 2},   [ST_F16] = {"F16", 2},
+    [ST_BF16] = {"BF16", 2}, [ST_I32] = {"I32", 4},   [ST_U32] = {"U32", 4},
+    [ST_F32] = {"F32", 4},   [ST_F64] = {"F64", 8},   [ST_I64] = {"I64", 8},
+    [ST_U64] = {"U64", 8},   [ST_Q8_0] = {"Q8_0", 0}, [ST_Q4_0] = {"Q4_0", 0},
+    [ST_Q4_1] = {"Q4_1", 0},
 };
 /* Types of the format that are not supported here. */
 static const char *const foreign[] = {"F4",      "F6_E2M3",     "F6_E3M2",     "F8_E5M2", "F8_E4M3",
@@ -40,6 +43,11 @@ const char *st_dtype_name(enum st_dtype d)
 int64_t st_dtype_size(enum st_dtype d)
 {
     return dtypes[d].size;
+}
+
+bool st_dtype_reads(enum st_dtype d)
+{
+    return d == ST_F32 || d == ST_F16 || d == ST_BF16 || d >= ST_DTYPE_N;
 }
 
 struct st_file {
@@ -222,6 +230,16 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct st_tensor *)a)->name, ((const struct st_tensor *)b)->name);
 }
 
+/* Sorts the tensors by name, and refuses a name that occurs twice. */
+static int sort_names(struct st_file *f, struct err *e)
+{
+    if (f->n) qsort(f->tensor, (size_t)f->n, sizeof *f->tensor, by_name);
+    for (int i = 1; i < f->n; i++)
+        if (!strcmp(f->tensor[i].name, f->tensor[i - 1].name))
+            return corrupt(f, f->tensor[i].name, "the name occurs twice", e);
+    return 0;
+}
+
 /* Checks that the tensors follow each other from the header to the last byte, each name once. */
 static int check_layout(struct st_file *f, int64_t data_start, struct err *e)
 {
@@ -238,11 +256,7 @@ static int check_layout(struct st_file *f, int64_t data_start, struct err *e)
     if (at != f->size - data_start)
         return err_set(e, ERR_CORRUPT, "%s has %lld bytes of tensors, the header describes %lld",
                        f->path, (long long)(f->size - data_start), (long long)at);
-    if (f->n) qsort(f->tensor, (size_t)f->n, sizeof *f->tensor, by_name);
-    for (int i = 1; i < f->n; i++)
-        if (!strcmp(f->tensor[i].name, f->tensor[i - 1].name))
-            return corrupt(f, f->tensor[i].name, "the name occurs twice", e);
-    return 0;
+    return sort_names(f, e);
 }
 
 static int read_at(const struct st_file *f, void *out, int64_t size, int64_t offset, struct err *e)
@@ -317,6 +331,24 @@ struct st_file *st_check(const char *path, struct faults *faults, struct err *e)
     return NULL;
 }
 
+struct st_file *st_adopt(const char *path, int fd, struct st_tensor *tensor, int n, struct err *e)
+{
+    struct st_file *f = calloc(1, sizeof *f);
+    if (!f) {
+        free(tensor);
+        err_set(e, ERR_IO, "%s: out of memory", path);
+        return NULL;
+    }
+    f->tensor = tensor;
+    f->n = f->room = n;
+    f->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int rc = f->fd < 0 ? err_errno(e, "open %s", path) : file_join(f->path, e, "%s", path);
+    if (rc == 0) rc = sort_names(f, e);
+    if (rc == 0) return f;
+    st_close(f);
+    return NULL;
+}
+
 void st_close(struct st_file *f)
 {
     if (!f) return;
@@ -370,12 +402,35 @@ static enum dtype half_of(enum st_dtype t)
     return t == ST_F16 ? DT_F16 : DT_BF16;
 }
 
-/* Reads elements [at, at + n) as fp32. */
-static int read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
-                     float *out, struct err *e)
+/* Reads blocks, of which elements [at, at + n) may begin and end inside one. */
+static int read_blocks(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                       float *out, struct err *e)
+{
+    enum { BLOCKS = CHUNK / BLOCK_VALUES };
+    uint8_t bytes[BLOCKS * BLOCK_MOST];
+    float values[CHUNK];
+    const struct block_kind *kind = block_kind(t->dtype - ST_DTYPE_N);
+    for (int64_t i = 0; i < n;) {
+        const int64_t first = (at + i) / BLOCK_VALUES, skip = (at + i) % BLOCK_VALUES;
+        int64_t k = n - i < CHUNK - skip ? n - i : CHUNK - skip;
+        const int64_t n_blocks = (skip + k + BLOCK_VALUES - 1) / BLOCK_VALUES;
+        if (read_at(f, bytes, n_blocks * kind->size, t->offset + first * kind->size, e) < 0)
+            return -1;
+        const bool whole = !skip && k % BLOCK_VALUES == 0;
+        kind->widen(bytes, whole ? out + i : values, n_blocks);
+        if (!whole) memcpy(out + i, values + skip, (size_t)k * sizeof *out);
+        i += k;
+    }
+    return 0;
+}
+
+/* Reads elements [at, at + n) of the file as fp32. */
+static int read_stored(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                       float *out, struct err *e)
 {
     uint16_t half[CHUNK];
     if (t->dtype == ST_F32) return read_at(f, out, 4 * n, t->offset + 4 * at, e);
+    if (t->dtype >= ST_DTYPE_N) return read_blocks(f, t, at, n, out, e);
     for (int64_t i = 0; i < n; i += CHUNK) {
         const int64_t k = n - i < CHUNK ? n - i : CHUNK;
         if (read_at(f, half, 2 * k, t->offset + 2 * (at + i), e) < 0) return -1;
@@ -384,9 +439,44 @@ static int read_part(const struct st_file *f, const struct st_tensor *t, int64_t
     return 0;
 }
 
+/* Returns the row of the file that has our row: its heads have element 0 of the first half,
+ * element 0 of the second half, element 1 of the first ... */
+static int64_t row_in_file(const struct st_tensor *t, int64_t row)
+{
+    const int64_t size = t->dims[0] / t->heads, in_head = row % size;
+    return row - in_head + in_head % (size / 2) * 2 + in_head / (size / 2);
+}
+
+static int read_rows(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                     float *out, struct err *e)
+{
+    const int64_t cols = t->count / t->dims[0];
+    for (int64_t i = 0; i < n;) {
+        const int64_t row = (at + i) / cols, col = (at + i) % cols;
+        const int64_t k = n - i < cols - col ? n - i : cols - col;
+        if (read_stored(f, t, row_in_file(t, row) * cols + col, k, out + i, e) < 0) return -1;
+        i += k;
+    }
+    return 0;
+}
+
+/* Reads elements [at, at + n) as fp32. */
+static int read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                     float *out, struct err *e)
+{
+    if ((t->heads ? read_rows : read_stored)(f, t, at, n, out, e) < 0) return -1;
+    for (int64_t i = 0; t->one_more && i < n; i++) out[i] -= 1;
+    return 0;
+}
+
+bool st_is_plain(const struct st_tensor *t)
+{
+    return t->dtype < ST_DTYPE_N && !t->heads && !t->one_more;
+}
+
 static int check_dtype(const struct st_file *f, const struct st_tensor *t, struct err *e)
 {
-    if (t->dtype == ST_F32 || t->dtype == ST_F16 || t->dtype == ST_BF16) return 0;
+    if (st_dtype_reads(t->dtype)) return 0;
     return err_set(e, ERR_UNSUPPORTED,
                    "%s: tensor \"%s\" has element type %s; want F32, BF16 or "
                    "F16",
@@ -417,7 +507,7 @@ int st_read_half(const struct st_file *f, const struct st_tensor *t, enum st_dty
 {
     float line[CHUNK / 2];
     if (check_dtype(f, t, e) < 0) return -1;
-    if (t->dtype == type) return read_at(f, out, t->size, t->offset, e);
+    if (t->dtype == type && st_is_plain(t)) return read_at(f, out, t->size, t->offset, e);
     for (int64_t at = 0; at < t->count; at += CHUNK / 2) {
         const int64_t n = t->count - at < CHUNK / 2 ? t->count - at : CHUNK / 2;
         if (read_part(f, t, at, n, line, e) < 0) return -1;

@@ -35,10 +35,15 @@ enum st_dtype {
     ST_F64,
     ST_I64,
     ST_U64,
-    ST_DTYPE_N
+    ST_DTYPE_N, /* number of the format's types; GGUF files alone have the next ones */
+    ST_Q8_0 = ST_DTYPE_N,
+    ST_Q4_0,
+    ST_Q4_1,
+    ST_ALL_N
 };
 const char *st_dtype_name(enum st_dtype d); /* returns a name such as "F32" */
-int64_t st_dtype_size(enum st_dtype d);     /* bytes of an element */
+int64_t st_dtype_size(enum st_dtype d);     /* bytes of an element; 0 for GGUF's blocks */
+bool st_dtype_reads(enum st_dtype d);       /* tells whether st_read_part reads it as fp32 */
 
 struct st_tensor {
     char name[ST_NAME_SIZE];
@@ -48,6 +53,10 @@ struct st_tensor {
     int64_t count;  /* elements */
     int64_t offset; /* offset of its first byte from the start of the file */
     int64_t size;   /* bytes */
+    /* Set for tensors in a GGUF file. heads: in each of n heads, rows of its first and its second
+     * half alternate; 0: they do not. one_more: elements are 1 + the value. */
+    int64_t heads;
+    bool one_more;
 };
 
 struct faults;
@@ -61,6 +70,10 @@ struct st_file *st_open(const char *path, struct err *e);
 /* Opens a file as st_open does, and adds its faults to faults: the faults of all its entries, or
  * else its first one. Returns NULL if there is a fault. faults NULL: as st_open. */
 struct st_file *st_check(const char *path, struct faults *faults, struct err *e);
+/* Takes n tensors of another format's file, which are checked: their types are readable, and they
+ * lie within the file. fd is duplicated; tensor is taken, malloc'd, even after a failure. fails:
+ * ERR_CORRUPT for a name that occurs twice, ERR_IO. */
+struct st_file *st_adopt(const char *path, int fd, struct st_tensor *tensor, int n, struct err *e);
 void st_close(struct st_file *f); /* NULL allowed */
 const char *st_path(const struct st_file *f);
 
@@ -69,9 +82,11 @@ const struct st_tensor *st_at(const struct st_file *f, int i);              /* a
 const struct st_tensor *st_find(const struct st_file *f, const char *name); /* NULL: none */
 const void *st_data(const struct st_file *f, const struct st_tensor *t);    /* may be unaligned */
 
-/* Reads the whole tensor as fp32. BF16 and F16 are widened exactly; F32 is copied bit by bit.
- * fails: ERR_UNSUPPORTED for any other type. A file truncated after st_open is ERR_CORRUPT, not
- * SIGBUS: the bytes are read with pread. */
+/* Tells whether the elements lie in the file as they are read: plain, and in the same order. */
+bool st_is_plain(const struct st_tensor *t);
+/* Reads the whole tensor as fp32. BF16 and F16 are widened exactly; F32 is copied bit by bit;
+ * blocks are widened by worker/hf/blocks.h. fails: ERR_UNSUPPORTED for any other type. A file
+ * truncated after st_open is ERR_CORRUPT, not SIGBUS: the bytes are read with pread. */
 int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, struct err *e);
 /* Reads elements [at, at + n) of a tensor as fp32. */
 int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,

@@ -8,6 +8,7 @@
 #include "api/core/faults.h"
 #include "api/core/file.h"
 #include "api/core/jread.h"
+#include "worker/gguf/model_file.h"
 
 bool hf_starts_with(const char *s, const char *start)
 {
@@ -39,9 +40,9 @@ static struct hf_entry *add_entry(struct hf_weights *w, const char *path, struct
     return &w->entry[w->n++];
 }
 
-static int open_single(struct hf_weights *w, const char *path, struct err *e)
+/* Takes all tensors of the only file. */
+static int take_single(struct hf_weights *w, const char *path, struct err *e)
 {
-    if (!(w->file[0] = st_check(path, w->faults, e))) return -1;
     w->n_shards = 1;
     for (int i = 0; i < st_count(w->file[0]); i++) {
         struct hf_entry *x = add_entry(w, path, e);
@@ -50,6 +51,20 @@ static int open_single(struct hf_weights *w, const char *path, struct err *e)
         x->shard = 0;
     }
     return 0;
+}
+
+static int open_single(struct hf_weights *w, const char *path, struct err *e)
+{
+    if (!(w->file[0] = st_check(path, w->faults, e))) return -1;
+    return take_single(w, path, e);
+}
+
+static int open_gguf(struct hf_weights *w, const char *path, struct err *e)
+{
+    w->file[0] = hf_gguf_open(path, e);
+    if (w->file[0]) return take_single(w, path, e);
+    if (w->faults) faults_add(w->faults, e);
+    return -1;
 }
 
 /* Tells whether a name has no control characters, so that an error may show it. */
@@ -171,6 +186,9 @@ static int weight_paths(const char *dir, char *single, char *index, struct err *
 int hf_weightless(const char *dir, bool *out, struct err *e)
 {
     char path[FILE_PATH_SIZE], index[FILE_PATH_SIZE];
+    const int gguf = model_file_gguf(dir, path, e);
+    *out = false;
+    if (gguf) return gguf < 0 ? -1 : 0;
     if (weight_paths(dir, path, index, e)) return -1;
     *out = !file_exists(path) && !file_exists(index);
     return 0;
@@ -201,7 +219,12 @@ struct hf_weights *hf_weights_check(const char *dir, const struct model_shape *m
         return NULL;
     }
     w->faults = faults;
-    if (weight_paths(dir, path, index, e) == 0) {
+    const int gguf = model_file_gguf(dir, w->path, e);
+    if (gguf > 0) {
+        rc = open_gguf(w, w->path, e);
+    } else if (gguf < 0) {
+        if (faults) faults_add(faults, e);
+    } else if (weight_paths(dir, path, index, e) == 0) {
         snprintf(w->path, sizeof w->path, "%s", file_exists(path) ? path : index);
         if (file_exists(path))
             rc = open_single(w, path, e);

@@ -18,7 +18,7 @@ struct hf_entry {
 struct hf_weights {
     const struct model_shape *m;
     struct faults *faults;
-    char path[FILE_PATH_SIZE];           /* path of model.safetensors, or of the index */
+    char path[FILE_PATH_SIZE]; /* path of model.safetensors, of the index, or of the GGUF file */
     struct st_file *file[HF_MAX_SHARDS]; /* owned */
     char shard_name[HF_MAX_SHARDS][96];
     int n_shards;
@@ -28,9 +28,10 @@ struct hf_weights {
 };
 
 /* Opens the files in the order of transformers: model.safetensors if it exists, else the index and
- * its shards. Entries have our names, also for files with the family's older spellings. m:
- * borrowed. fails: ERR_NOT_FOUND without weights; ERR_CORRUPT, ERR_TOO_LARGE for the index; as
- * st_open; as hf_name_entries; ERR_IO. */
+ * its shards. A GGUF file (worker/gguf/model_file.h) is one file, with names of transformers.
+ * Entries have our names, also for files with the family's older spellings. m: borrowed. fails:
+ * ERR_NOT_FOUND without weights; ERR_CORRUPT, ERR_TOO_LARGE for the index; as st_open, or as
+ * hf_gguf_open; as hf_name_entries; ERR_IO. */
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e);
 /* Sets *out to whether DIR has neither model.safetensors nor its index. fails: ERR_TOO_LARGE for a
  * path that is too long. */
@@ -41,6 +42,9 @@ int hf_weightless(const char *dir, bool *out, struct err *e);
 struct hf_weights *hf_weights_check(const char *dir, const struct model_shape *m,
                                     struct faults *faults, struct err *e);
 void hf_weights_close(struct hf_weights *w);
+/* Opens a GGUF file as a file of tensors: named, turned and widened as transformers has them.
+ * fails: as gguf_open and gguf_arch; ERR_CORRUPT for sizes that heads do not divide. */
+struct st_file *hf_gguf_open(const char *path, struct err *e);
 /* Finds the tensor of that name and its file; NULL: none. */
 const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f);
 const struct hf_entry *hf_entry_of(const struct hf_weights *w, const char *name);

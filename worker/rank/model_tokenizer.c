@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "api/core/file.h"
 #include "api/core/job.h"
+#include "worker/gguf/model_file.h"
 #include "worker/rank/roots.h"
 
 /* Tells whether the job needs text: a batch may consist of ids alone. */
@@ -19,13 +19,11 @@ static bool needs_text(const struct job_spec *s)
 
 static int read_file(struct model_tokenizer *t, const char *dir, struct err *e)
 {
-    char path[FILE_PATH_SIZE];
-    size_t size;
-    if (file_join(path, e, "%s/tokenizer.json", dir) < 0) return -1;
-    t->file = file_read(path, TOKENIZER_FILE_SIZE, &size, e);
-    if (!t->file) return -1;
-    t->size = (int64_t)size;
-    return 0;
+    struct model_text file;
+    if (model_file_read(dir, "tokenizer.json", TOKENIZER_FILE_SIZE, &file, e) < 0) return -1;
+    t->file = file.text; /* taken; it is there, as the tokenizer was opened */
+    t->size = (int64_t)file.size;
+    return t->file ? 0 : err_set(e, ERR_NOT_FOUND, "%s is gone", file.path);
 }
 
 int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e)
@@ -33,8 +31,7 @@ int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e
     char dir[RANK_PATH_SIZE];
     const struct job_spec *s = r->spec;
     if (!job_has_tokenizer(s)) return 0;
-    if (roots_directory(spec_text(s, s->model.path), r->roots, r->n_roots, "model.path", dir, e))
-        return -1;
+    if (roots_model(spec_text(s, s->model.path), r->roots, r->n_roots, dir, e)) return -1;
     t->tokenizer = tokenizer_open(dir, &t->why);
     if (t->tokenizer) {
         chat_model_open(&t->chat, dir, &t->no_chat);

@@ -35,23 +35,23 @@ static int read_member(struct json v, struct text *out, struct err *e)
 static int read_config(struct text *out, const char *dir, char path[FILE_PATH_SIZE], struct err *e)
 {
     static const char *const name = "chat_template";
-    struct side_file f;
+    struct model_text f;
     struct json v;
     if (side_file_open(&f, dir, "tokenizer_config.json", 1, &name, &v, e) < 0) return -1;
     const int rc = read_member(v, out, e);
     memcpy(path, f.path, FILE_PATH_SIZE);
-    side_file_close(&f);
+    model_file_free(&f);
     return rc;
 }
 
 static int read_source(struct text *out, const char *dir, char path[FILE_PATH_SIZE], struct err *e)
 {
-    size_t size;
-    if (file_join(path, e, "%s/chat_template.jinja", dir) < 0) return -1;
-    if (!file_exists(path)) return read_config(out, dir, path, e);
-    out->data = file_read(path, TEMPLATE_SOURCE, &size, e);
-    if (!out->data) return -1;
-    out->n = (int64_t)size;
+    struct model_text t;
+    if (model_file_read(dir, "chat_template.jinja", TEMPLATE_SOURCE, &t, e) < 0) return -1;
+    if (!t.text) return read_config(out, dir, path, e);
+    memcpy(path, t.path, FILE_PATH_SIZE);
+    out->data = t.text; /* taken */
+    out->n = (int64_t)t.size;
     return 0;
 }
 

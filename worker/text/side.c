@@ -15,26 +15,16 @@ const char *side_token_name(enum side_token i)
     return token_names[i];
 }
 
-int side_file_open(struct side_file *f, const char *dir, const char *name, int n,
+int side_file_open(struct model_text *f, const char *dir, const char *name, int n,
                    const char *const names[], struct json out[], struct err *e)
 {
-    size_t size;
-    *f = (struct side_file){0};
     memset(out, 0, (size_t)n * sizeof *out);
-    if (file_join(f->path, e, "%s/%s", dir, name) < 0) return -1;
-    if (!file_exists(f->path)) return 0;
-    f->text = file_read(f->path, FILE_SIZE, &size, e);
-    if (!f->text) return -1;
-    const struct json whole = {.p = f->text, .n = (int64_t)size, .file = f->path};
+    if (model_file_read(dir, name, FILE_SIZE, f, e) < 0) return -1;
+    if (!f->text) return 0;
+    const struct json whole = {.p = f->text, .n = (int64_t)f->size, .file = f->path};
     if (json_members(whole, "the file", n, names, out, e) == 0) return 0;
-    side_file_close(f);
+    model_file_free(f);
     return -1;
-}
-
-void side_file_close(struct side_file *f)
-{
-    free(f->text);
-    *f = (struct side_file){0};
 }
 
 /* Reads a token. Leaves out->data NULL if j is neither a string nor an object. */
@@ -46,13 +36,13 @@ static int read_token(struct json j, const char *name, struct text *out, struct 
 
 static int read_file(struct side_tokens *s, const char *dir, const char *name, struct err *e)
 {
-    struct side_file f;
+    struct model_text f;
     struct json v[SIDE_TOKENS];
     if (side_file_open(&f, dir, name, SIDE_TOKENS, token_names, v, e) < 0) return -1;
     int rc = 0;
     for (int i = 0; rc == 0 && i < SIDE_TOKENS; i++)
         if (!s->text[i].data) rc = read_token(v[i], token_names[i], &s->text[i], e);
-    side_file_close(&f);
+    model_file_free(&f);
     return rc;
 }
 

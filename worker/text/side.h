@@ -5,7 +5,7 @@
 #ifndef SEQD_TEXT_SIDE_H
 #define SEQD_TEXT_SIDE_H
 
-#include "api/core/file.h"
+#include "worker/gguf/model_file.h"
 #include "worker/text/json.h"
 
 enum side_token {
@@ -28,15 +28,10 @@ const char *side_token_name(enum side_token i); /* "bos_token" */
 int side_tokens_read(struct side_tokens *s, const char *dir, struct err *e);
 void side_tokens_fini(struct side_tokens *s);
 
-/* The text of a file beside tokenizer.json. */
-struct side_file {
-    char *text; /* owned; NULL: the directory has no such file */
-    char path[FILE_PATH_SIZE];
-};
-/* Opens a file and finds the members `names` of its object. If there is no file, all are absent.
- * fails: ERR_IO, ERR_TOO_LARGE, ERR_INVALID unless it is a JSON object, all with the path. */
-int side_file_open(struct side_file *f, const char *dir, const char *name, int n,
+/* Opens a file beside tokenizer.json and finds the members `names` of its object. If there is no
+ * file, all are absent. The caller frees f. fails: as model_file_read; ERR_INVALID unless it is a
+ * JSON object, with the path. */
+int side_file_open(struct model_text *f, const char *dir, const char *name, int n,
                    const char *const names[], struct json out[], struct err *e);
-void side_file_close(struct side_file *f);
 
 #endif

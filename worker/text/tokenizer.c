@@ -113,14 +113,11 @@ static int no_file(const char *dir, struct err *e)
 
 struct tokenizer *tokenizer_open(const char *dir, struct err *e)
 {
-    char path[FILE_PATH_SIZE];
-    size_t size;
-    if (file_join(path, e, "%s/tokenizer.json", dir) < 0) return NULL;
-    if (!file_exists(path)) return no_file(dir, e), NULL;
-    char *text = file_read(path, TOKENIZER_FILE_SIZE, &size, e);
-    if (!text) return NULL;
-    struct tokenizer *t = tokenizer_open_text(text, size, e);
-    free(text);
+    struct model_text file;
+    if (model_file_read(dir, "tokenizer.json", TOKENIZER_FILE_SIZE, &file, e) < 0) return NULL;
+    if (!file.text) return no_file(dir, e), NULL;
+    struct tokenizer *t = tokenizer_open_text(file.text, file.size, e);
+    model_file_free(&file);
     if (!t) {
         err_prefix(e, "%s", dir);
     } else if (read_special(t, dir, e) < 0) {

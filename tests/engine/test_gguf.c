@@ -1,0 +1,893 @@
+/* GGUF files as models: sizes, weights of every type and architecture beside the values that were
+ * written, the texts that they stand for, and files that are refused. test_gguf_golden.c has the
+ * answers of llama.cpp. */
+#include "worker/gguf/gguf.h"
+
+#include <math.h>
+#include <unistd.h>
+#include "kernels/half.h"
+#include "tests/lib/gguf_make.h"
+#include "worker/family/config.h"
+#include "worker/gguf/model_file.h"
+#include "worker/hf/files.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/inspect.h"
+#include "worker/text/chat_model.h"
+#include "worker/text/tokenizer.h"
+
+static char scratch[64];
+static struct err e;
+
+static const char *in_dir(const char *name)
+{
+    static char path[4][256];
+    static int k;
+    k = (k + 1) % 4;
+    snprintf(path[k], sizeof path[k], "%s/%s", scratch, name);
+    return path[k];
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static void test_values(void)
+{
+    struct gguf_make g = {0};
+    int64_t i;
+    double x;
+    const char *s;
+    size_t n;
+    const uint8_t *at = NULL;
+    bytes_put(make_key(&g, "a.i8", GGUF_I8), "\xff", 1);
+    bytes_put(make_key(&g, "a.u16", GGUF_U16), "\xfe\xff", 2);
+    bytes_u64(make_key(&g, "a.u64", GGUF_U64), 1ull << 63);
+    bytes_u64(make_key(&g, "a.i64", GGUF_I64), (uint64_t)-5);
+    make_f32(&g, "a.f32", 1e-6f);
+    x = 0.25;
+    bytes_put(make_key(&g, "a.f64", GGUF_F64), &x, 8);
+    make_bool(&g, "a.bool", 1);
+    make_strs(&g, "a.list", (const char *const[]){"x", "", "\xc3\xa9"}, 3);
+    make_file(&g, in_dir("values.gguf"));
+    struct gguf *f = gguf_open(in_dir("values.gguf"), &e);
+    CHECK_MSG(f && gguf_keys(f) == 8 && gguf_tensors(f) == 0, "%s", e.text);
+    if (!f) return;
+    CHECK(gguf_int(gguf_find(f, "a.i8"), 0, &i) && i == -1);
+    CHECK(gguf_int(gguf_find(f, "a.u16"), 0, &i) && i == 65534);
+    CHECK(!gguf_int(gguf_find(f, "a.u64"), 0, &i));
+    CHECK(gguf_int(gguf_find(f, "a.i64"), 0, &i) && i == -5);
+    CHECK(gguf_real(gguf_find(f, "a.f32"), 0, &x) && x == 1e-6);
+    CHECK(gguf_real(gguf_find(f, "a.f64"), 0, &x) && x == 0.25);
+    CHECK(!gguf_int(gguf_find(f, "a.bool"), 0, &i) && !gguf_find(f, "a.none"));
+    const struct gguf_key *list = gguf_find(f, "a.list");
+    for (int k = 0; k < 3; k++) gguf_string(list, &at, &s, &n);
+    CHECK(list->array && list->n == 3 && n == 2 && !memcmp(s, "\xc3\xa9", 2));
+    gguf_close(f);
+}
+
+/* ---- refused headers ------------------------------------------------------------------------- */
+
+static const int64_t four_rows[] = {4, 32};
+
+static void plain(struct gguf_make *g)
+{
+    static const float x[128];
+    make_str(g, "general.architecture", "llama");
+    make_tensor(g, "blk.0.attn_q.weight", 0, 2, four_rows, x, sizeof x);
+}
+
+static void bad_magic(struct gguf_bytes *b)
+{
+    b->at[0] = 'X';
+}
+
+static void bad_version(struct gguf_bytes *b)
+{
+    b->at[4] = 1;
+}
+
+static void bad_endian(struct gguf_bytes *b)
+{
+    b->at[4] = 0;
+    b->at[7] = 3;
+}
+
+static void cut_data(struct gguf_bytes *b)
+{
+    b->n -= 64;
+}
+
+static void cut_header(struct gguf_bytes *b)
+{
+    b->n = 40;
+}
+
+static void count_63(struct gguf_bytes *b)
+{
+    memset(b->at + 16, 0, 8);
+    b->at[23] = 0x80;
+}
+
+static void tensors_63(struct gguf_bytes *b)
+{
+    memset(b->at + 8, 0, 8);
+    b->at[15] = 0x80;
+}
+
+static void no_change(struct gguf_bytes *b)
+{
+    (void)b;
+}
+
+static void key_twice(struct gguf_make *g)
+{
+    plain(g);
+    make_u32(g, "llama.block_count", 1);
+    make_u32(g, "llama.block_count", 1);
+}
+
+static void tensor_twice(struct gguf_make *g)
+{
+    static const float x[128];
+    plain(g);
+    make_tensor(g, "blk.0.attn_q.weight", 0, 2, four_rows, x, sizeof x);
+}
+
+static void nul(struct gguf_make *g)
+{
+    plain(g);
+    bytes_str(make_key(g, "general.name", GGUF_STRING), "a\0b", 3);
+}
+
+static void no_utf8(struct gguf_make *g)
+{
+    plain(g);
+    make_strs(g, "tokenizer.ggml.tokens", (const char *const[]){"\xff"}, 1);
+}
+
+static void long_string(struct gguf_make *g)
+{
+    bytes_u64(make_key(g, "general.name", GGUF_STRING), 1ull << 63);
+}
+
+static void long_array(struct gguf_make *g)
+{
+    make_array(g, "tokenizer.ggml.scores", GGUF_F32, 1ull << 62);
+}
+
+static void long_list(struct gguf_make *g)
+{
+    make_array(g, "tokenizer.ggml.tokens", GGUF_STRING, 1ull << 61);
+}
+
+static void nested(struct gguf_make *g)
+{
+    make_array(g, "general.x", GGUF_ARRAY, 1);
+}
+
+static void no_type(struct gguf_make *g)
+{
+    make_key(g, "general.x", 13);
+}
+
+static void odd_bool(struct gguf_make *g)
+{
+    make_bool(g, "tokenizer.ggml.add_bos_token", 2);
+    plain(g);
+}
+
+static void odd_name(struct gguf_make *g)
+{
+    make_u32(g, "general\n", 1);
+}
+
+static void alignment(struct gguf_make *g)
+{
+    plain(g);
+    make_u32(g, "general.alignment", 24);
+}
+
+static void overlap(struct gguf_make *g)
+{
+    plain(g);
+    make_info(g, "blk.0.attn_k.weight", 0, 2, four_rows, 0);
+}
+
+static void hole(struct gguf_make *g)
+{
+    plain(g);
+    make_info(g, "blk.0.attn_k.weight", 0, 2, four_rows, 1024);
+}
+
+static void beyond(struct gguf_make *g)
+{
+    plain(g);
+    make_info(g, "blk.0.attn_k.weight", 0, 2, four_rows, 512);
+}
+
+static void huge(struct gguf_make *g)
+{
+    plain(g);
+    make_info(g, "blk.0.attn_k.weight", 0, 2, (const int64_t[]){1ll << 31, 1ll << 32}, 512);
+}
+
+static void zero(struct gguf_make *g)
+{
+    plain(g);
+    make_info(g, "blk.0.attn_k.weight", 0, 2, (const int64_t[]){0, 32}, 512);
+}
+
+static void no_blocks(struct gguf_make *g)
+{
+    plain(g);
+    make_info(g, "blk.0.attn_k.weight", 8, 2, (const int64_t[]){32, 31}, 512);
+}
+
+static void k_quant(struct gguf_make *g)
+{
+    plain(g);
+    make_info(g, "output.weight", 14, 2, (const int64_t[]){4, 256}, 512);
+}
+
+static void newer_type(struct gguf_make *g)
+{
+    plain(g);
+    make_info(g, "output.weight", 99, 2, (const int64_t[]){4, 256}, 512);
+}
+
+static void split(struct gguf_make *g)
+{
+    plain(g);
+    bytes_put(make_key(g, "split.count", GGUF_U16), "\x03\0", 2);
+}
+
+static void more_keys(struct gguf_make *g)
+{
+    plain(g);
+    g->more_keys = 5000;
+}
+
+static void more_tensors(struct gguf_make *g)
+{
+    plain(g);
+    g->more_tensors = 1;
+}
+
+static void test_refused(void)
+{
+    static const struct {
+        void (*make)(struct gguf_make *g);
+        void (*change)(struct gguf_bytes *b);
+        enum err_code code;
+        const char *text;
+    } cases[] = {
+        {plain, bad_magic, ERR_CORRUPT, "does not begin with \"GGUF\""},
+        {plain, bad_version, ERR_UNSUPPORTED, "version 1"},
+        {plain, bad_endian, ERR_UNSUPPORTED, "big-endian"},
+        {plain, cut_data, ERR_CORRUPT, "blk.0.attn_q.weight: its bytes lie beyond"},
+        {plain, cut_header, ERR_CORRUPT, "key 1 of 1: the file is truncated"},
+        {plain, count_63, ERR_TOO_LARGE, "9223372036854775808 keys"},
+        {plain, tensors_63, ERR_TOO_LARGE, "9223372036854775808 tensors"},
+        {key_twice, no_change, ERR_CORRUPT, "key llama.block_count occurs twice"},
+        {tensor_twice, no_change, ERR_CORRUPT, "tensor blk.0.attn_q.weight occurs twice"},
+        {nul, no_change, ERR_CORRUPT, "key general.name: a string holds a NUL"},
+        {no_utf8, no_change, ERR_CORRUPT, "key tokenizer.ggml.tokens: a string is not UTF-8"},
+        {long_string, no_change, ERR_CORRUPT, "key general.name: the file is truncated"},
+        {long_array, no_change, ERR_CORRUPT, "key tokenizer.ggml.scores: its array is longer"},
+        {long_list, no_change, ERR_CORRUPT, "key tokenizer.ggml.tokens: its array is longer"},
+        {nested, no_change, ERR_CORRUPT, "key general.x: its value is an array of arrays"},
+        {no_type, no_change, ERR_CORRUPT, "key general.x: its value has a type"},
+        {odd_bool, no_change, ERR_CORRUPT, "add_bos_token: a bool is neither 0 nor 1"},
+        {odd_name, no_change, ERR_CORRUPT, "key 1 of 1: its name is not a word"},
+        {alignment, no_change, ERR_CORRUPT, "general.alignment is 24"},
+        {overlap, no_change, ERR_CORRUPT, "tensor blk.0.attn_k.weight: its offset"},
+        {hole, no_change, ERR_CORRUPT, "tensor blk.0.attn_k.weight: its offset"},
+        {beyond, no_change, ERR_CORRUPT, "tensor blk.0.attn_k.weight: its bytes lie beyond"},
+        {huge, no_change, ERR_CORRUPT, "tensor blk.0.attn_k.weight: its dimensions"},
+        {zero, no_change, ERR_CORRUPT, "tensor blk.0.attn_k.weight: its dimensions"},
+        {no_blocks, no_change, ERR_CORRUPT, "tensor blk.0.attn_k.weight: its rows"},
+        {k_quant, no_change, ERR_UNSUPPORTED, "tensor output.weight has type Q6_K"},
+        {newer_type, no_change, ERR_UNSUPPORTED, "tensor output.weight has type unknown (99)"},
+        {split, no_change, ERR_UNSUPPORTED, "llama-gguf-split --merge"},
+        {more_keys, no_change, ERR_TOO_LARGE, "5001 keys"},
+        {more_tensors, no_change, ERR_CORRUPT, "tensor 2 of 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gguf_make g = {0};
+        cases[i].make(&g);
+        struct gguf_bytes b = make_finish(&g);
+        cases[i].change(&b);
+        CHECK(!file_write(in_dir("bad.gguf"), b.at, b.n, &e));
+        e = (struct err){0};
+        struct gguf *f = gguf_open(in_dir("bad.gguf"), &e);
+        CHECK_MSG(!f && e.code == cases[i].code && strstr(e.text, cases[i].text),
+                  "%zu: want \"%s\", got %d \"%s\"", i, cases[i].text, (int)e.code, e.text);
+        gguf_close(f);
+        free(b.at);
+    }
+    CHECK(!gguf_open(in_dir("nowhere.gguf"), &e) && e.code == ERR_NOT_FOUND);
+}
+
+/* Every prefix of a good file is refused, or has all that it says. */
+static void test_prefixes(void)
+{
+    struct gguf_make g = {0};
+    plain(&g);
+    make_strs(&g, "tokenizer.ggml.tokens", (const char *const[]){"a", "b"}, 2);
+    struct gguf_bytes b = make_finish(&g);
+    for (size_t n = 0; n < b.n; n++) {
+        CHECK(!file_write(in_dir("cut.gguf"), b.at, n, &e));
+        struct gguf *f = gguf_open(in_dir("cut.gguf"), &e);
+        CHECK_MSG(!f, "%zu of %zu bytes", n, b.n);
+        gguf_close(f);
+    }
+    free(b.at);
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+/* The widths have whole blocks; layers and heads are few. */
+#define SIZES                                                                                      \
+    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"                         \
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":32,\"vocab_size\":40,"       \
+    "\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5"
+static const struct model_case {
+    const char *arch, *config;
+    bool permuted, one_more, tied, bias, windows;
+} models[] = {
+    {"llama",
+     "{\"model_type\":\"llama\",\"tie_word_embeddings\":false,\"rope_theta\":5e5," SIZES "}",
+     .permuted = true},
+    {"llama",
+     "{\"model_type\":\"llama\",\"tie_word_embeddings\":true,\"rope_theta\":5e5,"
+     "\"attention_bias\":true,\"mlp_bias\":true,\"rope_scaling\":{\"rope_type\":\"llama3\","
+     "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+     "\"original_max_position_embeddings\":256}," SIZES "}",
+     .permuted = true, .tied = true, .bias = true},
+    {"qwen2", "{\"model_type\":\"qwen2\",\"tie_word_embeddings\":false,\"rope_theta\":1e6,"
+              "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,"
+              "\"original_max_position_embeddings\":128}," SIZES "}"},
+    {"qwen3",
+     "{\"model_type\":\"qwen3\",\"tie_word_embeddings\":true,\"rope_theta\":1e6," SIZES "}",
+     .tied = true},
+    {"gemma3",
+     "{\"model_type\":\"gemma3_text\",\"tie_word_embeddings\":true,\"rope_theta\":1e6,"
+     "\"rope_local_base_freq\":1e4,\"sliding_window\":16,\"sliding_window_pattern\":6,"
+     "\"query_pre_attn_scalar\":32,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}," SIZES
+     "}",
+     .one_more = true, .tied = true, .windows = true},
+};
+enum { MODELS = sizeof models / sizeof *models };
+
+static uint32_t seed = 1;
+
+static float drawn(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (float)(int32_t)(seed >> 8 & 0xffff) / 32768.0f - 1;
+}
+
+/* The names that llama.cpp gives to a tensor of transformers. */
+static void gguf_name(const struct model_case *c, const char *hf, char out[128])
+{
+    static const char *const parts[][2] = {
+        {"model.embed_tokens", "token_embd"},
+        {"model.norm", "output_norm"},
+        {"lm_head", "output"},
+        {"input_layernorm", "attn_norm"},
+        {"self_attn.q_proj", "attn_q"},
+        {"self_attn.k_proj", "attn_k"},
+        {"self_attn.v_proj", "attn_v"},
+        {"self_attn.o_proj", "attn_output"},
+        {"self_attn.q_norm", "attn_q_norm"},
+        {"self_attn.k_norm", "attn_k_norm"},
+        {"pre_feedforward_layernorm", "ffn_norm"},
+        {"post_feedforward_layernorm", "post_ffw_norm"},
+        {"mlp.gate_proj", "ffn_gate"},
+        {"mlp.up_proj", "ffn_up"},
+        {"mlp.down_proj", "ffn_down"},
+    };
+    char stem[128];
+    int layer = -1, at = 0;
+    if (sscanf(hf, "model.layers.%d.%n", &layer, &at) == 1) hf += at;
+    snprintf(stem, sizeof stem, "%s", hf);
+    char *end = strrchr(stem, '.');
+    *end++ = 0;
+    const char *to = "?";
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strcmp(stem, parts[i][0])) to = parts[i][1];
+    if (!strcmp(stem, "post_attention_layernorm"))
+        to = c->one_more ? "post_attention_norm" : "ffn_norm";
+    if (layer < 0)
+        snprintf(out, 128, "%s.%s", to, end);
+    else
+        snprintf(out, 128, "blk.%d.%s.%s", layer, to, end);
+}
+
+/* Draws n values, and writes them as numbers or blocks of a type. Returns the bytes. */
+static size_t draw_values(int type, int64_t n, uint8_t *out, float *is)
+{
+    size_t at = 0;
+    for (int64_t i = 0; i < n; i += type == 0 || type == 1 || type == 30 ? 1 : 32) {
+        uint16_t half[2];
+        float scale[2];
+        is[i] = drawn();
+        if (type == 0) {
+            memcpy(out + at, &is[i], 4);
+            at += 4;
+            continue;
+        }
+        if (type == 1 || type == 30) {
+            half_narrow(type == 1 ? DT_F16 : DT_BF16, &is[i], half, 1);
+            half_widen(type == 1 ? DT_F16 : DT_BF16, half, &is[i], 1);
+            memcpy(out + at, half, 2);
+            at += 2;
+            continue;
+        }
+        scale[0] = is[i] * 0.1f;
+        scale[1] = drawn();
+        half_narrow(DT_F16, scale, half, 2);
+        half_widen(DT_F16, half, scale, 2);
+        const size_t n_scales = type == 3 ? 2 : 1;
+        memcpy(out + at, half, 2 * n_scales);
+        at += 2 * n_scales;
+        for (int k = 0; k < 32; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            const int q = (int)(seed >> 24);
+            if (type == 8) {
+                out[at + (size_t)k] = (uint8_t)q;
+                is[i + k] = scale[0] * (float)(int8_t)(uint8_t)q;
+                continue;
+            }
+            const int nibble = q & 15;
+            uint8_t *byte = &out[at + (size_t)(k % 16)];
+            *byte = (uint8_t)(k < 16 ? nibble : *byte | nibble << 4);
+            is[i + k] = type == 2 ? scale[0] * (float)(nibble - 8)
+                                  : scale[0] * (float)nibble + scale[1];
+        }
+        at += type == 8 ? 32 : 16;
+    }
+    return at;
+}
+
+static int64_t file_row(int64_t row, int64_t rows, int64_t heads)
+{
+    const int64_t size = rows / heads, r = row % size;
+    return row - r + (r < size / 2 ? 2 * r : 2 * (r - size / 2) + 1);
+}
+
+/* Adds a tensor of type `type` (of the file) and writes its values, as transformers has them. */
+static void add_param(struct gguf_make *g, const struct model_case *c, const struct param *p,
+                      int type, float *flat)
+{
+    char name[128];
+    const bool matrix = p->cols;
+    const int64_t dims[2] = {p->rows, p->cols}, cols = matrix ? p->cols : 1;
+    float *is = malloc((size_t)p->count * sizeof *is);
+    uint8_t *bytes = malloc((size_t)p->count * 4);
+    gguf_name(c, p->name, name);
+    if (!matrix) type = 0; /* as llama.cpp keeps them */
+    size_t size = draw_values(type, p->count, bytes, is);
+    const int64_t heads = !c->permuted                ? 0
+                          : strstr(p->name, "q_proj") ? 4
+                          : strstr(p->name, "k_proj") ? 2
+                                                      : 0;
+    for (int64_t r = 0; r < p->rows; r++)
+        memcpy(flat + p->offset + r * cols, is + (heads ? file_row(r, p->rows, heads) : r) * cols,
+               (size_t)cols * sizeof *is);
+    if (c->one_more && strstr(p->name, "norm"))
+        for (int64_t i = 0; i < p->count; i++) flat[p->offset + i] -= 1;
+    make_tensor(g, name, (uint32_t)type, matrix ? 2 : 1, dims, bytes, size);
+    free(is);
+    free(bytes);
+}
+
+static void arch_key(const struct model_case *c, const char *key, char out[96])
+{
+    snprintf(out, 96, "%s.%s", c->arch, key);
+}
+
+static void add_u32(struct gguf_make *g, const struct model_case *c, const char *key, uint32_t v)
+{
+    char name[96];
+    arch_key(c, key, name);
+    make_u32(g, name, v);
+}
+
+static void add_f32(struct gguf_make *g, const struct model_case *c, const char *key, float v)
+{
+    char name[96];
+    arch_key(c, key, name);
+    make_f32(g, name, v);
+}
+
+static void add_str(struct gguf_make *g, const struct model_case *c, const char *key, const char *v)
+{
+    char name[96];
+    arch_key(c, key, name);
+    make_str(g, name, v);
+}
+
+static void add_sizes(struct gguf_make *g, const struct model_case *c)
+{
+    make_str(g, "general.architecture", c->arch);
+    make_str(g, "general.name", "tiny");
+    add_u32(g, c, "vocab_size", 40);
+    add_u32(g, c, "context_length", 512);
+    add_u32(g, c, "embedding_length", 64);
+    add_u32(g, c, "block_count", 2);
+    add_u32(g, c, "feed_forward_length", 96);
+    add_u32(g, c, "attention.head_count", 4);
+    add_u32(g, c, "attention.head_count_kv", 2);
+    add_u32(g, c, "attention.key_length", 32);
+    add_u32(g, c, "attention.value_length", 32);
+    add_f32(g, c, "attention.layer_norm_rms_epsilon", 1e-5f);
+    add_f32(g, c, "rope.freq_base", c->permuted ? 5e5f : 1e6f);
+    if (c->windows) add_u32(g, c, "attention.sliding_window", 16);
+}
+
+/* Writes llama3's table, as convert_hf_to_gguf.py does. */
+static void add_factors(struct gguf_make *g)
+{
+    float x[16];
+    for (int i = 0; i < 16; i++) {
+        const double wave = 2 * M_PI * pow(5e5, i / 16.0), smooth = (256 / wave - 1) / 3;
+        x[i] = (float)(wave < 256 / 4.0 ? 1 : wave > 256 ? 8 : 1 / ((1 - smooth) / 8 + smooth));
+    }
+    make_tensor(g, "rope_freqs.weight", 0, 1, (const int64_t[]){16}, x, sizeof x);
+}
+
+static void add_rope(struct gguf_make *g, const struct model_case *c)
+{
+    if (strstr(c->config, "yarn")) {
+        add_str(g, c, "rope.scaling.type", "yarn");
+        add_f32(g, c, "rope.scaling.factor", 4);
+        add_u32(g, c, "rope.scaling.original_context_length", 128);
+    }
+    if (strstr(c->config, "linear")) {
+        add_str(g, c, "rope.scaling.type", "linear");
+        add_f32(g, c, "rope.scaling.factor", 8);
+    }
+    if (strstr(c->config, "llama3")) add_factors(g);
+}
+
+static void shape_of(const struct model_case *c, struct model_shape *m)
+{
+    CHECK_MSG(!config_parse(c->config, strlen(c->config), "case", m, &e), "%s", e.text);
+}
+
+/* Writes a model whose matrices have a type of the file. Returns its weights in the flat layout, as
+ * transformers has them. */
+static float *make_model(const struct model_case *c, const struct model_shape *m, int type,
+                         const char *path)
+{
+    int n;
+    struct gguf_make g = {0};
+    struct param *list = hf_list(m, &n, &e);
+    float *flat = calloc((size_t)param_count(m), sizeof *flat);
+    add_sizes(&g, c);
+    add_rope(&g, c);
+    for (int i = 0; list && i < n; i++) add_param(&g, c, &list[i], type, flat);
+    make_file(&g, path);
+    free(list);
+    return flat;
+}
+
+static int take_any(void *arg, int64_t offset, int64_t n, const float *x, struct err *err)
+{
+    (void)err;
+    memcpy((float *)arg + offset, x, (size_t)n * sizeof *x);
+    return 0;
+}
+
+static int take_any_half(void *arg, int64_t offset, int64_t n, const uint16_t *x, struct err *err)
+{
+    (void)err;
+    half_widen(DT_BF16, x, (float *)arg + offset, n);
+    return 0;
+}
+
+static void check_loads(const char *path, const struct model_shape *m, const float *want)
+{
+    const size_t n = (size_t)param_count(m);
+    float *got = malloc(n * 4);
+    uint16_t *half = malloc(n * 2), *want_half = malloc(n * 2);
+    struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 2}, &e);
+    struct hf_sink to = {.take = take_any, .arg = got};
+    CHECK_MSG(!hf_load(path, m, DT_F32, got, &e), "%s", e.text);
+    CHECK(!memcmp(want, got, n * 4));
+    memset(got, 0, n * 4);
+    CHECK_MSG(!hf_load_pieces(path, m, &to, &e), "%s", e.text);
+    CHECK(!memcmp(want, got, n * 4));
+    memset(got, 0, n * 4);
+    to.be = be;
+    to.any_order = true;
+    CHECK_MSG(!hf_load_pieces(path, m, &to, &e), "%s", e.text);
+    CHECK(!memcmp(want, got, n * 4));
+    half_narrow(DT_BF16, want, want_half, (int64_t)n);
+    CHECK_MSG(!hf_load(path, m, DT_BF16, half, &e), "%s", e.text);
+    CHECK(!memcmp(want_half, half, n * 2));
+    to.take_half = take_any_half; /* gets plain bf16 alone */
+    to.half = DT_BF16;
+    memset(got, 0, n * 4);
+    CHECK_MSG(!hf_load_pieces(path, m, &to, &e), "%s", e.text);
+    CHECK(!memcmp(want, got, n * 4));
+    be_close(be);
+    free(got), free(half), free(want_half);
+}
+
+static void check_inspected(const char *path, const struct model_shape *m, const char *dtypes)
+{
+    static struct faults f;
+    struct hf_summary s;
+    f.n = 0;
+    hf_inspect(path, &s, &f);
+    CHECK_MSG(s.loads && s.known && !f.n, "%s", f.n ? f.fault[0].text : "");
+    CHECK_MSG(strstr(s.dtypes, dtypes), "%s in %s", dtypes, s.dtypes);
+    CHECK(s.weights_size > 0 && !hf_shape_diff(m, &s.shape) && s.tokenizer == TOKENIZER_NONE);
+}
+
+static void check_model(const struct model_case *c, int type, const char *dtype)
+{
+    static struct model_shape m, own;
+    char text[4096];
+    const char *path = in_dir("model.gguf");
+    shape_of(c, &m);
+    float *want = make_model(c, &m, type, path);
+    CHECK_MSG(!hf_read_dir(path, &own, &e), "%s: %s", c->arch, e.text);
+    CHECK_MSG(!hf_shape_diff(&m, &own), "%s: %s", c->arch, hf_shape_diff(&m, &own));
+    CHECK_MSG(!memcmp(&m.rope, &own.rope, sizeof m.rope) && m.rope_theta == own.rope_theta &&
+                  m.rope_local == own.rope_local && m.norm_eps == own.norm_eps &&
+                  m.window == own.window && m.attn_scalar == own.attn_scalar &&
+                  m.max_pos == own.max_pos,
+              "%s", c->arch);
+    CHECK_MSG(hf_describe(path, text, sizeof text, &e) > 0, "%s: %s", c->arch, e.text);
+    check_loads(path, &own, want);
+    check_inspected(path, &own, dtype);
+    free(want);
+}
+
+static void test_models(void)
+{
+    static const struct {
+        int type;
+        const char *name;
+    } types[] = {{0, "F32"}, {1, "F16"}, {30, "BF16"}, {8, "Q8_0"}, {2, "Q4_0"}, {3, "Q4_1"}};
+    for (int i = 0; i < MODELS; i++)
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+            if (!small_leaves(i + (int64_t)t, 2))
+                check_model(&models[i], types[t].type, types[t].name);
+}
+
+/* ---- refused models -------------------------------------------------------------------------- */
+
+static void other_arch(struct gguf_make *g)
+{
+    make_str(g, "general.architecture", "mamba");
+}
+
+static void no_arch(struct gguf_make *g)
+{
+    make_str(g, "general.name", "x");
+}
+
+static void unknown_key(struct gguf_make *g)
+{
+    add_sizes(g, &models[0]);
+    make_f32(g, "llama.logit_scale", 2);
+}
+
+static void experts(struct gguf_make *g)
+{
+    add_sizes(g, &models[0]);
+    make_u32(g, "llama.expert_count", 8);
+}
+
+static void partial_rope(struct gguf_make *g)
+{
+    add_sizes(g, &models[0]);
+    make_u32(g, "llama.rope.dimension_count", 16);
+}
+
+static void long_rope(struct gguf_make *g)
+{
+    add_sizes(g, &models[0]);
+    make_str(g, "llama.rope.scaling.type", "longrope");
+    make_tensor(g, "token_embd.weight", 0, 2, four_rows, (const float[128]){0}, 512);
+}
+
+static void other_factors(struct gguf_make *g)
+{
+    static const float x[16] = {1, 1, 3, 1, 7};
+    add_sizes(g, &models[0]);
+    make_tensor(g, "token_embd.weight", 0, 2, four_rows, (const float[128]){0}, 512);
+    make_tensor(g, "rope_freqs.weight", 0, 1, (const int64_t[]){16}, x, sizeof x);
+}
+
+static void no_embedding(struct gguf_make *g)
+{
+    add_sizes(g, &models[0]);
+}
+
+static void no_heads(struct gguf_make *g)
+{
+    make_str(g, "general.architecture", "llama");
+    make_u32(g, "llama.embedding_length", 64);
+    make_u32(g, "llama.block_count", 2);
+    make_u32(g, "llama.feed_forward_length", 2);
+    make_u32(g, "llama.context_length", 2);
+    make_u32(g, "llama.attention.head_count", 0);
+}
+
+static void uneven(struct gguf_make *g)
+{
+    make_str(g, "general.architecture", "llama");
+    make_u32(g, "llama.embedding_length", 64);
+    make_u32(g, "llama.block_count", 2);
+    struct gguf_bytes *b = make_array(g, "llama.feed_forward_length", GGUF_U32, 2);
+    bytes_u32(b, 96);
+    bytes_u32(b, 64);
+}
+
+static void test_refused_models(void)
+{
+    static const struct {
+        void (*make)(struct gguf_make *g);
+        enum err_code code;
+        const char *text;
+    } cases[] = {
+        {other_arch, ERR_UNSUPPORTED, "general.architecture is \"mamba\""},
+        {no_arch, ERR_CORRUPT, "general.architecture is missing"},
+        {unknown_key, ERR_UNSUPPORTED, "llama.logit_scale is a key that is not known"},
+        {experts, ERR_UNSUPPORTED, "llama.expert_count is not 0"},
+        {partial_rope, ERR_UNSUPPORTED, "16 of them turned by RoPE"},
+        {long_rope, ERR_UNSUPPORTED, "llama.rope.scaling.type is \"longrope\""},
+        {other_factors, ERR_UNSUPPORTED, "rope_freqs.weight is not the table"},
+        {no_embedding, ERR_CORRUPT, "token_embd.weight is missing"},
+        {no_heads, ERR_CORRUPT, "attention.head_count 0"},
+        {uneven, ERR_UNSUPPORTED, "llama.feed_forward_length differs between layers"},
+    };
+    static struct model_shape m;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gguf_make g = {0};
+        cases[i].make(&g);
+        make_file(&g, in_dir("bad.gguf"));
+        e = (struct err){0};
+        CHECK_MSG(hf_read_dir(in_dir("bad.gguf"), &m, &e) == -1 && e.code == cases[i].code &&
+                      strstr(e.text, cases[i].text),
+                  "want \"%s\", got %d \"%s\"", cases[i].text, (int)e.code, e.text);
+    }
+}
+
+/* A tensor that is missing, too many, or of another shape is named. */
+static void test_other_tensors(void)
+{
+    static struct model_shape m;
+    char text[4096];
+    struct gguf_make g = {0};
+    int n;
+    shape_of(&models[0], &m);
+    float *flat = calloc((size_t)param_count(&m), sizeof *flat);
+    struct param *list = hf_list(&m, &n, &e);
+    add_sizes(&g, &models[0]);
+    for (int i = 0; i < n; i++)
+        if (!strstr(list[i].name, "1.mlp.down_proj")) add_param(&g, &models[0], &list[i], 8, flat);
+    make_tensor(&g, "blk.0.attn_sinks.weight", 0, 1, (const int64_t[]){4}, (const float[4]){0}, 16);
+    make_file(&g, in_dir("bad.gguf"));
+    CHECK(hf_describe(in_dir("bad.gguf"), text, sizeof text, &e) == -1);
+    CHECK_MSG(strstr(e.text, "model.layers.1.mlp.down_proj.weight is missing") &&
+                  strstr(e.text, "blk.0.attn_sinks.weight is unexpected"),
+              "%s", e.text);
+    free(list);
+    free(flat);
+}
+
+/* ---- directories ----------------------------------------------------------------------------- */
+
+static void test_directories(void)
+{
+    static struct model_shape m, own;
+    char path[FILE_PATH_SIZE];
+    shape_of(&models[3], &m);
+    CHECK(!file_make_dir(in_dir("one"), &e) && !file_make_dir(in_dir("two"), &e));
+    free(make_model(&models[3], &m, 8, in_dir("one/a.gguf")));
+    free(make_model(&models[3], &m, 8, in_dir("two/a.gguf")));
+    free(make_model(&models[3], &m, 8, in_dir("two/b.GGUF")));
+    CHECK_MSG(!hf_read_dir(in_dir("one"), &own, &e) && !hf_shape_diff(&m, &own), "%s", e.text);
+    CHECK(hf_read_dir(in_dir("two"), &own, &e) == -1 && e.code == ERR_INVALID &&
+          strstr(e.text, "2 .gguf files"));
+    CHECK(!hf_read_dir(in_dir("two/b.GGUF"), &own, &e));
+    /* config.json decides: the directory is one of transformers. */
+    CHECK(!file_write(in_dir("one/config.json"), "{}", 2, &e));
+    CHECK(model_file_gguf(in_dir("one"), path, &e) == 0);
+    CHECK(!symlink("b.GGUF", in_dir("two/blob")) && !hf_read_dir(in_dir("two/blob"), &own, &e));
+}
+
+/* ---- tokenizers ------------------------------------------------------------------------------ */
+
+static void add_tokens(struct gguf_make *g, const char *model, const char *pre)
+{
+    static const char *const tokens[] = {"<s>", "a", "b", "ab", "<|im_end|>", "!"};
+    static const int32_t types[] = {3, 1, 1, 1, 3, 4};
+    make_str(g, "tokenizer.ggml.model", model);
+    if (pre) make_str(g, "tokenizer.ggml.pre", pre);
+    make_strs(g, "tokenizer.ggml.tokens", tokens, 6);
+    bytes_put(make_array(g, "tokenizer.ggml.token_type", GGUF_I32, 6), types, sizeof types);
+    make_strs(g, "tokenizer.ggml.merges", (const char *const[]){"a b"}, 1);
+    make_u32(g, "tokenizer.ggml.bos_token_id", 0);
+    make_u32(g, "tokenizer.ggml.eos_token_id", 0);
+    make_bool(g, "tokenizer.ggml.add_bos_token", 1);
+}
+
+static void test_own_files(void)
+{
+    struct gguf_make g = {0};
+    struct hf_files taken;
+    struct token_ends ends;
+    struct chat_model chat;
+    int32_t kind;
+    const char *path = in_dir("own.gguf");
+    add_sizes(&g, &models[0]);
+    add_tokens(&g, "gpt2", "gpt-2");
+    make_str(&g, "tokenizer.chat_template", "{{ bos_token }}x");
+    make_file(&g, path);
+    CHECK_MSG(!hf_tokenizer_of(path, &kind, &e) && kind == TOKENIZER_OWN, "%s", e.text);
+    CHECK_MSG(!hf_read_ends(path, &ends, &e) && ends.n == 2 && ends.id[0] == 0 && ends.id[1] == 4,
+              "%s", e.text);
+    const struct hf_take take = {path, in_dir("taken"), true, NULL, NULL};
+    CHECK_MSG(!hf_take_files(&take, &taken, &e) && taken.n == 4, "%s", e.text);
+    /* The copies say the same as the file. */
+    const char *const from[] = {path, in_dir("taken")};
+    for (int i = 0; i < 2; i++) {
+        struct tokens ids = {0};
+        struct tokenizer *t = tokenizer_open(from[i], &e);
+        CHECK_MSG(t && !tokenizer_encode(t, "ab!a", 4, true, &ids, &e), "%s", e.text);
+        CHECK(ids.n == 4 && ids.id[0] == 0 && ids.id[1] == 3 && ids.id[2] == 5 && ids.id[3] == 1);
+        CHECK(t && tokenizer_special(t)->bos == 0);
+        CHECK_MSG(!chat_model_open(&chat, from[i], &e) && chat.t, "%s", e.text);
+        chat_model_close(&chat);
+        text_tokens_fini(&ids);
+        tokenizer_destroy(t);
+    }
+}
+
+static void test_refused_tokenizers(void)
+{
+    static const struct {
+        const char *model, *pre, *key;
+        uint32_t id;
+        const char *text;
+    } cases[] = {
+        {"bert", NULL, NULL, 0, "tokenizer.ggml.model is \"bert\""},
+        {"gpt2", "mpt", NULL, 0, "tokenizer.ggml.pre is \"mpt\""},
+        {"gpt2", NULL, NULL, 0, "tokenizer.ggml.pre is \"\""},
+        {"gpt2", "gpt-2", "tokenizer.ggml.padding_token_id", 6, "padding_token_id is not an id"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gguf_make g = {0};
+        struct model_text t;
+        add_sizes(&g, &models[0]);
+        add_tokens(&g, cases[i].model, cases[i].pre);
+        if (cases[i].key) make_u32(&g, cases[i].key, cases[i].id);
+        make_file(&g, in_dir("bad.gguf"));
+        e = (struct err){0};
+        CHECK_MSG(model_file_read(in_dir("bad.gguf"), "tokenizer_config.json", 1 << 20, &t, &e) &&
+                      strstr(e.text, cases[i].text),
+                  "want \"%s\", got \"%s\"", cases[i].text, e.text);
+    }
+}
+
+int main(void)
+{
+    snprintf(scratch, sizeof scratch, "/tmp/seqd-gguf-%d", (int)getpid());
+    CHECK(!file_make_dir(scratch, &e));
+    RUN(test_values);
+    RUN(test_refused);
+    RUN(test_prefixes);
+    RUN(test_models);
+    RUN(test_refused_models);
+    RUN(test_other_tensors);
+    RUN(test_directories);
+    RUN(test_own_files);
+    RUN(test_refused_tokenizers);
+    file_remove(scratch, NULL);
+    return test_done("gguf");
+}

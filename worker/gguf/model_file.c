@@ -1,0 +1,159 @@
+/* model_file.c: finds out which kind of model a path is, and writes each text of a GGUF file into
+ * room that the first try measures. */
+#include "worker/gguf/model_file.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include "worker/gguf/gguf_config.h"
+#include "worker/gguf/gguf_tokenizer.h"
+
+bool model_file_is_gguf(const char *name)
+{
+    static const char end[] = ".gguf";
+    const size_t n = strlen(name), k = sizeof end - 1;
+    return n > k && !strcasecmp(name + n - k, end);
+}
+
+/* Finds the only GGUF file in a directory. Returns the number of such files. */
+static int look_in(const char *dir, char name[256])
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        if (!model_file_is_gguf(x->d_name) || *x->d_name == '.') continue;
+        if (!n++) snprintf(name, 256, "%s", x->d_name);
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+int model_file_gguf(const char *model, char path[FILE_PATH_SIZE], struct err *e)
+{
+    struct stat st;
+    char name[256];
+    if (stat(model, &st)) return 0; /* its reader says why */
+    if (!S_ISDIR(st.st_mode)) return file_join(path, e, "%s", model) < 0 ? -1 : 1;
+    if (file_join(path, e, "%s/config.json", model) < 0) return -1;
+    const int n = file_exists(path) ? 0 : look_in(model, name);
+    if (n > 1)
+        return err_set(e, ERR_INVALID,
+                       "%s has %d .gguf files and no config.json: name one of them in model.path",
+                       model, n);
+    if (!n) return 0;
+    return file_join(path, e, "%s/%s", model, name) < 0 ? -1 : 1;
+}
+
+/* ---- the texts of a GGUF file ---------------------------------------------------------------- */
+
+#define TEMPLATE "tokenizer.chat_template"
+
+static const struct {
+    const char *name;
+    int (*write)(const struct gguf *g, struct jwrite *w, struct err *e); /* NULL: the template */
+    bool of_tokenizer;
+} texts[MODEL_FILE_TEXTS] = {
+    {"chat_template.jinja", NULL, false},
+    {"config.json", gguf_config_write, false},
+    {"generation_config.json", gguf_tokenizer_generation, true},
+    {"tokenizer.json", gguf_tokenizer_write, true},
+    {"tokenizer_config.json", gguf_tokenizer_config, true},
+};
+
+static bool has_text(const struct gguf *g, int i)
+{
+    const char *s;
+    size_t n;
+    if (!texts[i].write) return gguf_text(gguf_find(g, TEMPLATE), &s, &n);
+    return !texts[i].of_tokenizer || gguf_tokenizer_has(g);
+}
+
+static int too_large(const char *path, int64_t max_size, struct err *e)
+{
+    return err_set(e, ERR_TOO_LARGE, "%s: it has more than %lld bytes", path, (long long)max_size);
+}
+
+static int take_template(const struct gguf *g, int64_t max_size, struct model_text *out,
+                         struct err *e)
+{
+    const char *s;
+    if (!gguf_text(gguf_find(g, TEMPLATE), &s, &out->size)) return 0;
+    if ((int64_t)out->size > max_size) return too_large(out->path, max_size, e);
+    out->text = malloc(out->size + 1);
+    if (!out->text) return err_set(e, ERR_IO, "out of memory for %s", out->path);
+    memcpy(out->text, s, out->size);
+    out->text[out->size] = 0;
+    return 0;
+}
+
+static int make_text(const struct gguf *g, int i, int64_t max_size, struct model_text *out,
+                     struct err *e)
+{
+    if (!texts[i].write) return take_template(g, max_size, out, e);
+    for (int64_t room = 65536;;) {
+        struct jwrite w;
+        out->text = malloc((size_t)room);
+        if (!out->text) return err_set(e, ERR_IO, "out of memory for %s", out->path);
+        jwrite_init(&w, out->text, (size_t)room);
+        if (texts[i].write(g, &w, e) < 0) return -1;
+        const int64_t n = jwrite_finish(&w);
+        out->size = n < 0 ? 0 : (size_t)n;
+        if (n >= 0 && n <= max_size) return 0;
+        free(out->text);
+        out->text = NULL;
+        room = (int64_t)w.len + 1; /* as the writer counted */
+        if (n >= 0 || room > max_size + 1) return too_large(out->path, max_size, e);
+    }
+}
+
+static int read_gguf(const char *path, const char *name, int64_t max_size, struct model_text *out,
+                     struct err *e)
+{
+    int i = 0, rc;
+    while (i < MODEL_FILE_TEXTS && strcmp(name, texts[i].name)) i++;
+    if (file_join(out->path, e, "%s: its %s", path, name) < 0) return -1;
+    if (i == MODEL_FILE_TEXTS) return 0;
+    struct gguf *g = gguf_open(path, e);
+    if (!g) return -1;
+    rc = has_text(g, i) ? make_text(g, i, max_size, out, e) : 0;
+    gguf_close(g);
+    if (rc < 0) model_file_free(out);
+    return rc;
+}
+
+int model_file_list(const char *gguf, const char *names[MODEL_FILE_TEXTS], struct err *e)
+{
+    int n = 0;
+    struct gguf *g = gguf_open(gguf, e);
+    if (!g) return -1;
+    for (int i = 0; i < MODEL_FILE_TEXTS; i++)
+        if (has_text(g, i)) names[n++] = texts[i].name;
+    gguf_close(g);
+    return n;
+}
+
+/* ---- either ---------------------------------------------------------------------------------- */
+
+int model_file_read(const char *model, const char *name, int64_t max_size, struct model_text *out,
+                    struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    *out = (struct model_text){0};
+    const int found = model_file_gguf(model, path, e);
+    if (found < 0) return -1;
+    if (found) return read_gguf(path, name, max_size, out, e);
+    if (file_join(out->path, e, "%s/%s", model, name) < 0) return -1;
+    if (!file_exists(out->path)) return 0;
+    out->text = file_read(out->path, max_size, &out->size, e);
+    return out->text ? 0 : -1;
+}
+
+void model_file_free(struct model_text *t)
+{
+    free(t->text);
+    t->text = NULL;
+    t->size = 0;
+}

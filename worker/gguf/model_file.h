@@ -1,0 +1,40 @@
+/* model_file.h: reads the texts of a model by their names: from a directory, or from the keys of a
+ * GGUF file, which stand for the same texts.
+ *
+ * A model is a directory as transformers saves it, a GGUF file of any name (a link of the Hub's
+ * cache leads to one without an end), or a directory with exactly one file *.gguf and no
+ * config.json. A GGUF file has config.json,
+ * tokenizer.json, tokenizer_config.json, generation_config.json and chat_template.jinja, made
+ * again from its keys at each reading; its other files are absent.
+ *
+ * tested: tests/engine/test_gguf.c */
+#ifndef SEQD_GGUF_MODEL_FILE_H
+#define SEQD_GGUF_MODEL_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/file.h"
+
+/* Tells whether a name in a directory is that of a GGUF file. */
+bool model_file_is_gguf(const char *name);
+/* Finds the GGUF file that a model is: 1, with its path; 0: it is a directory as transformers saves
+ * it. -1 with ERR_INVALID: a directory with several, ERR_TOO_LARGE. */
+int model_file_gguf(const char *model, char path[FILE_PATH_SIZE], struct err *e);
+
+struct model_text {
+    char *text; /* owned, NUL-terminated; NULL: the model has no such text */
+    size_t size;
+    char path[FILE_PATH_SIZE]; /* its place, for errors */
+};
+/* Reads a text of at most max_size bytes. fails: as file_read and gguf_open; ERR_UNSUPPORTED and
+ * ERR_CORRUPT naming a key of a GGUF file that does not fit. out has no text then. */
+int model_file_read(const char *model, const char *name, int64_t max_size, struct model_text *out,
+                    struct err *e);
+void model_file_free(struct model_text *t);
+/* Lists the names of a GGUF file's texts. Returns their number. */
+#define MODEL_FILE_TEXTS 5
+int model_file_list(const char *gguf, const char *names[MODEL_FILE_TEXTS], struct err *e);
+
+#endif

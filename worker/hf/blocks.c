@@ -1,0 +1,55 @@
+/* blocks.c: one plain loop for each kind of block. */
+#include "worker/hf/blocks.h"
+
+#include <string.h>
+#include "api/core/assert.h"
+#include "kernels/half.h"
+
+enum { Q8_0_SIZE = 34, Q4_0_SIZE = 18, Q4_1_SIZE = 20, HALF = BLOCK_VALUES / 2 };
+
+static float fp16(const uint8_t *p)
+{
+    const uint16_t bits = (uint16_t)(p[0] | p[1] << 8);
+    float x;
+    half_widen(DT_F16, &bits, &x, 1);
+    return x;
+}
+
+static void widen_q8_0(const uint8_t *p, float *out, int64_t n)
+{
+    for (; n > 0; n--, p += Q8_0_SIZE, out += BLOCK_VALUES) {
+        const float d = fp16(p);
+        for (int i = 0; i < BLOCK_VALUES; i++) out[i] = d * (float)(int8_t)p[2 + i];
+    }
+}
+
+static void widen_q4_0(const uint8_t *p, float *out, int64_t n)
+{
+    for (; n > 0; n--, p += Q4_0_SIZE, out += BLOCK_VALUES) {
+        const float d = fp16(p);
+        for (int i = 0; i < HALF; i++) {
+            out[i] = d * (float)((p[2 + i] & 15) - 8);
+            out[i + HALF] = d * (float)((p[2 + i] >> 4) - 8);
+        }
+    }
+}
+
+static void widen_q4_1(const uint8_t *p, float *out, int64_t n)
+{
+    for (; n > 0; n--, p += Q4_1_SIZE, out += BLOCK_VALUES) {
+        const float d = fp16(p), m = fp16(p + 2);
+        for (int i = 0; i < HALF; i++) {
+            out[i] = d * (float)(p[4 + i] & 15) + m;
+            out[i + HALF] = d * (float)(p[4 + i] >> 4) + m;
+        }
+    }
+}
+
+static const struct block_kind kinds[] = {
+    {Q8_0_SIZE, widen_q8_0}, {Q4_0_SIZE, widen_q4_0}, {Q4_1_SIZE, widen_q4_1}};
+
+const struct block_kind *block_kind(int i)
+{
+    assert(i >= 0 && i < (int)(sizeof kinds / sizeof *kinds));
+    return &kinds[i];
+}
