@@ -584,6 +584,14 @@ static void test_roots(void)
     CHECK_MSG(strstr(e.text, "not a directory"), "%s", e.text);
     CHECK(roots_directory("m/none", roots, 2, "model.path", out, &e) == -1);
     CHECK(e.code == ERR_NOT_FOUND);
+    /* A model is a directory, or a GGUF file. */
+    CHECK(!roots_model("m", roots, 2, out, &e) && !roots_model("m/file", roots, 2, out, &e));
+    CHECK(strstr(out, "/m/file"));
+    CHECK(roots_model("out/passwd", roots, 2, out, &e) == -1 && e.code == ERR_INVALID);
+    CHECK_STR(e.field, "model.path");
+    snprintf(path, sizeof path, "%s/m/pipe", scratch);
+    CHECK(!mkfifo(path, 0600) && roots_model(path, roots, 2, out, &e) == -1);
+    CHECK_MSG(strstr(e.text, "not a directory or a .gguf file"), "%s", e.text);
 }
 
 static void write_docs(void)

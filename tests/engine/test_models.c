@@ -58,6 +58,23 @@ static void test_found(void)
     CHECK_STR(out, "{\"models\":[],\"incomplete\":null}");
 }
 
+/* One GGUF file is its directory's model; of several, each is a model. */
+static void test_ggufs(void)
+{
+    put("ggufs/one", "a.gguf", "GGUF");
+    put("ggufs/two", "a.gguf", "GGUF");
+    put("ggufs/two", "b.gguf", "");
+    put("ggufs/two", ".c.gguf", "");
+    put("ggufs/two/deeper", "d.gguf", "");
+    put("ggufs/not", "config.json", "{}");
+    put("ggufs/not", "a.gguf", "GGUF");
+    list("ggufs", NULL);
+    CHECK_MSG(count("\"path\":") == 4 && count("\"n_faults\":1}") == 4, "%s", out);
+    CHECK(count("/ggufs/one\"") && count("/ggufs/two/a.gguf\"") && count("/ggufs/two/b.gguf\"") &&
+          count("/ggufs/two/deeper\""));
+    CHECK_MSG(count("the file is truncated here: fetch the file again\"") == 4, "%s", out);
+}
+
 static void test_too_many(void)
 {
     char name[64];
@@ -106,6 +123,7 @@ int main(void)
 {
     model_dir_begin("test_models");
     RUN(test_found);
+    RUN(test_ggufs);
     RUN(test_too_many);
     RUN(test_limits);
     model_dir_end();

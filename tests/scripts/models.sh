@@ -71,6 +71,29 @@ says "models of a node" 0 $? '^local +/.*/models/deep/er/good +llama +16,560 +32
     '/models/pipe +.* no +.*config.json' '/models/na.*me.* +llama .* yes'
 n=$(grep -c '^local' "$T/out")
 if [ "$n" -eq 5 ]; then ok "each once, and no link to a directory is followed"; else bad "$n models" "$T/out"; fi
+
+# GGUF files: by their paths, or by the directory of one; a training leaves a directory as any other does.
+check "$golden/gguf/llama.gguf"
+says "a GGUF file" 0 $? '^family +llama$' '^element types +.*Q4_0' '^tokenizer +none' '^no fault$'
+check "$golden/gguf/llama2.gguf"
+says "a GGUF file without weights" 1 $? 'llama.embedding_length is missing'
+mkdir "$R/gguf" && cp "$golden/gguf/qwen3.gguf" "$R/gguf"
+seqctl model ls >"$T/out" 2>&1
+says "a directory with a GGUF file" 0 $? '/models/gguf +llama .* yes'
+for i in 1 2 3 4; do echo "{\"input_ids\": [1, 2, 3, $i, 5, 6, 7, 8, 9]}"; done >"$T/data/ids.jsonl"
+train='{"kind": "train", "name": "gguf", "model": {"path": "MODEL"}, "data": {"train": [{"path": "IDS"}], "seq_len": 16},
+    "train": {"steps": 2, "global_batch": 1}, "checkpoint": {"every_steps": 2}, "resources": {"ranks": 1, "threads": 1}}'
+for m in "$R/gguf" "$R/gguf/qwen3.gguf"; do
+    sed "s|MODEL|$m|; s|IDS|$T/data/ids.jsonl|" <<<"$train" >"$T/gguf.json"
+    seqctl submit "$T/gguf.json" --wait >"$T/out" 2>&1
+    says "a training from ${m##*/}" 0 $? 'succeeded'
+done
+hf=$(find "$T" -path '*/hf/config.json' | tail -n 1)
+check "${hf%/config.json}"
+says "its checkpoint" 0 $? '^family +' '^element types +' '^no fault$'
+sed "s|MODEL|$golden/gguf/absent.gguf|; s|IDS|$T/data/ids.jsonl|" <<<"$train" >"$T/gguf.json"
+seqctl submit "$T/gguf.json" >"$T/out" 2>&1
+says "a file that is not there" 1 $? 'absent.gguf'
 seqctl model ls local -o json >"$T/out" 2>&1
 says "as JSON" 0 $? '"n_faults": 4' '"incomplete": null' '"error": null'
 seqctl model ls elsewhere >"$T/out" 2>&1

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "api/core/jread.h"
 #include "worker/family/family.h"
+#include "worker/gguf/gguf.h"
 #include "worker/gguf/model_file.h"
 #include "worker/hf/files.h"
 #include "worker/hf/weights.h"
@@ -67,10 +68,9 @@ static void advise(struct faults *f, int from)
     for (int i = from; i < faults_kept(f); i++) {
         struct err *e = &f->fault[i];
         const size_t n = strlen(e->text);
-        const char *fix = e->code == ERR_CORRUPT || e->code == ERR_NOT_FOUND
-                              ? ": fetch the file again"
-                              : "";
-        snprintf(e->text + n, sizeof e->text - n, "%s", fix);
+        static const char fix[] = ": fetch the file again";
+        if ((e->code == ERR_CORRUPT || e->code == ERR_NOT_FOUND) && !hf_ends_with(e->text, fix))
+            snprintf(e->text + n, sizeof e->text - n, "%s", fix);
     }
 }
 
@@ -109,15 +109,31 @@ static void look_at_ends(const char *dir, struct hf_summary *s, struct faults *f
     }
 }
 
+/* Looks for a fault of a GGUF file's header, without which none of its texts can be read. */
+static bool readable(const char *dir, bool *gguf, struct faults *f)
+{
+    char path[FILE_PATH_SIZE];
+    struct err e = {0};
+    const int found = model_file_gguf(dir, path, &e);
+    struct gguf *g = found > 0 ? gguf_open(path, &e) : NULL;
+    *gguf = g;
+    gguf_close(g);
+    if (e.code) faults_add(f, &e);
+    return !e.code;
+}
+
 void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f)
 {
     const int before = f->n;
     struct err e = {0};
+    bool gguf;
     *s = (struct hf_summary){0};
+    s->unreadable = !readable(dir, &gguf, f);
+    if (s->unreadable) return;
     read_type(dir, s);
     s->known = config_check(dir, &s->shape, f) == 0;
     if (s->known) snprintf(s->family, sizeof s->family, "%s", family_row(&s->shape)->name);
-    look_at_weights(dir, s, f);
+    if (s->known || !gguf) look_at_weights(dir, s, f); /* a GGUF file's names need its sizes */
     if (s->known) count_params(s, f);
     s->loads = f->n == before;
     look_at_ends(dir, s, f);

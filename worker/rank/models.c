@@ -20,6 +20,7 @@
 #include "api/core/beneath.h"
 #include "api/core/file.h"
 #include "api/core/jwrite.h"
+#include "worker/gguf/model_file.h"
 #include "worker/rank/report.h"
 
 const struct models_limits models_limits = {6000, 6000, 24000, (int64_t)3 << 30};
@@ -68,12 +69,19 @@ static bool first_time(struct root_walk *w, const struct stat *st)
     return true;
 }
 
+enum { GGUFS = 64 }; /* most GGUF files of a directory that are listed */
+
 struct names { /* files in a directory that show that it holds a model */
     bool config, tokenizer, weights;
+    int n_ggufs;
+    char *gguf[GGUFS]; /* owned: names */
 };
 
 static void look(struct names *n, const char *name)
 {
+    if (model_file_is_gguf(name) && *name != '.' && n->n_ggufs < GGUFS &&
+        !(n->gguf[n->n_ggufs++] = strdup(name)))
+        abort();
     n->config |= !strcmp(name, "config.json");
     n->tokenizer |= !strncmp(name, "tokeniz", 7) || !strcmp(name, "generation_config.json");
     n->weights |= !strcmp(name, "model.safetensors") ||
@@ -123,6 +131,31 @@ static bool read_names(struct root_walk *w, DIR *d, struct names *names, char **
     return true;
 }
 
+/* Adds a model. Takes path. */
+static bool add_model(struct root_walk *w, char *path)
+{
+    if (!path) abort();
+    if (w->n < MODELS_MAX) {
+        w->path[w->n++] = path;
+        return true;
+    }
+    free(path);
+    return enough(w, "the roots hold more models than are listed: 256");
+}
+
+/* Adds a directory's GGUF files: by the directory if it is only one, as model.path may name it. */
+static bool add_ggufs(struct root_walk *w, const struct names *names, const char *path)
+{
+    if (names->n_ggufs == 1) return add_model(w, strdup(path));
+    for (int i = 0; i < names->n_ggufs; i++) {
+        char file[FILE_PATH_SIZE];
+        if (snprintf(file, sizeof file, "%s/%s", path, names->gguf[i]) < (int)sizeof file &&
+            !add_model(w, strdup(file)))
+            return false;
+    }
+    return true;
+}
+
 /* Walks a directory. Takes fd. False: the walk is over. */
 static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
 {
@@ -142,12 +175,13 @@ static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
     }
     rc = read_names(w, d, &names, &sub, &n);
     const bool model = names.weights || (names.config && names.tokenizer);
-    if (rc && model && w->n == MODELS_MAX)
-        rc = enough(w, "the roots hold more models than are listed: 256");
-    else if (rc && model)
-        w->path[w->n++] = strdup(path);
-    else if (rc && depth < MODELS_DEPTH)
-        rc = walk_below(w, dirfd(d), path, sub, n, depth);
+    if (rc && model) {
+        rc = add_model(w, strdup(path));
+    } else if (rc) {
+        rc = names.config || add_ggufs(w, &names, path);
+        if (rc && depth < MODELS_DEPTH) rc = walk_below(w, dirfd(d), path, sub, n, depth);
+    }
+    for (int i = 0; i < names.n_ggufs; i++) free(names.gguf[i]);
     for (int i = 0; i < n; i++) free(sub[i]);
     free(sub);
     closedir(d);

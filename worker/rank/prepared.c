@@ -34,8 +34,7 @@ int prepared_make(struct run *r, struct progress *progress, struct data_stats *o
     const struct job_spec *s = r->spec;
     const char *path = spec_text(s, s->model.path);
     const bool prompted = s->kind == JOB_EMBED && s->embed.prompts && path[0];
-    if ((data_needs_tokenizer(s) || prompted) &&
-        roots_directory(path, r->roots, r->n_roots, "model.path", dir, e))
+    if ((data_needs_tokenizer(s) || prompted) && roots_model(path, r->roots, r->n_roots, dir, e))
         return -1;
     if (prompted && hf_embedding_prompt(dir, spec_text(s, s->embed.prompt_name), &prompt, e))
         return -1;

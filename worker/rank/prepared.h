@@ -6,7 +6,7 @@
 
 /* Calls data_prepare for the job, with the tokenizer of model.path if text needs it, and with the
  * model's prompt for an embed job that asks for one. progress may be NULL. fails: as
- * roots_directory, hf_embedding_prompt and data_prepare. */
+ * roots_model, hf_embedding_prompt and data_prepare. */
 int prepared_make(struct run *r, struct progress *progress, struct data_stats *out, struct err *e);
 
 /* Makes the job's prepared data from its sources if this node has none. One of the ranks here

@@ -46,6 +46,7 @@ static void look_at_template(const char *dir, struct report *r)
 {
     struct err e = {0};
     struct chat_model m = {0};
+    if (r->s.unreadable) return;
     r->template_loads = chat_model_open(&m, dir, &e) == 0;
     r->template = m.t || !r->template_loads;
     r->template_loads &= r->template;

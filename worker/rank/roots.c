@@ -15,7 +15,12 @@
 #include "api/core/file.h"
 #include "api/core/remote.h"
 
-/* Finds a directory or a file; type: as in st_mode. */
+static bool is_type(mode_t mode, mode_t type)
+{
+    return type ? (mode & S_IFMT) == type : S_ISDIR(mode) || S_ISREG(mode);
+}
+
+/* Finds a directory or a file; type: as in st_mode, or 0 for either. */
 static int find(const char *path, const char *const *roots, int n_roots, const char *field,
                 mode_t type, char out[RANK_PATH_SIZE], struct err *e)
 {
@@ -38,9 +43,11 @@ static int find(const char *path, const char *const *roots, int n_roots, const c
         if (!realpath(joined, real)) continue;
         exists = true;
         if (!beneath_rest(real_root, real)) continue;
-        if (stat(real, &st) || (st.st_mode & S_IFMT) != type)
+        if (stat(real, &st) || !is_type(st.st_mode, type))
             return err_field(e, ERR_INVALID, field, "%s is not a %s", path,
-                             type == S_IFDIR ? "directory" : "file");
+                             type == S_IFDIR   ? "directory"
+                             : type == S_IFREG ? "file"
+                                               : "directory or a .gguf file");
         if (strlen(real) >= RANK_PATH_SIZE)
             return err_field(e, ERR_TOO_LARGE, field, "a path may have %d bytes",
                              RANK_PATH_SIZE - 1);
@@ -68,6 +75,12 @@ int roots_directory(const char *path, const char *const *roots, int n_roots, con
                     char out[RANK_PATH_SIZE], struct err *e)
 {
     return find(path, roots, n_roots, field, S_IFDIR, out, e);
+}
+
+int roots_model(const char *path, const char *const *roots, int n_roots, char out[RANK_PATH_SIZE],
+                struct err *e)
+{
+    return find(path, roots, n_roots, "model.path", 0, out, e);
 }
 
 int roots_file(const char *path, const char *const *roots, int n_roots, const char *field,

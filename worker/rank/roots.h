@@ -12,6 +12,9 @@
  * directory, private), ERR_NOT_FOUND, ERR_TOO_LARGE for RANK_PATH_SIZE. */
 int roots_directory(const char *path, const char *const *roots, int n_roots, const char *field,
                     char out[RANK_PATH_SIZE], struct err *e);
+/* Does the same for model.path: a directory, or a regular file, which is a GGUF file. */
+int roots_model(const char *path, const char *const *roots, int n_roots, char out[RANK_PATH_SIZE],
+                struct err *e);
 /* Does the same for a regular file. */
 int roots_file(const char *path, const char *const *roots, int n_roots, const char *field,
                char out[RANK_PATH_SIZE], struct err *e);

@@ -77,7 +77,7 @@ static int open_shape(struct run *r, struct err *e)
     const char *path = spec_text(s, s->model.path);
     if (s->model.shape.width) return family_complete(&s->model.shape, e);
     if (*s->model.config) return config_open(s, e) || family_check(s, e) ? -1 : 0;
-    if (roots_directory(path, r->roots, r->n_roots, "model.path", dir, e)) return -1;
+    if (roots_model(path, r->roots, r->n_roots, dir, e)) return -1;
     if (hf_read_dir(dir, &s->model.shape, e)) return err_prefix(e, "model.path");
     return family_check(s, e);
 }

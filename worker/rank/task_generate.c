@@ -90,7 +90,7 @@ static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends
     const struct job_spec *s = r->spec;
     const int32_t eos = t ? tokenizer_special(t)->eos : -1;
     if (spec_new_model(s)) return 0; /* no file says that an id ends a text */
-    if (roots_directory(spec_text(s, s->model.path), r->roots, r->n_roots, "model.path", dir, e) ||
+    if (roots_model(spec_text(s, s->model.path), r->roots, r->n_roots, dir, e) ||
         hf_read_ends(dir, ends, e))
         return -1;
     for (int i = 0; i < ends->n; i++)

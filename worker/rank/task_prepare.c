@@ -57,8 +57,7 @@ static int note_padding(struct run *r, const struct data *d, struct err *e)
     struct token_ends ends = {0};
     bool repeats = false;
     if (!spec_text(s, s->model.path)[0]) return 0;
-    if (roots_directory(spec_text(s, s->model.path), r->roots, r->n_roots, "model.path", dir, e))
-        return -1;
+    if (roots_model(spec_text(s, s->model.path), r->roots, r->n_roots, dir, e)) return -1;
     const int32_t pad = hf_read_pad(dir);
     if (pad < 0 || hf_read_ends(dir, &ends, e) < 0) return pad < 0 ? 0 : -1;
     for (int i = 0; i < ends.n; i++) repeats = repeats || ends.id[i] == pad;

@@ -83,7 +83,7 @@ static int share(struct run *r, struct model *m, void *x, int64_t size, struct e
 
 static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
 {
-    return resolve(r, r->spec->model.path, "model.path", dir, e);
+    return roots_model(spec_text(r->spec, r->spec->model.path), r->roots, r->n_roots, dir, e);
 }
 
 /* ---- a model that is whole on every rank ----------------------------------------------------- */
