@@ -83,7 +83,7 @@ const struct field spec_fields[] = {
     ENUM("kind", kind, kind_words, JOB_TRAIN, ALL, "What to do: train, score, generate, verify or embed."),
     TEXT("name", name, "", ALL, "A name for people, at most 128 bytes; not digits alone, which are ids."),
     INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
-    TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it, by its path, upload:NAME, job:ID or job:ID/step-N; else model.config."),
+    TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it, or a GGUF file, by its path, upload:NAME, job:ID or job:ID/step-N; else model.config."),
     ENUM("model.init", model.init, init_words, MODEL_INIT_AUTO, ALL, "auto: weights are those of model.path, and random for model.config; random: drawn from the seed for model.path too, of which the job takes config.json, tokenizer and template alone: it needs no weights."),
     ENUM("model.weights", model.weights, spec_weights_words, WEIGHTS_MODEL, READS_IN | VERIFY, "The storage of the weights of products: model, in precision.params; int8, blocks of 32 with an fp16 scale (Q8_0), 1.06 bytes a weight; int4, blocks of 32 with an fp16 scale and minimum (Q4_1), 0.63 bytes, head and tied embedding in int8. They are quantised while they are loaded; activations never are.", 7),
     ENUM("model.rope.compute", model.rope.rule.compute, rope_compute_words, ROPE_EXACT, ALL, "Angles of RoPE: exact, in double, or hf, position times frequency in fp32 as transformers forms it: far from the start the two differ (0.05 radians at a million tokens)."),
