@@ -58,7 +58,7 @@ static void test_found(void)
     CHECK_STR(out, "{\"models\":[],\"incomplete\":null}");
 }
 
-/* One GGUF file is its directory's model; of several, each is a model. */
+/* One GGUF file is its directory's model; each of several is a model by itself. */
 static void test_ggufs(void)
 {
     put("ggufs/one", "a.gguf", "GGUF");
