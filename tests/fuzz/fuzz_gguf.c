@@ -1,8 +1,9 @@
-/* sources: worker/gguf/[a-z]*.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/err.c api/core/beneath.c
+/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/hf/inspect.c worker/hf/hf.c worker/hf/stored.c worker/hf/compare.c worker/hf/weights.c kernels/half.c worker/hf/safetensors.c worker/hf/files.c worker/hf/tokenizer.c worker/hf/config_write.c worker/hf/list.c worker/hf/mxfp4.c worker/jinja/[a-z]*.c worker/text/[a-z]*.c worker/plan/param.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/job_infer.c api/core/job_text.c api/core/job_train.c api/core/device.c api/core/err.c api/core/faults.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/sha256.c api/core/room.c worker/hf/embedding.c worker/hf/names.c worker/hf/blocks.c worker/gguf/[a-z]*.c worker/hf/gguf.c -DHAVE_PCRE2 -lpcre2-8
  *
  * Any bytes as a GGUF file: accepted keys and tensors lie inside it, sorted and each once; every
- * value can be read; each text that it stands for is JSON, or refused in one sentence. Half of the
- * inputs get the right first bytes, so that the fuzzer need not guess them. */
+ * value can be read; each text that it stands for is JSON, or refused in one sentence. If the report
+ * finds no fault, the weights load to the last one. Half of the inputs get the right first bytes, so
+ * that the fuzzer need not guess them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,9 @@
 #include "worker/gguf/gguf.h"
 #include "worker/gguf/gguf_names.h"
 #include "worker/gguf/model_file.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/inspect.h"
+#include "worker/text/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -76,6 +80,25 @@ static void check_texts(const char *path)
     }
 }
 
+static void check_model(const char *path)
+{
+    enum { SMALL = 1 << 20 };
+    static struct faults f;
+    struct hf_summary s;
+    struct err e = {0};
+    f.n = 0;
+    hf_inspect(path, &s, &f);
+    for (int i = 0; i < faults_kept(&f); i++)
+        assert(f.fault[i].code && *f.fault[i].text && !strchr(f.fault[i].text, '\n'));
+    assert(s.loads || f.n);
+    tokenizer_destroy(tokenizer_open(path, &e));
+    if (!s.loads || param_count(&s.shape) > SMALL) return;
+    float *x = malloc((size_t)param_count(&s.shape) * sizeof *x);
+    if (!x) abort();
+    assert(hf_load(path, &s.shape, DT_F32, x, &e) == 0);
+    free(x);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int fd = -1;
@@ -93,6 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (g) {
         check(g, size);
         check_texts(path);
+        check_model(path);
     }
     gguf_close(g);
     return 0;
