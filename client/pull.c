@@ -232,8 +232,8 @@ static void pause_ms(int64_t ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* Fetches a file. It asks again after a restart of the server or the node; at most PULL_TRIES
- * tries in a row bring no byte. */
+/* Fetches a file. Asks again after a restart of the server or the node, until PULL_TRIES tries in
+ * a row have brought no byte. */
 static int fetch(struct pull *p, struct local_file *f, const struct jv *file)
 {
     const int64_t size = grows(p, file) ? GROWN_MAX : jv_int(file, "size", 0);

@@ -302,7 +302,8 @@ static void destroy(struct seqd *d)
     loop_destroy(d->loop);
 }
 
-/* Raises the limit of open files: every client and every log needs a descriptor. */
+/* Sets the limit of open files to 65536, or to the hard limit if that is less: every client and
+ * every log needs a descriptor. */
 static void raise_files(void)
 {
     struct rlimit r;

@@ -727,7 +727,7 @@ struct conv_bwd_args {
 
 /* Counts of a device's use of CUDA graphs so far. */
 struct be_graphs {
-    int64_t n_ops, n_by_graph; /* operations asked for, and their number launched by graphs */
+    int64_t n_ops, n_by_graph; /* operations asked for, and those that graphs launched */
     int64_t n_made, n_graphs;  /* graphs made, and their number still there */
     char why_off[640];         /* the failure after which no graph is made or launched; "": none */
 };

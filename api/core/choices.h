@@ -6,7 +6,7 @@
 
 enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_KIND_N };
 enum model_init_id { MODEL_INIT_AUTO, MODEL_INIT_RANDOM, MODEL_INIT_N };
-/* The way in which the weights of products are stored (quant.h). */
+/* The format in which the weights of matrix products are stored (quant.h). */
 enum weights_id {
     WEIGHTS_MODEL, /* in precision.params, as all others */
     WEIGHTS_INT8,  /* blocks of 8 bits */

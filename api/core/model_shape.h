@@ -72,7 +72,7 @@ struct shape_rope {
 /* The exchange between ranks for attention along space and along time: DSP's switches, or a method
  * that DSP is compared with. Ulysses exchanges rows for heads and back, and rows stay spread along
  * space. In Megatron's tensor parallelism the ranks are those of parallel.tp and share one
- * sequence: rows are gathered before each half of a block and scattered after it. */
+ * sequence: rows are gathered before each attention and each MLP, and scattered after it. */
 enum grid_way {
     GRID_SWITCHES,
     GRID_HEADS_SPACE, /* Ulysses along space only */

@@ -39,7 +39,7 @@ void progress_begin(struct progress *p, enum progress_unit unit, double total, d
 void progress_total(struct progress *p, double total); /* sets the total when it is known */
 void progress_at(struct progress *p, double done);
 void progress_add(struct progress *p, double units);
-double progress_done(const struct progress *p); /* as progress_at has it, though it may be less */
+double progress_done(const struct progress *p); /* units done; may fall, unlike a report */
 void progress_piece(struct progress *p, double at, double size);
 void progress_part(struct progress *p, double part); /* share of the piece that is done: 0 .. 1 */
 void progress_tokens(struct progress *p, int64_t n); /* n more were generated */

@@ -198,8 +198,9 @@ static void say_which(const struct spec_batch *b, struct err *e)
     err_prefix(e, "jobs[%d]", b->at);
 }
 
-/* Notes a wrong spec, so that one answer reports all. After an error of seqd itself (status 500 and
- * up) all later specs would fail as well. Returns whether to look at more specs. */
+/* Notes a wrong spec. One answer names the first BATCH_WRONG of them and counts the others. After
+ * an error of seqd itself (status 500 and up) all later specs would fail as well. Returns whether
+ * to look at more specs. */
 static bool note_wrong(struct spec_batch *b, int status, const struct err *why)
 {
     if (!b->wrong && !(b->wrong = calloc(BATCH_WRONG + 1, sizeof *b->wrong))) abort();

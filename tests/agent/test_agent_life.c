@@ -918,8 +918,8 @@ static void test_no_gang(void)
     teardown();
 }
 
-/* The end of an attempt cannot be written while the agent is to end, as on a full disk: it ends,
- * and the next agent writes it. */
+/* An agent that cannot write the end of an attempt, as on a full disk, still ends at SIGTERM. The
+ * next agent writes that end. */
 static void test_sigterm_without_room(void)
 {
     char spool[160], aside[176];

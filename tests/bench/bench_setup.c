@@ -1,10 +1,11 @@
-/* bench_setup: the work of a job before its first step and between steps, in MB/s, each beside the
- * limit that it has on this machine, measured in the same run:
+/* bench_setup: measures the work of a job before its first step and between steps, in MB/s. The
+ * rows of checkpoint and of load stand beside a limit of this machine, measured in the same run:
  *
  *   random       weights of a Llama of 124 M, by one thread and by two
  *   checkpoint   the same model's weights and moments: saved, checked (both files at one time),
- *                loaded, and loaded by two threads without a check, as a job does that has just
- *                checked; against SHA-256 by one core, and writing and fsyncing as many bytes
+ *                checked and loaded, and loaded by two threads without a check, as by a job that
+ *                has just checked; against SHA-256 by one core, and writing and fsyncing as many
+ *                bytes
  *   load         the same model's directory in fp32 and bf16, as weights of either: from files in
  *                the page cache to fresh pages; against reading as many bytes. LAYERS=N in the
  *                environment takes a model of N layers

@@ -347,7 +347,7 @@ static void test_large_files(void)
     CHECK(digests_check(&got, in_dir("nothing"), &e) == -1 && e.code == ERR_NOT_FOUND);
 }
 
-/* A state whose manifest agrees but whose members do not parse. */
+/* Refuses a state that lacks a member, or has one of another type, though its manifest agrees. */
 static void test_state_fields(void)
 {
     static const char *const keys[] = {"step",        "tokens_seen", "next_sample", "seed",

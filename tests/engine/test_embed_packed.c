@@ -42,7 +42,7 @@ static void break_weights(struct tiny_rank *t, const struct reading_embed *r)
     row[0] = NAN;
 }
 
-/* A job on P ranks of a model with this shape. */
+/* Makes a job on P ranks, of a model with this shape. */
 static void set(struct job *j, const struct model_shape *m, int P, int pooling, int packing)
 {
     char path[128];

@@ -15,7 +15,7 @@ static void put(struct job_spec *s, spec_ref *ref, const char *text)
     CHECK(!spec_intern(s, text, strlen(text), ref));
 }
 
-/* A small job that passes job_check, of each kind. */
+/* Makes a small job of this kind, which passes job_check. */
 static void good(struct job_spec *s, enum job_kind kind)
 {
     spec_defaults(s);

@@ -62,8 +62,8 @@ static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH
 }
 
 /* Takes the lock, which is free only when no gang runs here or is about to start. Returns its
- * descriptor, or -1. The caller holds it until the gang has it, or while it finishes a dead gang's
- * work. */
+ * descriptor, or -1. The caller holds it until the gang has it, while it finishes a dead gang's
+ * work, or for a moment, to learn whether a gang lives. */
 static int lock_take(const struct attempt *a)
 {
     char path[FILE_PATH_SIZE];

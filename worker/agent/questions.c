@@ -1,6 +1,6 @@
-/* questions.c: starts seqrank with the arguments of each question (capture.h), and sends its output
- * or its failure as the answer. A question holds its place until its program has ended, also when
- * no answer is wanted any more: so a node that cannot end them starts no others. */
+/* questions.c: starts seqrank with the arguments of each question (capture.h), and sends its
+ * output or its failure as the answer. A question holds its place until its program has ended,
+ * even if no answer is wanted any more. So a node whose programs do not end starts at most MOST. */
 #include "worker/agent/questions.h"
 
 #include <stdio.h>

@@ -155,7 +155,8 @@ void data_write_origin(const struct data *d, const struct data_origin *from, str
 
 /* A sample is a list of fragments laid end to end from position 0, then padding up to seq_len. A
  * fragment is a part of one document; masks and positions know fragments only. Position i has the
- * target token i + 1 when that lies in the same fragment and may be a target.
+ * target token i + 1 when that lies in the same fragment and may be a target. If tokens are hidden
+ * (order_options.mask), a hidden token's target is itself, and no other position has one.
  *
  *   concat    all documents end to end, cut every seq_len tokens
  *   none      a sample is one document
@@ -173,8 +174,9 @@ void data_write_origin(const struct data *d, const struct data_origin *from, str
  * The order does not depend on ranks, rings, batch sizes or steps.
  *
  * Memory of an order: concat that leaves out no token takes none. Any other takes 16 bytes per
- * fragment and 8 per sample, and up to 24 more per fragment while it packs. An order with such
- * lists has at most ORDER_FRAGMENTS fragments. */
+ * fragment and 8 per sample. While it packs it takes up to 24 more per fragment, and best_fit 4
+ * per token of seq_len. An order with such lists has at most ORDER_FRAGMENTS fragments, counted
+ * before concat cuts them. */
 #define ORDER_FRAGMENTS ((int64_t)1 << 28)
 
 struct order_options {

@@ -1,5 +1,5 @@
-/* gguf_merges.h: the merges of a SentencePiece BPE, which its scores stand for. Inside
- * worker/gguf. */
+/* gguf_merges.h: writes the merges of a SentencePiece BPE. A GGUF file has only the scores of its
+ * pieces, from which the merges follow. Inside worker/gguf. */
 #ifndef SEQD_GGUF_GGUF_MERGES_H
 #define SEQD_GGUF_GGUF_MERGES_H
 

@@ -483,7 +483,8 @@ int gguf_tokenizer_config(const struct gguf *g, struct jwrite *w, struct err *e)
     return bad ? -1 : 0;
 }
 
-/* Tells whether a control token ends a turn or a text, though no key tells it.
+/* Tells whether a piece is a control token whose text is known to end a turn or a text. A file may
+ * have such tokens that none of its keys names.
  * from: llama.cpp, src/llama-vocab.cpp */
 static bool ends_a_turn(const struct gguf_piece *p)
 {

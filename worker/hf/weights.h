@@ -51,9 +51,10 @@ const struct hf_entry *hf_entry_of(const struct hf_weights *w, const char *name)
 /* Tells whether the tensor is in a shard that could not be opened, which is a fault already. */
 bool hf_unreadable(const struct hf_weights *w, const char *name);
 
-/* Checks that all tensors of m are there in its shapes, and no others. With w->faults it returns 0,
- * and each difference is a fault.
- * fails: ERR_INVALID naming the first few. */
+/* Checks that all tensors of m are there, in its shapes and in types that can be read, and no
+ * others but those that hf_skipped allows. With w->faults each difference is a fault, and none
+ * makes it fail.
+ * fails: ERR_INVALID naming the first few; as hf_list. */
 int hf_compare(const struct hf_weights *w, const char *dir, const struct model_shape *m,
                struct err *e);
 /* Checks that every tensor is there under its prefixed name, in its shape. */

@@ -47,8 +47,8 @@ struct score_sum {
     int64_t n_targets, n_bytes;
 };
 double score_ppl(const struct score_sum *s); /* NaN without targets */
-/* Returns the bits per byte of text_nll, the nats of the tokens that stand for text. NaN without
- * bytes. */
+/* Returns the bits per byte of text_nll, the nats of the tokens that stand for text. Returns NaN
+ * if n_bytes is 0. */
 double score_bits_per_byte(double text_nll, int64_t n_bytes);
 
 struct score {

@@ -1,10 +1,11 @@
 /* model.h: a model of any family, forward and backward, on one rank's rows of a sequence: its
  * family's program (worker/program/program.h), section by section (section.h).
  *
- * Everything but attention is local to a row; attention goes through a strategy's table
- * (worker/sp), so that the model knows nothing of ranks. Code here allocates no memory: every
- * buffer is the plan's (worker/plan/plan.h), so all kinds of job and all recompute modes run the
- * same code on other pointers.
+ * Operations that need rows or states of other ranks of the sequence (attention, convolutions,
+ * switches) go through tables and calls of worker/sp. All others are local to the rank, or to the
+ * ranks that share its layers. A pass allocates no memory: every buffer is the plan's
+ * (worker/plan/plan.h), so all kinds of job and all recompute modes run the same code on other
+ * pointers.
  *
  * Sums over tokens (weight gradients, the loss) are taken per sum chunk of the shard, then over a
  * perfect binary tree of this rank's chunks; comm_sum_* continues the tree over ranks. Under

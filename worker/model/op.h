@@ -32,7 +32,7 @@
 /* Counts of one kind of rows on this rank. */
 struct frame_rows {
     int64_t n;       /* rows of a value */
-    int64_t sum_len; /* T, ALT: rows of a sum chunk; the last ones may be short or empty */
+    int64_t sum_len; /* T, ALT: rows of a sum chunk; the last chunks may have fewer, or none */
 };
 
 /* The ranks that share every layer by heads and columns. */

@@ -26,7 +26,7 @@ int rules_states(const struct job_spec *s, struct err *e);
 /* Checks the storage of weights (model.weights), and makes the model's shape that of it; after
  * rules_tensor. */
 int rules_weights(struct job_spec *s, struct err *e);
-/* Checks the destination of offloaded activations. */
+/* Checks memory.offload and the destination of offloaded activations (memory.offload_dir). */
 int rules_offload(const struct job_spec *s, struct err *e);
 /* Tells whether sequences can have n tokens if positions are rows of a table. They may have more
  * than the table if documents are packed and each counts its own positions. Then no document may

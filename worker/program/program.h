@@ -97,8 +97,8 @@ enum rows_id {
     ROWS_N
 };
 
-/* When a value survives from forward to backward. A value that is gone is computed again from the
- * values that are left, an operation at a time, just before it is read. */
+/* The condition on which a value survives from forward to backward. A value that is gone is
+ * computed again from the values that are left, an operation at a time, just before it is read. */
 enum keep_id {
     KEEP_NEVER,     /* cheap: a norm's output, an activation: computed again in every mode */
     KEEP_NONE_MODE, /* kept under recompute "none" only */
@@ -408,9 +408,10 @@ struct program_span prog_mlp_weights(const struct program *p, int op);
  * stored as the head is, in 8 bits. The products that make gates of rows or of states stay as they
  * are. in: section `in`, which has the table; p may be `in`. */
 void store_mark(struct program *p, struct program *in, enum weights_id format);
-/* Returns the bytes of a section's weights with `unit` bytes an element, and writes to at, which
- * may be NULL, where each begins. Without blocks that is the flat layout, in bytes; with blocks
- * each weight that is not joined begins at a multiple of MEM_ALIGN. */
+/* Returns the bytes of a section's weights; an element outside blocks has `unit` bytes. Writes the
+ * offset of each weight to at[], unless at is NULL. If no weight is stored in blocks, the offsets
+ * are those of the flat layout, in bytes. Otherwise each weight that is not joined begins at a
+ * multiple of MEM_ALIGN. */
 int64_t store_places(const struct program *p, int64_t unit, int64_t *at);
 /* Returns why weight i cannot be stored in blocks, as the end of a sentence: a row is whole blocks,
  * and a matrix after which another begins ends with a panel; NULL: it can. room: of the text. */

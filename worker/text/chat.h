@@ -3,8 +3,8 @@
  *
  * The variables are those of transformers' apply_chat_template: messages, tools and documents
  * (null when the conversation has none), add_generation_prompt, the special tokens that the
- * caller gives, and any other member of the conversation. A message's reasoning is passed under
- * reasoning_content and thinking, whichever of reasoning_content, thinking and reasoning it has. */
+ * caller gives, and any other member of the conversation. A message may have its reasoning under
+ * reasoning_content, thinking or reasoning. The template gets it under the first two. */
 #ifndef SEQD_TEXT_CHAT_H
 #define SEQD_TEXT_CHAT_H
 

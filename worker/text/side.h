@@ -28,9 +28,9 @@ const char *side_token_name(enum side_token i); /* "bos_token" */
 int side_tokens_read(struct side_tokens *s, const char *dir, struct err *e);
 void side_tokens_fini(struct side_tokens *s);
 
-/* Opens a file beside tokenizer.json and finds the members `names` of its object. If there is no
- * file, all are absent. The caller frees f. fails: as model_file_read; ERR_INVALID unless it is a
- * JSON object, with the path. */
+/* Opens a file beside tokenizer.json and finds the n members `names` of its object. If there is no
+ * file, all are absent. The caller frees f. fails: as model_file_read; ERR_INVALID, with the path,
+ * unless the file is a JSON object. */
 int side_file_open(struct model_text *f, const char *dir, const char *name, int n,
                    const char *const names[], struct json out[], struct err *e);
 
