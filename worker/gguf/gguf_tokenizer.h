@@ -3,7 +3,7 @@
  *
  * tokenizer.ggml.model "gpt2" is a BPE of bytes with the pre-tokenizer that tokenizer.ggml.pre
  * names; "llama" is SentencePiece's BPE, whose merges follow from the scores. Ids are those of
- * llama.cpp and of the published tokenizer. */
+ * llama.cpp, and of the published tokenizer where the two differ (qwen2 makes a text NFC). */
 #ifndef SEQD_GGUF_GGUF_TOKENIZER_H
 #define SEQD_GGUF_GGUF_TOKENIZER_H
 
