@@ -332,6 +332,7 @@ static void test_prefixes(void)
 static const struct model_case {
     const char *arch, *config;
     bool permuted, one_more, tied, bias, windows;
+    bool factor_alone; /* the file names no rope.scaling.type */
 } models[] = {
     {"llama",
      "{\"model_type\":\"llama\",\"tie_word_embeddings\":false,\"rope_theta\":5e5," SIZES "}",
@@ -348,6 +349,10 @@ static const struct model_case {
     {"qwen3",
      "{\"model_type\":\"qwen3\",\"tie_word_embeddings\":true,\"rope_theta\":1e6," SIZES "}",
      .tied = true},
+    {"qwen3",
+     "{\"model_type\":\"qwen3\",\"tie_word_embeddings\":true,\"rope_theta\":1e6,"
+     "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}," SIZES "}",
+     .tied = true, .factor_alone = true},
     {"gemma3",
      "{\"model_type\":\"gemma3_text\",\"tie_word_embeddings\":true,\"rope_theta\":1e6,"
      "\"rope_local_base_freq\":1e4,\"sliding_window\":16,\"sliding_window_pattern\":6,"
@@ -543,7 +548,7 @@ static void add_rope(struct gguf_make *g, const struct model_case *c)
         add_u32(g, c, "rope.scaling.original_context_length", 128);
     }
     if (strstr(c->config, "linear")) {
-        add_str(g, c, "rope.scaling.type", "linear");
+        if (!c->factor_alone) add_str(g, c, "rope.scaling.type", "linear");
         add_f32(g, c, "rope.scaling.factor", 8);
     }
     if (strstr(c->config, "llama3")) add_factors(g);
@@ -852,27 +857,60 @@ static void test_own_files(void)
 static void test_refused_tokenizers(void)
 {
     static const struct {
-        const char *model, *pre, *key;
-        uint32_t id;
-        const char *text;
+        const char *model, *pre, *text;
     } cases[] = {
-        {"bert", NULL, NULL, 0, "tokenizer.ggml.model is \"bert\""},
-        {"gpt2", "mpt", NULL, 0, "tokenizer.ggml.pre is \"mpt\""},
-        {"gpt2", NULL, NULL, 0, "tokenizer.ggml.pre is \"\""},
-        {"gpt2", "gpt-2", "tokenizer.ggml.padding_token_id", 6, "padding_token_id is not an id"},
+        {"bert", NULL, "tokenizer.ggml.model is \"bert\""},
+        {"gpt2", "mpt", "tokenizer.ggml.pre is \"mpt\""},
+        {"gpt2", NULL, "tokenizer.ggml.pre is \"\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct gguf_make g = {0};
         struct model_text t;
         add_sizes(&g, &models[0]);
         add_tokens(&g, cases[i].model, cases[i].pre);
-        if (cases[i].key) make_u32(&g, cases[i].key, cases[i].id);
+        make_u32(&g, "tokenizer.ggml.padding_token_id", 6); /* past its 6 tokens */
         make_file(&g, in_dir("bad.gguf"));
         e = (struct err){0};
-        CHECK_MSG(model_file_read(in_dir("bad.gguf"), "tokenizer_config.json", 1 << 20, &t, &e) &&
+        CHECK_MSG(model_file_read(in_dir("bad.gguf"), "tokenizer.json", 1 << 20, &t, &e) &&
                       strstr(e.text, cases[i].text),
                   "want \"%s\", got \"%s\"", cases[i].text, e.text);
+        /* Jobs of ids need none of its rules. */
+        CHECK_MSG(!model_file_read(in_dir("bad.gguf"), "generation_config.json", 1 << 20, &t, &e),
+                  "%s", e.text);
+        CHECK(t.text && !strstr(t.text, "pad_token_id"));
+        model_file_free(&t);
     }
+}
+
+/* Pieces that begin with each other cost their bytes for each cut: they are refused in time. */
+static void test_merges_of_hostile_pieces(void)
+{
+    enum { LONG = 6000, MANY = 1500 };
+    struct gguf_make g = {0};
+    struct model_text t;
+    char *pool = malloc((LONG + MANY) * (size_t)(LONG + 2));
+    const char **token = calloc(LONG + MANY, sizeof *token);
+    int32_t *type = calloc(LONG + MANY, sizeof *type);
+    char *at = pool;
+    if (!pool || !token || !type) abort();
+    for (int i = 0; i < LONG + MANY; i++, at += strlen(at) + 1) {
+        const int n = i < LONG ? i + 1 : LONG;
+        memset(at, 'a', (size_t)n);
+        snprintf(at + n, 3, "%s", i < LONG ? "" : (char[]){(char)('b' + i % 20), 0});
+        token[i] = at;
+        type[i] = i < LONG ? 3 : 1; /* control, normal */
+    }
+    add_sizes(&g, &models[0]);
+    make_str(&g, "tokenizer.ggml.model", "llama");
+    make_strs(&g, "tokenizer.ggml.tokens", token, LONG + MANY);
+    bytes_put(make_array(&g, "tokenizer.ggml.token_type", GGUF_I32, LONG + MANY), type,
+              (LONG + MANY) * sizeof *type);
+    make_file(&g, in_dir("hostile.gguf"));
+    e = (struct err){0};
+    CHECK_MSG(model_file_read(in_dir("hostile.gguf"), "tokenizer.json", 64 << 20, &t, &e) &&
+                  strstr(e.text, "too much alike"),
+              "%s", e.text);
+    free(pool), free(token), free(type);
 }
 
 int main(void)
@@ -888,6 +926,7 @@ int main(void)
     RUN(test_directories);
     RUN(test_own_files);
     RUN(test_refused_tokenizers);
+    RUN(test_merges_of_hostile_pieces);
     file_remove(scratch, NULL);
     return test_done("gguf");
 }

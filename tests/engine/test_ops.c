@@ -81,6 +81,8 @@ static void place(struct env *t)
     const int64_t n = t->p.weights_size;
     t->w = calloc((size_t)n + 1, 8);
     f->weights = floats(n + 1);
+    f->weight_at = (const int64_t *)floats(2 * (t->p.n_weights + 1));
+    store_places(&t->p, 4, (int64_t *)f->weight_at);
     f->weights_grad = floats(n + 1);
     for (int64_t i = 0; i < n; i++)
         t->w[i] = (double)(((float *)f->weights)[i] = (float)uniform(t));

@@ -79,6 +79,7 @@ struct runner {
     struct extent x;
     struct frame f;
     struct room room[PART_N];
+    int64_t weight_at[PROG_WEIGHTS];
     struct sp sp;
     struct sp_linear linear;
     struct sp_carry carry;
@@ -296,6 +297,8 @@ static void open_frame(struct runner *r, int layer)
         .be = be, .P = 1, .rank_bits = p->rank_bits, .n = {p->grid[0], p->grid[1]}};
     f->tree_room = (float *)r->room[TREE].p;
     f->weights = r->room[WEIGHTS].p;
+    store_places(r->p, dtype_size(t), r->weight_at);
+    f->weight_at = r->weight_at;
     f->weights_grad = (float *)r->room[WEIGHTS_GRAD].p;
     f->tied = tensor_of(t, r->room[TIED].p, table->rows, table->cols, table->cols);
     f->tied_grad = (float *)r->room[TIED_GRAD].p;

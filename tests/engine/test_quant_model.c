@@ -10,6 +10,7 @@
 #include "tests/lib/verify.h"
 #include "worker/family/family.h"
 #include "worker/infer/infer.h"
+#include "worker/model/finite.h"
 #include "worker/model/stored.h"
 
 enum { PROMPT = 37, MORE = 6, MAX_V = 300 };
@@ -49,6 +50,13 @@ static const struct {
       .conv_width = 4, .n_experts = 3, .experts_per_token = 2, .expert_width = 32,
       .shared_width = 64},
      1 + 2 * 2 + 2}, /* and b, a and taps of the delta layer */
+    {"tnl",
+     {BASE, .family = FAMILY_TNL, .n_kv_heads = 4, .layer_mask = {1}, .tied = 1},
+     1}, /* angles */
+    {"minimax",
+     {BASE, .family = FAMILY_MINIMAX, .n_kv_heads = 2, .layer_mask = {1}, .n_experts = 3,
+      .experts_per_token = 2, .residual = {1, 1, 1, 1, 1, 1}},
+     1 + 2},
     {"retnet", {BASE, .family = FAMILY_RETNET, .n_kv_heads = 4}, 1},
 };
 #define N_MODELS (sizeof models / sizeof *models)
@@ -337,6 +345,31 @@ static void test_loaded(void)
             check_loaded(i, threads == 1 ? WEIGHTS_INT4 : WEIGHTS_INT8, threads);
 }
 
+/* ---- not finite ------------------------------------------------------------------------------- */
+
+/* A NaN of a directory stays in its block, and the error of a job names the tensor. */
+static void test_not_finite(void)
+{
+    for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++) {
+        static struct tiny_rank q;
+        static struct job_spec s;
+        struct err e = {0};
+        struct param p;
+        char name[64];
+        float x[QUANT_K] = {1, 2, NAN};
+        int i = 0;
+        CHECK(!set(&s, 1, (enum weights_id)w, PRECISION_BF16, 1, &e));
+        CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e), "%s", e.text);
+        CHECK(!finite_weights(&q.model, name, &e) && !*name);
+        do param_get(&q.model.shape, i++, &p);
+        while (strcmp(p.name, "model.layers.1.mlp.down_proj.weight"));
+        stored_put(&q.model, p.offset + 5 * QUANT_K, QUANT_K, x);
+        CHECK(!finite_weights(&q.model, name, &e));
+        CHECK_STR(name, p.name);
+        tiny_close(&q);
+    }
+}
+
 /* ---- refused --------------------------------------------------------------------------------- */
 
 static void refused(struct job_spec *s, const char *text)
@@ -393,6 +426,7 @@ int main(void)
     RUN(test_proofs);
     RUN(test_proof_disturbed);
     RUN(test_loaded);
+    RUN(test_not_finite);
     RUN(test_refused);
     struct err e = {0};
     CHECK(!file_remove(scratch, &e));

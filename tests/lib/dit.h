@@ -30,7 +30,8 @@ struct column {
     int n_sections;
     struct column_section section[COLUMN_SECTIONS];
     struct frame frame; /* shared by all sections */
-    double *nll;        /* [places of a row] */
+    int64_t weight_at[PROG_WEIGHTS];
+    double *nll; /* [places of a row] */
 };
 
 static inline void *column_mem(int64_t size)
@@ -154,6 +155,8 @@ static inline void column_enter(struct column *c, int k)
     c->frame.p = s->p;
     c->frame.layer = s->layer;
     c->frame.weights = s->weights;
+    store_places(s->p, 4, c->weight_at);
+    c->frame.weight_at = c->weight_at;
     c->frame.weights_grad = s->grad;
     memcpy(c->frame.value, s->value, sizeof s->value);
     memcpy(c->frame.grad, s->dvalue, sizeof s->dvalue);

@@ -357,7 +357,9 @@ static int check_version(struct gguf *g, struct err *e)
     uint64_t magic, version;
     if (take(g, 4, &magic, e) < 0) return -1;
     if (magic != 0x46554747)
-        return err_set(e, ERR_CORRUPT, "%s does not begin with \"GGUF\": fetch the file again",
+        return err_set(e, ERR_CORRUPT,
+                       "%s does not begin with \"GGUF\": give a GGUF file, or the directory of a "
+                       "model",
                        g->path);
     if (take(g, 4, &version, e) < 0) return -1;
     if (version == 2 || version == 3) return 0;

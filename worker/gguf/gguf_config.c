@@ -169,7 +169,10 @@ static int read_rule(struct gguf_config *c, struct rope_rule *r)
         whole(c, "rope.scaling.original_context_length", 0, &original) < 0)
         return -1;
     r->original = (double)original;
-    if (!find(c, "rope.scaling.type", name)) return 0;
+    if (!find(c, "rope.scaling.type", name)) { /* llama.cpp divides positions by a factor alone */
+        if (r->factor > 0 && r->factor != 1) memcpy(r->type, "linear", sizeof "linear");
+        return 0;
+    }
     if (!gguf_word(c->g, name, r->type, sizeof r->type)) return wrong(c, name, "a short word");
     if (!strcmp(r->type, "none")) *r->type = 0;
     if (!*r->type || !strcmp(r->type, "linear") || !strcmp(r->type, "yarn")) return 0;
@@ -195,7 +198,10 @@ static int read_factors(struct gguf_config *c, const struct gguf_tensor *t, floa
         const ssize_t got = pread(gguf_fd(c->g), (char *)out + at, (size_t)(n * 4 - at),
                                   t->offset + at);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return err_errno(c->e, "read %s of %s", t->name, gguf_path(c->g));
+        if (got < 0) return err_errno(c->e, "read %s of %s", t->name, gguf_path(c->g));
+        if (got == 0)
+            return err_set(c->e, ERR_CORRUPT, "%s: %s: the file became shorter: fetch it again",
+                           gguf_path(c->g), t->name);
         at += got;
     }
     return 0;

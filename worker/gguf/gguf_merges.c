@@ -1,5 +1,5 @@
 /* gguf_merges.c: looks both halves of every cut up by a hash that a prefix and a suffix get in
- * constant time, so that a long piece costs no more than its bytes. */
+ * constant time, and counts what they cost: a file may be made to cost more. */
 #include "worker/gguf/gguf_merges.h"
 
 #include <stdbool.h>
@@ -20,7 +20,11 @@ struct gguf_merges {
     uint64_t n_slots;
     struct gguf_merge *merge; /* owned */
     int64_t n_merges, room;
+    int64_t work; /* bytes compared, and slots looked at */
 };
+
+/* Most of it: a vocabulary of 262,144 pieces takes 20 million. */
+#define WORK ((int64_t)1 << 32)
 
 static const uint64_t base = 0x9e3779b97f4a7c15u;
 
@@ -36,13 +40,23 @@ static uint64_t slot_of(const struct gguf_merges *m, uint64_t h)
 }
 
 /* Returns the id of s[n], whose hash is h; -1: there is none. */
-static int32_t find(const struct gguf_merges *m, uint64_t h, const char *s, int64_t n)
+static int32_t find(struct gguf_merges *m, uint64_t h, const char *s, int64_t n)
 {
     for (uint64_t k = slot_of(m, h); m->slot[k]; k = (k + 1) & (m->n_slots - 1)) {
         const struct gguf_piece *p = &m->piece[m->slot[k] - 1];
+        m->work += p->n == n ? n : 1;
         if (p->n == n && !memcmp(p->text, s, (size_t)n)) return m->slot[k] - 1;
     }
     return -1;
+}
+
+/* Refuses pieces that are made to cost more than any vocabulary does. */
+static int check_work(const struct gguf_merges *m, struct err *e)
+{
+    if (m->work <= WORK) return 0;
+    return err_set(e, ERR_TOO_LARGE,
+                   "tokenizer.ggml.tokens are too long or too much alike to look for merges: give "
+                   "the published directory with its tokenizer.json");
 }
 
 /* Fills the table. The last of equal pieces stays, as in a dictionary. */
@@ -56,9 +70,11 @@ static int fill(struct gguf_merges *m, struct err *e)
         uint64_t k = slot_of(m, hash(0, p->text, p->n));
         for (; m->slot[k]; k = (k + 1) & (m->n_slots - 1)) {
             const struct gguf_piece *q = &m->piece[m->slot[k] - 1];
+            m->work += q->n == p->n ? p->n : 1;
             if (q->n == p->n && !memcmp(q->text, p->text, (size_t)p->n)) break;
         }
         m->slot[k] = i + 1;
+        if (check_work(m, e) < 0) return -1;
     }
     return 0;
 }
@@ -116,6 +132,7 @@ static int cut(struct gguf_merges *m, int32_t id, struct err *e)
         const struct gguf_merge x = {left, right, at_char, n_chars - at_char, p->score, 0};
         if (add(m, &x, e) < 0) return -1;
     }
+    if (check_work(m, e) < 0) return -1;
     if (m->n_merges - first > 1)
         qsort(m->merge + first, (size_t)(m->n_merges - first), sizeof *m->merge, by_ids);
     return 0;

@@ -98,6 +98,8 @@ static int read_flag(const struct gguf_tokens *t, const char *key, bool missing,
     return 0;
 }
 
+/* Reads the id of a special token; -1: the file has none. An id past the vocabulary is none, as for
+ * llama.cpp: files are published with it. */
 static int read_id(const struct gguf_tokens *t, const char *key, int64_t *out, struct err *e)
 {
     char name[64];
@@ -105,8 +107,8 @@ static int read_id(const struct gguf_tokens *t, const char *key, int64_t *out, s
     const struct gguf_key *k = gguf_find(t->g, name);
     *out = -1;
     if (!k) return 0;
-    if (k->array || !gguf_int(k, 0, out) || *out < 0 || *out >= t->n)
-        return wrong(t, key, "not an id of the vocabulary", e);
+    if (k->array || !gguf_int(k, 0, out)) return wrong(t, key, "not an id", e);
+    if (*out < 0 || *out >= t->n) *out = -1;
     return 0;
 }
 
@@ -189,13 +191,24 @@ static void tokens_fini(struct gguf_tokens *t)
     free(t->pool);
 }
 
+/* Reads the pieces and the ids of special tokens: all that a job without text needs, whatever the
+ * tokenizer is. */
 static int tokens_read(struct gguf_tokens *t, const struct gguf *g, struct err *e)
 {
     *t = (struct gguf_tokens){.g = g};
-    if (read_model(t, e) == 0 && read_pieces(t, e) == 0 &&
-        read_id(t, "bos_token_id", &t->bos, e) == 0 &&
+    if (read_pieces(t, e) == 0 && read_id(t, "bos_token_id", &t->bos, e) == 0 &&
         read_id(t, "eos_token_id", &t->eos, e) == 0 &&
-        read_id(t, "unknown_token_id", &t->unk, e) == 0 &&
+        read_id(t, "unknown_token_id", &t->unk, e) == 0)
+        return 0;
+    tokens_fini(t);
+    return -1;
+}
+
+/* Reads the rules by which a text becomes pieces, too. */
+static int tokens_read_rules(struct gguf_tokens *t, const struct gguf *g, struct err *e)
+{
+    if (tokens_read(t, g, e) < 0) return -1;
+    if (read_model(t, e) == 0 &&
         read_flag(t, "add_bos_token", t->spm || t->pre->add_bos, &t->add_bos, e) == 0 &&
         read_flag(t, "add_eos_token", false, &t->add_eos, e) == 0 &&
         read_flag(t, "add_space_prefix", t->spm, &t->add_space, e) == 0)
@@ -440,7 +453,7 @@ static int write_model(const struct gguf_tokens *t, struct jwrite *w, struct err
 int gguf_tokenizer_write(const struct gguf *g, struct jwrite *w, struct err *e)
 {
     struct gguf_tokens t;
-    if (tokens_read(&t, g, e) < 0) return -1;
+    if (tokens_read_rules(&t, g, e) < 0) return -1;
     jwrite_object(w, NULL);
     jwrite_str(w, "version", "1.0");
     jwrite_null(w, "truncation");

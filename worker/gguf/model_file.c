@@ -24,7 +24,9 @@ static int look_in(const char *dir, char name[256])
     int n = 0;
     DIR *d = opendir(dir);
     for (struct dirent *x; d && (x = readdir(d));) {
+        struct stat st;
         if (!model_file_is_gguf(x->d_name) || *x->d_name == '.') continue;
+        if (fstatat(dirfd(d), x->d_name, &st, 0) || !S_ISREG(st.st_mode)) continue;
         if (!n++) snprintf(name, 256, "%s", x->d_name);
     }
     if (d) closedir(d);

@@ -233,7 +233,12 @@ int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e
         leave(taken, taken->name[--taken->n], "too many files");
     for (int i = 0; i < taken->n; i++) {
         if (!t->tokenizer && hf_is_tokenizer(taken->name[i])) continue;
-        if (copy_file(t, taken->name[i], e) < 0) return -1;
+        struct err why = {0};
+        if (copy_file(t, taken->name[i], &why) < 0) {
+            if (why.code != ERR_UNSUPPORTED) return *e = why, -1;
+            leave(taken, taken->name[i], "a tokenizer that is not read from GGUF");
+            continue;
+        }
         if (n != i) memcpy(taken->name[n], taken->name[i], HF_FILE_NAME);
         n++;
     }

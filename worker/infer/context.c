@@ -162,10 +162,12 @@ static int read_head(const struct st_file *f, struct context *c, struct err *e)
     if (!model || !tokens) return -1;
     memcpy(&c->n_tokens, st_data(f, tokens), sizeof c->n_tokens);
     if (memcmp(st_data(f, model), c->model, DIGEST))
-        return err_field(e, ERR_CONFLICT, "context.load",
-                         "%s was made by the model with weights %.12s..., and this one has "
-                         "%.12s...: give model.path the model that made it",
-                         st_path(f), (const char *)st_data(f, model), c->model);
+        return err_field(
+            e, ERR_CONFLICT, "context.load",
+            "%s was made by the model with weights %.12s..., and this one has "
+            "%.12s...: give model.path the model that made it, with the same model.weights "
+            "and precision.params",
+            st_path(f), (const char *)st_data(f, model), c->model);
     if (c->n_tokens < 1 || c->n_tokens > INT64_MAX / 2)
         return err_field(e, ERR_CORRUPT, "context.load", "%s stands for %lld tokens", st_path(f),
                          (long long)c->n_tokens);

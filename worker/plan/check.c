@@ -224,7 +224,8 @@ static int check_weights(const struct job_spec *s, struct err *e)
     if (!s->model.shape.weightless || spec_random_weights(s)) return 0;
     return err_field(e, ERR_INVALID, "model.path",
                      "model.path has neither model.safetensors nor model.safetensors.index.json: "
-                     "add its weights, or say model.init \"random\" for a new model with this "
+                     "add its weights, name a .gguf file of it in model.path, or say model.init "
+                     "\"random\" for a new model with this "
                      "directory's config.json and tokenizer");
 }
 

@@ -77,15 +77,19 @@ struct names { /* files in a directory that show that it holds a model */
     char *gguf[GGUFS]; /* owned: names */
 };
 
-static void look(struct names *n, const char *name)
+/* Looks at a name in the directory dir. False: there are too many GGUF files. */
+static bool look(struct names *n, int dir, const char *name)
 {
-    if (model_file_is_gguf(name) && *name != '.' && n->n_ggufs < GGUFS &&
-        !(n->gguf[n->n_ggufs++] = strdup(name)))
-        abort();
+    struct stat st;
+    const bool gguf = model_file_is_gguf(name) && *name != '.' && !fstatat(dir, name, &st, 0) &&
+                      S_ISREG(st.st_mode);
+    if (gguf && n->n_ggufs == GGUFS) return false;
+    if (gguf && !(n->gguf[n->n_ggufs++] = strdup(name))) abort();
     n->config |= !strcmp(name, "config.json");
     n->tokenizer |= !strncmp(name, "tokeniz", 7) || !strcmp(name, "generation_config.json");
     n->weights |= !strcmp(name, "model.safetensors") ||
                   !strcmp(name, "model.safetensors.index.json");
+    return true;
 }
 
 static int by_text(const void *a, const void *b)
@@ -120,7 +124,8 @@ static bool read_names(struct root_walk *w, DIR *d, struct names *names, char **
         if (++w->n_entries > MODELS_ENTRIES)
             return enough(w, "the roots hold more names than are read: 400000");
         if (!strcmp(x->d_name, ".") || !strcmp(x->d_name, "..")) continue;
-        look(names, x->d_name);
+        if (!look(names, dirfd(d), x->d_name))
+            return enough(w, "a directory holds more GGUF files than are listed: 64");
         if (x->d_type != DT_DIR && x->d_type != DT_UNKNOWN) continue;
         if (*n == room) {
             room = room ? 2 * room : 16;

@@ -59,11 +59,11 @@ static int flip_section(const struct model *ref, int run, int b)
     return n_flipped;
 }
 
-/* Flips the chosen bits of section `in`, or of the first layer if `in` is in blocks; a second call
- * restores them. */
+/* Flips the chosen bits of section `in`, or of the first section that is not all in blocks; a
+ * second call restores them. */
 static void flip(const struct model *ref, int run)
 {
-    if (!flip_section(ref, run, 0)) flip_section(ref, run, 1);
+    for (int b = 0; b <= ref->shape.n_layers + 1 && !flip_section(ref, run, b); b++) continue;
 }
 
 /* Returns a row's output: logits, or a diffusion model's prediction. Valid until the next call. */
