@@ -345,7 +345,7 @@ static void test_loaded(void)
             check_loaded(i, threads == 1 ? WEIGHTS_INT4 : WEIGHTS_INT8, threads);
 }
 
-/* ---- not finite ------------------------------------------------------------------------------- */
+/* ---- not finite ------------------------------------------------------------------------------ */
 
 /* A NaN of a directory stays in its block, and the error of a job names the tensor. */
 static void test_not_finite(void)

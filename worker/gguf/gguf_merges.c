@@ -1,5 +1,5 @@
 /* gguf_merges.c: looks both halves of every cut up by a hash that a prefix and a suffix get in
- * constant time, and counts what they cost: a file may be made to cost more. */
+ * constant time, and counts the cost: a file may be made to cost hours. */
 #include "worker/gguf/gguf_merges.h"
 
 #include <stdbool.h>
