@@ -105,8 +105,9 @@ static void drop(struct env *t)
         free(f->value[v].data);
         free(f->grad[v].data);
     }
-    void *rest[] = {t->w,      f->weights, f->weights_grad, f->scratch,      f->tree_room,
-                    f->logits, f->nll,     t->sp.buf.m,     t->sp.buf.delta, t->linear.buf.m};
+    void *rest[] = {t->w,        (void *)f->weight_at, f->weights,     f->weights_grad,
+                    f->scratch,  f->tree_room,         f->logits,      f->nll,
+                    t->sp.buf.m, t->sp.buf.delta,      t->linear.buf.m};
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) free(rest[i]);
     memset(t->v, 0, sizeof t->v);
     memset(f, 0, sizeof *f);
