@@ -8,7 +8,8 @@
 #   tests/scripts/docs.sh [all] FILE ...    of these documents only
 #   tests/scripts/docs.sh --matches WANT GOT    the comparison alone
 #
-# ```sh by-hand is not run: it needs root, a GPU, several machines, or is this check itself.
+# ```sh by-hand is not run: it needs root, a GPU, several machines, a program of
+# others, or is this check itself.
 # `by_hand` below lists all such blocks. A ```text block that follows is what the commands print:
 # `...` stands for any text, alone on a line for any lines; a number with a decimal point or an
 # exponent, for any such number.
@@ -64,6 +65,7 @@ all=
 [ $# -gt 0 ] || set -- README.md api/JOBS.md deploy/README.md
 # Document and first command.
 by_hand='README.md make check
+api/JOBS.md llama-quantize --allow-requantize --pure IN.gguf OUT.gguf Q8_0
 deploy/README.md make
 deploy/README.md seqd --state /var/lib/seqd --node-address 10.0.0.1:7434
 deploy/README.md seqd --state /var/lib/seqd --listen 0.0.0.0:7433 --tls-cert /etc/seqd/cert.pem --tls-key /etc/seqd/key.pem
