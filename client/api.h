@@ -16,9 +16,8 @@ bool api_busy(int status);
 int64_t api_wait_ms(const struct http_reply *r, int64_t wait_ms);
 /* Requests q, API_TRIES times in all while the answer is retryable: 429, 503, 409 with Retry-After,
  * no answer to a request that is no GET, and 502 or 504 to a GET, a DELETE or a request with an
- * idempotency key. Returns CLI_OK with the last answer, of
- * any status, which the caller frees with http_reply_fini, or CLI_ERROR with the message
- * printed. */
+ * idempotency key. Returns CLI_OK with the last answer, of any status, which the caller frees with
+ * http_reply_fini, or CLI_ERROR with the message printed. */
 #define API_TRIES 5
 int api_ask(struct cli *c, const struct http_request *q, struct http_reply *r);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/job.h"
 #include "client/api.h"
 #include "client/text.h"
 #include "client/verbs.h"
@@ -124,16 +125,15 @@ static void print_faults(const struct jv *m)
 /* Writes the sizes under model.weights: "int8 142 MB, int4 95 MB"; "-": none is possible. */
 static const char *blocks_text(const struct jv *m, char text[TEXT_SHORT])
 {
-    static const char *const formats[] = {"int8", "int4"};
     size_t at = 0;
     text[0] = 0;
-    for (int i = 0; i < 2; i++) {
+    for (int i = WEIGHTS_MODEL + 1; i < WEIGHTS_N; i++) {
         char key[32], size[TEXT_SHORT];
-        snprintf(key, sizeof key, "blocks_bytes.%s", formats[i]);
+        snprintf(key, sizeof key, "blocks_bytes.%s", spec_weights_words[i]);
         const int64_t n = jv_int(m, key, 0);
         if (n && at < TEXT_SHORT)
             at += (size_t)snprintf(text + at, TEXT_SHORT - at, "%s%s %s", at ? ", " : "",
-                                   formats[i], text_bytes(size, n));
+                                   spec_weights_words[i], text_bytes(size, n));
     }
     return at ? text : "-";
 }

@@ -6,6 +6,7 @@
 #include "api/core/job.h"
 #include "tests/bench/pin.h"
 #include "tests/lib/engine.h"
+#include "tests/lib/llama_1b.h"
 
 static const struct model_shape llama_124m = {.n_layers = 12,
                                               .width = 768,
@@ -19,17 +20,7 @@ static const struct model_shape llama_124m = {.n_layers = 12,
                                               .rope_theta = 10000,
                                               .max_pos = 8192};
 
-static const struct model_shape llama_1b = {.n_layers = 16,
-                                            .width = 2048,
-                                            .n_heads = 32,
-                                            .n_kv_heads = 8,
-                                            .head_dim = 64,
-                                            .ffn_width = 8192,
-                                            .vocab = 128256,
-                                            .tied = true,
-                                            .norm_eps = 1e-5,
-                                            .rope_theta = 500000,
-                                            .max_pos = 8192};
+static const struct model_shape llama_1b = {LLAMA_1B, .max_pos = 8192};
 
 /* The ways that a pass is timed in. */
 static const struct way {

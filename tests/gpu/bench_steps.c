@@ -11,6 +11,7 @@
  * tokens. A step begins with a batch on the host and ends when its loss is there. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
+#include "tests/lib/llama_1b.h"
 #include "tests/gpu/figure.h"
 #include "worker/family/family.h"
 
@@ -32,17 +33,7 @@ static const struct step_model {
       .norm_eps = 1e-5,
       .rope_theta = 10000,
       .tied = 1}},
-    {"llama 1.2B",
-     {.n_layers = 16,
-      .width = 2048,
-      .n_heads = 32,
-      .n_kv_heads = 8,
-      .head_dim = 64,
-      .ffn_width = 8192,
-      .vocab = 128256,
-      .norm_eps = 1e-5,
-      .rope_theta = 500000,
-      .tied = 1}},
+    {"llama 1.2B", {LLAMA_1B}},
     {"llama tiny",
      {.n_layers = 2,
       .width = 32,

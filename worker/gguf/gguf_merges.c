@@ -23,7 +23,7 @@ struct gguf_merges {
     int64_t work; /* bytes compared, and slots looked at */
 };
 
-/* Most of it: a vocabulary of 262,144 pieces takes 20 million. */
+/* Most of it: seconds. */
 #define WORK ((int64_t)1 << 32)
 
 static const uint64_t base = 0x9e3779b97f4a7c15u;

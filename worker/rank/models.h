@@ -7,9 +7,9 @@
  * A model directory has model.safetensors or its index, or a config.json beside a file of a
  * tokenizer ("tokeniz...") or a generation_config.json. One *.gguf in a directory without a
  * config.json is that directory's model; if there are more, each is listed by its own path.
- * Directories inside a model's are not searched,
- * nor are private ones (api/core/beneath.h). Links to directories below a root are not followed,
- * and a directory is seen once, however it is reached.
+ * Directories inside a model's are not searched, nor are private ones (api/core/beneath.h). Links
+ * to directories below a root are not followed, and a directory is seen once, however it is
+ * reached.
  *
  * The files in the directories are hostile: each directory is read by a process of its own, one
  * after the other, of bounded memory and time, and the death of that process is a fault of that
