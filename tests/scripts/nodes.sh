@@ -119,7 +119,7 @@ id=$(submit two-nodes)
 check_end "2 + 2 ranks: the same weights" "$id"
 same "it ran on two nodes" "$(seqctl show "$id" -o json | tr -d ' \n' | grep -o '"nodes":\[[^]]*\]')" \
     '"nodes":[{"node":"a","first_rank":0,"ranks":2},{"node":"b","first_rank":2,"ranks":2}]'
-says "node b made the data itself" '"code": "prepared"' events "$id"
+check "node b made the data itself" test -d "$T/b/prepared/$(field "$id" prepared_id)"
 says "the log of a rank on node b" 'rank=3' seqctl logs "$id" --rank 3
 same "bytes == formula" "$(field "$id" last_metrics.ledger_ok)" true
 

@@ -29,6 +29,7 @@ expect "a signal" 1 0 "test_x: died (status 139)" 9
 expect "a test that took too long" 0 2 "test_x: died (status 124)" 9
 expect "bits that differ" 1 0 "FAIL the same bits" 9
 expect "bits in a check that passed" 0 2 "ok   the same bits" 9
+expect "a digest in the events that a check prints" 0 2 $'FAIL it waits\n     {"seq": 8, "weights_sha256": "64"}' 9
 echo "2026-12-07 a-test slow disk" >"$T/listed"
 expect "unstable twice in 14 days" 1 0 "FAIL a name" 9
 echo "2026-12-05 a-test slow disk" >"$T/listed"
