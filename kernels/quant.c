@@ -8,7 +8,8 @@
 /* A row's place in a block of a panel. */
 struct lane {
     uint16_t *scale, *least; /* least: int4 */
-    uint8_t *code;           /* of k = 0; the next byte's is QUANT_ROWS later */
+    uint8_t *code;           /* int8: of k = 0; the next is QUANT_ROWS later */
+    uint32_t *word;          /* int4: of k = 0 to 7; the next is QUANT_ROWS later */
 };
 
 static struct lane lane_of(struct tensor w, int64_t row, int64_t block)
@@ -18,8 +19,12 @@ static struct lane lane_of(struct tensor w, int64_t row, int64_t block)
                         block * quant_block(f);
     const int64_t r = row % QUANT_ROWS;
     struct lane x = {.scale = (uint16_t *)panel + r};
-    if (f == WEIGHTS_INT4) x.least = x.scale + QUANT_ROWS;
-    x.code = (uint8_t *)((uint16_t *)panel + QUANT_ROWS * (x.least ? 2 : 1)) + r;
+    if (f == WEIGHTS_INT8) {
+        x.code = (uint8_t *)panel + 2 * QUANT_ROWS + r;
+        return x;
+    }
+    x.least = x.scale + QUANT_ROWS;
+    x.word = (uint32_t *)panel + QUANT_ROWS + r;
     return x;
 }
 
@@ -54,15 +59,14 @@ static void put_int4(struct lane to, const float *x)
         sum += x[k] * 0; /* NaN where an element is not finite */
     }
     const float scale = (high - low) / 15 + sum, inverse = scale != 0 ? 1 / scale : 0;
-    uint8_t code[QUANT_K];
     *to.scale = f16_round(scale);
     *to.least = f16_round(low);
     for (int k = 0; k < QUANT_K; k++) {
         const float q = (x[k] - low) * inverse + 0.5f;
-        code[k] = (uint8_t)(q >= 0 && q < 16 ? (int)q : q >= 16 ? 15 : 0);
+        const uint32_t code = q >= 0 && q < 16 ? (uint32_t)q : q >= 16 ? 15 : 0;
+        uint32_t *const word = to.word + k / 8 * QUANT_ROWS;
+        *word = (k % 8 ? *word : 0) | code << quant_shift(k);
     }
-    for (int k = 0; k < QUANT_K / 2; k++)
-        to.code[k * QUANT_ROWS] = (uint8_t)(code[2 * k] | code[2 * k + 1] << 4);
 }
 
 void quant_put(struct tensor w, int64_t at, int64_t n, const float *x)
@@ -82,7 +86,7 @@ static float value_of(struct lane from, int64_t k)
 {
     const float scale = f16_value(*from.scale);
     if (!from.least) return scale * (float)(int8_t)from.code[k * QUANT_ROWS];
-    const int two = from.code[k / 2 * QUANT_ROWS], code = k % 2 ? two >> 4 : two & 15;
+    const uint32_t code = from.word[k / 8 * QUANT_ROWS] >> quant_shift(k) & 15;
     const float product = scale * (float)code; /* exact */
     return product + f16_value(*from.least);
 }

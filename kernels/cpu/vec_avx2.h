@@ -104,11 +104,11 @@ static inline vf v_load_i8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
-static inline void v_load_u4(const uint8_t *p, vf *low, vf *high)
+/* Returns the 4 bits of each lane from bit `shift` on. */
+static inline vf v_u4(vf bits, const int shift)
 {
-    const __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
-    *low = _mm256_cvtepi32_ps(_mm256_and_si256(x, vi_set1(15)));
-    *high = _mm256_cvtepi32_ps(_mm256_srli_epi32(x, 4));
+    const __m256i x = _mm256_srli_epi32(_mm256_castps_si256(bits), shift);
+    return _mm256_cvtepi32_ps(_mm256_and_si256(x, vi_set1(15)));
 }
 
 static inline vf v_fma(vf a, vf b, vf c)

@@ -103,11 +103,11 @@ static inline vf v_load_i8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
-static inline void v_load_u4(const uint8_t *p, vf *low, vf *high)
+/* Returns the 4 bits of each lane from bit `shift` on. */
+static inline vf v_u4(vf bits, const unsigned shift)
 {
-    const __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
-    *low = _mm512_cvtepi32_ps(_mm512_and_si512(x, _mm512_set1_epi32(15)));
-    *high = _mm512_cvtepi32_ps(_mm512_srli_epi32(x, 4));
+    const __m512i x = _mm512_srli_epi32(_mm512_castps_si512(bits), shift);
+    return _mm512_cvtepi32_ps(_mm512_and_si512(x, vi_set1(15)));
 }
 
 static inline vf v_fma(vf a, vf b, vf c)

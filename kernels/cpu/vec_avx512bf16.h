@@ -62,6 +62,22 @@ static inline vf v_words(vh2 both)
 {
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(v_interleave(), both));
 }
+/* Returns the words (x[i], y[i]) of values that are bf16. */
+static inline vf v_words_of(vf x, vf y)
+{
+    const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(x), 16);
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+        low, _mm512_castps_si512(y), _mm512_set1_epi32((int)0xffff0000u), 0xf8)); /* a | b & c */
+}
+/* Returns words of 16 + code for the codes of 4 bits from bits shift and 16 + shift on. */
+static inline vf v_words_u4(vf bits, const int shift)
+{
+    __m512i x = _mm512_castps_si512(bits); /* the code goes to bits 3 to 6 */
+    x = shift < 3 ? _mm512_slli_epi32(x, (unsigned)(3 - shift))
+                  : _mm512_srli_epi32(x, (unsigned)(shift - 3));
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+        x, _mm512_set1_epi32(0x00780078), _mm512_set1_epi32(0x41804180), 0xea)); /* a & b | c */
+}
 /* Return the lower and the upper elements of words, widened. */
 static inline vf v_words_low(vf words)
 {

@@ -107,13 +107,11 @@ static inline vf v_load_i8(const int8_t *p)
     memcpy(x, p, VL);
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(x)))));
 }
-static inline void v_load_u4(const uint8_t *p, vf *low, vf *high)
+/* Returns the 4 bits of each lane from bit `shift` on. */
+static inline vf v_u4(vf bits, const int shift)
 {
-    uint8_t x[8] = {0};
-    memcpy(x, p, VL);
-    const uint32x4_t y = vmovl_u16(vget_low_u16(vmovl_u8(vld1_u8(x))));
-    *low = vcvtq_f32_u32(vandq_u32(y, vdupq_n_u32(15)));
-    *high = vcvtq_f32_u32(vshrq_n_u32(y, 4));
+    const uint32x4_t x = vshlq_u32(vreinterpretq_u32_f32(bits), vdupq_n_s32(-shift));
+    return vcvtq_f32_u32(vandq_u32(x, vdupq_n_u32(15)));
 }
 
 static inline vf v_fma(vf a, vf b, vf c)

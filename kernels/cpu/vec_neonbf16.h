@@ -49,5 +49,19 @@ static inline vf v_words(vh2 both)
     return v_zip(vget_low_u16(both), vget_high_u16(both));
 }
 
+/* Returns the words (x[i], y[i]) of values that are bf16. */
+static inline vf v_words_of(vf x, vf y)
+{
+    return vreinterpretq_f32_u32(
+        vsriq_n_u32(vreinterpretq_u32_f32(y), vreinterpretq_u32_f32(x), 16));
+}
+/* Returns words of 16 + code for the codes of 4 bits from bits shift and 16 + shift on. */
+static inline vf v_words_u4(vf bits, const int shift)
+{
+    uint32x4_t x = vreinterpretq_u32_f32(bits); /* the code goes to bits 3 to 6 */
+    x = vandq_u32(vshlq_u32(x, vdupq_n_s32(3 - shift)), vdupq_n_u32(0x00780078));
+    return vreinterpretq_f32_u32(vorrq_u32(x, vdupq_n_u32(0x41804180)));
+}
+
 #endif
 #endif

@@ -111,10 +111,10 @@ static inline vf v_load_i8(const int8_t *p)
 {
     return (vf){p[0], p[1], p[2], p[3]};
 }
-static inline void v_load_u4(const uint8_t *p, vf *low, vf *high)
+/* Returns the 4 bits of each lane from bit `shift` on. */
+static inline vf v_u4(vf bits, const int shift)
 {
-    *low = (vf){(float)(p[0] & 15), (float)(p[1] & 15), (float)(p[2] & 15), (float)(p[3] & 15)};
-    *high = (vf){(float)(p[0] >> 4), (float)(p[1] >> 4), (float)(p[2] >> 4), (float)(p[3] >> 4)};
+    return __builtin_convertvector((vu)bits >> shift & 15, vf);
 }
 
 static inline vf v_fma(vf a, vf b, vf c)

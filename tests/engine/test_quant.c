@@ -59,7 +59,7 @@ static const uint8_t *panel_block(const char *room, int i, int size)
 
 static void test_int8(void)
 {
-    static char room[BLOCKS * 34 + 4096];
+    static _Alignas(64) char room[BLOCKS * 34 + 4096];
     const struct tensor w = of_golden(DT_INT8, room);
     CHECK(quant_size(WEIGHTS_INT8, w.rows, w.cols) == n_blocks * 34);
     for (int i = 0; i < n_blocks; i++) {
@@ -77,7 +77,7 @@ static void test_int8(void)
 
 static void test_int4(void)
 {
-    static char room[BLOCKS * 20 + 4096];
+    static _Alignas(64) char room[BLOCKS * 20 + 4096];
     const struct tensor w = of_golden(DT_INT4, room);
     CHECK(quant_size(WEIGHTS_INT4, w.rows, w.cols) == n_blocks * 20);
     for (int i = 0; i < n_blocks; i++) {
@@ -88,7 +88,9 @@ static void test_int4(void)
         CHECK_MSG(half_at(got + 2 * r) == half_at(want), "block %d", i);
         CHECK_MSG(half_at(got + 32 + 2 * r) == half_at(want + 2), "block %d", i);
         for (int k = 0; k < QUANT_K; k++) {
-            const int two = got[64 + 16 * (k / 2) + r], code = k % 2 ? two >> 4 : two & 15;
+            /* words of 8 codes: the even ones in the lower two bytes, the odd ones in the upper */
+            const int byte = got[64 + 64 * (k / 8) + 4 * r + k % 2 * 2 + k % 8 / 4];
+            const int code = k / 2 % 2 ? byte >> 4 : byte & 15;
             const int there = k < 16 ? want[4 + k] & 15 : want[4 + k - 16] >> 4;
             CHECK_MSG(code == there, "block %d, %d: %d, not %d", i, k, code, there);
             const double value = half_of(half_at(want)) * there + half_of(half_at(want + 2));
@@ -104,7 +106,7 @@ static void test_not_finite(void)
     for (int t = 0; t < 2; t++)
         for (int i = 0; i < 3; i++)
             for (int at = 0; at < QUANT_K; at += 31) {
-                char room[QUANT_INT8 * 2];
+                _Alignas(64) char room[QUANT_INT8 * 2];
                 float x[2 * QUANT_K], back[2 * QUANT_K];
                 const struct tensor w = tensor_of(t ? DT_INT4 : DT_INT8, room, 1, 64, 64);
                 for (int k = 0; k < 2 * QUANT_K; k++) x[k] = (float)k / 32;
