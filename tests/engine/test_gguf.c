@@ -6,7 +6,7 @@
 #include <math.h>
 #include <unistd.h>
 #include "kernels/half.h"
-#include "tests/lib/gguf_make.h"
+#include "tests/lib/gguf_model.h"
 #include "worker/family/config.h"
 #include "worker/gguf/model_file.h"
 #include "worker/hf/files.h"
@@ -324,258 +324,6 @@ static void test_prefixes(void)
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* The widths have whole blocks; layers and heads are few. */
-#define SIZES                                                                                      \
-    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"                         \
-    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":32,\"vocab_size\":40,"       \
-    "\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5"
-static const struct model_case {
-    const char *arch, *config;
-    bool permuted, one_more, tied, bias, windows;
-    bool factor_alone; /* the file names no rope.scaling.type */
-} models[] = {
-    {"llama",
-     "{\"model_type\":\"llama\",\"tie_word_embeddings\":false,\"rope_theta\":5e5," SIZES "}",
-     .permuted = true},
-    {"llama",
-     "{\"model_type\":\"llama\",\"tie_word_embeddings\":true,\"rope_theta\":5e5,"
-     "\"attention_bias\":true,\"mlp_bias\":true,\"rope_scaling\":{\"rope_type\":\"llama3\","
-     "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
-     "\"original_max_position_embeddings\":256}," SIZES "}",
-     .permuted = true, .tied = true, .bias = true},
-    {"qwen2", "{\"model_type\":\"qwen2\",\"tie_word_embeddings\":false,\"rope_theta\":1e6,"
-              "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,"
-              "\"original_max_position_embeddings\":128}," SIZES "}"},
-    {"qwen3",
-     "{\"model_type\":\"qwen3\",\"tie_word_embeddings\":true,\"rope_theta\":1e6," SIZES "}",
-     .tied = true},
-    {"qwen3",
-     "{\"model_type\":\"qwen3\",\"tie_word_embeddings\":true,\"rope_theta\":1e6,"
-     "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}," SIZES "}",
-     .tied = true, .factor_alone = true},
-    {"gemma3",
-     "{\"model_type\":\"gemma3_text\",\"tie_word_embeddings\":true,\"rope_theta\":1e6,"
-     "\"rope_local_base_freq\":1e4,\"sliding_window\":16,\"sliding_window_pattern\":6,"
-     "\"query_pre_attn_scalar\":32,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}," SIZES
-     "}",
-     .one_more = true, .tied = true, .windows = true},
-};
-enum { MODELS = sizeof models / sizeof *models };
-
-static uint32_t seed = 1;
-
-static float drawn(void)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (float)(int32_t)(seed >> 8 & 0xffff) / 32768.0f - 1;
-}
-
-/* The names that llama.cpp gives to a tensor of transformers. */
-static void gguf_name(const struct model_case *c, const char *hf, char out[128])
-{
-    static const char *const parts[][2] = {
-        {"model.embed_tokens", "token_embd"},
-        {"model.norm", "output_norm"},
-        {"lm_head", "output"},
-        {"input_layernorm", "attn_norm"},
-        {"self_attn.q_proj", "attn_q"},
-        {"self_attn.k_proj", "attn_k"},
-        {"self_attn.v_proj", "attn_v"},
-        {"self_attn.o_proj", "attn_output"},
-        {"self_attn.q_norm", "attn_q_norm"},
-        {"self_attn.k_norm", "attn_k_norm"},
-        {"pre_feedforward_layernorm", "ffn_norm"},
-        {"post_feedforward_layernorm", "post_ffw_norm"},
-        {"mlp.gate_proj", "ffn_gate"},
-        {"mlp.up_proj", "ffn_up"},
-        {"mlp.down_proj", "ffn_down"},
-    };
-    char stem[128];
-    int layer = -1, at = 0;
-    if (sscanf(hf, "model.layers.%d.%n", &layer, &at) == 1) hf += at;
-    snprintf(stem, sizeof stem, "%s", hf);
-    char *end = strrchr(stem, '.');
-    *end++ = 0;
-    const char *to = "?";
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (!strcmp(stem, parts[i][0])) to = parts[i][1];
-    if (!strcmp(stem, "post_attention_layernorm"))
-        to = c->one_more ? "post_attention_norm" : "ffn_norm";
-    if (layer < 0)
-        snprintf(out, 128, "%s.%s", to, end);
-    else
-        snprintf(out, 128, "blk.%d.%s.%s", layer, to, end);
-}
-
-/* Draws n values, and writes them as numbers or blocks of a type. Returns the bytes. */
-static size_t draw_values(int type, int64_t n, uint8_t *out, float *is)
-{
-    size_t at = 0;
-    for (int64_t i = 0; i < n; i += type == 0 || type == 1 || type == 30 ? 1 : 32) {
-        uint16_t half[2];
-        float scale[2];
-        is[i] = drawn();
-        if (type == 0) {
-            memcpy(out + at, &is[i], 4);
-            at += 4;
-            continue;
-        }
-        if (type == 1 || type == 30) {
-            half_narrow(type == 1 ? DT_F16 : DT_BF16, &is[i], half, 1);
-            half_widen(type == 1 ? DT_F16 : DT_BF16, half, &is[i], 1);
-            memcpy(out + at, half, 2);
-            at += 2;
-            continue;
-        }
-        scale[0] = is[i] * 0.1f;
-        scale[1] = drawn();
-        half_narrow(DT_F16, scale, half, 2);
-        half_widen(DT_F16, half, scale, 2);
-        const size_t n_scales = type == 3 ? 2 : 1;
-        memcpy(out + at, half, 2 * n_scales);
-        at += 2 * n_scales;
-        for (int k = 0; k < 32; k++) {
-            seed = seed * 1664525u + 1013904223u;
-            const int q = (int)(seed >> 24);
-            if (type == 8) {
-                out[at + (size_t)k] = (uint8_t)q;
-                is[i + k] = scale[0] * (float)(int8_t)(uint8_t)q;
-                continue;
-            }
-            const int nibble = q & 15;
-            uint8_t *byte = &out[at + (size_t)(k % 16)];
-            *byte = (uint8_t)(k < 16 ? nibble : *byte | nibble << 4);
-            is[i + k] = type == 2 ? scale[0] * (float)(nibble - 8)
-                                  : scale[0] * (float)nibble + scale[1];
-        }
-        at += type == 8 ? 32 : 16;
-    }
-    return at;
-}
-
-static int64_t file_row(int64_t row, int64_t rows, int64_t heads)
-{
-    const int64_t size = rows / heads, r = row % size;
-    return row - r + (r < size / 2 ? 2 * r : 2 * (r - size / 2) + 1);
-}
-
-/* Adds a tensor of type `type` (of the file) and writes its values, as transformers has them. */
-static void add_param(struct gguf_make *g, const struct model_case *c, const struct param *p,
-                      int type, float *flat)
-{
-    char name[128];
-    const bool matrix = p->cols;
-    const int64_t dims[2] = {p->rows, p->cols}, cols = matrix ? p->cols : 1;
-    float *is = malloc((size_t)p->count * sizeof *is);
-    uint8_t *bytes = malloc((size_t)p->count * 4);
-    gguf_name(c, p->name, name);
-    if (!matrix) type = 0; /* as llama.cpp keeps them */
-    size_t size = draw_values(type, p->count, bytes, is);
-    const int64_t heads = !c->permuted                ? 0
-                          : strstr(p->name, "q_proj") ? 4
-                          : strstr(p->name, "k_proj") ? 2
-                                                      : 0;
-    for (int64_t r = 0; r < p->rows; r++)
-        memcpy(flat + p->offset + r * cols, is + (heads ? file_row(r, p->rows, heads) : r) * cols,
-               (size_t)cols * sizeof *is);
-    if (c->one_more && strstr(p->name, "norm"))
-        for (int64_t i = 0; i < p->count; i++) flat[p->offset + i] -= 1;
-    make_tensor(g, name, (uint32_t)type, matrix ? 2 : 1, dims, bytes, size);
-    free(is);
-    free(bytes);
-}
-
-static void arch_key(const struct model_case *c, const char *key, char out[96])
-{
-    snprintf(out, 96, "%s.%s", c->arch, key);
-}
-
-static void add_u32(struct gguf_make *g, const struct model_case *c, const char *key, uint32_t v)
-{
-    char name[96];
-    arch_key(c, key, name);
-    make_u32(g, name, v);
-}
-
-static void add_f32(struct gguf_make *g, const struct model_case *c, const char *key, float v)
-{
-    char name[96];
-    arch_key(c, key, name);
-    make_f32(g, name, v);
-}
-
-static void add_str(struct gguf_make *g, const struct model_case *c, const char *key, const char *v)
-{
-    char name[96];
-    arch_key(c, key, name);
-    make_str(g, name, v);
-}
-
-static void add_sizes(struct gguf_make *g, const struct model_case *c)
-{
-    make_str(g, "general.architecture", c->arch);
-    make_str(g, "general.name", "tiny");
-    add_u32(g, c, "vocab_size", 40);
-    add_u32(g, c, "context_length", 512);
-    add_u32(g, c, "embedding_length", 64);
-    add_u32(g, c, "block_count", 2);
-    add_u32(g, c, "feed_forward_length", 96);
-    add_u32(g, c, "attention.head_count", 4);
-    add_u32(g, c, "attention.head_count_kv", 2);
-    add_u32(g, c, "attention.key_length", 32);
-    add_u32(g, c, "attention.value_length", 32);
-    add_f32(g, c, "attention.layer_norm_rms_epsilon", 1e-5f);
-    add_f32(g, c, "rope.freq_base", c->permuted ? 5e5f : 1e6f);
-    if (c->windows) add_u32(g, c, "attention.sliding_window", 16);
-}
-
-/* Writes llama3's table, as convert_hf_to_gguf.py does. */
-static void add_factors(struct gguf_make *g)
-{
-    float x[16];
-    for (int i = 0; i < 16; i++) {
-        const double wave = 2 * M_PI * pow(5e5, i / 16.0), smooth = (256 / wave - 1) / 3;
-        x[i] = (float)(wave < 256 / 4.0 ? 1 : wave > 256 ? 8 : 1 / ((1 - smooth) / 8 + smooth));
-    }
-    make_tensor(g, "rope_freqs.weight", 0, 1, (const int64_t[]){16}, x, sizeof x);
-}
-
-static void add_rope(struct gguf_make *g, const struct model_case *c)
-{
-    if (strstr(c->config, "yarn")) {
-        add_str(g, c, "rope.scaling.type", "yarn");
-        add_f32(g, c, "rope.scaling.factor", 4);
-        add_u32(g, c, "rope.scaling.original_context_length", 128);
-    }
-    if (strstr(c->config, "linear")) {
-        if (!c->factor_alone) add_str(g, c, "rope.scaling.type", "linear");
-        add_f32(g, c, "rope.scaling.factor", 8);
-    }
-    if (strstr(c->config, "llama3")) add_factors(g);
-}
-
-static void shape_of(const struct model_case *c, struct model_shape *m)
-{
-    CHECK_MSG(!config_parse(c->config, strlen(c->config), "case", m, &e), "%s", e.text);
-}
-
-/* Writes a model whose matrices have a type of the file. Returns its weights in the flat layout, as
- * transformers has them. */
-static float *make_model(const struct model_case *c, const struct model_shape *m, int type,
-                         const char *path)
-{
-    int n;
-    struct gguf_make g = {0};
-    struct param *list = hf_list(m, &n, &e);
-    float *flat = calloc((size_t)param_count(m), sizeof *flat);
-    add_sizes(&g, c);
-    add_rope(&g, c);
-    for (int i = 0; list && i < n; i++) add_param(&g, c, &list[i], type, flat);
-    make_file(&g, path);
-    free(list);
-    return flat;
-}
-
 static int take_any(void *arg, int64_t offset, int64_t n, const float *x, struct err *err)
 {
     (void)err;
@@ -630,13 +378,13 @@ static void check_inspected(const char *path, const struct model_shape *m, const
     CHECK(s.weights_size > 0 && !hf_shape_diff(m, &s.shape) && s.tokenizer == TOKENIZER_NONE);
 }
 
-static void check_model(const struct model_case *c, int type, const char *dtype)
+static void check_model(const struct gguf_case *c, int type, const char *dtype)
 {
     static struct model_shape m, own;
     char text[4096];
     const char *path = in_dir("model.gguf");
-    shape_of(c, &m);
-    float *want = make_model(c, &m, type, path);
+    gguf_shape(c, &m);
+    float *want = gguf_make_model(c, &m, type, path);
     CHECK_MSG(!hf_read_dir(path, &own, &e), "%s: %s", c->arch, e.text);
     CHECK_MSG(!hf_shape_diff(&m, &own), "%s: %s", c->arch, hf_shape_diff(&m, &own));
     CHECK_MSG(!memcmp(&m.rope, &own.rope, sizeof m.rope) && m.rope_theta == own.rope_theta &&
@@ -656,10 +404,10 @@ static void test_models(void)
         int type;
         const char *name;
     } types[] = {{0, "F32"}, {1, "F16"}, {30, "BF16"}, {8, "Q8_0"}, {2, "Q4_0"}, {3, "Q4_1"}};
-    for (int i = 0; i < MODELS; i++)
+    for (int i = 0; i < GGUF_MODELS; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++)
             if (!small_leaves(i + (int64_t)t, 2))
-                check_model(&models[i], types[t].type, types[t].name);
+                check_model(&gguf_models[i], types[t].type, types[t].name);
 }
 
 /* ---- refused models -------------------------------------------------------------------------- */
@@ -676,25 +424,25 @@ static void no_arch(struct gguf_make *g)
 
 static void unknown_key(struct gguf_make *g)
 {
-    add_sizes(g, &models[0]);
+    add_sizes(g, &gguf_models[0]);
     make_f32(g, "llama.logit_scale", 2);
 }
 
 static void experts(struct gguf_make *g)
 {
-    add_sizes(g, &models[0]);
+    add_sizes(g, &gguf_models[0]);
     make_u32(g, "llama.expert_count", 8);
 }
 
 static void partial_rope(struct gguf_make *g)
 {
-    add_sizes(g, &models[0]);
+    add_sizes(g, &gguf_models[0]);
     make_u32(g, "llama.rope.dimension_count", 16);
 }
 
 static void long_rope(struct gguf_make *g)
 {
-    add_sizes(g, &models[0]);
+    add_sizes(g, &gguf_models[0]);
     make_str(g, "llama.rope.scaling.type", "longrope");
     make_tensor(g, "token_embd.weight", 0, 2, four_rows, (const float[128]){0}, 512);
 }
@@ -702,14 +450,14 @@ static void long_rope(struct gguf_make *g)
 static void other_factors(struct gguf_make *g)
 {
     static const float x[16] = {1, 1, 3, 1, 7};
-    add_sizes(g, &models[0]);
+    add_sizes(g, &gguf_models[0]);
     make_tensor(g, "token_embd.weight", 0, 2, four_rows, (const float[128]){0}, 512);
     make_tensor(g, "rope_freqs.weight", 0, 1, (const int64_t[]){16}, x, sizeof x);
 }
 
 static void no_embedding(struct gguf_make *g)
 {
-    add_sizes(g, &models[0]);
+    add_sizes(g, &gguf_models[0]);
 }
 
 static void no_heads(struct gguf_make *g)
@@ -769,12 +517,13 @@ static void test_other_tensors(void)
     char text[4096];
     struct gguf_make g = {0};
     int n;
-    shape_of(&models[0], &m);
+    gguf_shape(&gguf_models[0], &m);
     float *flat = calloc((size_t)param_count(&m), sizeof *flat);
     struct param *list = hf_list(&m, &n, &e);
-    add_sizes(&g, &models[0]);
+    add_sizes(&g, &gguf_models[0]);
     for (int i = 0; i < n; i++)
-        if (!strstr(list[i].name, "1.mlp.down_proj")) add_param(&g, &models[0], &list[i], 8, flat);
+        if (!strstr(list[i].name, "1.mlp.down_proj"))
+            add_param(&g, &gguf_models[0], &list[i], 8, flat);
     make_tensor(&g, "blk.0.attn_sinks.weight", 0, 1, (const int64_t[]){4}, (const float[4]){0}, 16);
     make_file(&g, in_dir("bad.gguf"));
     CHECK(hf_describe(in_dir("bad.gguf"), text, sizeof text, &e) == -1);
@@ -791,11 +540,11 @@ static void test_directories(void)
 {
     static struct model_shape m, own;
     char path[FILE_PATH_SIZE];
-    shape_of(&models[3], &m);
+    gguf_shape(&gguf_models[3], &m);
     CHECK(!file_make_dir(in_dir("one"), &e) && !file_make_dir(in_dir("two"), &e));
-    free(make_model(&models[3], &m, 8, in_dir("one/a.gguf")));
-    free(make_model(&models[3], &m, 8, in_dir("two/a.gguf")));
-    free(make_model(&models[3], &m, 8, in_dir("two/b.GGUF")));
+    free(gguf_make_model(&gguf_models[3], &m, 8, in_dir("one/a.gguf")));
+    free(gguf_make_model(&gguf_models[3], &m, 8, in_dir("two/a.gguf")));
+    free(gguf_make_model(&gguf_models[3], &m, 8, in_dir("two/b.GGUF")));
     CHECK_MSG(!hf_read_dir(in_dir("one"), &own, &e) && !hf_shape_diff(&m, &own), "%s", e.text);
     CHECK(hf_read_dir(in_dir("two"), &own, &e) == -1 && e.code == ERR_INVALID &&
           strstr(e.text, "2 .gguf files"));
@@ -830,7 +579,7 @@ static void test_own_files(void)
     struct chat_model chat;
     int32_t kind;
     const char *path = in_dir("own.gguf");
-    add_sizes(&g, &models[0]);
+    add_sizes(&g, &gguf_models[0]);
     add_tokens(&g, "gpt2", "gpt-2");
     make_str(&g, "tokenizer.chat_template", "{{ bos_token }}x");
     make_file(&g, path);
@@ -866,7 +615,7 @@ static void test_refused_tokenizers(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct gguf_make g = {0};
         struct model_text t;
-        add_sizes(&g, &models[0]);
+        add_sizes(&g, &gguf_models[0]);
         add_tokens(&g, cases[i].model, cases[i].pre);
         make_u32(&g, "tokenizer.ggml.padding_token_id", 6); /* past its 6 tokens */
         make_file(&g, in_dir("bad.gguf"));
@@ -900,7 +649,7 @@ static void test_merges_of_hostile_pieces(void)
         token[i] = at;
         type[i] = i < LONG ? 3 : 1; /* control, normal */
     }
-    add_sizes(&g, &models[0]);
+    add_sizes(&g, &gguf_models[0]);
     make_str(&g, "tokenizer.ggml.model", "llama");
     make_strs(&g, "tokenizer.ggml.tokens", token, LONG + MANY);
     bytes_put(make_array(&g, "tokenizer.ggml.token_type", GGUF_I32, LONG + MANY), type,
