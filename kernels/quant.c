@@ -28,6 +28,13 @@ static struct lane lane_of(struct tensor w, int64_t row, int64_t block)
     return x;
 }
 
+/* Writes code k of int4; those of a block come in ascending order. */
+static void put_code(struct lane to, int k, uint32_t code)
+{
+    uint32_t *const word = to.word + k / 8 * QUANT_ROWS;
+    *word = (k % 8 ? *word : 0) | code << quant_shift(k);
+}
+
 /* Returns the largest magnitude; NaN if there is one. */
 static float largest(const float *x)
 {
@@ -63,9 +70,7 @@ static void put_int4(struct lane to, const float *x)
     *to.least = f16_round(low);
     for (int k = 0; k < QUANT_K; k++) {
         const float q = (x[k] - low) * inverse + 0.5f;
-        const uint32_t code = q >= 0 && q < 16 ? (uint32_t)q : q >= 16 ? 15 : 0;
-        uint32_t *const word = to.word + k / 8 * QUANT_ROWS;
-        *word = (k % 8 ? *word : 0) | code << quant_shift(k);
+        put_code(to, k, q >= 0 && q < 16 ? (uint32_t)q : q >= 16 ? 15 : 0);
     }
 }
 
@@ -79,6 +84,37 @@ void quant_put(struct tensor w, int64_t at, int64_t n, const float *x)
             put_int4(to, x);
         else
             put_int8(to, x);
+    }
+}
+
+static uint16_t half_at(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static void take_int4(struct lane to, const uint8_t *block)
+{
+    const uint8_t *code = block + 4;
+    *to.scale = half_at(block);
+    *to.least = half_at(block + 2);
+    for (int k = 0; k < QUANT_K; k++) /* low halves first */
+        put_code(to, k, k < QUANT_K / 2 ? code[k] & 15 : code[k - QUANT_K / 2] >> 4);
+}
+
+static void take_int8(struct lane to, const uint8_t *block)
+{
+    *to.scale = half_at(block);
+    for (int k = 0; k < QUANT_K; k++) to.code[k * QUANT_ROWS] = block[2 + k];
+}
+
+void quant_put_blocks(struct tensor w, int64_t at, int64_t n, const uint8_t *blocks)
+{
+    const int64_t size = quant_row(dtype_format(w.dtype), QUANT_K);
+    assert(w.cols % QUANT_K == 0 && at % QUANT_K == 0 && n % QUANT_K == 0);
+    assert(at >= 0 && at + n <= w.rows * w.cols);
+    for (; n > 0; n -= QUANT_K, at += QUANT_K, blocks += size) {
+        const struct lane to = lane_of(w, at / w.cols, at % w.cols / QUANT_K);
+        (w.dtype == DT_INT4 ? take_int4 : take_int8)(to, blocks);
     }
 }
 

@@ -8,6 +8,8 @@
  * of QUANT_K. Threads may write blocks that do not meet at once. A block that holds NaN or infinity
  * gets a scale that is not finite. Infinity as a scale also stands for one past fp16's 65504. */
 void quant_put(struct tensor w, int64_t at, int64_t n, const float *x);
+/* Does the same from blocks in w's format, which follow each other as quant_row says. */
+void quant_put_blocks(struct tensor w, int64_t at, int64_t n, const uint8_t *blocks);
 /* Reads elements [at, at + n) of w as the fp32 values that products take. The range may part
  * blocks. */
 void quant_get(struct tensor w, int64_t at, int64_t n, float *out);

@@ -2,11 +2,12 @@
  *
  * A matrix [N, K] of weights is cut into blocks of 32 neighbours in k, the numbers that a product
  * adds up. A block has its own scale, so that a value is
- *   int8   scale * code            code -127 to 127   (llama.cpp's Q8_0)
+ *   int8   scale * code            code -128 to 127   (llama.cpp's Q8_0)
  *   int4   scale * code + least    code 0 to 15       (llama.cpp's Q4_1)
  * with scale and least in fp16. Codes and scales are those that llama.cpp makes of the same fp32
- * values. In memory the blocks of 16 neighbouring rows lie together, since a product takes that
- * many rows at a time:
+ * values, -127 to 127 in int8; blocks of a file are taken with the codes and scales that it has. In
+ * memory the blocks of 16 neighbouring rows lie together, since a product takes that many rows at a
+ * time:
  *   panel  rows [16 p, 16 p + 16), one after another; its blocks ascend in k
  *   block  scale[16], int4: least[16], then codes of k ascending
  *          int8: code[k][16], a byte each; int4: word[k / 8][16], 32 bits little-endian, code k at
@@ -39,6 +40,14 @@ static inline int64_t quant_block(enum weights_id w)
 static inline int64_t quant_size(enum weights_id w, int64_t rows, int64_t cols)
 {
     return (rows + QUANT_ROWS - 1) / QUANT_ROWS * (cols / QUANT_K) * quant_block(w);
+}
+/* Returns the bytes of n values in one row, block after block, as files of llama.cpp have them:
+ *   int8   scale, codes of k ascending                              (Q8_0)
+ *   int4   scale, least, 16 bytes: code of k low, of k + 16 high    (Q4_1)
+ * with scale and least little-endian. n is a multiple of QUANT_K. */
+static inline int64_t quant_row(enum weights_id w, int64_t n)
+{
+    return n / QUANT_K * (quant_block(w) / QUANT_ROWS);
 }
 
 #endif

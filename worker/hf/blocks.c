@@ -45,8 +45,42 @@ static void widen_q4_1(const uint8_t *p, float *out, int64_t n)
     }
 }
 
+static void copy_q8_0(const uint8_t *p, uint8_t *out, int64_t n)
+{
+    memcpy(out, p, (size_t)(n * Q8_0_SIZE));
+}
+
+static void copy_q4_1(const uint8_t *p, uint8_t *out, int64_t n)
+{
+    memcpy(out, p, (size_t)(n * Q4_1_SIZE));
+}
+
+static void q4_0_as_int4(const uint8_t *p, uint8_t *out, int64_t n)
+{
+    for (; n > 0; n--, p += Q4_0_SIZE, out += Q4_1_SIZE) {
+        const uint16_t least = f16_round(-8 * fp16(p)); /* exact, or infinite */
+        memcpy(out, p, 2);
+        out[2] = (uint8_t)least;
+        out[3] = (uint8_t)(least >> 8);
+        memcpy(out + 4, p + 2, HALF);
+    }
+}
+
+static void q4_0_as_int8(const uint8_t *p, uint8_t *out, int64_t n)
+{
+    for (; n > 0; n--, p += Q4_0_SIZE, out += Q8_0_SIZE) {
+        memcpy(out, p, 2);
+        for (int i = 0; i < HALF; i++) {
+            out[2 + i] = (uint8_t)((p[2 + i] & 15) - 8);
+            out[2 + i + HALF] = (uint8_t)((p[2 + i] >> 4) - 8);
+        }
+    }
+}
+
 static const struct block_kind kinds[] = {
-    {Q8_0_SIZE, widen_q8_0}, {Q4_0_SIZE, widen_q4_0}, {Q4_1_SIZE, widen_q4_1}};
+    {Q8_0_SIZE, widen_q8_0, {[WEIGHTS_INT8] = copy_q8_0}},
+    {Q4_0_SIZE, widen_q4_0, {[WEIGHTS_INT8] = q4_0_as_int8, [WEIGHTS_INT4] = q4_0_as_int4}},
+    {Q4_1_SIZE, widen_q4_1, {[WEIGHTS_INT4] = copy_q4_1}}};
 
 const struct block_kind *block_kind(int i)
 {

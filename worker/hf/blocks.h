@@ -5,13 +5,15 @@
  *   Q4_0  fp16 d, 16 bytes of two values of 4 bits each: x = d (q - 8)
  *   Q4_1  fp16 d, fp16 m, 16 bytes of such:              x = d q + m
  * Byte j of the 16 has value j in its low bits and value j + 16 in its high bits. Results are those
- * of fp32 arithmetic, rounded after the product and after the sum.
+ * of fp32 arithmetic, rounded after the product and after the sum. Q8_0 and Q4_1 are int8 and int4
+ * of model.weights; Q4_0 is int4 with the smallest value -8 d, and int8 with codes q - 8.
  * tested: tests/engine/test_gguf.c
  * from: github.com/ggml-org/ggml, src/ggml-quants.c, dequantize_row_* */
 #ifndef SEQD_HF_BLOCKS_H
 #define SEQD_HF_BLOCKS_H
 
 #include <stdint.h>
+#include "api/core/quant.h"
 
 #define BLOCK_VALUES 32
 #define BLOCK_MOST   34 /* bytes of the largest block */
@@ -20,6 +22,9 @@ struct block_kind {
     int size; /* bytes of a block */
     /* Widens n blocks into 32 n values. */
     void (*widen)(const uint8_t *blocks, float *out, int64_t n);
+    /* Writes n blocks with the same values in a format of model.weights, in a row (quant_row). A
+     * number past fp16's becomes infinite. NULL: the format has no codes for all such values. */
+    void (*pass[WEIGHTS_N])(const uint8_t *blocks, uint8_t *out, int64_t n);
 };
 /* Returns a row: 0 of Q8_0, 1 of Q4_0, 2 of Q4_1, the order of enum st_dtype. */
 const struct block_kind *block_kind(int i);

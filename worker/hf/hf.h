@@ -100,6 +100,12 @@ struct hf_sink {
      * gets them, too. */
     int (*take_half)(void *arg, int64_t offset, int64_t n, const uint16_t *x, struct err *e);
     enum dtype half;
+    /* take_blocks is called in place of take for a tensor of a GGUF file whose values blocks of the
+     * weight's own format hold exactly: elements [offset, offset + n), both from the tensor's begin
+     * multiples of QUANT_K, as quant_row has them. format returns that of the weight of element
+     * offset. NULL: take gets such elements, too. */
+    enum weights_id (*format)(void *arg, int64_t offset);
+    int (*take_blocks)(void *arg, int64_t offset, int64_t n, const uint8_t *blocks, struct err *e);
     struct be *be;  /* its host threads read and convert (be_host_run); NULL: the caller does */
     bool any_order; /* its host threads call take, several at once and in any order */
 };

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/quant.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/stored.h"
@@ -24,6 +25,7 @@ struct stretch {
     float *into;       /* they are read to here, and no sink takes them; NULL: the sink does */
     int64_t from, to;  /* first element in the file's tensor, and in the flat layout */
     int64_t n;
+    enum weights_id blocks; /* the format of the blocks that the sink takes; WEIGHTS_MODEL: none */
     int rc;
     struct err e;
 };
@@ -60,9 +62,20 @@ static bool as_stored(const struct pieces *r, const struct stretch *s)
            s->x.t->dtype == (r->to->half == DT_F16 ? ST_F16 : ST_BF16);
 }
 
+/* Returns the format of the blocks in which a sink takes a stretch's elements. */
+static enum weights_id as_blocks(const struct pieces *r, const struct stretch *s)
+{
+    const struct hf_sink *to = r->to;
+    const bool whole = s->from % QUANT_K == 0 && s->n % QUANT_K == 0;
+    if (!to->take_blocks || !s->x.t || s->have || s->into || !whole) return WEIGHTS_MODEL;
+    const enum weights_id format = to->format(to->arg, s->to);
+    return format && st_has_blocks(s->x.t, format) ? format : WEIGHTS_MODEL;
+}
+
 /* Reads elements [at, at + n) of a stretch to `room`. */
 static int read_some(const struct pieces *r, struct stretch *s, int64_t at, int64_t n, void *room)
 {
+    if (s->blocks) return st_read_blocks(s->x.f, s->x.t, s->from + at, n, s->blocks, room, &s->e);
     if (as_stored(r, s))
         return st_read_bytes(s->x.f, s->x.t, (s->from + at) * 2, n * 2, room, &s->e);
     return hf_stored_read(&s->x, s->from + at, n, room, &s->e);
@@ -71,6 +84,7 @@ static int read_some(const struct pieces *r, struct stretch *s, int64_t at, int6
 static int give(const struct pieces *r, struct stretch *s, int64_t at, int64_t n, const void *x)
 {
     const struct hf_sink *to = r->to;
+    if (s->blocks) return to->take_blocks(to->arg, s->to + at, n, x, &s->e);
     return as_stored(r, s) ? to->take_half(to->arg, s->to + at, n, x, &s->e)
                            : to->take(to->arg, s->to + at, n, x, &s->e);
 }
@@ -135,6 +149,7 @@ static int add(struct pieces *r, const struct stretch *s, struct err *e)
         new->n = least(longest, s->n - at);
         if (s->have) new->have += at;
         if (s->into) new->into += at;
+        new->blocks = as_blocks(r, new);
     }
     return 0;
 }

@@ -469,6 +469,43 @@ static int read_part(const struct st_file *f, const struct st_tensor *t, int64_t
     return 0;
 }
 
+bool st_has_blocks(const struct st_tensor *t, enum weights_id to)
+{
+    return t->dtype >= ST_DTYPE_N && !t->one_more && t->n_dims > 1 &&
+           t->dims[t->n_dims - 1] % BLOCK_VALUES == 0 &&
+           block_kind(t->dtype - ST_DTYPE_N)->pass[to];
+}
+
+/* Passes blocks of elements [at, at + n) of the file. */
+static int pass_blocks(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                       enum weights_id to, uint8_t *out, struct err *e)
+{
+    uint8_t bytes[CHUNK / BLOCK_VALUES * BLOCK_MOST];
+    const struct block_kind *kind = block_kind(t->dtype - ST_DTYPE_N);
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        const int64_t n_blocks = (n - i < CHUNK ? n - i : CHUNK) / BLOCK_VALUES;
+        const int64_t first = t->offset + (at + i) / BLOCK_VALUES * kind->size;
+        if (read_at(f, bytes, n_blocks * kind->size, first, e) < 0) return -1;
+        kind->pass[to](bytes, out + quant_row(to, i), n_blocks);
+    }
+    return 0;
+}
+
+int st_read_blocks(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                   enum weights_id to, uint8_t *out, struct err *e)
+{
+    const int64_t cols = t->heads ? t->count / t->dims[0] : t->count;
+    assert(at >= 0 && n >= 0 && at + n <= t->count && st_has_blocks(t, to));
+    assert(at % BLOCK_VALUES == 0 && n % BLOCK_VALUES == 0);
+    for (int64_t i = 0, k; i < n; i += k) {
+        const int64_t row = (at + i) / cols, col = (at + i) % cols;
+        const int64_t first = (t->heads ? row_in_file(t, row) : row) * cols + col;
+        k = n - i < cols - col ? n - i : cols - col;
+        if (pass_blocks(f, t, first, k, to, out + quant_row(to, i), e) < 0) return -1;
+    }
+    return 0;
+}
+
 bool st_is_plain(const struct st_tensor *t)
 {
     return t->dtype < ST_DTYPE_N && !t->heads && !t->one_more;

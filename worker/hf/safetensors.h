@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "api/core/choices.h"
 #include "api/core/err.h"
 #include "api/core/sha256.h"
 
@@ -91,6 +92,13 @@ int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, 
 /* Reads elements [at, at + n) of a tensor as fp32. */
 int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                  float *out, struct err *e);
+/* Tells whether blocks of format `to` (model.weights, not "model") hold the tensor's values
+ * exactly: it is one of a GGUF file whose blocks are like them. */
+bool st_has_blocks(const struct st_tensor *t, enum weights_id to);
+/* Reads elements [at, at + n) of such a tensor, multiples of QUANT_K, as blocks in a row: out
+ * [quant_row(to, n)] (api/core/quant.h). */
+int st_read_blocks(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                   enum weights_id to, uint8_t *out, struct err *e);
 /* Reads bytes [at, at + n) of a tensor, as they are stored. */
 int st_read_bytes(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                   uint8_t *out, struct err *e);

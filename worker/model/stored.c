@@ -77,6 +77,37 @@ void stored_get(const struct model *m, int64_t offset, int64_t n, float *out)
     }
 }
 
+enum weights_id stored_blocks(const struct model *m, int64_t offset, int64_t n)
+{
+    const int b = zero_bucket(&m->plan->shards, offset);
+    const struct program *p = section_at(m, b).p;
+    const int64_t in = offset - m->prog.weights[b];
+    const struct weight *w = &p->weight[weight_of(p, in)];
+    const int64_t at = in - w->offset;
+    const bool whole = n > 0 && at % QUANT_K == 0 && n % QUANT_K == 0;
+    if (!m->shape.quant || !w->stored || !whole) return WEIGHTS_MODEL;
+    return at + n <= w->rows * w->cols ? w->stored : WEIGHTS_MODEL;
+}
+
+void stored_put_blocks(struct model *m, int64_t offset, int64_t n, const uint8_t *blocks)
+{
+    const struct stored_run r = run_of(m, offset, n);
+    assert(r.n == n && dtype_quant(r.w.dtype));
+    quant_put_blocks(r.w, r.at, n, blocks);
+}
+
+enum weights_id stored_format(void *model, int64_t offset)
+{
+    return stored_blocks(model, offset, QUANT_K);
+}
+
+int stored_take_blocks(void *model, int64_t offset, int64_t n, const uint8_t *blocks, struct err *e)
+{
+    struct model *m = model;
+    stored_put_blocks(m, offset, n, blocks);
+    return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+}
+
 int stored_take(void *model, int64_t offset, int64_t n, const float *x, struct err *e)
 {
     struct model *m = model;

@@ -15,9 +15,17 @@ struct tensor stored_weight(const struct model *m, int b, int i);
  * values that products take, and 0 between tensors. */
 void stored_put(struct model *m, int64_t offset, int64_t n, const float *x);
 void stored_get(const struct model *m, int64_t offset, int64_t n, float *out);
+/* Returns the format of elements [offset, offset + n) if they are whole blocks of one weight, which
+ * need not lie on this rank, else WEIGHTS_MODEL. */
+enum weights_id stored_blocks(const struct model *m, int64_t offset, int64_t n);
+/* Writes such elements, which lie on this rank, from blocks in a row (quant_row). */
+void stored_put_blocks(struct model *m, int64_t offset, int64_t n, const uint8_t *blocks);
 /* Do the same as functions of struct hf_sink and struct hf_flat. model: struct model. fail: the
  * device's errors. */
 int stored_take(void *model, int64_t offset, int64_t n, const float *x, struct err *e);
+int stored_take_blocks(void *model, int64_t offset, int64_t n, const uint8_t *blocks,
+                       struct err *e);
+enum weights_id stored_format(void *model, int64_t offset);
 int stored_give(void *model, int64_t offset, int64_t n, float *out, struct err *e);
 
 #endif

@@ -112,7 +112,12 @@ static int load_whole(struct run *r, struct model *m, struct err *e)
                                     .half = m->dtype,
                                     .be = m->be,
                                     .any_order = !m->be->own_memory};
-    const struct hf_sink blocks = {.take = stored_take, .arg = m, .be = m->be, .any_order = true};
+    const struct hf_sink blocks = {.take = stored_take,
+                                   .arg = m,
+                                   .format = stored_format,
+                                   .take_blocks = stored_take_blocks,
+                                   .be = m->be,
+                                   .any_order = true};
     const struct hf_sink *const sink = m->shape.quant ? &blocks : &numbers;
     if (run_first(r)) {
         if (resolve_model(r, dir, e)) return -1;

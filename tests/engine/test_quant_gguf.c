@@ -1,0 +1,198 @@
+/* test_quant_gguf: GGUF files whose tensors have blocks, loaded into blocks (model.weights). Q4_0,
+ * Q4_1 and Q8_0 keep their values where the format holds them, by any number of threads, and a job
+ * has the bits of the same job in fp32 numbers; other pairs are quantised as numbers are. A number
+ * past fp16 names its tensor. */
+#include <fcntl.h>
+#include <unistd.h>
+#include "tests/lib/gguf_model.h"
+#include "tests/lib/prefill.h"
+#include "tests/lib/tiny.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
+#include "worker/model/finite.h"
+#include "worker/model/stored.h"
+#include "worker/plan/check.h"
+
+enum { PROMPT = 21, MORE = 4, VOCAB = 40 };
+
+static char path[64];
+
+static const struct {
+    int type; /* of the file */
+    const char *name;
+    bool in[WEIGHTS_N]; /* formats that hold all of its values */
+} types[] = {
+    {8, "Q8_0", {[WEIGHTS_INT8] = true}},
+    {2, "Q4_0", {[WEIGHTS_INT8] = true, [WEIGHTS_INT4] = true}},
+    {3, "Q4_1", {[WEIGHTS_INT4] = true}},
+};
+enum { TYPES = sizeof types / sizeof *types };
+
+static struct job_spec spec_of(int model, enum weights_id weights, int threads)
+{
+    struct job_spec s;
+    struct err e = {0};
+    spec_defaults(&s);
+    shape_defaults(&s.model.shape);
+    s.kind = JOB_GENERATE;
+    gguf_shape(&gguf_models[model], &s.model.shape);
+    s.model.shape.tokenizer = TOKENIZER_OWN; /* 40 ids are none of bytes */
+    s.model.weights = (int32_t)weights;
+    s.precision.params = PRECISION_FP32;
+    s.seed = 5;
+    s.resources.threads = threads;
+    s.sampling.max_tokens = MORE;
+    s.data.seq_len = PROMPT + MORE;
+    s.input.prompt = tiny_text(&s, "x");
+    CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
+    return s;
+}
+
+static void load(struct tiny_rank *t, const struct model_shape *shape)
+{
+    struct err e = {0};
+    memset(t->model.params, 0x7f, (size_t)t->plan.item[PLAN_PARAMS].size);
+    const struct hf_sink to = {.take = stored_take,
+                               .arg = &t->model,
+                               .format = stored_format,
+                               .take_blocks = stored_take_blocks,
+                               .be = t->be,
+                               .any_order = true};
+    CHECK_MSG(!hf_load_pieces(path, shape, &to, &e), "%s", e.text);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* Tells whether the values of tensor i, which begins at p->offset, are those of the file. */
+static bool keeps(const struct model *m, const struct param *p, int type)
+{
+    const enum weights_id stored = stored_blocks(m, p->offset, QUANT_K);
+    return !p->cols || stored == WEIGHTS_MODEL || types[type].in[stored];
+}
+
+static void check_values(int model, int type, enum weights_id weights, int threads)
+{
+    static struct tiny_rank got, put;
+    const struct job_spec s = spec_of(model, weights, threads);
+    const struct model_shape *m = &s.model.shape;
+    struct err e = {0};
+    float *want = gguf_make_model(&gguf_models[model], m, types[type].type, path);
+    CHECK_MSG(!tiny_open(&got, &s, NULL, 0, &e) && !tiny_open(&put, &s, NULL, 0, &e), "%s", e.text);
+    load(&got, m);
+    int n_kept = 0;
+    for (int i = 0; i < param_tensors(m); i++) {
+        struct param p;
+        param_get(m, i, &p);
+        float *x = malloc((size_t)p.count * sizeof *x), *y = malloc((size_t)p.count * sizeof *y);
+        stored_get(&got.model, p.offset, p.count, x);
+        memcpy(y, want + p.offset, (size_t)p.count * sizeof *y);
+        const bool kept = keeps(&got.model, &p, type);
+        n_kept += kept && p.cols;
+        if (!kept) { /* as numbers are */
+            stored_put(&put.model, p.offset, p.count, y);
+            stored_get(&put.model, p.offset, p.count, y);
+        }
+        int64_t off = 0;
+        for (int64_t k = 0; k < p.count; k++) off += x[k] != y[k]; /* -0 == 0 */
+        CHECK_MSG(!off, "%s in %s, %s: %s: %lld of %lld values differ", types[type].name,
+                  spec_weights_words[weights], gguf_models[model].arch, p.name, (long long)off,
+                  (long long)p.count);
+        free(x), free(y);
+    }
+    CHECK(n_kept >= (types[type].in[weights] ? 2 * 7 : 0));
+    free(want);
+    tiny_close(&got), tiny_close(&put);
+}
+
+static void test_values(void)
+{
+    for (int i = 0; i < GGUF_MODELS; i++)
+        for (int t = 0; t < TYPES; t++)
+            for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++)
+                check_values(i, t, (enum weights_id)w, 1 + (i + t) % 2 * 2);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static void run(struct tiny_rank *t, const struct job_spec *s, float out[1 + MORE][VOCAB])
+{
+    struct infer in = {.model = &t->model, .spec = s};
+    int32_t text[PROMPT];
+    struct err e = {0};
+    for (int i = 0; i < PROMPT; i++) text[i] = i * i % VOCAB;
+    infer_at(&in, 1);
+    CHECK_MSG(!prefill(&in, text, PROMPT, out[0], &e), "%s", e.text);
+    for (int i = 0; i < MORE; i++) {
+        struct tensor logits;
+        CHECK_MSG(!model_decode(&t->model, 7 + i, &logits, &e), "%s", e.text);
+        memcpy(out[1 + i], logits.data, sizeof out[1 + i]);
+    }
+}
+
+static void check_result(int model, int type, enum weights_id weights)
+{
+    static float blocks[1 + MORE][VOCAB], numbers[1 + MORE][VOCAB];
+    static struct tiny_rank q, m;
+    const struct job_spec s = spec_of(model, weights, 1);
+    const struct job_spec plain = spec_of(model, WEIGHTS_MODEL, 1);
+    struct err e = {0};
+    free(gguf_make_model(&gguf_models[model], &s.model.shape, types[type].type, path));
+    CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e) && !tiny_open(&m, &plain, NULL, 0, &e), "%s", e.text);
+    load(&q, &s.model.shape);
+    load(&m, &plain.model.shape);
+    run(&q, &s, blocks);
+    run(&m, &plain, numbers);
+    CHECK(numbers[MORE][0] != numbers[MORE][1]);
+    CHECK_MSG(!memcmp(blocks, numbers, sizeof blocks), "%s in %s, %s", types[type].name,
+              spec_weights_words[weights], gguf_models[model].arch);
+    tiny_close(&q), tiny_close(&m);
+}
+
+/* Under int4 the head has 8 bits, which do not hold the values of Q4_1. */
+static void test_results(void)
+{
+    for (int i = 0; i < GGUF_MODELS; i++) {
+        check_result(i, 0, WEIGHTS_INT8);
+        check_result(i, 1, WEIGHTS_INT8);
+        check_result(i, 1, WEIGHTS_INT4);
+    }
+}
+
+/* ---- past fp16 ------------------------------------------------------------------------------- */
+
+/* A scale of 8192 has a smallest value of -65536, which fp16 lacks; one of 8188 has -65504. */
+static void test_past_fp16(void)
+{
+    static const uint16_t scales[] = {0x6fff, 0x7000, 0xefff, 0xf000, 0x7e00};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        static struct tiny_rank q;
+        const struct job_spec s = spec_of(0, WEIGHTS_INT4, 1);
+        struct err e = {0};
+        char name[64];
+        free(gguf_make_model(&gguf_models[0], &s.model.shape, 2, path));
+        struct gguf *g = gguf_open(path, &e);
+        const struct gguf_tensor *t = g ? gguf_find_tensor(g, "blk.1.ffn_down.weight") : NULL;
+        const int fd = open(path, O_WRONLY);
+        CHECK(t && fd >= 0 && pwrite(fd, &scales[i], 2, t->offset + 18 * 5) == 2);
+        close(fd);
+        gguf_close(g);
+        CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e), "%s", e.text);
+        load(&q, &s.model.shape);
+        CHECK(!finite_weights(&q.model, name, &e));
+        CHECK_STR(name, i % 2 || i == 4 ? "model.layers.1.mlp.down_proj.weight" : "");
+        tiny_close(&q);
+    }
+}
+
+int main(void)
+{
+    snprintf(path, sizeof path, "/tmp/seqd-quant-gguf-XXXXXX");
+    const int fd = mkstemp(path);
+    if (fd < 0) abort();
+    close(fd);
+    RUN(test_values);
+    RUN(test_results);
+    RUN(test_past_fp16);
+    unlink(path);
+    return test_done("test_quant_gguf");
+}
