@@ -1,9 +1,10 @@
 /* test_quant_model: models whose weights are stored in blocks (model.weights). Prefill and decode
  * in fp32 have the bits of the same model in numbers whose weights are those that the blocks stand
  * for, and in 16 bits are as near as roundings of activations allow (a product alone is held against
- * fp64 by check_kernels), in families with every kind of product; ranks of a ring hold the same blocks as one rank and agree
- * with it; a proof holds; a directory is loaded into the same blocks by any number of
- * threads; the plan counts their bytes; jobs that cannot have them are refused by name. */
+ * fp64 by check_kernels), in families with every kind of product; ranks of a ring hold the same
+ * blocks as one rank and agree with it; a proof holds on every product of axes; a directory is
+ * loaded into the same blocks by any number of threads; the plan counts their bytes; jobs that cannot
+ * have them are refused by name. */
 #include <math.h>
 #include "kernels/quant.h"
 #include "tests/lib/hf_save.h"
@@ -260,19 +261,37 @@ static void test_ranks(void)
 
 /* ---- a proof --------------------------------------------------------------------------------- */
 
-static void check_proof(size_t model, int P, enum weights_id weights, enum precision_id precision)
+struct product {
+    size_t model;
+    int tp, pp, sp, dp;
+};
+
+static void set_proof(struct trial *t, const struct product *x, enum weights_id weights,
+                      enum precision_id precision)
 {
-    static struct trial t;
     static struct way w;
     struct err e = {0};
-    w = (struct way){.name = models[model].name, .shape = models[model].shape};
-    trial_set(&t, &w, P, 90, precision);
-    t.spec.model.weights = weights;
-    t.spec.parallel.sp = P;
-    CHECK_MSG(!family_check(&t.spec, &e), "%s: %s", e.field, e.text);
+    w = (struct way){.name = models[x->model].name, .shape = models[x->model].shape};
+    if (x->tp > 1) w.shape.ffn_width = 128; /* whole blocks for each rank */
+    trial_set(t, &w, x->sp, 90, precision);
+    t->spec.model.weights = (int32_t)weights;
+    t->spec.resources.ranks = x->tp * x->pp * x->sp * x->dp;
+    t->spec.parallel.tp = x->tp;
+    t->spec.parallel.pp = x->pp;
+    t->spec.parallel.sp = x->sp;
+    t->spec.parallel.dp = x->dp;
+    CHECK_MSG(!family_check(&t->spec, &e), "%s: %s", e.field, e.text);
+}
+
+static void check_proof(const struct product *x, enum weights_id weights,
+                        enum precision_id precision)
+{
+    static struct trial t;
+    set_proof(&t, x, weights, precision);
     trial_run(&t);
-    CHECK_MSG(t.out.equal && t.out.ledger_equal && t.out.targets_1 > 0, "%s: %s", w.name,
-              t.sentence.text);
+    CHECK_MSG(t.out.equal && t.out.ledger_equal && t.out.targets_1 > 0,
+              "%s, tp %d pp %d sp %d dp %d: ledger %d: %s", t.way->name, x->tp, x->pp, x->sp, x->dp,
+              t.out.ledger_equal, t.sentence.text);
     CHECK(t.out.row[0].norm_1 > 0);
     verify_fini(&t.out);
 }
@@ -281,23 +300,41 @@ static void test_proofs(void)
 {
     for (size_t i = 0; i < N_MODELS; i++)
         for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++)
-            check_proof(i, 2, i % 2 ? WEIGHTS_INT4 : WEIGHTS_INT8, (enum precision_id)p);
+            check_proof(&(struct product){i, 1, 1, 2, 1}, i % 2 ? WEIGHTS_INT4 : WEIGHTS_INT8,
+                        (enum precision_id)p);
 }
 
-/* A rank whose blocks are off is found. */
+/* Models of which no rank has all weights: the reference has its own. */
+static const struct product parts[] = {
+    {0, .tp = 2, .pp = 1, .sp = 1, .dp = 1}, {1, .tp = 2, .pp = 1, .sp = 1, .dp = 1},
+    {1, .tp = 2, .pp = 1, .sp = 2, .dp = 1}, {0, .tp = 2, .pp = 1, .sp = 1, .dp = 2},
+    {0, .tp = 1, .pp = 2, .sp = 1, .dp = 1}, {1, .tp = 1, .pp = 2, .sp = 2, .dp = 1},
+    {4, .tp = 1, .pp = 2, .sp = 1, .dp = 1}, {7, .tp = 1, .pp = 2, .sp = 1, .dp = 1},
+    {1, .tp = 2, .pp = 2, .sp = 1, .dp = 1},
+};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+static void test_proofs_of_parts(void)
+{
+    for (int i = 0; i < PARTS; i++)
+        for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++)
+            check_proof(&parts[i], (enum weights_id)w,
+                        (i + w) % 2 ? PRECISION_FP32 : PRECISION_BF16);
+}
+
+/* A rank with a block that is off is found. */
 static void test_proof_disturbed(void)
 {
-    static struct trial t;
-    static struct way w;
-    struct err e = {0};
-    w = (struct way){.name = "llama", .shape = models[0].shape};
-    trial_set(&t, &w, 2, 90, PRECISION_FP32);
-    t.spec.model.weights = WEIGHTS_INT8;
-    t.disturb = 1;
-    CHECK_MSG(!family_check(&t.spec, &e), "%s: %s", e.field, e.text);
-    trial_run(&t);
-    CHECK(!t.out.equal && t.out.ledger_equal);
-    verify_fini(&t.out);
+    static const struct product cuts[] = {{0, 1, 1, 2, 1}, {0, 2, 1, 1, 1}, {0, 1, 2, 1, 1}};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
+        for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++) {
+            static struct trial t;
+            set_proof(&t, &cuts[i], (enum weights_id)w, PRECISION_FP32);
+            t.disturb = 1;
+            trial_run(&t);
+            CHECK(!t.out.equal && t.out.ledger_equal);
+            verify_fini(&t.out);
+        }
 }
 
 /* ---- a directory ----------------------------------------------------------------------------- */
@@ -401,9 +438,11 @@ static void test_refused(void)
         s.sampling.max_tokens = 1;
         s.resources.ranks = 2;
         s.parallel.tp = tp;
-        s.parallel.pp = 3 - tp;
-        refused(&s, "model.weights \"int8\" is proved on ranks that hold all weights: leave out "
-                    "parallel.tp, parallel.pp and parallel.zero 3");
+        if (tp == 1) s.parallel.zero = 3, s.parallel.dp = 2;
+        refused(&s, tp == 1 ? "model.weights \"int8\" is not cut into the shards of parallel.zero "
+                              "3: make parallel.zero 2 or less"
+                            : "model.weights \"int8\" cannot store mlp.down_proj.weight: its rows "
+                              "of 48 values are no blocks of 32: leave it out");
     }
 }
 
@@ -417,6 +456,7 @@ int main(void)
     RUN(test_bytes);
     RUN(test_ranks);
     RUN(test_proofs);
+    RUN(test_proofs_of_parts);
     RUN(test_proof_disturbed);
     RUN(test_loaded);
     RUN(test_not_finite);

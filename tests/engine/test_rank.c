@@ -451,6 +451,38 @@ static void test_verify(void)
     }
 }
 
+/* Writes a model whose rows are whole blocks, in slices too. */
+static void make_blocks(struct model_shape *m, char dir[600])
+{
+    struct err e = {0};
+    m->width = 64, m->n_heads = 4, m->n_kv_heads = 2, m->head_dim = 16, m->ffn_width = 128;
+    float *w = calloc((size_t)param_count(m), sizeof *w);
+    for (int64_t i = 0; w && i < param_count(m); i++) w[i] = (float)(i * i % 9973 - 4986) / 32768;
+    snprintf(dir, 600, "%s/blocks-model", scratch);
+    CHECK_MSG(w && !hf_save(dir, m, DT_F32, w, &e), "%s", e.text);
+    free(w);
+}
+
+/* Weights in blocks, of which no rank has all: the reference reads or draws its own. */
+static void test_verify_blocks(void)
+{
+    char buf[256], dir[600];
+    for (int i = 0; i < 8; i++) {
+        struct order *o = make_order(JOB_VERIFY, i & 1 ? 2 : 4, "blocks");
+        make_blocks(&o->spec.model.shape, dir);
+        o->spec.parallel.tp = i & 1 ? 2 : 1;
+        o->spec.parallel.pp = i & 1 ? 1 : 2;
+        o->spec.parallel.sp = i & 1 ? 1 : 2;
+        o->spec.model.weights = i & 2 ? WEIGHTS_INT8 : WEIGHTS_INT4;
+        if (i & 4) set_model(o, dir);
+        run(&g, o);
+        CHECK_MSG(all_ok(&g) && flag(g.result, "equal"), "%d: %s", i, g.fail.text);
+        CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+        CHECK(inside("high") == inside("planned"));
+        free(o);
+    }
+}
+
 /* With a tolerance of zero two ranks cannot pass: the failure is a RESULT and a sentence. */
 static void test_verify_refuses(void)
 {
@@ -949,6 +981,7 @@ int main(int argc, char **argv)
     RUN(test_score);
     RUN(test_generate);
     RUN(test_verify);
+    RUN(test_verify_blocks);
     RUN(test_verify_refuses);
     RUN(test_bad_input);
     RUN(test_resume_of_another);

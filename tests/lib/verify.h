@@ -439,6 +439,15 @@ static inline void trial_disturb(const struct trial *t, struct model *m)
     stored_put(m, p.offset, QUANT_K, x);
 }
 
+/* Fills a reference that has weights of its own. */
+static inline int trial_reference(void *arg, struct model *reference, struct err *e)
+{
+    const struct trial *t = arg;
+    (void)e;
+    model_random(reference, t->spec.seed);
+    return 0;
+}
+
 static inline void trial_body(struct ranks *g, int rank, void *arg)
 {
     struct trial *t = arg;
@@ -456,6 +465,8 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
                                       .spec = &t->spec,
                                       .model = &r->model,
                                       .data = d,
+                                      .weights = trial_reference,
+                                      .weights_arg = t,
                                       .job_dir = t->artifacts ? scratch : NULL};
         rc = verify_run(&a, &v, &e);
     }

@@ -1,7 +1,6 @@
 /* check_weights.c: the jobs whose weights may be stored in blocks (model.weights). */
 #include <stdio.h>
 #include <string.h>
-#include "api/core/device.h"
 #include "worker/family/family.h"
 #include "worker/plan/rules.h"
 
@@ -36,15 +35,14 @@ static int check_shapes(const struct job_spec *s, struct err *e)
 
 int rules_weights(struct job_spec *s, struct err *e)
 {
-    const bool parts = s->parallel.tp > 1 || s->parallel.pp > 1 || s->parallel.zero == 3;
     s->model.shape.quant = WEIGHTS_MODEL;
     if (s->model.weights == WEIGHTS_MODEL) return 0;
     if (strcmp(spec_text(s, s->resources.device), "cpu"))
         return refuse(s, "is stored by device \"cpu\" alone",
                       "set resources.device \"cpu\", or leave it out", e);
-    if (s->kind == JOB_VERIFY && parts)
-        return refuse(s, "is proved on ranks that hold all weights",
-                      "leave out parallel.tp, parallel.pp and parallel.zero 3", e);
+    if (s->kind == JOB_VERIFY && s->parallel.zero == 3)
+        return refuse(s, "is not cut into the shards of parallel.zero 3",
+                      "make parallel.zero 2 or less", e);
     if (!rules_known(s)) return 0;
     if (family_diffusion(&s->model.shape))
         return refuse(s, "is for models of text", "leave it out", e);

@@ -49,6 +49,8 @@ int task_verify(struct run *r, struct err *e)
                             .model = m,
                             .data = r->data,
                             .job_dir = r->args->job_dir,
+                            .weights = weights_reference,
+                            .weights_arg = r,
                             .progress = &r->progress};
     if (verify_run(&a, &v, e)) goto out;
     if (run_first(r)) {

@@ -101,7 +101,8 @@ static int load_parts(struct run *r, struct model *m, struct err *e)
     return scatter_end(&h, e);
 }
 
-static int load_whole(struct run *r, struct model *m, struct err *e)
+/* Reads all weights of a model, on rank 0. */
+static int read_whole(struct run *r, struct model *m, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     struct device_array there = {m->be, m->dtype, m->params};
@@ -119,10 +120,13 @@ static int load_whole(struct run *r, struct model *m, struct err *e)
                                    .be = m->be,
                                    .any_order = true};
     const struct hf_sink *const sink = m->shape.quant ? &blocks : &numbers;
-    if (run_first(r)) {
-        if (resolve_model(r, dir, e)) return -1;
-        if (hf_load_pieces(dir, &r->spec->model.shape, sink, e)) return about(e, "model.path");
-    }
+    if (resolve_model(r, dir, e)) return -1;
+    return hf_load_pieces(dir, &m->shape, sink, e) ? about(e, "model.path") : 0;
+}
+
+static int load_whole(struct run *r, struct model *m, struct err *e)
+{
+    if (run_first(r) && read_whole(r, m, e)) return -1;
     if (!r->comm) return 0;
     int64_t loaded = 1; /* reading may take longer than the limit for a transfer of tensors */
     if (share(r, m, &loaded, sizeof loaded, e)) return -1;
@@ -140,6 +144,14 @@ int weights_load(struct run *r, struct model *m, struct err *e)
     if (origin == ORIGIN_MODEL && parts) return load_parts(r, m, e);
     if (origin == ORIGIN_MODEL) return load_whole(r, m, e);
     model_random(m, r->spec->seed);
+    return 0;
+}
+
+int weights_reference(void *run, struct model *reference, struct err *e)
+{
+    struct run *r = run;
+    if (!spec_random_weights(r->spec)) return read_whole(r, reference, e);
+    model_random(reference, r->spec->seed);
     return 0;
 }
 

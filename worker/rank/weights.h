@@ -33,4 +33,8 @@ int weights_start(struct run *r, struct sharded_state *h, struct weights_start *
  * No checkpoint is looked for. Collective. */
 int weights_load(struct run *r, struct model *m, struct err *e);
 
+/* Fills all weights of a proof's reference, on rank 0, from where weights_load has them
+ * (struct verify_args). run: struct run. fails: as weights_load. */
+int weights_reference(void *run, struct model *reference, struct err *e);
+
 #endif

@@ -8,6 +8,7 @@
 #include "worker/plan/slice.h"
 #include "worker/plan/volume.h"
 #include "worker/verify/pass.h"
+#include "worker/verify/reference.h"
 
 /* ---- slices of parallel.tp ------------------------------------------------------------------- */
 
@@ -289,7 +290,7 @@ int gather_weights(struct gathered *w, void *params, struct err *e)
     struct model *m = w->model;
     const struct zero *z = &m->plan->shards;
     const struct whole_array to = {m->dtype, params, false};
-    if (!m->fetched && !in_parts(m)) return 0;
+    if ((!m->fetched && !in_parts(m)) || reference_fills(m)) return 0;
     for (int b = 0; b < zero_buckets(z); b++) {
         if (zero_owns(z, b) && send_weights(w, b, params, e)) return -1;
         if (!zero_owns(z, b) && receives(m) && gather_parts(w, b, NULL, &to, e)) return -1;

@@ -36,8 +36,9 @@ int gather_passed(struct gathered *w, struct err *e);
 int gather_settle(struct gathered *w, struct err *e);
 
 /* Puts all weights into rank 0's params, of the model's dtype, for zero 3, parallel.tp or several
- * stages; otherwise does nothing. params is NULL on other ranks, which only send. Under zero 3 a
- * tied head's weights are then fetched again, so that model_logits works. */
+ * stages; otherwise, and where reference_fills, does nothing. params is NULL on other ranks, which
+ * only send. Under zero 3 a tied head's weights are then fetched again, so that model_logits
+ * works. */
 int gather_weights(struct gathered *w, void *params, struct err *e);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
 #include "kernels/philox.h"
 #include "worker/family/family.h"
@@ -154,6 +155,11 @@ static int count_targets(struct reference *r, struct err *e)
     return 0;
 }
 
+bool reference_fills(const struct model *m)
+{
+    return m->shape.quant && (m->plan->tp > 1 || m->plan->pp > 1);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static void note_placed(struct reference *r)
@@ -186,6 +192,15 @@ static int place(struct reference *r, struct verify *out, struct err *e)
     return 0;
 }
 
+/* Fills weights of the reference's own that cannot be gathered. */
+static int fill_weights(struct reference *r, struct err *e)
+{
+    const struct verify_args *a = r->a;
+    if (!reference_fills(a->model)) return 0;
+    assert(a->weights && r->plan.item[PLAN_PARAMS].name);
+    return a->weights(a->weights_arg, &r->model, e);
+}
+
 struct reference *reference_open(const struct verify_args *a, const struct data_order *order,
                                  struct verify *out, struct err *e)
 {
@@ -199,7 +214,7 @@ struct reference *reference_open(const struct verify_args *a, const struct data_
     r->filled = r->kept = -1;
     r->n_samples = plan_verify_samples(a->model->plan);
     if (plan_reference(a->spec, a->model->plan, &r->plan, e) || place(r, out, e) ||
-        count_targets(r, e)) {
+        fill_weights(r, e) || count_targets(r, e)) {
         reference_close(r);
         return NULL;
     }

@@ -24,10 +24,12 @@ struct reference {
     double nll;        /* sum over samples that were run */
 };
 
+/* Tells whether the reference fills weights of its own by a->weights, for a model of a proof. */
+bool reference_fills(const struct model *m);
 /* Opens the reference in the arena of a->model, whose weights it takes where these are whole; else
- * they are gathered later. Sets out->grad and out->targets_1. fails: ERR_INTERNAL for a packer
- * that is wrong; the data's errors; as plan_reference and model_init; ERR_IO without memory. NULL:
- * failed. */
+ * they are filled here, or gathered later. Sets out->grad and out->targets_1. fails: ERR_INTERNAL
+ * for a packer that is wrong; the data's errors; as plan_reference, model_init and a->weights;
+ * ERR_IO without memory. NULL: failed. */
 struct reference *reference_open(const struct verify_args *a, const struct data_order *order,
                                  struct verify *out, struct err *e);
 void reference_close(struct reference *r); /* NULL allowed */

@@ -432,10 +432,20 @@ static int open_reference(struct proof *p, struct err *e)
     return 0;
 }
 
+/* Waits, on the other ranks, until the reference has its weights. They may be read from files,
+ * which takes longer than the limit for a transfer of tensors. */
+static int wait_reference(const struct model *m, struct err *e)
+{
+    int64_t filled = 1;
+    if (!reference_fills(m)) return 0;
+    return comm_broadcast(m->job, PURPOSE_CONTROL, 0, &filled, sizeof filled, m->bounce, e);
+}
+
 static int run(struct proof *p, struct err *e)
 {
-    const bool stages = p->a->model->plan->pp > 1;
-    if (open_order(p, e) || open_reference(p, e)) return -1;
+    struct model *m = p->a->model;
+    if (open_order(p, e) || open_reference(p, e) || wait_reference(m, e)) return -1;
+    const bool stages = m->plan->pp > 1;
     if (stages ? proof_stages(p, e) : run_whole(p, e)) return -1;
     if (!p->ref) return 0;
     reference_unscale(p->ref, p->v->grad, p->v->targets_p);

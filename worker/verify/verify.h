@@ -53,7 +53,12 @@ struct verify_args {
         *model; /* on every rank: initialised, weights loaded, gradients planned, set for the
                           * length that is compared */
     const struct data *data;
-    const char *job_dir;           /* NULL: no artifacts */
+    const char *job_dir; /* NULL: no artifacts */
+    /* Fills all weights of the reference, where they lie in blocks (model.weights) and no rank has
+     * all of them: blocks that are gathered as numbers would be quantised again. Called on rank 0.
+     * reference has the whole model and is initialised. NULL: no weights lie in blocks. */
+    int (*weights)(void *arg, struct model *reference, struct err *e);
+    void *weights_arg;
     struct progress *progress;     /* NULL: not reported */
     const struct comm_count *want; /* [PURPOSE_N] of one pass at that length; NULL: by the plan */
 };
