@@ -1,12 +1,13 @@
 /* test_quant_gguf: GGUF files whose tensors have blocks, loaded into blocks (model.weights). Q4_0,
- * Q4_1 and Q8_0 keep their values where the format holds them, by any number of threads, and a job
- * has the bits of the same job in fp32 numbers; other pairs are quantised as numbers are. A number
- * past fp16 names its tensor. */
+ * Q4_1 and Q8_0 keep their values where the format holds them, by any number of threads, in slices
+ * and stages, and a job has the bits of the same job in fp32 numbers; other pairs are quantised as
+ * numbers are. A number past fp16 names its tensor. */
 #include <fcntl.h>
 #include <unistd.h>
 #include "tests/lib/gguf_model.h"
 #include "tests/lib/prefill.h"
 #include "tests/lib/tiny.h"
+#include "worker/ckpt/scatter.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/model/finite.h"
@@ -158,6 +159,104 @@ static void test_results(void)
     }
 }
 
+/* ---- slices and stages ----------------------------------------------------------------------- */
+
+struct scattered {
+    struct job_spec spec;
+    const float *want; /* of the whole model */
+    int type, n_kept;
+};
+
+static void check_slices(const struct scattered *x, struct tiny_rank *t, int *n_kept)
+{
+    static _Thread_local struct slice own[PROG_WEIGHTS];
+    const struct model *m = &t->model;
+    for (int b = 0; b < m->shape.n_layers + 2; b++) {
+        const int n = zero_holds(&t->plan.shards, b) ? slice_bucket(&m->shape, b, own) : 0;
+        for (int i = 0; i < n; i++) {
+            const struct slice *s = &own[i];
+            const enum weights_id stored = stored_blocks(m, s->offset, QUANT_K);
+            if (!stored || !types[x->type].in[stored]) continue;
+            const int64_t size = slice_size(s, m->tensor_rank);
+            float *got = malloc((size_t)size * sizeof *got);
+            stored_get(m, s->offset, size, got);
+            for (int64_t k = 0; k < size; k++) {
+                const int64_t at = slice_run(s, m->tensor_rank, k).whole;
+                CHECK_MSG(got[k] == x->want[s->whole_offset + at], "bucket %d, slice %d, %lld", b,
+                          i, (long long)k);
+            }
+            free(got);
+            ++*n_kept;
+        }
+    }
+}
+
+static void scattered_body(struct ranks *g, int rank, void *arg)
+{
+    struct scattered *x = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    struct sharded_state h;
+    struct err e = {0};
+    int n_kept = 0, rc = tiny_open(t, &x->spec, g, rank, &e);
+    if (!rc) {
+        const struct model_shape whole = slice_whole(&t->model.shape);
+        memset(t->model.params, 0x7f, (size_t)t->plan.item[PLAN_PARAMS].size);
+        sharded_init(&h, &x->spec, &t->model, rank);
+        rc = rank ? scatter_serve(&h, &e)
+                  : scatter_model(&h, path, &whole, &e) || scatter_end(&h, &e);
+    }
+    if (rc)
+        ranks_fail(g, rank, &e);
+    else
+        check_slices(x, t, &n_kept);
+    __atomic_fetch_add(&x->n_kept, n_kept, __ATOMIC_RELAXED);
+    tiny_close(t);
+    free(t);
+}
+
+static void check_scattered(int model, int type, enum weights_id weights, int tp, int pp)
+{
+    static struct scattered x;
+    static struct plan p;
+    struct err e = {0};
+    struct ranks g;
+    x = (struct scattered){.spec = spec_of(model, weights, 1), .type = type};
+    struct job_spec *s = &x.spec;
+    s->kind = JOB_VERIFY; /* alone has slices or stages with blocks */
+    s->data.n_train = 1;
+    s->data.train[0].path = tiny_text(s, "text");
+    s->data.train[0].format = DATA_LLMC; /* ids */
+    s->input.prompt = 0;
+    s->sampling.max_tokens = 1;
+    s->resources.ranks = tp * pp;
+    s->parallel.tp = tp;
+    s->parallel.pp = pp;
+    s->model.shape.ffn_width = 128; /* whole blocks for each rank */
+    CHECK_MSG(!family_check(s, &e), "%s: %s", e.field, e.text);
+    const struct model_shape whole = slice_whole(&s->model.shape);
+    float *const want = gguf_make_model(&gguf_models[model], &whole, types[type].type, path);
+    x.want = want;
+    CHECK_MSG(!plan_make(s, 0, &p, &e), "%s", e.text);
+    ranks_open(&g, tp * pp, p.segment_size, NULL);
+    ranks_run(&g, scattered_body, &x);
+    ranks_check(&g);
+    ranks_close(&g);
+    CHECK_MSG(x.n_kept >= 2 * 7 * tp, "%d", x.n_kept); /* products of both layers */
+    free(want);
+}
+
+static void test_scattered(void)
+{
+    for (int i = 0; i < GGUF_MODELS; i++)
+        for (int ways = 1; ways <= 3; ways++) {
+            const int tp = ways & 1 ? 2 : 1, pp = ways & 2 ? 2 : 1;
+            if (tp > 1 && !strcmp(gguf_models[i].arch, "gemma3")) continue; /* is not cut */
+            check_scattered(i, 0, WEIGHTS_INT8, tp, pp);
+            check_scattered(i, 1, WEIGHTS_INT4, tp, pp);
+            check_scattered(i, 2, WEIGHTS_INT4, tp, pp);
+        }
+}
+
 /* ---- past fp16 ------------------------------------------------------------------------------- */
 
 /* A scale of 8192 has a smallest value of -65536, which fp16 lacks; one of 8188 has -65504. */
@@ -192,6 +291,7 @@ int main(void)
     close(fd);
     RUN(test_values);
     RUN(test_results);
+    RUN(test_scattered);
     RUN(test_past_fp16);
     unlink(path);
     return test_done("test_quant_gguf");

@@ -7,10 +7,11 @@
 #include <time.h>
 #include "api/core/assert.h"
 #include "api/core/mem.h"
+#include "api/core/quant.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 
-enum scatter_op { OP_GIVE, OP_TAKE, OP_STILL, OP_END };
+enum scatter_op { OP_GIVE, OP_TAKE, OP_STILL, OP_END, OP_BLOCKS };
 
 struct scatter_order {
     int32_t op, which; /* enum sharded_array */
@@ -65,6 +66,18 @@ static int receive_one(struct sharded_state *h, int from, void *x, int64_t size,
     return comm_sendrecv(world(h), &m, &t, e) || comm_wait(world(h), &t, e) ? -1 : 0;
 }
 
+/* Tells whether elements follow an order, to the ranks that hold them. */
+static bool brings(const struct scatter_order *o)
+{
+    return o->op == OP_TAKE || o->op == OP_BLOCKS;
+}
+
+/* Returns the bytes of n elements as they travel in an order: fp32, or blocks of a format. */
+static int64_t bytes_of(enum weights_id format, int64_t n)
+{
+    return format ? quant_row(format, n) : n * 4;
+}
+
 /* Tells whether an order is for the stage of rank w. The last stage also takes the weights that it
  * borrows. */
 static bool concerns(const struct sharded_state *h, const struct scatter_order *o, int w)
@@ -72,7 +85,7 @@ static bool concerns(const struct sharded_state *h, const struct scatter_order *
     const struct plan *p = h->plan;
     const int stage = plan_place(p, w).p, b = zero_bucket(&p->shards, o->offset);
     if (b >= p->pipe.first[stage] && b < p->pipe.first[stage + 1]) return true;
-    return o->op == OP_TAKE && o->which == SHARDED_WEIGHTS && b == 0 && p->shards.tied &&
+    return brings(o) && o->which == SHARDED_WEIGHTS && b == 0 && p->shards.tied &&
            stage == p->pp - 1;
 }
 
@@ -151,15 +164,17 @@ static struct scatter_order order_of(struct sharded_state *h, struct slice *at, 
 }
 
 /* Copies elements [o->offset, o->offset + o->n) of a slice between `slice` and `whole`, which
- * holds the range of the whole model that w describes. */
+ * holds the range of the whole model that w describes. Both are fp32, or blocks of a format. */
 static void spread(const struct slice *s, int t, const struct scatter_order *o,
-                   const struct scatter_order *w, float *slice, float *whole, bool to_whole)
+                   const struct scatter_order *w, enum weights_id format, void *slice, void *whole,
+                   bool to_whole)
 {
     for (int64_t k = 0; k < o->n;) {
         struct slice_run r = slice_run(s, t, o->offset - s->offset + k);
-        float *there = whole + (s->whole_offset + r.whole - w->offset);
+        char *const there = (char *)whole + bytes_of(format, s->whole_offset + r.whole - w->offset);
+        char *const here = (char *)slice + bytes_of(format, k);
         if (r.n > o->n - k) r.n = o->n - k;
-        memcpy(to_whole ? there : slice + k, to_whole ? slice + k : there, (size_t)r.n * 4);
+        memcpy(to_whole ? there : here, to_whole ? here : there, (size_t)bytes_of(format, r.n));
         k += r.n;
     }
 }
@@ -209,7 +224,7 @@ static int read_piece(struct sharded_state *h, int which, int64_t offset, int64_
         const bool shared = h->plan->tp > 1;
         if (!o.n || (shared && !slice_first(&s, t))) continue;
         rc = read_slice(h, t, &o, shared ? room : out, e);
-        if (shared && !rc) spread(&s, t, &o, &whole, room, out, true);
+        if (shared && !rc) spread(&s, t, &o, &whole, WEIGHTS_MODEL, room, out, true);
     }
     free(room);
     return rc;
@@ -225,42 +240,61 @@ static int scatter_read(void *arg, int which, int64_t offset, int64_t n, float *
     return keep_alive(h, e);
 }
 
-static int write_piece(struct sharded_state *h, int which, int64_t offset, int64_t n,
-                       const float *x, struct err *e)
+/* Keeps the elements that an order brings to this rank, r of them. */
+static void keep(struct sharded_state *h, const struct scatter_order *o, struct zero_range r,
+                 const void *x)
 {
-    const struct scatter_order whole = {OP_TAKE, which, offset, n};
+    if (o->op == OP_BLOCKS)
+        sharded_write_blocks(h, r.begin, r.end - r.begin, x);
+    else
+        sharded_write(h, (enum sharded_array)o->which, r.begin, r.end - r.begin, x);
+}
+
+/* Brings elements to all ranks that hold them. x: fp32, or blocks of a format. */
+static int write_piece(struct sharded_state *h, const struct scatter_order *whole,
+                       enum weights_id format, const void *x, struct err *e)
+{
     struct slice s = {0};
-    float *room = h->plan->tp > 1 ? mem_scratch(ST_CHUNK * sizeof *room) : NULL;
+    char *room = h->plan->tp > 1 ? mem_scratch(ST_CHUNK * sizeof(float)) : NULL;
     int rc = 0;
-    assert(n <= ST_CHUNK);
+    assert(whole->n <= ST_CHUNK);
     for (int w = 0; w < h->plan->n_ranks && !rc; w++) {
         const int t = plan_place(h->plan, w).t;
-        const struct scatter_order o = order_of(h, &s, t, &whole);
+        const struct scatter_order o = order_of(h, &s, t, whole);
         if (!o.n) continue;
         const struct zero_range r = run_of(h, &o, w);
         if (w && r.begin == r.end) continue;
-        const float *own = room ? room : x;
-        if (room) spread(&s, t, &o, &whole, room, (float *)x, false);
-        if (w == 0) sharded_write(h, (enum sharded_array)which, o.offset, o.n, own);
+        const char *own = room ? room : x;
+        if (room) spread(&s, t, &o, whole, format, room, (void *)x, false);
+        if (w == 0) keep(h, &o, (struct zero_range){o.offset, o.offset + o.n}, own);
         if (w == 0) continue;
         if ((rc = order(h, w, &o, e))) break;
-        float *out = (float *)(bounce(h) + DATA_AT);
-        memcpy(out, own + (r.begin - o.offset), (size_t)(r.end - r.begin) * 4);
-        rc = send_one(h, w, out, (r.end - r.begin) * 4, e);
+        const int64_t size = bytes_of(format, r.end - r.begin);
+        char *out = bounce(h) + DATA_AT;
+        memcpy(out, own + bytes_of(format, r.begin - o.offset), (size_t)size);
+        rc = send_one(h, w, out, size, e);
     }
     free(room);
     return rc;
 }
 
+static int write_all(struct sharded_state *h, const struct scatter_order *o, enum weights_id format,
+                     const void *x, struct err *e)
+{
+    struct scatter_order some = *o;
+    for (int64_t k = 0; k < o->n; k += some.n) {
+        some.offset = o->offset + k;
+        some.n = of_one_slice(h, some.offset, o->n - k);
+        if (write_piece(h, &some, format, (const char *)x + bytes_of(format, k), e)) return -1;
+    }
+    return keep_alive(h, e);
+}
+
 static int scatter_write(void *arg, int which, int64_t offset, int64_t n, const float *x,
                          struct err *e)
 {
-    struct sharded_state *h = arg;
-    for (int64_t k = 0, some; k < n; k += some) {
-        some = of_one_slice(h, offset + k, n - k);
-        if (write_piece(h, which, offset + k, some, x + k, e)) return -1;
-    }
-    return keep_alive(h, e);
+    const struct scatter_order o = {OP_TAKE, which, offset, n};
+    return write_all(arg, &o, WEIGHTS_MODEL, x, e);
 }
 
 /* Tells whether several threads may call scatter_write at once: no rank is sent to, and the host
@@ -283,11 +317,32 @@ static int take_weights(void *arg, int64_t offset, int64_t n, const float *x, st
     return scatter_write(arg, SHARDED_WEIGHTS, offset, n, x, e);
 }
 
+/* Returns the format of the weight of an element of the whole model. */
+static enum weights_id format_of(void *arg, int64_t offset)
+{
+    struct sharded_state *h = arg;
+    if (!h->model->shape.quant) return WEIGHTS_MODEL;
+    if (h->plan->tp == 1) return sharded_blocks(h, offset, QUANT_K);
+    const struct slice s = slice_find(&h->slices, &h->model->shape, offset);
+    return (offset - s.whole_offset) % QUANT_K ? WEIGHTS_MODEL
+                                               : sharded_blocks(h, s.offset, QUANT_K);
+}
+
+static int take_blocks(void *arg, int64_t offset, int64_t n, const uint8_t *blocks, struct err *e)
+{
+    const struct scatter_order o = {OP_BLOCKS, SHARDED_WEIGHTS, offset, n};
+    return write_all(arg, &o, format_of(arg, offset), blocks, e);
+}
+
 int scatter_model(struct sharded_state *h, const char *dir, const struct model_shape *shape,
                   struct err *e)
 {
-    const struct hf_sink to = {
-        .take = take_weights, .arg = h, .be = h->model->be, .any_order = any_order(h)};
+    const struct hf_sink to = {.take = take_weights,
+                               .arg = h,
+                               .format = format_of,
+                               .take_blocks = take_blocks,
+                               .be = h->model->be,
+                               .any_order = any_order(h)};
     return hf_load_pieces(dir, shape, &to, e);
 }
 
@@ -303,9 +358,11 @@ static int obey(struct sharded_state *h, const struct scatter_order *o, struct e
     const struct zero_range r = run_of(h, o, h->rank);
     const int64_t n = r.end - r.begin;
     float *x = (float *)(bounce(h) + DATA_AT);
-    if (o->op == OP_TAKE) {
-        if (receive_one(h, 0, x, n * 4, e)) return -1;
-        sharded_write(h, (enum sharded_array)o->which, r.begin, n, x);
+    if (brings(o)) {
+        const enum weights_id format = o->op == OP_BLOCKS ? sharded_blocks(h, o->offset, o->n)
+                                                          : WEIGHTS_MODEL;
+        if (receive_one(h, 0, x, bytes_of(format, n), e)) return -1;
+        keep(h, o, r, x);
         return 0;
     }
     if (sharded_read(h, (enum sharded_array)o->which, r.begin, n, x, e)) return -1;
@@ -315,10 +372,12 @@ static int obey(struct sharded_state *h, const struct scatter_order *o, struct e
 static bool sound(const struct sharded_state *h, const struct scatter_order *o)
 {
     if (o->op == OP_STILL || o->op == OP_END) return true;
-    return (o->op == OP_GIVE || o->op == OP_TAKE) && o->which >= SHARDED_WEIGHTS &&
+    if (o->op == OP_BLOCKS && o->which != SHARDED_WEIGHTS) return false;
+    return (o->op == OP_GIVE || brings(o)) && o->which >= SHARDED_WEIGHTS &&
            o->which <= (h->ema ? SHARDED_EMA : SHARDED_V) && o->n >= 1 && o->n <= ST_CHUNK &&
            o->offset >= 0 && o->offset <= param_count(&h->model->shape) - o->n &&
-           run_of(h, o, h->rank).begin < run_of(h, o, h->rank).end;
+           run_of(h, o, h->rank).begin < run_of(h, o, h->rank).end &&
+           (o->op != OP_BLOCKS || sharded_blocks(h, o->offset, o->n));
 }
 
 int scatter_serve(struct sharded_state *h, struct err *e)
@@ -330,7 +389,7 @@ int scatter_serve(struct sharded_state *h, struct err *e)
         if (!sound(h, &o))
             return err_set(e, ERR_PEER, "rank 0 orders %d of %lld elements at %lld", o.op,
                            (long long)o.n, (long long)o.offset);
-        if ((o.op == OP_GIVE || o.op == OP_TAKE) && obey(h, &o, e)) return -1;
+        if ((o.op == OP_GIVE || brings(&o)) && obey(h, &o, e)) return -1;
     } while (o.op != OP_END);
     return 0;
 }

@@ -10,6 +10,7 @@
  *   rank 0 -> owner   struct scatter_order, 24 bytes
  *     GIVE            the owner answers with its part of the elements, fp32
  *     TAKE            the elements that the owner holds follow
+ *     BLOCKS          the same for weights, in the blocks of the weight's format (quant_row)
  *     STILL           no data: rank 0 is busy with its disk and does not hang
  *     END             scatter_serve returns
  *
@@ -23,7 +24,7 @@
 
 /* Makes the arrays of ckpt_save and ckpt_load_checked on rank 0. Borrows h. */
 struct ckpt_arrays scatter_arrays(struct sharded_state *h);
-/* Sends, from rank 0, the weights of a model directory (hf_load) to all. fails: hf_load's and
+/* Sends, from rank 0, the weights of a model (hf_load_pieces) to all. fails: hf_load's and
  * comm's errors. */
 int scatter_model(struct sharded_state *h, const char *dir, const struct model_shape *shape,
                   struct err *e);

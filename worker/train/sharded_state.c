@@ -392,6 +392,18 @@ void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t of
     }
 }
 
+enum weights_id sharded_blocks(const struct sharded_state *h, int64_t offset, int64_t n)
+{
+    return stored_blocks(h->model, offset, n);
+}
+
+void sharded_write_blocks(struct sharded_state *h, int64_t offset, int64_t n, const uint8_t *blocks)
+{
+    const struct zero *z = &h->plan->shards;
+    assert(h->plan->zero != 3 && !h->master && !h->ema);
+    if (zero_holds(z, zero_bucket(z, offset))) stored_put_blocks(h->model, offset, n, blocks);
+}
+
 static const float *held(const struct sharded_state *h, enum sharded_array which, int b)
 {
     const struct optim_part x = part_of(h, b);

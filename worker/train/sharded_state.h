@@ -79,6 +79,13 @@ int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct e
  * the device has no memory of its own, threads may write ranges that do not meet at once. */
 void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                    const float *x);
+/* Returns the format of weights [offset, offset + n) if they are whole blocks of one weight
+ * (model.weights), which need not lie on this rank, else WEIGHTS_MODEL. */
+enum weights_id sharded_blocks(const struct sharded_state *h, int64_t offset, int64_t n);
+/* Writes such weights from blocks in a row (quant_row), if this rank holds their bucket. Not under
+ * zero 3, nor with master weights or an average. */
+void sharded_write_blocks(struct sharded_state *h, int64_t offset, int64_t n,
+                          const uint8_t *blocks);
 /* Reads the sharded arrays: element offset + i of [offset, offset + n) goes to out[i] if this rank
  * holds it; the other entries of out keep their values. zero 0: a rank holds all. Otherwise each
  * element comes from one rank of a group, its owner. SHARDED_GRAD: not when fused. fails: the
