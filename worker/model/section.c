@@ -114,9 +114,7 @@ static void open_weights(struct model *m, const struct here *h, struct frame *f)
     const int64_t at = m->prog.weights[h->b];
     const struct program *in = &m->prog.all.family.in;
     f->weight_at = h->s->weight_at;
-    f->weights = !h->p->n_weights ? NULL
-                 : m->shape.quant ? (char *)m->params + m->prog.places[h->b]
-                                  : model_weight(m, at, 1, 1).data;
+    f->weights = h->p->n_weights ? stored_section(m, h->b) : NULL;
     f->weights_grad = m->grad && h->p->n_weights ? model_gradient(m, at) : NULL;
     f->embed_grad = NULL;
     f->embed_joins = h->b == 0 && m->shape.tied && pipe_last(&m->plan->pipe);

@@ -6,13 +6,18 @@
 #include "kernels/quant.h"
 #include "worker/model/host_copy.h"
 
+char *stored_section(const struct model *m, int b)
+{
+    if (m->shape.quant) return (char *)m->params + m->prog.places[b];
+    return model_weight(m, m->prog.weights[b], 1, 1).data;
+}
+
 struct tensor stored_weight(const struct model *m, int b, int i)
 {
     const struct here h = section_at(m, b);
     const struct weight *w = &h.p->weight[i];
     const int64_t rows = w->cols ? w->rows : 1, cols = w->cols ? w->cols : w->rows;
-    if (!m->shape.quant) return model_weight(m, m->prog.weights[b] + w->offset, rows, cols);
-    char *const at = (char *)m->params + m->prog.places[b] + h.s->weight_at[i];
+    char *const at = stored_section(m, b) + h.s->weight_at[i];
     return tensor_of(w->stored ? dtype_of_format(w->stored) : m->dtype, at, rows, cols, cols);
 }
 

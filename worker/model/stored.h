@@ -5,8 +5,11 @@
 
 #include "worker/model/model.h"
 
+/* Returns the address of the weights of section b, which this rank holds. Under zero 3: as
+ * model_weight. */
+char *stored_section(const struct model *m, int b);
 /* Returns weight i of section b, which this rank holds, as [rows, cols], or as one row if it has
- * one dimension. Under zero 3: as model_weight. */
+ * one dimension. */
 struct tensor stored_weight(const struct model *m, int b, int i);
 
 /* Write and read elements [offset, offset + n) from and to fp32. They lie in buckets that this rank
