@@ -187,8 +187,10 @@ static void zero_to(struct random_part *w, int64_t end)
 
 /* Draws a slice after zeroing the elements before it. Tensors come in ascending order; elements
  * between them are 0, as is the room that a slice does not fill. */
-static void random_tensor(struct random_part *w, const struct draw *d)
+static void random_tensor(void *part, int bucket, const struct draw *d)
 {
+    struct random_part *w = part;
+    (void)bucket;
     const struct slice *s = &d->slice;
     zero_to(w, s->offset);
     const int64_t n = missing(w, s->offset + slice_size(s, d->t));
@@ -197,64 +199,61 @@ static void random_tensor(struct random_part *w, const struct draw *d)
     w->done += n;
 }
 
-void model_random_part(struct be *be, const struct model_shape *s, int t, int64_t seed,
-                       int64_t from, struct tensor out)
+/* Visits rank t's slices of all tensors in ascending order, with the bucket of each. */
+static void each_slice(const struct model_shape *s, int t, int64_t seed,
+                       void (*visit)(void *arg, int bucket, const struct draw *d), void *arg)
 {
     const struct model_shape whole = slice_whole(s);
-    struct random_part w = {be, out, from, 0};
     struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
     struct slice *own = room_take(PROG_WEIGHTS * sizeof *own);
-    assert(out.rows == 1);
     for (int b = 0; b <= s->n_layers + 1; b++) {
         int first;
         param_bucket(&whole, b, p, &first);
         const int n = slice_bucket(s, b, own);
         for (int i = 0; i < n; i++) {
             const int tensor = own[i].tensor;
-            random_tensor(&w,
-                          &(struct draw){seed, first + tensor, s->n_layers, &p[tensor], own[i], t});
+            visit(arg, b, &(struct draw){seed, first + tensor, s->n_layers, &p[tensor], own[i], t});
         }
     }
     room_give(p);
     room_give(own);
+}
+
+void model_random_part(struct be *be, const struct model_shape *s, int t, int64_t seed,
+                       int64_t from, struct tensor out)
+{
+    struct random_part w = {be, out, from, 0};
+    assert(out.rows == 1);
+    each_slice(s, t, seed, random_tensor, &w);
     zero_to(&w, from + out.cols);
 }
 
-/* Draws slice d of this rank, which is stored in blocks or beside such ones, piece by piece; room
- * has STAGED elements. */
-static void random_stored(struct model *m, const struct draw *d, float *room)
+struct random_stored { /* a model whose weights lie in blocks or beside such ones */
+    struct model *m;
+    float *room; /* [STAGED] */
+};
+
+/* Draws a slice that this rank holds, piece by piece. */
+static void random_stored(void *arg, int bucket, const struct draw *d)
 {
+    const struct random_stored *w = arg;
     const struct slice *s = &d->slice;
     const int64_t size = slice_size(s, d->t), all = s->rows * s->cols;
+    if (!zero_holds(&w->m->plan->shards, bucket)) return;
     for (int64_t k = 0, n; k < all; k += n) {
         n = all - k < STAGED ? all - k : STAGED;
         const int64_t drawn = size - k < n ? (size > k ? size - k : 0) : n;
-        if (drawn) random_piece(m->be, d, k, tensor_f32(room, 1, drawn, drawn));
-        for (int64_t i = drawn; i < n; i++) room[i] = 0; /* ids that no rank has */
-        stored_put(m, s->offset + k, n, room);
+        if (drawn) random_piece(w->m->be, d, k, tensor_f32(w->room, 1, drawn, drawn));
+        for (int64_t i = drawn; i < n; i++) w->room[i] = 0; /* ids that no rank has */
+        stored_put(w->m, s->offset + k, n, w->room);
     }
 }
 
 static void random_blocks(struct model *m, int64_t seed)
 {
-    const struct model_shape *s = &m->shape, whole = slice_whole(s);
-    struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
-    struct slice *own = room_take(PROG_WEIGHTS * sizeof *own);
-    float *room = mem_scratch(STAGED * sizeof *room);
-    for (int b = 0; b <= s->n_layers + 1; b++) {
-        int first;
-        if (!zero_holds(&m->plan->shards, b)) continue;
-        param_bucket(&whole, b, p, &first);
-        const int n = slice_bucket(s, b, own);
-        for (int i = 0; i < n; i++) {
-            const int t = own[i].tensor;
-            const struct draw d = {seed, first + t, s->n_layers, &p[t], own[i], m->tensor_rank};
-            random_stored(m, &d, room);
-        }
-    }
-    room_give(p);
-    room_give(own);
-    free(room);
+    struct random_stored w = {m, mem_scratch(STAGED * sizeof *w.room)};
+    each_slice(&m->shape, m->tensor_rank, seed, random_stored, &w);
+    free(w.room);
 }
 
 void model_random(struct model *m, int64_t seed)
