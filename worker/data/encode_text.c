@@ -30,23 +30,34 @@ static int open_tokenizer(struct encode_text *t, struct err *e)
     return 0;
 }
 
-/* Adds the name and digest of a file that influences the ids. *of: the file's digest, or "" if
- * there is no such file. */
+static int read_text(const char *dir, const char *name, struct model_text *out, struct err *e)
+{
+    return model_file_read(dir, name, TOKENIZER_FILE_SIZE, out, e) < 0 ? of_model(e) : 0;
+}
+
+/* Adds the name and digest of a text that influences the ids, and frees it. *of: the text's digest,
+ * or "" if there is none. */
+static void add_text(struct model_text *t, const char *name, struct sha256 *into,
+                     char of[SHA256_HEX])
+{
+    *of = 0;
+    if (t->text) {
+        struct sha256 s;
+        sha256_init(&s);
+        sha256_add(&s, t->text, t->size);
+        sha256_hex(&s, of);
+    }
+    model_file_free(t);
+    sha256_add(into, name, strlen(name) + 1);
+    sha256_add(into, of, strlen(of) + 1);
+}
+
 static int add_file(const char *dir, const char *name, struct sha256 *into, char of[SHA256_HEX],
                     struct err *e)
 {
     struct model_text t;
-    *of = 0;
-    if (model_file_read(dir, name, TOKENIZER_FILE_SIZE, &t, e) < 0) return of_model(e);
-    if (t.text) {
-        struct sha256 s;
-        sha256_init(&s);
-        sha256_add(&s, t.text, t.size);
-        sha256_hex(&s, of);
-    }
-    model_file_free(&t);
-    sha256_add(into, name, strlen(name) + 1);
-    sha256_add(into, of, strlen(of) + 1);
+    if (read_text(dir, name, &t, e) < 0) return -1;
+    add_text(&t, name, into, of);
     return 0;
 }
 
@@ -64,11 +75,8 @@ static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
 {
     char of[SHA256_HEX], day[32];
     struct model_text text;
-    if (model_file_read(t->dir, "chat_template.jinja", TOKENIZER_FILE_SIZE, &text, e) < 0)
-        return of_model(e);
-    const bool found = text.text;
-    model_file_free(&text);
-    if (found && add_file(t->dir, "chat_template.jinja", into, of, e) < 0) return -1;
+    if (read_text(t->dir, "chat_template.jinja", &text, e) < 0) return -1;
+    if (text.text) add_text(&text, "chat_template.jinja", into, of);
     open_chat(t);
     if (!t->chat_open || !t->chat.t || !jinja_mentions(t->chat.t, "strftime_now")) return 0;
     const int n = snprintf(day, sizeof day, "day %lld", (long long)chat_day(t->submitted_s));
