@@ -431,6 +431,11 @@ const char *gguf_path(const struct gguf *g)
     return g->path;
 }
 
+int64_t gguf_header_size(const struct gguf *g)
+{
+    return g->at;
+}
+
 int gguf_fd(const struct gguf *g)
 {
     return g->fd;

@@ -76,7 +76,8 @@ struct gguf; /* an open, checked header */
 struct gguf *gguf_open(const char *path, struct err *e);
 void gguf_close(struct gguf *g); /* NULL allowed */
 const char *gguf_path(const struct gguf *g);
-int gguf_fd(const struct gguf *g); /* borrowed */
+int gguf_fd(const struct gguf *g);              /* borrowed */
+int64_t gguf_header_size(const struct gguf *g); /* bytes before the tensors' */
 
 int gguf_keys(const struct gguf *g);
 const struct gguf_key *gguf_key(const struct gguf *g, int i);             /* ascending by name */

@@ -1,5 +1,5 @@
 /* model_file.c: finds out which kind of model a path is, and writes each text of a GGUF file into
- * room that the first try measures. */
+ * room that its header measures. */
 #include "worker/gguf/model_file.h"
 
 #include <dirent.h>
@@ -91,11 +91,22 @@ static int take_template(const struct gguf *g, int64_t max_size, struct model_te
     return 0;
 }
 
+/* Gives back the room past a text. */
+static void trim(struct model_text *t)
+{
+    char *less = realloc(t->text, t->size + 1);
+    if (less) t->text = less;
+}
+
+/* Writes a text once: JSON of a header's strings and numbers is seldom twice as long. A longer text
+ * is written again, into the room that the writer counted. */
 static int make_text(const struct gguf *g, int i, int64_t max_size, struct model_text *out,
                      struct err *e)
 {
     if (!texts[i].write) return take_template(g, max_size, out, e);
-    for (int64_t room = 65536;;) {
+    int64_t room = 2 * gguf_header_size(g) + 65536;
+    if (room > max_size + 1) room = max_size + 1;
+    for (;;) {
         struct jwrite w;
         out->text = malloc((size_t)room);
         if (!out->text) return err_set(e, ERR_IO, "out of memory for %s", out->path);
@@ -103,11 +114,12 @@ static int make_text(const struct gguf *g, int i, int64_t max_size, struct model
         if (texts[i].write(g, &w, e) < 0) return -1;
         const int64_t n = jwrite_finish(&w);
         out->size = n < 0 ? 0 : (size_t)n;
-        if (n >= 0 && n <= max_size) return 0;
+        if (n >= 0) trim(out);
+        if (n >= 0) return 0;
         free(out->text);
         out->text = NULL;
         room = (int64_t)w.len + 1; /* as the writer counted */
-        if (n >= 0 || room > max_size + 1) return too_large(out->path, max_size, e);
+        if (room > max_size + 1) return too_large(out->path, max_size, e);
     }
 }
 
