@@ -32,7 +32,7 @@ static struct lane lane_of(struct tensor w, int64_t row, int64_t block)
 static void put_code(struct lane to, int k, uint32_t code)
 {
     uint32_t *const word = to.word + k / 8 * QUANT_ROWS;
-    *word = (k % 8 ? *word : 0) | code << quant_shift(k);
+    *word = (k % 8 ? *word : 0) | code << QUANT_SHIFT(k);
 }
 
 /* Returns the largest magnitude; NaN if there is one. */
@@ -122,7 +122,7 @@ static float value_of(struct lane from, int64_t k)
 {
     const float scale = f16_value(*from.scale);
     if (!from.least) return scale * (float)(int8_t)from.code[k * QUANT_ROWS];
-    const uint32_t code = from.word[k / 8 * QUANT_ROWS] >> quant_shift(k) & 15;
+    const uint32_t code = from.word[k / 8 * QUANT_ROWS] >> QUANT_SHIFT(k) & 15;
     const float product = scale * (float)code; /* exact */
     return product + f16_value(*from.least);
 }

@@ -11,7 +11,7 @@
  *   panel  rows [16 p, 16 p + 16), one after another; its blocks ascend in k
  *   block  scale[16], int4: least[16], then codes of k ascending
  *          int8: code[k][16], a byte each; int4: word[k / 8][16], 32 bits little-endian, code k at
- *          bit quant_shift(k): neighbours k and k + 1, k even, lie 16 bits apart
+ *          bit QUANT_SHIFT(k): neighbours k and k + 1, k even, lie 16 bits apart
  * Rows past N in the last panel are room without meaning. */
 #ifndef SEQD_CORE_QUANT_H
 #define SEQD_CORE_QUANT_H
@@ -26,11 +26,9 @@ enum {
     QUANT_INT4 = QUANT_ROWS * (4 + QUANT_K / 2)
 };
 
-/* Returns the bit of code k in its word of int4. */
-static inline int quant_shift(int64_t k)
-{
-    return (int)(k % 2 * 16 + k % 8 / 2 * 4);
-}
+/* The bit of code k in its word of int4; a macro, since kernels of devices use it too. */
+#define QUANT_SHIFT(k) ((int)((k) % 2 * 16 + (k) % 8 / 2 * 4))
+
 /* Returns the bytes of a panel's block. w: not WEIGHTS_MODEL. */
 static inline int64_t quant_block(enum weights_id w)
 {

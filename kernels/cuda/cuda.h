@@ -1,6 +1,6 @@
 /* cuda.h: the device "cuda" between its files: one row of the table of operations.
  *
- *   cuda.cu      opening, the table                 gemm.cu      matrix products; blas.cu
+ *   cuda.cu      opening, the table                 gemm.cu      products; quant.cu, blas.cu
  *   stream.cu    failures, waiting, transfers       elem.cu      elementwise; casts, copies, Adam
  *   memory.cu    memory, to and from the host       norm.cu      normalisation
  *   graph.cu     operations that come again         cond.cu      bias, modulation, gates

@@ -16,6 +16,7 @@
  *           blocks, at half the flops a byte */
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/quant.h"
 
 /* ---- 16 bits --------------------------------------------------------------------------------- */
 
@@ -139,26 +140,16 @@ static void run(struct cuda *c, const product &p, const struct gemm_args *a)
 void cuda_gemm(struct be *be, const struct gemm_args *a)
 {
     shape_gemm(a);
-    assert(!dtype_quant(a->b.dtype)); /* rules_weights() refuses the job */
     struct cuda *c = cuda_of(be);
+    const bool blocks = dtype_quant(a->b.dtype);
     if (a->c.rows < 1 || a->c.cols < 1) return;
-    const bool done = c->blas && blas_gemm(c, a);
+    const bool done = c->blas && !blocks && blas_gemm(c, a);
     ++(done ? c->library.n_done : c->library.n_left);
     if (done) return;
-    const int64_t size = dtype_size(a->c.dtype), pack = 16 / dtype_size(a->a.dtype);
-    const product p = {a->a.data,
-                       a->b.data,
-                       a->a.ld,
-                       a->b.ld,
-                       a->c.rows,
-                       a->c.cols,
-                       a->trans_a ? a->a.rows : a->a.cols,
-                       mat_of(a->c),
-                       a->accumulate,
-                       fits_packs(a->a) && fits_packs(a->b) && a->a.cols % pack == 0 &&
-                           a->b.cols % pack == 0,
-                       (uintptr_t)a->c.data % (uintptr_t)(2 * size) == 0 && a->c.ld % 2 == 0};
-    if (a->trans_a)
+    const product p = product_of(a);
+    if (blocks)
+        quant_gemm(c, a);
+    else if (a->trans_a)
         run<true, false>(c, p, a);
     else
         a->trans_b ? run<false, true>(c, p, a) : run<false, false>(c, p, a);

@@ -10,9 +10,26 @@ struct product {
     int64_t lda, ldb, M, N, K;
     mat c;
     bool add;
-    bool aligned; /* rows of a and b are whole packs of 16 bytes */
+    bool aligned; /* rows of a and b, unless it is in blocks, are whole packs of 16 bytes */
     bool pairs;   /* c can be written two neighbours at a time */
 };
+
+static inline product product_of(const struct gemm_args *a)
+{
+    const int64_t size = dtype_size(a->c.dtype), pack = 16 / dtype_size(a->a.dtype);
+    return {a->a.data,
+            a->b.data,
+            a->a.ld,
+            a->b.ld,
+            a->c.rows,
+            a->c.cols,
+            a->trans_a ? a->a.rows : a->a.cols,
+            mat_of(a->c),
+            a->accumulate,
+            fits_packs(a->a) && a->a.cols % pack == 0 &&
+                (dtype_quant(a->b.dtype) || (fits_packs(a->b) && a->b.cols % pack == 0)),
+            (uintptr_t)a->c.data % (uintptr_t)(2 * size) == 0 && a->c.ld % 2 == 0};
+}
 
 /* ---- tiles of c ------------------------------------------------------------------------------ */
 

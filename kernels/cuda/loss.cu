@@ -1,12 +1,13 @@
 /* loss.cu: embedding; cross-entropy, mean squared error and the loss of noise; softmax of whole
  * rows; a mixture's routing. */
 #include "kernels/cuda/each.h"
+#include "kernels/cuda/quant.h"
 
 #define LOSS_THREADS 256
 
 /* ---- embeddings ------------------------------------------------------------------------------ */
 
-struct embed_of {
+template <bool BLOCKS> struct embed_of {
     mat table, x;
     const int32_t *ids;
     int64_t first, n; /* rows of the table */
@@ -14,7 +15,14 @@ struct embed_of {
     {
         const int64_t id = ids[row] - first;
         float v[VEC] = {};
-        if (id >= 0 && id < n) load(table, id, col, v);
+        if (id >= 0 && id < n) {
+            if (BLOCKS) {
+                UNROLL
+                for (int i = 0; i < VEC; i++) v[i] = quant_value(table, id, col + i);
+            } else {
+                load(table, id, col, v);
+            }
+        }
         store(x, row, col, v);
     }
 };
@@ -22,9 +30,13 @@ struct embed_of {
 void cuda_embed_fwd(struct be *be, const struct embed_fwd_args *a)
 {
     shape_embed_fwd(a);
-    assert(!dtype_quant(a->table.dtype)); /* rules_weights() refuses the job */
-    each(cuda_of(be), embed_of{mat_of(a->table), mat_of(a->x), a->ids, a->first, a->table.rows},
-         {a->table, a->x}, a->x.rows, a->x.cols);
+    const mat table = mat_of(a->table), x = mat_of(a->x);
+    if (dtype_quant(a->table.dtype))
+        each(cuda_of(be), embed_of<true>{table, x, a->ids, a->first, a->table.rows}, {a->x},
+             a->x.rows, a->x.cols);
+    else
+        each(cuda_of(be), embed_of<false>{table, x, a->ids, a->first, a->table.rows},
+             {a->table, a->x}, a->x.rows, a->x.cols);
 }
 
 /* Rows are dealt out to EMBED_PARTS parts by their ids' remainders, in order, so that a block

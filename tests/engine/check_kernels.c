@@ -65,8 +65,9 @@ struct gemm_case {
     int64_t M, N, K;
     bool ta, tb, acc;
     enum dtype in, out;
-    bool wide; /* rows begin where 16 bytes do */
-    bool bias; /* in any order */
+    bool wide;         /* rows begin where 16 bytes do */
+    bool bias;         /* in any order */
+    enum dtype blocks; /* in any order: format of b, which has trans_b; DT_F32: numbers */
 };
 
 /* The same product by other threads, and some of its rows alone: the same bits. */
@@ -213,6 +214,17 @@ static struct tensor box_upload(struct be *b, struct box x, char *to)
     return t;
 }
 
+/* Quantises b. Its window then has the values that products of few rows take: fp32. */
+static struct quant_pair box_quantised(struct box *b, enum dtype format)
+{
+    struct quant_pair q = quant_pair_new(format, DT_F32, b->t.rows, b->t.cols, 11);
+    box_free(b);
+    *b = box_new(q.plain.rows, q.plain.cols, 8);
+    for (int64_t i = 0; i < b->t.rows; i++)
+        memcpy(box_at(*b, i, 0), (float *)q.values + i * b->t.cols, (size_t)b->t.cols * 4);
+    return q;
+}
+
 /* Products of a device that may add in any order: bits of a row may depend on others, but not on
  * when it runs, and the error is held to the same bound. */
 static void check_gemm_in_any_order(struct be *b, char *room, const struct gemm_case *p)
@@ -222,15 +234,23 @@ static void check_gemm_in_any_order(struct be *b, char *room, const struct gemm_
     struct box x = box_new_as(p->in, p->tb ? p->N : p->K, p->tb ? p->K : p->N, 8);
     struct box c = box_new_as(p->out, p->M, p->N, 3), bias = box_new_as(p->out, 1, p->N, 0), again;
     box_random(a, 4, 1), box_random(x, 5, 1), box_random(c, 6, 1), box_random(bias, 7, 1);
+    struct quant_pair blocks = {0};
+    if (p->blocks) blocks = box_quantised(&x, p->blocks);
     const int64_t size = c.n * dtype_size(p->out);
-    CHECK(size <= third && a.n * dtype_size(p->in) <= third && x.n * dtype_size(p->in) <= third);
+    CHECK(size <= third && a.n * dtype_size(p->in) <= third &&
+          x.n * dtype_size(x.t.dtype) <= third);
     struct mat ma = mat_of(a.t), mx = mat_of(x.t), mc = mat_of(c.t), want = mat_of(c.t);
     ref_gemm(ma, p->ta, mx, p->tb, want, p->acc);
     const struct naive_gemm naive = naive_gemm(ma, p->ta, mx, p->tb, mc, p->acc, want);
-    const double cut = cuts(p->in) ? naive.cut : 0;
+    const double cut = cuts(p->in) && !p->blocks ? naive.cut : 0;
     again = box_copy(c, 3);
     struct gemm_args args = {
         box_upload(b, a, room), box_upload(b, x, room + third), {0}, p->ta, p->tb, p->acc};
+    if (p->blocks) {
+        args.b = blocks.blocks, args.b.data = room + third;
+        b->ops->upload(b, room + third, blocks.room,
+                       quant_size(dtype_format(p->blocks), p->N, p->K));
+    }
     if (p->bias) {
         struct mat mb = mat_of(bias.t);
         args.bias = box_upload(b, bias, room + 3 * third);
@@ -253,6 +273,7 @@ static void check_gemm_in_any_order(struct be *b, char *room, const struct gemm_
     CHECK(box_intact(c) && box_intact(again) && box_same_bits(again, c, 0));
     mat_free(&ma), mat_free(&mx), mat_free(&mc), mat_free(&want);
     box_free(&a), box_free(&x), box_free(&c), box_free(&bias), box_free(&again);
+    if (p->blocks) quant_pair_free(&blocks);
 }
 
 static void check_gemm_any_order(void)
@@ -274,6 +295,14 @@ static void check_gemm_any_order(void)
             check_gemm_in_any_order(b, room, &p);
             p.bias = true;
             if ((s + (size_t)f) % 3 == 0) check_gemm_in_any_order(b, room, &p);
+        }
+    for (int64_t M = 1; M <= 2; M++) /* rows that blocks are widened for in registers */
+        for (int f = 0; f < 16; f++) {
+            /* parts of a panel; fewer blocks of K than take turns, and more */
+            struct gemm_case p = {M,   f & 1 ? 37 : 128,     f & 2 ? 96 : 1056, false, true, f & 4,
+                                  act, f & 8 ? DT_F32 : act, .bias = f & 1};
+            for (p.blocks = DT_INT8; p.blocks <= DT_INT4; p.blocks++)
+                check_gemm_in_any_order(b, room, &p);
         }
     CHECK(b->ops->sync(b, &e) == 0);
     b->ops->free(b, room, 4 << 20);
