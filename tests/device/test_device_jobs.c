@@ -1,8 +1,9 @@
 /* Jobs of every kind by real seqrank processes on a device with memory of its own, beside the same
  * jobs on the CPU: SEQD_TEST_DEVICE names it, "emulated" where nothing does. Losses, weights,
  * scores, texts and samples are those of the CPU to rounding; the memory that is placed on the
- * device and on the host is as planned; a killed training ends with the bits of an undisturbed one.
- * Small: fewer stages of ZeRO and proofs, and two ranks alone are asked.
+ * device and on the host is as planned; a model in blocks answers and is proved; a killed training
+ * ends with the bits of an undisturbed one. Small: fewer stages of ZeRO and proofs, and two ranks
+ * alone are asked.
  * tests: needs libkernels_emulated.so seqrank */
 #include <math.h>
 #include <sys/stat.h>
@@ -630,6 +631,83 @@ static void test_generate(void)
     generate("loads", &linear, linear_dir, 1, load_context, after);
 }
 
+/* ---- weights in blocks ----------------------------------------------------------------------- */
+
+static char blocks_dir[128]; /* a Mixtral whose matrices are whole panels of whole blocks */
+static enum weights_id blocks_in;
+
+static const struct model_shape panels = {.family = FAMILY_MIXTRAL,
+                                          .n_layers = 2,
+                                          .width = 64,
+                                          .n_heads = 4,
+                                          .n_kv_heads = 2,
+                                          .head_dim = 16,
+                                          .ffn_width = 96,
+                                          .n_experts = 3,
+                                          .experts_per_token = 2,
+                                          .vocab = 260,
+                                          .max_pos = 4096,
+                                          .norm_eps = 1e-5,
+                                          .rope_theta = 10000};
+
+static void write_panels(void)
+{
+    struct err e = {0};
+    const int64_t n = param_count(&panels);
+    float *w = malloc((size_t)n * 4);
+    if (!w) abort();
+    for (int64_t i = 0; i < n; i++) w[i] = 0.2f * sinf((float)(i * i % 10007));
+    snprintf(blocks_dir, sizeof blocks_dir, "%s/panels", scratch);
+    CHECK_MSG(!hf_save(blocks_dir, &panels, DT_F32, w, &e), "%s", e.text);
+    free(w);
+}
+
+static void in_blocks(struct job_spec *s, const char *where)
+{
+    (void)where;
+    s->model.weights = blocks_in;
+}
+
+static void score_blocks(int sp)
+{
+    double nll = 0;
+    for (int i = 0; i < 2; i++) {
+        const char *where = i ? device : "cpu";
+        struct order *o = make_order(JOB_SCORE, &panels, sp, "score-blocks", where);
+        o->spec.input.source = source(&o->spec, "text", DATA_JSONL);
+        set_model(o, blocks_dir);
+        in_blocks(&o->spec, where);
+        if (runs(o, "score of blocks", where)) {
+            if (i) near("score of blocks", number(g.result, "nll"), nll, 1e-6);
+            nll = number(g.result, "nll");
+        }
+        free(o);
+    }
+}
+
+static void verify_blocks(void)
+{
+    struct order *o = with_data(make_order(JOB_VERIFY, &panels, 2, "verify-blocks", device));
+    set_model(o, blocks_dir);
+    in_blocks(&o->spec, device);
+    if (runs(o, "verify of blocks", device)) CHECK(flag(g.result, "equal"));
+    free(o);
+}
+
+static void test_blocks(void)
+{
+    char one[1024], two[1024];
+    write_panels();
+    for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++) {
+        blocks_in = (enum weights_id)w;
+        generate("blocks", &panels, blocks_dir, 1, in_blocks, one);
+        generate("blocks2", &panels, blocks_dir, 2, in_blocks, two);
+        CHECK_STR(two, one);
+        score_blocks(w);
+        verify_blocks();
+    }
+}
+
 static void test_verify(void)
 {
     for (int way = small_tests() ? 2 : 0; way < 4; way++) { /* the last: of two stages */
@@ -746,6 +824,7 @@ int main(int argc, char **argv)
     RUN(test_score);
     RUN(test_embed);
     RUN(test_generate);
+    RUN(test_blocks);
     RUN(test_verify);
     RUN(test_verify_experts);
     RUN(test_flow_train);

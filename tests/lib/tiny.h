@@ -14,7 +14,7 @@
 struct tiny_rank {
     struct plan plan;
     struct model model;
-    void *arena;
+    void *arena, *host; /* host: NULL where the plan has no part there */
     struct be *be;
     struct offload *offload;
 };
@@ -51,17 +51,25 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
     *t = (struct tiny_rank){0};
     static _Thread_local struct plan of_job;
     if (plan_make(spec, 0, &of_job, e) || plan_of_rank(spec, &of_job, rank, &t->plan, e)) return -1;
-    t->arena = engine_pages(t->plan.arena_size);
-    struct be_options bo = {.device = "cpu",
+    const char *device = spec_text(spec, spec->resources.device);
+    struct be_options bo = {.device = *device ? device : "cpu",
                             .n_threads = t->plan.n_threads,
-                            .scratch = (char *)t->arena + t->plan.item[PLAN_SCRATCH].offset};
+                            .any_order = !t->plan.rank_bits,
+                            .scratch_later = true};
     t->be = be_open(&bo, e);
     if (!t->be) return -1;
-    t->offload = store_open(&t->plan, t->be, NULL);
+    t->arena = t->be->own_memory ? t->be->ops->alloc(t->be, t->plan.arena_size, e)
+                                 : engine_pages(t->plan.arena_size);
+    if (!t->arena) return -1;
+    if (t->plan.host_size) t->host = engine_pages(t->plan.host_size);
+    be_give_scratch(t->be, (char *)t->arena + t->plan.item[PLAN_SCRATCH].offset,
+                    t->plan.item[PLAN_SCRATCH].size);
+    t->offload = store_open(&t->plan, t->be, t->host);
     struct comm *c = g && g->P > 1 ? g->comm[rank] : NULL;
     struct model_options mo = {.shape = &spec->model.shape,
                                .plan = &t->plan,
                                .arena = t->arena,
+                               .host = t->host,
                                .segment = c ? comm_segment(c) : NULL,
                                .be = t->be,
                                .offload = t->offload,
@@ -70,15 +78,19 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
                                .n_ranks = t->plan.n_ranks};
     if (model_init(&t->model, &mo, e)) return -1;
     model_random(&t->model, spec->seed);
-    if (!spec->model.shape.quant) tiny_scale(&t->model); /* it has numbers alone */
+    /* it has numbers alone, which the host reaches */
+    if (!spec->model.shape.quant && !t->be->own_memory) tiny_scale(&t->model);
     return 0;
 }
 
 static inline void tiny_close(struct tiny_rank *t)
 {
+    const bool own = t->be && t->be->own_memory;
     offload_close(t->offload);
+    if (own && t->arena) t->be->ops->free(t->be, t->arena, t->plan.arena_size);
     be_close(t->be);
-    if (t->arena) engine_unpage(t->arena, t->plan.arena_size);
+    if (t->arena && !own) engine_unpage(t->arena, t->plan.arena_size);
+    if (t->host) engine_unpage(t->host, t->plan.host_size);
 }
 
 #endif

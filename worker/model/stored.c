@@ -3,7 +3,7 @@
 #include "worker/model/stored.h"
 
 #include "api/core/assert.h"
-#include "kernels/quant.h"
+#include "worker/model/host_blocks.h"
 #include "worker/model/host_copy.h"
 
 char *stored_section(const struct model *m, int b)
@@ -63,7 +63,7 @@ void stored_put(struct model *m, int64_t offset, int64_t n, const float *x)
         r = run_of(m, offset, n);
         if (!r.w.data) continue;
         if (dtype_quant(r.w.dtype))
-            quant_put(r.w, r.at, r.n, x);
+            host_blocks_in(m->be, r.w, r.at, r.n, x);
         else
             host_copy_in(m->be, r.w.dtype, address(&r), x, r.n);
     }
@@ -76,7 +76,7 @@ void stored_get(const struct model *m, int64_t offset, int64_t n, float *out)
         if (!r.w.data)
             for (int64_t i = 0; i < r.n; i++) out[i] = 0;
         else if (dtype_quant(r.w.dtype))
-            quant_get(r.w, r.at, r.n, out);
+            host_blocks_out(m->be, r.w, r.at, r.n, out);
         else
             host_copy_out(m->be, r.w.dtype, address(&r), out, r.n);
     }
@@ -98,7 +98,7 @@ void stored_put_blocks(struct model *m, int64_t offset, int64_t n, const uint8_t
 {
     const struct stored_run r = run_of(m, offset, n);
     assert(r.n == n && dtype_quant(r.w.dtype));
-    quant_put_blocks(r.w, r.at, n, blocks);
+    host_blocks_take(m->be, r.w, r.at, n, blocks);
 }
 
 enum weights_id stored_format(void *model, int64_t offset)

@@ -1,6 +1,5 @@
 /* check_weights.c: the jobs whose weights may be stored in blocks (model.weights). */
 #include <stdio.h>
-#include <string.h>
 #include "worker/family/family.h"
 #include "worker/plan/rules.h"
 
@@ -37,9 +36,6 @@ int rules_weights(struct job_spec *s, struct err *e)
 {
     s->model.shape.quant = WEIGHTS_MODEL;
     if (s->model.weights == WEIGHTS_MODEL) return 0;
-    if (strcmp(spec_text(s, s->resources.device), "cpu"))
-        return refuse(s, "is stored by device \"cpu\" alone",
-                      "set resources.device \"cpu\", or leave it out", e);
     if (s->kind == JOB_VERIFY && s->parallel.zero == 3)
         return refuse(s, "is not cut into the shards of parallel.zero 3",
                       "make parallel.zero 2 or less", e);

@@ -118,7 +118,7 @@ static int read_whole(struct run *r, struct model *m, struct err *e)
                                    .format = stored_format,
                                    .take_blocks = stored_take_blocks,
                                    .be = m->be,
-                                   .any_order = true};
+                                   .any_order = !m->be->own_memory};
     const struct hf_sink *const sink = m->shape.quant ? &blocks : &numbers;
     if (resolve_model(r, dir, e)) return -1;
     return hf_load_pieces(dir, &m->shape, sink, e) ? about(e, "model.path") : 0;

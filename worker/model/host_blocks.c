@@ -1,0 +1,154 @@
+/* host_blocks.c: brings parts of panels to the host, where kernels/quant.c takes them for whole
+ * weights, and back. A write of some rows of a panel keeps the others. */
+#include "worker/model/host_blocks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/mem.h"
+#include "kernels/quant.h"
+
+#define BLOCKS 1024 /* most blocks of a part: 544 KiB */
+
+/* Neighbouring blocks of a panel, which lie together: a weight of at most QUANT_ROWS rows. */
+struct panel_part {
+    struct tensor there, here; /* on the device; on the host */
+    int64_t row, col, size;    /* its first element's place in the weight; bytes */
+};
+
+/* Returns the part of blocks from (row, col) on: a panel's first row, a block's first column. */
+static struct panel_part part_of(struct tensor w, int64_t row, int64_t col, void *room)
+{
+    const enum weights_id f = dtype_format(w.dtype);
+    const int64_t rows = w.rows - row < QUANT_ROWS ? w.rows - row : QUANT_ROWS;
+    const int64_t left = w.cols - col, cols = left < BLOCKS * QUANT_K ? left : BLOCKS * QUANT_K;
+    char *const at = (char *)w.data + quant_size(f, row, w.cols) + col / QUANT_K * quant_block(f);
+    return (struct panel_part){.there = tensor_of(w.dtype, at, rows, cols, cols),
+                               .here = tensor_of(w.dtype, room, rows, cols, cols),
+                               .row = row,
+                               .col = col,
+                               .size = cols / QUANT_K * quant_block(f)};
+}
+
+/* A call's elements [at, at + n) of w, and a part of it. */
+struct block_copy {
+    struct be *be;
+    struct tensor w;
+    struct panel_part part;
+    int64_t at, n;
+    const float *in;
+    const uint8_t *blocks; /* in place of in */
+    float *out;
+};
+
+/* Counts the elements of the part's row r that the call has. first: the first one's place in the
+ * part. */
+static int64_t run_of(const struct block_copy *c, int64_t r, int64_t *first)
+{
+    const struct panel_part *p = &c->part;
+    const int64_t row = (p->row + r) * c->w.cols + p->col, end = row + p->here.cols;
+    const int64_t from = row < c->at ? c->at : row, to = end < c->at + c->n ? end : c->at + c->n;
+    *first = r * p->here.cols + from - row;
+    return to > from ? to - from : 0;
+}
+
+/* Returns the place in the call of an element of the part. */
+static int64_t place(const struct block_copy *c, int64_t r, int64_t first)
+{
+    return (c->part.row + r) * c->w.cols + c->part.col + first - r * c->part.here.cols - c->at;
+}
+
+static void put_row(void *arg, int64_t r, int worker)
+{
+    const struct block_copy *c = arg;
+    int64_t first;
+    const int64_t n = run_of(c, r, &first);
+    (void)worker;
+    if (!n) return;
+    const int64_t at = place(c, r, first);
+    if (c->blocks)
+        quant_put_blocks(c->part.here, first, n,
+                         c->blocks + quant_row(dtype_format(c->w.dtype), at));
+    else
+        quant_put(c->part.here, first, n, c->in + at);
+}
+
+static void put_part(struct block_copy *c)
+{
+    const struct panel_part *p = &c->part;
+    int64_t have = 0, first;
+    for (int64_t r = 0; r < p->here.rows; r++) have += run_of(c, r, &first);
+    if (!have) return;
+    if (have < p->here.rows * p->here.cols)
+        c->be->ops->download(c->be, p->here.data, p->there.data, p->size);
+    else
+        memset(p->here.data, 0, (size_t)p->size); /* rows past the last one */
+    be_host_run(c->be, put_row, c, p->here.rows);
+    c->be->ops->upload(c->be, p->there.data, p->here.data, p->size);
+}
+
+static void get_part(struct block_copy *c)
+{
+    const struct panel_part *p = &c->part;
+    bool there = false;
+    for (int64_t r = 0; r < p->here.rows; r++) {
+        int64_t first;
+        const int64_t n = run_of(c, r, &first);
+        if (!n) continue;
+        if (!there) c->be->ops->download(c->be, p->here.data, p->there.data, p->size);
+        there = true;
+        quant_get(p->here, first, n, c->out + place(c, r, first));
+    }
+}
+
+/* Does each part of the panels that the call meets. */
+static void each_part(struct block_copy *c, void (*one)(struct block_copy *))
+{
+    void *const room = c->n ? mem_scratch(BLOCKS * QUANT_INT8) : NULL;
+    const int64_t end = c->n ? (c->at + c->n - 1) / c->w.cols + 1 : 0;
+    for (int64_t row = c->at / c->w.cols / QUANT_ROWS * QUANT_ROWS; row < end; row += QUANT_ROWS)
+        for (int64_t col = 0; col < c->w.cols; col += BLOCKS * QUANT_K) {
+            c->part = part_of(c->w, row, col, room);
+            one(c);
+        }
+    free(room);
+}
+
+void host_blocks_in(struct be *be, struct tensor w, int64_t at, int64_t n, const float *x)
+{
+    if (be->own_memory)
+        each_part(&(struct block_copy){.be = be, .w = w, .at = at, .n = n, .in = x}, put_part);
+    else
+        quant_put(w, at, n, x);
+}
+
+void host_blocks_take(struct be *be, struct tensor w, int64_t at, int64_t n, const uint8_t *blocks)
+{
+    if (be->own_memory)
+        each_part(&(struct block_copy){.be = be, .w = w, .at = at, .n = n, .blocks = blocks},
+                  put_part);
+    else
+        quant_put_blocks(w, at, n, blocks);
+}
+
+void host_blocks_out(struct be *be, struct tensor w, int64_t at, int64_t n, float *out)
+{
+    if (be->own_memory)
+        each_part(&(struct block_copy){.be = be, .w = w, .at = at, .n = n, .out = out}, get_part);
+    else
+        quant_get(w, at, n, out);
+}
+
+bool host_blocks_hold_nan(struct be *be, struct tensor w)
+{
+    bool found = false;
+    if (!be->own_memory) return quant_holds_nan(w);
+    void *const room = mem_scratch(BLOCKS * QUANT_INT8);
+    for (int64_t row = 0; row < w.rows && !found; row += QUANT_ROWS)
+        for (int64_t col = 0; col < w.cols && !found; col += BLOCKS * QUANT_K) {
+            const struct panel_part p = part_of(w, row, col, room);
+            be->ops->download(be, room, p.there.data, p.size);
+            found = quant_holds_nan(p.here);
+        }
+    free(room);
+    return found;
+}
