@@ -62,7 +62,9 @@ struct field {
     uint32_t kinds;           /* bit per job_kind in whose spec it may appear; 0: in no spec */
     uint32_t since;           /* the first WIRE_ABI that has it (api/wire.h); 0: all have it */
     const struct field_word *newer; /* FIELD_ENUM: ends with word NULL; NULL: no word is newer */
-    uint32_t waits; /* fields of the guard: FIELD_WAITS_*; 0: the field is none of them */
+    uint32_t waits;     /* fields of the guard: FIELD_WAITS_*; 0: the field is none of them */
+    const char *unsaid; /* "auto": the value where a person leaves the field out; NULL: fallback.
+                         * Stored specs and messages that lack the field mean fallback. */
     /* of records alone */
     size_t size;                      /* FIELD_TEXT, FIELD_RAW: bytes of the member */
     bool (*when)(const void *record); /* tells whether to write it; NULL: if not 0 and not empty */

@@ -200,7 +200,7 @@ const struct field spec_fields[] = {
     INT("sampling.steps", sampling.steps, 1, 10000, 30, GENERATE, "Diffusion: steps of a sample, of Euler's rule or, under iddpm, of DDIM: 2 to 1000 there."),
     REAL("sampling.guidance", sampling.guidance, 0, 1000, 7, GENERATE, "Diffusion: classifier-free guidance scale; 1: none."),
     INT32("sampling.eta", sampling.eta, 0, 1, 0, GENERATE, "Diffusion under iddpm: 0: DDIM, 1: ancestral sampling, by the learned variance.", 7),
-    INT32("infer.batch", infer.batch, 0, JOB_MAX_BATCH, 1, GENERATE, "Prompts of input.path that are answered at once: a pass over the weights gives each of them a token. Answers are the same bits whatever it is; memory has a cache for each. auto (0): as many as fit, 1 where the job answers one at a time.", 7),
+    INT32("infer.batch", infer.batch, 0, JOB_MAX_BATCH, 1, GENERATE, "Prompts of input.path that are answered at once: a pass over the weights gives each of them a token. Answers are the same bits whatever it is; memory has a cache for each. auto (0): as many as fit and as bring something, 1 where the job answers one at a time.", 7, .unsaid = "auto"),
     TEXT("context.load", context.load, "", GENERATE | SCORE, "lasp: begin from the states that another job has saved after its context."),
     BOOL("context.save", context.save, 0, GENERATE | SCORE, "lasp: save the states after the context as an artifact."),
     INT("score.by_position_bucket", score.by_position_bucket, 0, JOB_MAX_SEQ, 0, SCORE, "Loss as a function of position, in buckets of this many tokens."),

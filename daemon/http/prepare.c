@@ -115,17 +115,28 @@ static void extend_plan(struct preparing *p, const struct choice *c)
     free(more);
 }
 
-/* Keeps "auto" from dividing the model (pp, tp) while a node of an older version, which cannot run
- * such a job, is up. An axis that the job sets stays. */
-static void keep_to_nodes(struct preparing *p)
+/* Tells whether a node is up that is older than this field. */
+static bool older_node(const struct preparing *p, const char *path)
 {
     const struct nodes *t = control_nodes(p->R->control);
-    const uint32_t since = spec_field("parallel.pp")->since;
-    for (int i = 0; i < t->n && !p->hardware.given; i++) {
-        if (!t->node[i].up || t->node[i].abi >= since) continue;
+    const uint32_t since = spec_field(path)->since;
+    for (int i = 0; i < t->n; i++)
+        if (t->node[i].up && t->node[i].abi < since) return true;
+    return false;
+}
+
+/* Keeps "auto" from dividing the model (pp, tp) and from several prompts at once (infer.batch)
+ * while a node of an older version, which cannot run such a job, is up. A value that the job sets
+ * stays. */
+static void keep_to_nodes(struct preparing *p)
+{
+    if (p->hardware.given) return;
+    if (older_node(p, "parallel.pp")) {
         if (!p->asked.parallel.pp) p->asked.parallel.pp = 1;
         if (!p->asked.parallel.tp) p->asked.parallel.tp = 1;
     }
+    if (older_node(p, "infer.batch") && !p->spec.infer.batch)
+        p->spec.infer.batch = p->asked.infer.batch = 1;
 }
 
 /* Replaces every "auto" by the best choice, once and for all. */

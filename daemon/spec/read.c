@@ -561,13 +561,26 @@ static int settle(struct spec_reader *r)
     return 0;
 }
 
+/* Sets the values of fields that a person leaves out, where those are not the defaults of a stored
+ * spec. */
+static int leave_unsaid(struct spec_reader *r)
+{
+    json_t *word = json_string("auto");
+    int rc = 0;
+    if (r->form != JSON_STORED) r->s->embed.unsaid = EMBED_POOLING | EMBED_NORMALIZE;
+    for (const struct field *f = spec_fields; f->path && r->form != JSON_STORED && !rc; f++)
+        if (f->unsaid && f->kinds & 1u << r->s->kind) rc = set_field(r, f, r->s, f->path, word);
+    json_decref(word);
+    return rc;
+}
+
 static int read_spec(struct spec_reader *r, const char *text, size_t size)
 {
     spec_defaults(r->s);
     json_t *root = document_load(text, size, r->e);
     if (!root) return -1;
-    if (r->form != JSON_STORED) r->s->embed.unsaid = EMBED_POOLING | EMBED_NORMALIZE;
-    int rc = read_kind(r, root) || read_object(r, "", root) || settle(r) ? -1 : 0;
+    int rc = read_kind(r, root) || leave_unsaid(r) || read_object(r, "", root) || settle(r) ? -1
+                                                                                            : 0;
     json_decref(root);
     return rc;
 }

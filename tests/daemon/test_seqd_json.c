@@ -83,6 +83,20 @@ static void test_unsaid(void)
     CHECK(!s.embed.unsaid);
 }
 
+/* How many prompts are answered at once is chosen for a job that does not say it. A stored spec
+ * that lacks the field, as one of 0.2.0, is of a job that answers one. */
+static void test_unsaid_batch(void)
+{
+    static const char unsaid[] = "{\"kind\":\"generate\",\"data\":{\"seq_len\":8}}";
+    static const char said[] = "{\"kind\":\"generate\",\"infer\":{\"batch\":1}}";
+    struct err e = {0};
+    CHECK(!json_spec_read(unsaid, sizeof unsaid - 1, JSON_FOR_PEOPLE, &s, &e) && !s.infer.batch);
+    CHECK(!json_spec_read(unsaid, sizeof unsaid - 1, JSON_STORED, &s, &e) && s.infer.batch == 1);
+    CHECK(!json_spec_read(said, sizeof said - 1, JSON_FOR_PEOPLE, &s, &e) && s.infer.batch == 1);
+    CHECK(!json_spec_read("{\"kind\":\"score\"}", 16, JSON_FOR_PEOPLE, &s, &e));
+    CHECK(s.infer.batch == 1 && !spec_needs(&s, 6));
+}
+
 static void test_every_form(void)
 {
     struct err e;
@@ -647,6 +661,7 @@ int main(void)
     RUN(test_out_of_memory); /* first: it forks */
     RUN(test_short_spec);
     RUN(test_unsaid);
+    RUN(test_unsaid_batch);
     RUN(test_every_form);
     RUN(test_refused);
     RUN(test_nul_in_body);

@@ -516,23 +516,25 @@ static void test_batch_is_kept(void)
 {
 #define ASK                                                                                        \
     "{\"kind\":\"generate\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":8,"    \
-    "\"num_attention_heads\":2,\"intermediate_size\":64}},\"data\":{\"seq_len\":4096},\"input\":{" \
-    "%s},"                                                                                         \
-    "\"infer\":{\"batch\":%s},\"resources\":{\"ranks\":1,\"memory_mib\":%d}}"
+    "\"num_attention_heads\":2,\"intermediate_size\":65536}},\"data\":{\"seq_len\":4096},"         \
+    "\"input\":{%s},"                                                                              \
+    "\"infer\":{%s},\"resources\":{\"ranks\":1,\"memory_mib\":%d}}"
 #define FILE_OF "\"path\":\"/x.jsonl\",\"format\":\"jsonl\""
     static const struct {
         const char *input, *batch, *kept;
         int memory_mib;
     } ways[] = {
-        {FILE_OF, "\"auto\"", "\"batch\":16", 100000},
-        {FILE_OF, "0", "\"batch\":16", 100000},
-        {FILE_OF, "\"auto\"", "\"batch\":5", 0}, /* the room of 5 */
-        {"\"prompt\":\"a\"", "\"auto\"", "\"batch\":1", 100000},
-        {FILE_OF, "3", "\"batch\":3", 100000},
+        {FILE_OF, "\"batch\":\"auto\"", "\"batch\":16", 100000},
+        {FILE_OF, "", "\"batch\":16", 100000}, /* unsaid */
+        {FILE_OF, "\"batch\":0", "\"batch\":16", 100000},
+        {FILE_OF, "\"batch\":\"auto\"", "\"batch\":5", 0}, /* the room of 5 */
+        {"\"prompt\":\"a\"", "\"batch\":\"auto\"", "\"batch\":1", 100000},
+        {"\"prompt\":\"a\"", "", "\"batch\":1", 100000},
+        {FILE_OF, "\"batch\":3", "\"batch\":3", 100000},
     };
     char body[1024], id[32];
     begin();
-    snprintf(body, sizeof body, ASK, FILE_OF, "5", 100000);
+    snprintf(body, sizeof body, ASK, FILE_OF, "\"batch\":5", 100000);
     CHECK_MSG(post("/v1/plan", body) == 200, "%s", reply);
     const char *at = strstr(reply, "\"total_bytes\":");
     const int room = at ? (int)((strtoll(at + 14, NULL, 10) + (1 << 20) - 1) >> 20) : 0;
@@ -544,6 +546,13 @@ static void test_batch_is_kept(void)
         snprintf(body, sizeof body, "\"infer\":{%s}", ways[i].kept);
         CHECK_MSG(get(id) == 200 && strstr(reply, body), "%s: %s", body, reply);
     }
+    /* A node of a version that answers one prompt at a time is up: it may get the job. */
+    node_joins();
+    node_find((struct nodes *)control_nodes(w.control), "n1")->abi = WIRE_ABI_BEFORE;
+    snprintf(body, sizeof body, ASK, FILE_OF, "", 100000);
+    CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
+    CHECK(get("/v1/jobs/8") == 200 && strstr(reply, "\"infer\":{\"batch\":1}"));
+    CHECK(!spec_needs(control_job(w.control, 8)->spec, WIRE_ABI_BEFORE));
     finish();
 }
 

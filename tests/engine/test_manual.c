@@ -32,6 +32,10 @@ static void add_number(double v)
 /* A default outside of the range means that the field was not given. */
 static void add_default(const struct field *f)
 {
+    if (f->unsaid) {
+        add(f->unsaid);
+        return;
+    }
     switch (f->type) {
     case FIELD_ENUM: add(f->words[(int)f->fallback]); break;
     case FIELD_STRING: add(f->text && *f->text ? f->text : "-"); break;

@@ -375,6 +375,7 @@ static void many_prompts(int ranks)
 {
     small_spec(JOB_GENERATE, ranks);
     spec.data.seq_len = 300;
+    spec.model.shape.ffn_width = 4096; /* weights beside which caches are short */
     spec.input.source.path = put("prompts.jsonl");
     spec.input.source.format = DATA_JSONL;
     spec.resources.device = put("cpu");
@@ -410,6 +411,35 @@ static void test_batch_that_fits(void)
         CHECK(plan_make(&spec, size[1] - 1, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
         CHECK(p.batch == 1);
     }
+}
+
+/* As many as bring something: a token reads its part of the weights and its own cache. One more
+ * prompt saves 1/32 of that up to the number that is taken, and less from there on. */
+static void test_batch_of_worth(void)
+{
+    int before = JOB_MAX_BATCH;
+    for (int64_t S = 64; S <= 1 << 20; S *= 2) {
+        many_prompts(1);
+        spec.data.seq_len = S;
+        spec.infer.batch = 1;
+        const struct plan one = make(0);
+        const double C = (double)one.item[PLAN_CACHES].size, W = (double)one.item[PLAN_PARAMS].size;
+        int want = 1;
+        while (want < JOB_MAX_BATCH &&
+               W / want - W / (want + 1) >= (W / want + C) / 32 * (1 - 1e-12))
+            want++;
+        many_prompts(1);
+        spec.data.seq_len = S;
+        const struct plan p = make(0);
+        CHECK_MSG(p.batch == want && want <= before, "%lld tokens: %d prompts, not %d",
+                  (long long)S, p.batch, want);
+        CHECK_MSG(strstr(p.reason, want == 16  ? "; 16 prompts at once: the most"
+                                   : want == 1 ? "; 1 prompt at once: more would bring little"
+                                               : " prompts at once: more would bring little"),
+                  "%s", p.reason);
+        before = want;
+    }
+    CHECK(before == 1);
 }
 
 /* If the field would be refused, "auto" is 1; the rest may be any. */
@@ -788,6 +818,7 @@ int main(void)
     RUN(test_cache);
     RUN(test_batch);
     RUN(test_batch_that_fits);
+    RUN(test_batch_of_worth);
     RUN(test_batch_of_one);
     RUN(test_reference);
     RUN(test_comm);

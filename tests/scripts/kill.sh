@@ -90,7 +90,7 @@ for ((i = 0; i < N_REQUESTS; i++)); do
     echo "{\"custom_id\": \"r$i\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"request $i\"}}"
 done >"$T/data/batch.jsonl"
 batch() { # submits it, always with one name: the answers give it as their model
-    spec batch 1 | sed 's/"train", "name"/"generate", "name"/; /"data":/d; /"train":/d; s/^ "resources"/ "input": {"path": "batch.jsonl", "format": "openai_batch"}, "data": {"seq_len": 256}, "sampling": {"temperature": 0.7, "max_tokens": 100, "ignore_eos": true}, "resources"/' |
+    spec batch 1 | sed 's/"train", "name"/"generate", "name"/; /"data":/d; /"train":/d; s/^ "resources"/ "input": {"path": "batch.jsonl", "format": "openai_batch"}, "data": {"seq_len": 256}, "sampling": {"temperature": 0.7, "max_tokens": 100, "ignore_eos": true}, "infer": {"batch": 1}, "resources"/' |
         seqctl submit - -o name -q
 }
 digest() { seqctl artifacts "$1" -o jsonl | grep '"results.jsonl"' | grep -o '"sha256": "[0-9a-f]*' | tail -c 65; }

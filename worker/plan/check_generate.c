@@ -103,6 +103,10 @@ static int refuse_batch(const struct job_spec *s, enum err_code code, const char
 /* Refuses several prompts at once if a prompt's answer could differ from its answer alone. */
 int rules_batch(const struct job_spec *s, struct err *e)
 {
+    if (rules_known(s) && family_diffusion(&s->model.shape))
+        return refuse_batch(s, ERR_INVALID,
+                            "it is about tokens, and a diffusion model makes latents: leave it out",
+                            e);
     if (!*spec_text(s, s->input.source.path) || s->input.source.format == DATA_TEXT)
         return refuse_batch(s, ERR_INVALID,
                             "input has one prompt: leave infer.batch out, or give prompts as an "
@@ -166,11 +170,7 @@ static int check_heeded(const struct job_spec *s, bool flow, struct err *e)
 
 static int check_requests(const struct job_spec *s, struct err *e)
 {
-    if (s->infer.batch > 1)
-        return err_field(e, ERR_INVALID, "infer.batch",
-                         "infer.batch %d is about tokens, and a diffusion model makes latents: "
-                         "leave it out",
-                         s->infer.batch);
+    if (s->infer.batch > 1) return rules_batch(s, e);
     if (!*spec_text(s, s->input.source.path))
         return err_field(e, ERR_INVALID, "input.prompt",
                          "input.prompt: a diffusion model is asked by requests, which say the size "

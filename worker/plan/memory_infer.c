@@ -10,6 +10,15 @@ int plan_alternatives(const struct job_spec *spec)
     return asked ? PLAN_ALTERNATIVES : spec->sampling.logprobs;
 }
 
+int plan_batch_worth(const struct plan *p)
+{
+    const double weights = (double)p->item[PLAN_PARAMS].size;
+    const double cache = (double)p->item[PLAN_CACHES].size / p->batch;
+    int n = 1;
+    while (n < JOB_MAX_BATCH && 32 * weights >= (n + 1) * (weights + n * cache)) n++;
+    return n;
+}
+
 void memory_contexts(struct placer *b, const struct family *f)
 {
     int64_t size = 0; /* bytes of the states of the largest layer */

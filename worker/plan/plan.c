@@ -420,11 +420,16 @@ static int place_modes(const struct job_spec *spec, int64_t limit, enum recomput
     return 0;
 }
 
-/* Places as many prompts at once as fit, at least one: each adds to the plan's memory. */
+/* Places as many prompts at once as fit and as are worth their memory, at least one: each adds to
+ * the plan's memory. */
 static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
-    int most = 1, over = p->batch; /* most: prompts taken; over: prompts that do not fit */
     if (place_ranks(spec, limit, p, e)) return -1;
+    int most = 1, over = plan_batch_worth(p); /* most: taken; over: prompts that do not fit */
+    if (over < p->batch) {
+        p->batch = over;
+        if (place_ranks(spec, limit, p, e)) return -1;
+    }
     if (fits(p, limit)) return 0;
     while (over - most > 1) {
         const int n = (most + over) / 2;

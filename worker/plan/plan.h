@@ -405,6 +405,11 @@ void plan_set_stage(const struct model_shape *m, struct plan *p, int stage);
  * request has its own number. -1: not even log-probabilities. */
 #define PLAN_ALTERNATIVES 20
 int plan_alternatives(const struct job_spec *spec);
+/* Returns the prompts of a placed generate job beyond which one more brings little, 1 to
+ * JOB_MAX_BATCH. n prompts share one reading of the weights of W bytes, and each reads its own full
+ * cache of C: a token reads W / n + C. One more prompt saves W / (n (n + 1)); the first n at which
+ * that is less than 1/32 of a token's bytes is enough. */
+int plan_batch_worth(const struct plan *p);
 
 /* Returns how many tokens are verified: all of a verify job's sequence, or the tokens that
  * verify.first_step takes from a training's first one. */

@@ -2,6 +2,7 @@
 #include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
+#include "worker/plan/rules.h"
 #include "worker/plan/sentence.h"
 #include "worker/plan/strategy.h"
 
@@ -91,9 +92,11 @@ static void add_zero(struct sentence *w, const struct plan *p)
 
 static void add_batch(struct sentence *w, const struct job_spec *s, const struct plan *p)
 {
-    if (p->kind != JOB_GENERATE || s->infer.batch || p->batch == 1) return;
-    sentence_add(w, "; %d prompts at once: %s", p->batch,
-                 p->batch < JOB_MAX_BATCH ? "more would not fit" : "the most");
+    if (p->kind != JOB_GENERATE || s->infer.batch || rules_batch(s, NULL)) return;
+    sentence_add(w, "; %d prompt%s at once: %s", p->batch, p->batch == 1 ? "" : "s",
+                 p->batch == JOB_MAX_BATCH        ? "the most"
+                 : p->batch < plan_batch_worth(p) ? "more would not fit"
+                                                  : "more would bring little beside their caches");
 }
 
 void plan_explain(const struct job_spec *s, struct plan *p)
