@@ -218,7 +218,8 @@ struct msg {
      * has a file. */
     int n_files;
     const char *const *files;
-    bool models;                   /* DESCRIBE: all beneath the node's roots; path is empty */
+    bool models;                   /* DESCRIBE: all beneath the node's roots from number offset on,
+                                    * which FETCHED repeats; path is empty */
     char config[SPEC_CONFIG_SIZE]; /* DESCRIBED: sizes of the model at path, as model.config */
     struct err err;                /* code ERR_NONE: config is valid */
     struct wire_trace trace;       /* TRACE, of prepared_id */

@@ -215,14 +215,40 @@ static void print_models(const struct cli *c, const struct jv *list)
     if (!jv_len(data)) cli_say(c, "no node is up");
 }
 
+enum { CURSOR_SIZE = 4096 };
+
+/* Adds one page to rows. cursor: "" for the first page; set to the next page's, or to "". */
+static int add_page(struct cli *c, char cursor[CURSOR_SIZE], struct jv *rows)
+{
+    char name[256] = "", path[CURSOR_SIZE + 512];
+    struct jv *list = NULL;
+    if (c->n_args == 2) http_escape(name, sizeof name, c->arg[1]);
+    snprintf(path, sizeof path, "/v1/models%s%s%s%s%s", *name || *cursor ? "?" : "",
+             *name ? "node=" : "", name,
+             !*cursor ? ""
+             : *name  ? "&cursor="
+                      : "cursor=",
+             cursor);
+    const int rc = api_get(c, path, &list);
+    const struct jv *data = jv_get(list, "data");
+    for (size_t i = 0; i < jv_len(data); i++) jv_add(rows, jv_share(jv_at(data, i, NULL)));
+    const bool more = jv_bool(list, "has_more", false) && jv_len(data);
+    http_escape(cursor, CURSOR_SIZE, more ? jv_str(list, "next_cursor", "") : "");
+    jv_free(list);
+    return rc;
+}
+
+/* Lists all pages: a node has an entry of each page that it is on. */
 static int ls_run(struct cli *c)
 {
-    struct jv *list = NULL;
-    char name[256], path[300] = "/v1/models";
-    if (c->n_args == 2)
-        snprintf(path, sizeof path, "/v1/models?node=%s",
-                 http_escape(name, sizeof name, c->arg[1]));
-    const int rc = api_get(c, path, &list);
+    char cursor[CURSOR_SIZE] = "";
+    struct jv *list = jv_object(), *rows = jv_array();
+    int rc;
+    jv_put(list, "data", rows);
+    do rc = add_page(c, cursor, rows);
+    while (!rc && *cursor);
+    jv_put(list, "next_cursor", jv_null());
+    jv_put(list, "has_more", jv_boolean(false));
     if (!rc && !api_print(c, list)) print_models(c, list);
     jv_free(list);
     return rc;

@@ -1,7 +1,10 @@
 /* GET /v1/models: the model directories beneath the roots of the nodes, node by node.
  *
  * seqd reads no directory itself. It asks each node that is up, where seqrank looks, in a process
- * of its own. A node's answer is checked to be JSON, and is passed on. */
+ * of its own. A node's answer is checked to be JSON, and is passed on.
+ *
+ * An answer that a node ends early says the number of its next model. The cursor of the next page
+ * names the nodes that have more, each with that number: NODE:NUMBER,NODE:NUMBER. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +16,12 @@
 #include "daemon/loop/control.h"
 
 #define ANSWER_SIZE ((size_t)16 << 20) /* bytes of one answer: 16 nodes with very many models */
+#define CURSOR_SIZE 1024 /* bytes: a target has 2047, and ',' and ':' may take 3 there */
 
 struct listing { /* the listing of one node */
     struct listing_all *all;
     char node[NODE_NAME];
+    int64_t first, next; /* numbers of its first model here and on the next page; next 0: no page */
     char *models, *incomplete; /* owned JSON; NULL: none */
     char why[sizeof((struct err *)0)->text];
 };
@@ -58,6 +63,7 @@ static size_t fit(struct listing_all *a)
         if (list && size + list > ANSWER_SIZE) {
             free(l->models);
             l->models = NULL;
+            l->next = 0;
             add_error(l, "the answer is full: ask for this node alone, ?node=");
         } else {
             size += list;
@@ -66,19 +72,45 @@ static size_t fit(struct listing_all *a)
     return size;
 }
 
+/* Writes the cursor of the next page; "": this is the last one. A node for which it has no room is
+ * named. */
+static void write_cursor(struct listing_all *a, char out[CURSOR_SIZE])
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (int i = 0; i < a->n; i++) {
+        struct listing *l = &a->of[i];
+        char one[NODE_NAME + 32];
+        if (!l->next) continue;
+        const size_t more = (size_t)snprintf(one, sizeof one, "%s%s:%lld", n ? "," : "", l->node,
+                                             (long long)l->next);
+        if (n + more >= CURSOR_SIZE) {
+            add_error(l, "it has more than the next page can ask for: ask for this node alone, "
+                         "?node=");
+            continue;
+        }
+        memcpy(out + n, one, more + 1);
+        n += more;
+    }
+}
+
 static void answer(struct listing_all *a)
 {
-    const size_t size = fit(a);
-    char *out = malloc(size);
+    const size_t size = fit(a) + CURSOR_SIZE;
+    char *out = malloc(size), cursor[CURSOR_SIZE];
     struct jwrite w;
     if (!out) abort();
+    write_cursor(a, cursor);
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
     jwrite_array(&w, "data");
     for (int i = 0; i < a->n; i++) put_node(&w, &a->of[i]);
     jwrite_end(&w);
-    jwrite_null(&w, "next_cursor");
-    jwrite_bool(&w, "has_more", false);
+    if (*cursor)
+        jwrite_str(&w, "next_cursor", cursor);
+    else
+        jwrite_null(&w, "next_cursor");
+    jwrite_bool(&w, "has_more", *cursor != 0);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) abort();
     reply_json(a->r, 200, out);
@@ -104,11 +136,13 @@ static char *take_value(struct jread *j, enum jtok want)
     return strndup(begin, (size_t)(end - begin));
 }
 
-/* Reads {"models": [..], "incomplete": "..." or null} of a node, which may send anything. */
+/* Reads {"models": [..], "incomplete": "..." or null, "next": number} of a node, which may send
+ * anything. Pages end: a next number that is no larger than this page's is none. */
 static int take_listing(struct listing *l, const char *text, size_t size)
 {
     struct jread j;
     enum jtok t;
+    int64_t next;
     jread_init(&j, text, size);
     if (jread_next(&j) != J_OBJECT) return -1;
     while ((t = jread_next(&j)) == J_KEY) {
@@ -116,8 +150,13 @@ static int take_listing(struct listing *l, const char *text, size_t size)
             l->models = take_value(&j, J_ARRAY);
         else if (jread_is(&j, "incomplete") && !l->incomplete)
             l->incomplete = take_value(&j, J_STRING);
-        else if (jread_skip(&j))
+        else if (!jread_is(&j, "next")) {
+            if (jread_skip(&j)) return -1;
+        } else if (jread_next(&j) != J_NUMBER || jread_int(&j, &next)) {
             return -1;
+        } else if (next > l->first && next <= INT32_MAX) {
+            l->next = next;
+        }
     }
     return t == J_OBJECT_END && jread_next(&j) == J_END && l->models ? 0 : -1;
 }
@@ -131,35 +170,90 @@ static void on_listed(void *arg, const struct msg *m, const struct err *e)
     } else if (take_listing(l, m->data, m->size)) {
         free(l->models), free(l->incomplete);
         l->models = l->incomplete = NULL;
+        l->next = 0;
         add_error(l, "the node answered no list of models");
     }
     if (--a->n_waiting == 0) answer(a);
 }
 
+static struct listing *add_listing(struct listing_all *a, const char *node, int64_t first)
+{
+    struct listing *l = &a->of[a->n++];
+    l->all = a;
+    l->first = first;
+    snprintf(l->node, NODE_NAME, "%s", node);
+    return l;
+}
+
+static void add_nodes(struct listing_all *a, const struct nodes *t, const char *only)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->node[i].up && (!only || !strcmp(only, t->node[i].name)))
+            add_listing(a, t->node[i].name, 0);
+}
+
+static int bad_cursor(struct err *e)
+{
+    return err_field(e, ERR_INVALID, "cursor",
+                     "cursor is not of /v1/models: give next_cursor of the page before, or leave "
+                     "it out for the first page");
+}
+
+/* Adds the nodes of a cursor that a person may have changed. */
+static int add_cursor(struct listing_all *a, const char *cursor, const char *only, struct err *e)
+{
+    char text[CURSOR_SIZE], *save = NULL;
+    if (snprintf(text, sizeof text, "%s", cursor) >= (int)sizeof text) return bad_cursor(e);
+    for (char *at = strtok_r(text, ",", &save); at; at = strtok_r(NULL, ",", &save)) {
+        char *colon = strrchr(at, ':'), *end;
+        if (!colon || colon[1] < '1' || colon[1] > '9') return bad_cursor(e);
+        const long long first = strtoll(colon + 1, &end, 10);
+        *colon = 0;
+        if (*end || first > INT32_MAX || !wire_name_good(at)) return bad_cursor(e);
+        for (int i = 0; i < a->n; i++)
+            if (!strcmp(a->of[i].node, at)) return bad_cursor(e);
+        if (a->n == NODE_MAX) return bad_cursor(e);
+        if (!only || !strcmp(only, at)) add_listing(a, at, first);
+    }
+    return a->n ? 0 : bad_cursor(e);
+}
+
+static int find_nodes(struct listing_all *a, const struct nodes *t, struct err *e)
+{
+    const char *only = http_query(a->r, "node"), *cursor = http_query(a->r, "cursor");
+    if (cursor) return add_cursor(a, cursor, only, e);
+    add_nodes(a, t, only);
+    if (!only || a->n) return 0;
+    return err_field(e, ERR_NOT_FOUND, "node", "node \"%.64s\" is not up", only);
+}
+
 void route_models(struct routes *R, struct http_req *r, const struct route_match *match)
 {
-    const struct nodes *t = control_nodes(R->control);
-    const char *only = http_query(r, "node");
     struct listing_all *a = calloc(1, sizeof *a);
     struct msg *m = calloc(1, sizeof *m);
     struct err e;
     if (!a || !m) abort();
     a->r = r;
     names_own(R->uploads, &match->who, &a->own);
-    for (int i = 0; i < t->n; i++) {
-        if (!t->node[i].up || (only && strcmp(only, t->node[i].name))) continue;
-        a->of[a->n].all = a;
-        snprintf(a->of[a->n++].node, NODE_NAME, "%s", t->node[i].name);
-    }
+    const int bad = find_nodes(a, control_nodes(R->control), &e);
     m->type = MSG_DESCRIBE;
     m->models = true;
     m->grants = a->own.list;
     m->n_grants = a->own.n;
     a->n_waiting = a->n + 1; /* one more: answers may come before all are asked */
-    for (int i = 0; i < a->n; i++) control_ask(R->control, a->of[i].node, m, on_listed, &a->of[i]);
+    for (int i = 0; i < a->n && !bad; i++) {
+        struct listing *l = &a->of[i];
+        const struct node *n = node_find((struct nodes *)control_nodes(R->control), l->node);
+        m->offset = l->first;
+        if (n && n->up) {
+            control_ask(R->control, l->node, m, on_listed, l);
+        } else { /* since the page before */
+            add_error(l, "it is not up any more");
+            a->n_waiting--;
+        }
+    }
     free(m);
-    if (only && !a->n) {
-        err_field(&e, ERR_NOT_FOUND, "node", "node \"%.64s\" is not up", only);
+    if (bad) {
         reply_fail(r, &e);
         free(a);
     } else if (--a->n_waiting == 0) {

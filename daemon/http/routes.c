@@ -39,7 +39,7 @@ const struct route route_table[] = {
      route_feed},
     {"POST", "/v1/plan", "", ROLE_USER, ROUTE_READS, route_plan},
     {"GET", "/v1/nodes", "", ROLE_USER, ROUTE_READS, route_nodes},
-    {"GET", "/v1/models", "node", ROLE_USER, ROUTE_READS, route_models},
+    {"GET", "/v1/models", "node cursor", ROLE_USER, ROUTE_READS, route_models},
     {"GET", "/v1/uploads", "", ROLE_USER, ROUTE_READS, route_uploads},
     {"POST", "/v1/uploads", "", ROLE_USER, ROUTE_CHANGES, route_upload_new},
     {"GET", "/v1/uploads/{n}", "", ROLE_USER, ROUTE_READS, route_upload},

@@ -1478,10 +1478,14 @@ static void test_describe(void)
     snprintf(path, sizeof path, "{\"models\":[\"%s\"]}\n", d.dir);
     CHECK_MSG(d.answer.size == strlen(path) && !memcmp(d.chunk, path, strlen(path)), "%.*s",
               (int)d.answer.size, (const char *)d.chunk);
+    CHECK(!d.answer.offset);
     m.request = 902;
+    m.offset = 5; /* the next page */
     tell(&m);
     UNTIL(d.n_answers > n + 2);
-    CHECK(d.answer.request == 902 && !d.answer.err.code);
+    CHECK(d.answer.request == 902 && !d.answer.err.code && d.answer.offset == 5);
+    snprintf(path, sizeof path, "{\"models\":[\"%s from --first=5\"]}\n", d.dir);
+    CHECK(d.answer.size == strlen(path) && !memcmp(d.chunk, path, strlen(path)));
     terminate(pid);
     teardown();
 }
@@ -1719,18 +1723,21 @@ static int fake_files(char *const *argv, int n)
     return 0;
 }
 
-/* `seqrank --models ROOT` of the fake rank, which takes as long as the test wants. */
-static int fake_models(const char *root)
+/* `seqrank --models [--first=N] ROOT` of the fake rank, which takes as long as the test wants. */
+static int fake_models(char **words, int n)
 {
+    const char *root = words[n - 1];
     char go[512];
     snprintf(go, sizeof go, "%s/go", root);
     while (access(go, F_OK)) usleep(1000);
-    return printf("{\"models\":[\"%s\"]}\n", root) < 0;
+    return printf("{\"models\":[\"%s%s%s\"]}\n", root, n > 1 ? " from " : "", n > 1 ? *words : "") <
+           0;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && !strcmp(argv[1], "--models")) return fake_models(argv[2]);
+    if ((argc == 3 || argc == 4) && !strcmp(argv[1], "--models"))
+        return fake_models(argv + 2, argc - 2);
     if (argc >= 4 && !strcmp(argv[1], "--files")) return fake_files(argv + 2, argc - 2);
     if (argc == 4 && !strcmp(argv[1], "--describe")) return fake_describe(argv[2], argv[3]);
     if (argc == 2 && !strcmp(argv[1], "--profile")) return fake_profile();

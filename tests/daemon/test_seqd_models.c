@@ -6,6 +6,7 @@ static struct msg listed(const char *text)
 {
     return (struct msg){.type = MSG_FETCHED,
                         .request = w.fetch.request,
+                        .offset = w.fetch.offset,
                         .data = text,
                         .size = strlen(text),
                         .total = (int64_t)strlen(text)};
@@ -49,6 +50,47 @@ static void test_of_a_node(void)
     CHECK(answer_of(fd) == 200 && strstr(reply, "node n1 lists no models: its version is older"));
     CHECK(get("/v1/models?node=n2") == 404 && strstr(reply, "node \\\"n2\\\" is not up"));
     CHECK(get("/v1/models?nodes=n1") == 400);
+    finish();
+}
+
+/* A node that ends its list early is asked for the rest by the next page's cursor. */
+static void test_pages(void)
+{
+    static const char *const bad[] = {"",        "n1",    "n1:",       "n1:0",
+                                      "n1:-3",   ":3",    "n1:x",      "n1:3x",
+                                      "n1:3,,n", "a/b:3", "n1:3,n1:4", "n1:99999999999"};
+    char target[64];
+    begin();
+    node_joins();
+    int fd = get_begin("/v1/models");
+    wait_question();
+    CHECK(!w.fetch.offset);
+    struct msg m = listed("{\"models\":[1,2],\"incomplete\":null,\"next\":2}");
+    control_link_calls.message(w.control, "n1", &m);
+    CHECK(answer_of(fd) == 200);
+    CHECK_MSG(strstr(reply, "\"models\":[1,2],\"incomplete\":null,\"error\":null}],\"next_cursor\":"
+                            "\"n1:2\",\"has_more\":true}"),
+              "%s", reply);
+    for (int i = 0; i < 3;
+         i++) { /* a page that goes back is the last one; so is one without next */
+        w.fetch.type = 0;
+        fd = get_begin(i ? "/v1/models?node=n1&cursor=n1%3A2" : "/v1/models?cursor=n2:7,n1:2");
+        wait_question();
+        CHECK(w.fetch.models && w.fetch.offset == 2);
+        m = listed(i == 2 ? "{\"models\":[3]}" : "{\"models\":[3],\"next\":2}");
+        control_link_calls.message(w.control, "n1", &m);
+        CHECK(answer_of(fd) == 200);
+        CHECK_MSG(strstr(reply, "[3]") && strstr(reply, "\"next_cursor\":null,\"has_more\":false}"),
+                  "%s", reply);
+        if (!i)
+            CHECK_MSG(strstr(reply, "\"node\":\"n2\"") && strstr(reply, "it is not up any more"),
+                      "%s", reply);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(target, sizeof target, "/v1/models?cursor=%s", bad[i]);
+        CHECK_MSG(get(target) == 400 && strstr(reply, "give next_cursor of the page before"),
+                  "%s: %s", bad[i], reply);
+    }
     finish();
 }
 
@@ -115,6 +157,7 @@ int main(void)
 {
     seqd_test_init();
     RUN(test_of_a_node);
+    RUN(test_pages);
     RUN(test_of_nodes);
     RUN(test_plan_of_published);
     return test_done("seqd_models");

@@ -7,21 +7,26 @@
 
 static char out[MODELS_SIZE];
 
-/* With limits; 0: the product's. The process that looks has no limit of memory under a sanitizer,
- * whose own is counted. */
-static void list(const char *root, const struct models_limits *l)
+/* From model `first` on, with limits; 0: the product's. The process that looks has no limit of
+ * memory under a sanitizer, whose own is counted. */
+static void list_from(const char *root, int64_t first, const struct models_limits *l)
 {
     const char *roots[] = {in_dir(root, ""), in_dir(root, "")}; /* the same twice */
     struct models_limits own = models_limits;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     own.memory_size = 0;
 #endif
-    const int64_t n = models_write(roots, 2, l ? l : &own, out, sizeof out);
+    const int64_t n = models_write(roots, 2, first, l ? l : &own, out, sizeof out);
     struct jread j;
     CHECK(n > 0);
     jread_init(&j, out, (size_t)n);
     CHECK(jread_next(&j) == J_OBJECT && !jread_skip(&j) && jread_next(&j) == J_END);
     if (getenv("V")) printf("    %.2000s\n", out);
+}
+
+static void list(const char *root, const struct models_limits *l)
+{
+    list_from(root, 0, l);
 }
 
 static int count(const char *what)
@@ -75,6 +80,13 @@ static void test_ggufs(void)
     CHECK_MSG(count("the file is truncated here: fetch the file again\"") == 4, "%s", out);
 }
 
+/* The number of the next page's first model; 0: this was the last page. */
+static int64_t next_page(void)
+{
+    const char *at = strstr(out, ",\"next\":");
+    return at ? strtoll(at + 8, NULL, 10) : 0;
+}
+
 static void test_too_many(void)
 {
     char name[64];
@@ -84,8 +96,34 @@ static void test_too_many(void)
     }
     list("many", NULL);
     CHECK_MSG(count("\"path\":") == MODELS_MAX, "%d", count("\"path\":"));
-    CHECK(strstr(out, "\"incomplete\":\"the roots hold more models than are listed: 256\""));
+    CHECK(strstr(out, "\"incomplete\":null") && next_page() == MODELS_MAX);
     CHECK(count("has no config.json") == MODELS_MAX);
+    list_from("many", MODELS_MAX, NULL);
+    CHECK_MSG(count("\"path\":") == 3 && !next_page() && count("/many/99\"") == 1, "%s", out);
+    list_from("many", MODELS_MAX + 3, NULL);
+    CHECK_STR(out, "{\"models\":[],\"incomplete\":null}");
+    list_from("many", INT64_MAX, NULL);
+    CHECK_STR(out, "{\"models\":[],\"incomplete\":null}");
+}
+
+/* More GGUF files than an answer has models: each is on one page. */
+static void test_pages(void)
+{
+    char name[64];
+    int n = 0, pages = 0;
+    int64_t first = 0;
+    for (int i = 0; i < MODELS_MAX + 44; i++) {
+        snprintf(name, sizeof name, "%03d.gguf", i);
+        put("pages", name, "");
+    }
+    do {
+        list_from("pages", first, NULL);
+        snprintf(name, sizeof name, "/pages/%03d.gguf\"", (int)first);
+        CHECK_MSG(count(name) == 1, "%s", name);
+        n += count("\"path\":");
+        first = next_page();
+    } while (first && ++pages < 10);
+    CHECK(n == MODELS_MAX + 44 && pages == 1);
 }
 
 /* Time and memory: a model that has not enough is named, the others are listed. */
@@ -99,9 +137,11 @@ static void test_limits(void)
     CHECK_MSG(count("looking at it took longer than 0 s") == 2 && count("\"loads\":false") >= 2,
               "%s", out);
     list("limits", &none_at_all);
-    CHECK_MSG(strstr(out, "\"models\":[],\"incomplete\":\"looking at them took too long: 0 of 2 "
-                          "are listed\""),
-              "%s", out);
+    CHECK_MSG(count("limits/a\",\"loads\":true") == 1 && !count("limits/b") && next_page() == 1,
+              "%s", out); /* a page has one, whatever its time */
+    list_from("limits", 1, &none_at_all);
+    CHECK_MSG(!count("limits/a") && count("limits/b\",\"loads\":true") == 1 && !next_page(), "%s",
+              out);
     list("limits", &no_walk);
     CHECK_STR(out, "{\"models\":[],\"incomplete\":\"looking for directories took too long\"}");
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -125,6 +165,7 @@ int main(void)
     RUN(test_found);
     RUN(test_ggufs);
     RUN(test_too_many);
+    RUN(test_pages);
     RUN(test_limits);
     model_dir_end();
     return test_done("models");

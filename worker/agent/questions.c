@@ -37,7 +37,8 @@ struct questions {
         struct capture *program; /* NULL: it has ended, and its place is free */
         answer_call *answer;     /* NULL: the session that asked is over */
     } asked[MOST];
-    bool listing; /* one of the programs is seqrank --models */
+    bool listing;  /* one of the programs is seqrank --models */
+    int64_t first; /* number of the first model that it lists */
 };
 
 struct questions *questions_create(const struct questions_options *o)
@@ -111,10 +112,11 @@ static void described(struct questions *q, int64_t request, const char *text, si
     q->send(q->arg, &m);
 }
 
-static void traced(struct questions *q, int64_t request, const char *text, size_t size,
-                   const struct err *why)
+/* Sends the output of a program, or its failure. offset: as asked. */
+static void send_text(struct questions *q, int64_t request, int64_t offset, const char *text,
+                      size_t size, const struct err *why)
 {
-    struct msg m = {.type = MSG_FETCHED, .request = request, .err = *why};
+    struct msg m = {.type = MSG_FETCHED, .request = request, .offset = offset, .err = *why};
     if (!m.err.code) {
         m.data = text;
         m.size = size;
@@ -123,11 +125,17 @@ static void traced(struct questions *q, int64_t request, const char *text, size_
     q->send(q->arg, &m);
 }
 
+static void traced(struct questions *q, int64_t request, const char *text, size_t size,
+                   const struct err *why)
+{
+    send_text(q, request, 0, text, size, why);
+}
+
 static void listed_models(struct questions *q, int64_t request, const char *text, size_t size,
                           const struct err *why)
 {
     q->listing = false;
-    traced(q, request, text, size, why);
+    send_text(q, request, q->first, text, size, why);
 }
 
 /* Adds the roots and the grants to argv. */
@@ -145,19 +153,22 @@ static void put_roots(struct questions *q, const struct grants *g, char words[][
  * makes. */
 static void list_models(struct questions *q, const struct msg *m)
 {
-    char *argv[2 + N_ROOTS + 1] = {"seqrank", "--models"};
+    char *argv[3 + N_ROOTS + 1] = {"seqrank", "--models"}, first[32];
     char words[RANK_GRANTS][GRANT_SIZE];
     struct grants g = {0};
     grants_take(&g, q->state_dir, m->grants, m->n_grants);
-    put_roots(q, &g, words, argv + 2);
+    snprintf(first, sizeof first, "--first=%lld", (long long)m->offset);
+    if (m->offset) argv[2] = first;
+    put_roots(q, &g, words, argv + (m->offset ? 3 : 2));
     struct err e = {0};
+    if (!q->listing) q->first = m->offset;
     if (q->listing)
         err_set(&e, ERR_CONFLICT, "node %s lists its models for another request", q->node);
     else if (!q->state_dir->n_roots)
         err_set(&e, ERR_NOT_FOUND, "node %s has no roots: seqw --root", q->node);
     else if ((q->listing = !ask(q, argv, m->request, LIMIT_MS, WIRE_TRACE_SIZE, listed_models, &e)))
         return;
-    traced(q, m->request, "", 0, &e);
+    send_text(q, m->request, m->offset, "", 0, &e);
 }
 
 /* Sends the answer of `seqrank --files`, which prints the field that it refuses. */

@@ -43,7 +43,7 @@ struct root_walk {
     const struct models_limits *limits;
     int64_t begun_ms;
     int n_dirs, n_entries, n;
-    char *path[MODELS_MAX]; /* owned */
+    char *path[MODELS_FOUND]; /* owned */
     struct walk_seen seen[MODELS_DIRS];
     int table[2 * MODELS_DIRS]; /* 1 + a place in seen, by hash */
     char incomplete[160];       /* why the walk ended early; "": it was complete */
@@ -69,27 +69,42 @@ static bool first_time(struct root_walk *w, const struct stat *st)
     return true;
 }
 
-enum { GGUFS = 64 }; /* most GGUF files of a directory that are listed */
+struct some_names { /* owned */
+    int n, room;
+    char **name;
+};
+
+static void add_name(struct some_names *s, const char *name)
+{
+    if (s->n == s->room) {
+        s->room = s->room ? 2 * s->room : 16;
+        if (!(s->name = realloc(s->name, (size_t)s->room * sizeof *s->name))) abort();
+    }
+    if (!(s->name[s->n++] = strdup(name))) abort();
+}
+
+static void names_free(struct some_names *s)
+{
+    for (int i = 0; i < s->n; i++) free(s->name[i]);
+    free(s->name);
+}
 
 struct names { /* files in a directory that show that it holds a model */
     bool config, tokenizer, weights;
-    int n_ggufs;
-    char *gguf[GGUFS]; /* owned: names */
+    struct some_names gguf;
 };
 
-/* Looks at a name in the directory dir. False: there are too many GGUF files. */
-static bool look(struct names *n, int dir, const char *name)
+/* Looks at a name in the directory dir. */
+static void look(struct names *n, int dir, const char *name)
 {
     struct stat st;
     const bool gguf = model_file_is_gguf(name) && *name != '.' && !fstatat(dir, name, &st, 0) &&
                       S_ISREG(st.st_mode);
-    if (gguf && n->n_ggufs == GGUFS) return false;
-    if (gguf && !(n->gguf[n->n_ggufs++] = strdup(name))) abort();
+    if (gguf) add_name(&n->gguf, name);
     n->config |= !strcmp(name, "config.json");
     n->tokenizer |= !strncmp(name, "tokeniz", 7) || !strcmp(name, "generation_config.json");
     n->weights |= !strcmp(name, "model.safetensors") ||
                   !strcmp(name, "model.safetensors.index.json");
-    return true;
 }
 
 static int by_text(const void *a, const void *b)
@@ -99,39 +114,32 @@ static int by_text(const void *a, const void *b)
 
 static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth);
 
-static bool walk_below(struct root_walk *w, int parent, const char *path, char **sub, int n,
-                       int depth)
+static bool walk_below(struct root_walk *w, int parent, const char *path,
+                       const struct some_names *sub, int depth)
 {
-    if (n) qsort(sub, (size_t)n, sizeof *sub, by_text);
-    for (int i = 0; i < n; i++) {
+    if (sub->n) qsort(sub->name, (size_t)sub->n, sizeof *sub->name, by_text);
+    for (int i = 0; i < sub->n; i++) {
         char below[FILE_PATH_SIZE];
-        if (snprintf(below, sizeof below, "%s/%s", strcmp(path, "/") ? path : "", sub[i]) >=
+        if (snprintf(below, sizeof below, "%s/%s", strcmp(path, "/") ? path : "", sub->name[i]) >=
             (int)sizeof below)
             continue;
         if (beneath_private(below)) continue;
-        const int fd = openat(parent, sub[i],
+        const int fd = openat(parent, sub->name[i],
                               O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd >= 0 && !walk_dir(w, fd, below, depth + 1)) return false;
     }
     return true;
 }
 
-/* Reads the names of subdirectories into sub, owned by the caller. */
-static bool read_names(struct root_walk *w, DIR *d, struct names *names, char ***sub, int *n)
+/* Reads the names of files that show a model, and of subdirectories into sub. */
+static bool read_names(struct root_walk *w, DIR *d, struct names *names, struct some_names *sub)
 {
-    int room = 0;
     for (struct dirent *x; (x = readdir(d));) {
         if (++w->n_entries > MODELS_ENTRIES)
             return enough(w, "the roots hold more names than are read: 400000");
         if (!strcmp(x->d_name, ".") || !strcmp(x->d_name, "..")) continue;
-        if (!look(names, dirfd(d), x->d_name))
-            return enough(w, "a directory holds more GGUF files than are listed: 64");
-        if (x->d_type != DT_DIR && x->d_type != DT_UNKNOWN) continue;
-        if (*n == room) {
-            room = room ? 2 * room : 16;
-            if (!(*sub = realloc(*sub, (size_t)room * sizeof **sub))) abort();
-        }
-        if (!((*sub)[(*n)++] = strdup(x->d_name))) abort();
+        look(names, dirfd(d), x->d_name);
+        if (x->d_type == DT_DIR || x->d_type == DT_UNKNOWN) add_name(sub, x->d_name);
     }
     return true;
 }
@@ -140,21 +148,21 @@ static bool read_names(struct root_walk *w, DIR *d, struct names *names, char **
 static bool add_model(struct root_walk *w, char *path)
 {
     if (!path) abort();
-    if (w->n < MODELS_MAX) {
+    if (w->n < MODELS_FOUND) {
         w->path[w->n++] = path;
         return true;
     }
     free(path);
-    return enough(w, "the roots hold more models than are listed: 256");
+    return enough(w, "the roots hold more models than are listed: 20000");
 }
 
 /* Adds a directory's GGUF files: by the directory if it is only one, as model.path may name it. */
 static bool add_ggufs(struct root_walk *w, const struct names *names, const char *path)
 {
-    if (names->n_ggufs == 1) return add_model(w, strdup(path));
-    for (int i = 0; i < names->n_ggufs; i++) {
+    if (names->gguf.n == 1) return add_model(w, strdup(path));
+    for (int i = 0; i < names->gguf.n; i++) {
         char file[FILE_PATH_SIZE];
-        if (snprintf(file, sizeof file, "%s/%s", path, names->gguf[i]) < (int)sizeof file &&
+        if (snprintf(file, sizeof file, "%s/%s", path, names->gguf.name[i]) < (int)sizeof file &&
             !add_model(w, strdup(file)))
             return false;
     }
@@ -165,9 +173,8 @@ static bool add_ggufs(struct root_walk *w, const struct names *names, const char
 static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
 {
     struct names names = {0};
+    struct some_names sub = {0};
     struct stat st;
-    char **sub = NULL;
-    int n = 0;
     bool rc = true;
     if (now_ms() - w->begun_ms > w->limits->walk_ms)
         rc = enough(w, "looking for directories took too long");
@@ -178,17 +185,16 @@ static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
         close(fd);
         return rc;
     }
-    rc = read_names(w, d, &names, &sub, &n);
+    rc = read_names(w, d, &names, &sub);
     const bool model = names.weights || (names.config && names.tokenizer);
     if (rc && model) {
         rc = add_model(w, strdup(path));
     } else if (rc) {
         rc = names.config || add_ggufs(w, &names, path);
-        if (rc && depth < MODELS_DEPTH) rc = walk_below(w, dirfd(d), path, sub, n, depth);
+        if (rc && depth < MODELS_DEPTH) rc = walk_below(w, dirfd(d), path, &sub, depth);
     }
-    for (int i = 0; i < names.n_ggufs; i++) free(names.gguf[i]);
-    for (int i = 0; i < n; i++) free(sub[i]);
-    free(sub);
+    names_free(&names.gguf);
+    names_free(&sub);
     closedir(d);
     return rc;
 }
@@ -272,25 +278,35 @@ static void look_at(const char *path, const struct models_limits *l, int64_t unt
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static void put_models(struct jwrite *w, struct root_walk *walk, int64_t size)
+/* Tells whether the answer ends before model i: it is full, or took its time. It has one model at
+ * least, so that every page is nearer to the end. */
+static bool page_ends(const struct jwrite *w, const struct root_walk *walk, int64_t first,
+                      int64_t i, int64_t size)
+{
+    if (i <= first) return false;
+    return i - first == MODELS_MAX || (int64_t)w->len + ONE_SIZE > size ||
+           now_ms() >= walk->begun_ms + walk->limits->all_ms;
+}
+
+/* Writes the models from number `first` on. Returns the number of the next page's first one, or -1:
+ * there is none. */
+static int64_t put_models(struct jwrite *w, const struct root_walk *walk, int64_t first,
+                          int64_t size)
 {
     static char one[ONE_SIZE];
     const struct models_limits *l = walk->limits;
-    for (int i = 0; i < walk->n; i++) {
+    for (int64_t i = first; i < walk->n; i++) {
         const int64_t now = now_ms(), last = walk->begun_ms + l->all_ms;
-        if (now >= last || (int64_t)w->len + ONE_SIZE > size) {
-            snprintf(walk->incomplete, sizeof walk->incomplete,
-                     "looking at them %s: %d of %d are listed",
-                     now >= last ? "took too long" : "said too much", i, walk->n);
-            break;
-        }
-        look_at(walk->path[i], l, now + l->one_ms < last ? now + l->one_ms : last, one);
+        if (page_ends(w, walk, first, i, size)) return i;
+        look_at(walk->path[i], l, now + l->one_ms < last || i == first ? now + l->one_ms : last,
+                one);
         jwrite_raw(w, NULL, one);
     }
+    return -1;
 }
 
-int64_t models_write(const char *const *roots, int n_roots, const struct models_limits *l,
-                     char *out, int64_t size)
+int64_t models_write(const char *const *roots, int n_roots, int64_t first,
+                     const struct models_limits *l, char *out, int64_t size)
 {
     struct jwrite w;
     struct root_walk *walk = calloc(1, sizeof *walk);
@@ -301,24 +317,39 @@ int64_t models_write(const char *const *roots, int n_roots, const struct models_
     jwrite_init(&w, out, (size_t)size);
     jwrite_object(&w, NULL);
     jwrite_array(&w, "models");
-    put_models(&w, walk, size - 1024);
+    const int64_t next = put_models(&w, walk, first, size - 1024);
     jwrite_end(&w);
     if (*walk->incomplete)
         jwrite_str(&w, "incomplete", walk->incomplete);
     else
         jwrite_null(&w, "incomplete");
+    if (next > first) jwrite_int(&w, "next", next);
     jwrite_end(&w);
     for (int i = 0; i < walk->n; i++) free(walk->path[i]);
     free(walk);
     return jwrite_finish(&w);
 }
 
+/* Reads --first=N, which may stand before the roots. Returns whether it does. */
+static bool take_first(const char *word, int64_t *first)
+{
+    static const char option[] = "--first=";
+    char *end;
+    if (strncmp(word, option, sizeof option - 1)) return false;
+    errno = 0;
+    *first = strtoll(word + sizeof option - 1, &end, 10);
+    if (errno || *end || *first < 0) *first = INT64_MAX; /* past every model */
+    return true;
+}
+
 int models_main(const char *const *roots, int n_roots)
 {
     char *out = malloc(MODELS_SIZE);
+    int64_t first = 0;
     if (!out) abort();
+    if (n_roots && take_first(*roots, &first)) roots++, n_roots--;
     beneath_confine(roots, n_roots);
-    const int64_t n = models_write(roots, n_roots, &models_limits, out, MODELS_SIZE);
+    const int64_t n = models_write(roots, n_roots, first, &models_limits, out, MODELS_SIZE);
     const int rc = n < 0 || puts(out) < 0 || fflush(stdout) ? 1 : 0;
     free(out);
     return rc;

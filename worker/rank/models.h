@@ -1,8 +1,10 @@
-/* models.h: `seqrank --models ROOT ...`: lists the model directories beneath the roots.
+/* models.h: `seqrank --models [--first=N] ROOT ...`: lists the model directories beneath the roots,
+ * from number N on (from 0, ascending by path).
  *
  * Prints one JSON object on one line: {"models": [as report.h, ascending by path, each with the
- * first MODELS_FAULTS faults], "incomplete": a sentence, or null}. Exit status 0, 1 if the answer
- * cannot be written, 2 for wrong arguments.
+ * first MODELS_FAULTS faults], "incomplete": why there may be more that no page lists, or null,
+ * "next": N of the next page; absent on the last}. Exit status 0, 1 if the answer cannot be
+ * written, 2 for wrong arguments.
  *
  * A model directory has model.safetensors or its index, or a config.json beside a file of a
  * tokenizer ("tokeniz...") or a generation_config.json. One *.gguf in a directory without a
@@ -13,14 +15,16 @@
  *
  * The files in the directories are hostile: each directory is read by a process of its own, one
  * after the other, of bounded memory and time, and the death of that process is a fault of that
- * directory alone. The limits below bound the whole: 24 s, an answer of MODELS_SIZE.
+ * directory alone. The limits below bound the whole: 24 s, an answer of MODELS_SIZE. An answer that
+ * they end has one model at least, and the next page has the rest.
  * tested: tests/engine/test_models.c, tests/scripts/models.sh */
 #ifndef SEQD_RANK_MODELS_H
 #define SEQD_RANK_MODELS_H
 
 #include <stdint.h>
 
-#define MODELS_MAX     256       /* models listed: 256 of 4 KiB fill the answer */
+#define MODELS_MAX     256       /* models of an answer: 256 of 4 KiB fill it */
+#define MODELS_FOUND   20000     /* models of all pages: 80 MiB of the longest paths */
 #define MODELS_SIZE    (1 << 20) /* bytes of the answer at most */
 #define MODELS_DEPTH   8         /* levels of directories below a root */
 #define MODELS_DIRS    20000     /* directories opened, all roots together */
@@ -36,8 +40,9 @@ struct models_limits {
 extern const struct models_limits models_limits;
 
 int models_main(const char *const *roots, int n_roots);
-/* Does the same with other limits, into out. Returns the length, or -1: it does not fit. */
-int64_t models_write(const char *const *roots, int n_roots, const struct models_limits *l,
-                     char *out, int64_t size);
+/* Does the same from model `first` on with other limits, into out. Returns the length, or -1: it
+ * does not fit. */
+int64_t models_write(const char *const *roots, int n_roots, int64_t first,
+                     const struct models_limits *l, char *out, int64_t size);
 
 #endif
