@@ -357,12 +357,15 @@ static int check_pipeline(const struct job_spec *s, struct err *e)
 
 static int not_all_ranks(const struct job_spec *s, struct err *e)
 {
+    const int sp = s->parallel.sp ? s->parallel.sp : 1, dp = s->parallel.dp ? s->parallel.dp : 1;
+    const int64_t product = (int64_t)sp * dp * job_stages(s) * job_tp(s);
     char pp[40] = "", tp[40] = "";
     if (job_stages(s) > 1) snprintf(pp, sizeof pp, " times parallel.pp %d", s->parallel.pp);
     if (s->parallel.tp > 1) snprintf(tp, sizeof tp, " times parallel.tp %d", s->parallel.tp);
     return err_field(e, ERR_INVALID, *pp ? "parallel.pp" : "parallel.sp",
-                     "parallel.sp %d times parallel.dp %d%s%s is not resources.ranks %d",
-                     s->parallel.sp, s->parallel.dp, pp, tp, s->resources.ranks);
+                     "parallel.sp %d times parallel.dp %d%s%s is not resources.ranks %d: set "
+                     "resources.ranks %lld, or leave it out",
+                     sp, dp, pp, tp, s->resources.ranks, (long long)product);
 }
 
 /* Fills in the degrees that the job leaves out, by ranks = dp pp sp tp. */

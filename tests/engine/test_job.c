@@ -582,6 +582,28 @@ static void test_auto_waits_for_the_family(void)
     CHECK(s.parallel.strategy == STRATEGY_LASP && s.parallel.layout == LAYOUT_CONTIGUOUS);
 }
 
+/* A product of axes that is not the number of ranks: an axis that the job leaves out is 1. */
+static void test_axes_of_other_ranks(void)
+{
+    static struct job_spec s;
+    struct err e = {0};
+    good(&s, JOB_TRAIN);
+    s.resources.ranks = 1;
+    s.parallel.sp = 2;
+    s.parallel.dp = 0;
+    CHECK(family_check(&s, &e) == -1);
+    CHECK_STR(e.text, "parallel.sp 2 times parallel.dp 1 is not resources.ranks 1: set "
+                      "resources.ranks 2, or leave it out");
+    good(&s, JOB_TRAIN);
+    s.resources.ranks = 2;
+    s.parallel.sp = s.parallel.dp = 0;
+    s.parallel.pp = 4;
+    CHECK(family_check(&s, &e) == -1);
+    CHECK_MSG(strstr(e.text, "parallel.sp 1 times parallel.dp 1 times parallel.pp 4 is not "
+                             "resources.ranks 2: set resources.ranks 4"),
+              "%s", e.text);
+}
+
 /* Zigzag is for causal softmax attention: every other family refuses it with one code and one
  * sentence. */
 static void test_zigzag_is_refused_in_one_sentence(void)
@@ -847,6 +869,7 @@ int main(void)
     RUN(test_rules);
     RUN(test_zero_group);
     RUN(test_auto_waits_for_the_family);
+    RUN(test_axes_of_other_ranks);
     RUN(test_zigzag_is_refused_in_one_sentence);
     RUN(test_published_objectives);
     RUN(test_noise_rules);
