@@ -655,6 +655,15 @@ static void test_model_round_trip(void)
         CHECK(hf_weights_digest(&m, DT_F32, x, a, &e) == 0 &&
               hf_weights_digest(&m, DT_F32, y, b, &e) == 0);
         CHECK_STR(a, b); /* gaps are in neither */
+        /* Equal values are of another model in another storage (model.weights). */
+        char word[WEIGHTS_N][SHA256_HEX];
+        for (int w = 0; w < WEIGHTS_N; w++) {
+            struct model_shape stored = m;
+            stored.quant = w;
+            CHECK(!hf_weights_digest(&stored, DT_F32, x, word[w], &e));
+            for (int before = 0; before < w; before++) CHECK(strcmp(word[before], word[w]));
+        }
+        CHECK_STR(word[WEIGHTS_MODEL], a);
         y[0] += 1;
         CHECK(hf_weights_digest(&m, DT_F32, y, b, &e) == 0 && strcmp(a, b));
         CHECK(hf_describe(in_dir("model"), text, sizeof text, &e) > 0);

@@ -120,7 +120,8 @@ struct st_file;
 int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const char *prefix,
                    const struct hf_sink *to, struct err *e);
 
-/* Computes the SHA-256 of weights: only of the tensors' bytes, in ascending order of name. */
+/* Computes the SHA-256 of weights: only of the tensors' bytes, in ascending order of name.
+ * Weights in blocks (m->quant) count as their values, and the word of their storage follows. */
 int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, char out[65],
                    struct err *e);
 
