@@ -103,7 +103,7 @@ static void print_ends(const struct jv *m)
     printf("%-16s ", "generation ends");
     for (size_t i = 0; i < jv_len(ends); i++)
         printf("%s%lld", i ? ", " : "", (long long)jv_int(jv_at(ends, i, NULL), NULL, 0));
-    puts(jv_len(ends) ? "" : "at no id: max_tokens alone ends a text");
+    puts(jv_len(ends) ? "" : ends ? "at no id: max_tokens alone ends a text" : "not known");
 }
 
 static void print_faults(const struct jv *m)

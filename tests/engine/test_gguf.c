@@ -8,10 +8,12 @@
 #include "kernels/half.h"
 #include "tests/lib/gguf_model.h"
 #include "worker/family/config.h"
+#include "worker/gguf/gguf_names.h"
 #include "worker/gguf/model_file.h"
 #include "worker/hf/files.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/inspect.h"
+#include "worker/rank/report.h"
 #include "worker/text/chat_model.h"
 #include "worker/text/tokenizer.h"
 
@@ -510,6 +512,23 @@ static void test_refused_models(void)
     }
 }
 
+static struct faults faults;
+
+/* Looks for all faults of a model. */
+static void look(const char *name)
+{
+    static struct hf_summary s;
+    faults = (struct faults){0};
+    hf_inspect(in_dir(name), &s, &faults);
+}
+
+static bool fault(const char *text)
+{
+    for (int i = 0; i < faults_kept(&faults); i++)
+        if (strstr(faults.fault[i].text, text)) return true;
+    return false;
+}
+
 /* A tensor that is missing, too many, or of another shape is named. */
 static void test_other_tensors(void)
 {
@@ -527,10 +546,66 @@ static void test_other_tensors(void)
     make_tensor(&g, "blk.0.attn_sinks.weight", 0, 1, (const int64_t[]){4}, (const float[4]){0}, 16);
     make_file(&g, in_dir("bad.gguf"));
     CHECK(hf_describe(in_dir("bad.gguf"), text, sizeof text, &e) == -1);
-    CHECK_MSG(strstr(e.text, "model.layers.1.mlp.down_proj.weight is missing") &&
-                  strstr(e.text, "blk.0.attn_sinks.weight is unexpected"),
+    CHECK_MSG(strstr(e.text, "bad.gguf: its tensors do not fit its keys: blk.1.ffn_down.weight is "
+                             "missing, blk.0.attn_sinks.weight is unexpected") &&
+                  !strstr(e.text, "config.json"),
               "%s", e.text);
+    look("bad.gguf");
+    CHECK(faults.n == 2 && fault("blk.1.ffn_down.weight is missing: its keys and its tensors"));
     free(list);
+    free(flat);
+}
+
+/* Every tensor has the name in errors that the file gives it. */
+static void test_names(void)
+{
+    static struct model_shape m;
+    char want[128], got[GGUF_NAME_SIZE];
+    for (int i = 0; i < MODELS; i++) {
+        int n;
+        struct gguf_make g = {0};
+        shape_of(&models[i], &m);
+        add_sizes(&g, &models[i]);
+        make_file(&g, in_dir("names.gguf"));
+        struct gguf *f = gguf_open(in_dir("names.gguf"), &e);
+        const struct gguf_arch *a = f ? gguf_arch(f, &e) : NULL;
+        struct param *list = hf_list(&m, &n, &e);
+        for (int k = 0; a && k < n; k++) {
+            gguf_name(&models[i], list[k].name, want);
+            gguf_name_of(a, list[k].name, got);
+            CHECK_STR(got, want);
+        }
+        CHECK_MSG(a, "%s", e.text);
+        if (a) gguf_name_of(a, "model.layers.x.mlp.up_proj.weight", got);
+        CHECK_STR(got, "model.layers.x.mlp.up_proj.weight");
+        free(list);
+        gguf_close(f);
+    }
+}
+
+/* A damaged key is named as the file has it, whatever config.json calls it. */
+static void test_keys_in_errors(void)
+{
+    static struct model_shape m;
+    struct model_case c = models[0];
+    shape_of(&c, &m);
+    float *flat = make_model(&c, &m, 8, in_dir("keys.gguf"));
+    size_t size;
+    char *bytes = file_read(in_dir("keys.gguf"), 1 << 24, &size, &e);
+    static const char key[] = "llama.attention.head_count_kv";
+    char *at = bytes ? memmem(bytes, size, key, sizeof key - 1) : NULL;
+    CHECK(at);
+    if (at) at[sizeof key - 1 + 4] = 3; /* of 4 heads */
+    CHECK(!file_write(in_dir("keys.gguf"), bytes, size, &e));
+    e = (struct err){0};
+    CHECK(hf_read_dir(in_dir("keys.gguf"), &m, &e) == -1);
+    CHECK_MSG(strstr(e.text, "keys.gguf: llama.attention.head_count_kv 3 does not divide "
+                             "llama.attention.head_count 4: fetch the file again") &&
+                  !*e.field,
+              "%s: %s", e.field, e.text);
+    look("keys.gguf");
+    CHECK(faults.n == 1 && fault("llama.attention.head_count_kv 3"));
+    free(bytes);
     free(flat);
 }
 
@@ -552,6 +627,13 @@ static void test_directories(void)
     /* config.json decides: the directory is one of transformers. */
     CHECK(!file_write(in_dir("one/config.json"), "{}", 2, &e));
     CHECK(model_file_gguf(in_dir("one"), path, &e) == 0);
+    CHECK(!file_write(in_dir("one/config.json"), models[3].config, strlen(models[3].config), &e));
+    look("one"); /* but its weights are the file's */
+    CHECK_MSG(faults.n == 1 &&
+                  fault("no index of shards, but 1 .gguf file beside its config.json "
+                        "(a.gguf): name one in model.path") &&
+                  !fault("fetch"),
+              "%s", faults.fault[0].text);
     CHECK(!symlink("b.GGUF", in_dir("two/blob")) && !hf_read_dir(in_dir("two/blob"), &own, &e));
 }
 
@@ -601,6 +683,50 @@ static void test_own_files(void)
         text_tokens_fini(&ids);
         tokenizer_destroy(t);
     }
+}
+
+/* The pad id is a key of the file. */
+static void test_pad(void)
+{
+    struct gguf_make g = {0}, none = {0};
+    add_sizes(&g, &models[0]);
+    add_tokens(&g, "gpt2", "gpt-2");
+    make_u32(&g, "tokenizer.ggml.padding_token_id", 5);
+    make_file(&g, in_dir("pad.gguf"));
+    CHECK(hf_read_pad(in_dir("pad.gguf")) == 5);
+    add_sizes(&none, &models[0]);
+    add_tokens(&none, "gpt2", "gpt-2");
+    make_file(&none, in_dir("pad.gguf"));
+    CHECK(hf_read_pad(in_dir("pad.gguf")) == -1);
+}
+
+static char report[REPORT_SIZE];
+
+/* Returns how often the report of a model says it. */
+static int said(const char *name, const char *text)
+{
+    int n = 0, n_faults;
+    CHECK(report_write(in_dir(name), name, FAULTS, report, sizeof report, &n_faults) > 0);
+    for (const char *at = report; (at = strstr(at, text)); at++) n++;
+    return n;
+}
+
+/* A fault is told once, and no id is said to end texts of a file that could not be read. */
+static void test_report(void)
+{
+    static struct model_shape m;
+    struct gguf_make g = {0};
+    shape_of(&models[0], &m);
+    free(make_model(&models[0], &m, 8, in_dir("report.gguf")));
+    CHECK_MSG(said("report.gguf", "\"generation_ends\":[]") == 1, "%s", report);
+    add_sizes(&g, &models[0]);
+    add_tokens(&g, "gpt2", "xyz");
+    make_str(&g, "tokenizer.chat_template", "{{ bos_token }}x");
+    make_file(&g, in_dir("report.gguf"));
+    CHECK_MSG(said("report.gguf", "tokenizer.ggml.pre is \\\"xyz\\\"") == 1, "%s", report);
+    CHECK_MSG(said("report.gguf", "\"generation_ends\":[0,4]") == 1, "%s", report);
+    CHECK(!file_write(in_dir("report.gguf"), "GGUF", 4, &e));
+    CHECK_MSG(said("report.gguf", "\"generation_ends\":null") == 1, "%s", report);
 }
 
 static void test_refused_tokenizers(void)
@@ -672,8 +798,12 @@ int main(void)
     RUN(test_models);
     RUN(test_refused_models);
     RUN(test_other_tensors);
+    RUN(test_names);
+    RUN(test_keys_in_errors);
     RUN(test_directories);
     RUN(test_own_files);
+    RUN(test_pad);
+    RUN(test_report);
     RUN(test_refused_tokenizers);
     RUN(test_merges_of_hostile_pieces);
     file_remove(scratch, NULL);

@@ -11,6 +11,7 @@
 #include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
+#include "worker/gguf/gguf_words.h"
 #include "worker/gguf/model_file.h"
 
 #define PREFIX "model.config."
@@ -413,6 +414,7 @@ int config_read_dir(const char *dir, struct model_shape *m, struct err *e)
     struct model_text t;
     if (directory_config(dir, &t, e) < 0) return -1;
     const int rc = config_parse(t.text, t.size, t.path, m, e);
+    if (rc && e) gguf_words_put(dir, e);
     model_file_free(&t);
     return rc;
 }
@@ -426,6 +428,7 @@ int config_check(const char *dir, struct model_shape *m, struct faults *f)
     const int before = f->n;
     memset(m, 0, sizeof *m);
     if ((!found || config_read(&c, t.text, t.size)) && f->n == before) faults_add(f, &e);
+    for (int i = before; i < faults_kept(f); i++) gguf_words_put(dir, &f->fault[i]);
     model_file_free(&t);
     return f->n == before ? 0 : -1;
 }

@@ -66,11 +66,17 @@ static bool ends_with(const char *s, const char *end)
     return n >= k && !strcmp(s + n - k, end);
 }
 
+/* Returns the name of a row of `layer` in transformers; NULL: this architecture lacks it. */
+static const char *layer_name(const struct gguf_arch *a, int i)
+{
+    return a->one_more && layer[i].four ? layer[i].four : layer[i].to;
+}
+
 static void place_layer(const struct gguf_arch *a, const char *number, const char *stem,
                         const char *end, struct gguf_place *out)
 {
     for (int i = 0; i < LAYER; i++) {
-        const char *to = a->one_more && layer[i].four ? layer[i].four : layer[i].to;
+        const char *to = layer_name(a, i);
         if (!to || strcmp(stem, layer[i].from)) continue;
         snprintf(out->name, sizeof out->name, "model.layers.%s.%s.%s", number, to, end);
         out->q = a->permuted && !strcmp(stem, "attn_q");
@@ -100,4 +106,26 @@ void gguf_place(const struct gguf_arch *a, const char *name, struct gguf_place *
     for (int i = 0; i < WHOLE; i++)
         if (!strcmp(stem, whole[i].from))
             snprintf(out->name, sizeof out->name, "%s.%s", whole[i].to, end);
+}
+
+void gguf_name_of(const struct gguf_arch *a, const char *name, char out[GGUF_NAME_SIZE])
+{
+    static const char layers[] = "model.layers.";
+    char stem[GGUF_NAME_SIZE];
+    snprintf(out, GGUF_NAME_SIZE, "%s", name);
+    snprintf(stem, sizeof stem, "%s", name);
+    char *end = strrchr(stem, '.'), *number = stem + sizeof layers - 1;
+    if (!end) return;
+    *end++ = 0;
+    for (int i = 0; i < WHOLE; i++)
+        if (!strcmp(stem, whole[i].to)) snprintf(out, GGUF_NAME_SIZE, "%s.%s", whole[i].from, end);
+    if (strncmp(stem, layers, sizeof layers - 1)) return;
+    const size_t digits = strspn(number, "0123456789");
+    if (!digits || number[digits] != '.') return;
+    for (int i = 0; i < LAYER; i++) {
+        const char *to = layer_name(a, i);
+        if (to && !strcmp(number + digits + 1, to))
+            snprintf(out, GGUF_NAME_SIZE, "blk.%.*s.%s.%s", (int)digits, number, layer[i].from,
+                     end);
+    }
 }

@@ -23,6 +23,9 @@ struct gguf_place {
     bool q, k;     /* rows are permuted, in query heads or in key heads */
     bool one_more; /* 1 is taken off */
 };
+/* Writes the name in a GGUF file of a tensor with a name of transformers. A name that no row has
+ * stays as it is. */
+void gguf_name_of(const struct gguf_arch *a, const char *name, char out[GGUF_NAME_SIZE]);
 /* A name that no row has stays as it is. */
 void gguf_place(const struct gguf_arch *a, const char *name, struct gguf_place *out);
 

@@ -5,16 +5,30 @@
 #include <string.h>
 #include "api/core/faults.h"
 #include "worker/family/family.h"
+#include "worker/gguf/gguf_names.h"
 #include "worker/hf/mxfp4.h"
 #include "worker/hf/weights.h"
 
 /* Collects complaints: as text with the first few and a count of all, or each as a fault of its
  * own. */
 struct complaint {
-    struct faults *faults; /* NULL: complaints go into text */
+    struct faults *faults;        /* NULL: complaints go into text */
+    const struct gguf_arch *arch; /* a GGUF file's; NULL: names are those of transformers */
     char text[384];
     int n;
 };
+
+/* Returns a tensor's name as its file has it. */
+static const char *named(const struct complaint *c, const char *name, char room[GGUF_NAME_SIZE])
+{
+    if (!c->arch) return name;
+    gguf_name_of(c->arch, name, room);
+    return room;
+}
+
+static const char
+    *const of_two = "config.json and weights are of two models",
+           *const of_gguf = "its keys and its tensors do not fit: fetch the file again";
 
 /* Adds a complaint. Only faults use file (where the error is) and fix (the remedy). */
 static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
@@ -73,13 +87,15 @@ static const char *index_path(const struct hf_weights *w)
 
 static void missing(const struct hf_weights *w, struct complaint *c, const char *name)
 {
+    char room[GGUF_NAME_SIZE];
     const struct hf_entry *x = hf_entry_of(w, name);
     if (x && *w->shard_name[x->shard])
         complain(c, w->path, "fetch both again", "%s is not in %s, where the index has it", name,
                  w->shard_name[x->shard]);
     else
-        complain(c, index_path(w), "fetch the file that has it, or mend config.json",
-                 "%s is missing", name);
+        complain(c, index_path(w),
+                 c->arch ? of_gguf : "fetch the file that has it, or mend config.json",
+                 "%s is missing", named(c, name, room));
 }
 
 static int compare_params(const struct hf_weights *w, struct complaint *c, struct err *e)
@@ -90,15 +106,15 @@ static int compare_params(const struct hf_weights *w, struct complaint *c, struc
     for (int i = 0; params && i < n; i++) {
         if (hf_unreadable(w, params[i].name)) continue;
         const struct st_tensor *t = hf_lookup(w, params[i].name, &f);
-        char have[64], want[64];
+        char have[64], want[64], room[GGUF_NAME_SIZE];
         int64_t dims[ST_DIMS];
         struct mxfp4 x;
         if (!t) {
             if (!mxfp4_find(w, &params[i], &x))
                 missing(w, c, params[i].name);
             else if (!mxfp4_fits(&x, &params[i]))
-                complain(c, st_path(x.block_file), "config.json and weights are of two models",
-                         "%s has another shape or type", x.blocks->name);
+                complain(c, st_path(x.block_file), of_two, "%s has another shape or type",
+                         x.blocks->name);
             continue;
         }
         if (!st_dtype_reads(t->dtype))
@@ -107,8 +123,8 @@ static int compare_params(const struct hf_weights *w, struct complaint *c, struc
         if (hf_same_shape(t, &params[i])) continue;
         dims_text(t->dims, t->n_dims, have);
         dims_text(dims, dims_of(&params[i], dims), want);
-        complain(c, st_path(f), "config.json and weights are of two models",
-                 "%s is [%s], want [%s]", params[i].name, have, want);
+        complain(c, st_path(f), c->arch ? of_gguf : of_two, "%s is [%s], want [%s]",
+                 named(c, params[i].name, room), have, want);
     }
     free(params);
     return params ? 0 : -1;
@@ -154,19 +170,40 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
         if (hf_is_param(params, n, name) || hf_skipped(m, name) || packed(w, name, params, n))
             continue;
         const struct st_file *f = w->file[w->entry[i].shard];
-        complain(c, f ? st_path(f) : w->path, "config.json says nothing of it", "%s is unexpected",
-                 w->entry[i].stored);
+        char room[GGUF_NAME_SIZE];
+        complain(c, f ? st_path(f) : w->path,
+                 c->arch ? "no key of the file says anything of it: give the published directory "
+                           "with its safetensors"
+                         : "config.json says nothing of it",
+                 "%s is unexpected", named(c, w->entry[i].stored, room));
     }
     free(params);
     return 0;
+}
+
+/* Finds the architecture of a GGUF file, whose names complaints then have. */
+static int find_arch(const struct hf_weights *w, struct complaint *c, struct err *e)
+{
+    if (!w->gguf) return 0;
+    struct gguf *g = gguf_open(w->path, e);
+    c->arch = g ? gguf_arch(g, e) : NULL; /* a row of a table */
+    gguf_close(g);
+    return c->arch ? 0 : -1;
 }
 
 int hf_compare(const struct hf_weights *w, const char *dir, const struct model_shape *m,
                struct err *e)
 {
     struct complaint c = {.faults = w->faults};
-    if (compare_params(w, &c, e) < 0 || compare_unexpected(w, m, &c, e) < 0) return -1;
+    if (find_arch(w, &c, e) < 0 || compare_params(w, &c, e) < 0 ||
+        compare_unexpected(w, m, &c, e) < 0)
+        return -1;
     if (!c.n || c.faults) return 0;
+    if (c.arch)
+        return err_set(e, ERR_INVALID,
+                       "%s: its tensors do not fit its keys: %s%s: fetch the file "
+                       "again",
+                       dir, c.text, c.n > 6 ? ", ..." : "");
     if (c.n <= 6)
         return err_set(e, ERR_INVALID, "%s does not fit its config.json: %s", dir, c.text);
     return err_set(e, ERR_INVALID, "%s does not fit its config.json in %d tensors: %s, ...", dir,

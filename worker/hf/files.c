@@ -354,8 +354,10 @@ int hf_read_ends(const char *dir, struct token_ends *out, struct err *e)
 
 int32_t hf_read_pad(const char *dir)
 {
+    char path[FILE_PATH_SIZE];
     struct token_ends pad = {0};
     struct err none = {0};
-    return ids_of_file(dir, "config.json", "pad_token_id", &pad, &none) < 0 || !pad.n ? -1
-                                                                                      : pad.id[0];
+    const bool gguf = model_file_gguf(dir, path, &none) > 0; /* its keys are of generation */
+    const char *name = gguf ? "generation_config.json" : "config.json";
+    return ids_of_file(dir, name, "pad_token_id", &pad, &none) < 0 || !pad.n ? -1 : pad.id[0];
 }

@@ -20,6 +20,7 @@ struct hf_summary {
     bool unreadable;      /* a GGUF file's header has a fault, which is the only one told */
     bool loads;           /* config.json and weights have no fault */
     int32_t tokenizer;    /* enum tokenizer_id */
+    bool ends_known;      /* the files that say them could be read */
     struct token_ends ends;
 };
 

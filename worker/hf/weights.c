@@ -2,6 +2,7 @@
  * name for it. */
 #include "worker/hf/weights.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,12 +195,39 @@ int hf_weightless(const char *dir, bool *out, struct err *e)
     return 0;
 }
 
+/* Writes the names of the first GGUF files in a directory. Returns how many it has. */
+static int list_ggufs(const char *dir, char *out, size_t size)
+{
+    enum { SHOWN = 3 };
+    int n = 0;
+    size_t at = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        if (!model_file_is_gguf(x->d_name) || *x->d_name == '.' || !plain(x->d_name)) continue;
+        if (n < SHOWN && at < size)
+            at += (size_t)snprintf(out + at, size - at, "%s%.60s", n ? ", " : "", x->d_name);
+        n++;
+    }
+    if (d) closedir(d);
+    if (n > SHOWN && at < size) snprintf(out + at, size - at, ", ...");
+    return n;
+}
+
 static void no_weights(const char *dir, struct faults *faults, struct err *e)
 {
-    err_set(e, ERR_NOT_FOUND,
-            "%s has no model.safetensors and no index of shards: a new model needs none, with "
-            "model.init \"random\"",
-            dir);
+    char ggufs[256] = "";
+    const int n = list_ggufs(dir, ggufs, sizeof ggufs);
+    if (n)
+        err_set(
+            e, ERR_INVALID,
+            "%.200s has no model.safetensors and no index of shards, but %d .gguf file%s beside "
+            "its config.json (%s): name one in model.path",
+            dir, n, n > 1 ? "s" : "", ggufs);
+    else
+        err_set(e, ERR_NOT_FOUND,
+                "%s has no model.safetensors and no index of shards: a new model needs none, with "
+                "model.init \"random\"",
+                dir);
     if (faults) faults_add(faults, e);
 }
 
@@ -220,6 +248,7 @@ struct hf_weights *hf_weights_check(const char *dir, const struct model_shape *m
     }
     w->faults = faults;
     const int gguf = model_file_gguf(dir, w->path, e);
+    w->gguf = gguf > 0;
     if (gguf > 0) {
         rc = open_gguf(w, w->path, e);
     } else if (gguf < 0) {

@@ -25,6 +25,7 @@ struct hf_weights {
     struct hf_entry *entry; /* owned; ascending by name once opened */
     int n, room;
     bool unprefixed; /* names in the files lack family_base */
+    bool gguf;       /* file[0] is a GGUF file */
 };
 
 /* Opens the files in the order of transformers: model.safetensors if it exists, else the index and

@@ -98,9 +98,13 @@ static void put(struct jwrite *w, const char *path, const struct report *r, int 
     jwrite_bool(w, "there", r->template);
     jwrite_bool(w, "loads", r->template_loads);
     jwrite_end(w);
-    jwrite_array(w, "generation_ends");
-    for (int i = 0; i < r->s.ends.n; i++) jwrite_int(w, NULL, r->s.ends.id[i]);
-    jwrite_end(w);
+    if (r->s.ends_known) {
+        jwrite_array(w, "generation_ends");
+        for (int i = 0; i < r->s.ends.n; i++) jwrite_int(w, NULL, r->s.ends.id[i]);
+        jwrite_end(w);
+    } else {
+        jwrite_null(w, "generation_ends");
+    }
     jwrite_array(w, "faults");
     for (int i = 0; i < faults_kept(&r->faults) && i < max_faults; i++)
         jwrite_str(w, NULL, r->faults.fault[i].text);

@@ -7,8 +7,8 @@
  *   path, model_type, family (null: not one of ours), parameters (null: not known), weights_bytes,
  *   blocks_bytes {int8, int4: bytes by model.weights, null: refused},
  *   dtypes; tokenizer {kind: "own" | "byte" | "none", size, loads}; chat_template {there, loads};
- *   generation_ends [ids]; loads: its config.json and its weights have no fault; faults
- *   [sentences, the first ones]; n_faults: all of them
+ *   generation_ends [ids] (null: not known); loads: its config.json and its weights have no fault;
+ *   faults [sentences, the first ones]; n_faults: all of them
  *
  * Exit status 0 without a fault, 1 with one or if the report cannot be written, 2 for wrong
  * arguments. */

@@ -1,0 +1,88 @@
+/* gguf_words.c: one table of words, which are replaced where they stand alone. */
+#include "worker/gguf/gguf_words.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "worker/gguf/gguf_names.h"
+#include "worker/gguf/model_file.h"
+
+/* Keys of config.json, and those of GGUF after the architecture's name. gguf_config.c writes the
+ * first ones from the second ones. */
+static const struct {
+    const char *from, *to;
+} words[] = {
+    {"hidden_size", "embedding_length"},
+    {"num_hidden_layers", "block_count"},
+    {"intermediate_size", "feed_forward_length"},
+    {"num_attention_heads", "attention.head_count"},
+    {"num_key_value_heads", "attention.head_count_kv"},
+    {"head_dim", "attention.key_length"},
+    {"max_position_embeddings", "context_length"},
+    {"rms_norm_eps", "attention.layer_norm_rms_epsilon"},
+    {"rope_theta", "rope.freq_base"},
+    {"rope_local_base_freq", "rope.freq_base_swa"},
+    {"sliding_window", "attention.sliding_window"},
+    {"sliding_window_pattern", "attention.sliding_window_pattern"},
+    {"original_max_position_embeddings", "rope.scaling.original_context_length"},
+    {"vocab_size", "vocab_size"},
+};
+enum { WORDS = sizeof words / sizeof *words };
+
+static bool of_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Returns the row of the word of n bytes; NULL: it stays. */
+static const char *find(const char *word, size_t n)
+{
+    for (int i = 0; i < WORDS; i++)
+        if (strlen(words[i].from) == n && !memcmp(words[i].from, word, n)) return words[i].to;
+    return NULL;
+}
+
+static void add(char *out, size_t size, const char *text, size_t n)
+{
+    const size_t at = strlen(out);
+    snprintf(out + at, size - at, "%.*s", (int)n, text);
+}
+
+/* Writes the text with the file's words. */
+static void put_words(const char *arch, const char *text, char *out, size_t size)
+{
+    out[0] = 0;
+    for (size_t n; *text; text += n) {
+        for (n = 0; of_word(text[n]); n++) continue;
+        const char *to = n ? find(text, n) : NULL;
+        if (to) {
+            add(out, size, arch, strlen(arch));
+            add(out, size, ".", 1);
+            add(out, size, to, strlen(to));
+        } else {
+            n += !n;
+            add(out, size, text, n);
+        }
+    }
+}
+
+void gguf_words_put(const char *model, struct err *e)
+{
+    static const char config[] = ": its config.json: ", fix[] = ": fetch the file again";
+    char path[FILE_PATH_SIZE], was[sizeof e->text];
+    struct err none;
+    if (model_file_gguf(model, path, &none) <= 0) return;
+    memcpy(was, e->text, sizeof was);
+    const char *at = strstr(was, config);
+    struct gguf *g = at ? gguf_open(path, &none) : NULL;
+    const struct gguf_arch *arch = g ? gguf_arch(g, &none) : NULL; /* a row of a table */
+    gguf_close(g);
+    if (!arch) return;
+    const size_t n = (size_t)(at - was) + 2;
+    memcpy(e->text, was, n);
+    put_words(arch->name, at + sizeof config - 1, e->text + n, sizeof e->text - n);
+    if (!strstr(e->text, fix)) add(e->text, sizeof e->text, fix, sizeof fix - 1);
+    e->field[0] = 0; /* a key of config.json */
+}
