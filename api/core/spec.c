@@ -221,7 +221,7 @@ const struct field spec_fields[] = {
     INT("limits.hop_timeout_s", limits.hop_timeout_s, 1, 1e6, 30, ALL, "A peer that gives no sign of life for this long is lost, and so is one for which a connection or a transfer by NCCL waits this long."),
     INT("limits.wall_s", limits.wall_s, 0, 1e9, 0, ALL, "Seconds that the job may run, over all its attempts, once its ranks are ready; then it saves, stops and has failed with wall_limit. 0: any.", 7),
     INT("seed", seed, 0, BIG, 0, ALL, "Seed of initial weights and of the order of the data."),
-    ENUM("determinism", determinism, determinism_words, DET_RUN, ALL, "off, run: same bits on the same ranks, ranks: on any number of ranks at the same parallel.dp."),
+    ENUM("determinism", determinism, determinism_words, DET_RUN, ALL, "off, run: same bits on the same ranks, ranks: on any number of ranks at the same parallel.dp, except in decoding: log-probabilities of generated tokens have other last bits on other ranks."),
     INT32("embed.unsaid", embed.unsaid, 0, 3, 0, INTERNAL, "Bits of enum embed_unsaid: what the job leaves to model.path.", 7),
     {NULL}
 };
