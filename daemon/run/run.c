@@ -1,152 +1,28 @@
-/* run.c: starts seqd and the agents of one job, waits for its end, and stops them. */
+/* run.c: makes the places of a run, waits for the end of its job, brings the results, and stops all
+ * programs. */
 #include "daemon/run/run.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
-#include "api/address.h"
 #include "api/core/clock.h"
 #include "api/core/file.h"
-#include "api/core/log.h"
-#include "daemon/run/children.h"
-#include "daemon/run/run_options.h"
+#include "daemon/run/one_run.h"
 
-enum { SEQD, AGENTS, WAITING, ASKING }; /* children */
 enum {
-    LOOK_MS = 100,
-    SEQD_MS = 60000,
-    PORTS = 3, /* ports to try */
-    STOP_MS = 20000,
     ORPHANS_MS = 5000,
     ANSWER_SIZE = 1 << 20,
     SPEC_SIZE = 1 << 20,
     REASON_LOOKS = 20, /* a verdict that stands for this many looks is final */
 };
-enum { FAILED = 1, USAGE = 2, ENDS_FAILED = 10, ENDS_CANCELLED = 11 }; /* as seqctl's */
 /* Seconds for saving. SAVE_S is less than the warning that deploy/slurm/oneshot.sbatch asks for.
  * SAVE_TERM_S is less than Slurm's KillWait, 30 s between SIGTERM and SIGKILL. */
 #define SAVE_S      "90"
 #define SAVE_TERM_S "10"
-
-struct one_run {
-    struct run_options o;
-    struct children c;
-    char bin[FILE_PATH_SIZE];   /* directory of seqw and seqctl, beside this program */
-    char dir[64];               /* for sockets, and without --state for all files */
-    char state[FILE_PATH_SIZE]; /* state directory of the job: seqd, nodes/nodeN, spec, logs */
-    char url[96];               /* address of seqd, for seqctl */
-    char nodes[128];            /* address that nodes dial; several nodes: the port */
-    char id[24];                /* id of the job */
-    int ear;                    /* pipe to srun's nodes, which stop when it closes; -1: none */
-    bool keep;                  /* dir stays: its files could not be copied */
-};
-
-/* ---- programs -------------------------------------------------------------------------------- */
-
-static int open_log(const struct one_run *r, const char *name, struct err *e)
-{
-    char path[FILE_PATH_SIZE];
-    if (file_join(path, e, "%s/%s.log", r->state, name)) return -1;
-    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    return fd < 0 ? err_errno(e, "%s", path) : fd;
-}
-
-/* Prints the end of a program's log: without --state the log is removed when this process ends. */
-static void say_log(const struct one_run *r, const char *name)
-{
-    char path[FILE_PATH_SIZE], text[2049];
-    if (file_join(path, NULL, "%s/%s.log", r->state, name)) return;
-    FILE *f = fopen(path, "re");
-    if (f && fseek(f, -2048, SEEK_END)) rewind(f);
-    const size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f) fclose(f);
-    text[n] = 0;
-    fputs(text, stderr);
-}
-
-static int start_logged(struct one_run *r, int which, int ends, const char *name,
-                        char *const argv[], int in, struct err *e)
-{
-    const int log = open_log(r, name, e);
-    if (log < 0) return -1;
-    const struct child_files f = {in, log, log};
-    const int rc = children_start(&r->c, which, ends, argv, &f, e);
-    close(log);
-    return rc;
-}
-
-/* Makes the arguments of seqctl: its path, --url, and these words, which end with NULL. */
-enum { CTL_WORDS = 16 };
-static void ctl_words(struct one_run *r, char program[FILE_PATH_SIZE], char *argv[CTL_WORDS],
-                      const char *const *words)
-{
-    int n = 0;
-    file_join(program, NULL, "%s/seqctl", r->bin);
-    argv[n++] = program;
-    argv[n++] = "--url", argv[n++] = r->url;
-    while (*words && n < CTL_WORDS - 1) argv[n++] = (char *)*words++;
-    argv[n] = NULL;
-}
-
-/* Runs a program to its end. *answer: its output as a file, at the beginning; the caller closes it.
- * NULL: no file can be made. Returns its exit code. */
-static int run_program(struct one_run *r, char *const argv[], FILE **answer)
-{
-    struct err e;
-    FILE *f = *answer = tmpfile();
-    if (!f) return FAILED;
-    const struct child_files files = {-1, fileno(f), r->o.verbose ? 2 : -1};
-    if (!children_start(&r->c, ASKING, SIGTERM, argv, &files, &e))
-        while (children_runs(&r->c, ASKING)) children_wait(&r->c, LOOK_MS);
-    rewind(f);
-    return r->c.child[ASKING].status;
-}
-
-/* Runs a program, and reads its answer into out, NUL-terminated. Returns its exit code. */
-static int ask_program(struct one_run *r, char *out, size_t size, char *const argv[])
-{
-    FILE *f;
-    const int rc = run_program(r, argv, &f);
-    const size_t n = f ? fread(out, 1, size - 1, f) : 0;
-    out[n] = 0;
-    if (f) fclose(f);
-    return rc;
-}
-
-static int ask(struct one_run *r, char *out, size_t size, const char *const *words)
-{
-    char program[FILE_PATH_SIZE], *argv[CTL_WORDS];
-    ctl_words(r, program, argv, words);
-    return ask_program(r, out, size, argv);
-}
-
-/* Runs seqctl; its answer goes to a file, or to our stderr. */
-static int tell(struct one_run *r, const char *path, const char *const *words)
-{
-    char program[FILE_PATH_SIZE], *argv[CTL_WORDS];
-    struct err e = {0};
-    const int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : 2;
-    if (fd < 0) return err_errno(&e, "%s", path), fprintf(stderr, "seqd run: %s\n", e.text), FAILED;
-    ctl_words(r, program, argv, words);
-    const struct child_files files = {-1, fd, 2};
-    if (!children_start(&r->c, ASKING, SIGTERM, argv, &files, &e))
-        while (children_runs(&r->c, ASKING)) children_wait(&r->c, LOOK_MS);
-    if (path) close(fd);
-    return r->c.child[ASKING].status;
-}
-#define WORDS(...)                                                                                 \
-    (const char *const[])                                                                          \
-    {                                                                                              \
-        __VA_ARGS__, NULL                                                                          \
-    }
 
 /* ---- where ----------------------------------------------------------------------------------- */
 
@@ -229,204 +105,13 @@ static int make_places(struct one_run *r, struct err *e)
     return file_join(path, e, "%s/none.toml", r->dir) || file_write(path, "", 0, e) ? -1 : 0;
 }
 
-/* ---- the coordinator ------------------------------------------------------------------------- */
-
-static bool answers(const struct one_run *r)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    snprintf(a.sun_path, sizeof a.sun_path, "%s", r->url + strlen("unix:"));
-    const bool yes = fd >= 0 && !connect(fd, (struct sockaddr *)&a, sizeof a);
-    if (fd >= 0) close(fd);
-    return yes;
-}
-
-/* Chooses a port that is free now. */
-static int choose_port(struct one_run *r, struct err *e)
-{
-    const bool v6 = strchr(r->o.address, ':');
-    struct sockaddr_storage a = {.ss_family = v6 ? AF_INET6 : AF_INET};
-    socklen_t size = sizeof a;
-    const int fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, v6 ? 28 : 16) ||
-        getsockname(fd, (struct sockaddr *)&a, &size)) {
-        err_errno(e, "find a free port");
-        if (fd >= 0) close(fd);
-        return -1;
-    }
-    const unsigned char *port = (const unsigned char *)&a + 2; /* port, in both families */
-    snprintf(r->nodes, sizeof r->nodes, "%d", port[0] << 8 | port[1]);
-    close(fd);
-    return 0;
-}
-
-static int try_seqd(struct one_run *r, struct err *e)
-{
-    char program[FILE_PATH_SIZE], config[96], state[FILE_PATH_SIZE], listen[224];
-    if (r->o.nodes > 1 && choose_port(r, e)) return -1;
-    const bool v6 = strchr(r->o.address, ':');
-    snprintf(listen, sizeof listen, "%s%s%s:%s", v6 ? "[" : "",
-             *r->o.address ? r->o.address : "0.0.0.0", v6 ? "]" : "", r->nodes);
-    snprintf(config, sizeof config, "%s/none.toml", r->dir);
-    if (file_join(program, e, "%s/seqd", r->bin) || file_join(state, e, "%s/seqd", r->state))
-        return -1;
-    char *const argv[] = {program,
-                          "--config",
-                          config,
-                          "--state",
-                          state,
-                          "--listen",
-                          "127.0.0.1:0",
-                          "--socket",
-                          r->url + strlen("unix:"),
-                          "--node-address",
-                          r->o.nodes > 1 ? listen : r->nodes,
-                          NULL};
-    if (start_logged(r, SEQD, RUN_END, "seqd", argv, -1, e)) return -1;
-    const int64_t until_ms = clock_ms() + SEQD_MS;
-    while (!answers(r) && children_runs(&r->c, SEQD) && !r->c.signal && clock_ms() < until_ms)
-        children_wait(&r->c, 20);
-    return 0;
-}
-
-/* Starts seqd. Another program may take the port before seqd listens: then it tries another
- * port. */
-static int start_seqd(struct one_run *r, struct err *e)
-{
-    for (int n = 0; n < (r->o.nodes > 1 ? PORTS : 1); n++) {
-        if (try_seqd(r, e)) return -1;
-        if (r->c.signal || (children_runs(&r->c, SEQD) && answers(r))) return 0;
-        children_stop(&r->c, SEQD, STOP_MS);
-    }
-    say_log(r, "seqd");
-    return err_set(e, ERR_IO, "the coordinator does not start: its log is above");
-}
-
-/* ---- nodes ----------------------------------------------------------------------------------- */
-
-/* srun starts this on each node. The token comes by stdin, where no list of processes and no
- * environment shows it. The end of stdin tells the script to stop: srun's own way is SIGKILL. If
- * all processes get a SIGTERM, seqw alone acts on it, once, and leaves. Without --state the node's
- * directory is temporary, too.
- * $1 seqw, $2 the port, $3 the host or "", $4 the state directory or "", then seqw's options. */
-static char agent_script[] =
-    "umask 077; seqw=$1 port=$2 host=${3:-$SLURM_LAUNCH_NODE_IPADDR} state=$4 pid=; shift 4\n"
-    "dir=$(mktemp -d \"${TMPDIR:-/tmp}/seqd-run.XXXXXX\") || exit 1\n"
-    "trap 'rm -rf \"$dir\"' EXIT; trap : TERM INT HUP\n"
-    "IFS= read -r token || exit 1\n"
-    "printf '%s\\n' \"$token\" >\"$dir/token\"; : >\"$dir/none.toml\"\n"
-    "case $host in *:*) host=\"[$host]\" ;; esac\n"
-    "\"$seqw\" --config \"$dir/none.toml\" --auto --connect \"$host:$port\""
-    " --name \"node$SLURM_NODEID\" --state \"${state:-$dir}/node$SLURM_NODEID\""
-    " --join-token-file \"$dir/token\" \"$@\" </dev/null &\n"
-    "pid=$!; exec 3<&0\n"
-    "(while read -r _; do :; done; kill -INT $pid 2>/dev/null) <&3 &\n"
-    "ear=$!; wait $pid; rc=$?\n"
-    "while kill -0 $pid 2>/dev/null; do wait $pid; rc=$?; done\n"
-    "kill $ear 2>/dev/null; exit $rc\n";
-
-/* Adds the options that agents have everywhere. */
-static int agent_words(const struct one_run *r, char **argv, int n)
-{
-    static char slots[24];
-    argv[n++] = "--orphan-ms", argv[n++] = "60000";
-    snprintf(slots, sizeof slots, "%lld", (long long)r->o.slots);
-    if (r->o.slots) argv[n++] = "--slots", argv[n++] = slots;
-    for (int i = 0; i < r->o.root.n; i++)
-        argv[n++] = "--root", argv[n++] = (char *)r->o.root.text[i];
-    argv[n] = NULL;
-    return n;
-}
-
-static int start_local(struct one_run *r, struct err *e)
-{
-    char program[FILE_PATH_SIZE], config[96], state[FILE_PATH_SIZE];
-    snprintf(config, sizeof config, "%s/none.toml", r->dir);
-    if (file_join(program, e, "%s/seqw", r->bin)) return -1;
-    if (file_join(state, e, "%s/nodes/node0", r->state)) return -1;
-    char *argv[32 + 2 * OPTION_LIST] = {program,  "--config", config,  "--auto",  "--connect",
-                                        r->nodes, "--name",   "node0", "--state", state};
-    agent_words(r, argv, 10);
-    return start_logged(r, AGENTS, RUN_END, "nodes", argv, -1, e);
-}
-
-/* Puts the token into a pipe, which holds it until srun reads. */
-static int token_pipe(struct one_run *r, struct err *e)
-{
-    char token[512], uses[24];
-    int fd[2];
-    snprintf(uses, sizeof uses, "%lld", (long long)r->o.nodes);
-    if (ask(r, token, sizeof token,
-            WORDS("-q", "nodes", "token", "--names", "node*", "--uses", uses, "--ttl", "1h")))
-        return err_set(e, ERR_IO, "the coordinator gives no token for nodes: %s/seqd.log says more",
-                       r->state);
-    const ssize_t n = (ssize_t)strlen(token);
-    if (pipe2(fd, O_CLOEXEC)) return err_errno(e, "make a pipe");
-    const bool bad = write(fd[1], token, (size_t)n) != n;
-    explicit_bzero(token, sizeof token);
-    r->ear = fd[1];
-    if (!bad) return fd[0];
-    close(fd[0]);
-    return err_set(e, ERR_IO, "the token for nodes could not be passed on");
-}
-
-static int start_everywhere(struct one_run *r, struct err *e)
-{
-    char program[FILE_PATH_SIZE], state[FILE_PATH_SIZE] = "", nodes[32], tasks[32];
-    if (file_join(program, e, "%s/seqw", r->bin)) return -1;
-    if (*r->o.state && file_join(state, e, "%s/nodes", r->state)) return -1;
-    const int in = token_pipe(r, e);
-    if (in < 0) return -1;
-    snprintf(nodes, sizeof nodes, "--nodes=%lld", (long long)r->o.nodes);
-    snprintf(tasks, sizeof tasks, "--ntasks=%lld", (long long)r->o.nodes);
-    /* Runs one task on each node, with the job's whole share of that node. */
-    char *argv[48 + 2 * OPTION_LIST] = {
-        "srun",    nodes,        tasks, "--ntasks-per-node=1", "--overlap", "--cpu-bind=none",
-        "--label", "sh",         "-c",  agent_script,          "seqw",      program,
-        r->nodes,  r->o.address, state};
-    agent_words(r, argv, 15);
-    const int rc = start_logged(r, AGENTS, SIGTERM, "nodes", argv, in, e);
-    close(in);
-    return rc;
-}
-
-/* Counts the nodes that are up, each of which is a line of the answer, of any length. */
-static int64_t n_up(struct one_run *r)
-{
-    char program[FILE_PATH_SIZE], *argv[CTL_WORDS], *line = NULL;
-    size_t size = 0;
-    int64_t n = 0;
-    FILE *f;
-    ctl_words(r, program, argv, WORDS("nodes", "-o", "jsonl"));
-    const int rc = run_program(r, argv, &f);
-    while (f && !rc && getline(&line, &size, f) > 0) n += strstr(line, "\"state\": \"up\"") != NULL;
-    free(line);
-    if (f) fclose(f);
-    return n;
-}
-
-static int wait_nodes(struct one_run *r, struct err *e)
-{
-    const int64_t until_ms = clock_ms() + r->o.wait_s * 1000;
-    int64_t n = 0;
-    while (!r->c.signal && children_runs(&r->c, AGENTS) && children_runs(&r->c, SEQD)) {
-        if ((n = n_up(r)) >= r->o.nodes || clock_ms() > until_ms) break;
-        children_wait(&r->c, LOOK_MS);
-    }
-    if (r->c.signal || n >= r->o.nodes) return 0;
-    say_log(r, "nodes");
-    return err_set(e, ERR_TIMEOUT, "%lld of %lld nodes are up%s: what they say is above",
-                   (long long)n, (long long)r->o.nodes,
-                   children_runs(&r->c, AGENTS) ? " after --wait" : ", and agents have ended");
-}
-
 /* ---- the job --------------------------------------------------------------------------------- */
 
 /* Finds the one job of this state; "": there is none yet. */
 static int find_job(struct one_run *r, struct err *e)
 {
     char text[256];
-    if (ask(r, text, sizeof text, WORDS("-q", "ls", "-o", "name")))
+    if (run_ask(r, text, sizeof text, WORDS("-q", "ls", "-o", "name")))
         return err_set(e, ERR_IO, "the coordinator does not list its jobs: %s/seqd.log says more",
                        r->state);
     snprintf(r->id, sizeof r->id, "%.*s", (int)strspn(text, "0123456789"), text);
@@ -436,7 +121,7 @@ static int find_job(struct one_run *r, struct err *e)
 static bool field_is(struct one_run *r, const char *field, const char *want)
 {
     char text[1024];
-    return !ask(r, text, sizeof text, WORDS("-q", "show", r->id, "--field", field)) &&
+    return !run_ask(r, text, sizeof text, WORDS("-q", "show", r->id, "--field", field)) &&
            !strncmp(text, want, strlen(want)) && !text[strcspn(text, "\n") + 1];
 }
 
@@ -447,9 +132,9 @@ static int start_waiting(struct one_run *r, struct err *e)
     if (find_job(r, e)) return -1;
     if (*r->id) fprintf(stderr, "seqd run: job %s of %s continues\n", r->id, r->state);
     if (*r->id && field_is(r, "state", "suspended"))
-        tell(r, "/dev/null", WORDS("-q", "resume", r->id));
-    ctl_words(r, program, argv,
-              *r->id ? WORDS("watch", r->id) : WORDS("submit", r->o.spec, "--wait"));
+        run_tell(r, "/dev/null", WORDS("-q", "resume", r->id));
+    run_ctl_words(r, program, argv,
+                  *r->id ? WORDS("watch", r->id) : WORDS("submit", r->o.spec, "--wait"));
     return children_start(&r->c, WAITING, SIGTERM, argv, &files, e);
 }
 
@@ -478,7 +163,7 @@ static bool can_never_start(struct one_run *r)
 static void say_reason(struct one_run *r)
 {
     char text[1024];
-    if (!ask(r, text, sizeof text, WORDS("-q", "show", r->id, "--field", "reason.text")))
+    if (!run_ask(r, text, sizeof text, WORDS("-q", "show", r->id, "--field", "reason.text")))
         fprintf(stderr, "seqd run: job %s can never start here: %s", r->id, text);
 }
 
@@ -505,14 +190,14 @@ static int wait_job(struct one_run *r, struct err *e)
         if (never < REASON_LOOKS) continue;
         children_stop(&r->c, WAITING, 0);
         say_reason(r);
-        tell(r, "/dev/null", WORDS("-q", "cancel", r->id));
+        run_tell(r, "/dev/null", WORDS("-q", "cancel", r->id));
         return FAILED;
     }
     if (!children_runs(&r->c, WAITING) && !is_ended_from_outside(r))
         return r->c.child[WAITING].status;
     if (r->c.signal || have_left(r)) return -1;
     const char *gone = children_runs(&r->c, SEQD) ? "nodes" : "seqd";
-    say_log(r, gone);
+    run_say_log(r, gone);
     return err_set(e, ERR_IO, "the %s has ended before the job: its log is above",
                    *gone == 's' ? "coordinator" : "agent of a node");
 }
@@ -539,10 +224,10 @@ static int save_job(struct one_run *r)
     if (!*r->o.state || !children_runs(&r->c, SEQD) || !children_runs(&r->c, AGENTS)) return -1;
     if (!*r->id && (find_job(r, &e) || !*r->id)) return -1;
     fprintf(stderr, "seqd run: job %s saves its state\n", r->id);
-    const int bad = ask(r, text, sizeof text,
-                        WORDS("-q", "suspend", r->id, "--wait", "--timeout",
-                              r->c.signal == SIGUSR1 ? SAVE_S : SAVE_TERM_S));
-    if (ask(r, state, sizeof state, WORDS("-q", "show", r->id, "--field", "state"))) *state = 0;
+    const int bad = run_ask(r, text, sizeof text,
+                            WORDS("-q", "suspend", r->id, "--wait", "--timeout",
+                                  r->c.signal == SIGUSR1 ? SAVE_S : SAVE_TERM_S));
+    if (run_ask(r, state, sizeof state, WORDS("-q", "show", r->id, "--field", "state"))) *state = 0;
     state[strcspn(state, "\n")] = 0;
     const int code = code_of(state);
     if (code >= 0)
@@ -571,9 +256,9 @@ static bool was_submitted(const struct one_run *r)
 static int bring_files(struct one_run *r, const char *noun, const char *path, const char *option)
 {
     char text[4096];
-    const int bad = ask(r, text, sizeof text, WORDS("-q", noun, r->id, "-o", "name"));
+    const int bad = run_ask(r, text, sizeof text, WORDS("-q", noun, r->id, "-o", "name"));
     if (bad) fprintf(stderr, "seqd run: the %s of job %s cannot be listed\n", noun, r->id);
-    return bad || !*text ? bad : tell(r, NULL, WORDS("-q", "pull", r->id, path, option));
+    return bad || !*text ? bad : run_tell(r, NULL, WORDS("-q", "pull", r->id, path, option));
 }
 
 /* Copies the job's own JSON and files into --output. After a failure they stay in the state. */
@@ -586,9 +271,9 @@ static int bring(struct one_run *r, struct err *e)
     if (!*r->id && find_job(r, e)) return -1;
     if (*r->id) {
         if (file_join(path, e, "%s/job.json", r->o.output)) return -1;
-        bad |= tell(r, path, WORDS("-q", "show", r->id, "-o", "json"));
+        bad |= run_tell(r, path, WORDS("-q", "show", r->id, "-o", "json"));
         if (file_join(path, e, "%s/metrics.jsonl", r->o.output)) return -1;
-        bad |= tell(r, path, WORDS("-q", "metrics", r->id, "-o", "jsonl"));
+        bad |= run_tell(r, path, WORDS("-q", "metrics", r->id, "-o", "jsonl"));
         if (file_join(path, e, "%s/checkpoint", r->o.output)) return -1;
         bad |= bring_files(r, "checkpoints", path, NULL);
         if (file_join(path, e, "%s/artifacts", r->o.output)) return -1;
@@ -631,8 +316,8 @@ static int64_t slurm_kill_s(struct one_run *r)
     char *text = malloc(ANSWER_SIZE);
     int64_t s = 0;
     if (!text) abort();
-    if (job && *job && !ask_program(r, text, ANSWER_SIZE, show) && strstr(text, " Requeue=1") &&
-        strstr(text, " BatchFlag=1") && !ask_program(r, text, ANSWER_SIZE, config) &&
+    if (job && *job && !run_ask_program(r, text, ANSWER_SIZE, show) && strstr(text, " Requeue=1") &&
+        strstr(text, " BatchFlag=1") && !run_ask_program(r, text, ANSWER_SIZE, config) &&
         (at = strstr(text, "KillWait ")) && (at = strchr(at, '=')))
         s = strtol(at + 1, NULL, 10);
     free(text);
@@ -659,9 +344,9 @@ static int run_job(struct one_run *r, struct err *e)
         return USAGE;
     }
     if (*r->o.output && file_make_dir(r->o.output, e)) return -2;
-    if (start_seqd(r, e)) return -2;
-    if (!r->c.signal && (r->o.nodes > 1 ? start_everywhere(r, e) : start_local(r, e))) return -2;
-    if (wait_nodes(r, e)) return -2;
+    if (run_start_seqd(r, e)) return -2;
+    if (!r->c.signal && run_start_nodes(r, e)) return -2;
+    if (run_wait_nodes(r, e)) return -2;
     if (r->c.signal) return -1;
     if (start_waiting(r, e)) return -2;
     int rc = wait_job(r, e);
