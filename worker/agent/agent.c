@@ -1,10 +1,7 @@
-/* Keeps the attempts of this node, and applies each message of seqd to them. All of it happens on
- * the loop thread. No data are lost with the agent: the data for seqd are in spools and logs on
- * disk, read by offset and sent until acknowledged (relay.h). So a session that breaks, and an
- * agent that is killed, only make the same bytes go again.
- *
- * An attempt begins only if its epoch is newer than all that began here of its job
- * (state_dir_epoch); the older attempts of that job are told to stop first. */
+/* Keeps the attempts of this node, and its session with seqd; orders.c applies seqd's messages. All
+ * of it happens on the loop thread. No data are lost with the agent: the data for seqd are in
+ * spools and logs on disk, read by offset and sent until acknowledged (relay.h). So a session that
+ * breaks, and an agent that is killed, only make the same bytes go again. */
 #include "worker/agent/agent.h"
 
 #include <limits.h>
@@ -19,88 +16,41 @@
 #include "api/core/cgroup.h"
 #include "api/core/log.h"
 #include "api/core/version.h"
-#include "api/wire.h"
-#include "worker/agent/attempt.h"
-#include "worker/agent/capture.h"
-#include "worker/agent/cores.h"
-#include "worker/agent/disk.h"
-#include "worker/agent/fetches.h"
-#include "worker/agent/gpus.h"
-#include "worker/agent/launch.h"
+#include "worker/agent/agent_state.h"
+#include "worker/agent/orders.h"
 #include "worker/agent/probe.h"
-#include "worker/agent/questions.h"
 #include "worker/agent/relay.h"
-#include "worker/agent/removal.h"
-#include "worker/agent/session.h"
-#include "worker/agent/state_dir.h"
 
 enum {
     TICK_MS = 50,
     CONNECT_MS = 5, /* wait between looks while a gang is starting or dying */
-    QUIT_MS = 2000, /* time for seqd to hear the last reports */
-    PROFILE_MS = 30000,
-    PROFILE_SIZE = 8192
-};
-
-struct agent {
-    struct loop *loop;
-    struct agent_options o;
-    struct state_dir state_dir;
-    char address[RANK_ADDRESS_SIZE]; /* ranks listen here */
-    char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
-    struct gpus *gpus; /* NULL: there are none */
-    struct pins *pins; /* NULL: ranks are not bound to cores */
-    struct trees *trees;
-    struct node_removals *removals;
-    struct disk_watch *disk;
-    struct agent_session *session;
-    struct prepared *prepared; /* NULL: the watch over prepared data could not begin */
-    bool told_end;             /* seqd was told of the end in this session */
-    int64_t leave_s;           /* UTC seconds of this agent's end; jobs leave now; 0: it stays */
-    struct attempt *attempts;
-    struct loop_timer *tick, *heartbeat, *orphan, *quit;
-    int64_t heartbeat_ms; /* ms between heartbeats; seqd sets it */
-    bool up;              /* set by WELCOME: a refused session is never up */
-    bool quitting;
-    struct questions *questions; /* questions of seqd, which programs answer */
-    struct fetches *fetches;     /* reads of files for seqd */
-    struct capture *profiling;   /* seqrank --profile, once after the start */
-    struct profile profile;      /* result of seqrank --profile; zeros: none yet */
-    char buf[SPOOL_RECORD_SIZE]; /* the record or chunk being sent */
+    QUIT_MS = 2000  /* time for seqd to hear the last reports */
 };
 
 /* ---- attempts -------------------------------------------------------------------------------- */
 
-static struct attempt *find(struct agent *a, int64_t job, int64_t epoch)
+struct attempt *agent_find(struct agent *a, int64_t job, int64_t epoch)
 {
     for (struct attempt *t = a->attempts; t; t = t->next)
         if (t->job == job && t->epoch == epoch) return t;
     return NULL;
 }
 
-static int n_attempts(const struct agent *a)
+int agent_n_attempts(const struct agent *a)
 {
     int n = 0;
     for (const struct attempt *t = a->attempts; t; t = t->next) n++;
     return n;
 }
 
-static void add(struct agent *a, struct attempt *t, void (*nudge)(void *, struct attempt *))
-{
-    t->nudge = nudge;
-    t->owner = a;
-    t->next = a->attempts;
-    a->attempts = t;
-}
-
-static bool has_attempt(const struct agent *a, int64_t job)
+bool agent_has_attempt(const struct agent *a, int64_t job)
 {
     for (const struct attempt *t = a->attempts; t; t = t->next)
         if (t->job == job) return true;
     return false;
 }
 
-static void forget(struct agent *a, struct attempt *t)
+void agent_forget(struct agent *a, struct attempt *t)
 {
     struct err e;
     struct attempt **p = &a->attempts;
@@ -114,14 +64,11 @@ static void forget(struct agent *a, struct attempt *t)
     cgroup_remove(t->dir);
     if (file_remove(t->dir, &e) < 0) log_error("attempt.remove", "why=\"%s\"", e.text);
     if (t->stale) relay_end(a->session, t->job, t->epoch, GANG_UNKNOWN);
-    if (!has_attempt(a, t->job)) removals_over(a->removals, t->job);
+    if (!agent_has_attempt(a, t->job)) removals_over(a->removals, t->job);
     attempt_free(t);
 }
 
-/* Stops the loop when no attempt is left; when quitting, also when all are over and no session is
- * open. An open session gets QUIT_MS (quit_late), for seqd to receive the ends and send FORGET.
- * While jobs save, before quitting, attempts stay for all of the grace: a session may come back. */
-static void quit_check(struct agent *a)
+void agent_quit_check(struct agent *a)
 {
     if (!a->quitting && !a->leave_s) return;
     for (struct attempt *t = a->attempts; t; t = t->next)
@@ -129,7 +76,7 @@ static void quit_check(struct agent *a)
     loop_stop(a->loop);
 }
 
-static void stop_all(struct agent *a, const char *why)
+void agent_stop_all(struct agent *a, const char *why)
 {
     if (a->quitting) return;
     log_info("agent.quit", "why=\"%s\"", why);
@@ -137,7 +84,7 @@ static void stop_all(struct agent *a, const char *why)
     for (struct attempt *t = a->attempts; t; t = t->next)
         if (t->state != ATTEMPT_OVER) attempt_stop(t);
     loop_timer_set(a->quit, QUIT_MS);
-    quit_check(a);
+    agent_quit_check(a);
 }
 
 /* Tells whether an attempt is not over, but all its processes are gone and its end cannot be
@@ -162,7 +109,7 @@ static void quit_late(void *arg)
     struct agent *a = arg;
     bool over = true;
     if (!a->quitting) {
-        stop_all(a, "the grace is over");
+        agent_stop_all(a, "the grace is over");
         return;
     }
     for (struct attempt *t = a->attempts; t; t = t->next)
@@ -183,10 +130,10 @@ static void tick(void *arg)
         next = t->next;
         soon = attempt_check(t) || soon;
         relay_records(a->session, t, a->buf);
-        if (t->state == ATTEMPT_OVER && t->forget_wanted) forget(a, t);
+        if (t->state == ATTEMPT_OVER && t->forget_wanted) agent_forget(a, t);
     }
     relay_logs(a->session, a->attempts, a->buf);
-    quit_check(a);
+    agent_quit_check(a);
     if (a->attempts) loop_timer_set(a->tick, soon ? CONNECT_MS : TICK_MS);
 }
 
@@ -196,6 +143,14 @@ static void nudged(void *arg, struct attempt *t)
     struct agent *a = arg;
     relay_records(a->session, t, a->buf);
     if (t->sock < 0) loop_timer_set(a->tick, 0);
+}
+
+void agent_add(struct agent *a, struct attempt *t)
+{
+    t->nudge = nudged;
+    t->owner = a;
+    t->next = a->attempts;
+    a->attempts = t;
 }
 
 void agent_reap(struct agent *a)
@@ -217,7 +172,7 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
         file_remove(dir, NULL); /* its start record was never complete: no gang began */
         return;
     }
-    add(a, t, nudged);
+    agent_add(a, t);
     attempt_check(t);
     log_info("attempt.adopt", "job=%lld epoch=%lld state=%s", (long long)job, (long long)epoch,
              t->state == ATTEMPT_OVER ? "over"
@@ -244,208 +199,6 @@ static void keep_prepared(struct agent *a)
     a->prepared = prepared_create(a->loop, a->trees, dir, &a->o.keep, &calls, a);
 }
 
-/* ---- messages of seqd ------------------------------------------------------------------------ */
-
-/* Begins an attempt. out: *rank is the rank that cannot be started, or -1 if the gang cannot. */
-static int begin(struct agent *a, const struct msg *m, int *rank, struct err *e)
-{
-    const struct launch l = {.loop = a->loop,
-                             .state_dir = &a->state_dir,
-                             .attempts = a->attempts,
-                             .gpus = a->gpus,
-                             .pins = a->pins,
-                             .node = a->o.name,
-                             .address = a->address,
-                             .gang_program = a->gang_program,
-                             .rank_program = a->rank_program,
-                             .orphan_ms = a->o.orphan_ms};
-    struct attempt *t;
-    if ((*rank = launch_unfit_rank(&l, m, e)) >= 0) return -1;
-    if (!(t = launch_attempt(&l, m, e))) return -1;
-    add(a, t, nudged);
-    prepared_use(a->prepared, m->prepared_id);
-    loop_timer_set(a->tick, 0);
-    return 0;
-}
-
-static void on_assign(struct agent *a, const struct msg *m)
-{
-    struct err e = {0};
-    if (find(a, m->job, m->epoch)) return;            /* a repeated message */
-    const bool full = n_attempts(a) >= WIRE_ATTEMPTS; /* HELLO could not name them all */
-    const bool ends = a->quitting || a->leave_s;
-    if (ends || full || m->epoch <= state_dir_epoch(&a->state_dir, m->job)) {
-        log_warn("attempt.refuse", "job=%lld epoch=%lld why=\"%s\"", (long long)m->job,
-                 (long long)m->epoch,
-                 full   ? "too many attempts are here"
-                 : ends ? "the agent is stopping"
-                        : "the epoch is not new");
-        relay_end(a->session, m->job, m->epoch, GANG_UNKNOWN);
-        return;
-    }
-    for (struct attempt *t = a->attempts; t; t = t->next)
-        if (t->job == m->job) attempt_stop(t); /* a newer epoch fences off the older ones */
-    int rank = -1;
-    if (begin(a, m, &rank, &e) == 0) return;
-    log_error("attempt.begin", "job=%lld why=\"%s\"", (long long)m->job, e.text);
-    relay_failure(a->session, m->job, m->epoch, rank < 0 ? RANK_GANG : rank, &e);
-    relay_end(a->session, m->job, m->epoch, GANG_LOST);
-}
-
-static bool listed(const struct msg *m, int64_t job, int64_t epoch)
-{
-    for (int i = 0; i < m->n_attempts; i++)
-        if (m->attempts[i].job == job && m->attempts[i].epoch == epoch) return true;
-    return false;
-}
-
-/* Ends the attempts that no message of EXPECT named. */
-static void end_unexpected(struct agent *a)
-{
-    for (struct attempt *t = a->attempts, *next; t; t = next) {
-        const bool expected = t->expected;
-        next = t->next;
-        t->expected = false;
-        if (expected) continue;
-        t->stale = true;
-        forget(a, t);
-    }
-}
-
-static void on_expect(struct agent *a, const struct msg *m)
-{
-    for (struct attempt *t = a->attempts; t; t = t->next)
-        t->expected = t->expected || listed(m, t->job, t->epoch);
-    if (!m->more) end_unexpected(a);
-    for (int i = 0; i < m->n_attempts; i++)
-        if (!find(a, m->attempts[i].job, m->attempts[i].epoch))
-            relay_end(a->session, m->attempts[i].job, m->attempts[i].epoch, GANG_UNKNOWN);
-}
-
-static void send_profile(struct agent *a)
-{
-    const struct msg m = {.type = MSG_PROFILE, .profile = a->profile};
-    if (session_is_up(a->session) && a->profile.hop > 0) session_send(a->session, &m);
-}
-
-/* Takes the profile. Jobs run without one, too: seqd then does not tell how long a step takes. */
-static void profiled(void *arg, int64_t request, const char *text, size_t size,
-                     const struct err *why)
-{
-    struct agent *a = arg;
-    struct err e = *why;
-    a->profiling = NULL;
-    if (e.code || profile_read(text, size, &a->profile, &e)) {
-        a->profile = (struct profile){0};
-        log_warn("agent.profile", "why=\"%s\"", e.text);
-        return;
-    }
-    send_profile(a);
-}
-
-static void profile_start(struct agent *a)
-{
-    char *argv[] = {"seqrank", "--profile", NULL};
-    const struct capture_options o = {a->loop,    a->rank_program, argv,     0,
-                                      PROFILE_MS, PROFILE_SIZE,    profiled, a};
-    struct err e = {0};
-    if (!(a->profiling = capture_start(&o, &e))) profiled(a, 0, "", 0, &e);
-}
-
-/* Sends no answer for a read of an earlier session: a seqd that was restarted counts from 1 again,
- * and would take it for the answer about another file. */
-static void fetched(void *arg, const struct fetch_op *op)
-{
-    struct agent *a = arg;
-    struct msg m = {.type = MSG_FETCHED, .request = op->request, .offset = op->file.offset};
-    m.err = op->err;
-    m.data = op->buf;
-    m.size = op->n > 0 ? (size_t)op->n : 0;
-    m.total = op->file.total;
-    m.stamp = op->file.stamp;
-    if (op->session == session_number(a->session)) session_send(a->session, &m);
-}
-
-static void on_fetch(struct agent *a, const struct msg *m)
-{
-    struct msg no = {.type = MSG_FETCHED, .request = m->request, .offset = m->offset};
-    if (fetches_add(a->fetches, session_number(a->session), m, &no.err))
-        session_send(a->session, &no);
-}
-
-/* Sends the answer to a question or a removal; without a session seqd asks again. */
-static void answered(void *arg, const struct msg *m)
-{
-    struct agent *a = arg;
-    session_send(a->session, m);
-}
-
-/* Applies SAVE, STOP, BLOBS, ACK or FORGET to an attempt that may not be here. */
-static void on_attempt(struct agent *a, const struct msg *m)
-{
-    struct attempt *t = find(a, m->job, m->epoch);
-    if (!t) {
-        if (m->type == MSG_STOP || m->type == MSG_SAVE)
-            relay_end(a->session, m->job, m->epoch, GANG_UNKNOWN);
-        return;
-    }
-    if (m->type == MSG_STOP || m->type == MSG_SAVE) {
-        const bool save = m->type == MSG_SAVE;
-        log_info(save ? "attempt.save" : "attempt.stop", "job=%lld epoch=%lld why=\"%s\"",
-                 (long long)m->job, (long long)m->epoch, m->reason);
-        (save ? attempt_save : attempt_stop)(t);
-    }
-    if (m->type == MSG_BLOBS) attempt_blobs(t, m->blobs, m->n_blobs);
-    if (m->type == MSG_ACK) attempt_ack(t, m);
-    if (m->type == MSG_FORGET) forget(a, t);
-    quit_check(a);
-}
-
-/* Tells seqd when this node ends. Sends nothing if no end is known, unless seqd was told of an end
- * in this session. */
-static void send_leaving(struct agent *a)
-{
-    struct msg m = {.type = MSG_LEAVING, .end_s = a->o.end_s, .margin_s = a->o.margin_s};
-    if (a->leave_s) m.end_s = a->leave_s, m.margin_s = WIRE_MAX_TIME_S;
-    if (!session_is_up(a->session) || !wire_knows(session_abi(a->session), MSG_LEAVING)) return;
-    if (!m.end_s && !a->told_end) return;
-    if (!session_send(a->session, &m)) a->told_end = true;
-}
-
-static bool on_message(void *arg, const struct msg *m)
-{
-    struct agent *a = arg;
-    switch (m->type) {
-    case MSG_ASSIGN: on_assign(a, m); break;
-    case MSG_EXPECT: on_expect(a, m); break;
-    case MSG_DESCRIBE: questions_describe(a->questions, m); break;
-    case MSG_TRACE: questions_trace(a->questions, m); break;
-    case MSG_FETCH: on_fetch(a, m); break;
-    case MSG_REMOVE: removals_take(a->removals, m, has_attempt(a, m->job)); break;
-    case MSG_SAVE:
-    case MSG_STOP:
-    case MSG_BLOBS:
-    case MSG_ACK:
-    case MSG_FORGET: on_attempt(a, m); break;
-    case MSG_QUIT: stop_all(a, m->reason); break;
-    case MSG_WELCOME: /* handled by the session */
-    case MSG_REFUSED:
-    case MSG_JOINED:
-    case MSG_HELLO: /* seqw sends these, and seqd never does */
-    case MSG_HEARTBEAT:
-    case MSG_REPORT:
-    case MSG_LOG:
-    case MSG_DESCRIBED:
-    case MSG_FETCHED:
-    case MSG_REMOVED:
-    case MSG_PROFILE:
-    case MSG_LEAVING:
-    case MSG_JOIN:
-    case MSG_TYPE_N: return false;
-    }
-    return true;
-}
-
 /* ---- the session ----------------------------------------------------------------------------- */
 
 static void on_opened(void *arg)
@@ -460,7 +213,7 @@ static void on_opened(void *arg)
                     .emulated = a->o.emulated};
     struct gpu gpus[GPU_MAX];
     struct wire_attempt *list;
-    list = calloc((size_t)n_attempts(a) + 1, sizeof *list);
+    list = calloc((size_t)agent_n_attempts(a) + 1, sizeof *list);
     assert(list);
     for (struct attempt *t = a->attempts; t; t = t->next) {
         const bool over = t->state == ATTEMPT_OVER;
@@ -494,10 +247,10 @@ static void on_up(void *arg, const struct msg *welcome)
     loop_timer_set(a->orphan, -1);
     loop_timer_set(a->heartbeat, a->heartbeat_ms);
     loop_timer_set(a->tick, 0);
-    send_profile(a);
+    orders_send_profile(a);
     a->told_end = false;
-    send_leaving(a);
-    if (a->leave_s && !can_leave(a)) stop_all(a, "this seqd cannot let jobs save");
+    orders_send_leaving(a);
+    if (a->leave_s && !can_leave(a)) agent_stop_all(a, "this seqd cannot let jobs save");
 }
 
 static void on_down(void *arg)
@@ -508,7 +261,7 @@ static void on_down(void *arg)
     loop_timer_set(a->heartbeat, -1);
     if (a->up && a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     a->up = false;
-    quit_check(a);
+    agent_quit_check(a);
 }
 
 static void heartbeat(void *arg)
@@ -524,10 +277,10 @@ static void heartbeat(void *arg)
 
 static void orphaned(void *arg)
 {
-    stop_all(arg, "no session for too long");
+    agent_stop_all(arg, "no session for too long");
 }
 
-static const struct session_calls session_calls = {on_opened, on_up, on_message, on_down};
+static const struct session_calls session_calls = {on_opened, on_up, orders_take, on_down};
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -545,11 +298,11 @@ void agent_leave(struct agent *a, int64_t grace_ms, const char *why)
         return;
     }
     log_info("agent.leave", "why=%s grace_s=%lld attempts=%d", why, (long long)grace_ms / 1000,
-             n_attempts(a));
+             agent_n_attempts(a));
     a->leave_s = utc_s() + (grace_ms + 999) / 1000;
     loop_timer_set(a->quit, grace_ms);
-    send_leaving(a);
-    quit_check(a);
+    orders_send_leaving(a);
+    agent_quit_check(a);
 }
 
 /* Tells seqd first, so that it places no job here again, and stops all gangs. */
@@ -557,13 +310,13 @@ void agent_quit(struct agent *a, const char *why)
 {
     if (a->quitting) return;
     a->leave_s = utc_s();
-    send_leaving(a);
-    stop_all(a, why);
+    orders_send_leaving(a);
+    agent_stop_all(a, why);
 }
 
 bool agent_connected(const struct agent *a, int *n)
 {
-    *n = n_attempts(a);
+    *n = agent_n_attempts(a);
     return session_is_up(a->session);
 }
 
@@ -579,7 +332,7 @@ void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s)
     if (a->o.end_s == end_s && a->o.margin_s == margin_s) return;
     a->o.end_s = end_s;
     a->o.margin_s = margin_s;
-    send_leaving(a);
+    orders_send_leaving(a);
 }
 
 /* Takes, with --auto, the GPUs that the engine gave, and sets the number of slots by them. */
@@ -613,15 +366,15 @@ static int agent_open(struct agent *a, struct err *e)
         state_dir_writable(&a->state_dir, a->o.writable, a->o.n_writable, e) < 0)
         return -1;
     if (state_dir_scan(&a->state_dir, adopt, a, e) < 0) return -1;
-    if (n_attempts(a) > WIRE_ATTEMPTS)
+    if (agent_n_attempts(a) > WIRE_ATTEMPTS)
         return err_set(e, ERR_TOO_LARGE,
                        "%s/gangs has %d attempts, at most %d are possible: remove the directories "
                        "of attempts that are over",
-                       a->state_dir.dir, n_attempts(a), WIRE_ATTEMPTS);
-    const struct questions_options q = {a->loop,   &a->state_dir, a->rank_program,
-                                        a->o.name, answered,      a};
+                       a->state_dir.dir, agent_n_attempts(a), WIRE_ATTEMPTS);
+    const struct questions_options q = {a->loop,   &a->state_dir,   a->rank_program,
+                                        a->o.name, orders_answered, a};
     a->questions = questions_create(&q);
-    a->fetches = fetches_create(a->loop, &a->state_dir, fetched, a);
+    a->fetches = fetches_create(a->loop, &a->state_dir, orders_fetched, a);
     keep_prepared(a);
     a->disk = disk_watch_create(a->loop, a->trees, a->state_dir.dir);
     if (a->attempts) loop_timer_set(a->tick, 0);
@@ -631,7 +384,7 @@ static int agent_open(struct agent *a, struct err *e)
     if (take_allocation(a, e) < 0) return -1;
     if (address_check(a->o.connect, e) < 0) return err_prefix(e, "--connect");
     if (session_dial(a->session, e) < 0) return -1;
-    profile_start(a);
+    orders_profile(a);
     return 0;
 }
 
@@ -649,7 +402,7 @@ struct agent *agent_create(struct loop *l, const struct agent_options *o, struct
     const struct session_options s = {o->connect, o->name, o->state, o->token_file};
     a->session = session_create(l, &s, &session_calls, a);
     a->trees = trees_create(l);
-    a->removals = removals_create(a->trees, &a->state_dir, answered, a);
+    a->removals = removals_create(a->trees, &a->state_dir, orders_answered, a);
     if (agent_open(a, e) == 0) return a;
     agent_destroy(a);
     return NULL;

@@ -1,0 +1,60 @@
+/* agent_state.h: the state of the agent of a node, which agent.c and orders.c share. Inside
+ * worker/agent. */
+#ifndef SEQD_AGENT_AGENT_STATE_H
+#define SEQD_AGENT_AGENT_STATE_H
+
+#include "api/wire.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/attempt.h"
+#include "worker/agent/capture.h"
+#include "worker/agent/cores.h"
+#include "worker/agent/disk.h"
+#include "worker/agent/fetches.h"
+#include "worker/agent/gpus.h"
+#include "worker/agent/questions.h"
+#include "worker/agent/removal.h"
+#include "worker/agent/session.h"
+#include "worker/agent/state_dir.h"
+
+struct agent {
+    struct loop *loop;
+    struct agent_options o;
+    struct state_dir state_dir;
+    char address[RANK_ADDRESS_SIZE]; /* ranks listen here */
+    char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
+    struct gpus *gpus; /* NULL: there are none */
+    struct pins *pins; /* NULL: ranks are not bound to cores */
+    struct trees *trees;
+    struct node_removals *removals;
+    struct disk_watch *disk;
+    struct agent_session *session;
+    struct prepared *prepared; /* NULL: the watch over prepared data could not begin */
+    bool told_end;             /* seqd was told of the end in this session */
+    int64_t leave_s;           /* UTC seconds of this agent's end; jobs leave now; 0: it stays */
+    struct attempt *attempts;
+    struct loop_timer *tick, *heartbeat, *orphan, *quit;
+    int64_t heartbeat_ms; /* ms between heartbeats; seqd sets it */
+    bool up;              /* set by WELCOME: a refused session is never up */
+    bool quitting;
+    struct questions *questions; /* questions of seqd, which programs answer */
+    struct fetches *fetches;     /* reads of files for seqd */
+    struct capture *profiling;   /* seqrank --profile, once after the start */
+    struct profile profile;      /* result of seqrank --profile; zeros: none yet */
+    char buf[SPOOL_RECORD_SIZE]; /* the record or chunk being sent */
+};
+
+/* Returns the attempt; NULL: it is not here. */
+struct attempt *agent_find(struct agent *a, int64_t job, int64_t epoch);
+int agent_n_attempts(const struct agent *a);
+bool agent_has_attempt(const struct agent *a, int64_t job);
+/* Takes t, whose new records are then sent. */
+void agent_add(struct agent *a, struct attempt *t);
+/* Removes an attempt and its directory: at once if it is over, else it is stopped first. */
+void agent_forget(struct agent *a, struct attempt *t);
+void agent_stop_all(struct agent *a, const char *why);
+/* Stops the loop when no attempt is left; when quitting, also when all are over and no session is
+ * open. An open session gets QUIT_MS (quit_late), for seqd to receive the ends and send FORGET.
+ * While jobs save, before quitting, attempts stay for all of the grace: a session may come back. */
+void agent_quit_check(struct agent *a);
+
+#endif
