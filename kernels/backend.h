@@ -43,8 +43,10 @@
 #include "api/core/quant.h"
 
 /* DT_F64: the tests' reference device alone. DT_INT8, DT_INT4: a weight [N, K] in blocks
- * (api/core/quant.h), of which a view has whole rows from a multiple of QUANT_ROWS on and ld K. */
-enum dtype { DT_F32, DT_BF16, DT_F64, DT_F16, DT_INT8, DT_INT4 };
+ * (api/core/quant.h), of which a view has whole rows from a multiple of QUANT_ROWS on and ld K.
+ * DT_F32_PANELS, DT_BF16_PANELS: a weight [N, K] of numbers in panels (panels.h); views as of
+ * blocks. */
+enum dtype { DT_F32, DT_BF16, DT_F64, DT_F16, DT_INT8, DT_INT4, DT_F32_PANELS, DT_BF16_PANELS };
 
 struct tensor { /* a view; owns nothing */
     void *data;
@@ -57,10 +59,14 @@ static inline bool dtype_quant(enum dtype t)
 {
     return t == DT_INT8 || t == DT_INT4;
 }
+static inline bool dtype_panels(enum dtype t)
+{
+    return t == DT_F32_PANELS || t == DT_BF16_PANELS;
+}
 /* Returns the bytes of an element. t: not in blocks. */
 static inline int64_t dtype_size(enum dtype t)
 {
-    return t == DT_BF16 || t == DT_F16 ? 2 : t == DT_F64 ? 8 : 4;
+    return t == DT_BF16 || t == DT_F16 || t == DT_BF16_PANELS ? 2 : t == DT_F64 ? 8 : 4;
 }
 static inline struct tensor tensor_f32(float *data, int64_t rows, int64_t cols, int64_t ld)
 {
@@ -80,7 +86,19 @@ static inline enum dtype dtype_of_format(enum weights_id w)
 {
     return w == WEIGHTS_INT4 ? DT_INT4 : DT_INT8;
 }
-/* Returns a window of rows [r0, r0 + n) and columns [c0, c0 + m); in blocks: all columns. */
+/* Returns the dtype of a weight of this format in a model of dtype t. */
+static inline enum dtype dtype_stored(enum weights_id w, enum dtype t)
+{
+    if (w == WEIGHTS_PANELS) return t == DT_BF16 ? DT_BF16_PANELS : DT_F32_PANELS;
+    return w == WEIGHTS_MODEL ? t : dtype_of_format(w);
+}
+/* Returns the dtype of the numbers in panels. */
+static inline enum dtype dtype_of_panels(enum dtype t)
+{
+    return t == DT_BF16_PANELS ? DT_BF16 : DT_F32;
+}
+/* Returns a window of rows [r0, r0 + n) and columns [c0, c0 + m); in blocks or panels: all
+ * columns. */
 static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, int64_t c0,
                                        int64_t m)
 {
@@ -98,7 +116,8 @@ struct pool;
  * [K, N], c is [M, N].
  * Each element is a sum over ascending K, in blocks that depend on K alone. A block's sum starts
  * from 0. Blocks are added in order, to the old c when accumulating.
- * Dtypes: a and b have the same one, or b is in blocks, and trans_a is not set; c has any. The
+ * Dtypes: a and b have the same one; or b is in blocks, and trans_a is not set; or b is in panels of
+ * a's dtype, and trans_b is set, which gives the bits of the same numbers in rows. c has any. The
  * values of blocks are formed in fp32 (int4: scale code + least, rounded once); a device may round
  * them to bf16 if a is bf16. A device may sum bf16 inputs in groups of K (pairs, or 32 at a
  * time) in its own order. A bf16 c is rounded once, from the fp32 sum with the
@@ -806,6 +825,9 @@ struct be_ops {
     /* Waits for everything asked for so far, transfers too, and reports the first failure. NULL:
      * everything is synchronous. */
     int (*sync)(struct be *, struct err *);
+    /* Turns a weight, which panels_fit (panels.h), from rows into panels, in place. NULL: products
+     * take rows alone. */
+    void (*turn)(struct be *, struct tensor w);
     void *(*alloc)(struct be *, int64_t size, struct err *); /* zeroed pages, 64-byte aligned */
     void (*free)(struct be *, void *p, int64_t size);
 

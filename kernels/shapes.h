@@ -30,10 +30,17 @@ static inline bool shape_quant(struct tensor t, int64_t rows, int64_t cols)
 {
     return dtype_quant(t.dtype) && t.rows == rows && t.cols == cols && cols % QUANT_K == 0;
 }
+/* Tells whether t has this shape and is a weight in panels of act. */
+static inline bool shape_panels(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
+{
+    return dtype_panels(t.dtype) && dtype_of_panels(t.dtype) == act && t.rows == rows &&
+           t.cols == cols && cols % QUANT_K == 0;
+}
 /* Tells whether t has this shape and may be the second factor of a product with act. */
 static inline bool shape_factor(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
 {
-    return shape_quant(t, rows, cols) || shape_act(t, rows, cols, act);
+    return shape_quant(t, rows, cols) || shape_panels(t, rows, cols, act) ||
+           shape_act(t, rows, cols, act);
 }
 
 static inline void shape_gemm(const struct gemm_args *a)
@@ -45,6 +52,7 @@ static inline void shape_gemm(const struct gemm_args *a)
     assert(a->trans_a ? shape_act(a->a, K, M, in) : shape_act(a->a, M, K, in));
     assert(shape_factor(a->b, a->trans_b ? N : K, a->trans_b ? K : N, in));
     assert(!dtype_quant(a->b.dtype) || !a->trans_a);
+    assert(!dtype_panels(a->b.dtype) || a->trans_b);
     assert(!a->bias.data || shape_act(a->bias, 1, N, a->c.dtype));
 }
 
@@ -140,8 +148,10 @@ static inline void shape_swiglu_bwd(const struct swiglu_bwd_args *a)
 
 static inline void shape_embed_fwd(const struct embed_fwd_args *a)
 {
-    assert(shape_factor(a->table, a->table.rows, a->table.cols, a->table.dtype));
-    assert(a->x.dtype == a->table.dtype || a->x.dtype == DT_F32 || dtype_quant(a->table.dtype));
+    const enum dtype in = dtype_panels(a->table.dtype) ? dtype_of_panels(a->table.dtype)
+                                                       : a->table.dtype;
+    assert(shape_factor(a->table, a->table.rows, a->table.cols, in));
+    assert(a->x.dtype == in || a->x.dtype == DT_F32 || dtype_quant(in));
     assert(shape_act(a->x, a->x.rows, a->table.cols, a->x.dtype));
 }
 

@@ -11,7 +11,8 @@ enum weights_id {
     WEIGHTS_MODEL, /* in precision.params, as all others */
     WEIGHTS_INT8,  /* blocks of 8 bits */
     WEIGHTS_INT4,  /* blocks of 4 bits; the head's and a tied embedding's of 8 */
-    WEIGHTS_N
+    WEIGHTS_N,
+    WEIGHTS_PANELS = WEIGHTS_N /* in memory alone: numbers in panels (kernels/panels.h) */
 };
 enum form_id {
     FORM_BLOCKWISE,  /* blocks of keys and values travel, online softmax */

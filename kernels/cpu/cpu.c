@@ -1,6 +1,7 @@
 /* cpu.c: chooses the instruction set (the best one that this processor has, or the requested one),
  * and owns the device's memory. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/panels.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -214,6 +215,28 @@ void cpu_fill(struct be *be, float *p, int64_t n, float value)
 {
     struct filling f = {p, value, n};
     cpu_run(be, fill_task, &f, cpu_div_up(n, FILLED));
+}
+
+enum { TURNED = 16 * QUANT_ROWS }; /* rows of a task */
+
+static_assert(QUANT_ROWS * PANELS_COLS * sizeof(float) <= BE_SCRATCH_PER_THREAD, "a panel fits");
+
+struct turning {
+    struct be *be;
+    struct tensor w;
+};
+
+static void turn_task(void *arg, int64_t task, int worker)
+{
+    const struct turning *t = arg;
+    const int64_t r0 = task * TURNED;
+    panels_turn(t->w, r0, cpu_min(TURNED, t->w.rows - r0), cpu_scratch(t->be, worker));
+}
+
+void cpu_turn(struct be *be, struct tensor w)
+{
+    struct turning t = {be, w};
+    cpu_run(be, turn_task, &t, cpu_div_up(w.rows, TURNED));
 }
 
 /* Copies without the pool: tasks of the pool may call it (be_host_run). */

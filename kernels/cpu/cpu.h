@@ -21,6 +21,7 @@ const char *const *cpu_isas(void);
 
 /* Operations that have one version for all instruction sets. */
 void cpu_fill(struct be *be, float *p, int64_t n, float value);
+void cpu_turn(struct be *be, struct tensor w);
 void cpu_copy(struct be *be, void *dst, const void *src, int64_t size);
 void cpu_noise(struct be *be, const struct noise_args *a);
 void *cpu_alloc(struct be *be, int64_t size, struct err *e);

@@ -104,6 +104,16 @@ static inline vf v_load_i8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
+/* Return the lower and the upper bf16 of each lane, widened. */
+static inline vf v_words_low(vf words)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(words), 16));
+}
+static inline vf v_words_high(vf words)
+{
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_castps_si256(words), vi_set1((int)0xffff0000u)));
+}
 /* Returns the 4 bits of each lane from bit `shift` on. */
 static inline vf v_u4(vf bits, const int shift)
 {

@@ -103,6 +103,16 @@ static inline vf v_load_i8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
+/* Return the lower and the upper bf16 of each lane, widened. */
+static inline vf v_words_low(vf words)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(words), 16));
+}
+static inline vf v_words_high(vf words)
+{
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_castps_si512(words), vi_set1((int)0xffff0000u)));
+}
 /* Returns the 4 bits of each lane from bit `shift` on. */
 static inline vf v_u4(vf bits, const unsigned shift)
 {

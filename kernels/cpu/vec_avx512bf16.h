@@ -78,16 +78,6 @@ static inline vf v_words_u4(vf bits, const int shift)
     return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
         x, _mm512_set1_epi32(0x00780078), _mm512_set1_epi32(0x41804180), 0xea)); /* a & b | c */
 }
-/* Return the lower and the upper elements of words, widened. */
-static inline vf v_words_low(vf words)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(words), 16));
-}
-static inline vf v_words_high(vf words)
-{
-    const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
-    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(words), high));
-}
 
 #endif
 #endif

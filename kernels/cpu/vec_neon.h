@@ -107,6 +107,15 @@ static inline vf v_load_i8(const int8_t *p)
     memcpy(x, p, VL);
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(x)))));
 }
+/* Return the lower and the upper bf16 of each lane, widened. */
+static inline vf v_words_low(vf words)
+{
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(words), 16));
+}
+static inline vf v_words_high(vf words)
+{
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(words), vdupq_n_u32(0xffff0000u)));
+}
 /* Returns the 4 bits of each lane from bit `shift` on. */
 static inline vf v_u4(vf bits, const int shift)
 {

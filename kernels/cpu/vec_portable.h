@@ -111,6 +111,15 @@ static inline vf v_load_i8(const int8_t *p)
 {
     return (vf){p[0], p[1], p[2], p[3]};
 }
+/* Return the lower and the upper bf16 of each lane, widened. */
+static inline vf v_words_low(vf words)
+{
+    return (vf)((vu)words << 16);
+}
+static inline vf v_words_high(vf words)
+{
+    return (vf)((vu)words & 0xffff0000u);
+}
 /* Returns the 4 bits of each lane from bit `shift` on. */
 static inline vf v_u4(vf bits, const int shift)
 {

@@ -20,6 +20,7 @@
 #include "tests/lib/kern_linear.h"
 #include "tests/lib/kern_long.h"
 #include "tests/lib/kern_naive.h"
+#include "tests/lib/kern_panels.h"
 #include "tests/lib/kern_quant.h"
 #include "tests/lib/kern_sink.h"
 #include "tests/lib/kern_transfer.h"
@@ -874,6 +875,7 @@ static const struct {
 } checks[] = {
     {"gemm", check_gemm_all, 1, true},
     {"gemm and tables of blocks", check_quant, 0, true},
+    {"turn: gemm and tables of panels", check_panels, 1, true},
     {"gemm cuts off", check_gemm_cut, 0, true},
     {"gemm with a bias", check_gemm_bias, 0, true},
     {"gemm of no terms", check_gemm_empty, 0, true},

@@ -1,10 +1,10 @@
-/* test_quant_model: models whose weights are stored in blocks (model.weights). Prefill and decode
- * in fp32 have the bits of the same model in numbers whose weights are those that the blocks stand
- * for, and in 16 bits are as near as roundings of activations allow (a product alone is held against
- * fp64 by check_kernels), in families with every kind of product; ranks of a ring hold the same
- * blocks as one rank and agree with it; a proof holds on every product of axes; a directory is
- * loaded into the same blocks by any number of threads; the plan counts their bytes; jobs that cannot
- * have them are refused by name. */
+/* test_quant_model: models whose weights are stored in blocks (model.weights), or turned into panels,
+ * which have the bits of rows. Prefill and decode of blocks in fp32 have the bits of the same model
+ * in numbers whose weights are those that the blocks stand for, and in 16 bits are as near as
+ * roundings of activations allow (a product alone is held against fp64 by check_kernels), in
+ * families with every kind of product; ranks of a ring hold the same blocks as one rank and agree
+ * with it; a proof holds on every product of axes; a directory is loaded into the same blocks by any
+ * number of threads; the plan counts their bytes; jobs that cannot have them are refused by name. */
 #include <math.h>
 #include "kernels/quant.h"
 #include "tests/lib/hf_save.h"
@@ -21,6 +21,81 @@ static void test_values(void)
         for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++)
             for (int p = PRECISION_FP32; p <= PRECISION_FP16; p++)
                 check_values(i, (enum weights_id)w, (enum precision_id)p);
+}
+
+/* ---- panels ---------------------------------------------------------------------------------- */
+
+/* Counts the matrices of a model that are in panels. */
+static int count_turned(const struct model *m)
+{
+    int n = 0;
+    for (int b = 0; b < m->shape.n_layers + 2; b++)
+        for (int i = 0; i < section_at(m, b).p->n_weights; i++)
+            n += dtype_panels(stored_weight(m, b, i).dtype);
+    return n;
+}
+
+static int count_matrices(const struct model *m)
+{
+    int n = 0;
+    for (int b = 0; b < m->shape.n_layers + 2; b++)
+        for (int i = 0; i < section_at(m, b).p->n_weights; i++)
+            n += section_at(m, b).p->weight[i].cols != 0;
+    return n;
+}
+
+/* A model whose weights are turned has the bits of one whose weights are rows, and the same
+ * weights. */
+static void check_turned(size_t model, enum precision_id precision)
+{
+    static float rows[1 + MORE][MAX_V], turned[1 + MORE][MAX_V];
+    static struct tiny_rank t, m;
+    static struct job_spec s;
+    struct err e = {0};
+    CHECK(!set(&s, model, WEIGHTS_MODEL, precision, 1, &e));
+    CHECK_MSG(!tiny_open(&t, &s, NULL, 0, &e) && !tiny_open(&m, &s, NULL, 0, &e), "%s", e.text);
+    const int64_t n = param_count(&m.model.shape);
+    float *want = calloc((size_t)n, sizeof *want), *got = calloc((size_t)n, sizeof *got);
+    if (!want || !got) abort();
+    stored_turn(&t.model);
+    const int n_plain = models[model].n_plain, n_turned = count_turned(&t.model);
+    CHECK_MSG(n_turned == (precision == PRECISION_FP16 ? 0 : count_matrices(&t.model) - n_plain),
+              "%s: %d of %d", models[model].name, n_turned, count_matrices(&t.model));
+    stored_get(&m.model, 0, n, want), stored_get(&t.model, 0, n, got);
+    CHECK(!memcmp(want, got, (size_t)n * sizeof *want));
+    CHECK_MSG(!run(&t, &s, turned, &e) && !run(&m, &s, rows, &e), "%s", e.text);
+    CHECK_MSG(rel(turned, rows, models[model].shape.vocab) == 0, "%s, precision %d",
+              models[model].name, precision);
+    free(want), free(got);
+    tiny_close(&t), tiny_close(&m);
+}
+
+static void test_turned(void)
+{
+    for (size_t i = 0; i < N_MODELS; i++)
+        for (int p = PRECISION_FP32; p <= PRECISION_FP16; p++)
+            check_turned(i, (enum precision_id)p);
+}
+
+/* A NaN of a weight in panels is found by the tensor's name. */
+static void test_turned_not_finite(void)
+{
+    static struct tiny_rank t;
+    static struct job_spec s;
+    struct err e = {0};
+    struct param p;
+    char name[64];
+    const float bad = NAN;
+    int i = 0;
+    CHECK(!set(&s, 1, WEIGHTS_MODEL, PRECISION_BF16, 1, &e));
+    CHECK_MSG(!tiny_open(&t, &s, NULL, 0, &e), "%s", e.text);
+    do param_get(&t.model.shape, i++, &p);
+    while (strcmp(p.name, "model.layers.1.mlp.down_proj.weight"));
+    stored_put(&t.model, p.offset + 77, 1, &bad);
+    stored_turn(&t.model);
+    CHECK(!finite_weights(&t.model, name, &e));
+    CHECK_STR(name, p.name);
+    tiny_close(&t);
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -300,6 +375,8 @@ int main(void)
     snprintf(scratch, sizeof scratch, "%s", path);
     write_docs();
     RUN(test_values);
+    RUN(test_turned);
+    RUN(test_turned_not_finite);
     RUN(test_bytes);
     RUN(test_ranks);
     RUN(test_proofs);

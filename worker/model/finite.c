@@ -37,6 +37,7 @@ static bool row_holds(struct be *be, const char *row, int64_t n, enum dtype t)
 static bool tensor_holds(struct be *be, struct tensor t)
 {
     if (dtype_quant(t.dtype)) return host_blocks_hold_nan(be, t);
+    if (dtype_panels(t.dtype)) t.dtype = dtype_of_panels(t.dtype);
     if (t.ld == t.cols) return row_holds(be, t.data, t.rows * t.cols, t.dtype);
     for (int64_t i = 0; i < t.rows; i++)
         if (row_holds(be, (char *)t.data + i * t.ld * dtype_size(t.dtype), t.cols, t.dtype))

@@ -196,9 +196,8 @@ struct tensor frame_weight(const struct frame *f, int i, int n)
         rows += w[k].rows;
     }
     char *at = (char *)f->weights + f->weight_at[i];
-    if (w->stored) return tensor_of(dtype_of_format(w->stored), at, rows, w->cols, w->cols);
-    return flat ? tensor_of(f->dtype, at, 1, rows, rows)
-                : tensor_of(f->dtype, at, rows, w->cols, w->cols);
+    const enum dtype t = dtype_stored(w->stored, f->dtype);
+    return flat ? tensor_of(t, at, 1, rows, rows) : tensor_of(t, at, rows, w->cols, w->cols);
 }
 
 float *frame_weight_grad(const struct frame *f, int i)

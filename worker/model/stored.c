@@ -1,8 +1,9 @@
 /* stored.c: finds the weights of elements of the flat layout, and writes and reads them where they
- * are: as numbers, or in blocks. */
+ * are: as numbers, in rows or panels, or in blocks. */
 #include "worker/model/stored.h"
 
 #include "api/core/assert.h"
+#include "kernels/panels.h"
 #include "worker/model/host_blocks.h"
 #include "worker/model/host_copy.h"
 
@@ -18,7 +19,7 @@ struct tensor stored_weight(const struct model *m, int b, int i)
     const struct weight *w = &h.p->weight[i];
     const int64_t rows = w->cols ? w->rows : 1, cols = w->cols ? w->cols : w->rows;
     char *const at = stored_section(m, b) + h.s->weight_at[i];
-    return tensor_of(w->stored ? dtype_of_format(w->stored) : m->dtype, at, rows, cols, cols);
+    return tensor_of(dtype_stored(w->stored, m->dtype), at, rows, cols, cols);
 }
 
 /* A run of elements that lie in one weight, or between two. */
@@ -62,6 +63,7 @@ void stored_put(struct model *m, int64_t offset, int64_t n, const float *x)
     for (struct stored_run r; n > 0; offset += r.n, n -= r.n, x += r.n) {
         r = run_of(m, offset, n);
         if (!r.w.data) continue;
+        assert(!dtype_panels(r.w.dtype));
         if (dtype_quant(r.w.dtype))
             host_blocks_in(m->be, r.w, r.at, r.n, x);
         else
@@ -77,6 +79,8 @@ void stored_get(const struct model *m, int64_t offset, int64_t n, float *out)
             for (int64_t i = 0; i < r.n; i++) out[i] = 0;
         else if (dtype_quant(r.w.dtype))
             host_blocks_out(m->be, r.w, r.at, r.n, out);
+        else if (dtype_panels(r.w.dtype))
+            panels_get(r.w, r.at, r.n, out);
         else
             host_copy_out(m->be, r.w.dtype, address(&r), out, r.n);
     }
@@ -125,4 +129,49 @@ int stored_give(void *model, int64_t offset, int64_t n, float *out, struct err *
     const struct model *m = model;
     stored_get(m, offset, n, out);
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
+}
+
+/* ---- panels ---------------------------------------------------------------------------------- */
+
+/* Unmarks weight i, and those that products take as one matrix with it. */
+static void unmark(struct program *p, int i)
+{
+    int first = i, end = i + 1;
+    while (first > 0 && p->weight[first].joined) first--;
+    while (end < p->n_weights && p->weight[end].joined) end++;
+    for (int k = first; k < end; k++) p->weight[k].stored = WEIGHTS_MODEL;
+}
+
+static void unmark_unfit(struct program *p)
+{
+    char room[160];
+    for (int i = 0; i < p->n_weights; i++)
+        if (p->weight[i].stored && (store_fault(p, i, room) || p->weight[i].cols > PANELS_COLS))
+            unmark(p, i);
+}
+
+/* Turns a section's marked weights. */
+static void turn_section(struct model *m, int b)
+{
+    const struct program *p = section_at(m, b).p;
+    for (int i = 0; i < p->n_weights; i++) {
+        struct tensor w = stored_weight(m, b, i);
+        if (!dtype_panels(w.dtype)) continue;
+        w.dtype = m->dtype;
+        m->be->ops->turn(m->be, w);
+    }
+}
+
+void stored_turn(struct model *m)
+{
+    struct family *f = &m->prog.all.family;
+    const bool rows = m->dtype == DT_F16 || m->plan->zero == 3 || family_diffusion(&m->shape);
+    if (!m->be->ops->turn || m->shape.quant || rows) return;
+    store_mark(&f->in, &f->in, WEIGHTS_PANELS);
+    for (int k = 0; k < f->n_kinds; k++) store_mark(&f->layer[k], &f->in, WEIGHTS_PANELS);
+    store_mark(&f->out, &f->in, WEIGHTS_PANELS);
+    unmark_unfit(&f->in), unmark_unfit(&f->out);
+    for (int k = 0; k < f->n_kinds; k++) unmark_unfit(&f->layer[k]);
+    for (int b = 0; b < m->shape.n_layers + 2; b++)
+        if (zero_holds(&m->plan->shards, b)) turn_section(m, b);
 }

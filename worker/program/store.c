@@ -45,10 +45,11 @@ void store_mark(struct program *p, struct program *in, enum weights_id format)
         if (o->kind == OP_LINEAR) store_product(p, o, format);
         if (o->kind == OP_MOE) store(p, o->w + 1, o->n_w - 1, format); /* the first is the router */
         if (o->kind != OP_XENT || !o->n_w) continue;
+        const enum weights_id head = format == WEIGHTS_PANELS ? format : WEIGHTS_INT8;
         if (o->w == PROG_TIED)
-            store(in, 0, 1, WEIGHTS_INT8);
+            store(in, 0, 1, head);
         else
-            store(p, o->w, o->n_w, WEIGHTS_INT8);
+            store(p, o->w, o->n_w, head);
     }
 }
 

@@ -2,6 +2,7 @@
 #include "worker/rank/task_infer.h"
 
 #include <stdlib.h>
+#include "worker/model/stored.h"
 #include "worker/rank/weights.h"
 
 struct model *task_open_model(struct run *r, struct err *e)
@@ -13,7 +14,10 @@ struct model *task_open_model(struct run *r, struct err *e)
         return NULL;
     }
     run_model_options(r, &o);
-    if (!model_init(m, &o, e) && !weights_load(r, m, e)) return m;
+    if (!model_init(m, &o, e) && !weights_load(r, m, e)) {
+        stored_turn(m);
+        return m;
+    }
     free(m);
     return NULL;
 }
