@@ -116,13 +116,13 @@ struct pool;
  * [K, N], c is [M, N].
  * Each element is a sum over ascending K, in blocks that depend on K alone. A block's sum starts
  * from 0. Blocks are added in order, to the old c when accumulating.
- * Dtypes: a and b have the same one; or b is in blocks, and trans_a is not set; or b is in panels of
- * a's dtype, and trans_b is set, which gives the bits of the same numbers in rows. c has any. The
- * values of blocks are formed in fp32 (int4: scale code + least, rounded once); a device may round
- * them to bf16 if a is bf16. A device may sum bf16 inputs in groups of K (pairs, or 32 at a
- * time) in its own order. A bf16 c is rounded once, from the fp32 sum with the
- * old c. The bias is then added as by bias_fwd; with be->any_order it may be part of the sum that
- * is rounded once. */
+ * Dtypes: a and b have the same one; or b is in blocks, and trans_a is not set; or b is in panels
+ * of a's dtype, and trans_b is set, which gives the bits of the same numbers in rows. c has any.
+ * The values of blocks are formed in fp32 (int4: scale code + least, rounded once). If a is bf16, a
+ * device may round them to bf16, or sum a block's codes first and scale the sum. A device may sum
+ * bf16 inputs in groups of K (pairs, or 32 at a time) in its own order. A bf16 c is rounded once,
+ * from the fp32 sum with the old c. The bias is then added as by bias_fwd; with be->any_order it
+ * may be part of the sum that is rounded once. */
 struct gemm_args {
     struct tensor a, b, c;
     /* trans_a: a is stored [K, M] (a weight's gradient: dW = dY^T X). trans_b: b is stored [N, K]

@@ -8,8 +8,8 @@
 /* A row's place in a block of a panel. */
 struct lane {
     uint16_t *scale, *least; /* least: int4 */
-    uint8_t *code;           /* int8: of k = 0; the next is QUANT_ROWS later */
-    uint32_t *word;          /* int4: of k = 0 to 7; the next is QUANT_ROWS later */
+    uint8_t *code;           /* int8: code 0; the next one is QUANT_ROWS later */
+    uint32_t *word;          /* int4: codes 0 to 7; the next word is QUANT_ROWS later */
 };
 
 static struct lane lane_of(struct tensor w, int64_t row, int64_t block)
@@ -28,7 +28,7 @@ static struct lane lane_of(struct tensor w, int64_t row, int64_t block)
     return x;
 }
 
-/* Writes code k of int4; those of a block come in ascending order. */
+/* Writes code k of int4; calls for a block ascend in k. */
 static void put_code(struct lane to, int k, uint32_t code)
 {
     uint32_t *const word = to.word + k / 8 * QUANT_ROWS;

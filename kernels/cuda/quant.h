@@ -23,8 +23,8 @@ static __device__ __forceinline__ const char *quant_block_at(const void *w, int6
     return (const char *)w + block * quant_format<INT4>::size;
 }
 
-/* Return byte i of a word, and its lowest 4 bits, as a float: a number of 23 bits is the fraction of
- * a float from 2^23 on. */
+/* Return byte i of a word, and its lowest 4 bits, as a float: a number of 23 bits is the fraction
+ * of a float from 2^23 on. */
 static __device__ __forceinline__ float quant_signed(uint32_t word, int i)
 {
     return __uint_as_float(0x4b000000u | ((word ^ 0x80808080u) >> 8 * i & 255)) - 8388736.f;

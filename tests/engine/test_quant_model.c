@@ -1,10 +1,11 @@
-/* test_quant_model: models whose weights are stored in blocks (model.weights), or turned into panels,
- * which have the bits of rows. Prefill and decode of blocks in fp32 have the bits of the same model
- * in numbers whose weights are those that the blocks stand for, and in 16 bits are as near as
- * roundings of activations allow (a product alone is held against fp64 by check_kernels), in
+/* test_quant_model: models whose weights are stored in blocks (model.weights), or turned into
+ * panels, which have the bits of rows. Prefill and decode of blocks in fp32 have the bits of the
+ * same model in numbers whose weights are those that the blocks stand for, and in 16 bits are as
+ * near as roundings of activations allow (check_kernels compares one product with fp64), in
  * families with every kind of product; ranks of a ring hold the same blocks as one rank and agree
- * with it; a proof holds on every product of axes; a directory is loaded into the same blocks by any
- * number of threads; the plan counts their bytes; jobs that cannot have them are refused by name. */
+ * with it; a proof holds on every product of axes; a directory is loaded into the same blocks by
+ * any number of threads; the plan counts their bytes; jobs that cannot have them are refused by
+ * name. */
 #include <math.h>
 #include "kernels/quant.h"
 #include "tests/lib/hf_save.h"

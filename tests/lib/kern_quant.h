@@ -1,6 +1,6 @@
 /* kern_quant.h: products and tables of weights in blocks, for check_kernels. Bits are those of
  * products with the values that the blocks stand for; products of pairs of bf16 with a weight
- * [N, K], which multiply codes, are held against a sum in fp64. */
+ * [N, K], which multiply codes, are compared with a sum in fp64. */
 #ifndef SEQD_TESTS_KERN_QUANT_H
 #define SEQD_TESTS_KERN_QUANT_H
 
@@ -52,7 +52,8 @@ static inline bool of_codes(void)
                               !strcmp(be->isa, "amx"));
 }
 
-/* Tells whether products round the blocks' values to act: gradients of pairs do, and tensor cores. */
+/* Tells whether products round the blocks' values to act, as gradients of pairs and tensor cores
+ * do. */
 static inline bool of_pairs(void)
 {
     return be->own_memory ? act != DT_F32 : of_codes() && strcmp(be->isa, "amx");
@@ -93,9 +94,9 @@ static inline double quant_at(struct box b, int64_t i, int64_t j)
     return b.t.dtype == DT_F32 ? *box_at(b, i, j) : bf16_value(*(uint16_t *)box_ptr(b, i, j));
 }
 
-/* Holds c = (old +) a w' (+ bias) against fp64: an element may be off by 2^-20 of the sum of |a| times
- * the largest |w| (sums in fp32 of what is exact), and by the rounding of c. A weight that is
- * rounded to bf16 is off by 2^-9 of its own value. */
+/* Compares c = (old +) a w' (+ bias) with fp64: an element may be off by 2^-20 of the sum of |a|
+ * times the largest |w| (exact terms are summed in fp32), and by the rounding of c. A weight that
+ * is rounded to bf16 is off by 2^-9 of its own value. */
 static inline void check_quant_sums(struct box a, struct quant_pair w, const struct box *old,
                                     const struct box *bias, struct box c)
 {
