@@ -13,6 +13,7 @@
 #include "tests/lib/barrier.h"
 #include "tests/lib/engine.h"
 #include "worker/family/family.h"
+#include "worker/model/stored.h"
 #include "worker/plan/machine.h"
 #include "worker/rank/profile.h"
 
@@ -256,6 +257,7 @@ static void pass_body(struct ranks *g, int rank, void *arg)
                                     .n_ranks = x->plan.n_ranks};
     if (!m || model_init(m, &o, &e)) abort();
     model_random(m, 1);
+    stored_turn(m);
     if (diffusion(x->row) && model_set_grid(m, 64, x->y->S, &e)) abort();
     for (int k = 0; k <= STEPS; k++) {
         const double start = now_s(x->row);

@@ -7,6 +7,7 @@
 #include "tests/bench/pin.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/llama_1b.h"
+#include "worker/model/stored.h"
 
 static const struct model_shape llama_124m = {.n_layers = 12,
                                               .width = 768,
@@ -58,6 +59,7 @@ static inline void passes_on_rank(struct ranks *g, int rank, void *arg)
                               .n_ranks = p->plan.sp};
     if (!m || model_init(m, &o, &e)) goto out;
     model_random(m, 1);
+    stored_turn(m);
     synth_batch(&p->synth, &m->sp.shard, 0, &m->batch, &e);
     p->run(m, rank, p->arg, &e);
 out:
