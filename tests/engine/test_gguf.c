@@ -561,17 +561,17 @@ static void test_names(void)
 {
     static struct model_shape m;
     char want[128], got[GGUF_NAME_SIZE];
-    for (int i = 0; i < MODELS; i++) {
+    for (int i = 0; i < GGUF_MODELS; i++) {
         int n;
         struct gguf_make g = {0};
-        shape_of(&models[i], &m);
-        add_sizes(&g, &models[i]);
+        gguf_shape(&gguf_models[i], &m);
+        add_sizes(&g, &gguf_models[i]);
         make_file(&g, in_dir("names.gguf"));
         struct gguf *f = gguf_open(in_dir("names.gguf"), &e);
         const struct gguf_arch *a = f ? gguf_arch(f, &e) : NULL;
         struct param *list = hf_list(&m, &n, &e);
         for (int k = 0; a && k < n; k++) {
-            gguf_name(&models[i], list[k].name, want);
+            gguf_name(&gguf_models[i], list[k].name, want);
             gguf_name_of(a, list[k].name, got);
             CHECK_STR(got, want);
         }
@@ -587,9 +587,9 @@ static void test_names(void)
 static void test_keys_in_errors(void)
 {
     static struct model_shape m;
-    struct model_case c = models[0];
-    shape_of(&c, &m);
-    float *flat = make_model(&c, &m, 8, in_dir("keys.gguf"));
+    struct gguf_case c = gguf_models[0];
+    gguf_shape(&c, &m);
+    float *flat = gguf_make_model(&c, &m, 8, in_dir("keys.gguf"));
     size_t size;
     char *bytes = file_read(in_dir("keys.gguf"), 1 << 24, &size, &e);
     static const char key[] = "llama.attention.head_count_kv";
@@ -627,7 +627,8 @@ static void test_directories(void)
     /* config.json decides: the directory is one of transformers. */
     CHECK(!file_write(in_dir("one/config.json"), "{}", 2, &e));
     CHECK(model_file_gguf(in_dir("one"), path, &e) == 0);
-    CHECK(!file_write(in_dir("one/config.json"), models[3].config, strlen(models[3].config), &e));
+    CHECK(!file_write(in_dir("one/config.json"), gguf_models[3].config,
+                      strlen(gguf_models[3].config), &e));
     look("one"); /* but its weights are the file's */
     CHECK_MSG(faults.n == 1 &&
                   fault("no index of shards, but 1 .gguf file beside its config.json "
@@ -689,12 +690,12 @@ static void test_own_files(void)
 static void test_pad(void)
 {
     struct gguf_make g = {0}, none = {0};
-    add_sizes(&g, &models[0]);
+    add_sizes(&g, &gguf_models[0]);
     add_tokens(&g, "gpt2", "gpt-2");
     make_u32(&g, "tokenizer.ggml.padding_token_id", 5);
     make_file(&g, in_dir("pad.gguf"));
     CHECK(hf_read_pad(in_dir("pad.gguf")) == 5);
-    add_sizes(&none, &models[0]);
+    add_sizes(&none, &gguf_models[0]);
     add_tokens(&none, "gpt2", "gpt-2");
     make_file(&none, in_dir("pad.gguf"));
     CHECK(hf_read_pad(in_dir("pad.gguf")) == -1);
@@ -716,10 +717,10 @@ static void test_report(void)
 {
     static struct model_shape m;
     struct gguf_make g = {0};
-    shape_of(&models[0], &m);
-    free(make_model(&models[0], &m, 8, in_dir("report.gguf")));
+    gguf_shape(&gguf_models[0], &m);
+    free(gguf_make_model(&gguf_models[0], &m, 8, in_dir("report.gguf")));
     CHECK_MSG(said("report.gguf", "\"generation_ends\":[]") == 1, "%s", report);
-    add_sizes(&g, &models[0]);
+    add_sizes(&g, &gguf_models[0]);
     add_tokens(&g, "gpt2", "xyz");
     make_str(&g, "tokenizer.chat_template", "{{ bos_token }}x");
     make_file(&g, in_dir("report.gguf"));
