@@ -44,8 +44,8 @@
 
 /* DT_F64: the tests' reference device alone. DT_INT8, DT_INT4: a weight [N, K] in blocks
  * (api/core/quant.h), of which a view has whole rows from a multiple of QUANT_ROWS on and ld K.
- * DT_F32_PANELS, DT_BF16_PANELS: a weight [N, K] of numbers in panels (panels.h); views as of
- * blocks. */
+ * DT_F32_PANELS, DT_BF16_PANELS: a weight [N, K] of numbers in panels (panels.h), of which a view
+ * has whole panels, or all rows from one on. */
 enum dtype { DT_F32, DT_BF16, DT_F64, DT_F16, DT_INT8, DT_INT4, DT_F32_PANELS, DT_BF16_PANELS };
 
 struct tensor { /* a view; owns nothing */

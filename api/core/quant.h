@@ -29,7 +29,7 @@ enum {
 /* The bit of code k in its word of int4; a macro, since kernels of devices use it too. */
 #define QUANT_SHIFT(k) ((int)((k) % 2 * 16 + (k) % 8 / 2 * 4))
 
-/* Returns the bytes of a panel's block. w: not WEIGHTS_MODEL. */
+/* Returns the bytes of a panel's block. w: WEIGHTS_INT8 or WEIGHTS_INT4. */
 static inline int64_t quant_block(enum weights_id w)
 {
     return w == WEIGHTS_INT4 ? QUANT_INT4 : QUANT_INT8;

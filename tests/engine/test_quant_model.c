@@ -46,20 +46,22 @@ static int count_matrices(const struct model *m)
 }
 
 /* A model whose weights are turned has the bits of one whose weights are rows, and the same
- * weights. */
-static void check_turned(size_t model, enum precision_id precision)
+ * weights. ffn_width 0: the model's; n_more: matrices beside n_plain that stay rows. */
+static void check_turned(size_t model, enum precision_id precision, int32_t ffn_width, int n_more)
 {
     static float rows[1 + MORE][MAX_V], turned[1 + MORE][MAX_V];
     static struct tiny_rank t, m;
     static struct job_spec s;
     struct err e = {0};
     CHECK(!set(&s, model, WEIGHTS_MODEL, precision, 1, &e));
+    if (ffn_width) s.model.shape.ffn_width = ffn_width;
+    CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
     CHECK_MSG(!tiny_open(&t, &s, NULL, 0, &e) && !tiny_open(&m, &s, NULL, 0, &e), "%s", e.text);
     const int64_t n = param_count(&m.model.shape);
     float *want = calloc((size_t)n, sizeof *want), *got = calloc((size_t)n, sizeof *got);
     if (!want || !got) abort();
     stored_turn(&t.model);
-    const int n_plain = models[model].n_plain, n_turned = count_turned(&t.model);
+    const int n_plain = models[model].n_plain + n_more, n_turned = count_turned(&t.model);
     CHECK_MSG(n_turned == (precision == PRECISION_FP16 ? 0 : count_matrices(&t.model) - n_plain),
               "%s: %d of %d", models[model].name, n_turned, count_matrices(&t.model));
     stored_get(&m.model, 0, n, want), stored_get(&t.model, 0, n, got);
@@ -75,7 +77,18 @@ static void test_turned(void)
 {
     for (size_t i = 0; i < N_MODELS; i++)
         for (int p = PRECISION_FP32; p <= PRECISION_FP16; p++)
-            check_turned(i, (enum precision_id)p);
+            check_turned(i, (enum precision_id)p, 0, 0);
+}
+
+/* w1 and w3 of an expert in one tensor are taken by halves: of 40 rows none may be turned, though
+ * 80 are whole panels, nor w2, whose rows of 40 values are no blocks. */
+static void test_turned_halves(void)
+{
+    size_t i = 0;
+    while (models[i].shape.family != FAMILY_GPT_OSS) i++;
+    check_turned(i, PRECISION_FP32, 40, 2 * 2);
+    check_turned(i, PRECISION_BF16, 40, 2 * 2);
+    check_turned(i, PRECISION_BF16, 48, 2); /* halves of whole panels, and such rows */
 }
 
 /* A NaN of a weight in panels is found by the tensor's name. */
@@ -377,6 +390,7 @@ int main(void)
     write_docs();
     RUN(test_values);
     RUN(test_turned);
+    RUN(test_turned_halves);
     RUN(test_turned_not_finite);
     RUN(test_bytes);
     RUN(test_ranks);

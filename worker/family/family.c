@@ -118,7 +118,7 @@ static void cut_head(struct program *out)
     prog_op(out, &(struct op){.kind = OP_XENT, .in = {normed ? first.out[0] : PROG_X}}, NULL);
 }
 
-static void store(struct family *f, enum weights_id format)
+void family_store(struct family *f, enum weights_id format)
 {
     store_mark(&f->in, &f->in, format);
     for (int k = 0; k < f->n_kinds; k++) store_mark(&f->layer[k], &f->in, format);
@@ -133,7 +133,7 @@ void family_write(const struct model_shape *m, struct family *f)
     f->n_kinds = 0;
     row->write(&slice, f);
     if (m->no_head) cut_head(&f->out);
-    if (m->quant) store(f, m->quant);
+    if (m->quant) family_store(f, m->quant);
     if (row->task == MODEL_DIFFUSION) place_switches(row, f);
     assert(f->n_kinds >= 1 && f->n_kinds <= FAMILY_KINDS);
     assert(!f->in.has_input && f->in.result != PROG_NONE && f->out.result == PROG_NONE);

@@ -141,6 +141,8 @@ int family_complete(struct model_shape *m, struct err *e);
 struct model_shape family_slice(const struct model_shape *m);
 /* Writes the programs of the family for this shape. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);
+/* Marks the weights of all programs as store_mark does. */
+void family_store(struct family *f, enum weights_id format);
 /* Does the same on the heap. Ends with family_free. */
 struct family *family_new(const struct model_shape *m);
 void family_free(struct family *f);

@@ -93,7 +93,8 @@ int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, 
 int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                  float *out, struct err *e);
 /* Tells whether blocks of format `to` (model.weights, not "model") hold the tensor's values
- * exactly: it is one of a GGUF file whose blocks are like them. */
+ * exactly: it is one of a GGUF file whose blocks are like them. (A scale past fp16 becomes
+ * infinite.) */
 bool st_has_blocks(const struct st_tensor *t, enum weights_id to);
 /* Reads elements [at, at + n) of such a tensor, multiples of QUANT_K, as blocks in a row: out
  * [quant_row(to, n)] (api/core/quant.h). */

@@ -142,12 +142,14 @@ static void unmark(struct program *p, int i)
     for (int k = first; k < end; k++) p->weight[k].stored = WEIGHTS_MODEL;
 }
 
-static void unmark_unfit(struct program *p)
+static void unmark_unfit(const struct model *m, struct program *p)
 {
     char room[160];
-    for (int i = 0; i < p->n_weights; i++)
-        if (p->weight[i].stored && (store_fault(p, i, room) || p->weight[i].cols > PANELS_COLS))
-            unmark(p, i);
+    for (int i = 0; i < p->n_weights; i++) {
+        const struct weight *w = &p->weight[i];
+        const struct tensor t = tensor_of(m->dtype, NULL, w->rows, w->cols, w->cols);
+        if (w->stored && (store_fault(p, i, room) || !panels_fit(t))) unmark(p, i);
+    }
 }
 
 /* Turns a section's marked weights. */
@@ -165,13 +167,11 @@ static void turn_section(struct model *m, int b)
 void stored_turn(struct model *m)
 {
     struct family *f = &m->prog.all.family;
-    const bool rows = m->dtype == DT_F16 || m->plan->zero == 3 || family_diffusion(&m->shape);
+    const bool rows = m->plan->zero == 3 || m->plan->tp > 1 || family_diffusion(&m->shape);
     if (!m->be->ops->turn || m->shape.quant || rows) return;
-    store_mark(&f->in, &f->in, WEIGHTS_PANELS);
-    for (int k = 0; k < f->n_kinds; k++) store_mark(&f->layer[k], &f->in, WEIGHTS_PANELS);
-    store_mark(&f->out, &f->in, WEIGHTS_PANELS);
-    unmark_unfit(&f->in), unmark_unfit(&f->out);
-    for (int k = 0; k < f->n_kinds; k++) unmark_unfit(&f->layer[k]);
+    family_store(f, WEIGHTS_PANELS);
+    unmark_unfit(m, &f->in), unmark_unfit(m, &f->out);
+    for (int k = 0; k < f->n_kinds; k++) unmark_unfit(m, &f->layer[k]);
     for (int b = 0; b < m->shape.n_layers + 2; b++)
         if (zero_holds(&m->plan->shards, b)) turn_section(m, b);
 }

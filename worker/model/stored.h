@@ -32,7 +32,8 @@ enum weights_id stored_format(void *model, int64_t offset);
 int stored_give(void *model, int64_t offset, int64_t n, float *out, struct err *e);
 /* Turns the weights of products into panels (kernels/panels.h) where the device takes them, in
  * place, once all are there; from then on none may be written. Products have the same bits, and
- * read them faster. Weights in fp16, in blocks, in shards or of diffusion models stay. */
+ * read them faster. Weights in fp16, in blocks, in slices or shards, or of
+ * diffusion models stay. */
 void stored_turn(struct model *m);
 
 #endif

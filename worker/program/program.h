@@ -69,7 +69,7 @@ struct weight {
      * [stack, ...] in files. Each by itself may have another order there, or be transposed (the
      * experts of gpt-oss). 0: a single tensor. */
     int32_t stack;
-    enum weights_id stored; /* the format of a product's blocks (store_mark); WEIGHTS_MODEL: none */
+    enum weights_id stored; /* a product's blocks or panels (store_mark); WEIGHTS_MODEL: neither */
     bool frozen;            /* part of the checkpoint that training does not change: no gradient */
     /* A row, or an element, for each id: the last of tp slices may be short, or empty. */
     bool of_ids;
@@ -403,18 +403,20 @@ struct program_span prog_mlp_weights(const struct program *p, int op);
 
 /* ---- weights in memory (store.c) ------------------------------------------------------------- */
 
-/* Marks the weights of the products of a model's sections as stored in blocks (api/core/quant.h).
- * Products are those of LINEAR, of experts, and of the head; a table that is the head's, too, is
- * stored as the head is, in 8 bits. The products that make gates of rows or of states stay as they
- * are. in: section `in`, which has the table; p may be `in`. */
+/* Marks the weights of the products of a model's sections as stored in blocks (api/core/quant.h) or
+ * in panels (kernels/panels.h). Products are those of LINEAR, of experts, and of the head; a table
+ * that is the head's, too, is stored as the head is: of blocks, in those of 8 bits. The products
+ * that make gates of rows or of states stay as they are. in: section `in`, which has the table; p
+ * may be `in`. */
 void store_mark(struct program *p, struct program *in, enum weights_id format);
 /* Returns the bytes of a section's weights; an element outside blocks has `unit` bytes. Writes the
  * offset of each weight to at[], unless at is NULL. If no weight is stored in blocks, the offsets
  * are those of the flat layout, in bytes. Otherwise each weight that is not joined begins at a
  * multiple of MEM_ALIGN. */
 int64_t store_places(const struct program *p, int64_t unit, int64_t *at);
-/* Returns why weight i cannot be stored in blocks, as the end of a sentence: a row is whole blocks,
- * and a matrix after which another begins ends with a panel; NULL: it can. room: of the text. */
+/* Returns why weight i cannot be stored in blocks or panels, as the end of a sentence: a row is
+ * whole blocks, and a matrix after which another begins, or half of one that is taken by halves,
+ * ends with a panel; NULL: it can. room: of the text. */
 const char *store_fault(const struct program *p, int i, char room[160]);
 
 /* ---- the schedule (schedule.c) --------------------------------------------------------------- */

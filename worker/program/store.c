@@ -1,4 +1,5 @@
-/* store.c: chooses the weights that are stored in blocks, and where each begins in memory. */
+/* store.c: chooses the weights that are stored in blocks or panels, and where each begins in
+ * memory. */
 #include <stdio.h>
 #include "api/core/mem.h"
 #include "api/core/quant.h"
@@ -53,9 +54,14 @@ void store_mark(struct program *p, struct program *in, enum weights_id format)
     }
 }
 
+static bool in_blocks(const struct weight *w)
+{
+    return w->stored != WEIGHTS_MODEL && w->stored != WEIGHTS_PANELS;
+}
+
 static int64_t size_of(const struct weight *w, int64_t unit)
 {
-    if (w->stored) return quant_size(w->stored, w->rows, w->cols);
+    if (in_blocks(w)) return quant_size(w->stored, w->rows, w->cols);
     return (w->cols ? w->rows * w->cols : w->rows) * unit;
 }
 
@@ -63,7 +69,7 @@ int64_t store_places(const struct program *p, int64_t unit, int64_t *at)
 {
     int64_t end = 0;
     bool blocks = false;
-    for (int i = 0; i < p->n_weights; i++) blocks |= p->weight[i].stored != WEIGHTS_MODEL;
+    for (int i = 0; i < p->n_weights; i++) blocks |= in_blocks(&p->weight[i]);
     for (int i = 0; i < p->n_weights; i++) {
         const struct weight *w = &p->weight[i];
         const int64_t begin = !blocks     ? w->offset * unit
@@ -75,11 +81,20 @@ int64_t store_places(const struct program *p, int64_t unit, int64_t *at)
     return blocks ? mem_round(end, MEM_ALIGN) : p->weights_size * unit;
 }
 
+/* Tells whether products take weight i, the experts' w1 and w3 in one tensor, by halves. */
+static bool has_halves(const struct program *p, int i)
+{
+    for (int k = 0; k < p->n_ops; k++)
+        if (p->op[k].kind == OP_MOE && p->op[k].u.moe.joined && p->op[k].w + 1 == i) return true;
+    return false;
+}
+
 const char *store_fault(const struct program *p, int i, char room[160])
 {
     const struct weight *w = &p->weight[i];
-    const bool more = (i + 1 < p->n_weights && w[1].joined) || w->stack > 1;
-    const int64_t rows = w->stack > 1 ? w->rows / w->stack : w->rows;
+    const bool halves = has_halves(p, i),
+               more = (i + 1 < p->n_weights && w[1].joined) || w->stack > 1 || halves;
+    const int64_t rows = w->rows / (w->stack > 1 ? w->stack : 1) / (halves ? 2 : 1);
     if (w->cols % QUANT_K) {
         snprintf(room, 160, "its rows of %lld values are no blocks of %d", (long long)w->cols,
                  QUANT_K);
