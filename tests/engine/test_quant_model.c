@@ -80,8 +80,8 @@ static void test_turned(void)
             check_turned(i, (enum precision_id)p, 0, 0);
 }
 
-/* w1 and w3 of an expert in one tensor are taken by halves: of 40 rows none may be turned, though
- * 80 are whole panels, nor w2, whose rows of 40 values are no blocks. */
+/* w1 and w3 of an expert in one tensor are taken by halves. Halves of 40 rows may not be turned,
+ * though 80 rows are whole panels; nor may w2, whose rows of 40 values are no blocks. */
 static void test_turned_halves(void)
 {
     size_t i = 0;

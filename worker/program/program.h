@@ -405,7 +405,7 @@ struct program_span prog_mlp_weights(const struct program *p, int op);
 
 /* Marks the weights of the products of a model's sections as stored in blocks (api/core/quant.h) or
  * in panels (kernels/panels.h). Products are those of LINEAR, of experts, and of the head; a table
- * that is the head's, too, is stored as the head is: of blocks, in those of 8 bits. The products
+ * that is the head's, too, is stored as the head is, in blocks in 8 bits. The products
  * that make gates of rows or of states stay as they are. in: section `in`, which has the table; p
  * may be `in`. */
 void store_mark(struct program *p, struct program *in, enum weights_id format);
