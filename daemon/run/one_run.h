@@ -1,4 +1,5 @@
-/* one_run.h: the state of one `seqd run`, and the programs that it starts. Inside daemon/run. */
+/* one_run.h: the state of one `seqd run`, and the programs that it starts. Files of
+ * daemon/run alone include it. */
 #ifndef SEQD_DAEMON_RUN_ONE_RUN_H
 #define SEQD_DAEMON_RUN_ONE_RUN_H
 

@@ -1,5 +1,5 @@
-/* agent_state.h: the state of the agent of a node, which agent.c and orders.c share. Inside
- * worker/agent. */
+/* agent_state.h: the state of the agent of a node, which agent.c and orders.c share. Files of
+ * worker/agent alone include it. */
 #ifndef SEQD_AGENT_AGENT_STATE_H
 #define SEQD_AGENT_AGENT_STATE_H
 
