@@ -362,10 +362,14 @@ static int not_all_ranks(const struct job_spec *s, struct err *e)
     char pp[40] = "", tp[40] = "";
     if (job_stages(s) > 1) snprintf(pp, sizeof pp, " times parallel.pp %d", s->parallel.pp);
     if (s->parallel.tp > 1) snprintf(tp, sizeof tp, " times parallel.tp %d", s->parallel.tp);
+    char fix[96];
+    snprintf(fix, sizeof fix, "set resources.ranks %lld, or leave it out", (long long)product);
+    if (product > JOB_MAX_RANKS)
+        snprintf(fix, sizeof fix, "make them smaller, %lld ranks are more than the %d of a job",
+                 (long long)product, JOB_MAX_RANKS);
     return err_field(e, ERR_INVALID, *pp ? "parallel.pp" : "parallel.sp",
-                     "parallel.sp %d times parallel.dp %d%s%s is not resources.ranks %d: set "
-                     "resources.ranks %lld, or leave it out",
-                     sp, dp, pp, tp, s->resources.ranks, (long long)product);
+                     "parallel.sp %d times parallel.dp %d%s%s is not resources.ranks %d: %s", sp,
+                     dp, pp, tp, s->resources.ranks, fix);
 }
 
 /* Fills in the degrees that the job leaves out, by ranks = dp pp sp tp. */

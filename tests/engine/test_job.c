@@ -602,6 +602,15 @@ static void test_axes_of_other_ranks(void)
     CHECK_MSG(strstr(e.text, "parallel.sp 1 times parallel.dp 1 times parallel.pp 4 is not "
                              "resources.ranks 2: set resources.ranks 4"),
               "%s", e.text);
+    /* More ranks than a job may have are no remedy. */
+    good(&s, JOB_TRAIN);
+    s.resources.ranks = 2;
+    s.parallel.sp = s.parallel.dp = JOB_MAX_RANKS;
+    CHECK(family_check(&s, &e) == -1);
+    CHECK_STR(e.text, "parallel.sp 64 times parallel.dp 64 is not resources.ranks 2: make them "
+                      "smaller, 4096 ranks are more than the 64 of a job");
+    s.parallel.sp = 32, s.parallel.dp = 2;
+    CHECK(family_check(&s, &e) == -1 && strstr(e.text, "2: set resources.ranks 64, or leave it"));
 }
 
 /* Zigzag is for causal softmax attention: every other family refuses it with one code and one
