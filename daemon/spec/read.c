@@ -565,12 +565,14 @@ static int settle(struct spec_reader *r)
  * spec. */
 static int leave_unsaid(struct spec_reader *r)
 {
-    json_t *word = json_string("auto");
     int rc = 0;
     if (r->form != JSON_STORED) r->s->embed.unsaid = EMBED_POOLING | EMBED_NORMALIZE;
-    for (const struct field *f = spec_fields; f->path && r->form != JSON_STORED && !rc; f++)
-        if (f->unsaid && f->kinds & 1u << r->s->kind) rc = set_field(r, f, r->s, f->path, word);
-    json_decref(word);
+    for (const struct field *f = spec_fields; f->path && r->form != JSON_STORED && !rc; f++) {
+        if (!f->unsaid || !(f->kinds & 1u << r->s->kind)) continue;
+        json_t *word = json_string(f->unsaid);
+        rc = set_field(r, f, r->s, f->path, word);
+        json_decref(word);
+    }
     return rc;
 }
 
