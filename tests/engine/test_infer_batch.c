@@ -80,6 +80,7 @@ struct job {
     int n_asked;  /* how often rank 0 asked whether to stop: between units, and before each pass */
     int n_passes; /* of these */
     struct comm_count moved[PURPOSE_N]; /* by rank 0, after the first unit has begun */
+    int at_once;                        /* of the plan */
     bool left;
 };
 
@@ -139,7 +140,7 @@ static void generate_body(struct ranks *g, int rank, void *arg)
                        .leave = leave,
                        .arg = &asked,
                        .progress = &told.p};
-    CHECK(rc || (j->spec.infer.batch ? t->plan.batch == j->spec.infer.batch : t->plan.batch > 1));
+    CHECK(rc || !j->spec.infer.batch || t->plan.batch == j->spec.infer.batch);
     if (!rc && *spec_text(&j->spec, j->spec.context.load)) {
         rc = load_context(&t->model, &layout, &context, &e);
         in.context = &context;
@@ -156,6 +157,7 @@ static void generate_body(struct ranks *g, int rank, void *arg)
     }
     if (!rc && rank == 0) {
         j->out = out;
+        j->at_once = t->plan.batch;
         j->n_asked = asked.n;
         j->n_passes = asked.n - asked.n_units;
         count_moved(&asked);
@@ -311,8 +313,38 @@ static void check_messages(const struct job *one, const struct job *j, const cha
               "%s, %d ranks: %lld messages of choices", name, P, (long long)told->messages_sent);
 }
 
-static const int batches[] = {2, 3, 5, 0 /* auto */, 16};
+static const int batches[] = {2, 3, 5, 16};
 enum { N_BATCHES = sizeof batches / sizeof *batches };
+
+/* Compares the bytes and counts of several prompts at once with those of one at a time. */
+static void compare_whole(const struct kind *x, const char *file, int P, const struct whole *one,
+                          const struct whole *many)
+{
+    const struct infer_text *a = &one->job.out, *b = &many->job.out;
+    CHECK_MSG(many->size == one->size && !memcmp(many->text, one->text, one->size),
+              "%s, %s, %d ranks: %d at once differ", x->name, file, P, many->job.at_once);
+    CHECK(!strcmp(one->job.text, many->job.text) && a->finish == b->finish);
+    CHECK(a->n_tokens == b->n_tokens && a->n_prompt_tokens == b->n_prompt_tokens);
+    CHECK(a->n_refused == b->n_refused && a->prefill.n == b->prefill.n);
+    CHECK(a->decode.n == b->decode.n && b->decode.us > 0); /* rows, not passes */
+    check_messages(&one->job, &many->job, x->name);
+}
+
+/* "auto" runs as the number that it takes. */
+static void compare_auto(const struct kind *x, const char *file, int P, const struct whole *one)
+{
+    static struct whole any, same;
+    run_whole(&any, x, file, P, 0);
+    run_whole(&same, x, file, P, any.job.at_once);
+    CHECK_MSG(any.job.at_once > 1, "%s: auto takes %d", x->name, any.job.at_once);
+    CHECK_MSG(any.job.n_asked == same.job.n_asked && any.job.n_passes == same.job.n_passes,
+              "%s: auto takes %d passes, %d at once %d", x->name, any.job.n_passes,
+              same.job.at_once, same.job.n_passes);
+    compare_whole(x, file, P, one, &any);
+    compare_whole(x, file, P, one, &same);
+    free(any.text);
+    free(same.text);
+}
 
 static void compare(const struct kind *x, const char *file, int P)
 {
@@ -323,20 +355,13 @@ static void compare(const struct kind *x, const char *file, int P)
     for (int i = 0; i < N_BATCHES; i++) {
         if (small_tests() && x != models && i % (N_BATCHES - 1)) continue;
         run_whole(&many, x, file, P, batches[i]);
-        const struct infer_text *a = &one.job.out, *b = &many.job.out;
-        CHECK_MSG(many.size == one.size && !memcmp(many.text, one.text, one.size),
-                  "%s, %s, %d ranks: %d at once differ", x->name, file, P, batches[i]);
-        CHECK(!strcmp(one.job.text, many.job.text) && a->finish == b->finish);
-        CHECK(a->n_tokens == b->n_tokens && a->n_prompt_tokens == b->n_prompt_tokens);
-        CHECK(a->n_refused == b->n_refused && a->prefill.n == b->prefill.n);
-        CHECK(a->decode.n == b->decode.n && b->decode.us > 0); /* rows, not passes */
-        CHECK_MSG(!batches[i] || many.job.n_asked <= asked - !i,
-                  "%s: %d at once take %d passes, fewer %d", x->name, batches[i], many.job.n_asked,
-                  asked);
-        check_messages(&one.job, &many.job, x->name);
-        if (batches[i]) asked = many.job.n_asked;
+        compare_whole(x, file, P, &one, &many);
+        CHECK_MSG(many.job.n_asked <= asked - !i, "%s: %d at once take %d passes, fewer %d",
+                  x->name, batches[i], many.job.n_asked, asked);
+        asked = many.job.n_asked;
         free(many.text);
     }
+    compare_auto(x, file, P, &one);
     /* All at once: as many passes as the longest answer has, of three continuations 27. */
     CHECK_MSG(asked <= one.job.out.n_prompts + 27, "%d", asked);
     CHECK(x != models || strstr(one.text, "\"finish_reason\":\"stop\""));

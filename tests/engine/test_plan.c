@@ -414,32 +414,50 @@ static void test_batch_that_fits(void)
 }
 
 /* As many as bring something: a token reads its part of the weights and its own cache. One more
- * prompt saves 1/32 of that up to the number that is taken, and less from there on. */
+ * prompt saves 1/32 of that up to the number that is taken, and less from there on. All caches
+ * together are at most as large as the weights, or an eighth of the memory where that is more. */
 static void test_batch_of_worth(void)
 {
-    int before = JOB_MAX_BATCH;
-    for (int64_t S = 64; S <= 1 << 20; S *= 2) {
-        many_prompts(1);
-        spec.data.seq_len = S;
-        spec.infer.batch = 1;
-        const struct plan one = make(0);
-        const double C = (double)one.item[PLAN_CACHES].size, W = (double)one.item[PLAN_PARAMS].size;
-        int want = 1;
-        while (want < JOB_MAX_BATCH &&
-               W / want - W / (want + 1) >= (W / want + C) / 32 * (1 - 1e-12))
-            want++;
-        many_prompts(1);
-        spec.data.seq_len = S;
-        const struct plan p = make(0);
-        CHECK_MSG(p.batch == want && want <= before, "%lld tokens: %d prompts, not %d",
-                  (long long)S, p.batch, want);
-        CHECK_MSG(strstr(p.reason, want == 16  ? "; 16 prompts at once: the most"
-                                   : want == 1 ? "; 1 prompt at once: more would bring little"
-                                               : " prompts at once: more would bring little"),
-                  "%s", p.reason);
-        before = want;
+    static const int64_t limits[] = {0, 1 << 26, 1 << 28, (int64_t)1 << 34, (int64_t)1 << 42};
+    static const char *const why[] = {"the most", "more would bring little beside their caches",
+                                      "caches of more would be larger than the weights and than an "
+                                      "eighth of the memory"};
+    int seen[3] = {0};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        int before = JOB_MAX_BATCH;
+        for (int64_t S = 64; S <= 1 << 20; S *= 2) {
+            char text[128];
+            many_prompts(1);
+            spec.data.seq_len = S;
+            spec.infer.batch = 1;
+            const struct plan one = make(0);
+            const int64_t cache = one.item[PLAN_CACHES].size;
+            const double C = (double)cache, W = (double)one.item[PLAN_PARAMS].size;
+            const double room = limits[i] > 8 * W ? (double)limits[i] / 8 : W;
+            int worth = 1, want;
+            while (worth < JOB_MAX_BATCH &&
+                   W / worth - W / (worth + 1) >= (W / worth + C) / 32 * (1 - 1e-12))
+                worth++;
+            for (want = worth; want > 1 && want * C > room;) want--;
+            many_prompts(1);
+            spec.data.seq_len = S;
+            spec.infer.batch = want;
+            const struct plan all = make(0);
+            if (limits[i] && all.arena_size + all.segment_size > limits[i]) break;
+            spec.infer.batch = 0;
+            const struct plan p = make(limits[i]);
+            CHECK_MSG(p.batch == want && want <= before, "%lld tokens: %d prompts, not %d",
+                      (long long)S, p.batch, want);
+            CHECK(p.batch == 1 || p.item[PLAN_CACHES].size <= room);
+            const int by = want < worth ? 2 : want < JOB_MAX_BATCH;
+            snprintf(text, sizeof text, "; %d prompt%s at once: %s", want, want > 1 ? "s" : "",
+                     why[by]);
+            CHECK_MSG(strstr(p.reason, text), "%s: %s", text, p.reason);
+            seen[by]++;
+            before = want;
+        }
     }
-    CHECK(before == 1);
+    CHECK_MSG(seen[0] && seen[1] && seen[2], "%d, %d, %d", seen[0], seen[1], seen[2]);
 }
 
 /* If the field would be refused, "auto" is 1; the rest may be any. */

@@ -10,12 +10,16 @@ int plan_alternatives(const struct job_spec *spec)
     return asked ? PLAN_ALTERNATIVES : spec->sampling.logprobs;
 }
 
-int plan_batch_worth(const struct plan *p)
+int plan_batch_worth(const struct plan *p, int64_t memory_limit, enum plan_batch *by)
 {
-    const double weights = (double)p->item[PLAN_PARAMS].size;
+    const double weights = (double)p->item[PLAN_PARAMS].size, eighth = (double)memory_limit / 8;
     const double cache = (double)p->item[PLAN_CACHES].size / p->batch;
+    const double room = eighth > weights ? eighth : weights;
     int n = 1;
     while (n < JOB_MAX_BATCH && 32 * weights >= (n + 1) * (weights + n * cache)) n++;
+    *by = n == JOB_MAX_BATCH ? BATCH_MOST : BATCH_WORTH;
+    if (n > 1 && n * cache > room) *by = BATCH_CACHES;
+    while (n > 1 && n * cache > room) n--;
     return n;
 }
 

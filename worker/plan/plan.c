@@ -425,7 +425,8 @@ static int place_modes(const struct job_spec *spec, int64_t limit, enum recomput
 static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
     if (place_ranks(spec, limit, p, e)) return -1;
-    int most = 1, over = plan_batch_worth(p); /* most: taken; over: prompts that do not fit */
+    const int worth = plan_batch_worth(p, limit, &p->batch_by);
+    int most = 1, over = worth; /* most: prompts taken; over: prompts that do not fit */
     if (over < p->batch) {
         p->batch = over;
         if (place_ranks(spec, limit, p, e)) return -1;
@@ -441,6 +442,7 @@ static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *
             over = n;
     }
     p->batch = most;
+    if (most < worth) p->batch_by = BATCH_FITS;
     return place_ranks(spec, limit, p, e);
 }
 

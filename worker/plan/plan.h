@@ -189,6 +189,16 @@ enum plan_id {
     PLAN_ID_N
 };
 
+/* Names the bound that kept "auto" of infer.batch from more prompts. */
+enum plan_batch {
+    BATCH_ASKED,  /* the job or its kind says how many */
+    BATCH_MOST,   /* JOB_MAX_BATCH */
+    BATCH_WORTH,  /* one more saves little: plan_batch_worth() */
+    BATCH_CACHES, /* the caches of one more are too many bytes: plan_batch_worth() */
+    BATCH_FITS,   /* one more does not fit the memory */
+    BATCH_BOUNDS
+};
+
 struct plan_item {
     const char *name; /* "residual", "kept", ...; NULL: not used by this job */
     enum plan_class cls;
@@ -275,11 +285,12 @@ struct plan {
     int64_t n_params;   /* elements, borrowed ones included; one stage: param_count */
     int64_t n_held;     /* elements: zero 3: the largest shard, with borrowed ones; else n_params */
     int64_t n_grad; /* elements of PLAN_GRAD: n_params (+ a tied embedding's own sum), rounded up */
-    int64_t tree_size;     /* elements of one level of PLAN_TREE; 0: no tree */
-    int64_t n_decode;      /* generate: tokens that may be appended */
-    int64_t cache_rows;    /* generate: rows of this rank's cache per layer and sequence */
-    int batch;             /* generate: sequences with a cache (infer.batch); else 1 */
-    int64_t micro_batches; /* sequences of a ring in a step; train: global_batch / dp */
+    int64_t tree_size;        /* elements of one level of PLAN_TREE; 0: no tree */
+    int64_t n_decode;         /* generate: tokens that may be appended */
+    int64_t cache_rows;       /* generate: rows of this rank's cache per layer and sequence */
+    int batch;                /* generate: sequences with a cache (infer.batch); else 1 */
+    enum plan_batch batch_by; /* the bound of batch, where the plan decides it */
+    int64_t micro_batches;    /* sequences of a ring in a step; train: global_batch / dp */
     struct comm_count comm[PURPOSE_N]; /* of rank 0; in plan_of_rank's, if pp > 1: of its rank */
     double flops;                      /* per step, all ranks, causal counted once; a walk's second
                                         * forward too, but nothing of memory.recompute and
@@ -405,11 +416,14 @@ void plan_set_stage(const struct model_shape *m, struct plan *p, int stage);
  * request has its own number. -1: not even log-probabilities. */
 #define PLAN_ALTERNATIVES 20
 int plan_alternatives(const struct job_spec *spec);
-/* Returns the prompts of a placed generate job beyond which one more brings little, 1 to
- * JOB_MAX_BATCH. n prompts share one reading of the weights of W bytes, and each reads its own full
+/* Returns the prompts of a placed generate job that are worth their caches, 1 to JOB_MAX_BATCH, and
+ * sets *by to the bound that holds. Two bounds count.
+ * BATCH_WORTH: n prompts share one reading of the weights of W bytes, and each reads its own full
  * cache of C: a token reads W / n + C. One more prompt saves W / (n (n + 1)); the first n at which
- * that is less than 1/32 of a token's bytes is enough. */
-int plan_batch_worth(const struct plan *p);
+ * that is less than 1/32 of a token's bytes is enough.
+ * BATCH_CACHES: the caches of all prompts, n C, are at most W, or an eighth of memory_limit where
+ * that is more. memory_limit: bytes per rank; 0: none is known. */
+int plan_batch_worth(const struct plan *p, int64_t memory_limit, enum plan_batch *by);
 
 /* Returns how many tokens are verified: all of a verify job's sequence, or the tokens that
  * verify.first_step takes from a training's first one. */

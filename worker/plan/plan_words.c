@@ -2,7 +2,6 @@
 #include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
-#include "worker/plan/rules.h"
 #include "worker/plan/sentence.h"
 #include "worker/plan/strategy.h"
 
@@ -90,13 +89,17 @@ static void add_zero(struct sentence *w, const struct plan *p)
     if (p->fused) sentence_add(w, "; updates fused into the backward pass");
 }
 
-static void add_batch(struct sentence *w, const struct job_spec *s, const struct plan *p)
+static void add_batch(struct sentence *w, const struct plan *p)
 {
-    if (p->kind != JOB_GENERATE || s->infer.batch || rules_batch(s, NULL)) return;
+    static const char *const words[BATCH_BOUNDS] = {
+        [BATCH_MOST] = "the most",
+        [BATCH_WORTH] = "more would bring little beside their caches",
+        [BATCH_CACHES] = "caches of more would be larger than the weights and than an eighth of "
+                         "the memory",
+        [BATCH_FITS] = "more would not fit"};
+    if (p->batch_by == BATCH_ASKED) return;
     sentence_add(w, "; %d prompt%s at once: %s", p->batch, p->batch == 1 ? "" : "s",
-                 p->batch == JOB_MAX_BATCH        ? "the most"
-                 : p->batch < plan_batch_worth(p) ? "more would not fit"
-                                                  : "more would bring little beside their caches");
+                 words[p->batch_by]);
 }
 
 void plan_explain(const struct job_spec *s, struct plan *p)
@@ -123,5 +126,5 @@ void plan_explain(const struct job_spec *s, struct plan *p)
     add_pieces(&w, s, p);
     add_offload(&w, s, p);
     add_zero(&w, p);
-    add_batch(&w, s, p);
+    add_batch(&w, p);
 }
