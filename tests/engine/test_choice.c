@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/job.h"
+#include "api/wire.h"
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"
@@ -535,6 +536,25 @@ static void test_groups(void)
     CHECK(choice.n == 1 && groups_weighed() == 2 && choice.asked);
 }
 
+/* Without groups, "auto" chooses nothing that a node of the version before does not know. */
+static void test_ungrouped(void)
+{
+    static struct job_spec s;
+    const struct choice_how how = {.ungrouped = true};
+    struct machine m = devices(1e-3, 1, 10);
+    decoder(1024, 8);
+    spec.parallel.sp = 8;
+    choice_make(&spec, &m, &how, &choice);
+    CHECK(choice.n > 0);
+    for (int i = 0; i < choice.n; i++) CHECK(choice.option[i].strategy != STRATEGY_USP);
+    s = spec;
+    choice_apply(&choice, &s);
+    CHECK_MSG(!spec_needs(&s, WIRE_ABI_BEFORE), "%s", spec_needs(&s, WIRE_ABI_BEFORE));
+    spec.parallel.strategy = STRATEGY_USP; /* asked for: it stays */
+    choice_make(&spec, &m, &how, &choice);
+    CHECK(choice.n && groups_weighed() == (1 | 2 | 4));
+}
+
 /* Checks the options that are listed for each family, and those that are not. */
 static void test_compared(void)
 {
@@ -972,6 +992,9 @@ static void test_node_zero(void)
         choice_apply(&choice, &s);
         CHECK_MSG(!family_check(&s, &e) && !plan_make(&s, 0, &p, &e), "%s", e.text);
         CHECK(p.zero_group == (slow ? 8 : 16));
+        choice_make(&spec, &m, &(struct choice_how){.ungrouped = true}, &choice);
+        CHECK(choice.n > 0);
+        for (int i = 0; i < choice.n; i++) CHECK(!choice.option[i].zero_group);
     }
     const struct machine m = nodes(16, 2, 0.1);
     decoder(2048, 16);
@@ -1212,6 +1235,7 @@ int main(void)
     RUN(test_rates);
     RUN(test_elements);
     RUN(test_groups);
+    RUN(test_ungrouped);
     RUN(test_compared);
     RUN(test_in_turn);
     RUN(test_turns_on_shared_cores);

@@ -161,9 +161,12 @@ static void weigh_strategies(struct weighing *w, const struct option *o)
         weigh_strategy(w, *o, (enum strategy_id)asked);
         return;
     }
-    for (int id = STRATEGY_AUTO + 1; id < STRATEGY_N; id++)
-        if ((strategy_row(id)->splits == SPLITS_ANY) == (o->sp == 1))
+    for (int id = STRATEGY_AUTO + 1; id < STRATEGY_N; id++) {
+        const struct strategy_row *row = strategy_row(id);
+        if (row->rings && w->how->ungrouped) continue;
+        if ((row->splits == SPLITS_ANY) == (o->sp == 1))
             weigh_strategy(w, *o, (enum strategy_id)id);
+    }
 }
 
 /* Weighs the strategies of one product; grouped: also with ZeRO's groups within nodes. */
@@ -224,7 +227,8 @@ static void weigh_all(struct weighing *w)
                                .tp = job_tp(w->spec)};
     const bool trains = a->kind == JOB_TRAIN;
     const bool faster = trains && c->timed && !a->parallel.sp && !a->parallel.dp;
-    const bool grouped = faster && !a->parallel.zero_group; /* groups that are asked for stay */
+    /* Groups that are asked for stay. */
+    const bool grouped = faster && !a->parallel.zero_group && !w->how->ungrouped;
     c->n_products = 1;
     weigh_product(w, &first, grouped);
     if (faster || (trains && c->n && !c->option[0].fits)) weigh_others(w, &first, ranks, grouped);

@@ -75,7 +75,8 @@ struct choice_how {
     /* Asks for the limits, too, and for the alternatives that are only for comparison: some 70
      * plans that most_plans does not bound. */
     bool limits;
-    int most_plans;                 /* plans to make, at most; 0: CHOICE_PLANS */
+    bool ungrouped; /* leaves out groups that the job does not ask for: "usp", ZeRO's in a node */
+    int most_plans; /* plans to make, at most; 0: CHOICE_PLANS */
     int64_t (*clock_ms)(void *arg); /* a clock that does not go back; NULL: no limit of time */
     void *arg;
 };
