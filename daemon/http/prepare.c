@@ -115,27 +115,41 @@ static void extend_plan(struct preparing *p, const struct choice *c)
     free(more);
 }
 
-/* Tells whether a node is up that is older than this field. */
+/* Tells whether a node is older than this field. A node that is down and not lost counts by the
+ * version that it spoke last. */
 static bool older_node(const struct preparing *p, const char *path)
 {
     const struct nodes *t = control_nodes(p->R->control);
     const uint32_t since = spec_field(path)->since;
     for (int i = 0; i < t->n; i++)
-        if (t->node[i].up && t->node[i].abi < since) return true;
+        if (t->node[i].joined && !t->node[i].lost && t->node[i].abi < since) return true;
     return false;
 }
 
-/* Keeps "auto" from dividing the model (pp, tp) and from several prompts at once (infer.batch)
- * while a node of an older version, which cannot run such a job, is up. A value that the job sets
- * stays. */
+/* Tells whether the version of a node is not known: none is up, or a node of the seqd before this
+ * one has its time to come back. */
+static bool unknown_node(const struct preparing *p)
+{
+    const struct nodes *t = control_nodes(p->R->control);
+    for (int i = 0; i < t->n; i++)
+        if (!t->node[i].joined && !t->node[i].lost) return true;
+    return !largest_node(p);
+}
+
+/* Keeps "auto" to choices that nodes of an older version can run, while such a node is here: it
+ * neither divides the model (pp, tp), nor groups ranks (parallel.ulysses, zero_group), nor answers
+ * several prompts at once (infer.batch). A value that the job sets stays. A job may need a division
+ * to fit, and never needs several prompts: they alone wait for nodes of an unknown version. */
 static void keep_to_nodes(struct preparing *p)
 {
+    p->older = false;
     if (p->hardware.given) return;
     if (older_node(p, "parallel.pp")) {
         if (!p->asked.parallel.pp) p->asked.parallel.pp = 1;
         if (!p->asked.parallel.tp) p->asked.parallel.tp = 1;
     }
-    if (older_node(p, "infer.batch") && !p->spec.infer.batch)
+    p->older = older_node(p, "parallel.zero_group");
+    if ((older_node(p, "infer.batch") || unknown_node(p)) && !p->spec.infer.batch)
         p->spec.infer.batch = p->asked.infer.batch = 1;
 }
 
@@ -146,8 +160,10 @@ static int choose(struct preparing *p, struct choice *c, struct err *e)
     p->asked.model.shape = p->spec.model.shape;
     if (spec_new_model(&p->spec)) p->asked.model.shape.max_pos = positions; /* as written */
     p->asked.resources = p->spec.resources;
-    const struct choice_how how = {
-        .limits = p->goal != PREPARE_SUBMIT, .clock_ms = planner_clock_ms, .arg = p->R->planner};
+    const struct choice_how how = {.limits = p->goal != PREPARE_SUBMIT,
+                                   .ungrouped = p->older,
+                                   .clock_ms = planner_clock_ms,
+                                   .arg = p->R->planner};
     choice_make(&p->asked, &p->machine, &how, c);
     choice_apply(c, &p->spec);
     return family_check(&p->spec, e);

@@ -40,6 +40,7 @@ struct preparing {
     struct job_spec asked;    /* the spec as written: the choices for "auto" are weighed later */
     struct hardware hardware; /* hardware to plan for, instead of the nodes here */
     struct machine machine;   /* the machine that is planned for */
+    bool older;               /* a node is here that knows no groups of ranks */
     struct errand task;       /* while it runs, its thread owns all of p except `known` */
     int bad;
     struct err why;

@@ -534,6 +534,7 @@ static void test_batch_is_kept(void)
     };
     char body[1024], id[32];
     begin();
+    node_joins();
     snprintf(body, sizeof body, ASK, FILE_OF, "\"batch\":5", 100000);
     CHECK_MSG(post("/v1/plan", body) == 200, "%s", reply);
     const char *at = strstr(reply, "\"total_bytes\":");
@@ -546,14 +547,49 @@ static void test_batch_is_kept(void)
         snprintf(body, sizeof body, "\"infer\":{%s}", ways[i].kept);
         CHECK_MSG(get(id) == 200 && strstr(reply, body), "%s: %s", body, reply);
     }
-    /* A node of a version that answers one prompt at a time is up: it may get the job. */
-    node_joins();
-    node_find((struct nodes *)control_nodes(w.control), "n1")->abi = WIRE_ABI_BEFORE;
-    snprintf(body, sizeof body, ASK, FILE_OF, "", 100000);
-    CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
-    CHECK(get("/v1/jobs/8") == 200 && strstr(reply, "\"infer\":{\"batch\":1}"));
-    CHECK(!spec_needs(control_job(w.control, 8)->spec, WIRE_ABI_BEFORE));
     finish();
+}
+
+/* A node may be of a version that answers one prompt at a time, and get the job: then "auto" is 1.
+ */
+static void test_batch_waits_for_nodes(void)
+{
+    enum { OLD = WIRE_ABI_BEFORE };
+    static const struct {
+        bool here, up, lost, joined; /* here: n2 is in the table */
+        uint32_t abi;                /* of n2 */
+        bool n1_up, many;
+        const char *what;
+    } ways[] = {
+        {false, false, false, false, 0, false, false, "no node"},
+        {false, false, false, false, 0, true, true, "a new node"},
+        {true, true, false, true, OLD, true, false, "an old node"},
+        {true, false, false, true, OLD, true, false, "an old node that is down"},
+        {true, false, true, true, OLD, true, true, "an old node that is lost"},
+        {true, false, false, false, 0, true, false, "a node that has not come back"},
+        {true, false, true, false, 0, true, true, "a node that has not come back in its time"},
+        {true, false, false, true, WIRE_ABI, true, true, "a new node that is down"},
+        {true, false, false, true, WIRE_ABI, false, false, "only a new node, down"},
+    };
+    char body[1024], id[32];
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        begin();
+        struct nodes *t = (struct nodes *)control_nodes(w.control);
+        if (ways[i].n1_up) node_joins();
+        if (ways[i].here) {
+            struct node *n = node_expect(t, "n2", 0);
+            n->up = ways[i].up;
+            n->lost = ways[i].lost;
+            n->joined = ways[i].joined;
+            n->abi = ways[i].abi;
+        }
+        snprintf(body, sizeof body, ASK, FILE_OF, "", 100000);
+        CHECK_MSG(post("/v1/jobs", body) == 201, "%s: %s", ways[i].what, reply);
+        snprintf(id, sizeof id, "\"infer\":{\"batch\":%d}", ways[i].many ? 16 : 1);
+        CHECK_MSG(get("/v1/jobs/1") == 200 && strstr(reply, id), "%s: %s", ways[i].what, reply);
+        CHECK(ways[i].many || !spec_needs(control_job(w.control, 1)->spec, WIRE_ABI_BEFORE));
+        finish();
+    }
 }
 
 /* In memory and, as quarantine.c has it, in the same transaction's row. */
@@ -617,6 +653,10 @@ static void test_auto_by_profile(void)
         "\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\":"
         "\"/x\"}],\"seq_len\":256},\"train\":{\"steps\":5,\"global_batch\":4},\"resources\":{"
         "\"ranks\":4}}";
+    static const char ring[] =
+        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\":"
+        "\"/x\"}],\"seq_len\":256},\"train\":{\"steps\":5},\"parallel\":{\"sp\":4}}";
     struct msg m = {.type = MSG_PROFILE, .profile = profile_of(1e11, 1e10, 1e9, 1e-3)};
     begin();
     CHECK(post("/v1/jobs", job) == 201); /* no node has measured: the ring over all ranks */
@@ -627,6 +667,7 @@ static void test_auto_by_profile(void)
     CHECK(post("/v1/jobs?dry_run=true", job) == 200); /* slow hops: as few messages as can be */
     CHECK(strstr(reply, "\"strategy\":\"local\"") && strstr(reply, "\"pp\":2"));
     CHECK(strstr(reply, "\"products\":{\"weighed\":") && strstr(reply, "measured by a node"));
+    CHECK(post("/v1/plan", ring) == 200 && strstr(reply, "\"strategy\":\"usp\""));
     struct msg old = {.type = MSG_HELLO, .abi = 6, .memory_size = (int64_t)1 << 33};
     snprintf(old.node, sizeof old.node, "n0");
     control_link_calls.up(w.control, "n0", &old); /* it knows no stages */
@@ -639,11 +680,8 @@ static void test_auto_by_profile(void)
     snprintf(again, sizeof again, "%.60s", spec ? spec : "none");
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, again) && number_at("\"dp\":") == 4);
     /* Asked for, and no use: said before it is paid for. */
-    static const char ring[] =
-        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
-        "\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\":"
-        "\"/x\"}],\"seq_len\":256},\"train\":{\"steps\":5},\"parallel\":{\"sp\":4}}";
     CHECK(post("/v1/plan", ring) == 200 && strstr(reply, "will not help"));
+    CHECK(!strstr(reply, "\"usp\"")); /* nor does n0 know groups */
     finish();
 }
 
@@ -1091,6 +1129,7 @@ int main(void)
     RUN(test_pieces_are_kept);
     RUN(test_loss_chunks_are_kept);
     RUN(test_batch_is_kept);
+    RUN(test_batch_waits_for_nodes);
     RUN(test_offload_is_kept);
     RUN(test_auto_by_profile);
     RUN(test_quarantine);
