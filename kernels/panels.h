@@ -13,11 +13,11 @@
 #define PANELS_COLS 32768 /* most columns, so that rows of a panel fit a thread's scratch */
 
 /* Tells whether a matrix can be in panels. */
-bool panels_fit(struct tensor w);
-/* Turns rows [r0, r0 + n) of w, in host memory, from rows into panels; r0 is a multiple of
- * QUANT_ROWS, and panels_fit(w). room takes QUANT_ROWS rows. Threads may turn panels that do not
- * meet at once. */
-void panels_turn(struct tensor w, int64_t r0, int64_t n, void *room);
+static inline bool panels_fit(struct tensor w)
+{
+    return (w.dtype == DT_F32 || w.dtype == DT_BF16) && w.cols % QUANT_K == 0 &&
+           w.cols <= PANELS_COLS && w.ld == w.cols;
+}
 /* Reads elements [at, at + n) of w, row-major, from panels as fp32. */
 void panels_get(struct tensor w, int64_t at, int64_t n, float *out);
 

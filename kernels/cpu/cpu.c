@@ -226,16 +226,28 @@ struct turning {
     struct tensor w;
 };
 
+/* Turns the panel of rows [r, r + QUANT_ROWS), of `words` words each. */
+static void turn_panel(struct tensor w, int64_t r, int64_t words, uint32_t *room)
+{
+    uint32_t *const at = (uint32_t *)w.data + r * words;
+    memcpy(room, at, (size_t)(QUANT_ROWS * words) * sizeof *room);
+    for (int64_t k = 0; k < words; k++)
+        for (int64_t i = 0; i < QUANT_ROWS; i++) at[k * QUANT_ROWS + i] = room[i * words + k];
+}
+
 static void turn_task(void *arg, int64_t task, int worker)
 {
     const struct turning *t = arg;
-    const int64_t r0 = task * TURNED;
-    panels_turn(t->w, r0, cpu_min(TURNED, t->w.rows - r0), cpu_scratch(t->be, worker));
+    const int64_t end = cpu_min((task + 1) * TURNED, t->w.rows);
+    const int64_t words = t->w.cols * dtype_size(t->w.dtype) / 4;
+    for (int64_t r = task * TURNED; r + QUANT_ROWS <= end; r += QUANT_ROWS)
+        turn_panel(t->w, r, words, (uint32_t *)cpu_scratch(t->be, worker));
 }
 
 void cpu_turn(struct be *be, struct tensor w)
 {
     struct turning t = {be, w};
+    assert(panels_fit(w));
     cpu_run(be, turn_task, &t, cpu_div_up(w.rows, TURNED));
 }
 
