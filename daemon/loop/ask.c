@@ -47,12 +47,12 @@ static const char *asked(const struct ask *q)
     return q->n_tried ? q->tried[q->n_tried - 1] : "";
 }
 
-/* Tells whether an agent of that ABI can answer m. ABI 6 fetches artifacts alone, and knows no
- * files of data. */
+/* Tells whether an agent of that ABI can answer m. ABI 6 fetches artifacts alone, knows no files of
+ * data, and lists models from the first one on. */
 static bool understands(uint32_t abi, const struct msg *m)
 {
     static const char checkpoints[] = "checkpoints/";
-    if (abi < 7 && m->n_files) return false;
+    if (abi < 7 && (m->n_files || (m->models && m->offset))) return false;
     return wire_knows(abi, m->type) && (abi >= 7 || m->type != MSG_FETCH ||
                                         strncmp(m->path, checkpoints, sizeof checkpoints - 1));
 }

@@ -48,6 +48,10 @@ static void test_of_a_node(void)
     err_set(&m.err, ERR_NOT_FOUND, " does not exist on this node");
     control_link_calls.message(w.control, "n1", &m);
     CHECK(answer_of(fd) == 200 && strstr(reply, "node n1 lists no models: its version is older"));
+    node_find((struct nodes *)control_nodes(w.control), "n1")->abi = WIRE_ABI_BEFORE;
+    w.fetch.type = 0; /* one that speaks the ABI before ignores the number of a later page */
+    CHECK(get("/v1/models?cursor=n1:2") == 200 && !w.fetch.type);
+    CHECK_MSG(strstr(reply, "speaks protocol 6, which does not know this question"), "%s", reply);
     CHECK(get("/v1/models?node=n2") == 404 && strstr(reply, "node \\\"n2\\\" is not up"));
     CHECK(get("/v1/models?nodes=n1") == 400);
     finish();
@@ -71,8 +75,8 @@ static void test_pages(void)
     CHECK_MSG(strstr(reply, "\"models\":[1,2],\"incomplete\":null,\"error\":null}],\"next_cursor\":"
                             "\"n1:2\",\"has_more\":true}"),
               "%s", reply);
-    for (int i = 0; i < 3;
-         i++) { /* a page that goes back is the last one; so is one without next */
+    /* A page that goes back is the last one; so is one without next. */
+    for (int i = 0; i < 3; i++) {
         w.fetch.type = 0;
         fd = get_begin(i ? "/v1/models?node=n1&cursor=n1%3A2" : "/v1/models?cursor=n2:7,n1:2");
         wait_question();
