@@ -130,7 +130,7 @@ static void test_pages(void)
 static void test_limits(void)
 {
     const struct models_limits no_time = {6000, 0, 24000, 0}, none_at_all = {6000, 6000, 0, 0},
-                               no_walk = {-1, 6000, 24000, 0};
+                               no_walk = {-1, 6000, 24000, 0}, too_little = {6000, 30000, 24000, 0};
     make_own("limits/a");
     make_own("limits/b");
     list("limits", &no_time);
@@ -142,6 +142,9 @@ static void test_limits(void)
     list_from("limits", 1, &none_at_all);
     CHECK_MSG(!count("limits/a") && count("limits/b\",\"loads\":true") == 1 && !next_page(), "%s",
               out);
+    list("limits", &too_little); /* a model that may not have its whole time is on the next page */
+    CHECK_MSG(count("limits/a\",\"loads\":true") == 1 && !count("limits/b") && next_page() == 1,
+              "%s", out);
     list("limits", &no_walk);
     CHECK_STR(out, "{\"models\":[],\"incomplete\":\"looking for directories took too long\"}");
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -278,14 +278,14 @@ static void look_at(const char *path, const struct models_limits *l, int64_t unt
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Tells whether the answer ends before model i: it is full, or took its time. It has one model at
- * least, so that every page is nearer to the end. */
+/* Tells whether the answer ends before model i: it is full, or has not the whole time that a model
+ * may take. It has one model at least, so that every page is nearer to the end. */
 static bool page_ends(const struct jwrite *w, const struct root_walk *walk, int64_t first,
                       int64_t i, int64_t size)
 {
     if (i <= first) return false;
     return i - first == MODELS_MAX || (int64_t)w->len + ONE_SIZE > size ||
-           now_ms() >= walk->begun_ms + walk->limits->all_ms;
+           now_ms() + walk->limits->one_ms > walk->begun_ms + walk->limits->all_ms;
 }
 
 /* Writes the models from number `first` on. Returns the number of the next page's first one, or -1:
@@ -296,10 +296,8 @@ static int64_t put_models(struct jwrite *w, const struct root_walk *walk, int64_
     static char one[ONE_SIZE];
     const struct models_limits *l = walk->limits;
     for (int64_t i = first; i < walk->n; i++) {
-        const int64_t now = now_ms(), last = walk->begun_ms + l->all_ms;
         if (page_ends(w, walk, first, i, size)) return i;
-        look_at(walk->path[i], l, now + l->one_ms < last || i == first ? now + l->one_ms : last,
-                one);
+        look_at(walk->path[i], l, now_ms() + l->one_ms, one);
         jwrite_raw(w, NULL, one);
     }
     return -1;
