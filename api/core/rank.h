@@ -45,6 +45,8 @@
 #define RANK_RESULT_SIZE  32768
 #define RANK_ROOTS        8
 #define RANK_GRANTS       16
+#define RANK_MODELS       20000 /* models beneath the roots that seqrank --models lists */
+#define RANK_MODELS_PAGE  256   /* of them in one answer */
 #define RANK_KEY_SIZE     32
 #define RANK_ADDRESS_SIZE 64
 #define RANK_EXIT_SAVED   3 /* the exit status of a rank that has saved and stopped as asked */

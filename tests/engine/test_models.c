@@ -1,11 +1,24 @@
 /* test_models.c: the models that seqrank --models finds beneath roots, and the limits that hostile
  * ones meet. */
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include "api/core/jread.h"
 #include "tests/lib/model_dir.h"
 #include "worker/rank/models.h"
 
 static char out[MODELS_SIZE];
+
+static int64_t tick_ms; /* time that every reading of the clock takes; 0: the machine's clock */
+
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    static int64_t ahead_ms;
+    const int rc = (int)syscall(SYS_clock_gettime, id, t);
+    ahead_ms += tick_ms;
+    t->tv_sec += ahead_ms / 1000;
+    return rc;
+}
 
 /* From model `first` on, with limits; 0: the product's. The process that looks has no limit of
  * memory under a sanitizer, whose own is counted. */
@@ -126,6 +139,58 @@ static void test_pages(void)
     CHECK(n == MODELS_MAX + 44 && pages == 1);
 }
 
+/* A walk that is cut has the first models of a whole one, so that numbers of pages keep their
+ * meaning. GGUF files stand between the directories. */
+static void test_order(void)
+{
+    static const char *const order[] = {"/order/a/z\"",    "/order/a.b\"", "/order/a0/m\"",
+                                        "/order/b.gguf\"", "/order/c\"",   "/order/d.gguf\""};
+    enum { N = sizeof order / sizeof *order };
+    static char whole[MODELS_SIZE];
+    struct models_limits l = {0, 1000000, 1000000000, 0};
+    const char *last = out;
+    int most = 0, cut = 0;
+    put("order/a/z", "model.safetensors", "");
+    put("order/a.b", "model.safetensors", "");
+    put("order/a0/m", "model.safetensors", "");
+    put("order/c", "model.safetensors", "");
+    put("order", "b.gguf", "");
+    put("order", "d.gguf", "");
+    list("order", NULL);
+    for (int i = 0; i < N; i++) {
+        const char *at = strstr(out, order[i]);
+        CHECK_MSG(at && at > last, "%s: %s", order[i], out);
+        last = at;
+    }
+    memcpy(whole, out, sizeof whole);
+    tick_ms = 5000;
+    for (int i = 0; i < N; i++) {
+        l.walk_ms = 5000 * i + 2000;
+        list("order", &l);
+        char *end = strstr(out, "],\"incomplete\":");
+        CHECK(end && !strncmp(out, whole, (size_t)(end - out)));
+        cut += !strstr(end, ":null");
+        most = count("\"path\":") > most ? count("\"path\":") : most;
+    }
+    tick_ms = 0;
+    CHECK_MSG(cut == N && most == 2, "%d models, %d walks", most, cut);
+}
+
+/* A directory of very many names: the time of the walk ends its reading, too. */
+static void test_slow_names(void)
+{
+    const struct models_limits l = {7000, 1000000, 1000000000, 0};
+    char name[32];
+    for (int i = 0; i < 300; i++) {
+        snprintf(name, sizeof name, "%03d.gguf", i);
+        put("slow", name, "");
+    }
+    tick_ms = 5000;
+    list("slow", &l);
+    tick_ms = 0;
+    CHECK_STR(out, "{\"models\":[],\"incomplete\":\"looking for directories took too long\"}");
+}
+
 /* Time and memory: a model that has not enough is named, the others are listed. */
 static void test_limits(void)
 {
@@ -169,6 +234,8 @@ int main(void)
     RUN(test_ggufs);
     RUN(test_too_many);
     RUN(test_pages);
+    RUN(test_order);
+    RUN(test_slow_names);
     RUN(test_limits);
     model_dir_end();
     return test_done("models");

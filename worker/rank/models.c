@@ -69,38 +69,46 @@ static bool first_time(struct root_walk *w, const struct stat *st)
     return true;
 }
 
-struct some_names { /* owned */
-    int n, room;
-    char **name;
+struct names {                       /* what a directory holds */
+    bool config, tokenizer, weights; /* files that show that it is a model's */
+    int n, room, n_ggufs;
+    struct name { /* a subdirectory, or a GGUF file; owned */
+        char *text;
+        bool gguf;
+    } * name;
 };
 
-static void add_name(struct some_names *s, const char *name)
+static void add_name(struct names *s, const char *name, bool gguf)
 {
     if (s->n == s->room) {
         s->room = s->room ? 2 * s->room : 16;
         if (!(s->name = realloc(s->name, (size_t)s->room * sizeof *s->name))) abort();
     }
-    if (!(s->name[s->n++] = strdup(name))) abort();
+    s->name[s->n] = (struct name){strdup(name), gguf};
+    if (!s->name[s->n++].text) abort();
+    s->n_ggufs += gguf;
 }
 
-static void names_free(struct some_names *s)
+static void names_free(struct names *s)
 {
-    for (int i = 0; i < s->n; i++) free(s->name[i]);
+    for (int i = 0; i < s->n; i++) free(s->name[i].text);
     free(s->name);
 }
 
-struct names { /* files in a directory that show that it holds a model */
-    bool config, tokenizer, weights;
-    struct some_names gguf;
-};
-
-/* Looks at a name in the directory dir. */
-static void look(struct names *n, int dir, const char *name)
+/* Tells whether x is a file or leads to one. */
+static bool is_file(int dir, const struct dirent *x)
 {
     struct stat st;
-    const bool gguf = model_file_is_gguf(name) && *name != '.' && !fstatat(dir, name, &st, 0) &&
-                      S_ISREG(st.st_mode);
-    if (gguf) add_name(&n->gguf, name);
+    return x->d_type == DT_REG || ((x->d_type == DT_LNK || x->d_type == DT_UNKNOWN) &&
+                                   !fstatat(dir, x->d_name, &st, 0) && S_ISREG(st.st_mode));
+}
+
+/* Looks at a name in the directory dir. */
+static void look(struct names *n, int dir, const struct dirent *x)
+{
+    const char *name = x->d_name;
+    const bool gguf = model_file_is_gguf(name) && *name != '.' && is_file(dir, x);
+    if (gguf || x->d_type == DT_DIR || x->d_type == DT_UNKNOWN) add_name(n, name, gguf);
     n->config |= !strcmp(name, "config.json");
     n->tokenizer |= !strncmp(name, "tokeniz", 7) || !strcmp(name, "generation_config.json");
     n->weights |= !strcmp(name, "model.safetensors") ||
@@ -109,39 +117,7 @@ static void look(struct names *n, int dir, const char *name)
 
 static int by_text(const void *a, const void *b)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth);
-
-static bool walk_below(struct root_walk *w, int parent, const char *path,
-                       const struct some_names *sub, int depth)
-{
-    if (sub->n) qsort(sub->name, (size_t)sub->n, sizeof *sub->name, by_text);
-    for (int i = 0; i < sub->n; i++) {
-        char below[FILE_PATH_SIZE];
-        if (snprintf(below, sizeof below, "%s/%s", strcmp(path, "/") ? path : "", sub->name[i]) >=
-            (int)sizeof below)
-            continue;
-        if (beneath_private(below)) continue;
-        const int fd = openat(parent, sub->name[i],
-                              O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        if (fd >= 0 && !walk_dir(w, fd, below, depth + 1)) return false;
-    }
-    return true;
-}
-
-/* Reads the names of files that show a model, and of subdirectories into sub. */
-static bool read_names(struct root_walk *w, DIR *d, struct names *names, struct some_names *sub)
-{
-    for (struct dirent *x; (x = readdir(d));) {
-        if (++w->n_entries > MODELS_ENTRIES)
-            return enough(w, "the roots hold more names than are read: 400000");
-        if (!strcmp(x->d_name, ".") || !strcmp(x->d_name, "..")) continue;
-        look(names, dirfd(d), x->d_name);
-        if (x->d_type == DT_DIR || x->d_type == DT_UNKNOWN) add_name(sub, x->d_name);
-    }
-    return true;
+    return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
 
 /* Adds a model. Takes path. */
@@ -156,15 +132,47 @@ static bool add_model(struct root_walk *w, char *path)
     return enough(w, "the roots hold more models than are listed: 20000");
 }
 
-/* Adds a directory's GGUF files: by the directory if it is only one, as model.path may name it. */
-static bool add_ggufs(struct root_walk *w, const struct names *names, const char *path)
+static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth);
+
+/* Walks the subdirectories and adds the GGUF files, each at its place by name. */
+static bool walk_below(struct root_walk *w, int parent, const char *path, struct names *names,
+                       int depth)
 {
-    if (names->gguf.n == 1) return add_model(w, strdup(path));
-    for (int i = 0; i < names->gguf.n; i++) {
-        char file[FILE_PATH_SIZE];
-        if (snprintf(file, sizeof file, "%s/%s", path, names->gguf.name[i]) < (int)sizeof file &&
-            !add_model(w, strdup(file)))
-            return false;
+    const bool each = !names->config && names->n_ggufs > 1; /* a single one is the directory's */
+    if (names->n) qsort(names->name, (size_t)names->n, sizeof *names->name, by_text);
+    for (int i = 0; i < names->n; i++) {
+        const struct name *x = &names->name[i];
+        char below[FILE_PATH_SIZE];
+        if (x->gguf ? !each : depth == MODELS_DEPTH) continue;
+        if (snprintf(below, sizeof below, "%s/%s", strcmp(path, "/") ? path : "", x->text) >=
+            (int)sizeof below)
+            continue;
+        if (x->gguf) {
+            if (!add_model(w, strdup(below))) return false;
+            continue;
+        }
+        if (beneath_private(below)) continue;
+        const int fd = openat(parent, x->text,
+                              O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd >= 0 && !walk_dir(w, fd, below, depth + 1)) return false;
+    }
+    return true;
+}
+
+static bool in_time(struct root_walk *w)
+{
+    return now_ms() - w->begun_ms <= w->limits->walk_ms ||
+           enough(w, "looking for directories took too long");
+}
+
+/* Reads the names in a directory. */
+static bool read_names(struct root_walk *w, DIR *d, struct names *names)
+{
+    for (struct dirent *x; (x = readdir(d));) {
+        if (++w->n_entries > MODELS_ENTRIES)
+            return enough(w, "the roots hold more names than are read: 400000");
+        if (w->n_entries % 256 == 0 && !in_time(w)) return false;
+        if (strcmp(x->d_name, ".") && strcmp(x->d_name, "..")) look(names, dirfd(d), x);
     }
     return true;
 }
@@ -173,11 +181,10 @@ static bool add_ggufs(struct root_walk *w, const struct names *names, const char
 static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
 {
     struct names names = {0};
-    struct some_names sub = {0};
     struct stat st;
     bool rc = true;
-    if (now_ms() - w->begun_ms > w->limits->walk_ms)
-        rc = enough(w, "looking for directories took too long");
+    if (!in_time(w))
+        rc = false;
     else if (w->n_dirs == MODELS_DIRS)
         rc = enough(w, "the roots hold more directories than are looked at: 20000");
     DIR *d = rc && !fstat(fd, &st) && first_time(w, &st) ? fdopendir(fd) : NULL;
@@ -185,20 +192,18 @@ static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
         close(fd);
         return rc;
     }
-    rc = read_names(w, d, &names, &sub);
+    rc = read_names(w, d, &names);
     const bool model = names.weights || (names.config && names.tokenizer);
-    if (rc && model) {
-        rc = add_model(w, strdup(path));
-    } else if (rc) {
-        rc = names.config || add_ggufs(w, &names, path);
-        if (rc && depth < MODELS_DEPTH) rc = walk_below(w, dirfd(d), path, &sub, depth);
-    }
-    names_free(&names.gguf);
-    names_free(&sub);
+    const bool one_gguf = !names.config && names.n_ggufs == 1;
+    if (rc && (model || one_gguf)) rc = add_model(w, strdup(path));
+    if (rc && !model) rc = walk_below(w, dirfd(d), path, &names, depth);
+    names_free(&names);
     closedir(d);
     return rc;
 }
 
+/* Walks the roots. Models keep the order of the walk. A walk that is cut has the first of them, so
+ * that a number is the same model's on every page. */
 static void walk_roots(struct root_walk *w, const char *const *roots, int n_roots)
 {
     for (int i = 0; i < n_roots; i++) {
@@ -206,7 +211,6 @@ static void walk_roots(struct root_walk *w, const char *const *roots, int n_root
         const int fd = open(roots[i], O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
         if (fd >= 0 && !walk_dir(w, fd, roots[i], 0)) break;
     }
-    qsort(w->path, (size_t)w->n, sizeof *w->path, by_text);
 }
 
 /* ---- one of them ----------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
 /* models.h: `seqrank --models [--first=N] ROOT ...`: lists the model directories beneath the roots,
- * from number N on (from 0, ascending by path).
+ * from number N on (from 0). Their order is that of a walk: root after root, and in each ascending
+ * by path, part by part. So a walk that its limits cut numbers its models as a whole one does.
  *
- * Prints one JSON object on one line: {"models": [as report.h, ascending by path, each with the
- * first MODELS_FAULTS faults], "incomplete": why there may be more that no page lists, or null,
+ * Prints one JSON object on one line: {"models": [as report.h, in that order, each with the first
+ * MODELS_FAULTS faults], "incomplete": why there may be more that no page lists, or null,
  * "next": N of the next page; absent on the last}. Exit status 0, 1 if the answer cannot be
  * written, 2 for wrong arguments.
  *
@@ -22,13 +23,14 @@
 #define SEQD_RANK_MODELS_H
 
 #include <stdint.h>
+#include "api/core/rank.h"
 
-#define MODELS_MAX     256       /* models of an answer: 256 of 4 KiB fill it */
-#define MODELS_FOUND   20000     /* models of all pages: 80 MiB of the longest paths */
-#define MODELS_SIZE    (1 << 20) /* bytes of the answer at most */
-#define MODELS_DEPTH   8         /* levels of directories below a root */
-#define MODELS_DIRS    20000     /* directories opened, all roots together */
-#define MODELS_ENTRIES 400000    /* names read in them */
+#define MODELS_MAX     RANK_MODELS_PAGE /* models of an answer: 256 of 4 KiB fill it */
+#define MODELS_FOUND   RANK_MODELS      /* models of all pages: 80 MiB of the longest paths */
+#define MODELS_SIZE    (1 << 20)        /* bytes of the answer at most */
+#define MODELS_DEPTH   8                /* levels of directories below a root */
+#define MODELS_DIRS    20000            /* directories opened, all roots together */
+#define MODELS_ENTRIES 400000           /* names read in them */
 #define MODELS_FAULTS  3
 
 struct models_limits {
