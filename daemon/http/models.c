@@ -10,6 +10,7 @@
 #include <string.h>
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
+#include "api/core/rank.h"
 #include "daemon/access/names.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
@@ -119,46 +120,54 @@ static void answer(struct listing_all *a)
     free(a);
 }
 
-/* Copies the raw value that follows; NULL: it is not of the kind `want`. */
-static char *take_value(struct jread *j, enum jtok want)
+/* Copies the raw array that follows, and counts its values; NULL: no array follows. */
+static char *take_array(struct jread *j, int64_t *n)
 {
-    const enum jtok t = jread_next(j);
-    const char *begin = t == J_ARRAY ? j->p - 1 : t == J_STRING ? j->text - 1 : NULL;
-    const char *end = t == J_STRING ? j->text + j->len + 1 : NULL;
-    if (t != want) {
-        if (t != J_NULL) jread_skip(j);
+    enum jtok t = jread_next(j);
+    const char *begin = j->p - 1;
+    if (t != J_ARRAY) {
+        if (t == J_OBJECT) jread_skip(j);
         return NULL;
     }
-    if (t == J_ARRAY) {
-        if (jread_skip(j)) return NULL;
-        end = j->p;
-    }
-    return strndup(begin, (size_t)(end - begin));
+    for (*n = 0; (t = jread_next(j)) != J_ARRAY_END; ++*n)
+        if (t == J_ERROR || ((t == J_OBJECT || t == J_ARRAY) && jread_skip(j))) return NULL;
+    return strndup(begin, (size_t)(j->p - begin));
+}
+
+/* Copies the raw string that follows; NULL: no string follows. */
+static char *take_string(struct jread *j)
+{
+    const enum jtok t = jread_next(j);
+    if (t == J_STRING) return strndup(j->text - 1, j->len + 2);
+    if (t == J_OBJECT || t == J_ARRAY) jread_skip(j);
+    return NULL;
 }
 
 /* Reads {"models": [..], "incomplete": "..." or null, "next": number} of a node, which may send
- * anything. Pages end: a next number that is no larger than this page's is none. */
+ * anything. Pages end: the next number follows the last one here, and is bounded. */
 static int take_listing(struct listing *l, const char *text, size_t size)
 {
     struct jread j;
     enum jtok t;
-    int64_t next;
+    int64_t n = 0;
     jread_init(&j, text, size);
     if (jread_next(&j) != J_OBJECT) return -1;
     while ((t = jread_next(&j)) == J_KEY) {
         if (jread_is(&j, "models") && !l->models)
-            l->models = take_value(&j, J_ARRAY);
+            l->models = take_array(&j, &n);
         else if (jread_is(&j, "incomplete") && !l->incomplete)
-            l->incomplete = take_value(&j, J_STRING);
+            l->incomplete = take_string(&j);
         else if (!jread_is(&j, "next")) {
             if (jread_skip(&j)) return -1;
-        } else if (jread_next(&j) != J_NUMBER || jread_int(&j, &next)) {
+        } else if (jread_next(&j) != J_NUMBER || jread_int(&j, &l->next)) {
             return -1;
-        } else if (next > l->first && next <= INT32_MAX) {
-            l->next = next;
         }
     }
-    return t == J_OBJECT_END && jread_next(&j) == J_END && l->models ? 0 : -1;
+    if (t != J_OBJECT_END || jread_next(&j) != J_END || !l->models) return -1;
+    if (!l->next) return 0;
+    return n >= 1 && n <= RANK_MODELS_PAGE && l->next == l->first + n && l->next <= RANK_MODELS
+               ? 0
+               : -1;
 }
 
 static void on_listed(void *arg, const struct msg *m, const struct err *e)

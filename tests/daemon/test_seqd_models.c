@@ -75,13 +75,12 @@ static void test_pages(void)
     CHECK_MSG(strstr(reply, "\"models\":[1,2],\"incomplete\":null,\"error\":null}],\"next_cursor\":"
                             "\"n1:2\",\"has_more\":true}"),
               "%s", reply);
-    /* A page that goes back is the last one; so is one without next. */
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) { /* the page without next is the last one */
         w.fetch.type = 0;
         fd = get_begin(i ? "/v1/models?node=n1&cursor=n1%3A2" : "/v1/models?cursor=n2:7,n1:2");
         wait_question();
         CHECK(w.fetch.models && w.fetch.offset == 2);
-        m = listed(i == 2 ? "{\"models\":[3]}" : "{\"models\":[3],\"next\":2}");
+        m = listed("{\"models\":[3]}");
         control_link_calls.message(w.control, "n1", &m);
         CHECK(answer_of(fd) == 200);
         CHECK_MSG(strstr(reply, "[3]") && strstr(reply, "\"next_cursor\":null,\"has_more\":false}"),
@@ -94,6 +93,50 @@ static void test_pages(void)
         snprintf(target, sizeof target, "/v1/models?cursor=%s", bad[i]);
         CHECK_MSG(get(target) == 400 && strstr(reply, "give next_cursor of the page before"),
                   "%s: %s", bad[i], reply);
+    }
+    finish();
+}
+
+/* A number that does not follow the page's last model would make a list without an end. */
+static void test_endless(void)
+{
+    static const struct {
+        int n;
+        const char *value;
+        long long first, next;
+        bool good;
+    } rows[] = {{1, "[[],{\"x\":[1,2]}]", 0, 1, true},
+                {2, "3", 2, 4, true},
+                {RANK_MODELS_PAGE, "3", 0, RANK_MODELS_PAGE, true},
+                {1, "3", RANK_MODELS - 1, RANK_MODELS, true},
+                {0, "", 2, 3, false},
+                {0, "", 2, 2, false},
+                {1, "3", 2, 2, false},
+                {1, "3", 2, 4, false},
+                {2, "3", 2, 3, false},
+                {1, "3", 2, 1, false},
+                {1, "3", 2, -1, false},
+                {RANK_MODELS_PAGE + 1, "3", 0, RANK_MODELS_PAGE + 1, false},
+                {1, "3", RANK_MODELS, RANK_MODELS + 1, false}};
+    static char text[64 + 4 * (RANK_MODELS_PAGE + 1)];
+    begin();
+    node_joins();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char target[64];
+        char *at = stpcpy(text, "{\"models\":[");
+        for (int k = 0; k < rows[i].n; k++) at = stpcpy(stpcpy(at, k ? "," : ""), rows[i].value);
+        sprintf(at, "],\"next\":%lld}", rows[i].next);
+        snprintf(target, sizeof target, "/v1/models?cursor=n1:%lld", rows[i].first);
+        w.fetch.type = 0;
+        const int fd = get_begin(rows[i].first ? target : "/v1/models");
+        wait_question();
+        struct msg m = listed(text);
+        control_link_calls.message(w.control, "n1", &m);
+        CHECK(answer_of(fd) == 200);
+        snprintf(target, sizeof target, "\"next_cursor\":\"n1:%lld\"", rows[i].next);
+        CHECK_MSG(rows[i].good == !!strstr(reply, target), "%zu: %s", i, reply);
+        CHECK_MSG(rows[i].good == !strstr(reply, "the node answered no list of models"), "%zu: %s",
+                  i, reply);
     }
     finish();
 }
@@ -162,6 +205,7 @@ int main(void)
     seqd_test_init();
     RUN(test_of_a_node);
     RUN(test_pages);
+    RUN(test_endless);
     RUN(test_of_nodes);
     RUN(test_plan_of_published);
     return test_done("seqd_models");
