@@ -113,6 +113,17 @@ static int grants_rule(const struct wire_field *f, const void *body, struct aren
     return 0;
 }
 
+/* Checks the number of a model, which is of a list of models alone. */
+static int first_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
+                      struct err *e)
+{
+    const struct msg *m = record;
+    if (m->models || !m->offset) return 0;
+    return err_field(e, ERR_INVALID, "offset",
+                     "offset %lld is of no list of models: set models, or leave offset 0",
+                     (long long)m->offset);
+}
+
 static int ranks_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
                       struct err *e)
 {
@@ -265,7 +276,7 @@ static const struct wire_field expect[] = {FLAG(Expect, more, more), ATTEMPTS(Ex
 static const struct wire_field fetch[] = {
     ANY(Fetch, request, request), NUMBER(Fetch, job, job, 1, INT64_MAX), NUMBER(Fetch, offset, offset, 0, INT64_MAX - WIRE_CHUNK), TEXT(Fetch, path, path), END};
 static const struct wire_field describe[] = {
-    ANY(Describe, request, request), FLAG(Describe, models, models), NUMBER(Describe, offset, offset, 0, INT32_MAX), GRANTS(Describe), STRINGS(Describe, files, files, n_files, WIRE_FILES), TEXT(Describe, path, path), END};
+    ANY(Describe, request, request), FLAG(Describe, models, models), NUMBER(Describe, offset, offset, 0, INT32_MAX), RULE(first_rule), GRANTS(Describe), STRINGS(Describe, files, files, n_files, WIRE_FILES), TEXT(Describe, path, path), END};
 static const struct wire_field trace[] = {
     ANY(Trace, request, request), NUMBER(Trace, seq_len, trace.seq_len, 1, JOB_MAX_SEQ), NUMBER(Trace, seed, trace.seed, 0, INT64_MAX),
     NUMBER(Trace, first, trace.first, 0, INT64_MAX / 2), NUMBER(Trace, count, trace.count, 1, 65536), NUMBER(Trace, max_fragments, trace.max_fragments, 0, 1 << 20),

@@ -182,6 +182,12 @@ static void test_refusals(void)
     m.data = chunk, m.size = sizeof chunk;
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "data");
+    m = msg_fill(MSG_DESCRIBE, spec);
+    m.offset = 256;
+    CHECK(unpack_of(&m, &e) == 0);
+    m.models = false; /* the number of a model, where no models are listed */
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "offset");
     free(spec);
 }
 
