@@ -189,6 +189,33 @@ static void add_model(struct table *t, const char *node, const struct jv *m)
     text_table_add(t, jv_str(m, "faults.0", ""));
 }
 
+/* Tells whether a row is the last one of its node, and no list: it was not read to the end. */
+static bool unread(const struct jv *data, size_t row)
+{
+    const struct jv *one = jv_at(data, row, NULL);
+    if (!jv_str(one, "error", NULL)) return false;
+    for (size_t i = row + 1; i < jv_len(data); i++)
+        if (!strcmp(jv_str(jv_at(data, i, NULL), "node", "?"), jv_str(one, "node", "?")))
+            return false;
+    return true;
+}
+
+/* Returns the exit code: a message names the nodes whose lists were not read to the end. */
+static int fail_unread(const struct jv *data)
+{
+    char names[1024], clean[1024];
+    size_t n = 0;
+    for (size_t i = 0; i < jv_len(data) && n < sizeof names; i++)
+        if (unread(data, i))
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "",
+                                  jv_str(jv_at(data, i, NULL), "node", "?"));
+    if (!n) return CLI_OK;
+    return cli_fail(CLI_ERROR,
+                    "the list of models was not read to its end on %s: ask again, node by node: "
+                    "seqctl model ls NODE",
+                    text_safe(clean, sizeof clean, names));
+}
+
 static void print_models(const struct cli *c, const struct jv *list)
 {
     static const char *const head[] = {"NODE",      "PATH",  "FAMILY", "PARAMETERS", "WEIGHTS",
@@ -208,7 +235,7 @@ static void print_models(const struct cli *c, const struct jv *list)
             else
                 add_model(&t, name, m);
         }
-        if (why) cli_say(c, "%s: %s", name, why);
+        if (why && unread(data, i)) cli_say(c, "%s: %s", name, why);
         if (more) cli_say(c, "%s: there may be more: %s", name, more);
     }
     if (c->output != OUT_NAME && t.n_cells) text_table_print(&t, stdout);
@@ -217,7 +244,8 @@ static void print_models(const struct cli *c, const struct jv *list)
 
 enum { CURSOR_SIZE = 4096 };
 
-/* Adds one page to rows. cursor: "" for the first page; set to the next page's, or to "". */
+/* Adds one page to rows. cursor: "" for the first page; set to the next page's, or to "". A page
+ * that names itself as the next one had no list: its nodes were busy twice. */
 static int add_page(struct cli *c, char cursor[CURSOR_SIZE], struct jv *rows)
 {
     char name[256] = "", path[CURSOR_SIZE + 512];
@@ -233,7 +261,9 @@ static int add_page(struct cli *c, char cursor[CURSOR_SIZE], struct jv *rows)
     const struct jv *data = jv_get(list, "data");
     for (size_t i = 0; i < jv_len(data); i++) jv_add(rows, jv_share(jv_at(data, i, NULL)));
     const bool more = jv_bool(list, "has_more", false) && jv_len(data);
-    http_escape(cursor, CURSOR_SIZE, more ? jv_str(list, "next_cursor", "") : "");
+    char next[CURSOR_SIZE];
+    http_escape(next, sizeof next, more ? jv_str(list, "next_cursor", "") : "");
+    strcpy(cursor, strcmp(cursor, next) ? next : "");
     jv_free(list);
     return rc;
 }
@@ -250,6 +280,7 @@ static int ls_run(struct cli *c)
     jv_put(list, "next_cursor", jv_null());
     jv_put(list, "has_more", jv_boolean(false));
     if (!rc && !api_print(c, list)) print_models(c, list);
+    if (!rc) rc = fail_unread(rows);
     jv_free(list);
     return rc;
 }
@@ -278,7 +309,8 @@ const struct verb verb_model = {
     .alone = is_check,
     .help =
         "ls lists the model directories beneath the roots of the nodes, or of one node: family,\n"
-        "size, tokenizer, and whether a job can take it, with the first fault where not.\n\n"
+        "size, tokenizer, and whether a job can take it, with the first fault where not. Exit\n"
+        "code 1 if the list of a node could not be read to its end.\n\n"
         "check looks at a model directory of this machine, with seqrank, as a job would: family,\n"
         "parameters, size, tokenizer, chat template, the ids that end a text; and prints\n"
         "everything that is wrong, each fault with its file, its tensor or key, and the fix.\n"

@@ -4,10 +4,13 @@
  * of its own. A node's answer is checked to be JSON, and is passed on.
  *
  * An answer that a node ends early says the number of its next model. The cursor of the next page
- * names the nodes that have more, each with that number: NODE:NUMBER,NODE:NUMBER. */
+ * names the nodes that have more, each with that number, and the last node by name that was asked:
+ * NODE:NUMBER,NODE:NUMBER,NODE~. A node that lists its models for another request keeps its number.
+ * A page asks PAGE_NODES nodes at most: their lists fit in it, and their names in its cursor. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "api/core/rank.h"
@@ -16,13 +19,14 @@
 #include "daemon/http/routes.h"
 #include "daemon/loop/control.h"
 
-#define ANSWER_SIZE ((size_t)16 << 20) /* bytes of one answer: 16 nodes with very many models */
-#define CURSOR_SIZE 1024 /* bytes: a target has 2047, and ',' and ':' may take 3 there */
+#define PAGE_NODES  16   /* nodes of a page: 16 answers of WIRE_TRACE_SIZE are 16 MiB */
+#define CURSOR_SIZE 1536 /* bytes: 16 nodes of 64 + 6 bytes, and one more name */
+#define CURSOR_TEXT 1800 /* bytes that it has in a target, whose 2047 also have ?node=NAME */
 
 struct listing { /* the listing of one node */
     struct listing_all *all;
     char node[NODE_NAME];
-    int64_t first, next; /* numbers of its first model here and on the next page; next 0: no page */
+    int64_t first, next; /* numbers of its first model here and on the next page; -1: no page */
     char *models, *incomplete; /* owned JSON; NULL: none */
     char why[sizeof((struct err *)0)->text];
 };
@@ -31,7 +35,10 @@ struct listing_all {
     struct http_req *r;
     int n, n_waiting;
     struct names_grants own; /* uploads of the user who asks */
-    struct listing of[NODE_MAX];
+    char last[NODE_NAME];    /* nodes after it, by name, are on later pages; "": all are */
+    bool more;               /* there are such nodes */
+    size_t text_size;        /* bytes of the nodes, as a cursor has them in a target */
+    struct listing of[PAGE_NODES];
 };
 
 static void add_error(struct listing *l, const char *why)
@@ -52,52 +59,33 @@ static void put_node(struct jwrite *w, const struct listing *l)
     jwrite_end(w);
 }
 
-/* Drops lists that do not fit. Their nodes are named, without a list. */
-static size_t fit(struct listing_all *a)
+static size_t answer_size(const struct listing_all *a)
 {
-    size_t size = 256;
+    size_t size = 256 + CURSOR_SIZE;
     for (int i = 0; i < a->n; i++) {
-        struct listing *l = &a->of[i];
-        const size_t list = (l->models ? strlen(l->models) : 0) +
-                            (l->incomplete ? strlen(l->incomplete) : 0);
-        size += 256 + 6 * sizeof l->why;
-        if (list && size + list > ANSWER_SIZE) {
-            free(l->models);
-            l->models = NULL;
-            l->next = 0;
-            add_error(l, "the answer is full: ask for this node alone, ?node=");
-        } else {
-            size += list;
-        }
+        const struct listing *l = &a->of[i];
+        size += 256 + 6 * sizeof l->why + (l->models ? strlen(l->models) : 0) +
+                (l->incomplete ? strlen(l->incomplete) : 0);
     }
     return size;
 }
 
-/* Writes the cursor of the next page; "": this is the last one. A node for which it has no room is
- * named. */
-static void write_cursor(struct listing_all *a, char out[CURSOR_SIZE])
+/* Writes the cursor of the next page; "": this is the last one. */
+static void write_cursor(const struct listing_all *a, char out[CURSOR_SIZE])
 {
     size_t n = 0;
     out[0] = 0;
-    for (int i = 0; i < a->n; i++) {
-        struct listing *l = &a->of[i];
-        char one[NODE_NAME + 32];
-        if (!l->next) continue;
-        const size_t more = (size_t)snprintf(one, sizeof one, "%s%s:%lld", n ? "," : "", l->node,
-                                             (long long)l->next);
-        if (n + more >= CURSOR_SIZE) {
-            add_error(l, "it has more than the next page can ask for: ask for this node alone, "
-                         "?node=");
-            continue;
-        }
-        memcpy(out + n, one, more + 1);
-        n += more;
-    }
+    for (int i = 0; i < a->n; i++)
+        if (a->of[i].next >= 0)
+            n += (size_t)snprintf(out + n, CURSOR_SIZE - n, "%s%s:%lld", n ? "," : "",
+                                  a->of[i].node, (long long)a->of[i].next);
+    if (a->more) n += (size_t)snprintf(out + n, CURSOR_SIZE - n, "%s%s~", n ? "," : "", a->last);
+    assert(n < CURSOR_SIZE);
 }
 
 static void answer(struct listing_all *a)
 {
-    const size_t size = fit(a) + CURSOR_SIZE;
+    const size_t size = answer_size(a);
     char *out = malloc(size), cursor[CURSOR_SIZE];
     struct jwrite w;
     if (!out) abort();
@@ -149,7 +137,7 @@ static int take_listing(struct listing *l, const char *text, size_t size)
 {
     struct jread j;
     enum jtok t;
-    int64_t n = 0;
+    int64_t n = 0, next = 0;
     jread_init(&j, text, size);
     if (jread_next(&j) != J_OBJECT) return -1;
     while ((t = jread_next(&j)) == J_KEY) {
@@ -159,15 +147,15 @@ static int take_listing(struct listing *l, const char *text, size_t size)
             l->incomplete = take_string(&j);
         else if (!jread_is(&j, "next")) {
             if (jread_skip(&j)) return -1;
-        } else if (jread_next(&j) != J_NUMBER || jread_int(&j, &l->next)) {
+        } else if (jread_next(&j) != J_NUMBER || jread_int(&j, &next)) {
             return -1;
         }
     }
     if (t != J_OBJECT_END || jread_next(&j) != J_END || !l->models) return -1;
-    if (!l->next) return 0;
-    return n >= 1 && n <= RANK_MODELS_PAGE && l->next == l->first + n && l->next <= RANK_MODELS
-               ? 0
-               : -1;
+    if (!next) return 0;
+    if (n < 1 || n > RANK_MODELS_PAGE || next != l->first + n || next > RANK_MODELS) return -1;
+    l->next = next;
+    return 0;
 }
 
 static void on_listed(void *arg, const struct msg *m, const struct err *e)
@@ -176,29 +164,62 @@ static void on_listed(void *arg, const struct msg *m, const struct err *e)
     struct listing_all *a = l->all;
     if (e) {
         add_error(l, e->text);
+        if (e->code == ERR_CONFLICT) l->next = l->first;
     } else if (take_listing(l, m->data, m->size)) {
         free(l->models), free(l->incomplete);
         l->models = l->incomplete = NULL;
-        l->next = 0;
         add_error(l, "the node answered no list of models");
     }
     if (--a->n_waiting == 0) answer(a);
 }
 
-static struct listing *add_listing(struct listing_all *a, const char *node, int64_t first)
+/* Returns the bytes of NODE:NUMBER and a comma in a target, where ':' and ',' may take 3. */
+static size_t text_size(const char *node)
 {
-    struct listing *l = &a->of[a->n++];
-    l->all = a;
-    l->first = first;
-    snprintf(l->node, NODE_NAME, "%s", node);
-    return l;
+    size_t n = 3 + 5 + 3;
+    for (; *node; node++) n += *node == ':' ? 3 : 1;
+    return n;
 }
 
-static void add_nodes(struct listing_all *a, const struct nodes *t, const char *only)
+/* Adds a node. False: the page has no room for it. */
+static bool add_listing(struct listing_all *a, const char *node, int64_t first)
 {
-    for (int i = 0; i < t->n; i++)
-        if (t->node[i].up && (!only || !strcmp(only, t->node[i].name)))
-            add_listing(a, t->node[i].name, 0);
+    if (a->n == PAGE_NODES || a->text_size + 2 * text_size(node) > CURSOR_TEXT) return false;
+    struct listing *l = &a->of[a->n++];
+    a->text_size += text_size(node);
+    l->all = a;
+    l->first = first;
+    l->next = -1;
+    snprintf(l->node, NODE_NAME, "%s", node);
+    return true;
+}
+
+static bool has_listing(const struct listing_all *a, const char *node)
+{
+    for (int i = 0; i < a->n; i++)
+        if (!strcmp(a->of[i].node, node)) return true;
+    return false;
+}
+
+/* Returns the first node that is up after a->last, by name; or NULL. */
+static const struct node *node_after(const struct listing_all *a, const struct nodes *t)
+{
+    const struct node *found = NULL;
+    for (int i = 0; i < t->n; i++) {
+        const struct node *n = &t->node[i];
+        if (n->up && strcmp(n->name, a->last) > 0 && (!found || strcmp(n->name, found->name) < 0))
+            found = n;
+    }
+    return found;
+}
+
+/* Adds the nodes after a->last while there is room. */
+static void add_nodes(struct listing_all *a, const struct nodes *t)
+{
+    const struct node *n;
+    while ((n = node_after(a, t)) && (has_listing(a, n->name) || add_listing(a, n->name, 0)))
+        snprintf(a->last, NODE_NAME, "%s", n->name);
+    a->more = n;
 }
 
 static int bad_cursor(struct err *e)
@@ -208,31 +229,45 @@ static int bad_cursor(struct err *e)
                      "it out for the first page");
 }
 
-/* Adds the nodes of a cursor that a person may have changed. */
-static int add_cursor(struct listing_all *a, const char *cursor, const char *only, struct err *e)
+/* Adds the nodes of a cursor that a person may have changed. *rest: it has a NODE~. */
+static int add_cursor(struct listing_all *a, const char *cursor, const char *only, bool *rest,
+                      struct err *e)
 {
     char text[CURSOR_SIZE], *save = NULL;
-    if (snprintf(text, sizeof text, "%s", cursor) >= (int)sizeof text) return bad_cursor(e);
+    if (!*cursor || snprintf(text, sizeof text, "%s", cursor) >= (int)sizeof text)
+        return bad_cursor(e);
     for (char *at = strtok_r(text, ",", &save); at; at = strtok_r(NULL, ",", &save)) {
-        char *colon = strrchr(at, ':'), *end;
-        if (!colon || colon[1] < '1' || colon[1] > '9') return bad_cursor(e);
+        char *colon = strrchr(at, ':'), *tilde = strchr(at, '~'), *end;
+        if (*rest) return bad_cursor(e);
+        if (tilde) {
+            *tilde = 0;
+            if (tilde[1] || !wire_name_good(at)) return bad_cursor(e);
+            snprintf(a->last, NODE_NAME, "%s", at);
+            *rest = true;
+            continue;
+        }
+        if (!colon || colon[1] < '0' || colon[1] > '9') return bad_cursor(e);
         const long long first = strtoll(colon + 1, &end, 10);
         *colon = 0;
-        if (*end || first > INT32_MAX || !wire_name_good(at)) return bad_cursor(e);
-        for (int i = 0; i < a->n; i++)
-            if (!strcmp(a->of[i].node, at)) return bad_cursor(e);
-        if (a->n == NODE_MAX) return bad_cursor(e);
-        if (!only || !strcmp(only, at)) add_listing(a, at, first);
+        if (*end || first > INT32_MAX || !wire_name_good(at) || has_listing(a, at))
+            return bad_cursor(e);
+        if ((!only || !strcmp(only, at)) && !add_listing(a, at, first)) return bad_cursor(e);
     }
-    return a->n ? 0 : bad_cursor(e);
+    return a->n || *rest ? 0 : bad_cursor(e);
 }
 
 static int find_nodes(struct listing_all *a, const struct nodes *t, struct err *e)
 {
     const char *only = http_query(a->r, "node"), *cursor = http_query(a->r, "cursor");
-    if (cursor) return add_cursor(a, cursor, only, e);
-    add_nodes(a, t, only);
-    if (!only || a->n) return 0;
+    bool rest = !cursor;
+    if (cursor && add_cursor(a, cursor, only, &rest, e)) return -1;
+    if (!only) {
+        if (rest) add_nodes(a, t);
+        return 0;
+    }
+    if (cursor) return a->n ? 0 : bad_cursor(e);
+    const struct node *n = node_find((struct nodes *)t, only);
+    if (n && n->up && add_listing(a, only, 0)) return 0;
     return err_field(e, ERR_NOT_FOUND, "node", "node \"%.64s\" is not up", only);
 }
 

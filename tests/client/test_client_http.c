@@ -991,6 +991,46 @@ static void test_artifact_growing(void)
     CHECK(access(file, F_OK) < 0 && access(part, F_OK) < 0);
 }
 
+#define MODELS(nodes, next)                                                                        \
+    JSON_REPLY("200 OK", "{\"data\":[" nodes "],\"next_cursor\":\"" next "\",\"has_more\":true}")
+#define NODE_LIST(node, models, error)                                                             \
+    "{\"node\":\"" node "\",\"models\":[" models "],\"incomplete\":null,\"error\":" error "}"
+
+/* Lists of models over several pages: a node that was busy once is asked again. A list that was not
+ * read to its end is an error that names the node. */
+static void test_models(void)
+{
+    static const char *const reply[] = {
+        MODELS(NODE_LIST("n1", "{\"path\":\"/a\"}", "null") "," NODE_LIST("n2", "", "\"busy\""),
+               "n2:0,n2~"),
+        MODELS(NODE_LIST("n2", "{\"path\":\"/b\"}", "null") "," NODE_LIST("n3", "", "\"gone\""),
+               "n2:1"),
+        MODELS(NODE_LIST("n2", "", "\"busy\""), "n2:1")};
+    struct server s;
+    server_start(&s, reply, 3);
+    int rc = SEQCTL(&s, "model", "ls", "-o", "name");
+    const char *asked = server_end(&s);
+    CHECK_MSG(rc == CLI_ERROR, "%d: %s", rc, err);
+    CHECK_STR(out, "/a\n/b\n");
+    CHECK_MSG(strstr(err, "not read to its end on n3, n2: ask again"), "%s", err);
+    CHECK_MSG(count(err, "n2: busy") == 1 && count(err, "n3: gone") == 1, "%s", err);
+    CHECK_MSG(strstr(asked, "GET /v1/models ") &&
+                  strstr(asked, "/v1/models?cursor=n2%3A0%2Cn2~ ") &&
+                  strstr(asked, "/v1/models?cursor=n2%3A1 "),
+              "%s", asked);
+    static const char *const good[] = {
+        MODELS(NODE_LIST("n2", "", "\"busy\""), "n2:0"),
+        JSON_REPLY("200 OK",
+                   "{\"data\":[" NODE_LIST("n2", "{\"path\":\"/c\"}",
+                                           "null") "],\"next_cursor\":null,\"has_more\":false}")};
+    server_start(&s, good, 2);
+    rc = SEQCTL(&s, "model", "ls", "-o", "name");
+    server_end(&s);
+    CHECK_MSG(rc == CLI_OK, "%d: %s", rc, err);
+    CHECK_STR(out, "/c\n");
+    CHECK_STR(err, "");
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -1020,6 +1060,7 @@ int main(void)
     RUN(test_ended_already);
     RUN(test_continue);
     RUN(test_products_of_several_pages);
+    RUN(test_models);
     RUN(test_artifact_broken);
     RUN(test_artifact_growing);
     unlink(spec_file(""));

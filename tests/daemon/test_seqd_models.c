@@ -49,7 +49,7 @@ static void test_of_a_node(void)
     control_link_calls.message(w.control, "n1", &m);
     CHECK(answer_of(fd) == 200 && strstr(reply, "node n1 lists no models: its version is older"));
     node_find((struct nodes *)control_nodes(w.control), "n1")->abi = WIRE_ABI_BEFORE;
-    w.fetch.type = 0; /* one that speaks the ABI before ignores the number of a later page */
+    w.fetch.type = 0; /* the ABI before ignores the number of a later page */
     CHECK(get("/v1/models?cursor=n1:2") == 200 && !w.fetch.type);
     CHECK_MSG(strstr(reply, "speaks protocol 6, which does not know this question"), "%s", reply);
     CHECK(get("/v1/models?node=n2") == 404 && strstr(reply, "node \\\"n2\\\" is not up"));
@@ -60,9 +60,10 @@ static void test_of_a_node(void)
 /* A node that ends its list early is asked for the rest by the next page's cursor. */
 static void test_pages(void)
 {
-    static const char *const bad[] = {"",        "n1",    "n1:",       "n1:0",
-                                      "n1:-3",   ":3",    "n1:x",      "n1:3x",
-                                      "n1:3,,n", "a/b:3", "n1:3,n1:4", "n1:99999999999"};
+    static const char *const bad[] = {
+        "",        "n1",    "n1:",       "n1:-3",          ":3",   "n1:x",     "n1:3x",
+        "n1:3,,n", "a/b:3", "n1:3,n1:4", "n1:99999999999", "~",    "n1~,n2:4", "n1~:3",
+        "a/b~",    "n1~x",  ",",         "n1~,n2~",        "n1:~x"};
     char target[64];
     begin();
     node_joins();
@@ -95,6 +96,86 @@ static void test_pages(void)
                   "%s: %s", bad[i], reply);
     }
     finish();
+}
+
+enum { NODES = 40, PAGE_NODES = 16, PAGES = 20 };
+
+static const char *nth_node(char letter, int i)
+{
+    static char name[NODE_NAME];
+    memset(name, letter, sizeof name);
+    snprintf(name + sizeof name - 3, 3, "%02d", i);
+    return name;
+}
+
+/* Answers the questions `from` to `to` as every node: only the asked one's counts. Each has one
+ * model, and three of four have one more on a later page. */
+static void answer_as_all(char letter, int64_t from, int64_t to, bool busy)
+{
+    for (int64_t request = from; request <= to; request++)
+        for (int i = 0; i < 2 * NODES; i++) {
+            char text[64];
+            const int node = i / 2, first = i % 2;
+            snprintf(text, sizeof text, "{\"models\":[%d]%s}", 1000 + i,
+                     node % 4 && !first ? ",\"next\":1" : "");
+            struct msg m = listed(text);
+            m.request = request;
+            m.offset = first;
+            if (busy && node == 2) err_set(&m.err, ERR_CONFLICT, "it is busy");
+            control_link_calls.message(w.control, nth_node(letter, node), &m);
+        }
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what)) n++;
+    return n;
+}
+
+/* Sets the target of the next page, with all that may be escaped. False: this is the last one. */
+static bool next_target(char target[2048])
+{
+    static const char key[] = "\"next_cursor\":\"", escaped[] = ":,";
+    const char *at = strstr(reply, key);
+    char *to = stpcpy(target, "/v1/models?cursor=");
+    if (!at) return false;
+    for (at += sizeof key - 1; *at != '"' && to < target + 2044; at++)
+        to += sprintf(to, strchr(escaped, *at) ? "%%%02X" : "%c", *at);
+    *to = 0;
+    return true;
+}
+
+/* More nodes than a page has, with the longest names: each model is on one page. A node that lists
+ * its models for another request is asked again. */
+static void test_many_nodes(void)
+{
+    for (int letter = 'n'; letter; letter = letter == 'n' ? ':' : 0) {
+        char target[2048] = "/v1/models";
+        int n[2 * NODES] = {0}, pages = 0;
+        int64_t last = 0;
+        begin();
+        for (int i = NODES; i--;) node_joins_as(nth_node((char)letter, i), 0);
+        do {
+            w.fetch.type = 0;
+            const int fd = get_begin(target);
+            wait_question();
+            answer_as_all((char)letter, last + 1, w.fetch.request, !pages);
+            last = w.fetch.request;
+            CHECK_MSG(answer_of(fd) == 200, "%s", reply);
+            CHECK(count(reply, "\"node\":") <= PAGE_NODES);
+            for (int i = 0; i < 2 * NODES; i++) {
+                char model[16];
+                snprintf(model, sizeof model, "[%d]", 1000 + i);
+                n[i] += count(reply, model);
+            }
+            CHECK(count(reply, "\"error\":\"") == !pages);
+        } while (next_target(target) && ++pages < PAGES);
+        CHECK(pages < PAGES);
+        for (int i = 0; i < 2 * NODES; i++)
+            CHECK_MSG(n[i] == (i % 2 == 0 || i / 2 % 4 != 0), "model %d: %d times", i, n[i]);
+        finish();
+    }
 }
 
 /* A number that does not follow the page's last model would make a list without an end. */
@@ -205,6 +286,7 @@ int main(void)
     seqd_test_init();
     RUN(test_of_a_node);
     RUN(test_pages);
+    RUN(test_many_nodes);
     RUN(test_endless);
     RUN(test_of_nodes);
     RUN(test_plan_of_published);
