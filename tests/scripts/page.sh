@@ -89,7 +89,7 @@ check "and not as markup" sh -c "! grep -q '<script' '$T/hostile.html'"
 refuse "a keyword that it does not render" 1 'line [0-9]+: a schema has multipleOf' changed 's/{type: integer, minimum: 1}/{type: integer, multipleOf: 2}/'
 refuse "a reference that leads nowhere" 1 'schemas/Jab leads nowhere' changed 's#schemas/Job"#schemas/Jab"#'
 refuse "an operation without a tag" 1 'needs one tag' changed '/tags: \[uploads\]/d'
-refuse "a text that its comma cuts" 1 'braces have no end' changed 's/description: Ids that end a text\./description: Ids, that end a text./'
+refuse "a text that its comma cuts" 1 'braces have no end' changed 's/description: The node of rank 0\./description: The node, of rank 0./'
 
 # ---- as seqd serves it ----
 # Two GPUs of the tests' own library, one of them broken, where that is built.
