@@ -26,13 +26,19 @@ static void of_score(const struct jv *job, char *out, size_t size)
     if (isfinite(bits)) snprintf(out + at, size - (size_t)at, ", %.4f bits per byte", bits);
 }
 
-/* Shows a single answer on one line, and several answers or samples by their number alone. */
+/* Shows a single answer on one line, and several answers or samples by their number alone, beside
+ * that of the requests that were refused. */
 static void of_generate(const struct jv *job, char *out, size_t size)
 {
     const char *text = jv_str(job, "result.text", NULL);
     const long long n = (long long)jv_int(job, "result.prompts", 1);
     const long long samples = (long long)jv_int(job, "result.samples", -1);
-    if (samples >= 0)
+    const long long refused = (long long)jv_int(job, "result.refused", 0);
+    if (refused > 0)
+        snprintf(out, size, "%lld %s, %lld refused: see errors.jsonl",
+                 samples >= 0 ? samples : n - refused, samples >= 0 ? "samples" : "answers",
+                 refused);
+    else if (samples >= 0)
         snprintf(out, size, "%lld samples", samples);
     else if (n == 1 && text)
         text_safe(out, size, text);
