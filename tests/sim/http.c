@@ -9,7 +9,7 @@
 #include "tests/sim/oom.h"
 #include "tests/sim/sim.h"
 
-enum { OPEN_MAX = 24, SPEC_SIZE = 512, BATCH_MOST = 4, BODY_SIZE = BATCH_MOST * SPEC_SIZE + 32 };
+enum { OPEN_MAX = 24, SPEC_SIZE = 512, BATCH_JOBS = 4, BODY_SIZE = BATCH_JOBS * SPEC_SIZE + 32 };
 
 enum what {
     SUBMIT,
@@ -359,7 +359,7 @@ static void write_order(struct order *o, int number)
 {
     *o = (struct order){0};
     snprintf(o->key, sizeof o->key, "key-%d", number);
-    if (!sim_below(8)) o->n = 1 + sim_below(BATCH_MOST);
+    if (!sim_below(8)) o->n = 1 + sim_below(BATCH_JOBS);
     if (o->n)
         write_batch(o, number);
     else
@@ -374,7 +374,7 @@ static void submit_one(void)
         if (!orders[i].done && !orders[i].under_way && orders[i].next_ms <= sim_now) o = &orders[i];
     /* Once done, it is sent again now and then: the same answer must come. */
     if (!o && n_orders && !sim_below(6)) o = &orders[sim_below(n_orders)];
-    if (!o && n_ordered + BATCH_MOST <= SIM_JOBS) {
+    if (!o && n_ordered + BATCH_JOBS <= SIM_JOBS) {
         o = &orders[n_orders++];
         write_order(o, n_orders);
     }
