@@ -14,6 +14,7 @@ typedef uint16x8_t vh2; /* VL halves of one vector, then as many of another */
  * so is wrong by less than a unit of its last place. */
 static inline vf v_dot(vf x, vf y, vf acc)
 {
+    __asm__("" : "+w"(y)); /* hides a y of bf16 1.0, which GCC 12 would load as one of fp16 */
     return vbfdotq_f32(acc, vreinterpretq_bf16_f32(x), vreinterpretq_bf16_f32(y));
 }
 /* Loads words as they lie in memory: n elements, 1 <= n <= 2 VL; elements past n read as 0. */
