@@ -36,16 +36,12 @@ static void start(struct download *d, const char *node)
     transfer_start(d->R, d->r, &s);
 }
 
-/* Finds the node in the job's document: ..."node":"local",... */
 static void on_job(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct download *d = arg;
     struct err e;
-    const char *at = rows->n_rows ? strstr(rows->row[0].text[0], "\"node\":\"") : NULL;
-    size_t n = at ? strcspn(at + 8, "\"") : 0;
-    if (n && n < NODE_NAME) {
-        char node[NODE_NAME];
-        snprintf(node, sizeof node, "%.*s", (int)n, at + 8);
+    char node[NODE_NAME];
+    if (rows->n_rows && doc_job_node(rows->row[0].text[0], node)) {
         start(d, node);
         return;
     }

@@ -278,6 +278,20 @@ static bool find_member(const char *object, const char *key, const char **from, 
     return false;
 }
 
+bool doc_job_node(const char *doc, char out[NODE_NAME])
+{
+    const char *from;
+    size_t size;
+    char *text = malloc(strlen(doc) + 3);
+    if (!text) abort();
+    sprintf(text, "{%s}", doc);
+    const bool found = find_member(text, "node", &from, &size) && size > 2 && *from == '"' &&
+                       size - 2 < NODE_NAME;
+    if (found) snprintf(out, NODE_NAME, "%.*s", (int)size - 2, from + 1);
+    free(text);
+    return found;
+}
+
 char *doc_shown(int64_t id, const char *doc, const struct job *live)
 {
     char why[8 * sizeof live->reason], *out;

@@ -34,6 +34,9 @@ int64_t doc_unreadable(int64_t id, const struct err *e, int64_t at_ms, char *out
  * is taken from live: it is an observation of the last scheduling pass, kept in memory alone.
  * live: NULL when the job has ended. */
 char *doc_shown(int64_t id, const char *doc, const struct job *live);
+/* Takes the node of rank 0 from doc, the committed members of doc_job. Returns false if the job has
+ * none. */
+bool doc_job_node(const char *doc, char out[NODE_NAME]);
 /* Writes one optimizer step. */
 int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t size);
 /* The facts about a node that the table of nodes does not have. */

@@ -126,9 +126,11 @@ static void to_gang(struct gang **a, struct gang **b)
 static void test_own_place(void)
 {
     struct gang *a, *b;
+    char node[NODE_NAME];
     to_gang(&a, &b);
     lose(B);
     CHECK(is_away(1, "b") && !a->stopped);
+    CHECK(doc_job_node(doc(1), node) && !strcmp(node, "a")); /* not the one that is away */
     w.obeys = false;
     hello(C);
     settle();
