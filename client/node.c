@@ -119,12 +119,12 @@ static void print_nodes(const struct cli *c, const struct jv *list)
     if (!jv_len(data)) cli_say(c, "no node has joined");
 }
 
-/* Makes {"reason": R}, malloc'd; NULL: no reason was given. */
+/* Makes {"reason": R} of a reason in UTF-8, malloc'd; NULL: no reason was given. */
 static char *reason_body(const struct cli *c)
 {
-    if (!c->opt.reason) return NULL; /* a reason that is not UTF-8 is left out below */
-    struct jv *text = jv_string(c->opt.reason, strlen(c->opt.reason)), *o = jv_object();
-    if (text) jv_put(o, "reason", text);
+    if (!c->opt.reason) return NULL;
+    struct jv *o = jv_object();
+    jv_put(o, "reason", jv_string(c->opt.reason, strlen(c->opt.reason)));
     char *body = jv_dump(o, JV_COMPACT);
     jv_free(o);
     return body;
@@ -168,11 +168,20 @@ static const char *order_of(const char *word)
     return NULL;
 }
 
+static bool is_utf8(const char *text)
+{
+    struct jv *s = jv_string(text, strlen(text));
+    jv_free(s);
+    return s != NULL;
+}
+
 static int nodes_run(struct cli *c)
 {
     const char *order = c->n_args > 1 ? order_of(c->arg[0]) : NULL;
     if (c->opt.reason && (!order || !strcmp(order, "uncordon")))
         return cli_fail(CLI_USAGE, "--reason belongs to: seqctl nodes cordon, drain");
+    if (c->opt.reason && !is_utf8(c->opt.reason))
+        return cli_fail(CLI_USAGE, "--reason is not UTF-8: give it in that encoding");
     if (is(c, "token", 1)) return join_token(c);
     if (c->opt.names || c->opt.ttl || c->opt.uses >= 0)
         return cli_fail(CLI_USAGE, "--names, --uses and --ttl belong to: seqctl nodes token");

@@ -151,6 +151,7 @@ ends_the_same "drained and moved on" "$id"
 same "there" "$(field "$id" node)" second
 refuse "drain no node" 3 "there is no node nowhere" seqctl nodes drain nowhere
 refuse "drain it in vain" 2 "reason belongs to" seqctl nodes uncordon second --reason x
+refuse "a reason that no JSON has" 2 "reason is not UTF-8" seqctl nodes cordon second --reason "$(printf '\377')"
 check "two at once" seqctl nodes uncordon second "$first"
 stops "$SECOND"
 
