@@ -1,8 +1,10 @@
 /* test_device_quant: weights in blocks (model.weights) on a device with memory of its own:
- * "emulated" unless SEQD_TEST_DEVICE names another. Prefill and decode have the bits of the same
- * model in numbers, in families with every kind of product, where the device has one order of sums,
- * else agree with it; the host writes and reads any blocks of panels that lie there, and finds NaN;
- * a model that was loaded has the CPU's bytes. Small: a family of each three.
+ * "emulated" unless SEQD_TEST_DEVICE names another. The models have every kind of product. Prefill
+ * and decode compute the logits of the same model in plain numbers: the same bits if the device
+ * adds in one order, else nearly the same values. The host writes blocks of a weight on the device
+ * in pieces, reads any range of its values, and finds NaN. A model has the same bytes when it is
+ * loaded there as when it is loaded on the CPU. Small: every third model computes, in a third of
+ * the settings, and every fourth is loaded.
  * tests: needs libkernels_emulated.so */
 #include "tests/lib/hf_save.h"
 #include "tests/lib/quant_model.h"

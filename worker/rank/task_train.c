@@ -107,7 +107,8 @@ static int after_step(struct training *t, struct err *e)
 /* Adds the step to a device's own error; comm's error names it already. */
 static int name_step(const struct training *t, struct err *e)
 {
-    if (e->code == ERR_INTERNAL) err_prefix(e, "step %lld", (long long)t->train.step + 1);
+    if (e->code == ERR_INTERNAL || e->code == ERR_DEVICE)
+        err_prefix(e, "step %lld", (long long)t->train.step + 1);
     return -1;
 }
 
