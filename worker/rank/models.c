@@ -336,11 +336,12 @@ int64_t models_write(const char *const *roots, int n_roots, int64_t first,
 static bool take_first(const char *word, int64_t *first)
 {
     static const char option[] = "--first=";
+    const char *digits = word + sizeof option - 1;
     char *end;
     if (strncmp(word, option, sizeof option - 1)) return false;
     errno = 0;
-    *first = strtoll(word + sizeof option - 1, &end, 10);
-    if (errno || *end || *first < 0) *first = INT64_MAX; /* past every model */
+    *first = strtoll(digits, &end, 10);
+    if (errno || end == digits || *end || *first < 0) *first = INT64_MAX; /* past every model */
     return true;
 }
 
