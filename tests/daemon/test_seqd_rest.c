@@ -473,7 +473,7 @@ static void test_offload_is_kept(void)
     const long long mib = (full - 1) >> 20; /* not enough to keep them */
     snprintf(body, sizeof body, DEEP, "", mib);
     CHECK(post("/v1/jobs", body) == 400 &&
-          strstr(reply, "memory.offload \\\"activations\\\" needs"));
+          strstr(reply, "memory.offload \\\"activations\\\" with a memory.offload_dir needs"));
     snprintf(body, sizeof body, DEEP, "\"offload_dir\":\"/w\"", mib);
     CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
     CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"offload\":\"activations\""));

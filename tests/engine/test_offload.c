@@ -347,7 +347,6 @@ static void test_memory_of_stages(void)
     spec.memory.recompute = RECOMPUTE_AUTO;
     spec.memory.offload = OFFLOAD_AUTO;
     CHECK(plan_make(&spec, least, &p, &e) && e.code == ERR_DOES_NOT_FIT);
-    CHECK_MSG(strstr(e.text, "memory.offload \"activations\" needs"), "%s", e.text);
     set_dir();
     CHECK(size_of(plan_of(least, &p)) == least && p.offload.on);
 }
@@ -367,7 +366,6 @@ static void test_auto(void)
     CHECK(plan_of(0, &p)->recompute == RECOMPUTE_FULL && p.offload.on);
     spec.memory.offload = OFFLOAD_AUTO;
     CHECK(plan_make(&spec, size_of(&away), &p, &e) && e.code == ERR_DOES_NOT_FIT);
-    CHECK_MSG(strstr(e.text, "memory.offload \"activations\" needs"), "%s", e.text);
     set_dir();
     plan_of(0, &p);
     CHECK(!p.offload.on && p.recompute == RECOMPUTE_NONE);

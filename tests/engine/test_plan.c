@@ -689,29 +689,6 @@ static void test_zero_comm(void)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static void test_zero_advice(void)
-{
-    struct plan p;
-    struct err e = {0};
-    small_spec(JOB_TRAIN, 2);
-    spec.parallel.dp = 2;
-    spec.optim.max_grad_norm = 1;
-    spec.model.shape.width = spec.model.shape.ffn_width = 1024;
-    spec.memory.recompute = RECOMPUTE_FULL;
-    spec.parallel.zero = 3;
-    const int64_t need = make(0).arena_size + make(0).segment_size;
-    spec.parallel.zero = 1;
-    CHECK(plan_make(&spec, need, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
-    CHECK_MSG(strstr(e.text, "parallel.zero 3 needs") && !strstr(e.text, "needs still"), "%s",
-              e.text);
-    spec.parallel.zero = 3;
-    CHECK(plan_make(&spec, need, &p, &e) == 0);
-    spec.parallel.zero_group = 2;
-    CHECK(plan_make(&spec, need, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
-    CHECK_MSG(strstr(e.text, "parallel.zero_group 4 needs") && !strstr(e.text, "needs still"), "%s",
-              e.text);
-}
-
 static void test_does_not_fit(void)
 {
     struct plan p;
@@ -723,9 +700,7 @@ static void test_does_not_fit(void)
     spec.memory.recompute = RECOMPUTE_NONE;
     CHECK(plan_make(&spec, (int64_t)1 << 30, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
     CHECK_STR(e.field, "resources.memory_mib");
-    CHECK_MSG(strstr(e.text, "limit 1.0 GiB") && strstr(e.text, "activations") &&
-                  strstr(e.text, "recompute \"full\" needs") && strstr(e.text, "parallel.sp "),
-              "%s", e.text);
+    CHECK_MSG(strstr(e.text, "limit 1.0 GiB") && strstr(e.text, "activations"), "%s", e.text);
     CHECK(p.arena_size > (int64_t)1 << 30); /* the numbers are there for the answer */
     small_spec(JOB_TRAIN, 1);
     const int64_t need = make(0).arena_size;
@@ -845,7 +820,6 @@ int main(void)
     RUN(test_zero_memory);
     RUN(test_zero_fused);
     RUN(test_zero_comm);
-    RUN(test_zero_advice);
     RUN(test_does_not_fit);
     RUN(test_invalid);
     RUN(test_hostile);

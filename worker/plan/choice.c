@@ -8,6 +8,7 @@
 #include "worker/family/family.h"
 #include "worker/plan/check.h"
 #include "worker/plan/form.h"
+#include "worker/plan/place.h"
 #include "worker/plan/product.h"
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
@@ -24,7 +25,7 @@ static int64_t limit_of(const struct job_spec *s)
 static int try_plan(struct weighing *w)
 {
     struct err e = {0};
-    if (plan_make(w->spec, limit_of(w->spec), w->plan, &e) == 0) return 1;
+    if (plan_try(w->spec, limit_of(w->spec), w->plan, &e) == 0) return 1;
     return e.code == ERR_DOES_NOT_FIT && w->plan->arena_size > 0 ? 0 : -1;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
+#include "worker/plan/place.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 
@@ -84,7 +85,7 @@ static struct candidate candidate_of(const struct job_spec *s, const struct mach
     if (!spec || !p) abort();
     *spec = *s;
     spec->parallel.form = form;
-    c.fits = plan_make(spec, s->resources.memory_mib << 20, p, &e) == 0;
+    c.fits = plan_try(spec, s->resources.memory_mib << 20, p, &e) == 0;
     c.recompute = p->recompute;
     c.mlp_chunk = p->mlp_chunk;
     c.offload = p->offload.on;

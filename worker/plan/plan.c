@@ -9,13 +9,12 @@
 #include "api/core/job.h"
 #include "api/core/mem.h"
 #include "worker/family/family.h"
+#include "worker/plan/advice.h"
 #include "worker/plan/place.h"
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 #include "worker/plan/update.h"
-
-#define MLP_CHUNK 2048 /* rows of a piece if the plan decides: each piece reads the weights once */
 
 static bool has_backward(enum job_kind kind)
 {
@@ -127,8 +126,7 @@ static int batch_limit(const struct job_spec *s)
     return rules_batch(s, NULL) ? 1 : JOB_MAX_BATCH;
 }
 
-/* Sets the plan's fields from the spec, and resolves every auto but those of the memory. */
-static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
+int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
     *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
@@ -259,108 +257,15 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
     return 0;
 }
 
-/* Returns the bytes with sp ranks of a ring and this recompute mode, or -1 if that is no legal
- * choice. */
-static int64_t size_if(const struct job_spec *s, int64_t limit, const struct plan *now, int sp,
-                       enum recompute_id recompute)
-{
-    struct plan p;
-    if (!strategy_takes(&s->model.shape, s->parallel.strategy, s->parallel.layout, sp)) return -1;
-    if (plan_choose(s, sp, &p, NULL) || p.n_ranks > JOB_MAX_RANKS) return -1;
-    p.recompute = recompute;
-    p.mlp_chunk = now->mlp_chunk;
-    p.offload.on = now->offload.on;
-    p.batch = now->batch;
-    return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
-}
-
-/* Returns the bytes under another ZeRO stage, in groups of `group` ranks; 0: groups of all. */
-static int64_t size_zero(const struct job_spec *s, int64_t limit, const struct plan *now, int stage,
-                         int group)
-{
-    struct plan p;
-    if (plan_choose(s, now->sp, &p, NULL)) return -1;
-    p.recompute = now->recompute;
-    set_zero(&p, stage, group);
-    p.mlp_chunk = now->mlp_chunk;
-    p.offload.on = now->offload.on;
-    return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
-}
-
-/* Returns the bytes with dense MLPs in pieces. */
-static int64_t size_pieces(const struct job_spec *s, int64_t limit, const struct plan *now)
-{
-    struct plan p = *now;
-    p.mlp_chunk = MLP_CHUNK;
-    return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
-}
-
-/* Returns the bytes with activations offloaded. */
-static int64_t size_offload(const struct job_spec *s, int64_t limit, const struct plan *now)
-{
-    struct plan p = *now;
-    p.offload.on = true;
-    return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
-}
-
-static void advise(const struct job_spec *s, const struct plan *p, int64_t limit, char *out,
-                   size_t size)
-{
-    char a[24];
-    size_t n = 0;
-    out[0] = 0;
-    if (has_backward(p->kind) && p->recompute != RECOMPUTE_FULL) {
-        const int64_t full = size_if(s, limit, p, p->sp, RECOMPUTE_FULL);
-        if (full > 0)
-            n += (size_t)snprintf(out, size, "; memory.recompute \"full\" needs %s",
-                                  plan_bytes(a, full));
-    }
-    if (has_backward(p->kind) && !p->mlp_chunk && family_mlps(&s->model.shape).dense) {
-        const int64_t need = size_pieces(s, limit, p);
-        if (need > 0 && need < total(p) && n < size)
-            n += (size_t)snprintf(out + n, size - n, "; memory.mlp_chunk_tokens %d needs %s",
-                                  MLP_CHUNK, plan_bytes(a, need));
-    }
-    if (has_backward(p->kind) && !p->offload.on && !s->memory.time_chunk) {
-        const int64_t need = size_offload(s, limit, p);
-        if (need > 0 && need < total(p) && n < size)
-            n += (size_t)snprintf(out + n, size - n, "; memory.offload \"activations\" needs %s",
-                                  plan_bytes(a, need));
-    }
-    for (int stage = p->zero + 1; p->kind == JOB_TRAIN && p->n_ranks > 1 && stage <= 3; stage++) {
-        const int64_t need = size_zero(s, limit, p, stage, s->parallel.zero_group);
-        if (need < 0 || (need > limit && stage < 3) || n >= size) continue;
-        n += (size_t)snprintf(out + n, size - n, "; parallel.zero %d needs %s%s", stage,
-                              plan_bytes(a, need), need > limit ? " still" : "");
-        break;
-    }
-    if (p->zero_group < plan_sum_ranks(p) && n < size) {
-        const int64_t need = size_zero(s, limit, p, p->zero, 0);
-        n += (size_t)snprintf(out + n, size - n, "; parallel.zero_group %d needs %s%s",
-                              plan_sum_ranks(p), plan_bytes(a, need), need > limit ? " still" : "");
-    }
-    const int others = p->dp * p->pp;
-    for (int ranks = p->sp * 2; ranks * others * p->tp <= JOB_MAX_RANKS && n < size; ranks *= 2) {
-        const int64_t need = size_if(s, limit, p, ranks, p->recompute);
-        if (need < 0) break;
-        if (need > limit && ranks * 2 * others * p->tp <= JOB_MAX_RANKS) continue;
-        n += (size_t)snprintf(out + n, size - n, "; parallel.sp %d needs %s%s", ranks,
-                              plan_bytes(a, need), need > limit ? " still" : "");
-        break;
-    }
-    if (p->loss_chunk > 64 && p->item[PLAN_LOGITS].size > limit / 8 && n < size)
-        snprintf(out + n, size - n, "; memory.loss_chunk_tokens %lld makes the logits %s",
-                 (long long)(p->loss_chunk / 8), plan_bytes(a, p->item[PLAN_LOGITS].size / 8));
-}
-
-static int does_not_fit(const struct job_spec *s, const struct plan *p, int64_t limit,
+static int does_not_fit(const struct job_spec *s, const struct plan *p, int64_t limit, bool advise,
                         struct err *e)
 {
-    char need[24], have[24], part[24], advice[384];
+    char need[24], have[24], part[24], advice[ADVICE_SIZE];
+    struct sentence more = sentence_in(advice, sizeof advice);
     enum plan_class largest = 0;
     for (int i = 1; i < PLAN_CLASS_N; i++)
         if (p->class_size[i] > p->class_size[largest]) largest = (enum plan_class)i;
-    advise(s, p, limit, advice, sizeof advice);
+    if (advise) advice_add(&more, s, p, limit);
     return err_field(e, ERR_DOES_NOT_FIT, "resources.memory_mib",
                      "needs %s per rank, limit %s; the largest part is %s, %s%s",
                      plan_bytes(need, total(p)), plan_bytes(have, limit), plan_class_name(largest),
@@ -413,7 +318,7 @@ static int place_modes(const struct job_spec *spec, int64_t limit, enum recomput
         if (place_ranks(spec, limit, p, e)) return -1;
         if (fits(p, limit)) return 0;
         if (!may_cut(spec, p)) continue;
-        p->mlp_chunk = MLP_CHUNK;
+        p->mlp_chunk = PLAN_MLP_CHUNK;
         if (place_ranks(spec, limit, p, e)) return -1;
         if (fits(p, limit)) return 0;
     }
@@ -463,7 +368,8 @@ static int place_first(const struct job_spec *spec, int64_t limit, struct plan *
     return place_modes(spec, limit, last, p, e);
 }
 
-int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
+static int make(const struct job_spec *spec, int64_t memory_limit, bool advise, struct plan *p,
+                struct err *e)
 {
     const int dp = spec->parallel.dp > 0 ? spec->parallel.dp : 1;
     const int others = dp * job_stages(spec) * job_tp(spec);
@@ -478,6 +384,15 @@ int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
     plan_comm(&spec->model.shape, p, 0, p->comm);
     p->flops = count_flops(&spec->model.shape, p);
     plan_explain(spec, p);
-    if (memory_limit > 0 && total(p) > memory_limit) return does_not_fit(spec, p, memory_limit, e);
-    return 0;
+    return fits(p, memory_limit) ? 0 : does_not_fit(spec, p, memory_limit, advise, e);
+}
+
+int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
+{
+    return make(spec, memory_limit, true, p, e);
+}
+
+int plan_try(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
+{
+    return make(spec, memory_limit, false, p, e);
 }
