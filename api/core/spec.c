@@ -181,7 +181,7 @@ const struct field spec_fields[] = {
     BOOL("verify.keep_grads", verify.keep_grads, 0, TRAINING, "Keep both sides' gradients as artifacts: two files of 4 bytes a parameter.", 7),
     TEXT("input.prompt", input.prompt, "", GENERATE, "The prompt itself; or give input.path."),
     REAL("sampling.temperature", sampling.temperature, 0, 100, 0, GENERATE, "0: greedy."),
-    INT("sampling.max_tokens", sampling.max_tokens, 1, JOB_MAX_SEQ, 256, GENERATE, "New tokens at most."),
+    INT("sampling.max_tokens", sampling.max_tokens, 1, JOB_MAX_SEQ, 256, GENERATE, "New tokens at most: the most that a request of a batch may ask for, and all of them where it says no number. Not said with an openai_batch: 256, but less than data.seq_len."),
     INT("sampling.seed", sampling.seed, 0, BIG, 0, GENERATE, "Seed of the sampler."),
     INT("sampling.min_tokens", sampling.min_tokens, 0, JOB_MAX_SEQ, 0, GENERATE, "New tokens at least."),
     INT("sampling.top_k", sampling.top_k, 0, 1 << 22, 0, GENERATE, "Choose among the k likeliest tokens; default: all."),

@@ -17,7 +17,7 @@
 struct spec_reader {
     struct job_spec *s;
     enum json_form form;
-    bool has_batch, has_batch_tokens;
+    bool has_batch, has_batch_tokens, has_max_tokens;
     int64_t batch_tokens;
     struct hardware *hardware; /* NULL: the text is a job, which has no hardware */
     const json_t *config;      /* model.config */
@@ -469,6 +469,7 @@ static int read_member(struct spec_reader *r, const char *path, const json_t *v)
         if (other_kind(r, f->kinds)) return unknown(r, path);
         if (check_kind(r, path, f->kinds)) return -1;
         if (!strcmp(path, "train.global_batch")) r->has_batch = true;
+        if (!strcmp(path, "sampling.max_tokens")) r->has_max_tokens = true;
         if (!strcmp(path, "embed.pooling")) r->s->embed.unsaid &= ~EMBED_POOLING;
         if (!strcmp(path, "embed.normalize")) r->s->embed.unsaid &= ~EMBED_NORMALIZE;
         return set_field(r, f, r->s, path, v);
@@ -534,6 +535,18 @@ static int check_paths(struct spec_reader *r)
     return 0;
 }
 
+/* Leaves room for a prompt where the job does not say how many tokens a request of a batch may ask
+ * for: its lines say their own numbers, and the sequence may be shorter than the default. */
+static void bound_tokens(struct spec_reader *r)
+{
+    struct job_spec *s = r->s;
+    if (s->kind != JOB_GENERATE || r->has_max_tokens ||
+        s->input.source.format != DATA_OPENAI_BATCH || s->data.seq_len < 2 ||
+        s->data.seq_len > s->sampling.max_tokens)
+        return;
+    s->sampling.max_tokens = s->data.seq_len - 1;
+}
+
 /* Applies the rules that depend on which members were given, and in which of several spellings.
  * Only the reader knows that. */
 static int settle(struct spec_reader *r)
@@ -543,6 +556,7 @@ static int settle(struct spec_reader *r)
     if (take_config(r)) return -1;
     if (r->form == JSON_STORED) return 0;
     if (check_name(r) || check_paths(r)) return -1;
+    bound_tokens(r);
     int n = (s->train.steps > 0) + (s->train.tokens > 0) + (s->train.passes > 0);
     if (n > 1)
         return err_field(

@@ -83,6 +83,35 @@ static void test_unsaid(void)
     CHECK(!s.embed.unsaid);
 }
 
+/* A batch whose job does not say how many tokens a request may ask for leaves room for a prompt in
+ * a short sequence. Stored specs, and prompts without numbers of their own, mean the default. */
+static void test_unsaid_tokens(void)
+{
+#define BATCH(format, length, more)                                                                \
+    "{\"kind\":\"generate\",\"data\":{\"seq_len\":" length                                         \
+    "},\"input\":{\"path\":\"/x\",\"format\":\"" format "\"}" more "}"
+    static const struct {
+        const char *text;
+        int64_t people, stored;
+    } v[] = {{BATCH("openai_batch", "128", ""), 127, 256},
+             {BATCH("openai_batch", "256", ""), 255, 256},
+             {BATCH("openai_batch", "257", ""), 256, 256},
+             {BATCH("openai_batch", "1", ""), 256, 256},
+             {BATCH("openai_batch", "128", ",\"sampling\":{\"max_tokens\":256}"), 256, 256},
+             {BATCH("jsonl", "128", ""), 256, 256}};
+    struct err e = {0};
+    static struct job_spec s;
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        const size_t n = strlen(v[i].text);
+        CHECK_MSG(!json_spec_read(v[i].text, n, JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
+        CHECK_MSG(s.sampling.max_tokens == v[i].people, "%s: %lld", v[i].text,
+                  (long long)s.sampling.max_tokens);
+        CHECK_MSG(!json_spec_read(v[i].text, n, JSON_STORED, &s, &e), "%s", e.text);
+        CHECK(s.sampling.max_tokens == v[i].stored);
+    }
+#undef BATCH
+}
+
 /* How many prompts are answered at once is chosen for a job that does not say it. A stored spec
  * that lacks the field, as one of 0.2.0, is of a job that answers one. */
 static void test_unsaid_batch(void)
@@ -661,6 +690,7 @@ int main(void)
     RUN(test_out_of_memory); /* first: it forks */
     RUN(test_short_spec);
     RUN(test_unsaid);
+    RUN(test_unsaid_tokens);
     RUN(test_unsaid_batch);
     RUN(test_every_form);
     RUN(test_refused);

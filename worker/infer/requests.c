@@ -499,15 +499,18 @@ static int check(struct body *b)
         return err_field(b->e, ERR_INVALID, prompt, "%s is missing or empty: give one %s", prompt,
                          r->is_chat ? "message" : "token");
     if (r->max_tokens > b->spec->sampling.max_tokens)
-        return err_field(b->e, ERR_TOO_LARGE, "max_tokens",
-                         "max_tokens %lld: this job was planned for sampling.max_tokens %lld",
-                         (long long)r->max_tokens, (long long)b->spec->sampling.max_tokens);
+        return err_field(
+            b->e, ERR_TOO_LARGE, "max_tokens",
+            "max_tokens %lld: this job was planned for sampling.max_tokens %lld: raise "
+            "sampling.max_tokens of the job to the most that a request asks for",
+            (long long)r->max_tokens, (long long)b->spec->sampling.max_tokens);
     if (r->n_tokens + r->max_tokens > S)
         return err_field(b->e, ERR_TOO_LARGE, prompt,
                          "the prompt of %lld tokens and max_tokens %lld are %lld together: the job "
-                         "was planned for data.seq_len %lld",
+                         "was planned for data.seq_len %lld: raise data.seq_len, or %s",
                          (long long)r->n_tokens, (long long)r->max_tokens,
-                         (long long)(r->n_tokens + r->max_tokens), (long long)S);
+                         (long long)(r->n_tokens + r->max_tokens), (long long)S,
+                         b->length ? "lower max_tokens" : "give the request a max_tokens");
     if (!r->max_tokens && !r->echo)
         return err_field(b->e, ERR_INVALID, "max_tokens", "max_tokens 0 asks for nothing");
     if (r->min_tokens > r->max_tokens)

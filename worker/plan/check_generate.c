@@ -22,13 +22,15 @@ static int check_room(const struct job_spec *s, struct err *e)
                          "sampling.max_tokens after it (a diffusion model's job has data.frames, "
                          "data.height and data.width instead)");
     if (s->data.seq_len < need)
-        return err_field(e, ERR_INVALID, "data.seq_len",
-                         "data.seq_len %lld holds less than the prompt and sampling.max_tokens: "
-                         "%lld tokens",
-                         (long long)s->data.seq_len, (long long)need);
+        return err_field(
+            e, ERR_INVALID, "data.seq_len",
+            "data.seq_len %lld holds less than the prompt and sampling.max_tokens %lld, "
+            "%lld tokens: make data.seq_len at least that, or sampling.max_tokens less",
+            (long long)s->data.seq_len, (long long)s->sampling.max_tokens, (long long)need);
     if (s->data.seq_len > JOB_MAX_SEQ)
         return err_field(e, ERR_INVALID, "sampling.max_tokens",
-                         "prompt and sampling.max_tokens are %lld tokens, at most %lld",
+                         "prompt and sampling.max_tokens are %lld tokens, at most %lld are "
+                         "possible: lower sampling.max_tokens",
                          (long long)need, (long long)JOB_MAX_SEQ);
     return 0;
 }
@@ -70,7 +72,8 @@ static int check_sampling(const struct job_spec *s, struct err *e)
                          (long long)s->sampling.top_k, (long long)V);
     if (s->sampling.min_tokens > s->sampling.max_tokens)
         return err_field(e, ERR_INVALID, "sampling.min_tokens",
-                         "sampling.min_tokens %lld is more than sampling.max_tokens %lld",
+                         "sampling.min_tokens %lld is more than sampling.max_tokens %lld: raise "
+                         "sampling.max_tokens, or lower sampling.min_tokens",
                          (long long)s->sampling.min_tokens, (long long)s->sampling.max_tokens);
     if (batch && s->sampling.n > 1)
         return err_field(e, ERR_INVALID, "sampling.n",
