@@ -100,7 +100,6 @@ static void test_unsaid_tokens(void)
              {BATCH("openai_batch", "128", ",\"sampling\":{\"max_tokens\":256}"), 256, 256},
              {BATCH("jsonl", "128", ""), 256, 256}};
     struct err e = {0};
-    static struct job_spec s;
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         const size_t n = strlen(v[i].text);
         CHECK_MSG(!json_spec_read(v[i].text, n, JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
@@ -110,6 +109,25 @@ static void test_unsaid_tokens(void)
         CHECK(s.sampling.max_tokens == v[i].stored);
     }
 #undef BATCH
+}
+
+/* A field belongs to the kinds of job that read it. */
+static void test_kinds(void)
+{
+    static const struct {
+        const char *text, *field;
+    } v[] = {{"{\"kind\":\"score\",\"context\":{\"load\":\"/c\"}}", "context.load"},
+             {"{\"kind\":\"score\",\"context\":{\"save\":false}}", "context.save"},
+             {"{\"kind\":\"embed\",\"memory\":{\"time_chunk\":0}}", "memory.time_chunk"}};
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        const size_t n = strlen(v[i].text);
+        CHECK(json_spec_read(v[i].text, n, JSON_FOR_PEOPLE, &s, &e) && e.code == ERR_INVALID);
+        CHECK_STR(e.field, v[i].field);
+        CHECK(strstr(e.text, " does not belong to a ") != NULL);
+        /* Older versions wrote the defaults of these fields down. */
+        CHECK_MSG(!json_spec_read(v[i].text, n, JSON_STORED, &s, &e), "%s", e.text);
+    }
 }
 
 /* How many prompts are answered at once is chosen for a job that does not say it. A stored spec
@@ -690,6 +708,7 @@ int main(void)
     RUN(test_out_of_memory); /* first: it forks */
     RUN(test_short_spec);
     RUN(test_unsaid);
+    RUN(test_kinds);
     RUN(test_unsaid_tokens);
     RUN(test_unsaid_batch);
     RUN(test_every_form);
