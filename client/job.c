@@ -59,17 +59,22 @@ static double seconds_between(const struct jv *job, const char *from, const char
     return at[0] < 0 || at[1] < at[0] ? -1 : at[1] - at[0];
 }
 
+/* Prints why the job failed; -q silences messages and no error, which then names the job. */
 static void say_error(const struct cli *c, const struct jv *job)
 {
-    const char *field = jv_str(job, "error.field", "");
+    const char *field = jv_str(job, "error.field", ""), *colon = *field ? ": " : "";
+    const char *text = jv_str(job, "error.text", "no reason given");
     const char *node = jv_str(job, "error.node", "");
     int64_t rank = jv_int(job, "error.rank", -1);
     char where[160] = "";
     if (rank >= 0)
         snprintf(where, sizeof where, " (rank %lld%s%s)", (long long)rank, *node ? " on " : "",
                  node);
-    cli_say(c, "  %s%s%s%s", field, *field ? ": " : "",
-            jv_str(job, "error.text", "no reason given"), where);
+    if (c->opt.quiet)
+        cli_fail(CLI_JOB_FAILED, "job %lld failed: %s%s%s%s", (long long)jv_int(job, "id", 0),
+                 field, colon, text, where);
+    else
+        cli_say(c, "  %s%s%s%s", field, colon, text, where);
 }
 
 void job_say_end(const struct cli *c, const struct jv *job)
@@ -82,7 +87,7 @@ void job_say_end(const struct cli *c, const struct jv *job)
             text_duration(took, seconds_between(job, "created_at", "finished_at")));
     if (*result_line(job, result, sizeof result)) cli_say(c, "  %s", result);
     if (!strcmp(state, "failed")) {
-        if (jv_get(job, "error")) say_error(c, job);
+        if (jv_get(job, "error") || c->opt.quiet) say_error(c, job);
         if (!last) cli_say(c, "next: seqctl logs %lld; seqctl events %lld", id, id);
     } else if (!strcmp(state, "succeeded") && !last) {
         const char *hf = jv_str(job, "result.hf", NULL);

@@ -9,7 +9,8 @@
 char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_t size);
 /* Prints on stderr how the job ended, at the end of --wait, watch and verify: "job 12 succeeded
  * after 1m 24s", then its result, or the field and the sentence of its error, then the command
- * that comes next. No command follows if the job was cancelled, or under `seqd run`. */
+ * that comes next. No command follows if the job was cancelled, or under `seqd run`. Under -q only
+ * the error of a failed job is printed. */
 void job_say_end(const struct cli *c, const struct jv *job);
 /* Gets the job as it is now, to draw it. Returns NULL, without a message, when seqd does not
  * answer with it. The caller frees the job. */

@@ -543,6 +543,13 @@ static void test_wait_verdicts(void)
         server_end(&s);
         CHECK_MSG(rc == cases[i].want, "case %zu: rc %d: %s", i, rc, err);
         CHECK_MSG(strstr(err, cases[i].says), "case %zu: %s", i, err);
+        server_start(&s, reply, 3);
+        rc = SEQCTL(&s, "submit", (char *)spec_file("{}"), "--wait", "-q");
+        server_end(&s);
+        CHECK_MSG(rc == cases[i].want, "case %zu: rc %d: %s", i, rc, err);
+        CHECK_STR(err, rc == CLI_JOB_FAILED ? "seqctl: job 12 failed: data.train.0: no such file "
+                                              "(rank 1 on local)\n"
+                                            : "");
     }
 }
 
