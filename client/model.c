@@ -135,7 +135,7 @@ static const char *blocks_text(const struct jv *m, char text[TEXT_SHORT])
             at += (size_t)snprintf(text + at, TEXT_SHORT - at, "%s%s %s", at ? ", " : "",
                                    spec_weights_words[i], text_bytes(size, n));
     }
-    return at ? text : "-";
+    return at ? text : jv_str(m, "blocks_fault", "-");
 }
 
 static void print_report(const struct jv *m)

@@ -375,10 +375,17 @@ static void test_refused(void)
         s.resources.ranks = 2;
         s.parallel.tp = tp;
         if (tp == 1) s.parallel.zero = 3, s.parallel.dp = 2;
-        refused(&s, tp == 1 ? "model.weights \"int8\" is not cut into the shards of parallel.zero "
-                              "3: make parallel.zero 2 or less"
-                            : "model.weights \"int8\" cannot store mlp.down_proj.weight: its rows "
-                              "of 48 values are no blocks of 32: leave it out");
+        if (tp == 1) {
+            refused(&s,
+                    "model.weights \"int8\" is not cut into the shards of parallel.zero 3: make "
+                    "parallel.zero 2 or less");
+            continue;
+        }
+        CHECK(family_check(&s, &e) && e.code == ERR_UNSUPPORTED);
+        CHECK_STR(e.field, "parallel.tp");
+        CHECK_STR(e.text, "parallel.tp 2 cuts weights so that model.weights \"int8\" cannot store "
+                          "mlp.down_proj.weight: its rows of 48 values are no blocks of 32: make "
+                          "parallel.tp 1, or leave out model.weights");
     }
 }
 

@@ -758,9 +758,9 @@ static void test_refused(void)
 {
     refuse(generates, "only trainings share layers");
     refuse(wants_bits, "determinism");
-    refuse(has_odd_heads, "num_attention_heads 3");
-    refuse(has_odd_width, "intermediate_size 41");
-    refuse(has_kv_between, "num_key_value_heads 6");
+    refuse(has_odd_heads, "num_attention_heads 3: make parallel.tp 1");
+    refuse(has_odd_width, "intermediate_size 41: make parallel.tp 1");
+    refuse(has_kv_between, "num_key_value_heads 6: one must divide the other: make parallel.tp ");
     refuse(is_gpt2, "layers of this family");
 }
 

@@ -22,11 +22,24 @@ static int check_job(const struct job_spec *s, struct err *e)
     return 0;
 }
 
+static bool divides_kv(const struct model_shape *m, int tp)
+{
+    return m->n_kv_heads % tp == 0 || tp % m->n_kv_heads == 0;
+}
+
+int rules_tensor_below(const struct model_shape *m, int tp)
+{
+    do tp--;
+    while (tp > 1 && (m->n_heads % tp || m->ffn_width % tp || !divides_kv(m, tp)));
+    return tp > 1 ? tp : 1;
+}
+
 static int check_size(const struct job_spec *s, const char *key, int64_t n, struct err *e)
 {
     if (n % s->parallel.tp == 0) return 0;
-    return err_field(e, ERR_INVALID, "parallel.tp", "parallel.tp %d does not divide %s %lld",
-                     s->parallel.tp, key, (long long)n);
+    return err_field(e, ERR_INVALID, "parallel.tp",
+                     "parallel.tp %d does not divide %s %lld: make parallel.tp %d", s->parallel.tp,
+                     key, (long long)n, rules_tensor_below(&s->model.shape, s->parallel.tp));
 }
 
 static int check_model(const struct job_spec *s, struct err *e)
@@ -43,10 +56,11 @@ static int check_model(const struct job_spec *s, struct err *e)
     if (check_size(s, "num_attention_heads", m->n_heads, e) ||
         check_size(s, "intermediate_size", m->ffn_width, e))
         return -1;
-    if (m->n_kv_heads % tp == 0 || tp % m->n_kv_heads == 0) return 0;
+    if (divides_kv(m, tp)) return 0;
     return err_field(e, ERR_INVALID, "parallel.tp",
-                     "parallel.tp %d and num_key_value_heads %lld: one must divide the other", tp,
-                     (long long)m->n_kv_heads);
+                     "parallel.tp %d and num_key_value_heads %lld: one must divide the other: make "
+                     "parallel.tp %d",
+                     tp, (long long)m->n_kv_heads, rules_tensor_below(m, tp));
 }
 
 int rules_tensor(struct job_spec *s, struct err *e)

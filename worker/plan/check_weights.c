@@ -1,7 +1,9 @@
 /* check_weights.c: the jobs whose weights may be stored in blocks (model.weights). */
 #include <stdio.h>
 #include "worker/family/family.h"
+#include "worker/plan/plan.h"
 #include "worker/plan/rules.h"
+#include "worker/plan/slice.h"
 
 static int refuse(const struct job_spec *s, const char *why, const char *way, struct err *e)
 {
@@ -9,27 +11,31 @@ static int refuse(const struct job_spec *s, const char *why, const char *way, st
                      spec_weights_words[s->model.weights], why, way);
 }
 
-/* Refuses a section's weight that cannot be stored in blocks. */
-static int check_section(const struct job_spec *s, const struct program *p, struct err *e)
+/* Refuses slices of parallel.tp that cannot be stored in blocks, where the whole model can. */
+static int refuse_slices(const struct job_spec *s, const char *fault, struct err *e)
 {
-    char room[160], why[320];
-    for (int i = 0; i < p->n_weights; i++) {
-        const char *fault = p->weight[i].stored ? store_fault(p, i, room) : NULL;
-        if (!fault) continue;
-        snprintf(why, sizeof why, "cannot store %s: %s", p->weight[i].name, fault);
-        return refuse(s, why, "leave it out", e);
-    }
-    return 0;
+    struct model_shape m = s->model.shape;
+    char room[PLAN_FAULT_SIZE];
+    int tp = s->parallel.tp;
+    do m.tp = tp = rules_tensor_below(&s->model.shape, tp);
+    while (tp > 1 && plan_blocks_fault(&m, s->model.weights, room));
+    return err_field(
+        e, ERR_UNSUPPORTED, "parallel.tp",
+        "parallel.tp %d cuts weights so that model.weights \"%s\" cannot store %s: make "
+        "parallel.tp %d, or leave out model.weights",
+        s->parallel.tp, spec_weights_words[s->model.weights], fault, tp);
 }
 
 static int check_shapes(const struct job_spec *s, struct err *e)
 {
-    struct family *f = family_new(&s->model.shape);
-    int rc = check_section(s, &f->in, e);
-    for (int k = 0; k < f->n_kinds && !rc; k++) rc = check_section(s, &f->layer[k], e);
-    if (!rc) rc = check_section(s, &f->out, e);
-    family_free(f);
-    return rc;
+    const struct model_shape whole = slice_whole(&s->model.shape);
+    char room[PLAN_FAULT_SIZE], of_whole[PLAN_FAULT_SIZE], why[PLAN_FAULT_SIZE + 16];
+    const char *fault = plan_blocks_fault(&s->model.shape, s->model.weights, room);
+    if (!fault) return 0;
+    if (job_tp(s) > 1 && !plan_blocks_fault(&whole, s->model.weights, of_whole))
+        return refuse_slices(s, fault, e);
+    snprintf(why, sizeof why, "cannot store %s", fault);
+    return refuse(s, why, "leave it out", e);
 }
 
 int rules_weights(struct job_spec *s, struct err *e)

@@ -183,6 +183,26 @@ static int64_t blocks_of(const struct program *p, int64_t unit)
     return store_places(p, unit, NULL);
 }
 
+const char *plan_blocks_fault(const struct model_shape *m, enum weights_id format,
+                              char room[PLAN_FAULT_SIZE])
+{
+    struct model_shape shape = *m;
+    char part[160];
+    bool found = false;
+    shape.quant = format;
+    struct family *f = family_new(&shape);
+    for (int k = 0; k < f->n_kinds + 2 && !found; k++) {
+        const struct program *p = !k ? &f->in : k <= f->n_kinds ? &f->layer[k - 1] : &f->out;
+        for (int i = 0; i < p->n_weights && !found; i++) {
+            const char *fault = p->weight[i].stored ? store_fault(p, i, part) : NULL;
+            found = fault;
+            if (found) snprintf(room, PLAN_FAULT_SIZE, "%.120s: %s", p->weight[i].name, fault);
+        }
+    }
+    family_free(f);
+    return found ? room : NULL;
+}
+
 int64_t plan_blocks_size(const struct model_shape *m, enum weights_id format)
 {
     struct model_shape shape = *m;

@@ -364,6 +364,11 @@ int64_t plan_weights_size(const struct model_shape *m, const struct plan *p);
 /* Counts the bytes of a whole model's weights stored in blocks, all others in 16 bits. 0: some
  * product's cannot be. */
 int64_t plan_blocks_size(const struct model_shape *m, enum weights_id format);
+/* Returns the first weight of a product that cannot be stored in blocks, and why, as the end of a
+ * sentence: "NAME: its rows of 48 values are no blocks of 32"; NULL: all can. room: of the text. */
+#define PLAN_FAULT_SIZE 288
+const char *plan_blocks_fault(const struct model_shape *m, enum weights_id format,
+                              char room[PLAN_FAULT_SIZE]);
 /* Returns the mode in which the plan's schedules are made. train: with a backward pass. */
 struct schedule_mode plan_schedule(const struct plan *p, bool train);
 /* Returns the offset in PLAN_KEPT, in bytes, of the record of section b while it is at work. b

@@ -21,6 +21,8 @@ int rules_rope_error(const struct job_spec *s, struct err *e);
 int rules_parallel(struct job_spec *s, struct err *e);
 /* Checks the rules of parallel.tp, and makes the model's shape that of slices. */
 int rules_tensor(struct job_spec *s, struct err *e);
+/* Returns the largest degree below tp by which the layers of a model can be cut; at least 1. */
+int rules_tensor_below(const struct model_shape *m, int tp);
 /* Checks windows in time and contexts, which need the states of linear attention. */
 int rules_states(const struct job_spec *s, struct err *e);
 /* Checks the storage of weights (model.weights), and makes the model's shape that of it; after

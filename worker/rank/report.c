@@ -73,6 +73,20 @@ static void put_blocks(struct jwrite *w, const struct hf_summary *s)
     jwrite_end(w);
 }
 
+/* Writes why no model.weights has blocks; null: each has, or the sizes are not known. */
+static void put_blocks_fault(struct jwrite *w, const struct hf_summary *s)
+{
+    char room[PLAN_FAULT_SIZE];
+    const char *why = !s->known || !s->n_params ? NULL
+                      : family_diffusion(&s->shape)
+                          ? "model.weights is for models of text"
+                          : plan_blocks_fault(&s->shape, WEIGHTS_INT8, room);
+    if (why)
+        jwrite_str(w, "blocks_fault", why);
+    else
+        jwrite_null(w, "blocks_fault");
+}
+
 static void put(struct jwrite *w, const char *path, const struct report *r, int max_faults)
 {
     static const char *const kinds[] = {
@@ -88,6 +102,7 @@ static void put(struct jwrite *w, const char *path, const struct report *r, int 
     int_or_null(w, "parameters", r->s.n_params);
     jwrite_int(w, "weights_bytes", r->s.weights_size);
     put_blocks(w, &r->s);
+    put_blocks_fault(w, &r->s);
     jwrite_str(w, "dtypes", r->s.dtypes);
     jwrite_object(w, "tokenizer");
     jwrite_str(w, "kind", r->tokenizer ? kinds[r->s.tokenizer] : "none");
