@@ -123,6 +123,40 @@ static void test_counts(void)
     free(o);
 }
 
+/* The samples of a score are the windows that it runs. Whole documents in order take more of them
+ * than the fewest that hold the documents; other windows overlap. */
+static void test_windows(void)
+{
+    for (int whole = 0; whole < 2; whole++) {
+        for (int runs = 0; runs < 2; runs++) {
+            struct order *o = make_order(JOB_SCORE, 1, 1);
+            struct job_spec *s = &o->spec;
+            s->input.source = (struct spec_source){.path = tiny_text(s, "lines.jsonl"),
+                                                   .text_key = tiny_text(s, "text"),
+                                                   .format = DATA_JSONL,
+                                                   .eod = -1};
+            s->data.seq_len = 26;
+            s->data.packing = whole ? PACKING_BEST_FIT : PACKING_CONCAT;
+            s->score.stride = whole ? 0 : 10;
+            if (runs)
+                run(o);
+            else
+                prepare(o);
+            CHECK_MSG(all_ok(&g), "%s", g.fail.text);
+            /* 5 + 11, 21, 26 of 41 and the rest; or every 10 tokens until the last of 78 */
+            const int64_t want = whole ? 4 : 7;
+            if (runs) {
+                CHECK(number(g.result, "windows") == (double)want);
+            } else {
+                CHECK(number(g.result, "samples_per_pass") == (double)want);
+                CHECK(order_number(0, "samples") == want);
+                CHECK(order_number(0, "padding") == want * 26 - 78 - (whole ? 0 : 6 * 16));
+            }
+            free(o);
+        }
+    }
+}
+
 /* The preparation, which has seen the documents, tells the bytes that the forms of ring attention
  * would move. With short lines all_gather gets a part. With one long document, whose last row sees
  * all, it gets as much as a ring brings, but for the padding of the last of 23 samples. */
@@ -288,6 +322,7 @@ int main(int argc, char **argv)
     setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
     write_files();
     RUN(test_counts);
+    RUN(test_windows);
     RUN(test_forms);
     RUN(test_refuses);
     RUN(test_ranks_equal);

@@ -44,13 +44,6 @@ static int64_t whole_end(const struct window *w, int64_t first)
     return (int64_t)ends[document];
 }
 
-static int64_t count_whole(const struct window *w)
-{
-    int64_t n = 0;
-    for (int64_t at = 0; at < data_stats(w->d)->n_tokens; n++) at = whole_end(w, at);
-    return n;
-}
-
 /* Finds the first token of a window of whole documents: after the window read last, or by a walk
  * from the front. */
 static int64_t whole_begin(const struct window *w, int64_t number)
@@ -63,21 +56,39 @@ static int64_t whole_begin(const struct window *w, int64_t number)
 
 /* ---- all windows ----------------------------------------------------------------------------- */
 
+static int64_t stride_of(const struct job_spec *spec, int64_t S)
+{
+    return spec->score.stride > 0 ? spec->score.stride : S;
+}
+
+int64_t window_overlap(const struct job_spec *spec, int64_t S)
+{
+    return S - stride_of(spec, S);
+}
+
+int64_t window_count(const struct data *d, const struct job_spec *spec, int64_t S)
+{
+    const struct window w = {.d = d, .S = S};
+    const int64_t stride = stride_of(spec, S), tokens = data_stats(d)->n_tokens;
+    int64_t n = 0;
+    if (spec->data.packing != PACKING_BEST_FIT)
+        return tokens > S ? 1 + (tokens - S + stride - 1) / stride : 1;
+    for (int64_t at = 0; at < tokens; n++) at = whole_end(&w, at);
+    return n;
+}
+
 void window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,
                  void *mem)
 {
-    const int64_t stride = spec->score.stride > 0 ? spec->score.stride : S;
-    const int64_t more = data_stats(d)->n_tokens - S;
     *w = (struct window){.d = d,
                          .S = S,
-                         .stride = stride,
+                         .stride = stride_of(spec, S),
+                         .n_windows = window_count(d, spec, S),
                          .number = -1,
                          .whole = spec->data.packing == PACKING_BEST_FIT,
                          .document_mask = spec->data.document_mask != 0};
-    w->n_windows = more > 0 ? 1 + (more + stride - 1) / stride : 1;
     w->ids = mem;
     w->learn = (uint8_t *)(w->ids + S);
-    if (w->whole) w->n_windows = count_whole(w);
 }
 
 int window_read(struct window *w, int64_t number, struct err *e)

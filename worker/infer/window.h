@@ -18,6 +18,10 @@ struct window {
     uint8_t *learn; /* [S]; 1: may be a target */
 };
 
+/* Counts the windows of a score job, as window_init does. */
+int64_t window_count(const struct data *d, const struct job_spec *spec, int64_t S);
+/* Returns the tokens that a window shares with the one before it. */
+int64_t window_overlap(const struct job_spec *spec, int64_t S);
 /* mem: borrowed, window_size bytes, aligned to 4. */
 int64_t window_size(int64_t S);
 void window_init(struct window *w, const struct data *d, const struct job_spec *spec, int64_t S,

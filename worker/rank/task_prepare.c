@@ -7,24 +7,33 @@
 #include "worker/family/family.h"
 #include "worker/hf/files.h"
 #include "worker/hf/tokenizer.h"
+#include "worker/infer/window.h"
 #include "worker/plan/form.h"
 #include "worker/rank/prepare_latents.h"
 #include "worker/rank/prepared.h"
 #include "worker/rank/roots.h"
 #include "worker/rank/run.h"
 
-/* Writes how the documents fill samples of one length. */
+/* Counts the samples that the job will read; a score reads windows. */
+static int64_t count_samples(const struct run *r, const struct data *d, const struct data_order *o)
+{
+    const struct job_spec *s = r->spec;
+    return s->kind == JOB_SCORE ? window_count(d, s, s->data.seq_len) : data_order_samples(o);
+}
+
+/* Writes how the documents fill n samples of one length. shared: tokens that two of them share. */
 static void write_order(struct jwrite *w, const struct order_options *o,
-                        const struct order_stats *s, const struct order_learnt *learnt)
+                        const struct order_stats *s, const struct order_learnt *learnt, int64_t n,
+                        int64_t shared)
 {
     jwrite_object(w, NULL);
     jwrite_str(w, "set", o->set == SET_EVAL ? "eval" : "train");
     jwrite_int(w, "seq_len", o->seq_len);
-    jwrite_int(w, "samples", s->n_samples);
+    jwrite_int(w, "samples", n);
     jwrite_int(w, "fragments", s->n_fragments);
     jwrite_int(w, "tokens", s->n_tokens);
     jwrite_int(w, "learnt", learnt->tokens);
-    jwrite_int(w, "padding", s->n_samples * o->seq_len - s->n_tokens);
+    jwrite_int(w, "padding", n * o->seq_len - s->n_tokens - (n - 1) * shared);
     jwrite_int(w, "documents", s->n_documents);
     jwrite_int(w, "dropped_documents", s->dropped_documents);
     jwrite_int(w, "dropped_tokens", s->dropped_tokens);
@@ -188,10 +197,12 @@ static int try_order(struct run *r, const struct data *d, int set, int64_t seq_l
     if (!o) return -1;
     struct order_learnt learnt;
     const bool first = !*per_pass;
-    if (first) *per_pass = data_order_samples(o);
+    const int64_t n = count_samples(r, d, o);
+    if (first) *per_pass = n;
     int rc = data_order_learnt(o, &learnt, e);
     if (!rc) rc = check_learnt(r, &oo, d, &learnt, e);
-    if (!rc) write_order(w, &oo, data_order_stats(o), &learnt);
+    const int64_t shared = r->spec->kind == JOB_SCORE ? window_overlap(r->spec, oo.seq_len) : 0;
+    if (!rc) write_order(w, &oo, data_order_stats(o), &learnt, n, shared);
     if (!rc && first) rc = note(r, d, o, &learnt, e);
     data_order_close(o);
     return rc;
