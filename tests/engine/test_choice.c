@@ -139,6 +139,54 @@ static void test_shared_cores(void)
     CHECK(wide.hidden_s == 0 && narrow.exchange_s == wide.exchange_s);
 }
 
+/* Every kind of job is warned of positions that the model is not meant for; scaled RoPE is meant
+ * for more. */
+static void test_lengths(void)
+{
+    static const struct {
+        int type, reset;
+        double factor;
+        int64_t max_pos;
+        const char *warns; /* NULL: no warning */
+    } v[] = {{0, 1, 0, 8192, "than the 8192 positions that the model is meant for, by"},
+             {0, 0, 0, 8192, "longer sequences have positions beyond them"},
+             {1 + ROPE_YARN, 1, 1.0625, 8192, "than the 8704 positions"},
+             {1 + ROPE_LINEAR, 1, 2, 8192, NULL},
+             {1 + ROPE_DYNAMIC, 1, 2, 8192, NULL},
+             {0, 1, 0, 9000, NULL},
+             {0, 1, 0, CHOICE_ANY_POSITIONS, NULL}};
+    const struct machine m = devices(1, 1e-4, 1000);
+    for (int kind = 0; kind < JOB_KIND_N; kind++)
+        for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+            const bool dynamic = v[i].type == 1 + ROPE_DYNAMIC;
+            if (kind == JOB_GENERATE && dynamic) continue; /* refused */
+            decoder(9000, 1);
+            spec.kind = kind;
+            CHECK(!spec_intern(&spec, "/x", 2, &spec.input.source.path));
+            spec.input.source.format = DATA_JSONL;
+            spec.data.reset_positions = v[i].reset;
+            spec.verify.max_tokens = 9000;
+            spec.model.rope.type = v[i].type;
+            spec.model.rope.rule.factor = v[i].factor;
+            spec.model.shape.max_pos = v[i].max_pos;
+            choose(&m);
+            CHECK_MSG(v[i].warns
+                          ? strstr(choice.length_warning, "data.seq_len 9000 is longer ") != NULL
+                          : choice.n && !*choice.length_warning,
+                      "%s, case %zu: \"%s\"", spec_kind_name(kind), i, choice.length_warning);
+            if (v[i].warns)
+                CHECK_MSG(strstr(choice.length_warning, v[i].warns), "%s", choice.length_warning);
+        }
+    decoder(9000, 1);
+    spec.n_stages = 1;
+    spec.stages[0] = (struct spec_stage){.from_step = 1, .seq_len = 10000};
+    spec.train.steps = 2;
+    spec.model.shape.max_pos = 9000;
+    choose(&m);
+    CHECK_MSG(strstr(choice.length_warning, "data.seq_len 10000 is longer"), "%s",
+              choice.length_warning);
+}
+
 static void test_degree(void)
 {
     decoder(4096, 4);
@@ -1222,6 +1270,7 @@ int main(void)
     RUN(test_estimate);
     RUN(test_states);
     RUN(test_shared_cores);
+    RUN(test_lengths);
     RUN(test_degree);
     RUN(test_asked);
     RUN(test_pure);

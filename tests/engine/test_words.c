@@ -186,6 +186,7 @@ static void check_choice(void)
     CHECK_FITS(choice.reason);
     CHECK_FITS(choice.warning);
     CHECK_FITS(choice.rope_warning);
+    CHECK_FITS(choice.length_warning);
 }
 
 /* The chosen one and the second, with numbers of three digits in each unit, and absurd ones. */

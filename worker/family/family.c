@@ -173,6 +173,16 @@ struct family_mlps family_mlps(const struct model_shape *m)
     return has;
 }
 
+bool family_rotates(const struct model_shape *m)
+{
+    bool found = false;
+    struct family *f = family_new(m);
+    for (int k = 0; k < f->n_kinds; k++)
+        for (int i = 0; i < f->layer[k].n_ops; i++) found |= f->layer[k].op[i].kind == OP_ROPE;
+    family_free(f);
+    return found;
+}
+
 const struct program *family_layer(const struct family *f, const struct model_shape *m, int64_t l)
 {
     const int kind = family_layer_kind(m, l);

@@ -152,6 +152,7 @@ struct family_mlps {
     bool dense, experts;
 };
 struct family_mlps family_mlps(const struct model_shape *m);
+bool family_rotates(const struct model_shape *m); /* tells whether layers turn keys by RoPE */
 /* Returns the program of layer l. */
 const struct program *family_layer(const struct family *f, const struct model_shape *m, int64_t l);
 

@@ -140,12 +140,18 @@ bool rules_positions(const struct job_spec *s, int64_t n)
     return n <= family_positions(&s->model.shape) || (packed && s->data.reset_positions);
 }
 
-static int check_positions(struct job_spec *s, struct err *e)
+int64_t rules_longest(const struct job_spec *s)
 {
-    struct model_shape *m = &s->model.shape;
     int64_t longest = s->data.seq_len;
     for (int i = 0; i < s->n_stages; i++)
         if (s->stages[i].seq_len > longest) longest = s->stages[i].seq_len;
+    return longest;
+}
+
+static int check_positions(struct job_spec *s, struct err *e)
+{
+    struct model_shape *m = &s->model.shape;
+    const int64_t longest = rules_longest(s);
     if (spec_new_model(s) && m->max_pos == (int64_t)1 << 20) /* the default: no number given */
         m->max_pos = longest + m->first_pos;
     if (rules_positions(s, longest)) return 0;

@@ -65,7 +65,7 @@ struct choice {
     int64_t longest;     /* the same, in the ring of the first product if that is larger */
     bool waits;          /* parallel.form is decided later, by the data (form.h) */
     char reason[640];
-    char warning[384], rope_warning[384]; /* "" : none */
+    char warning[384], rope_warning[384], length_warning[384]; /* "" : none */
 };
 
 /* max_position_embeddings where none is given: a table is as long as the job needs. */

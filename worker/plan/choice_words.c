@@ -2,6 +2,8 @@
 #include "worker/plan/choice.h"
 
 #include "api/core/job.h"
+#include "worker/family/family.h"
+#include "worker/plan/rules.h"
 #include "worker/plan/sentence.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
@@ -126,11 +128,34 @@ static void warn_rope(const struct model_shape *m, struct choice *c)
         m->rope.factor, ratio);
 }
 
+/* Warns of sequences with more positions than the rotary embedding is meant for. A table of
+ * positions refuses them (rules_positions). */
+static void warn_length(const struct job_spec *s, struct choice *c)
+{
+    const struct model_shape *m = &s->model.shape;
+    int64_t longest = rules_longest(s);
+    const bool packed = s->kind != JOB_GENERATE && s->kind != JOB_EMBED && s->data.reset_positions;
+    if (s->kind == JOB_VERIFY && s->verify.max_tokens < longest) longest = s->verify.max_tokens;
+    if (m->max_pos < 1 || m->max_pos == CHOICE_ANY_POSITIONS || family_diffusion(m) ||
+        family_row(m)->position_table || (double)longest <= rope_positions(m) || !family_rotates(m))
+        return;
+    struct sentence w = sentence_in(c->length_warning, sizeof c->length_warning);
+    sentence_add(&w,
+                 "data.seq_len %lld is longer than the %.0f positions that the model is meant for, "
+                 "by max_position_embeddings %lld: ",
+                 (long long)longest, rope_positions(m), (long long)m->max_pos);
+    sentence_add(&w,
+                 "%s beyond them; make data.seq_len smaller, or scale RoPE by model.rope.type "
+                 "and model.rope.factor",
+                 packed ? "longer documents have positions" : "longer sequences have positions");
+}
+
 void choice_explain(const struct job_spec *asked, const struct job_spec *checked, struct choice *c)
 {
     explain(c);
     warn(asked, c);
     warn_rope(&checked->model.shape, c);
+    warn_length(checked, c);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -229,5 +254,6 @@ void choice_write(const struct choice *c, const struct machine *m, int n_options
     jwrite_array(w, "warnings");
     if (*c->warning) jwrite_str(w, NULL, c->warning);
     if (*c->rope_warning) jwrite_str(w, NULL, c->rope_warning);
+    if (*c->length_warning) jwrite_str(w, NULL, c->length_warning);
     jwrite_end(w);
 }

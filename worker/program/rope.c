@@ -153,6 +153,15 @@ bool rope_disagrees(const struct model_shape *m, double *ratio)
     return *ratio != r->factor;
 }
 
+double rope_positions(const struct model_shape *m)
+{
+    const struct shape_rope *r = &m->rope;
+    const double own = (double)m->max_pos;
+    if (r->kind == ROPE_DYNAMIC) return INFINITY;
+    if (r->kind == ROPE_DEFAULT) return own;
+    return fmax(own, r->factor * (r->original > 0 ? (double)r->original : own));
+}
+
 bool rope_by_length(const struct model_shape *m)
 {
     return m->rope.kind == ROPE_DYNAMIC || m->rope.kind == ROPE_LONGROPE;

@@ -35,6 +35,10 @@ bool rope_disagrees(const struct model_shape *m, double *ratio);
 int rope_tables(const struct model_shape *m);
 /* Counts the columns of a head that turn. */
 int64_t rope_columns(const struct model_shape *m);
+/* Returns the positions for which a model is meant: max_position_embeddings, or the factor of its
+ * rule times the length it was trained on, whichever is more. INFINITY: a base that follows the
+ * length. */
+double rope_positions(const struct model_shape *m);
 /* Tells whether the frequencies depend on the length of the sequence. */
 bool rope_by_length(const struct model_shape *m);
 /* Computes the frequencies [dim / 2] for a sequence of S tokens. theta: m->rope_theta, or that of
