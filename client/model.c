@@ -122,7 +122,7 @@ static void print_faults(const struct jv *m)
     if (more > 0) printf("  and %lld more\n", (long long)more);
 }
 
-/* Writes the sizes under model.weights: "int8 142 MB, int4 95 MB"; "-": none is possible. */
+/* Writes the sizes under model.weights: "int8 142 MB, int4 95 MB", or why none is possible. */
 static const char *blocks_text(const struct jv *m, char text[TEXT_SHORT])
 {
     size_t at = 0;
@@ -189,11 +189,17 @@ static void add_model(struct table *t, const char *node, const struct jv *m)
     text_table_add(t, jv_str(m, "faults.0", ""));
 }
 
+/* Tells whether a node has no roots, and so no model to list. */
+static bool no_roots(const struct jv *node)
+{
+    return jv_bool(node, "no_roots", false);
+}
+
 /* Tells whether a row is the last one of its node, and no list: it was not read to the end. */
 static bool unread(const struct jv *data, size_t row)
 {
     const struct jv *one = jv_at(data, row, NULL);
-    if (!jv_str(one, "error", NULL)) return false;
+    if (!jv_str(one, "error", NULL) || no_roots(one)) return false;
     for (size_t i = row + 1; i < jv_len(data); i++)
         if (!strcmp(jv_str(jv_at(data, i, NULL), "node", "?"), jv_str(one, "node", "?")))
             return false;
@@ -235,7 +241,7 @@ static void print_models(const struct cli *c, const struct jv *list)
             else
                 add_model(&t, name, m);
         }
-        if (why && unread(data, i)) cli_say(c, "%s: %s", name, why);
+        if (why && (no_roots(node) || unread(data, i))) cli_say(c, "%s: %s", name, why);
         if (more) cli_say(c, "%s: there may be more: %s", name, more);
     }
     if (c->output != OUT_NAME && t.n_cells) text_table_print(&t, stdout);
@@ -310,7 +316,8 @@ const struct verb verb_model = {
     .help =
         "ls lists the model directories beneath the roots of the nodes, or of one node: family,\n"
         "size, tokenizer, and whether a job can take it, with the first fault where not. Exit\n"
-        "code 1 if the list of a node could not be read to its end.\n\n"
+        "code 1 if the list of a node could not be read to its end; a node without roots has "
+        "none.\n\n"
         "check looks at a model directory of this machine, with seqrank, as a job would: family,\n"
         "parameters, size, tokenizer, chat template, the ids that end a text; and prints\n"
         "everything that is wrong, each fault with its file, its tensor or key, and the fix.\n"

@@ -28,6 +28,7 @@ struct listing { /* the listing of one node */
     char node[NODE_NAME];
     int64_t first, next; /* numbers of its first model here and on the next page; -1: no page */
     char *models, *incomplete; /* owned JSON; NULL: none */
+    bool no_roots;             /* the node has none, beneath which models could lie */
     char why[sizeof((struct err *)0)->text];
 };
 
@@ -56,6 +57,7 @@ static void put_node(struct jwrite *w, const struct listing *l)
         jwrite_str(w, "error", l->why);
     else
         jwrite_null(w, "error");
+    jwrite_bool(w, "no_roots", l->no_roots);
     jwrite_end(w);
 }
 
@@ -164,6 +166,7 @@ static void on_listed(void *arg, const struct msg *m, const struct err *e)
     struct listing_all *a = l->all;
     if (e) {
         add_error(l, e->text);
+        l->no_roots = e->code == ERR_NOT_FOUND && !strcmp(e->field, "roots");
         if (e->code == ERR_CONFLICT) l->next = l->first;
     } else if (take_listing(l, m->data, m->size)) {
         free(l->models), free(l->incomplete);

@@ -1036,6 +1036,17 @@ static void test_models(void)
     CHECK_MSG(rc == CLI_OK, "%d: %s", rc, err);
     CHECK_STR(out, "/c\n");
     CHECK_STR(err, "");
+    static const char *const bare[] = {JSON_REPLY(
+        "200 OK",
+        "{\"data\":[{\"node\":\"n1\",\"models\":[],\"incomplete\":null,"
+        "\"error\":\"node n1 has no roots\",\"no_roots\":true}," NODE_LIST(
+            "n2", "{\"path\":\"/c\"}", "null") "],\"next_cursor\":null,\"has_more\":false}")};
+    server_start(&s, bare, 1);
+    rc = SEQCTL(&s, "model", "ls", "-o", "name");
+    server_end(&s);
+    CHECK_MSG(rc == CLI_OK, "%d: %s", rc, err);
+    CHECK_STR(out, "/c\n");
+    CHECK_STR(err, "n1: node n1 has no roots\n");
 }
 
 int main(void)

@@ -19,7 +19,8 @@ static void test_of_a_node(void)
     } v[] = {
         {"{\"models\":[{\"path\":\"/m\",\"loads\":true}],\"incomplete\":null}",
          "{\"data\":[{\"node\":\"n1\",\"models\":[{\"path\":\"/m\",\"loads\":true}],"
-         "\"incomplete\":null,\"error\":null}],\"next_cursor\":null,\"has_more\":false}"},
+         "\"incomplete\":null,\"error\":null,\"no_roots\":false}],\"next_cursor\":null,"
+         "\"has_more\":false}"},
         {"{\"incomplete\":\"took \\\"long\\\"\",\"x\":{\"models\":[1]},\"models\":[]}\n",
          "\"models\":[],\"incomplete\":\"took \\\"long\\\"\",\"error\":null"},
         {"{\"models\":[1,{\"a\":[", "the node answered no list of models"},
@@ -73,8 +74,8 @@ static void test_pages(void)
     struct msg m = listed("{\"models\":[1,2],\"incomplete\":null,\"next\":2}");
     control_link_calls.message(w.control, "n1", &m);
     CHECK(answer_of(fd) == 200);
-    CHECK_MSG(strstr(reply, "\"models\":[1,2],\"incomplete\":null,\"error\":null}],\"next_cursor\":"
-                            "\"n1:2\",\"has_more\":true}"),
+    CHECK_MSG(strstr(reply, "\"models\":[1,2],\"incomplete\":null,\"error\":null,"
+                            "\"no_roots\":false}],\"next_cursor\":\"n1:2\",\"has_more\":true}"),
               "%s", reply);
     for (int i = 0; i < 2; i++) { /* the page without next is the last one */
         w.fetch.type = 0;
@@ -239,14 +240,14 @@ static void test_of_nodes(void)
     control_link_calls.message(w.control, "n2", &m);
     control_link_calls.down(w.control, "n1", "gone", 0);
     m = (struct msg){.type = MSG_FETCHED, .request = last};
-    err_set(&m.err, ERR_NOT_FOUND, "node n3 has no roots");
+    err_field(&m.err, ERR_NOT_FOUND, "roots", "node n3 has no roots");
     control_link_calls.message(w.control, "n3", &m);
     CHECK(answer_of(fd) == 200);
-    CHECK_MSG(
-        strstr(reply, "{\"node\":\"n2\",\"models\":[7],\"incomplete\":null,\"error\":null}") &&
-            strstr(reply, "\"error\":\"node n1 went away\"") &&
-            strstr(reply, "\"error\":\"node n3 has no roots\""),
-        "%s", reply);
+    CHECK_MSG(strstr(reply, "{\"node\":\"n2\",\"models\":[7],\"incomplete\":null,\"error\":null,"
+                            "\"no_roots\":false}") &&
+                  strstr(reply, "\"error\":\"node n1 went away\",\"no_roots\":false}") &&
+                  strstr(reply, "\"error\":\"node n3 has no roots\",\"no_roots\":true}"),
+              "%s", reply);
     finish();
 }
 

@@ -165,7 +165,8 @@ static void list_models(struct questions *q, const struct msg *m)
     if (q->listing)
         err_set(&e, ERR_CONFLICT, "node %s lists its models for another request", q->node);
     else if (!q->state_dir->n_roots)
-        err_set(&e, ERR_NOT_FOUND, "node %s has no roots: seqw --root", q->node);
+        err_field(&e, ERR_NOT_FOUND, "roots", "node %s has no roots: seqw --root DIR gives it one",
+                  q->node);
     else if ((q->listing = !ask(q, argv, m->request, LIMIT_MS, WIRE_TRACE_SIZE, listed_models, &e)))
         return;
     send_text(q, m->request, m->offset, "", 0, &e);
