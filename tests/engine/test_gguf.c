@@ -1,6 +1,7 @@
 /* GGUF files as models: sizes, weights of every type and architecture beside the values that were
  * written, the texts that they stand for, and files that are refused. test_gguf_golden.c has the
- * answers of llama.cpp. */
+ * answers of llama.cpp.
+ * tests: needs api/JOBS.md */
 #include "worker/gguf/gguf.h"
 
 #include <math.h>
@@ -758,6 +759,34 @@ static void test_refused_tokenizers(void)
     }
 }
 
+/* The manual lists the pre-tokenizers of the refusal, which has all that are read. */
+static void test_manual(void)
+{
+    struct gguf_make g = {0};
+    struct model_text t = {0};
+    char want[256];
+    size_t size;
+    add_sizes(&g, &gguf_models[0]);
+    add_tokens(&g, "gpt2", "xyz", true);
+    make_file(&g, in_dir("bad.gguf"));
+    CHECK(model_file_read(in_dir("bad.gguf"), "tokenizer.json", 1 << 20, &t, &e) == -1);
+    model_file_free(&t);
+    char *list = strstr(e.text, "and "), *end = list ? strstr(list, " are read") : NULL;
+    char *manual = file_read("api/JOBS.md", 1 << 24, &size, &e);
+    CHECK_MSG(end && manual, "%s", e.text);
+    if (!end || !manual) return;
+    *end = 0;
+    char *last = strrchr(list, ',');
+    CHECK(last != NULL);
+    if (!last) return;
+    *last = 0;
+    snprintf(want, sizeof want, "with the pre-tokenizers %s and%s;", list + 4, last + 1);
+    for (char *at = manual; *at; at++)
+        if (*at == '\n') *at = ' ';
+    CHECK_MSG(strstr(manual, want), "api/JOBS.md has no \"%s\"", want);
+    free(manual);
+}
+
 /* Pieces that begin with each other cost their bytes for each cut: they are refused in time. */
 static void test_merges_of_hostile_pieces(void)
 {
@@ -806,6 +835,7 @@ int main(void)
     RUN(test_pad);
     RUN(test_report);
     RUN(test_refused_tokenizers);
+    RUN(test_manual);
     RUN(test_merges_of_hostile_pieces);
     file_remove(scratch, NULL);
     return test_done("gguf");
