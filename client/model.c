@@ -79,7 +79,7 @@ static const char *tokenizer_text(const struct jv *m, char out[TEXT_SHORT])
 {
     const char *kind = jv_str(m, "tokenizer.kind", "?");
     if (!strcmp(kind, "none")) return "none: token ids alone";
-    if (!jv_bool(m, "tokenizer.loads", false)) return "does not load";
+    if (!jv_bool(m, "tokenizer.loads", false)) return "not read: token ids alone";
     snprintf(out, TEXT_SHORT, "%s, %lld ids", strcmp(kind, "byte") ? "its own" : "bytes",
              (long long)jv_int(m, "tokenizer.size", 0));
     return out;

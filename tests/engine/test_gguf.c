@@ -641,20 +641,6 @@ static void test_directories(void)
 
 /* ---- tokenizers ------------------------------------------------------------------------------ */
 
-static void add_tokens(struct gguf_make *g, const char *model, const char *pre)
-{
-    static const char *const tokens[] = {"<s>", "a", "b", "ab", "<|im_end|>", "!"};
-    static const int32_t types[] = {3, 1, 1, 1, 3, 4};
-    make_str(g, "tokenizer.ggml.model", model);
-    if (pre) make_str(g, "tokenizer.ggml.pre", pre);
-    make_strs(g, "tokenizer.ggml.tokens", tokens, 6);
-    bytes_put(make_array(g, "tokenizer.ggml.token_type", GGUF_I32, 6), types, sizeof types);
-    make_strs(g, "tokenizer.ggml.merges", (const char *const[]){"a b"}, 1);
-    make_u32(g, "tokenizer.ggml.bos_token_id", 0);
-    make_u32(g, "tokenizer.ggml.eos_token_id", 0);
-    make_bool(g, "tokenizer.ggml.add_bos_token", 1);
-}
-
 static void test_own_files(void)
 {
     struct gguf_make g = {0};
@@ -664,7 +650,7 @@ static void test_own_files(void)
     int32_t kind;
     const char *path = in_dir("own.gguf");
     add_sizes(&g, &gguf_models[0]);
-    add_tokens(&g, "gpt2", "gpt-2");
+    add_tokens(&g, "gpt2", "gpt-2", true);
     make_str(&g, "tokenizer.chat_template", "{{ bos_token }}x");
     make_file(&g, path);
     CHECK_MSG(!hf_tokenizer_of(path, &kind, &e) && kind == TOKENIZER_OWN, "%s", e.text);
@@ -692,12 +678,12 @@ static void test_pad(void)
 {
     struct gguf_make g = {0}, none = {0};
     add_sizes(&g, &gguf_models[0]);
-    add_tokens(&g, "gpt2", "gpt-2");
+    add_tokens(&g, "gpt2", "gpt-2", true);
     make_u32(&g, "tokenizer.ggml.padding_token_id", 5);
     make_file(&g, in_dir("pad.gguf"));
     CHECK(hf_read_pad(in_dir("pad.gguf")) == 5);
     add_sizes(&none, &gguf_models[0]);
-    add_tokens(&none, "gpt2", "gpt-2");
+    add_tokens(&none, "gpt2", "gpt-2", true);
     make_file(&none, in_dir("pad.gguf"));
     CHECK(hf_read_pad(in_dir("pad.gguf")) == -1);
 }
@@ -722,10 +708,11 @@ static void test_report(void)
     free(gguf_make_model(&gguf_models[0], &m, 8, in_dir("report.gguf")));
     CHECK_MSG(said("report.gguf", "\"generation_ends\":[]") == 1, "%s", report);
     add_sizes(&g, &gguf_models[0]);
-    add_tokens(&g, "gpt2", "xyz");
+    add_tokens(&g, "gpt2", "xyz", true);
     make_str(&g, "tokenizer.chat_template", "{{ bos_token }}x");
     make_file(&g, in_dir("report.gguf"));
     CHECK_MSG(said("report.gguf", "tokenizer.ggml.pre is \\\"xyz\\\"") == 1, "%s", report);
+    CHECK_MSG(said("report.gguf", "its text is not read, token ids alone are: ") == 1, "%s", report);
     CHECK_MSG(said("report.gguf", "\"generation_ends\":[0,4]") == 1, "%s", report);
     CHECK(!file_write(in_dir("report.gguf"), "GGUF", 4, &e));
     CHECK_MSG(said("report.gguf", "\"generation_ends\":null") == 1, "%s", report);
@@ -735,16 +722,18 @@ static void test_refused_tokenizers(void)
 {
     static const struct {
         const char *model, *pre, *text;
+        bool merges;
     } cases[] = {
-        {"bert", NULL, "tokenizer.ggml.model is \"bert\""},
-        {"gpt2", "mpt", "tokenizer.ggml.pre is \"mpt\""},
-        {"gpt2", NULL, "tokenizer.ggml.pre is \"\""},
+        {"bert", NULL, "tokenizer.ggml.model is \"bert\"", true},
+        {"gpt2", "mpt", "tokenizer.ggml.pre is \"mpt\"", true},
+        {"gpt2", NULL, "tokenizer.ggml.pre is \"\"", true},
+        {"gpt2", "gpt-2", "tokenizer.ggml.merges is not an array of strings", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct gguf_make g = {0};
         struct model_text t;
         add_sizes(&g, &gguf_models[0]);
-        add_tokens(&g, cases[i].model, cases[i].pre);
+        add_tokens(&g, cases[i].model, cases[i].pre, cases[i].merges);
         make_u32(&g, "tokenizer.ggml.padding_token_id", 6); /* past its 6 tokens */
         make_file(&g, in_dir("bad.gguf"));
         e = (struct err){0};
@@ -756,6 +745,9 @@ static void test_refused_tokenizers(void)
                   "%s", e.text);
         CHECK(t.text && !strstr(t.text, "pad_token_id"));
         model_file_free(&t);
+        const struct hf_take take = {in_dir("bad.gguf"), in_dir("taken"), true, NULL, NULL};
+        struct hf_files taken;
+        CHECK_MSG(!hf_take_files(&take, &taken, &e) && taken.n_left == 1, "%s", e.text);
     }
 }
 

@@ -4,6 +4,7 @@
 /* Not under sanitizers: test_model_files and test_rank run the same code. */
 #include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
+#include "tests/lib/gguf_model.h"
 #include "tests/lib/hf_save.h"
 #include "tests/lib/model_dir.h"
 #include "worker/plan/check.h"
@@ -276,6 +277,50 @@ static void test_generate_from_ids(void)
     free(answer);
 }
 
+/* Writes a GGUF model whose tokenizer is not read. */
+static void make_unread(const char *model, const char *pre, bool merges)
+{
+    static struct model_shape m;
+    struct gguf_make made = {0};
+    gguf_shape(&gguf_models[0], &m);
+    add_tokens(&made, model, pre, merges);
+    free(gguf_make_beside(&made, &gguf_models[0], &m, 0, in_dir("", "unread.gguf")));
+}
+
+/* A GGUF file whose tokenizer is not read takes ids as a directory with a broken tokenizer.json
+ * does; text is refused before any weights are read, with the reason. */
+static void test_gguf_without_text(void)
+{
+    static const struct {
+        const char *model, *pre;
+        bool merges;
+        const char *why;
+    } cases[] = {{"bert", NULL, true, "tokenizer.ggml.model is \"bert\""},
+                 {"gpt2", "xyz", true, "tokenizer.ggml.pre is \"xyz\""},
+                 {"gpt2", "gpt-2", false, "tokenizer.ggml.merges is not an array of strings"}};
+    put("", "few.jsonl", "{\"input_ids\":[5,6,7,8,9]}\n{\"input_ids\":[1,2,3]}\n");
+    put("", "text.jsonl", "{\"text\":\"some text\"}\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int train = 0; train < 2; train++) {
+            char name[32];
+            snprintf(name, sizeof name, "unread%zu%d", i, train);
+            make_unread(cases[i].model, cases[i].pre, cases[i].merges);
+            struct order *o = own_order(train ? JOB_TRAIN : JOB_SCORE, name, "unread.gguf");
+            struct spec_source *from = train ? &o->spec.data.train[0] : &o->spec.input.source;
+            o->spec.model.path = tiny_text(&o->spec, in_dir("", "unread.gguf"));
+            o->spec.eval.n_data = 0;
+            o->spec.train.steps = 1;
+            from->path = tiny_text(&o->spec, in_dir("", "text.jsonl"));
+            CHECK(!family_check(&o->spec, &e) && !task_runs(o, TASK_PREPARE));
+            CHECK_MSG(g.n_fails == 1 && !strcmp(g.fail.field, "model.path") &&
+                          strstr(g.fail.text, cases[i].why),
+                      "want \"%s\", got %s: %s", cases[i].why, g.fail.field, g.fail.text);
+            from->path = tiny_text(&o->spec, in_dir("", "few.jsonl"));
+            if (job_runs(o) && !train) CHECK(number(g.result, "tokens") == 6);
+            free(o);
+        }
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -287,6 +332,7 @@ int main(int argc, char **argv)
     RUN(test_left_out);
     RUN(test_score_of_ids);
     RUN(test_generate_from_ids);
+    RUN(test_gguf_without_text);
     model_dir_end();
     return test_done("model_jobs");
 }

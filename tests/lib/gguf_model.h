@@ -249,22 +249,43 @@ static inline void gguf_shape(const struct gguf_case *c, struct model_shape *m)
     CHECK_MSG(!config_parse(c->config, strlen(c->config), "case", m, &e), "%s", e.text);
 }
 
-/* Writes a model whose matrices have a type of the file. Returns its weights in the flat layout, as
- * transformers has them. */
-static inline float *gguf_make_model(const struct gguf_case *c, const struct model_shape *m,
-                                     int type, const char *path)
+/* Adds a tokenizer of six pieces. merges false: without its merges. */
+static inline void add_tokens(struct gguf_make *g, const char *model, const char *pre, bool merges)
+{
+    static const char *const tokens[] = {"<s>", "a", "b", "ab", "<|im_end|>", "!"};
+    static const int32_t types[] = {3, 1, 1, 1, 3, 4};
+    make_str(g, "tokenizer.ggml.model", model);
+    if (pre) make_str(g, "tokenizer.ggml.pre", pre);
+    make_strs(g, "tokenizer.ggml.tokens", tokens, 6);
+    bytes_put(make_array(g, "tokenizer.ggml.token_type", GGUF_I32, 6), types, sizeof types);
+    if (merges) make_strs(g, "tokenizer.ggml.merges", (const char *const[]){"a b"}, 1);
+    make_u32(g, "tokenizer.ggml.bos_token_id", 0);
+    make_u32(g, "tokenizer.ggml.eos_token_id", 0);
+    make_bool(g, "tokenizer.ggml.add_bos_token", 1);
+}
+
+/* Writes a model whose matrices have a type of the file, beside the keys that g has. Returns its
+ * weights in the flat layout, as transformers has them. */
+static inline float *gguf_make_beside(struct gguf_make *g, const struct gguf_case *c,
+                                      const struct model_shape *m, int type, const char *path)
 {
     int n;
     struct err e = {0};
-    struct gguf_make g = {0};
     struct param *list = hf_list(m, &n, &e);
     float *flat = calloc((size_t)param_count(m), sizeof *flat);
-    add_sizes(&g, c);
-    add_rope(&g, c);
-    for (int i = 0; list && i < n; i++) add_param(&g, c, &list[i], type, flat);
-    make_file(&g, path);
+    add_sizes(g, c);
+    add_rope(g, c);
+    for (int i = 0; list && i < n; i++) add_param(g, c, &list[i], type, flat);
+    make_file(g, path);
     free(list);
     return flat;
+}
+
+static inline float *gguf_make_model(const struct gguf_case *c, const struct model_shape *m,
+                                     int type, const char *path)
+{
+    struct gguf_make g = {0};
+    return gguf_make_beside(&g, c, m, type, path);
 }
 
 #endif

@@ -39,8 +39,8 @@ says "a tokenizer with ids that the model has not" 1 $? '^tokenizer +its own, [0
 echo '{% for x in %}' >"$T/own/chat_template.jinja"
 echo '{"model": {"type": "Telepathy"}}' >"$T/own/tokenizer.json"
 check "$T/own"
-says "a tokenizer and a template that do not load" 1 $? '^tokenizer +does not load' '^chat template +does not load' \
-    '^2 faults:' 'tokenizer.json: .*Telepathy' 'chat_template.jinja'
+says "a tokenizer and a template that do not load" 1 $? '^tokenizer +not read: token ids alone' \
+    '^chat template +does not load' '^2 faults:' 'its text is not read, token ids alone are: .*tokenizer.json: .*Telepathy' 'chat_template.jinja'
 
 # Several faults, none of which hides another.
 mkdir "$T/bad" && head -c 2000 "$golden/llama3/model.safetensors" >"$T/bad/model.safetensors"

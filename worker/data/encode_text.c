@@ -30,9 +30,15 @@ static int open_tokenizer(struct encode_text *t, struct err *e)
     return 0;
 }
 
+/* Reads a text. A text that a GGUF file's keys do not make is none: ids need no tokenizer, and
+ * open_tokenizer says why there is no text. */
 static int read_text(const char *dir, const char *name, struct model_text *out, struct err *e)
 {
-    return model_file_read(dir, name, TOKENIZER_FILE_SIZE, out, e) < 0 ? of_model(e) : 0;
+    struct err why = {0};
+    if (model_file_read(dir, name, TOKENIZER_FILE_SIZE, out, &why) == 0) return 0;
+    if (model_file_unmade(&why)) return 0;
+    if (e) *e = why;
+    return of_model(e);
 }
 
 /* Adds the name and digest of a text that influences the ids, and frees it. *of: the text's digest,

@@ -165,6 +165,11 @@ int model_file_read(const char *model, const char *name, int64_t max_size, struc
     return out->text ? 0 : -1;
 }
 
+bool model_file_unmade(const struct err *e)
+{
+    return e->code == ERR_UNSUPPORTED || e->code == ERR_CORRUPT;
+}
+
 void model_file_free(struct model_text *t)
 {
     free(t->text);

@@ -32,6 +32,9 @@ struct model_text {
  * ERR_CORRUPT naming a key of a GGUF file that does not fit. out has no text then. */
 int model_file_read(const char *model, const char *name, int64_t max_size, struct model_text *out,
                     struct err *e);
+/* Tells whether the error of model_file_read is that a GGUF file's keys do not make the text. Jobs
+ * that need no such text go on, as beside a text of a directory that has a fault. */
+bool model_file_unmade(const struct err *e);
 void model_file_free(struct model_text *t);
 /* Lists the names of a GGUF file's texts. Returns their number. */
 #define MODEL_FILE_TEXTS 5

@@ -235,7 +235,7 @@ int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e
         if (!t->tokenizer && hf_is_tokenizer(taken->name[i])) continue;
         struct err why = {0};
         if (copy_file(t, taken->name[i], &why) < 0) {
-            if (why.code != ERR_UNSUPPORTED) return *e = why, -1;
+            if (!model_file_unmade(&why)) return *e = why, -1;
             leave(taken, taken->name[i], "a tokenizer that is not read from GGUF");
             continue;
         }

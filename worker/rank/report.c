@@ -29,6 +29,7 @@ static void look_at_tokenizer(const char *dir, struct report *r)
     struct tokenizer *t = tokenizer_open(dir, &e);
     r->tokenizer_loads = t;
     if (!t) {
+        err_prefix(&e, "its text is not read, token ids alone are");
         faults_add(&r->faults, &e);
         return;
     }
