@@ -1,7 +1,6 @@
 /* cpu.c: chooses the instruction set (the best one that this processor has, or the requested one),
  * and owns the device's memory. */
 #include "kernels/cpu/cpu.h"
-#include "kernels/panels.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include <sys/auxv.h>
 #endif
 #include "api/core/mem.h"
+#include "kernels/panels.h"
 
 struct isa {
     const char *name;
