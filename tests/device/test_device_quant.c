@@ -143,24 +143,7 @@ static void test_loaded(void)
 static void test_not_finite(void)
 {
     jobs_have.device = device;
-    for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++) {
-        static struct tiny_rank q;
-        static struct job_spec s;
-        struct err e = {0};
-        struct param p;
-        char name[64];
-        const float x[QUANT_K] = {1, 2, NAN};
-        int i = 0;
-        CHECK(!set(&s, 1, (enum weights_id)w, PRECISION_BF16, 1, &e));
-        CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e), "%s", e.text);
-        CHECK(!finite_weights(&q.model, name, &e) && !*name);
-        do param_get(&q.model.shape, i++, &p);
-        while (strcmp(p.name, "model.layers.1.mlp.down_proj.weight"));
-        stored_put(&q.model, p.offset + 5 * QUANT_K, QUANT_K, x);
-        CHECK(!finite_weights(&q.model, name, &e));
-        CHECK_STR(name, p.name);
-        tiny_close(&q);
-    }
+    for (int w = WEIGHTS_INT8; w < WEIGHTS_N; w++) check_not_finite((enum weights_id)w);
 }
 
 int main(void)

@@ -11,6 +11,7 @@
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/infer/infer.h"
+#include "worker/model/finite.h"
 #include "worker/model/host_copy.h"
 #include "worker/model/stored.h"
 #include "worker/plan/check.h"
@@ -178,6 +179,29 @@ static void check_values(size_t model, enum weights_id weights, enum precision_i
               precision, off);
     CHECK(numbers[MORE][0] != numbers[MORE][1]);
     tiny_close(&q), tiny_close(&m);
+}
+
+/* ---- not finite ------------------------------------------------------------------------------ */
+
+/* A NaN of a directory stays in its block, and the error of a job names the tensor. */
+static void check_not_finite(enum weights_id weights)
+{
+    static struct tiny_rank q;
+    static struct job_spec s;
+    struct err e = {0};
+    struct param p;
+    char name[64];
+    const float x[QUANT_K] = {1, 2, NAN};
+    int i = 0;
+    CHECK(!set(&s, 1, weights, PRECISION_BF16, 1, &e));
+    CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e), "%s", e.text);
+    CHECK(!finite_weights(&q.model, name, &e) && !*name);
+    do param_get(&q.model.shape, i++, &p);
+    while (strcmp(p.name, "model.layers.1.mlp.down_proj.weight"));
+    stored_put(&q.model, p.offset + 5 * QUANT_K, QUANT_K, x);
+    CHECK(!finite_weights(&q.model, name, &e));
+    CHECK_STR(name, p.name);
+    tiny_close(&q);
 }
 
 #endif
