@@ -473,6 +473,23 @@ static void no_heads(struct gguf_make *g)
     make_u32(g, "llama.attention.head_count", 0);
 }
 
+static void no_eps(struct gguf_make *g)
+{
+    gguf_without = "attention.layer_norm_rms_epsilon";
+    add_sizes(g, &gguf_models[0]);
+    gguf_without = NULL;
+    make_f32(g, "llama.attention.layer_norm_rms_epsilon", 0);
+}
+
+static void no_base(struct gguf_make *g)
+{
+    gguf_without = "rope.freq_base";
+    add_sizes(g, &gguf_models[0]);
+    gguf_without = NULL;
+    make_f32(g, "llama.rope.freq_base", -1);
+    make_tensor(g, "token_embd.weight", 0, 2, four_rows, (const float[128]){0}, 512);
+}
+
 static void uneven(struct gguf_make *g)
 {
     make_str(g, "general.architecture", "llama");
@@ -499,6 +516,8 @@ static void test_refused_models(void)
         {other_factors, ERR_UNSUPPORTED, "rope_freqs.weight is not the table"},
         {no_embedding, ERR_CORRUPT, "token_embd.weight is missing"},
         {no_heads, ERR_CORRUPT, "attention.head_count 0"},
+        {no_eps, ERR_CORRUPT, "rms_epsilon is not a number above 0"},
+        {no_base, ERR_CORRUPT, "llama.rope.freq_base is not a number above 0"},
         {uneven, ERR_UNSUPPORTED, "llama.feed_forward_length differs between layers"},
     };
     static struct model_shape m;
@@ -510,6 +529,49 @@ static void test_refused_models(void)
         CHECK_MSG(hf_read_dir(in_dir("bad.gguf"), &m, &e) == -1 && e.code == cases[i].code &&
                       strstr(e.text, cases[i].text),
                   "want \"%s\", got %d \"%s\"", cases[i].text, (int)e.code, e.text);
+    }
+}
+
+/* A key without which llama.cpp refuses a file, or whose default it and transformers do not share,
+ * is named; others have their default. */
+static void test_missing_keys(void)
+{
+    static const struct {
+        int model; /* of gguf_models */
+        const char *key;
+        bool needed;
+    } cases[] = {
+        {0, "context_length", true},
+        {0, "embedding_length", true},
+        {0, "block_count", true},
+        {0, "feed_forward_length", true},
+        {0, "attention.head_count", true},
+        {0, "attention.layer_norm_rms_epsilon", true},
+        {2, "attention.layer_norm_rms_epsilon", true},
+        {3, "attention.layer_norm_rms_epsilon", true},
+        {5, "attention.layer_norm_rms_epsilon", true},
+        {5, "attention.sliding_window", true},
+        {5, "rope.freq_base", true},
+        {0, "rope.freq_base", false},
+        {2, "rope.freq_base", false},
+        {3, "rope.freq_base", false},
+        {0, "vocab_size", false},
+    };
+    static struct model_shape m, own;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct gguf_case *c = &gguf_models[cases[i].model];
+        char want[160];
+        gguf_shape(c, &m);
+        gguf_without = cases[i].key;
+        free(gguf_make_model(c, &m, 8, in_dir("less.gguf")));
+        gguf_without = NULL;
+        e = (struct err){0};
+        snprintf(want, sizeof want, "less.gguf: %s.%s is missing", c->arch, cases[i].key);
+        if (cases[i].needed)
+            CHECK_MSG(hf_read_dir(in_dir("less.gguf"), &own, &e) == -1 && strstr(e.text, want),
+                      "want \"%s\", got \"%s\"", want, e.text);
+        else
+            CHECK_MSG(!hf_read_dir(in_dir("less.gguf"), &own, &e), "%s", e.text);
     }
 }
 
@@ -819,6 +881,7 @@ int main(void)
     RUN(test_prefixes);
     RUN(test_models);
     RUN(test_refused_models);
+    RUN(test_missing_keys);
     RUN(test_other_tensors);
     RUN(test_names);
     RUN(test_keys_in_errors);

@@ -172,6 +172,9 @@ static inline void add_param(struct gguf_make *g, const struct gguf_case *c, con
     free(bytes);
 }
 
+/* A key of the architecture that is not written; NULL: all are. */
+static const char *gguf_without;
+
 static inline void arch_key(const struct gguf_case *c, const char *key, char out[96])
 {
     snprintf(out, 96, "%s.%s", c->arch, key);
@@ -181,6 +184,7 @@ static inline void add_u32(struct gguf_make *g, const struct gguf_case *c, const
                            uint32_t v)
 {
     char name[96];
+    if (gguf_without && !strcmp(key, gguf_without)) return;
     arch_key(c, key, name);
     make_u32(g, name, v);
 }
@@ -188,6 +192,7 @@ static inline void add_u32(struct gguf_make *g, const struct gguf_case *c, const
 static inline void add_f32(struct gguf_make *g, const struct gguf_case *c, const char *key, float v)
 {
     char name[96];
+    if (gguf_without && !strcmp(key, gguf_without)) return;
     arch_key(c, key, name);
     make_f32(g, name, v);
 }

@@ -63,6 +63,15 @@ static int wrong(struct gguf_config *c, const char *name, const char *want)
                    name, want);
 }
 
+/* Refuses a file without a key that no default stands for, as llama.cpp does. */
+static int missing_key(struct gguf_config *c, const char *name)
+{
+    return err_set(c->e, ERR_CORRUPT,
+                   "%s: %s is missing, and no default stands for it: make the file again from the "
+                   "published model by convert_hf_to_gguf.py",
+                   gguf_path(c->g), name);
+}
+
 /* Reads a whole number; an array must have one value in all layers. missing < 0: it is needed. */
 static int whole(struct gguf_config *c, const char *key, int64_t missing, int64_t *out)
 {
@@ -71,9 +80,7 @@ static int whole(struct gguf_config *c, const char *key, int64_t missing, int64_
     int64_t v;
     *out = missing;
     if (!k && missing >= 0) return 0;
-    if (!k)
-        return err_set(c->e, ERR_CORRUPT, "%s: %s is missing: fetch the file again",
-                       gguf_path(c->g), name);
+    if (!k) return missing_key(c, name);
     for (int64_t i = 0; i < k->n; i++) {
         if (!gguf_int(k, i, &v) || v < 0 || v > INT32_MAX)
             return wrong(c, name, "a whole number below 2147483648");
@@ -95,6 +102,16 @@ static int real(struct gguf_config *c, const char *key, double *out)
     *out = 0;
     if (!k) return 0;
     return k->array || !gguf_real(k, 0, out) ? wrong(c, name, "a finite number") : 0;
+}
+
+/* Reads a number above 0. missing 0: it is needed. */
+static int positive(struct gguf_config *c, const char *key, double missing, double *out)
+{
+    char name[GGUF_NAME_SIZE];
+    const struct gguf_key *k = find(c, key, name);
+    *out = missing;
+    if (!k) return missing > 0 ? 0 : missing_key(c, name);
+    return k->array || !gguf_real(k, 0, out) || *out <= 0 ? wrong(c, name, "a number above 0") : 0;
 }
 
 static int check_key(struct gguf_config *c, const struct gguf_key *k, const char *rest)
@@ -257,9 +274,10 @@ static void write_rule(const struct rope_rule *r, struct jwrite *w)
 static int write_rope(struct gguf_config *c, struct jwrite *w)
 {
     struct rope_rule r;
+    /* 10000 if it is absent, for llama.cpp and transformers. They differ about Gemma 3. */
+    const double missing = c->arch->windowed ? 0 : 10000;
     double theta;
-    if (real(c, "rope.freq_base", &theta) < 0 || read_rule(c, &r) < 0) return -1;
-    if (theta <= 0) theta = 10000;
+    if (positive(c, "rope.freq_base", missing, &theta) < 0 || read_rule(c, &r) < 0) return -1;
     if (find_rule(c, theta, &r) < 0) return -1;
     jwrite_double(w, "rope_theta", theta);
     write_rule(&r, w);
@@ -278,11 +296,11 @@ static int write_windows(struct gguf_config *c, struct jwrite *w)
     if (!c->arch->windowed) return 0;
     if (whole(c, "attention.sliding_window", -1, &window) < 0 ||
         whole(c, "attention.sliding_window_pattern", PATTERN, &pattern) < 0 ||
-        real(c, "rope.freq_base_swa", &base) < 0)
+        positive(c, "rope.freq_base_swa", 10000, &base) < 0)
         return -1;
     jwrite_int(w, "sliding_window", window);
     jwrite_int(w, "sliding_window_pattern", pattern);
-    jwrite_double(w, "rope_local_base_freq", base > 0 ? base : 10000);
+    jwrite_double(w, "rope_local_base_freq", base);
     jwrite_int(w, "query_pre_attn_scalar",
                c->layers == LARGEST ? c->width / c->heads : c->head_dim);
     return 0;
@@ -321,7 +339,7 @@ int gguf_config_write(const struct gguf *g, struct jwrite *w, struct err *e)
     struct gguf_config c = {.g = g, .arch = gguf_arch(g, e), .e = e};
     double eps;
     if (!c.arch || check_keys(&c) < 0 || read_sizes(&c) < 0 ||
-        real(&c, "attention.layer_norm_rms_epsilon", &eps) < 0)
+        positive(&c, "attention.layer_norm_rms_epsilon", 0, &eps) < 0)
         return -1;
     jwrite_object(w, NULL);
     jwrite_array(w, "architectures");
@@ -335,7 +353,7 @@ int gguf_config_write(const struct gguf *g, struct jwrite *w, struct err *e)
     jwrite_int(w, "num_key_value_heads", c.kv_heads);
     jwrite_int(w, "head_dim", c.head_dim);
     jwrite_int(w, "max_position_embeddings", c.context);
-    if (eps > 0) jwrite_double(w, "rms_norm_eps", eps);
+    jwrite_double(w, "rms_norm_eps", eps);
     if (write_vocab(&c, w) < 0 || write_rope(&c, w) < 0 || write_windows(&c, w) < 0) return -1;
     write_biases(&c, w);
     jwrite_end(w);
