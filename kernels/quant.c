@@ -35,7 +35,7 @@ static void put_code(struct lane to, int k, uint32_t code)
     *word = (k % 8 ? *word : 0) | code << QUANT_SHIFT(k);
 }
 
-/* Returns the largest magnitude; NaN if there is one. */
+/* Returns the largest magnitude; NaN if NaN or infinity is there. */
 static float largest(const float *x)
 {
     float most = 0;
@@ -44,7 +44,7 @@ static float largest(const float *x)
         if (!(a <= most)) most = a; /* NaN, once it is there, stays */
         if (a != a) return a;
     }
-    return most;
+    return most + most * 0;
 }
 
 static void put_int8(struct lane to, const float *x)
@@ -134,13 +134,15 @@ void quant_get(struct tensor w, int64_t at, int64_t n, float *out)
         out[i] = value_of(lane_of(w, at / w.cols, at % w.cols / QUANT_K), at % QUANT_K);
 }
 
-bool quant_holds_nan(struct tensor w)
+int64_t quant_not_finite(struct tensor w, bool *past)
 {
     for (int64_t r = 0; r < w.rows; r++)
         for (int64_t b = 0; b < w.cols / QUANT_K; b++) {
             const struct lane x = lane_of(w, r, b);
-            if (!isfinite(f16_value(*x.scale)) || (x.least && !isfinite(f16_value(*x.least))))
-                return true;
+            const float scale = f16_value(*x.scale), least = x.least ? f16_value(*x.least) : 0;
+            if (isfinite(scale) && isfinite(least)) continue;
+            *past = !isnan(scale) && !isnan(least);
+            return r * w.cols + b * QUANT_K;
         }
-    return false;
+    return -1;
 }

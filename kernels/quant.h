@@ -6,14 +6,16 @@
 
 /* Writes elements [at, at + n) of w, row-major, from fp32, in whole blocks: at and n are multiples
  * of QUANT_K. Threads may write blocks that do not meet at once. A block that holds NaN or infinity
- * gets a scale that is not finite. Infinity as a scale also stands for one past fp16's 65504. */
+ * gets a scale of NaN. A scale or a least value of infinity stands for one past fp16's 65504. */
 void quant_put(struct tensor w, int64_t at, int64_t n, const float *x);
 /* Does the same from blocks in w's format, which follow each other as quant_row says. */
 void quant_put_blocks(struct tensor w, int64_t at, int64_t n, const uint8_t *blocks);
 /* Reads elements [at, at + n) of w as the fp32 values that products take. The range may part
  * blocks. */
 void quant_get(struct tensor w, int64_t at, int64_t n, float *out);
-/* Tells whether a block of w has a scale or a least value that is NaN or infinity. */
-bool quant_holds_nan(struct tensor w);
+/* Finds a block of w with a scale or a least value that is NaN or infinity. Returns its first
+ * element, row-major, or -1: there is none. *past: it is infinity, of finite numbers that do not
+ * fit in fp16; false: NaN. */
+int64_t quant_not_finite(struct tensor w, bool *past);
 
 #endif

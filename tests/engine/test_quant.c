@@ -111,14 +111,30 @@ static void test_not_finite(void)
                 const struct tensor w = tensor_of(t ? DT_INT4 : DT_INT8, room, 1, 64, 64);
                 for (int k = 0; k < 2 * QUANT_K; k++) x[k] = (float)k / 32;
                 quant_put(w, 0, 2 * QUANT_K, x);
-                CHECK(!quant_holds_nan(w));
+                bool past = true;
+                CHECK(quant_not_finite(w, &past) == -1);
                 x[QUANT_K + at] = bad[i];
                 quant_put(w, 0, 2 * QUANT_K, x);
-                CHECK(quant_holds_nan(w));
+                CHECK(quant_not_finite(w, &past) == QUANT_K && !past);
                 quant_get(w, 0, 2 * QUANT_K, back);
                 for (int k = 0; k < QUANT_K; k++) CHECK(isfinite(back[k]));
                 CHECK(!isfinite(back[QUANT_K + at]));
             }
+}
+
+/* Finite numbers whose scale is past fp16 make infinity of it, which is not taken for NaN. */
+static void test_past_fp16(void)
+{
+    for (int t = 0; t < 2; t++)
+        for (int below = 0; below < 2; below++) {
+            _Alignas(64) char room[QUANT_INT8 * 2];
+            const struct tensor w = tensor_of(t ? DT_INT4 : DT_INT8, room, 1, 64, 64);
+            float x[2 * QUANT_K] = {0};
+            bool past = false;
+            x[QUANT_K + 3] = (below ? 0.999f : 1.01f) * 65504 * (t ? 15 : 127);
+            quant_put(w, 0, 2 * QUANT_K, x);
+            CHECK(quant_not_finite(w, &past) == (below ? -1 : QUANT_K) && past == !below);
+        }
 }
 
 int main(void)
@@ -127,5 +143,6 @@ int main(void)
     RUN(test_int8);
     RUN(test_int4);
     RUN(test_not_finite);
+    RUN(test_past_fp16);
     return test_done("test_quant");
 }

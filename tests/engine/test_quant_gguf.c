@@ -279,6 +279,9 @@ static void test_past_fp16(void)
         load(&q, &s.model.shape);
         CHECK(!finite_weights(&q.model, name, &e));
         CHECK_STR(name, i % 2 || i == 4 ? "model.layers.1.mlp.down_proj.weight" : "");
+        CHECK(finite_blame(&q.model, NULL, &e, "the loss") == -1);
+        CHECK_STR(e.field, i % 2 ? "model.weights" : "model.path");
+        CHECK_MSG(!*name == !strstr(e.text, "(row 1, from column 64)"), "%s", e.text);
         tiny_close(&q);
     }
 }

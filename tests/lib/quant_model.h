@@ -183,7 +183,8 @@ static void check_values(size_t model, enum weights_id weights, enum precision_i
 
 /* ---- not finite ------------------------------------------------------------------------------ */
 
-/* A NaN of a directory stays in its block, and the error of a job names the tensor. */
+/* A NaN of a directory stays in its block, and the error of a job names tensor and block; so it
+ * does of numbers whose scale is past fp16. */
 static void check_not_finite(enum weights_id weights)
 {
     static struct tiny_rank q;
@@ -191,7 +192,7 @@ static void check_not_finite(enum weights_id weights)
     struct err e = {0};
     struct param p;
     char name[64];
-    const float x[QUANT_K] = {1, 2, NAN};
+    const float x[QUANT_K] = {1, 2, NAN}, large[QUANT_K] = {1, 2, 65504 * 130.0f};
     int i = 0;
     CHECK(!set(&s, 1, weights, PRECISION_BF16, 1, &e));
     CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e), "%s", e.text);
@@ -201,6 +202,18 @@ static void check_not_finite(enum weights_id weights)
     stored_put(&q.model, p.offset + 5 * QUANT_K, QUANT_K, x);
     CHECK(!finite_weights(&q.model, name, &e));
     CHECK_STR(name, p.name);
+    CHECK(finite_blame(&q.model, NULL, &e, "the loss") == -1);
+    CHECK_STR(e.field, "model.path");
+    CHECK_STR(e.text,
+              "the loss is NaN or infinity, since tensor model.layers.1.mlp.down_proj.weight "
+              "of the weights holds one (row 1, from column 64): replace the weights");
+    stored_put(&q.model, p.offset + 5 * QUANT_K, QUANT_K, large);
+    CHECK(finite_blame(&q.model, NULL, &e, "the loss") == -1);
+    CHECK_STR(e.field, "model.weights");
+    CHECK_STR(e.text,
+              "the loss is NaN or infinity, since a block of tensor "
+              "model.layers.1.mlp.down_proj.weight (row 1, from column 64) has a scale or a "
+              "smallest value past fp16's 65504: set model.weights to \"model\"");
     tiny_close(&q);
 }
 

@@ -36,7 +36,8 @@ static bool row_holds(struct be *be, const char *row, int64_t n, enum dtype t)
 
 static bool tensor_holds(struct be *be, struct tensor t)
 {
-    if (dtype_quant(t.dtype)) return host_blocks_hold_nan(be, t);
+    bool past;
+    if (dtype_quant(t.dtype)) return host_blocks_not_finite(be, t, &past) >= 0;
     if (dtype_panels(t.dtype)) t.dtype = dtype_of_panels(t.dtype);
     if (t.ld == t.cols) return row_holds(be, t.data, t.rows * t.cols, t.dtype);
     for (int64_t i = 0; i < t.rows; i++)
@@ -80,19 +81,59 @@ static int64_t look_at_bucket(struct model *m, int bucket, int64_t found)
     return found;
 }
 
+/* Finds the first tensor of the weights that holds NaN or infinity: its number, or FINITE_NONE.
+ * Collective. */
+static int find_tensor(struct model *m, int64_t *found, struct err *e)
+{
+    const struct pipe *s = &m->plan->pipe;
+    *found = FINITE_NONE;
+    for (int b = pipe_begin(s); b < pipe_end(s); b++) { /* to the end, as others fetch, too */
+        if (fetch(m, b, e)) return -1;
+        *found = look_at_bucket(m, b, *found);
+    }
+    if (m->be->ops->sync && m->be->ops->sync(m->be, e)) return -1;
+    return finite_least(m, found, e);
+}
+
 int finite_weights(struct model *m, char name[64], struct err *e)
 {
     struct param p = {.name = ""};
-    int64_t found = FINITE_NONE;
-    const struct pipe *s = &m->plan->pipe;
-    for (int b = pipe_begin(s); b < pipe_end(s); b++) { /* to the end, as others fetch, too */
-        if (fetch(m, b, e)) return -1;
-        found = look_at_bucket(m, b, found);
-    }
-    if (m->be->ops->sync && m->be->ops->sync(m->be, e)) return -1;
-    if (finite_least(m, &found, e)) return -1;
+    int64_t found;
+    if (find_tensor(m, &found, e)) return -1;
     if (found != FINITE_NONE) param_get(&m->shape, (int)found, &p);
     memcpy(name, p.name, sizeof p.name);
+    return 0;
+}
+
+/* A block that is not finite. */
+struct bad_block {
+    bool there, past; /* past: its scale or its least value does not fit in fp16 */
+    int64_t row, col; /* its first element's place in the tensor, or in a rank's slice of it */
+};
+
+/* Finds the block of tensor number `found` that is not finite, if the tensor is in blocks.
+ * Collective. */
+static int find_block(struct model *m, int64_t found, struct bad_block *out, struct err *e)
+{
+    const struct pipe *s = &m->plan->pipe;
+    int64_t place = FINITE_NONE, cols = 1;
+    *out = (struct bad_block){0};
+    if (!m->shape.quant) return 0; /* jobs with blocks hold all weights of their stage */
+    for (int b = pipe_begin(s); b < pipe_end(s); b++) {
+        int first, end;
+        bool past = false;
+        param_range(&m->shape, b, &first, &end);
+        if (found < first || found >= end) continue;
+        const struct tensor t = stored_weight(m, b, (int)found - first);
+        const int64_t at = dtype_quant(t.dtype) ? host_blocks_not_finite(m->be, t, &past) : -1;
+        if (at >= 0) place = at << 1 | past;
+    }
+    if (finite_least(m, &place, e)) return -1;
+    if (place == FINITE_NONE) return 0;
+    struct param p;
+    param_get(&m->shape, (int)found, &p);
+    if (p.cols) cols = p.cols;
+    *out = (struct bad_block){true, place & 1, (place >> 1) / cols, (place >> 1) % cols};
     return 0;
 }
 
@@ -151,17 +192,37 @@ int finite_where(struct model *m, const struct finite_again *x, char where[FINIT
     return 0;
 }
 
+/* Fails for a tensor of the weights. */
+static int blame_weights(struct model *m, int64_t found, struct err *e, const char *what)
+{
+    const bool fp16 = m->dtype == DT_F16;
+    struct bad_block b;
+    struct param p;
+    char where[96] = "";
+    if (find_block(m, found, &b, e)) return -1;
+    param_get(&m->shape, (int)found, &p);
+    if (b.there)
+        snprintf(where, sizeof where, " (row %lld, from column %lld%s)", (long long)b.row,
+                 (long long)b.col, m->plan->tp > 1 ? " of a rank's slice" : "");
+    if (b.there && b.past)
+        return err_field(e, ERR_CORRUPT, "model.weights",
+                         "%s is NaN or infinity, since a block of tensor %s%s has a scale or a "
+                         "smallest value past fp16's 65504: set model.weights to \"model\"",
+                         what, p.name, where);
+    return err_field(e, ERR_CORRUPT, "model.path",
+                     "%s is NaN or infinity, since tensor %s of the weights holds one%s%s: replace "
+                     "the weights",
+                     what, p.name, where,
+                     fp16 && !b.there ? " (or a number past fp16's 65504)" : "");
+}
+
 static int blame(struct model *m, const struct finite_again *x, struct err *e, const char *what)
 {
     const bool fp16 = m->dtype == DT_F16;
-    char name[64], where[FINITE_WHERE] = "";
-    if (finite_weights(m, name, e)) return -1;
-    if (*name)
-        return err_field(
-            e, ERR_CORRUPT, "model.path",
-            "%s is NaN or infinity, since tensor %s of the weights holds one%s: replace "
-            "the weights",
-            what, name, fp16 ? " (or a number past fp16's 65504)" : "");
+    int64_t found;
+    char where[FINITE_WHERE] = "";
+    if (find_tensor(m, &found, e)) return -1;
+    if (found != FINITE_NONE) return blame_weights(m, found, e, what);
     if (x && finite_where(m, x, where, e)) return -1;
     return err_field(e, ERR_CORRUPT, fp16 ? "precision.params" : "model.path",
                      "%s is NaN or infinity though all weights are finite%s%s: %s", what,

@@ -15,9 +15,10 @@ struct finite_again {
 };
 
 /* Fails with the name of the result and the place of its first NaN or infinity. The error is an
- * ERR_CORRUPT about model.path, or about precision.params if finite weights make values beyond the
- * range of half floats. x NULL: searches only the weights. Returns -1. Collective over the ranks
- * that hold a sequence, in all stages; with zero 3, over all ranks, since all of them fetch. */
+ * ERR_CORRUPT about model.path, about model.weights if a block's scale does not fit in fp16, or
+ * about precision.params if finite weights make values beyond the range of half floats. x NULL:
+ * searches only the weights. Returns -1. Collective over the ranks that hold a sequence, in all
+ * stages; with zero 3, over all ranks, since all of them fetch. */
 int finite_blame(struct model *m, const struct finite_again *x, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* Fails as finite_blame does, for a result that model_forward made of m's own batch. */

@@ -138,16 +138,17 @@ void host_blocks_out(struct be *be, struct tensor w, int64_t at, int64_t n, floa
         quant_get(w, at, n, out);
 }
 
-bool host_blocks_hold_nan(struct be *be, struct tensor w)
+int64_t host_blocks_not_finite(struct be *be, struct tensor w, bool *past)
 {
-    bool found = false;
-    if (!be->own_memory) return quant_holds_nan(w);
+    int64_t found = -1;
+    if (!be->own_memory) return quant_not_finite(w, past);
     void *const room = mem_scratch(BLOCKS * QUANT_INT8);
-    for (int64_t row = 0; row < w.rows && !found; row += QUANT_ROWS)
-        for (int64_t col = 0; col < w.cols && !found; col += BLOCKS * QUANT_K) {
+    for (int64_t row = 0; row < w.rows && found < 0; row += QUANT_ROWS)
+        for (int64_t col = 0; col < w.cols && found < 0; col += BLOCKS * QUANT_K) {
             const struct panel_part p = part_of(w, row, col, room);
             be->ops->download(be, room, p.there.data, p.size);
-            found = quant_holds_nan(p.here);
+            const int64_t at = quant_not_finite(p.here, past), cols = p.here.cols;
+            if (at >= 0) found = (row + at / cols) * w.cols + col + at % cols;
         }
     free(room);
     return found;

@@ -12,7 +12,7 @@ void host_blocks_in(struct be *be, struct tensor w, int64_t at, int64_t n, const
 /* Does as host_blocks_in from blocks in w's format, one after another (quant_put_blocks). */
 void host_blocks_take(struct be *be, struct tensor w, int64_t at, int64_t n, const uint8_t *blocks);
 void host_blocks_out(struct be *be, struct tensor w, int64_t at, int64_t n, float *out);
-/* Tells whether a block of w has a scale or a least value that is NaN or infinity. */
-bool host_blocks_hold_nan(struct be *be, struct tensor w);
+/* Finds a block of w with a scale or a least value that is NaN or infinity (quant_not_finite). */
+int64_t host_blocks_not_finite(struct be *be, struct tensor w, bool *past);
 
 #endif
