@@ -701,6 +701,39 @@ static void test_directories(void)
     CHECK(!symlink("b.GGUF", in_dir("two/blob")) && !hf_read_dir(in_dir("two/blob"), &own, &e));
 }
 
+/* A GGUF file of another name, parts of a file, and a file of another format: each error has the
+ * fix. */
+static void test_other_names(void)
+{
+    static struct model_shape m, own;
+    static const struct {
+        const char *name, *bytes, *text;
+    } files[] = {
+        {"other/model.safetensors", "\10\0\0\0", "give the directory that it lies in"},
+        {"other/ggml-model.bin", "tjgg", "a format of llama.cpp before GGUF: make it again"},
+        {"other/weights", "abcd", "the directory that has the model's config.json"},
+    };
+    gguf_shape(&gguf_models[3], &m);
+    CHECK(!file_make_dir(in_dir("other"), &e) && !file_make_dir(in_dir("parts"), &e));
+    free(gguf_make_model(&gguf_models[3], &m, 8, in_dir("other/q8.bin")));
+    CHECK(hf_read_dir(in_dir("other"), &own, &e) == -1);
+    CHECK_MSG(strstr(e.text, "no config.json") && strstr(e.text, "give q8.bin in model.path"), "%s",
+              e.text);
+    look("other");
+    CHECK_MSG(fault("give q8.bin in model.path"), "%s", faults.fault[0].text);
+    CHECK_MSG(!hf_read_dir(in_dir("other/q8.bin"), &own, &e), "%s", e.text);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        CHECK(!file_write(in_dir(files[i].name), files[i].bytes, 4, &e));
+        look(files[i].name);
+        CHECK_MSG(faults.n == 1 && fault(files[i].text), "%d: %s", faults.n, faults.fault[0].text);
+    }
+    free(gguf_make_model(&gguf_models[3], &m, 8, in_dir("parts/a-00001-of-00002.gguf")));
+    free(gguf_make_model(&gguf_models[3], &m, 8, in_dir("parts/a-00002-of-00002.gguf")));
+    look("parts");
+    CHECK_MSG(faults.n == 1 && fault("join them by llama-gguf-split --merge"), "%s",
+              faults.fault[0].text);
+}
+
 /* ---- tokenizers ------------------------------------------------------------------------------ */
 
 static void test_own_files(void)
@@ -886,6 +919,7 @@ int main(void)
     RUN(test_names);
     RUN(test_keys_in_errors);
     RUN(test_directories);
+    RUN(test_other_names);
     RUN(test_own_files);
     RUN(test_pad);
     RUN(test_report);

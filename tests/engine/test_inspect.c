@@ -136,6 +136,26 @@ static void test_tensors(void)
     CHECK_MSG(f.n == 9 + 1, "%d faults", f.n);
 }
 
+/* A directory without weights that are read, or none at all: one fault, with its fix. */
+static void test_absent(void)
+{
+    inspect("absent");
+    check_says("absent", "absent cannot be looked at: No such file",
+               "give the path of a directory");
+    CHECK_MSG(f.n == 1 && s.unreadable, "%d faults", f.n);
+    make_own("pickles");
+    CHECK(!rename(in_dir("pickles", "model.safetensors"), in_dir("pickles", "pytorch_model.bin")));
+    inspect("pickles");
+    check_says("pickles", "no model.safetensors, but pytorch_model.bin, which is not read",
+               "convert it once in that directory: python3 -c \"import glob, torch");
+    check_says("pickles", "items()}, 'model.safetensors')\"", "pickles");
+    CHECK_MSG(f.n == 1 && !says("fetch the file again", ""), "%d faults", f.n);
+    CHECK(!unlink(in_dir("pickles", "pytorch_model.bin")));
+    inspect("pickles");
+    check_says("pickles", "no index of shards: add them, or give model.init \"random\"", "pickles");
+    CHECK_MSG(f.n == 1 && !says("fetch the file again", ""), "%d faults", f.n);
+}
+
 /* Checks the contents of indexes. */
 static void test_index(void)
 {
@@ -212,10 +232,10 @@ static void test_config(void)
     CHECK(!mkdir(in_dir("none", ""), 0700));
     inspect("none");
     check_says("none", "has no config.json", "give a directory");
-    check_says("none", "has no model.safetensors", "fetch the file again");
+    check_says("none", "has no model.safetensors", "add them");
     CHECK(!s.known && !s.n_params && !*s.family);
     inspect("nowhere");
-    CHECK(f.n >= 2);
+    CHECK(f.n == 1);
     memset(deep + strlen(deep), '[', 500);
     put("deep", "config.json", deep);
     inspect("deep");
@@ -269,6 +289,7 @@ int main(void)
     RUN(test_good);
     RUN(test_all_at_once);
     RUN(test_tensors);
+    RUN(test_absent);
     RUN(test_index);
     RUN(test_file);
     RUN(test_config);

@@ -739,7 +739,7 @@ static void test_model_wrong(void)
     free(items);
     /* no weights, no directory */
     CHECK(unlink(path) == 0 && hf_load(in_dir("model"), &m, DT_F32, y, &e) == -1 &&
-          e.code == ERR_NOT_FOUND);
+          e.code == ERR_INVALID);
     CHECK(hf_describe(in_dir("nowhere"), text, sizeof text, &e) == -1 && e.code == ERR_NOT_FOUND);
     free(params);
     free(x);

@@ -52,7 +52,10 @@ says "all faults at once" 1 $? '^4 faults:' 'config.json: hidden_size' 'config.j
 seqctl model check "$T/bad" -o json >"$T/out"
 says "as JSON" 1 $? '"loads": false' '"n_faults": 4'
 seqctl model check "$T/nowhere" >"$T/out" 2>&1
-says "a directory that is not there" 1 $? 'nowhere has no config.json: give a directory'
+says "a directory that is not there" 1 $? 'nowhere cannot be looked at: .*: give the path of a directory' '^1 fault:'
+mkdir "$T/pickle" && cp "$golden/llama3/config.json" "$T/pickle" && touch "$T/pickle/pytorch_model.bin"
+check "$T/pickle"
+says "a directory with a pickle" 1 $? '^1 fault:' 'pytorch_model.bin.*convert it once.* torch.load'
 seqctl model check >"$T/out" 2>&1
 says "no directory" 2 $? 'seqctl model check DIR'
 

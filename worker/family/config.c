@@ -403,10 +403,7 @@ static int directory_config(const char *dir, struct model_text *t, struct err *e
 {
     if (model_file_read(dir, "config.json", 4 << 20, t, e) < 0) return -1;
     if (t->text) return 0;
-    return err_set(e, ERR_NOT_FOUND,
-                   "%s has no config.json: give a directory as transformers saves it, or a .gguf "
-                   "file; of a checkpoint that is its hf/",
-                   dir);
+    return model_file_there(dir, e) < 0 ? -1 : model_file_none(dir, e);
 }
 
 int config_read_dir(const char *dir, struct model_shape *m, struct err *e)

@@ -352,15 +352,34 @@ static int take_tensors(struct gguf *g, uint64_t n, struct err *e)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
+/* Refuses a file of another format. magic: its first four bytes. */
+static int no_gguf(const struct gguf *g, uint64_t magic, struct err *e)
+{
+    static const char *const older[] = {"lmgg", "fmgg", "tjgg", "algg"}; /* ggml, ggmf, ggjt, ggla */
+    const char *const name = strrchr(g->path, '/'), *const end = strrchr(g->path, '.');
+    for (size_t i = 0; i < sizeof older / sizeof *older; i++)
+        if (magic == little((const uint8_t *)older[i], 4))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s is of a format of llama.cpp before GGUF: make it again from the "
+                           "published model by convert_hf_to_gguf.py",
+                           g->path);
+    if (end && (!name || end > name) &&
+        (!strcmp(end, ".safetensors") || !strcmp(end, ".json") || !strcmp(end, ".bin")))
+        return err_set(e, ERR_INVALID,
+                       "%s does not begin with \"GGUF\": it is one file of a model: give the "
+                       "directory that it lies in",
+                       g->path);
+    return err_set(e, ERR_CORRUPT,
+                   "%s does not begin with \"GGUF\": give a GGUF file, or the directory that has "
+                   "the model's config.json and safetensors",
+                   g->path);
+}
+
 static int check_version(struct gguf *g, struct err *e)
 {
     uint64_t magic, version;
     if (take(g, 4, &magic, e) < 0) return -1;
-    if (magic != 0x46554747)
-        return err_set(e, ERR_CORRUPT,
-                       "%s does not begin with \"GGUF\": give a GGUF file, or the directory of a "
-                       "model",
-                       g->path);
+    if (magic != 0x46554747) return no_gguf(g, magic, e);
     if (take(g, 4, &version, e) < 0) return -1;
     if (version == 2 || version == 3) return 0;
     const bool swapped = !(version & 0xffff);

@@ -3,11 +3,14 @@
 #include "worker/gguf/model_file.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "worker/gguf/gguf_config.h"
 #include "worker/gguf/gguf_tokenizer.h"
 
@@ -33,6 +36,27 @@ static int look_in(const char *dir, char name[256])
     return n;
 }
 
+/* Tells whether a name is that of a part of a split file. */
+static bool names_a_part(const char *name)
+{
+    const size_t n = strlen(name), k = strlen("-00001-of-00002.gguf");
+    int part, of, end = 0;
+    return n > k && sscanf(name + n - k, "-%5d-of-%5d.%n", &part, &of, &end) == 2 && end == 16;
+}
+
+static int several(const char *model, const char *name, int n, struct err *e)
+{
+    if (names_a_part(name))
+        return err_set(e, ERR_INVALID,
+                       "%.200s has no config.json and %d .gguf files, parts of a split file: join "
+                       "them by llama-gguf-split --merge FIRST-PART.gguf OUT.gguf, and name the "
+                       "whole in model.path",
+                       model, n);
+    return err_set(e, ERR_INVALID,
+                   "%s has %d .gguf files and no config.json: name one of them in model.path",
+                   model, n);
+}
+
 int model_file_gguf(const char *model, char path[FILE_PATH_SIZE], struct err *e)
 {
     struct stat st;
@@ -41,12 +65,55 @@ int model_file_gguf(const char *model, char path[FILE_PATH_SIZE], struct err *e)
     if (!S_ISDIR(st.st_mode)) return file_join(path, e, "%s", model) < 0 ? -1 : 1;
     if (file_join(path, e, "%s/config.json", model) < 0) return -1;
     const int n = file_exists(path) ? 0 : look_in(model, name);
-    if (n > 1)
-        return err_set(e, ERR_INVALID,
-                       "%s has %d .gguf files and no config.json: name one of them in model.path",
-                       model, n);
+    if (n > 1) return several(model, name, n, e);
     if (!n) return 0;
     return file_join(path, e, "%s/%s", model, name) < 0 ? -1 : 1;
+}
+
+int model_file_there(const char *model, struct err *e)
+{
+    struct stat st;
+    if (!stat(model, &st)) return 0;
+    return err_set(e, ERR_NOT_FOUND,
+                   "%.200s cannot be looked at: %s: give the path of a directory as transformers saves "
+                   "it, or of a .gguf file",
+                   model, strerror(errno));
+}
+
+/* Finds the first file by name that begins as a GGUF file, whatever its name is. */
+static bool find_unnamed(const char *dir, char name[256])
+{
+    bool found = false;
+    DIR *d = opendir(dir);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        char begin[4];
+        struct stat st;
+        if (*x->d_name == '.' || (found && strcmp(x->d_name, name) > 0)) continue;
+        if (fstatat(dirfd(d), x->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode)) continue;
+        const int fd = openat(dirfd(d), x->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0) continue;
+        if (read(fd, begin, 4) == 4 && !memcmp(begin, "GGUF", 4)) {
+            snprintf(name, 256, "%s", x->d_name);
+            found = true;
+        }
+        close(fd);
+    }
+    if (d) closedir(d);
+    return found;
+}
+
+int model_file_none(const char *model, struct err *e)
+{
+    char name[256] = "";
+    if (find_unnamed(model, name))
+        return err_set(e, ERR_NOT_FOUND,
+                       "%.200s has no config.json, and no file *.gguf, but a GGUF file of another "
+                       "name: give %.60s in model.path",
+                       model, name);
+    return err_set(e, ERR_NOT_FOUND,
+                   "%s has no config.json: give a directory as transformers saves it, or a .gguf "
+                   "file; of a checkpoint that is its hf/",
+                   model);
 }
 
 /* ---- the texts of a GGUF file ---------------------------------------------------------------- */

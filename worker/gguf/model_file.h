@@ -23,6 +23,12 @@ bool model_file_is_gguf(const char *name);
  * it. -1 with ERR_INVALID: a directory with several, ERR_TOO_LARGE. */
 int model_file_gguf(const char *model, char path[FILE_PATH_SIZE], struct err *e);
 
+/* Refuses a path that is not there or may not be searched, with the fix. Returns 0 or -1. */
+int model_file_there(const char *model, struct err *e);
+/* Fails for a directory without a config.json: names a GGUF file of another name that it has.
+ * Returns -1. */
+int model_file_none(const char *model, struct err *e);
+
 struct model_text {
     char *text; /* owned, NUL-terminated; NULL: the model has no such text */
     size_t size;

@@ -110,12 +110,13 @@ static void look_at_ends(const char *dir, struct hf_summary *s, struct faults *f
     }
 }
 
-/* Looks for a fault of a GGUF file's header, without which none of its texts can be read. */
+/* Looks for a path that leads nowhere, and for a fault of a GGUF file's header, without which none
+ * of its texts can be read. */
 static bool readable(const char *dir, bool *gguf, struct faults *f)
 {
     char path[FILE_PATH_SIZE];
     struct err e = {0};
-    const int found = model_file_gguf(dir, path, &e);
+    const int found = model_file_there(dir, &e) < 0 ? -1 : model_file_gguf(dir, path, &e);
     struct gguf *g = found > 0 ? gguf_open(path, &e) : NULL;
     *gguf = g;
     gguf_close(g);

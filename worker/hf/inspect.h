@@ -17,7 +17,7 @@ struct hf_summary {
     int64_t n_params;     /* elements of all tensors that the shape has; 0: not known */
     int64_t weights_size; /* bytes of the tensors in the files that can be read */
     char dtypes[32];      /* element types of those with two dimensions or more: "BF16" */
-    bool unreadable;      /* a GGUF file's header has a fault, which is the only one told */
+    bool unreadable;      /* it is not there, or a GGUF file's header has a fault; told alone */
     bool loads;           /* config.json and weights have no fault */
     int32_t tokenizer;    /* enum tokenizer_id */
     bool ends_known;      /* the files that say them could be read */

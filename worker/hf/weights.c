@@ -195,15 +195,21 @@ int hf_weightless(const char *dir, bool *out, struct err *e)
     return 0;
 }
 
-/* Writes the names of the first GGUF files in a directory. Returns how many it has. */
-static int list_ggufs(const char *dir, char *out, size_t size)
+/* Tells whether a name is that of weights as PyTorch pickles them: transformers' of old. */
+static bool is_pickle(const char *name)
+{
+    return hf_starts_with(name, "pytorch_model") && hf_ends_with(name, ".bin");
+}
+
+/* Writes the names of the first files of a kind in a directory. Returns how many it has. */
+static int list_names(const char *dir, bool (*is)(const char *), char *out, size_t size)
 {
     enum { SHOWN = 3 };
     int n = 0;
     size_t at = 0;
     DIR *d = opendir(dir);
     for (struct dirent *x; d && (x = readdir(d));) {
-        if (!model_file_is_gguf(x->d_name) || *x->d_name == '.' || !plain(x->d_name)) continue;
+        if (!is(x->d_name) || *x->d_name == '.' || !plain(x->d_name)) continue;
         if (n < SHOWN && at < size)
             at += (size_t)snprintf(out + at, size - at, "%s%.60s", n ? ", " : "", x->d_name);
         n++;
@@ -213,20 +219,32 @@ static int list_ggufs(const char *dir, char *out, size_t size)
     return n;
 }
 
+/* The line, to be run in the directory, that makes model.safetensors of all pickles. Tensors that
+ * share memory are parted. */
+#define FROM_PICKLES                                                                               \
+    "python3 -c \"import glob, torch, safetensors.torch as s; s.save_file({k: v.clone()."          \
+    "contiguous() for f in glob.glob('pytorch_model*.bin') for k, v in torch.load(f, "             \
+    "map_location='cpu', weights_only=True).items()}, 'model.safetensors')\""
+
 static void no_weights(const char *dir, struct faults *faults, struct err *e)
 {
-    char ggufs[256] = "";
-    const int n = list_ggufs(dir, ggufs, sizeof ggufs);
+    char names[256] = "";
+    const int n = list_names(dir, model_file_is_gguf, names, sizeof names);
     if (n)
         err_set(
             e, ERR_INVALID,
             "%.200s has no model.safetensors and no index of shards, but %d .gguf file%s beside "
             "its config.json (%s): name one in model.path",
-            dir, n, n > 1 ? "s" : "", ggufs);
+            dir, n, n > 1 ? "s" : "", names);
+    else if (list_names(dir, is_pickle, names, sizeof names))
+        err_set(e, ERR_INVALID,
+                "%.120s has no model.safetensors, but %.60s, which is not read: convert it once in "
+                "that directory: " FROM_PICKLES,
+                dir, names);
     else
-        err_set(e, ERR_NOT_FOUND,
-                "%s has no model.safetensors and no index of shards: a new model needs none, with "
-                "model.init \"random\"",
+        err_set(e, ERR_INVALID,
+                "%s has no model.safetensors and no index of shards: add them, or give "
+                "model.init \"random\" for a new model",
                 dir);
     if (faults) faults_add(faults, e);
 }

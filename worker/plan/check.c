@@ -230,7 +230,8 @@ static int check_weights(const struct job_spec *s, struct err *e)
     if (!s->model.shape.weightless || spec_random_weights(s)) return 0;
     return err_field(e, ERR_INVALID, "model.path",
                      "model.path has neither model.safetensors nor model.safetensors.index.json: "
-                     "add its weights, name a .gguf file of it in model.path, or say model.init "
+                     "add its weights (seqctl model check has the line that converts a "
+                     "pytorch_model.bin), name a .gguf file of it in model.path, or say model.init "
                      "\"random\" for a new model with this "
                      "directory's config.json and tokenizer");
 }
