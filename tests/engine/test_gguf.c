@@ -5,6 +5,7 @@
 #include "worker/gguf/gguf.h"
 
 #include <math.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 #include "kernels/half.h"
 #include "tests/lib/gguf_model.h"
@@ -794,6 +795,71 @@ static int said(const char *name, const char *text)
     return n;
 }
 
+/* Counts the openings of a file while take runs. */
+static int openings(const char *path, void (*take)(const char *path))
+{
+    char room[4096] __attribute__((aligned(8)));
+    int n = 0;
+    const int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    CHECK(fd >= 0 && inotify_add_watch(fd, path, IN_OPEN | IN_CLOSE) >= 0);
+    take(path);
+    for (ssize_t got; (got = read(fd, room, sizeof room)) > 0;)
+        for (ssize_t at = 0; at < got;) {
+            const struct inotify_event *const ev = (void *)(room + at);
+            n += (ev->mask & IN_OPEN) != 0;
+            at += (ssize_t)(sizeof *ev + ev->len);
+        }
+    close(fd);
+    return n;
+}
+
+static void take_report(const char *path)
+{
+    int n_faults;
+    CHECK(report_write(path, path, FAULTS, report, sizeof report, &n_faults) > 0);
+    CHECK_MSG(n_faults > 5, "%s", report);
+}
+
+static void take_tokenizer(const char *path)
+{
+    struct tokenizer *t = tokenizer_open(path, &e);
+    CHECK_MSG(t, "%s", e.text);
+    tokenizer_destroy(t);
+}
+
+static void take_texts(const char *path)
+{
+    const struct hf_take take = {path, in_dir("taken"), true, NULL, NULL};
+    struct hf_files taken;
+    CHECK_MSG(!hf_take_files(&take, &taken, &e) && taken.n == 4, "%s", e.text);
+}
+
+static void take_description(const char *path)
+{
+    char text[4096];
+    CHECK_MSG(hf_describe(path, text, sizeof text, &e) > 0, "%s", e.text);
+}
+
+/* Whatever a command takes of a file, it reads the header once, however many texts and faults there
+ * are. */
+static void test_read_once(void)
+{
+    static struct model_shape m;
+    struct gguf_make g = {0};
+    gguf_shape(&gguf_models[0], &m);
+    add_tokens(&g, "gpt2", "gpt-2", true);
+    make_str(&g, "tokenizer.chat_template", "{{ bos_token }}x");
+    free(gguf_make_beside(&g, &gguf_models[0], &m, 8, in_dir("once.gguf")));
+    CHECK(openings(in_dir("once.gguf"), take_tokenizer) == 1);
+    CHECK(openings(in_dir("once.gguf"), take_texts) == 1);
+    CHECK(openings(in_dir("once.gguf"), take_description) == 1);
+    add_tokens(&g, "gpt2", "xyz", true);
+    add_sizes(&g, &gguf_models[0]); /* and no tensor but one */
+    make_tensor(&g, "token_embd.weight", 0, 2, four_rows, (const float[128]){0}, 512);
+    make_file(&g, in_dir("once.gguf"));
+    CHECK(openings(in_dir("once.gguf"), take_report) == 1);
+}
+
 /* A fault is told once, and no id is said to end texts of a file that could not be read. */
 static void test_report(void)
 {
@@ -923,6 +989,7 @@ int main(void)
     RUN(test_own_files);
     RUN(test_pad);
     RUN(test_report);
+    RUN(test_read_once);
     RUN(test_refused_tokenizers);
     RUN(test_manual);
     RUN(test_merges_of_hostile_pieces);

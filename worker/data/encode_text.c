@@ -90,8 +90,8 @@ static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
     return 0;
 }
 
-int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
-                       char of[SHA256_HEX], struct err *e)
+static int digest(struct encode_text *t, bool conversations, struct sha256 *into,
+                  char of[SHA256_HEX], struct err *e)
 {
     char other[SHA256_HEX], end[32];
     struct token_ends ends = {0};
@@ -107,6 +107,15 @@ int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 
     if (conversations && add_chat(t, into, e) < 0) return -1;
     if (!*of) strcpy(of, "none");
     return 0;
+}
+
+int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
+                       char of[SHA256_HEX], struct err *e)
+{
+    struct gguf *const kept = model_file_keep(t->dir);
+    const int rc = digest(t, conversations, into, of, e);
+    model_file_leave(kept);
+    return rc;
 }
 
 struct encode_text encode_text_like(const struct encode_text *t)

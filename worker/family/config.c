@@ -406,7 +406,7 @@ static int directory_config(const char *dir, struct model_text *t, struct err *e
     return model_file_there(dir, e) < 0 ? -1 : model_file_none(dir, e);
 }
 
-int config_read_dir(const char *dir, struct model_shape *m, struct err *e)
+static int read_dir(const char *dir, struct model_shape *m, struct err *e)
 {
     struct model_text t;
     if (directory_config(dir, &t, e) < 0) return -1;
@@ -416,7 +416,15 @@ int config_read_dir(const char *dir, struct model_shape *m, struct err *e)
     return rc;
 }
 
-int config_check(const char *dir, struct model_shape *m, struct faults *f)
+int config_read_dir(const char *dir, struct model_shape *m, struct err *e)
+{
+    struct gguf *const kept = model_file_keep(dir);
+    const int rc = read_dir(dir, m, e);
+    model_file_leave(kept);
+    return rc;
+}
+
+static int check_dir(const char *dir, struct model_shape *m, struct faults *f)
 {
     struct model_text t;
     struct err e = {0};
@@ -428,6 +436,14 @@ int config_check(const char *dir, struct model_shape *m, struct faults *f)
     for (int i = before; i < faults_kept(f); i++) gguf_words_put(dir, &f->fault[i]);
     model_file_free(&t);
     return f->n == before ? 0 : -1;
+}
+
+int config_check(const char *dir, struct model_shape *m, struct faults *f)
+{
+    struct gguf *const kept = model_file_keep(dir);
+    const int rc = check_dir(dir, m, f);
+    model_file_leave(kept);
+    return rc;
 }
 
 int config_copy(const char *from, const char *to, struct err *e)

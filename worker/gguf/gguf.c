@@ -22,6 +22,7 @@ enum {
 
 struct gguf {
     char path[FILE_PATH_SIZE];
+    int users, keepers; /* calls of gguf_open and of gguf_keep that are not closed */
     int fd;
     int64_t size;  /* of the file */
     uint8_t *text; /* owned: bytes [0, loaded) of the file */
@@ -31,6 +32,8 @@ struct gguf {
     int n_keys, n_tensors;
     char what[GGUF_NAME_SIZE + 16]; /* the key or tensor that is read: for errors */
 };
+
+static _Thread_local struct gguf *kept; /* NULL: none */
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
@@ -355,7 +358,8 @@ static int take_tensors(struct gguf *g, uint64_t n, struct err *e)
 /* Refuses a file of another format. magic: its first four bytes. */
 static int no_gguf(const struct gguf *g, uint64_t magic, struct err *e)
 {
-    static const char *const older[] = {"lmgg", "fmgg", "tjgg", "algg"}; /* ggml, ggmf, ggjt, ggla */
+    /* ggml, ggmf, ggjt, ggla */
+    static const char *const older[] = {"lmgg", "fmgg", "tjgg", "algg"};
     const char *const name = strrchr(g->path, '/'), *const end = strrchr(g->path, '.');
     for (size_t i = 0; i < sizeof older / sizeof *older; i++)
         if (magic == little((const uint8_t *)older[i], 4))
@@ -425,11 +429,13 @@ static int open_file(struct gguf *g, const char *path, struct err *e)
 
 struct gguf *gguf_open(const char *path, struct err *e)
 {
+    if (kept && !strcmp(kept->path, path)) return kept->users++, kept;
     struct gguf *g = calloc(1, sizeof *g);
     if (!g) {
         err_set(e, ERR_IO, "%s: out of memory", path);
         return NULL;
     }
+    g->users = 1;
     if (open_file(g, path, e) == 0) return g;
     gguf_close(g);
     return NULL;
@@ -437,12 +443,27 @@ struct gguf *gguf_open(const char *path, struct err *e)
 
 void gguf_close(struct gguf *g)
 {
-    if (!g) return;
+    if (!g || --g->users > 0) return;
     if (g->fd >= 0) close(g->fd);
     free(g->text);
     free(g->key);
     free(g->tensor);
     free(g);
+}
+
+struct gguf *gguf_keep(const char *path)
+{
+    struct err none;
+    struct gguf *g = kept && strcmp(kept->path, path) ? NULL : gguf_open(path, &none);
+    if (g) g->keepers++, kept = g;
+    return g;
+}
+
+void gguf_leave(struct gguf *g)
+{
+    if (!g) return;
+    if (!--g->keepers) kept = NULL;
+    gguf_close(g);
 }
 
 const char *gguf_path(const struct gguf *g)

@@ -75,6 +75,11 @@ struct gguf; /* an open, checked header */
  * converts it; ERR_TOO_LARGE over our limits. */
 struct gguf *gguf_open(const char *path, struct err *e);
 void gguf_close(struct gguf *g); /* NULL allowed */
+/* Keeps a file's header: until gguf_leave, gguf_open of the same path by this thread gives it
+ * without reading it again. Calls nest. NULL: the file cannot be opened, which its readers say, or
+ * another file is kept. */
+struct gguf *gguf_keep(const char *path);
+void gguf_leave(struct gguf *g); /* NULL allowed */
 const char *gguf_path(const struct gguf *g);
 int gguf_fd(const struct gguf *g);              /* borrowed */
 int64_t gguf_header_size(const struct gguf *g); /* bytes before the tensors' */

@@ -70,14 +70,27 @@ int model_file_gguf(const char *model, char path[FILE_PATH_SIZE], struct err *e)
     return file_join(path, e, "%s/%s", model, name) < 0 ? -1 : 1;
 }
 
+struct gguf *model_file_keep(const char *model)
+{
+    char path[FILE_PATH_SIZE];
+    struct err none;
+    return model_file_gguf(model, path, &none) > 0 ? gguf_keep(path) : NULL;
+}
+
+void model_file_leave(struct gguf *kept)
+{
+    gguf_leave(kept);
+}
+
 int model_file_there(const char *model, struct err *e)
 {
     struct stat st;
     if (!stat(model, &st)) return 0;
-    return err_set(e, ERR_NOT_FOUND,
-                   "%.200s cannot be looked at: %s: give the path of a directory as transformers saves "
-                   "it, or of a .gguf file",
-                   model, strerror(errno));
+    return err_set(
+        e, ERR_NOT_FOUND,
+        "%.200s cannot be looked at: %s: give the path of a directory as transformers saves "
+        "it, or of a .gguf file",
+        model, strerror(errno));
 }
 
 /* Finds the first file by name that begins as a GGUF file, whatever its name is. */
@@ -89,7 +102,8 @@ static bool find_unnamed(const char *dir, char name[256])
         char begin[4];
         struct stat st;
         if (*x->d_name == '.' || (found && strcmp(x->d_name, name) > 0)) continue;
-        if (fstatat(dirfd(d), x->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode)) continue;
+        if (fstatat(dirfd(d), x->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
+            continue;
         const int fd = openat(dirfd(d), x->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0) continue;
         if (read(fd, begin, 4) == 4 && !memcmp(begin, "GGUF", 4)) {

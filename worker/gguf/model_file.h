@@ -5,7 +5,8 @@
  * cache leads to one without an end), or a directory with exactly one file *.gguf and no
  * config.json. A GGUF file has config.json,
  * tokenizer.json, tokenizer_config.json, generation_config.json and chat_template.jinja, made
- * again from its keys at each reading; its other files are absent.
+ * again from its keys at each reading; its other files are absent. Functions that read several of
+ * them keep its header meanwhile.
  *
  * tested: tests/engine/test_gguf.c */
 #ifndef SEQD_GGUF_MODEL_FILE_H
@@ -16,6 +17,8 @@
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/file.h"
+
+struct gguf;
 
 /* Tells whether a name in a directory is that of a GGUF file. */
 bool model_file_is_gguf(const char *name);
@@ -29,6 +32,11 @@ int model_file_there(const char *model, struct err *e);
  * Returns -1. */
 int model_file_none(const char *model, struct err *e);
 
+/* Keeps the header of a model that is a GGUF file (gguf_keep): its texts, its weights and its
+ * faults are then read from one header. NULL: a directory of transformers, or as gguf_keep. */
+struct gguf *model_file_keep(const char *model);
+void model_file_leave(struct gguf *kept); /* NULL allowed */
+
 struct model_text {
     char *text; /* owned, NUL-terminated; NULL: the model has no such text */
     size_t size;
@@ -39,7 +47,7 @@ struct model_text {
 int model_file_read(const char *model, const char *name, int64_t max_size, struct model_text *out,
                     struct err *e);
 /* Tells whether the error of model_file_read is that a GGUF file's keys do not make the text. Jobs
- * that need no such text go on, as beside a text of a directory that has a fault. */
+ * that need no such text continue, as beside a text of a directory that has a fault. */
 bool model_file_unmade(const struct err *e);
 void model_file_free(struct model_text *t);
 /* Lists the names of a GGUF file's texts. Returns their number. */

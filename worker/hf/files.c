@@ -225,7 +225,7 @@ static int copy_file(const struct hf_take *t, const char *name, struct err *e)
     return rc;
 }
 
-int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e)
+static int take_files(const struct hf_take *t, struct hf_files *taken, struct err *e)
 {
     int n = 0;
     if (file_make_dir(t->to, e) < 0 || hf_list_files(t->from, taken, e) < 0) return -1;
@@ -244,6 +244,14 @@ int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e
     }
     taken->n = n;
     return file_sync_dir(t->to, e);
+}
+
+int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e)
+{
+    struct gguf *const kept = model_file_keep(t->from);
+    const int rc = take_files(t, taken, e);
+    model_file_leave(kept);
+    return rc;
 }
 
 /* ---- whose tokenizer ------------------------------------------------------------------------- */
@@ -345,11 +353,19 @@ static int ids_of_file(const char *dir, const char *name, const char *key, struc
     return rc;
 }
 
-int hf_read_ends(const char *dir, struct token_ends *out, struct err *e)
+static int read_ends(const char *dir, struct token_ends *out, struct err *e)
 {
     *out = (struct token_ends){0};
     if (ids_of_file(dir, "generation_config.json", "eos_token_id", out, e) < 0) return -1;
     return out->n ? 0 : ids_of_file(dir, "config.json", "eos_token_id", out, e);
+}
+
+int hf_read_ends(const char *dir, struct token_ends *out, struct err *e)
+{
+    struct gguf *const kept = model_file_keep(dir);
+    const int rc = read_ends(dir, out, e);
+    model_file_leave(kept);
+    return rc;
 }
 
 int32_t hf_read_pad(const char *dir)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "kernels/half.h"
 #include "worker/family/family.h"
+#include "worker/gguf/model_file.h"
 #include "worker/hf/embedding.h"
 #include "worker/hf/files.h"
 #include "worker/hf/stored.h"
@@ -130,14 +131,23 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
     return rc;
 }
 
-int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
-            struct err *e)
+static int load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
+                struct err *e)
 {
     struct hf_weights *w = hf_weights_open(dir, m, e);
     if (!w) return -1;
     int rc = hf_compare(w, dir, m, e);
     if (rc == 0) rc = read_params(w, m, dtype, params, e);
     hf_weights_close(w);
+    return rc;
+}
+
+int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
+            struct err *e)
+{
+    struct gguf *const kept = model_file_keep(dir);
+    const int rc = load(dir, m, dtype, params, e);
+    model_file_leave(kept);
     return rc;
 }
 
@@ -165,7 +175,7 @@ static int look_at_names(const char *dir, struct model_shape *m, struct err *e)
     return rc;
 }
 
-int hf_read_dir(const char *dir, struct model_shape *m, struct err *e)
+static int read_dir(const char *dir, struct model_shape *m, struct err *e)
 {
     bool weightless = false;
     if (config_read_dir(dir, m, e) < 0 || hf_tokenizer_of(dir, &m->tokenizer, e) < 0 ||
@@ -178,6 +188,14 @@ int hf_read_dir(const char *dir, struct model_shape *m, struct err *e)
     return 0;
 }
 
+int hf_read_dir(const char *dir, struct model_shape *m, struct err *e)
+{
+    struct gguf *const kept = model_file_keep(dir);
+    const int rc = read_dir(dir, m, e);
+    model_file_leave(kept);
+    return rc;
+}
+
 static int check_weights(const char *dir, const struct model_shape *m, struct err *e)
 {
     struct hf_weights *w = hf_weights_open(dir, m, e);
@@ -187,7 +205,7 @@ static int check_weights(const char *dir, const struct model_shape *m, struct er
     return rc;
 }
 
-int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e)
+static int64_t describe(const char *dir, char *out, size_t size, struct err *e)
 {
     struct model_shape m;
     if (hf_read_dir(dir, &m, e) < 0) return -1;
@@ -195,4 +213,12 @@ int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e)
     if (!m.weightless && check_weights(dir, &m, e) < 0) return -1;
     int64_t n = hf_shape_json(&m, out, size);
     return n < 0 ? err_set(e, ERR_TOO_LARGE, "the description does not fit") : n;
+}
+
+int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e)
+{
+    struct gguf *const kept = model_file_keep(dir);
+    const int64_t rc = describe(dir, out, size, e);
+    model_file_leave(kept);
+    return rc;
 }

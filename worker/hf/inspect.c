@@ -124,7 +124,7 @@ static bool readable(const char *dir, bool *gguf, struct faults *f)
     return !e.code;
 }
 
-void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f)
+static void inspect(const char *dir, struct hf_summary *s, struct faults *f)
 {
     const int before = f->n;
     struct err e = {0};
@@ -140,4 +140,11 @@ void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f)
     s->loads = f->n == before;
     look_at_ends(dir, s, f);
     if (hf_tokenizer_of(dir, &s->tokenizer, &e)) faults_add(f, &e);
+}
+
+void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f)
+{
+    struct gguf *const kept = model_file_keep(dir);
+    inspect(dir, s, f);
+    model_file_leave(kept);
 }

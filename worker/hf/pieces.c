@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/quant.h"
 #include "worker/family/family.h"
+#include "worker/gguf/model_file.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/stored.h"
 
@@ -280,8 +281,8 @@ static int check_tied(const struct hf_weights *w, const struct model_shape *m, s
     return rc;
 }
 
-int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
-                   struct err *e)
+static int load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
+                       struct err *e)
 {
     int n;
     struct param *list = hf_list(m, &n, e);
@@ -297,6 +298,15 @@ int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf
     pieces_destroy(r);
     free(list);
     if (w) hf_weights_close(w);
+    return rc;
+}
+
+int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
+                   struct err *e)
+{
+    struct gguf *const kept = model_file_keep(dir);
+    const int rc = load_pieces(dir, m, to, e);
+    model_file_leave(kept);
     return rc;
 }
 

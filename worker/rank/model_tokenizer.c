@@ -26,21 +26,29 @@ static int read_file(struct model_tokenizer *t, const char *dir, struct err *e)
     return t->file ? 0 : err_set(e, ERR_NOT_FOUND, "%s is gone", file.path);
 }
 
-int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e)
+static int open_both(struct run *r, struct model_tokenizer *t, const char *dir, struct err *e)
 {
-    char dir[RANK_PATH_SIZE];
-    const struct job_spec *s = r->spec;
-    if (!job_has_tokenizer(s)) return 0;
-    if (roots_model(spec_text(s, s->model.path), r->roots, r->n_roots, dir, e)) return -1;
     t->tokenizer = tokenizer_open(dir, &t->why);
     if (t->tokenizer) {
         chat_model_open(&t->chat, dir, &t->no_chat);
         return r->args->n_ranks > 1 ? read_file(t, dir, e) : 0;
     }
     strcpy(t->why.field, "model.path");
-    if (!needs_text(s)) return 0;
+    if (!needs_text(r->spec)) return 0;
     if (e) *e = t->why;
     return -1;
+}
+
+int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e)
+{
+    char dir[RANK_PATH_SIZE];
+    const struct job_spec *s = r->spec;
+    if (!job_has_tokenizer(s)) return 0;
+    if (roots_model(spec_text(s, s->model.path), r->roots, r->n_roots, dir, e)) return -1;
+    struct gguf *const kept = model_file_keep(dir);
+    const int rc = open_both(r, t, dir, e);
+    model_file_leave(kept);
+    return rc;
 }
 
 /* Shares one of the texts, from rank 0; data NULL: there is none. */

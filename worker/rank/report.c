@@ -8,6 +8,7 @@
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/family/family.h"
+#include "worker/gguf/model_file.h"
 #include "worker/hf/inspect.h"
 #include "worker/plan/plan.h"
 #include "worker/text/chat_model.h"
@@ -135,9 +136,11 @@ int64_t report_write(const char *dir, const char *path, int max_faults, char *ou
     static struct report r;
     struct jwrite w;
     r = (struct report){0};
+    struct gguf *const kept = model_file_keep(dir);
     hf_inspect(dir, &r.s, &r.faults);
     look_at_tokenizer(dir, &r);
     look_at_template(dir, &r);
+    model_file_leave(kept);
     jwrite_init(&w, out, size);
     put(&w, path, &r, max_faults);
     *n_faults = r.faults.n;

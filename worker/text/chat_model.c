@@ -81,7 +81,7 @@ static int compile(struct chat_model *m, const char *path, struct err *e)
     return chat_model_compile(m, e) < 0 ? err_prefix(e, "%s", path) : 0;
 }
 
-int chat_model_open(struct chat_model *m, const char *dir, struct err *e)
+static int open_dir(struct chat_model *m, const char *dir, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     struct err why;
@@ -93,6 +93,14 @@ int chat_model_open(struct chat_model *m, const char *dir, struct err *e)
         return -1;
     }
     return 0;
+}
+
+int chat_model_open(struct chat_model *m, const char *dir, struct err *e)
+{
+    struct gguf *const kept = model_file_keep(dir);
+    const int rc = open_dir(m, dir, e);
+    model_file_leave(kept);
+    return rc;
 }
 
 int chat_model_refuse(const char *what, bool bytes, const char *instead, struct err *e)

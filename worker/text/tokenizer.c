@@ -111,7 +111,7 @@ static int no_file(const char *dir, struct err *e)
     return err_set(e, ERR_NOT_FOUND, "%s has no tokenizer.json", dir);
 }
 
-struct tokenizer *tokenizer_open(const char *dir, struct err *e)
+static struct tokenizer *open_dir(const char *dir, struct err *e)
 {
     struct model_text file;
     if (model_file_read(dir, "tokenizer.json", TOKENIZER_FILE_SIZE, &file, e) < 0) return NULL;
@@ -124,6 +124,14 @@ struct tokenizer *tokenizer_open(const char *dir, struct err *e)
         tokenizer_destroy(t);
         return NULL;
     }
+    return t;
+}
+
+struct tokenizer *tokenizer_open(const char *dir, struct err *e)
+{
+    struct gguf *const kept = model_file_keep(dir);
+    struct tokenizer *const t = open_dir(dir, e);
+    model_file_leave(kept);
     return t;
 }
 
