@@ -769,6 +769,28 @@ static void test_own_files(void)
     }
 }
 
+/* Texts end at the ids that the file's keys name, and at those whose text says it, as the model's
+ * generation_config.json lists them. */
+static void test_ends(void)
+{
+    static const char *const tokens[] = {"<eos>", "x", "<end_of_turn>", "</s>", "<|eot_id|>",
+                                         "y",     "z", "<|im_end|>"};
+    static const int32_t types[] = {3, 1, 4, 1, 3, 3, 3, 3}, want[] = {4, 5, 6, 0, 2, 7};
+    struct gguf_make g = {0};
+    struct token_ends ends;
+    add_sizes(&g, &gguf_models[0]);
+    make_str(&g, "tokenizer.ggml.model", "gpt2");
+    make_strs(&g, "tokenizer.ggml.tokens", tokens, 8);
+    bytes_put(make_array(&g, "tokenizer.ggml.token_type", GGUF_I32, 8), types, sizeof types);
+    make_u32(&g, "tokenizer.ggml.eos_token_id", 4);
+    make_u32(&g, "tokenizer.ggml.eot_token_id", 5);
+    make_u32(&g, "tokenizer.ggml.eom_token_id", 6);
+    make_file(&g, in_dir("ends.gguf"));
+    CHECK_MSG(!hf_read_ends(in_dir("ends.gguf"), &ends, &e), "%s", e.text);
+    CHECK_MSG(ends.n == 6 && !memcmp(ends.id, want, sizeof want), "%d: %d %d %d %d", ends.n,
+              ends.id[0], ends.id[1], ends.id[2], ends.id[3]);
+}
+
 /* The pad id is a key of the file. */
 static void test_pad(void)
 {
@@ -873,7 +895,8 @@ static void test_report(void)
     make_str(&g, "tokenizer.chat_template", "{{ bos_token }}x");
     make_file(&g, in_dir("report.gguf"));
     CHECK_MSG(said("report.gguf", "tokenizer.ggml.pre is \\\"xyz\\\"") == 1, "%s", report);
-    CHECK_MSG(said("report.gguf", "its text is not read, token ids alone are: ") == 1, "%s", report);
+    CHECK_MSG(said("report.gguf", "its text is not read, token ids alone are: ") == 1, "%s",
+              report);
     CHECK_MSG(said("report.gguf", "\"generation_ends\":[0,4]") == 1, "%s", report);
     CHECK(!file_write(in_dir("report.gguf"), "GGUF", 4, &e));
     CHECK_MSG(said("report.gguf", "\"generation_ends\":null") == 1, "%s", report);
@@ -987,6 +1010,7 @@ int main(void)
     RUN(test_directories);
     RUN(test_other_names);
     RUN(test_own_files);
+    RUN(test_ends);
     RUN(test_pad);
     RUN(test_report);
     RUN(test_read_once);

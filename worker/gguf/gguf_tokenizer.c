@@ -496,15 +496,21 @@ int gguf_tokenizer_config(const struct gguf *g, struct jwrite *w, struct err *e)
     return bad ? -1 : 0;
 }
 
-/* Tells whether a piece is a control token whose text is known to end a turn or a text. A file may
- * have such tokens that none of its keys names.
- * from: llama.cpp, src/llama-vocab.cpp */
+#define DEEPSEEK_SENTENCE                                                                          \
+    "<\xef\xbd\x9c"                                                                                \
+    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
+
+/* Tells whether the text of a piece is known to end a turn or a text. A file may have such tokens
+ * that none of its keys names, and may count them among the user's. A piece that text is cut into
+ * is none.
+ * from: llama.cpp, src/llama-vocab.cpp, which also ends at tokens that pad code to be filled in */
 static bool ends_a_turn(const struct gguf_piece *p)
 {
-    static const char *const texts[] = {"<|eot_id|>", "<|eom_id|>",     "<|im_end|>",
-                                        "<|end|>",    "<end_of_turn>",  "<|endoftext|>",
-                                        "<EOT>",      "<|end_of_text|>"};
-    if (p->type != TYPE_CONTROL) return false;
+    static const char *const texts[] = {
+        "<|eot_id|>",    "<|eom_id|>",      "<|im_end|>", "<|end|>",  "<end_of_turn>",      "</s>",
+        "<|endoftext|>", "<|end_of_text|>", "<|return|>", "<|call|>", "<end_of_utterance>", "<eos>",
+        "<EOT>",         "_<EOT>",          "[EOT]",      "[EOS]",    DEEPSEEK_SENTENCE};
+    if (p->type != TYPE_CONTROL && p->type != TYPE_USER) return false;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if ((size_t)p->n == strlen(texts[i]) && !memcmp(p->text, texts[i], (size_t)p->n))
             return true;
