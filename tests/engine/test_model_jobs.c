@@ -281,10 +281,10 @@ static void test_generate_from_ids(void)
 static void make_unread(const char *model, const char *pre, bool merges)
 {
     static struct model_shape m;
-    struct gguf_make made = {0};
+    struct gguf_make make = {0};
     gguf_shape(&gguf_models[0], &m);
-    add_tokens(&made, model, pre, merges);
-    free(gguf_make_beside(&made, &gguf_models[0], &m, 0, in_dir("", "unread.gguf")));
+    add_tokens(&make, model, pre, merges);
+    free(gguf_make_beside(&make, &gguf_models[0], &m, 0, in_dir("", "unread.gguf")));
 }
 
 /* A GGUF file whose tokenizer is not read takes ids as a directory with a broken tokenizer.json
@@ -298,7 +298,10 @@ static void test_gguf_without_text(void)
     } cases[] = {{"bert", NULL, true, "tokenizer.ggml.model is \"bert\""},
                  {"gpt2", "xyz", true, "tokenizer.ggml.pre is \"xyz\""},
                  {"gpt2", "gpt-2", false, "tokenizer.ggml.merges is not an array of strings"}};
-    put("", "few.jsonl", "{\"input_ids\":[5,6,7,8,9]}\n{\"input_ids\":[1,2,3]}\n");
+    char ids[2048] = "";
+    for (int i = 0, n = 0; i < 40; i++)
+        n += snprintf(ids + n, sizeof ids - (size_t)n, "{\"input_ids\":[5,6,7,8,%d]}\n", i);
+    put("", "few.jsonl", ids);
     put("", "text.jsonl", "{\"text\":\"some text\"}\n");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int train = 0; train < 2; train++) {
@@ -309,16 +312,42 @@ static void test_gguf_without_text(void)
             struct spec_source *from = train ? &o->spec.data.train[0] : &o->spec.input.source;
             o->spec.model.path = tiny_text(&o->spec, in_dir("", "unread.gguf"));
             o->spec.eval.n_data = 0;
-            o->spec.train.steps = 1;
+            o->spec.train.steps = 2;
+            o->spec.data.seq_len = train ? 32 : 300;
             from->path = tiny_text(&o->spec, in_dir("", "text.jsonl"));
             CHECK(!family_check(&o->spec, &e) && !task_runs(o, TASK_PREPARE));
             CHECK_MSG(g.n_fails == 1 && !strcmp(g.fail.field, "model.path") &&
                           strstr(g.fail.text, cases[i].why),
                       "want \"%s\", got %s: %s", cases[i].why, g.fail.field, g.fail.text);
             from->path = tiny_text(&o->spec, in_dir("", "few.jsonl"));
-            if (job_runs(o) && !train) CHECK(number(g.result, "tokens") == 6);
+            if (job_runs(o) && !train) CHECK(number(g.result, "tokens") == 40 * 4);
             free(o);
         }
+}
+
+/* Weights that are quantised a second time are told in one event, by rank 0. */
+static void test_quantised_again(void)
+{
+    static struct model_shape m;
+    gguf_shape(&gguf_models[0], &m);
+    free(gguf_make_model(&gguf_models[0], &m, 3, in_dir("", "again.gguf")));
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        struct order *o = own_order(JOB_SCORE, ranks == 1 ? "again" : "again2", "again.gguf");
+        o->spec.model.path = tiny_text(&o->spec, in_dir("", "again.gguf"));
+        o->spec.model.weights = WEIGHTS_INT4;
+        o->spec.resources.ranks = ranks;
+        o->spec.input.source.path = tiny_text(&o->spec, in_dir("", "few.jsonl"));
+        if (job_runs(o)) {
+            const struct gang_event *ev = gang_event(&g, EV_NOTE, 0);
+            CHECK_MSG(ev && g.n_notes == 1 && strstr(ev->json, "quantised_again") &&
+                          strstr(ev->json,
+                                 "1 tensor of model.path was in blocks that model.weights "
+                                 "\\\"int4\\\" does not have there, and quantised again: "
+                                 "lm_head.weight (Q4_1)"),
+                      "%d: %s", g.n_notes, ev ? ev->json : "no note");
+        }
+        free(o);
+    }
 }
 
 int main(int argc, char **argv)
@@ -333,6 +362,7 @@ int main(int argc, char **argv)
     RUN(test_score_of_ids);
     RUN(test_generate_from_ids);
     RUN(test_gguf_without_text);
+    RUN(test_quantised_again);
     model_dir_end();
     return test_done("model_jobs");
 }

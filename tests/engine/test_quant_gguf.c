@@ -49,6 +49,8 @@ static struct job_spec spec_of(int model, enum weights_id weights, int threads)
     return s;
 }
 
+static struct hf_requant again; /* of the last load */
+
 static void load(struct tiny_rank *t, const struct model_shape *shape)
 {
     struct err e = {0};
@@ -57,8 +59,10 @@ static void load(struct tiny_rank *t, const struct model_shape *shape)
                                .arg = &t->model,
                                .format = stored_format,
                                .take_blocks = stored_take_blocks,
+                               .again = &again,
                                .be = t->be,
                                .any_order = true};
+    again = (struct hf_requant){0};
     CHECK_MSG(!hf_load_pieces(path, shape, &to, &e), "%s", e.text);
 }
 
@@ -165,6 +169,7 @@ struct scattered {
     struct job_spec spec;
     const float *want; /* of the whole model */
     int type, n_kept;
+    struct hf_requant again; /* of rank 0 */
 };
 
 static void check_slices(const struct scattered *x, struct tiny_rank *t, int *n_kept)
@@ -203,7 +208,7 @@ static void scattered_body(struct ranks *g, int rank, void *arg)
         memset(t->model.params, 0x7f, (size_t)t->plan.item[PLAN_PARAMS].size);
         sharded_init(&h, &x->spec, &t->model, rank);
         rc = rank ? scatter_serve(&h, &e)
-                  : scatter_model(&h, path, &whole, &e) || scatter_end(&h, &e);
+                  : scatter_model(&h, path, &whole, &x->again, &e) || scatter_end(&h, &e);
     }
     if (rc)
         ranks_fail(g, rank, &e);
@@ -242,6 +247,7 @@ static void check_scattered(int model, int type, enum weights_id weights, int tp
     ranks_check(&g);
     ranks_close(&g);
     CHECK_MSG(x.n_kept >= 2 * 7 * tp, "%d", x.n_kept); /* products of both layers */
+    CHECK_MSG(x.again.n == (types[type].type == 3), "%s", x.again.names); /* the head */
     free(want);
 }
 
@@ -255,6 +261,39 @@ static void test_scattered(void)
             check_scattered(i, 1, WEIGHTS_INT4, tp, pp);
             check_scattered(i, 2, WEIGHTS_INT4, tp, pp);
         }
+}
+
+/* ---- quantised again ------------------------------------------------------------------------- */
+
+/* The tensors whose blocks are of another format than the weight's are counted and named. */
+static void test_again(void)
+{
+    static const struct {
+        int model, type;
+        enum weights_id weights;
+        int n;
+        const char *names;
+    } cases[] = {
+        {0, 3, WEIGHTS_INT4, 1, "lm_head.weight (Q4_1)"},
+        {3, 3, WEIGHTS_INT4, 1, "model.embed_tokens.weight (Q4_1)"}, /* the head's too */
+        {0, 3, WEIGHTS_INT8, 2 * 7 + 1, "model.layers.0.self_attn.q_proj.weight (Q4_1), "},
+        {0, 8, WEIGHTS_INT4, 2 * 7, "model.layers.0.self_attn.q_proj.weight (Q8_0), "},
+        {0, 2, WEIGHTS_INT4, 0, ""},
+        {0, 8, WEIGHTS_INT8, 0, ""},
+        {0, 1, WEIGHTS_INT4, 0, ""}, /* numbers */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct tiny_rank q;
+        struct err e = {0};
+        const struct job_spec s = spec_of(cases[i].model, cases[i].weights, 1);
+        free(gguf_make_model(&gguf_models[cases[i].model], &s.model.shape, cases[i].type, path));
+        CHECK_MSG(!tiny_open(&q, &s, NULL, 0, &e), "%s", e.text);
+        load(&q, &s.model.shape);
+        CHECK_MSG(again.n == cases[i].n &&
+                      !strncmp(again.names, cases[i].names, strlen(cases[i].names)),
+                  "%d: %s", again.n, again.names);
+        tiny_close(&q);
+    }
 }
 
 /* ---- past fp16 ------------------------------------------------------------------------------- */
@@ -295,6 +334,7 @@ int main(void)
     RUN(test_values);
     RUN(test_results);
     RUN(test_scattered);
+    RUN(test_again);
     RUN(test_past_fp16);
     unlink(path);
     return test_done("test_quant_gguf");

@@ -335,12 +335,13 @@ static int take_blocks(void *arg, int64_t offset, int64_t n, const uint8_t *bloc
 }
 
 int scatter_model(struct sharded_state *h, const char *dir, const struct model_shape *shape,
-                  struct err *e)
+                  struct hf_requant *again, struct err *e)
 {
     const struct hf_sink to = {.take = take_weights,
                                .arg = h,
                                .format = format_of,
                                .take_blocks = take_blocks,
+                               .again = again,
                                .be = h->model->be,
                                .any_order = any_order(h)};
     return hf_load_pieces(dir, shape, &to, e);

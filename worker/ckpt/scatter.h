@@ -24,10 +24,11 @@
 
 /* Makes the arrays of ckpt_save and ckpt_load_checked on rank 0. Borrows h. */
 struct ckpt_arrays scatter_arrays(struct sharded_state *h);
-/* Sends, from rank 0, the weights of a model (hf_load_pieces) to all. fails: hf_load's and
- * comm's errors. */
+struct hf_requant;
+/* Sends, from rank 0, the weights of a model (hf_load_pieces) to all. again: as of struct hf_sink.
+ * fails: hf_load's and comm's errors. */
 int scatter_model(struct sharded_state *h, const char *dir, const struct model_shape *shape,
-                  struct err *e);
+                  struct hf_requant *again, struct err *e);
 /* Releases the others; rank 0 calls it. With one rank it does nothing. */
 int scatter_end(struct sharded_state *h, struct err *e);
 /* Serves rank 0's orders; every other rank calls it. fails: comm's errors; ERR_PEER for an order

@@ -90,6 +90,13 @@ struct hf_flat {
 int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
                  const struct hf_beside *b, struct st_digest *written, struct err *e);
 
+/* The tensors of a GGUF file whose blocks are none of those of the weight's own format, so that
+ * their values are quantised again. */
+struct hf_requant {
+    int n;
+    char names[200]; /* the first ones: "lm_head.weight (Q4_1)" */
+};
+
 /* Takes elements as they are read: [offset, offset + n) of the flat layout lies in one tensor, n is
  * at most ST_CHUNK. take is called by the caller's thread in order of the flat layout, unless
  * any_order is set. */
@@ -106,6 +113,7 @@ struct hf_sink {
      * offset. NULL: take gets such elements, too. */
     enum weights_id (*format)(void *arg, int64_t offset);
     int (*take_blocks)(void *arg, int64_t offset, int64_t n, const uint8_t *blocks, struct err *e);
+    struct hf_requant *again; /* gets those tensors; NULL: not asked for */
     struct be *be;  /* its host threads read and convert (be_host_run); NULL: the caller does */
     bool any_order; /* its host threads call take, several at once and in any order */
 };

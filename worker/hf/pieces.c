@@ -281,6 +281,20 @@ static int check_tied(const struct hf_weights *w, const struct model_shape *m, s
     return rc;
 }
 
+/* Counts a tensor in blocks that the sink takes in blocks, but not in these. */
+static void count_again(const struct hf_sink *to, const struct hf_stored *x, const struct param *p)
+{
+    enum { SHOWN = 3 };
+    struct hf_requant *a = to->again;
+    if (!a || !to->take_blocks || !x->t || st_dtype_size(x->t->dtype)) return; /* numbers */
+    const enum weights_id format = to->format(to->arg, p->offset);
+    if (!format || st_has_blocks(x->t, format)) return;
+    const size_t at = strlen(a->names);
+    if (a->n++ < SHOWN)
+        snprintf(a->names + at, sizeof a->names - at, "%s%.48s (%s)", at ? ", " : "", p->name,
+                 st_dtype_name(x->t->dtype));
+}
+
 static int load_pieces(const char *dir, const struct model_shape *m, const struct hf_sink *to,
                        struct err *e)
 {
@@ -292,6 +306,7 @@ static int load_pieces(const char *dir, const struct model_shape *m, const struc
     if (rc == 0) rc = check_tied(w, m, to->be, e);
     for (int i = 0; rc == 0 && i < n; i++) {
         const struct hf_stored x = hf_stored_find(w, &list[i]);
+        count_again(to, &x, &list[i]);
         rc = add_tensor(r, &x, &list[i], e);
     }
     if (rc == 0) rc = flush(r, e);

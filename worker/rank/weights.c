@@ -4,7 +4,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "api/core/assert.h"
 #include "api/core/job.h"
+#include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "worker/ckpt/scatter.h"
 #include "worker/hf/files.h"
@@ -86,6 +88,28 @@ static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
     return roots_model(spec_text(r->spec, r->spec->model.path), r->roots, r->n_roots, dir, e);
 }
 
+/* Says on rank 0 which weights were quantised a second time. */
+static int note_again(struct run *r, const struct hf_requant *a, struct err *e)
+{
+    char json[1024], text[400];
+    struct jwrite w;
+    if (!a->n) return 0;
+    snprintf(
+        text, sizeof text,
+        "%d tensor%s of model.path %s in blocks that model.weights \"%s\" does not have there, "
+        "and quantised again: %s%s",
+        a->n, a->n == 1 ? "" : "s", a->n == 1 ? "was" : "were",
+        spec_weights_words[r->spec->model.weights], a->names, a->n > 3 ? ", ..." : "");
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "code", "quantised_again");
+    jwrite_str(&w, "text", text);
+    jwrite_end(&w);
+    const int64_t n = jwrite_finish(&w);
+    assert(n > 0);
+    return link_send_event(r->link, EV_NOTE, 0, json, e);
+}
+
 /* ---- a model that is whole on every rank ----------------------------------------------------- */
 
 /* Loads slices and stages, each from rank 0 to the ranks that hold it. */
@@ -93,16 +117,17 @@ static int load_parts(struct run *r, struct model *m, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     struct sharded_state h;
+    struct hf_requant again = {0};
     const struct model_shape whole = slice_whole(&m->shape);
     sharded_init(&h, r->spec, m, r->args->rank);
     if (!run_first(r)) return scatter_serve(&h, e);
     if (resolve_model(r, dir, e)) return -1;
-    if (scatter_model(&h, dir, &whole, e)) return about(e, "model.path");
-    return scatter_end(&h, e);
+    if (scatter_model(&h, dir, &whole, &again, e)) return about(e, "model.path");
+    return scatter_end(&h, e) || note_again(r, &again, e) ? -1 : 0;
 }
 
-/* Reads all weights of a model, on rank 0. */
-static int read_whole(struct run *r, struct model *m, struct err *e)
+/* Reads all weights of a model, on rank 0. again: NULL, or zeros. */
+static int read_whole(struct run *r, struct model *m, struct hf_requant *again, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     struct device_array there = {m->be, m->dtype, m->params};
@@ -117,6 +142,7 @@ static int read_whole(struct run *r, struct model *m, struct err *e)
                                    .arg = m,
                                    .format = stored_format,
                                    .take_blocks = stored_take_blocks,
+                                   .again = again,
                                    .be = m->be,
                                    .any_order = !m->be->own_memory};
     const struct hf_sink *const sink = m->shape.quant ? &blocks : &numbers;
@@ -126,7 +152,8 @@ static int read_whole(struct run *r, struct model *m, struct err *e)
 
 static int load_whole(struct run *r, struct model *m, struct err *e)
 {
-    if (run_first(r) && read_whole(r, m, e)) return -1;
+    struct hf_requant again = {0};
+    if (run_first(r) && (read_whole(r, m, &again, e) || note_again(r, &again, e))) return -1;
     if (!r->comm) return 0;
     int64_t loaded = 1; /* reading may take longer than the limit for a transfer of tensors */
     if (share(r, m, &loaded, sizeof loaded, e)) return -1;
@@ -150,7 +177,7 @@ int weights_load(struct run *r, struct model *m, struct err *e)
 int weights_reference(void *run, struct model *reference, struct err *e)
 {
     struct run *r = run;
-    if (!spec_random_weights(r->spec)) return read_whole(r, reference, e);
+    if (!spec_random_weights(r->spec)) return read_whole(r, reference, NULL, e);
     model_random(reference, r->spec->seed);
     return 0;
 }
@@ -167,7 +194,7 @@ static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
     if (origin == ORIGIN_CHECKPOINT) return load_checkpoint(r, &a, &out->info, &out->state, e);
     const struct model_shape whole = slice_whole(&r->spec->model.shape);
     if (resolve_model(r, dir, e)) return -1;
-    return scatter_model(h, dir, &whole, e) ? about(e, "model.path") : 0;
+    return scatter_model(h, dir, &whole, NULL, e) ? about(e, "model.path") : 0;
 }
 
 /* Copies the files beside the weights. Meanwhile it signals the other ranks that rank 0 is
