@@ -55,39 +55,107 @@ void sha256_blocks_portable(uint32_t h[8], const uint8_t *p, size_t n_blocks)
 #include <cpuid.h>
 #include <immintrin.h>
 
-/* Compresses blocks with the SHA extensions. The state lies as {A,B,E,F} and {C,D,G,H}, as
- * sha256rnds2 needs it; m[] holds the last sixteen schedule words, four to a register. */
+#define SHA_NI __attribute__((target("sha,sse4.1,ssse3"), always_inline))
+
+/* A digest's state, as sha256rnds2 needs it, and the last sixteen words of its schedule. All have
+ * names of their own and stay in registers: each step of a schedule in memory would wait for the
+ * store of the one before. */
+struct sha_lane {
+    __m128i abef, cdgh, m0, m1, m2, m3;
+};
+
+SHA_NI static inline struct sha_lane lane_open(const uint32_t h[8])
+{
+    const __m128i cdab = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)h), 0xb1);
+    const __m128i efgh = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(h + 4)), 0x1b);
+    return (struct sha_lane){.abef = _mm_alignr_epi8(cdab, efgh, 8),
+                             .cdgh = _mm_blend_epi16(efgh, cdab, 0xf0)};
+}
+
+SHA_NI static inline void lane_close(const struct sha_lane *l, uint32_t h[8])
+{
+    const __m128i feba = _mm_shuffle_epi32(l->abef, 0x1b);
+    const __m128i dchg = _mm_shuffle_epi32(l->cdgh, 0xb1);
+    _mm_storeu_si128((__m128i *)h, _mm_blend_epi16(feba, dchg, 0xf0));
+    _mm_storeu_si128((__m128i *)(h + 4), _mm_alignr_epi8(dchg, feba, 8));
+}
+
+SHA_NI static inline __m128i words_at(const uint8_t *p)
+{
+    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
+    return _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)p), swap);
+}
+
+/* Does rounds [i, i + 4) with the words w. */
+SHA_NI static inline void rounds_4(struct sha_lane *l, __m128i w, int i)
+{
+    const __m128i k = _mm_add_epi32(w, _mm_load_si128((const __m128i *)(K + i)));
+    l->cdgh = _mm_sha256rnds2_epu32(l->cdgh, l->abef, k);
+    l->abef = _mm_sha256rnds2_epu32(l->abef, l->cdgh, _mm_shuffle_epi32(k, 0x0e));
+}
+
+/* Returns the words that follow sixteen, of which a has the oldest and d the newest. */
+SHA_NI static inline __m128i words_after(__m128i a, __m128i b, __m128i c, __m128i d)
+{
+    const __m128i sum = _mm_add_epi32(_mm_sha256msg1_epu32(a, b), _mm_alignr_epi8(d, c, 4));
+    return _mm_sha256msg2_epu32(sum, d);
+}
+
+SHA_NI static inline void rounds_first(struct sha_lane *l, const uint8_t *p)
+{
+    rounds_4(l, l->m0 = words_at(p), 0);
+    rounds_4(l, l->m1 = words_at(p + 16), 4);
+    rounds_4(l, l->m2 = words_at(p + 32), 8);
+    rounds_4(l, l->m3 = words_at(p + 48), 12);
+}
+
+/* Does rounds [i, i + 16). */
+SHA_NI static inline void rounds_16(struct sha_lane *l, int i)
+{
+    rounds_4(l, l->m0 = words_after(l->m0, l->m1, l->m2, l->m3), i);
+    rounds_4(l, l->m1 = words_after(l->m1, l->m2, l->m3, l->m0), i + 4);
+    rounds_4(l, l->m2 = words_after(l->m2, l->m3, l->m0, l->m1), i + 8);
+    rounds_4(l, l->m3 = words_after(l->m3, l->m0, l->m1, l->m2), i + 12);
+}
+
+SHA_NI static inline void add_state(struct sha_lane *l, const struct sha_lane *before)
+{
+    l->abef = _mm_add_epi32(l->abef, before->abef);
+    l->cdgh = _mm_add_epi32(l->cdgh, before->cdgh);
+}
+
 __attribute__((target("sha,sse4.1,ssse3"))) static void
 blocks_sha_ni(uint32_t h[8], const uint8_t *p, size_t n_blocks)
 {
-    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
-    __m128i t = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)h), 0xb1);          /* CDAB */
-    __m128i cdgh = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(h + 4)), 0x1b); /* EFGH */
-    __m128i abef = _mm_alignr_epi8(t, cdgh, 8);
-    cdgh = _mm_blend_epi16(cdgh, t, 0xf0);
+    struct sha_lane a = lane_open(h);
     for (; n_blocks; n_blocks--, p += 64) {
-        __m128i m[4], abef0 = abef, cdgh0 = cdgh;
-        for (int i = 0; i < 16; i++) {
-            __m128i *w = &m[i & 3];
-            if (i < 4) {
-                *w = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)p + i), swap);
-            } else {
-                __m128i older = m[(i + 2) & 3], newest = m[(i + 3) & 3];
-                *w = _mm_sha256msg1_epu32(*w, m[(i + 1) & 3]);
-                *w = _mm_add_epi32(*w, _mm_alignr_epi8(newest, older, 4));
-                *w = _mm_sha256msg2_epu32(*w, newest);
-            }
-            __m128i k = _mm_add_epi32(*w, _mm_load_si128((const __m128i *)K + i));
-            cdgh = _mm_sha256rnds2_epu32(cdgh, abef, k);
-            abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(k, 0x0e));
-        }
-        abef = _mm_add_epi32(abef, abef0);
-        cdgh = _mm_add_epi32(cdgh, cdgh0);
+        const struct sha_lane before = a;
+        rounds_first(&a, p);
+        for (int i = 16; i < 64; i += 16) rounds_16(&a, i);
+        add_state(&a, &before);
     }
-    t = _mm_shuffle_epi32(abef, 0x1b);    /* FEBA */
-    cdgh = _mm_shuffle_epi32(cdgh, 0xb1); /* DCHG */
-    _mm_storeu_si128((__m128i *)h, _mm_blend_epi16(t, cdgh, 0xf0));
-    _mm_storeu_si128((__m128i *)(h + 4), _mm_alignr_epi8(cdgh, t, 8));
+    lane_close(&a, h);
+}
+
+/* Compresses blocks of two digests in turn. The rounds of one wait for each other; meanwhile the
+ * processor does those of the other. */
+__attribute__((target("sha,sse4.1,ssse3"))) static void
+blocks_two_sha_ni(uint32_t h[8], const uint8_t *p, uint32_t g[8], const uint8_t *q, size_t n_blocks)
+{
+    struct sha_lane a = lane_open(h), b = lane_open(g);
+    for (; n_blocks; n_blocks--, p += 64, q += 64) {
+        const struct sha_lane a_before = a, b_before = b;
+        rounds_first(&a, p);
+        rounds_first(&b, q);
+        for (int i = 16; i < 64; i += 16) {
+            rounds_16(&a, i);
+            rounds_16(&b, i);
+        }
+        add_state(&a, &a_before);
+        add_state(&b, &b_before);
+    }
+    lane_close(&a, h);
+    lane_close(&b, g);
 }
 
 /* Asks the CPU once, because cpuid traps in a virtual machine. known: 0 unknown, 1 no, 2 yes. */
@@ -113,10 +181,26 @@ static void blocks(uint32_t h[8], const uint8_t *p, size_t n)
     else
         sha256_blocks_portable(h, p, n);
 }
+
+static void blocks_two(uint32_t h[8], const uint8_t *p, uint32_t g[8], const uint8_t *q, size_t n)
+{
+    if (have_sha_ni()) {
+        blocks_two_sha_ni(h, p, g, q, n);
+    } else {
+        sha256_blocks_portable(h, p, n);
+        sha256_blocks_portable(g, q, n);
+    }
+}
 #else
 static void blocks(uint32_t h[8], const uint8_t *p, size_t n)
 {
     sha256_blocks_portable(h, p, n);
+}
+
+static void blocks_two(uint32_t h[8], const uint8_t *p, uint32_t g[8], const uint8_t *q, size_t n)
+{
+    sha256_blocks_portable(h, p, n);
+    sha256_blocks_portable(g, q, n);
 }
 #endif
 
@@ -126,22 +210,39 @@ void sha256_init(struct sha256 *s)
                                0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
+/* Completes the block that has begun, as far as the bytes reach. Returns how many it took. */
+static size_t fill(struct sha256 *s, const uint8_t *p, size_t size)
+{
+    const size_t have = s->n_bytes % 64;
+    const size_t n = size < 64 - have ? size : 64 - have;
+    if (!have || !n) return 0;
+    memcpy(s->block + have, p, n);
+    s->n_bytes += n;
+    if (have + n == 64) blocks(s->h, s->block, 1);
+    return n;
+}
+
 void sha256_add(struct sha256 *s, const void *data, size_t size)
 {
-    const uint8_t *p = data;
-    size_t have = s->n_bytes % 64;
     if (!size) return;
+    const size_t begun = fill(s, data, size);
+    const uint8_t *p = (const uint8_t *)data + begun;
+    size -= begun;
     s->n_bytes += size;
-    if (have) {
-        size_t n = size < 64 - have ? size : 64 - have;
-        memcpy(s->block + have, p, n);
-        if (have + n < 64) return;
-        blocks(s->h, s->block, 1);
-        p += n;
-        size -= n;
-    }
     if (size >= 64) blocks(s->h, p, size / 64);
     if (size % 64) memcpy(s->block, p + size / 64 * 64, size % 64);
+}
+
+void sha256_add_two(struct sha256 *a, struct sha256 *b, const void *data, size_t size)
+{
+    const uint8_t *p = data;
+    const size_t in_a = fill(a, p, size), in_b = fill(b, p, size);
+    const size_t n_blocks = (size - (in_a > in_b ? in_a : in_b)) / 64, n = n_blocks * 64;
+    if (n) blocks_two(a->h, p + in_a, b->h, p + in_b, n_blocks);
+    a->n_bytes += n;
+    b->n_bytes += n;
+    sha256_add(a, p + in_a + n, size - in_a - n);
+    sha256_add(b, p + in_b + n, size - in_b - n);
 }
 
 void sha256_bytes(struct sha256 *s, uint8_t out[32])

@@ -176,6 +176,33 @@ static void test_sha256_portable(void)
     CHECK(!memcmp(s.h, h, sizeof h));
 }
 
+/* Two digests that begin at all places of a block take the same bytes, of all sizes. */
+static void test_sha256_two(void)
+{
+    uint8_t bytes[330];
+    char got[2][SHA256_HEX], want[2][SHA256_HEX];
+    for (int i = 0; i < (int)sizeof bytes; i++) bytes[i] = (uint8_t)(i * 41 ^ i >> 2);
+    for (size_t at = 0; at < 130; at += at < 66 ? 1 : 9)
+        for (size_t size = 0; size <= 200; size += size < 66 ? 1 : 7) {
+            const size_t begun[2] = {at * 7 % 130, at};
+            struct sha256 s[2], one[2];
+            for (int k = 0; k < 2; k++) {
+                sha256_init(&s[k]);
+                sha256_init(&one[k]);
+                sha256_add(&s[k], bytes, begun[k]);
+                sha256_add(&one[k], bytes, begun[k]);
+                sha256_add(&one[k], bytes + 130, size);
+                sha256_hex(&one[k], want[k]);
+            }
+            sha256_add_two(&s[0], &s[1], bytes + 130, size);
+            for (int k = 0; k < 2; k++) {
+                sha256_hex(&s[k], got[k]);
+                CHECK_MSG(!strcmp(got[k], want[k]), "digest %d, %zu bytes after %zu", k, size,
+                          begun[k]);
+            }
+        }
+}
+
 static void test_sha256_file(void)
 {
     char path[] = "/tmp/seqd-core-XXXXXX", hex[SHA256_HEX];
@@ -740,6 +767,7 @@ int main(void)
     RUN(test_sha256);
     RUN(test_hmac);
     RUN(test_sha256_portable);
+    RUN(test_sha256_two);
     RUN(test_sha256_file);
     RUN(test_file);
     RUN(test_private_dir);
