@@ -30,6 +30,20 @@ static int write_all(int fd, const uint8_t *p, size_t n)
     return 0;
 }
 
+/* Bytes that go to the disk at once: many times those of one request to a disk, and few beside
+ * those that a disk writes in a second. */
+#define BEGIN_SIZE ((int64_t)8 << 20)
+
+/* Begins to write a large file to the disk, and does not wait. Otherwise the kernel would keep all
+ * pages until the fsync, and the disk would be idle until then. The fsync reports errors. */
+static void begin_writing(struct file_out *f)
+{
+    const int64_t n = (f->written - f->begun) / BEGIN_SIZE * BEGIN_SIZE;
+    if (!n) return;
+    (void)sync_file_range(f->fd, f->begun, n, SYNC_FILE_RANGE_WRITE);
+    f->begun += n;
+}
+
 int64_t file_limit(void)
 {
     struct rlimit r;
@@ -48,7 +62,7 @@ int file_out_open(struct file_out *f, const char *path, struct err *e)
 {
     f->fd = -1;
     f->unhashed = false;
-    f->size = 0;
+    f->size = f->written = f->begun = 0;
     f->n_buf = 0;
     f->buf = NULL;
     f->path[0] = 0;
@@ -68,7 +82,10 @@ int file_out_open(struct file_out *f, const char *path, struct err *e)
 static int put(struct file_out *f, const uint8_t *p, size_t n, struct err *e)
 {
     if (!f->unhashed) sha256_add(&f->sha, p, n);
-    return write_all(f->fd, p, n) < 0 ? err_write(e, f->size, "write %s", f->path) : 0;
+    if (write_all(f->fd, p, n) < 0) return err_write(e, f->size, "write %s", f->path);
+    f->written += (int64_t)n;
+    begin_writing(f);
+    return 0;
 }
 
 static int flush(struct file_out *f, struct err *e)

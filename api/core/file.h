@@ -1,8 +1,9 @@
 /* file.h: writes files that are complete or absent, and names them in its errors.
  *
- * struct file_out writes one file in large pieces, hashes the bytes and fsyncs at the end. The
- * caller makes a directory of such files (a checkpoint, prepared data) visible by one rename. libc
- * only. tested: tests/core/test_core.c */
+ * struct file_out writes one file in large pieces, hashes the bytes and fsyncs at the end; the disk
+ * writes meanwhile, so that the fsync has little left to wait for. The caller makes a directory of
+ * such files (a checkpoint, prepared data) visible by one rename. libc only.
+ * tested: tests/core/test_core.c */
 #ifndef SEQD_CORE_FILE_H
 #define SEQD_CORE_FILE_H
 
@@ -20,7 +21,8 @@ struct file_out {
     char path[FILE_PATH_SIZE];
     bool unhashed; /* set, before any bytes are added, by a caller that hashes them itself */
     struct sha256 sha;
-    int64_t size; /* bytes added so far */
+    int64_t size;           /* bytes added so far */
+    int64_t written, begun; /* bytes given to the kernel, and to the disk */
     size_t n_buf;
     uint8_t *buf; /* owns FILE_BUF_SIZE bytes */
 };
