@@ -279,6 +279,88 @@ static void test_write_errors(void)
     }
 }
 
+/* ---- writing and hashing by threads ---------------------------------------------------------- */
+
+enum { LONG = 40 * ST_CHUNK + 7 }; /* elements of a tensor that has more pieces than lie ready */
+
+struct made { /* a tensor that is made as it is read, until a read fails */
+    int64_t fails_at;
+};
+
+static int read_made(void *arg, int64_t at, int64_t n, void *out, struct err *why)
+{
+    const struct made *m = arg;
+    if (at >= m->fails_at) return err_set(why, ERR_PEER, "element %lld is away", (long long)at);
+    for (int64_t i = 0; i < n; i++) ((float *)out)[i] = sinf((float)(at + i));
+    return 0;
+}
+
+static int write_made(const char *name, struct made *m, const uint16_t *half,
+                      struct st_digest *digest)
+{
+    static const uint8_t left[3] = {1, 2, 3};
+    const struct st_out items[] = {
+        {.name = "half", .dtype = ST_BF16, .n_dims = 1, .dims = {3 * ST_CHUNK}, .data = half},
+        {.name = "left", .dtype = ST_U8, .n_dims = 1, .dims = {3}, .data = left, .passed = true},
+        {.name = "made", .dtype = ST_F32, .n_dims = 1, .dims = {LONG}, .read = read_made, .arg = m},
+    };
+    e = (struct err){0};
+    return st_write_hashed(in_dir(name), items, 3, digest, &e);
+}
+
+/* The bytes are those of a writer that hashes none, and the digests are those of its file. */
+static void test_write_hashed(void)
+{
+    struct made m = {INT64_MAX};
+    struct st_digest d = {.of_tensors = true}, plain = {.of_tensors = false};
+    char hex[SHA256_HEX];
+    struct sha256 tensors;
+    size_t size, size2;
+    uint16_t *half = malloc(3 * ST_CHUNK * sizeof *half);
+    for (int i = 0; i < 3 * ST_CHUNK; i++) half[i] = (uint16_t)(i * 31);
+    CHECK_MSG(!write_made("t.safetensors", &m, half, NULL), "%s", e.text);
+    CHECK_MSG(!write_made("t1.safetensors", &m, half, &plain), "%s", e.text);
+    CHECK_MSG(!write_made("t2.safetensors", &m, half, &d), "%s", e.text);
+    char *want = file_read(in_dir("t.safetensors"), 64 << 20, &size, &e);
+    char *got = file_read(in_dir("t2.safetensors"), 64 << 20, &size2, &e);
+    CHECK(want && got && size == size2 && !memcmp(want, got, size));
+    CHECK(!sha256_file(in_dir("t.safetensors"), hex, NULL, &e) && d.size == (int64_t)size);
+    CHECK_STR(d.file, hex);
+    CHECK_STR(plain.file, hex);
+    const size_t n = LONG * sizeof(float) + 3 * ST_CHUNK * sizeof *half;
+    sha256_init(&tensors);
+    sha256_add(&tensors, want + size - 3 - n, n);
+    sha256_hex(&tensors, hex);
+    CHECK_STR(d.tensors, hex);
+    free(want);
+    free(got);
+    free(half);
+}
+
+/* A read or a write that fails ends the other threads and leaves no file. */
+static void test_write_hashed_errors(void)
+{
+    uint16_t *half = calloc(3 * ST_CHUNK, sizeof *half);
+    struct st_digest d = {.of_tensors = true};
+    for (int64_t at = 0; at < LONG; at += 13 * ST_CHUNK) {
+        struct made m = {at};
+        CHECK(write_made("gone.safetensors", &m, half, &d) == -1 && e.code == ERR_PEER);
+        CHECK(strstr(e.text, "is away") != NULL);
+        CHECK(!file_exists(in_dir("gone.safetensors")) &&
+              !file_exists(in_dir("gone.safetensors.tmp")));
+    }
+    if (access("/dev/full", W_OK) == 0) {
+        struct made m = {INT64_MAX};
+        CHECK(symlink("/dev/full", in_dir("full2.tmp")) == 0);
+        CHECK(write_made("full2", &m, half, &d) == -1 && e.code == ERR_NO_SPACE);
+        CHECK_MSG(strstr(e.text, "No space left") && strstr(e.text, "full2"), "%s", e.text);
+        CHECK(!file_exists(in_dir("full2.tmp")) && !file_exists(in_dir("full2")));
+    }
+    free(half);
+}
+
+/* ---- halves ---------------------------------------------------------------------------------- */
+
 /* All 65536 halves of both kinds against the definition. */
 static void test_halves(void)
 {
@@ -841,6 +923,8 @@ int main(void)
     RUN(test_bounded);
     RUN(test_write);
     RUN(test_write_errors);
+    RUN(test_write_hashed);
+    RUN(test_write_hashed_errors);
     RUN(test_halves);
     RUN(test_read_half);
     RUN(test_config_good);

@@ -1,7 +1,9 @@
-/* safetensors_write.c: writes the header, then each tensor piece by piece. If asked, it hashes the
- * file and its tensors at the same time. */
+/* safetensors_write.c: writes the header, then each tensor piece by piece. If digests are asked
+ * for, one thread hashes and another one writes, while the caller reads the next pieces. */
 #include "worker/hf/safetensors.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +11,7 @@
 #include "api/core/assert.h"
 #include "api/core/file.h"
 #include "api/core/jwrite.h"
-#include "kernels/cpu/pool.h"
+#include "api/core/thread.h"
 
 static int64_t size_of(const struct st_out *o)
 {
@@ -54,43 +56,143 @@ static int64_t header_json(const struct st_out *const *items, int n, char *out, 
     return (int64_t)w.len;
 }
 
-struct st_writer {
-    struct file_out out;
-    struct pool *pool; /* runs the tasks of a piece; NULL: they run one after the other */
-    bool hashed;       /* digests are asked for */
-    bool of_tensors;   /* the digest of tensors is asked for, too */
-    struct sha256 file, tensors;
-    /* The piece that is being written, and the result. */
-    const void *at;
-    int64_t size;
-    int rc;
-    struct err *e;
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+enum {
+    PIECES = 8,                             /* between the caller and the slower task: 4 MiB */
+    PIECE_SIZE = ST_CHUNK * sizeof(int64_t) /* most bytes of a piece */
 };
 
-/* Tasks of a piece. They only read it, so they can run at the same time. */
-enum piece_task { PIECE_HASH, PIECE_WRITE, PIECE_TENSORS };
+struct st_piece {
+    const void *at; /* borrowed until all tasks have taken it */
+    int64_t size;
+    bool of_tensor; /* counts in the digest of tensors */
+};
 
-static void piece_task(void *arg, int64_t task, int worker)
+struct st_writer;
+
+struct st_task { /* takes all pieces in their order */
+    struct st_writer *w;
+    int (*take)(struct st_writer *w, const struct st_piece *p);
+    pthread_t thread;
+    bool runs;    /* on its thread; else the caller does it */
+    int64_t done; /* pieces taken */
+};
+
+enum { TASK_HASH, TASK_WRITE, TASK_N };
+
+struct st_writer {
+    struct file_out out;
+    bool hashed;     /* digests are asked for */
+    bool of_tensors; /* the digest of tensors is asked for, too */
+    struct sha256 file, tensors;
+    struct err e; /* the error of TASK_WRITE, set before rc */
+    struct st_task task[TASK_N];
+    pthread_mutex_t lock; /* guards all below, and `done` of tasks that run */
+    pthread_cond_t moved;
+    struct st_piece piece[PIECES];
+    int64_t n; /* pieces that were put */
+    bool ended;
+    int rc;
+};
+
+static int take_hash(struct st_writer *w, const struct st_piece *p)
 {
-    struct st_writer *w = arg;
-    (void)worker;
-    switch ((enum piece_task)task) {
-    case PIECE_HASH: sha256_add(&w->file, w->at, (size_t)w->size); break;
-    case PIECE_WRITE: w->rc = file_out_add(&w->out, w->at, (size_t)w->size, w->e); break;
-    case PIECE_TENSORS: sha256_add(&w->tensors, w->at, (size_t)w->size); break;
-    }
+    if (!w->hashed) return 0;
+    if (p->of_tensor && w->of_tensors)
+        sha256_add_two(&w->file, &w->tensors, p->at, (size_t)p->size);
+    else
+        sha256_add(&w->file, p->at, (size_t)p->size);
+    return 0;
 }
 
-static int write_piece(struct st_writer *w, const void *at, int64_t size, bool of_tensor,
-                       struct err *e)
+/* Writes a piece, unless one before it could not be written. */
+static int take_write(struct st_writer *w, const struct st_piece *p)
 {
-    if (!w->hashed) return file_out_add(&w->out, at, (size_t)size, e);
-    w->at = at;
-    w->size = size;
-    w->e = e;
-    pool_run(w->pool, piece_task, w, of_tensor && w->of_tensors ? 3 : 2);
+    return w->rc ? w->rc : file_out_add(&w->out, p->at, (size_t)p->size, &w->e);
+}
+
+static void *task_main(void *arg)
+{
+    struct st_task *t = arg;
+    struct st_writer *w = t->w;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (t->done == w->n && !w->ended) pthread_cond_wait(&w->moved, &w->lock);
+        if (t->done == w->n) break;
+        const struct st_piece p = w->piece[t->done % PIECES];
+        pthread_mutex_unlock(&w->lock);
+        const int rc = t->take(w, &p);
+        pthread_mutex_lock(&w->lock);
+        if (rc) w->rc = rc;
+        t->done++;
+        pthread_cond_broadcast(&w->moved);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* Starts the tasks' threads with all signals blocked, which the caller's thread takes. A task whose
+ * thread does not start is the caller's. */
+static void tasks_start(struct st_writer *w)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    for (struct st_task *t = w->task; t < w->task + TASK_N; t++) {
+        t->done = w->n;
+        t->runs = thread_start(&t->thread, NULL, task_main, t, NULL) == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+/* Ends the tasks after the last piece. */
+static int tasks_end(struct st_writer *w, struct err *e)
+{
+    pthread_mutex_lock(&w->lock);
+    w->ended = true;
+    pthread_cond_broadcast(&w->moved);
+    pthread_mutex_unlock(&w->lock);
+    for (struct st_task *t = w->task; t < w->task + TASK_N; t++)
+        if (t->runs) pthread_join(t->thread, NULL);
+    if (w->rc && e) *e = w->e;
     return w->rc;
 }
+
+/* Tells whether a task has still to take the piece whose place the next one gets. */
+static bool is_full(const struct st_writer *w)
+{
+    for (const struct st_task *t = w->task; t < w->task + TASK_N; t++)
+        if (t->runs && w->n - t->done == PIECES) return true;
+    return false;
+}
+
+/* Waits for a place for the next piece. fails: as the writing of an earlier piece. */
+static int wait_place(struct st_writer *w, struct err *e)
+{
+    pthread_mutex_lock(&w->lock);
+    while (!w->rc && is_full(w)) pthread_cond_wait(&w->moved, &w->lock);
+    const int rc = w->rc;
+    pthread_mutex_unlock(&w->lock);
+    if (rc && e) *e = w->e;
+    return rc;
+}
+
+/* Gives a piece to all tasks, after wait_place. */
+static int put_piece(struct st_writer *w, const struct st_piece *p, struct err *e)
+{
+    int rc = 0;
+    pthread_mutex_lock(&w->lock);
+    w->piece[w->n++ % PIECES] = *p;
+    pthread_cond_broadcast(&w->moved);
+    pthread_mutex_unlock(&w->lock);
+    for (struct st_task *t = w->task; t < w->task + TASK_N && !rc; t++)
+        if (!t->runs) rc = t->take(w, p);
+    if (rc && e) *e = w->e;
+    return rc;
+}
+
+/* ---- a file ---------------------------------------------------------------------------------- */
 
 static int write_header(struct st_writer *w, const struct st_out *const *items, int n,
                         struct err *e)
@@ -105,33 +207,45 @@ static int write_header(struct st_writer *w, const struct st_out *const *items, 
     int64_t all = 8 + padded;
     for (int i = 0; i < n; i++) all += size_of(items[i]);
     int rc = file_out_expect(&w->out, all, e);
-    if (rc == 0) rc = write_piece(w, head, 8, false, e);
-    if (rc == 0) rc = write_piece(w, text, padded, false, e);
+    if (rc == 0) rc = put_piece(w, &(struct st_piece){head, 8, false}, e);
+    if (rc == 0) rc = put_piece(w, &(struct st_piece){text, padded, false}, e);
     free(text);
     return rc;
 }
 
 /* Writes a tensor piece by piece, so that one pass over memory serves all tasks. If the tensor has
- * no data, o->read fills `piece`. */
-static int write_tensor(struct st_writer *w, const struct st_out *o, char *piece, struct err *e)
+ * no data, o->read fills a piece of `room`. */
+static int write_tensor(struct st_writer *w, const struct st_out *o, char *room, struct err *e)
 {
     const int64_t unit = st_dtype_size(o->dtype), count = size_of(o) / unit;
     for (int64_t at = 0; at < count; at += ST_CHUNK) {
         const int64_t n = count - at < ST_CHUNK ? count - at : ST_CHUNK;
-        const char *from = o->data ? (const char *)o->data + at * unit : piece;
-        if (!o->data && o->read(o->arg, at, n, piece, e) < 0) return -1;
-        if (write_piece(w, from, n * unit, !o->passed, e) < 0) return -1;
+        if (wait_place(w, e) < 0) return -1;
+        char *to = room + w->n % PIECES * PIECE_SIZE;
+        if (!o->data && o->read(o->arg, at, n, to, e) < 0) return -1;
+        const struct st_piece p = {o->data ? (const char *)o->data + at * unit : to, n * unit,
+                                   !o->passed};
+        if (put_piece(w, &p, e) < 0) return -1;
     }
     return 0;
 }
 
+static int write_tensors(struct st_writer *w, const struct st_out *const *items, int n, char *room,
+                         struct err *e)
+{
+    int rc = 0;
+    if (w->hashed) tasks_start(w);
+    for (int i = 0; rc == 0 && i < n; i++) rc = write_tensor(w, items[i], room, e);
+    return tasks_end(w, rc == 0 ? e : NULL) < 0 ? -1 : rc;
+}
+
 static int write_all(struct st_writer *w, const struct st_out *const *items, int n, struct err *e)
 {
-    char *piece = malloc(ST_CHUNK * sizeof(int64_t));
-    int rc = piece ? 0 : err_set(e, ERR_IO, "%s: out of memory", w->out.path);
+    char *room = malloc((size_t)PIECES * PIECE_SIZE);
+    int rc = room ? 0 : err_set(e, ERR_IO, "%s: out of memory", w->out.path);
     if (rc == 0) rc = write_header(w, items, n, e);
-    for (int i = 0; rc == 0 && i < n; i++) rc = write_tensor(w, items[i], piece, e);
-    free(piece);
+    if (rc == 0) rc = write_tensors(w, items, n, room, e);
+    free(room);
     return rc == 0 ? file_out_close(&w->out, NULL, e) : rc;
 }
 
@@ -151,19 +265,34 @@ static int write_file(struct st_writer *w, const char *path, const struct st_out
     return -1;
 }
 
+static void writer_init(struct st_writer *w, const struct st_digest *out)
+{
+    *w = (struct st_writer){.hashed = out, .of_tensors = out && out->of_tensors};
+    w->task[TASK_HASH] = (struct st_task){.w = w, .take = take_hash};
+    w->task[TASK_WRITE] = (struct st_task){.w = w, .take = take_write};
+    sha256_init(&w->file);
+    sha256_init(&w->tensors);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->moved, NULL);
+}
+
+static void writer_fini(struct st_writer *w)
+{
+    pthread_cond_destroy(&w->moved);
+    pthread_mutex_destroy(&w->lock);
+}
+
 int st_write_hashed(const char *path, const struct st_out *items, int n, struct st_digest *out,
                     struct err *e)
 {
-    struct st_writer w = {.hashed = out, .of_tensors = out && out->of_tensors};
+    struct st_writer w;
     const struct st_out **sorted = calloc(n ? (size_t)n : 1, sizeof *sorted);
     if (!sorted) return err_set(e, ERR_IO, "%s: out of memory", path);
     for (int i = 0; i < n; i++) sorted[i] = &items[i];
     qsort(sorted, (size_t)n, sizeof *sorted, by_rule);
-    sha256_init(&w.file);
-    sha256_init(&w.tensors);
-    if (w.hashed) w.pool = pool_open(w.of_tensors ? 3 : 2, NULL, NULL);
+    writer_init(&w, out);
     const int rc = write_file(&w, path, sorted, n, e);
-    pool_close(w.pool);
+    writer_fini(&w);
     free(sorted);
     if (!out) return rc;
     sha256_hex(&w.file, out->file);
