@@ -220,19 +220,30 @@ void cpu_fill(struct be *be, float *p, int64_t n, float value)
 enum { TURNED = 16 * QUANT_ROWS }; /* rows of a task */
 
 static_assert(QUANT_ROWS * PANELS_COLS * sizeof(float) <= BE_SCRATCH_PER_THREAD, "a panel fits");
+static_assert(QUANT_K / 2 % QUANT_ROWS == 0, "a row of bf16 has whole squares");
 
 struct turning {
     struct be *be;
     struct tensor w;
 };
 
+/* Turns a square of a panel, whose rows lie `words` words apart. Whole lines of memory are read at
+ * a time: rows that lie a power of two apart share few places of the cache. */
+static void turn_square(const uint32_t *rows, int64_t words, uint32_t *out)
+{
+    uint32_t square[QUANT_ROWS][QUANT_ROWS];
+    for (int i = 0; i < QUANT_ROWS; i++) memcpy(square[i], rows + i * words, sizeof square[i]);
+    for (int k = 0; k < QUANT_ROWS; k++)
+        for (int i = 0; i < QUANT_ROWS; i++) out[k * QUANT_ROWS + i] = square[i][k];
+}
+
 /* Turns the panel of rows [r, r + QUANT_ROWS), of `words` words each. */
 static void turn_panel(struct tensor w, int64_t r, int64_t words, uint32_t *room)
 {
     uint32_t *const at = (uint32_t *)w.data + r * words;
     memcpy(room, at, (size_t)(QUANT_ROWS * words) * sizeof *room);
-    for (int64_t k = 0; k < words; k++)
-        for (int64_t i = 0; i < QUANT_ROWS; i++) at[k * QUANT_ROWS + i] = room[i * words + k];
+    for (int64_t k = 0; k < words; k += QUANT_ROWS)
+        turn_square(room + k, words, at + k * QUANT_ROWS);
 }
 
 static void turn_task(void *arg, int64_t task, int worker)
