@@ -136,8 +136,8 @@ struct st_digest {   /* digests of a file, hashed beside the writing: no byte is
     char tensors[SHA256_HEX]; /* digest of the tensors, in the file's order: by type, then name */
     int64_t size;             /* bytes of the file */
 };
-/* Writes as st_write does and hashes at the same time, with up to three threads including the
- * caller's. Fills out on success. out NULL: as st_write. */
+/* Writes as st_write does and hashes at the same time: the caller's thread reads the items, one
+ * hashes and one writes. Memory: 4 MiB. Fills out on success. out NULL: as st_write. */
 int st_write_hashed(const char *path, const struct st_out *items, int n, struct st_digest *out,
                     struct err *e);
 
