@@ -331,16 +331,17 @@ static void run_linear_bwd(void *arg)
  * products forward and five backward; for a state 2 D^2 a row to form it and to read it: twice
  * forward, five times backward. The limit is the FMA peak, whatever the dtype:
  * kernels/cpu/linear.inc says which products are of pairs of bf16. */
-static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D)
+static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D, bool decays)
 {
     char shape[64];
-    snprintf(shape, sizeof shape, "S %lld H %lld D %lld%s", (long long)S, (long long)H,
-             (long long)D, type == DT_BF16 ? " of bf16" : "");
+    snprintf(shape, sizeof shape, "S %lld H %lld D %lld%s%s", (long long)S, (long long)H,
+             (long long)D, decays ? "" : " no decay", type == DT_BF16 ? " of bf16" : "");
     if (!wanted("linear_fwd linear_bwd linear_both", DT_F32, shape)) return;
     int64_t *lo = calloc((size_t)S, sizeof *lo), *hi = malloc((size_t)S * sizeof *hi);
     double *slope = malloc((size_t)H * sizeof *slope);
     for (int64_t i = 0; i < S; i++) hi[i] = i + 1;
-    for (int64_t h = 0; h < H; h++) slope[h] = exp2(-8.0 * (double)(h + 1) / (double)H);
+    for (int64_t h = 0; h < H; h++)
+        slope[h] = decays ? exp2(-8.0 * (double)(h + 1) / (double)H) : 0;
     struct box q = big_new_as(type, S, H * D), k = big_new_as(type, S, H * D);
     struct box v = big_new_as(type, S, H * D), o = big_new_as(type, S, H * D);
     struct box d_o = big_new_as(type, S, H * D), m = big_new(H * D, D), dm = big_new(H * D, D);
@@ -363,6 +364,64 @@ static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D)
     struct box *all[] = {&q, &k, &v, &o, &d_o, &m, &dm, &dq, &dk, &dv};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) big_free(all[i]);
     free(lo), free(hi), free(slope);
+}
+
+struct delta_bench {
+    struct delta_fwd_args fwd;
+    struct delta_bwd_args bwd;
+};
+
+static void run_delta_fwd(void *arg)
+{
+    be->ops->delta_fwd(be, &((struct delta_bench *)arg)->fwd);
+}
+
+static void run_delta_bwd(void *arg)
+{
+    be->ops->delta_bwd(be, &((struct delta_bench *)arg)->bwd);
+}
+
+/* Flops that blocks of 64 rows need, a row having 32.5 rows up to it on average. Forward: products
+ * of keys and of queries with keys, of both with the state, the solution, the output, the state.
+ * Backward forms all of forward but the output, then as many gradients, among them six products
+ * with states. The limit is the FMA peak, as bench_linear's is. */
+static void bench_delta(enum dtype type, int64_t S, int64_t H, int64_t D)
+{
+    char shape[64];
+    snprintf(shape, sizeof shape, "S %lld H %lld D %lld%s", (long long)S, (long long)H,
+             (long long)D, type == DT_BF16 ? " of bf16" : "");
+    if (!wanted("delta_fwd delta_bwd delta_both", DT_F32, shape)) return;
+    int64_t *lo = calloc((size_t)S, sizeof *lo), *hi = malloc((size_t)S * sizeof *hi);
+    for (int64_t i = 0; i < S; i++) hi[i] = i + 1;
+    struct box q = big_new_as(type, S, H * D), k = big_new_as(type, S, H * D);
+    struct box v = big_new_as(type, S, H * D), o = big_new_as(type, S, H * D);
+    struct box a = big_new_as(type, S, H), b = big_new_as(type, S, H);
+    struct box a_log = big_new_as(type, 1, H), dt_bias = big_new_as(type, 1, H);
+    struct box d_o = big_new_as(type, S, H * D), state = big_new(H * D, D);
+    struct box dq = big_new(S, H * D), dk = big_new(S, H * D), dv = big_new(S, H * D);
+    struct box da = big_new(S, H), db = big_new(S, H), d_log = big_new(S, H);
+    struct box room = big_new(H * delta_spans(S) * D, D);
+    box_random(q, 1, 1), box_random(k, 2, 1), box_random(v, 3, 1), box_random(d_o, 4, 1);
+    box_random(a, 5, 1), box_random(b, 6, 1), box_random(dt_bias, 7, 1), box_fill(a_log, -3);
+    const struct delta_args in = {q.t, k.t, v.t, a.t, b.t, a_log.t, dt_bias.t, lo,
+                                  hi,  0,   H,   H,   D,   D,       0.3f};
+    struct delta_bench x = {
+        {in, o.t, NULL, state.t.data},
+        {in, d_o.t, dq.t, dk.t, dv.t, da.t, db.t, d_log.t, NULL, NULL, NULL, room.t.data}};
+    const double rows = 2 * (double)S * (double)H, d = (double)D;
+    const double flops = rows * (3 * d * d + 129.5 * d), back = rows * (9 * d * d + 356.5 * d);
+    const struct spread fwd = time_rounds(run_delta_fwd, &x), bwd = time_rounds(run_delta_bwd, &x);
+    const double ins = 3 * bytes_of(&q), out = bytes_of(&o), sums = 3 * bytes_of(&dq);
+    const struct work w_fwd = {DT_F32, flops, ins, out}, w_bwd = {DT_F32, back, ins + out, sums},
+                      w_both = {DT_F32, flops + back, 2 * ins + out, out + sums,
+                                ins + 2 * out + sums};
+    report("delta_fwd", shape, &w_fwd, fwd);
+    report("delta_bwd", shape, &w_bwd, bwd);
+    report("delta_both", shape, &w_both, spread_sum(fwd, bwd));
+    struct box *all[] = {&q,     &k,  &v,  &o,  &a,  &b,  &a_log, &dt_bias, &d_o,
+                         &state, &dq, &dk, &dv, &da, &db, &d_log, &room};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) big_free(all[i]);
+    free(lo), free(hi);
 }
 
 /* Operations on rows move memory. */
@@ -530,10 +589,14 @@ static void bench_products(enum dtype type)
     bench_attn(type, 1024, 1024, 16, 16, 32, 1024);
     bench_attn(type, 1, 4096, 12, 4, 64, NOT_CAUSAL);
     bench_attn(type, 16384, 16384, 4, 4, 64, 16384); /* 64K: bench_growth */
-    bench_linear(type, 8192, 12, 64);
-    bench_linear(type, 8192, 6, 128);
-    bench_linear(type, 65536, 12, 64);
-    if (getenv("BENCH_LONG")) bench_linear(type, 1 << 20, 2, 64);
+    bench_linear(type, 8192, 12, 64, true);
+    bench_linear(type, 8192, 6, 128, true);
+    bench_linear(type, 65536, 12, 64, true);
+    bench_linear(type, 8192, 12, 64, false);
+    bench_linear(type, 8192, 6, 128, false);
+    bench_delta(type, 8192, 6, 64);
+    bench_delta(type, 4096, 4, 128);
+    if (getenv("BENCH_LONG")) bench_linear(type, 1 << 20, 2, 64, true);
 }
 
 /* The limits by size, as far as they are known: smallest and largest. */
