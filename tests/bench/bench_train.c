@@ -9,10 +9,12 @@
  * measured in the same run, again before each figure is printed: the largest until then counts.
  * Two-rank efficiency is the ratio of the two ways on one row; the gain of bf16 is its tokens/s
  * over those of fp32 in the same way. Each figure is the best of a few steps, with their median and
- * worst: other programs on the machine only ever add time. */
+ * worst: other programs on the machine only ever add time. Memory is the most that the process had
+ * resident beside the memory that the plan counts; all ranks are threads of the process. */
 #include "tests/bench/figure.h"
 #include "tests/bench/passes.h"
 #include "tests/bench/peak.h"
+#include "tests/bench/resident.h"
 
 enum { STEPS = 3 };
 
@@ -36,6 +38,17 @@ static void make_spec(int64_t S, int threads, enum precision_id precision)
     spec.resources.threads = threads;
     spec.precision.params = precision;
     spec.train.steps = STEPS + 1;
+}
+
+/* The work of a step by the plan, and the memory of all ranks: planned, and resident at most. */
+struct cost {
+    double flops, planned_mib, peak_mib;
+};
+
+static struct cost cost_of(const struct plan *p)
+{
+    const double planned = (double)(p->arena_size + p->segment_size) * p->n_ranks;
+    return (struct cost){p->flops, planned / (1 << 20), resident_peak_mib()};
 }
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -63,7 +76,7 @@ static void step_ended(struct train *t, int rank, void *arg)
 }
 
 static struct spread train_seconds(int64_t S, int P, int threads, enum precision_id p,
-                                   double *flops)
+                                   struct cost *cost)
 {
     struct synth y = {.S = S, .vocab = shape->vocab};
     struct clock c = {0};
@@ -73,10 +86,11 @@ static struct spread train_seconds(int64_t S, int P, int threads, enum precision
                            .source = {synth_batch, synth_targets, &y},
                            .before_step = step_begins,
                            .after_step = step_ended,
-                           .arg = &c};
+                           .arg = &c,
+                           .alone = true};
+    resident_reset();
     engine_go(&r, &spec);
-    *flops = r.plan.flops;
-    engine_free(&r);
+    *cost = cost_of(&r.plan);
     return spread_of(c.s, c.n);
 }
 
@@ -94,7 +108,7 @@ static int prefill(struct model *m, int rank, void *arg, struct err *e)
 }
 
 static struct spread prefill_seconds(int64_t S, int P, int threads, enum precision_id p,
-                                     double *flops)
+                                     struct cost *cost)
 {
     struct clock c = {0};
     struct passes x = {.spec = &spec, .run = prefill, .arg = &c};
@@ -102,20 +116,22 @@ static struct spread prefill_seconds(int64_t S, int P, int threads, enum precisi
     spec.kind = JOB_GENERATE;
     spec.sampling.max_tokens = 16;
     spec.parallel.sp = P;
+    resident_reset();
     passes_run(&x, S);
-    *flops = x.plan.flops;
+    *cost = cost_of(&x.plan);
     return spread_of(c.s, c.n);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-typedef struct spread seconds_of(int64_t S, int P, int threads, enum precision_id p, double *flops);
+typedef struct spread seconds_of(int64_t S, int P, int threads, enum precision_id p,
+                                 struct cost *cost);
 
 struct figure {
     const char *what, *way, *precision;
     int64_t S;
     struct spread s;
-    double flops;
+    struct cost cost;
     bool half;            /* its limit is that of bf16 */
     double fp32_s, one_s; /* the same in fp32, and on one rank; 0 where this is it */
 };
@@ -126,19 +142,21 @@ static const char *isa;
 static void print_figure(const struct figure *f)
 {
     peaks_again(&peaks, 2, isa);
-    const double rate = f->flops / f->s.best * 1e-9, tokens_s = (double)f->S / f->s.best;
+    const double rate = f->cost.flops / f->s.best * 1e-9, tokens_s = (double)f->S / f->s.best;
     const double of = rate / (f->half ? peaks.bf16 : peaks.fp32);
     const char *limit = f->half ? peaks.bf16_unit : peaks.fp32_unit;
     printf("%-8s S %5lld  %s %s %10.0f tokens/s %8.1f GFLOP/s %5.2f of %s %9.1f ms, median %.1f, "
            "worst %.1f",
            f->what, (long long)f->S, f->way, f->precision, tokens_s, rate, of, limit,
            f->s.best * 1e3, f->s.median * 1e3, f->s.worst * 1e3);
+    printf(", %.0f MiB, plan %.0f", f->cost.peak_mib, f->cost.planned_mib);
     if (f->fp32_s > 0) printf("   bf16 / fp32: %.2f", f->fp32_s / f->s.best);
     if (f->one_s > 0) printf("   two ranks / one: %.2f", f->one_s / f->s.best);
     printf("\n{\"bench\":\"%s\",\"seq_len\":%lld,\"way\":\"%s\",\"precision\":\"%s\","
-           "\"tokens_s\":%.1f,\"gflops\":%.1f,\"limit\":\"%s\",\"of_peak\":%.3f,\"ms\":%.3f,",
+           "\"tokens_s\":%.1f,\"gflops\":%.1f,\"limit\":\"%s\",\"of_peak\":%.3f,\"ms\":%.3f,"
+           "\"peak_mib\":%.1f,\"planned_mib\":%.1f,",
            f->what, (long long)f->S, f->way, f->precision, tokens_s, rate, limit, of,
-           f->s.best * 1e3);
+           f->s.best * 1e3, f->cost.peak_mib, f->cost.planned_mib);
     spread_json(&f->s, 1e3);
     printf("}\n");
     fflush(stdout);
@@ -148,17 +166,17 @@ static void print_figure(const struct figure *f)
 static void row(const char *what, seconds_of *run, int64_t S, int n_ways, const char *precision)
 {
     struct spread s[2][PRECISIONS] = {0};
-    double flops;
+    struct cost cost;
     for (int i = 0; i < n_ways; i++)
         for (int p = PRECISION_FP32; p < PRECISIONS; p++) {
             if (precision && strcmp(precision, words[p])) continue;
-            s[i][p] = run(S, ways[i].P, ways[i].threads, p, &flops);
+            s[i][p] = run(S, ways[i].P, ways[i].threads, p, &cost);
             print_figure(&(struct figure){.what = what,
                                           .way = ways[i].name,
                                           .precision = words[p],
                                           .S = S,
                                           .s = s[i][p],
-                                          .flops = flops,
+                                          .cost = cost,
                                           .half = p == PRECISION_BF16,
                                           .fp32_s = p ? s[i][PRECISION_FP32].best : 0,
                                           .one_s = i ? s[0][p].best : 0});

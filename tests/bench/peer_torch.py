@@ -9,10 +9,14 @@
 Both ways to bf16 have fp32 masters: autocast narrows them in each step; "weights" is a model in
 bf16, which is copied from the masters after each update.
 
+peak_mib of a training is the most memory that the process had resident, Python and libraries
+with it.
+
 Threads, their cores and the allocator are the environment's. A figure is the best of its rounds, with the median and
 the worst of them."""
 import json
 import os
+import resource
 import statistics
 import sys
 import time
@@ -144,7 +148,8 @@ def train(seq_len, precision, way, mode):
 
     times = rounds_of(step, n=3 if seq_len <= 2048 else 2 if seq_len <= 4096 else 1)
     report({"bench": "train", "seq_len": seq_len, "precision": precision, "way": way,
-            "mode": mode, "tokens_s": seq_len / min(times)}, times,
+            "mode": mode, "tokens_s": seq_len / min(times),
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}, times,
            f"{mode}, fused AdamW{WAYS[way]}")
 
 

@@ -7,7 +7,7 @@ Rows whose name has every word; without words all. A row compares lines of JSON:
 programs in build/MODE/bench, and of peer_*.py beside this file, which prints the same fields. A
 round runs ours, then the peer's, so that what else the machine does meets both; a program that has
 lines for several rows runs once in a round. The ratio of a row is the median of those of its rounds
-(above 1: ours is faster), with the smallest and the largest. The fastest of several peers counts;
+(above 1: ours is faster, or smaller), with the smallest and the largest. The fastest of several peers counts;
 one that is slower by a tenth in the first round is not run again. A line of JSON follows each row,
 then each peer's own figure. The share of a row is its best rate over the largest limit of all
 rounds: a limit that was measured in a disturbed moment raises no share.
@@ -66,6 +66,14 @@ def train_rows():
                   [["peer_torch.py", "train", *args, way, mode]
                    for way in WAYS[precision] for mode in MODES],
                   {"way": "1 rank x 2 threads"}, goal)
+
+
+def memory_rows():
+    """The memory of the same trainings, resident at most: the peer that has the least counts."""
+    for row in train_rows():
+        if row.what["seq_len"] <= 4096:
+            yield Row(row.name.replace("train", "memory"), row.what, "peak_mib", row.ours, row.peers,
+                      row.ours_only)
 
 
 def product_rows():
@@ -139,7 +147,7 @@ def exchange_rows():
 
 
 def all_rows():
-    for rows in (train_rows, product_rows, attention_rows, infer_rows, block_rows, exchange_rows):
+    for rows in (train_rows, memory_rows, product_rows, attention_rows, infer_rows, block_rows, exchange_rows):
         yield from rows()
 
 
@@ -209,7 +217,7 @@ def pick(lines, what):
 
 
 def speed(field, line):
-    """Larger is faster: a rate as it is, a time inverted."""
+    """Larger is better: a rate as it is, a time or a size inverted."""
     return line[field] if field == "tokens_s" else 1 / line[field]
 
 
@@ -265,6 +273,8 @@ def compare(row, rounds):
 
 def share_of(row, lines):
     """Our best rate over the largest limit of all rounds; None: lines have no share of a limit."""
+    if row.field == "peak_mib":
+        return None
     both = [(speed(row.field, line), line.get("of_peak", line.get("of_limit"))) for line in lines]
     both = [(rate, share) for rate, share in both if share]
     if not both:
@@ -295,7 +305,7 @@ def geometric_mean(values):
 
 
 def unit_of(row):
-    return {"tokens_s": "tokens/s", "median_us": "us"}.get(row.field, row.field)
+    return {"tokens_s": "tokens/s", "median_us": "us", "peak_mib": "MiB"}.get(row.field, row.field)
 
 
 def print_row(row, figures):

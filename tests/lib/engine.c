@@ -334,7 +334,7 @@ void engine_steps(struct train *t, struct engine_run *r, int rank, struct err *e
     for (int64_t k = 0; k < r->steps; k++) {
         struct rank_step out;
         if (r->before_step) r->before_step(t, rank, r->arg);
-        poison_gradients(t);
+        if (!r->alone) poison_gradients(t);
         if (train_step(t, &out, e)) return;
         if (r->after_step) r->after_step(t, rank, r->arg);
         CHECK_MSG(out.ledger_ok == !r->ledger_differs || (r->ledger_differs && k + 1 < r->steps),
@@ -342,7 +342,7 @@ void engine_steps(struct train *t, struct engine_run *r, int rank, struct err *e
                   out.ledger_ok ? "equals" : "differs from");
         CHECK_MSG(out.memory_high == out.memory_planned, "placed %lld bytes, planned %lld",
                   (long long)out.memory_high, (long long)out.memory_planned);
-        if (k == 0 && !r->plan.fused) engine_collect(t, SHARDED_GRAD, r->grad);
+        if (k == 0 && !r->plan.fused && !r->alone) engine_collect(t, SHARDED_GRAD, r->grad);
         if (rank) continue;
         if (k == 0) r->scale = t->scale_was;
         r->loss[k] = out.loss;
@@ -373,7 +373,7 @@ static void engine_body(struct ranks *g, int rank, void *arg)
     if (!t || plan_of_rank(r->spec, &r->plan, rank, &plan, &e) || train_init(t, &o, &e)) goto out;
     engine_start(t, r);
     engine_steps(t, r, rank, &e);
-    if (e.code != ERR_NONE) goto out;
+    if (e.code != ERR_NONE || r->alone) goto out;
     engine_collect(t, SHARDED_WEIGHTS, r->weights);
     engine_collect(t, SHARDED_M, r->adam_m);
     engine_collect(t, SHARDED_V, r->adam_v);
@@ -406,7 +406,7 @@ void engine_go(struct engine_run *r, struct job_spec *spec)
     whole.tp = 0;
     r->n = param_count(&whole);
     float **out[] = {&r->weights, &r->grad, &r->adam_m, &r->adam_v};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4 && !r->alone; i++) {
         *out[i] = calloc((size_t)r->n, 4);
         if (!*out[i]) abort();
     }
@@ -419,7 +419,7 @@ void engine_go(struct engine_run *r, struct job_spec *spec)
                                         .bytes_per_ms = r->bytes_per_ms},
                  mem, engine_body, r);
     r->mem = NULL;
-    for (int64_t i = 0; i < r->n; i++) r->grad[i] = (float)(r->grad[i] / r->scale);
+    for (int64_t i = 0; i < r->n && !r->alone; i++) r->grad[i] = (float)(r->grad[i] / r->scale);
 }
 
 void engine_free(struct engine_run *r)

@@ -87,6 +87,8 @@ struct engine_run {
     void (*after_step)(struct train *, int rank, void *arg);
     void *arg;
     struct engine_memory *mem; /* [ranks]; engine_go has it */
+    bool alone; /* the steps alone, for figures: no array is put together, and gradients are not
+                 * filled with NaN before a step */
     /* out */
     struct plan plan; /* plan of the stage that needs most */
     int64_t n;        /* elements of the whole model: plan.n_params, unless layers are shared */

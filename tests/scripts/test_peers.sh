@@ -132,6 +132,17 @@ is "a peer without lines" peers --rounds 2 train fp32 1024
 is "is reported" says 'peer_torch.py train 1024 fp32 plain compile: failed'
 is "and the other one counts" says '3.00 (3.00 to 3.00)'
 
+sized() { echo "{\"bench\":\"train\",\"seq_len\":1024,\"precision\":\"fp32\",\"way\":\"1 rank x 2 threads\",\"of_peak\":0.5,\"tokens_s\":$1,\"peak_mib\":$2}"; }
+ours bench_train "$(sized 300 2000)"
+peer torch-train-plain-eager "$(sized 100 4000)"
+peer torch-train-plain-compile "$(sized 200 3000)"
+is "memory" peers --rounds 1 memory fp32 1024
+is "comes from the lines of the same trainings" order "bench_train 124m 1024 fp32" \
+    torch-train-plain-eager torch-train-plain-compile
+is "its ratio is that of the peer that has the least" says '1.50 (1.50 to 1.50)'
+is "which is named, too" says '"fastest": "peer_torch.py train 1024 fp32 plain compile"'
+is "it is no share of a limit" says '"share": null'
+
 brain() { step "$1" | sed 's/fp32/bf16/'; }
 ours bench_train "$(brain 300)" "$(brain 300)"
 peer torch-train-autocast-eager "$(brain 100)"
