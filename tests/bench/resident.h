@@ -1,5 +1,5 @@
-/* resident.h: the most memory that this process had resident, as the system counts it. A bench whose
- * figures are those of one process begins each with resident_reset(). */
+/* resident.h: the most memory that this process had resident, as the system counts it. A bench
+ * whose figures are those of one process begins each with resident_reset(). */
 #ifndef SEQD_BENCH_RESIDENT_H
 #define SEQD_BENCH_RESIDENT_H
 

@@ -60,6 +60,19 @@ static void poison(struct model *m, char *arena, char *segment)
     }
 }
 
+/* Copies the gradient, whose layers may lie apart from bucket 0. The caller frees it. */
+static float *keep_gradient(const struct model *m)
+{
+    float *out = calloc((size_t)m->plan->n_params, sizeof *out);
+    if (!out) abort();
+    for (int i = 0; i < param_tensors(&m->shape); i++) {
+        struct param p;
+        param_get(&m->shape, i, &p);
+        memcpy(out + p.offset, model_gradient(m, p.offset), (size_t)p.count * sizeof *out);
+    }
+    return out;
+}
+
 /* ---- finite differences ---------------------------------------------------------------------- */
 
 static double loss_at(struct seat *s, const float *w, const double *dir, const struct param *p,
@@ -120,12 +133,12 @@ static void differences(int tied, int recompute)
     seat_open(s, &spec, NULL, 0);
     big_weights(&s->m);
     synth_batch(&y, &s->m.sp.shard, 0, &s->m.batch, &e);
+    model_begin_grad(&s->m);
     CHECK(model_grad(&s->m, &s->m.batch, 1, &nll, &e) == 0);
-    /* x of the last layer still lies there */
-    CHECK(model_nll(&s->m, &s->m.batch, &again, &e) == 0 && nll == again);
-    float *w, *g;
+    float *w, *g = keep_gradient(&s->m);
     engine_keep(&w, s->m.params, s->plan.n_params);
-    engine_keep(&g, s->m.grad, s->plan.n_params);
+    /* x of the last layer still lies there; the logits may lie in gradients */
+    CHECK(model_nll(&s->m, &s->m.batch, &again, &e) == 0 && nll == again);
     for (int i = 0; i < param_tensors(&spec.model.shape); i++) {
         struct param p;
         param_get(&spec.model.shape, i, &p);
@@ -165,6 +178,7 @@ static void whole_body(struct ranks *g, int rank, void *arg)
     if (w->poisoned) poison(&s->m, s->mem.arena, g ? comm_segment(g->comm[rank]) : NULL);
     synth_batch(&w->y, &s->m.sp.shard, 0, &s->m.batch, &e);
     const int64_t n = synth_targets(&w->y, 0, NULL);
+    model_begin_grad(&s->m);
     if (model_grad(&s->m, &s->m.batch, 1.0f / (float)(n ? n : 1), &nll, &e) ||
         model_reduce_grad(&s->m, &e) ||
         (g && comm_sum_f64(g->comm[rank], PURPOSE_LOSS, &nll, 1, s->m.bounce, &e))) {
@@ -172,7 +186,7 @@ static void whole_body(struct ranks *g, int rank, void *arg)
         if (g) ranks_fail(g, rank, &e);
     } else if (rank == 0) {
         w->loss = nll / (double)(n ? n : 1);
-        engine_keep(&w->grad, s->m.grad, s->plan.n_params);
+        w->grad = keep_gradient(&s->m);
     }
     seat_close(s);
 }

@@ -127,7 +127,8 @@ static void check_layout(const struct plan *p)
     int64_t sum = p->rounding, by_class[PLAN_CLASS_N] = {0};
     check_apart(p);
     for (int i = 0; i < PLAN_ID_N; i++) {
-        const struct plan_item *a = &p->item[i], *w = &p->item[PLAN_WORK];
+        const bool lent = i == PLAN_KEPT || p->extent.logits_apart;
+        const struct plan_item *a = &p->item[i], *w = &p->item[lent ? PLAN_GRAD : PLAN_WORK];
         if (!a->name) continue;
         if (a->shared)
             CHECK_MSG(a->offset >= w->offset && a->offset + a->size <= w->offset + w->size, "%s",

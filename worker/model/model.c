@@ -57,7 +57,7 @@ static void place_items(struct base *b, void *params)
     const int64_t act = dtype_size(m->dtype);
     m->params = params ? params : take(b, PLAN_PARAMS, 1, plan_weights_size(&m->shape, p), NULL);
     m->fetched = take(b, PLAN_FETCHED, 1, zero_window(&p->shards) * act, NULL);
-    m->grad = take(b, PLAN_GRAD, 1, p->n_grad * 4, NULL);
+    m->grad = take(b, PLAN_GRAD, 1, (p->n_grad + p->grad_skip) * 4, NULL);
     m->tree = take(b, PLAN_TREE, levels, p->tree_size * 4, &m->tree_stride);
     m->all_lo = take(b, PLAN_LO_ALL, p->slots, 8 * p->ulysses * T, NULL);
     m->all_hi = take(b, PLAN_HI_ALL, p->slots, 8 * p->ulysses * T, NULL);
@@ -189,7 +189,9 @@ struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, 
 float *model_gradient(const struct model *m, int64_t offset)
 {
     if (m->plan->by_bucket) return m->grad + in_window(m, offset);
-    return m->grad + zero_local(&m->plan->shards, offset);
+    const struct zero *z = &m->plan->shards;
+    const int64_t skip = offset < zero_begin(z, 1) ? 0 : m->plan->grad_skip;
+    return m->grad + zero_local(z, offset) + skip;
 }
 
 struct tensor model_rows(const struct model *m, void *base, int64_t cols)
@@ -283,7 +285,8 @@ int model_lend(struct model *m, struct err *e)
 float *model_embed_grad(struct model *m)
 {
     const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket && !m->line;
-    return apart ? m->grad + m->plan->n_params : model_gradient(m, 0); /* first in bucket 0 */
+    return apart ? m->grad + m->plan->grad_skip + m->plan->n_params
+                 : model_gradient(m, 0); /* first in bucket 0 */
 }
 
 /* Sums the losses of rows, ascending within a sum chunk, then as a perfect binary tree over the n
@@ -360,7 +363,7 @@ int model_reduce_grad(struct model *m, struct err *e)
     if (m->all) *comm_where(m->all) = (struct comm_where){comm_where(m->all)->step, -1, -1};
     for (int b = 0; m->tensor && b < zero_buckets(&p->shards); b++)
         if (zero_holds(&p->shards, b) &&
-            model_sum_slices(m, b, m->grad + zero_local(&p->shards, zero_begin(&p->shards, b)), e))
+            model_sum_slices(m, b, model_gradient(m, zero_begin(&p->shards, b)), e))
             return -1;
     if (m->world && comm_sum_f32(m->world, PURPOSE_GRAD, m->grad, p->n_grad, m->bounce, e))
         return -1;

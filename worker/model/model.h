@@ -194,8 +194,9 @@ struct tensor model_logits(struct model *m, int64_t row0, int64_t n);
 int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct err *e);
 
 /* Begins a sum of gradients: the next backward pass replaces the contents of m->grad, later ones
- * add to it. Elements between tensors, which no pass writes, keep their values. By bucket and under
- * "ranks" each pass replaces it anyway. */
+ * add to it. Needed before every step where records or logits lie there (worker/plan/lent.h).
+ * Elements between tensors, which no pass writes, keep their values, or become 0 over records. By
+ * bucket and under "ranks" each pass replaces it anyway. */
 void model_begin_grad(struct model *m);
 /* Runs forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step,
  * 1). *nll_sum: this rank's sum of nll. Gradients are added to m->grad, except after

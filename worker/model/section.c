@@ -437,7 +437,24 @@ static void set_loss(struct model *m, float scale)
     f->loss_scale = scale;
     f->loss_chunk = m->plan->loss_chunk;
     f->nll = m->prog.nll;
-    f->logits = (float *)(m->prog.work + m->prog.all.out.at.logits.offset);
+    f->logits = (float *)m->prog.logits;
+}
+
+/* Clears the elements of a layer's gradient that no pass writes, those between tensors and of
+ * tensors without a gradient: they are summed, too, and records or logits lay in this memory. */
+static void clear_between(struct model *m, const struct here *h)
+{
+    float *g = model_gradient(m, m->prog.weights[h->b]);
+    int64_t end = 0;
+    for (int i = 0; i < h->p->n_weights; i++) {
+        const struct weight *w = &h->p->weight[i];
+        const int64_t n = w->rows * (w->cols ? w->cols : 1);
+        const int64_t from = w->frozen ? w->offset + n : w->offset;
+        assert(w->offset >= end);
+        if (from > end) m->be->ops->fill(m->be, g + end, from - end, 0);
+        end = w->offset + n;
+    }
+    if (h->p->weights_size > end) m->be->ops->fill(m->be, g + end, h->p->weights_size - end, 0);
 }
 
 /* Runs the loss and the head, backward. A tied embedding gets the head's part of its gradient
@@ -459,6 +476,7 @@ static int layer_back(struct model *m, int i, const struct batch *b, struct err 
     model_clear(m, i);
     if ((i > 0 || plan_fetches_in(&m->shape, m->plan)) && model_fetch(m, i, e)) return -1;
     if (section_bring_back(m, i, e)) return -1;
+    if (i > 0 && (m->plan->grad_skip || m->plan->extent.logits_apart)) clear_between(m, &h);
     open_frame(m, &h, b, true);
     return run_backward(m, &h, e) || model_reduce(m, i, true, e) ? -1 : 0;
 }

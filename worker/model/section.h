@@ -57,6 +57,7 @@ struct section_state {
     char *streams, *kept; /* memory of the slot at hand */
     int64_t stored;       /* bytes of the store before this slot's part */
     char *d_streams, *work, *caches, *shared, *d_shared;
+    char *logits; /* NULL: no logits, or another stage has them */
 };
 
 /* A section with its number, program and places. */

@@ -207,6 +207,7 @@ void section_place(struct model *m, char *arena, char *segment)
     s->streams = item(m, PLAN_X, arena, segment);
     s->d_streams = item(m, PLAN_DX, arena, segment);
     s->work = item(m, PLAN_WORK, arena, segment);
+    s->logits = item(m, PLAN_LOGITS, arena, segment);
     s->kept = item(m, PLAN_KEPT, arena, segment);
     s->caches = item(m, PLAN_CACHES, arena, segment);
     s->carries = item(m, PLAN_CARRY, arena, segment);

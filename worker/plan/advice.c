@@ -146,7 +146,7 @@ static void try_ranks(struct trial *t)
 static void try_loss(struct trial *t)
 {
     const struct plan *p = t->now;
-    if (p->loss_chunk > 64 && p->item[PLAN_LOGITS].size > t->limit / 8)
+    if (p->loss_chunk > 64 && !p->extent.logits_apart && p->item[PLAN_LOGITS].size > t->limit / 8)
         try_number(t, "memory.loss_chunk_tokens", p->loss_chunk / 8);
 }
 

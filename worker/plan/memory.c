@@ -3,7 +3,7 @@
 #include "worker/plan/memory.h"
 
 #include "api/core/mem.h"
-#include "worker/plan/placer.h"
+#include "worker/plan/lent.h"
 
 /* auto loss chunk: as many rows as LOGITS_BYTES hold, or LOSS_ROWS if that is more */
 #define LOGITS_BYTES ((int64_t)64 << 20) /* bytes of logits */
@@ -116,7 +116,8 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
         {PLAN_PARAMS, "params", PLAN_WEIGHTS, params, !c->reference || c->weights},
         {PLAN_FETCHED, "fetched_params", PLAN_WEIGHTS, window, p->zero == 3},
         {PLAN_MASTER, "master_params", PLAN_OPTIMIZER, flat, master},
-        {PLAN_GRAD, "grad", PLAN_GRADIENTS, placer_times(b, p->n_grad, 4), trains(p)},
+        {PLAN_GRAD, "grad", PLAN_GRADIENTS, placer_times(b, p->n_grad, 4),
+         trains(p) && !lent_may_lie_over(b)},
         {PLAN_GRAD_ACC, "grad_acc", PLAN_GRADIENTS, flat, acc || c->collect},
         {PLAN_GRAD_TIED, "grad_tied", PLAN_GRADIENTS, placer_times(b, embed_part(p), 4),
          keeps_tied(p)},

@@ -7,6 +7,7 @@
 #include "api/core/mem.h"
 #include "worker/family/family.h"
 #include "worker/plan/attention.h"
+#include "worker/plan/lent.h"
 #include "worker/plan/placer.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
@@ -300,16 +301,27 @@ static void plan_offload(struct placer *b, const struct sections *s, int64_t row
                                         b->p->own_memory, .host = HOST_ALONE});
 }
 
+/* Places the logits within the workspace. */
+static void put_logits(struct plan *p, const struct place *logits)
+{
+    if (!logits->size) return;
+    p->item[PLAN_LOGITS] = (struct plan_item){.name = "logits",
+                                              .cls = PLAN_WORKSPACE,
+                                              .shared = true,
+                                              .offset = p->item[PLAN_WORK].offset + logits->offset,
+                                              .size = logits->size};
+}
+
 /* Places records, streams and the workspace. */
-static void put_sections(struct placer *b, const struct sections *s)
+static void put_sections(struct placer *b, struct sections *s)
 {
     struct plan *p = b->p;
+    struct lent lent;
     const struct program *in = &s->family.in;
     const bool back = trains(p);
     const bool first = pipe_first(&p->pipe), last = pipe_last(&p->pipe);
     const int64_t in_kept = first ? s->in.at.kept_size : 0;
-    int64_t work = max64(first ? s->in.at.work_size : 0, last ? s->out.at.work_size : 0);
-    int64_t kept = 0, cache = 0;
+    int64_t work = first ? s->in.at.work_size : 0, kept = 0, cache = 0;
     const int64_t width = in->value[in->result].cols;
     bool in_place = true, grad_in_place = true;
     memset(p->kept, 0, sizeof p->kept);
@@ -336,12 +348,16 @@ static void put_sections(struct placer *b, const struct sections *s)
         p->n_streams -= p->offload.n_out;
         kept = p->offload.n_records * p->offload.record_stride;
     }
+    lent_decide(b, s, kept, &lent);
+    if (p->extent.logits_apart) make_section(&s->family.out, p, &s->out);
+    if (last) work = max64(work, s->out.at.work_size);
+    lent_put(b, &lent);
     const int64_t streams = p->n_streams * p->slots;
     const int64_t shared = plan_shared(in, p, in->n_shared, false);
     const int64_t d_shared = plan_shared(in, p, in->n_shared, true);
     const struct placer_want all[] = {
         {PLAN_X, "residual", PLAN_ACTIVATIONS, stream, streams},
-        {PLAN_KEPT, "kept", PLAN_ACTIVATIONS, kept + in_kept, p->slots},
+        {PLAN_KEPT, "kept", PLAN_ACTIVATIONS, kept + in_kept, lent.over ? 0 : p->slots},
         {PLAN_SHARED, "shared", PLAN_ACTIVATIONS, shared, 1},
         {PLAN_CACHES, "caches", PLAN_CACHE, cache, 1},
         {PLAN_DX, "d_residual", PLAN_WORKSPACE, stream, back ? p->n_dx : 0},
@@ -350,13 +366,7 @@ static void put_sections(struct placer *b, const struct sections *s)
         {PLAN_PIPE_SEND, "pipe_send", PLAN_RING, stream, p->pp > 1 ? 2 : 0, true},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
-    const struct place *logits = &s->out.at.logits;
-    if (!logits->size || !last) return;
-    p->item[PLAN_LOGITS] = (struct plan_item){.name = "logits",
-                                              .cls = PLAN_WORKSPACE,
-                                              .shared = true,
-                                              .offset = p->item[PLAN_WORK].offset + logits->offset,
-                                              .size = logits->size};
+    if (last && !p->extent.logits_apart) put_logits(p, &s->out.at.logits);
 }
 
 static void put_ring(struct placer *b, const struct needs *n)

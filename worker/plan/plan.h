@@ -102,7 +102,7 @@ static inline int64_t precision_size(enum precision_id p)
 enum plan_id {
     PLAN_PARAMS,    /* [n_held] act, or blocks: plan_weights_size() bytes */
     PLAN_FETCHED,   /* [window] act; zero 3: the weights of the bucket at work */
-    PLAN_GRAD,      /* [n_grad]; train and verify. by_bucket: [window] */
+    PLAN_GRAD,      /* [n_grad + grad_skip]; train and verify. by_bucket: [window] */
     PLAN_GRAD_ACC,  /* [n_shard]; "ranks" with more than one micro-batch; by_bucket unless fused */
     PLAN_GRAD_TIED, /* [largest part of the embedding]; by_bucket and tied: the head's part of it;
                      * several stages: on the first, the part from the last */
@@ -114,7 +114,7 @@ enum plan_id {
     PLAN_X,         /* [T, C] act: residual streams (n_streams of each sequence that is kept) */
     PLAN_DX,        /* [T, C] act: their gradients (n_dx) */
     PLAN_WORK,      /* the workspace that all sections share */
-    PLAN_LOGITS,    /* in WORK: [loss_chunk, V]; not for embed */
+    PLAN_LOGITS,    /* in WORK, or in GRAD (extent.logits_apart): [loss_chunk, V]; not for embed */
     PLAN_RING_KV0,  /* segment: [T, 2*Hk*D] act */
     PLAN_RING_KV1,
     PLAN_RING_DKV0, /* segment: [T, 2*Hk*D] */
@@ -132,9 +132,9 @@ enum plan_id {
     PLAN_INV_FREQ,   /* double [rope_tables(), columns that turn / 2] */
     PLAN_SUMSQ,      /* double [units] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* device_scratch() bytes: the backend's */
-    PLAN_KEPT,       /* records that sections keep for the backward: plan_record(); with several
-                      * stages one set for each sequence that is kept, as for PLAN_LO_ALL,
-                      * PLAN_HI_ALL */
+    PLAN_KEPT,       /* records that sections keep for the backward: plan_record(); in GRAD if
+                      * grad_skip (lent.h); with several stages one set for each sequence that is
+                      * kept, as for PLAN_LO_ALL, PLAN_HI_ALL */
     PLAN_CACHES,     /* generate: records of caches and states: plan_cache() */
     PLAN_SHARED,     /* values that `in` shares, one after another: plan_shared() */
     PLAN_DSHARED,    /* gradients of PLAN_SHARED */
@@ -206,7 +206,7 @@ struct plan_item {
     bool in_host;    /* offset is into the host's part; own_memory alone */
     bool mirrored;   /* in the arena, with a copy for the host at `mirror` of the host's part */
     int64_t mirror;
-    bool shared;          /* lies inside PLAN_WORK: not counted again in totals */
+    bool shared;          /* lies inside PLAN_WORK or PLAN_GRAD: not counted again in totals */
     int64_t offset, size; /* bytes; size of all instances */
     int64_t stride;       /* bytes from one instance to the next; 0: there is one */
 };
@@ -284,6 +284,7 @@ struct plan {
     int64_t mlp_chunk;  /* tokens of a piece of dense MLPs; at most a sum chunk; 0: whole */
     int64_t n_params;   /* elements, borrowed ones included; one stage: param_count */
     int64_t n_held;     /* elements: zero 3: the largest shard, with borrowed ones; else n_params */
+    int64_t grad_skip; /* elements in PLAN_GRAD between bucket 0 and the layers (lent.h); 0: none */
     int64_t n_grad; /* elements of PLAN_GRAD: n_params (+ a tied embedding's own sum), rounded up */
     int64_t tree_size;        /* elements of one level of PLAN_TREE; 0: no tree */
     int64_t n_decode;         /* generate: tokens that may be appended */

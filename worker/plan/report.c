@@ -55,7 +55,8 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
         jwrite_str(w, "name", it->name);
         jwrite_str(w, "class", class_names[it->cls]);
         jwrite_int(w, "bytes", it->size);
-        if (it->shared) jwrite_bool(w, "inside_work", true);
+        const bool lent = i == PLAN_KEPT || p->extent.logits_apart;
+        if (it->shared) jwrite_bool(w, lent ? "inside_grad" : "inside_work", true);
         if (it->in_segment) jwrite_bool(w, "in_segment", true);
         if (it->in_host) jwrite_bool(w, "in_host", true);
         jwrite_end(w);

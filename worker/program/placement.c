@@ -208,7 +208,7 @@ static void find_lives(struct section_placer *b)
             live_backward(b, st, t);
         b->node[SCRATCH + t].size = op_scratch(b->p, st, b->x);
         life_add(&b->node[SCRATCH + t].life, t, t);
-        if (!op_rules[b->p->op[st->op].kind]->logits) continue;
+        if (!op_rules[b->p->op[st->op].kind]->logits || b->x->logits_apart) continue;
         b->node[LOGITS].size = b->x->loss_chunk * b->x->vocab * 4;
         life_add(&b->node[LOGITS].life, t, t);
     }

@@ -475,6 +475,7 @@ struct extent {
     int64_t cache_rows; /* generate: rows that causal attentions keep of keys and values; else 0 */
     int64_t n_caches;   /* sequences that have such rows and a state each */
     int64_t loss_chunk, vocab; /* rows of logits at a time, 0: no logits; their columns */
+    bool logits_apart;         /* they lie outside the workspace */
     int64_t mlp_chunk;         /* rows of a piece, at most; 0: schedules have no pieces */
     int64_t grid[2];           /* DSP: indices of space and of time */
     int64_t attn_kept;         /* bytes of a value with `form` */
@@ -506,7 +507,7 @@ struct placement {
     struct place value[PROG_VALUES], grad[PROG_VALUES];
     /* Offsets of the steps' scratch in the workspace, by their place in the schedule's lists. */
     int64_t scratch_forward[PROG_OPS], scratch_backward[PROG_STEPS];
-    /* XENT: [loss_chunk, V] fp32 in the workspace; gradients in their memory */
+    /* XENT: [loss_chunk, V] fp32 in the workspace, unless apart; gradients in their memory */
     struct place logits;
     /* generate: the state after the context of a CACHE_STATE operation (out[1] of one chunk),
      * fp32, in the cache record. The place is the first sequence's; the others' follow,

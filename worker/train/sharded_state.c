@@ -19,7 +19,7 @@ static bool whole(const struct sharded_state *h)
 /* Returns the address of an element in model->grad; not by bucket. */
 static float *gradient_at(const struct sharded_state *h, int64_t offset)
 {
-    return h->model->grad + zero_local(&h->plan->shards, offset);
+    return model_gradient(h->model, offset);
 }
 
 /* Returns the part of bucket b that this rank updates. */

@@ -1,0 +1,241 @@
+/* test_lent: the layers' gradients lend their memory to records and logits: in which trainings,
+ * which bytes a plan saves by it, and that no bit of a training, and no element between tensors,
+ * shows it. */
+#include "api/core/job.h"
+#include "tests/lib/engine.h"
+#include "worker/train/eval.h"
+
+static struct job_spec spec; /* 75 KiB: off the stack */
+
+enum { SEQ = 40, STEPS = 3 };
+
+/* Tensors of odd sizes: elements lie between them that no gradient has. */
+static void odd_spec(int64_t S)
+{
+    engine_spec(&spec, S);
+    spec.model.shape.width = 24;
+    spec.model.shape.n_heads = 4;
+    spec.model.shape.n_kv_heads = 2;
+    spec.model.shape.head_dim = 6;
+    spec.model.shape.ffn_width = 20;
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+static struct plan *planned(void)
+{
+    static struct plan p;
+    struct err e = {0};
+    CHECK_MSG(!plan_make(&spec, 0, &p, &e), "%s", e.text);
+    return &p;
+}
+
+static bool inside(const struct plan_item *a, const struct plan_item *b)
+{
+    return a->shared && a->offset >= b->offset && a->offset + a->size <= b->offset + b->size;
+}
+
+/* Checks that the gradient of each layer lies beyond the records up to its own, and the logits
+ * beyond all records. */
+static void check_lent(const struct plan *p, bool over)
+{
+    const struct plan_item *grad = &p->item[PLAN_GRAD], *kept = &p->item[PLAN_KEPT];
+    const struct zero *z = &p->shards;
+    const int64_t layers = grad->offset + 4 * (zero_begin(z, 1) + p->grad_skip);
+    const int64_t end = grad->offset + 4 * (zero_begin(z, z->n_layers + 1) + p->grad_skip);
+    const struct plan_item *logits = &p->item[PLAN_LOGITS];
+    if (p->extent.logits_apart) CHECK(logits->offset >= grad->offset + 4 * zero_begin(z, 1));
+    if (p->extent.logits_apart) CHECK(logits->offset + logits->size <= end);
+    CHECK(grad->size == 4 * (p->n_grad + p->grad_skip) && kept->shared == over);
+    if (!over) CHECK(!p->grad_skip);
+    if (!over) return;
+    CHECK(inside(kept, grad) && kept->offset == grad->offset + 4 * zero_begin(z, 1));
+    if (p->extent.logits_apart) CHECK(logits->offset >= kept->offset + kept->size);
+    for (int l = 1; l <= z->n_layers; l++) {
+        const int64_t record = kept->offset + plan_record(&spec.model.shape, p, l + 1);
+        CHECK_MSG(layers + 4 * (zero_begin(z, l) - zero_begin(z, 1)) >= record, "layer %d", l);
+    }
+}
+
+/* Checks whether records, and whether logits, lie in the gradients of layers. */
+static void check_place(const struct plan *p, bool over, bool logits, const char *name)
+{
+    const struct plan_item *it = &p->item[PLAN_LOGITS];
+    CHECK_MSG(p->extent.logits_apart == logits && p->item[PLAN_KEPT].shared == over, "%s", name);
+    if (pipe_last(&p->pipe)) /* other stages have none */
+        CHECK_MSG(it->name && inside(it, &p->item[logits ? PLAN_GRAD : PLAN_WORK]), "%s", name);
+    if (p->kind == JOB_TRAIN && !p->by_bucket && p->pp == 1) check_lent(p, over);
+}
+
+/* A step of several passes adds to gradients; a proof compares logits beside them; by bucket a
+ * window serves all buckets; a stage computes the loss of one sequence while another's gradient is
+ * there. Other ranks may still read a record. */
+static void test_which(void)
+{
+    odd_spec(SEQ);
+    check_place(planned(), true, true, "one pass");
+    spec.parallel.sp = 2;
+    check_place(planned(), false, true, "two ranks");
+    spec.parallel.zero = 1;
+    check_place(planned(), false, true, "zero 1");
+    spec.parallel.zero = 2;
+    check_place(planned(), false, false, "zero 2");
+    odd_spec(SEQ);
+    spec.train.global_batch = 2;
+    check_place(planned(), false, false, "two passes");
+    spec.parallel.dp = 2;
+    check_place(planned(), false, true, "two rings of one pass");
+    spec.parallel.dp = 1;
+    spec.parallel.pp = 2;
+    check_place(planned(), false, false, "two stages");
+    odd_spec(SEQ);
+    spec.verify.first_step = true;
+    check_place(planned(), false, false, "a proof");
+    odd_spec(SEQ);
+    spec.kind = JOB_VERIFY;
+    check_place(planned(), false, false, "verify");
+    odd_spec(SEQ);
+    spec.model.shape.vocab = 4000;
+    check_place(planned(), true, false, "more logits than gradients");
+    spec.parallel.sp = 2;
+    check_place(planned(), false, false, "likewise on two ranks");
+    odd_spec(8);
+    check_place(planned(), true, true, "records smaller than gradients");
+    odd_spec(SEQ);
+    spec.model.shape.n_layers = 1;
+    check_place(planned(), false, true, "one layer: no record is read before its gradient");
+    spec.model.shape.n_layers = 2;
+    spec.memory.recompute = RECOMPUTE_FULL;
+    check_place(planned(), false, true, "no records");
+}
+
+/* One rank: all but one layer's gradient, or record, is saved, whichever is smaller. */
+static void test_bytes(void)
+{
+    for (int64_t S = 8; S <= 64; S *= 2) {
+        odd_spec(S);
+        spec.model.shape.n_layers = 5;
+        const struct plan *p = planned();
+        const int64_t record = p->kept[0], layer = 4 * zero_len(&p->shards, 1);
+        const int64_t saved = p->item[PLAN_KEPT].size - 4 * p->grad_skip;
+        CHECK_MSG(p->item[PLAN_KEPT].size == 5 * record &&
+                      saved == 4 * (record < layer ? record : layer),
+                  "%lld: record %lld, gradient %lld, saved %lld", (long long)S, (long long)record,
+                  (long long)layer, (long long)saved);
+    }
+}
+
+/* ---- trainings ------------------------------------------------------------------------------- */
+
+static struct synth y = {.S = SEQ, .doc_len = 5, .vocab = 61};
+static int64_t n_between; /* elements between tensors that were looked at */
+
+static int64_t held_targets(void *arg, int64_t n, struct err *e)
+{
+    return synth_targets(&y, n + 1000, e);
+}
+
+static int held_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
+{
+    return synth_batch(&y, sh, n + 1000, b, e);
+}
+
+/* Evaluates between steps: its records and logits lie in the gradients, too. */
+static void evaluate(struct train *t, int rank, void *arg)
+{
+    struct comm_count want[PURPOSE_N];
+    struct eval got;
+    struct err e = {0};
+    const struct plan_eval v = {y.S, 2};
+    const struct eval_args a = {
+        .source = {held_batch, held_targets, NULL}, .n_windows = 2, .seq_len = y.S, .want = want};
+    CHECK(!plan_eval_comm(&spec.model.shape, t->plan, rank, &v, want, &e));
+    CHECK_MSG(!eval_run(t, &a, &got, &e), "%s", e.text);
+}
+
+/* Elements between tensors are summed with the gradient: they stay 0. */
+static void between(struct train *t, int rank, void *arg)
+{
+    struct model *m = &t->model;
+    const int n = param_tensors(&m->shape);
+    for (int i = 0; i + 1 < n && !rank; i++) {
+        struct param p, next;
+        param_get(&m->shape, i, &p);
+        param_get(&m->shape, i + 1, &next);
+        for (int64_t k = p.offset + p.count; k < next.offset; k++, n_between++) {
+            float x = 1;
+            engine_read(m->be, &x, model_gradient(m, k), 4);
+            CHECK_MSG(x == 0, "%g after %s", (double)x, p.name);
+        }
+    }
+}
+
+struct way {
+    const char *name;
+    int P, dp, determinism, zero;
+    bool tied;
+    enum precision_id precision;
+    int64_t S; /* 0: SEQ */
+};
+
+static struct engine_run run(const struct way *w, bool lent)
+{
+    y.S = w->S ? w->S : SEQ;
+    odd_spec(y.S);
+    spec.model.shape.n_layers = 3;
+    spec.model.shape.tied = w->tied;
+    spec.determinism = w->determinism ? w->determinism : DET_RUN;
+    spec.precision.params = w->precision;
+    spec.parallel.zero = w->zero;
+    spec.train.global_batch = w->dp ? w->dp : 1;
+    spec.verify.first_step = !lent; /* planned for, and not run here */
+    engine_on_device(&spec);
+    struct engine_run r = {.P = w->P,
+                           .dp = w->dp,
+                           .steps = STEPS,
+                           .source = {synth_batch, synth_targets, &y},
+                           .before_step = evaluate,
+                           .after_step = between};
+    engine_go(&r, &spec);
+    check_place(&r.plan, lent && r.plan.n_ranks == 1, lent, w->name);
+    return r;
+}
+
+static void check_way(const struct way *w)
+{
+    struct engine_run a = run(w, true), b = run(w, false);
+    const size_t size = (size_t)a.n * 4;
+    CHECK_MSG(!memcmp(a.loss, b.loss, sizeof a.loss) && !memcmp(a.norm, b.norm, sizeof a.norm),
+              "%s: losses and norms", w->name);
+    CHECK_MSG(!memcmp(a.weights, b.weights, size), "%s: weights", w->name);
+    CHECK_MSG(!memcmp(a.adam_m, b.adam_m, size) && !memcmp(a.adam_v, b.adam_v, size), "%s: moments",
+              w->name);
+    CHECK_MSG(!memcmp(a.grad, b.grad, size), "%s: gradients", w->name);
+    engine_free(&a);
+    engine_free(&b);
+}
+
+static void test_bits(void)
+{
+    static const struct way ways[] = {
+        {.name = "one rank", .P = 1},
+        {.name = "tied", .P = 1, .tied = true},
+        {.name = "short", .P = 1, .tied = true, .S = 8},
+        {.name = "the bits of ranks, one rank", .P = 1, .tied = true, .determinism = DET_RANKS},
+        {.name = "bf16", .P = 1, .tied = true, .precision = PRECISION_BF16},
+        {.name = "two ranks", .P = 2},
+        {.name = "the bits of ranks", .P = 2, .tied = true, .determinism = DET_RANKS},
+        {.name = "two rings", .P = 1, .dp = 2, .tied = true},
+        {.name = "zero 1", .P = 2, .zero = 1},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_way(&ways[i]);
+    CHECK(n_between > 0);
+}
+
+int main(void)
+{
+    RUN(test_which);
+    RUN(test_bytes);
+    RUN(test_bits);
+    return test_done("lent");
+}
