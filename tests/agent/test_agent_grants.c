@@ -58,6 +58,17 @@ static void test_spec(void)
     free(spec);
 }
 
+/* No epoch begins where it is not known which ones began. */
+static void test_epochs(void)
+{
+    CHECK(state_dir_epoch(&s, 7) == 0);
+    CHECK(!state_dir_epoch_set(&s, 7, 3, &e) && state_dir_epoch(&s, 7) == 3);
+    CHECK(!file_write(in("state/epochs/7"), "x\n", 2, &e) && state_dir_epoch(&s, 7) == INT64_MAX);
+    CHECK(!file_write(in("state/epochs/7"), "4", 1, &e) && state_dir_epoch(&s, 7) == INT64_MAX);
+    CHECK(!state_dir_epoch_remove(&s, 7, &e) && state_dir_epoch(&s, 7) == 0);
+    CHECK(!file_make_dir(in("state/epochs/8"), &e) && state_dir_epoch(&s, 8) == INT64_MAX);
+}
+
 int main(void)
 {
     snprintf(dir, sizeof dir, "/tmp/seqd-grants-XXXXXX");
@@ -68,6 +79,7 @@ int main(void)
     CHECK(file_exists(in("state/" BENEATH_MARK)) && beneath_private(in("state/jobs")));
     RUN(test_take);
     RUN(test_spec);
+    RUN(test_epochs);
     state_dir_close(&s);
     file_remove(dir, NULL);
     return test_done("agent_grants");

@@ -151,12 +151,19 @@ int state_dir_scan(const struct state_dir *s,
 
 int64_t state_dir_epoch(const struct state_dir *s, int64_t job)
 {
-    char path[FILE_PATH_SIZE];
-    if (file_join(path, NULL, "%s/epochs/%lld", s->dir, (long long)job) < 0) return 0;
-    char *text = file_read(path, 64, NULL, NULL);
-    int64_t epoch = text ? strtoll(text, NULL, 10) : 0;
+    char path[FILE_PATH_SIZE], *end;
+    struct err e = {0};
+    if (file_join(path, &e, "%s/epochs/%lld", s->dir, (long long)job) < 0) return INT64_MAX;
+    char *text = file_read(path, 64, NULL, &e);
+    if (!text && e.code == ERR_NOT_FOUND) return 0;
+    errno = 0;
+    const int64_t epoch = text ? strtoll(text, &end, 10) : -1;
+    const bool whole = text && !errno && epoch > 0 && !strcmp(end, "\n");
+    if (!whole)
+        log_error("epoch.unread", "job=%lld why=\"%s\"", (long long)job,
+                  text ? "the file holds no epoch" : e.text);
     free(text);
-    return epoch;
+    return whole ? epoch : INT64_MAX;
 }
 
 int state_dir_epoch_set(const struct state_dir *s, int64_t job, int64_t epoch, struct err *e)
