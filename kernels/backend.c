@@ -94,9 +94,9 @@ struct populate {
     uintptr_t begin, end;
 };
 
-/* Asks the kernel for the pages of a task. Kernels before 5.14 do not know the request: a byte of
- * each page is then written as it is, in one operation, since another rank may write to a page that
- * is shared. */
+/* Asks the kernel for the pages of a task. Kernels before 5.14 do not know the request: there a
+ * byte of each page is rewritten with its own value. The write is atomic, since another rank may
+ * write to a shared page. */
 static void populate_task(void *arg, int64_t task, int worker)
 {
     const struct populate *a = arg;

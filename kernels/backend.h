@@ -42,10 +42,10 @@
 #include "api/core/err.h"
 #include "api/core/quant.h"
 
-/* DT_F64: the tests' reference device alone. DT_INT8, DT_INT4: a weight [N, K] in blocks
- * (api/core/quant.h), of which a view has whole rows from a multiple of QUANT_ROWS on and ld K.
- * DT_F32_PANELS, DT_BF16_PANELS: a weight [N, K] of numbers in panels (panels.h), of which a view
- * has whole panels, or all rows from one on. */
+/* DT_F64: used by the tests' reference device alone. DT_INT8, DT_INT4: a weight [N, K] in blocks
+ * (api/core/quant.h). A view of it has whole rows, the first a multiple of QUANT_ROWS, and ld K.
+ * DT_F32_PANELS, DT_BF16_PANELS: a weight [N, K] of numbers in panels (panels.h). A view of it has
+ * whole panels, or all rows from the start of a panel. */
 enum dtype { DT_F32, DT_BF16, DT_F64, DT_F16, DT_INT8, DT_INT4, DT_F32_PANELS, DT_BF16_PANELS };
 
 struct tensor { /* a view; owns nothing */
@@ -77,7 +77,8 @@ static inline struct tensor tensor_of(enum dtype t, void *data, int64_t rows, in
 {
     return (struct tensor){data, rows, cols, ld, t};
 }
-/* Returns the format of a dtype in blocks, and the dtype of a format that has blocks. */
+/* dtype_format returns the format of a dtype in blocks. dtype_of_format returns the dtype of a
+ * format that has blocks. */
 static inline enum weights_id dtype_format(enum dtype t)
 {
     return t == DT_INT4 ? WEIGHTS_INT4 : WEIGHTS_INT8;
@@ -175,7 +176,7 @@ struct attn_drop {
     uint32_t key[2];
     uint32_t layer, sample;
     int64_t q_pos; /* global index of query row 0; row i has q_pos + i */
-    uint32_t head; /* number of the call's first head (dropout: added to its `head`) */
+    uint32_t head; /* number of the call's first head (struct dropout_args adds its `head`) */
 };
 
 /* A sink of each head: a learned logit that takes part in the softmax of every row and has no
@@ -308,7 +309,7 @@ struct embed_bwd_args {
  *            reaches a value that is still to be read
  *   cap      0: none. Else logits holds values z that are capped already, z = cap tanh(x / cap),
  *            and dlogits is the gradient of x: that of z times 1 - (z / cap)^2
- *   parts    [n_parts, T] results of xent_part that cover all columns; logits holds V of them,
+ *   parts    [n_parts, T] results of xent_part that cover all columns; logits holds V columns,
  *            from `first` on (V may be 0). NULL: logits holds all; first and n_parts are 0 */
 struct xent_stat {
     double max, sum; /* a row's largest logit, -inf if V is 0; sum of e^(x - max) */
@@ -375,8 +376,8 @@ struct cast_args {
 /* y = (x - mean) * rsqrt(var + eps) * g + b per group of x.cols / groups columns; rms: without
  * mean, y = x * rsqrt(mean(x^2) + eps) * g. g, b [1, cols / groups], data NULL: 1 and 0; g may be
  * fp32 beside act of 16 bits. mean, rstd [T * groups] fp32 out (mean untouched when rms).
- * If other ranks have the rest of a row (rms, one group), sums [T] are norm_part's over all of its
- * n_all columns; NULL: x has all. (1607.06450, 1910.07467) */
+ * sums [T], if other ranks have the rest of each row (rms, one group): norm_part's sums over all
+ * n_all columns of the row; NULL: x has all columns. (1607.06450, 1910.07467) */
 struct norm_fwd_args {
     struct tensor x, y, g, b;
     float *mean, *rstd;
@@ -747,7 +748,7 @@ struct conv_bwd_args {
 /* Counts of a device's use of CUDA graphs so far. */
 struct be_graphs {
     int64_t n_ops, n_by_graph; /* operations asked for, and those that graphs launched */
-    int64_t n_made, n_graphs;  /* graphs made, and their number still there */
+    int64_t n_made, n_graphs;  /* graphs made so far; graphs that exist */
     char why_off[640];         /* the failure after which no graph is made or launched; "": none */
 };
 
@@ -825,8 +826,8 @@ struct be_ops {
     /* Waits for everything asked for so far, transfers too, and reports the first failure. NULL:
      * everything is synchronous. */
     int (*sync)(struct be *, struct err *);
-    /* Turns a weight, which panels_fit (panels.h), from rows into panels, in place. NULL: products
-     * take rows alone. */
+    /* Converts a weight from rows to panels, in place; panels_fit (panels.h) holds for it. NULL:
+     * products take rows alone. */
     void (*turn)(struct be *, struct tensor w);
     void *(*alloc)(struct be *, int64_t size, struct err *); /* zeroed pages, 64-byte aligned */
     void (*free)(struct be *, void *p, int64_t size);
@@ -882,9 +883,9 @@ struct be {
     int64_t scratch_size;
     bool own_memory; /* alloc's memory is not the host's */
     bool any_order;  /* be_options.any_order */
-    /* Called about every millisecond while sync, download or upload wait; NULL: never. -1 ends
-     * this wait and all later ones, and sync fails with its error. Without it, a transfer whose
-     * peer is gone would be awaited forever. */
+    /* Called about every millisecond while sync, download or upload wait; NULL: never. If it
+     * returns -1, this wait and all later ones end, and sync fails with its error. Without it, a
+     * transfer whose peer is gone would be awaited forever. */
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
     const struct be_graphs *graphs;   /* NULL: the device has none, or is not to use them */
@@ -911,8 +912,8 @@ struct be_options {
     int64_t *n_tasks;
 };
 
-/* Opens a device by name. fails: ERR_UNSUPPORTED naming the devices there are, or for a library of
- * a device that is missing or of another build; as the device's open. */
+/* Opens a device by name. fails: ERR_UNSUPPORTED if no device has this name (the error lists the
+ * names), or if the device's library is missing or of another build; else as the device's open. */
 struct be *be_open(const struct be_options *o, struct err *e);
 void be_give_scratch(struct be *be, void *scratch, int64_t size);
 void be_close(struct be *be); /* NULL allowed */
@@ -920,8 +921,8 @@ void be_close(struct be *be); /* NULL allowed */
 /* Runs fn(arg, t, worker) once for each t in [0, n_tasks), on n_threads threads of the host, the
  * caller among them. No operation runs meanwhile. The CPU device uses its own threads. For other
  * devices the first call starts them; if that fails, the caller does all. fn must not use the
- * device, but for upload and download to ranges that do not meet, if the device has no memory of
- * its own: these are copies on the caller's thread. */
+ * device, with one exception: if the device has no memory of its own, fn may upload and download
+ * ranges that do not overlap. These are then copies on the thread that runs fn. */
 void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker), void *arg,
                  int64_t n_tasks);
 /* Makes the pages of [p, p + size) of the device's alloc resident, by the same threads; their

@@ -58,7 +58,7 @@ static inline uint16_t half_round(enum dtype t, float x)
     return t == DT_F16 ? f16_round(x) : bf16_round(x);
 }
 
-/* Convert n elements of t, DT_BF16 or DT_F16. x and out do not meet. */
+/* Convert n elements of t, DT_BF16 or DT_F16. x and out do not overlap. */
 void half_widen(enum dtype t, const uint16_t *x, float *out, int64_t n);
 void half_narrow(enum dtype t, const float *x, uint16_t *out, int64_t n);
 

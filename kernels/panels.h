@@ -1,10 +1,11 @@
-/* panels.h: weights of numbers in panels: the layout in which a product reads them once, one line
- * after another, and turns none.
+/* panels.h: weights of numbers in panels. A product reads this layout once, one cache line after
+ * another, and transposes nothing.
  *
- * A matrix [N, K] of fp32 or bf16, K a multiple of QUANT_K, has the bytes that it has in rows, in
- * another order: QUANT_ROWS neighbouring rows make a panel, where those rows were; in it words
- * ascend in k, those of the rows side by side: word[k][16]. A word is a float, or two bf16 of k
- * even (the lower half) and k + 1. Rows past the last whole panel stay rows. */
+ * A matrix [N, K] of fp32 or bf16, K a multiple of QUANT_K, has the same bytes in panels as in
+ * rows, in another order. QUANT_ROWS neighbouring rows make a panel, in the place of these rows. A
+ * panel's words ascend in k; the words of its rows lie side by side: word[k][16]. A word is a
+ * float, or two bf16, that of an even k (the lower half) and that of k + 1. Rows past the last
+ * whole panel stay rows. */
 #ifndef SEQD_KERNELS_PANELS_H
 #define SEQD_KERNELS_PANELS_H
 

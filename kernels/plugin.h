@@ -12,7 +12,7 @@
 #define KERNELS_PLUGIN "seqd_kernels"
 struct kernels_plugin {
     int abi;         /* KERNELS_ABI of the library's build; refused if the opener's differs */
-    size_t ops_size; /* sizeof(struct be_ops) of the library's build; refused likewise */
+    size_t ops_size; /* sizeof(struct be_ops) of the library's build; refused if it differs */
     struct be *(*open)(const struct be_options *o, struct err *e);
 };
 

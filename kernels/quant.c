@@ -41,7 +41,7 @@ static float largest(const float *x)
     float most = 0;
     for (int i = 0; i < QUANT_K; i++) {
         const float a = fabsf(x[i]);
-        if (!(a <= most)) most = a; /* NaN, once it is there, stays */
+        if (!(a <= most)) most = a; /* also true if a is NaN */
         if (a != a) return a;
     }
     return most + most * 0;

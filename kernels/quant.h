@@ -10,8 +10,8 @@
 void quant_put(struct tensor w, int64_t at, int64_t n, const float *x);
 /* Does the same from blocks in w's format, which follow each other as quant_row says. */
 void quant_put_blocks(struct tensor w, int64_t at, int64_t n, const uint8_t *blocks);
-/* Reads elements [at, at + n) of w as the fp32 values that products take. The range may part
- * blocks. */
+/* Reads elements [at, at + n) of w as the fp32 values that products take. The range may begin and
+ * end within a block. */
 void quant_get(struct tensor w, int64_t at, int64_t n, float *out);
 /* Finds a block of w with a scale or a least value that is NaN or infinity. Returns its first
  * element, row-major, or -1: there is none. *past: it is infinity, of finite numbers that do not

@@ -71,8 +71,8 @@ static bool have_amx(void)
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA  18
 
-/* Asks Linux for the room that the tiles take in the state of a thread. It grants that once for all
- * threads of the process; a kernel that does not know tiles, or a sandbox, refuses. */
+/* Asks Linux for the room that the tiles take in the state of a thread. Linux grants it once for
+ * all threads of the process; a kernel that does not know tiles, or a sandbox, refuses. */
 static bool have_amx(void)
 {
     return have_avx512() && __builtin_cpu_supports("avx512bf16") &&

@@ -14,7 +14,7 @@ struct cpu {
     bool owns_scratch;
 };
 
-/* Opens the CPU device. fails: ERR_UNSUPPORTED naming the instruction sets there are; ERR_INVALID
+/* Opens the CPU device. fails: ERR_UNSUPPORTED naming the instruction sets that exist; ERR_INVALID
  * for n_threads; ERR_IO. */
 struct be *cpu_open(const struct be_options *o, struct err *e);
 const char *const *cpu_isas(void);

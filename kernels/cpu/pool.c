@@ -14,9 +14,9 @@
 #include <unistd.h>
 #include "api/core/assert.h"
 
-/* The gate is one word: a run's number, an open bit and how many workers have joined it. Joining is
- * a compare-and-swap that fails once the caller has closed the gate, so the fields of a run can be
- * overwritten as soon as the workers that did join are through. */
+/* The gate is one word: a run's number, an open bit and how many workers have joined it. Joining
+ * is a compare-and-swap that fails once the caller has closed the gate, so the fields of a run can
+ * be overwritten as soon as the workers that joined it have left it. */
 #define GATE_JOINED  0x7ffu
 #define GATE_OPEN    0x800u
 #define GATE_RUN_ONE 0x1000u
@@ -99,7 +99,7 @@ static void take_tasks(struct pool *p, int index)
     }
 }
 
-/* Waits for a run that this worker has not met, and joins it. Returns false if the pool is
+/* Waits for a run that this worker has not joined, and joins it. Returns false if the pool is
  * closing. */
 static bool join_run(struct pool *p, uint32_t *last_run)
 {

@@ -99,7 +99,7 @@ static inline void v_store_f16_n(uint16_t *p, vf x, int64_t n)
     memcpy(p, y, (size_t)n * sizeof *p);
 }
 
-/* Codes of weights: VL bytes with sign; the low and the high halves of VL bytes. */
+/* Loads VL signed bytes, codes of an int8 weight, as floats. */
 static inline vf v_load_i8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));

@@ -98,7 +98,7 @@ static inline void v_store_f16_n(uint16_t *p, vf x, int64_t n)
     _mm256_mask_storeu_epi16(p, v_first(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* Codes of weights: VL bytes with sign; the low and the high halves of VL bytes. */
+/* Loads VL signed bytes, codes of an int8 weight, as floats. */
 static inline vf v_load_i8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));

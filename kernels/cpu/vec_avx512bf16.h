@@ -9,7 +9,7 @@
 
 #define VEC_PAIRS 1
 
-typedef __m512i vh2; /* VL halves of one vector, then as many of another */
+typedef __m512i vh2; /* 2 VL bf16: VL of one vector, then VL of another */
 
 /* Returns acc + x[1] y[1] + x[0] y[0] in each lane. Products are exact, sums round to nearest. */
 static inline vf v_dot(vf x, vf y, vf acc)

@@ -8,7 +8,7 @@
 
 #define VEC_PAIRS 1
 
-typedef uint16x8_t vh2; /* VL halves of one vector, then as many of another */
+typedef uint16x8_t vh2; /* 2 VL bf16: VL of one vector, then VL of another */
 
 /* Returns acc + (x[0] y[0] + x[1] y[1]) in each lane. Each product and sum is rounded to odd, and
  * so is wrong by less than a unit of its last place. */

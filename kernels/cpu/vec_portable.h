@@ -106,7 +106,7 @@ static inline void v_store_f16(uint16_t *p, vf x)
     v_store_f16_n(p, x, VL);
 }
 
-/* Codes of weights: VL bytes with sign; the low and the high halves of VL bytes. */
+/* Loads VL signed bytes, codes of an int8 weight, as floats. */
 static inline vf v_load_i8(const int8_t *p)
 {
     return (vf){p[0], p[1], p[2], p[3]};

@@ -1,16 +1,16 @@
-/* attn.cu: softmax attention forward (2205.14135; the schedule of 2307.08691): a block takes a
- * tile of queries of one head past the tiles of keys that they see, ascending, with o, m and l in
- * registers. Scores are exponents of 2 throughout. So is the carried m, until attn_finish turns it
- * into a natural logarithm.
+/* attn.cu: softmax attention forward (2205.14135; the schedule of 2307.08691): a block has one
+ * tile of queries of one head and walks over the tiles of keys that these queries see, ascending,
+ * with o, m and l in registers. Scores are exponents of 2 throughout. So is the carried m, until
+ * attn_finish turns it into a natural logarithm.
  *
  * Arithmetic of its limit, for each pair of query and key that is seen, and head:
  *   flops   4 D
  *   bytes   per query 2 D of q (16 bits), 8 D of o, in and out; K and V, 4 D a key, once for 128
  *           queries: 128 flops for a byte that L2 gives
- *   16 bits a block has 128 queries: 36 KiB of shared memory at D = 64, 68 at 128, 132 at 256 (on
- *           8.6 64 queries: 99, all that there is); up to 255 registers, and at most 28 bytes
- *           beside them that a tile reads and does not write, so two blocks of 4 warps to a
- *           multiprocessor, at 256 one of 8. Tensor cores are the limit (2048 flops a cycle on
+ *   16 bits a block has 128 queries: 36 KiB of shared memory at D = 64, 68 at 128, 132 at 256 (64
+ *           queries on 8.6: 99, the most that a block may have); up to 255 registers, and at most
+ *           28 bytes spilled, which a tile reads and does not write. So a multiprocessor has two
+ *           blocks of 4 warps, at 256 one of 8. Tensor cores are the limit (2048 flops a cycle on
  *           8.0): in the 32 cycles that 16 products take, shared memory is read in 24 (scores) and
  *           16 (values); exponentials (16 a cycle) take 32 / D as long as all products
  *   fp32    64 queries, 39 KiB, blocks of 8 warps as registers allow; multiply-adds are the limit
@@ -25,9 +25,9 @@
 
 /* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
-/* A block takes 128 queries: 4 warps of two fragments of 16 rows (a fragment of keys or values from
- * shared memory serves both); heads of 256 have room for one: 8 warps. SMALL: the block stays
- * within SMEM_SMALL. */
+/* A block takes 128 queries: 4 warps of two fragments of 16 rows (a fragment of keys or values
+ * from shared memory serves both); heads of 256 leave room for one fragment: 8 warps. SMALL: the
+ * block stays within SMEM_SMALL. */
 template <int DP, bool SMALL = false> struct fwd_shape {
     static const int frags = DP > 128 ? 1 : 2, warps = DP > 128 && !SMALL ? 8 : 4;
     static const int rows = 16 * frags * warps, threads = warps * WARP;
@@ -83,7 +83,7 @@ static __device__ __forceinline__ void fwd_scores(float (&s)[FRAGS][ATTN_N][4], 
     }
 }
 
-/* Sets o = alpha o + p v: the tile's part is summed alone, in the order of keys. */
+/* Sets o = alpha o + p v: the tile's part is summed separately, in the order of keys. */
 template <int DP, int FRAGS, class T>
 static __device__ __forceinline__ void
 fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
@@ -358,8 +358,8 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
 #define PIECE_LEAST                                                                                \
     512 /* keys: 8 tiles, for a state of D + 2 floats a row that is written and read */
 
-/* Adds pieces to the carried state, if a row sees keys in them. A block has one head of one
- * row. */
+/* Adds to the carried state of each row the pieces in which the row sees keys. A block has one
+ * head of one row. */
 static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
 {
     const int row = (int)blockIdx.x;

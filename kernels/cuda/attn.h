@@ -196,7 +196,7 @@ static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const
 
 /* Probabilities are multiplied by 2^RAISED before they are rounded. fp16 ends at 2^-24: a million
  * smaller probabilities beside a large one would be lost from the sum. 2^15 is the largest factor
- * that fits, since p is at most 1. bf16 ends where fp32 does. */
+ * that fits, since p is at most 1. bf16 has the range of fp32. */
 template <class T> static constexpr int attn_raised = is_f16<T> ? 15 : 0;
 
 /* Elements from a row to the next in shared memory. The 16-byte pieces at one place of eight rows
@@ -256,7 +256,8 @@ static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const T *s, i
  * lane % 4 * 2 + e % 2. */
 #define ATTN_N (ATTN_T / 8)
 
-/* The view that a warp's rows have of a tile: no key, some keys, or every row every key. */
+/* The view that a warp's rows have of a tile: no row sees a key, some rows see some keys, or every
+ * row sees every key. */
 enum attn_view { SEES_NONE, SEES_SOME, SEES_ALL };
 
 /* The keys that a warp's queries see: `some` holds the keys that any query sees; every query sees

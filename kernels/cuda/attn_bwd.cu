@@ -13,10 +13,11 @@
  *           for heads of 256, where two warps compute the same
  *   bytes   dkv: 4 D of q and dO (16 bits) a query for 128 keys: 256 flops for a byte of L2;
  *           dq: 192
- *   16 bits 8 warps of 16 owned rows, one block: 74 KiB of shared memory at D = 64 (registers leave
- *           no room for a second one), 138 at 128, 133 at 256; on 8.6 fewer rows, 93 KiB at 96, 86
- *           at 128, 84 at 256; up to 255 registers. Shared memory is the limit: it is read in 40
- *           cycles for 32 of tensor cores in s and dP, and as long as they take in what follows
+ *   16 bits 8 warps of 16 owned rows, one block: 74 KiB of shared memory at D = 64 (registers
+ *           leave no room for a second one), 138 at 128, 133 at 256; on 8.6 fewer rows, 93 KiB at
+ *           96, 86 at 128, 84 at 256; up to 255 registers. Shared memory is the limit: for s and
+ *           dP it is read in 40 cycles, in which tensor cores work 32; for the later products both
+ *           take equally long
  *   fp32    77 KiB, two blocks of 8 warps where registers allow; multiply-adds are the limit */
 #include "kernels/cuda/attn_bwd.h"
 #include "kernels/cuda/hopper.h"
@@ -86,7 +87,7 @@ static __device__ __forceinline__ void bwd_products(float (&s)[ATTN_N][4], float
     }
 }
 
-/* Adds acc += k (w tile): the tile's part is summed alone. tile points to the warp's first
+/* Adds acc += k (w tile): the tile's part is summed separately. tile points to the warp's first
  * column. */
 template <int DP, int COLS, class T>
 static __device__ __forceinline__ void
@@ -367,7 +368,7 @@ static __device__ __forceinline__ void f32_one(bwd_f32_room *room, const attn_ca
     room->ds[r][t] = c.cap > 0 ? ds * (1 - y * y) : ds;
 }
 
-/* Adds acc += k (w x): slice by slice, the tile's part is summed alone. */
+/* Adds acc += k (w x): slice by slice, the tile's part is summed separately. */
 template <int DP>
 static __device__ __forceinline__ void f32_add(f32_acc<DP> &acc, const f32_tile &w,
                                                f32_slice &slice, const f32_rows &x, int D,

@@ -152,7 +152,7 @@ static uint64_t key_hash(const struct key *k)
     return h;
 }
 
-/* Returns the key's way, or a place for it. If all its places are taken, another key's is
+/* Returns the key's way, or a place for it. If all its places are taken, another key's way is
  * cleared. */
 static struct way *way_find(struct blas *b, const struct key *k)
 {

@@ -20,7 +20,7 @@ struct conv_rows {
     {
         return pos + from >= lo[row];
     }
-    /* Sums the taps, in ascending order, to the value before the activation. */
+    /* Computes the value before the activation: a sum over the taps in ascending order. */
     __device__ float sum(int64_t row, int64_t c) const
     {
         float s = 0;

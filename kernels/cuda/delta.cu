@@ -21,7 +21,7 @@
 #define DELTA_MOST    32
 #define DELTA_EPS     1e-6f
 #define DELTA_THREADS 128
-#define DELTA_GONE    -17.f /* log of 2^-24: such a decay leaves less than a sum's rounding */
+#define DELTA_GONE    -17.f /* < log 2^-24: such a decay leaves less than a sum's rounding */
 
 struct delta_in {
     mat q, k, v, a, b, a_log, dt_bias;

@@ -387,7 +387,7 @@ static void protect(int how)
         if (mprotect(regions[i].at, regions[i].size, how)) fail("memory cannot be protected");
 }
 
-/* The device's turn: one launch or copy of all ranks at a time. */
+/* The device's turn: all ranks together have one launch or copy at a time. */
 struct turn {
     std::lock_guard<std::mutex> lock;
     turn() : lock(emu.one)
@@ -620,7 +620,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 
 static std::atomic<bool> stalled;
 
-/* Stops the streams, or lets them run: for tests, which find it by its name in the library. */
+/* Stops the streams, or lets them run. Tests find this function by its name in the library. */
 extern "C" __attribute__((visibility("default"))) void emu_stall(bool still)
 {
     stalled = still;

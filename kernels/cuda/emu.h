@@ -11,11 +11,11 @@
  *   memory    shared memory, declared or dynamic, is full of NaNs when a block begins
  *
  *   streams   always done: launches are synchronous, one at a time in a process, and ranks as
- *             threads wait for each other. A test stops them (emu_stall) to see who waits
+ *             threads wait for each other. A test stops them (emu_stall) to see which calls wait
  *   graphs    while a stream is captured no work runs; a call that a capture may not contain
- *             aborts. A graph repeats the captured launches, with the arguments of then, once for
- *             each launch of it; tests can have each step of making one fail (emu_graphs_fail)
- *   limits    a launch that no device would take fails as there
+ *             aborts. Each launch of a graph repeats the captured launches, with the arguments of
+ *             the capture; tests can have each step of making a graph fail (emu_graphs_fail)
+ *   limits    a launch that no device would take fails as it does on a device
  *   faults    EMU_FAULT_AT=n in the environment: the n-th kernel that runs faults, none runs after
  *             it, and the wait reports it */
 #ifndef SEQD_CUDA_EMU_H

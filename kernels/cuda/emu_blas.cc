@@ -1,5 +1,5 @@
 /* emu_blas.cc: the calls of cuBLASLt that blas.cu makes, in plain loops, column-major as there.
- * Tests see by it that blas.cu asks for the right product. */
+ * With it tests check that blas.cu asks for the right product. */
 #include <stdlib.h>
 #include "api/core/assert.h"
 #include "kernels/cuda/blas.h"

@@ -27,9 +27,9 @@ static struct {
 } execs;
 static std::atomic<int> failing;
 
-/* Makes a step of graphs fail; tests find it by its name, as emu_stall. 1: capture does not begin;
- * 2: capture does not end well; 3: no graph can be made of it; 4: no graph can be launched; 0: no
- * step fails. */
+/* Makes a step of graphs fail; tests find this function by its name, like emu_stall. 1: capture
+ * does not begin; 2: capture does not end well; 3: no graph can be made of it; 4: no graph can be
+ * launched; 0: no step fails. */
 extern "C" __attribute__((visibility("default"))) void emu_graphs_fail(int where)
 {
     failing = where;

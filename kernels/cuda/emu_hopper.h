@@ -44,7 +44,7 @@ void emu_shared_made(void);
 uint32_t emu_matrix_turn(uint32_t pair);
 
 struct emu_product {
-    uint64_t a, b; /* matrix descriptors; a: unless it is in registers */
+    uint64_t a, b; /* matrix descriptors; a: unused if A is in registers */
     int n;
     bool transposed, add;
     const uint32_t *registers;

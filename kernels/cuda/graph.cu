@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include "kernels/cuda/device.h"
 
-#define LIST_OPS  64         /* most operations of a list: a few layers have these */
+#define LIST_OPS  64         /* most operations of a list: a few layers have this many */
 #define LIST_SIZE (12 << 10) /* bytes of a list's args: 190 an operation */
 #define PATTERNS  256
 #define GRAPHS    1024
 #define LEAST     4    /* fewest operations of a graph: a launch costs as much as two of them */
-#define AGE_NEW   2048 /* age in lists: more than a step has */
+#define AGE_NEW   2048 /* age limit in lists: a step has fewer */
 #define AGE_KNOWN (1 << 14)
 
 struct op {
@@ -20,7 +20,7 @@ struct op {
     const char *name; /* name of a graph that begins with it */
     uint64_t hash;    /* hash of the args' bytes */
     int32_t at, size; /* place of the args, and of a struct of the host that they point to */
-    int32_t drop_at;  /* offset in args of the pointer to the host's struct; 0: none */
+    int32_t drop_at;  /* offset, in the args, of the pointer to the host's struct; 0: none */
 };
 
 struct list {
@@ -165,7 +165,7 @@ static bool same(const struct list *a, const struct list *b, int i)
     return x->hash == y->hash && !memcmp(a->bytes + x->at, b->bytes + y->at, (size_t)x->size);
 }
 
-/* Counts the list's operations that are those of the pattern, gaps aside. */
+/* Counts the list's operations that equal those of the pattern, without its gaps. */
 static int n_same(const struct pattern *p, const struct list *l)
 {
     int n = 0;
@@ -195,7 +195,8 @@ static int64_t age_left(const struct graphs *g, const struct pattern *p)
     return p->last + (p->n_seen > 1 ? AGE_KNOWN : AGE_NEW) - g->now;
 }
 
-/* Keeps the list as a new pattern, in a free place or that of a pattern whose time is over. */
+/* Keeps the list as a new pattern, in a free place or in that of a pattern whose age is past its
+ * limit. */
 static void remember(struct cuda *c)
 {
     struct graphs *g = c->graphs;
@@ -221,7 +222,7 @@ static void remember(struct cuda *c)
     g->shape[at] = g->list.shape;
 }
 
-/* Marks each operation that differs as a gap from now on: no graph goes over it. */
+/* Marks each operation that differs as a gap: from now on no graph contains it. */
 static void find_gaps(struct cuda *c, struct pattern *p)
 {
     bool settled = false;

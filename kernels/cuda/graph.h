@@ -1,16 +1,16 @@
 /* graph.h: operations that come again, by CUDA graphs: one launch for many.
  *
- * The table's operations are kept in a list, args and all, until something must see them done or
- * under way: memory that is copied or shared, a transfer, a wait, a full list. Then the list is
- * compared with those before it. A list that was seen before, but for some operations (with args
- * that grow with a cache, or hold a step's number), is a pattern with gaps: the operations between
- * the gaps become graphs, captured from the same functions that launch otherwise; the operations in
- * gaps are always launched one by one. A graph runs only if every byte of its operations' args
- * equals the captured one.
+ * The table's operations are kept in a list, args and all, until work that is not listed needs
+ * them launched: a copy, memory that is shared, a transfer, a wait, or a full list. Then the list
+ * is compared with those before it. A list that was seen before, but for some operations (with
+ * args that grow with a cache, or hold a step's number), is a pattern with gaps: the operations
+ * between the gaps become graphs, captured from the same functions that launch otherwise; the
+ * operations in gaps are always launched one by one. A graph runs only if every byte of its
+ * operations' args equals the captured one.
  *
- * So no code above the table knows of it, and results do not depend on the use of graphs. If a
- * graph cannot be made or launched, its operations are launched one by one, and no more graphs are
- * made or launched.
+ * So no code above the table knows of graphs, and results do not depend on their use. If a graph
+ * cannot be made or launched, its operations are launched one by one, and no more graphs are made
+ * or launched.
  *
  *   limits  PATTERNS lists are known, of LIST_OPS operations at most: the first ones that come. A
  *           list makes room when it has not come again within AGE_NEW lists, or AGE_KNOWN if it

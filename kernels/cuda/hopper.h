@@ -185,8 +185,8 @@ static __device__ __forceinline__ void named_arrive(int name, int n)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Copies a strip: the map's rows from `row`, columns from col of a head; b gets its bytes. One
- * thread calls it. */
+/* Copies a strip: the map's rows from `row`, columns from col of a head; barrier b counts its
+ * bytes. One thread calls it. */
 static __device__ __forceinline__ void strip_copy(void *to, const hopper_map *map, int col,
                                                   int head, int row, hopper_barrier *b)
 {
@@ -337,8 +337,8 @@ static __device__ __forceinline__ int thread_again(void)
                    "%62, %63"
 #define HOPPER_PRODUCT(n) "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 "
 
-/* Multiplies A and B, both from shared memory (matrix_at). TURNED: rows there are B's K. !add: d is
- * overwritten. */
+/* Multiplies A and B, both from shared memory (matrix_at). TURNED: B's rows in shared memory are
+ * its K. !add: d is overwritten. */
 template <bool TURNED, int N8>
 static __device__ __forceinline__ void product(float (&d)[N8][4], uint64_t a, uint64_t b, bool add)
 {

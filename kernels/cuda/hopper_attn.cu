@@ -1,5 +1,5 @@
 /* hopper_attn.cu: softmax attention forward in bf16 for compute capability 9.0 (the schedule of
- * 2407.08608): a block takes 128 queries of one head past the tiles of keys that they see,
+ * 2407.08608): a block has 128 queries of one head and walks over the tiles of keys that they see,
  * ascending. One warp copies tiles; two warpgroups, 64 queries each, take turns at the tensor
  * cores: while one's scores become probabilities, the other's products run, and within a group the
  * next scores are made while values of the last are added.
@@ -195,8 +195,8 @@ static __device__ __forceinline__ void hop_end(const hop_rows &r, const hop_call
     }
 }
 
-/* Skips a tile that no query of the group sees: passes the turn and releases the tile, but not
- * before it has arrived: until then the other group may read the buffer's last tile. */
+/* Skips a tile that no query of the group sees: passes the turn and, once the tile has arrived,
+ * releases it. Before that the other group may still read the buffer's last tile. */
 template <int DP>
 static __device__ __forceinline__ void hop_skip(hop_room<DP> *room, int i, int group, bool last)
 {

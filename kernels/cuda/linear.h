@@ -33,7 +33,7 @@
 #define LINEAR_KEYS    256 /* key columns of a walk, at most */
 #define LINEAR_ROWS    (LINEAR_T * LINEAR_SEGMENT)
 
-/* Counts from the rows' documents, found on the device: the scratch begins with them. */
+/* Counts that a kernel derives from the rows' documents. They lie at the start of the scratch. */
 struct linear_ends {
     int64_t n_valid; /* rows before the padding at the end */
     int64_t n_see;   /* rows whose document began before the chunk */

@@ -1,7 +1,7 @@
 /* linear_angle.cu: the gradient of LRPE's angles through linear attention (backend.h): row by row,
- * in double. A block of threads has one angle of one head, a thread some columns of v, which depend
- * on no others: only the columns' sums meet, at the end. No result is written on the way, so that
- * the rows ahead are read while one is computed. */
+ * in double. A block of threads has one angle of one head, a thread some columns of v, which
+ * depend on no others: only the columns' sums are added to each other, at the end. No result is
+ * written on the way, so that the rows ahead are read while one is computed. */
 #include "kernels/cuda/linear.h"
 
 #define THREADS 128

@@ -62,9 +62,9 @@ struct embed_deal {
     const int32_t *ids;
     int64_t first, n_ids; /* ids [first, first + n_ids) have a row */
     int64_t row0, n;      /* rows [row0, row0 + n) of the call */
-    int32_t *at;     /* [pieces, EMBED_PARTS]: each piece's number of rows; later, their begin */
-    int32_t *begin;  /* [EMBED_PARTS + 1] */
-    embed_row *rows; /* [n] */
+    int32_t *at;          /* [pieces, EMBED_PARTS]: a piece's rows of a part: count, then place */
+    int32_t *begin;       /* [EMBED_PARTS + 1] */
+    embed_row *rows;      /* [n] */
 };
 
 /* Calls f(row, id) for each row of the block's piece that is of this thread's part. */
@@ -444,7 +444,8 @@ void cuda_noise(struct be *be, const struct noise_args *a)
 
 /* ---- routing --------------------------------------------------------------------------------- */
 
-/* Returns a logit as the order compares it: NaN comes last, but still has an expert. */
+/* Returns the value by which a logit is ordered. NaN is -inf: its expert comes last, but can still
+ * be chosen. */
 static __device__ __forceinline__ float route_rank(float x)
 {
     return x != x ? -INFINITY : x;

@@ -1,5 +1,5 @@
-/* memory.cu: the device's memory: to and from the host, and to other ranks. All copies go through
- * the stream of operations. */
+/* memory.cu: the device's memory: to and from the host, and to other ranks. Its copies go through
+ * the stream of operations (copy_beside: stream.cu). */
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -5,7 +5,8 @@
  *   a[0..3]  A(g, 2r..), A(g + 8, 2r..), A(g, 2r + 8..), A(g + 8, 2r + 8..)   two columns a word
  *   b[0..1]  B(2r.., g), B(2r + 8.., g)                                      two rows a word
  *   d[0..3]  D(g, 2r), D(g, 2r + 1), D(g + 8, 2r), D(g + 8, 2r + 1)
- * so that a D, rounded, is an A of the next product: d of two neighbours in N make one a. */
+ * so that a D, rounded, is an A of the next product: the d of two products that are neighbours in
+ * N make one a. */
 #ifndef SEQD_CUDA_MMA_H
 #define SEQD_CUDA_MMA_H
 

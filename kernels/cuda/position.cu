@@ -1,6 +1,6 @@
-/* position.cu: rotary embeddings and LRPE. Angles are products in double, reduced in double: a
- * position of 2^22 in fp32 has angles half a radian apart. A thread turns one pair of columns in
- * all heads of its row, so that a sine is formed once. */
+/* position.cu: rotary embeddings and LRPE. Angles are products in double, reduced in double: at
+ * position 2^22 neighbouring angles in fp32 are half a radian apart. A thread rotates one pair of
+ * columns in all heads of its row, so that a sine is formed once. */
 #include "kernels/cuda/device.h"
 
 #define ROPE_THREADS 128

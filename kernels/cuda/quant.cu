@@ -5,7 +5,7 @@
  *
  *   16 bits  a warp takes the 16 rows and 32 columns of a block: a thread 8 rows of two columns,
  *            16 values, which it puts down as two packs of 16 bytes. 8 neighbouring rows of the
- *            weight are neighbours in the tile, so the tile lies turned to that of gemm.cu
+ *            weight are neighbours in the tile, so the tile is the transpose of gemm.cu's
  *   fp32     a thread takes packs of 4 rows of one column
  *   few      where the order of sums is free, one and two rows of a are multiplied by values in
  *            registers: a block has one panel, its warps take turns at the panel's blocks, and a
@@ -119,7 +119,7 @@ static void run_half(struct cuda *c, const product &p)
            (size_t)smem, p);
 }
 
-/* Rows of a that are no whole packs are those of tests: they have one tile. */
+/* Only tests have rows of a that are not whole packs; one size of tile serves them. */
 template <class T, bool INT4, bool TRANS_B>
 static void choose_half(struct cuda *c, const product &p)
 {

@@ -60,8 +60,8 @@ template <bool INT4, int ROWS> struct quant_part {
         for (int j = 0; j < ROWS / 4; j++)
             code[j] = *(const words_of *)(from + (k + j) * QUANT_ROWS + row);
     }
-    /* Returns the value of row i at column k of the block, which was loaded. k counts by
-     * its parity alone. */
+    /* Returns the value of row i at column k of the block; fetch() has loaded that column. Only
+     * the parity of k is used. */
     __device__ __forceinline__ float value(int i, int k) const
     {
         const float s = to_float(scale.e[i]);

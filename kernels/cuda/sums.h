@@ -10,7 +10,7 @@
 #define SUM_PIECES 64
 
 /* Sums each piece of the rows, for out[col] += sum over rows of F::term(row, col), col in [0,
- * cols). Rows may be anything that ascends. */
+ * cols). A row need not be a row of a tensor. */
 template <class F>
 static __global__ void sum_pieces(F f, int64_t rows, int64_t cols, int64_t piece, double *part)
 {
