@@ -1,5 +1,5 @@
-/* address.c: parses numeric hosts and Unix paths, tries to bind before gRPC does, and connects with
- * a time limit. */
+/* address.c: parses numeric hosts and Unix paths, checks by binding that an address is free, and
+ * connects with a time limit. */
 #include "api/address.h"
 
 #include <arpa/inet.h>
@@ -14,7 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Checks, by connecting, that no process serves a socket. gRPC would unlink it without a word. */
+/* Checks, by connecting, that no process serves a socket. gRPC would unlink the socket without an
+ * error. */
 static int unix_check(const char *path, struct err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -119,7 +120,7 @@ const char *address_target(const char *address)
     return strncmp(address, prefix, sizeof prefix - 1) ? address : address + sizeof prefix - 1;
 }
 
-/* Connects a datagram socket, which asks the routing table and sends no packet. */
+/* Connects a datagram socket: the kernel looks up the route and sends no packet. */
 void address_local(const char *address, char out[ADDRESS_HOST_SIZE])
 {
     struct sockaddr_storage sa;

@@ -17,9 +17,9 @@ bool address_is_plain(const char *address);            /* a Unix socket, or mark
 int address_plain_check(const char *address, struct err *e);
 int address_tls_check(const char *address, struct err *e);
 /* Checks that an address is free, by binding or connecting for a moment. fails: ERR_CONFLICT when
- * it is in use; ERR_INVALID for a wrong form, or a socket's path that is too long; ERR_IO. Call it
- * before gRPC binds, which unlinks an existing Unix socket and gives no reason for a port in
- * use. */
+ * the address is in use; ERR_INVALID for a wrong form, or for a socket's path that is too long;
+ * ERR_IO. Call it before gRPC binds, which unlinks an existing Unix socket and gives no reason for
+ * a port in use. */
 int address_free_check(const char *address, struct err *e);
 
 /* Returns the address without "insecure:", as sockets and gRPC take it. */

@@ -78,7 +78,8 @@ static EVP_PKEY *key_parse(const char *text)
     return k;
 }
 
-/* Reads the text of b into out, and frees b. written: the text is in b. */
+/* Reads the text of b into out, and frees b. written false: the text could not be written to b,
+ * and the call fails. */
 static int text_take(BIO *b, bool written, char *out, size_t size, struct err *e)
 {
     const int n = written ? BIO_read(b, out, (int)size - 1) : -1;
@@ -194,7 +195,7 @@ static bool set_terms(X509 *x, EVP_PKEY *subject, const struct terms *t)
            X509_set_pubkey(x, subject);
 }
 
-/* Makes a certificate. issuer NULL: it is signed by its own key. */
+/* Makes a certificate. issuer NULL: the certificate is signed by its own key. */
 static X509 *cert_make(EVP_PKEY *subject, const struct terms *t, X509 *issuer, EVP_PKEY *issuer_key,
                        struct err *e)
 {
@@ -356,7 +357,8 @@ int pki_serve(const struct pki *p, int64_t now_s, int64_t life_s, struct pki_ser
     const struct terms t = {.common_name = PKI_SERVER,
                             .san_dns = PKI_SERVER,
                             .purpose = NID_server_auth,
-                            .serial = now_s, /* new at each start: some TLS clients need that */
+                            .serial = now_s, /* differs at each start: some TLS clients need
+                                              * that */
                             .from_s = now_s - PKI_SKEW_S,
                             .until_s = now_s + life_s};
     EVP_PKEY *k = key_new(e);
@@ -525,7 +527,7 @@ int pki_match(const char *key, const char *cert, const char *ca, struct err *e)
     return rc;
 }
 
-/* ---- who is there ---------------------------------------------------------------------------- */
+/* ---- probing a server ------------------------------------------------------------------------ */
 
 static SSL *probe_new(SSL_CTX *c, int fd)
 {
@@ -555,8 +557,8 @@ static bool probe_shake(SSL *s, int fd, int64_t until_ms, struct err *e)
     }
 }
 
-/* Writes the certificate of the chain that has the fingerprint to ca. After a failure the error
- * names the fingerprint of the chain's last certificate, which is the authority's. */
+/* Finds the certificate with this fingerprint in the chain, and writes it to ca. If there is none,
+ * the error names the fingerprint of the chain's last certificate, which is the authority's. */
 static int probe_choose(const STACK_OF(X509) * chain, const char *fingerprint,
                         char ca[PKI_PEM_SIZE], struct err *e)
 {

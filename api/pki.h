@@ -1,17 +1,18 @@
-/* pki.h: the certificate authority of a seqd, and the certificates of its nodes. Beside
- * worker/comm/tls.c the only user of OpenSSL.
+/* pki.h: the certificate authority of a seqd, and the certificates of its nodes. Only this module
+ * and worker/comm/tls.c use OpenSSL.
  *
  * A seqd is its own authority: <state>/pki/ca.pem has its key and its certificate (EC P-256, ten
- * years), made at the first start. It signs two kinds of certificates and no other authority is
- * asked about either:
+ * years), made at the first start. It signs two kinds of certificates, and no other authority
+ * signs either kind:
  *   for seqd itself  DNS name "seqd", for servers; made at start, then renewed; key in no file
  *   for a node       URI "seqd:node:NAME", for clients; the key never leaves the node
- * A certificate is good for a purpose, a name and a time. Whether it was revoked is not written in
- * it: seqd keeps the serial numbers that it has given (daemon/access/join.h).
+ * A certificate is good for a purpose, a name and a time. It does not tell whether it was revoked:
+ * seqd keeps the serial numbers that it has given (daemon/access/join.h).
  *
  * The fingerprint of the authority is the SHA-256 of its certificate (DER), as hex digits. It
- * comes with a join token, by a way that the operator trusts, and is all that a node knows before
- * it joins. Texts are PEM. tested: tests/api/test_api_pki.c, tests/fuzz/fuzz_pki.c */
+ * comes with a join token, by a way that the operator trusts. Before a node joins, it knows no
+ * more than this about the authority. Texts are PEM. tested: tests/api/test_api_pki.c,
+ * tests/fuzz/fuzz_pki.c */
 #ifndef SEQD_API_PKI_H
 #define SEQD_API_PKI_H
 
@@ -24,7 +25,7 @@
 #define PKI_PEM_SIZE  4096   /* one certificate, key or request, with its NUL */
 #define PKI_FILE_SIZE (4 * PKI_PEM_SIZE)
 #define PKI_NAME_SIZE 64               /* as NODE_NAME */
-#define PKI_SKEW_S    3600             /* certificates begin that long before now: clocks differ */
+#define PKI_SKEW_S    3600             /* certificates begin this long before now: clocks differ */
 #define PKI_CA_S      (3652LL * 86400) /* ten years */
 
 struct pki; /* an authority with its key */
@@ -55,7 +56,7 @@ struct pki_node {
 };
 
 /* Computes the digest of the key of a request that a node sent: hostile input. fails: ERR_INVALID
- * when it is no request, is not signed by its own key, or its key is not EC P-256. */
+ * when csr is not a request, is not signed by its own key, or has a key that is not EC P-256. */
 int pki_request_key(const char *csr, char key[SHA256_HEX], struct err *e);
 /* Makes a certificate for the key of the request; the caller sets name, serial, from_s and
  * until_s. Names and purposes in the request are not read. fails: as pki_request_key;
@@ -73,15 +74,15 @@ int pki_verify(const struct pki *p, const char *cert, int64_t now_s, struct pki_
 
 int pki_key_make(char key[PKI_PEM_SIZE], struct err *e);
 int pki_request(const char *key, const char *name, char csr[PKI_PEM_SIZE], struct err *e);
-/* Reads a certificate of a node. It does not check who signed it, or its time. fails:
+/* Reads a certificate of a node. It checks neither the signature nor the time. fails:
  * ERR_INVALID. */
 int pki_read(const char *cert, struct pki_node *out, struct err *e);
 /* Checks that key and certificate belong together, and that ca signed the certificate. fails:
  * ERR_CORRUPT. */
 int pki_match(const char *key, const char *cert, const char *ca, struct err *e);
 
-/* Gets an authority's certificate from the server at the other end of fd (connected, not
- * blocking), by a TLS handshake alone: ca gets the certificate that has the fingerprint.
+/* Gets an authority's certificate from the server at the other end of fd (connected,
+ * non-blocking), by a TLS handshake alone. ca gets the certificate that has the fingerprint.
  * fails: ERR_PEER if no TLS server answers, or if it shows another fingerprint, which is named;
  * ERR_TIMEOUT after timeout_ms; ERR_INTERNAL. */
 int pki_find(int fd, const char *fingerprint, int64_t timeout_ms, char ca[PKI_PEM_SIZE],

@@ -27,12 +27,12 @@ struct rpc_calls {
     void (*opened)(void *arg, struct rpc_stream *s);
     /* One whole message has come; data is valid during the call. */
     void (*message)(void *arg, struct rpc_stream *s, const void *data, size_t size);
-    /* The stream is gone, by the peer or by rpc_stream_close; s is invalid afterwards. why: a
-     * sentence. Not called for streams that were never opened, or that end by rpc_server_destroy
+    /* The stream has ended, by the peer or by rpc_stream_close; s is invalid after this call. why:
+     * a sentence. Not called for streams that were never opened, or that end by rpc_server_destroy
      * or rpc_client_destroy. NULL allowed. */
     void (*closed)(void *arg, struct rpc_stream *s, const char *why);
-    /* Client: the server opens no session for this certificate; the next attempt follows. NULL
-     * allowed. */
+    /* Client: the server refused a session with this certificate. The client dials again by
+     * itself. NULL allowed. */
     void (*refused)(void *arg, const char *why);
 };
 
@@ -44,10 +44,11 @@ struct rpc_calls {
  * ERR_INTERNAL without memory. */
 struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct rpc_calls *calls,
                              void *arg, struct err *e);
-/* Serves the same over TLS, at "10.0.0.1:port". */
+/* Serves sessions over TLS, at "10.0.0.1:port". */
 struct rpc_authority {
     const struct pki *ca; /* borrowed until rpc_server_destroy */
-    int64_t life_s;       /* life of the server's certificate, which is renewed at half of it */
+    int64_t life_s;       /* life of the server's certificate, which is renewed after half of
+                           * this */
 };
 #define RPC_LIFE_S (30 * 86400)
 struct rpc_server *rpc_serve_tls(struct loop *l, const char *address, const struct rpc_authority *a,
@@ -55,8 +56,8 @@ struct rpc_server *rpc_serve_tls(struct loop *l, const char *address, const stru
 void rpc_server_destroy(struct rpc_server *s);   /* closes all streams; blocks until gRPC is done */
 int rpc_server_port(const struct rpc_server *s); /* the bound port; 0: a Unix socket */
 
-/* Keeps one session to address open: it reconnects by itself after 100 ms to 1 s, and calls opened
- * and closed. */
+/* Keeps one session to address open: the client reconnects by itself after 100 ms to 1 s, and
+ * calls opened and closed. */
 struct rpc_client;
 struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
                             void *arg, struct err *e);
@@ -69,11 +70,13 @@ struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struc
 /* Sets the identity with which the next session is dialled. */
 void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id);
 void rpc_client_destroy(struct rpc_client *c);
-/* Delays the session after the open one: once that has ended, the next is not dialled for ms. */
+/* Delays the next session: once the open one has ended, the client does not dial for ms
+ * milliseconds. */
 void rpc_client_wait(struct rpc_client *c, int64_t ms);
 
-/* Queues a copy; order kept. Returns -1 when the stream's queue would exceed RPC_QUEUE_SIZE bytes,
- * or when the stream is closing (closed is about to be called). */
+/* Queues a copy of the message; messages keep their order. Returns -1 when the stream's queue
+ * would exceed RPC_QUEUE_SIZE bytes, or when the stream is closing (closed is about to be
+ * called). */
 #define RPC_QUEUE_SIZE (16 << 20)
 int rpc_send(struct rpc_stream *s, const void *data, size_t size);
 size_t rpc_stream_queued(const struct rpc_stream *s); /* bytes not yet taken by the transport */

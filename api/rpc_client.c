@@ -1,5 +1,5 @@
-/* rpc_client.c: the dialling side of rpc.h: it keeps one session open and dials again after 0.1 to
- * 1 s whenever it ends. */
+/* rpc_client.c: the dialling side of rpc.h: it keeps one session open and dials again 0.1 to 1 s
+ * after the session ends. */
 #include <grpc/grpc_security.h>
 #include <grpc/support/time.h>
 #include <stdio.h>
@@ -16,9 +16,9 @@ struct rpc_client {
     struct endpoint ep;
     grpc_channel *channel;
     struct loop_timer *retry;
-    int64_t retry_ms, wait_ms; /* wait_ms: asked for by rpc_client_wait */
+    int64_t retry_ms, wait_ms; /* wait_ms: set by rpc_client_wait */
     bool is_failing;
-    grpc_status_code status; /* status that was logged last, while dialling fails */
+    grpc_status_code status; /* the last status that was logged, while dialling fails */
     const char *method;
     char address[256];
 };
@@ -73,8 +73,9 @@ static void client_start(void *arg)
     rpc_op_start(s, &s->open, client_open_done, ops, 2);
 }
 
-/* Sets the next attempt after a session ended or could not be opened. Each attempt waits longer,
- * up to a second. Their number has no limit: an agent has no other work. */
+/* Sets the timer of the next attempt, after a session ended or could not be opened. Each attempt
+ * waits longer, up to a second. The number of attempts has no limit: an agent has no other
+ * work. */
 static void client_retry(void *owner, struct rpc_stream *s, const char *why)
 {
     struct rpc_client *c = owner;
@@ -102,7 +103,7 @@ static grpc_channel *channel_create(const char *address, const struct rpc_identi
         rpc_arg_int(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         rpc_arg_int(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         rpc_arg_int(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, RETRY_MIN_MS),
-        /* This value is also the least time that an attempt to connect is given. */
+        /* This value is also the least time that gRPC gives an attempt to connect. */
         rpc_arg_int(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, RETRY_MIN_MS),
         rpc_arg_int(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, RETRY_MAX_MS),
         rpc_arg_int(GRPC_ARG_ENABLE_RETRIES, 0),

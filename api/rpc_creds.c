@@ -8,10 +8,10 @@
 #include <time.h>
 #include "api/core/log.h"
 
-/* gRPC does not verify a client's certificate here: for an expired or foreign certificate it would
- * end the handshake without an error on either side. It only makes sure that the client has the
- * certificate's key. When a session opens, pki_verify checks whose certificate it is, and the
- * answer is sent back. */
+/* gRPC does not verify a client's certificate here: for an expired or foreign certificate gRPC
+ * would end the handshake without an error on either side. It only checks that the client has the
+ * certificate's key. When a session opens, pki_verify checks the certificate, and the server sends
+ * its verdict. */
 
 struct rpc_creds {
     struct rpc_authority authority;

@@ -32,8 +32,8 @@ static void *endpoint_thread(void *arg)
     }
 }
 
-/* Takes the lock for sanitizers, which cannot look into gRPC: gRPC itself orders this before the
- * completion. */
+/* Takes the lock only for sanitizers, which do not see the synchronization inside gRPC. gRPC
+ * itself orders this write before the completion. */
 void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void *owner)
 {
     pthread_mutex_lock(&ep->lock);
@@ -83,7 +83,8 @@ int rpc_endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_call
         return -1;
     }
     pthread_mutex_init(&ep->lock, NULL);
-    setenv("GRPC_VERBOSITY", "NONE", 0); /* seqd's errors say as much as gRPC's log */
+    setenv("GRPC_VERBOSITY", "NONE", 0); /* gRPC logs nothing: seqd's errors have the same
+                                          * information */
     /* Signals are the loop's: none may land on a thread of gRPC. */
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
@@ -108,7 +109,7 @@ void rpc_endpoint_fini(struct endpoint *ep)
 
 void rpc_endpoint_stop(struct endpoint *ep)
 {
-    assert(!ep->in_callback); /* the callback's stream would be freed under it */
+    assert(!ep->in_callback); /* the callback's stream would be freed while it runs */
     ep->stopping = true;
     for (struct rpc_stream *s = ep->streams; s; s = s->next) rpc_stream_close(s);
 }

@@ -1,5 +1,5 @@
-/* rpc_server.c: the listening side of rpc.h: it accepts calls, checks who calls which method, and
- * ends or refuses them. */
+/* rpc_server.c: the listening side of rpc.h: it accepts calls, checks each peer and its method,
+ * and ends or refuses calls. */
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <stdio.h>
@@ -105,7 +105,7 @@ static void accept_done(struct rpc_op *op)
 {
     struct rpc_server *s = op->owner;
     grpc_call *call = s->next_call;
-    bool ok = op->ok; /* op is s->accept, used again below */
+    bool ok = op->ok; /* copied: op is s->accept, which the next accept uses again */
     s->next_call = NULL;
     s->accept.done = NULL;
     const bool session = ok && grpc_slice_str_cmp(s->details.method, SESSION_METHOD) == 0;
@@ -136,7 +136,7 @@ static grpc_server *server_create(void)
         rpc_arg_int(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS),
         rpc_arg_int(GRPC_ARG_MAX_CONCURRENT_STREAMS, MAX_STREAMS),
         rpc_arg_int(GRPC_ARG_ALLOW_REUSEPORT,
-                    0), /* two servers would share a port without an error */
+                    0), /* else two servers share a port without an error */
         rpc_arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RPC_MAX_SIZE),
         rpc_arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS),
         rpc_arg_int(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS),

@@ -39,7 +39,7 @@ void rpc_op_start(struct rpc_stream *s, struct rpc_op *op, rpc_op_done *done, co
 {
     rpc_op_init(s->ep, op, done, s);
     grpc_call_error rc = grpc_call_start_batch(s->call, ops, n, op, NULL);
-    assert(rc == GRPC_CALL_OK); /* anything else is a misuse of gRPC */
+    assert(rc == GRPC_CALL_OK); /* any other code is a misuse of gRPC */
     s->n_ops++;
 }
 

@@ -9,10 +9,11 @@
  *
  * A stream has at most one operation of each kind in flight: open (initial metadata), recv, send
  * and finish (the end of the call, in its own batch so that it is seen at any time). It is freed
- * when the end was seen and nothing is in flight.
+ * once its end was seen and no operation is in flight.
  *
  * A client cannot tell an accepted call from a failed one by the completion of its initial
- * metadata: both succeed. So the server puts SESSION_KEY there, and the client looks for it. */
+ * metadata: it succeeds for both. So the server puts SESSION_KEY there, and the client looks for
+ * it. */
 #ifndef SEQD_API_RPC_STREAM_H
 #define SEQD_API_RPC_STREAM_H
 
@@ -88,7 +89,7 @@ struct rpc_stream {
 
 int rpc_endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_calls *calls, void *arg,
                       struct err *e);
-/* Frees the endpoint, after the last operation and when the queue is empty. */
+/* Frees the endpoint. The last operation must be over and the completion queue empty. */
 void rpc_endpoint_fini(struct endpoint *ep);
 /* Closes every stream, and calls no callback from then on. Do not call it in a callback. */
 void rpc_endpoint_stop(struct endpoint *ep);
@@ -103,15 +104,15 @@ void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void
 /* Makes a stream that owns call. It is in ep's list until it has ended and its last operation is
  * over. */
 struct rpc_stream *rpc_stream_new(struct endpoint *ep, grpc_call *call, bool is_server);
-/* Starts a batch of n operations whose tag is op, one of the stream's. */
+/* Starts a batch of n operations. Its tag is op, a member of the stream. */
 void rpc_op_start(struct rpc_stream *s, struct rpc_op *op, rpc_op_done *done, const grpc_op *ops,
                   size_t n);
 /* Ends an operation of the stream. Returns true when the stream was freed. */
 bool rpc_stream_op_over(struct rpc_stream *s);
-/* Takes note that both ends agreed on a session: tells the caller, sends the messages that it
- * queues, and receives. */
+/* Takes note that both ends agreed on a session: calls `opened`, sends the messages that are
+ * queued, and begins to receive. */
 void rpc_stream_opened(struct rpc_stream *s);
-/* Takes note that the call has ended: tells the caller, and the endpoint's owner. */
+/* Takes note that the call has ended: calls `closed`, and tells the endpoint's owner. */
 void rpc_stream_ended(struct rpc_stream *s, const char *why);
 
 static inline grpc_arg rpc_arg_int(const char *key, int value)

@@ -12,9 +12,9 @@ typedef const char *settings_path(const void *target);
  * asked for an answer (OPTION_ANSWER); or -1, and *e names the option, or the file and line. */
 int settings_read(const struct option_table *t, int argc, char **argv, settings_path *path,
                   void *target, struct option_sources *from, struct err *e);
-/* Reads the same again at SIGHUP, and takes the rows that reload into `now`; others that differ are
- * logged. A file that is wrong changes nothing. check (NULL allowed) judges the fresh target as a
- * whole. Returns how many rows were taken, or -1. */
+/* Reads the options again at SIGHUP. Copies changed rows that reload into `now`; changes of other
+ * rows are logged. A file that is wrong changes nothing. check (NULL allowed) checks the newly
+ * read target as a whole. Returns how many rows were taken, or -1. */
 typedef int settings_check(const void *fresh, struct err *e);
 int settings_reload(const struct option_table *t, int argc, char **argv, settings_path *path,
                     settings_check *check, void *now, struct err *e);

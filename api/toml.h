@@ -11,11 +11,11 @@
 extern "C" {
 #endif
 
-/* Takes one key. Texts are borrowed until it returns. 0, or -1 and *e. */
+/* Takes one key. Texts are borrowed until the call returns. Returns 0, or -1 and *e. */
 typedef int toml_key(void *arg, const char *key, const struct option_value *v, struct err *e);
 /* Calls `key` for each key of the root in the order of the alphabet, until one call fails. It
- * calls once per element of an array, and once for an empty one. name: the name of the file:
- * errors begin "name:line: ". fails: ERR_INVALID; as `key`. */
+ * calls once per element of an array, and once for an empty array. name: the name of the file,
+ * with which errors begin: "name:line: ". fails: ERR_INVALID; as `key`. */
 int toml_read(const char *text, size_t size, const char *name, toml_key *key, void *arg,
               struct err *e);
 

@@ -23,7 +23,7 @@ struct tree_request {
     struct trees *all;
     enum { MEASURE, REMOVE, LIST } what;
     int n;
-    struct tree *tree; /* owns n */
+    struct tree *tree; /* owned; n entries */
     struct err err;
     trees_done *done;
     void *arg;
@@ -75,8 +75,8 @@ static int walk_dir(struct tree_walk *w, int fd, int depth)
     return rc;
 }
 
-/* Measures or removes one entry. An entry that has vanished is no failure: a gang may end while it
- * is measured. */
+/* Measures or removes one entry. An entry that has vanished is not a failure: a gang may end while
+ * its directory is measured. */
 static int walk_entry(struct tree_walk *w, int dir, const char *name, int depth)
 {
     struct stat st;

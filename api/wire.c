@@ -15,7 +15,7 @@ static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
 
 #define HOUR_MS 3600000
 
-/* ---- rules that a range cannot say, and values that are no field of a struct ----------------- */
+/* ---- rules that are not ranges, and values that are not fields of a struct ------------------- */
 
 bool wire_name_good(const char *name)
 {
@@ -91,7 +91,8 @@ static int record_rule(const struct wire_field *f, const void *body, struct aren
     return range_check(head.rank, RANK_GANG, JOB_MAX_RANKS - 1, "record.rank", e);
 }
 
-/* Checks an id that becomes the name of a directory. It is empty where an ASSIGN names no data. */
+/* Checks an id that becomes the name of a directory. The id is empty where an ASSIGN names no
+ * data. */
 static int prepared_rule(const struct wire_field *f, const void *body, struct arena *a,
                          void *record, struct err *e)
 {
@@ -113,7 +114,7 @@ static int grants_rule(const struct wire_field *f, const void *body, struct aren
     return 0;
 }
 
-/* Checks the number of a model, which is of a list of models alone. */
+/* Checks `offset`, the number of the first model to list: only a list of models has one. */
 static int first_rule(const struct wire_field *f, const void *body, struct arena *a, void *record,
                       struct err *e)
 {

@@ -2,45 +2,47 @@
  * Only wire*.c use protobuf-c. Every count and length is checked on the way in.
  *
  * The session (one per node, dialled by seqw; order is kept in each direction)
- *   seqw  HELLO      its name, its instance (of the state directory, the same after a restart),
- *                    and every attempt whose directory is here: alive, or ended and not yet
- *                    forgotten
+ *   seqw  HELLO      its name, its instance (an id of the state directory, the same after a
+ *                    restart), and every attempt whose directory is here: alive, or ended and not
+ *                    yet forgotten
  *   seqd  WELCOME    then ACK for the records it already has of those attempts (saves resending),
  *                    then EXPECT: the attempts it believes are here. seqw stops one that runs and
  *                    is not listed, forgets one that ended and is not listed, and answers a listed
  *                    unknown one with a final record of GANG_UNKNOWN. EXPECT again every 30 s. A
  *                    list of more than WIRE_ATTEMPTS takes several messages; in the last `more`
  *                    is 0
- *   seqd  REFUSED    in place of WELCOME: why, and how long not to dial again. Then the session
- *                    is closed; after a wrong ABI seqw says HELLO with another ABI at once. A
- *                    name that is up belongs to its instance: another instance is refused until
- *                    the name is down, the same instance replaces its own session at once
+ *   seqd  REFUSED    in place of WELCOME: the reason, and the time before which not to dial again.
+ *                    Then the session is closed; after a wrong ABI seqw says HELLO with another
+ *                    ABI at once. A name that is up belongs to its instance: another instance is
+ *                    refused until the name is down, the same instance replaces its own session at
+ *                    once
  *   seqd  ASSIGN     start this gang (ranks [first_rank, first_rank + n_local) of an attempt that
- *                    may have others on other nodes), once per epoch. It is ignored if
- *                    the attempt is here, else answered GANG_UNKNOWN if its epoch is not newer
- *                    than the job's newest here, or if the agent ends or is full
+ *                    may have others on other nodes), once per epoch. It is ignored if the node
+ *                    has the attempt. Else it is answered GANG_UNKNOWN if its epoch is not newer
+ *                    than the job's newest there, or if the agent ends or is full
  *   seqw  REPORT     the attempt's spool record number seq = 1, 2, ..., from the one after the
- *                    last ACK; after a new session some come again: seqd drops those it has and
- *                    ACKs. seq 0: not from a spool, never repeated, not to be acknowledged
+ *                    last ACK; in a new session some records come again: seqd drops those it has
+ *                    and ACKs. seq 0: not from a spool, never repeated, not acknowledged
  *   seqw  LOG        bytes of rank's log at offset, again from the last ACK
- *   seqw  REPORT     the final record (rank.h): after all other records and all log bytes. With
- *                    it STOP is answered; seqd sends FORGET once it is durable.
+ *   seqw  REPORT     the final record (rank.h): after all other records and all log bytes. It
+ *                    answers STOP; seqd sends FORGET once the record is durable.
  *   seqd  BLOBS, SAVE, STOP, FORGET: idempotent; sent again at will (after a reconnect). SAVE is
  *         answered like STOP, by the final record: GANG_SAVED where rank 0 has saved
- *   seqd  REMOVE     a job has ended: its files on this node are to go. Idempotent; again in
- *                    every session, and once in a while, until
- *   seqw  REMOVED    they are gone, durably; or why they are not
+ *   seqd  REMOVE     a job has ended: its files on this node are to go. Idempotent; sent again in
+ *                    every session, and at intervals, until
+ *   seqw  REMOVED    the files are gone, durably; or the reason that they are not
  *   seqw  HEARTBEAT  every WELCOME.heartbeat_ms, from its loop: with its GPUs as they are now, as
  *                    HELLO has them. After three and a half periods of silence seqd closes the
  *                    session
- *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
- *   seqw  JOIN       over a Session: its certificate is to be renewed
- *   seqd  JOINED     the new one; or REFUSED with the reason, and the session stays
- *   seqw  LEAVING    after WELCOME, where it is known: the node ends at that time. At SIGTERM: its
- *                    jobs are to save now, and its agent ends when they have
- *   seqd  QUIT       its agent stops every gang there and ends, as when a seqd --dev ends
- *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED: one each, with its number;
- *         DESCRIBE of all models -> FETCHED
+ *   seqw  PROFILE    after WELCOME, once the node has been measured: again in each session
+ *   seqw  JOIN       over a Session: asks to renew its certificate
+ *   seqd  JOINED     the new certificate; or REFUSED with the reason, and the session stays
+ *   seqw  LEAVING    after WELCOME, if the time at which the node ends is known: that time. At
+ *                    SIGTERM: the node's jobs are to save now, and its agent ends when they have
+ *   seqd  QUIT       the agent is to stop every gang of its node and to end, as when a seqd --dev
+ *                    ends
+ *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED: one answer each, with the number
+ *         of its question; DESCRIBE of all models -> FETCHED
  *
  * Over `Join`, which needs no certificate (api/rpc.h), there is one JOIN with a token, and JOINED
  * or REFUSED; then the node closes it.
@@ -107,9 +109,9 @@ enum msg_type {
     MSG_WELCOME,  /* first answer: session accepted */
     MSG_ASSIGN,   /* start this gang */
     MSG_BLOBS,    /* all blobs of an attempt */
-    MSG_STOP,     /* end this attempt: TERM-like stop, grace, kill */
+    MSG_STOP,     /* end this attempt: ask its ranks to stop, wait, then kill */
     MSG_ACK,      /* spool and log offsets that are durable at seqd */
-    MSG_EXPECT,   /* reconcile: the attempts seqd believes this node runs */
+    MSG_EXPECT,   /* the attempts that seqd expects on this node, to compare */
     MSG_FETCH,    /* read at most WIRE_CHUNK bytes of a file of the job, from offset */
     MSG_DESCRIBE, /* run seqrank --describe on a model directory; or seqrank --models */
     MSG_FORGET,   /* attempt is final and acknowledged: its directory may go */
@@ -159,16 +161,16 @@ struct wire_attempt {
 
 struct msg {
     enum msg_type type;
-    uint32_t abi; /* HELLO: the session's; WELCOME, REFUSED: the newest that seqd speaks, 0: from a
-                   * seqd of ABI 6 */
+    uint32_t abi; /* HELLO: the session's ABI; WELCOME, REFUSED: the newest that seqd speaks, 0:
+                   * seqd has ABI 6 */
     /* HELLO */
     char node[NODE_NAME], version[32];
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int32_t n_slots, n_cores;
     int64_t memory_size; /* bytes of the machine */
     char address
-        [RANK_ADDRESS_SIZE]; /* numeric; ranks here listen on it for ranks of other nodes; "":
-                              * they cannot be reached */
+        [RANK_ADDRESS_SIZE]; /* numeric; the node's ranks listen on it for ranks of other nodes;
+                              * "": they cannot be reached */
     bool emulated;           /* the node takes jobs of the device "emulated": tests */
     int n_gpus;              /* HELLO, HEARTBEAT */
     const struct gpu *gpus;
@@ -177,7 +179,7 @@ struct msg {
     const struct wire_attempt *attempts;
     bool more;            /* EXPECT: the list continues in the next message */
     int64_t heartbeat_ms; /* WELCOME */
-    int64_t retry_ms;     /* REFUSED: dial again no sooner */
+    int64_t retry_ms;     /* REFUSED: time before which not to dial again */
     /* most other messages */
     int64_t job, epoch;
     /* ASSIGN: the gang's start record, less the values that the agent itself knows (directories,
@@ -199,34 +201,35 @@ struct msg {
     /* REPORT: seq counts the attempt's spool records from 1; data is struct rank_msg + payload.
      * LOG: bytes [offset, offset + size) of rank's log.
      * ACK: records up to seq are durable (0: none is meant), and the bytes of rank's log before
-     * offset (rank -1: no log is meant). The same offset again asks for the bytes after it again.
-     * FETCH: at most WIRE_CHUNK bytes from offset of a file of job: `path` is the name of an
-     * artifact, or "checkpoints/step-00000500/hf/config.json". FETCHED: data, size 0 at the end,
-     * offset as asked; total: bytes of the whole file as it is now; stamp: another number once that
-     * file has been replaced or written, 0: from an agent that does not say. */
+     * offset (rank -1: no log is meant). An ACK that repeats an offset asks for the bytes after it
+     * again. FETCH: at most WIRE_CHUNK bytes from offset of a file of job: `path` is the name of
+     * an artifact, or "checkpoints/step-00000500/hf/config.json". FETCHED: data, size 0 at the
+     * end, offset as asked; total: bytes of the whole file now; stamp: a number that changes when
+     * the file is replaced or written, 0: the agent sends none. */
     int64_t seq, offset, total, stamp;
     int32_t rank;
-    /* REPORT of an exit by a signal, or of a gang that is lost: since the attempt began here the
-     * kernel has killed processes of seqw's control group for memory. Since ABI 7 */
+    /* REPORT of an exit by a signal, or of a lost gang. Tells whether the kernel has killed
+     * processes of seqw's control group for memory since the attempt began on the node. Since ABI
+     * 7 */
     bool oom;
     const void *data;
     size_t size;
     /* DESCRIBE / DESCRIBED / FETCH / FETCHED: request pairs question and answer */
     int64_t request;
     char path[RANK_PATH_SIZE];
-    /* DESCRIBE, since ABI 7: "FIELD:FORMAT:PATH" of data, with an empty path. It asks whether each
-     * has a file. */
+    /* DESCRIBE, since ABI 7: "FIELD:FORMAT:PATH" of data; `path` is then empty. The question: does
+     * each PATH have a file? */
     int n_files;
     const char *const *files;
-    bool models;                   /* DESCRIBE: all beneath the node's roots from number offset on,
-                                    * which FETCHED repeats; path is empty */
+    bool models;                   /* DESCRIBE: all models beneath the node's roots, from number
+                                    * `offset` on, which FETCHED repeats; path is empty */
     char config[SPEC_CONFIG_SIZE]; /* DESCRIBED: sizes of the model at path, as model.config */
     struct err err;                /* code ERR_NONE: config is valid */
     struct wire_trace trace;       /* TRACE, of prepared_id */
     struct profile profile;        /* PROFILE */
     int32_t what;                  /* REMOVE, REMOVED: enum removal_what */
-    /* LEAVING. end_s: UTC, seconds since 1970; 0: not known any more. margin_s: time before end_s
-     * at which its jobs are to save and stop. */
+    /* LEAVING. end_s: UTC, seconds since 1970; 0: the end that was announced is withdrawn.
+     * margin_s: time before end_s at which its jobs are to save and stop. */
     int64_t end_s, margin_s;
     /* SAVE, STOP, REFUSED, QUIT */
     char reason[512];
@@ -234,10 +237,12 @@ struct msg {
     const char *token, *pem;
 };
 
-/* Tells whether a node may have that name, which stands in logs, in JSON and in commands. */
+/* Tells whether a node may have that name. Names of nodes appear in logs, in JSON and in
+ * commands. */
 bool wire_name_good(const char *name);
 bool wire_speaks(uint32_t abi); /* WIRE_ABI or WIRE_ABI_BEFORE */
-/* Tells whether a peer that speaks abi, one of the two, takes messages of that type. */
+/* Tells whether a peer that speaks abi takes messages of that type. wire_speaks(abi) must be
+ * true. */
 bool wire_knows(uint32_t abi, enum msg_type type);
 /* Returns the ABI to speak with a seqd that answered with `theirs` (abi of struct msg). */
 uint32_t wire_choose(uint32_t theirs);
@@ -246,7 +251,7 @@ void wire_refusal(uint32_t abi, char *out, size_t size);
 /* Packs m into arena memory. NULL when the arena or WIRE_MAX_SIZE is too small. */
 void *wire_pack(const struct msg *m, struct arena *a, size_t *size);
 /* Packs m for a peer that speaks abi, without the fields of a spec that it does not know. NULL
- * also if it does not know the message. */
+ * also if the peer does not know the message. */
 void *wire_pack_for(const struct msg *m, uint32_t abi, struct arena *a, size_t *size);
 /* Unpacks into *m; pointers point into the arena. A HELLO with an ABI that wire_speaks refuses is
  * read up to its name: the other members are 0. fails: ERR_INVALID, ERR_TOO_LARGE. Hostile input

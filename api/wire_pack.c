@@ -4,10 +4,10 @@
 #include "api/core/assert.h"
 
 /* Packing builds the protobuf-c tree of a message in the caller's arena and serialises it there.
- * Unpacking lets protobuf-c allocate from the arena alone: its limit guards against messages that
- * are small on the wire and large in memory. Then every count, length and word is checked while
- * the tree is copied to plain structs. Strings and bytes of struct msg stay where protobuf-c put
- * them. */
+ * Unpacking lets protobuf-c allocate from the arena alone: the arena's limit guards against
+ * messages that are small on the wire and large in memory. Then every count, length and word is
+ * checked while the tree is copied to plain structs. Strings and bytes of struct msg stay where
+ * protobuf-c put them. */
 
 /* ---- packing --------------------------------------------------------------------------------- */
 

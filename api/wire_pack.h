@@ -1,7 +1,6 @@
-/* wire_pack.h: a message as a list of its fields, which one walker (wire_pack.c) packs and
- * unpacks, and the values inside that have functions of their own: the job spec (wire_spec.c),
- * those of GPUs (wire_gpu.c). For wire.c, which has the lists. Only these files include it: it
- * shows protobuf-c. */
+/* wire_pack.h: a message as a list of its fields, which wire_pack.c packs and unpacks. Some values
+ * inside have functions of their own: the job spec (wire_spec.c), those of GPUs (wire_gpu.c).
+ * wire.c has the lists. Only these files include this header: it exposes protobuf-c. */
 #ifndef SEQD_API_WIRE_PACK_H
 #define SEQD_API_WIRE_PACK_H
 
@@ -21,17 +20,17 @@ enum wire_type {
     WIRE_FLAG,    /* bool member */
     WIRE_TEXT,    /* char[size] member */
     WIRE_LENT,    /* const char * member, shorter than size, in the arena; NULL packs as "" */
-    WIRE_BYTES,   /* unsigned char[size] member; min 0: it may be left out */
+    WIRE_BYTES,   /* unsigned char[size] member; min 0: the field may be left out */
     WIRE_DATA,    /* const void * member in the arena, at most max bytes; its size_t at n_at */
     WIRE_STRINGS, /* const char *const * member in the arena, at most max; its int at n_at */
     WIRE_PART,    /* a message of the rows `of`, with members of the same struct; min 0: it may be
                    * missing */
     WIRE_LIST, /* min to max messages of the rows `of`: an array of structs of `size` bytes in the
                    * arena, whose int is at n_at */
-    WIRE_CALL, /* functions; without pack: a rule about the fields above it */
+    WIRE_CALL, /* a pair of functions; pack NULL: a rule about the fields above this row */
 };
 
-/* One field: its place in a plain struct, `at`, and in the struct of protobuf-c, `pb`. */
+/* One field: its offset in a plain struct, `at`, and in the struct of protobuf-c, `pb`. */
 struct wire_field {
     enum wire_type type;
     const char *name; /* in errors */
@@ -42,13 +41,14 @@ struct wire_field {
     const ProtobufCMessageDescriptor *message;
     bool (*when)(const void *record); /* WIRE_PART: packed only if true; NULL: always */
     /* WIRE_CALL. pack returns -1 when the arena is full; unpack returns -1 on an error, 1 when the
-     * rows after it are not to be read, as the message is of another version. */
+     * rows after this one are not to be read, because the message is of another version. */
     int (*pack)(const struct wire_field *f, const void *record, struct arena *a, void *body);
     int (*unpack)(const struct wire_field *f, const void *body, struct arena *a, void *record,
                   struct err *e);
 };
 
-/* Packs the members of a record into body, a message of protobuf-c. -1: the arena is full. */
+/* Packs the members of a record into body, a message of protobuf-c. Returns -1 when the arena is
+ * full. */
 int wire_fields_pack(const struct wire_field *f, const void *record, struct arena *a, void *body);
 /* Unpacks and checks, in the order of the rows. Returns 1 if a row ended the reading early. fails:
  * ERR_INVALID, ERR_TOO_LARGE naming the field. */
@@ -63,8 +63,8 @@ static inline void *message_new(struct arena *a, const ProtobufCMessageDescripto
     return m;
 }
 
-/* Makes room for n pointers; n = 0 gives room for one, so that NULL means "the arena is full"
- * only. */
+/* Makes room for n pointers; n = 0 gives room for one, so that NULL always means that the arena is
+ * full. */
 static inline void *pointers_new(struct arena *a, size_t n)
 {
     return arena_alloc(a, (n ? n : 1) * sizeof(void *));
@@ -92,7 +92,7 @@ static inline int range_check(int64_t v, int64_t min, int64_t max, const char *f
 Seqd__Spec *wire_spec_pack(const struct job_spec *s, struct arena *a);
 /* Clears the values for which a peer that speaks abi has no field. */
 void wire_spec_cut(Seqd__Spec *w, uint32_t abi);
-/* Unpacks a spec. *out lies in the arena. A value for which the peer's version has no field is at
+/* Unpacks a spec. *out lies in the arena. A value for which the peer's version has no field gets
  * its default. fails: ERR_INVALID naming the field, ERR_TOO_LARGE. */
 int wire_spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec **out,
                      struct err *e);

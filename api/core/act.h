@@ -5,7 +5,7 @@
 enum act_id {
     ACT_IDENTITY, /* in a model's shape: the activation of its family */
     ACT_SILU,
-    ACT_GELU, /* erf */
+    ACT_GELU, /* exact, with erf */
     ACT_GELU_TANH,
     ACT_RELU,
     ACT_ELU1, /* elu(x) + 1 */

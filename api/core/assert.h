@@ -1,7 +1,8 @@
-/* assert.h: assert(condition), compiled in always: a wrong program stops here; and static_assert.
+/* assert.h: assert(condition), which is compiled in always and stops a wrong program; and
+ * static_assert.
  *
  * The C library's macro contains its line number: a comment above it would change the program, and
- * with it the key of every kept test result (tests/kept.sh). This one names the file and the
+ * with it the key of every kept test result (tests/kept.sh). This macro names the file and the
  * condition alone. check_layers.sh refuses <assert.h>. */
 #ifndef SEQD_ASSERT_H
 #define SEQD_ASSERT_H

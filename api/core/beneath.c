@@ -15,10 +15,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Policy of this process: set before there are threads, then only read. */
+/* The policy of this process. It is set before there are threads, then only read. */
 static char *confined[BENEATH_ROOTS];
 static int n_confined;
-static bool guarded; /* the process is confined, perhaps to "/": it opens no private file */
+static bool guarded; /* the process is confined, perhaps to "/", and opens no private file */
 static char *granted[BENEATH_GRANTS];
 static int n_granted;
 
@@ -59,8 +59,8 @@ static int close_keeping_errno(int fd)
     return -1;
 }
 
-/* Opens rest beneath dir, and closes dir. realpath found no link in rest: a link made since then
- * is not followed. */
+/* Opens rest beneath dir, and closes dir. realpath has found no link in rest. A link that was made
+ * since then is not followed. */
 static int walk(int dir, const char *rest, int flags)
 {
     char name[NAME_MAX + 1];
@@ -87,7 +87,7 @@ static int open_root(const char *root)
 
 /* Tells whether the directory named by the first n bytes of path has a mark; n = 0 is "/". In a
  * directory that all users may write to, such as /tmp, only a mark of the directory's owner
- * counts: a user cannot shut out the others. A mark that cannot be checked counts. */
+ * counts, so that no user can lock the others out. A mark that cannot be checked counts. */
 static bool is_marked(const char *path, size_t n)
 {
     char name[PATH_MAX + sizeof BENEATH_MARK + 1];
@@ -146,8 +146,8 @@ bool beneath_known_private(const char *path)
     return leads_to_private(path, false);
 }
 
-/* Closes fd if its file is private. It checks the path of the opened file itself: links that led
- * to it may have changed since. */
+/* Closes fd if its file is private. It checks the path of the opened file itself, because links
+ * that led to the file may have changed since. */
 static int keep_out(int fd)
 {
     char link[64], real[PATH_MAX];
@@ -220,8 +220,8 @@ static int open_new(const char *root, const char *path, int flags)
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     const int fd = (int)syscall(SYS_openat2, dir, rest, &how, sizeof how);
     close_keeping_errno(dir);
-    /* EXDEV is also the error for an absolute link that stays within root: the kernel does not
-     * follow it here, open_old does. The error for a link that leads outside stays EXDEV: it does
+    /* EXDEV is also the error for an absolute link that stays within root: openat2 does not follow
+     * such a link, open_old does. The error for a link that leads outside stays EXDEV, which does
      * not tell whether the target exists. */
     const int why = errno;
     if (fd >= 0 || (why != ENOSYS && why != EPERM && why != EXDEV && why != EAGAIN)) return fd;
@@ -276,7 +276,7 @@ void beneath_confine(const char *const *roots, int n_roots)
     }
 }
 
-/* Returns the widest root that path begins with, or NULL. */
+/* Returns the shortest root with which path begins, or NULL. */
 static const char *root_of(const char *path)
 {
     const char *best = NULL;

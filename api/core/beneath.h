@@ -7,12 +7,11 @@
  * refused by a sandbox, meets an absolute link or loses a race with a rename, the path is resolved
  * and then walked without following any link.
  *
- * Directories of seqd and its agents, such as a state directory or the uploads, may well lie
- * beneath a root. A directory that has a file BENEATH_MARK is private with everything in it, by
- * whatever path it is reached. In a directory that all users may write to, only a mark of the
- * directory's owner counts. A confined process opens only those private files that lie in
- * directories that were granted to it.
- * tested: tests/engine/test_beneath.c */
+ * Directories of seqd and its agents, such as a state directory or the uploads, may lie beneath a
+ * root. A directory that has a file BENEATH_MARK is private with everything in it, by whatever
+ * path it is reached. In a directory that all users may write to, only a mark of the directory's
+ * owner counts. A confined process opens only those private files that lie in directories that
+ * were granted to it. tested: tests/engine/test_beneath.c */
 #ifndef SEQD_CORE_BENEATH_H
 #define SEQD_CORE_BENEATH_H
 
@@ -41,15 +40,15 @@ int beneath_open(const char *root, const char *path, int flags);
 /* Opens as beneath_open, part by part: for kernels where openat2 is missing or refused. */
 int beneath_open_old(const char *root, const char *path, int flags);
 
-/* Opens the parent directory of name (beneath_name_good) beneath the directory root, and makes
- * missing directories with `mode`. *leaf: the last part of name. No symbolic link is followed.
- * fails: ERR_INVALID when a part is a link or no directory; else as err_errno. */
+/* Opens the parent directory of name (beneath_name_good) beneath the open directory root, and
+ * makes missing directories with `mode`. *leaf: the last part of name. No symbolic link is
+ * followed. fails: ERR_INVALID when a part is a link or is not a directory; else as err_errno. */
 int beneath_make_parent(int root, const char *name, unsigned mode, const char **leaf,
                         struct err *e);
 
 /* Confines this process. From now on beneath_read opens a path that begins with one of these roots
- * (canonical paths) only beneath that root, or beneath the widest of several. It opens no private
- * file that is not granted. Call it once, before there are threads. */
+ * (canonical paths) only beneath that root, or beneath the shortest of several. It opens no
+ * private file that is not granted. Call it once, before there are threads. */
 void beneath_confine(const char *const *roots, int n_roots);
 /* Makes dir, which exists, private. */
 int beneath_mark(const char *dir, struct err *e);
@@ -59,14 +58,14 @@ int beneath_mark(const char *dir, struct err *e);
 void beneath_grant(const char *dir);
 void beneath_grant_none(void); /* forgets all grants; for tests */
 /* Tells whether path is private and not granted, after its links are followed. If path does not
- * exist, its longest existing parent is checked, unless path lies in a granted directory: then it
- * is granted. Returns true if this cannot be found out. */
+ * exist, its longest existing parent is checked instead. A path in a granted directory is granted
+ * even if it does not exist. Returns true if path cannot be checked. */
 bool beneath_private(const char *path);
-/* Does the same as beneath_private, but returns false if this cannot be found out. */
+/* Does the same as beneath_private, but returns false if path cannot be checked. */
 bool beneath_known_private(const char *path);
-/* Opens path for reading as the process is confined. A path that begins with no root, or any path
- * without beneath_confine, is opened as by open(2).
- * fails: ERR_INVALID when it leads outside or to a private file; else as err_errno. */
+/* Opens path for reading by the rules of beneath_confine. A path that begins with no root, or any
+ * path in a process that is not confined, is opened as by open(2). fails: ERR_INVALID when path
+ * leads outside or to a private file; else as err_errno. */
 int beneath_read(const char *path, struct err *e);
 /* Writes the error about a path that is private. Returns -1. */
 int beneath_refuse(const char *path, struct err *e);

@@ -1,5 +1,5 @@
-/* cgroup.c: makes, joins, kills and removes groups by mkdir, rmdir and words written to their
- * files. A failure is logged, and the attempt runs without a group. */
+/* cgroup.c: makes, joins, kills and removes control groups by mkdir, rmdir and writes to the
+ * groups' files. A failure is logged, and the attempt runs without a group. */
 #include "api/core/cgroup.h"
 
 #include <errno.h>
@@ -18,7 +18,8 @@
 static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 
 /* Tells whether systemd delegated the group. systemd marks such a group by user.delegate, or, on
- * kernels without user attributes there, by trusted.delegate, which only root can read. */
+ * kernels whose cgroup file system has no user attributes, by trusted.delegate, which only root
+ * can read. */
 static bool is_delegated(const char *path)
 {
     char mark[4] = "";
@@ -33,7 +34,7 @@ const char *cgroup_given(void)
     return given && *given ? given : NULL;
 }
 
-/* Finds the group that this process is in, if groups may be made in it. */
+/* Finds the group of this process, if this process may make groups in it. */
 static bool own_group(char out[FILE_PATH_SIZE])
 {
     char line[FILE_PATH_SIZE];
@@ -59,8 +60,8 @@ int cgroup_make(const char *dir, int64_t job, int64_t epoch)
     if (file_join(group, &e, "%s/attempt-%lld-e%lld", base, (long long)job, (long long)epoch) >=
             0 &&
         file_join(path, &e, "%s/cgroup", dir) >= 0) {
-        /* The record is first: a group that no file names, after a crash or on a full disk, would
-         * never be removed. */
+        /* Write the record first: a group that no file names, after a crash or on a full disk,
+         * would never be removed. */
         const bool named = !file_write(path, group, strlen(group), &e);
         if (named && (!mkdir(group, 0755) || errno == EEXIST)) return 1;
         if (named) err_errno(&e, "make the control group %s", group), unlink(path);
@@ -70,7 +71,8 @@ int cgroup_make(const char *dir, int64_t job, int64_t epoch)
     return 0;
 }
 
-/* Writes a word to a file of the attempt's group. The path is from our own state directory. */
+/* Writes a word to a file of the attempt's group. The path of the group comes from seqw's own
+ * state directory. */
 static void write_word(const char *dir, const char *name, const char *word)
 {
     char path[FILE_PATH_SIZE], in[FILE_PATH_SIZE];

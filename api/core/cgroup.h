@@ -2,9 +2,10 @@
  * process (Delegate=yes). When the attempt ends the kernel kills all processes in the group,
  * forked ones too. Without delegation these functions do nothing.
  *
- * The path is in DIR/cgroup of the attempt's directory DIR: seqw makes the group and writes it,
- * seqgang reads it and joins, and a later seqw ends it. No controller is enabled, so that the
- * unit's own group may keep its processes. tested: tests/core/test_cgroup.c */
+ * DIR/cgroup, in the attempt's directory DIR, has the group's path. seqw makes the group and
+ * writes the path, seqgang reads the path and joins the group, and a later seqw ends the group. No
+ * controller is enabled, so that the unit's own group may keep its processes. tested:
+ * tests/core/test_cgroup.c */
 #ifndef SEQD_CORE_CGROUP_H
 #define SEQD_CORE_CGROUP_H
 

@@ -1,5 +1,5 @@
-/* checkpoint.h: a checkpoint as its event and REST have it: the rank that saved it writes these
- * members, seqd stores them unread, and api/openapi.yaml has them as the schema Checkpoint.
+/* checkpoint.h: the members of a checkpoint in its event and in REST. The rank that saved it
+ * writes them, seqd stores them unread, and api/openapi.yaml has them as the schema Checkpoint.
  * tested: tests/engine/test_stored_state.c, tests/daemon/test_seqd_schema.c */
 #ifndef SEQD_CORE_CHECKPOINT_H
 #define SEQD_CORE_CHECKPOINT_H
@@ -14,10 +14,10 @@ struct checkpoint_record {
     char path[FILE_PATH_SIZE]; /* its directory */
     int64_t size;              /* bytes of all files */
     char weights_sha256[SHA256_HEX];
-    int64_t save_ms; /* time that writing it took; 0: not known, as is mb_s */
+    int64_t save_ms; /* time that writing took; 0: not known, nor is mb_s */
     double mb_s;
 };
 
-extern const struct field checkpoint_fields[]; /* in their order */
+extern const struct field checkpoint_fields[]; /* in the order of the JSON */
 
 #endif

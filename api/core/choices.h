@@ -8,17 +8,18 @@ enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_K
 enum model_init_id { MODEL_INIT_AUTO, MODEL_INIT_RANDOM, MODEL_INIT_N };
 /* The format in which the weights of matrix products are stored (quant.h). */
 enum weights_id {
-    WEIGHTS_MODEL, /* in precision.params, as all others */
+    WEIGHTS_MODEL, /* in precision.params, as all other weights */
     WEIGHTS_INT8,  /* blocks of 8 bits */
-    WEIGHTS_INT4,  /* blocks of 4 bits; the head's and a tied embedding's of 8 */
+    WEIGHTS_INT4,  /* blocks of 4 bits; the head and a tied embedding in blocks of 8 */
     WEIGHTS_N,
-    WEIGHTS_PANELS = WEIGHTS_N /* in memory alone: numbers in panels (kernels/panels.h) */
+    WEIGHTS_PANELS = WEIGHTS_N /* never in files: numbers in panels (kernels/panels.h) */
 };
 enum form_id {
-    FORM_BLOCKWISE,  /* blocks of keys and values travel, online softmax */
-    FORM_TWO_PASS,   /* the paper's form: whole rows of scores */
-    FORM_ALL_GATHER, /* gathers keys and values at once, only rows of documents that ranks share */
-    FORM_AUTO,       /* the plan picks: blockwise, or all_gather for packed documents */
+    FORM_BLOCKWISE,        /* blocks of keys and values travel, online softmax */
+    FORM_TWO_PASS,         /* the paper's form: whole rows of scores */
+    FORM_ALL_GATHER,       /* gathers keys and values at once, but only rows of documents that span
+                      * ranks */
+    FORM_AUTO,             /* the plan picks: blockwise, or all_gather for packed documents */
     FORM_TWO_PASS_SCATTER, /* two_pass, dK and dV reduce-scattered: 6 (P-1) slices sent, not 8 */
     FORM_SWITCH,           /* grid: rows are spread along space or along time, in turn */
     FORM_ULYSSES,          /* grid: rows are exchanged for heads, in attention along space */

@@ -41,7 +41,7 @@ static const struct container containers[] = {
     {"JSON in UTF-16", "", "\0{", 2, 0, "iconv -f UTF-16BE -t UTF-8 FILE > FILE.jsonl"},
 };
 
-/* Suffixes of prose, markup, source code and sequences of genomes. */
+/* Suffixes of prose, markup, source code and genome sequences. */
 static const char texts[] =
     " .txt .text .md .markdown .mdx .rst .adoc .org .wiki .tex .bib .log .raw .tokens .srt .vtt .po .eml .mbox"
     " .html .htm .xhtml .xml .svg .css .scss .less .yaml .yml .toml .ini .cfg .conf .env .properties"
@@ -93,7 +93,7 @@ const struct container *container_by_bytes(const void *head, size_t size)
     return NULL;
 }
 
-/* Tells whether every suffix that a pattern such as ".[ch]" matches is a suffix of text. */
+/* Tells whether the pattern, such as ".[ch]", matches suffixes of text files only. */
 static bool all_listed(const char *suffix)
 {
     const size_t n = strlen(suffix);

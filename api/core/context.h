@@ -1,6 +1,6 @@
 /* context.h: the token and the certificates that seqctl has for a server: one private file for each
- * URL in $XDG_CONFIG_HOME/seqctl (else ~/.config/seqctl). seqctl login writes one, and so does seqd
- * --dev, so that seqctl needs no option there. libc only. */
+ * URL in $XDG_CONFIG_HOME/seqctl (else ~/.config/seqctl). seqctl login writes one, and so does
+ * seqd --dev, so that seqctl needs no option for that server. libc only. */
 #ifndef SEQD_CORE_CONTEXT_H
 #define SEQD_CORE_CONTEXT_H
 
@@ -25,10 +25,11 @@ int context_read(const char *url, struct server_context *c, struct err *e);
  * for a long URL; else as err_errno. */
 int context_write(const struct server_context *c, struct err *e);
 int context_remove(const char *url, struct err *e); /* fails: ERR_NOT_FOUND */
-/* Writes the URL that is used if the caller names none; "": there is none. */
+/* Writes the URL that seqctl uses if its user names none; "": there is none. */
 void context_current(char out[CONTEXT_URL]);
 int context_set_current(const char *url, struct err *e);
-/* Calls `call` with each context that can be read, in no order; *c is wiped afterwards. */
+/* Calls `call` with each context that can be read, in no order; *c is overwritten after the
+ * call. */
 int context_each(void (*call)(void *arg, const struct server_context *c), void *arg, struct err *e);
 
 #endif

@@ -6,8 +6,8 @@
 #include <string.h>
 #include "api/core/assert.h"
 
-/* "emulated" runs CUDA's kernels on the host (kernels/cuda/emu.h), in memory that only they reach.
- * It is for tests. */
+/* "emulated" runs CUDA's kernels on the host (kernels/cuda/emu.h), in memory that only these
+ * kernels read and write. It is for tests. */
 static const struct device_kind kinds[] = {
     {.name = "cpu"},
     {.name = "cuda", .own_memory = true, .is_gpu = true},

@@ -9,17 +9,18 @@
 /* Bytes of packed panels and tiles that the CPU's kernels may use per thread: part of every memory
  * plan for the CPU. */
 #define BE_SCRATCH_PER_THREAD ((int64_t)4 << 20)
-/* Bytes of scratch of a CUDA device: states of linear attention's blocks, 64 rows each, and
- * partial sums. */
+/* Bytes of scratch of a CUDA device. It holds partial sums, and the states of linear attention's
+ * blocks of 64 rows each. */
 #define BE_SCRATCH_CUDA ((int64_t)64 << 20)
 
 struct device_kind {
     const char *name;
-    bool own_memory; /* tensors are in its own memory: a plan counts the host's memory as well */
-    bool is_gpu;     /* a rank takes one of the node's GPUs; else cores */
+    bool own_memory; /* tensors lie in the device's own memory: a plan counts the host's memory as
+                      * well */
+    bool is_gpu;     /* true: a rank takes one of the node's GPUs; false: cores */
 };
 
-/* Finds a kind by its name; "" is "cpu". NULL: there is none of that name. */
+/* Finds a kind by its name; "" is "cpu". NULL: no kind has that name. */
 const struct device_kind *device_find(const char *name);
 /* Returns the names of the kinds that are not for tests, with ", " between: for errors. */
 const char *device_names(void);

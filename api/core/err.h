@@ -2,9 +2,9 @@
  *
  *     int f(..., struct err *e);     returns 0, or -1 with *e filled by err_set
  *
- * A sentence in an err is for a person: it names the field or file, the number that was met and the
- * number that would do. Our own mistakes are not errs but asserts, which stay compiled in.
- * Codes map to HTTP statuses in exactly one place (daemon/http/reply.c). */
+ * A sentence in an err is for a person: it names the field or file, the number that was found and
+ * a number that is allowed. A mistake of the program itself is an assert, not an err, and asserts
+ * stay compiled in. Codes map to HTTP statuses in exactly one place (daemon/http/reply.c). */
 #ifndef SEQD_CORE_ERR_H
 #define SEQD_CORE_ERR_H
 
@@ -13,9 +13,9 @@ enum err_code {
     ERR_NONE = 0,
     ERR_INVALID,      /* the request or a file is wrong: the user can fix it */
     ERR_NOT_FOUND,    /* no such job, node, file */
-    ERR_CONFLICT,     /* a legal request that this state does not allow */
+    ERR_CONFLICT,     /* a legal request that the present state does not allow */
     ERR_DOES_NOT_FIT, /* the plan refuses it, with numbers */
-    ERR_TOO_LARGE,    /* over a limit of ours; the limit is in the sentence */
+    ERR_TOO_LARGE,    /* over a limit of seqd; the limit is in the sentence */
     ERR_IO,           /* a system call failed (the sentence has errno's text), or memory ran out */
     ERR_CORRUPT,      /* a file's digest, size or structure does not hold */
     ERR_PEER,         /* another rank or process is gone, late or speaks nonsense */
@@ -44,13 +44,14 @@ extern "C" {
 /* Fills *e (NULL is allowed) and returns -1, so that `return err_set(...)` is the idiom. */
 int err_set(struct err *e, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Does the same, about one field of the job spec. */
+/* Does the same for an error of one field of the job spec. */
 int err_field(struct err *e, enum err_code code, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Sets ERR_IO with strerror(errno) appended: "open /x/y: Permission denied". ENOENT is
- * ERR_NOT_FOUND, EFBIG ERR_TOO_LARGE with the limit; ENOSPC, EDQUOT, EROFS are ERR_NO_SPACE. */
+/* Sets ERR_IO with strerror(errno) appended: "open /x/y: Permission denied". Some errnos have
+ * other codes: ENOENT is ERR_NOT_FOUND; EFBIG is ERR_TOO_LARGE, with the limit; ENOSPC, EDQUOT and
+ * EROFS are ERR_NO_SPACE. */
 int err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Does the same after a write to a file that is to have `needed` bytes, or more. */
+/* Does the same after a write to a file that must hold at least `needed` bytes. */
 int err_write(struct err *e, int64_t needed, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Puts "prefix: " before the sentence, to say where the failure was. Returns -1. */

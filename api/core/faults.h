@@ -16,8 +16,8 @@ struct faults {
 
 /* Adds *e. */
 void faults_add(struct faults *f, const struct err *e);
-/* Passes a fault on. f NULL: returns -1, and the fault stays in *e. Else adds it and returns 0: the
- * reader continues. */
+/* Passes a fault on. f NULL: returns -1, and the fault stays in *e. Else adds the fault and
+ * returns 0, so that the reader continues. */
 int faults_pass(struct faults *f, const struct err *e);
 /* Returns the number of kept faults. */
 int faults_kept(const struct faults *f);

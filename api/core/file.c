@@ -195,7 +195,7 @@ int file_write_private(const char *path, const void *data, size_t size, struct e
 {
     char tmp[FILE_PATH_SIZE];
     if (file_join(tmp, e, "%s.tmp", path) < 0) return -1;
-    unlink(tmp); /* a file left from before may have another mode */
+    unlink(tmp); /* a file of an earlier run may have another mode */
     int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return err_errno(e, "open %s", tmp);
     const char *p = data;
@@ -261,7 +261,7 @@ int file_lock(int fd)
     return 0;
 }
 
-/* Takes the permissions of group and others from the directories and regular files in d. */
+/* Removes the permissions of group and others from the directories and regular files in d. */
 static void mend_entries(DIR *d, int *n_mended)
 {
     struct dirent *ent;
@@ -279,7 +279,8 @@ int file_make_private_dir(const char *path, int *n_mended, struct err *e)
 {
     struct stat st;
     *n_mended = 0;
-    const mode_t before = umask(077); /* no other user may look in before its mode is set */
+    const mode_t before = umask(077); /* no other user may read the directory before its mode is
+                                       * set */
     const int made = file_make_dir(path, e);
     umask(before);
     if (made < 0) return -1;

@@ -1,5 +1,5 @@
-/* gang_start.c: reads and writes start, cpus and oom_kills. A start record ends with its last
- * string, but is no shorter than a record of 0.2.0. */
+/* gang_start.c: reads and writes start, cpus and oom_kills. The file of a start record ends with
+ * the spec's last string, but is no shorter than a record of 0.2.0. */
 #include "api/core/gang_start.h"
 
 #include <stddef.h>
@@ -10,8 +10,8 @@
 #include "api/core/file.h"
 #include "api/core/version.h"
 
-/* Size of a record of 0.2.0, whose agent takes no other size. Unused room for strings of the spec
- * is not written: a record has this size unless its spec has very many strings. */
+/* Size of a record of 0.2.0, whose agent accepts no other size. Unused room for strings of the
+ * spec is not written: a record has this size unless its spec has many strings. */
 #define SIZE_BEFORE 94368
 static_assert(offsetof(struct gang_start, version) == 14576, "as in 0.2.0");
 static_assert(sizeof(struct gang_start) >= SIZE_BEFORE, "it is written whole");

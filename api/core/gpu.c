@@ -1,4 +1,5 @@
-/* gpu.c: names the states of a GPU, and checks and finds GPUs of a list by UUID. */
+/* gpu.c: names the health states of a GPU, checks the data of a GPU, and finds a GPU of a list by
+ * its UUID. */
 #include "api/core/gpu.h"
 
 #include <stdio.h>

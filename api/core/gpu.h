@@ -15,7 +15,8 @@
 #define GPU_BUS_SIZE  32
 #define GPU_KERNELS   "libkernels_cuda.so" /* beside seqrank, or in ../lib/seqd */
 #define GPU_XIDS                                                                                   \
-    "xids" /* a file in seqw's state directory: Xids of this boot; removing it forgets them */
+    "xids" /* a file in seqw's state directory: Xids of this boot; to remove the file forgets
+            * them */
 
 /* The part of a GPU's memory that a plan may not use: CUDA's context with the kernels' code and
  * stacks (0.3 to 0.6 GiB), NCCL's buffers (2 peers x 16 channels x 8 MiB at most). */
@@ -26,10 +27,10 @@ enum gpu_health {
     GPU_ECC,    /* uncorrectable errors since its driver was loaded */
     GPU_XID,    /* the driver reported an error that only a reset or a restart repairs */
     GPU_LOST,   /* the driver no longer lists it */
-    GPU_MIG,    /* it is partitioned: no rank gets all of it */
+    GPU_MIG,    /* it is partitioned: no rank can have all of it */
     GPU_SILENT, /* the driver has not answered for too long */
     GPU_OLD,    /* its compute capability is below GPU_MIN_MAJOR: there is no code for it */
-    GPU_BARE,   /* the node has the programs without the kernels */
+    GPU_BARE,   /* the node has seqd's programs without GPU_KERNELS */
     GPU_HEALTH_N
 };
 
@@ -43,10 +44,11 @@ struct gpu {
     int32_t xid;                      /* the last Xid that matters; 0: none */
     int32_t n_processes;              /* processes of any user on this GPU now */
     int64_t ecc_errors;               /* uncorrectable, since the driver was loaded */
-    uint8_t far[GPU_MAX];             /* way to GPU i: 0 NVLink or itself, else GPU_FAR_* */
+    uint8_t far[GPU_MAX];             /* distance to GPU i: 0: NVLink, or i is this GPU; else
+                                       * GPU_FAR_* */
 };
 
-/* Ways between two GPUs, the nearest first. */
+/* Paths between two GPUs, the nearest first. */
 enum {
     GPU_FAR_BOARD = 1,
     GPU_FAR_SWITCH,
@@ -63,7 +65,7 @@ void gpu_complaint(const struct gpu *g, char *out, int size);
 /* Checks data from another process, all but `far`. fails: ERR_INVALID, with the member in the
  * error's field ("gpu" for a count below 0). */
 int gpu_check(const struct gpu *g, struct err *e);
-/* Returns the GPU's index in the list; -1: it is not there. */
+/* Returns the GPU's index in the list; -1: the list has no such GPU. */
 int gpu_find(const struct gpu *list, int n, const char *uuid);
 
 #endif

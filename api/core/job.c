@@ -12,8 +12,8 @@
 
 /* ---- job_check ------------------------------------------------------------------------------- */
 
-/* Checks a number's range. A number equal to its default is always legal: "auto" and "not given"
- * lie outside the range. */
+/* Checks a number's range. A number equal to its default is always legal: defaults that mean
+ * "auto" or "not given" lie outside the range. */
 static int check_number(const struct job_spec *s, const struct field *f, struct err *e)
 {
     const char *at = (const char *)s + f->offset;
@@ -77,8 +77,8 @@ static int check_model(const struct job_spec *s, struct err *e)
                      "model is missing: give model.path (a directory) or model.config (sizes)");
 }
 
-/* Refuses an eod for formats that need none: text ends its documents with the id 256, and the
- * index of Megatron has their ends. */
+/* Refuses an eod for formats that need none. Documents of text end with the id 256, and Megatron's
+ * index has their ends. */
 static int check_eod(const struct spec_source *src, const char *field, struct err *e)
 {
     const int f = src->format;
@@ -108,8 +108,8 @@ static int check_source(const struct job_spec *s, const struct spec_source *src,
     return check_eod(src, field, e);
 }
 
-/* Checks the weights of sources. All sources have one, or none has. Each is at least a thousandth
- * of the sum, the unit of the schedule (worker/data/mixture.h). */
+/* Checks the weights of sources. Either all sources have a weight, or none has. Each is at least a
+ * thousandth of the sum, the unit of the schedule (worker/data/mixture.h). */
 static int check_weights(const struct job_spec *s, struct err *e)
 {
     double sum = 0;
@@ -141,7 +141,7 @@ static int check_weights(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks the fields that say which tokens of a record are learnt. */
+/* Checks the fields that choose the tokens of a record that are targets. */
 static int check_packing(const struct job_spec *s, struct err *e)
 {
     bool jsonl = false;
@@ -204,12 +204,12 @@ static int check_generate(struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "input",
                          "a generate job takes either input.prompt or input.path");
     if (file) return check_source(s, &s->input.source, "input", e);
-    /* An inline prompt has as many tokens as bytes. */
+    /* An inline prompt has one token per byte. */
     if (!s->data.seq_len) s->data.seq_len = (int64_t)strlen(prompt) + s->sampling.max_tokens;
     return 0;
 }
 
-/* Sets data.seq_len by the sizes of latents: each latent is at most one token. */
+/* Sets data.seq_len by the sizes of latents: a sample has at most one token per latent. */
 static void count_latents(struct job_spec *s)
 {
     const double n = (double)s->data.frames * (double)s->data.height * (double)s->data.width;
@@ -248,13 +248,13 @@ static int check_data(struct job_spec *s, struct err *e)
  *          independent. A rounding's rms is 0.41 u with u = 2^-9, and n roundings in a row on both
  *          sides leave sqrt(2 n) times that. 2e-2 allows n = 300: twenty per layer, forward and
  *          backward, in a model of 15 layers. Four layers differ by 2e-3 only: the roundings are
- *          far from independent. The loss is a mean over many tokens, in which they cancel: one u.
- *          A wrong block, position or scale is off by tens of percent.
+ *          far from independent. The loss is a mean over many tokens, in which roundings cancel:
+ *          its bound is one u. A wrong block, position or scale is off by tens of percent.
  *   fp16   the same with u = 2^-12. Its spacing is an eighth of bf16's: the same differences of
  *          fp32 sums cross eight times as many borders, and the roundings are nearer to
- *          independent. 4e-3 allows n = 800. The loss: one u.
- * Some gradients magnify roundings more than that. A proof that misses a bound measures by how
- * much, and widens the bound for them (worker/verify/rounding.h). */
+ *          independent. 4e-3 allows n = 800. The bound of the loss: one u.
+ * Some gradients magnify roundings more than that. A proof that misses a bound measures this
+ * magnification, and widens the bounds of these gradients (worker/verify/rounding.h). */
 struct job_tolerance job_tolerance(int32_t precision)
 {
     static const struct job_tolerance usual[PRECISION_N] = {[PRECISION_FP32] = {1e-6, 1e-5},
@@ -296,8 +296,8 @@ static int check_length(struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks the transport. Sockets do not carry tensors in a device's memory, and NCCL carries only
- * these. Only TCP is encrypted: with another transport parallel.tls becomes 0. */
+/* Checks the transport. TCP does not carry tensors in a device's memory, and NCCL carries no
+ * others. Only TCP is encrypted: parallel.tls becomes 0 where the job cannot use TCP. */
 static int check_transport(struct job_spec *s, struct err *e)
 {
     const char *device = spec_text(s, s->resources.device);
@@ -339,7 +339,7 @@ static int check_zero_group(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks a pipeline, which only training and proofs have. */
+/* Checks a pipeline, which only training and verify jobs may have. */
 static int check_pipeline(const struct job_spec *s, struct err *e)
 {
     if (job_stages(s) == 1) return 0;
@@ -372,7 +372,7 @@ static int not_all_ranks(const struct job_spec *s, struct err *e)
                      dp, pp, tp, s->resources.ranks, fix);
 }
 
-/* Fills in the degrees that the job leaves out, by ranks = dp pp sp tp. */
+/* Fills in the degrees that the job leaves out, by the rule ranks = dp * pp * sp * tp. */
 static int set_degrees(struct job_spec *s, struct err *e)
 {
     const int dp = s->parallel.dp ? s->parallel.dp : 1, pp = job_stages(s), tp = job_tp(s);

@@ -29,11 +29,11 @@ struct spec_source {   /* one element of data.train[], eval.data[], or input */
     spec_ref path;     /* file or glob, beneath a configured root */
     spec_ref text_key; /* jsonl: member holding the text; default "text" */
     int32_t format;    /* enum data_format */
-    double weight;     /* share of samples in the mixture; 0 on all sources: by size */
+    double weight;     /* share of samples in the mixture; 0 for all sources: by size */
     int64_t eod;       /* token formats: the id that separates documents; -1: the format's own */
 };
 
-struct spec_stage {    /* values that change from a step on; 0: as before */
+struct spec_stage {    /* values that change from a step on; 0: unchanged */
     int64_t from_step; /* 0-based optimizer step; ascending, the first > 0 */
     int64_t seq_len;
     double lr, rope_theta;
@@ -56,14 +56,14 @@ struct job_spec {
         int32_t weights; /* enum weights_id */
         struct {
             int32_t type;     /* 0: the model's rule; else 1 + enum rope_id, and rule is used */
-            int32_t truncate; /* yarn: becomes no_truncate, inverted */
+            int32_t truncate; /* yarn: its inverse becomes no_truncate */
             double theta;     /* 0: the model's */
             struct shape_rope rule; /* parameters of type; its kind is not set */
-        } rope;                     /* family_check() puts it into shape */
-        /* The sizes as JSON, from model.config or from --describe of path; empty: not known yet.
-         * They are sent and stored in this form. */
+        } rope;                     /* family_check() copies it into `shape` */
+        /* The sizes as JSON, from model.config or from seqrank --describe of path; empty: not
+         * known yet. They are sent and stored in this form. */
         char config[SPEC_CONFIG_SIZE];
-        /* The sizes that config has (worker/family/config.h); width 0: it has not been read */
+        /* The sizes that were read from config (worker/family/config.h); width 0: not read yet */
         struct model_shape shape;
     } model;
 
@@ -78,14 +78,14 @@ struct job_spec {
         int32_t loss_on;         /* enum loss_on_id */
         int32_t tokenizer;       /* enum tokenizer_id; AUTO: bytes where the model's ids are bytes,
                                  * else the model's own tokenizer, if it has one */
-        int64_t frames, height, width; /* latents: the largest sample's, before patches */
+        int64_t frames, height, width; /* latents: sizes of the largest sample, before patches */
     } data;
 
     struct { /* held-out evaluation inside training */
         int32_t n_data;
         struct spec_source data[SPEC_SOURCES];
         int64_t seq_len;     /* tokens of a window, in all stages; 0: data.seq_len */
-        int64_t every_steps; /* 0: only as at_start and at_end say */
+        int64_t every_steps; /* 0: only by at_start and at_end */
         int64_t max_tokens;  /* 0: all tokens */
         int32_t at_start, at_end;
     } eval;
@@ -113,8 +113,8 @@ struct job_spec {
         int32_t timestep;     /* enum timestep_id: how t is drawn */
         int32_t transform;    /* times are shifted towards noise by the size of the video */
         double text_dropout;  /* share of samples whose caption is left out */
-        double frame_mask[4]; /* shares of samples with clean frames: a random few, the first, the
-                               * last, both ends */
+        double frame_mask[4]; /* shares of samples that have clean frames: a random few, the first
+                               * frames, the last, both ends */
     } objective;
 
     struct {
@@ -128,8 +128,8 @@ struct job_spec {
     struct {
         int32_t type; /* enum schedule_id */
         int64_t warmup_steps;
-        double min_lr_ratio;   /* share of lr at the end of the decay */
-        double decay_fraction; /* wsd: the last part of the run that decays */
+        double min_lr_ratio;   /* lr at the end of the decay, as a share of lr */
+        double decay_fraction; /* wsd: the share of the run, at its end, in which lr decays */
         int32_t decay_shape;   /* wsd: enum decay_shape_id */
     } schedule;                /* linear warmup, then by type */
 
@@ -140,7 +140,7 @@ struct job_spec {
         int32_t ulysses;  /* usp: ranks of a ring that share heads; 0 = auto */
         int32_t dp;   /* rings side by side, each on its own samples; 0 = auto = the other ranks */
         int32_t pp;   /* stages of the pipeline; 0: one (job_stages) */
-        int32_t tp;   /* ranks that share every layer by heads and columns; 0 = 1 */
+        int32_t tp;   /* ranks that split every layer by heads and columns; 0 = 1 */
         int32_t zero; /* ZeRO stage: 0 none, 1 optimizer, 2 gradients too, 3 weights too */
         /* Ranks that share one set of shards; 0 = auto = all sp * dp ranks of a stage */
         int32_t zero_group;
@@ -150,17 +150,18 @@ struct job_spec {
         int32_t exchange;  /* enum exchange_id, for linear attention's states */
     } parallel;
 
-    struct {                        /* the response to a bad step */
+    struct {                        /* how training responds to a bad step */
         int32_t nonfinite;          /* enum nonfinite_id */
-        int32_t rollbacks;          /* rollbacks of a job, at most */
-        double loss_z, grad_norm_z; /* skip the update beyond this many deviations; 0: never */
+        int32_t rollbacks;          /* most rollbacks of a job */
+        double loss_z, grad_norm_z; /* standard deviations beyond which an update is skipped; 0:
+                                     * never */
     } guard;
 
     struct {
         int32_t recompute;         /* enum recompute_id */
         int64_t loss_chunk_tokens; /* 0 = auto */
         int64_t mlp_chunk_tokens;  /* 0: whole; -1 = auto: by the plan (worker/plan/plan.c) */
-        /* LASP in time: tokens of each window of a rank; 0: one window */
+        /* LASP: tokens of each window that a rank computes in turn; 0: one window */
         int64_t time_chunk;
         int32_t offload;      /* enum offload_id */
         spec_ref offload_dir; /* a directory beneath a writable root of the node; empty: none */
@@ -170,11 +171,13 @@ struct job_spec {
         int64_t every_steps; /* 0: only at the end */
         int64_t every_s;     /* 0: never by the clock */
         int32_t keep;
-        int64_t keep_every;   /* steps divisible by it are kept for ever; 0: none */
+        int64_t keep_every;   /* checkpoints of steps that this divides are kept for ever; 0:
+                               * none */
         int32_t best;         /* keep the checkpoint of the lowest eval loss as well */
         int32_t resume;       /* enum resume_id */
         spec_ref resume_path; /* a step directory, with RESUME_PATH */
-        int32_t changes;      /* resume_path may have other steps, rates, schedule, data */
+        int32_t changes;      /* the run of resume_path may have other steps, rates, schedule,
+                               * data */
     } checkpoint;
 
     struct {
@@ -223,7 +226,8 @@ struct job_spec {
     struct {
         int32_t pooling;      /* enum pooling_id */
         int32_t normalize;    /* scale vectors to length 1 */
-        int32_t unsaid;       /* bits of enum embed_unsaid, until the model is known */
+        int32_t unsaid;       /* bits of enum embed_unsaid: fields to take from the model once it
+                               * is known */
         spec_ref prompt_name; /* one of model.path's prompts; empty: its default */
         int32_t prompts;      /* a prompt is put before every text */
     } embed;
@@ -240,10 +244,10 @@ struct job_spec {
     } resources;
 
     struct {
-        int32_t restarts;       /* restarts at most, after failures that the job itself caused */
+        int32_t restarts;       /* most restarts after failures that the job itself caused */
         int64_t step_timeout_s; /* 0 = auto */
         int64_t init_timeout_s;
-        int64_t hop_timeout_s; /* comm_options.silence_ms */
+        int64_t hop_timeout_s; /* becomes comm_options.silence_ms */
         int64_t wall_s;        /* 0: none */
     } limits;
 
@@ -257,10 +261,10 @@ struct job_spec {
 const char *spec_text(const struct job_spec *s, spec_ref ref);
 /* Tells whether the job describes its model in model.config, without a directory. */
 bool spec_new_model(const struct job_spec *s);
-/* Tells whether the job's first weights are drawn from its seed: with a new model
- * (spec_new_model), or with model.init. */
+/* Tells whether the job's first weights are drawn from its seed: the job has a new model
+ * (spec_new_model) or model.init. */
 bool spec_random_weights(const struct job_spec *s);
-/* Copies a string into the table. Returns -1 when the 64 KiB are used up. */
+/* Copies a string into the table. Returns -1 when the table's 64 KiB are used up. */
 int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
 
 /* ---- the table of fields --------------------------------------------------------------------- */
@@ -272,7 +276,7 @@ extern const struct field stage_fields[];  /* fields of one stage */
 extern const struct field spec_constants[];
 
 void spec_defaults(struct job_spec *s);
-/* Sets a field's default. base: s, or the source or stage of it that has the field. */
+/* Sets a field's default. base: s, or the source or stage of s that has the field. */
 void spec_set_default(struct job_spec *s, const struct field *f, void *base);
 void spec_source_defaults(struct spec_source *src); /* strings empty, format 0 */
 const struct field *spec_field(const char *path);   /* NULL: unknown */
@@ -281,8 +285,8 @@ bool spec_is_default(const struct job_spec *s, const struct field *f, const void
 /* Names a part of s that is unknown to a peer of this abi (api/wire.h): a field that is not at its
  * default, a word with its field, or "paths by job:ID". NULL: the peer knows all of s. */
 const char *spec_needs(const struct job_spec *s, uint32_t abi);
-/* Returns the known path nearest to an unknown one, or NULL. Their edit distance is at most 3, and
- * at most nearest_most of the last part; a path with the same last part has distance 1. */
+/* Returns the known path nearest to an unknown one, or NULL. The distance is at most 3 and at most
+ * nearest_most of the last part. A path with the same last part has distance 1. */
 const char *spec_suggest(const char *path);
 /* Finds the row of table whose path is nearest to path by the same rule. Returns the last part of
  * the row's path, or NULL. For the keys of model.config. */
@@ -307,8 +311,8 @@ int job_check_infer(struct job_spec *s, struct err *e);
 /* Checks the rules of job_check about schedules, stages, evaluation and the first step
  * (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
-/* Tells whether text is cut into bytes: the job asks for it, or the model is not known to have
- * other ids, and its vocabulary is not too small (job_lacks_bytes). */
+/* Tells whether text is cut into bytes. It is if the job asks for bytes, or if the model is not
+ * known to have other ids and its vocabulary is not known to be too small (job_lacks_bytes). */
 bool job_reads_bytes(const struct job_spec *s);
 /* Tells whether the vocabulary is known and too small for bytes: ids 0 to 255, an end and
  * padding. */
@@ -327,8 +331,8 @@ static inline int job_tp(const struct job_spec *s) /* parallel.tp; 1 if it is un
 /* Tells whether text is cut by the tokenizer of model.path. A job that has neither bytes nor a
  * tokenizer reads ids alone. */
 bool job_has_tokenizer(const struct job_spec *s);
-/* Refuses text in `what` (a field, a member of a line) for a job that reads ids alone, and names
- * another way. */
+/* Refuses text in `what` (a field, or a member of a line) for a job that reads ids alone. The
+ * error names another way to give the input. */
 int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e);
 const char *spec_kind_name(int kind);
 const char *spec_data_format_name(int format); /* format: enum data_format */

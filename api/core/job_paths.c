@@ -1,4 +1,4 @@
-/* job_paths.c: lists a spec's paths, and reads and writes job:ID in its forms by hand-written
+/* job_paths.c: lists a spec's paths, and reads and writes the forms of job:ID with hand-written
  * scanners. */
 #include "api/core/job_paths.h"
 

@@ -1,4 +1,5 @@
-/* job_paths.h: the fields of a spec that name files, and job:ID in the place of a path.
+/* job_paths.h: the fields of a spec that name files, and references of the form job:ID in place of
+ * a path.
  *
  *   job:ID              the newest complete checkpoint of that job. At submit seqd replaces it by
  *                       one of these forms, once and for all, and nodes see only these:
@@ -32,7 +33,7 @@ struct job_ref {
     char name[JOB_REF_NAME];   /* "": the job is given by its number */
     int64_t step;              /* 0: the reference names no step */
     bool artifact;             /* below is the name of an artifact */
-    char below[JOB_REF_BELOW]; /* path in the checkpoint: "hf"; "": all of it */
+    char below[JOB_REF_BELOW]; /* path in the checkpoint: "hf"; "": the whole checkpoint */
 };
 bool job_ref_is(const char *path); /* begins with job: */
 /* Reads a reference "job:...". fails: ERR_INVALID naming the field. */
@@ -41,8 +42,8 @@ int job_ref_read(const char *path, const char *field, struct job_ref *out, struc
  * fit. */
 int job_ref_write(const struct job_ref *r, char *out, size_t size);
 /* Writes the path of the reference within its job's directory: "checkpoints/step-00000020/hf".
- * grant: writes the whole directory of a checkpoint, because access is granted to all of it.
- * Returns the path's length, or -1: it does not fit. */
+ * grant: writes the path of the checkpoint's directory without the part below it, because access
+ * is granted to the whole directory. Returns the path's length, or -1: it does not fit. */
 int job_ref_path(const struct job_ref *r, bool grant, char *out, size_t size);
 /* Guesses a reference from ".../jobs/7/checkpoints/step-00000020/hf", the form of older specs.
  * *len: the bytes of path up to the end of the step's directory. Returns false if path has no such

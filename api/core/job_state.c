@@ -11,7 +11,7 @@ static const char *const state_names[JOB_STATE_N] = {
     [JOB_CANCELLED] = "cancelled", [JOB_SUSPENDED] = "suspended",
 };
 
-/* misread: the value of job_event_misread. */
+/* misread: the answer of job_event_misread. */
 static const struct {
     const char *name;
     bool misread;
@@ -129,7 +129,8 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
         },
     [JOB_STOPPING] =
         {
-            /* these leave the target as it is: finished work of a dying attempt is recorded */
+            /* these do not change the job's target: finished work of an ending attempt is
+             * recorded */
             [EV_PREPARED] = TO(JOB_STOPPING),
             [EV_STEP] = TO(JOB_STOPPING),
             [EV_CHECKPOINT] = TO(JOB_STOPPING),

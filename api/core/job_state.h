@@ -13,7 +13,7 @@ enum job_state {
     JOB_FAILED,
     JOB_CANCELLED,
     /* stored by number: new ones go last, final or not */
-    JOB_SUSPENDED, /* holds nothing, and waits to be resumed */
+    JOB_SUSPENDED, /* holds no ranks, and waits to be resumed */
     JOB_STATE_N
 };
 
@@ -24,32 +24,35 @@ enum job_event {
     EV_READY,      /* all ranks have joined the ring */
     EV_STEP,       /* progress: stored as metrics, not as an event */
     EV_CHECKPOINT, /* a step directory is complete */
-    EV_ARTIFACT,   /* a result file is complete; without "sha256": begun, and it grows */
-    EV_RANK_EXIT,  /* a rank died or failed: cause and sentence inside */
+    EV_ARTIFACT,   /* a result file is complete; without "sha256": the file was begun, and grows */
+    EV_RANK_EXIT,  /* a rank died or failed: has the cause and a sentence */
     EV_NODE_LOST,
     EV_START_TIMEOUT,
     EV_HANG,
-    EV_CANCEL,  /* intent */
+    EV_CANCEL,  /* asked for: stop, then cancelled */
     EV_STOPPED, /* every node confirmed: no process of this epoch is left */
     EV_DONE,    /* all ranks exited 0 and the last log offset is acknowledged */
     /* stored by number: new ones go last */
     EV_EVAL,     /* a held-out evaluation: {"step", "loss", "targets", "ppl", ...} */
-    EV_VERIFIED, /* verify.first_step held: {"loss_rel", "worst", "grad_rel_l2", ...} */
+    EV_VERIFIED, /* verify.first_step found equal results: {"loss_rel", "worst", "grad_rel_l2",
+                  * ...} */
     EV_NOTE, /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
                     * documents dropped or cut) */
-    EV_RESTART,            /* the checkpoint of `step` on `node`, which is away, is given up */
+    EV_RESTART,            /* the job no longer waits for the checkpoint of `step` on `node`, which
+                            * is away */
     EV_CHECKPOINT_REMOVED, /* the directory of `step` is removed: {"path", "reason"} */
     EV_EDIT,               /* priority or labels of the job have changed */
-    EV_SUSPEND,            /* intent: save, stop, hold */
+    EV_SUSPEND,            /* asked for: save, stop, then suspended */
     EV_RESUME,             /* queued again */
     EV_WALL_LIMIT,         /* the job has run for limits.wall_s: save, stop, fail */
     EV_DRAIN,              /* a node of the job is drained: save, stop, queue */
     EV_WALL_WARNING,       /* limits.wall_s is near: {"code", "text", ...} */
-    EV_AWAY,               /* `node` is silent for --node-lost: its ranks may run on there */
+    EV_AWAY,               /* `node` was silent for --node-lost: its ranks may still run */
     EV_BACK,               /* `node` is here again, with its ranks */
     EV_GIVE_UP,            /* as EV_RESTART, for a job that is stopping because `node` is away */
     EV_REACHED,            /* the farthest `step` so far, of an attempt that has failed */
-    EV_FAILED_AT,          /* the job failed after `step`, the `count`th time in this way */
+    EV_FAILED_AT,          /* the job failed after `step`, for the `count`th time in the same
+                            * way */
     JOB_EVENT_N
 };
 
@@ -60,8 +63,9 @@ const char *job_event_name(enum job_event e);
 bool job_event_misread(enum job_event e);
 bool job_final(enum job_state s);
 /* Looks the transition up in the one table. Returns the next state, or -1 for an illegal pair. A
- * stopping job has a target (queued, suspended, failed or cancelled) kept by the caller; EV_STOPPED
- * and EV_DONE return JOB_STOPPING here and the caller moves to the target, or to JOB_SUCCEEDED. */
+ * stopping job has a target (queued, suspended, failed or cancelled), which the caller keeps. From
+ * JOB_STOPPING, EV_STOPPED and EV_DONE return JOB_STOPPING: the caller moves the job to its
+ * target, or to JOB_SUCCEEDED. */
 int job_step(enum job_state from, enum job_event ev);
 
 #endif

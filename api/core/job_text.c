@@ -1,4 +1,5 @@
-/* job_text.c: tells whether a job takes text or only token ids, and what cuts its text. */
+/* job_text.c: tells whether a job takes text or only token ids, and by which tokenizer its text is
+ * cut. */
 #include "api/core/job.h"
 
 /* Returns false for a shape that is not known yet: it has no vocabulary. */

@@ -13,7 +13,7 @@ static int check_schedule(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Checks one stage; before: the step that it must come after. */
+/* Checks one stage; before: the step after which it must begin. */
 static int check_stage(const struct job_spec *s, int i, int64_t before, struct err *e)
 {
     const struct spec_stage *g = &s->stages[i];

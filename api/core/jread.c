@@ -7,7 +7,7 @@
 #include <string.h>
 #include "api/core/utf8.h"
 
-/* The state of the reader. Commas are read with what follows them, colons with their key. */
+/* The state of the reader. A comma is read with the token after it, a colon with its key. */
 enum state {
     AT_VALUE,        /* a value must follow: at the very start, or after a key */
     AT_ARRAY_FIRST,  /* just after '[' */
@@ -54,8 +54,8 @@ static int hex4(const char *p, const char *end)
     return v;
 }
 
-/* Returns the bytes of the escape at p (which is a backslash), 0 if it is not valid. A pair of
- * surrogates is one escape. */
+/* Returns the length in bytes of the escape at p (which is a backslash), 0 if it is not valid. A
+ * pair of surrogates is one escape. */
 static int escape_len(const char *p, const char *end)
 {
     if (end - p < 2) return 0;
@@ -139,7 +139,8 @@ static enum jtok read_word(struct jread *j, const char *word, enum jtok tok)
     return tok;
 }
 
-/* Tells whether the next word is a number of Python or JavaScript that JSON does not have. */
+/* Tells whether the next word is NaN or an infinity, which Python and JavaScript write and JSON
+ * does not have. */
 static bool not_finite(const struct jread *j)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity", "-NaN"};
@@ -253,7 +254,8 @@ static int put_utf8(char *out, unsigned u)
     return n;
 }
 
-/* Decodes one character or raw byte of an already checked string. Returns the bytes put in out. */
+/* Decodes one character or raw byte of an already checked string. Returns the number of bytes in
+ * out. */
 static int decode_one(const char **pp, const char *end, char out[4])
 {
     const char *p = *pp;

@@ -7,7 +7,7 @@
  *     for (enum jtok t = jread_next(&j); t != J_END; t = jread_next(&j)) ... leave at J_ERROR
  *
  * jread reads strict RFC 8259, to a depth of JREAD_DEPTH. UTF-8 is checked. Lone surrogates, NaN,
- * trailing commas and trailing bytes are refused. Duplicate keys are the caller's to find: jread
+ * trailing commas and trailing bytes are refused. The caller must find duplicate keys: jread
  * remembers no keys. */
 #ifndef SEQD_CORE_JREAD_H
 #define SEQD_CORE_JREAD_H
@@ -21,7 +21,7 @@
 
 enum jtok {
     J_ERROR = -1, /* j->err holds the sentence with the byte offset; sticky */
-    J_END,        /* the whole text was one value and nothing follows */
+    J_END,        /* the text was one value, and has ended */
     J_OBJECT,
     J_OBJECT_END,
     J_ARRAY,
@@ -50,8 +50,8 @@ enum jtok jread_next(struct jread *j);
 /* Skips the value after a J_KEY, or the rest of an object or array that has just begun. Returns 0
  * or -1. */
 int jread_skip(struct jread *j);
-/* Copies the last key or string, unescaped and NUL-terminated. -1 if it does not fit or has a
- * NUL. */
+/* Copies the last key or string, unescaped and NUL-terminated. Returns -1 if it does not fit or
+ * has a NUL. */
 int jread_copy(struct jread *j, char *out, size_t size);
 /* Unescapes the last key or string into out, and returns the length. Room for len bytes is always
  * enough. out may be text itself if the caller owns it. NUL bytes are kept. */

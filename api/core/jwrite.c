@@ -40,8 +40,8 @@ static void put_escaped(struct jwrite *w, unsigned char c)
     put(w, buf, (size_t)n);
 }
 
-/* Writes a string. Bytes that are not UTF-8 (a byte-level model may write any) become U+FFFD
- * each. */
+/* Writes a string. Each byte that is not UTF-8 becomes U+FFFD: a byte-level model may write any
+ * bytes. */
 static void put_quoted(struct jwrite *w, const char *s, size_t n)
 {
     const unsigned char *u = (const unsigned char *)s;

@@ -1,4 +1,4 @@
-/* jwrite.h: writes JSON into a caller's buffer, with the commas and escapes right. libc only.
+/* jwrite.h: writes JSON into a caller's buffer, and puts the commas and escapes. libc only.
  *
  *     struct jwrite w;
  *     jwrite_init(&w, buf, sizeof buf);
@@ -7,9 +7,9 @@
  *     jwrite_end(&w);
  *     if (jwrite_finish(&w) < 0) ... the buffer was too small
  *
- * key is NULL inside arrays and at the top. Doubles are printed so that they read back the same
- * bits with the fewest digits (whole numbers below 1e15 without an exponent); NaN and infinities
- * become null. */
+ * key is NULL inside arrays and at the top. Doubles are printed with the fewest digits that read
+ * back as the same bits; whole numbers below 1e15 have no exponent. NaN and infinities become
+ * null. */
 #ifndef SEQD_CORE_JWRITE_H
 #define SEQD_CORE_JWRITE_H
 
@@ -36,9 +36,10 @@ void jwrite_double(struct jwrite *w, const char *key, double v);
 void jwrite_bool(struct jwrite *w, const char *key, bool v);
 void jwrite_null(struct jwrite *w, const char *key);
 void jwrite_raw(struct jwrite *w, const char *key, const char *json); /* already JSON */
-/* Returns the length without the NUL it appends, or -1 if it did not fit. */
+/* Appends a NUL. Returns the length without it, or -1 if the text did not fit. */
 int64_t jwrite_finish(struct jwrite *w);
-/* Writes v as jwrite_double does, "null" too, into out (at least 32 bytes). Returns out. */
+/* Writes v into out (at least 32 bytes) as jwrite_double does, "null" for NaN and infinities.
+ * Returns out. */
 char *jwrite_number(char *out, double v);
 
 #endif

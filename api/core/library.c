@@ -1,5 +1,6 @@
-/* library.c: tries dlopen in each place in order, and asks a library for its version. An error
- * says why the first existing file does not open, else it has the loader's message. */
+/* library.c: tries dlopen in each place in order, and asks a library for its version. The error is
+ * the reason that the first existing file does not open. If no file exists, it is the loader's
+ * message. */
 #include "api/core/library.h"
 
 #include <dlfcn.h>
@@ -13,7 +14,7 @@
 #include <unistd.h>
 
 #define TOOLKIT  "/usr/local/cuda/lib64"
-#define WHEELS   "/../lib/python3*/*-packages/nvidia/*/lib/" /* after the folder of a python3 */
+#define WHEELS   "/../lib/python3*/*-packages/nvidia/*/lib/" /* follows the folder of a python3 */
 #define DIRS_MAX 64                                          /* folders of PATH, wheels' folders */
 
 static int cublaslt_version(void *call)
@@ -41,7 +42,8 @@ static const struct {
 
 struct search {
     void *handle;
-    char why[400]; /* why the first existing file does not open, or the loader's message */
+    char why[400]; /* the reason that the first existing file does not open, or the loader's
+                    * message */
     bool there;
 };
 

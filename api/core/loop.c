@@ -69,7 +69,7 @@ static int64_t boot_clock(void *arg)
 void loop_post(struct loop *l, loop_call *call, void *arg)
 {
     struct mail *m = malloc(sizeof *m);
-    assert(m); /* without memory abort: a dropped call would lose acknowledged work */
+    assert(m); /* abort if memory is out: a dropped call would lose acknowledged work */
     *m = (struct mail){call, arg, NULL};
     pthread_mutex_lock(&l->mail_lock);
     bool was_empty = !l->mail_first;
@@ -187,8 +187,8 @@ void loop_timer_destroy(struct loop_timer *t)
     free(t);
 }
 
-/* Runs the due timers. A timer that one of their calls sets to be due at once waits for
- * the next turn: timers cannot starve the descriptors. */
+/* Runs the due timers. A timer that such a call sets to be due at once waits for the next turn, so
+ * that timers cannot starve the descriptors. */
 static void timers_run(struct loop *l)
 {
     int64_t limit = l->n_set;
@@ -222,7 +222,7 @@ void loop_fd_remove(struct loop_fd *f)
     if (!f) return;
     assert(!f->removed);
     int rc = epoll_ctl(f->loop->epoll_fd, EPOLL_CTL_DEL, f->fd, NULL);
-    assert(rc == 0); /* fails if the caller closed fd before: events would reach another owner */
+    assert(rc == 0); /* fails if the caller has closed fd: its events would reach another owner */
     f->removed = true;
     f->loop->any_removed = true;
 }

@@ -2,7 +2,7 @@
  *
  * The loop thread owns all mutable state of its program. Other threads (HTTP, gRPC completion
  * queue, the SQLite writer) may call loop_post and nothing else; a posted call runs on the loop
- * thread, in the order posted. The clock is injectable so that tests move time by hand. */
+ * thread, in the order posted. The caller may pass a clock, so that tests move time by hand. */
 #ifndef SEQD_CORE_LOOP_H
 #define SEQD_CORE_LOOP_H
 
@@ -21,7 +21,7 @@ typedef int64_t loop_clock(void *arg); /* monotonic milliseconds */
 
 /* Makes a loop. clock NULL: CLOCK_BOOTTIME. */
 struct loop *loop_create(loop_clock *clock, void *clock_arg, struct err *e);
-void loop_destroy(struct loop *l); /* NULL allowed; posted calls that wait are dropped */
+void loop_destroy(struct loop *l); /* NULL allowed; posted calls that have not run are dropped */
 
 /* Runs until loop_stop. loop_turn runs one round, waiting at most timeout_ms: for tests. */
 void loop_run(struct loop *l);
@@ -29,14 +29,15 @@ void loop_turn(struct loop *l, int timeout_ms);
 void loop_stop(struct loop *l); /* from the loop thread */
 bool loop_stopped(const struct loop *l);
 
-/* Returns the time at which this round had waited and began its calls. Descriptors and mail are
- * handled before timers: a timer that checks for silence knows all data that had arrived by
- * then. */
+/* Returns the time at which this round ended its wait and began its calls. Descriptors and mail
+ * are handled before timers, so that a timer that checks for silence has seen all data that had
+ * arrived by this time. */
 int64_t loop_now_ms(const struct loop *l);
-int64_t loop_clock_ms(const struct loop *l); /* the clock: to measure the time of a call */
+int64_t loop_clock_ms(const struct loop *l); /* the clock now: to measure the duration of a call */
 int64_t loop_busy_ms(const struct loop *l);  /* time in calls, up to the last round */
 
-/* Posts a call from any thread. It never blocks, and no call is dropped. Its entry is malloc'd. */
+/* Posts a call from any thread. loop_post never blocks, and no call is dropped. Its entry is
+ * malloc'd. */
 void loop_post(struct loop *l, loop_call *call, void *arg);
 
 /* Makes a timer that fires once for each loop_timer_set. */
@@ -49,7 +50,8 @@ struct loop_fd *loop_fd_add(struct loop *l, int fd, uint32_t epoll_events, loop_
                             void *arg, struct err *e);
 void loop_fd_remove(struct loop_fd *f); /* safe inside its own callback */
 
-/* Blocks the signals in the calling thread (call before any thread starts) and delivers them. */
+/* Blocks the signals in the calling thread (call before any thread starts) and delivers them to
+ * `call` on the loop thread. */
 int loop_signals(struct loop *l, const int *signos, int n, loop_signal_call *call, void *arg,
                  struct err *e);
 

@@ -1,6 +1,6 @@
-/* manifest.h: MANIFEST.json, which makes a directory a checkpoint: size and SHA-256 of every file,
- * written last. Its own last member is the digest of all bytes before it, which shows a changed
- * bit.
+/* manifest.h: MANIFEST.json, which makes a directory a checkpoint: it has the size and SHA-256 of
+ * every file, and is written last. Its own last member is the digest of all bytes before that
+ * member, which detects a changed bit.
  *
  *   {"version":1,"step":500,"epoch":3,"weights_sha256":"..","files":[{"path":"hf/config.json",
  *    "size":512,"sha256":".."},..],"sha256":".."}
@@ -20,17 +20,18 @@
 #define MANIFEST_SIZE      (MANIFEST_FILES * 512) /* bytes of its text, escapes included */
 #define MANIFEST_FILES     200
 #define MANIFEST_PATH_SIZE 128
-#define MANIFEST_FILE_MAX  ((int64_t)1 << 50) /* bytes of one file: sums of all do not overflow */
+#define MANIFEST_FILE_MAX  ((int64_t)1 << 50) /* bytes of one file: no sum of sizes overflows */
 
 struct manifest_file {
-    char path[MANIFEST_PATH_SIZE]; /* relative, inside the directory */
+    char path[MANIFEST_PATH_SIZE]; /* relative to the directory */
     int64_t size;
     char sha256[SHA256_HEX];
 };
 
 struct manifest {
     int64_t step, epoch;
-    char weights_sha256[SHA256_HEX]; /* tensor bytes in name order */
+    char weights_sha256[SHA256_HEX]; /* over the bytes of all tensors, in the order of their
+                                      * names */
     struct manifest_file file[MANIFEST_FILES];
     int n_files;
 };
@@ -44,11 +45,11 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *e);
 
 enum manifest_depth {
     MANIFEST_SIZES,  /* every file is there and has its size */
-    MANIFEST_DIGESTS /* every file has its digest, too */
+    MANIFEST_DIGESTS /* every file has its size and its digest */
 };
 /* Reads the manifest of dir and checks its files. fails: ERR_CORRUPT naming the file and the
- * fault, also for a file that is missing or may not be read; ERR_NOT_FOUND when dir does not
- * exist; ERR_IO when reading fails; ERR_TOO_LARGE for a long path. */
+ * fault, also if a file is missing or may not be read; ERR_NOT_FOUND when dir does not exist;
+ * ERR_IO when reading fails; ERR_TOO_LARGE for a long path. */
 int manifest_check(struct manifest *m, const char *dir, enum manifest_depth depth, struct err *e);
 /* manifest_read reads the manifest, and manifest_check_file checks file i. They are the two parts
  * of manifest_check, for callers that check several files at one time. */

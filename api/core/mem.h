@@ -1,5 +1,5 @@
-/* mem.h: arenas, for memory with the lifetime of a message, a session or a template. Its owner
- * frees an arena as a whole: single allocations are not freed. */
+/* mem.h: arenas, for memory with the lifetime of a message, a session or a template. The owner
+ * frees an arena as a whole; single allocations cannot be freed. */
 #ifndef SEQD_CORE_MEM_H
 #define SEQD_CORE_MEM_H
 
@@ -18,11 +18,11 @@ void arena_init(struct arena *a, size_t limit_size);
 /* Returns zeroed, 16-byte aligned memory; NULL past the limit, or if memory is out. Each size
  * counts towards the limit as the next multiple of 16. */
 void *arena_alloc(struct arena *a, size_t size);
-/* Frees all but the first block and starts again. */
+/* Frees all blocks but the first: the arena is empty again. */
 void arena_reset(struct arena *a);
 void arena_fini(struct arena *a);
 
-/* Returns room on the heap, of any contents, for data that is larger than a stack frame may be (64
+/* Returns memory on the heap, uninitialized, for data that is larger than a stack frame may be (64
  * KiB). The caller frees it with free. Aborts if memory is out. */
 void *mem_scratch(size_t size);
 

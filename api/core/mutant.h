@@ -3,8 +3,8 @@
  * Code at the place of a fault asks mutant_on(). In programs built for use the answer is always
  * false: the code of faults is compiled out. MODE=mutants links tests/mutants/hook.c, which
  * answers for the fault that a test, or SEQD_MUTANT in the environment, has chosen for the
- * process. A one-rank reference beside the ranks must stay sound: faults in code that it runs also
- * ask for P > 1. */
+ * process. The one-rank reference must stay correct: a fault in code that the reference also runs
+ * is injected only if P > 1. */
 #ifndef SEQD_CORE_MUTANT_H
 #define SEQD_CORE_MUTANT_H
 
@@ -26,7 +26,7 @@ enum mutant_id {
     MUTANT_SCALE,              /* 1/sqrt(C) instead of 1/sqrt(D) */
     MUTANT_SAME_PEER,          /* P = 2: KV and dKV swapped where prev and next are one */
     MUTANT_DROPOUT_LOCAL,      /* dropout keyed by local rows */
-    MUTANT_WINDOW_WIDE,        /* a layer's window holds a key too many */
+    MUTANT_WINDOW_WIDE,        /* a layer's window holds one key too many */
     MUTANT_CAP_LOST,           /* forward does not cap scores */
     MUTANT_CAP_LOST_BACK,      /* backward does not cap scores */
     MUTANT_SINK_EACH,          /* attention's sink counts once for every rank */
@@ -43,13 +43,14 @@ enum mutant_id {
     MUTANT_MAP_BACK,       /* delta rule: no gradient of a state passes back through the maps */
     MUTANT_HALO_LOST,      /* a short convolution does not see the rows of the rank before */
     MUTANT_GATE_LOST,      /* on ranks but the first, gates of rows are taken for 0 */
-    MUTANT_PIECE_LOST,     /* backward of an MLP leaves out a rank's last piece of rows */
+    MUTANT_PIECE_LOST,     /* backward of an MLP leaves out the last piece of a rank's rows */
     MUTANT_PAD_SEEN,       /* DSP: attention sees the padding of a dimension */
     MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
     MUTANT_BOUND_LEAKS,    /* the bound that trains a variance moves the noise as well */
     MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
-    MUTANT_HEADS_WRONG,    /* ulysses, usp: ranks get each KV head's neighbour */
-    MUTANT_SHARED_ONCE,    /* a KV head of several ranks gets the gradient of one of them */
+    MUTANT_HEADS_WRONG,    /* ulysses, usp: in place of each KV head ranks get its neighbour */
+    MUTANT_SHARED_ONCE,    /* a KV head that several ranks share gets the gradient of one of
+                            * them */
     MUTANT_GROUP_ALONE,    /* gradients are not summed over the groups of parallel.zero_group */
     MUTANT_STALE_OFFLOAD,  /* half of a layer's offloaded input is not read back */
     MUTANT_STREAM_STALE,   /* a stage is sent the stream of the first sequence again */
@@ -57,15 +58,17 @@ enum mutant_id {
     MUTANT_PART_TWICE,     /* parallel.tp: the last rank's part of a sum counts twice */
     MUTANT_TARGET_FOREIGN, /* parallel.tp: a target's logit is taken from another rank's ids */
     MUTANT_KV_ALONE,       /* parallel.tp: the gradient of a shared KV head is not summed */
-    MUTANT_SLOT_SHARED,    /* sequences that a stage keeps are offloaded to one place */
+    MUTANT_SLOT_SHARED,    /* all sequences that a stage keeps are offloaded to one place */
     MUTANT_STAGE_ALONE,    /* parallel.tp: a later stage's shared gradients are one rank's part */
     MUTANT_EMA_SKIPPED,    /* the average of the weights moves on a skipped step */
     MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
     MUTANT_ROUTE_BLIND,    /* routers of all ranks but the first do not see the last expert */
     MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the first one's keys and values */
     MUTANT_STOP_FORGOTTEN, /* the search for a stop string begins again at each token */
-    MUTANT_MAP_PIECE,      /* delta rule: a map's gradient has the last piece of rows only */
-    MUTANT_MAP_POSITION,   /* delta rule: later pieces of a map are taken for a document's start */
+    MUTANT_MAP_PIECE,      /* delta rule: a map's gradient comes from the last piece of rows
+                            * only */
+    MUTANT_MAP_POSITION,   /* delta rule: later pieces of a map are taken for the start of a
+                            * document */
     MUTANT_HALO_SHORT,     /* a rank of too few rows passes on no rows but its own */
     MUTANT_HALF_AWAY,      /* DDIM: halves are rounded away from 0, not to even */
     MUTANT_END_TWICE,      /* the logit of an end that is listed twice is lost */
@@ -75,15 +78,15 @@ enum mutant_id {
     MUTANT_EPOCH_ANY,     /* reports of every epoch count */
     MUTANT_SLOT_EARLY,    /* a stopping job holds no slots */
     MUTANT_KEY_LOST,      /* an Idempotency-Key is not kept */
-    MUTANT_CANCEL_LOST,   /* a cancel does not outrank the failure before it */
-    MUTANT_TAKEN_AGAIN,   /* a record that comes again counts again */
+    MUTANT_CANCEL_LOST,   /* a cancel does not override the failure before it */
+    MUTANT_TAKEN_AGAIN,   /* a record that is received twice counts twice */
     MUTANT_MARK_EARLY,    /* a record is acknowledged before its commit */
     MUTANT_SYNC_LAZY,     /* a commit is not synced */
     MUTANT_STALE_FREE,    /* an attempt on a node that was given up holds no slots there */
     MUTANT_STOPPED_EARLY, /* an attempt is over when its first node has ended it */
     MUTANT_STEP_LOST,     /* the steps before a checkpoint are not committed with it */
     MUTANT_N,
-    MUTANT_CONTROL = MUTANT_ACK_EARLY /* the first of the control plane */
+    MUTANT_CONTROL = MUTANT_ACK_EARLY /* the first fault of the control plane */
 };
 
 #ifdef SEQD_MUTANTS

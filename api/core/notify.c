@@ -1,5 +1,5 @@
 /* notify.c: sends datagrams without waiting, from a timer; the watchdog is fed only while the
- * caller's tick says that work moves on. */
+ * caller's tick reports that work proceeds. */
 #include "api/core/notify.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static void send_text(struct notify *n, const char *fmt, ...)
     va_end(ap);
     assert(size > 0 && size < (int)sizeof text);
     const struct sockaddr *to = (const struct sockaddr *)&n->to;
-    /* Do not wait: a manager that reads nothing must not stop the loop. */
+    /* Do not wait: a manager that does not read must not stop the loop. */
     if (sendto(n->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT, to, n->n_to) == size) {
         n->failed = false;
         return;
@@ -49,7 +49,7 @@ static void send_text(struct notify *n, const char *fmt, ...)
     n->failed = true;
 }
 
-/* Asks the program for its status. Returns false if work stands still. */
+/* Asks the program for its status. Returns false if the program's work has stopped. */
 static bool ask(struct notify *n, bool *changed)
 {
     char status[STATUS_SIZE] = "";

@@ -1,5 +1,5 @@
-/* option.c: reads values by the kind of their row, for the command line, the file and a reload
- * alike, and prints --help from the same rows. */
+/* option.c: reads values of the command line and the file by the type of their row, and prints
+ * --help from the same rows. */
 #include "api/core/option.h"
 
 #include <getopt.h>
@@ -214,7 +214,7 @@ int option_key(const struct option_table *t, const char *key, const struct optio
         from->of[i] = OPTION_FILE;
         return take(r, v, target, e);
     }
-    /* Check the value although the command line has its own: the file must be right by itself. */
+    /* Check the value even if the command line overrides it: the file must be valid by itself. */
     void *unused = calloc(1, t->size);
     assert(unused);
     int rc = take(r, v, unused, e);

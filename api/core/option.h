@@ -40,7 +40,7 @@ struct option_entry {
     enum option_type type;
     enum option_reload reload;
     const char *value;        /* the name of the value in --help; NULL: takes none */
-    const char *otherwise;    /* the default; NULL: empty, 0, or what help says */
+    const char *otherwise;    /* the default; NULL: empty, 0, or as help states */
     int64_t min, max;         /* range of a number */
     size_t offset, size;      /* place in the target */
     const char *const *words; /* the only texts allowed; NULL: any */
@@ -63,13 +63,14 @@ struct option_sources {
     unsigned char of[OPTION_ROWS];
 };
 
-/* A value as the file has it. */
+/* A value read from the file. */
 enum option_kind { OPTION_IS_TEXT, OPTION_IS_NUMBER, OPTION_IS_BOOL, OPTION_IS_OTHER };
 struct option_value {
     enum option_kind kind;
     const char *text; /* the text; "" for other kinds */
     int64_t number;   /* the number; 0 or 1 for a bool */
-    int index, n;     /* place in an array of n; index -1: in none. An empty array: index 0, n 0 */
+    int index, n;     /* index in an array of n values; -1: not in an array. An empty array: index
+                       * 0, n 0 */
 };
 
 /* Zeroes the target and sets the defaults. */
@@ -78,17 +79,17 @@ void option_defaults(const struct option_table *t, void *target, struct option_s
  * target; -1: wrong. */
 int option_line(const struct option_table *t, int argc, char **argv, void *target,
                 struct option_sources *from, struct err *e);
-/* Tells whether the command line or the file gave the row of this name. */
+/* Tells whether the command line or the file gave the option of this name. */
 bool option_given(const struct option_table *t, const struct option_sources *from,
                   const char *name);
-/* Takes one key of the file. If the command line gave the row, the value is only checked. An
- * unknown key is an error, which names the nearest key if one is near. fails: ERR_INVALID. */
+/* Takes one key of the file. If the command line gave the option, the value is only checked. An
+ * unknown key is an error, which names a similar key if there is one. fails: ERR_INVALID. */
 int option_key(const struct option_table *t, const char *key, const struct option_value *v,
                void *target, struct option_sources *from, struct err *e);
 void option_help(const struct option_table *t, FILE *out);
 
-/* Does the work of SIGHUP: calls `call` for every row that differs, and takes the new values of
- * rows that reload into `now`. Returns how many were taken. */
+/* Does the work of SIGHUP: calls `call` for every row that differs, and copies the new values of
+ * rows that reload into `now`. Returns how many were copied. */
 typedef void option_changed(void *arg, const struct option_entry *row, bool taken);
 int option_adopt(const struct option_table *t, void *now, const void *fresh, option_changed *call,
                  void *arg);

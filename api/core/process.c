@@ -1,5 +1,5 @@
-/* process.c: reads /proc/PID/stat, the same of its threads, and /proc/PID/io, and opens descriptors
- * 0, 1 and 2 before anything else runs. */
+/* process.c: reads /proc/PID/stat, the stat of each thread, and /proc/PID/io, and opens
+ * descriptors 0, 1 and 2 before any other code runs. */
 #include "api/core/process.h"
 
 #include <dirent.h>
@@ -16,8 +16,8 @@ static void open_standard(void)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) _exit(127);
 }
 
-/* Runs before the constructors of a program's libraries. Left out with a sanitizer, which must
- * begin first. */
+/* Runs before the constructors of a program's libraries. Builds with a sanitizer leave it out,
+ * because the sanitizer must begin first. */
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
 static void (*const first)(void) __attribute__((section(".preinit_array"), used)) = open_standard;
 #endif

@@ -1,5 +1,5 @@
-/* progress.h: the progress of a rank, reported at its begin and its end, and between them at most
- * once in every_us.
+/* progress.h: the progress of a rank. It is reported at the begin and the end of work, and between
+ * them at most once in every_us.
  *
  *     progress_begin(p, PROGRESS_TOKENS, total, from)     the clock starts; always reported
  *     progress_piece(p, at, size)                         the next piece is units [at, at + size)
@@ -7,12 +7,12 @@
  *     progress_at(p, n)                                   n units are done, at most the total
  *     progress_end(p)                                     all of them; always reported
  *
- * A report never falls: work that begins a part again, from less than it has reported, is reported
- * where it stood until it is beyond that.
+ * Reported progress never falls. If work begins a part again, from less than was reported, reports
+ * repeat the old value until the work is beyond it.
  *
- * Every function accepts NULL for p, and reports only after progress_begin: its callers need not
- * know whether progress is reported. No function allocates memory.
- * tested: tests/core/test_progress.c */
+ * Every function accepts NULL for p, and reports only after progress_begin, so that callers need
+ * not know whether progress is reported. No function allocates memory. tested:
+ * tests/core/test_progress.c */
 #ifndef SEQD_CORE_PROGRESS_H
 #define SEQD_CORE_PROGRESS_H
 
@@ -28,7 +28,7 @@ struct progress {
     /* ---- the rest is progress.c's ---- */
     bool begun;
     struct rank_progress now;
-    double at;              /* units that are done; now.done: the most that they ever were */
+    double at;              /* units done now; now.done is the largest value that this ever had */
     double piece_at, piece; /* units */
     int64_t begun_us, told_us;
 };
@@ -41,8 +41,9 @@ void progress_at(struct progress *p, double done);
 void progress_add(struct progress *p, double units);
 double progress_done(const struct progress *p); /* units done; may fall, unlike a report */
 void progress_piece(struct progress *p, double at, double size);
-void progress_part(struct progress *p, double part); /* share of the piece that is done: 0 .. 1 */
-void progress_tokens(struct progress *p, int64_t n); /* n more were generated */
+void progress_part(struct progress *p, double part); /* part: share of the piece that is done, 0 ..
+                                                      * 1 */
+void progress_tokens(struct progress *p, int64_t n); /* n more tokens were generated */
 void progress_end(struct progress *p);
 
 #endif

@@ -17,7 +17,7 @@ enum purpose {
     /* reported by name, stored nowhere by number */
     PURPOSE_STATE,  /* LASP: states of linear attention, forward */
     PURPOSE_DSTATE, /* LASP: gradients of these states, backward */
-    PURPOSE_SWITCH, /* DSP: all-to-all between dimensions, split and gather */
+    PURPOSE_SWITCH, /* DSP: all-to-all between dimensions, splits and gathers */
     PURPOSE_HEADS,  /* Ulysses: all-to-all between tokens and heads */
     PURPOSE_TENSOR, /* tensor parallelism: all-reduce, or all-gather and reduce-scatter */
     PURPOSE_STAGE,  /* pipeline: streams from stage to stage, and their gradients back */

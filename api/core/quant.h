@@ -1,18 +1,18 @@
 /* quant.h: weights in blocks: the formats of model.weights, and their bytes. Pure arithmetic.
  *
  * A matrix [N, K] of weights is cut into blocks of 32 neighbours in k, the numbers that a product
- * adds up. A block has its own scale, so that a value is
+ * adds up. Each block has its own scale. A value is
  *   int8   scale * code            code -128 to 127   (llama.cpp's Q8_0)
  *   int4   scale * code + least    code 0 to 15       (llama.cpp's Q4_1)
- * with scale and least in fp16. Codes and scales are those that llama.cpp makes of the same fp32
- * values, -127 to 127 in int8; blocks of a file are taken with the codes and scales that it has. In
- * memory the blocks of 16 neighbouring rows lie together, since a product takes that many rows at a
- * time:
+ * with scale and least in fp16. Codes and scales are those that llama.cpp computes from the same
+ * fp32 values (int8 codes are then -127 to 127). Blocks of a file keep the codes and scales of the
+ * file. In memory the blocks of 16 neighbouring rows lie together, since a product takes that many
+ * rows at a time:
  *   panel  rows [16 p, 16 p + 16), one after another; its blocks ascend in k
  *   block  scale[16], int4: least[16], then codes of k ascending
  *          int8: code[k][16], a byte each; int4: word[k / 8][16], 32 bits little-endian, code k at
- *          bit QUANT_SHIFT(k): neighbours k and k + 1, k even, lie 16 bits apart
- * Rows past N in the last panel are room without meaning. */
+ *          bit QUANT_SHIFT(k): codes k and k + 1 (k even) lie 16 bits apart
+ * Rows past N in the last panel are unused. */
 #ifndef SEQD_CORE_QUANT_H
 #define SEQD_CORE_QUANT_H
 

@@ -1,12 +1,12 @@
 /* rank.h: the messages between seqgang and its seqrank processes. gang_start.h has what seqw
  * writes for seqgang.
  *
- * All structs are plain data of one build on one machine: the programs are installed together, and
+ * All structs are plain data of one build on one machine. The programs are installed together, and
  * RANK_ABI is checked first. The files of gangs and their messages to agents outlive an upgrade,
  * and the spool's records reach seqd: RANK_ABI, struct rank_msg and the payloads of all messages
- * but ARGS are as in 0.2.0. ARGS is known by its size. Messages travel over one SOCK_SEQPACKET
- * pair per rank (inherited as fd RANK_SOCKET_FD); one message is one packet: struct rank_msg
- * followed by `size` payload bytes.
+ * but ARGS are as in 0.2.0. The version of ARGS shows by its size. Messages travel over one
+ * SOCK_SEQPACKET pair per rank (inherited as fd RANK_SOCKET_FD); one message is one packet: struct
+ * rank_msg followed by `size` payload bytes.
  *
  *   gang -> rank   ARGS   struct rank_args, then struct job_spec    first message
  *   rank -> gang   BLOB   at most BLOB_SIZE bytes                   once, after comm_listen
@@ -17,17 +17,17 @@
  *   rank -> gang   EVENT  struct rank_event + JSON text             checkpoints, artifacts, notes
  *   rank -> gang   RESULT JSON text (at most RANK_RESULT_SIZE)      rank 0, once, before exit 0
  *   rank -> gang   FAIL   struct rank_fail                          then the rank exits 1
- *   gang -> rank   STOP                                             finish: exit with ERR_ABORTED
+ *   gang -> rank   STOP                                             exit with ERR_ABORTED
  *   gang -> rank   SAVE                                             save where that can be, then
  *                                                                   exit with RANK_EXIT_SAVED
  *
  * Rank 0 acts upon SAVE: it leaves at the end of a step or of a unit of work. In training it tells
- * the others by the sum at the end of each step, and all leave after the same step. In other jobs
- * its exit ends the gang. Work that has nothing to save ignores SAVE.
+ * the others through the all-reduce at the end of each step, and all leave after the same step. In
+ * other jobs its exit ends the gang. Work that has nothing to save ignores SAVE.
  *
  * The shared segment of the shared-memory transport is one memfd made by seqgang and inherited as
- * fd RANK_MEMFD. A rank whose gang dies gets SIGKILL (PR_SET_PDEATHSIG, set by the rank itself,
- * and the socket closing). */
+ * fd RANK_MEMFD. A rank whose gang dies gets SIGKILL by PR_SET_PDEATHSIG, which the rank itself
+ * sets, and sees its socket close. */
 #ifndef SEQD_CORE_RANK_H
 #define SEQD_CORE_RANK_H
 
@@ -46,7 +46,7 @@
 #define RANK_ROOTS        8
 #define RANK_GRANTS       16
 #define RANK_MODELS       20000 /* models beneath the roots that seqrank --models lists */
-#define RANK_MODELS_PAGE  256   /* of them in one answer */
+#define RANK_MODELS_PAGE  256   /* models in one answer */
 #define RANK_KEY_SIZE     32
 #define RANK_ADDRESS_SIZE 64
 #define RANK_EXIT_SAVED   3 /* the exit status of a rank that has saved and stopped as asked */
@@ -64,7 +64,7 @@ enum rank_msg_type {
     RANK_RESULT,
     RANK_FAIL,
     RANK_EXIT, /* written to the spool by seqgang, or by seqw in its place: struct rank_exit */
-    RANK_SAVE  /* from the agent to seqgang, and on to the ranks */
+    RANK_SAVE  /* from the agent to seqgang, and from there to the ranks */
 };
 
 struct rank_msg {
@@ -81,8 +81,8 @@ struct rank_args {
     int32_t task; /* enum rank_task */
     int32_t rank, n_ranks;
     int32_t first_local, n_local;    /* the ranks of this gang, which share fd RANK_MEMFD; all
-                                              * others live on other nodes. n_local 0: there are
-                                              * none */
+                                              * other ranks run on other nodes. n_local 0: no rank
+                                              * runs here */
     char address[RANK_ADDRESS_SIZE]; /* TCP address of this node's ranks; empty: loopback */
     unsigned char
         key[RANK_KEY_SIZE]; /* secret of the attempt: proves that a process is one of its ranks */
@@ -92,12 +92,13 @@ struct rank_args {
     char writable[RANK_ROOTS][RANK_PATH_SIZE]; /* results may be published beneath these */
     int32_t n_grants;
     char grants[RANK_GRANTS][RANK_PATH_SIZE]; /* private directories that this job may read */
-    char prepared_dir[RANK_PATH_SIZE];        /* parent of content-addressed prepared data */
+    char prepared_dir[RANK_PATH_SIZE];        /* parent of the directories of prepared data, which
+                                               * are named by their ids */
     char prepared_id[80];                     /* this job's prepared data; empty for TASK_PREPARE */
     char job_dir[RANK_PATH_SIZE]; /* checkpoints/ and artifacts/ of this job live here */
     int64_t memory_limit;         /* bytes this rank may plan; 0 = no limit */
-    /* Time of the submission: seconds since 1970, UTC. The work of a job may depend on this time
-     * and on no other, so that each attempt does the same. */
+    /* Time of the submission: seconds since 1970, UTC. A job's work may depend on no other time,
+     * so that each attempt does the same. */
     int64_t submitted_s;
 };
 
@@ -105,7 +106,7 @@ struct rank_args {
 bool rank_prepared_id_good(const char *id);
 
 /* Tells whether the signal comes from a fault of the program itself (SEGV, BUS, ILL, FPE, ABRT).
- * Other signals come from outside. */
+ * Other signals come from outside the program. */
 bool rank_signal_own(int signo);
 
 struct rank_blob {
@@ -113,11 +114,11 @@ struct rank_blob {
     char data[BLOB_SIZE];
 };
 
-enum { RANK_PURPOSES = PURPOSE_STAGE }; /* as in 0.2.0, whose steps end with host_planned */
+enum { RANK_PURPOSES = PURPOSE_STAGE }; /* as in struct rank_step of 0.2.0 */
 
 /* One optimizer step, reported by rank 0. comm and planned are rank 0's own. ledger_ok covers all
  * ranks: each compares its own counts with the plan, and the verdicts are summed over ranks. The
- * verdict on this sum's own messages is part of the next step's. */
+ * verdict on the messages of this sum itself is part of the next step's verdict. */
 struct rank_step {
     int64_t step; /* 1-based, after the update */
     double loss, grad_norm, lr;
@@ -157,11 +158,11 @@ const char *progress_unit_name(int unit); /* "steps", ... */
 struct rank_progress {
     int32_t unit; /* enum progress_unit */
     int32_t pad;
-    double done;        /* units, of all attempts; the unit under way counts in part */
+    double done;        /* units, over all attempts; the unit under way counts in part */
     double total;       /* units; 0: not known yet. May grow while more is found */
     double from;        /* units that earlier attempts had done */
     int64_t tokens;     /* generate: tokens that this attempt generated; else 0 */
-    int64_t elapsed_us; /* since this attempt began with the first of its units */
+    int64_t elapsed_us; /* time since this attempt began its first unit */
 };
 
 struct rank_event {
@@ -176,8 +177,8 @@ struct rank_fail {
     int32_t code; /* enum err_code */
     char field[96];
     char text[512]; /* a sentence; it names step, layer, hop and peer, if there are any */
-    /* Progress of the rank that a hang names, set by the gang: to compare with the gangs of other
-     * nodes. 1: its process is stopped; 0: no hang. */
+    /* In a hang, progress of the rank that the error names, set by the gang: seqd compares it with
+     * the gangs of other nodes. 1: the rank's process is stopped; 0: not a hang. */
     int64_t reached;
 };
 
@@ -192,12 +193,12 @@ struct rank_exit {
  * (GANG_LOST), after the death of every rank was confirmed.
  *
  * The cause of the attempt's end is the first of these records: RANK_FAIL, or RANK_EXIT of a rank
- * with a status or a signal that is not 0, but RANK_EXIT_SAVED after RANK_SAVE. Later records are
- * consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang). RANK_FAIL with rank RANK_GANG: no
- * rank could be started, as when seqgang or seqrank cannot be run. A hang is RANK_FAIL with
- * ERR_TIMEOUT, written by the gang in the name of the rank that is furthest back; if other nodes
- * have ranks, the gang then waits HANG_GRACE_MS before it ends anything, so that the others find
- * their own and seqd may compare. */
+ * with a status or a signal that is not 0. RANK_EXIT_SAVED after RANK_SAVE is not a cause. Later
+ * records are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang). RANK_FAIL with rank
+ * RANK_GANG: no rank could be started, as when seqgang or seqrank cannot be run. A hang is
+ * RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank with the least progress.
+ * If other nodes have ranks, the gang then waits HANG_GRACE_MS before it ends its ranks, so that
+ * the other gangs find their own hangs and seqd can compare. */
 #define RANK_GANG (-1)
 
 enum gang_end {
@@ -215,22 +216,22 @@ enum gang_end {
 struct rank_lastop {
     int64_t step;
     int32_t layer, hop, purpose, peer; /* -1 where there is none */
-    int64_t n_ops;                     /* moves with every operation of the transport ... */
-    int64_t n_tasks; /* ... and this while the CPU computes: if both stand still, it is a hang */
+    int64_t n_ops;                     /* grows with every operation of the transport ... */
+    int64_t n_tasks; /* ... and this while the CPU computes. If neither grows, the rank hangs */
 };
 
 /* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, which sets magic,
  * n_ranks and abort_rank. Everything after it belongs to worker/comm/shm.c. To abort, seqgang
  * stores 1 to `abort`, adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared):
- * every rank that waits in the transport leaves with ERR_ABORTED within one futex wake. The
- * meaning of a door's bits between ranks is shm.c's. */
+ * every rank that waits in the transport returns ERR_ABORTED after one futex wake.
+ * worker/comm/shm.c defines the meaning of a door's bits between ranks. */
 #define SHM_MAGIC 0x73657164u /* "seqd" */
 struct shm_head {
     uint32_t magic, n_ranks;
     uint32_t abort;     /* atomic; 0 or 1 */
     int32_t abort_rank; /* the rank whose death caused the abort, or -1 */
     uint32_t door
-        [JOB_MAX_RANKS]; /* futex words: word i moves with each change that rank i may wait for */
+        [JOB_MAX_RANKS]; /* futex words: word i changes with each event that rank i may wait for */
     struct rank_lastop lastop[JOB_MAX_RANKS];
 };
 

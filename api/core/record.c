@@ -66,7 +66,7 @@ static void write_value(struct jwrite *w, const char *key, const struct field *f
     case FIELD_FIXED: jwrite_int(w, key, (int64_t)f->min); break;
     case FIELD_OBJECT: record_write(w, key, f->of, record); break;
     case FIELD_LIST: write_list(w, key, f, record); break;
-    case FIELD_STRING: assert(false); /* its text lies in a spec, and no record has one */
+    case FIELD_STRING: assert(false); /* its text lies in a spec; no record has such a member */
     }
 }
 
@@ -104,7 +104,7 @@ static int damaged(const struct field *f, const char *want, struct err *e)
                      *f->path ? f->path : "of a list", want);
 }
 
-/* Each function below reads the value that begins with the token t, which has been read. */
+/* Each function below reads a value. Its first token, t, has been read. */
 
 static int read_number(const struct field *f, struct jread *j, enum jtok t, char *at, struct err *e)
 {
@@ -197,7 +197,7 @@ static int read_value(const struct field *f, struct jread *j, enum jtok t, void 
     assert(false);
 }
 
-/* Puts the place of element i before the field of its error. */
+/* Puts the list's name and the index i before the field of the element's error. */
 static int place_of(const struct field *f, int i, struct err *e)
 {
     char inner[sizeof e->field];
@@ -224,7 +224,7 @@ static int read_list(const struct field *f, struct jread *j, enum jtok t, void *
     return 0;
 }
 
-/* Returns the row of the key that was read, or the last one, which has no path. */
+/* Returns the row of the key that was read, or the last row, which has no path. */
 static const struct field *find(const struct field *rows, const struct jread *j)
 {
     while (rows->path && !jread_is(j, rows->path)) rows++;

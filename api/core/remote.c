@@ -25,7 +25,8 @@ static const struct remote {
 static const char hub[] = "hf://", site[] = "https://huggingface.co/", sets[] = "datasets/";
 static const char kind[] = "--repo-type dataset ";
 
-/* Writes the line for the Hub. name: the address after its prefix; only its "org/name" is used. */
+/* Writes the command line for the Hub. name: the address after its prefix, of which only
+ * "org/name" is used. */
 static void hub_line(const char *name, bool data, char *out, size_t size)
 {
     const bool set = !strncmp(name, sets, sizeof sets - 1);

@@ -1,5 +1,5 @@
-/* remote.h: paths that name no file of a node: an address, or a name of the Hub. seqd fetches
- * nothing; it says how to fetch it. tested: tests/core/test_container.c */
+/* remote.h: paths that name no file of a node: an address, or a name of the Hub. seqd downloads
+ * nothing; its error has the command that does. tested: tests/core/test_container.c */
 #ifndef SEQD_CORE_REMOTE_H
 #define SEQD_CORE_REMOTE_H
 

@@ -6,7 +6,8 @@
 #include <stdbool.h>
 
 /* Stored and sent by number: new ones go last. REMOVAL_JOB leaves only the record of the removal.
- * REMOVAL_EVENTS leaves the events that say on which nodes the job ran, and which files it made. */
+ * REMOVAL_EVENTS leaves the events that tell on which nodes the job ran and which files it
+ * made. */
 enum removal_what {
     REMOVAL_JOB,
     REMOVAL_EVENTS,

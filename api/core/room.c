@@ -38,7 +38,7 @@ static void free_at_exit(void)
 static void make_key(void)
 {
     if (pthread_key_create(&key, free_kept)) abort();
-    atexit(free_at_exit); /* for the main thread, at whose end no destructor of a key runs */
+    atexit(free_at_exit); /* for the main thread: destructors of keys do not run at its end */
 }
 
 void *room_take(size_t size)

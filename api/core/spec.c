@@ -6,9 +6,9 @@
 #include <string.h>
 #include "api/core/nearest.h"
 
-/* Kinds of job in which a field may appear. A verify job also takes the fields that only training
- * reads (train, optim, schedule, checkpoint): a change of its kind alone turns the spec of a
- * training into its verification. 0: internal, carried on the wire but never written by a
+/* Kinds of job in which a field may appear. A verify job also accepts the fields that only
+ * training reads (train, optim, schedule, checkpoint), so that a change of `kind` alone turns the
+ * spec of a training into its verification. 0: internal, sent on the wire but never written by a
  * person. */
 #define K(kind)    (1u << (kind))
 #define TRAINING   (K(JOB_TRAIN) | K(JOB_VERIFY))
@@ -23,14 +23,14 @@
 
 #define BIG ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
 
-/* Row of a list of words that WIRE_ABI_BEFORE does not have. The row of the field ends with the
- * name of that list. */
+/* Row of a list of words that WIRE_ABI_BEFORE does not have. The field's row ends with the name of
+ * that list. */
 #define NEWER(path, word, since) word, since, path " \"" word "\""
 
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
 static const char *const init_words[] = {"auto", "random", NULL};
 const char *const spec_weights_words[] = {"model", "int8", "int4", NULL};
-/* Words by 1 + enum rope_id. longrope is missing: its factors are trained with a model. */
+/* Words by 1 + enum rope_id. longrope is missing, because its factors are fitted to one model. */
 static const char *const rope_type_words[] = {"auto",   "default", "linear", "dynamic",
                                               "llama3", "yarn",    NULL};
 static const char *const rope_compute_words[] = {"exact", "hf", NULL};
@@ -68,7 +68,7 @@ static const char *const nonfinite_words[] = {"rollback", "skip", "fail", NULL};
 static const char *const transport_words[] = {"auto", "shm", "tcp", "nccl", NULL};
 static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 
-/* Rows of fields that WIRE_ABI_BEFORE and tests/previous.fields lack. They end with the first ABI
+/* Rows of fields that WIRE_ABI_BEFORE and tests/previous.fields lack. Each ends with the first ABI
  * that has the field. */
 /* clang-format off */
 #define AT(member) offsetof(struct job_spec, member)
@@ -248,7 +248,7 @@ const struct field stage_fields[] = {
 #undef AT
 
 /* Fields with one legal word, which have no member. A spec may give them. spec_effective always
- * gives them, so that old jobs tell their word when there is a second one. */
+ * gives them, so that old jobs tell their word once a second word exists. */
 #define WORD(path, words, kinds, help) {path, FIELD_ENUM, 0, 0, 0, words, 0, NULL, help, kinds}
 const struct field spec_constants[] = {
     WORD("optim.name", optim_words, TRAINING, "Optimizer."),
@@ -256,7 +256,7 @@ const struct field spec_constants[] = {
 };
 /* clang-format on */
 
-/* Other paths of a spec, which are no scalars of their own: for did-you-mean. */
+/* Paths of a spec that are not scalars, for did-you-mean. */
 static const char *const other_paths[] = {
     "labels",
     "model",
@@ -383,7 +383,7 @@ const struct field *spec_field(const char *path)
 
 struct nearest {
     const char *path;
-    int distance; /* distance of path; another path must be nearer */
+    int distance; /* distance of `path`; a better path is nearer */
 };
 
 static const char *last_part(const char *path)

@@ -42,7 +42,7 @@ static bool embeds_cut(const struct job_spec *s)
     return s->kind == JOB_EMBED && s->data.overlong == OVERLONG_TRUNCATE;
 }
 
-/* New meanings of values of an old field, which need neither a new field nor a new word. */
+/* New meanings of values of an old field. They have neither a new field nor a new word. */
 static const struct {
     bool (*has)(const struct job_spec *s);
     uint32_t since; /* WIRE_ABI */

@@ -26,7 +26,8 @@ static uint32_t crc_add(uint32_t crc, const void *data, size_t size)
     return ~crc;
 }
 
-/* Returns the bytes read, fewer than size only at the end of the file. */
+/* Returns the number of bytes read, fewer than size only at the end of the file; -1 after a
+ * failure. */
 static int64_t read_at(int fd, void *out, size_t size, int64_t offset, struct err *e)
 {
     size_t n = 0;
@@ -85,7 +86,8 @@ fail:
 }
 
 /* Sets the error for a record of `whole` bytes that was not written at s->offset. done: the bytes
- * that were written; -1: none. After a short write it writes one more byte to learn the errno. */
+ * that were written; -1: none. After a short write the function writes one more byte, whose
+ * failure sets errno. */
 static int add_failed(const struct spool *s, ssize_t done, size_t whole, struct err *e)
 {
     errno = done < 0 ? errno : ENOSPC;
@@ -93,8 +95,8 @@ static int add_failed(const struct spool *s, ssize_t done, size_t whole, struct 
     return err_write(e, s->offset + (int64_t)whole, "write the spool");
 }
 
-/* Returns the largest size that the spool may have with a record of this type. Other records leave
- * SPOOL_RESERVE bytes for failures and ends of an attempt. */
+/* Returns the largest size that the spool may have with a record of this type. Only failures and
+ * ends may use the last SPOOL_RESERVE bytes below the limit on the size of files. */
 static int64_t room_of(uint32_t type)
 {
     const int64_t limit = file_limit();

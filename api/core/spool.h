@@ -1,5 +1,6 @@
-/* spool.h: the append-only file of the reports of an attempt's ranks: written by seqgang (by seqw
- * for a gang that died), read by seqw at its own pace, so that no report is lost when either dies.
+/* spool.h: the append-only file of the reports of an attempt's ranks: seqgang writes it (seqw for
+ * a gang that died), and seqw reads it at its own pace, so that no report is lost when either
+ * dies.
  *
  * The file is records one after the other, numbered from 1:
  *   uint32 size   bytes that follow the crc, at most SPOOL_RECORD_SIZE
@@ -17,7 +18,8 @@
 #include "api/core/rank.h"
 
 #define SPOOL_RECORD_SIZE (128 * 1024)
-/* Bytes kept for failures and ends below a limit on the size of files: 64 ranks of 0.7 KiB. */
+/* Bytes below a limit on the size of files that only failures and ends may use: 64 ranks of 0.7
+ * KiB. */
 #define SPOOL_RESERVE (64 * 1024)
 
 struct spool {
@@ -31,13 +33,13 @@ struct spool {
 int spool_open(struct spool *s, const char *path, struct rank_msg *last, struct err *e);
 /* Appends a record, and sets head.size and head.abi. durable: fdatasync before it returns. fails:
  * ERR_TOO_LARGE near the limit on the size of files; else as err_write. RANK_FAIL and RANK_EXIT
- * may still use SPOOL_RESERVE. */
+ * may use the last SPOOL_RESERVE bytes as well. */
 int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t size, bool durable,
               struct err *e);
 /* Opens the spool for a reader, from the start. A missing file is ERR_NOT_FOUND. */
 int spool_open_read(struct spool *s, const char *path, struct err *e);
-/* Reads the next record (rank_msg and payload) into buf of SPOOL_RECORD_SIZE bytes. Returns its
- * size, or 0 when there is no further one now. -1: reading failed. */
+/* Reads the next record (rank_msg and payload) into buf of SPOOL_RECORD_SIZE bytes. Returns the
+ * record's size, or 0 when there is no further record now. -1: reading failed. */
 int64_t spool_next(struct spool *s, void *buf, struct err *e);
 void spool_close(struct spool *s); /* also closes a zeroed spool */
 

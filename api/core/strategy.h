@@ -3,8 +3,8 @@
  * Each line has the strategy's name twice: for STRATEGY_ID in enum strategy_id, and for "name" in
  * a job spec. The options, needs and messages of the strategy are in strategy_NAME of
  * worker/plan/strategy_NAME.c, its code in sp_row_NAME of worker/sp. Both tables are made from
- * this list: a strategy without one of the two does not link. A new one goes last: the first that
- * fits a family is its default. */
+ * this list: a strategy without one of the two does not link. A new strategy goes last: the first
+ * strategy that fits a family is its default. */
 #ifndef SEQD_CORE_STRATEGY_H
 #define SEQD_CORE_STRATEGY_H
 
@@ -16,7 +16,7 @@
     row(DSP, dsp)         /* dynamic sequence parallelism */                       \
     row(ULYSSES, ulysses) /* DeepSpeed-Ulysses: heads, not tokens, in attention */ \
     row(TP, tp)           /* Megatron's tensor parallelism (2021) */               \
-    row(TP_SP, tp_sp)     /* and with sequence parallelism between */              \
+    row(TP_SP, tp_sp)     /* tp, with sequence parallelism between */              \
     row(USP, usp)         /* Ulysses within groups of ranks, a ring across them */
 /* clang-format on */
 

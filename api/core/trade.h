@@ -1,5 +1,5 @@
-/* trade.h: words of other trainers, and seqd's word for each.
- * tested: tests/engine/test_job.c */
+/* trade.h: words of other training programs, and seqd's word for each. tested:
+ * tests/engine/test_job.c */
 #ifndef SEQD_CORE_TRADE_H
 #define SEQD_CORE_TRADE_H
 
@@ -9,8 +9,8 @@ struct trade_word {
     const char *why;   /* reason that there is no field, as a clause; else NULL */
 };
 
-/* Finds the last part of a path ("train.num_train_epochs"), in any case, with - or _. NULL: it is
- * not in the list. */
+/* Finds the last part of a path ("train.num_train_epochs"), in upper or lower case, with - or _.
+ * NULL: the list does not have it. */
 const struct trade_word *trade_find(const char *path);
 const struct trade_word *trade_row(int i); /* NULL past the last */
 

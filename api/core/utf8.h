@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Returns the bytes of the well-formed sequence at s, 0 if there is none (RFC 3629: no overlong
- * forms, no surrogates, nothing above U+10FFFF). s < end. */
+/* Returns the length in bytes of the well-formed sequence at s, 0 if there is none (RFC 3629: no
+ * overlong forms, no surrogates, nothing above U+10FFFF). s < end. */
 static inline int utf8_len(const char *s, const char *end)
 {
     const unsigned char *p = (const unsigned char *)s;
@@ -30,8 +30,8 @@ static inline int utf8_len(const char *s, const char *end)
     return n;
 }
 
-/* Returns how many bytes at the end of s[n] may begin a character whose rest is not there yet: 0 to
- * 3. */
+/* Returns how many bytes at the end of s, which has n bytes, may begin a character that is not
+ * complete: 0 to 3. */
 static inline size_t utf8_partial(const char *s, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {

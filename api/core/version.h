@@ -1,5 +1,6 @@
-/* version.h: the version of all five programs. Repeated only in the newest entry of
- * .github/CHANGELOG.md and the image tags in deploy/, which tests/scripts/version.sh compares. */
+/* version.h: the version of all five programs. It is repeated only in the newest entry of
+ * .github/CHANGELOG.md and in the image tags in deploy/. tests/scripts/version.sh compares
+ * them. */
 #ifndef SEQD_CORE_VERSION_H
 #define SEQD_CORE_VERSION_H
 
