@@ -74,7 +74,7 @@ int api_refused(const struct http_reply *r, const char *path)
     if (bytes >= 0) fprintf(f, "\n  planned: %s per rank", text_bytes(need, bytes));
     if (r->status >= 500) fprintf(f, "\n  request %s", jv_str(p, "request_id", "unknown"));
     const int lost = fclose(f);
-    assert(!lost); /* there is memory */
+    assert(!lost); /* fails only without memory */
     cli_fail(rc, "%s (%d %s)%s", detail, r->status, jv_str(p, "code", "error"), more);
     free(more);
     jv_free(p);
@@ -93,14 +93,14 @@ int64_t api_wait_ms(const struct http_reply *r, int64_t wait_ms)
     return wait_ms > API_WAIT_MS ? API_WAIT_MS : wait_ms;
 }
 
-/* Tells whether q does no harm when it is sent again after it was obeyed: a proxy may say 502 or
- * 504 of a request that seqd has answered. */
+/* Tells whether q may be sent again although seqd may have obeyed it already: a proxy may say 502
+ * or 504 of a request that seqd has answered. */
 static bool repeats(const struct http_request *q)
 {
     return q->idempotency_key || !strcmp(q->method, "GET") || !strcmp(q->method, "DELETE");
 }
 
-/* Tells whether to send q again. A GET that gets no answer is not: seqd is not there. */
+/* Tells whether to send q again. A GET without an answer is not sent again: seqd is not there. */
 static bool retryable(const struct http_request *q, const struct http_reply *r, int failed,
                       const struct err *e)
 {

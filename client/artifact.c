@@ -93,8 +93,9 @@ static int listed_digest(struct cli *c, int64_t id, const char *name, char out[S
     return rc;
 }
 
-/* Begins FILE.part again unless the artifact has a digest, which proves in the end that the bytes
- * here are of it: they may be of another job, or of an earlier attempt. */
+/* Begins FILE.part again unless the artifact has a digest. A digest proves in the end that the
+ * bytes in FILE.part are the artifact's. Without one they may be of another job, or of an earlier
+ * attempt. */
 static int keep_proved(struct cli *c, int64_t id, const char *name, const char *part,
                        struct sink *s)
 {
@@ -111,7 +112,8 @@ static int keep_proved(struct cli *c, int64_t id, const char *name, const char *
     return cli_fail(CLI_ERROR, "%s cannot be emptied: %s", part, strerror(errno));
 }
 
-/* continued: the first bytes are of an earlier download, which a digest must prove. */
+/* Compares FILE.part with the listed digest. continued: its first bytes are of an earlier
+ * download, which a digest must prove. */
 static int check_digest(struct cli *c, int64_t id, const char *name, const char *part,
                         bool continued)
 {

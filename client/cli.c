@@ -421,7 +421,7 @@ int64_t cli_job_id(struct cli *c, int i)
 static void look_at_terminal(struct cli *c)
 {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    setlocale(LC_CTYPE, ""); /* numbers keep their decimal point */
+    setlocale(LC_CTYPE, ""); /* LC_CTYPE alone: numbers keep their decimal point */
     c->tty = isatty(STDOUT_FILENO);
     c->utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
     c->color = c->tty && !c->opt.no_color && !(no_color && *no_color) &&

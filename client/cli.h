@@ -116,10 +116,10 @@ extern const char *cli_system_socket; /* socket of a seqd that systemd runs; tes
  * or '.' is a state directory, whose file `address` is read; if that says https or no token lies
  * beside it, its Unix socket is taken, if it exists. The result never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
-/* Tells whether the address may change while a verb runs: it is of a state directory, in which a
- * seqd that is restarted writes another. Every other server stays for all of a verb, though seqctl
- * login or contexts choose another one meanwhile: that one has other jobs, and gets no token of
- * this one. */
+/* Tells whether the address may change while a verb runs: it comes from a state directory, in
+ * which a restarted seqd may write another one. Every other address stays for the whole verb, even
+ * if seqctl login or contexts choose another server meanwhile: that server has other jobs, and
+ * must not get the token of this one. */
 bool cli_url_moves(const struct cli *c);
 /* Finds the token for url, an address from cli_url: from --token-file, else SEQD_TOKEN_FILE, else
  * from the state directory, else from seqctl login (api/core/context.h); "" if there is none. */

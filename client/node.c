@@ -43,7 +43,7 @@ static void print_gpus(const struct jv *list)
     text_table_print(&t, stdout);
 }
 
-/* Adds "157.1 MiB of 400.0 MiB"; "-": the node has not said. */
+/* Adds the free memory and the whole: "157.1 MiB of 400.0 MiB"; "-": the node has not said. */
 static void add_memory(struct table *t, const struct jv *node)
 {
     char all[TEXT_SHORT], free[TEXT_SHORT], text[2 * TEXT_SHORT + 8];

@@ -26,8 +26,8 @@ static void of_score(const struct jv *job, char *out, size_t size)
     if (isfinite(bits)) snprintf(out + at, size - (size_t)at, ", %.4f bits per byte", bits);
 }
 
-/* Shows a single answer on one line, and several answers or samples by their number alone, beside
- * that of the requests that were refused. */
+/* Shows a single answer on one line, and several answers or samples by their number alone, with
+ * the number of refused requests. */
 static void of_generate(const struct jv *job, char *out, size_t size)
 {
     const char *text = jv_str(job, "result.text", NULL);

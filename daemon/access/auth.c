@@ -199,8 +199,8 @@ static bool has_ended(const struct auth_token *k, int64_t now)
     return k->revoked_ms || (k->expires_ms && now >= k->expires_ms);
 }
 
-/* Forgets the ended tokens, except the newest of all. Its id tells a restarted seqd which id comes
- * next, so that no id is given twice. */
+/* Forgets the ended tokens, except the last of the table: its id tells a restarted seqd which id
+ * comes next, so that no id is given twice. */
 static void forget_ended(struct auth *a)
 {
     const int64_t now = auth_now_ms(a);
@@ -297,7 +297,7 @@ static struct failing *failing_of(struct auth *a, const unsigned char address[AU
     return &a->failing[h % N_FAILING];
 }
 
-/* Counts a failure. Returns whether there were too many. */
+/* Counts a failure of the address. Returns whether it has more than AUTH_FAILURES by now. */
 static bool fails_again(struct auth *a, const unsigned char address[AUTH_ADDRESS])
 {
     struct failing *f = failing_of(a, address);

@@ -19,7 +19,7 @@
 #define AUTH_USER_TOKENS 100   /* valid tokens that one user may have */
 #define AUTH_TOKEN_SIZE  112   /* a token's text, with its NUL */
 #define AUTH_LABEL_SIZE  65
-#define AUTH_ADDRESS     16 /* bytes of a client's address or network, by which failures count */
+#define AUTH_ADDRESS     16 /* bytes of an address or network; wrong tokens are counted for each */
 #define AUTH_FAILURES    10 /* wrong tokens of one address in AUTH_WINDOW_MS */
 #define AUTH_WINDOW_MS   60000
 #define AUTH_USED_MS     (3600 * 1000)  /* precision of the recorded last use */

@@ -326,7 +326,7 @@ static int judge(struct joining *c, const struct pki_node *holder, const struct 
     struct joins *j = c->joins;
     const int64_t now_ms = j->o.utc_ms();
     struct join_token *k = token_of(j, m->token);
-    /* The request of a stranger is not read before its token is known. */
+    /* Refuse an unknown token before reading the request of the stranger who sent it. */
     if (!holder && !k) return judge_token(c, NULL, k, now_ms, e);
     if (pki_request_key(m->pem, c->node.key, e)) return -1;
     const struct certificate *owner = join_certificate_of(&j->t, c->node.name, now_ms);

@@ -27,7 +27,7 @@
 #define JOIN_TOKEN_S      ((int64_t)366 * 86400) /* the longest life of a token */
 #define JOIN_TTL_S        ((int64_t)30 * 86400)  /* life of a certificate, by default */
 #define JOIN_TTL_MAX_S    ((int64_t)3650 * 86400)
-#define JOIN_KEPT_S       ((int64_t)7 * 86400) /* time after expiry in which errors name a token */
+#define JOIN_KEPT_S       ((int64_t)7 * 86400) /* time that an expired token is kept for errors */
 
 struct joins;
 struct joins_options {

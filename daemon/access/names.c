@@ -116,7 +116,7 @@ void names_own(const struct uploads *uploads, const struct principal *who, struc
     }
 }
 
-/* Checks that a rank has room for the spec's uploads and jobs, which it counts together. */
+/* Checks that the spec names at most RANK_GRANTS uploads and jobs: a rank counts both together. */
 static int check_room(struct job_spec *s, const struct spec_path *path, int n, const char *files,
                       struct err *e)
 {

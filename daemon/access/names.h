@@ -30,7 +30,7 @@ struct names_grants {
 /* Lists the uploads that a spec names; names_resolve has resolved it. files: the directory of
  * uploads, or NULL. */
 void names_grants(const struct job_spec *s, const char *files, struct names_grants *out);
-/* Lists the uploads of who, as many as there is room for. uploads NULL: there are none. */
+/* Lists the uploads of who, at most RANK_GRANTS. uploads NULL: there are none. */
 void names_own(const struct uploads *uploads, const struct principal *who,
                struct names_grants *out);
 

@@ -71,7 +71,7 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
 
 static void on_whole(void *arg, const struct err *failed)
 {
-    struct audit_view *v = arg; /* after a failure some rows only lack their status */
+    struct audit_view *v = arg; /* after a failure some rows lack their status */
     store_read(control_store(v->R->control), ASK_AUDIT, (const int64_t[4]){v->cursor, v->limit + 1},
                *v->user ? v->user : NULL, on_rows, v);
 }

@@ -1,7 +1,7 @@
 /* batch.c: prepares and submits several jobs of one request: all of them, or none.
  *
  *   body -> where each spec stands -> [key known? -> the first answer again]
- *        -> a spec a turn of the loop: prepare -> commit_batch_add
+ *        -> one spec in each turn of the loop: prepare -> commit_batch_add
  *        -> dry_run: reply     else: commit_batch_submit, one transaction -> 201 */
 #include "daemon/http/batch.h"
 
@@ -68,7 +68,7 @@ static void refuse(struct spec_batch *b, int status, const struct err *e)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* {"data":[...]}, row by row. */
+/* An answer {"data":[...]} that is written row by row. */
 struct batch_answer {
     FILE *f;
     char *text;

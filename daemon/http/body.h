@@ -1,4 +1,4 @@
-/* body.h: a small JSON object of a request, read into variables: one row a member. */
+/* body.h: a small JSON object of a request, read into variables: one row for each member. */
 #ifndef SEQD_DAEMON_HTTP_BODY_H
 #define SEQD_DAEMON_HTTP_BODY_H
 
@@ -15,8 +15,8 @@ struct body_member {
     bool given;     /* set by body_read */
 };
 
-/* Reads the body; no body reads as {}. fails: ERR_INVALID naming the member and the values it may
- * have. */
+/* Reads the body; a missing body counts as {}. fails: ERR_INVALID naming the member and the values
+ * it may have. */
 int body_read(const struct http_req *r, struct body_member *m, int n, struct err *e);
 
 #endif

@@ -23,7 +23,7 @@ struct mass_ordering {
     struct filter filter;
     int64_t *id; /* owns; ids of the jobs that the filter takes */
     int n, room;
-    int next, waiting; /* index in id; orders without an answer */
+    int next, waiting; /* next: index in id; waiting: orders without an answer */
     int n_done;
 };
 

@@ -14,7 +14,7 @@ struct chunked { /* begins as {0} */
     int n_digits, n_other; /* digits of this size; bytes of this extension, or of the trailers */
 };
 
-/* Reads on in bytes[0, n). Returns how many bytes it took, at least 1. *n_data of them, at *data
+/* Reads the next n bytes. Returns how many bytes it took, at least 1. *n_data of them, at *data
  * (borrowed from bytes), belong to the body. *done: 1 when the body is complete with the last byte
  * taken; -1 when it is refused, and *why says why. */
 size_t chunked_read(struct chunked *c, const char *bytes, size_t n, const char **data,

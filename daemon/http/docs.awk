@@ -1,9 +1,9 @@
 # docs.awk: the reference of REST as one page of HTML, from api/openapi.yaml, with the style of page.html.
 #   awk -f daemon/http/docs.awk api/openapi.yaml daemon/http/page.html
 # It reads the part of YAML that the document uses: mappings and lists in blocks or in braces, scalars plain,
-# quoted, folded (>-) or literal (|). A line that it does not understand, a member that it does not render, a
-# reference that leads nowhere and an operation without a tag of the list end it with status 1 and the line's
-# number, so nothing of the document is left out. All text enters the page as text.
+# quoted, folded (>-) or literal (|). It exits with status 1 and the line's number on a line that it does not
+# understand, a member that it does not render, a reference that leads nowhere, and an operation without a tag of
+# the list. So it leaves out nothing of the document. All text is escaped.
 #
 # A node of the tree is a number: kind[n] is map, list or text; size[n], name[n, i] and kid[n, i] its members.
 
@@ -30,7 +30,7 @@ function scalar(s,    n) { n = node("text"); text[n] = s; return n }
 function put(n, k, v) { name[n, ++size[n]] = k; kid[n, size[n]] = v; if (k != "") of[n, k] = v }
 function depth(s) { match(s, /^ */); return RLENGTH }
 function trim(s) { sub(/^ +/, "", s); sub(/ +$/, "", s); return s }
-# Steps over lines that say nothing.
+# Skips empty lines and comments.
 function advance() { while (P <= n_raw && raw[P] ~ /^ *(#.*)?$/) P++ }
 function key_end(s) { return match(s, /:( |$)/) ? RSTART : 0 }
 function unquoted_key(s) { gsub(/^"|"$/, "", s); return s }
@@ -132,7 +132,7 @@ function flow(    c, n, k, close_) {
 function has(n, k) { return (n, k) in of }
 function get(n, k) { return has(n, k) ? of[n, k] : 0 }
 function str(n, k) { return has(n, k) ? text[of[n, k]] : "" }
-# The node that a reference leads to; a node without one is itself.
+# Returns the node that a reference leads to; a node without a reference is returned itself.
 function follow(n,    path, parts, i, m) {
     if (!has(n, "$ref")) return n
     path = str(n, "$ref")
@@ -145,7 +145,7 @@ function follow(n,    path, parts, i, m) {
     return m
 }
 function last(path) { sub(/.*\//, "", path); return path }
-# Members that are not in the list of rendered ones.
+# Fails on a member that is not in the list `known` of rendered ones.
 function only(n, known, what,    i) {
     for (i = 1; i <= size[n]; i++)
         if (index(" " known " ", " " name[n, i] " ") == 0) fail(at[n], what " has " name[n, i] ", which is not rendered")
@@ -158,7 +158,7 @@ function esc(s) {
     return s
 }
 function code(s) { return "<code>" esc(s) "</code>" }
-# A description: text in `backticks` is code, an empty line begins a paragraph.
+# Returns a description as HTML: text in `backticks` is code, an empty line begins a paragraph.
 function prose(s,    out, open_) {
     s = esc(s)
     while (match(s, /`/)) {
@@ -217,7 +217,7 @@ function requires(n, member,    r, i) {
     for (i = 1; r && i <= size[r]; i++) if (text[kid[r, i]] == member) return 1
     return 0
 }
-# Whether rows() has something to say of it.
+# Tells whether rows() prints members of a schema.
 function deep(n,    i, t) {
     if (has(n, "$ref")) return 0
     if (has(n, "properties") || has(n, "allOf")) return 1
@@ -225,7 +225,7 @@ function deep(n,    i, t) {
     t = get(n, "additionalProperties")
     return t && kind[t] == "map" && deep(t)
 }
-# A row for each member of a schema and for those of its members, by their paths.
+# Prints a row for each member of a schema, and for the members of members, by their paths.
 function rows(n, prefix,    i, p, t, key) {
     if ((t = get(n, "allOf")))
         for (i = 1; i <= size[t]; i++) {
@@ -285,7 +285,7 @@ function headers(n,    i) {
         print "<p>Header " code(name[n, i]) " " type(get(kid[n, i], "schema")) ". " prose(str(kid[n, i], "description")) "</p>"
     }
 }
-# Errors have one form; each is told by its status.
+# Prints the answers of an operation. All errors have one form, which is printed once after their statuses.
 function answers(n,    i, r, k, errors) {
     print "<h4>Answers</h4>"
     for (i = 1; i <= size[n]; i++) {
@@ -319,7 +319,7 @@ function operation(path, method, n) {
     answers(get(n, "responses"))
     print "</section>"
 }
-# Operations of a tag: a line of the contents, or the whole.
+# Prints the operations of a tag: each as a line of the contents, or whole.
 function of_tag(tag, whole,    paths, i, j, p, o, n) {
     paths = get(root, "paths")
     for (i = 1; i <= size[paths]; i++) {

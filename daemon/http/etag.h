@@ -3,7 +3,7 @@
  * A tag is "VERSION-DIGEST". The version of a job grows by one with each of its events. The digest
  * is that of the whole document, which shows more than events: progress, the reason of the last
  * scheduling pass. So If-None-Match compares whole tags, and 304 means the same bytes. If-Match
- * compares versions alone, so that a step in between refuses no change. Pure.
+ * compares versions alone, so that a training step in between does not refuse the change. Pure.
  * tested: tests/daemon/test_seqd_edit.c */
 #ifndef SEQD_DAEMON_HTTP_ETAG_H
 #define SEQD_DAEMON_HTTP_ETAG_H

@@ -35,7 +35,7 @@ struct event_feed {
 struct feeds {
     struct row_streams open;
     struct loop_timer *look;
-    bool looking, changed; /* look is set; something was committed since */
+    bool looking, changed; /* looking: the timer is set; changed: commits came since */
 };
 
 static void pump(struct row_stream *c);

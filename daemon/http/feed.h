@@ -11,12 +11,12 @@
 #include "daemon/http/routes.h"
 
 #define FEED_ROWS    128 /* events that one look reads, whether they pass the filter or not */
-#define FEED_LOOK_MS 100 /* time between looks while much is committed: readers are shared */
+#define FEED_LOOK_MS 100 /* ms between looks while much is committed: feeds share the readers */
 #define FEED_MAX     64  /* streams at once: beyond, 503 */
 #define FEED_USER    16  /* streams of one user at once: beyond, 429 */
 
 struct feeds;
-/* Ends the streams whose tokens are not valid any more. */
+/* Ends the streams whose tokens are revoked or expired. */
 void feeds_guard(struct feeds *all);
 struct feeds *feeds_create(struct loop *l);
 void feeds_destroy(struct feeds *all); /* call it after the HTTP server is gone */

@@ -20,8 +20,8 @@ struct follow_log {
     bool one_epoch;        /* end with this attempt; else continue with the next ones */
     int64_t epoch, offset; /* epoch 0: the first attempt that has a log */
 };
-/* Answers with a stream. Last-Event-ID of the request says where it begins. log: NULL but for
- * FOLLOW_LOG. The stream ends when its token is revoked or expires. */
+/* Answers with a stream. Last-Event-ID of the request says where it begins. log: the log to send,
+ * for FOLLOW_LOG; else NULL. The stream ends when its token is revoked or expires. */
 void follow_start(struct routes *R, struct http_req *r, const struct route_match *a,
                   enum follow_what what, const struct follow_log *log);
 

@@ -205,7 +205,7 @@ static void see_header(struct guard_seen *g, struct guard_span name, struct guar
 }
 
 /* Tells whether the page's origin is refused. A page of another origin may read, but change
- * nothing. local_only: it may read only if it is of this machine. */
+ * nothing. local_only: it may read only if its host is this machine. */
 static bool refused_origin(const struct guard_seen *g, struct guard_span method, bool local_only)
 {
     if (!g->n_origin) return false;

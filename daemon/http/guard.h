@@ -31,8 +31,8 @@ struct request_verdict {
 };
 
 /* Returns the size of the head at bytes, with the empty line that ends it. 0: more must be read.
- * -1: no head may begin like this, and *why says why. One empty line may come before it. from: the
- * number of bytes at the last call. */
+ * -1: no head may begin like this, and *why says why. One empty line may come before it. from: n
+ * of the last call with these bytes; 0 at first. */
 int64_t guard_find(const char *bytes, size_t n, size_t from, const struct request_verdict **why);
 
 /* Reads and checks a head. A page of another origin may read, but change nothing. local_only: Host

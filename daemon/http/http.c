@@ -74,7 +74,7 @@ struct http_server {
     int64_t last_id;
     struct front *front;
     struct front_conn *adding; /* the connection in MHD_add_connection, on front's thread */
-    pthread_mutex_t mutex; /* for all below, and for suspended, ended, closed, bytes of streams */
+    pthread_mutex_t mutex; /* guards all below, and suspended, ended, closed, bytes of streams */
     bool stopping;
     struct http_req *open;
     struct http_out *streams;
@@ -288,7 +288,7 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
     pthread_mutex_unlock(&h->mutex);
     if (r->response) MHD_destroy_response(r->response);
     for (int i = 0; i < KEPT; i++) {
-        if (r->header[i]) explicit_bzero(r->header[i], strlen(r->header[i])); /* a token */
+        if (r->header[i]) explicit_bzero(r->header[i], strlen(r->header[i])); /* may be a token */
         free(r->header[i]);
     }
     for (int i = 0; i < r->n_out; i++) {

@@ -106,7 +106,8 @@ struct http_stream_calls {
     void (*closed)(void *arg); /* the client has all of it, or is gone; the stream is invalid */
 };
 /* Answers with a body that is written piece by piece; size: its bytes (Content-Length), -1 when
- * unknown. r is gone afterwards. closed is called once. NULL, after 503: all streams are taken. */
+ * unknown. r is gone afterwards. closed is called once. Returns NULL, after having answered 503,
+ * when all streams are taken. */
 struct http_out *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
                                   const struct http_stream_calls *calls, void *arg);
 size_t http_stream_room(struct http_out *s);

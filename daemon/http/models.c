@@ -21,7 +21,7 @@
 
 #define PAGE_NODES  16   /* nodes of a page: 16 answers of WIRE_TRACE_SIZE are 16 MiB */
 #define CURSOR_SIZE 1536 /* bytes: 16 nodes of 64 + 6 bytes, and one more name */
-#define CURSOR_TEXT 1800 /* bytes that it has in a target, whose 2047 also have ?node=NAME */
+#define CURSOR_TEXT 1800 /* bytes of a cursor in a target, whose 2047 bytes also hold ?node=NAME */
 
 struct listing { /* the listing of one node */
     struct listing_all *all;
@@ -294,7 +294,7 @@ void route_models(struct routes *R, struct http_req *r, const struct route_match
         m->offset = l->first;
         if (n && n->up) {
             control_ask(R->control, l->node, m, on_listed, l);
-        } else { /* since the page before */
+        } else { /* it went down after the page before */
             add_error(l, "it is not up any more");
             a->n_waiting--;
         }

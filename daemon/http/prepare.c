@@ -126,8 +126,8 @@ static bool older_node(const struct preparing *p, const char *path)
     return false;
 }
 
-/* Tells whether the version of a node is not known: none is up, or a node of the seqd before this
- * one has its time to come back. */
+/* Tells whether the version of a node is not known: no node is up, or a node that was up before
+ * seqd's restart may still come back. */
 static bool unknown_node(const struct preparing *p)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -138,8 +138,9 @@ static bool unknown_node(const struct preparing *p)
 
 /* Keeps "auto" to choices that nodes of an older version can run, while such a node is here: it
  * neither divides the model (pp, tp), nor groups ranks (parallel.ulysses, zero_group), nor answers
- * several prompts at once (infer.batch). A value that the job sets stays. A job may need a division
- * to fit, and never needs several prompts: they alone wait for nodes of an unknown version. */
+ * several prompts at once (infer.batch). A value that the job sets stays. A node of an unknown
+ * version keeps "auto" from several prompts alone: a job may need a division to fit, and never
+ * needs several prompts. */
 static void keep_to_nodes(struct preparing *p)
 {
     p->older = false;
@@ -357,7 +358,7 @@ static void describe_or_plan(struct preparing *p)
     }
     m.grants = p->grants.list;
     m.n_grants = p->grants.n;
-    /* One node has the files that a job left. */
+    /* Ask that node alone: no other has the files that the job left. */
     control_ask(p->R->control, *node ? node : NULL, &m, on_described, p);
 }
 

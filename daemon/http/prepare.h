@@ -37,7 +37,7 @@ struct preparing {
     /* used while a spec is prepared */
     prepare_done *done;
     void *arg;
-    struct job_spec asked;    /* the spec as written: the choices for "auto" are weighed later */
+    struct job_spec asked;    /* the spec as written, in which the values "auto" are kept */
     struct hardware hardware; /* hardware to plan for, instead of the nodes here */
     struct machine machine;   /* the machine that is planned for */
     bool older;               /* a node is here that knows no groups of ranks */
@@ -48,7 +48,7 @@ struct preparing {
     struct sources sources; /* search for the data's files on nodes */
     bool resumes;           /* the job resumes a checkpoint of the model `made` */
     struct model_shape made;
-    /* the model that was described last, and the arguments of that question */
+    /* the config of the model that was described last, and the arguments of that question */
     struct {
         char path[RANK_PATH_SIZE], node[NODE_NAME], config[SPEC_CONFIG_SIZE];
         struct names_grants grants;

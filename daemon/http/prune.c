@@ -176,7 +176,8 @@ static void reply(struct prune_request *p)
     prune_free(p);
 }
 
-/* ---- what goes ------------------------------------------------------------------------------- */
+/* ---- removing
+ * -------------------------------------------------------------------------------- */
 
 static void on_ordered(void *arg, const struct err *e)
 {

@@ -169,7 +169,7 @@ static void ask_checkpoint(struct resolving *k)
 
 static void ask_newest(struct resolving *k);
 
-/* Takes one page of the checkpoints that are there, ascending by when they were written. */
+/* Takes one page of the checkpoints that are there, in the order in which they were written. */
 static void on_newest(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct resolving *k = arg;

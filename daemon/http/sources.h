@@ -7,7 +7,7 @@
 #include "daemon/access/names.h"
 #include "daemon/loop/control.h"
 
-#define SOURCES_MS    2000 /* time for all nodes together; then a job needs no answer */
+#define SOURCES_MS    2000 /* time for all nodes together; after it the job is taken unchecked */
 #define SOURCES_FOUND 2048 /* slots for lists of files that a node has: a batch has up to 1,000 */
 #define SOURCES_FIELD 64   /* room for a file beside its path: field, format, two colons, NUL */
 

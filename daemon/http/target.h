@@ -11,8 +11,8 @@ struct target {
     const char *name[TARGET_PARAMS], *value[TARGET_PARAMS];
 };
 
-/* Parses raw, as it came, shorter than TARGET_SIZE. -1: not absolute, bad escape, NUL or control
- * byte, "..", or too many parameters. */
+/* Parses raw, the target as it was received, of fewer than TARGET_SIZE bytes. -1: not absolute,
+ * bad escape, NUL or control byte, "..", or too many parameters. */
 int target_parse(struct target *t, const char *raw);
 const char *target_query(const struct target *t, const char *name); /* or NULL */
 

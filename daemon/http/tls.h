@@ -3,7 +3,7 @@
  * TLS 1.3 and 1.2 with forward secrecy and AEAD ciphers, tickets, HTTP/1.1 alone by ALPN, no
  * renegotiation, no early data, no client certificates. A session keeps the certificate that it
  * began with. All functions are called on front's thread, or while it does not run. They never
- * wait for a client; open and look read files. */
+ * wait for a client. tls_server_open and tls_server_look read files. */
 #ifndef SEQD_DAEMON_HTTP_TLS_H
 #define SEQD_DAEMON_HTTP_TLS_H
 

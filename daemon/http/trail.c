@@ -41,8 +41,8 @@ static void write(struct trail *t, store_done *done, void *arg)
 }
 
 /* Commits are answered in their order: the answer to this one, even if it is empty, comes after
- * those of all rows and statuses that are on their way to the disk. The callback is the caller's,
- * so that none refers to the trail. */
+ * those of all rows and statuses that are on their way to the disk. done and arg are the caller's:
+ * no callback refers to the trail. */
 void trail_flush(struct trail *t, store_done *done, void *arg)
 {
     if (t->stopped)

@@ -16,8 +16,8 @@ void trail_destroy(struct trail *t); /* NULL allowed */
 void trail_stop(struct trail *t);
 /* Commits row, with the answers that wait; the answer to r will follow unless row has a status. */
 void trail_note(struct trail *t, struct http_req *r, const struct store_audit *row);
-/* Flushes before the log is read: done is called when all that was noted before is on disk, rows
- * and answers that other commits carry, too; at once after trail_stop. */
+/* Flushes the log before it is read. done is called when all rows and answers noted so far are on
+ * disk, also those that other commits carry; after trail_stop it is called at once. */
 void trail_flush(struct trail *t, store_done *done, void *arg);
 
 #endif

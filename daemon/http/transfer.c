@@ -18,7 +18,7 @@ struct transfer {
     struct range range;
     int64_t at, end; /* positions in the body: next byte; end of this reply */
     struct transfer_run run;
-    char stamped[RANK_PATH_SIZE]; /* the file of stamp and total */
+    char stamped[RANK_PATH_SIZE]; /* path of the file that stamp and total are of */
     int64_t stamp, total;
 };
 

@@ -1,5 +1,5 @@
-/* wait.c: keeps the requests that wait for a job, and answers them after its commit or their
- * time. */
+/* wait.c: keeps the requests that wait for a job, and answers each after a commit of its job or
+ * when its time is up. */
 #include "daemon/http/wait.h"
 
 #include <stdlib.h>

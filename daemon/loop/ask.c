@@ -13,7 +13,7 @@ struct ask {
     bool any;  /* another node may be asked */
     bool runs; /* the asked node counts this question in n_described */
     int n_tried;
-    char tried[ASK_NODES][NODE_NAME]; /* nodes asked so far, the last one now */
+    char tried[ASK_NODES][NODE_NAME]; /* nodes asked so far; the last one is asked now */
     struct loop_timer *timer;
     ask_answer *answer;
     void *arg;

@@ -122,8 +122,8 @@ bool attempts_report(struct attempts *c, struct job *j, struct attempt_part *p, 
     struct spooled r;
     if (spooled_parse(m, &r)) return false;
     if (m->seq && m->seq != p->seq + 1 && !mutant_on(MUTANT_TAKEN_AGAIN)) {
-        /* The record came again, after a new session; or it is ahead of ours, which the next EXPECT
-         * mends. */
+        /* A record that comes again, after a new session, has no effect. A record that is ahead of
+         * ours is asked for again by the next EXPECT. */
         if (m->seq <= p->seq && p->marked)
             session_ack(c->session, p->place.node, j->id, a->epoch, p->marked);
         return true;

@@ -296,7 +296,7 @@ static struct new_job *room_for_one(struct commit_batch *b)
     return &b->at[b->n++];
 }
 
-/* Prepares a job as far as that needs no id, before the turn that commits it. */
+/* Prepares the parts of a job that need no id, before the turn that commits it. */
 void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *s)
 {
     struct new_job *k = room_for_one(b);

@@ -83,7 +83,8 @@ void commit_batch_add(struct commits *all, struct commit_batch *b, const struct 
 int commit_batch_n(const struct commit_batch *b);
 int64_t commit_batch_size(const struct commit_batch *b); /* bytes that the batch holds, about */
 const struct job *commit_batch_job(const struct commit_batch *b, int i);
-/* b: all jobs, each as in commit_done; borrowed until the callee returns. NULL with e. */
+/* b: all jobs, each as in commit_done; borrowed until the callee returns. On failure b is NULL,
+ * and e says why. */
 typedef void commit_batch_done(void *arg, const struct commit_batch *b, const struct err *e);
 /* Submits all jobs of b, as commit_submit. Their ids are consecutive; the key, which may be NULL,
  * names the first one. Takes b. */

@@ -38,7 +38,7 @@ void order_edit(struct commits *all, struct job *j, const struct order_edit *o, 
  * through done, whose j is always NULL: ERR_NOT_FOUND; ERR_TOO_LARGE. */
 void order_cordon(struct commits *all, const struct cordon *row, commit_done *done, void *arg);
 /* Ends the cordon. A node without a cordon is no error. fails through done, whose j is always
- * NULL: ERR_NOT_FOUND; ERR_CONFLICT for a node without an operator's cordon that ends soon. */
+ * NULL: ERR_NOT_FOUND; ERR_CONFLICT for a node that ends soon and has no cordon of an operator. */
 void order_uncordon(struct commits *all, const char *node, commit_done *done, void *arg);
 
 /* Ends a node's quarantine. fails through done, whose j is always NULL: ERR_NOT_FOUND; ERR_CONFLICT

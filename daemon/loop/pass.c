@@ -88,7 +88,7 @@ static int node_index(const struct cluster *k, const char *name)
 
 /* Chooses the only node for rank 0, if there is one. A checkpoint, the job's own or its source,
  * holds the job to a node, and the job waits for that node. Data lies on the node that prepared
- * it. If that is away or left out, another node prepares the data again. */
+ * it. If that node is away or left out, another node prepares the data again. */
 static void choose_only(const struct cluster *k, const struct job *j, int64_t now_ms,
                         struct sched_job *q)
 {

@@ -7,8 +7,8 @@
 
 #define PLANNER_WAITING 256 /* specs that wait at once; each has about 0.4 MiB */
 
-/* Creates the planner. Call errands_end before store_close, whose answers may still ask for plans
- * and are refused then. A plan under way need not finish: its clock ends it soon. */
+/* Creates the planner. Call errands_end before store_close: answers that store_close gives may ask
+ * for plans, which are refused then. A plan under way need not finish: its clock ends it soon. */
 struct errands *planner_create(struct loop *l);
 
 /* Any thread: returns milliseconds of a clock that does not go back. It jumps to the end of time

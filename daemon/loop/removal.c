@@ -143,7 +143,8 @@ static void told_free(struct told *n)
 
 static void tell(struct told *n);
 
-/* Frees or tells again a node that has no removal under way any more. */
+/* Frees a node that has gone, or tells it the next removals, once no removal is under way on
+ * it. */
 static void told_rest(struct told *n)
 {
     if (n->reading || n->n_open) return;

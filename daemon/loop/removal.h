@@ -17,11 +17,11 @@
 #include "daemon/store/logs.h"
 
 #define REMOVAL_RETRY_MS 30000 /* until a failed removal is tried again */
-#define REMOVAL_PACE     4     /* pause between two commits of rows, in lengths of the first */
+#define REMOVAL_PACE     4     /* pause after a commit of rows, in lengths of that commit */
 
 struct removals;
 
-/* Borrows all, logs and the outbox's arg. Takes up the pending removals. */
+/* Borrows the commits, the logs and the outbox's arg. Takes up the pending removals. */
 struct removals *removals_create(struct commits *all, struct logs *logs, const struct outbox *out);
 void removals_destroy(struct removals *r); /* after the store; NULL allowed */
 void removals_pause(struct removals *r);   /* seqd is stopping */

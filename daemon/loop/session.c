@@ -178,7 +178,7 @@ void session_ack_log(void *arg, int64_t job, int64_t epoch, int rank, int64_t si
     const struct session *s = arg;
     const struct job *j = jobs_find(&s->cluster->jobs, job);
     struct msg m = {.type = MSG_ACK, .job = job, .epoch = epoch, .rank = rank, .offset = size};
-    if (!j || !j->attempt || j->attempt->epoch != epoch) return; /* over, or a later attempt */
+    if (!j || !j->attempt || j->attempt->epoch != epoch) return; /* this attempt is over */
     const struct attempt_part *p = attempt_part_of_rank(j->attempt, rank);
     if (p && !p->lost) outbox_send(&s->out, p->place.node, &m);
 }
@@ -254,8 +254,8 @@ static int32_t slots_of(const struct wire_attempt *w, const struct job *j)
     return j && job_takes_gpus(j) ? 0 : w->slots - w->gpus;
 }
 
-/* Notes attempts that run on the node and are not ours any more, as after it was given up. Each
- * will be stopped. Its slots and GPUs are held until the node says that it is gone. */
+/* Notes attempts that run on the node although they are over for seqd, as after seqd gave up the
+ * node. Each will be stopped. Its slots and GPUs are held until the node says that it is gone. */
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello)
 {
     node_stale_clear(n);

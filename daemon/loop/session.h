@@ -9,7 +9,7 @@
 #include "daemon/state/cluster.h"
 #include "daemon/store/logs.h"
 
-struct session { /* with all nodes */
+struct session { /* one for all nodes */
     struct cluster *cluster;
     struct logs *logs;
     const unsigned char *secret; /* SECRET_SIZE bytes: the keys of attempts follow from it */
@@ -41,7 +41,8 @@ void session_forget(const struct session *s, const char *node, int64_t job, int6
 void session_expect(const struct session *s, const char *node); /* sends EXPECT */
 void session_expect_all(const struct session *s);
 /* Calls for a node that comes up: `attach` before its EXPECT, and `resume` after it, tell it the
- * state of its attempts. `note_stale` notes attempts that run there and are not ours any more. */
+ * state of its attempts. `note_stale` notes attempts that run there although they are over for
+ * seqd. */
 /* Notes the attempts of its HELLO that are over: it was away when they ended, or seqd was. */
 void session_note_past(const struct session *s, struct node *n, const struct msg *hello);
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello);

@@ -51,7 +51,7 @@ bool spooled_is_of(const struct attempt_part *p, const struct spooled *r)
         memcpy(&re, r->data, sizeof re);
         first = re.type != EV_NOTE;
     }
-    if (r->head.type == RANK_FAIL && r->head.rank == RANK_GANG) return true; /* its own gang */
+    if (r->head.type == RANK_FAIL && r->head.rank == RANK_GANG) return true; /* of this part */
     return attempt_part_has(p, r->head.rank) && (!first || r->head.rank == 0);
 }
 
@@ -115,7 +115,7 @@ static void on_rank_exit(const struct taking *k, const struct rank_exit *x)
     struct event ev = {.type = EV_RANK_EXIT, .rank = x->rank};
     if ((!x->exit_status && !x->signal) || !(attempt_alive(j) || j->saving)) return;
     if (j->saving && x->exit_status == RANK_EXIT_SAVED) return;
-    if (j->attempt->has_suspect && !x->signal) return; /* it reported the cause before its exit */
+    if (j->attempt->has_suspect && !x->signal) return; /* a failure was reported before it */
     ev.exit_status = x->exit_status;
     ev.signal = x->signal;
     ev.oom = k->r->oom;

@@ -1,10 +1,11 @@
 /* tally.h: the disk space that each user's jobs take, live and ended: counted in the background,
  * page by page of the table of jobs, so that neither the reader nor the thread of the logs is held
- * up. Rows and logs are on seqd's disk, checkpoints and artifacts on nodes', as the ranks that
- * wrote them have said. Uploads are not in it: they have a limit of their own.
+ * up. Rows and logs are on seqd's disk. Checkpoints and artifacts are on nodes' disks, and count
+ * with the sizes that the ranks that wrote them reported. Uploads are not in it: they have a limit
+ * of their own.
  *
- * A job that runs while its user's jobs take more than the limit gets a note, once until they take
- * less. Loop thread. */
+ * A job that runs while its user's jobs take more than the limit gets one note, and another only
+ * after they have taken less. Loop thread. */
 #ifndef SEQD_DAEMON_LOOP_TALLY_H
 #define SEQD_DAEMON_LOOP_TALLY_H
 

@@ -127,9 +127,9 @@ void link_destroy(struct links *k);
 /* Sets how often nodes are told to send a heartbeat; WIRE_HEARTBEAT_MS unless a test says
  * otherwise. */
 void link_set_heartbeat(struct links *k, int64_t ms);
-/* Sends m. -1: the node has no session, or its session does not drain (it is closed then), or
- * speaks a version of the protocol without such messages, or without a field of an ASSIGN's job
- * (it stays; node.h, abi). The caller keeps the truth in its tables and sends again at up. */
+/* Sends m. -1: the node has no session; or its session does not drain, and is closed; or its
+ * version of the protocol lacks such messages or a field of an ASSIGN's job, and the session stays
+ * (node.h, abi). The caller keeps the truth in its tables and sends again at up. */
 int link_send(struct links *k, const char *node, const struct msg *m);
 /* Returns the ABI of the node's session; 0: it has none. */
 uint32_t link_abi(struct links *k, const char *node);

@@ -56,7 +56,7 @@ int children_start(struct children *c, int which, int ends, char *const argv[],
                    const struct child_files *f, struct err *e)
 {
     const pid_t parent = getpid(), pid = fork();
-    c->child[which] = (struct child){.status = -1}; /* not the last one's, if the fork failed */
+    c->child[which] = (struct child){.status = -1}; /* drops the status of the child before */
     if (pid < 0) return err_errno(e, "start %s", argv[0]);
     if (!pid) become(argv, ends, f, parent);
     setpgid(pid, pid);

@@ -1,7 +1,7 @@
 /* dev.h: the one local node of `seqd --dev`. Its seqw runs in a session of its own, so that Ctrl-C
- * reaches seqd alone. seqd then sends it a message, at which it stops every gang and ends; at
- * SIGTERM it would save. A seqw that outlived a killed seqd is adopted. A seqw that dies is
- * started again, each time after twice as long, at most a minute. Loop thread only. */
+ * reaches seqd alone. seqd then sends seqw a message, at which seqw stops every gang and ends. At
+ * SIGTERM its jobs would save first. A seqw that outlived a killed seqd is adopted. A seqw that
+ * dies is started again, each time after twice as long, at most a minute. Loop thread only. */
 #ifndef SEQD_DAEMON_RUN_DEV_H
 #define SEQD_DAEMON_RUN_DEV_H
 

@@ -59,7 +59,7 @@ int run_tell(struct one_run *r, const char *path, const char *const *words);
 
 /* ---- cluster.c ------------------------------------------------------------------------------- */
 
-/* Starts seqd. Another program may take the port before seqd listens: then it tries another port.
+/* Starts seqd. If another program takes the port before seqd listens, this tries another port.
  * Returns 0, too, if a signal came. */
 int run_start_seqd(struct one_run *r, struct err *e);
 /* Starts the agents: one here, or by srun one on each node. */

@@ -144,8 +144,9 @@ static bool is_ended_from_outside(const struct one_run *r)
     return !children_runs(&r->c, WAITING) && (status == 128 + SIGTERM || status == 128 + SIGINT);
 }
 
-/* Starts the program that waits again, unless a signal came here. A signal to all processes of an
- * allocation also ends that program, perhaps before it arrives here. */
+/* Starts again the program that waits for the job, unless a signal came here. A signal to all
+ * processes of an allocation also ends that program, perhaps before this process gets the
+ * signal. */
 static int wait_on(struct one_run *r, struct err *e)
 {
     children_wait(&r->c, LOOK_MS);
@@ -324,8 +325,8 @@ static int64_t slurm_kill_s(struct one_run *r)
     return s > 0 && s <= 3600 ? s : 0;
 }
 
-/* Waits until Slurm kills this job, which it then requeues. A job that ends by itself counts as
- * failed. */
+/* Waits until Slurm kills this job, which it then requeues. Slurm counts a job that ends by itself
+ * before that as failed. */
 static void wait_for_slurm(struct one_run *r)
 {
     const int64_t s = slurm_kill_s(r), until_ms = clock_ms() + s * 1000;

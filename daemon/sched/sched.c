@@ -17,8 +17,8 @@ static int by_rank(const void *a, const void *b)
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-/* Finds the node with the fewest free slots that holds the gang: nodes with many stay for large
- * gangs. */
+/* Finds the node that has room for the gang and the fewest free slots, so that nodes with many
+ * free slots stay for large gangs. */
 static int best_fit(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
@@ -176,8 +176,8 @@ static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
     return true;
 }
 
-/* Finds a node to prepare data on. Rank 0 will run beside the data: so it takes the node of the
- * checkpoint that the job begins from, or a node with room for the ranks if there is one. */
+/* Finds a node to prepare data on. Rank 0 will run beside the data. So the node is that of the
+ * checkpoint that the job begins from; else a node with room for the ranks, if there is one. */
 static int prepare_node(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
@@ -213,7 +213,7 @@ static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
     j->part[0] = (struct sched_part){(uint8_t)j->node, 1};
 }
 
-/* Changes the node as if every attempt there had ended. */
+/* Frees the slots, GPUs and memory of the node, as if every attempt there had ended. */
 static void make_idle(struct sched_node *at)
 {
     at->n_reserved = at->n_kept = at->n_attempts = 0;
@@ -286,15 +286,16 @@ static bool is_empty(const struct sched_set *s)
     return !any;
 }
 
-/* Tells whether any node suits the job's next task: to prepare data, which takes no slots, for
- * ranks that need no device, and with no checkpoint that holds the job to a node. */
+/* Tells whether any node suits the job's next task: the task prepares data, which takes no slots;
+ * the ranks need no device; and no checkpoint holds the job to a node. */
 static bool is_bare(const struct sched_job *j)
 {
     return j->prepare && j->device == SCHED_SLOTS && !(j->checkpoint && j->only >= 0);
 }
 
-/* Drops the wishes of the job one by one, until idle nodes could take it: to be beside its data,
- * to avoid the GPU that failed it, the nodes that failed it, the nodes without its files. */
+/* Drops the wishes of the job one by one, until idle nodes could take it: the wish to be beside
+ * its data; to avoid the GPU that failed it; to avoid the nodes that failed it; to avoid the nodes
+ * without its files. */
 static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const bool bare = is_bare(j); /* any node suits the job */
@@ -323,9 +324,9 @@ static void take_data(struct sched_job *j, const struct sched_node *nodes)
     j->only = j->data - 1;
 }
 
-/* Keeps room for a job that waits for the node that it is held to: the room that it would take if
- * that node were idle. False: that would not suffice either. The first of several jobs that wait
- * for one node keeps it. */
+/* Keeps room for a job that waits for the node to which it is held: all the room that the job
+ * would take if that node were idle. False: the job would not fit then either. A node is kept for
+ * the first of the jobs that wait for it. */
 static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
 {
     if (!sched_held(j) || !room_usable(j, nodes, j->only)) return false;

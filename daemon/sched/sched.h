@@ -92,19 +92,19 @@ struct sched_job {
     int64_t wall_ms;         /* time left of its limit; 0: it has no limit */
     int64_t not_before_ms;   /* end of its backoff, by the clock that sched_pick is given */
     int only;                /* the node that rank 0 should be on, as an index; -1: any will do */
-    int data;                /* 1 + the node with its data, if the job leaves it out; 0: none */
+    int data;                /* 1 + the node with its data, which the job leaves out; 0: none */
     bool toy;                /* toy run of node `only`, even in quarantine; `only` -1: not here */
     struct sched_set blamed; /* nodes that failed it: taken only if nothing else will do */
     struct sched_set lacks;  /* nodes without its files: likewise, and never while awaited */
     struct sched_set old;    /* nodes whose version does not know one of its fields: never taken */
     const char *needs;       /* the field that old nodes do not know; NULL: old is empty */
     bool awaited;            /* true: a node that has its files is down */
-    bool soon;       /* a node went down a moment ago: until it is back or lost, neither is taken */
-    int32_t device;  /* enum sched_device */
-    int32_t *n_user; /* in/out: jobs of its user with ranks on nodes; NULL: it has no user */
-    int32_t max_user;        /* largest *n_user; 0: no limit */
-    int64_t gpu_size;        /* bytes of memory that a GPU must have */
-    int64_t gpu_free;        /* bytes of GPU memory that must be free now */
+    bool soon;        /* a node is down for a moment: blamed and lacks are not taken meanwhile */
+    int32_t device;   /* enum sched_device */
+    int32_t *n_user;  /* in/out: jobs of its user with ranks on nodes; NULL: it has no user */
+    int32_t max_user; /* largest *n_user; 0: no limit */
+    int64_t gpu_size; /* bytes of memory that a GPU must have */
+    int64_t gpu_free; /* bytes of GPU memory that must be free now */
     const struct need *need; /* memory that its ranks take of their nodes; NULL: not known */
     int32_t first;           /* next rank to place; 0 except while parts are chosen */
     bool alone;              /* runs beside no other attempt */

@@ -125,8 +125,8 @@ void attempt_suspect(struct job_attempt *a, struct attempt_part *p, int64_t seq,
     memcpy(a->suspect.node, p->place.node, sizeof a->suspect.node);
 }
 
-/* Blames the suspect: no better cause came. If a node is away now, it is blamed: most likely its
- * peers missed it. */
+/* Blames the suspect: no better cause came. If a node is away now, that node is blamed: most
+ * likely the other ranks lost it as their peer. */
 static void suspect_convict(const struct job_attempt *a, const struct nodes *nodes,
                             struct verdict *v)
 {
@@ -209,8 +209,8 @@ bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms)
            now_ms - a->save_ms >= grace_ms;
 }
 
-/* Keeps the failure that explains most: neither the loss of a peer, nor the end of a rank that was
- * told to stop. */
+/* Keeps the failure that explains most. The loss of a peer, and the end of a rank that was told to
+ * stop, explain least. */
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e)
 {
     const bool weak = a->unsaved.code == ERR_ABORTED || a->unsaved.code == ERR_PEER;

@@ -32,7 +32,7 @@ struct attempt_part {
     struct job_place place;
     int64_t seq;    /* last record taken in */
     int64_t marked; /* the meaning of every record up to it is committed */
-    int64_t taken;  /* as marked, but for records that are only in memory */
+    int64_t taken;  /* as marked, but records that are only in memory do not hold it back */
     int64_t hold;   /* first record that is only in memory; 0: none */
     int64_t last;   /* number of the final record; 0: not here yet, or from no spool */
     bool ended;     /* the final record is here, or the node is lost */
@@ -100,7 +100,7 @@ bool attempt_part_has(const struct attempt_part *p, int rank);
 int64_t attempt_mark(const struct job_attempt *a, const struct attempt_part *p);
 bool attempt_has_news(const struct job_attempt *a); /* a mark moved; steps or progress wait */
 void attempt_hold(struct attempt_part *p, int64_t seq);
-void attempt_release(struct job_attempt *a); /* held records are not needed any more */
+void attempt_release(struct job_attempt *a); /* drops all holds: no held record is needed */
 
 /* Notes that every rank has joined the ring: *ev is the READY. */
 void attempt_open_ring(struct job_attempt *a, struct event *ev);

@@ -5,9 +5,9 @@
 #include "daemon/state/jobs.h"
 #include "daemon/state/node.h"
 
-/* Tells whether the attempt of j computes on a GPU of node n that is unfit or gone. It fails by
- * *ev, since another GPU may do. A driver that is silent for a while is no reason: the ranks report
- * their own failures. */
+/* Tells whether the attempt of j computes on a GPU of node n that is unfit or gone. The attempt
+ * fails by *ev, since another GPU may do. A driver that is silent for a while is no reason: the
+ * ranks report their own failures. */
 bool gpus_fail(const struct job *j, const struct node *n, struct event *ev);
 /* Returns the live job that holds that GPU, as committed, or NULL. */
 const struct job *gpus_holder(const struct jobs *t, const char *node, const char *uuid);

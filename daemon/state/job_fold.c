@@ -105,8 +105,8 @@ static void fold_away(struct job *j, const char *node, int64_t since_ms)
         if (!strcmp(j->places[i].node, node)) j->away_ms[i] = since_ms;
 }
 
-/* Fixes the target of a stopping job. Cancel outranks every other one; the first failure outranks
- * those that follow from it. */
+/* Fixes the target of a stopping job. A cancel outranks every other target; the first failure
+ * outranks those that follow from it. */
 static void fold_failure(struct job *j, const struct event *ev, enum job_state before)
 {
     j->crowded = j->crowded || ev->oom;

@@ -9,9 +9,9 @@
 
 /* The options of seqd. Ages are counted from a job's end; for records of removals, from the end of
  * the removal; for rows of the audit, from when they were written. The defaults, for a disk: a
- * job's rows take 12 KB (spec 1, plan 4, document 2, ten events 5), so 100,000 jobs 1.2 GB; a
- * second of steps takes 0.7 KB of metrics, so jobs that step for 1,000 hours in a month 2.5 GB.
- * The sizes of logs, checkpoints and artifacts depend on the jobs. */
+ * job's rows take 12 KB (spec 1, plan 4, document 2, ten events 5), so 100,000 jobs take 1.2 GB; a
+ * second of steps takes 0.7 KB of metrics, so jobs that step for 1,000 hours in a month take 2.5
+ * GB. The sizes of logs, checkpoints and artifacts depend on the jobs. */
 enum retain_id {
     RETAIN_JOBS,
     RETAIN_JOBS_MAX,

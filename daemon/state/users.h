@@ -50,8 +50,8 @@ int users_ask(struct users *t, const struct principal *who, int64_t now_ms, stru
  * users_ask, with how many are free. */
 int users_ask_more(struct users *t, const struct principal *who, int n, int64_t now_ms,
                    struct err *e);
-/* Refuses n more live jobs of a user who may not have them, or whose jobs take as much of disks as
- * they may. fails: ERR_TOO_LARGE. */
+/* Refuses n more live jobs of a user who would then have too many, or whose jobs take all the disk
+ * space that they may. fails: ERR_TOO_LARGE. */
 int users_refuse(struct users *t, const struct principal *who, int n, struct err *e);
 int64_t users_disk(const struct user *u); /* bytes of all its jobs */
 bool users_over_disk(const struct users *t, const struct user *u);

@@ -12,7 +12,8 @@
 
 #define SHOWN "EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND state < 100)"
 _Static_assert(STORE_GONE == 100, "SHOWN names it");
-/* The checkpoints of job ?1 stay: they are hidden from the order of their removal on. */
+/* Selects, in SQL, that the checkpoints of job ?1 stay: from the order of their removal on they
+ * are hidden. */
 #define KEPT "NOT EXISTS (SELECT 1 FROM removals WHERE job = ?1 AND what = 4)"
 _Static_assert(REMOVAL_CHECKPOINTS == 4, "KEPT names it");
 

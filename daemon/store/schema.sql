@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS jobs (
   plan        TEXT,              -- JSON of plan_json at submit
   doc         TEXT NOT NULL,     -- members of the job's JSON, without braces
   result      TEXT,              -- JSON from rank 0
-  owner       TEXT               -- user, "" for seqd's own; NULL: of a version without owners
+  owner       TEXT               -- user, "" for seqd's own; NULL: the job is older than owners
 ) STRICT;
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, id);
 CREATE INDEX IF NOT EXISTS jobs_by_owner ON jobs (owner, state, id);
@@ -58,8 +58,8 @@ CREATE TABLE IF NOT EXISTS metrics (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS metrics_by_job ON metrics (job, seq);
 
--- A mark tells up to which record an attempt's spool is on disk, and is written with the effects of
--- the records.
+-- A mark tells up to which record of an attempt's spool seqd has stored the effects. seqd
+-- writes it together with these effects.
 CREATE TABLE IF NOT EXISTS marks (
   job   INTEGER NOT NULL REFERENCES jobs (id),
   epoch INTEGER NOT NULL,
@@ -76,7 +76,7 @@ CREATE TABLE IF NOT EXISTS part_marks (
   PRIMARY KEY (job, epoch, part)
 ) STRICT, WITHOUT ROWID;
 
--- Failures of the last hour that are a node's, one row per job (daemon/state/quarantine.h).
+-- Failures of the last hour that count against a node, one row per job (daemon/state/quarantine.h).
 CREATE TABLE IF NOT EXISTS blames (
   node TEXT NOT NULL,
   job  INTEGER NOT NULL REFERENCES jobs (id),
@@ -84,7 +84,7 @@ CREATE TABLE IF NOT EXISTS blames (
   PRIMARY KEY (node, job)
 ) STRICT, WITHOUT ROWID;
 
--- Nodes that get no jobs.
+-- Nodes that get no jobs because too many failed there (daemon/state/quarantine.h).
 CREATE TABLE IF NOT EXISTS quarantine (
   node   TEXT PRIMARY KEY,
   at     INTEGER NOT NULL,
@@ -114,7 +114,7 @@ CREATE TABLE IF NOT EXISTS tokens (
   user       TEXT NOT NULL,
   role       INTEGER NOT NULL,   -- enum role
   hash       TEXT NOT NULL,      -- SHA-256 of the token's text
-  label      TEXT NOT NULL,      -- what its owner calls it
+  label      TEXT NOT NULL,      -- the owner's name for the token
   created_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,   -- 0: never
   revoked_at INTEGER NOT NULL,   -- 0: it is valid
@@ -132,8 +132,8 @@ CREATE TABLE IF NOT EXISTS audit (
   address TEXT NOT NULL,         -- of the client: an IP address, or "uid N"
   request INTEGER NOT NULL,      -- X-Request-Id
   action  TEXT NOT NULL,         -- "POST /v1/jobs/7:cancel"
-  status  INTEGER NOT NULL,      -- of the answer; 0: none is known
-  made    TEXT NOT NULL DEFAULT '' -- its Location: "/v1/jobs/7"
+  status  INTEGER NOT NULL,      -- HTTP status of the answer; 0: unknown
+  made    TEXT NOT NULL DEFAULT '' -- Location of the answer: "/v1/jobs/7"
 ) STRICT;
 
 -- Join tokens (daemon/access/join.h). The token itself is not stored.
@@ -145,14 +145,14 @@ CREATE TABLE IF NOT EXISTS join_tokens (
   used       INTEGER NOT NULL,
   created_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,
-  number     INTEGER             -- ascending as they are made; NULL: of a version without numbers
+  number     INTEGER             -- ascending in the order of making; NULL: older than numbers
 ) STRICT, WITHOUT ROWID;
 
 -- Nodes whose certificates were revoked: no token up to `number` may use the name.
 CREATE TABLE IF NOT EXISTS revocations (
   node   TEXT PRIMARY KEY,
   at     INTEGER NOT NULL,
-  number INTEGER NOT NULL        -- of the last join token by then; 0: there was none
+  number INTEGER NOT NULL        -- of the newest join token at that time; 0: there was none
 ) STRICT, WITHOUT ROWID;
 UPDATE join_tokens SET number = n.number FROM (
   SELECT id, row_number() OVER (ORDER BY created_at, id) +
@@ -165,14 +165,15 @@ CREATE TABLE IF NOT EXISTS certificates (
   serial     INTEGER PRIMARY KEY,
   node       TEXT NOT NULL,
   key        TEXT NOT NULL,      -- SHA-256 of the public key
-  token      TEXT NOT NULL,      -- by which the node joined
+  token      TEXT NOT NULL,      -- id of the join token by which the node joined
   issued_at  INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,
   revoked_at INTEGER
 ) STRICT;
 
--- Removals, pending and done (api/core/removal.h): the row is written before any data goes, and
--- stays as the record of it. jobs.state of a job that is being removed is 100: no query shows it.
+-- Removals, pending and done (api/core/removal.h). A row is written before any data is removed, and
+-- stays as the record of the removal. A job that is being removed has jobs.state 100, so no query
+-- shows it.
 CREATE TABLE IF NOT EXISTS removals (
   seq        INTEGER PRIMARY KEY AUTOINCREMENT,
   job        INTEGER NOT NULL,
@@ -194,14 +195,14 @@ CREATE TABLE IF NOT EXISTS removal_nodes (
   node  TEXT NOT NULL,
   job   INTEGER NOT NULL,
   what  INTEGER NOT NULL,
-  error TEXT,                      -- why it could not, the last time
+  error TEXT,                      -- why the last try failed
   PRIMARY KEY (node, job, what)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS removal_nodes_by_job ON removal_nodes (job, what);
 
--- Jobs that have ended, by the time from which their time to live is counted. cut: bits 1 << enum
--- removal_what of the parts that are removed. A query for a part that is due reads no job without
--- it.
+-- Jobs that have ended. at: when their time to live begins. cut: bits 1 << enum removal_what of the
+-- parts that are removed. A query for jobs with a part that is due does not read jobs whose part is
+-- removed.
 CREATE TABLE IF NOT EXISTS ended (
   job INTEGER PRIMARY KEY,
   at  INTEGER NOT NULL,
@@ -213,5 +214,5 @@ CREATE INDEX IF NOT EXISTS ended_metrics ON ended (at, job) WHERE cut & 4 = 0;
 CREATE INDEX IF NOT EXISTS ended_logs ON ended (at, job) WHERE cut & 8 = 0;
 CREATE INDEX IF NOT EXISTS ended_checkpoints ON ended (at, job) WHERE cut & 16 = 0;
 
--- Without this index every removal of a job looks at every key.
+-- Without this index the removal of a job would scan all keys.
 CREATE INDEX IF NOT EXISTS keys_by_job ON keys (job);

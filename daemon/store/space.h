@@ -1,6 +1,6 @@
-/* space.h: whether the disk of the state directory has space. The reserve (reserve.h) is held while
- * it has. When a write finds no space the reserve is released, and new jobs are refused until it
- * can be made again. For the files of the store. */
+/* space.h: whether the disk of the state directory has space. The reserve (reserve.h) is held
+ * while the disk has space. When a write finds no space the reserve is released, and new jobs are
+ * refused until it can be made again. For the files of the store. */
 #ifndef SEQD_DAEMON_STORE_SPACE_H
 #define SEQD_DAEMON_STORE_SPACE_H
 

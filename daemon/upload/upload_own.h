@@ -30,7 +30,7 @@ struct upload_dir {
     struct upload *first;
 };
 
-/* NULL: there is none. */
+/* Returns the upload of that id; NULL: there is none. */
 static inline struct upload *find(const struct upload_dir *d, int64_t id)
 {
     for (struct upload *u = d->first; u; u = u->next)
