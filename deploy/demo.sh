@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# make demo: the main job of seqd on real text, in minutes. Every step is a command that you can type
-# yourself; nothing here bypasses seqctl, curl and kill.
-#   BUILD=build/release    STEPS=100 trains longer or shorter
+# make demo: trains a model on real text, kills a rank, and tests the result, in minutes. Every step is a command
+# that you can type yourself: seqctl, curl or kill.
+#   BUILD=build/release    the folder of the programs
+#   STEPS=100              the number of training steps
 set -u
 cd "$(dirname "$0")/.." || exit 2
 REPO=$PWD
@@ -17,7 +18,7 @@ SEQD= KILLER=
 START=$SECONDS
 
 say() { printf '\n%s\n' "$*"; }
-show() { # a command as one could type it
+show() { # prints a command as one would type it
     local w
     printf '$'
     for w in "$@"; do
@@ -27,22 +28,22 @@ show() { # a command as one could type it
     printf '\n'
 }
 run() { show "$@"; "$@"; }
-# Line by line: an awk may read its input in blocks, and print nothing for minutes.
-cut_to() { # a line that is cut ends with dots
+# This is no awk: one that reads its input in blocks would print nothing for minutes.
+cut_to() { # COLUMNS: a line that is cut ends with dots
     local line
     while IFS= read -r line; do
         [ "${#line}" -le "$1" ] || line=${line:0:$(($1 - 3))}...
         printf '%s\n' "$line"
     done
 }
-every_fifth() { # step
+every_fifth() { # leaves out the lines of the other steps
     local line word step rest
     while IFS= read -r line; do
         read -r word step rest <<<"$line"
         [ "$word" = step ] && [ $((step % 5)) -ne 0 ] || printf '%s\n' "$line"
     done
 }
-stop_all() { # whatever happens, leave nothing running
+stop_all() { # leaves no process, however the demo ends
     # shellcheck disable=SC2046
     [ -n "$KILLER" ] && kill $(below "$KILLER") "$KILLER" 2>/dev/null
     KILLER=
@@ -58,7 +59,7 @@ fail() {
 }
 trap stop_all EXIT
 trap 'exit 130' INT TERM
-# All processes beneath one: seqd -> seqw -> seqgang -> seqrank.
+# Prints the pids of all descendants of a process: seqd -> seqw -> seqgang -> seqrank.
 below() {
     local kid
     for kid in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do echo "$kid"; below "$kid"; done
@@ -85,7 +86,7 @@ show "seqd --dev --state $DIR/state --listen 127.0.0.1:0 &"
 cd "$DIR/text" || exit 1
 seqd --dev --state "$DIR/state" --listen 127.0.0.1:0 >"$DIR/seqd.log" 2>&1 &
 SEQD=$!
-# A node first measures itself, a moment long: plans with times follow that.
+# Wait until the node has measured its speed: before that a plan has no times.
 for ((i = 0; i < 300; i++)); do
     seqctl nodes -o json 2>/dev/null | grep -q hop_s && break
     kill -0 "$SEQD" 2>/dev/null || fail "seqd did not start"
@@ -151,7 +152,7 @@ done
 # ---- 7 ------------------------------------------------------------------------------------------
 say "7. Teach it to answer: the lines of seqctl help as conversations, in the words of the model's chat template.
    Only the assistant's turns are learnt."
-says() { seqctl help | awk '/^Options/ { exit } /^  [a-z]/ { print $1 "\t" substr($0, 34) }'; } # a verb, and what it is for
+says() { seqctl help | awk '/^Options/ { exit } /^  [a-z]/ { print $1 "\t" substr($0, 34) }'; } # prints each verb, a tab and its purpose
 says | awk -F '\t' '
     function ask(question) {
         printf "{\"messages\": [{\"role\": \"user\", \"content\": \"%s\"}, ", question
@@ -182,7 +183,8 @@ grep '"custom_id":"explain"' "$DIR/answers"
 ANSWER=$(sed -nE '/"custom_id":"explain"/s/.*"content":"([^"]*)".*/\1/p' "$DIR/answers")
 TRUTH=$(seqctl help | sed -nE 's/^  explain ID +//p')
 printf '\nasked:     What is seqctl explain for?\nit says:   %s\nseqctl help: %s\n' "$ANSWER" "$TRUTH"
-# A small model in a short time: a few answers may have a word of another verb's.
+# Prints verb, tab and answer of each. A small model that has learnt for a short
+# time puts a word of another verb into a few.
 answers() { sed -nE 's/.*"custom_id":"([^"]*)".*"content":"([^"]*)".*/\1\t\2/p' "$DIR/answers" | sort; }
 RIGHT=$(comm -12 <(says | sort) <(answers) | wc -l) ASKED=$(says | wc -l)
 echo "exactly as in seqctl help, word by word: $RIGHT of $ASKED answers"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes a man page from what a program says of itself with --help, and seqctl of each verb.
-#   deploy/man.sh PROGRAM PAGE      PAGE: seqctl.1, seqd.8, seqw.8; to stdout
+# Writes a man page from the text that a program prints with --help; for seqctl also the help of each verb.
+#   deploy/man.sh PROGRAM PAGE      PAGE: seqctl.1, seqd.8 or seqw.8; it goes to stdout
 set -eu
 program=$1 page=$2
 name=${page%.*} section=${page##*.}
@@ -10,7 +10,7 @@ case $name in
     seqw) what='agent of a node of seqd' ;;
     *) echo "man: no page is called $page" >&2; exit 2 ;;
 esac
-# Text as it stands: no character of it means anything to roff.
+# Escapes text for roff, so that it is printed as it stands.
 plain() { sed 's/\\/\\e/g; s/-/\\-/g; s/^\([.'"'"']\)/\\\&\1/'; }
 block() { echo .nf; plain; echo .fi; }
 
