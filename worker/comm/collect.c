@@ -14,7 +14,7 @@ int64_t comm_bounce_size(int n_ranks)
     return volume_bounce_size(n_ranks);
 }
 
-/* One collective at work: tickets of its current round. */
+/* One collective under way, with the tickets of its current round. */
 struct round {
     struct comm *c;
     enum purpose purpose;

@@ -1,13 +1,15 @@
-/* comm.c: tickets. A ticket has two sides; each belongs to the transport of its peer.
+/* comm.c: tickets. A ticket has two sides, a send and a receive. Each belongs to the transport
+ * that reaches its peer.
  *
  * A rank that waits for one ticket moves all its outstanding ones: it takes every message that has
  * arrived and starts every send that can start. So two ranks may wait for their tickets in any
  * order without one holding up the other.
  *
- * Sleeping. A rank has a door, a futex word (shm.c). It watches its door, then looks at all its
- * tickets. If its own ticket is not complete, it sleeps as long as the door has the value that it
- * had when watched. A thread that changes something (a rank of this host, the TCP thread, seqgang)
- * looks at the door afterwards and moves it if its rank may sleep. So no wake is lost. */
+ * Sleeping. A rank has a door, a futex word (shm.c). It reads its door's value, then looks at all
+ * its tickets. If the ticket that it waits for is not complete, it sleeps until the door has
+ * another value. A thread that changes something for a rank (a rank of this host, the TCP thread,
+ * seqgang) then looks at the rank's door and moves it if the rank may sleep. So no wake is
+ * lost. */
 #include "worker/comm/comm.h"
 
 #include <sched.h>
@@ -148,7 +150,8 @@ static int64_t delay_ns(const struct comm *c, const struct comm_op *op)
     return (int64_t)(z % (uint64_t)(c->delay_max_us * 1000 + 1));
 }
 
-/* Returns when a message that is sent now would arrive over the injected link; 0: there is none. */
+/* Returns the time at which a message sent now would arrive over the injected link; 0: no delay is
+ * injected. */
 static int64_t visible_ns(struct comm *c, const struct comm_op *op)
 {
     if (!c->delay_max_us && !c->latency_us && !c->bytes_per_ms) return 0;

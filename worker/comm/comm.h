@@ -25,10 +25,10 @@
  *   - Waiting spins for a few pauses, yields for 50 us, then sleeps on a futex; it ends with
  *     ERR_ABORTED when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a
  *     sentence naming step, layer, hop and peer (and seqrank names the job before that).
- *   - A rank is reached by shared memory or by TCP; no caller can tell by which. A peer whose
+ *   - A rank is reached by shared memory, TCP or NCCL; no caller can tell by which. A peer whose
  *     connection closes or is silent is lost: ERR_PEER, in a sentence naming it and its address.
- *   - The first failure is the last: every later call fails at once with the same sentence, and no
- *     buffer is touched any more. comm_close then neither waits nor leaves a resource.
+ *   - After the first failure, every call fails at once with the same sentence and touches no
+ *     buffer. comm_close then neither waits nor leaves a resource.
  *   - The page (struct shm_head) of every node is indexed by the ranks of the whole attempt.
  * One thread per rank calls these functions. No globals: tests run P ranks as threads. */
 #ifndef SEQD_COMM_COMM_H
@@ -66,7 +66,7 @@ struct comm_options {
     int64_t segment_size; /* this rank's share; equal on all ranks, from the plan */
     int view_size; /* ranks of each block that comm_group will make, from rank 0 on; 0: all. A view
                     * of other ranks cannot use the transport's own collectives */
-    int64_t hop_timeout_ms; /* longest wait for one message, whatever the peer does meanwhile */
+    int64_t hop_timeout_ms; /* longest wait for one message, even if the peer is alive */
     /* tcp: a peer whose connection has been silent for this time is lost (ERR_PEER, at most twice
      * as late). nccl: a peer is lost if connecting or a transfer of tensors takes this time
      * (ERR_TIMEOUT). 0: hop_timeout_ms. */
@@ -148,14 +148,15 @@ int comm_view(struct comm *c, struct rank_set of, struct comm **out, struct err 
  *
  * comm_sum_f32: x[i] = sum over ranks, the P values added as a perfect binary tree over rank order
  * ((r0+r1)+(r2+r3)): the same bits on every rank. On devices of any_order the order may be the
- * transport's own, the same from run to run. If P is no power of two, n ranks split into the first
- * 2^k < n and the rest. Reduce-scatter by direct exchange, then all-gather: sends
- * 2 (P-1)/P n floats. n must be a multiple of P * 16. x may lie anywhere.
+ * transport's own, the same from run to run. If P is not a power of two, Q ranks split into the
+ * first 2^k < Q (the largest such power) and the rest. The sum is a reduce-scatter by direct
+ * exchange, then an all-gather: it sends 2 (P-1)/P n floats. n must be a multiple of P * 16. x may
+ * lie anywhere.
  * comm_reduce_scatter: rank w's part of x, elements [cut[w], cut[w + 1]), becomes the sum over
  * ranks, in that same order, on rank w; the other parts are left as they are. A part may have any
  * size, even 0.
  * comm_all_gather: rank w has bytes [cut[w], cut[w + 1]) * size of x in `own`; every rank gets all
- * of x. own may lie in x, where it belongs.
+ * of x. own may be bytes [cut[w], cut[w + 1]) * size of x itself.
  * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree.
  * comm_each_i64: every rank's x [n], in rank order, in comm_bounce() until the next collective;
  * sends as many bytes as comm_sum_i64. NULL: failed. */
@@ -195,8 +196,8 @@ int comm_all_to_all_wait(struct comm *c, struct comm_exchange *x, struct err *e)
 int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t size, void *out,
                 void *bounce, struct err *e);
 
-/* The ledger has the counts since the last comm_ledger_reset, by purpose; wait_us is the time
- * inside comm_wait. */
+/* comm_ledger returns the counts since the last comm_ledger_reset, by purpose; comm_wait_us
+ * returns the time spent inside comm_wait since then. */
 const struct comm_count *comm_ledger(const struct comm *c); /* [PURPOSE_N] */
 int64_t comm_wait_us(const struct comm *c);
 void comm_ledger_reset(struct comm *c);

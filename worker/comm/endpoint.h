@@ -27,7 +27,7 @@ struct comm_op { /* one ticket */
     uint64_t send_number, recv_number; /* count from 1 by (sender, receiver, channel) */
     int64_t group;                     /* nccl: number of its group */
     int64_t visible_ns; /* injected delay: time before which it does not arrive (shared memory) or
-                                        * set out (tcp); 0: no delay */
+                                        * is not sent (tcp); 0: no delay */
 };
 
 /* Collectives that a transport may do as a whole; else messages do them (collect.c). Parts of x are
@@ -92,7 +92,7 @@ struct comm {
     struct rank_set of; /* ranks of a view, by their numbers in base; an endpoint: all */
     int view_size;      /* ranks of each block that comm_group will make; n_ranks: no blocks */
 
-    const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* transport to each peer; NULL: oneself */
+    const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* transport to each peer; NULL: itself */
     struct shm *shm;
     struct tcp *tcp;    /* NULL: no peer is reached by TCP */
     struct nccl *nccl;  /* NULL: not asked for */
@@ -117,16 +117,18 @@ struct comm_ops {
      * for the user. Transports are asked in turn, first when the endpoint is opened. While me->all
      * is NULL, true means that it may be usable. */
     bool (*usable)(const struct comm *me, int peer, enum comm_memory memory, struct err *why);
-    /* Makes the transport's state in c and fills its part of c->blob, if it may be used. */
+    /* Makes the transport's state in c and fills its part of c->blob, if the transport may be
+     * used. */
     int (*open)(struct comm *c, const struct comm_options *o, struct err *e);
-    /* Connects, if it is used. all: the blobs of all ranks, checked to be of this attempt. */
+    /* Connects the transport, if some peer uses it. all: the blobs of all ranks, checked to be of
+     * this attempt. */
     int (*connect)(struct comm *c, const struct comm_blob *all, struct err *e);
     /* Announces a receive; from here on the transport may write to op->x.recv. */
     void (*recv_post)(struct comm *c, struct comm_op *op);
     /* Starts the send or continues it. Returns true when the peer has taken the bytes. */
     bool (*send_try)(struct comm *c, struct comm_op *op);
-    /* Sets *done when the bytes lie in op->x.recv. Lowers *wake_ns to the time (comm_now_ns) at
-     * which to look again if no wake comes, where it knows one. */
+    /* Sets *done when the bytes lie in op->x.recv. If it knows a time (comm_now_ns) at which to
+     * look again without a wake, lowers *wake_ns to that time. */
     int (*recv_try)(struct comm *c, struct comm_op *op, bool *done, int64_t *wake_ns,
                     struct err *e);
     /* Checks that op, which is not done, can still end. fails: ERR_PEER, ERR_CORRUPT naming the
@@ -178,9 +180,10 @@ int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waite
 int comm_check_message(const struct comm *c, const struct comm_op *op, int64_t size,
                        int32_t purpose, struct err *e);
 
-/* shm.c: the page's futexes. A rank that will sleep watches its door, looks at everything again,
- * sleeps while the door has the value that watching gave, and leaves it in the end. Any thread may
- * move a door: the rank that wakes sees whatever that thread changed before. */
+/* shm.c: the page's futexes. A rank that will sleep watches its door, looks at all its tickets
+ * again, sleeps while the door has the value that shm_door_watch returned, and then leaves the
+ * door. Any thread may move a door: the rank that wakes sees whatever that thread changed
+ * before. */
 void shm_door_move(struct comm *c, int rank);
 uint32_t shm_door_watch(struct comm *c); /* this rank's own door, like the next two */
 void shm_door_sleep(struct comm *c, uint32_t seen, int64_t ns);

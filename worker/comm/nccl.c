@@ -4,7 +4,7 @@
  * waits for the operations so far (transfer_begin), and comm_wait makes operations to come wait
  * for it (transfer_await). The host waits for neither. Between comm_batch_begin and comm_batch_end
  * all tickets are one group. Each group has two marks in the stream, before and after it: these
- * tell the rank that waits for the device (comm_watch) which transfer is on and since when.
+ * tell the rank that waits for the device (comm_watch) which transfer is under way and since when.
  *
  * Order. NCCL has no channels: between two ranks, the n-th send meets the n-th receive, and a
  * group begins when the one before it has ended on this rank. So no caller may post tickets in an
@@ -23,7 +23,7 @@
  *                        sequence's edge
  *   DSP, Ulysses, sums,
  *   decoding             the rounds of one exchange
- *   pipeline             what two stages send each other between the same two passes
+ *   pipeline             messages of two stages to each other between the same two passes
  *                        (worker/model/pipe.h); a tied embedding's gradients, one after another
  * A collective of NCCL's own is an event of all ranks of its communicator: that of all ranks, or
  * the one split from it for the view, which serves collectives alone. Both use one stream. NCCL
@@ -31,9 +31,9 @@
  * do, and tests run the same strategies over them.
  *
  * Failures. A lost rank shows as an asynchronous error, as the abort flag, or as a transfer that
- * has been under way for silence_ms. NCCL shows no other sign of its peers. A healthy peer is later
- * than this rank by its computing alone: ranks that read or write files meet on the host's
- * transports before the next transfer. Each of the three ends the wait, with the place of the
+ * has been under way for silence_ms. NCCL shows no other sign of its peers. A healthy peer is late
+ * only because it computes: ranks that read or write files wait for each other, by the host's
+ * transports, before the next transfer. Each of the three ends the wait, with the place of the
  * transfer in the sentence, and ncclCommAbort frees the stream.
  *
  * Bits. A collective that adds does so in NCCL's order. It is used only if the order is free

@@ -1,5 +1,5 @@
 /* nccl_use.c: compares the blobs of all ranks. NCCL is used if they name one version of it and no
- * two ranks share a GPU, which NCCL_HOSTID allows. */
+ * two ranks share a GPU. If NCCL_HOSTID is set, ranks may share one. */
 #include "worker/comm/nccl_use.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* tcp.c: the TCP transport: one connection per pair of ranks, one progress thread per rank.
  *
- * A receive is posted: the peer is told READY. A send is posted: its bytes go out when the peer
- * has said READY for it, straight from the caller's buffer, into the buffer that waits for it;
- * then the peer says TAKEN. No bytes are ever stored in between, so no store needs a bound.
+ * When a receive is posted, the peer is told READY. The bytes of a posted send go out once the
+ * peer has said READY for it, from the sender's buffer straight into the receiver's. Then the peer
+ * says TAKEN. No bytes are stored in between, so no limit on stored bytes is needed.
  *
  * A peer is lost when its connection ends without a goodbye, when the kernel gives it up, when it
  * talks nonsense, or when it is silent. A cable that comes back within silence_ms must do no harm.
@@ -70,8 +70,9 @@ void tcp_detach(struct tcp *t, struct tcp_peer *p)
     p->dest_left = p->pay_left = 0;
 }
 
-/* Marks a peer as lost. The descriptor stays open until the endpoint is closed: a hang-up would
- * hide the cause, which the peer learns from a rank that knows it. */
+/* Marks a peer as lost. The descriptor stays open until the endpoint is closed. If it were closed
+ * here, the peer would report a hang-up instead of the cause, which a rank that knows it tells the
+ * peer. */
 void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why)
 {
     if (p->lost) return;

@@ -8,10 +8,10 @@
  *            <- WELCOME    proof that this connection is the one
  *
  * A proof is HMAC-SHA256(key, kind of message, protocol, both ranks, number of ranks, nonce D,
- * nonce A): it cannot be reflected, replayed, or used for another pair or attempt. No other byte
- * counts before it holds. It shows which rank is at the other end when the connection is made.
- * Only TLS helps against an attacker who alters the connection later; the handshake then runs
- * inside TLS.
+ * nonce A): it cannot be reflected, replayed, or used for another pair or attempt. No byte after
+ * it is used before the proof has been checked. It shows which rank is at the other end when the
+ * connection is made. Only TLS helps against an attacker who alters the connection later; the
+ * handshake then runs inside TLS.
  *
  * Strangers. At most N_GUESTS connections that have proved nothing are open, each for at most
  * HELLO_MS. When all places are taken, the oldest gives way after GRACE_MS; newer ones wait in the
@@ -62,7 +62,7 @@ struct call { /* a connection in the making */
     uint8_t nonce_d[32], nonce_a[32];
     char in[sizeof(struct hello)];
     int in_size;
-    char why[160]; /* dialled: why the last attempt failed; once wrong is set, it stays */
+    char why[160]; /* dialled: why the last attempt failed; fixed once `wrong` is set */
     bool wrong;
 };
 

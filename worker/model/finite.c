@@ -163,7 +163,7 @@ static void describe(const struct model *m, int64_t find, char *out, size_t size
     char prefix[64];
     struct param p;
     int first, last;
-    if (o->n_w > 0 && o->w >= 0 && !op_rules[o->kind]->attends) { /* sinks make no output */
+    if (o->n_w > 0 && o->w >= 0 && !op_rules[o->kind]->attends) { /* else the weights are sinks */
         param_range(&m->shape, b, &first, &last);
         param_get(&m->shape, first + o->w, &p);
         snprintf(out, size, "the output of %s", p.name);

@@ -1,5 +1,5 @@
-/* host_blocks.c: brings parts of panels to the host, where kernels/quant.c takes them for whole
- * weights, and back. A write of some rows of a panel keeps the others. */
+/* host_blocks.c: copies parts of panels to the host and back. On the host kernels/quant.c treats a
+ * part as a whole weight. A write of some rows of a panel keeps the others. */
 #include "worker/model/host_blocks.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 /* Neighbouring blocks of a panel, which lie together: a weight of at most QUANT_ROWS rows. */
 struct panel_part {
     struct tensor there, here; /* on the device; on the host */
-    int64_t row, col, size;    /* its first element's place in the weight; bytes */
+    int64_t row, col, size;    /* place of its first element in the weight; bytes */
 };
 
 /* Returns the part of blocks from (row, col) on: a panel's first row, a block's first column. */
@@ -40,8 +40,8 @@ struct block_copy {
     float *out;
 };
 
-/* Counts the elements of the part's row r that the call has. first: the first one's place in the
- * part. */
+/* Counts the elements of the part's row r that the call covers. *first: the place of the first of
+ * them in the part. */
 static int64_t run_of(const struct block_copy *c, int64_t r, int64_t *first)
 {
     const struct panel_part *p = &c->part;
@@ -100,7 +100,7 @@ static void get_part(struct block_copy *c)
     }
 }
 
-/* Does each part of the panels that the call meets. */
+/* Calls one() for each part of the panels in which the call has elements. */
 static void each_part(struct block_copy *c, void (*one)(struct block_copy *))
 {
     void *const room = c->n ? mem_scratch(BLOCKS * QUANT_INT8) : NULL;

@@ -5,9 +5,9 @@
 
 #include "kernels/backend.h"
 
-/* Write and read elements [at, at + n) of w, row-major. A write is of whole blocks. On a
- * device without memory of its own, threads may write blocks that do not meet at once. Failures on
- * the device are reported by sync. */
+/* Write and read elements [at, at + n) of w, row-major. A write is of whole blocks. On a device
+ * without memory of its own, threads may write different blocks at the same time. Failures on the
+ * device are reported by sync. */
 void host_blocks_in(struct be *be, struct tensor w, int64_t at, int64_t n, const float *x);
 /* Does as host_blocks_in from blocks in w's format, one after another (quant_put_blocks). */
 void host_blocks_take(struct be *be, struct tensor w, int64_t at, int64_t n, const uint8_t *blocks);

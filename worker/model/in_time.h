@@ -10,9 +10,9 @@
  * Memory is that of one window and of a state for each layer and border. Only the states grow with
  * the length of the sequence.
  *
- * The ranks of a window work beside each other as on any sequence. The last rank sends the states
- * that leave it to the first rank, where the next window begins. Gradients go the other way. That
- * is one message a border and direction (purposes STATE, DSTATE). */
+ * The ranks share a window as they share any sequence. The last rank sends the states that leave
+ * it to the first rank, where the next window begins. Gradients go the other way. That is one
+ * message a border and direction (purposes STATE, DSTATE). */
 #ifndef SEQD_MODEL_IN_TIME_H
 #define SEQD_MODEL_IN_TIME_H
 

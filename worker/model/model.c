@@ -64,7 +64,7 @@ static void place_items(struct base *b, void *params)
     m->host_all_lo = section_host(m, PLAN_LO_ALL);
     m->host_all_hi = section_host(m, PLAN_HI_ALL);
     m->route_room = model_take(m, PLAN_ROUTES, p->item[PLAN_ROUTES].size);
-    take(b, PLAN_SCRATCH, 1, p->item[PLAN_SCRATCH].size, NULL); /* only counted: the backend's */
+    take(b, PLAN_SCRATCH, 1, p->item[PLAN_SCRATCH].size, NULL); /* only counted here */
 }
 
 static int check_options(const struct model_options *o, struct err *e)
@@ -120,7 +120,7 @@ static void set_frequencies(struct model *m, int64_t S)
     m->prog.frame.rope_single = m->shape.rope.compute == ROPE_HF;
     if (!m->inv_freq) return;
     const int n_tables = rope_tables(&m->shape);
-    const int64_t D = size / 4 / n_tables; /* columns that RoPE turns */
+    const int64_t D = size / 4 / n_tables; /* rotary columns of a head */
     m->prog.frame.rope_scale = (float)rope_frequencies(&m->shape, m->rope_theta, S, D, m->inv_freq);
     if (n_tables == 2) rope_local_frequencies(&m->shape, D, m->inv_freq + D / 2);
     if (m->inv_freq != m->prog.inv_freq)
@@ -311,7 +311,7 @@ static void take_nll(struct model *m)
         for (int64_t k = 0; k < n; k++) s += m->nll[i * n + k];
         m->nll[i] = s;
     }
-    for (int64_t i = 0; own < T && i < T; i++) /* other ranks' rows, in m->tensor */
+    for (int64_t i = 0; own < T && i < T; i++) /* rows of the other ranks of m->tensor */
         if (i < first || i >= first + own) m->nll[i] = 0;
 }
 
@@ -328,8 +328,8 @@ int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct er
     return 0;
 }
 
-/* Returns the factor by which a rank's loss is wrong if ranks' means are averaged: the fault
- * MUTANT_LOSS_MEAN; else 1. */
+/* Returns 1 or, with the fault MUTANT_LOSS_MEAN, the factor by which a rank's loss is wrong if
+ * ranks' means are averaged. */
 static double mean_of_means(const struct model *m, const struct batch *b)
 {
     int64_t own = 0;

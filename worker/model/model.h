@@ -107,12 +107,12 @@ struct model {
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
     int64_t placed_size;            /* arena and segment in whole pages: the high-water mark */
     int64_t host_end;               /* end of the last byte placed in the host's part */
-    struct carry carry; /* LASP in time, contexts: states that enter and leave the sequence at hand;
-                         * zeros: none */
+    struct carry carry; /* LASP in time, contexts: states that enter and leave the current
+                         * sequence; zeros: none */
     struct pipe_messages pipe;
     struct section_state prog; /* runs the family's program: its sections, frame and buffers */
     struct progress
-        *progress; /* borrowed: a pass reports to it, in parts of its piece; NULL: no reports */
+        *progress; /* borrowed: each pass reports its progress there; NULL: no reports */
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.
@@ -138,7 +138,7 @@ float *model_gradient(const struct model *m, int64_t offset);
 
 /* Sets the model for sequences of another length (a shorter prompt or window): S <= plan->S. */
 int model_set_seq(struct model *m, int64_t S, struct err *e);
-/* Tells whether that changes the frequencies of the rotary embedding. */
+/* Tells whether another length changes the frequencies of the rotary embedding. */
 bool model_by_length(const struct model *m);
 /* Sets another grid of patches than the plan's, for diffusion. */
 int model_set_grid(struct model *m, int64_t space, int64_t time, struct err *e);
@@ -147,7 +147,7 @@ void model_set_rope(struct model *m, double theta);
 
 /* Sets random weights by param.init: for most tensors normal(0, 0.02), divided by sqrt(2 L) for
  * o_proj and down_proj; norms 1, biases 0. Philox is keyed by (seed, tensor index, element index),
- * so they are the same for any number of ranks. */
+ * so the weights are the same for any number of ranks. */
 void model_random(struct model *m, int64_t seed);
 /* Writes to out, which is one row, elements [from, from + out.cols) of the random weights that
  * rank t of s->tp has, in fp32 or rounded to 16 bits. */
@@ -167,7 +167,7 @@ struct batch *model_batch(struct model *m);
 /* Runs all layers; afterwards section_hidden is the residual stream after the last one. Collective
  * over the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
 int model_forward(struct model *m, const struct batch *b, struct err *e);
-/* Hands out this rank's weights, under zero 3, for a forward pass that other rings make. Otherwise
+/* Under zero 3, gives out this rank's weights for a forward pass that other rings run. Otherwise
  * does nothing. */
 int model_lend(struct model *m, struct err *e);
 

@@ -43,7 +43,8 @@ struct offload {
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Opens a file without a name. It has one for a moment on a file system without O_TMPFILE. */
+/* Opens a file without a name. On a file system without O_TMPFILE the file has a name for a
+ * moment. */
 static int open_unnamed(int dir, struct err *e)
 {
     char name[64];

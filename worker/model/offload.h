@@ -57,7 +57,7 @@ struct offload_count {
 };
 struct offload_count offload_counted(struct offload *o);
 void offload_reset(struct offload *o); /* NULL allowed */
-/* Tells whether `bytes` bytes went out and as many came back. o NULL: the plan offloads
+/* Tells whether `bytes` bytes went out and the same number came back. o NULL: the plan offloads
  * nothing. */
 bool offload_moved(struct offload *o, int64_t bytes);
 

@@ -1,11 +1,11 @@
 /* op.h: the operations of a program (worker/program/program.h), each forward, backward and for one
  * new token, on one rank's rows.
  *
- * A frame is one section instance at work: it points to its values, their gradients and its
+ * A frame describes the section that runs: it points to its values, their gradients and its
  * weights. Every row of op_table[] reads its inputs from the frame and writes its outputs there;
  * none allocates memory. Values are of the model's precision unless the program says fp32;
  * gradients are too, unless prog_grad_f32 says otherwise. A result that a kernel cannot write in
- * its place is staged in the frame's scratch, whose size op_scratch() (worker/program) says
+ * its place is staged in the frame's scratch, whose size op_scratch() (worker/program) computes
  * beforehand.
  *
  * Values, weights, scratch and the batch's arrays are the device's. If the device has memory of
@@ -79,7 +79,7 @@ struct frame {
     struct sp_carry *carry;
     struct dsp *dsp;
     struct frame_tensor tensor;
-    const double *inv_freq;  /* [rotary_dim / 2] frequencies, then as many for the second base */
+    const double *inv_freq;  /* [rotary_dim / 2] frequencies, then those of the second base */
     float rope_scale;        /* factor of RoPE's cosines and sines */
     bool rope_single;        /* angles are formed in fp32 */
     const double *slope;     /* [H] decays of this layer's linear attention */

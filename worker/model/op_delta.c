@@ -73,7 +73,7 @@ static int pass_backward(struct carried *c, const struct steps *s, struct err *e
     return carry_run(f->carry, &pass, e);
 }
 
-/* Counts of this rank's rows. valid: rows that are no padding; see: rows from the first to the
+/* Counts of this rank's rows. valid: rows that are not padding; see: rows from the first to the
  * last that sees the entering state. */
 struct rows_of_rank {
     int64_t valid, see;

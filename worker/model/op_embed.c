@@ -32,7 +32,7 @@ static void scale_by(struct frame *f, struct tensor t, float scale)
     if (scale != 1) f->be->ops->mix(f->be, &(struct mix_args){.a = t, .y = t, .alpha = scale});
 }
 
-/* Returns the scale, rounded to the weights' type if the package does so. */
+/* Returns the scale, rounded to the weights' type if transformers does so. */
 static float scale_of(const struct frame *f, const struct op *o)
 {
     const float scale = o->u.embed.scale;

@@ -65,7 +65,7 @@ static void place_lines(struct frame *f, const struct along *d, struct tensor ta
 }
 
 /* Adds to each row the fp32 line of its index along dimension `dim`. Each line is made once,
- * OP_STAGE bytes of lines at a time. */
+ * rule_stage_lines() lines at a time. */
 static void add_lines(struct frame *f, const struct op *o, int dim, const struct input_lines *l)
 {
     const struct tensor y = frame_out(f, o, 0);

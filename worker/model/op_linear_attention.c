@@ -10,7 +10,7 @@
 struct linear {
     struct sp_linear_shape shape;
     struct tensor q, k, v, o;
-    bool wide; /* v and o have a column more */
+    bool wide; /* each head of v and o has one more column */
 };
 
 static struct tensor head_cols(struct tensor t, int64_t h, int64_t stride, int64_t n)

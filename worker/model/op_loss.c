@@ -195,7 +195,7 @@ const struct op_row op_xent = {xent_forward, xent_backward, NULL};
  * is one over the number of values that count, on all ranks. */
 struct loss_places {
     int64_t n, in, out;
-    int64_t first; /* the first row's first place in the batch */
+    int64_t first; /* the place, in the batch, where the first row begins */
 };
 
 static struct loss_places places_of(const struct frame *f, const struct op *o, struct tensor a)
@@ -276,8 +276,8 @@ static void noise(struct frame *f, const struct op *o, struct tensor dx)
                                  .last = at.last});
 }
 
-/* Adds the bound's gradient with respect to the predicted noise, which must not count: the fault
- * MUTANT_BOUND_LEAKS, on the CPU alone. */
+/* Adds the bound's gradient with respect to the predicted noise, which must not be added: the
+ * fault MUTANT_BOUND_LEAKS, on the CPU alone. */
 static void leak(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;

@@ -1,4 +1,4 @@
-/* op_moe.c: MOE: every row goes to the k experts that the router likes best, each a gated MLP
+/* op_moe.c: MOE: every row goes to the k experts with the largest router logits, each a gated MLP
  *
  *   y_t = sum_j p_tj  w2_e (silu(w1_e x_t) * w3_e x_t),  e = expert j of row t
  *

@@ -2,8 +2,8 @@
  *
  * Under tensor parallelism a norm may span ranks, each with the columns of its heads: they sum, in
  * fp32, the squares of a row, and backward the component of its gradient along the row. Ranks that
- * have the same KV head have the same squares, and only the first rank's count; each has a part of
- * the gradient.
+ * have the same KV head have the same squares, of which only the first rank's are summed; each of
+ * these ranks has a part of the gradient.
  *
  * out[1] is rstd [T, groups], then the mean unless rms. The backward reads the values that the last
  * forward before it wrote. */

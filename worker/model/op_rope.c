@@ -38,8 +38,8 @@ static void rotate(struct frame *f, const struct op *o, struct tensor x, bool in
                                                 .single = f->rope_single});
 }
 
-/* Returns the columns that turn, which are the heads'. The columns after them (values) do not
- * change. */
+/* Returns the columns of the heads, to which the rotary embedding is applied. The columns after
+ * them (values) do not change. */
 static struct tensor rotated(const struct op *o, struct tensor x)
 {
     return tensor_sub(x, 0, x.rows, 0, o->u.rope.n_heads * o->u.rope.head_dim);
@@ -54,7 +54,8 @@ static int rope_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Turns the output's gradient back in place: no operation reads it after this. */
+/* Applies the inverse embedding to the output's gradient, in place: no operation reads it after
+ * this. */
 static int rope_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = f->grad[o->out[0]];
@@ -69,7 +70,7 @@ const struct op_row op_rope = {rope_forward, rope_backward, NULL};
 /* ---- LRPE ------------------------------------------------------------------------------------ */
 
 /* theta is [H, D]. The input has one or more sets of H heads (queries, then keys), each of which
- * turns by the same angles. LINEAR_ATTENTION computes the gradient of the angles, as it knows the
+ * takes the same angles. LINEAR_ATTENTION computes the gradient of the angles, as it knows the
  * distances. */
 struct lrpe {
     struct tensor theta;

@@ -79,8 +79,8 @@ static int post_send(struct model *m, enum pipe_way way, struct err *e)
     return 0;
 }
 
-/* Sends the stream, and in the same event posts the receive of the stream that this neighbour sends
- * back, if one is due. */
+/* Sends the stream and, in the same event, posts the receive of the gradient or stream that this
+ * neighbour sends back, if one is due. */
 static int send_stream(struct model *m, enum pipe_way way, const void *stream, struct err *e)
 {
     const enum pipe_way other = way == PIPE_FORWARD ? PIPE_BACK : PIPE_FORWARD;

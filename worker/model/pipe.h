@@ -1,7 +1,8 @@
 /* pipe.h: streams on their way between two stages of a pipeline. Inside worker/model.
  *
- * A stream is copied to the comm segment and sent; the next one of its direction waits until it
- * was received. With 1F1B (worker/plan/pipe.h) it is received at most one pass later.
+ * A stream is copied to the comm segment and sent. The next stream in its direction is copied only
+ * once the neighbour has received it. With 1F1B (worker/plan/pipe.h) a stream is received at most
+ * one pass later.
  *
  * Between two stages the messages are numbered events, each posted as one batch on both (NCCL's
  * order: worker/comm/nccl.c). A stage with n forward passes ahead sends the first n streams alone;

@@ -50,9 +50,10 @@ static double deviation(const struct routed *r)
     return sqrt(square / (double)r->E);
 }
 
-/* Returns the gap of a row. It is the logit of the best expert that the row chose itself but does
- * not follow, less the logit of the worst expert that it follows instead, in standard deviations
- * of the row's logits. NaN if one of these logits is NaN. */
+/* Returns the gap of a row. The gap is a difference of two logits: that of the best expert that
+ * the row itself chose but does not follow, minus that of the worst expert that it follows
+ * instead. Its unit is the standard deviation of the row's logits. It is NaN if one of these
+ * logits is NaN. */
 static double gap_of(const struct routed *r)
 {
     double best = -INFINITY, worst = INFINITY;

@@ -20,9 +20,9 @@ struct routing {
     bool follow;
     bool judged;          /* follow: forward passes count in rows, turned and gap */
     int64_t rows, turned; /* rows that chose, and rows that alone would choose other experts */
-    /* The largest gap of all turned rows. A row's gap is the logit of the best expert that the row
-     * chose itself but did not follow, less the logit of the worst expert that it followed
-     * instead, in standard deviations of the row's logits. */
+    /* The largest gap of all turned rows. A row's gap is a difference of two logits: that of the
+     * best expert that the row itself chose but did not follow, minus that of the worst expert
+     * that it followed instead. Its unit is the standard deviation of the row's logits. */
     double gap;
 };
 

@@ -238,8 +238,8 @@ static void set_values(struct frame *f, const struct op *o, const struct tensor 
     }
 }
 
-/* Runs an operation that sees rows of keys and values. Each sequence's row sees its own; ranks
- * exchange data of all rows together. */
+/* Runs an operation that sees rows of keys and values. Each row sees those of its own sequence;
+ * ranks exchange data of all rows together. */
 static int decode_rows(struct model *m, const struct here *h, const struct op *o, struct err *e)
 {
     struct frame *f = &m->prog.frame;
@@ -248,7 +248,7 @@ static int decode_rows(struct model *m, const struct here *h, const struct op *o
     return op_table[o->kind]->decode(f, o, e);
 }
 
-/* Runs an operation whose state passes on, for each sequence's row by itself. */
+/* Runs an operation with a state, separately for each sequence's row. */
 static int decode_each(struct model *m, const struct here *h, int op, struct err *e)
 {
     struct frame *f = &m->prog.frame;

@@ -1,5 +1,5 @@
-/* section.h: sections of a family's program at work, where the plan has placed them. Inside
- * worker/model.
+/* section.h: runs the sections of a family's program in the places that the plan gives them.
+ * Inside worker/model.
  *
  * A section is numbered as buckets are: 0 is `in`, 1 .. L the layers, L + 1 `out`. Section b reads
  * the residual stream at border b - 1 and leaves it at border b. */
@@ -48,13 +48,13 @@ struct section_state {
     int64_t pos[JOB_MAX_BATCH];
     const struct section_row *row; /* [n_rows], borrowed while they are decoded */
     int n_rows;
-    int64_t grid[2];            /* grid of the sequence at hand */
+    int64_t grid[2];            /* grid of the current sequence */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
     float *velocity, *plane;    /* sampling: PLAN_VELOCITY, PLAN_PLANE */
     float *spread, *d_spread;   /* PLAN_SPREAD on the host and the device */
     struct section_watch watch;
     struct section_copies copies;
-    char *streams, *kept; /* memory of the slot at hand */
+    char *streams, *kept; /* memory of the current slot */
     int64_t stored;       /* bytes of the store before this slot's part */
     char *d_streams, *work, *caches, *shared, *d_shared;
     char *logits; /* NULL: no logits, or another stage has them */

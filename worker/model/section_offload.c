@@ -61,8 +61,8 @@ static void fetch(struct model *m, const struct kept *k, int64_t size)
     if (k->size) *k->ticket = offload_back(m->offload, k->buf, size, k->at);
 }
 
-/* Returns the bytes to bring back: all or, under the fault MUTANT_STALE_OFFLOAD, the first half on
- * rank 0. */
+/* Returns the number of bytes to bring back: all or, with the fault MUTANT_STALE_OFFLOAD, the first
+ * half on rank 0. */
 static int64_t size_back(const struct model *m, const struct kept *k)
 {
     return mutant_on(MUTANT_STALE_OFFLOAD) && m->rank == 0 ? k->size / 2 : k->size;

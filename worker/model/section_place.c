@@ -182,7 +182,8 @@ static void number_streams(struct model *m)
         s->d_stream_of[b - 1] = s->d_stream_of[b] ^ !section_at(m, b).s->at.grad_in_place;
 }
 
-/* Sets where each section's weights begin that this rank holds, the borrowed table last. */
+/* Sets the place of the weights of each section that this rank holds. The borrowed embedding table
+ * comes last. */
 static void place_weights(struct model *m)
 {
     const struct zero *z = &m->plan->shards;

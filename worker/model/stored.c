@@ -152,7 +152,7 @@ static void unmark_unfit(const struct model *m, struct program *p)
     }
 }
 
-/* Turns a section's marked weights. */
+/* Converts a section's marked weights to panels. */
 static void turn_section(struct model *m, int b)
 {
     const struct program *p = section_at(m, b).p;

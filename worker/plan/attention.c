@@ -1,5 +1,5 @@
-/* attention.c: shares heads out over ranks, and puts the buffers of a form end to end, in arena or
- * segment. */
+/* attention.c: divides heads among ranks, and places the buffers of a form one after another, in
+ * arena or segment. */
 #include "worker/plan/attention.h"
 
 #include "api/core/mem.h"

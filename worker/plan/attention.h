@@ -19,8 +19,8 @@ struct attention_shape {
 };
 
 /* Sharded heads: the query heads [q0, q0 + nq) of rank w of P, as evenly as possible, and the KV
- * heads that these use, [k0, k0 + nk). If a group is divided, its keys and values go to several
- * ranks. */
+ * heads that these use, [k0, k0 + nk). If the query heads of a KV head are divided, its keys and
+ * values go to several ranks. */
 struct head_share {
     int64_t q0, nq, k0, nk;
 };

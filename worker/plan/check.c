@@ -81,8 +81,8 @@ static int check_text(struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
-/* Returns the objective that "auto" means. A diffusion model has config.json's objective or,
- * without one, the objective of its published weights. */
+/* Returns the objective that "auto" means. A diffusion model has config.json's objective; without
+ * one, the objective of its published weights or, with random weights, rectified flow. */
 static enum objective_id own_objective(const struct job_spec *s, const struct family_row *f)
 {
     if (f->task == MODEL_MASKED_LM) return OBJECTIVE_MASKED_LM;

@@ -61,7 +61,7 @@ static int check_flow(const struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
-/* Checks a job that predicts noise. A field that has no effect is a mistake. */
+/* Checks a job that predicts noise, and refuses a field that has no effect. */
 static int check_noise(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;

@@ -189,8 +189,8 @@ static int check_samples(const struct job_spec *s, struct err *e)
     return check_requests(s, e) || rules_latents(s, e) || check_heeded(s, true, e) ? -1 : 0;
 }
 
-/* Refuses a base that depends on the length (NTK): each new token would turn every key again, but
- * keys in a cache stay as they are. */
+/* Refuses a base that depends on the length (NTK): each new token would change the rotary
+ * embedding of every key, but keys in a cache stay as they are. */
 static int check_rope(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -205,7 +205,8 @@ int rules_generate(struct job_spec *s, struct err *e)
 {
     if (rules_known(s) && family_diffusion(&s->model.shape)) return check_samples(s, e);
     if (rules_known(s) && (check_heeded(s, false, e) || check_rope(s, e))) return -1;
-    /* Sizes of latents belong to a diffusion model that no node has described yet. */
+    /* Sizes of latents (data.frames) show that a model which no node has described yet is a
+     * diffusion model. */
     if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
     if (check_prompts(s, e) || check_sampling(s, e)) return -1;
     return s->infer.batch > 1 ? rules_batch(s, e) : 0;

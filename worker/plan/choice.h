@@ -52,7 +52,7 @@ struct option {
 struct choice {
     int n;          /* options, the best first; 0: none could be weighed */
     int n_compared; /* options after the first n, for comparison at the best one's degree */
-    bool asked;     /* one option alone was weighed, and the spec names its strategy */
+    bool asked;     /* only one option was weighed, and the spec names its strategy */
     bool timed;     /* the machine is known */
     struct option option[CHOICE_OPTIONS + CHOICE_COMPARED];
     int n_plans, n_weighed, n_fit;    /* plans tried; plans made; plans that fit */
@@ -61,8 +61,8 @@ struct choice {
     /* Limits by the memory; 0: no limit is known. */
     bool frames; /* a video model: lengths are frames of the asked size, without a max_batch */
     int64_t max_seq_len; /* the longest sequence with the chosen strategy and degree */
-    int64_t max_batch;   /* sequences of data.seq_len at once: packed in one, times dp */
-    int64_t longest;     /* the same, in the ring of the first product if that is larger */
+    int64_t max_batch;   /* sequences of data.seq_len at once: max_seq_len / data.seq_len * dp */
+    int64_t longest;     /* max_seq_len, but in the first product's ring if that is larger */
     bool waits;          /* parallel.form is decided later, by the data (form.h) */
     char reason[640];
     char warning[384], rope_warning[384], length_warning[384]; /* "" : none */

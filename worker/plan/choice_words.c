@@ -40,8 +40,8 @@ static void add_seconds(struct sentence *w, double s)
         sentence_add(w, "%.3g s", s);
 }
 
-/* Tells whether an option that divides the model is faster than the chosen one, though not by
- * enough. */
+/* Tells whether an option that divides the model is faster than the chosen one, but by less than
+ * CHOICE_GAIN. */
 static bool faster_one(const struct choice *c)
 {
     bool any = false;

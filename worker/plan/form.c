@@ -105,8 +105,8 @@ static struct candidate candidate_of(const struct job_spec *s, const struct mach
     return c;
 }
 
-/* Tells whether all_gather is taken. If the machine is not known, bytes decide, unless it costs a
- * slower recompute mode. */
+/* Tells whether all_gather is taken. If the machine is not known, bytes decide, unless all_gather
+ * needs a slower mode of memory. */
 static bool gathers(const struct candidate *ring, const struct candidate *all)
 {
     const double most = 1 - FORM_GAIN;

@@ -116,7 +116,7 @@ static double purpose_s(const struct machine *m, const struct plan *p, int purpo
 {
     const struct comm_count *c = &p->comm[purpose];
     const double rate = span_of(p, purpose) > m->ranks_per_node ? m->network : m->link;
-    if (!c->messages_sent && !c->messages_received) return 0; /* one device has no known link */
+    if (!c->messages_sent && !c->messages_received) return 0; /* no rate is needed */
     const double n = (double)(c->messages_sent > c->messages_received ? c->messages_sent
                                                                       : c->messages_received);
     const double bytes = (double)(c->bytes_sent > c->bytes_received ? c->bytes_sent

@@ -5,7 +5,8 @@
 #include "api/core/mem.h"
 #include "worker/plan/lent.h"
 
-/* auto loss chunk: as many rows as LOGITS_BYTES hold, or LOSS_ROWS if that is more */
+/* Rows of a loss chunk that is "auto": the rows whose logits fit LOGITS_BYTES, or LOSS_ROWS if
+ * that is more. */
 #define LOGITS_BYTES ((int64_t)64 << 20) /* bytes of logits */
 #define LOSS_ROWS    512                 /* rows, in a training */
 #define LOSS_STEP    32                  /* rows: a chunk's rows are a multiple of this */
@@ -106,7 +107,7 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     plan_set_stage(m, p, p->pipe.at);
     p->tree_size = trains(p) && levels ? memory_largest_gradient(m, p) : 0;
     const int64_t flat = placer_times(b, p->n_shard, 4), act = precision_size(p->precision);
-    placer_times(b, p->n_held, act); /* without blocks: larger */
+    placer_times(b, p->n_held, act); /* checks for overflow: blocks take less */
     const int64_t params = b->overflow ? 0 : plan_weights_size(m, p);
     const int64_t window = placer_times(b, zero_window(&p->shards), act);
     const bool trained = p->kind == JOB_TRAIN, master = trained && p->precision != PRECISION_FP32,
@@ -133,9 +134,9 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
 }
 
 /* Returns the most rows of a loss chunk. In a training each chunk reads and writes the gradient of
- * the head once more: 8 bytes an element beside 6 flops a row, so that a chunk of few rows waits
- * for memory. So it may take LOSS_ROWS rows, as long as their logits are no larger than that
- * gradient. */
+ * the head once: 8 bytes for each element, beside 6 flops for each element and row. A chunk of few
+ * rows would thus wait for memory. So a chunk may have LOSS_ROWS rows if their logits are no
+ * larger than that gradient. */
 static int64_t chunk_limit(const struct placer *b)
 {
     int64_t n = LOGITS_BYTES / (4 * max64(family_slice(b->m).vocab, 1));

@@ -4,10 +4,10 @@
  * `out`. Stage p holds sections [first[p], first[p + 1]), a layer at least; the first stage has
  * `in` and the last one `out`.
  *
- * A step's n micro-batches, a sequence each, run as 1F1B: stage p runs pipe_ahead() forward passes,
- * then in turn one forward and one backward pass, then the backward passes that are left. Both come
- * in ascending order of the sequences, and at most min(n, pp - p) of them are kept between their
- * passes. tested: tests/engine/test_stages.c */
+ * A step's n micro-batches, a sequence each, run as 1F1B: stage p runs pipe_ahead() forward
+ * passes, then in turn one forward and one backward pass, then the backward passes that are left.
+ * Both kinds of pass take the sequences in ascending order. At most min(n, pp - p) sequences are
+ * kept between their two passes. tested: tests/engine/test_stages.c */
 #ifndef SEQD_PLAN_PIPE_H
 #define SEQD_PLAN_PIPE_H
 
@@ -55,9 +55,9 @@ int pipe_stage(const struct pipe *p, int section);
 /* Returns the cut with one stage, which holds all n_layers layers. */
 struct pipe pipe_whole(int n_layers);
 
-/* Cuts n_layers + 2 sections, whose costs are cost[], into n stages: the dearest stage is as
- * cheap as can be. Later stages take as much as that allows: earlier ones keep more micro-batches.
- * n is at most n_layers. */
+/* Cuts n_layers + 2 sections, whose costs are cost[], into n stages: the cost of the most
+ * expensive stage is as low as possible. Later stages take as much as that allows, since earlier
+ * stages keep more micro-batches. n is at most n_layers. */
 struct pipe pipe_cut(const double *cost, int n_layers, int n);
 
 /* Memory of a stage, bytes: a part that does not depend on its sections, and for each section a

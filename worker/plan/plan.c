@@ -351,8 +351,8 @@ static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *
     return place_ranks(spec, limit, p, e);
 }
 
-/* Tries modes in order. Offloading comes last, and recomputes everything that may be recomputed: to
- * copy it would take longer. */
+/* Tries modes in order, offloading last. With offloading, everything that may be recomputed is
+ * recomputed: copying it would take longer. */
 static int place_first(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
     const bool any = p->recompute == RECOMPUTE_AUTO;

@@ -129,7 +129,7 @@ enum plan_id {
     PLAN_LO,         /* int64 [T] */
     PLAN_HI,         /* int64 [T] */
     PLAN_NLL,        /* double [T]; diffusion: [T, places], one for each place of a row */
-    PLAN_INV_FREQ,   /* double [rope_tables(), columns that turn / 2] */
+    PLAN_INV_FREQ,   /* double [rope_tables(), rotary columns / 2] */
     PLAN_SUMSQ,      /* double [units] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* device_scratch() bytes: the backend's */
     PLAN_KEPT,       /* records that sections keep for the backward: plan_record(); in GRAD if
@@ -292,10 +292,10 @@ struct plan {
     int batch;                /* generate: sequences with a cache (infer.batch); else 1 */
     enum plan_batch batch_by; /* the bound of batch, where the plan decides it */
     int64_t micro_batches;    /* sequences of a ring in a step; train: global_batch / dp */
-    struct comm_count comm[PURPOSE_N]; /* of rank 0; in plan_of_rank's, if pp > 1: of its rank */
-    double flops;                      /* per step, all ranks, causal counted once; a walk's second
-                                        * forward too, but nothing of memory.recompute and
-                                        * memory.mlp_chunk_tokens */
+    struct comm_count comm[PURPOSE_N]; /* of rank 0; from plan_of_rank, if pp > 1: of that rank */
+    double flops;                      /* per step, all ranks, causal counted once; with the second
+                                        * forward pass of LASP in time, without work that
+                                        * memory.recompute or memory.mlp_chunk_tokens adds */
     char reason[768];                  /* why this strategy, layout and recompute */
     /* ---- of the family's program ---- */
     struct extent extent;      /* sizes of this rank's sections */
@@ -305,8 +305,9 @@ struct plan {
     struct offload_plan offload;
     /* In a training PLAN_X has L + 1 streams, fewer where they are offloaded: stream b is the
      * output of section b (`in` is 0).
-     * Otherwise it has one, or two that alternate: a section whose placement is not in_place writes
-     * to the other. PLAN_DX does the same by grad_in_place. */
+     * Otherwise it has one, or two that alternate: a section whose placement is not in_place
+     * writes to the other. The number of buffers of PLAN_DX follows from grad_in_place in the same
+     * way. */
     int n_streams, n_dx;            /* counts in PLAN_X, PLAN_DX; several stages: per sequence */
     int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record, rounded: by kind; the last: of `in` */
     int64_t cache[FAMILY_KINDS];    /* bytes, rounded, of a record of caches and states, by kind */
@@ -324,8 +325,8 @@ static inline struct axes_place plan_place(const struct plan *p, int rank)
 }
 
 /* plan_sums_each tells whether gradients are summed over ranks sequence by sequence.
- * plan_sums_in_step counts these sums in a step. The last of several stages sends the first its
- * part of a tied embedding's gradient as often. */
+ * plan_sums_in_step counts these sums in a step. In a pipeline the last stage sends the first its
+ * part of a tied embedding's gradient at each of these sums. */
 static inline bool plan_sums_each(const struct plan *p)
 {
     return p->by_bucket || p->rank_bits;
@@ -334,7 +335,8 @@ static inline int64_t plan_sums_in_step(const struct plan *p)
 {
     return plan_sums_each(p) ? p->micro_batches : 1;
 }
-/* Returns how many of these parts of a tied embedding's gradient are under way at once. */
+/* Returns how many parts of a tied embedding's gradient are under way at once from the last stage
+ * to the first. */
 static inline int64_t plan_tied_sends(const struct plan *p)
 {
     return pipe_lent(&p->pipe, plan_sums_in_step(p));
@@ -372,7 +374,7 @@ const char *plan_blocks_fault(const struct model_shape *m, enum weights_id forma
                               char room[PLAN_FAULT_SIZE]);
 /* Returns the mode in which the plan's schedules are made. train: with a backward pass. */
 struct schedule_mode plan_schedule(const struct plan *p, bool train);
-/* Returns the offset in PLAN_KEPT, in bytes, of the record of section b while it is at work. b
+/* Returns the offset in PLAN_KEPT, in bytes, of the record of section b while that section runs. b
  * counts as for buckets: 0 is `in`, 1 .. L are the layers (`out` keeps nothing). plan_cache: the
  * same in PLAN_CACHES, for layers only. */
 int64_t plan_record(const struct model_shape *m, const struct plan *p, int b);
@@ -385,8 +387,8 @@ int plan_stream(const struct plan *p, int b);
  * stage, and for the record of layer b >= 1. Both must be among those that are copied. */
 int64_t plan_stored_stream(const struct plan *p, int b);
 int64_t plan_stored_record(const struct model_shape *m, const struct plan *p, int b);
-/* Counts the bytes that go out, and as many come back, in one forward and backward pass with T
- * rows. */
+/* Counts the bytes that go out in one forward and backward pass with T rows; the same bytes come
+ * back. */
 int64_t plan_offloaded(const struct plan *p, int64_t T);
 /* Tells whether the backward pass of section `in` reads weights, so that zero 3 fetches its bucket
  * again. The backward of an embedding alone reads none. */
@@ -418,7 +420,7 @@ int plan_of_rank(const struct job_spec *spec, const struct plan *p, int rank, st
 /* Sets shards and counts of a stage, without its memory: plan_comm and the estimate read them. */
 void plan_set_stage(const struct model_shape *m, struct plan *p, int stage);
 
-/* Returns how many alternatives this generate job may report with a token; the bound, if each
+/* Returns how many alternatives a generate job may report with a token: PLAN_ALTERNATIVES if each
  * request has its own number. -1: not even log-probabilities. */
 #define PLAN_ALTERNATIVES 20
 int plan_alternatives(const struct job_spec *spec);

@@ -5,7 +5,7 @@
 
 #include "worker/plan/axes.h"
 
-/* Most ways to write a number up to JOB_MAX_RANKS as a product of four: 60 has them. 64 has 84. */
+/* Most ways to write a number up to JOB_MAX_RANKS as a product of four: that of 60; 64 has 84. */
 #define PRODUCTS_MAX 160
 
 /* Lists all products of `ranks` that have the degrees of `said`; 0 there: any. per_node: ranks of

@@ -1,5 +1,5 @@
-/* reach.c: takes the least and the greatest position that a segment's queries see, from its
- * documents, and asks which blocks meet them. */
+/* reach.c: computes the range of keys that a segment's queries see, from its documents, and tells
+ * which ranks need which keys. */
 #include "worker/plan/reach.h"
 
 #include "api/core/assert.h"
@@ -76,7 +76,7 @@ static const struct reach *seen_by(const struct reach_map *map, const struct sha
     return &map->seg[q->pos[c] / q->seg_len];
 }
 
-/* Tells whether rank q must have keys of rank j, so that the ring brings them. */
+/* Tells whether rank q needs keys of rank j, which the ring must then bring. */
 static bool meets(const struct reach_map *map, const struct shard *sh, int q, int j)
 {
     if (!map || !map->n) return true;

@@ -8,12 +8,12 @@
 #include "api/core/limits.h"
 #include "worker/plan/shard.h"
 
-#define REACH_SEGS (2 * JOB_MAX_RANKS) /* segments of a whole sequence: zigzag has most */
+#define REACH_SEGS (2 * JOB_MAX_RANKS) /* segments of a whole sequence: zigzag has the most */
 
 /* Global key ranges, empty where a segment is all padding.
  *   [lo, hi)    keys that some row of the segment sees, mask and all
- *   [lo, meets) without the causal mask (with a window: the same as hi). The ring goes by this one:
- *               a sample of one document travels as a whole, whatever its masks */
+ *   [lo, meets) keys seen without the causal mask (with a window: meets is hi). The ring uses this
+ *               range: a sample of one document travels as a whole, whatever its masks */
 struct reach {
     int64_t lo, hi, meets;
 };
@@ -47,8 +47,8 @@ const struct reach_map *reach_groups(const struct reach_map *map, const struct s
 
 /* In the functions below, map NULL is a map in which no reach is known; sh: any rank's. */
 
-/* Return the last distance, and the first, at which a rank meets the keys of rank j, which travel
- * j+1, j+2, ...; 0: no rank does. */
+/* The keys of rank j travel to ranks j+1, j+2, ... Return the last distance, and the first, at
+ * which a rank needs some of them; 0: no rank does. */
 int reach_far(const struct reach_map *map, const struct shard *sh, int j);
 int reach_near(const struct reach_map *map, const struct shard *sh, int j);
 

@@ -1,4 +1,4 @@
-/* report.h: the values inside the records and the workspace of a plan. Inside worker/plan. */
+/* report.h: reports the values inside a plan's records and workspace. Inside worker/plan. */
 #ifndef SEQD_PLAN_REPORT_H
 #define SEQD_PLAN_REPORT_H
 

@@ -19,13 +19,13 @@ int rules_rope_error(const struct job_spec *s, struct err *e);
 /* Checks strategies, layouts and forms of attention against the family. Sets a strategy and a
  * layout that are "auto", and the size of usp's groups; forms and exchanges keep "auto". */
 int rules_parallel(struct job_spec *s, struct err *e);
-/* Checks the rules of parallel.tp, and makes the model's shape that of slices. */
+/* Checks the rules of parallel.tp, and changes the model's shape to that of one rank's slices. */
 int rules_tensor(struct job_spec *s, struct err *e);
 /* Returns the largest degree below tp by which the layers of a model can be cut; at least 1. */
 int rules_tensor_below(const struct model_shape *m, int tp);
 /* Checks windows in time and contexts, which need the states of linear attention. */
 int rules_states(const struct job_spec *s, struct err *e);
-/* Checks the storage of weights (model.weights), and makes the model's shape that of it; after
+/* Checks the storage of weights (model.weights), and enters it in the model's shape. Call it after
  * rules_tensor. */
 int rules_weights(struct job_spec *s, struct err *e);
 /* Checks memory.offload and the destination of offloaded activations (memory.offload_dir). */

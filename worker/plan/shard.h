@@ -35,7 +35,7 @@ struct shard {
     enum layout_id layout;
     bool rank_bits; /* determinism "ranks" */
     int64_t unit;   /* rows that stay together: 1; or all of one index of the outermost dimension;
-                     * or as many as the ranks of a group, or of a layer, divide evenly */
+                     * or a multiple of the ranks of a group, or of a layer */
     int n_segs;     /* segments on this rank */
     int64_t seg_len;
     int64_t T;               /* n_segs * seg_len, the same on every rank */
@@ -54,8 +54,8 @@ int shard_init_groups(struct shard *sh, int64_t S, int P, int u, int r, enum lay
 /* Returns the shard of the rank's group as one rank of a ring of P / u: its ranks' rows, run by
  * run. */
 struct shard shard_group(const struct shard *sh);
-/* Counts the runs of a group. A run is T / runs consecutive rows of each rank, next to those of
- * the group's other ranks. */
+/* Counts the runs of a group. In a run, each rank of the group has T / runs consecutive rows, one
+ * rank after another. */
 int shard_runs(const struct shard *sh);
 /* Makes a shard as shard_init_groups does, with segments that are multiples of `parts` rows; not
  * under "ranks". */

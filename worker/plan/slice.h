@@ -2,12 +2,12 @@
  * tensor stands in place of several (weight.fused), a rank has a slice of each.
  *
  * A shape with tp > 1 writes the program of one of tp ranks (family_write): its tensors stand in
- * the order of the whole model's and are slices of those. How a tensor is cut shows in the two
- * sizes: by rows of [out, in] where a product's columns are split, by columns where its inner
- * dimension is. Rank t holds number t n / tp of n different slices. If n is less than tp (few KV
- * heads) or 1 (norms: the tensor itself), ranks in a row hold the same slice, and each has a part
- * of its gradient. If tp does not divide a vocabulary, all ranks have room for as many ids, and the
- * last ones hold fewer, or none: files do not have the rest of the room, which stays 0.
+ * the order of the whole model's and are slices of those. The two sizes show how a tensor is cut:
+ * by rows of [out, in] if a product's columns are split, by columns if its inner dimension is
+ * split. Rank t holds number t n / tp of n different slices. If n is less than tp (few KV heads)
+ * or 1 (norms: the tensor itself), ranks in a row hold the same slice, and each has a part of its
+ * gradient. If tp does not divide a vocabulary, all ranks have room for the same number of ids,
+ * and the last ones hold fewer, or none. The rest of the room stays 0 and is not in files.
  * tested: tests/engine/test_tensor_jobs.c */
 #ifndef SEQD_PLAN_SLICE_H
 #define SEQD_PLAN_SLICE_H
@@ -35,20 +35,21 @@ int slice_bucket(const struct model_shape *m, int bucket, struct slice *out);
 int64_t slice_size(const struct slice *s, int t);
 /* Computes the borders of the parts of a slice that its sharers sum: cut [sharers + 1]. */
 void slice_cut(const struct slice *s, int64_t *cut);
-/* Tells whether rank t speaks for its slice, as the first rank that holds it. */
+/* Tells whether rank t is the first of the ranks that hold its slice: only that rank counts or
+ * copies it. */
 static inline bool slice_first(const struct slice *s, int t)
 {
     return t % s->sharers == 0;
 }
 
-/* Elements of rank t's slice that are among elements [from, from + n) of the tensor: they follow
- * each other in the slice, where the first is number `at`. */
+/* The elements of rank t's slice that lie in elements [from, from + n) of the tensor. They are
+ * consecutive in the slice, from its element `at` on. */
 struct slice_part {
     int64_t at, n;
 };
 struct slice_part slice_part(const struct slice *s, int t, int64_t from, int64_t n);
 /* Finds element `at` of rank t's slice, counted from the slice's beginning. whole: its place in
- * the tensor; n: elements from there on that follow each other in both. */
+ * the tensor; n: elements from there on that are consecutive in both. */
 struct slice_run {
     int64_t whole, n;
 };

@@ -33,8 +33,8 @@ struct attention_pass {
  * byte is sent. */
 struct strategy_form {
     const char *what; /* verb phrase of a plan's reason: the ranks "pass states" */
-    /* Softmax over whole rows of scores, as published: kept [H, T, P*T] fp32 of a layer; fp32
-     * alone, sums in no fixed order. */
+    /* Softmax over whole rows of scores, as published. It keeps [H, T, P*T] fp32 of a layer, needs
+     * a model in fp32, and sums in no fixed order. */
     bool published;
     int grid_way; /* enum grid_way; for SPLITS_GRID */
     void (*need)(const struct attention_shape *s, struct attention_need *out); /* *out is zero */
@@ -63,8 +63,8 @@ struct strategy_row {
     /* Checks a job on more than one rank; fails with the field and the way out. NULL: no more rules
      * than its family's. */
     int (*check)(const struct job_spec *s, struct err *e);
-    /* Returns the time of the slowest rank's attention over the mean, for H heads; u: struct plan's
-     * ulysses. NULL: 1. */
+    /* Returns the ratio of the slowest rank's time of attention to the mean, for H heads; u:
+     * struct plan's ulysses. NULL: 1. */
     double (*imbalance)(int64_t H, int sp, int u, bool causal, enum layout_id layout);
 };
 

@@ -98,8 +98,8 @@ static const struct strategy_form gathered = {
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* Returns the time of the slowest rank over the mean. With contiguous shards the last rank of a
- * causal sequence sees nearly all of it. */
+/* Returns the ratio of the slowest rank's time to the mean. With contiguous shards the last rank
+ * of a causal sequence sees nearly all of it. */
 double strategy_ring_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
 {
     const double rings = (double)sp / u;

@@ -1,7 +1,8 @@
-/* DeepSpeed-Ulysses (2309.14509): attention by heads, which ranks share as evenly as they can. And
- * USP (2405.07719): the ranks of a ring are groups of u in a row; within a group heads are shared.
- * The keys and values of a rank's heads pass round the P/u ranks that have its place in their
- * groups, as in the blockwise ring, one KV head after another. Ulysses is one group of all.
+/* DeepSpeed-Ulysses (2309.14509): attention by heads, which ranks share as evenly as they can. USP
+ * (2405.07719) divides the ranks of a ring into groups of u in a row, and the ranks of a group
+ * share heads. The keys and values of a rank's heads pass round the P/u ranks that have its place
+ * in their groups, as in the blockwise ring, one KV head after another. Ulysses is one group of
+ * all.
  *
  *   forward   q, k, v of w's heads go to each rank w, o of the own heads to each: if heads
  *             divide, (u-1)/u (2H + 2Hk) T D elements, in 3 (u-1) messages; under zigzag twice as
@@ -122,8 +123,8 @@ static int check_usp(const struct job_spec *s, struct err *e)
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-/* Returns the time of a rank with the most heads over the mean: if heads do not divide, some ranks
- * have one more. */
+/* Returns the ratio of the time of a rank with the most heads to the mean: if heads do not divide,
+ * some ranks have one more. */
 static double heads_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
 {
     return ceil((double)H / u) * u / (double)H;

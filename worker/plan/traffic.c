@@ -73,8 +73,8 @@ static void count_norm(const struct plan *p, int rank, struct comm_count *out)
                    z->n_of[k] - (k == ZERO_EMBED && z->borrows));
 }
 
-/* Counts the sums of gradients of tensors that several ranks of tensor parallelism hold; times as
- * in a sweep. */
+/* Counts the sums of gradients of tensors that several ranks of tensor parallelism hold; times: as
+ * in struct traffic_sweep. */
 static void count_slices(const struct model_shape *m, const struct plan *p, int rank,
                          const int64_t times[ZERO_LAYER + 1], struct comm_count *out)
 {
@@ -99,8 +99,8 @@ static void count_slices(const struct model_shape *m, const struct plan *p, int 
 }
 
 /* Counts the sums of gradients: how often they are made, and which ranks get them. A tied
- * embedding gets two parts, from the head and from its own end; parts that are summed apart travel
- * apart. */
+ * embedding's gradient has two parts, the head's and its own. Parts that are summed separately are
+ * sent separately. */
 static void count_gradients(const struct model_shape *m, const struct plan *p, int rank,
                             struct comm_count *out)
 {
@@ -188,7 +188,7 @@ void traffic_streams(const struct model_shape *m, const struct plan *p, int64_t 
 
 /* Counts a tied embedding of a pipeline: the head's part of its gradient goes from the last stage
  * to the first, and the weights back, each rank's own part. In a proof the first stage's ranks
- * then get the whole sum, which by bucket they get anyway. */
+ * then get the whole sum, which they get anyway if gradients are summed by bucket. */
 static void count_tied(const struct plan *p, int rank, struct comm_count out[PURPOSE_N])
 {
     const struct zero *z = &p->shards;

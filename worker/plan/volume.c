@@ -24,7 +24,7 @@ int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n)
     return mem_round((parts + weights) * 4, 8) + (2 * H + 1) * 8;
 }
 
-/* Returns the count of a rank that sends n_messages with `bytes` in all, and receives as many. */
+/* Returns the count of a rank that sends n_messages with `bytes` in all, and receives the same. */
 static struct comm_count both(int64_t n_messages, int64_t bytes)
 {
     return (struct comm_count){bytes, bytes, n_messages, n_messages};
@@ -56,7 +56,7 @@ static struct comm_count blocks(const struct shard *sh, int64_t sent, int64_t re
 }
 
 /* Counts the hops that this rank sends and receives: KV_j makes hops 1 .. the last distance at
- * which a rank meets it, and rank j+i-1 sends hop i. */
+ * which a rank needs it, and rank j+i-1 sends hop i. */
 struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,
                                      int64_t Hk, int64_t D, enum precision_id p)
 {

@@ -6,9 +6,9 @@
  * precision (4 or 2 bytes each), their gradients and sums of floats in fp32.
  *
  *   ring KV, one pass       P-1 hops of T*2*Hk*D elements; forward is one, backward a second
- *   ring dKV, one backward  P-1 hops of T*2*Hk*D*4 bytes: a visiting block's gradient is born at
+ *   ring dKV, one backward  P-1 hops of T*2*Hk*D*4 bytes: a visiting block's gradient begins at
  *                           the rank after its owner and carried home, where the owner's own part
- *                           is added. Under determinism "ranks" it is born at its owner: P hops
+ *                           is added. Under determinism "ranks" it begins at its owner: P hops
  *   where documents are packed   KV_j goes as far as the last rank that meets it, dKV_j home from
  *                           the first that does ("ranks": from its owner); a block that no rank
  *                           meets does not move

@@ -31,7 +31,7 @@ static double rate_at(const double rate[PROFILE_SIZES], const double size[PROFIL
 
 /* ---- terms ----------------------------------------------------------------------------------- */
 
-/* Adds a product, which is as fast as its smallest side lets it be. */
+/* Adds the time of a product, at the rate for its smallest side. */
 static void add_product(const struct work_count *c, const struct op_term *t)
 {
     const double *rate = c->m->rate[RATE_GEMM][c->p->precision];
@@ -47,7 +47,7 @@ static void add_elements(const struct work_count *c, double n, double rate)
     if (rate > 0) c->out->other_s += c->times * n / rate;
 }
 
-/* Returns the time of the slowest rank's attention over the mean. */
+/* Returns the ratio of the slowest rank's time of attention to the mean. */
 static double imbalance(const struct plan *p, const struct op *op)
 {
     const struct strategy_row *row = strategy_row(p->strategy);
@@ -55,8 +55,8 @@ static double imbalance(const struct plan *p, const struct op *op)
     return row->imbalance(op->u.attn.n_heads, p->sp, p->ulysses, op->u.attn.causal, p->layout);
 }
 
-/* Returns the factor for the edges of tiles, which cost as much as their middle: rates are measured
- * over 512 keys. */
+/* Returns the factor for the edges of tiles, which cost as much as the rest of a tile. It is 1 at
+ * 512 keys, at which rates are measured. */
 static double edges(const struct work_count *c, double keys)
 {
     const double tile = 32, measured = 512;
@@ -74,8 +74,8 @@ static void add_attention(const struct work_count *c, const struct op_site *s,
 }
 
 /* Adds an operation on states. Linear attention adds the entering state after its rows, which
- * takes a third of the whole (kernels/backend.h). An operation whose ranks take turns needs that
- * state before its rows: the last rank is done when all ranks have had their turn, each with a
+ * takes a third of the whole (kernels/backend.h). If ranks take turns, each needs that state
+ * before its rows. The last rank then ends after all ranks' turns, and in its turn a rank has a
  * core for itself. */
 static void add_states(const struct work_count *c, const struct op_site *s, const struct op_term *t)
 {

@@ -130,7 +130,8 @@ void zero_cut_part(const struct zero *z, int64_t n, int64_t *cut)
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-/* Adds the parts of a tensor. No unit spans two of them: different ranks may speak for them. */
+/* Adds the parts of a tensor. No unit spans two parts: different ranks of tensor parallelism may
+ * count them (slice_first). */
 static void add_tensor(struct zero_walk *w, const struct param *p, int n_fused)
 {
     int64_t offset = p->offset;

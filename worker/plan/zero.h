@@ -6,19 +6,19 @@
  *   L + 1      section `out`: the final norm, and the head unless it is tied
  * A bucket is cut into units, groups of whole rows of one tensor that do not depend on the number
  * of ranks; a tensor of one dimension is one row. Rank w of W owns consecutive units of every
- * bucket: each border of a range lies within a unit of an even share's, and ranges may be empty.
- * The gap after a tensor belongs to the owner of the unit before it, so that ranges tile the
- * bucket.
+ * bucket: each border of a range is at most one unit away from that of an even share, and ranges
+ * may be empty. The gap after a tensor belongs to the owner of the unit before it, so that ranges
+ * tile the bucket.
  *
- * Ranks may be in groups of W consecutive ones (parallel.zero_group), each of which has all shards:
- * rank g W + w owns the same as rank w. Gradients are summed within a group, then each part over
- * the ranks that own it, one in every group. If W is a power of two, or there is one group, that is
- * the tree over all ranks.
+ * Ranks may be in groups of W consecutive ones (parallel.zero_group), each of which has all
+ * shards: rank g W + w owns the same as rank w. Gradients are summed within a group, then each
+ * part over the ranks that own it, one in every group. If W is a power of two, or there is one
+ * group, the order of these sums is that of the tree over all ranks.
  *
  * A stage of a pipeline (worker/plan/pipe.h) holds consecutive buckets. Elements keep their number
- * in the flat layout of the whole model; zero_local() says where a stage has them. With the head
- * tied, the last stage of several borrows bucket 0, after its own: it holds the weights, cut as at
- * their owner, and no state of theirs.
+ * in the flat layout of the whole model; zero_local() says where a stage has them. If the head is
+ * tied, the last of several stages borrows bucket 0, which comes after its own buckets: it holds
+ * the weights, cut as the owner cuts them, and none of the bucket's state.
  *
  * A rank's parts of all buckets of its stage, one after another, are its shard: optimizer state
  * under every zero but 0, gradients from 2 on, weights under 3. Memory is planned for the largest
@@ -67,7 +67,7 @@ struct zero {
     int64_t n_units[ZERO_KIND_N];
     int64_t largest_unit; /* elements */
     int64_t shard_max;    /* elements of the largest shard */
-    int64_t held_max;     /* likewise with the borrowed bucket */
+    int64_t held_max;     /* shard_max with the borrowed bucket */
     /* Rank w owns [cut[w], cut[w + 1]) of a bucket: elements and units from the bucket's start. */
     int64_t cut[ZERO_KIND_N][JOB_MAX_RANKS + 1], unit_cut[ZERO_KIND_N][JOB_MAX_RANKS + 1];
 };
@@ -78,7 +78,7 @@ void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups)
 void zero_set_stage(struct zero *z, int first, int end);
 
 /* zero_group returns the ranks of the group of `rank`, of all W n_groups ranks. zero_place returns
- * its number there, which says the parts it owns. zero_owners returns the ranks of all groups that
+ * its number there, by which it owns its parts. zero_owners returns the ranks of all groups that
  * own the same parts. */
 struct rank_set zero_group(const struct zero *z, int rank);
 int zero_place(const struct zero *z, int rank);

@@ -3,8 +3,9 @@
  *
  * A label is a dimension that a value is spread along, or LABEL_WHOLE: it is whole on every rank.
  * An operation has one or more ways to be computed; each asks for a label of every input and gives
- * one to the output. An input without that label is moved to it from its cheapest label. It
- * keeps its other labels for all later operations; a value with one_label has only the new one.
+ * one to the output. An input without that label is moved to it from the label from which the move
+ * costs least. It keeps its other labels for all later operations; a value with one_label has only
+ * the new one.
  *
  * Dynamic programming over the operations in their order: the state is the labels of each value
  * that a later operation reads. The result is exact, since to drop a label early never saves a

@@ -52,7 +52,7 @@ enum op_along {
     ALONG_DIM,         /* from all rows along u.attn.dim; -1: ALONG_SEQUENCE */
     ALONG_BATCH,       /* from the same row of the batch, which is spread along dimension 0, or
                         * from rows of the tp ranks */
-    ALONG_SEQUENCE     /* from all rows: spread.c never meets such an operator */
+    ALONG_SEQUENCE     /* from all rows: spread.c never gets such an operator */
 };
 
 /* ---- scratch --------------------------------------------------------------------------------- */
@@ -138,7 +138,7 @@ struct op_rule {
     unsigned (*reads_too)(const struct op *op); /* further values, by its parameters; NULL: none */
     bool reads_weights;                         /* backward reads the weights themselves */
     bool attends;    /* makes gradients in fp32 of values that it alone reads (prog_grad_f32) */
-    bool rotates;    /* turns the output's gradient back in place, also one in fp32 */
+    bool rotates;    /* applies the inverse to the output's gradient in place, also in fp32 */
     bool multiplies; /* takes an fp32 gradient, unless it has a base */
     bool spreads;    /* each reader of its output gives it a part of a gradient, in fp32 */
     bool sums;       /* in[0] is a part of a sum: its gradient is the sum's, which is rounded */
@@ -181,8 +181,8 @@ int64_t op_scratch(const struct program *p, const struct step *s, const struct e
 /* Returns the bytes of host memory that a step takes where the device has memory of its own: data
  * that the host works out for the operation, or reads of it. */
 int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x);
-/* Returns how many lines of fp32 are worked out before they are used: at most `rows`, 64 KiB except
- * for a longer line. */
+/* Returns the number of fp32 lines that are computed at a time: at most `rows`, and 64 KiB of
+ * lines or a single longer line. */
 int64_t rule_stage_lines(int64_t rows, int64_t cols);
 
 /* Raises *n to the needs of the operation. */

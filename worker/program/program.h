@@ -102,8 +102,8 @@ enum rows_id {
 enum keep_id {
     KEEP_NEVER,     /* cheap: a norm's output, an activation: computed again in every mode */
     KEEP_NONE_MODE, /* kept under recompute "none" only */
-    KEEP_RING,      /* kept under "none" and "selective": results of a ring (o, lse, states) */
-    KEEP_ALWAYS     /* a section's input */
+    KEEP_RING,      /* kept under "none" and "selective": results of an exchange (o, lse) */
+    KEEP_ALWAYS     /* a section's input, states that enter sum chunks, conditioning vectors */
 };
 
 struct value {
@@ -113,7 +113,7 @@ struct value {
     enum keep_id keep;
     bool f32;              /* fp32 whatever the model's precision: lse, states */
     bool state;            /* not rows: `cols` elements in all (a state per head) */
-    bool form;             /* not rows: as many bytes as a way of attention keeps of a layer
+    bool form;             /* not rows: the bytes that a way of attention keeps of a layer
                             * (extent.attn_kept), mostly none */
     bool no_grad;          /* no gradient flows back into it (patches, sinusoids) */
     bool shared;           /* made by `in`, read by any section */
@@ -169,8 +169,8 @@ enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
     /* out = a with its first n_heads * D columns rotated; in place where it may be */             \
     X(OP_ROPE, rope)                                                                               \
     /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta [H, D]; a has one or  \
-     * more sets of H heads (queries, keys). theta's gradient is LINEAR_ATTENTION's: a weight's is \
-     * written by one operation of a section, since sums over rows are trees */                    \
+     * more sets of H heads (queries, keys). LINEAR_ATTENTION makes theta's gradient: one operation\
+     * of a section makes all of a weight's gradient, since sums over rows are trees */            \
     X(OP_LRPE, lrpe)                                                                               \
     /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys and, where there is w,\
      * over the head's sink: w [H], a logit without a value; dim -1 alone has sinks */             \
@@ -178,8 +178,8 @@ enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
     /* out o [T, H*D], lse; in: q, kv [ROWS_TEXT, 2*H*D]: every row sees all text */               \
     X(OP_CROSS, cross)                                                                             \
     /* out o [T, H*Dv], states [H, Dk, Dv + normalise] of each sum chunk; in: q [T, H*Dk],         \
-     * k [T, H*Dk], v [T, H*Dv]; w: the theta by which LRPE turned q and k, or none: read for its  \
-     * gradient alone */                                                                           \
+     * k [T, H*Dk], v [T, H*Dv]; w: the theta by which LRPE rotated q and k, or none: read for     \
+     * its gradient alone */                                                                       \
     X(OP_LINEAR_ATTENTION, linear_attention)                                                       \
     /* out [T, C] = SiLU of a causal convolution of each column, within its document; out[1] the   \
      * width - 1 rows before each sum chunk; in: a; w: taps [C, width] */                          \
@@ -214,7 +214,7 @@ enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
      * router, w1 and w3 of all, w2 of all, and biases likewise */                                 \
     X(OP_MOE, moe)                                                                                 \
     /* loss: chunked logits a W' [+ b] and cross-entropy; last of `out`. Under tensor parallelism  \
-     * W has the columns of some ids, and ranks tell each other what theirs add up to */           \
+     * W has the columns of some ids, and ranks exchange each row's statistics (xent_stat) */      \
     X(OP_XENT, xent)                                                                               \
     /* loss: squared error of a against the batch's target, weighted by row; last of `out`. Rows of\
      * a are patches of out_channels, channels innermost; the first in_channels of each count, the \
@@ -279,8 +279,8 @@ struct op {
             float scale;
             bool causal;
             float cap;      /* scores s become cap tanh(s / cap), before the mask; 0: no cap */
-            int64_t window; /* a row sees itself and window - 1 before it, and as many after it
-                             * where it is not causal; 0: all */
+            int64_t window; /* a row sees itself and window - 1 rows before it, also window - 1
+                             * after it if not causal; 0: all */
             int dim;        /* DSP: dimension along which rows see each other; -1: the sequence */
             bool by_heads;  /* with a dimension: q, kv and o lie as HEADS leaves them */
         } attn;
@@ -370,7 +370,7 @@ int prog_joined(struct program *p, const char *name, int64_t rows, int64_t cols,
 int prog_value(struct program *p, const struct value *v);
 int prog_view(struct program *p, int of, int64_t col, int64_t cols);
 /* Adds the op and its out[0] as `out` says; returns that value. out[1] and out[2], where the kind
- * has them, are added by themselves. OP_*'s `in` says how many inputs an op has: later ones may be
+ * has them, are added automatically. OP_*'s `in` says how many inputs an op has: later ones may be
  * left 0 or PROG_NONE. An optional input that is left out (LINEAR's base, MIX's b) must be
  * PROG_NONE. A value's name is the plan's; it need not be unique. out NULL: the losses. */
 int prog_op(struct program *p, const struct op *op, const struct value *out);
@@ -414,9 +414,9 @@ void store_mark(struct program *p, struct program *in, enum weights_id format);
  * are those of the flat layout, in bytes. Otherwise each weight that is not joined begins at a
  * multiple of MEM_ALIGN. */
 int64_t store_places(const struct program *p, int64_t unit, int64_t *at);
-/* Returns why weight i cannot be stored in blocks or panels, as the end of a sentence: a row is
- * whole blocks, and a matrix after which another begins, or half of one that is taken by halves,
- * ends with a panel; NULL: it can. room: of the text. */
+/* Returns why weight i cannot be stored in blocks or panels, as the end of a sentence; NULL: it
+ * can. Each row must be whole blocks. A matrix that another one follows must end with a whole
+ * panel, and so must half of a matrix that is taken by halves. room: for the text. */
 const char *store_fault(const struct program *p, int i, char room[160]);
 
 /* ---- the schedule (schedule.c) --------------------------------------------------------------- */
@@ -449,8 +449,8 @@ struct step {
  * list an operation that passes states between ranks finds them kept: no exchange. */
 struct schedule {
     int n_forward, n_backward;
-    bool piece[PROG_VALUES];       /* exists for a piece of the rows alone, as its gradient does */
-    struct step forward[PROG_OPS]; /* the forward pass; inference: all there is */
+    bool piece[PROG_VALUES];          /* exists only for a piece of the rows, like its gradient */
+    struct step forward[PROG_OPS];    /* the forward pass; inference: all there is */
     struct step backward[PROG_STEPS]; /* recomputing included; gradient of result -> of PROG_X */
 };
 /* Says which values are kept. pieces: dense MLPs of layers keep their input alone, and run, forward
@@ -482,7 +482,7 @@ struct extent {
     int sp;                    /* ranks of the sequence group */
     int tp;                    /* ranks that share every layer */
     bool maps;                 /* MOVES_MAP states are passed on by their maps */
-    int ranges; /* ranks whose rows' key ranges attention reads; 0: its own rows' alone */
+    int ranges; /* ranks whose rows' key ranges attention reads; 0: only its own rows' */
 };
 
 enum place_where {
@@ -498,11 +498,11 @@ enum place_where {
 struct place {
     enum place_where where;
     int shared;           /* k of struct program's shared[k] */
-    int64_t offset, size; /* bytes; size: all rows have it (in a view, all rows of its base) */
+    int64_t offset, size; /* bytes; size: all rows (a view's: all rows of its base) */
 };
 /* No two places share bytes at the same time, but for values that an operation may compute in
- * place, gradients with `alias`, and GLU's gradients, which lie over the values they are of (its
- * backward writes over a and b, which no step reads after it). */
+ * place, gradients with `alias`, and GLU's gradients, which lie over the values to which they
+ * belong (its backward writes over a and b, which no later step reads). */
 struct placement {
     struct place value[PROG_VALUES], grad[PROG_VALUES];
     /* Offsets of the steps' scratch in the workspace, by their place in the schedule's lists. */
@@ -515,7 +515,7 @@ struct placement {
      * in[1] itself. */
     struct place state[PROG_OPS];
     bool in_place;      /* inference: the result lies where the input did: one stream suffices */
-    bool grad_in_place; /* tells the same of the residual's gradient */
+    bool grad_in_place; /* the same for the residual's gradient */
     int64_t kept_size;  /* bytes of one layer's record */
     int64_t cache_size; /* bytes of one layer's cache record */
     int64_t work_size;  /* bytes of workspace that this section needs */

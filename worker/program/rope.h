@@ -1,7 +1,7 @@
 /* rope.h: the frequencies of the rotary embedding (2104.09864), by the rules of transformers v5 for
  * rope_type: default, linear, dynamic (NTK), llama3, yarn (2309.00071), longrope (2402.13753).
  *
- * With d columns of a head that turn, theta the base, f the factor and b[j] = theta^(-2j/d):
+ * With d rotary columns of a head, theta the base, f the factor and b[j] = theta^(-2j/d):
  *   default   b[j]
  *   linear    b[j] / f
  *   dynamic   of S tokens, S > max_position_embeddings M: theta (f S / M - (f - 1))^(d / (d - 2))
@@ -33,7 +33,7 @@ bool rope_disagrees(const struct model_shape *m, double *ratio);
 /* Counts the tables of frequencies, which lie one after another, whichever of them a rank's layers
  * read: the second is that of m->rope_local, for layers with a window. */
 int rope_tables(const struct model_shape *m);
-/* Counts the columns of a head that turn. */
+/* Counts the rotary columns of a head. */
 int64_t rope_columns(const struct model_shape *m);
 /* Returns the positions for which a model is meant: max_position_embeddings, or the factor of its
  * rule times the length it was trained on, whichever is more. INFINITY: a base that follows the

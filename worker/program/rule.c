@@ -101,8 +101,8 @@ int64_t ask_elements(const struct op_ask *a, int value)
     return ask_rows(a, value) * a->p->value[value].cols;
 }
 
-/* Counts the elements of a value's gradient; a gradient that is kept chunk by chunk has as many
- * rows for each chunk. */
+/* Counts the elements of a value's gradient; a gradient that is kept chunk by chunk has the
+ * value's rows once for each chunk. */
 int64_t ask_grad_elements(const struct op_ask *a, int value)
 {
     const enum rows_id rows = a->p->value[value].rows;

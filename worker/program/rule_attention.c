@@ -33,9 +33,9 @@ static int extra_attention(const struct program *p, const struct op *op, struct 
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Asks for the scratch of attention over the sequence: the first key of each row where there is a
- * window, and the end of its keys where rows look both ways; and the same of the group's rows, if
- * they are read. */
+/* Asks for the scratch of attention over the sequence: the first key of each row if there is a
+ * window, and the end of its keys if rows look both ways; the same for the group's rows, if they
+ * are read. */
 static void ask_sequence(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]);
@@ -93,9 +93,9 @@ static void need_attention(const struct program *p, const struct op *op, struct 
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* Counts queries and keys that meet, twice: a product with keys and one with values. A causal row
- * sees half of the sequence, with a window a band; a row that looks both ways all of it, or two
- * bands. */
+/* Counts each pair of a query and a key that it sees twice: for the product with keys and for the
+ * one with values. A causal row sees half of the sequence, or a band if there is a window. A row
+ * that looks both ways sees all of it, or two bands. */
 static double pairs(const struct op_site *s)
 {
     const struct op *op = s->op;

@@ -16,9 +16,9 @@ enum spread_stage {
 /* Values on ROWS_T may become values on ROWS_ALT, and SWITCHes are added, so that the fewest
  * elements move and then with the fewest switches (label.h). The section's input and its result
  * stay on ROWS_T: a switched result takes over the name and the keep_id of the value that was the
- * result. Both directions of a switch move as much, whatever the grid and the number of ranks: one
- * placement is the best for all of them. A switch stands right after the operation that writes
- * its input. */
+ * result. Both directions of a switch move the same number of elements, whatever the grid and the
+ * number of ranks: one placement is the best for all grids and numbers of ranks. A switch stands
+ * right after the operation that writes its input. */
 void prog_spread(struct program *p, enum spread_stage stage);
 
 #endif

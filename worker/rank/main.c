@@ -106,8 +106,8 @@ static int run_order(struct link *k, struct link_order *o, struct err *e)
     const struct rank_args *a = &o->args;
     confine(a);
     if (!run_job(k, o, e)) return 0;
-    /* Names the job: a fault of a peer or a device is looked up far from it, in the logs of a
-     * node, the peer, a network or a driver. */
+    /* Names the job: a fault of a peer or a device is looked up elsewhere, in the logs of a node,
+     * the peer, a network or a driver. */
     if (e->code == ERR_PEER || e->code == ERR_DEVICE || e->code == ERR_TIMEOUT ||
         e->code == ERR_INTERNAL)
         err_prefix(e, "job %lld, epoch %lld", (long long)a->job, (long long)a->epoch);

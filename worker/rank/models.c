@@ -202,8 +202,8 @@ static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
     return rc;
 }
 
-/* Walks the roots. Models keep the order of the walk. A walk that is cut has the first of them, so
- * that a number is the same model's on every page. */
+/* Walks the roots. Models keep the order of the walk. A walk that is cut short keeps the first
+ * ones, so that a number names the same model on every page. */
 static void walk_roots(struct root_walk *w, const char *const *roots, int n_roots)
 {
     for (int i = 0; i < n_roots; i++) {
@@ -282,8 +282,8 @@ static void look_at(const char *path, const struct models_limits *l, int64_t unt
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Tells whether the answer ends before model i: it is full, or has not the whole time that a model
- * may take. It has one model at least, so that every page is nearer to the end. */
+/* Tells whether the answer ends before model i: it is full, or less time is left than a model may
+ * take. It has one model at least, so that every page is nearer to the end. */
 static bool page_ends(const struct jwrite *w, const struct root_walk *walk, int64_t first,
                       int64_t i, int64_t size)
 {

@@ -1,6 +1,6 @@
 /* roots.h: the paths that a job names (model.path, checkpoint.resume, context.load) lie beneath a
- * configured root, after every symbolic link is followed. Files in them are opened by beneath_read,
- * as seqrank is confined to its roots. Files of data are source.h's business. */
+ * configured root, after every symbolic link is followed. Files in them are opened by
+ * beneath_read, since seqrank is confined to its roots. source.h opens files of data. */
 #ifndef SEQD_RANK_ROOTS_H
 #define SEQD_RANK_ROOTS_H
 

@@ -104,7 +104,7 @@ static int after_step(struct training *t, struct err *e)
     return leaves ? run_saved(t->r, e) : 0;
 }
 
-/* Adds the step to a device's own error; comm's error names it already. */
+/* Adds the step to an ERR_INTERNAL; comm's errors name it already. */
 static int name_step(const struct training *t, struct err *e)
 {
     if (e->code == ERR_INTERNAL || e->code == ERR_DEVICE)

@@ -131,8 +131,8 @@ static int list(struct training *t, struct err *e)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* Puts a record, unless there is no room: then a disk has taken no data for long, which was
- * reported. */
+/* Puts a record, unless the buffer has no room: in that case the disk has taken no data for a long
+ * time, which has been reported. */
 static void put(struct training *t, int64_t step, const struct tfevents_scalar *s, int n)
 {
     struct curves *c = &t->curves;

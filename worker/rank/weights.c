@@ -25,7 +25,7 @@ static int resolve(struct run *r, spec_ref ref, const char *field, char out[RANK
     return roots_directory(spec_text(r->spec, ref), r->roots, r->n_roots, field, out, e);
 }
 
-/* Says which field of the job led to the file that the sentence is about. */
+/* Sets an error's field, if it has none, to the field of the job that led to the file. */
 static int about(struct err *e, const char *field)
 {
     if (!e->field[0]) snprintf(e->field, sizeof e->field, "%s", field);

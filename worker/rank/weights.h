@@ -1,6 +1,6 @@
 /* weights.h: finds and loads a job's weights. Rank 0 decides and reads; the others get the same
- * bytes over the ring, so that they agree even if files change meanwhile or lie where they cannot
- * see them. The sources are tried in this order:
+ * bytes over the ring, so that all ranks agree even if files change meanwhile or exist on rank 0's
+ * node alone. The sources are tried in this order:
  *
  *   train   the newest whole checkpoint of this job (unless checkpoint.resume is "none"), then
  *           checkpoint.resume's directory, then as the others

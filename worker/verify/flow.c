@@ -42,8 +42,8 @@ struct sizes {
     double keep, part;     /* x_t = keep x_0 + part noise */
 };
 
-/* Sets keep and part. Noise is mixed by the definition of 1,000 steps of linear variances: the
- * product of 1 - beta up to step t. */
+/* Sets keep and part. With noise, keep^2 is the product of 1 - beta up to step t, of 1,000 steps
+ * whose variances beta rise linearly. */
 static void set_mixture(struct sizes *z, bool noise, double t)
 {
     double kept = 1;

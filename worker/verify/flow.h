@@ -1,5 +1,5 @@
-/* flow.h: verify's own code for diffusion models: their batches, and predictions in the place of
- * logits. Inside worker/verify: verify.h lists the comparisons.
+/* flow.h: verify's code for diffusion models: their batches, and the comparison of predictions in
+ * place of logits. Inside worker/verify: verify.h lists the comparisons.
  *
  * Both sides get sample 0 of the order as training draws it: with the same time, noise and clean
  * frames. The place of each value is found twice: by worker/data/flow_fill.c for the ranks, here

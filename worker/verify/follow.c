@@ -8,7 +8,7 @@
 #include "worker/plan/volume.h"
 #include "worker/verify/pass.h"
 
-/* This many bytes of all ranks' rows are gathered at a time, outside the plan. */
+/* Bytes of all ranks' rows that are gathered at a time; the plan does not count them. */
 #define GATHERED ((int64_t)1 << 20)
 
 struct choices {
@@ -16,7 +16,7 @@ struct choices {
     int32_t *to;  /* [layers, rows, k]; NULL: not on rank 0 */
     int32_t *all; /* [holders, room, k]: on the first rank of a stage */
     int64_t rows, room, k;
-    int stage, layer; /* stage and layer of the rows at hand; the layer counts from 0 */
+    int stage, layer; /* stage and layer of the current rows; the layer counts from 0 */
     struct comm_count *moved;
 };
 

@@ -12,7 +12,7 @@
 
 /* ---- slices of parallel.tp ------------------------------------------------------------------- */
 
-enum { PIECE = 65536 }; /* elements of a slice at a time; the plan omits their memory */
+enum { PIECE = 65536 }; /* elements of a slice at a time; the plan does not count their memory */
 
 /* A flat array of the whole model on rank 0; data NULL: elsewhere. */
 struct whole_array {
@@ -156,7 +156,7 @@ static int take(struct gathered *w, int b, float *x, struct err *e)
 
 /* ---- a tied embedding of two stages ---- */
 
-/* Returns the part of bucket 0 that this rank passes on, or adds to: that of its own shard. */
+/* Returns the part of bucket 0 that this rank passes on or adds to: the part in its own shard. */
 static struct zero_range tied_part(const struct model *m)
 {
     const struct zero *z = &m->plan->shards;
@@ -190,7 +190,7 @@ static int keep_tied(struct gathered *w, const float *x)
     return 0;
 }
 
-/* Sums a bucket on all ranks: each gets every part of a window from its owner. */
+/* Sums a bucket on all ranks: each rank gets every part of a window from the part's owner. */
 static int reduce(void *arg, int b, bool last, struct err *e)
 {
     struct gathered *w = arg;

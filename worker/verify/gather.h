@@ -2,9 +2,9 @@
  * gathered on rank 0 for a proof. Collective, like the pass that it is part of: every rank calls,
  * rank 0 keeps.
  *
- * Each of several stages first sums its own gradients, and a tied embedding's two parts meet on
- * the stage where they do in a training. Then buckets go to rank 0 piece by piece, from the ranks
- * of the first ring that have rank 0's place in it. */
+ * Each of several stages first sums its own gradients. A tied embedding's two parts are added on
+ * the first stage, as in a training. Then buckets go to rank 0 piece by piece, from the ranks of
+ * the first ring that have rank 0's place in it. */
 #ifndef SEQD_VERIFY_GATHER_H
 #define SEQD_VERIFY_GATHER_H
 
@@ -13,7 +13,7 @@
 struct gathered {
     struct model *model;
     struct model_buckets own; /* callbacks that take the model's buckets in a training */
-    struct tied_sends sends;  /* messages with a tied embedding's gradient; a training's are idle */
+    struct tied_sends sends;  /* messages with a tied embedding's gradient; training's are idle */
     float *grad; /* rank 0's: gradients of all ranks, the whole model's; NULL: dropped */
     struct comm_count moved; /* expected counts of slices that this rank moves, purpose VERIFY */
 };

@@ -5,8 +5,8 @@
 
 #include "worker/verify/verify.h"
 
-/* At most this many bytes of logits, or of predictions, but a row of each rank at least, come from
- * all ranks at a time: rank 0 holds them outside the plan. */
+/* Bytes of logits, or of predictions, that are gathered from all ranks at a time, at most, but at
+ * least one row of each rank. Rank 0 holds them; the plan does not count them. */
 #define LOGITS_GATHERED ((int64_t)4 << 20)
 
 /* The sums are over all rows compared so far. Zero at first. */

@@ -21,7 +21,7 @@ typedef int pass_rows(void *at, int64_t row0, int64_t n, struct err *e);
 /* Calls fn with all rows of a rank's shard, at most `room` at a time. */
 int pass_pieces(const struct shard *sh, int64_t room, pass_rows *fn, void *at, struct err *e);
 
-/* Passes size bytes at x to or from the rank of that stage. */
+/* Send and receive size bytes at x, to or from the rank in the same place of that stage. */
 int pass_send(struct model *m, int stage, const void *x, int64_t size, struct comm_count *moved,
               struct err *e);
 int pass_receive(struct model *m, int stage, void *x, int64_t size, struct comm_count *moved,

@@ -24,8 +24,8 @@ struct proof {
     struct routing kept; /* the experts that rows of this rank choose */
 };
 
-/* Returns the number of rings, which all run the same tokens: their sum is this many times one
- * ring's. */
+/* Returns the number of rings. All rings run the same tokens, so a sum over rings is this many
+ * times that of one ring. */
 int proof_copies(const struct model *m);
 /* Drops a tensor's gradient on the ranks of place 0 in their rings, under the fault
  * MUTANT_GRAD_DROPPED. */

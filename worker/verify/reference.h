@@ -16,7 +16,7 @@ struct reference {
     struct model model;
     struct plan plan;
     struct rounding rounding;
-    struct routing routing; /* the ranks' choice of experts in the sample at hand */
+    struct routing routing; /* the ranks' choice of experts in the current sample */
     int64_t n_samples;
     int64_t filled;    /* the sample that the model's batch holds; -1: none */
     int64_t kept;      /* the sample whose results `rounding` keeps; -1: none */
@@ -26,10 +26,10 @@ struct reference {
 
 /* Tells whether the reference fills weights of its own by a->weights, for a model of a proof. */
 bool reference_fills(const struct model *m);
-/* Opens the reference in the arena of a->model, whose weights it takes where these are whole; else
- * they are filled here, or gathered later. Sets out->grad and out->targets_1. fails: ERR_INTERNAL
- * for a packer that is wrong; the data's errors; as plan_reference, model_init and a->weights;
- * ERR_IO without memory. NULL: failed. */
+/* Opens the reference in the arena of a->model. It uses a->model's weights if these are whole.
+ * Otherwise weights are filled here, or gathered later. Sets out->grad and out->targets_1. fails:
+ * ERR_INTERNAL for a fault of the packer; the data's errors; as plan_reference, model_init and
+ * a->weights; ERR_IO without memory. NULL: failed. */
 struct reference *reference_open(const struct verify_args *a, const struct data_order *order,
                                  struct verify *out, struct err *e);
 void reference_close(struct reference *r); /* NULL allowed */

@@ -10,7 +10,7 @@
 #include "worker/model/stored.h"
 
 #define FLIPPED 8192 /* elements that are flipped at a time */
-/* Bytes of rows that are kept, outside the plan. */
+/* Bytes of rows that are kept; the plan does not count them. */
 #define ROWS_SIZE ((int64_t)4 << 20)
 
 struct rounding_rule rounding_rule(enum dtype params)
@@ -39,8 +39,8 @@ static void flip_piece(const struct model *ref, int run, char *at, int64_t from,
     ref->be->ops->upload(ref->be, at, x, n * unit);
 }
 
-/* Flips the chosen bits of a section's weights. Returns how many tensors there were: a last bit of
- * one in blocks is no rounding, and such tensors stay. */
+/* Flips the chosen bits of a section's weights. Returns the number of tensors whose bits it
+ * flipped. Tensors in blocks stay: the last bit of a block is not a rounding. */
 static int flip_section(const struct model *ref, int run, int b)
 {
     const int64_t unit = dtype_size(ref->dtype);

@@ -6,18 +6,20 @@
  * gradient that is the rest of a difference, multiplies them. So it is measured, with the one rank
  * alone, where no exchange can be at fault.
  *
- * The reference runs several times more, each with the last bit of another eighth of the elements
- * of its first weights (those of `in`: the embedding) inverted. That is 0.35 units in the last
- * place rms of the first layer's input, as two roundings of one number differ (0.41), and enough to
- * make every rounding after it independent of that in the first run. P ranks and one share most of
- * their roundings; at worst they share none, and then they differ as two runs of the reference do:
+ * The reference runs several times more, each time with the last bit inverted in another eighth of
+ * the elements of its first weights (those of `in`: the embedding). That is 0.35 units in the last
+ * place rms of the first layer's input, as two roundings of one number differ (0.41), and enough
+ * to make every rounding after it independent of that in the first run. P ranks and one share most
+ * of their roundings; at worst they share none, and then they differ as two runs of the reference
+ * do:
  *
  *   |g_P - g_1| <= margin max_k |g_k - g_1|     of every tensor, and of the logits
  *
  * The margin allows for chance. In a deep model one direction, that of the first layers' error,
- * may carry all of a tensor's difference, which then is one normal number on both sides: m runs
- * lie below 1/r of it with a chance of at most (2 / pi)^(m / 2) (m - 1)!! / r^m. One run and r = 2
- * refuse one honest proof in three of such a tensor, four runs and r = 10 one in eight thousand.
+ * may carry all of a tensor's difference, which then is one normal number on both sides: all of m
+ * runs lie below 1/r of it with a probability of at most (2 / pi)^(m / 2) (m - 1)!! / r^m. One run
+ * and r = 2 refuse one honest proof in three of such a tensor, four runs and r = 10 one in eight
+ * thousand.
  *
  * In 16 bits one run and r = 2 are enough: ranks sum in fp32 and share all roundings to 16 bits but
  * those of sums near a tie, where the runs share none. More would hide faults of a few tokens. */

@@ -5,7 +5,7 @@
  * gradients travel by bucket, every stage sends them within its backward pass. Rank 0 takes both
  * before its own backward pass of that sample, the last stage's first, and the reference runs just
  * then. This does not deadlock: a stage that waits for rank 0 has received all messages that the
- * stages before it must send to get as far. */
+ * stages before it send up to that point. */
 #include <string.h>
 #include "api/core/job.h"
 #include "worker/comm/ledger.h"

@@ -99,8 +99,8 @@ double verify_ratio(double diff, double norm)
     return norm > 0 ? diff / norm : diff > 0 ? INFINITY : 0;
 }
 
-/* Both sides are flat gradients on the device; a piece of each is read at a time, outside the plan,
- * as rows of logits are. */
+/* Both sides are flat gradients on the device. A piece of each is read at a time; the plan does
+ * not count its memory. */
 #define PIECE 65536
 struct sides {
     const struct model *model;
@@ -229,11 +229,11 @@ static int compare_gathered(const struct model *m, struct verify *v, struct err 
     return proof_agree(m->holders, m, v, e);
 }
 
-/* Returns the largest gap that is allowed between two choices of experts. A choice turns if two
- * router logits differ by less than their errors, which are of the size of the errors of the
+/* Returns the largest gap that is allowed between two choices of experts. Choices may differ if
+ * two router logits differ by less than their errors, which are of the size of the errors of the
  * model's logits, or smaller. Some rows have larger errors, and the farthest of millions of rows
- * counts: honest ranks had 11 times the error of the logits. A router that is wrong turns some row
- * by more than the deviation of its logits. */
+ * counts: honest ranks had 11 times the error of the logits. A wrong router makes some row choose
+ * across a gap of more than the deviation of the row's logits. */
 static double gap_for(double logits_rel_l2)
 {
     return fmin(1, 20 * logits_rel_l2);
@@ -254,9 +254,9 @@ static void judge(struct verify *v)
 
 /* ---- the model's response to roundings ------------------------------------------------------- */
 
-/* Widens only the usual bound, which applies if a job names none: a bound that a job names stays. A
- * missing part, or a factor 1/P, must show whatever the other runs measure: the bound stays at or
- * below half of the difference that it makes with P = 2. */
+/* Widens only the usual bound, which applies if a job names none: a bound that a job names stays.
+ * A missing part, or a factor 1/P, must show whatever the other runs measure: the bound stays at
+ * or below half of the difference that such a fault makes with P = 2. */
 static double widen(double allowed, double usual, double to)
 {
     const double most = 0.25;

@@ -20,8 +20,8 @@
  * (worker/verify/rounding.h).
  *
  * A rounding decides between two experts whose router logits are almost equal. The reference
- * follows the ranks' choice, and so computes the same function; a choice that is not its own
- * must be near it, by its own logits (worker/model/routing.h).
+ * follows the ranks' choice, and so computes the same function; if the reference would choose
+ * otherwise, the ranks' choice must be near its own by its own logits (worker/model/routing.h).
  *
  * All rings (parallel.dp) run the same tokens, and the sums over them are compared: a ring that
  * computes something else moves the loss and the gradients by its share. Only the first ring's
@@ -30,10 +30,10 @@
  * The same comparison runs before step 1 of a training, with the training's own model
  * (verify.first_step).
  *
- * In a pipeline pp + 1 samples go through the stages as in training (1F1B), so that every slot
- * is met and a stream or slot of another sample shows. The reference, on rank 0, runs each when
- * the last stage has its logits; gradients are the sums over all, each tensor's from the stage
- * that has it, a tied embedding's from the first.
+ * In a pipeline pp + 1 samples go through the stages as in training (1F1B), so that every slot is
+ * used, and the use of another sample's stream or slot shows. The reference, on rank 0, runs each
+ * when the last stage has its logits; gradients are the sums over all, each tensor's from the
+ * stage that has it, a tied embedding's from the first.
  *
  * Kept as artifacts: verify.json (every tensor, worst first), and with verify.keep_grads
  * grads-sp1.safetensors and grads-spP.safetensors. */
