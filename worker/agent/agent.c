@@ -1,7 +1,7 @@
-/* Keeps the attempts of this node, and its session with seqd; orders.c applies seqd's messages. All
- * of it happens on the loop thread. No data are lost with the agent: the data for seqd are in
- * spools and logs on disk, read by offset and sent until acknowledged (relay.h). So a session that
- * breaks, and an agent that is killed, only make the same bytes go again. */
+/* Keeps the attempts of this node, and its session with seqd; orders.c applies seqd's messages.
+ * All code here runs on the loop thread. No data are lost with the agent: the data for seqd are in
+ * spools and logs on disk, which relay.h reads by offset and sends until they are acknowledged.
+ * After a broken session or the kill of an agent, the same bytes are sent again. */
 #include "worker/agent/agent.h"
 
 #include <limits.h>
@@ -23,8 +23,8 @@
 
 enum {
     TICK_MS = 50,
-    CONNECT_MS = 5, /* wait between looks while a gang is starting or dying */
-    QUIT_MS = 2000  /* time for seqd to hear the last reports */
+    CONNECT_MS = 5, /* wait between checks while a gang is starting or dying */
+    QUIT_MS = 2000  /* time for seqd to receive the last reports */
 };
 
 /* ---- attempts -------------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ void agent_forget(struct agent *a, struct attempt *t)
 {
     struct err e;
     struct attempt **p = &a->attempts;
-    if (t->state != ATTEMPT_OVER) { /* forgotten when it is over */
+    if (t->state != ATTEMPT_OVER) { /* agent_forget is completed when the attempt is over */
         t->forget_wanted = true;
         attempt_stop(t);
         return;
@@ -87,8 +87,8 @@ void agent_stop_all(struct agent *a, const char *why)
     agent_quit_check(a);
 }
 
-/* Tells whether an attempt is not over, but all its processes are gone and its end cannot be
- * written. The next agent with this state directory writes it, when there is room. */
+/* Tells whether all processes of an attempt are gone, but its final record could not be written.
+ * The next agent with this state directory writes the record when there is room. */
 static bool is_cut_short(const struct attempt *t)
 {
     return t->state != ATTEMPT_OVER && t->finish_failed;
@@ -137,7 +137,7 @@ static void tick(void *arg)
     if (a->attempts) loop_timer_set(a->tick, soon ? CONNECT_MS : TICK_MS);
 }
 
-/* Sends seqd new records: the spool of an attempt grew, or its gang is gone. */
+/* Sends seqd new records. Called when the spool of an attempt has grown, or its gang is gone. */
 static void nudged(void *arg, struct attempt *t)
 {
     struct agent *a = arg;
@@ -169,7 +169,7 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
     struct agent *a = arg;
     struct attempt *t = attempt_adopt(a->loop, dir, job, epoch);
     if (!t) {
-        file_remove(dir, NULL); /* its start record was never complete: no gang began */
+        file_remove(dir, NULL); /* the start record was never complete, so no gang began */
         return;
     }
     agent_add(a, t);
@@ -181,7 +181,7 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
 }
 
 /* Tells whether an attempt uses the data or may use them. A preparation may use any data, since
- * its own are not known yet. */
+ * its id is not known yet. */
 static bool uses(void *arg, const char *id)
 {
     const struct agent *a = arg;
@@ -220,7 +220,7 @@ static void on_opened(void *arg)
         list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch, over ? 0 : t->n_running,
                                                      over ? 0 : t->n_gpus};
         attempt_rewind(t);
-        t->expected = false; /* may be set by a list that the last session's end cut off */
+        t->expected = false; /* an incomplete EXPECT of the last session may have set this */
     }
     m.attempts = list;
     m.gpus = gpus;
@@ -233,7 +233,8 @@ static void on_opened(void *arg)
     free(list);
 }
 
-/* Tells whether seqd understands LEAVING, or may: it has not answered yet. */
+/* Tells whether seqd understands LEAVING. Returns true as well if no session is up, since its
+ * version is then not known. */
 static bool can_leave(const struct agent *a)
 {
     return !session_is_up(a->session) || wire_knows(session_abi(a->session), MSG_LEAVING);
@@ -305,7 +306,7 @@ void agent_leave(struct agent *a, int64_t grace_ms, const char *why)
     agent_quit_check(a);
 }
 
-/* Tells seqd first, so that it places no job here again, and stops all gangs. */
+/* Tells seqd first, so that seqd places no more jobs on this node, then stops all gangs. */
 void agent_quit(struct agent *a, const char *why)
 {
     if (a->quitting) return;
@@ -335,7 +336,7 @@ void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s)
     orders_send_leaving(a);
 }
 
-/* Takes, with --auto, the GPUs that the engine gave, and sets the number of slots by them. */
+/* With --auto, keeps only the GPUs that the engine gave, and sets the number of slots by them. */
 static int take_allocation(struct agent *a, struct err *e)
 {
     const struct allocation *given = a->o.allocation;
@@ -357,7 +358,7 @@ static int agent_open(struct agent *a, struct err *e)
                        "--name '%s': want 1 to %d characters, letters, digits, '.', '_', '-', ':'",
                        a->o.name, NODE_NAME - 1);
     if (probe_address(a->o.address, a->o.connect, a->address, e) < 0) return -1;
-    char bin[PATH_MAX]; /* absolute: seqgang may run elsewhere */
+    char bin[PATH_MAX]; /* absolute, since seqgang may have another working directory */
     if (!realpath(a->o.bin, bin)) return err_errno(e, "--bin %s", a->o.bin);
     if (file_join(a->gang_program, e, "%s/seqgang", bin) < 0) return -1;
     if (file_join(a->rank_program, e, "%s/seqrank", bin) < 0) return -1;

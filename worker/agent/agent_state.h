@@ -1,5 +1,5 @@
-/* agent_state.h: the state of the agent of a node, which agent.c and orders.c share. Files of
- * worker/agent alone include it. */
+/* agent_state.h: the state of an agent, which agent.c and orders.c share. Only files of
+ * worker/agent include this header. */
 #ifndef SEQD_AGENT_AGENT_STATE_H
 #define SEQD_AGENT_AGENT_STATE_H
 
@@ -30,11 +30,12 @@ struct agent {
     struct agent_session *session;
     struct prepared *prepared; /* NULL: the watch over prepared data could not begin */
     bool told_end;             /* seqd was told of the end in this session */
-    int64_t leave_s;           /* UTC seconds of this agent's end; jobs leave now; 0: it stays */
+    int64_t leave_s;           /* UTC seconds of this agent's end, for which jobs leave now; 0: the
+                                * agent does not leave */
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
     int64_t heartbeat_ms; /* ms between heartbeats; seqd sets it */
-    bool up;              /* set by WELCOME: a refused session is never up */
+    bool up;              /* WELCOME was received; a refused session is never up */
     bool quitting;
     struct questions *questions; /* questions of seqd, which programs answer */
     struct fetches *fetches;     /* reads of files for seqd */
@@ -43,18 +44,20 @@ struct agent {
     char buf[SPOOL_RECORD_SIZE]; /* the record or chunk being sent */
 };
 
-/* Returns the attempt; NULL: it is not here. */
+/* Returns the attempt; NULL: this node does not have it. */
 struct attempt *agent_find(struct agent *a, int64_t job, int64_t epoch);
 int agent_n_attempts(const struct agent *a);
 bool agent_has_attempt(const struct agent *a, int64_t job);
-/* Takes t, whose new records are then sent. */
+/* Takes ownership of t, whose records are sent from then on. */
 void agent_add(struct agent *a, struct attempt *t);
-/* Removes an attempt and its directory: at once if it is over, else it is stopped first. */
+/* Removes an attempt and its directory, at once if the attempt is over. Otherwise stops it
+ * first. */
 void agent_forget(struct agent *a, struct attempt *t);
 void agent_stop_all(struct agent *a, const char *why);
-/* Stops the loop when no attempt is left; when quitting, also when all are over and no session is
- * open. An open session gets QUIT_MS (quit_late), for seqd to receive the ends and send FORGET.
- * While jobs save, before quitting, attempts stay for all of the grace: a session may come back. */
+/* Stops the loop when no attempt is left. After agent_quit it also stops the loop when all
+ * attempts are over and no session is open. An open session gets QUIT_MS (quit_late), so that seqd
+ * receives the final records and sends FORGET. After agent_leave, attempts that are over stay for
+ * the whole grace, since a session may come back. */
 void agent_quit_check(struct agent *a);
 
 #endif

@@ -1,5 +1,5 @@
-/* allocation.c: reads Slurm's variables and control groups, takes the least, and matches the words
- * of engines with the driver's GPUs. */
+/* allocation.c: reads Slurm's variables and the control groups, takes the smallest values, and
+ * matches the words of engines with the driver's GPUs. */
 #include "worker/agent/allocation.h"
 
 #include <errno.h>
@@ -20,8 +20,8 @@ static const char *variable(const struct allocation_world *w, const char *name)
     return NULL;
 }
 
-/* Reads a variable that counts something. Returns 1 if it is set, 0 if it is not set or is
- * empty. */
+/* Reads a variable whose value is a number from min to max. Returns 1 if it is set, 0 if it is not
+ * set or is empty, -1 for another value. */
 static int number(const struct allocation_world *w, const char *name, int64_t min, int64_t max,
                   int64_t *out, struct err *e)
 {
@@ -57,7 +57,7 @@ static int find_cores(struct allocation *a, const struct allocation_world *w, st
     return 0;
 }
 
-/* Finds the memory. Slurm counts in MiB, and its 0 means all memory of the node. */
+/* Finds the memory. Slurm's values are in MiB, and 0 means all memory of the node. */
 static int find_memory(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const int64_t most = (int64_t)1 << 40;
@@ -122,8 +122,8 @@ static int find_words(struct allocation *a, const char *name, const char *text, 
     }
 }
 
-/* Finds the GPUs. A job of Slurm without a variable of GPUs has none: the driver's GPUs are other
- * jobs'. */
+/* Finds the GPUs. A Slurm job without a variable that names GPUs has none: the GPUs that the
+ * driver shows belong to other jobs. */
 static int find_gpus(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const char *const ids[] = {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"};
@@ -139,8 +139,8 @@ static int find_gpus(struct allocation *a, const struct allocation_world *w, str
     return 0;
 }
 
-/* Returns the place in list of the GPU with this index, or with a UUID that begins so; -1: none;
- * -2: several. */
+/* Returns the position in list of the GPU with this index, or with a UUID that begins with the
+ * word. -1: no GPU; -2: several. */
 static int place(const char *word, const struct gpu *list, int n)
 {
     int at = -1;
@@ -157,7 +157,7 @@ static int place(const char *word, const struct gpu *list, int n)
 }
 
 /* Tells whether the word is a part's name in the newer form, which does not name the part's GPU.
- * All divided GPUs stand for such a part, so that people see why no rank gets one. */
+ * All partitioned GPUs stand for such a part, so that users see why no rank gets one. */
 static bool is_nameless_part(const char *word)
 {
     return !strncmp(word, "MIG-", 4) && strncmp(word, "MIG-GPU-", 8);
@@ -200,8 +200,9 @@ int allocation_match(const struct allocation *a, const struct gpu *list, int n, 
 {
     int m = 0;
     if (a->gpus == ALLOCATION_NONE) return 0;
-    /* If the driver shows as many GPUs as were given, it shows exactly the given ones, although
-     * the whole machine may number them otherwise: the engine hides the files of other GPUs. */
+    /* If the driver shows as many GPUs as were given, it shows exactly the given ones, because the
+     * engine hides the device files of other GPUs. The indices of the whole machine may differ
+     * from the driver's. */
     const bool all = a->gpus == ALLOCATION_ALL || (a->gpus == ALLOCATION_IDS && a->n_words == n);
     for (int i = 0; all && i < n; i++) out[m++] = i;
     for (int i = 0; !all && i < a->n_words; i++)
@@ -211,7 +212,7 @@ int allocation_match(const struct allocation *a, const struct gpu *list, int n, 
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Makes a name of the node, the job and the step: two allocations may meet on one node. */
+/* Makes a name from the node, the job and the step, since two allocations may share a node. */
 static int find_name(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     static const char legal[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-";
@@ -227,12 +228,12 @@ static int find_name(struct allocation *a, const struct allocation_world *w, str
                        node);
     for (int i = 0; i < 3; i++)
         if ((there[i] = number(w, names[i], 0, UINT32_MAX, &n[i], e)) < 0) return -1;
-    there[2] = there[2] && n[2]; /* the first task of a step needs no number */
+    there[2] = there[2] && n[2]; /* the first task on the node has no number */
     for (int i = 0; i < 3; i++)
         if (there[i])
             size += snprintf(tail + size, sizeof tail - (size_t)size, ".%lld", (long long)n[i]);
     const size_t room = sizeof a->name - 1 - (size_t)size, len = strlen(node);
-    memcpy(a->name, node, len < room ? len : room); /* the rest of the name is 0 */
+    memcpy(a->name, node, len < room ? len : room); /* the rest of the array is 0 */
     memcpy(a->name + (len < room ? len : room), tail, (size_t)size);
     a->name_from = "SLURMD_NODENAME";
     return 0;

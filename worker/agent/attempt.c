@@ -62,8 +62,8 @@ static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH
 }
 
 /* Takes the lock, which is free only when no gang runs here or is about to start. Returns its
- * descriptor, or -1. The caller holds it until the gang has it, while it finishes a dead gang's
- * work, or for a moment, to learn whether a gang lives. */
+ * descriptor, or -1. The caller holds the lock until the gang has inherited it, while it finishes
+ * a dead gang's work, or only to learn whether a gang lives. */
 static int lock_take(const struct attempt *a)
 {
     char path[FILE_PATH_SIZE];
@@ -102,8 +102,8 @@ static void start_take(struct attempt *a, const struct gang_start *start)
     for (int i = 0; i < a->n_running; i++) a->n_gpus += *start->gpus[i] != 0;
 }
 
-/* Takes the lock before it starts the process, which inherits it. If this agent dies before
- * seqgang has begun its work, the next agent still finds the lock taken. */
+/* Takes the lock, then starts seqgang, which inherits it. If this agent dies before seqgang has
+ * begun its work, the next agent still finds the lock taken. */
 static int gang_spawn(const struct attempt *a, const char *program, struct err *e)
 {
     const int lock = lock_take(a);
@@ -117,15 +117,15 @@ struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start
                               const cpu_set_t *cpus, const char *program, struct err *e)
 {
     struct attempt *a = attempt_new(l, dir, start->job, start->epoch);
-    /* The record is written before the process starts: whatever dies from here on, the epoch is
-     * never run twice. */
+    /* The record is written before the process starts. From here on, whichever process dies, the
+     * epoch is never run twice. */
     if (start_write(a, start, cpus, e) == 0) {
         start_take(a, start);
         cgroup_make(dir, start->job, start->epoch); /* seqgang joins it before it starts a rank */
         a->gang_pid = gang_spawn(a, program, e);
     }
     if (a->gang_pid > 0) return a;
-    cgroup_remove(dir); /* its path is in dir, which the caller removes */
+    cgroup_remove(dir); /* before the caller removes dir, which has the group's path */
     attempt_free(a);
     return NULL;
 }
@@ -136,7 +136,7 @@ struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int6
     char path[FILE_PATH_SIZE];
     struct err e = {0};
     struct gang_start *start = NULL;
-    bool whole = false; /* not used: a start record of the previous version is accepted, too */
+    bool whole = false; /* ignored: a start record of the previous version is accepted, too */
     if (path_of(a, "start", path, &e) == 0) start = gang_start_read(path, &whole, &e);
     const bool good = start && start->job == job && start->epoch == epoch && start->n_local >= 1 &&
                       start->n_local <= JOB_MAX_RANKS;
@@ -204,8 +204,8 @@ static void sock_connect(struct attempt *a)
     }
 }
 
-/* Kills ranks that are left, although the kernel kills ranks with their gang. Returns true if none
- * was left. */
+/* Kills ranks that are left. The kernel should have killed them with their gang. Returns true if
+ * no rank was left. */
 static bool ranks_gone(const struct attempt *a)
 {
     char path[FILE_PATH_SIZE];
@@ -213,7 +213,7 @@ static bool ranks_gone(const struct attempt *a)
     long long start_time;
     bool gone = true;
     if (path_of(a, "pids", path, NULL) < 0) return false;
-    cgroup_kill(a->dir); /* ranks, with the processes that they have forked */
+    cgroup_kill(a->dir); /* kills ranks and the processes that they have forked */
     FILE *f = fopen(path, "re");
     if (!f) return errno == ENOENT;
     while (fscanf(f, "%d %d %lld", &rank, &pid, &start_time) == 3) {
@@ -235,8 +235,8 @@ static bool gang_failure(int status, char out[80])
            snprintf(out, 80, "was ended by signal %d (%s)", signo, strsignal(signo)) > 0;
 }
 
-/* Adds a record if seqgang failed before its first one, for instance for lack of a library or on
- * another kind of processor: the spool has no record of that. */
+/* Adds a record if seqgang failed before it wrote its first one, for instance because a library is
+ * missing or the processor is of another kind. */
 static int spool_failure(const struct attempt *a, struct spool *s, struct err *e)
 {
     struct rank_fail f = {.code = ERR_INTERNAL};
@@ -247,7 +247,7 @@ static int spool_failure(const struct attempt *a, struct spool *s, struct err *e
                      e);
 }
 
-/* Ends the spool if the gang could not. */
+/* Writes the final record if the gang could not. */
 static int spool_finish(struct attempt *a, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -292,8 +292,8 @@ bool attempt_check(struct attempt *a)
 {
     if (a->state == ATTEMPT_OVER) return false;
     if (a->state == ATTEMPT_ALIVE && a->sock < 0) sock_connect(a);
-    if (a->sock >= 0) return false; /* an event will tell when the connection ends */
-    /* Our child may not have come as far as its lock, so it is gone only when it has been
+    if (a->sock >= 0) return false; /* the end of the connection will be an event */
+    /* A child of this agent may not have reached its lock yet, so it is gone only once it was
      * reaped. */
     if (a->gang_pid > 0) return true;
     if (a->state == ATTEMPT_ALIVE) {
@@ -343,7 +343,7 @@ void attempt_ack(struct attempt *a, const struct msg *m)
     int i = m->rank - a->first_rank;
     if (m->rank < 0 || i < 0 || i >= a->n_logs) return;
     struct attempt_log *log = &a->log[i];
-    /* The same offset came again: seqd could not keep the bytes that followed. */
+    /* The same offset was acknowledged again: seqd could not keep the bytes after it. */
     if (m->offset == log->acked) log->sent = log->acked;
     if (m->offset > log->acked) log->acked = m->offset;
     if (log->acked > log->sent) log->sent = log->acked;
@@ -405,7 +405,7 @@ bool attempt_oom(struct attempt *a, const void *record, int64_t size)
     return a->oom;
 }
 
-/* Reads log bytes. size 0: only tells whether there are any. */
+/* Reads log bytes. size 0: only tells whether there are bytes to send. */
 static int64_t log_read(struct attempt *a, int i, void *buf, size_t size)
 {
     struct attempt_log *log = &a->log[i];

@@ -1,6 +1,7 @@
-/* capture.c: reads both outputs of a program through pipes on the loop, with a timer that kills it
- * and one that looks for its end, and words that end. No call waits for a program while the loop
- * runs: one may close its outputs and run on, and one that is killed may hang in the kernel. */
+/* capture.c: reads both outputs of a program through pipes on the loop, and describes how the
+ * program ended. One timer kills the program, another checks whether it has ended. No call waits
+ * for a program while the loop runs: a program may close its outputs and run on, and a killed
+ * program may hang in the kernel. */
 #include "worker/agent/capture.h"
 
 #include <errno.h>
@@ -21,7 +22,8 @@
 
 enum {
     SENTENCE_SIZE = 1024,
-    REAP_MIN_MS = 1, /* between looks whether the program has ended, doubled up to the most */
+    REAP_MIN_MS = 1, /* wait before checking again whether the program has ended; doubled up to
+                      * REAP_MAX_MS */
     REAP_MAX_MS = 100,
     CANCEL_MS = 1000
 };
@@ -40,7 +42,7 @@ struct capture {
     char name[64];            /* program in error messages, as "seqrank --describe" */
     int pid;
     struct loop_timer *limit, *reap;
-    int64_t reap_ms; /* until the next look of reap */
+    int64_t reap_ms; /* wait before the next check for the program's end */
     bool late;
     struct pipe_in out, err;
 };
@@ -53,7 +55,8 @@ static void pipe_close(struct pipe_in *p)
     p->fd = -1;
 }
 
-/* Waits for a killed program, CANCEL_MS at most: the system takes one that hangs in the kernel. */
+/* Waits for a killed program, CANCEL_MS at most. A program that hangs in the kernel is left to
+ * init. */
 static void reap_killed(int pid)
 {
     const struct timespec rest = {0, 1000000};
@@ -76,8 +79,8 @@ void capture_cancel(struct capture *a)
     free(a);
 }
 
-/* Words the end of a program that did not answer. A refusal is about the question; every other end
- * is the fault of this node. A program that was killed may answer the next time. */
+/* Sets the error for a program that did not answer. A refusal concerns the question. Every other
+ * end is a fault of this node; a program that was killed may answer the next time. */
 static void end_of(const struct capture *a, int status, struct err *e)
 {
     const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -114,7 +117,7 @@ static void finish(struct capture *a, int status)
 }
 
 /* Ends the capture when both outputs are closed and the program was reaped. A program that has
- * closed them has most often ended, but not always: then it looks again later. */
+ * closed both may still run: then the call sets a timer to check again. */
 static void look(void *arg)
 {
     struct capture *a = arg;
@@ -195,7 +198,8 @@ struct capture *capture_start(const struct capture_options *o, struct err *e)
         loop_timer_set(a->limit, o->limit_ms);
         return a;
     }
-    /* Blames the node, not the question: the program is absent, or no process can begin. */
+    /* The error is the node's, not the question's: the program is missing, or no process can be
+     * started. */
     e->code = why == EAGAIN || why == ENOMEM ? ERR_PEER : ERR_INTERNAL;
     log_error("capture.start", "program=\"%s\" why=\"%s\"", a->name, e->text);
     capture_cancel(a);

@@ -1,5 +1,5 @@
-/* cores.c: asks hwloc for cores and NUMA nodes, chooses the node that fits tightest, and claims the
- * machine by an abstract socket. */
+/* cores.c: asks hwloc for cores and NUMA nodes, chooses the NUMA node with the fewest sufficient
+ * free cores, and claims the machine by an abstract socket. */
 #include "worker/agent/cores.h"
 
 #include <errno.h>
@@ -27,8 +27,8 @@ static bool is_allowed(hwloc_const_cpuset_t set, const cpu_set_t *allowed, cpu_s
     return CPU_COUNT(out) > 0;
 }
 
-/* Lists the cores in hwloc's logical order, which has neighbours beside each other. On a machine
- * whose cores hwloc does not know, CPUs take their place. */
+/* Lists the cores in hwloc's logical order, in which neighbours are adjacent. If hwloc does not
+ * know the machine's cores, each CPU counts as a core. */
 static void take_cores(struct cores *c, hwloc_topology_t t, const cpu_set_t *allowed)
 {
     const hwloc_obj_type_t type = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE
@@ -67,7 +67,7 @@ int cores_find(struct cores *c, const cpu_set_t *allowed, const char *synthetic,
 }
 #endif
 
-/* ---- who gets what --------------------------------------------------------------------------- */
+/* ---- the choice ------------------------------------------------------------------------------ */
 
 static bool is_free(const struct core *core, const cpu_set_t *used)
 {
@@ -76,7 +76,7 @@ static bool is_free(const struct core *core, const cpu_set_t *used)
     return CPU_COUNT(&both) == 0;
 }
 
-/* Counts the free cores of a node, or of all nodes if node is -1. */
+/* Counts the free cores of a NUMA node, or of all nodes if node is -1. */
 static int n_free(const struct cores *c, const cpu_set_t *used, int node)
 {
     int n = 0;
@@ -85,8 +85,8 @@ static int n_free(const struct cores *c, const cpu_set_t *used, int node)
     return n;
 }
 
-/* Finds the node with the fewest free cores that has n of them: the other free cores stay together.
- * -1: none has. */
+/* Among the NUMA nodes with at least n free cores, finds one with the fewest, so that larger
+ * groups of free cores stay together. Returns -1 if there is none. */
 static int tightest(const struct cores *c, const cpu_set_t *used, int n)
 {
     int best = -1, least = 0;
@@ -112,7 +112,8 @@ static int emptiest(const struct cores *c, const cpu_set_t *used)
     return best;
 }
 
-/* Takes n free cores of a node, or of any if node is -1, in order; used grows by them. */
+/* Takes n free cores of a NUMA node, or of any node if node is -1, in order, and adds them to
+ * `used`. */
 static void take(const struct cores *c, cpu_set_t *used, int node, int n, cpu_set_t *cpus)
 {
     CPU_ZERO(cpus);
@@ -161,7 +162,7 @@ struct pins {
     struct cores cores;
     cpu_set_t allowed;
     const char *apart;
-    int fd; /* socket that tells other agents that this one binds; -1: not yet */
+    int fd; /* socket by which other agents find that this one binds ranks; -1: not bound yet */
 };
 
 static int first_cpu(const cpu_set_t *set)
@@ -171,8 +172,8 @@ static int first_cpu(const cpu_set_t *set)
     return i;
 }
 
-/* Binds an abstract address, which is free again when its process is gone. -1: another agent has
- * it. */
+/* Binds an abstract address, which the kernel frees when the process ends. Returns -1 if another
+ * agent has the address. */
 static int claim(const struct pins *p)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};

@@ -1,4 +1,4 @@
-/* describe.c: takes one JSON object from the printed text, unread, if it fits. */
+/* describe.c: copies the one JSON object of the printed text, without interpreting it. */
 #include "worker/agent/describe.h"
 
 #include <string.h>

@@ -6,8 +6,8 @@
 #include "api/core/err.h"
 #include "api/core/limits.h"
 
-/* Copies the JSON to out, for seqd, which knows the meaning of the keys. fails: ERR_PEER if it is
- * not one whole object, or is too long to travel. */
+/* Copies the JSON to out, for seqd, which knows the meaning of the keys. fails: ERR_PEER if the
+ * text is not one whole object, or is longer than SPEC_CONFIG_SIZE allows. */
 int describe_take(const char *json, size_t size, char out[SPEC_CONFIG_SIZE], struct err *e);
 
 #endif

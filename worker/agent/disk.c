@@ -1,4 +1,4 @@
-/* disk.c: asks the thread of trees.h to measure both directories, again and again by a timer. */
+/* disk.c: has the thread of trees.h measure both directories at intervals. */
 #include "worker/agent/disk.h"
 
 #include <stdio.h>
@@ -12,7 +12,8 @@ struct disk_watch {
     struct disk_use use;
 };
 
-/* Takes the sizes of all that could be read: a directory that fails makes the sum smaller. */
+/* Takes the sizes as far as they could be read: a directory that cannot be read is missing in
+ * them. */
 static void on_measured(void *arg, const struct tree *t, int n, const struct err *e)
 {
     struct disk_watch *d = arg;

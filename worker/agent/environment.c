@@ -1,4 +1,4 @@
-/* environment.c: copies the variables whose names are in its list. */
+/* environment.c: copies the variables whose names are in the list below. */
 #include "worker/agent/environment.h"
 
 #include <stdbool.h>
@@ -6,7 +6,8 @@
 #include <string.h>
 #include "api/core/assert.h"
 
-/* Whole names, or beginnings where they end in '*'. */
+/* Names of variables. A name that ends in '*' stands for all that begin with the part before
+ * it. */
 static const char *const allowed[] = {
     "PATH",            /* python3, whose packages may have NCCL */
     "LD_LIBRARY_PATH", /* the machine's own libraries */

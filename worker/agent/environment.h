@@ -3,7 +3,7 @@
 #define SEQD_AGENT_ENVIRONMENT_H
 
 /* Returns the variables of `from` that are on the list, in the order of `from`, in one block that
- * the caller frees. The strings still belong to `from`. Secrets of the service (tokens,
+ * the caller frees. The strings are borrowed from `from`. Secrets of the service (tokens,
  * credentials, sockets) are not listed. */
 char **environment_for_ranks(char **from);
 

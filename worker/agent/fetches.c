@@ -16,7 +16,7 @@ struct fetches {
     pthread_t thread;
     pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t wake;
-    struct fetch_op *first, **last; /* reads that wait; the first one is under way */
+    struct fetch_op *first, **last; /* reads that wait; the first read is under way */
     struct fetch_op *done, **done_last;
     int n; /* reads not answered yet */
     bool stopping;

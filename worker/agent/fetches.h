@@ -1,5 +1,5 @@
-/* fetches.h: reads files of jobs for seqd on a thread of their own: a disk that is slow or stuck
- * keeps no heartbeat waiting. Reads are made in order, one at a time.
+/* fetches.h: reads files of jobs for seqd on a separate thread, so that a disk that is slow or
+ * hangs delays no heartbeat. Reads are made in order, one at a time.
  * tested: tests/agent/test_agent_life.c */
 #ifndef SEQD_AGENT_FETCHES_H
 #define SEQD_AGENT_FETCHES_H
@@ -14,7 +14,7 @@ struct fetch_op { /* the read of one FETCH; valid during the call of answer */
     int64_t session, request; /* request: a restarted seqd counts from 1 again */
     char path[RANK_PATH_SIZE];
     struct state_dir_file file;
-    int64_t n; /* bytes read, -1: err says why */
+    int64_t n; /* bytes read; -1: failed, and err has the reason */
     struct err err;
     char buf[WIRE_CHUNK];
 };
@@ -24,9 +24,9 @@ struct fetches;
  * once for each read. */
 struct fetches *fetches_create(struct loop *l, const struct state_dir *s,
                                void (*answer)(void *arg, const struct fetch_op *op), void *arg);
-/* Waits for the read that is under way; answers no more. NULL allowed. */
+/* Waits for the read that is under way. No read is answered from then on. NULL allowed. */
 void fetches_destroy(struct fetches *r);
-/* Queues a read. fails: ERR_PEER when too many wait. */
+/* Queues a read. fails: ERR_PEER when FETCHES_WAITING reads wait. */
 int fetches_add(struct fetches *r, int64_t session, const struct msg *fetch, struct err *e);
 
 #endif

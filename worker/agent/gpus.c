@@ -15,9 +15,10 @@
 enum { CLOSE_S = 2 }; /* a thread that hangs in the driver for this long is abandoned at exit */
 
 struct gpus {
-    struct nvml *nvml; /* once the thread runs, only it uses this and the paths below */
+    struct nvml *nvml; /* once the thread runs, only the thread uses this member and the paths
+                        * below */
     char kernels[2][FILE_PATH_SIZE], xids[FILE_PATH_SIZE], boot[64];
-    bool told; /* the file GPU_XIDS has been written or found */
+    bool told; /* the file GPU_XIDS was written or found */
     bool chosen;
     int n_mine; /* number of chosen GPUs */
     char mine[GPU_MAX][GPU_UUID_SIZE];
@@ -71,7 +72,8 @@ static void xids_load(struct gpus *g)
     if (f) fclose(f);
 }
 
-/* Samples the GPUs. New Xids are written to the file; all are forgotten when the file has gone. */
+/* Samples the GPUs. New Xids are written to the file; all Xids are forgotten if the file was
+ * removed. */
 static int sample_xids(struct gpus *g, struct gpu list[GPU_MAX], struct err *e)
 {
     if (g->told && !file_exists(g->xids)) {
@@ -196,7 +198,7 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state, 
     return NULL;
 }
 
-/* Keeps the chosen GPUs of the list, and the distances between them. Returns how many. */
+/* Keeps the chosen GPUs in the list, with the distances between them. Returns their number. */
 static int keep_mine(const struct gpus *g, struct gpu list[GPU_MAX], int n)
 {
     struct gpu all[GPU_MAX];

@@ -1,5 +1,5 @@
-/* grants.c: makes the list of private directories from seqd's grants and from the job:ID paths of a
- * spec, which it replaces. */
+/* grants.c: makes the list of private directories from seqd's grants and from the job:ID paths of
+ * a spec, and replaces these paths. */
 #include "worker/agent/grants.h"
 
 #include <stdio.h>

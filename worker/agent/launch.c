@@ -1,5 +1,6 @@
 /* Turns an ASSIGN into a start record and a gang. No state is kept between two calls: the caller
- * lists the attempt. The key of the job is wiped from memory once the gang has it. Loop thread. */
+ * keeps the list of attempts. The attempt's key is overwritten in memory once the start record is
+ * written. Loop thread. */
 #include "worker/agent/launch.h"
 
 #include <sched.h>
@@ -60,9 +61,9 @@ static int start_fill(const struct launch *l, const struct msg *m, struct gang_s
     return 0;
 }
 
-/* Binds ranks that compute with the CPU to cores that no other attempt has. An attempt whose end
- * was sent to seqd has no cores, though its gang may live for a moment. A rank with peers on other
- * nodes has one thread more, which moves bytes. */
+/* Binds ranks that compute with the CPU to cores that no other attempt has. An attempt whose final
+ * record was sent to seqd counts as having no cores, though its gang may live a moment longer. A
+ * rank with peers on other nodes has one more thread, which moves bytes. */
 static bool bind(const struct launch *l, const struct gang_start *s, cpu_set_t cpus[JOB_MAX_RANKS])
 {
     cpu_set_t used;

@@ -1,5 +1,5 @@
-/* limits.c: finds this process's groups in /proc/self/cgroup and their mounts, and walks up reading
- * one file a level. */
+/* limits.c: finds this process's control groups in /proc/self/cgroup and their mounts, and reads
+ * one file per level up to the mount. */
 #include "worker/agent/limits.h"
 
 #include <limits.h>
@@ -9,8 +9,8 @@
 #include "api/core/cgroup.h"
 #include "api/core/file.h"
 
-/* Reads one level's limit; INT64_MAX: none. Without a limit the file has "max" in v2, which does
- * not scan as a number, and a huge number or -1 in v1. */
+/* Reads the limit of one level; INT64_MAX: none. A file without a limit has "max" in v2, which
+ * does not scan as a number, and a huge number or -1 in v1. */
 typedef int64_t level_limit(const char *group);
 
 static bool read_file(const char *group, const char *name, char line[128])
@@ -67,8 +67,8 @@ static int64_t cores_v1(const char *group)
     return quota(us, period_us);
 }
 
-/* Finds the least limit from the group up to the mount. A container may see the host's path of the
- * group, but has only the mount. */
+/* Finds the least limit from the group up to the mount. In a container, the path of the group may
+ * be the host's, of which only the mount exists. */
 static int64_t least_upwards(const char *mount, const char *group, level_limit *limit)
 {
     char path[FILE_PATH_SIZE];
@@ -82,7 +82,7 @@ static int64_t least_upwards(const char *mount, const char *group, level_limit *
     return least;
 }
 
-/* Tells whether the controller is in a list like "cpu,cpuacct". */
+/* Tells whether a list like "cpu,cpuacct" has the controller. */
 static bool lists(const char *controllers, const char *controller)
 {
     const size_t n = strlen(controller);
@@ -112,7 +112,8 @@ static void each_group(const char *root, const char *controller, group_look *loo
         const bool is_v2 = !list[1];
         if (!is_v2 && !lists(list + 1, controller)) continue;
         const char *const at[] = {is_v2 ? "" : list + 1, is_v2 ? "unified" : controller};
-        for (int i = 0; i < 2; i++) { /* a v1 mount is named by all its controllers, or by one */
+        for (int i = 0; i < 2; i++) { /* a v1 mount has the names of all its controllers, or of
+                                       * one */
             if (file_join(mount, NULL, "%s/sys/fs/cgroup/%s", root, at[i]) < 0) continue;
             if (mount[strlen(mount) - 1] == '/') mount[strlen(mount) - 1] = 0;
             look(arg, is_v2, mount, group);
@@ -166,7 +167,8 @@ static int64_t kills_in(const char *dir, const char *name)
     return found;
 }
 
-/* Takes the count of the group itself, or of the mount if a container sees the host's path. */
+/* Takes the count of the group itself, or, if the group's path does not exist in this container,
+ * of the mount. */
 static void take_kills(void *arg, bool is_v2, const char *mount, const char *group)
 {
     int64_t *kills = arg;

@@ -25,11 +25,11 @@ struct seqw {
     struct allocation allocation; /* with --auto */
     int64_t begun_s;              /* UTC */
     struct loop *loop;
-    struct agent *agent; /* NULL at first: a signal may come before it is made */
+    struct agent *agent; /* NULL until it is created: a signal may come before */
     struct notify *notify;
 };
 
-/* Reads variables for tests, which also come through a seqd --dev. */
+/* Reads variables for tests, which reach seqw through a seqd --dev, too. */
 static void environment_read(struct agent_options *o)
 {
     const char *nvml = getenv("SEQD_NVML"), *emulated = getenv("SEQD_EMULATED");
@@ -40,7 +40,8 @@ static void environment_read(struct agent_options *o)
     o->emulated = emulated && !strcmp(emulated, "1");
 }
 
-/* Reports the status. All work of seqw is done by its loop, which calls this. */
+/* Reports the status. Always reports progress: all work of seqw is done by the loop that calls
+ * this. */
 static bool on_tick(void *arg, char *status, size_t size)
 {
     const struct seqw *w = arg;
@@ -51,8 +52,8 @@ static bool on_tick(void *arg, char *status, size_t size)
     return true;
 }
 
-/* Returns the time at which this node ends: by --end-time, else as --auto found it. The options
- * have been checked. */
+/* Returns the time at which this node ends: that of --end-time, else that of the allocation
+ * (--auto); 0: not known. The options have been checked. */
 static int64_t end_of(const struct seqw *w, int64_t *margin_s)
 {
     const int64_t found = w->o.end_time ? 0 : w->allocation.end.n;
@@ -102,7 +103,7 @@ static void on_signal(void *arg, int signo)
         on_stop(w, signo);
 }
 
-/* Returns the directory of this program's file, in which seqgang and seqrank lie, too. */
+/* Returns the directory of this program's file, which also has seqgang and seqrank. */
 static const char *bin_default(struct seqw *w)
 {
     ssize_t n = readlink("/proc/self/exe", w->bin_dir, sizeof w->bin_dir - 1);
@@ -134,7 +135,8 @@ static struct agent_options agent_options(struct seqw *w)
                               .pins = o->no_pin ? NULL : "",
                               .orphan_ms = o->orphan_ms};
     a.end_s = end_of(w, &a.margin_s);
-    prepared_policy_read(&a.keep, o->keep_prepared, NULL); /* cannot fail: it was checked */
+    prepared_policy_read(&a.keep, o->keep_prepared, NULL); /* cannot fail: options_read has checked
+                                                            * it */
     for (int i = 0; i < o->root.n; i++) a.roots[i] = o->root.text[i];
     for (int i = 0; i < o->writable.n; i++) a.writable[i] = o->writable.text[i];
     gethostname(w->host, sizeof w->host - 1);
@@ -167,7 +169,8 @@ int main(int argc, char **argv)
                  (long long)file_limit());
     w.loop = loop_create(NULL, NULL, &e);
     if (w.loop && loop_signals(w.loop, signos, 5, on_signal, &w, &e) == 0) {
-        w.notify = notify_open(w.loop, on_tick, &w); /* before any child: unsets its variables */
+        w.notify = notify_open(w.loop, on_tick, &w); /* before any child is started: unsets the
+                                                      * manager's variables */
         w.agent = agent_create(w.loop, &o, &e);
     }
     if (w.agent) {

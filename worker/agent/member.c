@@ -1,5 +1,5 @@
-/* member.c: reads the token, keeps key and certificate, renews at half of their life, and joins: a
- * thread looks at the coordinator, then a session sends the request. */
+/* member.c: reads the token, keeps the key and the certificate, renews the certificate at half of
+ * its life, and joins: a thread probes the coordinator, then a session sends the request. */
 #include "worker/agent/member.h"
 
 #include <ctype.h>
@@ -21,7 +21,8 @@ enum {
     FIND_MS = 5000,
     RETRY_MIN_MS = 1000,
     RETRY_MAX_MS = 60000,
-    LOOK_MS = 3600000, /* longest wait between looks: the clock may be set meanwhile */
+    LOOK_MS = 3600000, /* longest wait between checks of the certificate's age: the clock may be
+                        * set meanwhile */
     ARENA_SIZE = 1 << 20
 };
 
@@ -29,8 +30,8 @@ struct member_token {
     char text[WIRE_TOKEN_SIZE], fingerprint[SHA256_HEX], hash[SHA256_HEX]; /* hash: of both */
 };
 
-/* A look at the coordinator. It belongs to the thread until the thread posts it to the loop, which
- * may find that the member is closed. */
+/* A probe of the coordinator. The thread owns it until the thread posts it to the loop. By then
+ * the member may be closed. */
 struct find {
     struct member *member; /* used by the loop thread; NULL: closed */
     struct loop *loop;
@@ -47,17 +48,18 @@ struct member {
     char dir[FILE_PATH_SIZE];
     char key[PKI_PEM_SIZE], cert[PKI_PEM_SIZE], ca[PKI_PEM_SIZE], joined_by[SHA256_HEX];
     struct rpc_identity identity; /* cert NULL: not joined */
-    struct pki_node node;         /* as the certificate names it */
+    struct pki_node node;         /* the node as its certificate names it */
     struct loop_timer *renew, *retry, *end;
-    bool asked;      /* a renewal is on its way */
-    int64_t came_ms; /* when the certificate came, by the loop's clock; 0: from a file */
+    bool asked;      /* a renewal was requested */
+    int64_t came_ms; /* when the certificate was received, by the loop's clock; 0: read from a
+                      * file */
     /* used while the node joins */
     struct member_token token;
     char new_ca[PKI_PEM_SIZE];
     struct rpc_client *client;
     int64_t retry_ms;
     char said[512];    /* reason of the last failure, logged once */
-    struct find *find; /* NULL: none runs */
+    struct find *find; /* NULL: no probe runs */
 };
 
 /* ---- the token ------------------------------------------------------------------------------- */
@@ -110,7 +112,7 @@ static void identity_set(struct member *m)
     m->identity = (struct rpc_identity){m->ca, m->cert, m->key};
 }
 
-/* Splits node.pem into two certificates, after its line with the token. */
+/* Splits node.pem, after its line with the token, into two certificates. */
 static int split(struct member *m, const char *text, struct err *e)
 {
     static const char begin[] = "-----BEGIN CERTIFICATE";
@@ -178,9 +180,9 @@ static int save(struct member *m, const char *cert, const char *ca, const char *
 
 /* ---- renewal --------------------------------------------------------------------------------- */
 
-/* Returns the time until half of the certificate's life is over. It counts from the certificate's
- * arrival, as the clocks of seqd and of this node may differ and jump. For a certificate from a
- * file, only the wall clock tells its age. */
+/* Returns the time until half of the certificate's life is over. The time counts from the receipt
+ * of the certificate, as the clocks of seqd and of this node may differ and jump. The age of a
+ * certificate from a file is known by the wall clock only. */
 static int64_t renew_in_ms(const struct member *m, int64_t life_ms)
 {
     if (m->came_ms) return m->came_ms + life_ms / 2 - loop_now_ms(m->loop);
@@ -284,7 +286,7 @@ static void join_opened(void *arg, struct rpc_stream *s)
     arena_fini(&a);
 }
 
-/* Disarms the retry: only another token in the file makes it join from here on. */
+/* Disarms the retry: from here on only another token in the file makes the node join. */
 static void joined(struct member *m)
 {
     loop_timer_set(m->retry, -1);
@@ -390,8 +392,8 @@ static void join_start(struct member *m)
     find_start(m);
 }
 
-/* Joins with the token in the file if that is new. Otherwise tries again after a failure, and keeps
- * a join that is under way. */
+/* Joins with the token in the file if it is new. Otherwise tries the last token again after a
+ * failure, and does not disturb a join that is under way. */
 static void retry(void *arg)
 {
     struct member *m = arg;

@@ -1,5 +1,5 @@
-/* The management library's functions and structs are declared here by its ABI, since the toolkit
- * does not always bring the header. from: NVML API reference (the header's macros turn plain names
+/* This file declares the functions and structs of the management library by their ABI, since its
+ * header is not always installed. from: NVML API reference (the header's macros turn plain names
  * into names with _v2, _v3). */
 #include "worker/agent/nvml.h"
 
@@ -31,7 +31,7 @@ enum { DONE = 0, INSUFFICIENT_SIZE = 7 };   /* nvmlReturn_t */
 enum { UNCORRECTED = 1, SINCE_DRIVER = 0 }; /* nvmlMemoryErrorType_t, nvmlEccCounterType_t */
 enum { CAPS_NVLINK = 2, P2P_OK = 0 };       /* nvmlGpuP2PCapsIndex_t, nvmlGpuP2PStatus_t */
 enum { XID_CRITICAL = 8 };                  /* an event's type */
-enum { MANY_EVENTS = 64 };                  /* more in one sample are left for the next */
+enum { MANY_EVENTS = 64 };                  /* most events read in one sample */
 
 struct nvml {
     void *library;
@@ -44,7 +44,7 @@ struct nvml {
     int (*name)(device, char *, unsigned);
     int (*memory)(device, struct memory *);
     int (*capability)(device, int *, int *);
-    /* Older drivers, or GPUs without the feature, may lack these. */
+    /* Older drivers may lack these; NULL then. */
     int (*pci)(device, struct pci *);
     int (*ecc)(device, int, int, unsigned long long *);
     int (*mig)(device, unsigned *, unsigned *);
@@ -94,11 +94,11 @@ static const struct {
 #undef F
 };
 
-/* Tells whether a GPU is of no use after this Xid until it has been reset. Other Xids are the
- * program's own doing. from: NVIDIA's catalogue of Xids, by the action that it asks for: 154 tells
- * that such an action has become due, 79 asks for a restart of the node, 48, 74 and 144 to 150 for
- * a diagnosis, the others for a reset of the GPU. 8, 11, 13, 31, 43, 45 and the like end the
- * program that caused them. */
+/* Tells whether a GPU is unusable after this Xid until it has been reset. Other Xids are faults of
+ * the program. from: NVIDIA's catalogue of Xids, by the action that it recommends: for 154 that an
+ * action is due; for 79 a restart of the node; for 48, 74 and 144 to 150 a diagnosis; for the
+ * others a reset of the GPU. 8, 11, 13, 31, 43, 45 and similar Xids only end the program that
+ * caused them. */
 static bool xid_matters(long long xid)
 {
     static const short list[] = {46,  48,  62,  64,  74,  79,  95,  109, 110,
@@ -154,7 +154,8 @@ void nvml_close(struct nvml *n)
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
-/* Returns the distance of two GPUs. Levels of a common ancestor are 0, 10, .. 50 in the library. */
+/* Returns the distance between two GPUs (struct gpu, `far`). The library's levels of a common
+ * ancestor are 0, 10, .. 50. */
 static uint8_t distance(const struct nvml *n, device a, device b)
 {
     int status = -1, level = 0;
@@ -164,7 +165,8 @@ static uint8_t distance(const struct nvml *n, device a, device b)
     return (uint8_t)(level > GPU_FAR_SYSTEM ? GPU_FAR_SYSTEM : level);
 }
 
-/* Adds a GPU that was not there before. Returns its place in the list, or -1. */
+/* Adds a GPU that was not listed before. Returns its position in the list, or -1 if the list is
+ * full. */
 static int add(struct nvml *n, device d, const char *uuid)
 {
     if (n->n == GPU_MAX) {
@@ -193,8 +195,8 @@ static int processes(const struct nvml *n, device d)
     return rc == INSUFFICIENT_SIZE ? (int)count : 0;
 }
 
-/* Reads the state of a GPU. It fails when the GPU does not answer, which is then as good as
- * gone. */
+/* Reads the state of a GPU. Fails when the GPU does not answer: the caller then counts it as
+ * lost. */
 static int look(struct nvml *n, struct gpu *g, device d)
 {
     struct memory m = {0};

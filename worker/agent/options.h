@@ -9,7 +9,7 @@
 #include "api/core/option.h"
 #include "api/core/rank.h"
 
-#define OPTIONS_FILE "/etc/seqd/seqw.toml" /* read without --config and --connect, if it exists */
+#define OPTIONS_FILE "/etc/seqd/seqw.toml" /* optional; read without --config and --connect */
 
 struct seqw_options {
     bool automatic, check_config, help, version;
@@ -21,7 +21,7 @@ struct seqw_options {
     char address[128];
     int64_t slots;
     struct option_list root, writable;
-    char bin[RANK_PATH_SIZE]; /* "": beside seqw */
+    char bin[RANK_PATH_SIZE]; /* "": the directory of seqw */
     int64_t orphan_ms;
     int64_t end_time; /* UTC, seconds since 1970; 0: not known */
     char leave_margin[32], stop_grace[32];
@@ -39,8 +39,8 @@ int options_read(struct seqw_options *o, int argc, char **argv, struct err *e);
 /* Reads --leave-margin, in seconds; it cannot fail once options_read has accepted the option. */
 int options_margin_s(const struct seqw_options *o, int64_t *out_s, struct err *e);
 int options_grace_s(const struct seqw_options *o, int64_t *out_s, struct err *e); /* --stop-grace */
-/* Takes, on SIGHUP, the options that may change while seqw runs, and logs those that need a
- * restart. -1: the file is wrong, *e names the place, and no option has changed. */
+/* Takes, on SIGHUP, the changed options that may change while seqw runs, and logs those that need
+ * a restart. Returns -1 if the file is wrong: *e names the place, and no option has changed. */
 int options_reload(struct seqw_options *o, struct err *e);
 
 #endif

@@ -1,6 +1,6 @@
-/* orders.c: has a function for each message, or for those of one subject. An attempt begins only if
- * its epoch is newer than all that began here of its job (state_dir_epoch); the older attempts of
- * that job are told to stop first. */
+/* orders.c: has a function for each message, or for the messages of one subject. An attempt begins
+ * only if its epoch is newer than that of every attempt of its job that began on this node
+ * (state_dir_epoch). Older attempts of the job are told to stop first. */
 #include "worker/agent/orders.h"
 
 #include "api/core/log.h"
@@ -36,7 +36,7 @@ static void on_assign(struct agent *a, const struct msg *m)
 {
     struct err e = {0};
     if (agent_find(a, m->job, m->epoch)) return;            /* a repeated message */
-    const bool full = agent_n_attempts(a) >= WIRE_ATTEMPTS; /* HELLO could not name them all */
+    const bool full = agent_n_attempts(a) >= WIRE_ATTEMPTS; /* HELLO could not name more */
     const bool ends = a->quitting || a->leave_s;
     if (ends || full || m->epoch <= state_dir_epoch(&a->state_dir, m->job)) {
         log_warn("attempt.refuse", "job=%lld epoch=%lld why=\"%s\"", (long long)m->job,
@@ -48,7 +48,7 @@ static void on_assign(struct agent *a, const struct msg *m)
         return;
     }
     for (struct attempt *t = a->attempts; t; t = t->next)
-        if (t->job == m->job) attempt_stop(t); /* a newer epoch fences off the older ones */
+        if (t->job == m->job) attempt_stop(t); /* only the attempt of the newest epoch may run */
     int rank = -1;
     if (begin(a, m, &rank, &e) == 0) return;
     log_error("attempt.begin", "job=%lld why=\"%s\"", (long long)m->job, e.text);
@@ -92,7 +92,8 @@ void orders_send_profile(struct agent *a)
     if (session_is_up(a->session) && a->profile.hop > 0) session_send(a->session, &m);
 }
 
-/* Takes the profile. Jobs run without one, too: seqd then does not tell how long a step takes. */
+/* Takes the profile. Jobs run without a profile, too, but seqd then cannot estimate the duration
+ * of a step. */
 static void profiled(void *arg, int64_t request, const char *text, size_t size,
                      const struct err *why)
 {
@@ -141,7 +142,7 @@ void orders_answered(void *arg, const struct msg *m)
     session_send(a->session, m);
 }
 
-/* Applies SAVE, STOP, BLOBS, ACK or FORGET to an attempt that may not be here. */
+/* Applies SAVE, STOP, BLOBS, ACK or FORGET to an attempt, which this node may not have. */
 static void on_attempt(struct agent *a, const struct msg *m)
 {
     struct attempt *t = agent_find(a, m->job, m->epoch);

@@ -1,5 +1,5 @@
-/* prepared.c: lists prepared data once a minute by the thread of trees.h, picks by last use,
- * renames on the loop and removes on the thread. */
+/* prepared.c: lists prepared data once a minute on the thread of trees.h, picks by last use the
+ * data to remove, renames them on the loop and removes them on the thread. */
 #include "worker/agent/prepared.h"
 
 #include <errno.h>
@@ -102,7 +102,7 @@ static void on_removed(void *arg, const struct tree *t, int n, const struct err 
     if (e) log_warn("prepared.remove", "why=\"%s\"", e->text);
 }
 
-/* Tells whether the name is "<id>.gone", which is left by a crash. */
+/* Tells whether the name is "<id>.gone", which a crash may leave. */
 static bool is_gone(const char *name, char id[PREPARED_ID])
 {
     const size_t n = strlen(name);
@@ -175,7 +175,7 @@ void prepared_use(struct prepared *p, const char *id)
     char path[FILE_PATH_SIZE];
     if (!*id) return;
     snprintf(path, sizeof path, "%s/%s", p->dir, id);
-    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); /* the data may not be here yet */
+    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); /* fails if the data are not here yet */
 }
 
 struct prepared *prepared_create(struct loop *l, struct trees *t, const char *dir,

@@ -1,9 +1,10 @@
-/* prepared.h: keeps prepared data as long as there is room. The data that were used longest ago are
- * removed first; data that an attempt here uses stay. A job that needs removed data makes them
- * again from the same files.
+/* prepared.h: keeps prepared data while their limits allow. The data that were used longest ago
+ * are removed first; data that an attempt here uses stay. A job that needs removed data prepares
+ * them again from the same files.
  *
- * Once a minute a thread lists and measures them. Data to be removed are renamed on the loop, where
- * no attempt can begin meanwhile, and removed on the thread. Loop thread.
+ * Once a minute a thread lists and measures the data. Data to be removed are renamed on the loop
+ * thread, so that no attempt can begin meanwhile, and removed on the other thread. Call these
+ * functions on the loop thread.
  * tested: tests/agent/test_prepared.c */
 #ifndef SEQD_AGENT_PREPARED_H
 #define SEQD_AGENT_PREPARED_H
@@ -34,9 +35,9 @@ struct prepared_entry {
     bool in_use;
     bool goes; /* out: the tree is to be removed */
 };
-/* Marks the entries to remove: the ones used longest ago, until the rest takes at most `size`
- * bytes (0: any) and was used within age_s (0: any) before now_s. An entry in use stays. Sorts:
- * the entry used longest ago is first. Returns how many go. Pure. */
+/* Sorts the list, the entry used longest ago first. Marks entries to remove from there on, until
+ * the rest takes at most `size` bytes (0: any) and was used within age_s (0: any) before now_s. An
+ * entry in use stays. Returns the number of marked entries. Pure. */
 int prepared_pick(struct prepared_entry *list, int n, int64_t size, int64_t age_s, int64_t now_s);
 
 struct prepared_calls {

@@ -8,14 +8,14 @@
 
 int probe_set(void);              /* cores that this process may run on */
 int64_t probe_machine_size(void); /* bytes */
-/* Return the values above, or the limits of the control groups if these are less. */
+/* Return the values above, or the limits of the control groups if those are smaller. */
 int probe_cores(void);
 int64_t probe_memory_size(void);
 int64_t probe_oom_kills(void); /* as limits_oom_kills */
 
-/* Finds the address at which ranks here listen for other nodes' ranks: given (--address), or if
- * that is NULL this machine's address towards seqd. fails: ERR_INVALID when given is not a numeric
- * address. */
+/* Finds the address at which this node's ranks listen for ranks of other nodes: `given`
+ * (--address), or, if that is NULL, this machine's address on the route to seqd. fails:
+ * ERR_INVALID when given is not a numeric address. */
 int probe_address(const char *given, const char *seqd, char out[RANK_ADDRESS_SIZE], struct err *e);
 
 #endif

@@ -1,6 +1,6 @@
 /* questions.c: starts seqrank with the arguments of each question (capture.h), and sends its
- * output or its failure as the answer. A question holds its place until its program has ended,
- * even if no answer is wanted any more. So a node whose programs do not end starts at most MOST. */
+ * output or its failure as the answer. A question keeps its slot until its program has ended, even
+ * if its session is over. So if programs do not end, a node starts at most MOST. */
 #include "worker/agent/questions.h"
 
 #include <stdio.h>
@@ -16,13 +16,13 @@
 enum {
     MOST = 8, /* programs at a time */
     LIMIT_MS = 30000,
-    FILES_MS = 4000, /* longer than seqd waits */
+    FILES_MS = 4000, /* longer than seqd waits for the answer */
     DESCRIBE_SIZE = 8192,
     N_ROOTS = RANK_ROOTS + RANK_GRANTS,
     GRANT_SIZE = RANK_PATH_SIZE + 16
 };
 
-/* Words and sends the answer of a program. */
+/* Makes the answer from a program's output, and sends it. */
 typedef void answer_call(struct questions *q, int64_t request, const char *text, size_t size,
                          const struct err *why);
 
@@ -34,7 +34,7 @@ struct questions {
     void *arg;
     struct asked_program {
         struct questions *q;
-        struct capture *program; /* NULL: it has ended, and its place is free */
+        struct capture *program; /* NULL: it has ended, and the slot is free */
         answer_call *answer;     /* NULL: the session that asked is over */
     } asked[MOST];
     bool listing;  /* one of the programs is seqrank --models */
@@ -71,7 +71,7 @@ void questions_drop(struct questions *q)
     }
 }
 
-/* Frees the place of a program that has ended, and answers unless the session is over. */
+/* Frees the slot of a program that has ended, and answers unless the session is over. */
 static void ended(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
 {
     struct asked_program *p = arg;
@@ -79,7 +79,7 @@ static void ended(void *arg, int64_t request, const char *text, size_t size, con
     if (p->answer) p->answer(p->q, request, text, size, why);
 }
 
-/* Starts one program more. argv and max_size: as in capture.h. */
+/* Starts a program. argv and max_size: as in capture.h. */
 static int ask(struct questions *q, char *const *argv, int64_t request, int64_t limit_ms,
                size_t max_size, answer_call *answer, struct err *e)
 {
@@ -95,7 +95,7 @@ static int ask(struct questions *q, char *const *argv, int64_t request, int64_t 
     return p->program ? 0 : -1;
 }
 
-/* Tells whether the error is about the user's field: an error of this node names none. */
+/* Tells whether the error is about a field of the job: an error of this node names no field. */
 static bool of_the_model(enum err_code code)
 {
     return code && code != ERR_INTERNAL && code != ERR_PEER && code != ERR_TIMEOUT &&
@@ -112,7 +112,7 @@ static void described(struct questions *q, int64_t request, const char *text, si
     q->send(q->arg, &m);
 }
 
-/* Sends the output of a program, or its failure. offset: as asked. */
+/* Sends the output of a program, or its failure. offset: that of the question. */
 static void send_text(struct questions *q, int64_t request, int64_t offset, const char *text,
                       size_t size, const struct err *why)
 {
@@ -149,7 +149,7 @@ static void put_roots(struct questions *q, const struct grants *g, char words[][
     }
 }
 
-/* Lists the models beneath the roots. One process at a time looks, however many requests seqd
+/* Lists the models beneath the roots. Only one process lists at a time, however many requests seqd
  * makes. */
 static void list_models(struct questions *q, const struct msg *m)
 {
@@ -232,12 +232,13 @@ void questions_describe(struct questions *q, const struct msg *m)
     if (rc == 0)
         rc = job_ref_is(m->path) ? resolve(named, path, &e)
                                  : state_dir_beneath(q->state_dir, named, path, &e);
-    put_roots(q, &g, words, argv + 3); /* a job's directory is granted by its path */
+    put_roots(q, &g, words, argv + 3); /* grants_path has granted the directory of a job */
     if (rc == 0 && !ask(q, argv, m->request, LIMIT_MS, DESCRIBE_SIZE, described, &e)) return;
     described(q, m->request, "", 0, &e);
 }
 
-/* Finds the files that a step learnt from: `seqrank --trace` reads this node's prepared data. */
+/* Finds the files whose samples a training step used: `seqrank --trace` reads this node's prepared
+ * data. */
 void questions_trace(struct questions *q, const struct msg *m)
 {
     const struct wire_trace *t = &m->trace;

@@ -1,7 +1,7 @@
 /* questions.h: questions of seqd that seqrank answers on this node: the contents of a model
- * directory, the models beneath the roots, whether the files that a job names are there, the files
- * that a step learnt from. A few run at a time. The loop runs on meanwhile. A program that takes
- * too long answers an error.
+ * directory, the models beneath the roots, whether the files that a job names exist, the files
+ * whose samples a step used. A few programs run at a time, and the loop does not wait for them. A
+ * program that takes too long gives an error as its answer.
  * tested: tests/agent/test_agent_life.c */
 #ifndef SEQD_AGENT_QUESTIONS_H
 #define SEQD_AGENT_QUESTIONS_H
@@ -15,8 +15,8 @@ struct questions_options {
     struct loop *loop;
     struct state_dir *state_dir;
     const char *rank_program; /* seqrank */
-    const char *node;         /* this node's name, for sentences */
-    /* Called on the loop, once for each question that is not dropped: MSG_DESCRIBED or
+    const char *node;         /* this node's name, for errors */
+    /* Called on the loop, once for each question that is not dropped. m: MSG_DESCRIBED or
      * MSG_FETCHED. */
     void (*send)(void *arg, const struct msg *m);
     void *arg;
@@ -26,8 +26,8 @@ struct questions;
 /* Borrows all that the options point to until questions_destroy. */
 struct questions *questions_create(const struct questions_options *o);
 void questions_destroy(struct questions *q); /* kills programs without answering; NULL allowed */
-/* Ends the questions of a session that is over, unanswered: the next one counts from 1 again, and
- * would take their answers for those of its own questions. */
+/* Drops the questions of a session that is over: they are not answered. The next session counts
+ * requests from 1 again, and would take the answers for those of its own questions. */
 void questions_drop(struct questions *q);
 void questions_describe(struct questions *q, const struct msg *m);
 void questions_trace(struct questions *q, const struct msg *m);

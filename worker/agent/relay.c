@@ -1,5 +1,5 @@
-/* Records and log bytes are read from disk by offset, and go again in a new session until they are
- * acknowledged (attempt.h). So this file does not remember the sent bytes. Loop thread. */
+/* Records and log bytes are read from disk by offset, and are sent again in a new session until
+ * they are acknowledged (attempt.h). So this file keeps no copy of sent bytes. Loop thread. */
 #include "worker/agent/relay.h"
 
 #include <stdbool.h>

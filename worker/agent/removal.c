@@ -1,5 +1,5 @@
-/* removal.c: holds a removal until no attempt of the job is here, then hands the directory to
- * trees.h and answers when it is gone. */
+/* removal.c: holds a removal until this node has no attempt of the job, then passes the directory
+ * to trees.h and answers when it is gone. */
 #include "worker/agent/removal.h"
 
 #include <stdio.h>
@@ -48,8 +48,8 @@ static void answer(const struct node_removals *r, int64_t job, int what, int64_t
     r->done(r->arg, &m);
 }
 
-/* Answers the removal of a job. Also removes the record of its newest epoch here, since seqd gives
- * its id to no other job. */
+/* Answers the removal of a job. Also removes the record of the job's newest epoch: seqd gives the
+ * job's id to no other job. */
 static void removed(void *arg, const struct tree *t, int n, const struct err *e)
 {
     const struct node_removals *r = arg;
@@ -69,7 +69,7 @@ static void start(struct node_removals *r, int64_t job, int what)
     struct err e;
     const bool whole = what == REMOVAL_JOB;
     if (!removal_rows[what].nodes) {
-        answer(r, job, what, 0, NULL); /* no node ever has such files */
+        answer(r, job, what, 0, NULL); /* nodes have no files for this row */
     } else if (file_join(t.path, &e, whole ? "%s/jobs/%lld" : "%s/jobs/%lld/checkpoints",
                          r->state_dir->dir, (long long)job) < 0) {
         answer(r, job, what, 0, &e);
@@ -78,8 +78,8 @@ static void start(struct node_removals *r, int64_t job, int what)
     }
 }
 
-/* Holds a request. Returns false if there is no room, or if the request was held already: the
- * caller must then answer it. */
+/* Holds a request. Returns false if there is no room, or if the same request was held already,
+ * which then ends: the caller must answer the new one. */
 static bool hold(struct node_removals *r, int64_t job, int what)
 {
     for (int i = 0; i < r->n_held; i++) {

@@ -1,6 +1,6 @@
-/* removal.h: removes a job's directory or checkpoints from this node, for a removal by seqd. A
- * thread of trees.h does the work; seqd is told when it is durable. A removal that is asked for
- * twice is done twice: the second time there are no files. Loop thread. */
+/* removal.h: removes a job's directory or checkpoints from this node when seqd asks. A thread of
+ * trees.h does the work; seqd is told when it is durable. A repeated request runs again, and finds
+ * no files. Loop thread. */
 #ifndef SEQD_AGENT_REMOVAL_H
 #define SEQD_AGENT_REMOVAL_H
 
@@ -17,11 +17,13 @@ struct node_removals *removals_create(struct trees *t, const struct state_dir *s
                                       removal_done *done, void *arg);
 void removals_destroy(struct node_removals *r); /* call it after trees_destroy; NULL allowed */
 
-/* Takes MSG_REMOVE. busy: an attempt of the job is here, so no file of it can go now. The request
- * is held then, and answered after removals_over. If seqd asks for a held one again, or if too
- * many are held, the answer comes at once: ERR_CONFLICT, and this request is held no longer. */
+/* Takes MSG_REMOVE. busy: this node has an attempt of the job, so no file of the job may be
+ * removed now. The request is then held, and answered after removals_over. If seqd repeats a held
+ * request, or if too many are held, the answer is ERR_CONFLICT at once, and the request is
+ * dropped. */
 void removals_take(struct node_removals *r, const struct msg *m, bool busy);
-void removals_over(struct node_removals *r, int64_t job); /* no attempt of the job is here now */
+void removals_over(struct node_removals *r, int64_t job); /* call it when no attempt of the job is
+                                                           * left */
 void removals_drop(struct node_removals *r); /* drops held requests: the session is over */
 
 #endif

@@ -1,6 +1,6 @@
-/* A session is open from `opened` to `closed`, and up from WELCOME on. At most one is open. A
- * message on its way is lost when the session closes; its owner sends it again from disk. Loop
- * thread. */
+/* A session is open from `opened` to `closed`, and up from WELCOME on. At most one session is
+ * open. A message that is in flight when the session closes is lost; its sender sends it again
+ * from disk. Loop thread. */
 #include "worker/agent/session.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ struct agent_session {
     struct rpc_stream *stream; /* NULL: no session */
     bool accepted;             /* WELCOME came */
     bool refused;              /* REFUSED came instead */
-    uint32_t abi;              /* version named in this session's HELLO, or in the next one */
+    uint32_t abi;              /* ABI of this session's HELLO, or of the next one */
     int64_t number;            /* sessions opened so far */
     struct arena arena;        /* the message being handled */
 };
@@ -43,7 +43,7 @@ int session_send(struct agent_session *s, const struct msg *m)
     void *data = wire_pack_for(m, s->abi, &arena, &size);
     int rc = data ? rpc_send(s->stream, data, size) : -1;
     arena_fini(&arena);
-    /* A message that does not go out now goes again from disk in a new session. */
+    /* A message that cannot be sent now is sent again from disk in a new session. */
     if (rc < 0) rpc_stream_close(s->stream);
     return rc;
 }
@@ -78,7 +78,7 @@ int64_t session_number(const struct agent_session *s)
 static void on_welcome(struct agent_session *s, const struct msg *m)
 {
     const uint32_t abi = wire_choose(m->abi);
-    if (abi > s->abi) { /* seqd was upgraded since it refused a newer ABI */
+    if (abi > s->abi) { /* seqd was upgraded after it refused the newer ABI */
         rpc_stream_close(s->stream);
         return;
     }
@@ -93,7 +93,7 @@ static void on_welcome(struct agent_session *s, const struct msg *m)
     if (s->member) member_welcome(s->member);
 }
 
-/* Dials again with the previous ABI, if seqd may take that; else waits as long as seqd asks. */
+/* Dials again with the previous ABI, if seqd may accept that; else waits as long as seqd asks. */
 static void on_refused(struct agent_session *s, const struct msg *m)
 {
     if (s->member && s->accepted && member_answer(s->member, m)) return;
@@ -154,11 +154,11 @@ static void on_closed(void *arg, struct rpc_stream *stream, const char *why)
     log_warn("session.down", "address=%s why=\"%s\"", s->o.connect, why);
     s->stream = NULL;
     s->accepted = false;
-    if (!s->refused) s->abi = WIRE_ABI; /* the next seqd may be of another version */
+    if (!s->refused) s->abi = WIRE_ABI; /* seqd may be of another version in the next session */
     s->calls->down(s->arg);
 }
 
-/* Waits, and looks for a new token: seqd opens no session for this certificate. */
+/* Waits, and checks for a new token, since seqd opens no session for this certificate. */
 static void on_unknown(void *arg, const char *why)
 {
     struct agent_session *s = arg;

@@ -1,5 +1,5 @@
-/* spawn.c: calls posix_spawn with file actions for the three descriptors, and for the lock of a
- * gang. */
+/* spawn.c: calls posix_spawn with file actions for the three standard descriptors and a gang's
+ * lock. */
 #include "worker/agent/spawn.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 extern char **environ;
 
 /* Starts a program. out_fd and err_fd become stdout and stderr, and lock_fd, if there is one, the
- * descriptor after them; all other descriptors of ours are close-on-exec. */
+ * descriptor after them; all other descriptors of seqw are close-on-exec. */
 static int spawn(const char *program, char *const argv[], int out_fd, int err_fd, int lock_fd,
                  struct err *e)
 {

@@ -50,8 +50,8 @@ static bool instance_read(const char *text, unsigned char out[WIRE_INSTANCE_SIZE
     return true;
 }
 
-/* Draws the instance if there is no valid one. If the old one was damaged, seqd takes this node
- * for a new node, which waits until the old node of its name is down. */
+/* Draws the instance if there is no valid one. If the old instance was damaged, seqd takes this
+ * node for another node, which waits until the old node of its name is down. */
 static int instance_take(struct state_dir *s, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[2 * WIRE_INSTANCE_SIZE + 2];
@@ -225,8 +225,8 @@ static int open_checkpoint(const char *job_dir, const char *name, struct err *e)
     return fd < 0 ? err_errno(e, "open") : fd;
 }
 
-/* Mixes inode and time of the last write: the stamp changes when the file is replaced or
- * written. */
+/* Mixes the inode and the time of the last write, so that the stamp changes when the file is
+ * replaced or written. */
 static int64_t stamp_of(const struct stat *st)
 {
     const uint64_t ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;

@@ -1,5 +1,5 @@
 /* ckpt.c: reads and writes train_state.json by a table of its members. Saves a checkpoint into a
- * .tmp directory, which a rename publishes. Finds the newest good checkpoint, and loads one. */
+ * .tmp directory, which a rename publishes. Finds the newest valid checkpoint, and loads one. */
 #include "worker/ckpt/ckpt.h"
 
 #include <float.h>
@@ -19,7 +19,7 @@
 #include "worker/hf/safetensors.h"
 #include "worker/plan/stage.h"
 
-/* Names of a checkpoint's files. Every checkpoint has those in files[]; hf/ may have more. */
+/* Names of a checkpoint's files. Every checkpoint has the files of files[]; hf/ may have more. */
 static const char config_file[] = "hf/config.json", weights_file[] = "hf/model.safetensors";
 static const char moments_file[] = "optim.safetensors", state_file[] = "train_state.json";
 static const char average_file[] = "hf_ema/model.safetensors";
@@ -89,7 +89,7 @@ static int write_state(const char *dir, const struct ckpt_state *s, struct err *
 static int read_state(const char *dir, int64_t step, struct ckpt_state *s, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    struct err why = {0}; /* its field is a member of the file, none of the job */
+    struct err why = {0}; /* its field is a member of the file, not a field of the job */
     size_t size;
     *s = (struct ckpt_state){0};
     if (file_join(path, e, "%s/train_state.json", dir) < 0) return -1;
@@ -144,7 +144,7 @@ static void still(const struct ckpt_arrays *a)
     if (a->flow.arg && a->flow.still) a->flow.still(a->flow.arg);
 }
 
-/* Digests of the files that write_arrays wrote, computed as they were written. */
+/* Digests of the files of write_arrays, computed while they were written. */
 struct written {
     struct st_digest weights, average, moments;
 };
@@ -171,7 +171,7 @@ static int write_arrays(const char *tmp, const struct model_shape *shape,
     return hf_write_flats(path, shape, moments, master ? 3 : 2, &out->moments, e);
 }
 
-/* Adds a directory's files beside its weights to the manifest. */
+/* Adds the files of a directory, except the weights, to the manifest. */
 static int add_files(struct manifest *m, const char *tmp, const char *sub,
                      const struct ckpt_arrays *a, struct err *e)
 {
@@ -186,8 +186,8 @@ static int add_files(struct manifest *m, const char *tmp, const char *sub,
     return 0;
 }
 
-/* Adds an array's file to the manifest, with the digest of the bytes that were written. A later
- * check thus finds out whether the disk kept other bytes. */
+/* Adds an array's file to the manifest, with the digest of the bytes that were written. So a later
+ * check finds bytes that the disk has changed. */
 static void put_array(struct manifest *m, const char *path, const struct st_digest *d)
 {
     manifest_put(m, path, d->size, d->file);
@@ -211,7 +211,7 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
 }
 
 /* Renames tmp to its final name. Returns 1 if a valid checkpoint of that step has the name
- * already: it stays, and *m becomes its manifest. */
+ * already. That checkpoint stays, and *m becomes its manifest. */
 static int publish(const char *tmp, const char *final, struct manifest *m, struct err *e)
 {
     struct err why = {0};
@@ -242,7 +242,7 @@ static int save(const char *job_dir, struct manifest *m, const struct model_shap
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
     int rc = write_all(tmp, shape, a, s, m, e);
     if (rc == 0) rc = publish(tmp, final, m, e);
-    if (rc != 0) file_remove(tmp, NULL); /* failed, or not needed */
+    if (rc != 0) file_remove(tmp, NULL); /* the save failed, or the step was saved already */
     if (rc >= 0) rc = file_sync_dir(dir, e);
     return rc < 0 ? -1 : fill_info(info, m, final, e);
 }

@@ -1,5 +1,5 @@
-/* ckpt_spec.c: fields of a job that must be the same when it resumes from a checkpoint: as a
- * digest, which decides, and as text, which names the difference. */
+/* ckpt_spec.c: computes the fields of a job that must be the same when it resumes from a
+ * checkpoint, as a digest, which decides, and as text, which names the difference. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "worker/plan/stage.h"
 
 #define STATE_FILE_SIZE 65536
-#define VALUE_SIZE      1024 /* size of a value as text; the stages are the longest */
+#define VALUE_SIZE      1024 /* size of a value as text; the value of the stages is the longest */
 
 static bool is_size(const struct field *f)
 {
@@ -34,8 +34,8 @@ static const struct field *next_row(const struct field *f)
     return f->path ? f : NULL;
 }
 
-/* Tells whether a field has its default. Such a field is left out, so that a field added in a
- * later version does not change the digests of older jobs. */
+/* Tells whether a field has its default. Such a field is left out, so that a field of a later
+ * version does not change the digests of older jobs. */
 static bool is_default(const struct job_spec *spec, const struct field *f)
 {
     return spec_is_default(spec, f, value_of(spec, f));
@@ -175,8 +175,8 @@ static int refuse(struct err *e, const char *dir, const char *field, const char 
                      dir, field, made, has, dir);
 }
 
-/* Tells whether a field may differ. With checkpoint.changes these fields may: no learnt array's
- * shape depends on them. */
+/* Tells whether a field may differ. With checkpoint.changes the fields below may: the shape of no
+ * learnt array depends on them. */
 static bool is_free(const struct job_spec *spec, const char *path)
 {
     static const char *const parts[] = {"data.",     "train.", "optim.lr", "optim.weight_decay",
@@ -186,8 +186,8 @@ static bool is_free(const struct job_spec *spec, const char *path)
     return false;
 }
 
-/* Names the first field that differs. 1: it is named in e, 0: no field of the table differs, -1:
- * the checkpoint does not say. */
+/* Names the first field that differs. Returns 1 if e names it, 0 if no field of the table differs,
+ * -1 if the checkpoint does not have its fields. */
 static int name_difference(const char *dir, const char *state, size_t size,
                            const struct job_spec *spec, struct err *e)
 {

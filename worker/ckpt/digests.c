@@ -1,4 +1,4 @@
-/* digests.c: sorts the files by size, largest first, and hashes them by a pool of threads. */
+/* digests.c: sorts the files by size, largest first, and hashes them on a pool of threads. */
 #include "worker/ckpt/digests.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum {
 struct digests {
     const struct manifest *m;
     const char *dir;
-    int order[MANIFEST_FILES]; /* files, the largest first, so that a small one ends last */
+    int order[MANIFEST_FILES]; /* files, the largest first, so that the last to end is small */
     struct err *e;             /* owned: one for each file; code ERR_NONE: none */
 };
 
@@ -45,7 +45,8 @@ static int n_threads(const struct manifest *m)
 static int check_all(struct digests *d, struct err *e)
 {
     const int n = n_threads(d->m);
-    struct pool *pool = n > 1 ? pool_open(n, NULL, NULL) : NULL; /* NULL: one after the other */
+    struct pool *pool = n > 1 ? pool_open(n, NULL, NULL) : NULL; /* NULL: files are hashed one
+                                                                  * after the other */
     sort(d);
     pool_run(pool, check_one, d, d->m->n_files);
     pool_close(pool);

@@ -5,8 +5,8 @@
 
 #include "api/core/manifest.h"
 
-/* Checks as manifest_check does with MANIFEST_DIGESTS. The error is that of the manifest's first
- * damaged file. */
+/* Makes the checks of manifest_check with MANIFEST_DIGESTS. The error is that of the first damaged
+ * file in the manifest's order. */
 int digests_check(struct manifest *m, const char *dir, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* scatter.c: rank 0 cuts arrays into pieces of one slice and sends orders to the ranks that hold
- * them; scatter_serve has the other side. */
+/* scatter.c: rank 0 cuts arrays into pieces that lie in one slice, and sends orders to the ranks
+ * that hold them. scatter_serve is the other ranks' side. */
 #include "worker/ckpt/scatter.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ _Static_assert(SHARDED_WEIGHTS == (int)CKPT_WEIGHTS && SHARDED_M == (int)CKPT_M 
 
 enum {
     DATA_AT = 64, /* offset of elements in the bounce buffer, past the order */
-    STILL_S = 1   /* about the seconds between two OP_STILL of rank 0 */
+    STILL_S = 1   /* approximate seconds between two OP_STILL of rank 0 */
 };
 
 static struct comm *world(const struct sharded_state *h)
@@ -66,7 +66,7 @@ static int receive_one(struct sharded_state *h, int from, void *x, int64_t size,
     return comm_sendrecv(world(h), &m, &t, e) || comm_wait(world(h), &t, e) ? -1 : 0;
 }
 
-/* Tells whether elements follow an order, to the ranks that hold them. */
+/* Tells whether rank 0 sends elements after the order, to the ranks that hold them. */
 static bool brings(const struct scatter_order *o)
 {
     return o->op == OP_TAKE || o->op == OP_BLOCKS;
@@ -78,8 +78,8 @@ static int64_t bytes_of(enum weights_id format, int64_t n)
     return format ? quant_row(format, n) : n * 4;
 }
 
-/* Tells whether an order is for the stage of rank w. The last stage also takes the weights that it
- * borrows. */
+/* Tells whether an order is for the stage of rank w. An order for weights that the last stage
+ * borrows also concerns the last stage. */
 static bool concerns(const struct sharded_state *h, const struct scatter_order *o, int w)
 {
     const struct plan *p = h->plan;
@@ -95,7 +95,7 @@ static bool all_hold(const struct sharded_state *h, int which)
     return h->plan->zero == 0 || (which == SHARDED_WEIGHTS && h->plan->zero < 3);
 }
 
-/* Returns the run of an order's elements that rank w holds; the elements of an order lie in one
+/* Returns the range of an order's elements that rank w holds. The elements of an order lie in one
  * bucket. */
 static struct zero_range run_of(const struct sharded_state *h, const struct scatter_order *o, int w)
 {
@@ -141,16 +141,16 @@ static int keep_alive(struct sharded_state *h, struct err *e)
     return order_all(h, OP_STILL, e);
 }
 
-/* Sends OP_STILL, if one is due, so that the other ranks' waits do not time out. A failure shows
- * in the next operation. */
+/* Sends OP_STILL, if one is due, so that the other ranks' waits do not time out. A failure is
+ * reported by the next operation. */
 static void scatter_still(void *arg)
 {
     struct err why = {0};
     keep_alive(arg, &why);
 }
 
-/* Returns the order for that part of `whole` that ranks with tensor-parallel number t hold.
- * `whole` lies in one slice. With tp > 1 *at gets the slice. */
+/* Returns the order for the part of `whole` that ranks with tensor-parallel number t hold. `whole`
+ * lies in one slice. With tp > 1 *at gets the slice. */
 static struct scatter_order order_of(struct sharded_state *h, struct slice *at, int t,
                                      const struct scatter_order *whole)
 {
@@ -163,8 +163,9 @@ static struct scatter_order order_of(struct sharded_state *h, struct slice *at, 
     return o;
 }
 
-/* Copies elements [o->offset, o->offset + o->n) of a slice between `slice` and `whole`, which
- * holds the range of the whole model that w describes. Both are fp32, or blocks of a format. */
+/* Copies elements [o->offset, o->offset + o->n) of a slice between the buffers `slice` and
+ * `whole`. `whole` holds the range of the whole model that w describes. Both are fp32, or blocks
+ * of a format. */
 static void spread(const struct slice *s, int t, const struct scatter_order *o,
                    const struct scatter_order *w, enum weights_id format, void *slice, void *whole,
                    bool to_whole)
@@ -186,7 +187,8 @@ static bool gives(const struct sharded_state *h, int w)
     return plan_sum_place(h->plan, w) < (h->plan->zero ? h->plan->zero_group : 1);
 }
 
-/* Reads elements in the ranks' own layout from the ranks with tensor-parallel number t. */
+/* Reads elements from the ranks with tensor-parallel number t. o counts in the layout of these
+ * ranks. */
 static int read_slice(struct sharded_state *h, int t, const struct scatter_order *o, float *out,
                       struct err *e)
 {
@@ -201,8 +203,8 @@ static int read_slice(struct sharded_state *h, int t, const struct scatter_order
     return 0;
 }
 
-/* Returns how many of n elements from offset on lie in the slice of the first one. All n lie in
- * one tensor. */
+/* Returns how many of n elements from offset on lie in the slice of the first element. All n lie
+ * in one tensor. */
 static int64_t of_one_slice(struct sharded_state *h, int64_t offset, int64_t n)
 {
     if (h->plan->tp == 1) return n;
@@ -240,7 +242,7 @@ static int scatter_read(void *arg, int which, int64_t offset, int64_t n, float *
     return keep_alive(h, e);
 }
 
-/* Keeps the elements that an order brings to this rank, r of them. */
+/* Stores the elements of an order that this rank holds, the range r. */
 static void keep(struct sharded_state *h, const struct scatter_order *o, struct zero_range r,
                  const void *x)
 {
@@ -250,7 +252,7 @@ static void keep(struct sharded_state *h, const struct scatter_order *o, struct 
         sharded_write(h, (enum sharded_array)o->which, r.begin, r.end - r.begin, x);
 }
 
-/* Brings elements to all ranks that hold them. x: fp32, or blocks of a format. */
+/* Sends elements to all ranks that hold them. x: fp32, or blocks of a format. */
 static int write_piece(struct sharded_state *h, const struct scatter_order *whole,
                        enum weights_id format, const void *x, struct err *e)
 {
@@ -297,8 +299,8 @@ static int scatter_write(void *arg, int which, int64_t offset, int64_t n, const 
     return write_all(arg, &o, WEIGHTS_MODEL, x, e);
 }
 
-/* Tells whether several threads may call scatter_write at once: no rank is sent to, and the host
- * writes the device's memory. */
+/* Tells whether several threads may call scatter_write at once: there are no other ranks, and the
+ * weights lie in the host's memory. */
 static bool any_order(const struct sharded_state *h)
 {
     return h->plan->n_ranks == 1 && !h->model->be->own_memory;

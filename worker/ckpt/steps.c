@@ -139,8 +139,7 @@ struct pruning {
     int64_t newest; /* complete step; -1: none */
 };
 
-/* Removes a checkpoint: renames it first, then removes it, so that a kill in between leaves a
- * .tmp. */
+/* Removes a checkpoint. It is renamed first, so that a kill during the removal leaves a .tmp. */
 static int remove_step(const char *path, struct err *e)
 {
     char gone[FILE_PATH_SIZE];

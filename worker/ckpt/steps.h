@@ -1,10 +1,11 @@
 /* steps.h: the directories of a job's checkpoints/, by name: lists them, marks the best one, and
  * removes old ones.
  *
- *   step-00000500         a checkpoint, complete unless a disk lied (worker/ckpt/ckpt.h)
- *   step-00000500.e3.tmp  a checkpoint that attempt 3 was writing; e0: in removal
- *   step-00000500.bad     a damaged checkpoint, moved aside
- *   best -> step-00000500 a symbolic link, replaced by a rename: the lowest held-out loss
+ *   step-00000500         a checkpoint, complete unless the disk lost a write (worker/ckpt/ckpt.h)
+ *   step-00000500.e3.tmp  a checkpoint that the attempt of epoch 3 was writing; e0: being removed
+ *   step-00000500.bad     a damaged checkpoint
+ *   best -> step-00000500 a symbolic link to the checkpoint of the lowest held-out loss, replaced
+ *   by a rename
  *
  * tested: tests/engine/test_ckpt.c */
 #ifndef SEQD_CKPT_STEPS_H
@@ -21,7 +22,7 @@ struct step_dir {
     char name[64];
 };
 
-/* Parses a name. Returns false if it is of none of these kinds. *epoch becomes -1 unless it is a
+/* Parses a name. Returns false for a name of no such kind. *epoch becomes -1 unless the kind is
  * STEP_TMP; epoch may be NULL. */
 bool steps_parse(const char *name, enum step_dir_kind *kind, int64_t *step, int64_t *epoch);
 
@@ -37,19 +38,20 @@ int steps_list(const char *dir, const struct steps_aside *aside, struct step_dir
                struct err *e);
 
 struct ckpt_keep {
-    int newest;    /* number of newest complete checkpoints that stay; at least 1 */
-    int64_t every; /* checkpoints whose step it divides stay too; 0: none */
-    /* Called before a complete checkpoint is removed: even after a kill, each removed one has had
-     * its call. NULL: not called. If it fails, the checkpoint stays and the pruning ends. */
+    int newest;    /* number of newest complete checkpoints to keep; at least 1 */
+    int64_t every; /* also keeps the checkpoints whose step it divides; 0: none */
+    /* Called before each complete checkpoint is removed, so that even after a kill no checkpoint
+     * was removed without its call. NULL: not called. If the call fails, the checkpoint stays and
+     * the pruning ends. */
     int (*removing)(void *arg, int64_t step, const char *path, struct err *e);
     void *arg;
 };
 
-/* Removes three kinds of directories from <job_dir>/checkpoints: complete ones that `keep` does
- * not name and `best` does not point at; .tmp ones of epochs before `epoch`; .bad ones that are no
- * newer than the newest complete one. A directory is complete here if its manifest and the sizes
- * of its files are right. The newest complete one stays. So does an incomplete one, unless it is a
- * .tmp or a .bad as above. */
+/* Removes three kinds of directories from <job_dir>/checkpoints: complete checkpoints that `keep`
+ * does not keep and `best` does not point at; .tmp directories of epochs before `epoch`; .bad
+ * directories whose step is not newer than the newest complete one. A checkpoint is complete here
+ * if its manifest and the sizes of its files are right. The newest complete checkpoint and
+ * incomplete ones under a final name stay. */
 int ckpt_prune(const char *job_dir, const struct ckpt_keep *keep, int64_t epoch, struct err *e);
 
 /* Points `best` at a step. */

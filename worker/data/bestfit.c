@@ -9,17 +9,17 @@
 
 #define NO_BIN UINT32_MAX
 
-/* Set of the rooms that some bin has, a subset of [0, size], as a tree of bits in 64-bit words. A
- * search for the next room at or above a length takes at most two steps per level. The longest
- * sequence needs 5 levels. */
+/* The set of the free rooms of all bins, a subset of [0, size], as a tree of bits in 64-bit words.
+ * A search for the smallest room at or above a length takes at most two steps per level. Bins of
+ * the longest sequence need 5 levels. */
 enum { LEVELS = 5 };
 
 struct rooms {
     uint64_t *level[LEVELS]; /* level 0: a bit per room; above: a bit per nonzero word below */
     int64_t n_words[LEVELS];
     int n_levels;
-    uint32_t *head; /* [size + 1] newest bin of a room */
-    uint32_t *next; /* [n] next older bin of the same room */
+    uint32_t *head; /* [size + 1] newest bin with this room */
+    uint32_t *next; /* [n] next older bin with the same room */
     uint64_t *words;
 };
 
@@ -84,7 +84,7 @@ static int64_t rooms_find(const struct rooms *r, int64_t want)
             while (l-- > 0) at = at * 64 + __builtin_ctzll(r->level[l][at]);
             return at;
         }
-        at = at / 64 + 1; /* continues after this word, one level up */
+        at = at / 64 + 1; /* continue after this word, one level up */
     }
     return -1;
 }

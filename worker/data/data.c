@@ -30,8 +30,8 @@ struct data {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Reads size bytes of a file from `at` on. fails: ERR_CORRUPT for a file that became shorter while
- * in use. */
+/* Reads size bytes of a file from `at` on. fails: ERR_CORRUPT for a file that has become shorter
+ * while in use. */
 static int read_at(const struct data_part *p, void *out, int64_t size, int64_t at, struct err *e)
 {
     char *to = out;
@@ -51,8 +51,8 @@ int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, stru
 {
     const int width = d->meta.width;
     assert(first >= 0 && n >= 0 && n <= d->n_tokens - first);
-    /* Reads tokens that are narrower than an id into the end of the array, then widens them from
-     * the front: the id written at i ends before token i + 1 begins, which is still to be read. */
+    /* Tokens that are narrower than an id are read into the end of the array, then widened from
+     * the front. The id written at i ends before token i + 1, which is still to be widened. */
     char *raw = (char *)ids + (4 - width) * n;
     if (read_at(&d->part[PART_TOKENS], raw, width * n, width * first, e) < 0) return -1;
     for (int64_t i = 0; i < n; i++) {
@@ -171,9 +171,9 @@ static int check_digest(const struct data *d, int id, const char *dir, struct er
                    d->part[id].path, dir);
 }
 
-/* Hashes all files, unless it was done before and the files are still the same. Their identity is
- * taken before they are hashed: a file that is changed meanwhile no longer has the identity on
- * record, and is hashed again. */
+/* Hashes all files, unless an earlier open has hashed the same files. The identity is taken before
+ * the files are hashed: if a file changes meanwhile, its identity differs from the recorded one at
+ * the next open, and all are hashed again. */
 static int check_digests(const struct data *d, const char *dir, struct err *e)
 {
     char path[FILE_PATH_SIZE], now[2048];
@@ -186,7 +186,7 @@ static int check_digests(const struct data *d, const char *dir, struct err *e)
     if (known) return 0;
     for (int i = 0; i < PART_N; i++)
         if (check_digest(d, i, dir, e) < 0) return -1;
-    file_write(path, now, strlen(now), NULL); /* if this fails, the next open hashes again */
+    file_write(path, now, strlen(now), NULL); /* if this write fails, the next open hashes again */
     return 0;
 }
 
@@ -265,8 +265,8 @@ const struct data_stats *data_stats(const struct data *d)
     return &d->meta.stats;
 }
 
-/* Compares counts: text has a token for each byte and one for its end. A document of ids with a
- * single token gives the same counts; it has no target, so it does no harm. */
+/* Compares counts: text has one token per byte and one for its end. A document of ids with a
+ * single token gives the same counts, but has no target, so the result is still right. */
 bool data_all_bytes(const struct data_stats *s, enum data_set set)
 {
     const bool eval = set == SET_EVAL;

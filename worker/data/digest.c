@@ -1,5 +1,5 @@
-/* digest.c: hashes batches of files on the pool; the first file that fails, by its place in the
- * list, gives the error. */
+/* digest.c: hashes batches of files on the pool; the error is that of the first file in the list
+ * that fails. */
 #include "worker/data/digest.h"
 
 #include <stdatomic.h>
@@ -13,8 +13,8 @@ struct digest_run {
     const struct digest_in *in;
     struct meta_file *out;
     int first;             /* first file of the batch */
-    _Atomic int bad;       /* first file that has failed so far; files after it are skipped */
-    _Atomic int64_t bytes; /* bytes that other threads read and the caller has not reported */
+    _Atomic int bad;       /* lowest index of a file that has failed; files after it are skipped */
+    _Atomic int64_t bytes; /* bytes that other threads have read and that are not reported yet */
     struct err e[BATCH];   /* code ERR_NONE: none */
 };
 

@@ -1,4 +1,5 @@
-/* digest.h: the digests of the files that a job's data sources name, several files at one time.
+/* digest.h: computes the digests of the files that a job's data sources name, several files at one
+ * time.
  * tested: tests/engine/test_prepare_threads.c */
 #ifndef SEQD_DATA_DIGEST_H
 #define SEQD_DATA_DIGEST_H

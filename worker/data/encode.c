@@ -41,7 +41,7 @@ void encode_file(struct encode *c, int set, uint32_t source, uint32_t file)
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* Makes room to count ids up to the largest. */
+/* Makes room for the counts of ids up to `largest`. */
 static int count_room(struct encode *c, uint32_t largest, struct err *e)
 {
     if (largest < c->n_count) return 0;
@@ -82,8 +82,8 @@ static uint32_t largest_of(const uint32_t *ids, size_t n)
     return most;
 }
 
-/* Checks and counts ids. It checks them one by one only where some id is larger than all before
- * them. */
+/* Checks and counts ids. It checks them one by one only if some id is larger than all earlier
+ * ids. */
 static int take_ids(struct encode *c, const uint32_t *ids, size_t n, struct err *e)
 {
     const uint32_t largest = largest_of(ids, n);
@@ -110,8 +110,8 @@ static int put_bits(struct encode *c, size_t n, const uint8_t *learn, bool all, 
     return 0;
 }
 
-/* Begins the mask at the first token that may not be learnt. All tokens before it may be
- * learnt. */
+/* Begins the mask at the first token that may not be a target: all tokens before it may be
+ * targets. */
 static int begin_mask(struct encode *c, struct err *e)
 {
     static const uint8_t ones[4096] = {[0 ... 4095] = 0xff};
@@ -134,7 +134,7 @@ static int put_mask(struct encode *c, size_t n, const uint8_t *learn, bool all, 
     return put_bits(c, n, learn, all, e);
 }
 
-/* Writes at most 4096 ids, which take_ids has counted. */
+/* Writes at most 4096 ids, which take_ids has checked and counted. */
 static int put_chunk(struct encode *c, const uint32_t *ids, size_t n, struct err *e)
 {
     uint8_t raw[4 * 4096]; /* little-endian, whatever the machine's order */
@@ -166,7 +166,7 @@ static int64_t *count_bytes(struct encode *c)
     return c->set == SET_TRAIN ? &c->meta->stats.n_bytes : &c->meta->stats.eval_bytes;
 }
 
-/* Puts the sizes of at most 4096 tokens. */
+/* Writes the text bytes of at most 4096 tokens. */
 static int put_sizes(struct encode *c, const uint32_t *bytes, size_t n, struct err *e)
 {
     uint8_t raw[4 * 4096];
@@ -219,7 +219,7 @@ int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, stru
     return 0;
 }
 
-/* Puts the id that ends a document of text, unless it stands there already. */
+/* Puts the id that ends a document of text, unless the document ends with it already. */
 static int put_end(struct encode *c, struct err *e)
 {
     static const uint32_t end_id = TOKEN_EOD, no_bytes = 0;

@@ -11,23 +11,23 @@ struct pool;
 struct encode {
     struct file_out out[PART_N];
     int width;                /* bytes of a token: 2 or 4 */
-    bool too_wide;            /* an id did not fit into 2 bytes: begin again with 4 */
+    bool too_wide;            /* an id did not fit into 2 bytes: the caller begins again with 4 */
     struct encode_text *text; /* borrowed [n_workers]; NULL: text is cut into bytes */
     int n_workers;            /* elements of text */
     struct pool *pool;        /* borrowed: threads of the workers; NULL: the caller alone */
-    bool ids;                 /* a record of ids was among the documents: bytes.bin is left out */
-    bool masked;              /* loss.bin is being written, as some token may not be learnt */
+    bool ids;                 /* a document was a record of ids: bytes.bin is left out */
+    bool masked;              /* loss.bin is being written, since some token may not be a target */
     uint8_t bits;             /* last byte of loss.bin, not full yet */
     int64_t vocab;            /* every id is below it */
     int set;                  /* enum data_set of the data that follow */
     uint32_t source, file;
-    int64_t mark;      /* tokens before the file or record; error messages count from here */
+    int64_t mark;      /* tokens before this file or record; positions in errors count from here */
     int64_t file_mark; /* tokens before this file */
     int64_t n_tokens, n_documents; /* counts of both sets */
     int64_t document_start;
     uint32_t last;  /* the id that was put last */
     int32_t end_id; /* end id of the tokenizer that cut the last text; -1: none */
-    int64_t *count; /* owned [n_count]: how often each id stands in SET_TRAIN */
+    int64_t *count; /* owned [n_count]: how often each id occurs in SET_TRAIN */
     int64_t n_count;
     struct meta *meta; /* borrowed: stats, max_file, max_pos, width and parts are filled in */
 };
@@ -37,11 +37,12 @@ struct encode {
 int encode_open(struct encode *c, const char *dir, int width, int64_t vocab, struct meta *m,
                 struct err *e);
 void encode_abort(struct encode *c); /* closes and frees; safe after encode_close */
-/* Begins a file: the data that follow belong to it. Sets the marks. */
+/* Begins a file, to which the following data belong. Sets the marks. */
 void encode_file(struct encode *c, int set, uint32_t source, uint32_t file);
 
-/* Add tokens to the document that is open. learn: may they be targets; NULL: all may.
- * fails: ERR_INVALID for an id beyond the vocabulary, with its position after the mark;
+/* Add tokens to the document that is open. learn: whether the tokens may be targets, in encode_ids
+ * one by one; NULL: all may.
+ * fails: ERR_INVALID for an id beyond the vocabulary, with its position counted from the mark;
  * ERR_TOO_LARGE with too_wide set; ERR_IO, ERR_NO_SPACE. */
 int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, struct err *e);
 int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *learn,
@@ -50,8 +51,8 @@ int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *l
 struct encode_cut;
 int encode_put(struct encode *c, const struct encode_cut *cut, struct err *e);
 /* Ends the document. A document without a token is left out, and counted as skipped. eod: the end
- * id is added to a document that is not empty: TOKEN_EOD, or the tokenizer's, if it has one and
- * the document does not end with it. */
+ * id is added to a document that is not empty. It is TOKEN_EOD, or the tokenizer's end id, if
+ * there is one and the document does not end with it. */
 int encode_end(struct encode *c, bool eod, uint64_t record, uint64_t offset, struct err *e);
 /* Closes and fsyncs the files, and writes their sizes and digests into the parts of the meta. */
 int encode_close(struct encode *c, struct err *e);

@@ -41,8 +41,8 @@ static int read_text(const char *dir, const char *name, struct model_text *out, 
     return of_model(e);
 }
 
-/* Adds the name and digest of a text that influences the ids, and frees it. *of: the text's digest,
- * or "" if there is none. */
+/* Adds the name and digest of a text that influences the ids, and frees the text. *of: the text's
+ * digest, or "" if there is no text. */
 static void add_text(struct model_text *t, const char *name, struct sha256 *into,
                      char of[SHA256_HEX])
 {
@@ -74,9 +74,9 @@ static void open_chat(struct encode_text *t)
     t->chat_open = chat_model_open(&t->chat, t->dir, &t->no_chat) == 0;
 }
 
-/* Opens the template and adds its digest. A template that cannot be used is no error here: the
- * data may have no conversation. A directory without a template adds nothing, so that its id is
- * the same as before templates were read. */
+/* Opens the template and adds its digest. A template that cannot be used is not an error here: the
+ * data may have no conversation. A directory without a template adds nothing, so that the id is
+ * that of versions that did not read templates. */
 static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
 {
     char of[SHA256_HEX], day[32];
@@ -159,8 +159,8 @@ static int reserve(struct encode_text *t, int64_t n, struct err *e)
     return 0;
 }
 
-/* Counts the bytes of every token: the bytes up to its end that no token before it has. Marks the
- * tokens that may be targets. Returns the number of bytes after the last token. */
+/* Counts the bytes of every token. It has the bytes before its end that no earlier token has.
+ * Marks the tokens that may be targets. Returns the number of bytes after the last token. */
 static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t given)
 {
     const struct tokens *ids = &t->ids;
@@ -176,7 +176,7 @@ static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t gi
     return (int64_t)n - covered;
 }
 
-/* Cuts a part of a text and appends its tokens to t->ids. special: add the post-processor's
+/* Cuts a part of a text and appends its tokens to t->ids. special: adds the post-processor's
  * ids. */
 static int cut_part(struct encode_text *t, const struct text_part *part, size_t given, bool special,
                     struct encode_cut *out, struct err *e)
@@ -191,8 +191,8 @@ static int cut_part(struct encode_text *t, const struct text_part *part, size_t 
     return 0;
 }
 
-/* Cuts a whole text. The last token gets the bytes after it, so that the counts add up to the
- * text. */
+/* Cuts a whole text. The bytes after the last token are counted for it, so that the counts add up
+ * to the text's size. */
 static int cut(struct encode_text *t, const char *text, size_t n, size_t given, bool special,
                struct encode_cut *out, struct err *e)
 {
@@ -258,8 +258,8 @@ static int check_chat(struct encode_text *t, struct err *e)
                              "give the whole text (\"text\", or \"prompt\" and \"completion\")", e);
 }
 
-/* Marks as targets the tokens from `first` on that hold a byte of an assistant's turn. Turns do
- * not overlap; a turn may be empty. */
+/* Marks as targets those tokens, from `first` on, that have a byte of an assistant's turn. Turns
+ * do not overlap; a turn may be empty. */
 static void learn_turns(struct encode_text *t, int64_t first)
 {
     const struct template_output *o = &t->turns;

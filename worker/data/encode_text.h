@@ -1,16 +1,16 @@
-/* encode_text.h: text cut by the tokenizer of a model directory, and conversations that its chat
- * template writes.
+/* encode_text.h: cuts text with the tokenizer of a model directory, and conversations with its
+ * chat template, too.
  *
  * A document is a whole text. Its ids are those of tokenizer_encode, with the ids that the
- * post-processor of tokenizer.json puts around a text (a BOS comes from there), and then the end
- * id, unless the text ends with it already. The end id is eos_token of tokenizer_config.json, else
- * of special_tokens_map.json, else the first eos_token_id of generation_config.json or
- * config.json; without any, no id is added. An embed job adds no end id: the post-processor's
+ * post-processor of tokenizer.json puts around a text (such as a BOS), and then the end id, unless
+ * the text ends with it already. The end id is that of eos_token in tokenizer_config.json, else in
+ * special_tokens_map.json, else the first eos_token_id of generation_config.json or config.json.
+ * If none of these exists, no end id is added. An embed job adds no end id: the post-processor's
  * result is the whole document.
  *
- * A conversation is the template's output and no more: neither the post-processor nor the end id
- * adds anything, as with transformers' apply_chat_template. In the template strftime_now is
- * midnight (UTC) of the day on which the job was submitted. */
+ * A conversation is the template's output and no more: no id of the post-processor and no end id
+ * is added, as in transformers' apply_chat_template. In the template strftime_now is midnight
+ * (UTC) of the day on which the job was submitted. */
 #ifndef SEQD_DATA_ENCODE_TEXT_H
 #define SEQD_DATA_ENCODE_TEXT_H
 
@@ -25,59 +25,60 @@ struct encode_text {             /* state of one worker */
     const char *before;          /* borrowed: prefix of every text; NULL: none */
     int64_t submitted_s;         /* as in struct rank_args */
     struct tokenizer *tokenizer; /* owned; opened with the first text */
-    int32_t listed_end;          /* the first eos_token_id of the directory; -1: none */
+    int32_t listed_end;          /* the first eos_token_id of generation_config.json or
+                                  * config.json; -1: none */
     int32_t end;                 /* end id of a document; -1: none */
     bool chat_open, chat_tried;
     struct chat_model chat; /* owned; opened for the digest or the first conversation */
-    struct err no_chat;     /* why chat is not open */
+    struct err no_chat;     /* the reason that chat is not open */
     struct text pair;       /* owned scratch */
     struct template_output turns;
-    /* The tokens of the texts that were cut and not put yet, one text after the other; owned. */
+    /* The tokens of texts that were cut but not put yet, one text after the other; owned. */
     struct tokens ids;
-    uint32_t *bytes; /* bytes that each id stands for */
+    uint32_t *bytes; /* text bytes of each id */
     uint8_t *learn;  /* 1: the id may be a target */
     int64_t room;    /* allocated elements of bytes and learn */
 };
 
-/* The tokens that a worker made of a text: elements [at, at + n) of its arrays, good until it
- * forgets them. */
+/* The tokens that a worker made from a text: elements [at, at + n) of its arrays, valid until
+ * encode_text_forget. */
 struct encode_cut {
     const struct encode_text *by;
     int64_t at, n;
-    int64_t rest; /* bytes of a text's part after the part's last token */
+    int64_t rest; /* bytes of the part of a text after the part's last token */
 };
 
-/* Adds all that cutting text depends on: the digests of tokenizer.json, tokenizer_config.json and
- * special_tokens_map.json, the end ids that the directory names, and t->before; if conversations
- * are read, also the digest of chat_template.jinja, and the day if the template asks for it. *of:
- * the digest of tokenizer.json; "none": there is no such file, and text is refused when it is
- * read. Call it before any text is encoded.
+/* Adds to `into` all inputs that determine the ids of text: the digests of tokenizer.json,
+ * tokenizer_config.json and special_tokens_map.json, the end ids that the directory names, and
+ * t->before. If conversations are read, it also adds the digest of chat_template.jinja, and the
+ * day if the template asks for it. *of: the digest of tokenizer.json; "none": there is no such
+ * file, and text is refused when it is read. Call it before any text is encoded.
  * fails: ERR_IO, ERR_INVALID, ERR_TOO_LARGE, with field "model.path". */
 int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
                        char of[SHA256_HEX], struct err *e);
 /* Returns another worker with the settings of t; call encode_text_digest on t first. The new
  * worker opens its files when it needs them. */
 struct encode_text encode_text_like(const struct encode_text *t);
-/* Forgets the tokens that were cut, once they have been put. */
+/* Forgets the tokens of all texts that were cut; call it when they have been put. */
 void encode_text_forget(struct encode_text *t);
 void encode_text_fini(struct encode_text *t);
 
-/* Cuts a document's text, after t->before. A token may be a target when it ends after the first
- * `given` bytes; given 0: every token may. Workers may cut at the same time; the calls of
- * encode_put follow the order of the documents. fails: as tokenizer_open, with field "model.path",
- * and tokenizer_encode. */
+/* Cuts a document's text, with t->before in front of it. A token may be a target if it ends after
+ * the first `given` bytes; given 0: every token may. Workers may cut at the same time; the caller
+ * calls encode_put in the order of the documents. fails: as tokenizer_open, with field
+ * "model.path", and tokenizer_encode. */
 int encode_text(struct encode_text *t, const char *text, size_t n, size_t given,
                 struct encode_cut *out, struct err *e);
-/* Cuts a part of a document's text (tokenizer.h). Bytes after its last token belong to the next
- * token, which another part may have. fails: as encode_text. */
+/* Cuts a part of a document's text (tokenizer.h). Bytes after the part's last token belong to the
+ * next token, which may lie in another part. fails: as encode_text. */
 int encode_text_part(struct encode_text *t, const struct text_part *part, struct encode_cut *out,
                      struct err *e);
 /* Calls tokenizer_cut with the tokenizer of t; the result is in *at. fails: as tokenizer_open, with
  * field "model.path". */
 int encode_text_cut(struct encode_text *t, const char *text, size_t n, size_t from, int64_t *at,
                     struct err *e);
-/* encode_pair cuts prompt and completion as one text, as encode_text does. given: a token that
- * ends in the prompt may not be a target. */
+/* encode_pair cuts prompt and completion as one text, as encode_text does. A token that ends in
+ * the prompt may not be a target. */
 struct encode_part {
     const char *at;
     size_t n;
@@ -85,8 +86,8 @@ struct encode_part {
 int encode_pair(struct encode_text *t, const struct encode_part *prompt,
                 const struct encode_part *completion, bool given, struct encode_cut *out,
                 struct err *e);
-/* Cuts a conversation: the JSON text of its list of messages. A token may be a target when a part
- * of it lies in a turn of the assistant (chat_render_spans); all: every token may.
+/* Cuts a conversation: the JSON text of its list of messages. A token may be a target if a part of
+ * it lies in a turn of the assistant (chat_render_spans); all: every token may.
  * fails: as encode_text; as chat_model_open, with field "model.path"; as chat_render_spans, with
  * e->field empty and the field of the message in the text of the error; ERR_UNSUPPORTED, field
  * "model.path", for a directory without a chat template. */

@@ -1,5 +1,5 @@
-/* flow.c: draws by Philox from counters of (stream, sample, index): noise, times, frames that are
- * given clean; and shifts times by a sample's size. */
+/* flow.c: draws noise, times and the frames that are given clean, by Philox with counters of
+ * (stream, sample, index), and shifts times by a sample's size. */
 #include "worker/data/flow.h"
 
 #include <math.h>
@@ -76,8 +76,8 @@ void flow_step_noise(int64_t seed, int64_t i, int64_t n, int64_t first, int64_t 
     draw_normals(seed, STREAM_STEPS + (uint32_t)i, n, first, count, out);
 }
 
-/* STDiT3's VAE works on clips of 17 frames and makes 5 of each. The VAE of the other families is
- * for pictures, and makes one frame of latents of each frame. */
+/* STDiT3's VAE encodes each clip of 17 frames as 5 frames of latents. The VAE of the other
+ * families is for pictures, and encodes each frame as one frame of latents. */
 enum { CLIP = 17, CLIP_LATENTS = 5 };
 
 int64_t flow_frames(const struct model_shape *m, int64_t num_frames)
@@ -86,7 +86,8 @@ int64_t flow_frames(const struct model_shape *m, int64_t num_frames)
     return num_frames / CLIP * CLIP_LATENTS + (num_frames % CLIP + 3) / 4;
 }
 
-/* Counts the frames of latents for the time shift: only those of whole clips, but 1 for a picture.
+/* Counts the frames of latents for the time shift. STDiT3 counts only those of whole clips, and 1
+ * for a picture.
  * from: Open-Sora 1.2 timestep_transform. */
 static int64_t shift_frames(const struct model_shape *m, int64_t num_frames)
 {
@@ -124,7 +125,7 @@ static double draw_time(const struct job_spec *s, const struct latents_sample *x
                : t;
 }
 
-/* Draws a number of frames: 1 to a quarter of them, as Open-Sora's mask generator has it. */
+/* Draws a number of frames from 1 to a quarter of T, as Open-Sora's mask generator does. */
 static int64_t some_frames(uint32_t w, int64_t T)
 {
     const int64_t most = T / 4 > 1 ? T / 4 : 1;
@@ -132,14 +133,14 @@ static int64_t some_frames(uint32_t w, int64_t T)
 }
 
 /* Returns the random word of a frame. The n_some frames with the smallest words are the random
- * clean frames. With equal words the earlier frame goes first. */
+ * clean frames. If two frames have equal words, the earlier frame counts as smaller. */
 static uint32_t frame_word(const struct flow_draw *d, int64_t frame)
 {
     return draw((int64_t)d->clean_some, STREAM_FRAMES, -1, (uint32_t)frame).w[0];
 }
 
-/* Finds the last random clean frame. Finds its word first, byte by byte, by counting the words
- * with each prefix; then the frame among those with that word. */
+/* Finds the n_some-th smallest word and its frame. It finds the word byte by byte, by counting the
+ * words with each prefix, then the frame among those with that word. */
 static void find_last(struct flow_draw *d)
 {
     int64_t left = d->n_some;
@@ -165,7 +166,7 @@ static void draw_frames(const struct job_spec *s, int64_t n, struct flow_draw *d
     double u = uniform(w.w[0]);
     int kind = 0;
     while (kind < 4 && u >= s->objective.frame_mask[kind]) u -= s->objective.frame_mask[kind++];
-    if (kind == 4 || d->T < 2) return; /* a single frame is learnt, never given clean */
+    if (kind == 4 || d->T < 2) return; /* a single frame is a target, never given clean */
     const int64_t k = some_frames(w.w[1], d->T);
     switch (kind) {
     case 0:

@@ -1,12 +1,12 @@
 /* flow_batch.h: the samples of an order of latents as a diffusion model trains on them.
  *
- * Every sample has a grid of its own. The draws for sample n are a pure function of (seed, n), as
- * is the sample itself; so any rank may ask for any sample, and a resumed training continues where
- * it was.
+ * Every sample has a grid of its own. The draws for sample n and the sample itself are pure
+ * functions of (seed, n). So any rank may ask for any sample, and a resumed training continues
+ * exactly.
  *
- * Held-out samples are judged on draws of their own, always the same ones: a time and a noise
- * keyed by the sample's place, no caption left out, no frame given clean. So their losses can be
- * compared from evaluation to evaluation. tested: tests/engine/test_flow_train.c */
+ * Held-out samples have the same draws in every evaluation: a time and a noise keyed by the
+ * sample's position; no caption is left out, and no frame is given clean. So the losses of
+ * different evaluations can be compared. tested: tests/engine/test_flow_train.c */
 #ifndef SEQD_DATA_FLOW_BATCH_H
 #define SEQD_DATA_FLOW_BATCH_H
 
@@ -19,7 +19,7 @@ struct flow_source {
     bool held_out;
 };
 
-/* The n-th sample, its draws, and the number that they are keyed by.
+/* The n-th sample, its draws, and the number that keys them.
  * fails: ERR_IO, ERR_CORRUPT naming the file; as latents_check. */
 struct flow_item {
     struct latents_sample sample;
@@ -28,8 +28,8 @@ struct flow_item {
 };
 int flow_item(const struct flow_source *s, int64_t n, struct flow_item *out, struct err *e);
 
-/* Computes the grid of the n-th sample: grid[0] patches per frame, grid[1] frames. fails: as
- * flow_item. */
+/* Computes the grid of the n-th sample: grid[0] is the patches of a frame, grid[1] the frames.
+ * fails: as flow_item. */
 int flow_item_grid(const struct flow_source *s, int64_t n, int64_t grid[2], struct err *e);
 /* Counts the values of all ranks in the loss of the n-th sample. Returns -1 as flow_item fails. */
 int64_t flow_item_targets(const struct flow_source *s, int64_t n, struct err *e);

@@ -29,7 +29,7 @@ void flow_grid(const struct model_shape *m, const struct latents_sample *x, int6
 
 void flow_covered(const struct flow_rows *r, int64_t W, int64_t h, int64_t *w0, int64_t *w1)
 {
-    const int64_t first = h / r->patch[1] * r->grid[2]; /* first of the line's patches */
+    const int64_t first = h / r->patch[1] * r->grid[2]; /* index of the line's first patch */
     const int64_t from = r->s0 - first, to = from + r->share;
     *w0 = (from > 0 ? from : 0) * r->patch[2];
     *w1 = (to < r->grid[2] ? to : r->grid[2]) * r->patch[2];
@@ -52,8 +52,8 @@ int64_t flow_targets(const struct latents_sample *x, const struct flow_draw *dra
     return frames * x->C * x->H * x->W;
 }
 
-/* Marks the patches of clean frames. A frame of patches, not of latents, is given clean, and
- * draw->T counts frames of patches. */
+/* Marks the patches of clean frames. Frames of patches, not of latents, are given clean; draw->T
+ * counts frames of patches. */
 static void fill_frames(const struct fill *f)
 {
     const struct flow_rows *r = f->rows;

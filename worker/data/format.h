@@ -1,17 +1,18 @@
-/* format.h: how the files of a data source are read: one row a format, one file a reader.
+/* format.h: how the files of a data source are read. A format is a row of a table, and its reader
+ * a source file.
  *
  *   text      a file is a document: its bytes, then 256, or the ids that the model's tokenizer
  *             makes of it (encode_text.h, format_text.c)
- *   jsonl     a line is a document: {"text"} (or text_key) and {"prompt", "completion"} as text
- *             is; {"messages"}, a conversation (encode_text.h); {"input_ids"} with "labels" or
- *             "loss_mask" as it is
+ *   jsonl     a line is a document: {"text"} (or text_key) and {"prompt", "completion"} are read
+ *             like the format text; {"messages"} is a conversation (encode_text.h); {"input_ids"}
+ *             with "labels" or "loss_mask" is taken unchanged
  *   llmc      256 int32 (magic 20240520 version 1: uint16 follow; 20240801 version 7: uint32), the
  *             count of tokens in [2]. A document *begins* with the end id (50256, 128000)
  *   nanogpt   uint16, nothing else. A document ends with the end id (50256)
- *   npy       one-dimensional, little-endian integers. A document ends with the end id, where the
+ *   npy       one-dimensional, little-endian integers. A document ends with the end id if the
  *             source names one; else the file is one document
  *   latents   a manifest of safetensors files (latents.h)
- *   megatron  PREFIX.idx and PREFIX.bin: documents as the index has them
+ *   megatron  PREFIX.idx and PREFIX.bin: the index has the documents
  * from: llm.c dev/data/data_common.py and dataloader.h; nanoGPT prepare.py; numpy.lib.format;
  * Megatron-LM megatron/core/datasets/indexed_dataset.py.
  * tested: tests/engine/test_formats.c, test_records.c, test_prepare_threads.c, tests/fuzz */
@@ -29,34 +30,35 @@ struct format_in {
     const char *text_key;        /* jsonl */
     int64_t eod;                 /* end id; -1: the format's own */
     int loss_on;                 /* enum loss_on_id */
-    const struct job_spec *spec; /* for job_reads_bytes: may jsonl read text? */
+    const struct job_spec *spec; /* for job_reads_bytes: jsonl: tells whether text may be read */
 };
 
 struct format {
     const char *name; /* as in the job spec */
-    bool tokens;      /* a format of ids: spec_source.eod has a meaning */
+    bool tokens;      /* a format of ids, which may use spec_source.eod */
     /* Hashes the file and the files that belong to it, in the order in which `read` reads them;
      * NULL: only the file is hashed. */
     int (*hash)(const char *root, const char *path, struct intake *into, struct err *e);
     /* Reads the file to its end. fails: ERR_INVALID with file and line or token; ERR_CORRUPT when
      * its sizes contradict each other. */
     int (*read)(struct format_in *in, struct err *e);
-    /* Reads the first of file[n] together, as many as can be held. They follow each other in one
-     * source; file[0] has number `index` in the meta; in->r is NULL. Returns the number of files
-     * read, 0 if none can be held; `read` takes the next one. -1: failed. The output, and the
-     * error of the first file that has one, are the same as with `read`, but ERR_CONFLICT for a
-     * file that has changed since it was hashed. NULL: every file is read alone. */
+    /* Reads the first of file[n] together, as many as can be held in memory. They follow each
+     * other in one source; file[0] has number `index` in the meta; in->r is NULL. Returns the
+     * number of files read, or -1 after a failure; 0: none can be held, and the caller reads the
+     * first with `read`. Output and error are those of `read`, file by file, except for
+     * ERR_CONFLICT for a file that has changed since it was hashed. NULL: every file is read
+     * alone. */
     int (*read_small)(struct format_in *in, const struct meta_file *file, uint32_t index, int n,
                       struct err *e);
-    /* A word in the id of prepared data. It changes when the same bytes make other tokens than in
-     * an earlier version; NULL: as in the first version. */
+    /* A word that is an input of the id of prepared data. It changes when a version makes other
+     * tokens from the same bytes; NULL: tokens are as in the first version. */
     const char *reading;
 };
 
-/* Returns the file of a source by which the others are found: path, or for megatron its PREFIX.idx
- * in room. NULL: it does not fit. */
+/* Returns the file of a source from which its other files are found: path, or for megatron
+ * PREFIX.idx, written to room. NULL: the path does not fit. */
 const char *format_index(int format, const char *path, char room[FILE_PATH_SIZE], struct err *e);
-/* Returns the row of a format; NULL for openai_batch, which is not data to learn from. */
+/* Returns the row of a format; NULL for openai_batch, which is not training data. */
 const struct format *format_row(int format);
 
 int format_read_text(struct format_in *in, struct err *e);

@@ -1,5 +1,6 @@
-/* A manifest and the safetensors files that its lines name (latents.h). The manifest is held whole,
- * so that its bytes come before those of the files in the digest of the source, in both passes. */
+/* Reads a manifest and the safetensors files that its lines name (latents.h). The manifest is read
+ * whole first, so that in both passes its bytes come before those of the files in the source's
+ * digest. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -97,7 +98,7 @@ int format_latents_path(const char *manifest, const char *path, char out[FILE_PA
     return file_join(out, e, "%.*s/%s", (int)(slash - manifest), manifest, path);
 }
 
-/* Opens a file by the fd that source_open gave, so that no file outside of the root is read. */
+/* Opens a file through the fd of source_open, so that no file outside of the root is read. */
 struct st_file *format_latents_file(const char *root, const char *path, struct err *e)
 {
     char proc[64];
@@ -134,7 +135,7 @@ static int put_words(struct encode *c, const uint32_t *x, size_t n, struct err *
     return encode_ids(c, w, 2 * n, NULL, e);
 }
 
-/* Puts elements [0, n) of a tensor. */
+/* Puts elements [0, n) of a tensor as words. */
 static int put_tensor(struct encode *c, const struct st_file *f, const struct st_tensor *t,
                       int64_t n, const char *path, struct err *e)
 {

@@ -1,5 +1,5 @@
-/* format_megatron.c: reads an index of Megatron-LM by three columns at once, and cuts the tokens of
- * its .bin into documents. */
+/* format_megatron.c: reads the three arrays of a Megatron-LM index side by side, and cuts the
+ * tokens of its .bin into documents. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ int format_megatron_idx(const char *path, char out[FILE_PATH_SIZE], struct err *
     return file_join(out, e, "%.*s.idx", (int)n, path);
 }
 
-/* Turns the path of an .idx into that of its .bin. */
+/* Makes the path of the .bin from that of its .idx. */
 static int bin_path(const char *path, char out[FILE_PATH_SIZE], struct err *e)
 {
     return file_join(out, e, "%.*s.bin", (int)without(path, ".idx"), path);
@@ -79,7 +79,7 @@ static int index_parse(const uint8_t *header, int64_t file_size, struct megatron
     return 0;
 }
 
-/* An array of the index, read a block at a time. */
+/* An array of the index, which is read a block at a time. */
 struct column {
     const struct reader *r;
     int64_t at; /* byte of the next block */
@@ -118,7 +118,7 @@ struct megatron {
     struct format_in *in;
     struct megatron_index index;
     struct column length, pointer, document;
-    struct ids_in ids;       /* numbers of the .bin file */
+    struct ids_in ids;       /* token ids of the .bin file */
     int64_t sequence, bytes; /* read so far */
 };
 

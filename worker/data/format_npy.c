@@ -6,7 +6,7 @@
 
 #define HEADER_SIZE ((int64_t)1 << 20) /* NumPy refuses more than 10000 by default */
 
-struct literal { /* the rest of the dictionary's text */
+struct literal { /* the rest of the dictionary's text that is not parsed yet */
     const char *p, *end;
 };
 
@@ -127,7 +127,7 @@ int format_npy_parse(const char *text, size_t size, struct npy *out, struct err 
 int format_read_npy(struct format_in *in, struct err *e)
 {
     uint8_t head[12];
-    static char text[1]; /* text of an empty header, which is refused */
+    static char text[1]; /* the text of an empty header, which is refused later */
     char *header = text;
     struct npy a;
     if (reader_take(in->r, head, 10, "the header of an array", e) < 0) return -1;

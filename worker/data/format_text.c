@@ -1,11 +1,12 @@
 /* Text: a file is a document. If there is a tokenizer, all workers cut the file into ids, part by
- * part, and the parts are put in their order. Parts meet where their ids are those of the whole
- * (tokenizer_cut). The places of the cuts depend on the text alone, so the output does not depend
- * on the number of workers. Text without such a place is one part, held whole.
+ * part, and the parts are put in their order. Parts begin only where this does not change the ids
+ * of the whole text (tokenizer_cut). These positions depend on the text alone, so the output does
+ * not depend on the number of workers. Text without such a position is a single part, held in
+ * memory whole.
  *
- * Small files are held side by side: all workers read and hash them, then cut their parts, and
- * they are put in the order of the files. The bytes held at one time, of one file or of several,
- * are at most those of PARTS parts for each worker, but for a text without a place for a cut. */
+ * Several small files are held at one time: all workers read and hash them, then cut their parts,
+ * which are put in the order of the files. The bytes held at one time, of one file or of several,
+ * are at most those of PARTS parts per worker, except for a text that cannot be cut into parts. */
 #include <stdlib.h>
 #include "kernels/cpu/pool.h"
 #include "worker/data/encode_text.h"
@@ -13,7 +14,7 @@
 
 #define PART_SIZE ((size_t)1 << 16) /* least size of every part but the last */
 enum {
-    PARTS = 4,  /* parts that are held, for each worker */
+    PARTS = 4,  /* parts held per worker */
     FILES = 256 /* most files that are held */
 };
 
@@ -29,16 +30,16 @@ struct held_parts { /* the held parts of one text or of several */
     int n, room;
 };
 
-/* A document of which parts have been put. */
+/* A document whose first parts have been put. */
 struct document {
     struct encode *c;
-    /* The token made last, to which the bytes after it may belong. */
-    struct encode_text last; /* has one token, in the three members below */
+    /* The last token so far. Later bytes may belong to it, so it is not put yet. */
+    struct encode_text last; /* has one token, in the members below */
     int32_t id;
     uint32_t bytes;
     uint8_t learn;
     bool any;
-    int64_t rest; /* bytes that no token has yet */
+    int64_t rest; /* bytes that belong to no token yet */
 };
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -121,7 +122,8 @@ struct text_in_parts {
     struct held_parts parts;
     struct document doc;
     bool ended;           /* the last part has been held */
-    size_t cut, searched; /* bytes of the reader: cut into parts; searched for the next cut */
+    size_t cut, searched; /* bytes of the reader that are cut into parts; that were searched for
+                           * the next cut */
 };
 
 /* Cuts and puts the held parts. */
@@ -168,8 +170,8 @@ static int read_more(struct text_in_parts *s, struct err *e)
     return reader_fill(r, e);
 }
 
-/* Puts all parts of the reader's bytes, then moves the rest to the front. Returns whether there
- * was any part. */
+/* Puts all parts of the reader's bytes, then moves the rest to the front of the buffer. Returns 1
+ * if it put a part, 0 if not, -1 after a failure. */
 static int cut_held(struct text_in_parts *s, struct err *e)
 {
     int rc = 1;
@@ -225,9 +227,9 @@ struct held_file {
     const struct meta_file *of; /* borrowed */
     char *text;                 /* bytes of the file, within buf, with room for one more */
     size_t n;
-    bool grew;          /* the file holds more bytes than were hashed */
+    bool grew;          /* the file has more bytes than were hashed */
     struct intake into; /* hash of the bytes read */
-    int first, end;     /* parts of the file: held [first, end) */
+    int first, end;     /* the file's parts: held[first, end) */
     struct err e;       /* code ERR_NONE: none */
 };
 
@@ -237,7 +239,7 @@ struct small_files {
     size_t room;
     struct held_file *file; /* owned [FILES] */
     int n;
-    struct held_parts parts; /* parts of the files, where a tokenizer cuts text */
+    struct held_parts parts; /* parts of the files, if a tokenizer cuts text */
 };
 
 static void read_held(void *arg, int64_t task, int worker)
@@ -250,7 +252,7 @@ static void read_held(void *arg, int64_t task, int worker)
     f->grew = f->n == room;
 }
 
-/* Takes as many of file[n], from the first on, as there is room for. */
+/* Takes files of file[n], from the first on, while there is room. */
 static void hold_files(struct small_files *s, const struct meta_file *file, int n)
 {
     size_t used = 0;

@@ -43,7 +43,7 @@ static int put(struct cutter *u, const uint32_t *ids, size_t n, struct err *e)
     return 0;
 }
 
-/* Ends the document before token `index`. */
+/* Ends the open document before token `index`, unless it is empty. */
 static int cut(struct cutter *u, int64_t index, struct err *e)
 {
     const int64_t offset = u->in->header + u->start * u->in->type.width;

@@ -18,8 +18,8 @@ struct ids_in {
     int64_t index;  /* numbers read so far */
 };
 
-/* ids_take reads the next n numbers (at most IDS_CHUNK) into out. fails: ERR_CORRUPT where the
- * file ends, ERR_INVALID for a number that no id can be, with its index; ERR_IO. */
+/* ids_take reads the next n numbers (at most IDS_CHUNK) into out. fails: ERR_CORRUPT if the file
+ * ends before; ERR_INVALID for a number that cannot be an id, with its index; ERR_IO. */
 #define IDS_CHUNK 4096
 int ids_take(struct ids_in *in, uint32_t *out, size_t n, struct err *e);
 
@@ -28,8 +28,8 @@ enum ids_end {
     IDS_END_FIRST /* a document begins with its end id (llm.c) */
 };
 
-/* Gives n numbers to the encoder, cut into documents at `eod` (-1: one document). No id is added or
- * left out: the end id stays a token of its document. fails: also as encode_ids. */
+/* Gives n numbers to the encoder, cut into documents at `eod` (-1: one document). No id is added
+ * or left out: the end id is a token of its document. fails: also as encode_ids. */
 int ids_documents(struct ids_in *in, int64_t n, int64_t eod, enum ids_end end, struct err *e);
 
 #endif

@@ -31,8 +31,8 @@ static const char *kind_of(enum jtok tok)
     }
 }
 
-/* Takes a list of messages. Any other value of that member is noted alone: it is no conversation,
- * and a fault if the record is of no other kind. */
+/* Takes a list of messages. For any other value only its kind is noted: it is not a conversation,
+ * and an error if the record is of no other kind. */
 static int take_messages(struct jread *j, char *line, struct jsonl_record *r, struct err *e)
 {
     struct jsonl_member *m = &r->messages;
@@ -49,8 +49,8 @@ static int take_messages(struct jread *j, char *line, struct jsonl_record *r, st
     return 0;
 }
 
-/* Members beside the messages that belong to the conversation: without them the model would read
- * another one. */
+/* Members beside "messages" that are part of a conversation. A record with one is refused: without
+ * it the model would read another conversation. */
 static const char *const beside_messages[] = {"tools",  "functions", "images", "image",
                                               "videos", "audios",    "audio",  NULL};
 
@@ -122,7 +122,7 @@ static struct jsonl_list *add_list(struct jsonl_record *r, struct err *e)
     return &r->list[r->n_lists++];
 }
 
-/* Keeps a list for check_lists; any other value is metadata. */
+/* Keeps a list for check_lists; a value that is not a list is metadata. */
 static int take_list(struct jsonl_record *r, struct jread *j, struct err *e)
 {
     struct jsonl_list l = {.name = j->text, .name_len = j->len};
@@ -140,8 +140,8 @@ static int take_list(struct jsonl_record *r, struct jread *j, struct err *e)
     return to ? 0 : -1;
 }
 
-/* Notes the tokens that are kept. Zeros at both ends are padding, which is no part of the text;
- * zeros between ones would hide tokens that take up positions. */
+/* Notes the range of tokens that are kept. Zeros at both ends are padding, which is not part of
+ * the text. Zeros between ones are refused: they would hide tokens that take up positions. */
 static int take_attention(struct jsonl_record *r, const char *key, size_t i, int64_t v,
                           struct err *e)
 {
@@ -159,8 +159,8 @@ static int take_attention(struct jsonl_record *r, const char *key, size_t i, int
     return 0;
 }
 
-/* Checks the positions of the tokens that are kept; a position that a tokenizer wrote at padding is
- * cut off with it. */
+/* Checks the positions of the tokens that are kept; positions of padding are cut off with the
+ * padding. */
 static int take_position(struct jsonl_record *r, const char *key, size_t i, int64_t v,
                          struct err *e)
 {
@@ -179,8 +179,8 @@ static int take_type(struct jsonl_record *r, const char *key, size_t i, int64_t 
                    key, i, (long long)v);
 }
 
-/* Known lists beside input_ids. take NULL: the list changes no token. Any other list as long as
- * input_ids is refused. */
+/* Known lists beside input_ids. take NULL: the list changes no token. Any other list of the length
+ * of input_ids is refused. */
 static const struct beside_ids {
     const char *name;
     int (*take)(struct jsonl_record *r, const char *key, size_t i, int64_t v, struct err *e);
@@ -266,8 +266,8 @@ static int take_member(struct jsonl_record *r, const char *key, struct jread *j,
     return take_list(r, j, e);
 }
 
-/* Checks that the record is of one kind. Only complete kinds count: a prompt or labels alone may
- * serve another purpose, such as a text beside its prompt. */
+/* Checks that the record is of one kind. Only complete kinds count: a lone prompt or lone labels
+ * may be metadata, such as the prompt of a text. */
 static int check_kinds(const struct jsonl_record *r, const char *key, struct err *e)
 {
     const char *kind[4];

@@ -83,7 +83,7 @@ int latents_read_text(const struct data *d, const struct latents_sample *s, int6
     return read_numbers(d, s->token + 2 * (s->C * s->T * s->H * s->W + first), n, out, e);
 }
 
-/* ---- do sample and model fit together -------------------------------------------------------- */
+/* ---- checks against the model ---------------------------------------------------------------- */
 
 static int check_size(const struct job_spec *s, const struct latents_sample *x, struct err *e)
 {
@@ -128,7 +128,8 @@ static int check_caption(const struct model_shape *m, const struct latents_sampl
                      (long long)x->text_len, (long long)m->text_len);
 }
 
-/* Checks the class. The last row of the table of classes stands for no class. */
+/* Checks the class. The last row of the table of classes means "no class", and no sample may have
+ * it. */
 static int check_label(const struct model_shape *m, const struct latents_sample *x, struct err *e)
 {
     if (!m->type_vocab || (x->label >= 0 && x->label < m->type_vocab - 1)) return 0;

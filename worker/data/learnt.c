@@ -1,7 +1,7 @@
-/* data_order_learnt: the tokens that may be targets after documents were cut and packed. */
+/* data_order_learnt: counts the tokens that may be targets after documents were cut and packed. */
 #include "worker/data/order.h"
 
-/* Counts the tokens of [token, token + n) that may be learnt. Returns -1 as data_read_mask
+/* Counts the tokens of [token, token + n) that may be targets. Returns -1 as data_read_mask
  * fails. */
 static int64_t may_be_learnt(const struct data *d, int64_t token, int64_t n, struct err *e)
 {
@@ -16,7 +16,8 @@ static int64_t may_be_learnt(const struct data *d, int64_t token, int64_t n, str
     return sum;
 }
 
-/* Counts the targets in a part of a document. For a causal model, the first token is no target. */
+/* Counts the targets in a part of a document. For a causal model the first token is not a
+ * target. */
 static int64_t of_part(const struct data_order *o, int64_t token, int64_t n, struct err *e)
 {
     const int64_t first = o->options.causal ? 1 : 0;

@@ -1,12 +1,12 @@
-/* mask.c: draws four words for a token by Philox: they decide whether it is hidden, and the id in
- * its place. */
+/* mask.c: draws four words for a token by Philox. They decide whether the token is hidden, and the
+ * id in its place. */
 #include "worker/data/mask.h"
 
 #include <stdbool.h>
 #include "kernels/philox.h"
 
-/* Tells whether a word lies in the lowest `share` of all words. Exact for a share that is a
- * multiple of 2^-32. */
+/* Tells whether a word lies in the lowest `share` of all words. The share of words is exact if
+ * `share` is a multiple of 2^-32. */
 static bool below(uint32_t word, double share)
 {
     return (double)word < share * 4294967296.0;

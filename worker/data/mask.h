@@ -3,15 +3,15 @@
  * 10.
  *
  * Both depend only on the seed, the set, the sample's number and the position in the sample: the
- * same tokens are hidden on any number of ranks. Numbers continue from pass to pass, so that other
- * tokens are hidden when a sample comes again. */
+ * same tokens are hidden on any number of ranks. The sample's number continues from pass to pass,
+ * so that other tokens of a sample are hidden in each pass. */
 #ifndef SEQD_DATA_MASK_H
 #define SEQD_DATA_MASK_H
 
 #include <stdint.h>
 
 struct mask_rule {
-    double prob; /* share of tokens that must be predicted; 0: no such objective */
+    double prob; /* share of tokens that must be predicted; 0: tokens are not hidden */
     int64_t seed;
     int set;         /* enum data_set */
     int32_t hidden;  /* the id that stands for a hidden token */

@@ -2,9 +2,9 @@
  *
  *   "MMIDIDX\0\0"  u64 version 1  u8 dtype  u64 n_sequences  u64 n_indices        34 bytes
  *   i32 length[n_sequences]      tokens of each sequence
- *   i64 pointer[n_sequences]     its first byte in PREFIX.bin: sequences lie end to end
- *   i64 document[n_indices]      first sequence of each document; the last is n_sequences
- * Multimodal datasets have an i8 for each sequence after that, and are refused. */
+ *   i64 pointer[n_sequences]     its byte offset in PREFIX.bin: sequences lie end to end
+ *   i64 document[n_indices]      first sequence of each document; the last element is n_sequences
+ * Multimodal datasets have an i8 per sequence after these, and are refused. */
 #ifndef SEQD_DATA_MEGATRON_H
 #define SEQD_DATA_MEGATRON_H
 
@@ -12,7 +12,7 @@
 
 #define MEGATRON_HEADER 34
 
-/* Turns PREFIX, PREFIX.bin or PREFIX.idx (patterns allowed) into the path of the .idx. */
+/* Makes the path of the .idx from PREFIX, PREFIX.bin or PREFIX.idx (patterns allowed). */
 int format_megatron_idx(const char *path, char out[FILE_PATH_SIZE], struct err *e);
 
 #endif

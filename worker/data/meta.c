@@ -14,7 +14,7 @@
 
 static const char *const part_names[PART_N + 1] = {"tokens.bin", "documents.bin", "loss.bin",
                                                    "origins.bin", "bytes.bin"};
-static const char byte_name[] = "byte"; /* name for text cut into bytes */
+static const char byte_name[] = "byte"; /* the word of `tokenizer` for text cut into bytes */
 static const char *const set_names[SET_N + 1] = {"train", "eval"};
 
 const char *meta_part_name(int part)
@@ -33,7 +33,7 @@ void meta_fini(struct meta *m)
 
 /* ---- the members ----------------------------------------------------------------------------- */
 
-/* Holds a meta as meta.json has it: `tokenizer` is "byte" where text was cut into bytes, and part[]
+/* A meta in the form of meta.json: `tokenizer` is "byte" if text was cut into bytes, and part[]
  * lists only parts that exist. */
 struct meta_stored {
     struct meta m;
@@ -109,7 +109,7 @@ static const struct field part_rows[] = {
     WORD("name", id, part_names, .needed = true),
     {"size", FIELD_INT, AT(part.size), 0, INT64_MAX, ALWAYS, .needed = true},
     {"sha256", FIELD_TEXT, AT(part.sha256), .size = SHA256_HEX, ALWAYS, .needed = true},
-    RECORD_CLOSED /* another member may change the meaning of the bytes */
+    RECORD_CLOSED /* an unknown member may change the meaning of the bytes */
 };
 #undef AT
 #define AT(member) offsetof(struct meta_source, member)
@@ -204,8 +204,8 @@ int meta_write(const struct meta *m, const char *dir, struct err *e)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Checks that the ranges of the sources follow each other and cover all documents, the ranges of
- * training first. */
+/* Checks that the ranges of the sources follow each other and cover all documents, those of
+ * SET_TRAIN first. */
 static bool ranges_hold(const struct meta *m)
 {
     int64_t next = 0, train = 0;

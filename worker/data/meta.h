@@ -16,7 +16,7 @@ struct meta_part { /* one binary file of the directory */
 
 struct meta_source {
     struct data_source range;
-    char *path; /* owned: as the spec has it */
+    char *path; /* owned: the path in the spec */
     int format;
     int64_t n_tokens;
 };
@@ -32,7 +32,7 @@ struct meta {
     struct data_stats stats;    /* all but id and made_mb_s */
     int width;                  /* bytes of a token: 2 or 4 */
     char tokenizer[SHA256_HEX]; /* digest of tokenizer.json, which cut text; "": text was bytes */
-    int max_file; /* place of max_token: index of the file, position in the file's tokens */
+    int max_file; /* first place of max_token: index of the file, position in the file's tokens */
     int64_t max_pos;
     struct meta_part part[PART_N];
     int n_sources;
@@ -45,7 +45,7 @@ const char *meta_part_name(int part); /* returns a name like "tokens.bin" */
 /* Writes <dir>/meta.json. */
 int meta_write(const struct meta *m, const char *dir, struct err *e);
 /* Reads <dir>/meta.json. Call meta_fini on *m even after an error. fails: ERR_CORRUPT when the
- * text, a count or a range does not hold; ERR_NOT_FOUND, ERR_IO. */
+ * text, a count or a range is wrong; ERR_NOT_FOUND, ERR_IO. */
 int meta_read(const char *dir, struct meta *m, struct err *e);
 void meta_fini(struct meta *m);
 

@@ -1,5 +1,5 @@
 /* mixture.c: gives each source its places in a block, and permutes the block to find the source of
- * place n. */
+ * sample n. */
 #include "worker/data/mixture.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ int mixture_init(struct mixture *m, const double *weight, int n, struct err *e)
     }
     for (int i = 0; i < n; i++) {
         double exact = weight[i] / sum * MIXTURE_BLOCK;
-        /* Rounding must not matter: 0.7 / (0.7 + 0.3) * 1000 is 700. */
+        /* Add more than the rounding error: 0.7 / (0.7 + 0.3) * 1000 must give 700. */
         double whole = floor(exact + 1e-9);
         rest[i] = exact - whole;
         m->share[i] = (int64_t)whole;

@@ -174,7 +174,7 @@ void data_sample(const struct data_order *o, int64_t n, struct sample *s)
     if (o->mixed) mixture_at(&o->mixture, seed, n, &s->stream, &k);
     const struct pack *p = &o->stream[s->stream];
     const int64_t N = p->stats.n_samples, pass = k / N;
-    /* The streams of a mixture are shuffled apart from each other. */
+    /* The streams of a mixture are shuffled independently. */
     if (o->mixed) seed ^= (int64_t)(((uint64_t)s->stream + 1) << 40);
     pack_sample(p, o->options.in_order ? k % N : permute(k % N, N, seed, pass), s);
     s->pass = pass;
@@ -204,7 +204,7 @@ static int64_t masked_targets(const struct data_order *o, const struct sample *s
     return n_targets;
 }
 
-/* Counts the targets in fragment f of sample n. */
+/* Counts the targets in fragment f of sample n, whose tokens may be hidden. */
 static int64_t hidden_targets(const struct data_order *o, int64_t n, const struct fragment *f,
                               struct err *e)
 {
@@ -240,7 +240,7 @@ static int64_t all_hidden_targets(const struct data_order *o, int64_t n, const s
     return count;
 }
 
-/* Sums the bytes of the tokens in [token, token + n) that may be learnt. */
+/* Sums the bytes of the tokens in [token, token + n) that may be targets. */
 static int64_t learnt_bytes(const struct data *d, int64_t token, int64_t n, struct err *e)
 {
     enum { PART = 1024 };

@@ -45,7 +45,8 @@ static int overlong_error(const struct pack *p, int64_t document, struct err *e)
                      (long long)document_length(p, document), (long long)p->o.seq_len);
 }
 
-/* Fails, naming the record of a document that is longer than the model's table of positions. */
+/* Sets the error for a document that is longer than the model's table of positions, and names its
+ * record. */
 static int beyond_table(const struct pack *p, int64_t document, struct err *e)
 {
     struct data_origin at;
@@ -71,7 +72,8 @@ static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
     return *n_pieces ? length : 0;
 }
 
-/* Counts documents and tokens after overlong has cut them; n_fragments counts each piece once. */
+/* Counts documents and tokens after data.overlong is applied. n_fragments is the number of pieces,
+ * which concat may still cut. */
 static int count(struct pack *p, struct err *e)
 {
     struct order_stats *st = &p->stats;
@@ -167,7 +169,7 @@ static int pack_concat(struct pack *p, struct err *e)
     return rc;
 }
 
-/* Lays the pieces of each sample side by side. placed: pieces of `all` in the order of packing.
+/* Stores the pieces of each sample side by side. placed: pieces of `all` in the order of packing.
  * where[i]: sample of piece i of `all`. */
 static void gather(struct pack *p, const struct piece *all, const uint32_t *placed,
                    const uint32_t *where)
@@ -176,7 +178,8 @@ static void gather(struct pack *p, const struct piece *all, const uint32_t *plac
     int64_t sum = 0;
     memset(p->sample_end, 0, (size_t)n_samples * sizeof *p->sample_end);
     for (int64_t i = 0; i < n; i++) p->sample_end[where[i]]++;
-    for (int64_t s = 0; s < n_samples; s++) { /* turns counts to begins, which become ends below */
+    for (int64_t s = 0; s < n_samples; s++) { /* turns counts into begins, which become ends
+                                               * below */
         int64_t k = p->sample_end[s];
         p->sample_end[s] = sum;
         sum += k;
@@ -216,8 +219,8 @@ out:
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Counts the fragments of concat where no document is left out: one per document, and one more for
- * each sample that begins inside of a document. */
+/* Counts the fragments of concat if no document is left out: one per document, and one more per
+ * sample that begins inside a document. */
 static void count_windows(struct pack *p)
 {
     const int64_t S = p->o.seq_len;

@@ -1,6 +1,7 @@
 /* pack.h: packs documents into samples of seq_len by concat, none or best_fit, and cuts or drops
- * longer documents (worker/data/data.h explains the words). A pack covers one run of documents: a
- * whole set, or one source of a weighted mixture. Deterministic, O(n log n) in its documents. */
+ * longer documents (worker/data/data.h explains the words). A pack covers a range of documents: a
+ * whole set, or one source of a weighted mixture. Packing is deterministic, and takes O(n log n)
+ * time for n documents. */
 #ifndef SEQD_DATA_PACK_H
 #define SEQD_DATA_PACK_H
 
@@ -27,7 +28,7 @@ struct pack {
     int64_t *sample_end; /* owned [stats.n_samples]: end of each sample's pieces */
 };
 
-/* Opens a pack. An empty pack (n_samples 0: everything was dropped) is no error here.
+/* Opens a pack. An empty pack (n_samples 0: all documents were dropped) is not an error here.
  * fails: as data_order_open. */
 int pack_open(struct pack *p, const struct pack_options *o, struct err *e);
 void pack_close(struct pack *p);

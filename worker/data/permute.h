@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Returns the place of i of [0, n) in the permutation that (seed, pass) names. It depends neither
- * on the number of ranks nor on earlier calls, so that a resumed job finds it again. */
+/* Returns the position of i of [0, n) in the permutation keyed by (seed, pass). It depends neither
+ * on the number of ranks nor on earlier calls, so that a resumed job gets the same. */
 int64_t permute(int64_t i, int64_t n, int64_t seed, int64_t pass);
 
 #endif

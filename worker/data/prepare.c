@@ -1,8 +1,8 @@
-/* data_prepare: two passes over the sources. The first hashes them for the id, and mostly finds
- * the work done already. The second turns them into tokens, and checks that it read the bytes that
- * were hashed. A lock per id keeps two preparations of the same data apart. The kernel releases it
- * when the process ends. A killed process leaves only a .tmp directory, which the next one
- * removes. */
+/* data_prepare: makes two passes over the sources. The first hashes them for the id; often the
+ * data of that id exist already. The second turns them into tokens, and checks that it read the
+ * bytes that were hashed. A lock per id keeps two preparations of the same data apart. The kernel
+ * releases the lock when the process ends. A killed process leaves only a .tmp directory, which
+ * the next preparation removes. */
 #include "worker/data/data.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ struct prepare {
     struct meta meta; /* the first pass sets sources and files, the second sets counts */
 };
 
-/* Gives an error the name of the spec field that led to it, unless it has one. */
+/* Sets the error's field to that of the source, unless it is set. */
 static int blame(const struct prepare *p, int source, struct err *e)
 {
     if (e && !e->field[0]) snprintf(e->field, sizeof e->field, "%s.path", p->source[source].field);
@@ -123,7 +123,7 @@ static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
     return source_expand(&p->list, path, p->roots, n_roots, i, field, e);
 }
 
-/* Refuses a file of text or records whose first bytes are those of another format. */
+/* Refuses a file of text or JSONL whose first bytes are those of another format. */
 static int check_head(const struct prepare *p, const struct source_file *f, struct err *e)
 {
     const int format = p->source[f->source].spec->format;
@@ -137,8 +137,8 @@ static int check_head(const struct prepare *p, const struct source_file *f, stru
     return c ? container_refuse(c, "", f->path, "", e) : 0;
 }
 
-/* Sums the bytes of the files that were found. Returns 0 if they name other files, of sizes not
- * known yet. */
+/* Sums the bytes of the files that were found. Returns 0 if they name other files, whose sizes are
+ * not known yet. */
 static double listed_size(const struct prepare *p)
 {
     double n = 0;
@@ -186,8 +186,8 @@ static bool cuts_texts(const struct job_spec *s)
     return s->kind == JOB_EMBED && s->data.overlong == OVERLONG_TRUNCATE;
 }
 
-/* Makes the id from all inputs of the prepared data, each piece ended by a NUL. The paths are
- * inputs because origins name them. */
+/* Makes the id from all inputs of the prepared data, each followed by a NUL. Paths are inputs
+ * because origins name them. */
 static int make_id(struct prepare *p, char id[80], struct err *e)
 {
     struct sha256 sha;
@@ -222,7 +222,7 @@ static int make_id(struct prepare *p, char id[80], struct err *e)
 
 /* ---- second pass ----------------------------------------------------------------------------- */
 
-/* Begins file i: the data that follow belong to it. */
+/* Begins file i, to which the following data belong. */
 static struct format_in begin_file(const struct prepare *p, struct encode *c, int i)
 {
     const struct source_file *f = &p->list.file[i];
@@ -252,7 +252,7 @@ static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
     return rc < 0 ? blame(p, f->source, e) : 0;
 }
 
-/* Reads files of a source from file i on: a run of small ones, else file i alone. Returns the
+/* Reads files of a source from file i on: several small files, else file i alone. Returns the
  * number of files read. */
 static int read_files(struct prepare *p, struct encode *c, int i, int n, struct err *e)
 {
@@ -321,7 +321,7 @@ static double hashed_size(const struct prepare *p)
     return n;
 }
 
-/* Writes tokens of 2 bytes. Starts again with 4 bytes when an id does not fit. */
+/* Writes the directory with tokens of 2 bytes. Starts again with 4 bytes if an id does not fit. */
 static int write_all(struct prepare *p, const char *dir, struct err *e)
 {
     struct encode c;
@@ -353,7 +353,7 @@ static int build(struct prepare *p, const char *parent, const char *id, struct e
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
     int rc = write_all(p, tmp, e);
     if (rc == 0) rc = file_sync_dir(tmp, e);
-    if (rc == 0) rc = file_remove(final, e); /* invalid data that data_open has refused */
+    if (rc == 0) rc = file_remove(final, e); /* removes invalid data that data_open has refused */
     if (rc == 0 && rename(tmp, final) < 0) rc = err_errno(e, "rename %s", final);
     if (rc == 0) rc = file_sync_dir(parent, e);
     if (rc < 0) file_remove(tmp, NULL);
@@ -375,7 +375,7 @@ static int lock_id(const char *parent, const char *id, struct err *e)
     return -1;
 }
 
-/* Refuses existing data that hold text as bytes, if this job must not read text as bytes. */
+/* Refuses existing data with text as bytes if this job must not read text as bytes. */
 static int check_text(const struct prepare *p, const struct data_stats *s, struct err *e)
 {
     const char *field = p->source[s->n_bytes > 0 ? 0 : p->n_sources - 1].field;
@@ -392,7 +392,7 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
     struct err none = {0};
     char own[FILE_PATH_SIZE];
     if (file_join(own, e, "%s/%s", parent, id) < 0) return -1;
-    beneath_grant(own); /* the data are of this job's own sources */
+    beneath_grant(own); /* allowed: the data come from this job's own sources */
     struct data *d = data_open(parent, id, DATA_CHECK, &none);
     const bool there = d != NULL;
     if (there) {
@@ -427,7 +427,7 @@ bool data_needs_tokenizer(const struct job_spec *s)
 }
 
 /* Opens a worker for each thread of a rank. If the threads cannot be started, the caller does all
- * their work. */
+ * the work. */
 static int open_workers(struct prepare *p, const struct data_model *model, struct err *e)
 {
     const struct job_spec *s = p->spec;
@@ -443,7 +443,7 @@ static int open_workers(struct prepare *p, const struct data_model *model, struc
     return 0;
 }
 
-/* Refuses a prompt of the model before an input that is not texts of a jsonl file. */
+/* Refuses to put a prompt of the model before an input that is not text of a jsonl file. */
 static int check_before(const struct prepare *p, const char *before, struct err *e)
 {
     if (!before) return 0;

@@ -1,4 +1,4 @@
-/* reader.h: a source file read once from front to back, hashed on the way. */
+/* reader.h: reads a source file once from front to back, and hashes it as it is read. */
 #ifndef SEQD_DATA_READER_H
 #define SEQD_DATA_READER_H
 
@@ -10,7 +10,8 @@
 
 #define READER_CHUNK ((size_t)1 << 18)
 
-/* Intake of every byte that is read, from one file or from several that belong together. */
+/* The hash and the progress of all bytes that are read, from one file or from several that belong
+ * together. */
 struct intake {
     struct sha256 sha;
     struct progress *progress; /* borrowed, in bytes; NULL: not reported */
@@ -27,15 +28,15 @@ struct reader {
     bool end;            /* the file ends after the bytes held */
 };
 
-/* Opens a file; root: path lies beneath it (source_open). */
+/* Opens a file. path lies beneath root (source_open). */
 int reader_open(struct reader *r, const char *root, const char *path, struct intake *into,
                 struct err *e);
 void reader_close(struct reader *r);         /* safe after a failed open, and twice */
 int64_t reader_size(const struct reader *r); /* bytes of the whole file; -1: fstat failed */
-/* Reads more bytes after those held, in one call of read(2); there must be room. Sets `end` if the
- * file ends. */
+/* Reads more bytes after the held ones, in one call of read(2); there must be room. Sets `end` if
+ * the file ends. */
 int reader_fill(struct reader *r, struct err *e);
-/* Doubles the room if it is below `most`. fails: ERR_TOO_LARGE; ERR_IO for no memory. */
+/* Doubles the room, up to `most` bytes. fails: ERR_TOO_LARGE; ERR_IO for no memory. */
 int reader_grow(struct reader *r, size_t most, struct err *e);
 /* Forgets the first n bytes held. */
 void reader_drop(struct reader *r, size_t n);

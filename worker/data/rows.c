@@ -1,5 +1,5 @@
 /* data_batch: one rank's rows of one sample. A rank holds a few segments of the sample.
- * Neighbouring fragments of a segment are read together if they are neighbours in tokens.bin,
+ * Neighbouring fragments of a segment are read in one call if they are neighbours in tokens.bin,
  * too. */
 #include <string.h>
 #include "api/core/assert.h"
@@ -64,8 +64,8 @@ static int hide(const struct segment *g, int64_t i, int64_t token, int64_t n, st
     return 0;
 }
 
-/* Masks the targets of the rows from i on, which are tokens [token, token + n). A row has no
- * target if its target token may not be learnt. */
+/* Removes targets of the rows from i on, which are tokens [token, token + n): a row has no target
+ * if its target token may not be one. */
 static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64_t n, struct err *e)
 {
     uint8_t learn[4096];
@@ -81,7 +81,7 @@ static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64
 }
 
 /* Reads tokens [token, token + n) of tokens.bin into rows [i, i + n). more: the last fragment
- * continues after the segment, so that the last row has a target. */
+ * continues after the segment, so that its last row has a target. */
 static int read_run(const struct segment *g, int64_t i, int64_t token, int64_t n, bool more,
                     struct err *e)
 {
@@ -108,7 +108,7 @@ static int fill_segment(const struct segment *g, struct err *e)
         data_fragment(g->o, g->s, k, &f);
         const int64_t begin = i, first = k, token = f.token + (g->pos + i - f.pos);
         bool joined = true;
-        while (joined) { /* i: the row after the run so far */
+        while (joined) { /* i: the first row after the run so far */
             i = f.pos + f.length - g->pos;
             if (i >= real || ++k == g->s->n_fragments) break;
             data_fragment(g->o, g->s, k, &f);
@@ -152,7 +152,7 @@ static struct reach_document document_at(void *arg, int64_t pos)
     return (struct reach_document){f.pos, f.pos + f.length};
 }
 
-/* Maps the keys that each segment sees; map->n 0 where no key can be left out. */
+/* Maps the keys that each segment sees. map->n is 0 if no key can be left out. */
 static void set_reach(const struct data_order *o, const struct sample *s, const struct shard *sh,
                       struct reach_map *map)
 {

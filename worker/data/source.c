@@ -1,4 +1,4 @@
-/* source.c: expands the patterns of a path directory by directory, below an opened root, into a
+/* source.c: expands the patterns of a path, one component at a time beneath an open root, into a
  * sorted list of files. */
 #include "worker/data/source.h"
 
@@ -138,8 +138,8 @@ static int no_root(const char *path, const char *const *roots, int n_roots, stru
                    n_roots ? list : "none is configured");
 }
 
-/* Drops the last file of the list if it does not exist. Keeps a path that leads outside of the
- * root: source_open refuses it, whether or not its target exists. */
+/* Drops the last file of the list if it does not exist. Keeps a path that leads out of the root:
+ * source_open refuses it, whether or not its target exists. */
 static int check_last(struct source_walk *w, struct err *e)
 {
     char *path = w->list->file[w->list->n - 1].path;
@@ -154,8 +154,8 @@ static int check_last(struct source_walk *w, struct err *e)
     return 0;
 }
 
-/* Appends the files beneath the root, sorted. walk appends a plain name unchecked; check_last
- * drops it if it does not exist. */
+/* Appends the matching files beneath the root, sorted. `walk` appends a name without wildcards
+ * unchecked; check_last drops it if it does not exist. */
 static int expand_under(struct source_walk *w, const char *rest, struct err *e)
 {
     char root[FILE_PATH_SIZE];
@@ -169,15 +169,17 @@ static int expand_under(struct source_walk *w, const char *rest, struct err *e)
     return 0;
 }
 
-/* Returns the path within a root; NULL: it is not looked for there. Relative names begin in no
- * root that is private, such as the uploads, whose files are named whole. */
+/* Returns the path relative to a root; NULL: the path is not looked for there. A relative path
+ * does not begin in a private root, such as the uploads, whose files have absolute paths in a
+ * job. */
 static const char *path_within(const char *root, const char *path)
 {
     if (path[0] == '/') return beneath_rest(root, path);
     return beneath_private(root) ? NULL : path;
 }
 
-/* Says that a path has no file. first: the root in which relative paths begin; NULL: none. */
+/* Sets the error for a path that matches no file. first: the root in which relative paths begin;
+ * NULL: none. */
 static int no_file(const char *path, const char *first, struct err *e)
 {
     char hint[256];

@@ -1,4 +1,4 @@
-/* source.h: the files that a data source names, and opening them without leaving the roots.
+/* source.h: finds the files that a data source names, and opens them without leaving the roots.
  *
  * A path is absolute and beneath a configured root, or relative to the first root where it matches
  * something. Its components may be shell patterns (* ? [..]; a leading dot only by name). Files are
@@ -12,7 +12,7 @@
 #define SOURCE_FILES 65536 /* files of one job, all sources together */
 
 struct source_file {
-    char *path; /* owned; full path, for opening and for sentences */
+    char *path; /* owned; full path, to open and for errors */
     int root;   /* index of the root that holds it */
     int source; /* caller's number of the source whose path matched the file */
 };
@@ -22,11 +22,11 @@ struct source_list {
     int n;
 };
 
-/* Appends the files that `path` names, sorted by name. A pattern names regular files; a path
- * without one is appended if it exists, and source_open refuses another kind of file. field: the
- * job-spec path of the source for errors ("data.train.0.path"). fails: ERR_NOT_FOUND when no file
- * matches; ERR_INVALID when the path lies beneath no root, is malformed, or names a file that seqd
- * keeps; ERR_TOO_LARGE; ERR_IO for no memory. */
+/* Appends the files that `path` names, sorted by name. A pattern matches regular files only. A
+ * path without wildcards is appended if it exists; source_open later refuses it if it is not a
+ * regular file. field: the job-spec path of the source for errors ("data.train.0.path"). fails:
+ * ERR_NOT_FOUND when no file matches; ERR_INVALID when the path lies beneath no root, is
+ * malformed, or names a private file; ERR_TOO_LARGE; ERR_IO for no memory. */
 int source_expand(struct source_list *list, const char *path, const char *const *roots, int n_roots,
                   int source, const char *field, struct err *e);
 void source_list_fini(struct source_list *list);

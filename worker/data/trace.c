@@ -1,4 +1,4 @@
-/* data_trace: finds the files and records that a global sample came from. */
+/* data_trace: finds the files and records of a global sample. */
 #include "api/core/jwrite.h"
 #include "worker/data/latents.h"
 #include "worker/data/order.h"
@@ -37,8 +37,8 @@ static int write_tokens(struct jwrite *w, const struct data_order *o, int64_t n,
     return 0;
 }
 
-/* Writes the sizes of a sample of latents, without the number of targets, which is drawn for each
- * step. */
+/* Writes the sizes of a sample of latents, without the number of targets, which depends on the
+ * draws of a step. */
 static int write_latents(struct jwrite *w, const struct data_order *o, int64_t n, struct err *e)
 {
     struct latents_sample x;

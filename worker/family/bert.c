@@ -1,5 +1,5 @@
-/* bert.c: BERT (1810.04805), the model that RSA was published on: bidirectional attention, norms
- * after the residual, learnt positions, biases, and the head of a masked language model.
+/* bert.c: BERT (1810.04805), with which RSA was published: bidirectional attention, norms after
+ * the residual, learned positions, biases, and the head of a masked language model.
  *
  *   x = n(word[ids] + position[pos] + type[0])
  *   per layer   x = n(x + Wo attn(Wq x, Wk x, Wv x));  x = n(x + W2 act(W1 x))
@@ -40,7 +40,7 @@ static void write_in(struct program *in, const struct model_shape *m, const char
     in->result = LAYER_NORM(in, m, x, "LayerNorm");
 }
 
-/* Numbers of a matrix and of its bias in a program. */
+/* Indices of a matrix and of its bias in a program. */
 struct dense {
     int w, bias;
 };
@@ -129,7 +129,7 @@ static void write_bert(const struct model_shape *m, struct family *f)
                                      .up_bias = "transform.dense.bias",
                                      .norm = "transform.LayerNorm.weight",
                                      .norm_bias = "transform.LayerNorm.bias",
-                                     /* an untied file has two biases, and its "bias" is unused */
+                                     /* an untied file has two biases; its "bias" is unused */
                                      .bias = m->tied ? "bias" : "decoder.bias"};
     bert_write(m, f, &names, (enum act_id)m->act);
 }
@@ -191,7 +191,7 @@ static bool ends(const char *s, size_t n, const char *end)
     return n >= strlen(end) && !strcmp(s + n - strlen(end), end);
 }
 
-/* Gives weight and bias their names: old files have gamma and beta. */
+/* Renames gamma and beta of old files to weight and bias. */
 static void rename_tensor(const char *stored, char *name, size_t size)
 {
     size_t n = strlen(stored);
@@ -203,7 +203,7 @@ static void rename_tensor(const char *stored, char *name, size_t size)
     snprintf(name, size, "%.*s%s", (int)n, stored, end);
 }
 
-/* Tensors of files that may be unused: other heads, position ids, one of two biases. */
+/* Tensors of files that are not used: other heads, position ids, one of two biases. */
 static const char *const beside[] = {
     "bert.pooler.",         "cls.seq_relationship.",        "bert.embeddings.position_ids",
     "cls.predictions.bias", "cls.predictions.decoder.bias", NULL};

@@ -1,4 +1,4 @@
-/* bert.h: the common pieces of the encoders in BERT's mould. Inside worker/family. */
+/* bert.h: parts that encoders like BERT have in common. Inside worker/family. */
 #ifndef SEQD_FAMILY_BERT_H
 #define SEQD_FAMILY_BERT_H
 
@@ -7,14 +7,14 @@
 
 /* Prefixes and names of tensors. */
 struct bert_names {
-    const char *embeddings, *layer; /* layer: with one %d */
+    const char *embeddings, *layer; /* layer has one %d */
     const char *head;
     const char *up, *up_bias, *norm, *norm_bias, *bias; /* names after the prefix `head` */
 };
 /* Writes the whole model. act: the head's activation. */
 void bert_write(const struct model_shape *m, struct family *f, const struct bert_names *n,
                 enum act_id act);
-/* Checks heads, table of positions and activation; sets head_dim and act where they are not given.
+/* Checks heads, table of positions and activation; sets head_dim and act if they are not given.
  * fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int bert_check(struct model_shape *m, struct err *e);
 
@@ -27,7 +27,7 @@ extern const char *const bert_nothing[]; /* keys that change nothing */
 #define BERT_FIELDS                                                                                \
     HF_SIZES, {"type_vocab_size", NULL, 0}, {"rms_norm_eps", "layer_norm_eps", 0},                 \
     {"rope_theta", NULL, HF_FIXED}, {"hidden_act", NULL, HF_UNWRITTEN}
-/* Keys of dropout have no reader: the job's dropout counts, not the file's. */
+/* Keys of dropout have no reader, since the dropout of the job is used, not that of the file. */
 #define BERT_SPECIALS                                                                              \
     HF_NEVER, {"hidden_act", config_read_act, config_write_act},                                   \
     {"position_embedding_type", bert_want_absolute, NULL},                                         \

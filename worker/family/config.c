@@ -1,5 +1,5 @@
-/* Reads config.json in two passes, since model_type, which decides the meaning of the other keys,
- * may stand anywhere. */
+/* Reads config.json in two passes: model_type decides the meaning of the other keys, and may be
+ * anywhere in the file. */
 #include "worker/family/config_table.h"
 
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 #define PREFIX "model.config."
 
-/* Begins the sentence with the place of the key; for a job it names the field, too. */
+/* The error begins with the place of the key; for a job it also has the field. */
 int config_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
 {
     char text[512], field[96];
@@ -36,7 +36,7 @@ int config_invalid(struct config *c, const char *key, const char *want)
     return config_error(c, ERR_INVALID, key, "%s must be %s", key, want);
 }
 
-/* Tells whether the key has been refused before: a list of layers may ask for the same thing many
+/* Tells whether the key was refused before: a list of layers may ask for the same feature many
  * times. */
 static bool is_refused(const struct config *c, const char *key)
 {
@@ -56,7 +56,7 @@ int config_refuse(struct config *c, const char *key, const char *why)
     }
     const int more = snprintf(c->refused + n, sizeof c->refused - n, "%s%s: %s", n ? "; " : "", key,
                               why);
-    if (more >= (int)(sizeof c->refused - n)) { /* no room for the reason: names the key alone */
+    if (more >= (int)(sizeof c->refused - n)) { /* no room for the reason: name only the key */
         c->refused[n] = 0;
         snprintf(c->refused + n, sizeof c->refused - n, "; %s", key);
     }
@@ -104,7 +104,7 @@ static int read_enum(struct config *c, const struct field *f, const char *key)
     return config_refuse(c, key, list);
 }
 
-/* Reads a size. A value of a CONFIG_KEPT was checked before: only its type is checked here. */
+/* Reads a size. Only the type is checked in a CONFIG_KEPT, whose values were checked before. */
 static int read_field(struct config *c, const struct field *f, const char *key)
 {
     const bool kept = c->form == CONFIG_KEPT;
@@ -166,7 +166,7 @@ bool config_met(const struct config *c, const char *key)
     return false;
 }
 
-/* Notes a key, and refuses a second one. name: from the table, which outlives c. */
+/* Notes a key, and refuses a repeated one. name: a string of a table, which outlives c. */
 static int once(struct config *c, const char *name, const char *key)
 {
     if (config_met(c, name))
@@ -190,10 +190,10 @@ static const struct hf_special *special(const struct hf_family *f, const char *k
     return config_neutral(key);
 }
 
-/* ---- keys that are none of the family's ------------------------------------------------------ */
+/* ---- keys that the family does not have ------------------------------------------------------ */
 
-/* Tells whether every job may give the size, as spec_effective does, though some families have no
- * such key. */
+/* Tells whether every job may give the size, although some families have no such key:
+ * spec_effective gives it always. */
 static bool is_usual(const char *name)
 {
     static const char *const usual[] = {"max_position_embeddings", "rms_norm_eps", "rope_theta",
@@ -203,8 +203,8 @@ static bool is_usual(const char *name)
     return false;
 }
 
-/* Tells whether a size belongs to RoPE, in a family that takes any rule. A job may then give it by
- * its name in shape_fields. */
+/* Tells whether a size belongs to RoPE, in a family that allows any rule. A job may then give it
+ * by its name in shape_fields. */
 static bool is_rope(const struct config *c, const char *name)
 {
     return family_row(c->m)->rope_kinds && !strncmp(name, "rope_", 5) &&
@@ -229,7 +229,8 @@ static bool array_neutral(const struct model_shape *m, const struct field *f)
     return true;
 }
 
-/* Reads a size of other families if its value means that the model has none. f NULL: an array. */
+/* Reads a size that only other families have, if its value means that the model does not have it.
+ * f NULL: an array. */
 static bool read_neutral(struct config *c, const struct field *f, const char *key)
 {
     const struct config before = *c;
@@ -265,7 +266,7 @@ static bool next_is_null(const struct config *c)
 
 static int refuse_key(struct config *c, const char *key, bool size)
 {
-    if (next_is_null(c)) return config_ignore(c, key); /* as if it were not there */
+    if (next_is_null(c)) return config_ignore(c, key); /* null counts as a missing key */
     char path[128], why[160] = "is not a key of this family";
     snprintf(path, sizeof path, PREFIX "%.90s", key);
     const char *near = c->form == CONFIG_JOB && !size ? spec_field_nearest(shape_fields, path)
@@ -359,7 +360,7 @@ static void set_absent(struct config *c)
         shape_set(c->m, shape_field(a->name), a->value);
 }
 
-/* Notes the fault of a value in c->faults and skips the value. Fails if c->faults is NULL, or if
+/* Adds the fault of a value to c->faults and skips the value. Fails if c->faults is NULL, or if
  * the value is not JSON. */
 static int go_on(struct config *c, const struct jread *value)
 {
@@ -381,7 +382,7 @@ int config_read(struct config *c, const char *text, size_t size)
         if (go_on(c, &value)) return -1;
         broken = true;
     }
-    /* finish() may refuse further keys, and runs before the refusals are reported */
+    /* finish() may refuse further keys, so it runs before refusals are reported */
     const int rc = c->form == CONFIG_KEPT || broken ? 0 : finish(c);
     if (!c->faults) return c->n_refused ? say_refused(c) : rc;
     if (rc && !c->n_refused) faults_add(c->faults, c->e);
@@ -392,11 +393,11 @@ int config_parse(const char *text, size_t size, const char *path, struct model_s
                  struct err *e)
 {
     struct config c = {.form = CONFIG_FILE, .path = path, .m = m, .e = e};
-    memset(m, 0, sizeof *m); /* padding too: shapes are compared as bytes */
+    memset(m, 0, sizeof *m); /* padding, too: shapes are compared as bytes */
     return config_read(&c, text, size);
 }
 
-/* ---- of a directory -------------------------------------------------------------------------- */
+/* ---- config.json of a directory -------------------------------------------------------------- */
 
 /* Reads the text of DIR/config.json. */
 static int directory_config(const char *dir, struct model_text *t, struct err *e)

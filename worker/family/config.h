@@ -1,4 +1,5 @@
-/* config.h: reads a model's sizes from config.json as the Python package transformers writes it. */
+/* config.h: reads a model's sizes from config.json in the form of the Python package
+ * transformers. */
 #ifndef SEQD_FAMILY_CONFIG_H
 #define SEQD_FAMILY_CONFIG_H
 
@@ -14,41 +15,42 @@ struct job_spec;
 
 /* The origin of a text, which decides the meaning of an absent key. */
 enum config_form {
-    CONFIG_FILE, /* a config.json: as in transformers for that model_type */
-    CONFIG_JOB,  /* model.config as a person writes it. Absent keys: shape_defaults(). Sizes may
-                  * have the names of shape_fields, too. A text with model_type and "architectures"
-                  * or "transformers_version" was written by the package, and is read like a
-                  * CONFIG_FILE */
-    CONFIG_KEPT  /* as config_write() wrote it, of this or an older version: keys are the names in
-                  * shape_fields, also of sizes that the family lacks; unknown keys are skipped */
+    CONFIG_FILE, /* a config.json: an absent key means the same as in transformers for that
+                  * model_type */
+    CONFIG_JOB,  /* model.config as a person writes it. Absent keys have the values of
+                  * shape_defaults(). Names of shape_fields are allowed, too. A text with
+                  * model_type and "architectures" or "transformers_version" was written by the
+                  * package, and is read like a CONFIG_FILE */
+    CONFIG_KEPT  /* written by config_write() of this or an older version: keys are the names in
+                  * shape_fields, also for sizes that the family lacks; unknown keys are skipped */
 };
 
 /* Reads the text of a config.json. path: for error texts only. fails: ERR_INVALID (missing,
- * malformed or unknown key), ERR_UNSUPPORTED (a key asks for another computation); both name the
- * key, or all refused keys. */
+ * malformed or unknown key), ERR_UNSUPPORTED (a key asks for a computation that is not supported).
+ * Both name the key, or all refused keys. */
 int config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
                  struct err *e);
 /* Reads DIR/config.json. */
 int config_read_dir(const char *dir, struct model_shape *m, struct err *e);
-/* Does the same as config_read_dir, but adds every fault to f, each naming file and key. Returns
- * -1 if there is one: *m is then not usable. */
+/* Does the same as config_read_dir, but adds every fault to f, with file and key. Returns -1 if
+ * there is a fault: *m is then not usable. */
 int config_check(const char *dir, struct model_shape *m, struct faults *f);
-/* Copies config.json as it stands, from directory to directory. */
+/* Copies config.json unchanged from directory to directory. */
 int config_copy(const char *from, const char *to, struct err *e);
 
-/* Takes the model of a job: reads the text into s->model.shape, and by config_write() writes the
- * shape to s->model.config, which is sent with the job. form: CONFIG_JOB or CONFIG_KEPT;
- * s->model.path is set before. fails: ERR_INVALID or ERR_UNSUPPORTED, one error for all refused
- * keys; ERR_TOO_LARGE. */
+/* Takes the model of a job: reads the text into s->model.shape, and writes the shape with
+ * config_write() to s->model.config, which is sent with the job. form: CONFIG_JOB or CONFIG_KEPT.
+ * The caller has set s->model.path. fails: ERR_INVALID or ERR_UNSUPPORTED, one error for all
+ * refused keys; ERR_TOO_LARGE. */
 int config_take(struct job_spec *s, const char *text, size_t size, enum config_form form,
                 struct err *e);
-/* Reads s->model.config, as it was sent with the job, into s->model.shape. */
+/* Reads s->model.config, which was sent with the job, into s->model.shape. */
 int config_open(struct job_spec *s, struct err *e);
 /* Writes s->model.config from s->model.shape. */
 void config_keep(struct job_spec *s);
 
-/* Writes one line of JSON with the names of shape_fields: the sizes of the family, and others that
- * differ from base. Returns the length, or -1 when it does not fit. */
+/* Writes one line of JSON with the names of shape_fields: the sizes of the family, and other sizes
+ * that differ from base. Returns the length, or -1 when it does not fit. */
 int64_t config_write(const struct model_shape *m, const struct model_shape *base, char *out,
                      size_t size);
 

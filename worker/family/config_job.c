@@ -1,4 +1,4 @@
-/* config_job.c: the model of a job: its model.config, and the text that carries it. */
+/* config_job.c: reads and writes model.config, the model of a job. */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/assert.h"
@@ -8,8 +8,8 @@
 #include "worker/family/config_table.h"
 #include "worker/family/shape.h"
 
-/* Sets the values of absent keys. With a model.path they are 0: its config.json gives all sizes
- * that its family has. */
+/* Sets the values of absent keys. With a model.path they are 0, since its config.json gives all
+ * sizes of its family. */
 static void absent(const struct job_spec *s, struct model_shape *m)
 {
     if (*spec_text(s, s->model.path))

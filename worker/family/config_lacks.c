@@ -1,6 +1,6 @@
-/* config_lacks.c: published models of text that are not computed here, and what each of them needs:
- * every model_type of transformers with a head for causal or masked language models is in this
- * table or in a family's (tests/engine/test_classes.c). */
+/* config_lacks.c: the table of published text models that are not computed here, with the feature
+ * that each needs. Every model_type of transformers with a head for causal or masked language
+ * models is in this table or in that of a family (tests/engine/test_classes.c). */
 #include <string.h>
 #include "worker/family/config_table.h"
 

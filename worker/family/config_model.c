@@ -1,5 +1,5 @@
 /* config_model.c: finds the model of a config.json by its model_type, and by the classes that it
- * names. They are read in a pass of their own, since they may stand anywhere. */
+ * names. A separate pass reads these keys, since they may be anywhere in the file. */
 #include <stdio.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -58,7 +58,7 @@ static bool find_wrapper(struct config *c, const char *type)
     return w->model.type;
 }
 
-/* Reads the type, which is the string that follows. inside: the key is in a text_config. */
+/* Reads the type, the next string. inside: the key is in a text_config. */
 static int read_type(struct config *c, bool inside)
 {
     char type[48];
@@ -84,7 +84,8 @@ static bool computes(const struct hf_model *m, const char *name)
     return false;
 }
 
-/* Returns the name of a class in the string just read, without the module before its last dot. */
+/* Returns the class name in the string that was just read, without the module before its last
+ * dot. */
 static const char *class_name(struct config *c, char *out, size_t size)
 {
     if (jread_copy(&c->j, out, size) < 0) return "(not a word)";
@@ -107,7 +108,7 @@ static int check_class(struct config *c, const char *key)
                         key, name, m->type, list);
 }
 
-/* Checks a class, or each of several. */
+/* Checks a class, or each class of a list. */
 static int check_classes(struct config *c, const char *key)
 {
     enum jtok t = jread_next(&c->j);
@@ -119,7 +120,7 @@ static int check_classes(struct config *c, const char *key)
     return t == J_ARRAY_END ? 0 : config_invalid(c, key, "an array of the names of classes");
 }
 
-/* Tells whether the key just read in an auto_map is not for a model. */
+/* Tells whether the key that was just read in an auto_map is not that of a model. */
 static bool is_no_model(const struct config *c)
 {
     static const char *const kinds[] = {"AutoConfig",         "AutoTokenizer",
@@ -130,7 +131,7 @@ static bool is_no_model(const struct config *c)
     return false;
 }
 
-/* Checks the package's map from its Auto classes to classes of code beside the file. */
+/* Checks the map of the package's Auto classes to classes of code beside the file. */
 static int check_auto_map(struct config *c, const char *key)
 {
     enum jtok t = jread_next(&c->j);
@@ -144,15 +145,16 @@ static int check_auto_map(struct config *c, const char *key)
 /* Keys by which a published file names its model. */
 static const struct {
     const char *key;
-    int (*check)(struct config *c, const char *key); /* checks the value that follows */
-    bool package; /* the package transformers writes it: absent keys have the package's defaults */
+    int (*check)(struct config *c, const char *key); /* checks the next value */
+    bool package; /* only the package transformers writes it: absent keys then have the package's
+                   * defaults */
 } marks[] = {{"_class_name", check_classes, false},
              {"architectures", check_classes, true},
              {"auto_map", check_auto_map, false},
              {"transformers_version", NULL, true}};
 enum { N_MARKS = sizeof marks / sizeof *marks };
 
-/* Returns the model_type that has the class of the string just read; NULL: none. */
+/* Returns the model_type of the class in the string that was just read; NULL: none. */
 static const char *type_of_class(struct config *c, char *name, size_t size)
 {
     class_name(c, name, size);
@@ -185,7 +187,7 @@ static int refuse_untyped(struct config *c, int i)
                         "%s without model_type: add the model_type that its config.json has", key);
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- the first pass -------------------------------------------------------------------------- */
 
 struct found {
     struct jread at[N_MARKS]; /* before the value */
@@ -216,8 +218,8 @@ static int check_marks(struct config *c, const struct found *f)
     return 0;
 }
 
-/* Makes the model.config read as a config.json of the package: its keys, and the keys that it
- * leaves out, mean the same as in a file. */
+/* Lets model.config be read as a config.json of the package: its keys and its missing keys mean
+ * the same as in a file. */
 static void read_as_file(struct config *c)
 {
     for (const struct field *f = shape_fields; f->path; f++)

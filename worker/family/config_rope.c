@@ -1,5 +1,5 @@
 /* config_rope.c: reads and writes RoPE's rule in config.json: rope_theta and rope_scaling of
- * transformers v4, rope_parameters of v5, which has all of it in one object. */
+ * transformers v4, and rope_parameters of v5, one object with everything. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static bool any_rule(const struct config *c)
     return family_row(c->m)->rope_kinds;
 }
 
-/* Reads the rule's name. "su" is longrope's first name. */
+/* Reads the rule's name. "su" is an older name of longrope. */
 static int read_kind(struct config *c, const char *object)
 {
     char why[96] = "only rope_type ";
@@ -57,8 +57,8 @@ static int read_number(struct config *c, const char *object)
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         if (jread_is(&c->j, v[i].key)) return config_read_real(c, v[i].key, 0, 1e9, v[i].out);
     if (jread_is(&c->j, "finetuned")) return config_ignore(c, object); /* origin of the values */
-    /* These keys assign one of a picture's three coordinates to each column. In text all three are
-     * the token's position. */
+    /* These keys assign each column one of the three coordinates of a picture. In text all three
+     * are the token's position. */
     if (family_row(c->m)->text_of_pictures &&
         (jread_is(&c->j, "mrope_section") || jread_is(&c->j, "mrope_interleaved")))
         return config_ignore(c, object);
@@ -104,7 +104,7 @@ int config_read_rope(struct config *c, const char *key)
 }
 
 /* Reads the RoPE of sliding_attention: only its base, into rope_local, since its rule must be the
- * default. The RoPE read before stays as it is. */
+ * default. The RoPE that was read before is not changed. */
 static int read_local(struct config *c, const char *key)
 {
     const struct shape_rope full = c->m->rope;
@@ -141,7 +141,8 @@ int config_read_layer_ropes(struct config *c, const char *key)
     return t == J_OBJECT_END ? 0 : config_invalid(c, key, "an object");
 }
 
-/* Refuses a share so small that RoPE would turn no column: rotary_dim 0 means all columns. */
+/* Refuses a share so small that RoPE would rotate no column, since rotary_dim 0 means all
+ * columns. */
 static int no_column(struct config *c)
 {
     return config_error(c, ERR_INVALID, "partial_rotary_factor",
@@ -149,7 +150,8 @@ static int no_column(struct config *c)
                         c->partial_rotary);
 }
 
-/* Reads the share of a head that RoPE turns, if the family has one; others turn all of it. */
+/* Reads the share of a head that RoPE rotates, if the family has this size; other families rotate
+ * the whole head. */
 int config_read_partial(struct config *c, const char *key)
 {
     double v = 1;

@@ -1,12 +1,12 @@
 /* config_table.h: reads and writes config.json, family by family. For worker/family and
  * worker/hf's writer.
  *
- * A family's row has a struct hf_family: its own sizes (fields) with the keys that its files use,
- * keys that give several sizes at once, or no size (specials), and a check of sizes that go
- * together (finish). Keys that change nothing are listed (config_house.c, and `nothing` of the
- * family) and skipped. A key that is in no table, or that asks for another computation than ours,
- * is refused; one error names all of these. A key, and its absence, means the same as in
- * transformers for that model_type. */
+ * A family's row has a struct hf_family: its own sizes (fields) with the keys of its files, keys
+ * that give several sizes or none (specials), and a check of sizes that depend on each other
+ * (finish). Keys that change nothing are listed (config_house.c, and `nothing` of the family) and
+ * skipped. A key that is in no table, or that asks for a computation that is not supported, is
+ * refused; one error names all of these. A key, and its absence, means the same as in transformers
+ * for that model_type. */
 #ifndef SEQD_FAMILY_CONFIG_TABLE_H
 #define SEQD_FAMILY_CONFIG_TABLE_H
 
@@ -24,31 +24,31 @@
 struct config {
     struct jread j;
     enum config_form form;
-    struct faults *faults; /* takes every fault; NULL: the first one ends the reading */
-    bool job;              /* sentences name fields of a job, not the file at path */
+    struct faults *faults; /* gets every fault; NULL: the first fault ends the reading */
+    bool job;              /* errors name fields of a job, not the file at path */
     const char *path;      /* for error texts */
     struct model_shape *m;
     const struct hf_family *family;
     const char *seen[HF_MAX_SEEN]; /* keys and fields met so far */
     int n_seen;
     struct err *e;
-    /* Values that make a size only together with another key: 0 unless the file gives them. */
+    /* Values that give a size only together with another key; 0 unless the file has them. */
     double theta;               /* rope_theta of a RoPE object */
-    double expand_k, expand_v;  /* heads' widths in units of hidden_size */
-    double mlp_ratio;           /* the MLP's width in the same unit */
-    double partial_rotary;      /* share of a head that RoPE turns */
-    int64_t original;           /* original_max_position_embeddings at the top */
+    double expand_k, expand_v;  /* width of all heads in units of hidden_size */
+    double mlp_ratio;           /* width of the MLP in the same unit */
+    double partial_rotary;      /* share of a head that RoPE rotates */
+    int64_t original;           /* original_max_position_embeddings outside the RoPE object */
     bool rope_object;           /* one of two objects of RoPE has been read */
     int64_t mixer_width;        /* width of all heads together */
-    int64_t n_flags;            /* length of the list by layer */
+    int64_t n_flags;            /* length of the list with an element per layer */
     int64_t sigma;              /* values predicted for each channel: 1, or 2 with a variance */
     int type;                   /* index of the file's model in family->models */
-    int64_t window, full_first; /* a window; number of first layers without it */
+    int64_t window, full_first; /* the window; number of first layers without it */
     bool window_on;             /* use_sliding_window */
     int64_t sparse_step;        /* decoder_sparse_step */
     char refused[400];          /* "key: why; key: why": config_refuse */
     int n_refused;
-    bool unknown;                     /* some key is not known here */
+    bool unknown;                     /* a key is not known */
     int64_t n_rope_flags;             /* length of the list of layers with RoPE */
     int64_t n_windowed;               /* layers to which layer_types gives a window */
     const struct hf_wrapper *wrapper; /* wrapper whose text_config is read; NULL: none */
@@ -57,13 +57,13 @@ struct config {
 
 /* One size of the family. */
 struct hf_field {
-    const char *name; /* name of a row of shape_fields; this key is read too */
+    const char *name; /* name of a row of shape_fields, which is also read as a key */
     const char *key;  /* key in the family's files; NULL: the same name */
     enum {
-        HF_NEEDED = 1,    /* a file must give it, not as null, unless hf_model.absent does */
+        HF_NEEDED = 1,    /* a file must have it, not null, unless hf_model.absent has it */
         HF_UNWRITTEN = 2, /* a special key (hf_special) gives it */
-        HF_FIXED = 4,     /* the family's only value, absent from its files: not compared */
-        HF_DERIVED = 8    /* null in a file: it is derived from other sizes */
+        HF_FIXED = 4,     /* the family's only value, which files omit; not compared */
+        HF_DERIVED = 8    /* null in a file means that it is derived from other sizes */
     } flags;
 };
 
@@ -82,21 +82,23 @@ struct hf_absent {
 };
 
 /* A model_type of the family's files. A file that names another class in architectures, auto_map
- * or _class_name is of another model: it is refused. */
+ * or _class_name has another model, and is refused. */
 struct hf_model {
     const char *type;               /* a value of model_type; NULL: the last */
-    const struct hf_absent *absent; /* sizes of absent keys; sizes not listed are then 0 */
-    /* Classes that compute this, base classes among them; the first is written as
+    const struct hf_absent *absent; /* values of sizes whose keys are absent; sizes that are not
+                                     * listed are then 0 */
+    /* Classes that compute this model, base classes included; the first is written as
      * architectures. */
     const char *classes[HF_CLASSES + 1];
 };
 
 /* A model that reads pictures and has a text model. Only the text model is computed: the object
- * text_config and its tensors. The rest of its files passes through (worker/hf). */
+ * text_config and its tensors. The rest of the files is copied (worker/hf). */
 struct hf_wrapper {
     struct hf_model model;
     const char *text;        /* model_type of its text_config */
-    const char *const *keys; /* keys of the other half, skipped with any value; NULL-terminated */
+    const char *const *keys; /* keys of the other half, which are skipped with any value;
+                              * NULL-terminated */
 };
 
 struct hf_family {
@@ -105,12 +107,12 @@ struct hf_family {
     const struct hf_model *models;     /* the first has the family's own model_type */
     /* Called after the last key. NULL: not called. */
     int (*finish)(struct config *c);
-    /* Returns the index in models of the row that is written for these sizes. NULL: the first. */
+    /* Returns the index in `models` of the row that is written for these sizes. NULL: index 0. */
     int (*model)(const struct model_shape *m);
     const char *const *nothing; /* further keys that change nothing, NULL-terminated; NULL: none */
 };
 
-/* HF_SIZES: sizes that nearly all files have. HF_NEVER: keys that only null may follow. */
+/* HF_SIZES: sizes that nearly all files have. HF_NEVER: keys whose value must be null. */
 /* clang-format off */
 #define HF_SIZES                                                                                   \
     {"hidden_size", NULL, HF_NEEDED}, {"num_hidden_layers", NULL, HF_NEEDED},                      \
@@ -138,23 +140,21 @@ struct hf_family {
 /* clang-format on */
 
 /* Reads a whole text into *c->m by the rules of c->form. Returns 0, or -1 with c->e set. With
- * c->faults it returns -1 if there is a fault in it. */
+ * c->faults it returns -1 if c->faults has a fault. */
 int config_read(struct config *c, const char *text, size_t size);
-/* Reads in a first pass c->family, c->type and c->m->family, and whether the package wrote the
- * text, which makes a CONFIG_JOB a CONFIG_FILE. For a wrapper (wrapper.h) *text becomes its
- * text_config.
+/* In a first pass, finds c->family, c->type and c->m->family. If the package wrote the text, a
+ * CONFIG_JOB becomes a CONFIG_FILE. For a wrapper (wrapper.h) *text becomes its text_config.
  * fails: ERR_UNSUPPORTED naming model_type, or the key that names another class; ERR_INVALID if
- * the text holds no object, or if model_type or text_config is missing, malformed or there
+ * the text is not an object, or if model_type or text_config is missing, malformed or occurs
  * twice. */
 int config_find_model(struct config *c, const char **text, size_t *size);
 /* config_is_nothing tells whether a key of any file changes nothing, whatever its value.
- * config_neutral finds a key that changes nothing as long as it has its default; NULL: no such
- * key. */
+ * config_neutral finds a key that changes nothing while it has its default; NULL: no such key. */
 bool config_is_nothing(const struct config *c, const char *key);
 const struct hf_special *config_neutral(const char *key);
-/* Returns a feature that a model_type needs and that is not computed here; NULL: not known. */
+/* Returns the feature of a model_type that is not supported here; NULL: the type is not known. */
 const char *config_lacks(const char *type);
-extern const struct hf_wrapper wrapper_rows[]; /* the last: model.type NULL */
+extern const struct hf_wrapper wrapper_rows[]; /* the last row has model.type NULL */
 /* Reads the keys beside text_config; text: the wrapper's object. */
 int wrapper_read(struct config *c, const char *text, size_t size);
 /* Returns the row of hf_family.models for a file with these sizes. */
@@ -162,8 +162,8 @@ const struct hf_model *config_model(const struct model_shape *m);
 /* Writes "key": the value of f in m. */
 void config_write_value(struct jwrite *w, const char *key, const struct field *f,
                         const struct model_shape *m);
-/* Tells whether shapes of the family have that size: as one of its own fields, or since every shape
- * has it. */
+/* Tells whether shapes of the family have that size: it is one of the family's fields, or every
+ * shape has it. */
 bool config_has(const struct hf_family *family, const char *name);
 /* Tells whether files of the family give that size: it is one of its fields, and not HF_FIXED. */
 bool config_says(const struct hf_family *family, const char *name);
@@ -175,12 +175,12 @@ int config_error(struct config *c, enum err_code code, const char *key, const ch
     __attribute__((format(printf, 4, 5)));
 /* Sets the error that KEY must be WANT. Returns -1. */
 int config_invalid(struct config *c, const char *key, const char *want);
-/* Notes that KEY asks for a computation that we do not have. The error follows when all keys are
- * read. The caller must have read the whole value. Returns 0. */
+/* Notes that KEY asks for a computation that is not supported. The error is set when all keys have
+ * been read. The caller must have read the whole value. Returns 0. */
 int config_refuse(struct config *c, const char *key, const char *why);
 bool config_met(const struct config *c, const char *key); /* key or field name */
 
-/* Read the next value. null leaves *out as it is. */
+/* Read the next value. null leaves *out unchanged. */
 int config_read_int(struct config *c, const char *key, int64_t min, int64_t max, int64_t *out);
 int config_read_real(struct config *c, const char *key, double min, double max, double *out);
 int config_read_bool(struct config *c, const char *key, bool *out);
@@ -192,46 +192,47 @@ int config_want_false(struct config *c, const char *key);
 int config_want_true(struct config *c, const char *key);
 int config_want_null(struct config *c, const char *key);
 /* config_want_plain reads quantization_config, which must be null; config_want_plain_or_mxfp4 also
- * takes quant_method "mxfp4". The others read keys like those above. */
+ * accepts quant_method "mxfp4". The others read keys like those above. */
 int config_want_plain(struct config *c, const char *key);
 int config_want_plain_or_mxfp4(struct config *c, const char *key);
 int config_want_zero(struct config *c, const char *key);
 int config_want_one(struct config *c, const char *key);
 int config_want_silu(struct config *c, const char *key);
 int config_want_word(struct config *c, const char *key, const char *word);
-/* Reads rope_scaling of v4, rope_parameters of v5. Families that take any rule
- * (family_row.rope_kinds) get it in shape.rope; in others rope_type must be "default". Takes theta
- * and the share, too. */
+/* Reads rope_scaling of v4, rope_parameters of v5. Families that allow any rule
+ * (family_row.rope_kinds) get it in shape.rope; in others rope_type must be "default". Also reads
+ * theta and the share of a head. */
 int config_read_rope(struct config *c, const char *key);
-/* Does the same for a family whose layers with a window have a base of their own, shape.rope_local:
- * one object for "full_attention", one for "sliding_attention". */
+/* Does the same for a family whose layers with a window have their own base, shape.rope_local: one
+ * object for "full_attention", one for "sliding_attention". */
 int config_read_layer_ropes(struct config *c, const char *key);
 void config_write_rope(struct jwrite *w, const char *key, const struct model_shape *m);
 /* Reads partial_rotary_factor. */
 int config_read_partial(struct config *c, const char *key);
-/* Sets rotary_dim from the share, and the original length from the key that overrides the
- * object's. Called after the last key. fails: ERR_INVALID for a share of no column. */
+/* Sets rotary_dim from the share, and the original length from the key outside the object, which
+ * overrides the object's. Called after the last key. fails: ERR_INVALID for a share that is less
+ * than a column. */
 int config_finish_rope(struct config *c);
 void config_write_partial(struct jwrite *w, const char *key, const struct model_shape *m);
 /* Reads original_max_position_embeddings beside the object, whose value it overrides. */
 int config_read_original(struct config *c, const char *key);
-/* Reads an activation by any of the names in use, into shape.act. */
+/* Reads an activation by any of its names, into shape.act. */
 int config_read_act(struct config *c, const char *key);
 void config_write_act(struct jwrite *w, const char *key, const struct model_shape *m);
 
-/* Reads an array of numbers into the rows NAME.0 and on of shape_fields. */
+/* Reads an array of numbers into rows of shape_fields: NAME.0, NAME.1 and so on. */
 int config_read_array(struct config *c, const char *key, const char *name);
-/* Reads an array with an element for every layer: read is called for each (c->n_flags tells
- * which). It returns 0, also after config_refuse; 1 for a value that is no element; -1 with
- * c->e. */
+/* Reads an array with an element for every layer: calls `read` for each, with its index in
+ * c->n_flags. `read` returns 0, also after config_refuse; 1 for an invalid element; -1 with c->e
+ * set. */
 int config_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok));
 void config_mark(int64_t mask[SHAPE_MASKS], int64_t l);
 /* Adds layer l to layer_mask, if it is special. */
 void config_mark_layer(struct model_shape *m, int64_t l, bool special);
-/* Checks that the list had as many elements as there are layers. */
+/* Checks that the list had one element per layer. */
 int config_check_list(struct config *c, const char *key);
 
-/* Write values that our files always have. */
+/* Write values that are the same in all files that seqd writes. */
 void config_write_false(struct jwrite *w, const char *key, const struct model_shape *m);
 void config_write_true(struct jwrite *w, const char *key, const struct model_shape *m);
 void config_write_null(struct jwrite *w, const char *key, const struct model_shape *m);

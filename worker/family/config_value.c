@@ -1,5 +1,6 @@
-/* Values of config.json that many families' tables use: readers, checks that a key asks for no more
- * than we compute, and writers of values that our own files always have. */
+/* Values of config.json that the tables of many families use: readers, checks that a key asks for
+ * no unsupported computation, and writers of values that are the same in all files that seqd
+ * writes. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,7 @@ int config_read_real(struct config *c, const char *key, double min, double max, 
     return 0;
 }
 
-/* Reads an integer; 64.0 counts as one. */
+/* Reads an integer; 64.0 counts as an integer. */
 static int whole(struct jread *j, int64_t *out)
 {
     double v;
@@ -52,7 +53,7 @@ int config_read_bool(struct config *c, const char *key, bool *out)
     return 0;
 }
 
-/* ---- keys that must not ask for more than we compute ----------------------------------------- */
+/* ---- keys that must not ask for an unsupported computation ----------------------------------- */
 
 int config_want_false(struct config *c, const char *key)
 {
@@ -81,7 +82,7 @@ int config_want_null(struct config *c, const char *key)
     return config_refuse(c, key, "only null is supported");
 }
 
-/* Reads quantization_config. only: the method that is accepted; NULL: none is. */
+/* Reads quantization_config. only: the method that is accepted; NULL: none. */
 static int read_quantization(struct config *c, const char *key, const char *only)
 {
     char method[32] = "", why[112];
@@ -174,7 +175,7 @@ int config_want_silu(struct config *c, const char *key)
     return config_refuse(c, key, "only \"silu\" is supported");
 }
 
-/* ---- values that our files always have ------------------------------------------------------- */
+/* ---- values that are the same in all written files ------------------------------------------- */
 
 void config_write_false(struct jwrite *w, const char *key, const struct model_shape *m)
 {
@@ -193,7 +194,7 @@ void config_write_null(struct jwrite *w, const char *key, const struct model_sha
 
 void config_write_zero(struct jwrite *w, const char *key, const struct model_shape *m)
 {
-    jwrite_raw(w, key, "0.0"); /* the package wants a float, and refuses 0 */
+    jwrite_raw(w, key, "0.0"); /* the package requires a float, and refuses 0 */
 }
 
 void config_write_silu(struct jwrite *w, const char *key, const struct model_shape *m)

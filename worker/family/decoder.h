@@ -1,4 +1,4 @@
-/* decoder.h: decoders in Llama's mould, and how they differ. Inside worker/family.
+/* decoder.h: decoders like Llama, and the differences between them. Inside worker/family.
  *
  *   x = embed[ids] * embed_scale
  *   per layer   x += r Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x))      r: residual_scale
@@ -17,7 +17,7 @@
 
 enum qk_norm_id {
     QK_NORM_NONE,
-    QK_NORM_HEAD, /* each head by itself: weights [D] */
+    QK_NORM_HEAD, /* each head separately: weights [D] */
     QK_NORM_WHOLE /* all heads together: weights [H D] and [Hk D] */
 };
 
@@ -25,22 +25,22 @@ struct decoder {
     bool qkv_bias, o_bias, mlp_bias;
     enum qk_norm_id qk_norm;
     bool norm_after; /* norms of the outputs of attention and MLP, instead of their inputs */
-    bool fused;      /* in files q, k and v are one tensor, gate and up another */
+    bool fused;      /* files have q, k and v in one tensor, gate and up in another */
     bool no_rope;    /* this kind of layer has no RoPE */
     int64_t window;  /* window of this kind of layer; 0: none */
     double embed_scale, attn_scale, residual_scale, logit_scale;
 };
 
-/* Returns Llama's decoder: biases and window as m has them, scales 1 and 1 / sqrt(D). */
+/* Returns Llama's decoder: biases and window of m, scales 1 and 1 / sqrt(D). */
 struct decoder decoder_plain(const struct model_shape *m);
-/* Writes a layer of the next kind of f. */
+/* Writes the program of a layer, as the next kind of f. */
 void decoder_layer(struct family *f, const struct model_shape *m, const struct decoder *d);
 /* Writes the programs `in` and `out` of f. */
 void decoder_ends(struct family *f, const struct model_shape *m, const struct decoder *d);
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* Read and write attention_bias: q, k, v and o. */
+/* Read and write attention_bias, the biases of q, k, v and o. */
 int decoder_read_bias(struct config *c, const char *key);
 void decoder_write_bias(struct jwrite *w, const char *key, const struct model_shape *m);
 /* Reads layer_types of a family whose layers all have full attention. */
@@ -55,7 +55,7 @@ int decoder_want_full(struct config *c, const char *key);
     {"qkv_bias", NULL, HF_UNWRITTEN}, {"o_bias", NULL, HF_UNWRITTEN}
 #define DECODER_SPECIALS                                                                           \
     HF_NEVER,                                                                                      \
-    {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */                   \
+    {"attention_dropout", NULL, config_write_zero}, /* the job's value is used */                  \
     {"hidden_act", config_want_silu, config_write_silu},                                           \
     {"rope_scaling", config_read_rope, config_write_rope},                                         \
     {"rope_parameters", config_read_rope, NULL},                                                   \

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include "worker/family/write.h"
 
-enum { TIME_COLS = 256 }; /* columns of a time's sinusoid, in every released model */
+enum { TIME_COLS = 256 }; /* columns of the sinusoid of a time, in every released model */
 
 static const float EPS = 1e-6f; /* eps of every norm; no config has a key for it */
 
-/* ---- words ----------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static struct value like(struct dit d, int x, const char *name, enum keep_id keep)
 {
@@ -43,7 +43,7 @@ int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const 
         out);
 }
 
-/* Writes a product whose result is kept under recompute "none" only. */
+/* Writes a product whose result only recompute "none" keeps. */
 static int linear(struct dit d, int x, const char *prefix, int64_t rows, const char *name)
 {
     struct value out = like(d, x, name, KEEP_NONE_MODE);
@@ -66,9 +66,9 @@ static int add_norm(struct dit d, int x)
 
 /* ---- tensor parallelism ---------------------------------------------------------------------- */
 
-/* Gathers all rows of x. Under GRID_TENSOR ranks share every layer, and a rank's residual stream
- * and norms have only its part of the rows. Gathered and summed values are kept like a ring's
- * results, so that only mode "full" makes an exchange twice. */
+/* Gathers all rows of x. Under GRID_TENSOR the ranks split every layer, and a rank's residual
+ * stream and norms have only the rank's part of the rows. Gathered and summed values are kept like
+ * results of a ring, so that only recompute "full" repeats an exchange. */
 static int gathered(struct dit d, int x)
 {
     struct value out = like(d, x, "gathered", KEEP_RING);
@@ -77,7 +77,7 @@ static int gathered(struct dit d, int x)
     return prog_op(d.p, &(struct op){.kind = OP_GATHER, .in = {x}}, &out);
 }
 
-/* Writes dit_linear() of W and x whose columns are split over ranks: sums the ranks' products. */
+/* Writes dit_linear() with the columns of W and x split over ranks: sums the ranks' products. */
 static int summed(struct dit d, int x, int base, const struct dit_linear *l, struct value out)
 {
     if (d.m->tp <= 1) return dit_linear(d, x, base, l, &out);
@@ -93,8 +93,8 @@ static int summed(struct dit d, int x, int base, const struct dit_linear *l, str
     return prog_op(d.p, &sum, &out);
 }
 
-/* Projections, n of them, each with the columns of all heads. They are one tensor or, if ranks
- * share the heads, n tensors that follow each other. parts: names of these n after PREFIX. */
+/* n projections, each with the columns of all heads. They are one tensor or, if ranks split the
+ * heads, n tensors that follow each other. parts: names of these n after PREFIX. */
 struct dit_projections {
     const char *prefix, *name; /* "attn", "qkv" */
     const char *const *parts;
@@ -133,8 +133,8 @@ static int projected(struct dit d, int x, const struct dit_projections *l, const
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-/* Adds the weight of a convolution, [C, channels, (frames,) rows, columns]; some families have no
- * dimension of frames. */
+/* Adds the weight of a convolution, [C, channels, (frames,) rows, columns]. In some families it
+ * has no dimension of frames. */
 static int patch_weight(struct dit d, int64_t cols)
 {
     const struct model_shape *m = d.m;
@@ -293,7 +293,8 @@ int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *na
                    &out);
 }
 
-/* Writes RMSNorm of each of the first H heads of a row; the others (values) pass. */
+/* Writes RMSNorm of each of the first H heads of a row; the other heads (values) are not
+ * changed. */
 static int head_norm(struct dit d, int x, const char *prefix, const char *which)
 {
     char name[64];
@@ -322,7 +323,7 @@ static int rotated(struct dit d, int x)
                    &out);
 }
 
-/* Tells whether attention along dim takes an all-to-all that exchanges rows for heads. */
+/* Tells whether attention along dim needs an all-to-all that exchanges rows for heads. */
 static bool turns(const struct model_shape *m, int dim)
 {
     return dim >= 0 &&
@@ -330,7 +331,7 @@ static bool turns(const struct model_shape *m, int dim)
 }
 
 /* Tells whether attention along dim has all rows of this rank's own heads: after the exchange of
- * turns(), or because ranks share the heads of every layer. */
+ * turns(), or because ranks split the heads of every layer. */
 static bool by_heads(const struct model_shape *m, int dim)
 {
     return turns(m, dim) || (dim >= 0 && m->grid_way == GRID_TENSOR);

@@ -1,11 +1,11 @@
-/* dit.h: the common pieces of diffusion transformers over [space, time] (2212.09748): patches,
- * conditioning on a time and a caption, blocks of modulated attention and MLP. The families stdit,
- * stdit3, latte and t2d put them together.
+/* dit.h: parts that diffusion transformers over [space, time] (2212.09748) have in common:
+ * patches, conditioning on a time and a caption, blocks of modulated attention and MLP. The
+ * families stdit, stdit3, latte and t2d are built from them.
  *
- * The pieces are written as if one rank held all rows. family_write() then has the switches placed
+ * The parts are written as if one rank held all rows. family_write() then has the switches placed
  * (worker/program/spread.h): the residual stream is spread along space (ROWS_T, [space, time]),
- * and operations that see rows along space lie between two switches (ROWS_ALT, [time, space]).
- * Only under GRID_TENSOR are they written for one of tp ranks. */
+ * and operations along space are put between two switches (ROWS_ALT, [time, space]). Only under
+ * GRID_TENSOR are the parts written for one of tp ranks. */
 #ifndef SEQD_FAMILY_DIT_H
 #define SEQD_FAMILY_DIT_H
 
@@ -28,18 +28,18 @@ int dit_check_caption(struct model_shape *m, struct err *e);
 /* ---- pieces of `in` -------------------------------------------------------------------------- */
 
 int dit_patches(struct dit d);            /* patches through x_embedder.proj [T, C] */
-int dit_position_2d(struct dit d, int x); /* plain, or STDiT3's if base_size is set */
+int dit_position_2d(struct dit d, int x); /* 2-D positions; STDiT3's if base_size is set */
 int dit_position_1d(struct dit d, int x);
 /* Writes the MLP of the sinusoid of t (t_embedder) or of fps (fps_embedder) [ROWS_COND, C], named
- * "time"; added to base, unless that is PROG_NONE. shared: later sections may read it. */
+ * "time", and adds base, unless that is PROG_NONE. shared: later sections may read the result. */
 int dit_timestep(struct dit d, bool fps, int base, bool shared);
-void dit_caption(struct dit d); /* shares "caption" [ROWS_TEXT, C] */
-/* Writes t_block.1 of SiLU(t): shares "time_block" [ROWS_COND, 6 C]. */
+void dit_caption(struct dit d); /* makes the shared value "caption" [ROWS_TEXT, C] */
+/* Writes t_block.1 of SiLU(t), the shared value "time_block" [ROWS_COND, 6 C]. */
 void dit_time_block(struct dit d, int t);
 
 /* ---- pieces of a layer ----------------------------------------------------------------------- */
 
-int dit_input(struct dit d); /* returns the residual stream; for `out`, too */
+int dit_input(struct dit d); /* returns the residual stream; also for `out` */
 
 /* Shift, scale and gate of attention, then of the MLP: views [ROWS_COND, C]. */
 struct dit_vectors {
@@ -51,7 +51,7 @@ struct dit_vectors dit_table(struct dit d, const struct program *in);
 
 struct dit_attn {
     const char *prefix; /* prefix of its weights: "attn" */
-    int dim;            /* dimension along which rows see each other: 0 space, 1 time */
+    int dim;            /* dimension along which rows attend: 0 space, 1 time */
     bool rope, qk_norm;
 };
 /* Writes LN, then x (1 + scale) + shift. */
@@ -61,21 +61,22 @@ int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *na
 /* Writes x + proj(attention to the caption that `in` shares). */
 int dit_cross(struct dit d, const struct program *in, int x);
 int dit_mlp(struct dit d, int x, const int v[3]); /* x + gate MLP(modulated x) */
-/* Makes x the section's result. It is not kept here: the next section may keep it as its input. */
+/* Makes x the section's result. This section does not keep it, since the next one may keep it as
+ * its input. */
 void dit_result(struct dit d, int x);
 
 /* ---- pieces of `out` ------------------------------------------------------------------------- */
 
 /* Writes the final modulation of T2I models: two vectors, final_layer.scale_shift_table + t
- * ("time"). In rows of frames given clean, upstream modulates the modulated rows again; so do
- * we. */
+ * ("time"). In rows of frames given clean, the original code modulates twice, and so does this. */
 int dit_final_table(struct dit d, const struct program *in, int x);
 void dit_loss(struct dit d, int x); /* final_layer.linear, then the objective's loss */
 
-/* A product a W' + b with PREFIX.{weight,bias}. dit_linear adds base, unless that is PROG_NONE. */
+/* A product a W' + b with the tensors PREFIX.weight and PREFIX.bias. dit_linear adds base, unless
+ * that is PROG_NONE. */
 struct dit_linear {
     const char *prefix;
-    int64_t rows; /* rows of the weight: columns of the result */
+    int64_t rows; /* rows of the weight, which are columns of the result */
     enum init_id init;
 };
 int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const struct value *out);
@@ -91,8 +92,8 @@ void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape
 void dit_write_patch(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_objective(struct jwrite *w, const char *key, const struct model_shape *m);
-int dit_model(const struct model_shape *m); /* returns 1, the row with the authors' own name */
-int dit_finish(struct config *c);           /* sets channels predicted, width of the MLP */
+int dit_model(const struct model_shape *m); /* returns 1, the row of the authors' model_type */
+int dit_finish(struct config *c);           /* sets the predicted channels and the MLP's width */
 extern const char *const dit_nothing[];     /* keys that change nothing */
 
 /* clang-format off */

@@ -1,4 +1,4 @@
-/* dit_config.c: keys of config.json that the diffusion transformers have in common. */
+/* dit_config.c: reads and writes keys of config.json that all diffusion transformers have. */
 #include "worker/family/dit.h"
 
 int dit_read_ratio(struct config *c, const char *key)
@@ -11,7 +11,7 @@ void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape
     jwrite_double(w, key, (double)m->ffn_width / (double)m->width);
 }
 
-/* Reads sizes of a patch: one for rows and columns, or two, or three with frames first. */
+/* Reads the sizes of a patch: one number for rows and columns, two, or three with frames first. */
 int dit_read_patch(struct config *c, const char *key)
 {
     int64_t v[3] = {1, 1, 1}, n = 0;
@@ -56,7 +56,7 @@ void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape
     jwrite_bool(w, key, m->out_channels == 2 * m->in_channels);
 }
 
-/* Reads the objective. If a file does not give it, the weights are the published ones
+/* Reads the objective. If a file does not have it, the weights are published ones
  * (worker/plan/check.c), or random. */
 int dit_read_objective(struct config *c, const char *key)
 {
@@ -92,7 +92,7 @@ int dit_finish(struct config *c)
     return 0;
 }
 
-/* Keys about the training and its kernels. */
+/* Keys of the training and its kernels. */
 const char *const dit_nothing[] = {"input_size",
                                    "class_dropout_prob",
                                    "enable_flash_attn",

@@ -1,5 +1,5 @@
 /* family.c: has the table of families. Completes and checks sizes by a family's row, and writes
- * its programs: places switches, and cuts off the head of a model without one. */
+ * the family's programs: places switches, and removes the head of a model without a head. */
 #include "worker/family/family.h"
 
 #include <stddef.h>
@@ -104,7 +104,7 @@ struct model_shape family_slice(const struct model_shape *m)
     return s;
 }
 
-/* Cuts the head off `out`. Leaves its first operation, if that is a norm, and a loss without
+/* Removes the head from `out`. Keeps the first operation, if that is a norm, and a loss without
  * weights. */
 static void cut_head(struct program *out)
 {

@@ -1,5 +1,5 @@
 /* family.h: the model families. A family has a line in FAMILIES, and its row at the end of a file
- * here; related families may share the file. */
+ * of this folder; related families may share a file. */
 #ifndef SEQD_FAMILY_FAMILY_H
 #define SEQD_FAMILY_FAMILY_H
 
@@ -11,8 +11,8 @@
 #define FAMILY_KINDS   4      /* kinds of layer in one model */
 #define FAMILY_TENSORS 131072 /* tensors of one model: 85 layers of 512 experts */
 
-/* Every family: its word among constants, and its row family_NAME, which stands in its file. Jobs
- * and checkpoints know a family by its place: new ones go last. */
+/* Every family: its word in constants, and the name of its row, family_NAME, in its file. Jobs and
+ * checkpoints identify a family by its position here, so new ones go last. */
 /* clang-format off */
 #define FAMILIES(X) \
     X(LLAMA, llama)     /* Mistral, Qwen2 and Qwen3, too */ \
@@ -37,17 +37,17 @@
     X(QWEN3_5, qwen3_5) /* gated delta networks and gated softmax attention */ \
     X(GPT_OSS, gpt_oss) /* attention sinks, clamped experts with biases */ \
     X(ROBERTA, roberta) /* BERT, positions after the padding id */ \
-    X(QWEN2_MOE, qwen2_moe) /* an expert that every token goes to */ \
+    X(QWEN2_MOE, qwen2_moe) /* a shared expert for every token */ \
     X(QWEN3_NEXT, qwen3_next) /* Qwen3.5's layers with experts */ \
     X(QWEN3_5_MOE, qwen3_5_moe) \
-    X(MODERNBERT, modernbert) /* an encoder with RoPE and windows both ways */
+    X(MODERNBERT, modernbert) /* an encoder with RoPE and two-sided windows */
 /* clang-format on */
 
 #define FAMILY_ID(WORD, name) FAMILY_##WORD,
 enum model_family { FAMILIES(FAMILY_ID) FAMILY_N };
 #undef FAMILY_ID
 
-/* The programs of a whole model. About 2 MB: too large for a stack (family_new). */
+/* The programs of a whole model. They take about 2 MB, too much for a stack (family_new). */
 struct family {
     int n_kinds;
     struct program in, out, layer[FAMILY_KINDS];
@@ -59,36 +59,38 @@ struct family_row {
     char name[24]; /* model_type in jobs; config.json may have others (config_table.h) */
     const struct hf_family *config; /* keys of its config.json, its model_types (config_table.h) */
     enum task_id task;
-    bool linear, softmax; /* attentions that its layers have */
-    /* The state after a chunk depends on the state before it by more than a decay. So ranks of a
-     * ring take turns, and other exchanges pass maps of states (worker/sp/carry.h). */
+    bool linear, softmax; /* the kinds of attention of its layers */
+    /* The state after a chunk is not just a decayed state before it plus a summary. So ranks of a
+     * ring compute one after the other, and other exchanges pass maps of states
+     * (worker/sp/carry.h). */
     bool in_turn;
     /* Diffusion. published_on_noise: the published weights predict noise (iddpm), else the
-     * velocity of rectified flow. guided: channels that the sampler of noise guides; 0: all. */
+     * velocity of rectified flow. guided: number of channels to which guidance applies when noise
+     * is predicted; 0: all. */
     bool published_on_noise;
     int64_t guided;
     /* Diffusion: videos were encoded in clips of 17 frames to 5 latents each. */
     bool clips;
-    bool shares_layers;    /* its program is written for one rank of tensor parallelism, too */
+    bool shares_layers;    /* its program can be written for one rank of tensor parallelism */
     bool sinks;            /* its attention has sinks */
-    bool text_of_pictures; /* its files say how RoPE turns the rows of a picture, too */
-    bool rope_kinds;       /* its files may ask for any rule of RoPE's frequencies (rope.h) */
+    bool text_of_pictures; /* its files also have RoPE's parameters for pictures */
+    bool rope_kinds;       /* its files may have any rule of RoPE's frequencies (rope.h) */
     bool position_table;   /* positions are rows of a table of max_position_embeddings */
-    bool residual_turns;   /* diffusion: the residual is switched, a layer is spread as one */
+    bool residual_turns;   /* diffusion: the residual itself is switched between layers */
     bool flat_patches;     /* diffusion: the tensor of patches has no dimension of frames */
     /* Names of tensors in files. base: prefix of the tensors of the package's base class; files of
-     * that class omit it; NULL: the usual one. head: name of a head that is tied to the embedding;
-     * NULL: the usual one. beside: unused tensors, NULL-terminated: prefixes of names, or
-     * suffixes, which begin with a point. rename: turns names of older files into ours; NULL:
-     * names stay. */
+     * that class omit it; NULL: the usual prefix. head: name of a head that is tied to the
+     * embedding; NULL: the usual name. beside: unused tensors, NULL-terminated: prefixes of names,
+     * or suffixes, which begin with a dot. rename: converts names of older files; NULL: names are
+     * not converted. */
     const char *base;
     const char *head;
     const char *const *beside;
     void (*rename)(const char *stored, char *name, size_t size);
-    /* Prefixes of tensors that are copied from directory to directory, NULL-terminated: the other
-     * half of a wrapper (wrapper.h). NULL: no wrapper has this family. */
+    /* Prefixes of the tensors of a wrapper's other half (wrapper.h), which are copied from
+     * directory to directory, NULL-terminated. NULL: no wrapper has this family. */
     const char *const *passed;
-    /* Checks sizes that go together; completes the sizes that config.json leaves out. NULL: no
+    /* Checks sizes that depend on each other; sets the sizes that config.json leaves out. NULL: no
      * check. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
     int (*check)(struct model_shape *m, struct err *e);
     void (*write)(const struct model_shape *m, struct family *f);
@@ -97,18 +99,18 @@ struct family_row {
 
 extern const char *const family_words[]; /* family names by enum model_family, NULL-terminated */
 
-/* Returns the row of the shape's family; NULL: it is not one of these. */
+/* Returns the row of the shape's family; NULL: it is not a known family. */
 const struct family_row *family_row(const struct model_shape *m);
 static inline bool family_diffusion(const struct model_shape *m)
 {
     return family_row(m)->task == MODEL_DIFFUSION;
 }
-/* Returns the objective of a diffusion model as config.json has it. */
+/* Returns the objective of a diffusion model, as a word of config.json. */
 static inline const char *family_objective(const struct model_shape *m)
 {
     return shape_of_noise(m) ? "iddpm" : "rectified_flow";
 }
-/* Tells whether the model is a masked language model, which reads both ways. */
+/* Tells whether the model is a masked language model, whose attention is bidirectional. */
 static inline bool family_masked(const struct model_shape *m)
 {
     return family_row(m)->task == MODEL_MASKED_LM;
@@ -130,24 +132,24 @@ static inline int64_t family_positions(const struct model_shape *m)
 {
     return m->max_pos - m->first_pos;
 }
-/* Checks the sizes that are never derived. fails: ERR_INVALID naming one that is missing. */
+/* Checks the sizes that are never derived. fails: ERR_INVALID naming a missing size. */
 int family_needs(const struct model_shape *m, struct err *e);
-/* Derives the sizes that are not given (heads, their widths, the family's own) and checks all of
- * them: a shape is completed before anything is made of it. A completed shape stays as it is.
+/* Derives the sizes that are not given (heads, their widths, the family's own) and checks all
+ * sizes. Every shape must be completed before it is used. A completed shape is not changed.
  * fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int family_complete(struct model_shape *m, struct err *e);
-/* Returns the sizes of one rank's share where m->tp ranks share every layer: heads and columns over
- * tp, at least one KV head. */
+/* Returns the sizes of one rank's share if m->tp ranks split every layer: heads and columns
+ * divided by tp, at least one KV head. */
 struct model_shape family_slice(const struct model_shape *m);
 /* Writes the programs of the family for this shape. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);
-/* Marks the weights of all programs as store_mark does. */
+/* Marks the weights of all programs, as store_mark does. */
 void family_store(struct family *f, enum weights_id format);
-/* Does the same on the heap. Ends with family_free. */
+/* Writes the programs as family_write does, on the heap. Free them with family_free. */
 struct family *family_new(const struct model_shape *m);
 void family_free(struct family *f);
 int family_layer_kind(const struct model_shape *m, int64_t l);
-/* The MLPs that the layers of a model have: dense ones (prog_is_mlp), mixtures of experts. */
+/* The kinds of MLP in the layers of a model: dense MLPs (prog_is_mlp), mixtures of experts. */
 struct family_mlps {
     bool dense, experts;
 };

@@ -1,4 +1,4 @@
-/* fla.c: the layout and the keys that the models of flash-linear-attention share. */
+/* fla.c: the layout and the keys of models of flash-linear-attention. */
 #include "worker/family/fla.h"
 
 #include <math.h>
@@ -57,7 +57,7 @@ int fla_read_kv_heads(struct config *c, const char *key)
     return config_read_int(c, key, 1, 65536, &c->m->n_kv_heads);
 }
 
-/* Computes the width of a head: all heads together have `expand` times hidden_size columns. */
+/* Computes the width of a head. All heads together have `expand` times hidden_size columns. */
 static int head_of(struct config *c, const char *key, double expand, int64_t *out)
 {
     const double width = (double)c->m->width * expand, whole = nearbyint(width);
@@ -86,7 +86,7 @@ int fla_finish(struct config *c, double expand_v, double ratio)
     return 0;
 }
 
-/* Keys about the package's kernels, and about its convolution, which is off. */
+/* Keys of the package's kernels, and of its convolution, which is off. */
 const char *const fla_nothing[] = {
     "attn_mode",   "fuse_norm",  "fuse_cross_entropy", "fuse_linear_cross_entropy",
     "fuse_swiglu", "use_l2warp", "conv_size",          NULL};

@@ -1,12 +1,12 @@
-/* fla.h: models as flash-linear-attention has them. Inside worker/family. */
+/* fla.h: models of the package flash-linear-attention. Inside worker/family. */
 #ifndef SEQD_FAMILY_FLA_H
 #define SEQD_FAMILY_FLA_H
 
 #include "worker/family/config_table.h"
 #include "worker/family/family.h"
 
-/* Writes a model as flash-linear-attention lays it out: embedding, layers of the mixer (which adds
- * to x) and a gated MLP, norm and head. */
+/* Writes a model in the layout of flash-linear-attention: embedding, layers of the mixer (which
+ * adds to x) and a gated MLP, norm and head. */
 typedef int write_mixer_fn(struct program *p, const struct model_shape *m, int x);
 void fla_write(const struct model_shape *m, struct family *f, write_mixer_fn *mixer);
 
@@ -21,7 +21,7 @@ void fla_write_swish(struct jwrite *w, const char *key, const struct model_shape
 /* Sets widths of heads and MLP. expand_v, ratio: the package's defaults for missing keys. */
 int fla_finish(struct config *c, double expand_v, double ratio);
 extern const char *const fla_nothing[];     /* keys that change nothing */
-extern const struct hf_absent fla_absent[]; /* the package's values of keys that are missing */
+extern const struct hf_absent fla_absent[]; /* the package's values of missing keys */
 
 /* clang-format off */
 #define FLA_SIZES                                                                                  \

@@ -5,8 +5,8 @@
  *   attention   [q, gate] = Wq h of each head;  o = attn(rope(n(q)), rope(n(k)), v) sigmoid(gate)
  *   delta       qkv = silu(conv(Wqkv h));  o = n(delta(qkv, Wb h, Wa h)) silu(Wz h), n of each head
  *
- * RoPE turns a part of each head. The factors of norms are 1 + their weights, but for those of the
- * delta rule's outputs. */
+ * RoPE rotates a part of each head. The factors of norms are 1 + their weights, except for the
+ * norms of the delta rule's outputs. */
 #include "worker/family/gated_delta.h"
 
 #include <math.h>
@@ -14,8 +14,8 @@
 #include "api/core/delta.h"
 #include "worker/family/moe.h"
 
-/* Kinds of layer, as bits. DELTA: layers of layer_mask. DENSE: layers of dense_mask, if the others
- * have experts. */
+/* Kinds of layer, as bits. DELTA: layers of layer_mask. DENSE: layers of dense_mask, if the other
+ * layers have experts. */
 enum { FULL, DELTA, DENSE };
 
 static struct write_norm norm_of(const struct model_shape *m, const char *weight)
@@ -40,7 +40,7 @@ static int product(struct program *p, int a, int base, int w, int n_w, const cha
     return write_linear(p, &(struct write_linear){a, base, w, n_w, PROG_NONE, name, keep});
 }
 
-/* Adds the weight of queries and gate, which files have next to each other for each head. */
+/* Adds the weight of queries and gate. For each head, files have the gate next to the query. */
 static int gated_queries(struct program *p, const struct model_shape *m)
 {
     return prog_weight(p, &(struct weight){.name = "self_attn.q_proj.weight",
@@ -76,7 +76,7 @@ static int64_t greatest_divisor(int64_t a, int64_t b)
 }
 
 /* Adds the weights of queries, keys, values and z of all heads, then b and a, joined. Files of
- * Qwen3-Next have them key head by key head, in two tensors. */
+ * Qwen3-Next have these weights in two tensors, grouped by key head. */
 static int delta_weights(struct program *p, const struct model_shape *m)
 {
     const int64_t C = m->width, Hk = m->delta_key_heads, H = m->delta_heads, Dk = m->delta_key_dim;

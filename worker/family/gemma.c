@@ -2,7 +2,7 @@
  * attention and a gated MLP, windows in some layers; Gemma 2 has soft caps, Gemma 3 normalised
  * heads and another RoPE base in layers with a window.
  *
- *   x = embed[ids] sqrt(C), the root rounded to the model's precision
+ *   x = embed[ids] sqrt(C), with the root rounded to the model's precision
  *   per layer   x += n2(Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x)))
  *               x += n4(Wd (gelu(Wg n3(x)) * Wu n3(x)))
  *   logits = cap(Whead norm(x)); a norm's factors are 1 + its weights */
@@ -121,7 +121,7 @@ static int read_window(struct config *c, const char *key)
 
 static int read_attn_cap(struct config *c, const char *key)
 {
-    c->m->attn_cap = 0; /* null: none */
+    c->m->attn_cap = 0; /* null: no cap */
     return config_read_real(c, key, 0, 1e6, &c->m->attn_cap);
 }
 
@@ -227,7 +227,7 @@ static const struct hf_field gemma_fields[] = {HF_SIZES,
 static const struct hf_special gemma_specials[] = {
     HF_NEVER,
     {"attention_bias", config_want_false, config_write_false},
-    {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */
+    {"attention_dropout", NULL, config_write_zero}, /* the job's value is used */
     {"hidden_activation", want_gelu, write_gelu},
     {"hidden_act", config_ignore, NULL}, /* the package reads hidden_activation */
     {"use_bidirectional_attention", config_want_false, NULL},

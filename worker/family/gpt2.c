@@ -1,4 +1,4 @@
-/* gpt2.c: GPT-2: LayerNorm before attention and MLP, learnt positions, biases, no gate.
+/* gpt2.c: GPT-2: LayerNorm before attention and MLP, learned positions, biases, no gate.
  *
  *   x = wte[ids] + wpe[pos]
  *   per layer   x += Wo attn(Wqkv n1(x) + b) + b;  x += W2 act(W1 n2(x) + b) + b
@@ -41,8 +41,8 @@ static int attention(struct program *p, const struct model_shape *m, int x)
     const int qkv = conv(p, xn, PROG_NONE, "attn.c_attn", 3 * C,
                          &(struct value){.name = "qkv", .keep = KEEP_NONE_MODE});
     const int q = prog_view(p, qkv, 0, C), window = prog_view(p, qkv, C, 2 * C);
-    /* A cache needs keys and values as a value of their own, not as a view of another: this copies
-     * them. */
+    /* A cache needs keys and values in a separate value, not in a view of another value: this
+     * copies them. */
     const int kv = prog_op(p,
                            &(struct op){.kind = OP_MIX, .in = {window, PROG_NONE}, .u.mix = {1, 0}},
                            &(struct value){.name = "kv", .cols = 2 * C, .keep = KEEP_NONE_MODE});
@@ -140,7 +140,7 @@ static const struct hf_special specials[] = {
     {"scale_attn_weights", config_want_true, NULL},
     {"scale_attn_by_inverse_layer_idx", config_want_false, NULL},
     {"add_cross_attention", config_want_false, NULL},
-    {"attn_pdrop", NULL, config_write_zero}, /* the job's value counts */
+    {"attn_pdrop", NULL, config_write_zero}, /* the job's value is used */
     {"resid_pdrop", NULL, config_write_zero},
     {"embd_pdrop", NULL, config_write_zero},
     {NULL, NULL, NULL}};

@@ -1,11 +1,12 @@
-/* gpt_oss.c: gpt-oss (2508.10925): a mixture of experts in Llama's mould, with
+/* gpt_oss.c: gpt-oss (2508.10925): a decoder like Llama with a mixture of experts, and with
  *
  *   biases of q, k, v and o; a sink for each head; a window in every other layer
- *   experts     g sigmoid(1.702 g) (u + 1), g = min(gate, 7), u = up kept in [-7, 7]; biases
+ *   experts     g sigmoid(1.702 g) (u + 1), g = min(gate, 7), u = up clamped to [-7, 7]; biases
  *   router      with a bias; the weights of the chosen experts are the softmax of their scores
  *
- * Files have all experts of a layer in one tensor, [E, in, out], gate and up in turns:
- * gate_up_proj[e, :, 2i] is row i of the gate. Published ones have it in MXFP4 (hf/mxfp4.h). */
+ * Files have all experts of a layer in one tensor, [E, in, out], with rows of gate and up
+ * alternating: gate_up_proj[e, :, 2i] is row i of the gate. Published files have it in MXFP4
+ * (hf/mxfp4.h). */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,8 +46,8 @@ static int attention(struct program *p, const struct model_shape *m, int x, int6
     return write_linear(p, &(struct write_linear){o, x, o_w, 1, o_b, "mlp_input", KEEP_NONE_MODE});
 }
 
-/* Adds one tensor that has a [rows, cols] of each expert; cols 0: a bias of each. turns: the file
- * has the two halves of the rows in turns. */
+/* Adds one tensor that has a matrix [rows, cols] for each expert; cols 0: a bias for each. turns:
+ * in the file, rows of the two halves alternate. */
 static int stacked(struct program *p, const char *name, int64_t E, int64_t rows, int64_t cols,
                    bool turns, enum init_id init)
 {
@@ -137,7 +138,7 @@ static int read_window(struct config *c, const char *key)
     return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
 
-/* Accepts only `value`, by which the family's experts compute. */
+/* Accepts only `value`, the constant of the family's experts. */
 static int want(struct config *c, const char *key, double value)
 {
     double v = value;
@@ -176,7 +177,7 @@ static int finish(struct config *c)
     return config_check_list(c, "layer_types");
 }
 
-/* Writes the kind of every layer: the package's default for a missing key alternates. */
+/* Writes the kind of every layer, since the package's default for a missing key alternates. */
 static void write_layers(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_array(w, key);
@@ -187,7 +188,7 @@ static void write_layers(struct jwrite *w, const char *key, const struct model_s
     jwrite_end(w);
 }
 
-/* Writes RoPE always: the package's default for a missing key is scaled. */
+/* Always writes RoPE, since the package's default for a missing key is scaled. */
 static void write_rope_object(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     if (m->rope.kind != ROPE_DEFAULT) {
@@ -213,7 +214,7 @@ static const struct hf_field fields[] = {HF_SIZES,
 static const struct hf_special specials[] = {
     {"text_config", config_want_null, NULL},
     {"quantization_config", config_want_plain_or_mxfp4, NULL},
-    {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */
+    {"attention_dropout", NULL, config_write_zero}, /* the job's value is used */
     {"hidden_act", config_want_silu, config_write_silu},
     {"attention_bias", config_want_true, config_write_true},
     {"rope_scaling", config_read_rope, write_rope_object},

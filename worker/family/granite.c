@@ -1,5 +1,5 @@
-/* granite.c: Granite 3: Llama whose embeddings, attention scores and additions to the residual
- * stream are multiplied, and logits divided, by constants of its config.json. */
+/* granite.c: Granite 3: Llama with constants of config.json that multiply embeddings, attention
+ * scores and additions to the residual stream, and divide logits. */
 #include <stddef.h>
 #include "worker/family/decoder.h"
 

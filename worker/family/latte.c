@@ -1,7 +1,7 @@
 /* latte.c: Latte (2401.03048): DiT blocks (2212.09748), even ones along space, odd ones along time.
  *
  *   c = time MLP(t) [+ label]
- *   per block   shift, scale, gate of both = linear(SiLU(c)), each block its own
+ *   per block   shift, scale, gate of both = linear(SiLU(c)), with a linear layer per block
  *               x += g_a attn(LN(x) (1 + sc_a) + sh_a);  x += g_m MLP(LN(x) (1 + sc_m) + sh_m)
  *   the first temporal block adds e(frame) to x
  *
@@ -37,8 +37,7 @@ static int label(struct dit d, int t)
                    &out);
 }
 
-/* Writes the vectors of a block or of the final layer: n of them from the value that `in`
- * shares. */
+/* Writes the n vectors of a block or of the final layer, from the shared value of `in`. */
 static int modulation(struct dit d, const struct program *in, const char *prefix, int64_t n)
 {
     const struct value out = {
@@ -95,7 +94,7 @@ static int kind(const struct model_shape *m, int64_t l)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* Reads the number of classes. The table has one row more, for no class. */
+/* Reads the number of classes. The table has one more row, for "no class". */
 static int read_classes(struct config *c, const char *key)
 {
     int64_t n = -1;
@@ -118,8 +117,8 @@ static const struct hf_special latte_specials[] = {DIT_SPECIALS,
                                                    {"qk_norm", config_want_false, NULL},
                                                    {NULL, NULL, NULL}};
 
-/* Published directories of every variant have these keys, and they change nothing here: a model
- * that reads class labels has no use for the last two. */
+/* Published directories of every variant have these keys, which change nothing here: a model that
+ * reads class labels does not use the last two. */
 static const char *const latte_nothing[] = {"input_size",       "class_dropout_prob", "num_frames",
                                             "caption_channels", "model_max_length",   NULL};
 

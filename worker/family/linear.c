@@ -1,10 +1,11 @@
-/* linear.c: the linear transformer (2006.16236) with the names of flash-linear-attention: queries
- * and keys go through a feature map, nothing decays, a norm of each head's output.
+/* linear.c: the linear transformer (2006.16236) with the names of flash-linear-attention: a
+ * feature map of queries and keys, no decay, a norm of each head's output.
  *
  *   per layer   x += Wo n(phi(Wq h) (sum phi(Wk h) Wv h) / sqrt(D)), h = n(x)
  *               x += Wd (silu(Wg n(x)) * Wu n(x))
  *
- * normalise divides outputs by the sum of the weights; each head's norm nearly undoes that. */
+ * If shape.normalise is set, outputs are divided by the sum of the weights; the norm of each head
+ * nearly cancels this. */
 #include <math.h>
 #include <stddef.h>
 #include "worker/family/config_table.h"

@@ -31,7 +31,8 @@ static int no_class(const char *field, const char *what, struct err *e)
                      what);
 }
 
-/* Checks that one of the classes Llama, Mistral, Ministral, Qwen2, Qwen3 can save the model. */
+/* Checks that the model can be saved as one of the classes Llama, Mistral, Ministral, Qwen2,
+ * Qwen3. */
 static int check_llama(struct model_shape *m, struct err *e)
 {
     if (m->o_bias && !m->qkv_bias)
@@ -55,8 +56,8 @@ static bool qwen(const struct config *c)
     return c->type == TYPE_QWEN2 || c->type == TYPE_QWEN3;
 }
 
-/* Tells whether the class has the keys of a window. Llama's class of transformers has none of them,
- * and ignores them in a file. */
+/* Tells whether the class has the keys of a window. Llama's class in transformers has none of
+ * them, and ignores them in a file. */
 static bool has_window(const struct config *c)
 {
     return c->type != TYPE_LLAMA;
@@ -64,7 +65,7 @@ static bool has_window(const struct config *c)
 
 static int read_window(struct config *c, const char *key)
 {
-    /* Ignores the key in a file of type llama, as transformers does; a job may set it. */
+    /* Ignore the key in a file of type llama, as transformers does; a job may set it. */
     if (!has_window(c) && c->form == CONFIG_FILE) return config_ignore(c, key);
     c->window = 0; /* null: no window */
     return config_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
@@ -89,7 +90,7 @@ static int read_llama_layers(struct config *c, const char *key)
 /* Sets the values of keys that are not in the file. */
 static void llama_absent(struct config *c)
 {
-    if (c->form == CONFIG_JOB) { /* a given window is on unless a key says no */
+    if (c->form == CONFIG_JOB) { /* a given window is used unless a key turns it off */
         if (!config_met(c, "use_sliding_window")) c->window_on = true;
         if (qwen(c) && !c->window_on) c->window = 0;
         return;
@@ -129,7 +130,7 @@ static void write_window(struct jwrite *w, const char *key, const struct model_s
     jwrite_int(w, "max_window_layers", 0);
 }
 
-/* Returns the TYPE_ of transformers' model that computes this. */
+/* Returns the TYPE_ of the transformers model that computes this. */
 static int llama_model(const struct model_shape *m)
 {
     if (m->qk_norm) return TYPE_QWEN3;
@@ -137,7 +138,7 @@ static int llama_model(const struct model_shape *m)
     return window_mixed(m) ? TYPE_MINISTRAL : m->window ? TYPE_MISTRAL : TYPE_LLAMA;
 }
 
-/* Reads attention_bias. The classes Qwen2, Mistral and Ministral have no such key. */
+/* Reads attention_bias. The classes Qwen2, Mistral and Ministral do not have this key. */
 static int read_bias(struct config *c, const char *key)
 {
     if (c->type == TYPE_QWEN2 && c->form == CONFIG_FILE) return config_ignore(c, key);

@@ -1,12 +1,12 @@
 /* minimax.c: MiniMax-Text-01 (2501.08313): layers of softmax attention and layers of lightning
- * attention, linear with a decay, in one model, each with a mixture of experts.
+ * attention (linear attention with a decay) in one model, each with a mixture of experts.
  *
  *   per layer   h = n(x);  h = alpha h + beta attention(h)
  *               h = n(h);  x = alpha h + beta moe(h)
  *
- * The residual is the norm's output, not its input. Lightning attention: silu of the whole
- * of q, k, v; no positions, no scale; one norm over all heads, eps 1e-6 whatever the model's is,
- * and a sigmoid gate. Its file has q, k and v of a head next to each other. */
+ * The residual is the norm's output, not its input. Lightning attention has silu of q, k and v; no
+ * positions, no scale; one norm over all heads, with eps 1e-6 in every model, and a sigmoid gate.
+ * Files have q, k and v of a head next to each other. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -130,7 +130,7 @@ static int check_minimax(struct model_shape *m, struct err *e)
     for (int l = 0; l < m->n_layers; l++)
         if (shape_special(m, l)) return 0;
     for (int l = 1; l < m->n_layers;
-         l += 2) /* none is given: every second layer, as in the package */
+         l += 2) /* no list is given: every second layer, as in the package */
         m->layer_mask[l / 32] |= (int64_t)1 << (l % 32);
     return 0;
 }
@@ -144,8 +144,8 @@ static const struct hf_absent own[] = {
     {"linear_attn_beta_factor", 1},  {"full_attn_alpha_factor", 1},
     {"full_attn_beta_factor", 1},    {"mlp_alpha_factor", 1},
     {"mlp_beta_factor", 1},          {NULL, 0}};
-/* Models of the family: transformers' own; the first release and its successor M1, whose code
- * comes with their files. */
+/* Models of the family: that of transformers, and the first release and its successor M1, whose
+ * code is in their directories. */
 enum { TYPE_MINIMAX };
 static const struct hf_model models[] = {
     [TYPE_MINIMAX] = {"minimax", own, {"MiniMaxForCausalLM", "MiniMaxModel"}},
@@ -164,8 +164,8 @@ static int minimax_layer(struct config *c, enum jtok t)
     return 0;
 }
 
-/* Reads one of two lists that say which layers are linear. If a file has both, as transformers
- * writes it, they must agree. */
+/* Reads one of two lists that tell which layers are linear. If a file has both (transformers
+ * writes both), they must agree. */
 static int read_either(struct config *c, const char *key, const char *other,
                        int (*read)(struct config *, enum jtok))
 {
@@ -180,7 +180,7 @@ static int read_either(struct config *c, const char *key, const char *other,
     if (c->n_flags && !same)
         return config_refuse(c, key,
                              "layer_types and attn_type_list differ: leave one of them out");
-    memcpy(c->m->layer_mask, first, sizeof first); /* null: the other list counts */
+    memcpy(c->m->layer_mask, first, sizeof first); /* null: the other list is used */
     c->n_flags = n;
     return 0;
 }
@@ -234,14 +234,16 @@ static int finish_minimax(struct config *c)
 {
     bool any = !c->n_flags;
     for (int l = 0; l < c->m->n_layers; l++) any |= shape_special(c->m, l);
-    /* The first releases' own code has no default for attn_type_list, and false for postnorm. */
+    /* The code of the first releases has no default for attn_type_list, and false as default of
+     * postnorm. */
     if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !c->n_flags)
         return config_refuse(c, "attn_type_list", "missing, and without a default of its own code");
     if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !config_met(c, "postnorm"))
         return config_refuse(c, "postnorm",
                              "missing, which is false of its own code: only true is "
                              "supported");
-    /* The first releases' decays are ALiBi's slopes, which equal ours if H is a power of two. */
+    /* The decays of the first releases are ALiBi's slopes, which equal those computed here if H is
+     * a power of two. */
     if (c->type != TYPE_MINIMAX && (c->m->n_heads & (c->m->n_heads - 1)))
         return config_refuse(c, "num_attention_heads", "only a power of two is supported");
     if (!any)
@@ -279,7 +281,7 @@ static const struct hf_special minimax_specials[] = {
     {"shared_intermediate_size", config_want_zero, NULL},
     {"sliding_window", config_want_null, config_write_null},
     {"hidden_act", config_want_silu, config_write_silu},
-    {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */
+    {"attention_dropout", NULL, config_write_zero}, /* the job's value is used */
     {"router_jitter_noise", config_want_zero, config_write_zero},
     {"partial_rotary_factor", config_want_one, NULL},
     {"rope_scaling", config_read_rope, NULL},
@@ -289,7 +291,7 @@ static const struct hf_special minimax_specials[] = {
 
 static const char *const minimax_nothing[] = {
     "router_aux_loss_coef", "output_router_logits", "block_size", "shared_moe_mode",
-    /* shared_moe_mode is of a shared expert, which is refused by its size */ NULL};
+    /* shared_moe_mode concerns a shared expert, whose size is refused */ NULL};
 
 static const struct hf_family config = {.nothing = minimax_nothing,
                                         .fields = minimax_fields,
@@ -299,7 +301,7 @@ static const struct hf_family config = {.nothing = minimax_nothing,
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* Tables in files that are computed here and have no tensor. */
+/* Tensors of files that are tables, which are computed here. */
 static const char *const beside[] = {".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay",
                                      NULL};
 

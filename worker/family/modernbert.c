@@ -1,19 +1,20 @@
 /* modernbert.c: ModernBERT (2412.13663): an encoder with norms before attention and a gated MLP,
- * RoPE, and in most layers a window that looks both ways.
+ * RoPE, and in most layers a two-sided window.
  *
  *   x = n(word[ids])
  *   per layer   x += Wo attn(rope(Wqkv n1(x)));  x += Wo (act(Wi n2(x)) * Wi' n2(x))
  *   logits = Wword n(gelu(Wd n(x))) + b
  *
- * The first layer has no n1. Layers with a window turn by a RoPE base of their own; layers without
- * one are in shape.layer_mask. local_attention is twice the tokens seen on either side. */
+ * The first layer has no n1. Layers with a window have their own RoPE base; layers without a
+ * window are in shape.layer_mask. local_attention is twice the number of tokens seen on either
+ * side. */
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
 #include "worker/family/window.h"
 #include "worker/family/write.h"
 
-enum { FIRST, WINDOWED, FULL, KINDS }; /* kinds of layer; FIRST has a window or none */
+enum { FIRST, WINDOWED, FULL, KINDS }; /* kinds of layer; FIRST may have a window */
 
 static int layer_kind(const struct model_shape *m, int64_t l)
 {
@@ -33,7 +34,7 @@ static int64_t window_of_kind(const struct model_shape *m, int kind)
                &(struct write_norm){name ".weight", (m)->norm_bias ? name ".bias" : NULL,          \
                                     NORM_LAYER, (m)->norm_eps, 0})
 
-/* A product a W' [+ bias] [+ base]: weights [rows, columns of a] and, where has_bias, [rows]. */
+/* A product a W' [+ bias] [+ base]: weight [rows, columns of a] and, if has_bias, bias [rows]. */
 struct projected {
     const char *weight, *bias;
     bool has_bias;
@@ -153,8 +154,8 @@ static int read_local_attention(struct config *c, const char *key)
     return 0;
 }
 
-/* Reads sliding_window. The package's window counts the tokens on either side; ours counts the
- * token itself, too. */
+/* Reads sliding_window. The package's window is the number of tokens on either side; shape.window
+ * also counts the token itself. */
 static int read_window(struct config *c, const char *key)
 {
     const bool file = c->form == CONFIG_FILE;
@@ -236,7 +237,7 @@ static const struct hf_special specials[] = {
     {"partial_rotary_factor", config_want_one, NULL},
     {NULL, NULL, NULL}};
 
-/* Keys that change nothing here: other heads, dropout, and how transformers computes. */
+/* Keys that change nothing here: other heads, dropout, and options of transformers' code. */
 static const char *const nothing[] = {"classifier_pooling",        "deterministic_flash_attn",
                                       "embedding_dropout",         "mlp_dropout",
                                       "initializer_cutoff_factor", "layer_norm_eps",

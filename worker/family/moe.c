@@ -1,11 +1,11 @@
-/* moe.c: decoders in Llama's mould whose MLP is a mixture of experts: Mixtral (2401.04088),
- * Qwen2-MoE (2407.10671), Qwen3-MoE (2505.09388) and OLMoE (2409.02060).
+/* moe.c: decoders like Llama whose MLP is a mixture of experts: Mixtral (2401.04088), Qwen2-MoE
+ * (2407.10671), Qwen3-MoE (2505.09388) and OLMoE (2409.02060).
  *
  *   per layer   x += Wo attn(rope(q), rope(k), v);  x += experts(n2(x))
  *
- * Qwen3-MoE normalises every head of queries and keys, OLMoE all of them together. Layers of
+ * Qwen3-MoE normalises every head of queries and keys, OLMoE all heads together. Layers of
  * layer_mask have a dense MLP instead of experts (Qwen2-MoE, Qwen3-MoE). Qwen2-MoE has biases of
- * queries, keys and values, and an expert that every row goes to. */
+ * queries, keys and values, and a shared expert for every row. */
 #include "worker/family/moe.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* moe.h: mixtures of experts as Qwen's files have them: the block, and its keys of config.json.
+/* moe.h: mixtures of experts in the form of Qwen's files: the block, and its keys of config.json.
  * Inside worker/family. */
 #ifndef SEQD_FAMILY_MOE_H
 #define SEQD_FAMILY_MOE_H
@@ -6,13 +6,13 @@
 #include "worker/family/config_table.h"
 #include "worker/family/write.h"
 
-/* Writes x + experts(n(x)), and where m has shared_width the expert that every row goes to. */
+/* Writes x + experts(n(x)), and, if m has shared_width, adds the shared expert of n(x). */
 int moe_block(struct program *p, const struct model_shape *m, int x, const struct write_norm *n);
 /* Calls write_check_experts, and checks that there is a shared expert in families that have one.
  * fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int moe_check(struct model_shape *m, struct err *e);
 
-/* Members of family_row for decoders in Llama's mould. */
+/* Members of family_row for decoders like Llama. */
 void moe_decoder_write(const struct model_shape *m, struct family *f);
 int moe_decoder_kind(const struct model_shape *m, int64_t l);
 int moe_decoder_check(struct model_shape *m, struct err *e);
@@ -32,7 +32,7 @@ void moe_write_width(struct jwrite *w, const char *key, const struct model_shape
     {                                                                                              \
         "decoder_sparse_step", moe_read_step, moe_write_step                                       \
     }
-/* Keys that change nothing: a training has no loss of the routers. */
+/* Keys that change nothing, since training here has no loss for the routers. */
 #define MOE_NOTHING "router_aux_loss_coef", "output_router_logits"
 
 #endif

@@ -1,4 +1,4 @@
-/* moe_config.c: config.json of the families of moe.c, and their rows. */
+/* moe_config.c: has the keys of config.json of the families of moe.c, and their rows. */
 #include <string.h>
 #include "worker/family/decoder.h"
 #include "worker/family/moe.h"
@@ -160,7 +160,7 @@ static const struct hf_field olmoe_fields[] = {
     SIZES, {"num_local_experts", "num_experts", 0}, {"norm_topk_prob", NULL, 0}, {NULL, NULL, 0}};
 
 #define SPECIALS                                                                                   \
-    HF_NEVER, {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */         \
+    HF_NEVER, {"attention_dropout", NULL, config_write_zero}, /* the job's value is used */        \
         {"hidden_act", config_want_silu, config_write_silu},                                       \
         {"rope_scaling", config_read_rope, config_write_rope},                                     \
     {                                                                                              \

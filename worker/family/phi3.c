@@ -1,5 +1,5 @@
 /* phi3.c: Phi-3 and Phi-4 (2404.14219): Llama with q, k, v in one tensor and gate, up in another;
- * RoPE of a part of each head, by longrope's factors. */
+ * RoPE rotates a part of each head, by longrope's factors. */
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
@@ -38,8 +38,9 @@ static int read_window(struct config *c, const char *key)
     return config_read_int(c, key, 1, JOB_MAX_SEQ, &c->m->window);
 }
 
-/* Completes RoPE. Transformers' class takes the original length from the key beside the object,
- * else 4096; it ignores the object's. In the first files of Phi-3 "yarn" meant longrope. */
+/* Completes RoPE. The class of transformers takes the original length from the key beside the RoPE
+ * object, else 4096; it ignores that of the object. In the first files of Phi-3 "yarn" meant
+ * longrope. */
 static int finish_phi3(struct config *c)
 {
     if (c->form == CONFIG_FILE && !c->original) c->original = ORIGINAL;

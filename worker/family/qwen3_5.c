@@ -1,5 +1,5 @@
-/* qwen3_5.c: the families of gated_delta.h: Qwen3.5's text models, dense and with experts, and
- * Qwen3-Next: their config.json, their rows. */
+/* qwen3_5.c: the families of gated_delta.h (Qwen3.5's text models, dense and with experts, and
+ * Qwen3-Next): their keys of config.json and their rows. */
 #include <stddef.h>
 #include "worker/family/gated_delta.h"
 #include "worker/family/moe.h"
@@ -75,8 +75,8 @@ static void write_layers(struct jwrite *w, const char *key, const struct model_s
     jwrite_end(w);
 }
 
-/* Reads the size of a group of layers: without a list of layers, the last layer of each group has
- * softmax attention. */
+/* Reads the size of a group of layers. If there is no list of layers, the last layer of each group
+ * has softmax attention. */
 static int read_interval(struct config *c, const char *key)
 {
     return config_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
@@ -115,7 +115,7 @@ static const struct hf_field moe_fields[] = {
 
 #define DELTA_SPECIALS                                                                             \
     HF_NEVER, {"attention_bias", config_want_false, config_write_false},                           \
-    {"attention_dropout", NULL, config_write_zero}, /* the job's value counts */                   \
+    {"attention_dropout", NULL, config_write_zero}, /* the job's value is used */                  \
     {"hidden_act", config_want_silu, config_write_silu}, {"layer_types", read_layers, write_layers}, \
     {"full_attention_interval", read_interval, NULL},                                              \
     {"attn_output_gate", config_want_true, NULL}, {"output_gate_type", config_want_silu, NULL},    \
@@ -135,7 +135,7 @@ static const struct hf_special moe_specials[] = {
     {"decoder_sparse_step", config_ignore, NULL},
     {NULL, NULL, NULL}};
 
-/* Keys that change nothing here: two of heads that predict further tokens, and the dtype in which
+/* Keys that change nothing here: two for heads that predict further tokens, and the dtype in which
  * other programs keep states. */
 #define DELTA_NOTHING "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"
 static const char *const own_nothing[] = {DELTA_NOTHING, NULL};
@@ -161,8 +161,8 @@ static const struct hf_family moe_config = {.nothing = moe_nothing,
 
 static const char *const beside[] = {"mtp.", NULL};
 
-/* Checks a model whose MLPs are all of experts: ffn_width is an expert's width. The weights of a
- * token's experts are always divided by their sum. */
+/* Checks a model whose MLPs are all mixtures of experts: ffn_width is the width of an expert. The
+ * weights of a token's experts are always divided by their sum. */
 static int check_moe(struct model_shape *m, struct err *e)
 {
     if (!m->expert_width)

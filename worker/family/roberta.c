@@ -1,15 +1,16 @@
 /* roberta.c: RoBERTa (1907.11692) and XLM-RoBERTa (1911.02116): BERT with positions that begin
- * after the padding id and a head with names of its own, whose activation is gelu.
+ * after the padding id, and with a head whose tensors have other names and whose activation is
+ * gelu.
  *
  *   position i of a document is row i + pad_token_id + 1 of the table
  *
- * In transformers a token that equals pad_token_id is not counted: it has row pad_token_id, and
- * later tokens move down. Here a document has no padding, and a pad_token_id counts as any
- * token. */
+ * In transformers a token with the id pad_token_id is not counted: it has row pad_token_id, and
+ * later tokens have lower rows. Here a document has no padding, and such a token counts like any
+ * other. */
 #include <stdio.h>
 #include "worker/family/bert.h"
 
-enum { FIRST = 2 }; /* the class's pad_token_id, 1, plus 1 */
+enum { FIRST = 2 }; /* 1 + the class's pad_token_id, 1 */
 
 /* Writes the model. Files have two biases of the logits: transformers adds decoder.bias if the
  * head is not tied. */

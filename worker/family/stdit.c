@@ -1,12 +1,13 @@
-/* stdit.c: STDiT, Open-Sora 1.0: a block looks along space, then along time.
+/* stdit.c: STDiT, Open-Sora 1.0: a block attends along space, then along time.
  *
  *   per block   x += g_a attn(LN(x) (1 + sc_a) + sh_a)      along space
- *               x += g_a attn_temp(x [+ e(frame)])          along time; positions in block 0
- *                                                           alone; no norm, everywhere t's gate
+ *               x += g_a attn_temp(x [+ e(frame)])          along time; positions only in
+ *                                                           block 0; no norm; the gate of t
+ *                                                           for all rows
  *               x += cross(x, y)
  *               x += g_m MLP(LN(x) (1 + sc_m) + sh_m)
  *
- * Two switches stand around the spatial attention: the residual stays spread along space. */
+ * Two switches surround the spatial attention: the residual stays spread along space. */
 #include "worker/family/dit.h"
 
 static int check(struct model_shape *m, struct err *e)

@@ -64,7 +64,7 @@ static int kind(const struct model_shape *m, int64_t l)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-/* Reads the number of pairs of a spatial and a temporal block, each block a layer of ours. */
+/* Reads the number of pairs of a spatial and a temporal block. Each block is a layer here. */
 static int read_pairs(struct config *c, const char *key)
 {
     int64_t n = 0;

@@ -1,14 +1,14 @@
-/* tnl.c: TransNormerLLM (2307.14995) as released. If the paper and the released code differ, the
- * code's form loads the weights.
+/* tnl.c: TransNormerLLM (2307.14995) as released. If the paper and the released code differ, this
+ * follows the code, which fits the released weights.
  *
  *   x = embed[ids] sqrt(C)
  *   per layer   x += Wo (u * s(linear attention(silu(q), silu(k), v))), q, k, v, u = Wqkvu s(x)
  *               x += W3 (W1 s(x) * W2 s(x))
  *   logits = Whead s(x)
  *
- * s is RMSNorm without a weight, eps 1e-6, over the whole width; no scale of q k; the gate u and
- * the MLP's have no activation. Flagged layers (layer_mask; released: the first) have LRPE, which
- * doubles the key size. */
+ * s is RMSNorm without a weight, eps 1e-6, over the whole width; q k is not scaled; the gate u and
+ * the gate of the MLP have no activation. Layers of layer_mask (in released models the first) have
+ * LRPE, which doubles the key size. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 
 enum { PLAIN, WITH_LRPE };
 
-/* Turns queries and keys at once, by the same theta. */
+/* Applies LRPE to queries and keys at once, by the same theta. */
 static int lrpe(struct program *p, int x, int theta)
 {
     return prog_op(

@@ -1,31 +1,31 @@
 /* window.h: models with a sliding window in some layers and none in others: kinds of layers, and
  * layer_types of config.json. Inside worker/family.
  *
- * shape.window is the window of all layers, except the layers of shape.layer_mask, which see
- * everything. */
+ * shape.window is the window of all layers, except the layers of shape.layer_mask, which have full
+ * attention. */
 #ifndef SEQD_FAMILY_WINDOW_H
 #define SEQD_FAMILY_WINDOW_H
 
 #include "worker/family/config_table.h"
 
-enum window_kind { WINDOW_ALL, WINDOW_NONE }; /* kinds of layer: the model's window; none */
+enum window_kind { WINDOW_ALL, WINDOW_NONE }; /* kinds of layer: with a window; without */
 
 /* Returns a layer's kind, as family_row.layer_kind. If no layer has a window, all are
  * WINDOW_ALL. */
 int window_kind(const struct model_shape *m, int64_t l);
-/* Tells whether some layer is WINDOW_NONE. */
+/* Tells whether a layer is WINDOW_NONE. */
 bool window_mixed(const struct model_shape *m);
 /* Returns the window of a layer of that kind. */
 int64_t window_of(const struct model_shape *m, int kind);
-/* Clears, for family_row.check, a window that no layer has, and bits of layer_mask beyond the
- * last layer. fails: ERR_UNSUPPORTED naming num_hidden_layers. */
+/* For family_row.check: clears a window that no layer has, and bits of layer_mask beyond the last
+ * layer. fails: ERR_UNSUPPORTED naming num_hidden_layers. */
 int window_check(struct model_shape *m, struct err *e);
 
 /* Read and write layer_types: layers of "full_attention" are bits of layer_mask; c->n_windowed
  * counts those of "sliding_attention". */
 int window_read_layers(struct config *c, const char *key);
 void window_write_layers(struct jwrite *w, const char *key, const struct model_shape *m);
-/* Writes layer_types always: for families in whose files a missing list means windows in some
+/* Always writes layer_types, for families in whose files a missing list means windows in some
  * layers. */
 void window_write_all_layers(struct jwrite *w, const char *key, const struct model_shape *m);
 /* Writes sliding_window: the window, or null. */

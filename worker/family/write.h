@@ -1,23 +1,24 @@
-/* write.h: the pieces of the language models' programs. Inside worker/family. */
+/* write.h: parts of the programs of language models. Inside worker/family. */
 #ifndef SEQD_FAMILY_WRITE_H
 #define SEQD_FAMILY_WRITE_H
 
 #include "api/core/model_shape.h"
 #include "worker/family/family.h"
 
-/* A norm: the names of its weights, and how it is computed. */
+/* A norm: the names of its weights, and its parameters. */
 struct write_norm {
     const char *weight, *bias; /* NULL: none */
     enum norm_id kind;
     double eps;
     int64_t groups; /* norms per row; 0: one */
-    int64_t dim; /* columns of a group, if others follow the groups; 0: the groups tile the row */
+    int64_t dim; /* columns of a group, if other columns follow the groups; 0: the groups fill the
+                  * row */
     bool offset; /* the factor is 1 + weight */
 };
-/* Writes NORM of x; the weights are as wide as a group. */
+/* Writes NORM of x; the weights have the width of a group. */
 int write_norm(struct program *p, int x, const struct write_norm *n);
 
-/* A product a W' [+ b] [+ base]. base or bias PROG_NONE: left out. w: the first of n_w joined
+/* A product a W' [+ b] [+ base]. base or bias may be PROG_NONE. w: the first of n_w joined
  * weights; bias: the first of n_w joined biases. */
 struct write_linear {
     int a, base, w, n_w, bias;
@@ -26,13 +27,13 @@ struct write_linear {
 };
 int write_linear(struct program *p, const struct write_linear *l);
 
-/* With tensor parallelism (m->tp > 1) a rank's residual stream and norms have its part of the
- * rows; products whose columns are split have all rows. Without it every value has all rows of the
- * rank. write_stream: the section's input. write_gathered: all rows of x. write_summed:
- * write_linear with the columns of W and of a split over ranks: the ranks' sum, rounded once, for
- * the rank's part of the rows. write_of_ids: a tensor with a row, or an element, for each id.
- * write_embedded: rows of such a table times scale; if a rank's table has only some of the ids,
- * summed over ranks, which is exact. */
+/* With tensor parallelism (m->tp > 1) a rank's residual stream and norms have the rank's part of
+ * the rows; products whose columns are split have all rows. Without it every value has all rows of
+ * the rank. write_stream returns the section's input, write_gathered all rows of x. write_summed
+ * writes write_linear with the columns of W and of a split over ranks: the sum over ranks, rounded
+ * once, for the rank's part of the rows. write_of_ids adds a tensor with a row, or an element, for
+ * each id. write_embedded writes rows of such a table times scale; if a rank's table has only some
+ * of the ids, they are summed over ranks, which is exact. */
 enum rows_id write_stream_rows(const struct model_shape *m);
 int write_stream(struct program *p, const struct model_shape *m);
 int write_gathered(struct program *p, const struct model_shape *m, int x);
@@ -46,12 +47,12 @@ int write_glu(struct program *p, enum act_id act, int a, int b, const char *name
 int write_act(struct program *p, enum act_id act, int a, const char *name, enum keep_id keep);
 int write_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                const char *name);
-/* Writes RoPE of a layer with that window; 0: none. With a window the base is rope_local, if the
- * model has one. */
+/* Writes RoPE of a layer. window: the layer's window; 0: none. With a window the base is
+ * rope_local, if the model has it. */
 int write_window_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                       const char *name, int64_t window);
-/* Softmax attention of all query and key heads of m, by its scale and soft cap. window 0: none;
- * sinks: the name of their tensor, NULL: none. */
+/* Softmax attention of all query and key heads of m, with the scale and soft cap of m. window 0:
+ * none; sinks: the name of their tensor, NULL: none. */
 struct write_attention {
     int q, kv;
     bool causal;
@@ -69,12 +70,13 @@ struct write_mixer {
     enum slope_id slopes;
     double scale;
     bool normalise;
-    int theta, n_theta; /* LRPE's angles, by which q and k have turned; n_theta 0: none */
+    int theta, n_theta; /* LRPE's angles, already applied to q and k; n_theta 0: none */
 };
 int write_linear_attention(struct program *p, const struct model_shape *m,
                            const struct write_mixer *w);
 
-/* The gated MLP after a norm of x, added to x: Wd (act(Wg n) * Wu n). Names of tensors. */
+/* The gated MLP of a norm n of x, added to x: Wd (act(Wg n) * Wu n). The strings are names of
+ * tensors. */
 struct write_mlp {
     struct write_norm norm;
     const char *gate, *up, *down;
@@ -82,7 +84,8 @@ struct write_mlp {
 };
 int write_mlp(struct program *p, const struct model_shape *m, int x, const struct write_mlp *w);
 
-/* A mixture of experts of x: gated MLPs with silu. Names of tensors, an expert's with one %d. */
+/* A mixture of experts of x: gated MLPs with silu. The strings are names of tensors, which have
+ * one %d for an expert's number (except the router's). */
 struct write_experts {
     const char *router, *gate, *up, *down;
     int64_t width; /* width of an expert */
@@ -90,25 +93,25 @@ struct write_experts {
 };
 int write_experts(struct program *p, const struct model_shape *m, int x,
                   const struct write_experts *w);
-/* An expert that every row of x goes to, by a gate: y + sigmoid(Wgate x) Wd (silu(Wg x) * Wu x).
- * Names of tensors. */
+/* A shared expert for every row of x, with a gate: y + sigmoid(Wgate x) Wd (silu(Wg x) * Wu x).
+ * The strings are names of tensors. */
 struct write_shared {
     const char *share, *gate, *up, *down;
 };
 int write_shared(struct program *p, const struct model_shape *m, int x, int y,
                  const struct write_shared *w);
-/* Checks that the experts fit a program and FAMILY_TENSORS, and how many a token goes to. fails:
- * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+/* Checks that the experts fit a program and FAMILY_TENSORS, and checks the number of experts per
+ * token. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int write_check_experts(struct model_shape *m, struct err *e);
 
-/* Writes `in`: the embedding, a tensor of that name, times scale. */
+/* Writes `in`: the embedding times scale. table: the tensor's name. */
 void write_embedding(struct program *in, const struct model_shape *m, const char *table,
                      double scale);
-/* Writes `out`: norm, head (tied, or a tensor of that name), loss under the model's soft cap. */
+/* Writes `out`: norm, head (tied, or the tensor `head`), and loss with the model's soft cap. */
 void write_head(struct program *out, const struct model_shape *m, const struct write_norm *n,
                 const char *head);
 
-/* Checks that every head has keys and values of its own; sets n_kv_heads if it is not given.
+/* Checks that every head has its own keys and values; sets n_kv_heads if it is not given.
  * fails: ERR_UNSUPPORTED naming num_key_value_heads. */
 int write_check_heads(struct model_shape *m, struct err *e);
 

@@ -4,15 +4,15 @@
  *            give each its ARGS
  *   run      every packet of a rank becomes a spool record, and the agent, if there is one, gets a
  *            byte; BLOBS, SAVE and STOP of the agent go to the ranks
- *   end      begins with the first of: a rank failed, died or hung; STOP; rank 0 has saved and left
- *            after SAVE; no agent for orphan_ms.
- *            The abort flag is raised in the shared segment, so that ranks that wait for each other
- *            leave; a rank that still runs after the grace is killed
- *   over     when every rank is reaped: the final record, DIR/exit
+ *   end      begins when a rank has failed, died or hung; at STOP; when rank 0 has saved and left
+ *            after SAVE; or after orphan_ms without an agent. The abort flag is raised in the
+ *            shared segment, so that ranks that wait for each other leave. A rank that still runs
+ *            after the grace is killed
+ *   over     when every rank is reaped: writes the final record and DIR/exit
  *
- * The order of records matters: the cause of the end comes first, consequences after (rank.h). So
- * a rank's socket is read to its end before its death is recorded, and its death is recorded before
- * the others are told.
+ * The order of records matters: the cause of the end comes first, its consequences after it
+ * (rank.h). So a rank's socket is read to its end before its death is recorded, and its death is
+ * recorded before the other ranks are told.
  *
  * If this process is killed, the kernel kills its ranks (PDEATHSIG), and the agent writes the final
  * record in its place. */
@@ -51,7 +51,7 @@ enum {
     STOP_GRACE_MS = 5000,  /* after STOP */
     ABORT_GRACE_MS = 2000, /* after a rank failed: time for the others to report */
     WATCH_MS = 1000,
-    HANG_GRACE_MS = 5000, /* after a hang, if other nodes have ranks: seqd decides before */
+    HANG_GRACE_MS = 5000, /* after a hang, if other nodes have ranks: time for seqd to decide */
     STEP_TIMEOUT_MIN_MS = 30000,
     STEP_TIMEOUT_FACTOR = 10,
     SHM_SIZE = 4096
@@ -66,7 +66,8 @@ struct gang {
     struct shm_head *shm;
     struct spool spool;
     bool spool_broken;
-    bool spool_full; /* the spool is at the limit on file sizes: it takes only failures and ends */
+    bool spool_full; /* the spool is at the limit on file sizes, and takes only failures and
+                      * ends */
     struct loop_fd *on_listen, *on_agent;
     struct loop_timer *kill_timer, *watch_timer, *orphan_timer;
     struct proc proc[JOB_MAX_RANKS];
@@ -75,7 +76,8 @@ struct gang {
     enum gang_end how;
     struct watch watch;
     int64_t watched_ms, slowest_step_us;
-    int hung; /* the slowest rank, reported and not acted upon yet; -1: none */
+    int hung; /* the slowest rank, whose hang is reported but has not ended the gang yet; -1:
+               * none */
     char packet[SPOOL_RECORD_SIZE]; /* the packet that is being handled */
 };
 
@@ -114,7 +116,7 @@ static void record(struct gang *g, enum rank_msg_type type, int rank, const void
             gang_end(g, GANG_FAILED, -1, ABORT_GRACE_MS);
             return;
         }
-        /* No record can be written any more: stop, and let the agent find the attempt lost. */
+        /* No further record can be written: stop, so that the agent finds the attempt lost. */
         log_error("gang.spool", "dir=%s why=\"%s\"", g->dir, e.text);
         g->spool_broken = true;
         gang_end(g, GANG_FAILED, -1, 0);
@@ -138,7 +140,7 @@ static void record_fail(struct gang *g, int rank, const struct err *e)
     record_failure(g, rank, e, 0);
 }
 
-/* Writes the final record, then DIR/exit: a reader of that file need not read the spool. */
+/* Writes the final record, then DIR/exit, whose readers need not read the spool. */
 static void record_end(struct gang *g)
 {
     char path[FILE_PATH_SIZE];
@@ -156,7 +158,7 @@ static void record_end(struct gang *g)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Raises the abort flag: ranks that wait in the transport leave with ERR_ABORTED within one futex
+/* Raises the abort flag: ranks that wait in the transport return ERR_ABORTED after one futex
  * wake. */
 static void abort_raise(struct gang *g, int blame)
 {
@@ -197,7 +199,8 @@ void gang_stop(struct gang *g, enum gang_end how)
     if (g->ending) return;
     log_info("gang.stop", "job=%lld epoch=%lld how=%d", (long long)g->start->job,
              (long long)g->start->epoch, (int)how);
-    /* Sends the message first: a rank that sees only the flag would report that a peer died. */
+    /* Sends the message first: a rank that sees the flag without it would report that a peer
+     * died. */
     for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_STOP, NULL, 0);
     gang_end(g, how, -1, STOP_GRACE_MS);
 }
@@ -211,8 +214,8 @@ static void gang_save(struct gang *g)
     for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_SAVE, NULL, 0);
 }
 
-/* Notes that a rank has left after SAVE. If it is rank 0, all is saved: ranks that still wait for
- * it may leave. */
+/* Notes that a rank has left after SAVE. If it is rank 0, everything is saved, and ranks that
+ * still wait for rank 0 may leave. */
 static void rank_saved(struct gang *g, int rank)
 {
     if (rank == 0)
@@ -272,8 +275,8 @@ static void rank_drain(struct gang *g, struct proc *p)
         else
             packet_bad(g, p, n);
     }
-    /* The rank closed its end; its pidfd reports its exit. The socket is removed from the loop,
-     * since it would be ready for ever. */
+    /* The rank closed its end; its pidfd will report its exit. The socket is removed from the
+     * loop, since it would be readable for ever. */
     if (n == 0) {
         loop_fd_remove(p->on_message);
         p->on_message = NULL;
@@ -357,7 +360,7 @@ static void agent_accept(void *arg, uint32_t events)
     struct gang *g = arg;
     int fd = accept4(g->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
-    agent_close(g); /* only the newest connection is the agent's */
+    agent_close(g); /* only the newest connection counts as the agent's */
     g->on_agent = loop_fd_add(g->loop, fd, EPOLLIN, agent_message, g, NULL);
     if (!g->on_agent) {
         close(fd);
@@ -370,7 +373,7 @@ static void agent_accept(void *arg, uint32_t events)
 
 /* ---- the hang watchdog ----------------------------------------------------------------------- */
 
-/* Tells whether a flag of every rank is set. flag: offset of a bool in struct proc. */
+/* Tells whether all ranks have the flag set. flag: offset of a bool in struct proc. */
 static bool all_ranks(const struct gang *g, size_t flag)
 {
     for (int i = 0; i < g->n_started; i++)
@@ -403,7 +406,7 @@ static void watch_sample(struct gang *g, struct watch_sample *s)
     }
 }
 
-/* Writes each rank's last operation to the log that its user reads. */
+/* Writes each rank's last operation to that rank's log, which the user reads. */
 static void watch_dump(const struct gang *g, const struct watch_sample *s)
 {
     char path[FILE_PATH_SIZE], where[160];
@@ -444,10 +447,11 @@ static void watch_run(void *arg)
         return;
     }
     g->watched_ms = now_ms;
-    /* Time in which the machine slept, or the gang was stopped, does not count for the ranks. */
+    /* Time in which the machine was suspended, or this process was stopped, does not count as time
+     * without progress. */
     if (dt_ms > 2 * WATCH_MS) dt_ms = 2 * WATCH_MS;
     loop_timer_set(g->watch_timer, WATCH_MS);
-    /* Ranks that wait for blobs wait for seqd, whose outage is not a hang. */
+    /* Ranks that wait for blobs wait for seqd; an outage of seqd is not a hang. */
     if (g->start->task == TASK_RUN && !g->blobs_sent &&
         all_ranks(g, offsetof(struct proc, published)))
         return;
@@ -468,7 +472,7 @@ static int lock_inherited(const char *path)
     return fcntl(GANG_LOCK_FD, F_SETFD, FD_CLOEXEC) < 0 ? -1 : GANG_LOCK_FD;
 }
 
-/* Takes the lock, and proves that no gang ran here before. */
+/* Takes the lock, and checks that no gang ran in this directory before. */
 static int gang_lock(struct gang *g, struct err *e)
 {
     char path[FILE_PATH_SIZE];
@@ -534,10 +538,10 @@ static int ranks_start(struct gang *g, struct err *e)
     return 0;
 }
 
-/* Undoes a start that failed half way: no rank is left, and the spool says why. */
+/* Undoes a start that failed half way: no rank is left, and the spool has the reason. */
 static void start_undo(struct gang *g, const struct err *e)
 {
-    record_fail(g, RANK_GANG, e); /* no rank's failure: this node cannot start ranks */
+    record_fail(g, RANK_GANG, e); /* not the failure of a rank: this node cannot start ranks */
     g->ending = true;
     g->how = GANG_FAILED;
     for (int i = 0; i < g->n_started; i++) {

@@ -1,4 +1,5 @@
-/* gang.h: the supervisor of one attempt's ranks on this node (protocol: api/core/rank.h). */
+/* gang.h: the supervisor of one attempt's ranks on this node (protocols: api/core/rank.h,
+ * api/core/gang_start.h). */
 #ifndef SEQD_GANG_GANG_H
 #define SEQD_GANG_GANG_H
 
@@ -9,11 +10,11 @@
 struct gang;
 
 /* Takes DIR/lock, reads DIR/start, starts the ranks. fails: ERR_CONFLICT when another gang runs or
- * ran here (no file but the lock was touched). Any failure after DIR/spool was opened has been put
- * into the spool, with the final record. */
+ * ran in DIR (no file but the lock was touched). A failure after DIR/spool was opened is recorded
+ * in the spool, with the final record. */
 struct gang *gang_create(struct loop *l, const char *dir, struct err *e);
-/* Ends the attempt as if the agent had sent STOP, unless it ends already. how: the end that the
- * final record names, unless all ranks exit with 0 (GANG_DONE). */
+/* Ends the attempt as if the agent had sent STOP, unless it is ending already. how: the end in the
+ * final record, unless all ranks exit with 0 (GANG_DONE). */
 void gang_stop(struct gang *g, enum gang_end how);
 /* Kills the processes that are left. The loop given to gang_create is stopped when the gang is
  * over. */

@@ -1,6 +1,6 @@
-/* seqgang DIR: runs this node's ranks of one attempt, as DIR/start says (protocol:
- * api/core/rank.h). Started by seqw in a session of its own. Exits 0 when the attempt is over,
- * however it ended. */
+/* seqgang DIR: runs this node's ranks of one attempt, as DIR/start describes (protocols:
+ * api/core/rank.h, api/core/gang_start.h). seqw starts it in a new session. Exits with 0 when the
+ * attempt is over, however it ended. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ int main(int argc, char **argv)
     struct err e = {0};
     process_begin();
     log_init("seqgang");
-    umask(077); /* its ranks inherit it: checkpoints, artifacts and logs are their owner's alone */
+    umask(077); /* ranks inherit it: only their owner may read checkpoints, artifacts and logs */
     if (argc == 2 && !strcmp(argv[1], "--version"))
         return printf("seqgang %s\n", version_text()), 0;
     if (argc != 2 || argv[1][0] == '-') {

@@ -4,7 +4,8 @@
 #include <stddef.h>
 #include "api/core/spool.h"
 
-/* The least and the most payload bytes of a packet that a rank may send; most 0: it may not. */
+/* The least and the most payload bytes of each packet that a rank may send. most 0: no rank may
+ * send it. So the most of READY, which has no payload, is 1. */
 static const struct {
     size_t least, most;
 } sizes[] = {

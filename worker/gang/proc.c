@@ -21,19 +21,19 @@
 
 enum { SPARE_FD = 10 }; /* above every number that the child fills */
 
-/* Becomes seqrank, in the child. Its calls must be safe after a fork. All calls are, since the
- * parent has one thread. */
+/* Becomes seqrank, in the child. Every call is safe after the fork, since the parent has one
+ * thread. */
 static void child_exec(const char *program, const char *gpu, const cpu_set_t *cpus, int gang_pid,
                        int sock, int memfd, int log_fd)
 {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    /* Survives the exec. If the gang died before this call, getppid tells. */
+    /* This setting survives the exec. If the gang died before this call, getppid shows it. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != gang_pid) _exit(127);
-    /* Ignores SIGTERM and SIGINT: seqgang orders the rank's end. A signal to every process of a
-     * machine or of an allocation means that jobs are to save. */
+    /* Ignores SIGTERM and SIGINT: seqgang orders the rank's end. A machine or an engine sends
+     * these signals to every process when jobs are to save. */
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     setsid();
@@ -49,7 +49,7 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
     /* Sets the UUID: an index could name another GPU in another process. A rank without a GPU sees
      * none. */
     if (setenv("CUDA_VISIBLE_DEVICES", gpu, 1) < 0) _exit(127);
-    /* Ignores a failure: if these CPUs were taken away meanwhile, the rank runs where it may. */
+    /* Ignores a failure: if these CPUs are no longer allowed, the rank runs on any allowed CPU. */
     if (cpus) sched_setaffinity(0, sizeof *cpus, cpus);
     execl(program, "seqrank", (char *)NULL);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));
@@ -155,8 +155,8 @@ int64_t proc_receive(struct proc *p, void *buf, size_t size)
 {
     if (p->sock < 0) return -1;
     ssize_t n;
-    /* A rank that goes without having read our STOP resets the connection. recv reports it
-     * once, before the bytes that the rank sent: its last words are still there. */
+    /* A rank that exits without having read RANK_STOP resets the connection. recv reports the
+     * reset once, before the bytes that the rank has sent: its last messages can still be read. */
     do n = recv(p->sock, buf, size, MSG_DONTWAIT | MSG_TRUNC);
     while (n < 0 && (errno == EINTR || errno == ECONNRESET));
     return n < 0 && errno != EAGAIN ? 0 : n;
@@ -165,7 +165,7 @@ int64_t proc_receive(struct proc *p, void *buf, size_t size)
 void proc_kill(struct proc *p)
 {
     if (!p->gone && p->pid > 0)
-        kill(p->pid, SIGKILL); /* our own unreaped child: no other process has its pid */
+        kill(p->pid, SIGKILL); /* an unreaped child: no other process has its pid */
 }
 
 struct rank_exit proc_reap(struct proc *p)
@@ -200,7 +200,7 @@ void proc_kill_strays(void)
         char path[64];
         snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
         FILE *f = fopen(path, "re");
-        if (!f) return; /* a kernel without this list */
+        if (!f) return; /* the kernel has no such list */
         while (fscanf(f, "%d", &pid) == 1) kill(pid, SIGKILL);
         fclose(f);
         waitpid(-1, NULL, 0);

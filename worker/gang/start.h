@@ -1,4 +1,4 @@
-/* start.h: the start record of an attempt, written by the agent (api/core/rank.h). */
+/* start.h: the start record of an attempt, which the agent writes (api/core/gang_start.h). */
 #ifndef SEQD_GANG_START_H
 #define SEQD_GANG_START_H
 
@@ -6,8 +6,8 @@
 #include "api/core/gang_start.h"
 #include "api/core/rank.h"
 
-/* Reads and checks DIR/start, and that its seqrank can be run. fails: ERR_CORRUPT, ERR_UNSUPPORTED
- * for another version's, ERR_NOT_FOUND, ERR_TOO_LARGE, ERR_IO. */
+/* Reads and checks DIR/start, and checks that its seqrank can be run. fails: ERR_CORRUPT;
+ * ERR_UNSUPPORTED for a record of another version; ERR_NOT_FOUND, ERR_TOO_LARGE, ERR_IO. */
 int start_read(const char *dir, struct gang_start *out, struct err *e);
 
 #endif

@@ -1,11 +1,11 @@
 /* watch.c: counts the time without progress from samples of all ranks, finds the slowest rank, and
- * says where it stands. */
+ * describes its position. */
 #include "worker/gang/watch.h"
 
 #include <stdio.h>
 
-/* A rank that uses less than BUSY_PERCENT of a core waits for others, unless it is runnable: then
- * other processes have the cores. */
+/* A rank that uses less than BUSY_PERCENT of a core is waiting, unless it is runnable: then other
+ * processes use the cores. Time in which a rank is busy counts 1 / BUSY_PATIENCE. */
 enum { BUSY_PERCENT = 5, BUSY_PATIENCE = 10 };
 
 static bool is_stopped(const struct watch_sample *s)
@@ -13,8 +13,8 @@ static bool is_stopped(const struct watch_sample *s)
     return s->state == 'T' || s->state == 't';
 }
 
-/* Tells whether a rank works, or would work if it had a processor. cpu_ms: its CPU time in these
- * dt_ms. */
+/* Tells whether a rank works, or would work if it had a processor. cpu_ms: its CPU time in the
+ * last dt_ms. */
 static bool is_busy(const struct watch_sample *s, int64_t cpu_ms, int64_t dt_ms)
 {
     return s->runnable || s->state == 'D' || (s->on_gpu && s->state != 'Z') ||
@@ -45,7 +45,7 @@ int watch_slowest(const struct watch_sample *s, int n)
     int least = -1;
     for (int i = 0; i < n; i++) {
         if (is_stopped(&s[i])) return i;
-        if (s[i].state == 'Z') continue; /* done */
+        if (s[i].state == 'Z') continue; /* has exited */
         if (least < 0 || s[i].op.n_ops < s[least].op.n_ops) least = i;
     }
     return least < 0 ? 0 : least;

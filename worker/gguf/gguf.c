@@ -1,5 +1,5 @@
-/* gguf.c: reads a header into memory as far as it goes, checks each value while it is met, and
- * sorts keys and tensors by name. */
+/* gguf.c: reads a header into memory piece by piece, checks each value as it is read, and sorts
+ * keys and tensors by name. */
 #include "worker/gguf/gguf.h"
 
 #include <errno.h>
@@ -24,13 +24,14 @@ struct gguf {
     char path[FILE_PATH_SIZE];
     int users, keepers; /* calls of gguf_open and of gguf_keep that are not closed */
     int fd;
-    int64_t size;  /* of the file */
+    int64_t size;  /* bytes of the file */
     uint8_t *text; /* owned: bytes [0, loaded) of the file */
     int64_t at, loaded, room;
-    struct gguf_key *key;       /* owned: one more than n_keys, which is being read */
+    struct gguf_key *key;       /* owned; has room for one more than n_keys, the key that is being
+                                 * read */
     struct gguf_tensor *tensor; /* owned */
     int n_keys, n_tensors;
-    char what[GGUF_NAME_SIZE + 16]; /* the key or tensor that is read: for errors */
+    char what[GGUF_NAME_SIZE + 16]; /* the key or tensor that is being read, for errors */
 };
 
 static _Thread_local struct gguf *kept; /* NULL: none */
@@ -43,7 +44,7 @@ static int corrupt(const struct gguf *g, const char *why, struct err *e)
                    *g->what ? ": " : "", why);
 }
 
-/* Gives the text more room. Values that keys point to move with it. */
+/* Enlarges the buffer of the text, and updates the pointers of the keys into it. */
 static int move(struct gguf *g, int64_t room)
 {
     uint8_t *more = malloc((size_t)room);
@@ -57,7 +58,7 @@ static int move(struct gguf *g, int64_t room)
     return 0;
 }
 
-/* Makes bytes [0, until) of the file present. */
+/* Loads the file up to byte `until`. */
 static int load(struct gguf *g, int64_t until, struct err *e)
 {
     if (until <= g->loaded) return 0;
@@ -81,7 +82,7 @@ static int load(struct gguf *g, int64_t until, struct err *e)
     return 0;
 }
 
-/* Checks that n more bytes are in the file, and loads them. */
+/* Checks that the file has n more bytes, and loads them. */
 static int need(struct gguf *g, uint64_t n, struct err *e)
 {
     if (n > (uint64_t)(g->size - g->at)) return corrupt(g, "the file is truncated here", e);
@@ -103,7 +104,7 @@ static int take(struct gguf *g, int n, uint64_t *out, struct err *e)
     return 0;
 }
 
-/* Takes a string, and gives its place in g->text. */
+/* Takes a string. *at: its offset in g->text; *size: its bytes. */
 static int take_string(struct gguf *g, int64_t *at, int64_t *size, struct err *e)
 {
     uint64_t n;
@@ -156,7 +157,7 @@ static int take_elements(struct gguf *g, struct gguf_key *k, uint64_t n, struct 
 {
     int64_t at, size;
     const int width = widths[k->type];
-    /* Every element has a byte, or the 8 of a string's length. */
+    /* Every element takes at least 1 byte, a string at least the 8 of its length. */
     if (n > (uint64_t)(g->size - g->at) / (width ? (unsigned)width : 8u))
         return corrupt(g, "its array is longer than the file", e);
     k->n = (int64_t)n;
@@ -267,7 +268,7 @@ static int take_dtype(struct gguf *g, struct gguf_tensor *t, int *row, struct er
     return 0;
 }
 
-/* Takes the dimensions, which the file has from the innermost one. */
+/* Takes the dimensions, which the file has from the innermost one to the outermost. */
 static int take_dims(struct gguf *g, struct gguf_tensor *t, int64_t *count, struct err *e)
 {
     uint64_t n, d;
@@ -553,7 +554,7 @@ bool gguf_real(const struct gguf_key *k, int64_t i, double *out)
     } else if (k->type == GGUF_F32) {
         char text[32];
         memcpy(&single, k->at + 4 * i, 4);
-        /* The fewest digits that are this float: 1e-6 is stored as 9.99999997e-7. */
+        /* Take the fewest digits that read back as this float: 1e-6 is stored as 9.99999997e-7. */
         for (int digits = 6; digits <= 9; digits++) {
             snprintf(text, sizeof text, "%.*g", digits, (double)single);
             if (strtof(text, NULL) == single) break;

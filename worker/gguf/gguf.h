@@ -3,9 +3,9 @@
  * A file is: "GGUF", u32 version, u64 tensors, u64 keys, all little-endian; per key a name, a type
  * and a value; per tensor a name, dimensions from the innermost one, a type and an offset; then the
  * tensors' bytes, each at a multiple of general.alignment. gguf_open checks all of it: every count
- * and length against the bytes that are left, every string (UTF-8, no NUL), names that occur twice,
- * offsets, overlaps and holes. Memory taken is bounded by the header's bytes and the limits below,
- * never by a number written in it. Tensors' bytes are not read here.
+ * and length against the bytes that are left, every string (UTF-8, no NUL), names that occur
+ * twice, offsets, overlaps and holes. The header's size and the limits below bound the memory that
+ * is allocated; no number in the file does. The bytes of tensors are not read here.
  *
  * tested: tests/engine/test_gguf.c, tests/fuzz/fuzz_gguf.c
  * from: github.com/ggml-org/ggml, docs/gguf.md and src/gguf.cpp */
@@ -54,7 +54,7 @@ enum gguf_dtype {
 
 struct gguf_key {
     char name[GGUF_NAME_SIZE];
-    enum gguf_type type; /* the value's; in an array, its elements' */
+    enum gguf_type type; /* type of the value, or of the elements of an array */
     bool array;          /* the value is an array of n elements; else n is 1 */
     int64_t n;
     const uint8_t *at; /* the first element; borrowed from the file */
@@ -72,7 +72,7 @@ struct gguf; /* an open, checked header */
 /* Opens a file. fails: ERR_NOT_FOUND, ERR_IO, ERR_INVALID for a file that is not regular or that
  * jobs may not read; ERR_CORRUPT naming the file and the key or tensor; ERR_UNSUPPORTED for another
  * version, a part of a split file or a type of tensors that is not read, with the line that
- * converts it; ERR_TOO_LARGE over our limits. */
+ * converts it; ERR_TOO_LARGE over the limits above. */
 struct gguf *gguf_open(const char *path, struct err *e);
 void gguf_close(struct gguf *g); /* NULL allowed */
 /* Keeps a file's header: until gguf_leave, gguf_open of the same path by this thread gives it
@@ -91,17 +91,18 @@ int gguf_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, int i); /* ascending by name */
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name);
 
-/* Returns element i of a value as a number. Signed and unsigned integers are in range of int64_t:
- * false otherwise, and for other types. */
+/* gguf_int gets element i of a value of any integer type. It returns false for another type, or a
+ * number that int64_t cannot hold. */
 bool gguf_int(const struct gguf_key *k, int64_t i, int64_t *out);
-bool gguf_real(const struct gguf_key *k, int64_t i, double *out); /* of any number, finite */
+bool gguf_real(const struct gguf_key *k, int64_t i, double *out); /* any number type; false unless
+                                                                   * finite */
 /* Steps through the strings of a value: *at is NULL before the first one. The string is not
  * NUL-terminated, and is borrowed from the file. */
 void gguf_string(const struct gguf_key *k, const uint8_t **at, const char **s, size_t *n);
-/* Tells whether a value is one string, and gives it. */
+/* Tells whether a value is a single string, and returns it in *s and *n. */
 bool gguf_text(const struct gguf_key *k, const char **s, size_t *n);
 /* Copies the string of a key, with a NUL, into out. Returns false if there is no such key, if its
- * value is none string, or if it does not fit. */
+ * value is not a string, or if the string does not fit. */
 bool gguf_word(const struct gguf *g, const char *name, char *out, size_t size);
 
 #endif

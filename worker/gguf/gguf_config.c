@@ -1,4 +1,5 @@
-/* gguf_config.c: reads the sizes by their keys, and writes them with the words of transformers. */
+/* gguf_config.c: reads the sizes by their keys, and writes them under the names of
+ * transformers. */
 #include "worker/gguf/gguf_config.h"
 
 #include <errno.h>
@@ -9,10 +10,10 @@
 #include <unistd.h>
 #include "worker/gguf/gguf_names.h"
 
-/* Keys after the architecture's name. Any other one is refused. */
+/* Keys, without the architecture's name before them. Any other key is refused. */
 static const struct {
     const char *name;
-    bool windowed; /* only of an architecture with windows */
+    bool windowed; /* only architectures with windows have it */
     bool zero;     /* the value must be 0 */
 } known[] = {
     {"vocab_size", false, false},
@@ -49,7 +50,7 @@ struct gguf_config {
     int64_t width, layers, heads, kv_heads, head_dim, ffn, context;
 };
 
-/* Finds a key of the architecture. name: gets all of it. */
+/* Finds a key of the architecture. name: gets the full key. */
 static const struct gguf_key *find(const struct gguf_config *c, const char *key,
                                    char name[GGUF_NAME_SIZE])
 {
@@ -94,7 +95,7 @@ static int whole(struct gguf_config *c, const char *key, int64_t missing, int64_
     return k->n ? 0 : wrong(c, name, "an array of numbers");
 }
 
-/* Reads a number; 0: it is missing. */
+/* Reads a number; *out is 0 if the key is missing. */
 static int real(struct gguf_config *c, const char *key, double *out)
 {
     char name[GGUF_NAME_SIZE];
@@ -173,7 +174,7 @@ static int read_sizes(struct gguf_config *c)
 /* ---- RoPE ------------------------------------------------------------------------------------ */
 
 struct rope_rule {
-    char type[16]; /* of transformers; "": none */
+    char type[16]; /* name in transformers; "": no rule */
     double factor, original;
 };
 
@@ -186,7 +187,8 @@ static int read_rule(struct gguf_config *c, struct rope_rule *r)
         whole(c, "rope.scaling.original_context_length", 0, &original) < 0)
         return -1;
     r->original = (double)original;
-    if (!find(c, "rope.scaling.type", name)) { /* llama.cpp divides positions by a factor alone */
+    if (!find(c, "rope.scaling.type", name)) { /* llama.cpp then applies only a factor to
+                                                * positions */
         if (r->factor > 0 && r->factor != 1) memcpy(r->type, "linear", sizeof "linear");
         return 0;
     }
@@ -199,8 +201,8 @@ static int read_rule(struct gguf_config *c, struct rope_rule *r)
                    gguf_path(c->g), name, r->type);
 }
 
-/* Returns the factor of llama3's rule for a wavelength, with low_freq_factor 1 and
- * high_freq_factor 4. */
+/* Returns the divisor of the frequency by llama3's rule for a wavelength, with low_freq_factor 1
+ * and high_freq_factor 4. */
 static double llama3_factor(const struct rope_rule *r, double wave)
 {
     const double turns = r->original / wave, smooth = (turns - 1) / 3;
@@ -224,7 +226,8 @@ static int read_factors(struct gguf_config *c, const struct gguf_tensor *t, floa
     return 0;
 }
 
-/* Finds the rule whose table rope_freqs.weight is: llama3's, by the length that its values say. */
+/* Finds the rule that gives the table rope_freqs.weight: llama3's. The table's values imply its
+ * factor and original length. */
 static int find_rule(struct gguf_config *c, double theta, struct rope_rule *r)
 {
     const struct gguf_tensor *t = gguf_find_tensor(c->g, "rope_freqs.weight");
@@ -286,8 +289,8 @@ static int write_rope(struct gguf_config *c, struct jwrite *w)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* Writes Gemma 3's window, the base of its RoPE, and the scale of its scores, which its largest
- * model takes from the width instead of the head. */
+/* Writes Gemma 3's window, the RoPE base of its layers with a window, and the scale of its scores.
+ * The largest model derives the scale from the width instead of the head's size. */
 static int write_windows(struct gguf_config *c, struct jwrite *w)
 {
     enum { PATTERN = 6, LARGEST = 62 };
@@ -313,7 +316,8 @@ static bool has_tensor(const struct gguf_config *c, const char *name)
     return gguf_find_tensor(c->g, name);
 }
 
-/* Writes the number of rows of the embedding, which may have more than the tokenizer has ids. */
+/* Writes the number of rows of the embedding, which may exceed the number of the tokenizer's
+ * ids. */
 static int write_vocab(struct gguf_config *c, struct jwrite *w)
 {
     const struct gguf_tensor *t = gguf_find_tensor(c->g, "token_embd.weight");
@@ -328,7 +332,7 @@ static int write_vocab(struct gguf_config *c, struct jwrite *w)
 
 static void write_biases(struct gguf_config *c, struct jwrite *w)
 {
-    if (strcmp(c->arch->name, "qwen2")) /* always has those of q, k and v */
+    if (strcmp(c->arch->name, "qwen2")) /* qwen2 always has biases of q, k and v */
         jwrite_bool(w, "attention_bias", has_tensor(c, "blk.0.attn_q.bias"));
     if (!strcmp(c->arch->name, "llama"))
         jwrite_bool(w, "mlp_bias", has_tensor(c, "blk.0.ffn_gate.bias"));

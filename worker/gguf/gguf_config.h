@@ -1,4 +1,4 @@
-/* gguf_config.h: writes the config.json that the keys of a GGUF file stand for. Inside
+/* gguf_config.h: writes the config.json to which the keys of a GGUF file correspond. Inside
  * worker/gguf. */
 #ifndef SEQD_GGUF_GGUF_CONFIG_H
 #define SEQD_GGUF_GGUF_CONFIG_H
@@ -6,8 +6,8 @@
 #include "api/core/jwrite.h"
 #include "worker/gguf/gguf.h"
 
-/* Writes the object. A key of the architecture that changes the computation, and that this file
- * does not know, is refused. fails: ERR_UNSUPPORTED, ERR_CORRUPT naming the key; ERR_IO. */
+/* Writes the object. A key of the architecture that gguf_config.c does not know is refused, since
+ * it may change the computation. fails: ERR_UNSUPPORTED, ERR_CORRUPT naming the key; ERR_IO. */
 int gguf_config_write(const struct gguf *g, struct jwrite *w, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* gguf_merges.c: looks both halves of every cut up by a hash that a prefix and a suffix get in
- * constant time, and counts the cost: a file may be made to cost hours. */
+/* gguf_merges.c: looks up both halves of every cut by a rolling hash, which gives the hash of a
+ * prefix or suffix in constant time. It counts the work, since a hostile file could cost hours. */
 #include "worker/gguf/gguf_merges.h"
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 struct gguf_merge {
     int32_t left, right;           /* ids */
     int32_t left_size, right_size; /* characters */
-    double score;                  /* of the whole */
+    double score;                  /* of the whole piece */
     int64_t order;
 };
 
@@ -23,7 +23,7 @@ struct gguf_merges {
     int64_t work; /* bytes compared, and slots looked at */
 };
 
-/* Most of it: seconds. */
+/* Limit of `work`: reaching it takes seconds. */
 #define WORK ((int64_t)1 << 32)
 
 static const uint64_t base = 0x9e3779b97f4a7c15u;
@@ -50,7 +50,7 @@ static int32_t find(struct gguf_merges *m, uint64_t h, const char *s, int64_t n)
     return -1;
 }
 
-/* Refuses pieces that are made to cost more than any vocabulary does. */
+/* Refuses pieces that cost more than WORK, which no real vocabulary does. */
 static int check_work(const struct gguf_merges *m, struct err *e)
 {
     if (m->work <= WORK) return 0;
@@ -59,7 +59,7 @@ static int check_work(const struct gguf_merges *m, struct err *e)
                    "the published directory with its tokenizer.json");
 }
 
-/* Fills the table. The last of equal pieces stays, as in a dictionary. */
+/* Fills the table. The last of equal pieces stays, as in a Python dictionary. */
 static int fill(struct gguf_merges *m, struct err *e)
 {
     for (m->n_slots = 16; m->n_slots < 2 * (uint64_t)m->n;) m->n_slots *= 2;
@@ -102,7 +102,7 @@ static int add(struct gguf_merges *m, const struct gguf_merge *x, struct err *e)
     return 0;
 }
 
-/* Orders the cuts of one piece. */
+/* Orders the cuts of one piece by the ids of their halves. */
 static int by_ids(const void *a, const void *b)
 {
     const struct gguf_merge *x = a, *y = b;
@@ -115,10 +115,10 @@ static int cut(struct gguf_merges *m, int32_t id, struct err *e)
     const struct gguf_piece *p = &m->piece[id];
     const uint64_t all = hash(0, p->text, p->n);
     const int64_t first = m->n_merges;
-    uint64_t before = 0, power = 1; /* the prefix's; base^(bytes after it) */
+    uint64_t before = 0, power = 1; /* hash of the prefix; base^(number of bytes after it) */
     int32_t n_chars = 0, at_char = 0;
     for (int64_t i = 0; i < p->n; i++) n_chars += begins(p->text[i]);
-    uint64_t inverse = base; /* base's, modulo 2^64, by Newton's steps */
+    uint64_t inverse = base; /* inverse of base modulo 2^64, by Newton's iteration */
     for (int i = 0; i < 6; i++) inverse *= 2 - base * inverse;
     for (int64_t i = 0; i < p->n; i++) power *= base;
     for (int64_t i = 1; i < p->n; i++) {

@@ -13,11 +13,11 @@ struct gguf_piece {
     int64_t n;        /* bytes without the NUL */
     double score;
     int type;  /* tokenizer.ggml.token_type */
-    bool cuts; /* merges may make it */
+    bool cuts; /* merges may produce this piece */
 };
 
 /* Writes ["a", "b"] for every cut of a piece into two pieces, best score first, as transformers
- * does. fails: ERR_TOO_LARGE over GGUF_MERGES, ERR_IO.
+ * does. fails: ERR_TOO_LARGE over GGUF_MERGES, or if the search takes too much work; ERR_IO.
  * from: transformers, generate_merges of convert_slow_tokenizer.py */
 #define GGUF_MERGES (1 << 23)
 int gguf_merges_write(const struct gguf_piece *piece, int32_t n, struct jwrite *w, struct err *e);

@@ -1,5 +1,5 @@
-/* gguf_names.c: one table of architectures, one of names; a layer's name is "blk.N." before a row's
- * name. */
+/* gguf_names.c: has one table of architectures and one of tensor names. A tensor of layer N has
+ * "blk.N." before the name in its row. */
 #include "worker/gguf/gguf_names.h"
 
 #include <stdio.h>
@@ -36,7 +36,8 @@ const struct gguf_arch *gguf_arch(const struct gguf *g, struct err *e)
 /* Names without .weight or .bias. */
 static const struct {
     const char *from, *to;
-    const char *four; /* in a model with norms after attention and MLP, too */
+    const char *four; /* `to` in a model that also has norms after attention and MLP; NULL: the
+                       * same */
 } layer[] =
     {
         {"attn_norm", "input_layernorm", NULL},

@@ -1,15 +1,17 @@
-/* gguf_names.h: the architectures of GGUF files that are read, and the names that their tensors
- * have in a directory of transformers. Inside worker/gguf and worker/hf. */
+/* gguf_names.h: the architectures of GGUF files that are read, and the names of their tensors in a
+ * model directory of transformers. Inside worker/gguf and worker/hf. */
 #ifndef SEQD_GGUF_GGUF_NAMES_H
 #define SEQD_GGUF_GGUF_NAMES_H
 
 #include "worker/gguf/gguf.h"
 
 struct gguf_arch {
-    const char *name;       /* general.architecture, and the first word of its keys */
+    const char *name;       /* value of general.architecture, and first word of the architecture's
+                             * keys */
     const char *model_type; /* of config.json */
     const char *class;      /* of "architectures" */
-    bool permuted;          /* rows of q and k: both halves of a head in turn, for RoPE by pairs */
+    bool permuted;          /* rows of q and k alternate between both halves of a head, for RoPE on
+                             * adjacent pairs */
     bool one_more;          /* norms hold 1 + the weight */
     bool windowed;          /* five of six layers have a window, and another RoPE base */
 };
@@ -19,14 +21,14 @@ const struct gguf_arch *gguf_arch(const struct gguf *g, struct err *e);
 /* A tensor in terms of transformers. */
 struct gguf_place {
     char name[192];
-    bool passed;   /* it is a table that config.json says: no weight */
-    bool q, k;     /* rows are permuted, in query heads or in key heads */
-    bool one_more; /* 1 is taken off */
+    bool passed;   /* it is a table that config.json implies, not a weight */
+    bool q, k;     /* rows are permuted within query heads (q) or key heads (k) */
+    bool one_more; /* 1 is subtracted from each value */
 };
-/* Writes the name in a GGUF file of a tensor with a name of transformers. A name that no row has
- * stays as it is. */
+/* Translates a tensor's name in transformers to its name in a GGUF file. A name that no row has is
+ * copied. */
 void gguf_name_of(const struct gguf_arch *a, const char *name, char out[GGUF_NAME_SIZE]);
-/* A name that no row has stays as it is. */
+/* Translates a tensor's name in a GGUF file. A name that no row has is copied. */
 void gguf_place(const struct gguf_arch *a, const char *name, struct gguf_place *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* gguf_tokenizer.c: reads tokens, types, scores and special ids, and writes them as the package
- * tokenizers does. One table has the pre-tokenizers. */
+/* gguf_tokenizer.c: reads tokens, types, scores and special ids, and writes them in the form of
+ * the package `tokenizers`. One table has the pre-tokenizers. */
 #include "worker/gguf/gguf_tokenizer.h"
 
 #include <stdio.h>
@@ -41,11 +41,12 @@ struct gguf_tokens {
     "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER            \
     "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-/* The rules that tokenizer.ggml.pre names.
+/* The pre-tokenizers that tokenizer.ggml.pre names.
  * from: llama.cpp, src/llama-vocab.cpp; the published tokenizer.json of each model */
 struct pre_row {
     const char *name, *pattern; /* GPT2: ByteLevel's own */
-    bool nfc, digits;           /* the text is normalised; each digit stands alone */
+    bool nfc, digits;           /* nfc: the text is normalised by NFC; digits: each digit is split
+                                 * off */
     bool ignore_merges, add_bos;
 };
 static const struct pre_row pres[] = {
@@ -98,8 +99,8 @@ static int read_flag(const struct gguf_tokens *t, const char *key, bool missing,
     return 0;
 }
 
-/* Reads the id of a special token; -1: the file has none. An id past the vocabulary is none, as for
- * llama.cpp: files are published with it. */
+/* Reads the id of a special token; -1: the file has none. An id past the vocabulary counts as
+ * missing, as in llama.cpp: published files have such ids. */
 static int read_id(const struct gguf_tokens *t, const char *key, int64_t *out, struct err *e)
 {
     char name[64];
@@ -112,7 +113,7 @@ static int read_id(const struct gguf_tokens *t, const char *key, int64_t *out, s
     return 0;
 }
 
-/* Finds an array beside the tokens, with as many elements; NULL: it is absent. */
+/* Finds an array that has one element per token. *out is NULL if the file does not have it. */
 static int beside(const struct gguf_tokens *t, const char *key, const struct gguf_key **out,
                   struct err *e)
 {
@@ -191,7 +192,7 @@ static void tokens_fini(struct gguf_tokens *t)
     free(t->pool);
 }
 
-/* Reads the pieces and the ids of special tokens: all that a job without text needs, whatever the
+/* Reads the pieces and the ids of special tokens. A job without text needs no more, whatever the
  * tokenizer is. */
 static int tokens_read(struct gguf_tokens *t, const struct gguf *g, struct err *e)
 {
@@ -204,7 +205,7 @@ static int tokens_read(struct gguf_tokens *t, const struct gguf *g, struct err *
     return -1;
 }
 
-/* Reads the rules by which a text becomes pieces, too. */
+/* Reads the same, and the rules by which text is cut into pieces. */
 static int tokens_read_rules(struct gguf_tokens *t, const struct gguf *g, struct err *e)
 {
     if (tokens_read(t, g, e) < 0) return -1;
@@ -386,7 +387,7 @@ static void write_text(struct jwrite *w, const char *name, int type)
     jwrite_end(w);
 }
 
-/* Writes the ids that a text gets around it. */
+/* Writes the post-processor, which adds ids before and after a text. */
 static void write_post(const struct gguf_tokens *t, struct jwrite *w)
 {
     const bool before = t->add_bos && t->bos >= 0, after = t->add_eos && t->eos >= 0;
@@ -411,7 +412,7 @@ static void write_post(const struct gguf_tokens *t, struct jwrite *w)
     jwrite_end(w);
 }
 
-/* Writes the merges as the file has them. */
+/* Writes the merges that the file has. */
 static int write_own_merges(const struct gguf_tokens *t, struct jwrite *w, struct err *e)
 {
     const struct gguf_key *k = gguf_find(t->g, KEY "merges");
@@ -469,7 +470,7 @@ int gguf_tokenizer_write(const struct gguf *g, struct jwrite *w, struct err *e)
     return rc;
 }
 
-/* ---- the files beside it --------------------------------------------------------------------- */
+/* ---- the other files ------------------------------------------------------------------------- */
 
 static int write_token(const struct gguf_tokens *t, struct jwrite *w, const char *key,
                        const char *name, struct err *e)

@@ -1,12 +1,13 @@
-/* gguf_words.h: errors about the config.json that a GGUF file stands for, in the words of the file:
- * it has keys and no config.json. */
+/* gguf_words.h: translates errors about config.json for a GGUF file, which has keys of its own in
+ * place of config.json. */
 #ifndef SEQD_GGUF_GGUF_WORDS_H
 #define SEQD_GGUF_GGUF_WORDS_H
 
 #include "api/core/err.h"
 
 /* Replaces the keys of config.json in the text of an error by those of the GGUF file `model`, and
- * adds the remedy. Any other model, or a file that cannot be read: the error stays as it is.
+ * adds the remedy. For any other model, and for a file that cannot be read, the error stays
+ * unchanged.
  * tested: tests/engine/test_gguf.c */
 void gguf_words_put(const char *model, struct err *e);
 

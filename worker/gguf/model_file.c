@@ -1,5 +1,5 @@
-/* model_file.c: finds out which kind of model a path is, and writes each text of a GGUF file into
- * room that its header measures. */
+/* model_file.c: finds the kind of model at a path, and writes each text of a GGUF file into a
+ * buffer whose size follows from the header's. */
 #include "worker/gguf/model_file.h"
 
 #include <dirent.h>
@@ -21,7 +21,8 @@ bool model_file_is_gguf(const char *name)
     return n > k && !strcasecmp(name + n - k, end);
 }
 
-/* Finds the only GGUF file in a directory. Returns the number of such files. */
+/* Finds a GGUF file in a directory. Returns the number of such files; name is used only if it is
+ * 1. */
 static int look_in(const char *dir, char name[256])
 {
     int n = 0;
@@ -61,7 +62,7 @@ int model_file_gguf(const char *model, char path[FILE_PATH_SIZE], struct err *e)
 {
     struct stat st;
     char name[256];
-    if (stat(model, &st)) return 0; /* its reader says why */
+    if (stat(model, &st)) return 0; /* the function that reads it reports the error */
     if (!S_ISDIR(st.st_mode)) return file_join(path, e, "%s", model) < 0 ? -1 : 1;
     if (file_join(path, e, "%s/config.json", model) < 0) return -1;
     const int n = file_exists(path) ? 0 : look_in(model, name);
@@ -136,7 +137,9 @@ int model_file_none(const char *model, struct err *e)
 
 static const struct {
     const char *name;
-    int (*write)(const struct gguf *g, struct jwrite *w, struct err *e); /* NULL: the template */
+    int (*write)(const struct gguf *g, struct jwrite *w, struct err *e); /* NULL: the chat
+                                                                          * template, which is
+                                                                          * copied */
     bool of_tokenizer;
 } texts[MODEL_FILE_TEXTS] = {
     {"chat_template.jinja", NULL, false},
@@ -172,15 +175,16 @@ static int take_template(const struct gguf *g, int64_t max_size, struct model_te
     return 0;
 }
 
-/* Gives back the room past a text. */
+/* Frees the unused end of a text's buffer. */
 static void trim(struct model_text *t)
 {
     char *less = realloc(t->text, t->size + 1);
     if (less) t->text = less;
 }
 
-/* Writes a text once: JSON of a header's strings and numbers is seldom twice as long. A longer text
- * is written again, into the room that the writer counted. */
+/* Writes a text, usually once: JSON of a header's strings and numbers is seldom twice as long as
+ * the header. A longer text is written again, into a buffer of the size that the writer
+ * counted. */
 static int make_text(const struct gguf *g, int i, int64_t max_size, struct model_text *out,
                      struct err *e)
 {
@@ -199,7 +203,7 @@ static int make_text(const struct gguf *g, int i, int64_t max_size, struct model
         if (n >= 0) return 0;
         free(out->text);
         out->text = NULL;
-        room = (int64_t)w.len + 1; /* as the writer counted */
+        room = (int64_t)w.len + 1; /* the size that the writer counted */
         if (room > max_size + 1) return too_large(out->path, max_size, e);
     }
 }
@@ -230,7 +234,7 @@ int model_file_list(const char *gguf, const char *names[MODEL_FILE_TEXTS], struc
     return n;
 }
 
-/* ---- either ---------------------------------------------------------------------------------- */
+/* ---- texts of any model ---------------------------------------------------------------------- */
 
 int model_file_read(const char *model, const char *name, int64_t max_size, struct model_text *out,
                     struct err *e)

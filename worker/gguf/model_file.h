@@ -1,5 +1,5 @@
-/* model_file.h: reads the texts of a model by their names: from a directory, or from the keys of a
- * GGUF file, which stand for the same texts.
+/* model_file.h: reads the texts of a model by their names: from a directory, or made from the keys
+ * of a GGUF file.
  *
  * A model is a directory as transformers saves it, a GGUF file of any name (a link of the Hub's
  * cache leads to one without an end), or a directory with exactly one file *.gguf and no
@@ -22,8 +22,9 @@ struct gguf;
 
 /* Tells whether a name in a directory is that of a GGUF file. */
 bool model_file_is_gguf(const char *name);
-/* Finds the GGUF file that a model is: 1, with its path; 0: it is a directory as transformers saves
- * it. -1 with ERR_INVALID: a directory with several, ERR_TOO_LARGE. */
+/* Finds the GGUF file of a model. Returns 1 with its path; 0 if the model is a directory as
+ * transformers saves it; -1 with ERR_INVALID for a directory with several GGUF files, or
+ * ERR_TOO_LARGE. */
 int model_file_gguf(const char *model, char path[FILE_PATH_SIZE], struct err *e);
 
 /* Refuses a path that is not there or may not be searched, with the fix. Returns 0 or -1. */
@@ -40,10 +41,10 @@ void model_file_leave(struct gguf *kept); /* NULL allowed */
 struct model_text {
     char *text; /* owned, NUL-terminated; NULL: the model has no such text */
     size_t size;
-    char path[FILE_PATH_SIZE]; /* its place, for errors */
+    char path[FILE_PATH_SIZE]; /* path of the text, for errors */
 };
 /* Reads a text of at most max_size bytes. fails: as file_read and gguf_open; ERR_UNSUPPORTED and
- * ERR_CORRUPT naming a key of a GGUF file that does not fit. out has no text then. */
+ * ERR_CORRUPT naming a key of a GGUF file that does not fit. After a failure out has no text. */
 int model_file_read(const char *model, const char *name, int64_t max_size, struct model_text *out,
                     struct err *e);
 /* Tells whether the error of model_file_read is that a GGUF file's keys do not make the text. Jobs

@@ -1,4 +1,4 @@
-/* blocks.c: one plain loop for each kind of block. */
+/* blocks.c: has one simple loop for each kind of block. */
 #include "worker/hf/blocks.h"
 
 #include <string.h>

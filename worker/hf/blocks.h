@@ -1,12 +1,13 @@
-/* blocks.h: values that a GGUF file keeps in blocks of 32 with a scale of their own. Inside
- * worker/hf.
+/* blocks.h: converts values that a GGUF file stores in blocks of 32, each with its own scale.
+ * Inside worker/hf.
  *
  *   Q8_0  fp16 d, 32 of int8 q:                          x = d q
  *   Q4_0  fp16 d, 16 bytes of two values of 4 bits each: x = d (q - 8)
- *   Q4_1  fp16 d, fp16 m, 16 bytes of such:              x = d q + m
- * Byte j of the 16 has value j in its low bits and value j + 16 in its high bits. Results are those
- * of fp32 arithmetic, rounded after the product and after the sum. Q8_0 and Q4_1 are int8 and int4
- * of model.weights; Q4_0 is int4 with the smallest value -8 d, and int8 with codes q - 8.
+ *   Q4_1  fp16 d, fp16 m, 16 bytes as in Q4_0:              x = d q + m
+ * Byte j of the 16 has value j in its low bits and value j + 16 in its high bits. Results are
+ * those of fp32 arithmetic, rounded after the product and after the sum. Q8_0 and Q4_1 are the
+ * int8 and int4 of model.weights. Q4_0 can be written as int4 with least = -8 d, or as int8 with
+ * codes q - 8.
  * tested: tests/engine/test_gguf.c
  * from: github.com/ggml-org/ggml, src/ggml-quants.c, dequantize_row_* */
 #ifndef SEQD_HF_BLOCKS_H
@@ -22,11 +23,12 @@ struct block_kind {
     int size; /* bytes of a block */
     /* Widens n blocks into 32 n values. */
     void (*widen)(const uint8_t *blocks, float *out, int64_t n);
-    /* Writes n blocks with the same values in a format of model.weights, in a row (quant_row). A
-     * number past fp16's becomes infinite. NULL: the format has no codes for all such values. */
+    /* By format of model.weights: writes n blocks with the same values in that format, one after
+     * the other (quant_row). A number beyond the range of fp16 becomes infinite. NULL: the format
+     * cannot represent all such values. */
     void (*pass[WEIGHTS_N])(const uint8_t *blocks, uint8_t *out, int64_t n);
 };
-/* Returns a row: 0 of Q8_0, 1 of Q4_0, 2 of Q4_1, the order of enum st_dtype. */
+/* Returns the row of Q8_0 (0), Q4_0 (1) or Q4_1 (2), the order of enum st_dtype. */
 const struct block_kind *block_kind(int i);
 
 #endif

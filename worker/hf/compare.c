@@ -9,16 +9,17 @@
 #include "worker/hf/mxfp4.h"
 #include "worker/hf/weights.h"
 
-/* Collects complaints: as text with the first few and a count of all, or each as a fault of its
- * own. */
+/* Collects complaints, either as one text with the first few and a count of all, or each as a
+ * separate fault. */
 struct complaint {
     struct faults *faults;        /* NULL: complaints go into text */
-    const struct gguf_arch *arch; /* a GGUF file's; NULL: names are those of transformers */
+    const struct gguf_arch *arch; /* architecture of the GGUF file; NULL: names are those of
+                                   * transformers */
     char text[384];
     int n;
 };
 
-/* Returns a tensor's name as its file has it. */
+/* Returns a tensor's name in its file. */
 static const char *named(const struct complaint *c, const char *name, char room[GGUF_NAME_SIZE])
 {
     if (!c->arch) return name;
@@ -42,7 +43,7 @@ static void complain(struct complaint *c, const char *file, const char *fix, con
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    if (c->faults) { /* a long path keeps its end, with the file's name */
+    if (c->faults) { /* a long path is cut at its start, so that the file's name stays */
         const size_t size = strlen(file), cut = size > 160 ? size - 160 : 0;
         err_set(&e, ERR_INVALID, "%s%s: %s: %s", cut ? "..." : "", file + cut, what, fix);
         faults_add(c->faults, &e);
@@ -52,7 +53,7 @@ static void complain(struct complaint *c, const char *file, const char *fix, con
     c->n++;
 }
 
-/* Writes the dimensions of a tensor as in files. Returns their number. */
+/* Writes the dimensions that a tensor has in files. Returns their number. */
 static int dims_of(const struct param *p, int64_t dims[ST_DIMS])
 {
     if (!p->n_dims) {
@@ -181,12 +182,12 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
     return 0;
 }
 
-/* Finds the architecture of a GGUF file, whose names complaints then have. */
+/* Finds the architecture of a GGUF file, for the names in complaints. */
 static int find_arch(const struct hf_weights *w, struct complaint *c, struct err *e)
 {
     if (!w->gguf) return 0;
     struct gguf *g = gguf_open(w->path, e);
-    c->arch = g ? gguf_arch(g, e) : NULL; /* a row of a table */
+    c->arch = g ? gguf_arch(g, e) : NULL; /* a row of a table, which outlives g */
     gguf_close(g);
     return c->arch ? 0 : -1;
 }
@@ -210,7 +211,7 @@ int hf_compare(const struct hf_weights *w, const char *dir, const struct model_s
                    c.n, c.text);
 }
 
-/* Checks that every tensor is there under its prefixed name, in its shape. */
+/* Checks that the file has every tensor, under its prefixed name and in its shape. */
 int hf_compare_flat(const struct st_file *f, const struct param *list, int n, const char *prefix,
                     struct err *e)
 {

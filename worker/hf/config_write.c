@@ -40,7 +40,7 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
     if (a->family != b->family || !family) return "model_type";
     for (const struct hf_field *x = family->fields; x->name; x++) {
         const struct field *f = row_of(x);
-        /* Lets max_position_embeddings differ unless it is the size of a table. */
+        /* max_position_embeddings may differ, unless it is the size of a table. */
         if (!strcmp(x->name, "max_position_embeddings") && !family_row(a)->position_table) continue;
         if (x->flags & HF_FIXED) continue;
         if (memcmp(value_of(a, f), value_of(b, f), sizes[f->type]))
@@ -80,7 +80,7 @@ static const struct {
     {"bos_token_id", TOKEN_EOD}, {"eos_token_id", TOKEN_EOD}, {"pad_token_id", TOKEN_PAD}};
 enum { N_TOKEN_IDS = sizeof token_ids / sizeof *token_ids };
 
-/* Tells whether a special token's id is a size of the model, and so does not depend on the
+/* Tells whether a special token's id is one of the model's sizes, and so does not depend on the
  * tokenizer. */
 static bool is_size(const struct model_shape *m, int i)
 {
@@ -89,8 +89,8 @@ static bool is_size(const struct model_shape *m, int i)
     return false;
 }
 
-/* Writes the byte tokenizer's id, or null where text is not bytes: for a missing key, the package
- * transformers would take an id of its own. */
+/* Writes the byte tokenizer's id, or null if text is not bytes: for a missing key, the package
+ * transformers would use its own default. */
 static void write_token_id(struct jwrite *w, int i, bool bytes)
 {
     if (bytes)
@@ -99,7 +99,7 @@ static void write_token_id(struct jwrite *w, int i, bool bytes)
         jwrite_null(w, token_ids[i].key);
 }
 
-/* Writes the family's keys; with `which`, only the keys that it takes. */
+/* Writes the family's keys; with `which`, only the keys for which it returns true. */
 static void write_keys(struct jwrite *w, const struct model_shape *m, bool (*which)(const char *))
 {
     const struct hf_family *family = family_of(m);
@@ -129,7 +129,7 @@ static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype 
 
 /* ---- an older config.json, key by key -------------------------------------------------------- */
 
-enum { CONFIG_SIZE = 4 << 20, CONFIG_MORE = 65536 }; /* old file's limit; room: a word per layer */
+enum { CONFIG_SIZE = 4 << 20, CONFIG_MORE = 65536 }; /* limit of the old file; room to grow */
 
 struct edit {
     struct jwrite w;
@@ -138,12 +138,12 @@ struct edit {
     bool bytes, theta; /* changes to make: ids of special tokens, rope_theta */
     bool rope;         /* changes the rule of RoPE's frequencies: all its keys are rewritten */
     bool flow;         /* writes the objective that the weights were trained on */
-    bool inside;       /* text_config is edited; the wrapper has the keys of every file */
+    bool inside;       /* this object is text_config; the wrapper has the keys of every file */
     bool seen_id[N_TOKEN_IDS];
     bool seen_dtype, seen_theta, seen_objective;
     bool text_theta, text_rope; /* in a wrapper: changes to make in text_config */
     bool failed;
-    char *key, *value; /* owned: key has room for the file, value for twice that */
+    char *key, *value; /* owned: key has room for the whole file, value for twice as much */
 };
 
 static bool token_id(struct edit *d)
@@ -156,10 +156,10 @@ static bool token_id(struct edit *d)
         if (!d->seen_id[i]) write_token_id(&d->w, i, true);
         d->seen_id[i] = true;
     }
-    return true; /* leaves out other ids (cls, sep, mask ...), of the old tokenizer */
+    return true; /* leave out the old tokenizer's other ids (cls, sep, mask ...) */
 }
 
-/* Copies the value after the key that was just read, as it stands in the file. */
+/* Copies the text of the value after the key that was just read. */
 static int take_value(char *value, struct jread *j)
 {
     const char *at = j->p;
@@ -172,13 +172,13 @@ static int take_value(char *value, struct jread *j)
 }
 
 /* Writes an object of RoPE's parameters with another rope_theta. If the object has parameters for
- * each kind of layer, the one of layers without a window changes. The object has been parsed
- * before. */
+ * each kind of layer, those of layers without a window change. The caller has checked the object's
+ * syntax. */
 static void edit_rope(struct edit *d, const char *key, const char *text, size_t size)
 {
     char name[64];
     struct jread j;
-    char *value = d->value + strlen(d->value) + 1; /* room for as much again */
+    char *value = d->value + strlen(d->value) + 1; /* the second half of the buffer */
     bool seen = false, layers = false;
     jread_init(&j, text, size);
     jread_next(&j);
@@ -204,7 +204,7 @@ static void edit_rope(struct edit *d, const char *key, const char *text, size_t 
     jwrite_end(&d->w);
 }
 
-/* Tells whether the key belongs to RoPE's rule, in any of its spellings. */
+/* Tells whether the key belongs to RoPE's rule, in any spelling. */
 static bool says_rope(const char *key)
 {
     static const char *const keys[] = {"rope_theta",
@@ -297,7 +297,7 @@ static int edit_object(struct edit *d, const char *name, const char *text, size_
     if (jread_next(&j) != J_OBJECT) return -1;
     jwrite_object(&d->w, name);
     while ((t = jread_next(&j)) == J_KEY) {
-        const bool named = jread_copy(&j, d->key, size + 1) == 0; /* leaves out a key with NUL */
+        const bool named = jread_copy(&j, d->key, size + 1) == 0; /* leave out a key with a NUL */
         if (take_value(d->value, &j) < 0) return -1;
         if (named) edit_key(d);
     }
@@ -306,7 +306,7 @@ static int edit_object(struct edit *d, const char *name, const char *text, size_
     return t == J_OBJECT_END && !d->failed ? 0 : -1;
 }
 
-/* Tells whether the file is a wrapper's, with the keys of RoPE in text_config. */
+/* Tells whether the file is that of a wrapper, with the keys of RoPE in text_config. */
 static bool has_text_config(const char *text, size_t size)
 {
     struct jread j;
@@ -331,7 +331,7 @@ static int64_t write_edited(const char *path, const char *text, size_t size,
     int64_t n = -1;
     if (config_parse(text, size, path, &was, e) < 0) return -1;
     as = was;
-    as.rope_theta = m->rope_theta; /* a job may change these two */
+    as.rope_theta = m->rope_theta; /* a job may change rope_theta and the rule */
     as.rope = m->rope;
     const char *key = hf_shape_diff(&as, m);
     if (key) return err_set(e, ERR_CONFLICT, "%s: %s is not the job's", path, key);

@@ -1,5 +1,5 @@
-/* embedding.c: reads modules.json, the config of the pooling, and the prompts. All go through one
- * JSON reader, which names the file in its errors. */
+/* embedding.c: reads modules.json, the config of the pooling, and the prompts. One JSON reader
+ * reads all of them and names the file in its errors. */
 #include "worker/hf/embedding.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ struct embedding_reading {
     struct model_shape *m;
     struct jread j;
     const char *name; /* name of the prompt to find */
-    char **prompt;    /* takes the prompt; NULL: no prompt is looked for */
+    char **prompt;    /* gets the prompt; NULL: no prompt is wanted */
     char path[FILE_PATH_SIZE];
     struct err e;
 };
@@ -31,8 +31,8 @@ static int wrong(struct embedding_reading *r)
                    r->j.err.code ? r->j.err.text : "it is not as sentence-transformers writes it");
 }
 
-/* Reads DIR/name with `read`, which takes the whole document. Does nothing if the file does not
- * exist. */
+/* Reads DIR/name with `read`, which must consume the whole document. Does nothing if the file does
+ * not exist. */
 static int read_file(struct embedding_reading *r, const char *name,
                      int (*read)(struct embedding_reading *))
 {
@@ -49,7 +49,7 @@ static int read_file(struct embedding_reading *r, const char *name,
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* Poolings by the keys of older files, and by the words of pooling_mode. */
+/* Kinds of pooling, by the keys of older files and by the words of pooling_mode. */
 static const struct {
     const char *key, *word;
     int pooling;
@@ -154,8 +154,8 @@ static int take_modules(struct embedding_reading *r, struct modules *all)
     return t == J_ARRAY_END ? 0 : -1;
 }
 
-/* Returns the index, from 1, in shape_embed_module_words of a module that computes another vector.
- * apply() skips Dropout, which does not change a vector. */
+/* Returns the index, from 1, in shape_embed_module_words of an unsupported module, which would
+ * change the vector. apply() skips Dropout, which does not change a vector. */
 static int other_module(const char *name)
 {
     for (int i = 1; shape_embed_module_words[i]; i++)
@@ -195,7 +195,7 @@ static int read_modules(struct embedding_reading *r)
 /* The place of the prompts in a config_sentence_transformers.json. */
 struct embedding_prompts {
     char name[NAME_MAX_SIZE]; /* default_prompt_name; "": none */
-    struct jread at;          /* before the value of "prompts" */
+    struct jread at;          /* a reader at the value of "prompts" */
     bool any;
 };
 
@@ -223,8 +223,8 @@ static void add_name(const struct jread *j, char *list, size_t size)
              j->text);
 }
 
-/* Copies the string just read, unescaped, into *out, which the caller owns, in place of an earlier
- * one. fails: ERR_IO; ERR_INVALID for a NUL in it. */
+/* Copies the string that was just read, unescaped, into *out, which the caller owns. It replaces
+ * an earlier string. fails: ERR_IO; ERR_INVALID for a NUL in it. */
 static int copy_prompt(struct embedding_reading *r, char **out)
 {
     char *text = malloc(r->j.len + 1);
@@ -237,8 +237,8 @@ static int copy_prompt(struct embedding_reading *r, char **out)
     return err_set(&r->e, ERR_INVALID, "%s: a prompt has a NUL", r->path);
 }
 
-/* Reads the text of the prompt `name`, which may be empty; *out stays NULL if there is none.
- * names: gets all names. */
+/* Reads the text of the prompt `name`, which may be empty; *out stays NULL if there is no such
+ * prompt. names: gets the names of all prompts. */
 static int read_prompt(struct embedding_reading *r, const struct embedding_prompts *p,
                        const char *name, char **out, char *names, size_t size)
 {
@@ -254,9 +254,9 @@ static int read_prompt(struct embedding_reading *r, const struct embedding_promp
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-/* Reads the prompt r->name; "": the default. If r->prompt is NULL, the model is only described: a
- * default that names no prompt then counts as a prompt, and is refused later, by
- * hf_embedding_prompt. */
+/* Reads the prompt r->name; "": the default. r->prompt NULL: only finds whether there is a default
+ * prompt. A default that names no prompt then counts as a prompt, and hf_embedding_prompt refuses
+ * it later. */
 static int read_prompts(struct embedding_reading *r)
 {
     struct embedding_prompts p = {.name = ""};

@@ -1,5 +1,5 @@
-/* files.c: sorts the names of a directory into files to take and files to leave, copies them, and
- * looks for tokenizers and end ids. */
+/* files.c: divides the names of a directory into files to copy and files to leave out, copies
+ * files, and finds tokenizers and end ids. */
 #include "worker/hf/files.h"
 
 #include <dirent.h>
@@ -125,7 +125,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Calls take for every name in dir, with the directory's descriptor for looking the name up. */
+/* Calls take for every name in dir, with the directory's descriptor, with which take can look the
+ * name up. */
 static int each_name(const char *dir, void (*take)(struct hf_files *, int fd, const char *name),
                      struct hf_files *f, struct err *e)
 {
@@ -161,7 +162,7 @@ int hf_list_files(const char *dir, struct hf_files *out, struct err *e)
     return 0;
 }
 
-/* Number of files that the byte tokenizer may add to those that are taken over. */
+/* Number of files that the byte tokenizer may add to the copied ones. */
 enum { BYTE_FILES = 3 };
 
 /* ---- copying --------------------------------------------------------------------------------- */
@@ -373,7 +374,7 @@ int32_t hf_read_pad(const char *dir)
     char path[FILE_PATH_SIZE];
     struct token_ends pad = {0};
     struct err none = {0};
-    const bool gguf = model_file_gguf(dir, path, &none) > 0; /* its keys are of generation */
+    const bool gguf = model_file_gguf(dir, path, &none) > 0; /* has generation's keys */
     const char *name = gguf ? "generation_config.json" : "config.json";
     return ids_of_file(dir, name, "pad_token_id", &pad, &none) < 0 || !pad.n ? -1 : pad.id[0];
 }

@@ -4,7 +4,7 @@
  * Every regular file of the top level is copied if it has at most HF_FILE_SIZE bytes and a name of
  * printable ASCII without "..", shorter than HF_FILE_NAME, except weights in any format and their
  * indexes. At most HF_FILES - 3 are copied: the byte tokenizer may add three. Links are not
- * followed. config.json is left out: hf_config_write makes a new one of it.
+ * followed. config.json is left out: hf_config_write makes a new one from it.
  * tested: tests/engine/test_model_files.c */
 #ifndef SEQD_HF_FILES_H
 #define SEQD_HF_FILES_H
@@ -21,23 +21,23 @@
 struct hf_files {
     int n, n_left;
     char name[HF_FILES][HF_FILE_NAME];
-    char left[256]; /* "a.json (a link), b.bin2 (over 64 MiB)": the first few */
+    char left[256]; /* the first few: "a.json (a link), b.bin2 (over 64 MiB)" */
 };
 
-/* Lists the files to take over. fails: ERR_IO, ERR_NOT_FOUND naming dir. */
+/* Lists the files to copy. fails: ERR_IO, ERR_NOT_FOUND naming dir. */
 int hf_list_files(const char *dir, struct hf_files *out, struct err *e);
 /* hf_take_files copies the files that hf_list_files lists from `from` into `to`, which is made if
  * it is missing, and fsyncs them. */
 struct hf_take {
     const char *from, *to;
     bool tokenizer;           /* also copies the tokenizer's files (hf_is_tokenizer) */
-    void (*still)(void *arg); /* called between pieces; NULL: not called */
+    void (*still)(void *arg); /* called during long copies; NULL: not called */
     void *arg;
 };
 int hf_take_files(const struct hf_take *t, struct hf_files *taken, struct err *e);
 
-/* Tells whether the file gives ids their meaning: tokenizer, special tokens, chat template,
- * generation_config. */
+/* Tells whether the meaning of ids depends on the file: tokenizer, special tokens, chat template,
+ * generation_config.json. */
 bool hf_is_tokenizer(const char *name);
 /* Reads eos_token_id of generation_config.json in dir, else of config.json: a number or a list.
  * *out is empty if neither has one. fails: ERR_INVALID, ERR_TOO_LARGE for more than TOKEN_ENDS. */

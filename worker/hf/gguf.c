@@ -1,4 +1,5 @@
-/* gguf.c: gives the tensors of a GGUF file their names, shapes and order of transformers. */
+/* gguf.c: gives the tensors of a GGUF file the names, shapes and order that they have in
+ * transformers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +11,10 @@ static const enum st_dtype dtypes[GGUF_DTYPES] = {
     [GGUF_DT_Q8_0] = ST_Q8_0, [GGUF_DT_Q4_0] = ST_Q4_0, [GGUF_DT_Q4_1] = ST_Q4_1};
 
 struct head_counts {
-    int64_t q, k; /* of query and key heads */
+    int64_t q, k; /* numbers of query and key heads */
 };
 
-/* Reads the numbers of heads; config.json has been read before, and refuses other values. */
+/* Reads the numbers of heads. The caller has read config.json, which refuses invalid values. */
 static struct head_counts read_heads(const struct gguf *g, const struct gguf_arch *a)
 {
     struct head_counts h = {0};
@@ -39,7 +40,7 @@ static int take(const struct gguf *g, const struct gguf_tensor *from, const stru
     memcpy(t->name, at->name, sizeof t->name);
     for (int i = 0; i < from->n_dims; i++) {
         t->dims[i] = from->dims[i];
-        t->count *= from->dims[i]; /* the header's reader found that it does not overflow */
+        t->count *= from->dims[i]; /* gguf_open has checked that this does not overflow */
     }
     t->heads = at->q ? heads->q : at->k ? heads->k : 0;
     if (!at->q && !at->k) return 0;

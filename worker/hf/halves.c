@@ -1,5 +1,5 @@
-/* halves.c: finds the tensors that the family's row passes on, and writes them into
- * model.safetensors with the names of the text model's tensors. */
+/* halves.c: finds the tensors of a wrapper's other half (by the family's row), and writes them
+ * into model.safetensors with the names of the text model's tensors. */
 #include "worker/hf/halves.h"
 
 #include <stdlib.h>
@@ -112,7 +112,7 @@ struct st_out hf_halves_item(const struct hf_halves *h, int i)
     return item;
 }
 
-/* Makes an empty tensor of that name. */
+/* Makes an empty tensor with this name. */
 static struct st_out name_item(const char *name)
 {
     static const uint8_t none;

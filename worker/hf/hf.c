@@ -1,4 +1,5 @@
-/* Weights of a model directory; its config.json is read by worker/family/config.c. */
+/* Reads and writes the weights of a model directory; worker/family/config.c reads its
+ * config.json. */
 #include "worker/hf/hf.h"
 
 #include <stdio.h>
@@ -22,7 +23,8 @@ static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtyp
     return st_read_half(f, t, dtype == DT_F16 ? ST_F16 : ST_BF16, out, e);
 }
 
-/* Reads block b of a tensor as fp32, in our order. room: scratch for a block. */
+/* Reads block b of a tensor as fp32, in the order of the flat layout. room: scratch for a
+ * block. */
 static int read_block(const struct hf_stored *x, const struct param *p, int64_t b, float *room,
                       float *out, struct err *e)
 {
@@ -55,7 +57,7 @@ static int read_blocks(const struct hf_stored *x, const struct param *p, enum dt
     return rc;
 }
 
-/* Reads a tensor into our order of rows. */
+/* Reads a tensor, with its rows in the order of the flat layout. */
 static int read_param(const struct hf_stored *x, const struct param *p, enum dtype dtype, char *out,
                       struct err *e)
 {
@@ -71,7 +73,8 @@ static int read_param(const struct hf_stored *x, const struct param *p, enum dty
     return rc;
 }
 
-/* Checks the head that a tied model's file may have, too: it must equal the embedding. */
+/* Checks the head that the file of a tied model may have beside the embedding: both must be
+ * equal. */
 static int check_tied_head(const struct hf_weights *w, const struct model_shape *m,
                            enum dtype dtype, const char *params, struct err *e)
 {

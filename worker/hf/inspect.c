@@ -1,5 +1,5 @@
-/* inspect.c: reads config.json, opens all shards, compares tensors with the model's, and keeps each
- * fault with its remedy. */
+/* inspect.c: reads config.json, opens all shards, compares their tensors with those of the model,
+ * and keeps each fault with its remedy. */
 #include "worker/hf/inspect.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "worker/hf/files.h"
 #include "worker/hf/weights.h"
 
-/* Reads only model_type: config.json may be that of an unknown family. */
+/* Reads only model_type: the family of config.json may be unknown. */
 static void read_type(const char *dir, struct hf_summary *s)
 {
     struct model_text t;
@@ -135,7 +135,7 @@ static void inspect(const char *dir, struct hf_summary *s, struct faults *f)
     read_type(dir, s);
     s->known = config_check(dir, &s->shape, f) == 0;
     if (s->known) snprintf(s->family, sizeof s->family, "%s", family_row(&s->shape)->name);
-    if (s->known || !gguf) look_at_weights(dir, s, f); /* a GGUF file's names need its sizes */
+    if (s->known || !gguf) look_at_weights(dir, s, f); /* names of a GGUF file need its sizes */
     if (s->known) count_params(s, f);
     s->loads = f->n == before;
     look_at_ends(dir, s, f);

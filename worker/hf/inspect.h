@@ -11,21 +11,21 @@
 
 struct hf_summary {
     struct model_shape shape;
-    bool known;           /* shape is the model's: config.json has no fault */
+    bool known;           /* shape is set: config.json has no fault */
     char family[24];      /* name of the model's family; "": not known */
-    char model_type[32];  /* as config.json has it */
-    int64_t n_params;     /* elements of all tensors that the shape has; 0: not known */
+    char model_type[32];  /* the value in config.json */
+    int64_t n_params;     /* elements of all tensors of the shape; 0: not known */
     int64_t weights_size; /* bytes of the tensors in the files that can be read */
     char dtypes[32];      /* element types of those with two dimensions or more: "BF16" */
     bool unreadable;      /* it is not there, or a GGUF file's header has a fault; told alone */
     bool loads;           /* config.json and weights have no fault */
     int32_t tokenizer;    /* enum tokenizer_id */
-    bool ends_known;      /* the files that say them could be read */
+    bool ends_known;      /* the files that name end ids could be read */
     struct token_ends ends;
 };
 
-/* Reads the headers of all shards, but no weights: megabytes, for weights of any size. Every fault
- * names its file, and the tensor or key. */
+/* Reads the headers of all shards, but no weights: some megabytes, for weights of any size. Every
+ * fault names its file, and the tensor or key. */
 void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f);
 
 #endif

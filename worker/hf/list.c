@@ -1,4 +1,5 @@
-/* The tensors of a model as files name them, and the order in which a file has their rows. */
+/* Lists the tensors of a model by their names in files, and converts the order of their rows in
+ * files. */
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/assert.h"
@@ -61,8 +62,8 @@ static int64_t runs_before(const struct param *p, int part)
     return n;
 }
 
-/* Returns the number in the file of our run i. Our order is [parts][heads][runs of the part], that
- * of the file [heads][parts][runs]. */
+/* Returns the number in the file of run i of the flat layout. The flat layout has the order
+ * [parts][heads][runs of the part], the file [heads][parts][runs]. */
 static int64_t run_in_file(const struct param *p, int64_t heads, int64_t i)
 {
     int part = 0;
@@ -96,7 +97,7 @@ int64_t hf_run_here(const struct param *p, int64_t i)
     return p->head_major_parts ? run_here(p, heads_of(p, p->rows), i) : i;
 }
 
-/* Returns the row in the file of our row r of a block. */
+/* Returns the row in the file of row r of a block of the flat layout. */
 static int64_t row_in_file(const struct param *p, int64_t rows, int64_t r)
 {
     const int64_t D = p->head_major_dim;
@@ -114,14 +115,15 @@ static inline void move(char *to, const char *from, int64_t unit)
         memcpy(to, from, 4);
 }
 
-enum { TILE = 32 }; /* rows and columns at a time: lines of both sides stay in the cache */
+enum { TILE = 32 }; /* rows and columns of a tile, whose cache lines stay in the cache */
 
 int64_t hf_block_rows(const struct param *p)
 {
     return p->rows / (p->stack ? p->stack : 1);
 }
 
-/* Moves our rows [first, last) of a block. */
+/* Moves rows [first, last), counted in the flat layout, of a block. here: from the file's
+ * order. */
 static void block_move(const struct param *p, char *to, const char *from, int64_t unit,
                        bool transposed, bool here, int64_t first, int64_t last)
 {

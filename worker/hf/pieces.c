@@ -1,5 +1,5 @@
 /* pieces.c: cuts tensors into stretches, which all threads of the sink's device read and convert,
- * and gives them to the sink. */
+ * and passes them to the sink. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,21 +10,23 @@
 #include "worker/hf/stored.h"
 
 enum {
-    STRETCHES = 64, /* read before their errors are looked at */
-    /* Elements of a stretch whose elements are taken in any order: 2 or 4 MiB, so that two threads
-     * seldom fault on one large page. */
+    STRETCHES = 64, /* stretches that are read before errors are checked */
+    /* Elements of a stretch for a sink of any_order: 2 or 4 MiB, so that two threads seldom fault
+     * on the same large page. */
     STRETCH = 16 * ST_CHUNK,
     LINE = 8192, /* elements that a thread reads at a time, so that they stay in its cache */
     LANES = 8,   /* most stretches of a sink that takes in order: 2 MiB in all */
     STRIP = 32   /* rows that a thread reorders at a time */
 };
 
-/* Elements that follow each other in both orders. */
+/* A sequence of elements that is the same in both orders. */
 struct stretch {
     struct hf_stored x;
-    const float *have; /* they are here already; NULL: they are read from x */
-    float *into;       /* they are read to here, and no sink takes them; NULL: the sink does */
-    int64_t from, to;  /* first element in the file's tensor, and in the flat layout */
+    const float *have; /* the elements, if they are in memory; NULL: they are read from x */
+    float *into;       /* buffer to which they are read, without the sink; NULL: the sink takes
+                        * them */
+    int64_t from, to;  /* index of the first element in the file's tensor, and in the flat
+                        * layout */
     int64_t n;
     enum weights_id blocks; /* the format of the blocks that the sink takes; WEIGHTS_MODEL: none */
     int rc;
@@ -33,10 +35,11 @@ struct stretch {
 
 struct pieces {
     const struct hf_sink *to;
-    int n, most;     /* stretches that are there, and room for them */
+    int n, most;     /* number of stretches, and room for them */
     int64_t longest; /* elements of a stretch that the sink takes */
     float *lanes;    /* owned: [most, ST_CHUNK]; any_order: NULL */
-    float *block;    /* owned: a block as the file has it, and one in our order */
+    float *block;    /* owned: a block in the file's order, and one in the order of the flat
+                      * layout */
     struct stretch stretch[STRETCHES];
 };
 
@@ -56,14 +59,15 @@ static void run(const struct pieces *r, void (*task)(void *arg, int64_t i, int w
 
 /* ---- one stretch ----------------------------------------------------------------------------- */
 
-/* Tells whether the sink takes a stretch's elements as the file has them. */
+/* Tells whether the sink takes a stretch's elements in the file's 16-bit type. */
 static bool as_stored(const struct pieces *r, const struct stretch *s)
 {
     return r->to->take_half && s->x.t && !s->have && st_is_plain(s->x.t) &&
            s->x.t->dtype == (r->to->half == DT_F16 ? ST_F16 : ST_BF16);
 }
 
-/* Returns the format of the blocks in which a sink takes a stretch's elements. */
+/* Returns the format of the blocks in which the sink takes a stretch's elements; WEIGHTS_MODEL: it
+ * does not take blocks. */
 static enum weights_id as_blocks(const struct pieces *r, const struct stretch *s)
 {
     const struct hf_sink *to = r->to;
@@ -90,7 +94,7 @@ static int give(const struct pieces *r, struct stretch *s, int64_t at, int64_t n
                            : to->take(to->arg, s->to + at, n, x, &s->e);
 }
 
-/* Reads a stretch line by line and gives each to the sink. */
+/* Reads a stretch line by line, and passes each line to the sink. */
 static int pass(const struct pieces *r, struct stretch *s)
 {
     float line[LINE];
@@ -121,7 +125,8 @@ static void read_task(void *arg, int64_t task, int worker)
         s->rc = s->have ? 0 : read_some(r, s, 0, s->n, lane(r, (int)task));
 }
 
-/* Reads the stretches that are there. Spans before the first one that fails are taken. */
+/* Reads the stretches that were added. Stretches before the first one that fails are passed to the
+ * sink. */
 static int flush(struct pieces *r, struct err *e)
 {
     run(r, read_task, r, r->n);
@@ -157,7 +162,7 @@ static int add(struct pieces *r, const struct stretch *s, struct err *e)
 
 /* ---- tensors that files have in another order ------------------------------------------------ */
 
-struct reorder { /* a block that is brought into our order */
+struct reorder { /* a block that is converted to the order of the flat layout */
     const struct param *p;
     const float *file;
     float *ours;
@@ -188,7 +193,7 @@ static int add_blocks(struct pieces *r, const struct hf_stored *x, const struct 
     return flush(r, e);
 }
 
-/* Adds a tensor's elements, in our order of rows. */
+/* Adds a tensor's elements, with its rows in the order of the flat layout. */
 static int add_tensor(struct pieces *r, const struct hf_stored *x, const struct param *p,
                       struct err *e)
 {
@@ -212,7 +217,7 @@ static void pieces_destroy(struct pieces *r)
     free(r);
 }
 
-/* Returns the elements of the largest block of n tensors; 0: none is read by blocks. */
+/* Returns the number of elements of the largest block of n tensors; 0: none is read by blocks. */
 static int64_t largest_block(const struct param *list, int n)
 {
     int64_t most = 0;
@@ -243,7 +248,7 @@ static struct pieces *pieces_create(const struct hf_sink *to, const struct param
     return NULL;
 }
 
-struct tied_check { /* sink that compares with a tensor */
+struct tied_check { /* a sink that compares its elements with a tensor */
     const struct st_file *f;
     const struct st_tensor *t;
 };

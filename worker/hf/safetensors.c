@@ -55,7 +55,7 @@ struct st_file {
     int fd;
     int64_t size;
     uint8_t *map;
-    struct faults *faults;    /* gets faults of tensors; NULL: stop at the first */
+    struct faults *faults;    /* gets faults of tensors; NULL: stops at the first */
     struct st_tensor *tensor; /* owned; ascending by name once checked */
     int n, room;
     bool bad; /* a fault of this file's tensors is in `faults` */
@@ -86,7 +86,8 @@ static int parse_dtype(struct st_file *f, struct st_tensor *t, struct jread *j, 
     return corrupt(f, t->name, "dtype is none of the format", e);
 }
 
-/* Parses an array of at most max non-negative integers. Returns how many, -1 on anything else. */
+/* Parses an array of at most max non-negative integers. Returns their number, or -1 for any other
+ * value. */
 static int parse_ints(struct jread *j, int64_t *out, int max)
 {
     enum jtok t;
@@ -222,7 +223,7 @@ static int by_offset(const void *a, const void *b)
 {
     const struct st_tensor *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    return (x->size > y->size) - (x->size < y->size); /* puts empty tensors first */
+    return (x->size > y->size) - (x->size < y->size); /* empty tensors come first */
 }
 
 static int by_name(const void *a, const void *b)
@@ -402,7 +403,7 @@ static enum dtype half_of(enum st_dtype t)
     return t == ST_F16 ? DT_F16 : DT_BF16;
 }
 
-/* Reads blocks, of which elements [at, at + n) may begin and end inside one. */
+/* Reads elements [at, at + n) from blocks. They may begin and end inside a block. */
 static int read_blocks(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                        float *out, struct err *e)
 {
@@ -439,8 +440,8 @@ static int read_stored(const struct st_file *f, const struct st_tensor *t, int64
     return 0;
 }
 
-/* Returns the row of the file that has our row: its heads have element 0 of the first half,
- * element 0 of the second half, element 1 of the first ... */
+/* Returns the row of the file for a row in the order of transformers. A head of the file has row 0
+ * of the first half, row 0 of the second half, row 1 of the first half, ... */
 static int64_t row_in_file(const struct st_tensor *t, int64_t row)
 {
     const int64_t size = t->dims[0] / t->heads, in_head = row % size;
@@ -476,7 +477,7 @@ bool st_has_blocks(const struct st_tensor *t, enum weights_id to)
            block_kind(t->dtype - ST_DTYPE_N)->pass[to];
 }
 
-/* Passes blocks of elements [at, at + n) of the file. */
+/* Reads elements [at, at + n) of the file as blocks of format `to`. */
 static int pass_blocks(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                        enum weights_id to, uint8_t *out, struct err *e)
 {

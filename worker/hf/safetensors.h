@@ -1,9 +1,9 @@
-/* safetensors.h: the file format of weights, read and written.
+/* safetensors.h: reads and writes the file format of weights.
  *
  * A file is: u64 little-endian N; N bytes of JSON, padded with spaces; the tensors' bytes. The
  * reader maps the file and checks all of it before it returns: header sizes, every shape and
  * product, no overlap, no hole, no duplicate name, the last byte exactly at the end of the file.
- * Memory taken is bounded by the header's size and ST_TENSORS, never by a number written in it.
+ * The header's size and ST_TENSORS bound the memory that is allocated; no number in the file does.
  *
  * tested: tests/engine/test_safetensors.c, tests/fuzz/fuzz_safetensors.c
  * from: github.com/huggingface/safetensors, safetensors/src/tensor.rs (accepts the same) */
@@ -36,7 +36,7 @@ enum st_dtype {
     ST_F64,
     ST_I64,
     ST_U64,
-    ST_DTYPE_N, /* number of the format's types; GGUF files alone have the next ones */
+    ST_DTYPE_N, /* number of the format's types; only GGUF files have the next types */
     ST_Q8_0 = ST_DTYPE_N,
     ST_Q4_0,
     ST_Q4_1,
@@ -54,8 +54,8 @@ struct st_tensor {
     int64_t count;  /* elements */
     int64_t offset; /* offset of its first byte from the start of the file */
     int64_t size;   /* bytes */
-    /* Set for tensors in a GGUF file. heads: in each of n heads, rows of its first and its second
-     * half alternate; 0: they do not. one_more: elements are 1 + the value. */
+    /* Set for tensors in a GGUF file. heads: number of heads, in each of which rows of its first
+     * and second half alternate; 0: they do not. one_more: stored elements are 1 + the value. */
     int64_t heads;
     bool one_more;
 };
@@ -64,16 +64,17 @@ struct faults;
 struct st_file; /* a mapped, checked file */
 
 /* Opens a file. fails: ERR_NOT_FOUND, ERR_IO, ERR_CORRUPT naming the file and the tensor,
- * ERR_UNSUPPORTED for an element type of the format that we do not read (F8, F4, C64, ...),
- * ERR_TOO_LARGE over our limits, ERR_INVALID for a file that is not regular or that jobs may not
- * read. */
+ * ERR_UNSUPPORTED for an element type of the format that is not supported (F8, F4, C64, ...),
+ * ERR_TOO_LARGE over a limit above, ERR_INVALID for a file that is not regular or that jobs may
+ * not read. */
 struct st_file *st_open(const char *path, struct err *e);
-/* Opens a file as st_open does, and adds its faults to faults: the faults of all its entries, or
- * else its first one. Returns NULL if there is a fault. faults NULL: as st_open. */
+/* Opens a file as st_open does, and adds its faults to `faults`. These are all faults of its
+ * entries or, if the entries have none, the first fault of the file. Returns NULL if there is a
+ * fault. faults NULL: as st_open. */
 struct st_file *st_check(const char *path, struct faults *faults, struct err *e);
-/* Takes n tensors of another format's file, which are checked: their types are readable, and they
- * lie within the file. fd is duplicated; tensor is taken, malloc'd, even after a failure. fails:
- * ERR_CORRUPT for a name that occurs twice, ERR_IO. */
+/* Takes n tensors of a file of another format. The caller has checked that their types are
+ * readable and that they lie within the file. fd is duplicated. Takes ownership of tensor
+ * (malloc'd), even after a failure. fails: ERR_CORRUPT for a name that occurs twice, ERR_IO. */
 struct st_file *st_adopt(const char *path, int fd, struct st_tensor *tensor, int n, struct err *e);
 void st_close(struct st_file *f); /* NULL allowed */
 const char *st_path(const struct st_file *f);
@@ -83,7 +84,8 @@ const struct st_tensor *st_at(const struct st_file *f, int i);              /* a
 const struct st_tensor *st_find(const struct st_file *f, const char *name); /* NULL: none */
 const void *st_data(const struct st_file *f, const struct st_tensor *t);    /* may be unaligned */
 
-/* Tells whether the elements lie in the file as they are read: plain, and in the same order. */
+/* Tells whether the file stores the elements unchanged: without blocks, and in the order of
+ * transformers. */
 bool st_is_plain(const struct st_tensor *t);
 /* Reads the whole tensor as fp32. BF16 and F16 are widened exactly; F32 is copied bit by bit;
  * blocks are widened by worker/hf/blocks.h. fails: ERR_UNSUPPORTED for any other type. A file
@@ -93,18 +95,18 @@ int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, 
 int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                  float *out, struct err *e);
 /* Tells whether blocks of format `to` (model.weights, not "model") hold the tensor's values
- * exactly: it is one of a GGUF file whose blocks are like them. (A scale past fp16 becomes
- * infinite.) */
+ * exactly: it is a tensor of a GGUF file with corresponding blocks. (A scale beyond fp16's range
+ * becomes infinite.) */
 bool st_has_blocks(const struct st_tensor *t, enum weights_id to);
-/* Reads elements [at, at + n) of such a tensor, multiples of QUANT_K, as blocks in a row: out
- * [quant_row(to, n)] (api/core/quant.h). */
+/* Reads elements [at, at + n) of such a tensor, with at and n multiples of QUANT_K, as consecutive
+ * blocks: out [quant_row(to, n)] (api/core/quant.h). */
 int st_read_blocks(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                    enum weights_id to, uint8_t *out, struct err *e);
-/* Reads bytes [at, at + n) of a tensor, as they are stored. */
+/* Reads the stored bytes [at, at + n) of a tensor. */
 int st_read_bytes(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                   uint8_t *out, struct err *e);
-/* Reads the whole tensor as `type`, ST_BF16 or ST_F16: a tensor stored so is copied bit by bit, any
- * other is rounded to nearest even. */
+/* Reads the whole tensor as `type`, ST_BF16 or ST_F16: a tensor of that type is copied bit by bit,
+ * any other is rounded to nearest even. */
 int st_read_half(const struct st_file *f, const struct st_tensor *t, enum st_dtype type,
                  uint16_t *out, struct err *e);
 
@@ -125,12 +127,12 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
 #define ST_CHUNK 65536
 
 /* Writes path with `__metadata__` {"format":"pt"}: to "<path>.tmp", fsynced, renamed; the caller
- * fsyncs the directory. The order of items does not matter. The bytes are a function of the items
- * alone. On failure the .tmp file is removed. fails: ERR_IO, ERR_NO_SPACE, or ERR_TOO_LARGE over
- * the limit on file sizes, naming the file; as an item's read. */
+ * fsyncs the directory. The file's bytes depend on the items alone, not on their order. On failure
+ * the .tmp file is removed. fails: ERR_IO, ERR_NO_SPACE, or ERR_TOO_LARGE over the limit on file
+ * sizes, naming the file; as an item's read. */
 int st_write(const char *path, const struct st_out *items, int n, struct err *e);
 
-struct st_digest {   /* digests of a file, hashed beside the writing: no byte is read back */
+struct st_digest {   /* digests of a file, computed while it is written */
     bool of_tensors; /* set by the caller: asks for `tensors` */
     char file[SHA256_HEX];
     char tensors[SHA256_HEX]; /* digest of the tensors, in the file's order: by type, then name */

@@ -20,7 +20,7 @@ static int64_t size_of(const struct st_out *o)
     return n;
 }
 
-/* Compares as the official writer does: by type, the last one first, then by name. */
+/* Compares as the official writer does: by type, the last type first, then by name. */
 static int by_rule(const void *a, const void *b)
 {
     const struct st_out *x = *(const struct st_out *const *)a,
@@ -254,7 +254,7 @@ static int write_file(struct st_writer *w, const char *path, const struct st_out
 {
     char tmp[FILE_PATH_SIZE];
     if (file_join(tmp, e, "%s.tmp", path) < 0 || file_out_open(&w->out, tmp, e) < 0) return -1;
-    w->out.unhashed = true; /* st_writer hashes instead, if asked */
+    w->out.unhashed = true; /* st_writer hashes itself, if digests are wanted */
     if (write_all(w, items, n, e) < 0) {
         file_out_abort(&w->out);
         return -1;

@@ -1,4 +1,4 @@
-/* stored.h: a tensor as a directory has it: plain, or as the blocks that stand for it. Inside
+/* stored.h: finds and reads a tensor of a directory, which has it plain or in MXFP4. Inside
  * worker/hf. */
 #ifndef SEQD_HF_STORED_H
 #define SEQD_HF_STORED_H
@@ -8,11 +8,12 @@
 
 struct hf_stored {
     const struct st_file *f;
-    const struct st_tensor *t; /* NULL: mx has it */
+    const struct st_tensor *t; /* NULL: the tensor is in mx */
     struct mxfp4 mx;
 };
 
-/* Looks up the name of the tensor, or of its blocks: one of the two is there. */
+/* Finds the tensor by its name, or its blocks by theirs. The directory must have one of the
+ * two. */
 struct hf_stored hf_stored_find(const struct hf_weights *w, const struct param *p);
 /* Reads elements [at, at + n) as fp32, in the file's order. Threads may read at the same time.
  * fails: as st_read_part and mxfp4_read. */

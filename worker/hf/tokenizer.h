@@ -13,13 +13,14 @@
 #define TOKEN_PAD  257
 #define TOKEN_MASK 258
 
-/* Returns the token for rows of padding. It must be an id of the model; no other row reads it. */
+/* Returns the token for rows of padding. It is an id of the model; no other row attends to it. */
 static inline int32_t token_pad(int64_t vocab)
 {
     return vocab && vocab <= TOKEN_PAD ? 0 : TOKEN_PAD;
 }
 
-/* Ids that end a text: 256 for bytes; for another model, the ids that its directory names. */
+/* Ids that end a text: 256 for bytes; for other tokenizers, the ids that the model's directory
+ * names. */
 #define TOKEN_ENDS 16
 struct token_ends {
     int32_t n, id[TOKEN_ENDS];
@@ -27,12 +28,12 @@ struct token_ends {
 
 #define TOKENIZER_SIZE 8192 /* most bytes of one of the tokenizer's files */
 
-/* Writes tokenizer.json, tokenizer_config.json and generation_config.json for transformers, so that
- * AutoTokenizer.from_pretrained(dir) encodes as we do: a ByteLevel BPE without merges in which the
- * id of every byte is the byte. */
+/* Writes tokenizer.json, tokenizer_config.json and generation_config.json for transformers, so
+ * that AutoTokenizer.from_pretrained(dir) gives the same ids as seqd: a ByteLevel BPE without
+ * merges in which the id of every byte is the byte. */
 int tokenizer_write(const char *dir, struct err *e);
-/* Tells whether these are exactly the bytes of the byte tokenizer's tokenizer.json. Only the bytes
- * count: another program's file with the same vocabulary may mean another tokenizer. */
+/* Tells whether the text equals the byte tokenizer's tokenizer.json byte by byte. A file of
+ * another program with the same vocabulary may be another tokenizer. */
 bool tokenizer_is_byte(const char *text, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* weights.c: opens model.safetensors, or the shards of its index, and finds a tensor by the model's
- * name for it. */
+/* weights.c: opens model.safetensors, or the shards of its index, and finds a tensor by its name
+ * in the flat layout. */
 #include "worker/hf/weights.h"
 
 #include <dirent.h>
@@ -83,7 +83,7 @@ static int shard_index(struct hf_weights *w, struct jread *j, const char *path, 
     if (jread_copy(j, name, sizeof name) < 0 || !name[0] || name[0] == '.' || strchr(name, '/') ||
         !plain(name))
         return err_set(e, ERR_CORRUPT, "%s: a shard's name is not a plain file name", path);
-    for (int i = w->n_shards - 1; i >= 0; i--) /* from the last: neighbours share a shard */
+    for (int i = w->n_shards - 1; i >= 0; i--) /* the last first: neighbours share a shard */
         if (!strcmp(w->shard_name[i], name)) return i;
     if (w->n_shards == HF_MAX_SHARDS)
         return err_set(e, ERR_TOO_LARGE, "%s names more than %d shards", path, HF_MAX_SHARDS);
@@ -132,8 +132,8 @@ static int parse_index(struct hf_weights *w, const char *text, size_t size, cons
     return found ? 0 : err_set(e, ERR_CORRUPT, "%s has no weight_map", path);
 }
 
-/* Most tensors in all shards together, at 300 bytes each: it bounds the memory that a directory
- * can make a process use. */
+/* Most tensors in all shards together, at 300 bytes each. This bounds the memory that a process
+ * uses for any directory. */
 enum { MAX_TENSORS = 2 * ST_TENSORS };
 
 static int too_many(struct hf_weights *w, const char *index, struct err *e)
@@ -310,7 +310,7 @@ bool hf_unreadable(const struct hf_weights *w, const char *name)
     return x && !w->file[x->shard];
 }
 
-/* Finds the tensor of that name: by the directory's own map, then in its shard. */
+/* Finds the tensor of that name: looks it up in the directory's map, then in its shard. */
 const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f)
 {
     const struct hf_entry *x = hf_entry_of(w, name);

@@ -8,10 +8,10 @@
 
 enum { HF_MAX_SHARDS = 1024 };
 
-/* Place of a tensor according to the index's weight_map, or to the header of the single file. */
+/* The file of a tensor, by the index's weight_map or by the header of the single file. */
 struct hf_entry {
     char name[ST_NAME_SIZE];   /* our name */
-    char stored[ST_NAME_SIZE]; /* the file's name */
+    char stored[ST_NAME_SIZE]; /* name in the file */
     int shard;
 };
 
@@ -29,49 +29,51 @@ struct hf_weights {
 };
 
 /* Opens the files in the order of transformers: model.safetensors if it exists, else the index and
- * its shards. A GGUF file (worker/gguf/model_file.h) is one file, with names of transformers.
- * Entries have our names, also for files with the family's older spellings. m: borrowed. fails:
- * ERR_NOT_FOUND without weights; ERR_CORRUPT, ERR_TOO_LARGE for the index; as st_open, or as
- * hf_gguf_open; as hf_name_entries; ERR_IO. */
+ * its shards. A GGUF file (worker/gguf/model_file.h) counts as one file, with names of
+ * transformers. Entries have the names of the flat layout, even if the files have the family's
+ * older spellings. m: borrowed. fails: ERR_NOT_FOUND without weights; ERR_CORRUPT, ERR_TOO_LARGE
+ * for the index; as st_open, or as hf_gguf_open; as hf_name_entries; ERR_IO. */
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e);
-/* Sets *out to whether DIR has neither model.safetensors nor its index. fails: ERR_TOO_LARGE for a
+/* Sets *out to true if DIR has neither model.safetensors nor its index. fails: ERR_TOO_LARGE for a
  * path that is too long. */
 int hf_weightless(const char *dir, bool *out, struct err *e);
 /* Opens the files as hf_weights_open does, and adds every fault to faults. A shard that cannot be
- * read is left out; its file is NULL. m NULL: the shape is unknown, and names are the files'.
- * faults NULL: as hf_weights_open. */
+ * read is left out; its file is NULL. m NULL: the shape is unknown, and names are those of the
+ * files. faults NULL: as hf_weights_open. */
 struct hf_weights *hf_weights_check(const char *dir, const struct model_shape *m,
                                     struct faults *faults, struct err *e);
 void hf_weights_close(struct hf_weights *w);
-/* Opens a GGUF file as a file of tensors: named, turned and widened as transformers has them.
+/* Opens a GGUF file as a file of tensors with the names, order of rows and values that they have
+ * in transformers.
  * fails: as gguf_open and gguf_arch; ERR_CORRUPT for sizes that heads do not divide. */
 struct st_file *hf_gguf_open(const char *path, struct err *e);
-/* Finds the tensor of that name and its file; NULL: none. */
+/* Finds the tensor with this name and its file; NULL: none. */
 const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f);
 const struct hf_entry *hf_entry_of(const struct hf_weights *w, const char *name);
-/* Tells whether the tensor is in a shard that could not be opened, which is a fault already. */
+/* Tells whether the tensor is in a shard that could not be opened, for which there already is a
+ * fault. */
 bool hf_unreadable(const struct hf_weights *w, const char *name);
 
-/* Checks that all tensors of m are there, in its shapes and in types that can be read, and no
- * others but those that hf_skipped allows. With w->faults each difference is a fault, and none
- * makes it fail.
+/* Checks that the files have all tensors of m, in its shapes and in types that can be read, and no
+ * others except those that hf_skipped allows. With w->faults each difference becomes a fault, and
+ * the call does not fail for it.
  * fails: ERR_INVALID naming the first few; as hf_list. */
 int hf_compare(const struct hf_weights *w, const char *dir, const struct model_shape *m,
                struct err *e);
-/* Checks that every tensor is there under its prefixed name, in its shape. */
+/* Checks that the file has every tensor, under its prefixed name and in its shape. */
 int hf_compare_flat(const struct st_file *f, const struct param *list, int n, const char *prefix,
                     struct err *e);
 bool hf_same_shape(const struct st_tensor *t, const struct param *p);
 
-/* Gives every entry our name for its tensor. fails: ERR_INVALID if only some names have
- * family_base; with w->faults, that is added as a fault. */
+/* Gives every entry the name of its tensor in the flat layout. fails: ERR_INVALID if only some
+ * names have family_base; with w->faults this is added as a fault instead. */
 int hf_name_entries(struct hf_weights *w, struct err *e);
-/* Sets *headless to whether the model has tensors of a head, and none of them is there. */
+/* Sets *headless to true if the model has tensors of a head, and the files have none of them. */
 int hf_find_head(const struct hf_weights *w, bool *headless, struct err *e);
 /* Lists all tensors of the model with its head, sorted by name; the caller frees. */
 struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e);
 bool hf_is_param(const struct param *sorted, int n, const char *name);
-/* Tells whether files may hold this tensor beside the weights: a tied head, a table that is
+/* Tells whether files may have this tensor beside the weights: a tied head, a table that is
  * computed, another head, or a tensor of a wrapper's other half. */
 bool hf_skipped(const struct model_shape *m, const char *name);
 

@@ -20,7 +20,7 @@ static const void *element(const struct hf_flat *f, int64_t i)
     return (const char *)f->data + i * dtype_size(f->dtype);
 }
 
-struct named { /* one tensor of one flat array, for the writer */
+struct named { /* one tensor of a flat array, for the writer */
     char text[ST_NAME_SIZE];
     const struct hf_flat *flat;
     const struct param *param;
@@ -80,7 +80,7 @@ static int read_blocks(struct named *t, int64_t at, int64_t n, char *out, struct
     return 0;
 }
 
-/* Reads elements [at, at + n) of the tensor as the file has it. */
+/* Reads elements [at, at + n) of the tensor in the file's order. */
 static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e)
 {
     struct named *t = arg;
@@ -148,7 +148,7 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
     } else {
         err_set(e, ERR_IO, "%s: out of memory", path);
     }
-    for (int i = 0; names && i < n * n_flats; i++) free(names[i].block); /* left by a failure */
+    for (int i = 0; names && i < n * n_flats; i++) free(names[i].block); /* left after a failure */
     free(names);
     free(items);
     free(params);
@@ -202,9 +202,9 @@ int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, c
             rc = read_named(&t, at, k, piece, e);
             if (rc == 0) sha256_add(&sha, piece, (size_t)(k * unit));
         }
-        free(t.block); /* left by a failure */
+        free(t.block); /* left after a failure */
     }
-    if (m->quant) { /* its products differ, even where its values are those of another storage */
+    if (m->quant) { /* products in blocks differ even if values are equal */
         const char *word = spec_weights_words[m->quant];
         sha256_add(&sha, word, strlen(word));
     }

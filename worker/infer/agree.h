@@ -1,6 +1,6 @@
 /* agree.h: compares the tokens that ranks choose. Every rank chooses for itself, from logits that
  * must be the same bits. A rank that computes wrongly would continue with another text, and its
- * keys would spoil the cache of all. */
+ * keys would corrupt the cache that all ranks share. */
 #ifndef SEQD_INFER_AGREE_H
 #define SEQD_INFER_AGREE_H
 
@@ -16,8 +16,8 @@ struct agree_choice {
 };
 /* Compares the choices [n <= JOB_MAX_BATCH] of a step in one message. comm NULL: one rank. Returns
  * n, or the index of the first choice that is AGREE_NOT_FINITE on all ranks. fails, -1:
- * ERR_CORRUPT naming the prompt of the first choice that differs, a rank that differs, and one
- * that chose as most did; comm's errors. Collective. */
+ * ERR_CORRUPT naming the prompt of the first choice that differs, a rank that differs, and a rank
+ * with the most frequent choice; comm's errors. Collective. */
 int agree_on(struct comm *comm, void *bounce, const struct agree_choice *choice, int n,
              struct err *e);
 

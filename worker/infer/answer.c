@@ -1,4 +1,4 @@
-/* answer.c: the answers of requests: their prompts, the choice of each token, and the passes that
+/* answer.c: answers requests: computes their prompts, chooses each token, and runs the passes that
  * they share. */
 #include "worker/infer/infer.h"
 
@@ -79,7 +79,7 @@ static void infer_tokens_fini(struct infer_tokens *t)
     *t = (struct infer_tokens){0};
 }
 
-/* Copies tokens with their log-probabilities; logprob and top may be NULL. */
+/* Copies tokens with their log-probabilities. logprob and top may be NULL. */
 static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, const double *logprob,
                        const struct sample_top *top, int n_top, struct err *e)
 {
@@ -100,8 +100,8 @@ static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, con
 
 /* ---- the log-probabilities of a prompt ------------------------------------------------------- */
 
-/* Returns the size of the record of one row, about the token after it: a double, then the
- * alternatives. */
+/* Returns the size of one row's record, which describes the token after the row: a double, then
+ * the alternatives. */
 static size_t record_size(int n_top)
 {
     return sizeof(double) + (size_t)n_top * sizeof(struct sample_top);
@@ -195,7 +195,7 @@ out:
 
 /* ---- continuing ------------------------------------------------------------------------------ */
 
-/* Argument of text_again, which computes a prompt and the tokens chosen after it once more. */
+/* Argument of text_again, which computes a prompt and the tokens chosen after it again. */
 struct text_again {
     const struct infer *in;
     const struct infer_work *w;
@@ -220,7 +220,7 @@ static bool all_finite(const float *logits, int64_t n)
     return true;
 }
 
-/* Reports a logit of an answer that is not finite. Every rank has found the same one. */
+/* Reports a logit of an answer that is not finite. Every rank has found the same logit. */
 static int blame_logits(const struct infer *in, const struct infer_work *w, struct err *e)
 {
     struct text_again x = {in, w};
@@ -229,8 +229,8 @@ static int blame_logits(const struct infer *in, const struct infer_work *w, stru
                         (long long)(w->request.n_tokens + w->n), w->request.id);
 }
 
-/* Adds the expected counts for the prompt's pass through the layers, for sending the logits after
- * it from their owner, and for an echoed prompt's log-probabilities. */
+/* Adds the expected counts of the prompt's pass through the layers, of the message with the logits
+ * after it, and of an echoed prompt's log-probabilities. */
 static int expect_prompt(const struct infer *in, struct infer_work *w, struct err *e)
 {
     const struct model *m = in->model;
@@ -290,7 +290,7 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
         w->logits[ends->id[i]] = -INFINITY;
     }
     const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample, -1, key);
-    for (int i = n - 1; i >= 0; i--) { /* goes backwards, since an id may be listed twice */
+    for (int i = n - 1; i >= 0; i--) { /* go backwards, since an id may be listed twice */
         const int at = mutant_on(MUTANT_END_TWICE) ? n - 1 - i : i;
         if (ends->id[at] < w->sampler.n_vocab) w->logits[ends->id[at]] = kept[at];
     }
@@ -298,8 +298,8 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
 }
 
 /* Adds the last token to the text. w->stopped: the number of tokens of the stop string that it
- * completes. w->cut: with a tokenizer, the bytes of the text before that string; -1: no stop
- * string. */
+ * completes. w->cut: with a tokenizer, the number of bytes of the text before that string; -1: no
+ * stop string. */
 static int take_text(const struct infer *in, struct infer_work *w, struct err *e)
 {
     struct stop *stop = &w->request.stop;
@@ -314,8 +314,8 @@ static int take_text(const struct infer *in, struct infer_work *w, struct err *e
     return 0;
 }
 
-/* Keeps the text up to the stop string, if there is one. Characters that the decoder held back may
- * still complete one. */
+/* Keeps the text up to the stop string, if there is one. The text that the decoder still holds may
+ * complete a stop string. */
 static int keep_text(struct infer_work *w, struct infer_choice *out, struct err *e)
 {
     struct spell *s = &w->spell;
@@ -380,7 +380,8 @@ static void done_part(const struct infer *in, struct infer_work *w, double part)
     w->part = part;
 }
 
-/* Returns the prompt's share of the request's work, by tokens. Generated tokens are the rest. */
+/* Returns the prompt's share of the request's work, counted in tokens. The rest are generated
+ * tokens. */
 static double prompt_part(const struct request *r)
 {
     return (double)r->n_tokens / (double)(r->n_tokens + r->n * r->max_tokens);
@@ -407,7 +408,7 @@ static void choose_next(const struct infer *in, struct infer_work *w)
                     : AGREE_NOT_FINITE;
 }
 
-/* Chooses a token for each of at [n], every rank for itself, and compares the choices. */
+/* Every rank chooses a token for each of at [n]; then the ranks compare their choices. */
 static int choose_tokens(const struct infer *in, struct infer_work *const *at, int n,
                          struct infer_steps *steps, struct err *e)
 {
@@ -424,8 +425,8 @@ static int choose_tokens(const struct infer *in, struct infer_work *const *at, i
     return bad < 0 ? -1 : blame_logits(in, at[bad], e);
 }
 
-/* Takes the token that all ranks have chosen. *ended: the token ends the text, and is not part of
- * it; or it completes a stop string; or the continuation has its full length. */
+/* Takes the token that all ranks have chosen. *ended: the token ends the text (and is then not
+ * part of it), or completes a stop string, or the continuation has its full length. */
 static int take_token(const struct infer *in, struct infer_work *w, bool *ended, struct err *e)
 {
     const struct request *r = &w->request;
@@ -463,7 +464,7 @@ static void rewind_slot(const struct infer *in, struct infer_work *w)
     if (w->states) context_put(in->model, &w->layout, w->states);
 }
 
-/* Ends a continuation: the next one begins, or the answer is done. */
+/* Ends a continuation, then begins the next one or completes the answer. */
 static int next_choice(const struct infer *in, struct infer_work *w, struct err *e)
 {
     if (end_choice(in, w, e)) return -1;
@@ -478,7 +479,7 @@ static int next_choice(const struct infer *in, struct infer_work *w, struct err 
 
 /* Advances each work to a token that needs a pass, w->tokens[w->n - 1], or to the end of its
  * answer. When a continuation ends, the next round of the loop chooses the first token of the next
- * one. */
+ * continuation. */
 static int advance(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                    struct err *e)
 {
@@ -571,7 +572,7 @@ int infer_begin(const struct infer *in, struct infer_work *w, const struct reque
                 struct infer_answer *out, struct err *e)
 {
     *out = (struct infer_answer){.n = r->n};
-    w->request = *r; /* a copy: matching stop strings moves their states */
+    w->request = *r; /* a copy, since the search for stop strings changes it */
     w->out = out;
     w->done = false;
     w->sequence = 0;

@@ -25,7 +25,7 @@ static int64_t count_of(const struct context_state *s)
     return s->n_heads * s->key_dim * s->value_dim;
 }
 
-/* Fills the layout. Every layer gets the room that the largest states of a layer need. */
+/* Fills the layout. Every layer gets the size of the layer with the largest states. */
 static void fill_layout(struct context_layout *c, const struct model_shape *m,
                         const struct family *f)
 {
@@ -35,7 +35,8 @@ static void fill_layout(struct context_layout *c, const struct model_shape *m,
         if (placement_states_size(p) > c->stride) c->stride = placement_states_size(p);
         if (!o) continue;
         c->n_states++;
-        /* If outputs are divided by their summed weights, the sum is one more column of v. */
+        /* If outputs are divided by the sum of their weights, that sum is an additional column of
+         * v. */
         c->layer[l] = (struct context_state){o->u.linear.n_heads, o->u.linear.key_dim,
                                              o->u.linear.value_dim + o->u.linear.normalise};
     }

@@ -1,10 +1,10 @@
-/* context.h: the states that a model of linear attention has after a context, as a file.
+/* context.h: reads and writes a file with the states of a linear attention model after a context.
  *
- * A safetensors file, which stands for a prompt of any length:
- *   layers.L.state   F32 [H, Dk, Dv] of every layer; [H, Dk, Dv + 1] where outputs are divided by
- *                    their summed weights
- *   context.tokens   I64 [1]: the number of its tokens; positions continue from there
- *   context.model    U8 [64]: SHA-256 of the weights that made it, in hex (hf_flat_digest)
+ * The safetensors file replaces a prompt of any length:
+ *   layers.L.state   F32 [H, Dk, Dv] of every layer; [H, Dk, Dv + 1] if outputs are divided by the
+ *                    sum of their weights
+ *   context.tokens   I64 [1]: number of tokens of the context; positions continue from there
+ *   context.model    U8 [64]: SHA-256 of the weights that computed it, in hex (hf_flat_digest)
  * A state has no meaning for other weights, so a file of another model is refused. */
 #ifndef SEQD_INFER_CONTEXT_H
 #define SEQD_INFER_CONTEXT_H
@@ -15,8 +15,8 @@
 #include "worker/model/model.h"
 
 /* Layout of the states of all layers, by the family's programs. A layer of linear attention has
- * one state, which a file can hold. A layer of the delta rule or of short convolutions has
- * several. */
+ * one state, which a file can hold. A layer of the delta rule or of short convolutions has several
+ * states. */
 struct context_layout {
     int64_t n_layers, n_states; /* n_states: layers of linear attention */
     int64_t stride; /* bytes from one layer's states to the next: the largest size, rounded up */
@@ -35,8 +35,8 @@ struct context {
     int64_t stride; /* stride of the layout */
 };
 
-/* Copy all states after the tokens that model m has read: context_take out of the model,
- * context_put into it. m was made to generate. */
+/* Copy all states after the tokens that model m has read: context_take copies them out of the
+ * model, context_put into it. m must have been created for generation. */
 void context_take(struct model *m, const struct context_layout *l, char *to);
 void context_put(struct model *m, const struct context_layout *l, const char *from);
 
@@ -45,7 +45,7 @@ void context_put(struct model *m, const struct context_layout *l, const char *fr
 int context_write(const char *path, const struct context_layout *l, const struct context *c,
                   struct err *e);
 /* Fills c->n_tokens and the memory at c->states. c->model: digest of the loaded weights.
- * fails: ERR_CONFLICT, field context.load, if other weights made the file; ERR_CORRUPT and
+ * fails: ERR_CONFLICT, field context.load, if other weights computed the file; ERR_CORRUPT and
  * ERR_INVALID naming file and tensor; as st_open. */
 int context_read(const char *path, const struct context_layout *l, struct context *c,
                  struct err *e);

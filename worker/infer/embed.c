@@ -46,7 +46,7 @@ static void add_own(struct model *m, struct tensor states, int64_t from, int64_t
     }
 }
 
-/* Returns the number of elements, from c on, that one small sum takes of C. */
+/* Returns the number of elements of C, from c on, that one small sum over ranks takes. */
 static int sum_length(int64_t C, int64_t c)
 {
     return (int)(c + VOLUME_SMALL_N < C ? VOLUME_SMALL_N : C - c);
@@ -110,7 +110,7 @@ static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, str
     return 0;
 }
 
-/* Reads a document cut to S tokens. The post-processor's ids at its end are kept. */
+/* Reads a document and cuts it to S tokens. The post-processor's ids at its end are kept. */
 static int read_cut(struct embedder *s, int64_t begin, int64_t n, struct err *e)
 {
     const int64_t S = s->in->model->plan->S, after = ids_after(s, begin, n, e);
@@ -122,19 +122,20 @@ static int read_cut(struct embedder *s, int64_t begin, int64_t n, struct err *e)
                : 0;
 }
 
-/* Returns the place of a document's first token in the data. */
+/* Returns the index of a document's first token in the data. */
 static int64_t begin_of(const struct embedder *s, int64_t document)
 {
     return document ? (int64_t)data_documents(s->d)[document - 1] : 0;
 }
 
-/* Tells whether a document's n tokens end with one that is no part of it; last: the last one. */
+/* Tells whether the last of a document's n tokens is an end that is not part of the document.
+ * last: the last token. */
 static bool has_end(const struct embedder *s, int64_t n, int32_t last)
 {
     return job_reads_bytes(s->in->spec) && last == TOKEN_EOD && n > 1;
 }
 
-/* Counts the tokens of a document, without its end. */
+/* Counts the tokens of a document, without an end that is not part of it. */
 static int64_t measure(struct embedder *s, int64_t document, struct err *e)
 {
     int32_t last;
@@ -171,9 +172,10 @@ static int check_lengths(struct embedder *s, struct err *e)
     return 0;
 }
 
-/* Reads a document of n tokens, its end included, after those of the pass. *kept: how many of its
- * tokens the pass takes; it is cut if it is longer than a whole sequence. Returns 1 if it has no
- * room there, and reads it only if its end may decide that. */
+/* Reads a document of n tokens, its end included, after the documents of the pass. *kept: the
+ * number of its tokens in the pass; a document that is longer than a whole sequence is cut.
+ * Returns 1 if the pass has no room for it; it is then read only if the room depends on its
+ * end. */
 static int read_next(struct embedder *s, int64_t begin, int64_t n, int64_t *kept, struct err *e)
 {
     struct pass *p = &s->pass;
@@ -191,7 +193,7 @@ static int read_next(struct embedder *s, int64_t begin, int64_t n, int64_t *kept
     return read_cut(s, begin, n, e);
 }
 
-/* Adds a document to the pass. Returns 1 if it has no room there. */
+/* Adds a document to the pass. Returns 1 if the pass has no room for it. */
 static int pass_add(struct embedder *s, int64_t document, struct err *e)
 {
     struct pass *p = &s->pass;
@@ -205,7 +207,7 @@ static int pass_add(struct embedder *s, int64_t document, struct err *e)
     return 0;
 }
 
-/* Reads the documents from number `first` on that one pass takes. */
+/* Reads the documents of one pass, from number `first` on. */
 static int pass_read(struct embedder *s, int64_t first, struct err *e)
 {
     const int64_t left = data_stats(s->d)->n_documents - first;
@@ -253,8 +255,8 @@ static int write_document(struct embedder *s, int k, struct err *e)
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-/* Pools positions [begin, end) of the states into s->sum, on every rank the same bits. Returns 1 if
- * an element is not finite. Collective. */
+/* Pools positions [begin, end) of the states into s->sum. The bits are the same on every rank.
+ * Returns 1 if an element is not finite. Collective. */
 static int pool(struct embedder *s, struct tensor states, int64_t begin, int64_t end, struct err *e)
 {
     struct model *m = s->in->model;
@@ -287,8 +289,8 @@ static int compare_ledger(struct embedder *s, int n, struct embed *out, struct e
     return 0;
 }
 
-/* Computes documents [k, k + n) of the pass at once and writes them. *done: documents written.
- * Returns 1 if a state of the next one is not finite. Collective. */
+/* Computes documents [k, k + n) of the pass at once and writes them. *done: number of documents
+ * written. Returns 1 if a state of the next document is not finite. Collective. */
 static int pass_run(struct embedder *s, int k, int n, int *done, struct embed *out, struct err *e)
 {
     const struct pass *p = &s->pass;
@@ -310,7 +312,7 @@ static int pass_run(struct embedder *s, int k, int n, int *done, struct embed *o
     return compare_ledger(s, n, out, e);
 }
 
-/* Computes documents from number k of the pass on, each alone. */
+/* Computes the documents of the pass from number k on, each alone. */
 static int pass_alone(struct embedder *s, int k, struct embed *out, struct err *e)
 {
     for (int done; k < s->pass.n; k++) {

@@ -1,5 +1,5 @@
-/* flow_generate.c: rank 0 reads a request and tells the others; all sample and check that the
- * latents are finite; rank 0 writes the artifact and the request's line. */
+/* flow_generate.c: rank 0 reads a request and sends it to the others. All ranks sample, and check
+ * that the latents are finite. Rank 0 writes the artifact and the request's line. */
 #include "worker/infer/flow_generate.h"
 
 #include <stdio.h>
@@ -14,11 +14,11 @@
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"
 
-enum { LINE_SIZE = 4096 }; /* room for an answer: an escaped custom_id, and numbers */
+enum { LINE_SIZE = 4096 }; /* bytes of an answer: an escaped custom_id, and numbers */
 
 /* Message of rank 0 to the others: a sample to make, or the end. */
 struct order {
-    int64_t request; /* -1: no more */
+    int64_t request; /* -1: there are no more requests */
     struct flow_sample s;
 };
 
@@ -36,7 +36,7 @@ struct flow_work {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Finds the file of requests, which captions' paths are relative to, and its root. */
+/* Finds the file of requests, to which the paths of captions are relative, and its root. */
 static int find_manifest(struct flow_generate *g, const struct job_spec *spec,
                          const char *const *roots, int n_roots, struct err *e)
 {
@@ -109,7 +109,7 @@ static int run_steps(struct flow_work *w, const struct flow_sample *s, struct er
     return 0;
 }
 
-/* Makes latents from noise. *ok: true if all latents are finite. Collective. */
+/* Computes latents from noise. *ok: all latents are finite. Collective. */
 static int make(struct flow_work *w, int64_t i, const struct flow_sample *s, bool *ok,
                 struct err *e)
 {
@@ -149,7 +149,7 @@ static int blame(struct flow_work *w, int64_t i, const struct flow_sample *s, st
     if (finite_weights(w->m, name, e)) return -1;
     if (*name) return finite_blame(w->m, NULL, e, "sample %lld", (long long)i);
     if (finite_where(w->m, &again, where, e)) return -1;
-    infer_at(w->in, i + 1); /* starts new counts, since the plan has no messages of the search */
+    infer_at(w->in, i + 1); /* starts new counts: the plan has no messages of the search */
     err_set(&w->request.refused, ERR_CORRUPT,
             "the sample is NaN or infinity, and first so is %s: guidance %.16g is too large%s",
             *where ? where : "what guidance makes of the model's outputs", s->guidance,
@@ -232,7 +232,7 @@ static int tell(struct flow_work *w, struct err *e)
 {
     struct model *m = w->m;
     struct order *o = &w->order;
-    infer_at(w->in, o->request + 1); /* the other ranks learn their step from the order */
+    infer_at(w->in, o->request + 1); /* the other ranks get their step from the order */
     if (!m->comm) return 0;
     if (comm_broadcast(m->comm, PURPOSE_CONTROL, 0, o, sizeof *o, m->bounce, e)) return -1;
     comm_where(m->comm)->step = o->request + 1;
@@ -242,7 +242,8 @@ static int tell(struct flow_work *w, struct err *e)
 }
 
 /* Reads request i and its caption on rank 0. On failure w->request.refused has the reason. A file
- * that this machine cannot read refuses the request, too, though the machine may be at fault. */
+ * that this machine cannot read also refuses the request, although the fault may be the
+ * machine's. */
 static void read_request(struct flow_work *w, int64_t i)
 {
     struct flow_request *r = &w->request;

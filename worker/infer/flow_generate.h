@@ -1,16 +1,16 @@
-/* flow_generate.h: a generate job of a diffusion model: requests one after another, an artifact
- * for each.
+/* flow_generate.h: runs a generate job of a diffusion model: samples one request after another,
+ * and writes an artifact for each.
  *
- * Rank 0 reads the requests and their captions and tells the other ranks what to sample; a request
- * that cannot be done is refused and the next one begins. sample-NNNNN.safetensors (NNNNN: the
- * request's number in the file, from 0) is complete before the request has its line in the journal
- * (results.h), so that an attempt that continues computes no sample again. The line:
+ * Rank 0 reads the requests and their captions and sends them to the other ranks. A request that
+ * cannot be computed is refused, and the next one begins. sample-NNNNN.safetensors (NNNNN: the
+ * request's number in the file, from 0) is complete before its request gets a line in the journal
+ * (results.h), so that a later attempt computes no sample again. The line:
  *
  *   {"id": "req-3", "custom_id": "a", "response": {"status_code": 200, "request_id": "req-3",
  *    "body": {"artifact": "sample-00003.safetensors", "sha256": "..", "size": 1234, "latents":
  *    [4, 15, 60, 106], "steps": 30, "guidance": 7}}, "error": null}
  *
- * A refused request has a line as in a batch of text. */
+ * The line of a refused request is that of a batch of text (reply.h). */
 #ifndef SEQD_INFER_FLOW_GENERATE_H
 #define SEQD_INFER_FLOW_GENERATE_H
 
@@ -23,14 +23,14 @@ struct flow_generate {
     char manifest[FILE_PATH_SIZE];
     /* ---- results; n_*: on rank 0 ---- */
     int64_t n_samples, n_refused, n_resumed; /* n_resumed: answered by earlier attempts */
-    bool ledger_equal;                       /* this attempt's counts are the plan's */
+    bool ledger_equal;                       /* this attempt's counts equal the plan's */
     struct artifact_done results, errors;    /* rank 0; errors has no name if none was refused */
 };
 
 /* Reads input.path on rank 0. fails: as prompts_read. */
 int flow_generate_open(struct flow_generate *g, const struct job_spec *spec,
                        const char *const *roots, int n_roots, struct err *e);
-/* Makes the samples that are missing. Collective. fails: ERR_ABORTED once stopped; ERR_CORRUPT
+/* Computes the samples that are missing. Collective. fails: ERR_ABORTED once stopped; ERR_CORRUPT
  * naming a weight that is not finite; ERR_IO, ERR_NO_SPACE; comm's errors. */
 int flow_generate_run(struct flow_generate *g, const struct infer *in, struct err *e);
 /* Describes the artifact of request i, on rank 0 after the run. Returns 1; 0 if the request was

@@ -1,25 +1,25 @@
-/* flow_request.h: a request to a generate job of a diffusion model: a line of input.path.
+/* flow_request.h: reads a request to a generate job of a diffusion model: a line of input.path.
  *
  *   {"custom_id": "a", "text": "a_t5.safetensors", "text_len": 117, "height": 480, "width": 854,
  *    "num_frames": 51, "fps": 24, "latents": {"T": 15, "H": 60, "W": 106}, "seed": 7,
  *    "steps": 30, "guidance": 7}
  *
- * custom_id  1 to 128 bytes, each once in a file
- * text       of models that read a caption: a safetensors file with its embedding, a tensor y [L,
+ * custom_id  1 to 128 bytes, unique in the file
+ * text       for models that read a caption: a safetensors file with its embedding, a tensor y [L,
  *            width], F32, F16 or BF16; its first text_len rows (default: all) are the caption. The
  *            path is relative to the file of requests and lies beneath its root
- * label      instead, of models that know classes (Latte): 0 .. n - 1
+ * label      for models of classes (Latte), in place of text: 0 .. n - 1
  * height, width   size of the picture in pixels, num_frames, fps (default 24): the model reads
  *            them, and times are shifted by them unless objective.transform is false
  * latents    sizes of the sample, before patches. Default: H and W are an eighth of the pixels', T
- *            is num_frames, of STDiT3 five for every 17 frames and one for every four of the rest
- *            (rounded up), as the released autoencoders have it. Without num_frames that is T
- * seed       of the noise, by itself: the same line then always begins with the same noise.
- *            Default: sampling.seed and the SHA-256 of custom_id
- * steps, guidance   default: sampling's
+ *            is num_frames, for STDiT3 five for every 17 frames and one for every four of the rest
+ *            (rounded up), as in the released autoencoders. If num_frames is missing, it is T
+ * seed       the only key of the noise: the same line then always begins with the same noise.
+ *            Default: the key is sampling.seed and the SHA-256 of custom_id
+ * steps, guidance   default: the job's sampling.steps, sampling.guidance
  *
- * A member that is null is missing; an unknown member, or a member for other models, refuses the
- * request and no other. tested: tests/engine/test_flow_generate.c, tests/fuzz/fuzz_flow.c */
+ * A member that is null is missing; an unknown member, or a member for other models, refuses this
+ * request only. tested: tests/engine/test_flow_generate.c, tests/fuzz/fuzz_flow.c */
 #ifndef SEQD_INFER_FLOW_REQUEST_H
 #define SEQD_INFER_FLOW_REQUEST_H
 
@@ -30,7 +30,7 @@
 struct flow_request {
     char id[REQUEST_ID_SIZE];  /* custom_id */
     char text[FILE_PATH_SIZE]; /* path as written in the line; "": none */
-    struct flow_sample s;      /* x.text_len 0: all of the file's rows */
+    struct flow_sample s;      /* x.text_len 0: all rows of the file */
     struct err refused;        /* ERR_NONE: not refused; field: the member at fault */
 };
 

@@ -1,5 +1,5 @@
-/* flow_sample.c: draws noise for the rank's own patches, predicts with and without the caption, and
- * advances z by one step after another. */
+/* flow_sample.c: draws noise for the rank's own patches, predicts with and without the caption,
+ * and advances z step by step. */
 #include "worker/infer/flow_sample.h"
 
 #include <math.h>
@@ -12,7 +12,8 @@
 
 #define LINE 1024 /* values of noise drawn at a time */
 
-/* This rank's rows: patches [share of space, frames]; a row is C channels of `places` values. */
+/* This rank's rows: patches [share of space, frames]; a row has C channels of `places` values
+ * each. */
 struct sample_rows {
     struct flow_rows at;
     int64_t C, places, cols; /* cols: values of a row */
@@ -43,8 +44,10 @@ struct sample_draw {
     struct model *m;
     const struct flow_sample *s;
     const struct sample_rows *r;
-    int64_t step;                /* step; -1: the initial noise, which also sets weights */
-    const struct noise_draw *by; /* of a step: `spread` then has the predicted variance */
+    int64_t step;                /* step; -1: the initial noise, with which the weights are set,
+                                  * too */
+    const struct noise_draw *by; /* parameters of a step's noise; `spread` then has the predicted
+                                  * variance */
 };
 
 static void put_value(const struct sample_draw *d, int64_t row, int64_t col, int64_t in, float z)
@@ -59,7 +62,7 @@ static void put_value(const struct sample_draw *d, int64_t row, int64_t col, int
     b->weight[row * d->r->places + in] = 1;
 }
 
-/* Puts values [w, w + n) of a line in their places. */
+/* Stores values [w, w + n) of a line at their places. */
 static void put_noise(const struct sample_draw *d, const struct sample_line *at, int64_t w,
                       int64_t n, const float *noise)
 {
@@ -118,7 +121,7 @@ int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Tells whether the model can also predict without a caption or class, as guidance needs it. */
+/* Tells whether the model can also predict without a caption or class, which guidance needs. */
 static bool can_be_guided(const struct model_shape *m)
 {
     return m->caption_channels || m->type_vocab;
@@ -149,7 +152,7 @@ static struct tensor velocity(const struct model *m, const struct sample_rows *r
 
 /* Copies in_channels channels of the last prediction, from channel `first` on, to the velocity.
  * first: 0 for the prediction itself, in_channels for the variance after it. In a patch of the
- * prediction, the channels of a place lie one after another. */
+ * prediction the channels of a place are adjacent. */
 static void take_channels(struct model *m, const struct sample_rows *r, int64_t first)
 {
     const struct tensor y = model_normed(m, 0, r->n), v = velocity(m, r);
@@ -179,7 +182,7 @@ struct channels {
     int64_t first, end;
 };
 
-/* Sets z = alpha z + beta v in these channels; beta 0: v is not read. */
+/* Sets z = alpha z + beta v in the channels c; beta 0: v is not read. */
 static void advance(struct model *m, const struct sample_rows *r, struct channels c, double alpha,
                     double beta)
 {
@@ -191,14 +194,15 @@ static void advance(struct model *m, const struct sample_rows *r, struct channel
     m->be->ops->mix(m->be, &a);
 }
 
-/* Returns the channels that guidance changes. The others are predicted with caption or class. */
+/* Returns the channels that guidance changes. For the others the prediction with caption or class
+ * is used. */
 static struct channels guided(const struct model *m)
 {
     const int64_t n = shape_of_noise(&m->shape) ? family_row(&m->shape)->guided : 0;
     return (struct channels){0, n > 0 && n < m->shape.in_channels ? n : m->shape.in_channels};
 }
 
-/* A step: v is predicted for the time `told`, then z = alpha z + beta v. */
+/* A step: the model predicts v for the time `told`, then z = alpha z + beta v. */
 struct step_by {
     double told, alpha, beta;
 };
@@ -214,7 +218,7 @@ static struct step_by step_of(const struct model *m, const struct flow_sample *s
     return (struct step_by){FLOW_TIMES * t, 1, t - flow_time(i + 1, s->steps, s->shift)};
 }
 
-/* Sets pads and values beyond the sample's edges to 0: the model is shown zeros there. */
+/* Sets pads and values beyond the sample's edges to 0, which the model expects there. */
 static void clear_beyond(struct model *m, const struct sample_rows *r)
 {
     float *const places = model_batch(m)->latents.weight;
@@ -226,7 +230,7 @@ static void clear_beyond(struct model *m, const struct sample_rows *r)
     }
 }
 
-/* Adds the noise of step i, with the variance that was predicted last. The host computes it in
+/* Adds the noise of step i, with the variance of the last prediction. The host computes it in
  * double. */
 static int add_drawn(struct model *m, const struct flow_sample *s, const struct sample_rows *r,
                      int64_t i, struct err *e)
@@ -300,7 +304,7 @@ struct sample_gather {
     struct model *m;
     const struct flow_sample *s;
     struct sample_rows r;
-    int64_t plane; /* c * frames + f: the plane that m->prog.plane holds on rank 0; -1: none */
+    int64_t plane; /* c * frames + f: the plane in m->prog.plane on rank 0; -1: none */
 };
 
 static int next_plane(struct sample_gather *g, struct err *e)
@@ -329,7 +333,7 @@ static void unpatch(const struct sample_gather *g, const struct sample_line *at,
         out[k] = g->m->prog.plane[(row + (w + k) / p[2]) * r->places + in + (w + k) % p[2]];
 }
 
-/* Reads elements for the writer, which asks for them in order. A plane is gathered when the writer
+/* Reads elements for the writer, which needs them in order. A plane is gathered when the writer
  * reaches it. */
 static int read_latents(void *arg, int64_t at, int64_t n, void *out, struct err *e)
 {

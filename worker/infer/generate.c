@@ -1,4 +1,4 @@
-/* generate.c: runs a job of prompts or of a batch of requests, plan->batch of them at a time, and
+/* generate.c: runs a job of prompts or of a batch of requests, plan->batch of these at a time, and
  * writes its artifacts. */
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ struct turn {
     struct infer_answer answer;
 };
 
-/* Lines of a prompt that wait for those of an earlier prompt. */
+/* Lines of a prompt, which wait for the lines of an earlier prompt. */
 struct held_lines {
     bool done;
     char *lines; /* owned */
@@ -30,12 +30,11 @@ struct generator {
     bool batch, writer; /* writer: rank 0 */
     int n;              /* prompts answered at once */
     struct infer_work work[JOB_MAX_BATCH];
-    struct turn turn[JOB_MAX_BATCH]; /* the turn of the work with that number, if it has an
-                                      * answer */
+    struct turn turn[JOB_MAX_BATCH]; /* the turn of each work, if it answers a request */
     struct infer_steps steps;        /* steps of all works */
     int next;                        /* first prompt that has not begun */
     int n_done;
-    int first; /* prompt whose text goes into the RESULT; p->n: none yet */
+    int first; /* prompt whose text is part of the RESULT; p->n: none yet */
     struct reply reply;
     struct artifact out;     /* for a job of prompts */
     struct held_lines *held; /* owned [p->n] */
@@ -128,7 +127,7 @@ static int write_answer(struct generator *g, int i, const struct request *r,
     return end_lines(g, i, e);
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all prompts ----------------------------------------------------------------------------- */
 
 static bool settle(struct generator *g)
 {
@@ -142,7 +141,7 @@ static bool any_at_work(const struct generator *g)
     return false;
 }
 
-/* Counts a request as done. If no other request is under way, progress is set to the exact count,
+/* Counts a request as done. If no other request is under way, sets progress to the exact count,
  * without rounding errors. */
 static void count_done(struct generator *g)
 {
@@ -165,7 +164,7 @@ static int refuse(struct generator *g, struct turn *t, struct err *e)
     return g->p->n > 1 ? err_prefix(e, "prompt %d", t->i) : -1;
 }
 
-/* Begins the next prompt in work k, which is idle. */
+/* Begins the next prompt in the idle work k. */
 static int begin(struct generator *g, int k, struct err *e)
 {
     struct turn *t = &g->turn[k];
@@ -183,7 +182,7 @@ static int begin(struct generator *g, int k, struct err *e)
     return infer_begin(g->in, &g->work[k], &t->request, &t->answer, e);
 }
 
-/* Gives every work a prompt, as long as there are any. */
+/* Gives every idle work a prompt, while there are any. */
 static int begin_all(struct generator *g, struct err *e)
 {
     for (int k = 0; k < g->n; k++)

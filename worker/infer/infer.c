@@ -52,8 +52,8 @@ void infer_at(const struct infer *in, int64_t step)
     if (m->comm) comm_ledger_reset(m->comm);
 }
 
-/* Fills this rank's rows, whose positions ascend, with documents that lie end to end. Document k
- * ends at position ends[k]. */
+/* Fills this rank's rows, whose positions ascend, with documents that follow each other. Document
+ * k ends at position ends[k]. */
 static void fill_batch(struct model *m, const int32_t *tokens, const int64_t *ends, int n_documents)
 {
     struct batch *b = &m->batch;

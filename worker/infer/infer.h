@@ -1,16 +1,17 @@
-/* infer.h: generation with a loaded model over the ring, and functions that score and embed share.
+/* infer.h: generates with a loaded model over the ring, and has functions that generate, score and
+ * embed share.
  *
  * Generate. The prompt's prefill runs over the ring, and its keys and values stay on their ranks.
- * Ranks store new ones in turn, CACHE_BLOCK tokens each (2408.04093's tree decoding, merged in
- * rank order). Every rank gets the same logits and chooses the same token. The choices are
- * compared, 8 bytes to each other rank; an error names a rank whose choice differs. n
- * continuations of a prompt share its prefill: the cache is rewound to the prompt's end before
- * each, and the states of layers that have some are put back.
+ * Ranks store those of new tokens in turn, CACHE_BLOCK tokens each (tree decoding, arXiv
+ * 2408.04093, merged in rank order). Every rank gets the same logits and chooses the same token.
+ * The choices are compared, 8 bytes to each other rank; an error names a rank whose choice
+ * differs. n continuations of a prompt share its prefill: before each one the cache is rewound to
+ * the prompt's end, and layers with states get them back.
  *
  * Several requests (plan->batch) are answered at once. Each has a cache, a sampler and memory for
- * its answer. A pass over the weights computes the next token of all of them; ranks send each
- * other one message for the pass, and one for their choices. The answer to a request does not
- * depend on the others. */
+ * its answer. A pass over the weights computes the next token of all requests. In each attention
+ * layer a rank sends one message with partial results, for all requests, to each other rank; after
+ * the pass, one with its choices. The answer to a request does not depend on the others. */
 #ifndef SEQD_INFER_INFER_H
 #define SEQD_INFER_INFER_H
 
@@ -28,18 +29,19 @@ struct infer {
     struct model *model; /* initialised, weights loaded */
     const struct job_spec *spec;
     const char *job_dir;
-    bool (*stopped)(void *arg); /* asked between windows and between tokens */
+    bool (*stopped)(void *arg); /* called between windows and between tokens; true: stop */
     void *arg;
     struct progress *progress;     /* NULL: not reported */
-    const struct context *context; /* generate: precedes every prompt; NULL: none */
+    const struct context *context; /* generate: context before every prompt; NULL: none */
     const char *digest;            /* context.save: digest of the weights */
     const struct token_ends *ends; /* generate: tokens that end a text; NULL: 256, of bytes */
     struct tokenizer
-        *tokenizer; /* generate: the model's own; NULL: text is bytes, or none at all */
-    const struct err *no_tokenizer; /* why a model's own is not used; NULL, ERR_NONE: no reason */
+        *tokenizer; /* generate: the model's own; NULL: text is bytes, or the job has no text */
+    const struct err *no_tokenizer; /* reason that a model's own tokenizer is not used; NULL,
+                                     * ERR_NONE: none */
     struct request_chat chat;       /* generate: {0}: conversations are refused */
-    /* Called between two units whose results are kept in a journal (-1: none). Returns -1 to end
-     * the job there. NULL: not called. */
+    /* Called between two units of work. journal: the file that has their results; -1: none.
+     * Returns -1 to end the job there. NULL: not called. */
     int (*leave)(void *arg, int journal, struct err *e);
 };
 
@@ -57,27 +59,30 @@ struct infer_work {
     float *logits, *first;  /* [V] logits of the next token; logits after the prompt */
     int32_t *tokens;        /* [sampling.max_tokens] */
     double *logprob;        /* [sampling.max_tokens]; NULL unless this rank reports */
-    struct sample_top *top; /* for each token as many as asked for, at most n_top */
+    struct sample_top *top; /* for each token the alternatives that its request asks for, at most
+                             * n_top */
     int n_top;              /* -1: the job reports no log-probabilities */
-    struct spell spell;     /* text of the continuation at work, with a tokenizer */
+    struct spell spell;     /* with a tokenizer: text of the current continuation */
     struct context_layout layout;
-    char *states; /* states of layers after the prompt, which a continuation changes; NULL: none */
+    char *states; /* copy of the layers' states after the prompt, since a continuation changes
+                   * them; NULL: none */
 
-    struct request request;   /* the request at work */
-    struct infer_answer *out; /* borrowed: answer of the request; NULL: no request is at work */
+    struct request request;   /* the current request */
+    struct infer_answer *out; /* borrowed: answer of the request; NULL: the work is idle */
     bool done;                /* the answer is complete */
-    int64_t sequence, n;      /* sequence: number of the continuation; n: its tokens so far */
+    int64_t sequence, n;      /* sequence: number of the continuation; n: number of its tokens so
+                               * far */
     int64_t choice;           /* the next token: this rank's choice, until the choices are
                                * compared */
-    int64_t stopped, cut;     /* the stop string at the last token: see take_text */
-    double part;              /* part of the request's work reported to progress */
-    /* The counts expected of this rank for the request, since infer_settle. */
+    int64_t stopped, cut;     /* state of the stop string at the last token: see take_text */
+    double part;              /* share of the request's work that was reported to progress */
+    /* The counts expected of this rank for its requests since infer_settle. */
     struct comm_count want[PURPOSE_N];
 };
 /* The steps of all works of a job. */
 struct infer_steps {
     struct infer_pace pace; /* number of rows and their time */
-    /* Passes, and comparisons of choices, by their number of rows, since infer_settle. */
+    /* Numbers of passes, and of comparisons of choices, by number of rows, since infer_settle. */
     int64_t n_passes[JOB_MAX_BATCH + 1], n_choices[JOB_MAX_BATCH + 1];
 };
 /* Sets up w [plan->batch], one for each slot. reports: this is rank 0, which also keeps
@@ -89,18 +94,18 @@ void infer_work_fini(struct infer_work *w, int n);
 struct infer_tokens {
     int64_t n;
     int32_t *id;            /* owned, [n] */
-    double *logprob;        /* owned, [n]; NULL: not asked for, or not this rank's to report */
+    double *logprob;        /* owned, [n]; NULL: not wanted, or this rank does not report */
     struct sample_top *top; /* owned, [n][n_top] */
     int n_top;
 };
 struct infer_choice {
-    struct infer_tokens tokens; /* generated tokens, without an id that ended the text */
+    struct infer_tokens tokens; /* generated tokens, without the id that ended the text */
     int64_t n_text;             /* number of tokens before a stop string */
-    /* With a tokenizer: the tokens' text up to a stop string. Without one text is NULL. */
+    /* With a tokenizer: the tokens' text up to a stop string. Without a tokenizer text is NULL. */
     char *text;         /* owned, NUL-terminated: the prompt's text, then the generated text */
     int64_t size;       /* bytes of text */
     int64_t begin;      /* first byte of the generated text */
-    int64_t *token_end; /* owned: bytes of text after each token, the prompt's tokens first */
+    int64_t *token_end; /* owned: length of text after each token, the prompt's tokens first */
     enum infer_finish finish;
 };
 
@@ -108,25 +113,26 @@ struct infer_answer {
     struct infer_choice *choice; /* owned, [n] */
     int64_t n, n_generated;
     struct infer_pace prefill;  /* the prompt's pass through the layers */
-    struct infer_tokens prompt; /* with echo and logprobs: the prompt's; entry 0 has no logprob */
+    struct infer_tokens prompt; /* with echo and logprobs: the prompt's tokens; entry 0 has no
+                                 * logprob */
 };
-/* The calls below are collective. Every rank has the same requests, and none of them is refused. On
+/* The calls below are collective. Every rank has the same requests, none of which is refused. On
  * an error the caller ends all answers. */
 
-/* Begins a request in w: its prompt goes through the layers. *out is its answer once w->done; the
- * caller ends it. fails: ERR_TOO_LARGE when the prompt is longer than the plan's sequence, naming
- * data.seq_len; ERR_CORRUPT when log-probabilities of an echoed prompt are not finite; comm's
- * errors; ERR_IO for no memory. */
+/* Begins a request in w: computes its prompt. *out is its answer once w->done is set; the caller
+ * frees it (infer_answer_fini). fails: ERR_TOO_LARGE when the prompt is longer than the plan's
+ * sequence, naming data.seq_len; ERR_CORRUPT when log-probabilities of an echoed prompt are not
+ * finite; comm's errors; ERR_IO for no memory. */
 int infer_begin(const struct infer *in, struct infer_work *w, const struct request *r,
                 struct infer_answer *out, struct err *e);
-/* Chooses one token for each of w [n] that is at work, and more where a continuation ends and the
- * next one begins; then runs one pass for all that continue. Their counts and time are added to
+/* Chooses one token for each of w [n] that has a request, and more if a continuation ends and the
+ * next one begins. Then runs one pass for all works that continue. Counts and time are added to
  * steps. fails: ERR_CORRUPT when logits are not finite, and when a rank chose another token than
  * the others; ERR_ABORTED once stopped; comm's errors; ERR_IO for no memory. */
 int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                struct err *e);
-/* Tells whether this rank has moved, since infer_at, the bytes that w [n] and their steps ask for,
- * and no others. Call it before the next infer_at. Local. */
+/* Tells whether this rank has sent and received, since infer_at, exactly the bytes that w [n] and
+ * their steps need. Call it before the next infer_at. Local. */
 bool infer_settle(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps);
 void infer_answer_fini(struct infer_answer *a);
 
@@ -135,23 +141,25 @@ void infer_answer_fini(struct infer_answer *a);
 struct infer_text {
     char *text; /* owned: the first continuation of the first prompt, valid UTF-8; may be NULL */
     int64_t n_prompts, n_prompt_tokens, n_tokens; /* sums over all prompts and continuations */
-    int64_t n_refused, n_resumed;      /* batch: refused; answered by an earlier attempt */
+    int64_t n_refused, n_resumed;      /* batch: refused requests; requests answered by an earlier
+                                        * attempt */
     enum infer_finish finish;          /* reason why that text ended */
-    struct infer_pace prefill, decode; /* for the answers of this attempt */
+    struct infer_pace prefill, decode; /* of this attempt */
     bool ledger_equal;
     struct artifact_done artifact; /* rank 0: generate.jsonl, or results.jsonl of a batch */
-    struct artifact_done context;  /* rank 0: context.safetensors; no name: not asked for */
-    struct artifact_done errors;   /* rank 0: errors.jsonl of a batch; no name: none refused */
+    struct artifact_done context;  /* rank 0: context.safetensors; no name: not wanted */
+    struct artifact_done errors;   /* rank 0: errors.jsonl of a batch; no name: no request was
+                                    * refused */
 };
 /* Answers all prompts, the same on every rank. Collective. */
 int infer_generate(const struct infer *in, const struct prompts *p, struct infer_text *out,
                    struct err *e);
 void infer_text_fini(struct infer_text *t);
 
-/* ---- shared by all of it (infer.c) ----------------------------------------------------------- */
+/* ---- shared functions (infer.c) -------------------------------------------------------------- */
 
 int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
-/* Checks for a stop between two units, and asks in->leave too. */
+/* Checks for a stop between two units of work, and calls in->leave. */
 int infer_check_unit(const struct infer *in, int journal, struct err *e);
 /* Sets the rank's step for error messages, and resets its counts. */
 void infer_at(const struct infer *in, int64_t step);
@@ -159,23 +167,24 @@ void infer_at(const struct infer *in, int64_t step);
  * caller adds the counts of results that are sent to other ranks. */
 int infer_expect(const struct infer *in, int64_t n_forwards, struct comm_count want[PURPOSE_N],
                  struct err *e);
-/* Tells whether this rank has moved exactly these bytes and messages since infer_at, for every
+/* Tells whether this rank has sent exactly these bytes and messages since infer_at, for every
  * purpose. */
 bool infer_moved(const struct infer *in, const struct comm_count want[PURPOSE_N]);
-/* Sets *ok on every rank to true only if it is true on all. Collective. */
+/* Sets *ok on every rank to true if it is true on all ranks, else to false. Collective. */
 int infer_agree(const struct infer *in, bool *ok, struct err *e);
-/* Runs a sequence of tokens [n <= plan's S], one document, no targets, through all layers.
+/* Runs a sequence of tokens [n <= plan's S], one document without targets, through all layers.
  * Collective. */
 int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e);
-/* Runs documents that lie end to end in tokens [<= plan's S]: none sees another, and each counts
- * its positions from 0. ends [n_documents]: the position after each one's last token. Several need
- * infer_packs(). Collective. */
+/* Runs documents that follow each other in tokens [<= plan's S]. A document attends only to
+ * itself, and counts its positions from 0. ends [n_documents]: the position after each document's
+ * last token. Several documents need infer_packs(). Collective. */
 int infer_forward_documents(const struct infer *in, const int32_t *tokens, const int64_t *ends,
                             int n_documents, struct err *e);
 /* Tells whether this job puts several documents into one sequence. It does not under data.packing
- * "none", nor with a rotary embedding that changes with the length of the sequence (dynamic,
- * longrope): a document there has another result than alone. Operators that carry a state (linear
- * attention, the gated delta rule, convolutions) begin it again with each document. */
+ * "none". It does not either if the rotary embedding depends on the length of the sequence
+ * (dynamic, longrope), since the result of a document would differ from that of the document
+ * alone. Operators with a state (linear attention, the gated delta rule, convolutions) reset it at
+ * each document. */
 bool infer_packs(const struct infer *in);
 /* Checks the length of a prompt of n tokens. fails: ERR_TOO_LARGE, data.seq_len, if it is longer
  * than the plan's sequence. */
@@ -184,7 +193,7 @@ int infer_check_length(const struct infer *in, int64_t n, struct err *e);
  * Collective. */
 int infer_last_logits(const struct infer *in, int64_t n, float *logits, struct err *e);
 /* Returns the rank that holds global position pos of the model's sequence; *row: its row there.
- * -1: none does. */
+ * -1: no rank holds it. */
 int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e);
 
 #endif

@@ -1,23 +1,23 @@
-/* neutral.c: the table of neutral members with their accepted values, and the comparison with
- * it. */
+/* neutral.c: has the table of neutral members with their accepted values, and compares members
+ * with it. */
 #include "worker/infer/neutral.h"
 
 #include <string.h>
 
 /* Accepted values by member. A value passes if it is one of these words, or a list of one of them;
- * "*": any string, true, false or object. null, {} and [] pass for every name. */
+ * "*": any string, true, false or object. null, {} and [] pass for every member of the table. */
 static const struct neutral {
     const char *name;
     const char *words[3];
 } rows[] = {
     {"tool_choice", {"none", "auto"}},
     {"function_call", {"none", "auto"}},
-    {"parallel_tool_calls", {"*"}}, /* no tools can be called */
+    {"parallel_tool_calls", {"*"}}, /* no tool can be called */
     {"response_format", {"text"}},
     {"modalities", {"text"}},
     {"service_tier", {"auto", "default"}},
     {"store", {"false"}},
-    {"metadata", {"*"}}, /* notes of the client about its request */
+    {"metadata", {"*"}}, /* the client's own notes */
     {"safety_identifier", {"*"}},
     {"prompt_cache_key", {"*"}},
     {"suffix", {""}},
@@ -34,7 +34,7 @@ static bool is_word(const struct neutral *n, const struct jread *j, enum jtok t)
     return false;
 }
 
-/* Tells whether the object is {"type": word} alone. */
+/* Tells whether the object is {"type": word} and has no other member. */
 static bool is_type(const struct neutral *n, struct jread *j)
 {
     return jread_next(j) == J_KEY && jread_is(j, "type") && is_word(n, j, jread_next(j)) &&

@@ -1,5 +1,5 @@
-/* prompts.c: reads a file as one prompt, as lines of JSON or as requests, checks that names differ,
- * and broadcasts the bytes from rank 0. */
+/* prompts.c: reads a file as one prompt, as lines of JSON or as requests, checks that custom_ids
+ * differ, and broadcasts the bytes from rank 0. */
 #include "worker/infer/prompts.h"
 
 #include <errno.h>
@@ -37,8 +37,8 @@ static int64_t used(const struct prompts *p)
     return p->n ? p->end[p->n - 1] : 0;
 }
 
-/* Appends a prompt whose bytes already lie at text[used, used + size). where: its place, for the
- * error. */
+/* Appends a prompt whose bytes already are at text[used, used + size). where: its place in the
+ * input, for errors. */
 static int append(struct prompts *p, int64_t size, const char *where, struct err *e)
 {
     if (size == 0) return err_field(e, ERR_INVALID, "input", "%s: the prompt is empty", where);
@@ -60,7 +60,7 @@ static int reserve(struct prompts *p, int64_t size, struct err *e)
     return 0;
 }
 
-/* Reads a whole file beneath a root; *data is the caller's to free. */
+/* Reads a whole file beneath a root. The caller frees *data. */
 static int read_file(const char *path, const char *const *roots, int n_roots, char **data,
                      int64_t *size, struct err *e)
 {
@@ -93,7 +93,7 @@ static int read_file(const char *path, const char *const *roots, int n_roots, ch
             err_errno(e, "read %s", path);
             goto out;
         }
-        if (n == 0) break; /* the file shrank: uses the bytes that are left */
+        if (n == 0) break; /* the file has become shorter: use the bytes that are left */
         *size += n;
     }
     rc = *data ? 0 : err_set(e, ERR_IO, "out of memory reading %s", path);
@@ -137,7 +137,7 @@ static int take_line(struct prompts *p, const char *line, size_t size, const cha
     return append(p, n, where, e);
 }
 
-/* Keeps the line unchanged, if it has a custom_id. */
+/* Keeps the line unchanged. Refuses it if it has no custom_id. */
 static int take_request(struct prompts *p, const char *line, size_t size, const char *where,
                         struct err *e)
 {
@@ -182,7 +182,7 @@ static int by_id(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Refuses two requests with one custom_id: the results could not tell them apart. */
+/* Refuses two requests with the same custom_id, which results could not distinguish. */
 static int check_unique(const struct prompts *p, const char *path, struct err *e)
 {
     char(*id)[REQUEST_ID_SIZE] = calloc((size_t)p->n + 1, sizeof *id);

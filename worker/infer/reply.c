@@ -1,5 +1,5 @@
-/* reply.c: writes an answer member by member: text, log-probabilities with alternatives, usage; in
- * the forms of a continuation, a completion and a chat. */
+/* reply.c: writes an answer member by member (text, log-probabilities with alternatives, usage),
+ * in the form of a continuation, a completion or a chat. */
 #include "worker/infer/reply.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ char *reply_token(char out[32], int32_t id)
     return out;
 }
 
-/* Tells whether s consists of whole characters, without NUL, which no name may have. */
+/* Tells whether s consists of whole characters without NUL, so that it can be a name. */
 static bool whole_characters(const struct text *s)
 {
     int64_t i = 0;
@@ -90,7 +90,8 @@ static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
     return 0;
 }
 
-/* Returns as UTF-8 the text before the stop string, after the prompt if echo asks for it. */
+/* Returns the text before the stop string as UTF-8, with the prompt in front of it if echo asks
+ * for that. */
 static const char *text_of(struct reply *p, const struct request *r, const struct infer_choice *c,
                            size_t *size)
 {
@@ -124,10 +125,10 @@ static void write_logprob(struct jwrite *w, const char *key, double v)
     if (isfinite(v))
         jwrite_double(w, key, v);
     else
-        jwrite_double(w, key, -9999); /* a probability that underflowed to 0 */
+        jwrite_double(w, key, -9999); /* the probability underflowed to 0 */
 }
 
-/* Returns a name for the line; "" and p->full if memory has run out. */
+/* Returns the name; if memory has run out (rc < 0), returns "" and sets p->full. */
 static const char *full_name(struct reply *p, int rc, const struct text *name)
 {
     p->full |= rc < 0;
@@ -139,8 +140,8 @@ static const char *token_name(struct reply *p, int32_t id)
     return full_name(p, name_token(p, id, &p->name), &p->name);
 }
 
-/* Begins a list of distinct names. Returns the name of `own`, which no other token of the list
- * gets. */
+/* Begins a list of distinct names. Returns the name of the token `own`, which no other token of
+ * the list may have. */
 static const char *names_begin(struct reply *p, int32_t own)
 {
     p->others.n = 0;
@@ -172,7 +173,7 @@ static const char *names_next(struct reply *p, int32_t id, int32_t own)
     return full_name(p, p->full ? -1 : take_name(p, id, own), &p->name);
 }
 
-/* Writes the likeliest tokens; the token itself comes last if it is not among them. */
+/* Writes the most likely tokens, and then the token itself if it is not among them. */
 static void write_alternatives(struct reply *p, struct jwrite *w, const struct infer_tokens *t,
                                int64_t i)
 {
@@ -188,7 +189,7 @@ static void write_alternatives(struct reply *p, struct jwrite *w, const struct i
     jwrite_end(w);
 }
 
-struct reply_part { /* tokens [0, n) of t; unscored: number of first ones without logprob */
+struct reply_part { /* tokens [0, n) of t, of which the first `unscored` have no logprob */
     const struct infer_tokens *t;
     int64_t n, unscored;
 };
@@ -219,7 +220,7 @@ static void write_parts(struct reply *p, struct jwrite *w, const struct reply_pa
     jwrite_end(w);
 }
 
-/* Writes the bytes of text before each token, for tokens that stand for a byte or for none. */
+/* Writes the number of text bytes before each token, for tokens that are one byte or none. */
 static void write_offsets(const struct reply *p, struct jwrite *w, const struct reply_part *part,
                           int n_parts)
 {
@@ -231,7 +232,7 @@ static void write_offsets(const struct reply *p, struct jwrite *w, const struct 
         }
 }
 
-/* Writes the bytes of text before each token, for tokens that a tokenizer has spelt. */
+/* Writes the number of text bytes before each token, for tokens of a tokenizer (spell.h). */
 static void write_spelt_offsets(struct jwrite *w, const struct request *r,
                                 const struct infer_choice *c)
 {
@@ -242,8 +243,7 @@ static void write_spelt_offsets(struct jwrite *w, const struct request *r,
     }
 }
 
-/* Writes the members of one token of a chat, or of one of its alternatives, into an object that is
- * open. */
+/* Writes the members of one token of a chat, or of an alternative, into an open object. */
 static void write_chat_token(struct reply *p, struct jwrite *w, const char *name, int32_t id,
                              double logprob)
 {
@@ -301,7 +301,8 @@ static void write_logprobs(struct reply *p, struct jwrite *w, const struct reque
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Arguments of make_line, which writes with `put` into a line that grows until it fits. */
+/* Arguments of make_line, which calls `put` to write a line, with a larger buffer until it
+ * fits. */
 struct reply_job {
     const struct request *r;
     const struct infer_answer *a;

@@ -1,5 +1,5 @@
 /* requests.c: reads the body of a request by a table of its members, turns a prompt or messages
- * into ids, and words every refusal. */
+ * into ids, and writes the error of a refusal. */
 #include "worker/infer/requests.h"
 
 #include <stdio.h>
@@ -96,7 +96,7 @@ static int take_text(struct request *r, const struct job_spec *spec, const char 
     return 0;
 }
 
-/* Sets all options to the job's. */
+/* Sets all options to those of the job. */
 static void set_defaults(struct request *r, const struct job_spec *spec)
 {
     r->id[0] = 0;
@@ -150,7 +150,7 @@ void request_of_prompt(struct request *r, const struct job_spec *spec, const cha
 
 /* ---- the line of a batch --------------------------------------------------------------------- */
 
-enum request_api { API_TEXT = 1, API_CHAT = 2, API_BOTH = 3 }; /* urls that have a member */
+enum request_api { API_TEXT = 1, API_CHAT = 2, API_BOTH = 3 }; /* the urls that allow a member */
 
 /* Members with the type and range of a field of the job spec. */
 static const struct request_number {
@@ -158,7 +158,7 @@ static const struct request_number {
     const char *path;
     size_t offset;
     enum request_api api; /* 0: both */
-    double also, means;   /* if they differ: clients may write `also` for `means` */
+    double also, means;   /* if they differ: `also` is another way to write `means` */
 } numbers[] = {
     {"temperature", "sampling.temperature", offsetof(struct request, sample.temperature)},
     {"top_k", "sampling.top_k", offsetof(struct request, sample.top_k), 0, -1, 0},   /* -1: all */
@@ -185,7 +185,7 @@ struct body {
     struct jread j;
     uint32_t seen;                 /* a bit per member, in the order of members[] */
     int64_t best_of, top_logprobs; /* -1: not given */
-    bool length;                   /* max_tokens was given, by one of its names */
+    bool length;                   /* max_tokens was given, under one of its names */
     struct err *e;
 };
 
@@ -202,7 +202,7 @@ static int take_number(struct body *b, const struct request_number *m, enum jtok
     const struct field *f = spec_field(m->path);
     char *at = (char *)b->r + m->offset;
     const bool length = m->offset == offsetof(struct request, max_tokens);
-    const double lo = length ? 0 : f->min; /* 0 tokens: only the prompt is answered, with echo */
+    const double lo = length ? 0 : f->min; /* 0 tokens, with echo: the prompt is the answer */
     int64_t i = 0;
     double v = 0;
     if (length && b->length)
@@ -299,7 +299,7 @@ static int take_messages(struct body *b, enum jtok t)
         return err_field(b->e, ERR_INVALID, "messages",
                          "messages must be a list of objects with role and content");
     if (jread_skip(&b->j)) return -1;
-    if (jread_next(&in) == J_ARRAY_END) return 0; /* an empty list is refused as missing */
+    if (jread_next(&in) == J_ARRAY_END) return 0; /* refused later, as a missing list */
     if (write_messages(r, begin, b->j.p - begin, b->e)) {
         if (!*b->e->field) strcpy(b->e->field, "messages");
         return -1;
@@ -424,7 +424,7 @@ static int take_member(struct body *b)
     if (b->seen >> i & 1) return err_field(b->e, ERR_INVALID, known, "%s occurs twice", known);
     b->seen |= 1u << i;
     enum jtok t = jread_next(&b->j);
-    if (t == J_NULL || t == J_ERROR) return 0; /* the caller sees the error */
+    if (t == J_NULL || t == J_ERROR) return 0; /* the caller reports the error */
     return i < N_MEMBERS ? members[i].take(b, t) : take_number(b, &numbers[i - N_MEMBERS], t);
 }
 
@@ -452,8 +452,8 @@ static int take_url(struct body *b)
                      "url must be \"/v1/completions\" or \"/v1/chat/completions\"");
 }
 
-/* Skips the body and notes its place. Its members depend on the url, so it is read after the
- * rest. */
+/* Skips the body and keeps a reader at its place. Its members depend on the url, so it is read
+ * after the rest of the line. */
 static int skip_body(struct body *b, struct jread *at)
 {
     *at = b->j;
@@ -542,7 +542,7 @@ int64_t request_key(const char *id)
 static int read_line(struct body *b)
 {
     if (take_line(b)) {
-        /* Prefers the JSON reader's own error: broken JSON makes members look wrong. */
+        /* Prefer the JSON reader's own error, since invalid JSON makes members look wrong. */
         if (b->j.err.code != ERR_NONE) *b->e = b->j.err;
         return -1;
     }
@@ -562,7 +562,7 @@ void request_of_line(struct request *r, const struct job_spec *spec, const char 
     if (request_id(line, size, r->id, &none)) r->id[0] = 0;
     r->key.seed = -1;
     jread_init(&b.j, line, (size_t)size);
-    if (!read_line(&b)) r->refused = none; /* clears errors left by a line that was read well */
+    if (!read_line(&b)) r->refused = none; /* clears errors of a valid line */
     const bool own_seed = r->key.seed >= 0;
     if (!own_seed) r->key.seed = seed;
     r->key.request = own_seed ? 0 : request_key(r->id);

@@ -35,8 +35,7 @@ static void read_usage(struct jread *j, struct result_line *l)
     }
 }
 
-/* Descends into the members named by way, one object within another, and reads the usage at its
- * end. */
+/* Descends into nested objects by the member names in `way`, and reads the usage at the end. */
 static void descend(struct jread *j, struct result_line *l, const char *const *way)
 {
     if (!*way) {
@@ -84,8 +83,8 @@ static int read_line(const char *text, size_t size, struct result_line *l)
 
 /* ---- the journal ----------------------------------------------------------------------------- */
 
-/* Notes the contents of a line. Returns -1 if it is not of this batch, or its request has a line
- * already. */
+/* Notes the contents of a line. Returns -1 if the line is not of this batch, or its request has a
+ * line already. */
 static int note(struct results *r, const char *text, size_t size)
 {
     struct result_line l;
@@ -124,8 +123,8 @@ static const char *map(int fd, size_t *size, struct err *e)
     return text;
 }
 
-/* Keeps the whole lines at the start; cuts off the first line that is not whole and all after
- * it. */
+/* Keeps the whole lines at the start of the journal. Cuts off the first line that is not whole,
+ * and all lines after it. */
 static int recover(struct results *r, struct err *e)
 {
     size_t size, at = 0;
@@ -196,7 +195,7 @@ int results_add(struct results *r, int i, const char *line, int64_t size, struct
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Finds the offset of each request's line in a journal; [n] is the caller's to free. */
+/* Returns the offset of each request's line in a journal, [n]; the caller frees it. */
 static size_t *find_lines(const struct results *r, const char *text, size_t size, struct err *e)
 {
     struct result_line l;
@@ -264,7 +263,7 @@ static int publish(const struct results *r, const char *job_dir, struct artifact
     if (file_remove(tmp, e)) return -1;
     if (link(r->path, tmp)) return publish_copy(r, job_dir, "results.jsonl", false, done, e);
     if (rename(tmp, done->path)) return err_errno(e, "rename %s", tmp);
-    /* Renaming a file over another link of it does nothing and leaves both names. */
+    /* rename() over another link to the same file does nothing and leaves both names. */
     if (file_remove(tmp, e)) return -1;
     return artifact_describe(done, e);
 }

@@ -1,13 +1,13 @@
-/* results.h: the answers of a batch, one for every request over any number of attempts.
+/* results.h: keeps the answers of a batch, one for every request, over any number of attempts.
  *
- * DIR/batch-DIGEST.jsonl is a journal: one line per request, of reply_batch or for a sample of
- * flow_generate.c, synced before the next request begins in its place. DIGEST is of the requests,
- * so that a batch that was edited starts again. An attempt that finds a journal keeps its lines up
- * to the first that is not whole, cuts off the rest and continues with the requests that have no
- * line. When every request has one, the journal becomes the artifact results.jsonl: by a hard
- * link, or by a copy in the order of the requests if they ended in another order or the link
- * cannot be made. The lines of refused requests also go to errors.jsonl. A line has the number of
- * its request in "id", and must have its custom_id. Rank 0 only. */
+ * DIR/batch-DIGEST.jsonl is a journal: one line per request, written by reply_batch or, for a
+ * sample, by flow_generate.c, and synced before the work begins its next request. DIGEST is that
+ * of the requests, so that an edited batch starts again. An attempt that finds a journal keeps its
+ * lines up to the first that is not whole, cuts off the rest, and continues with the requests that
+ * have no line. When every request has a line, the journal becomes the artifact results.jsonl: by
+ * a hard link, or, if the requests ended in another order or the link cannot be made, by a copy in
+ * the order of the requests. The lines of refused requests also go to errors.jsonl. A line has the
+ * number of its request in "id", and must have the custom_id of that request. Rank 0 only. */
 #ifndef SEQD_INFER_RESULTS_H
 #define SEQD_INFER_RESULTS_H
 
@@ -22,11 +22,11 @@ struct results { /* {.fd = -1}: closed */
     int64_t last;              /* request of the last line; -1: no line */
     bool mixed;                /* lines are not in the order of the requests */
     int64_t n_answered, n_refused;
-    int64_t n_prompt_tokens, n_tokens; /* sums over the answers, as their usage says */
+    int64_t n_prompt_tokens, n_tokens; /* sums over the answers, by their "usage" */
 };
 
 int results_open(struct results *r, const char *job_dir, const struct prompts *p, struct err *e);
-/* Adds the line of request i, which must not have one. */
+/* Adds the line of request i, which must not have a line yet. */
 int results_add(struct results *r, int i, const char *line, int64_t size, struct err *e);
 /* Publishes the results; every request must have its line. errors->name stays empty if none was
  * refused. */

@@ -1,5 +1,5 @@
-/* sample.c: penalises and orders logits by a heap, cuts them by top_k, top_p and min_p, and inverts
- * the cumulative distribution. */
+/* sample.c: applies penalties to logits, orders them by a heap, cuts them by top_k, top_p and
+ * min_p, and draws by the inverse of the cumulative distribution. */
 #include "worker/infer/sample.h"
 
 #include <math.h>
@@ -69,7 +69,7 @@ static double penalised(const struct sampler *s, double z, int64_t i,
     return times ? z - (o->frequency * times + o->presence) : z;
 }
 
-/* Fills z. Returns the id of the largest z; on a tie, the lowest id. */
+/* Fills z. Returns the id of the largest z, the lowest such id on a tie. */
 static int32_t penalise(struct sampler *s, const float *logits, const struct sample_options *o,
                         int32_t banned)
 {
@@ -105,8 +105,8 @@ static void heap_fill(struct sampler *s)
     for (int64_t i = s->n_vocab / 2; i-- > 0;) sift(s, i, s->n_vocab);
 }
 
-/* Takes the next id in sorted order out of a heap of n ids. The id then lies right after the
- * heap. */
+/* Takes the next id in sorted order out of a heap of n ids. The array then has this id directly
+ * after the heap. */
 static int32_t heap_pop(struct sampler *s, int64_t n)
 {
     int32_t top = s->heap[0];
@@ -116,7 +116,7 @@ static int32_t heap_pop(struct sampler *s, int64_t n)
     return top;
 }
 
-/* Returns the last id, in sorted order, that top_k and top_p leave. */
+/* Returns the last id, in sorted order, that top_k and top_p keep. */
 static int32_t last_kept(struct sampler *s, const struct sample_options *o)
 {
     int64_t V = s->n_vocab, k = o->top_k > 0 && o->top_k < V ? o->top_k : V;
@@ -128,7 +128,7 @@ static int32_t last_kept(struct sampler *s, const struct sample_options *o)
     else
         for (int64_t i = 0; i < V; i++) sum += s->weight[i];
     if (o->top_p >= 1) return last;
-    for (int64_t i = 0; i < k; i++) { /* popped ids lie at the end, the largest last */
+    for (int64_t i = 0; i < k; i++) { /* popped ids are at the end, the largest last */
         last = k < V ? s->heap[V - 1 - i] : heap_pop(s, V - i);
         run += s->weight[last];
         if (run >= o->top_p * sum) break;

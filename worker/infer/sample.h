@@ -1,21 +1,21 @@
-/* sample.h: from logits to the next token, and from tokens to text.
+/* sample.h: chooses the next token from logits, and converts tokens of bytes to text.
  *
- * Order of operations, the logits z as the model gave them:
- *   1 penalties     repetition (as transformers: z / r where z > 0, z * r elsewhere, of every token
- *                   of the prompt or of the text so far); then, of generated tokens only and as
- *                   OpenAI's API has it, z -= frequency * times + presence
- *   2 temperature   z / temperature; at 0 the largest z wins and nothing below happens
+ * Order of operations on the model's logits z:
+ *   1 penalties     repetition (as in transformers: z / r if z > 0, else z * r, for every token of
+ *                   the prompt or of the text so far); then, for generated tokens only, as in
+ *                   OpenAI's API, z -= frequency * times + presence
+ *   2 temperature   z / temperature; at 0 the largest z is chosen and the steps below are left out
  *   3 top_k         the k largest
- *   4 top_p         the fewest of those, from the largest down, that together hold at least top_p
- *                   of their probability
+ *   4 top_p         the fewest of these, from the largest down, that together have at least the
+ *                   share top_p of their probability
  *   5 min_p         only ids with at least min_p times the probability of the largest
  *   6 the draw, among the ids that are left
- * Equal logits are cut by id: the lower one stays. Everything is in double, in an order that
- * depends on nothing but z: the same bits on every rank.
+ * Equal logits are cut by id: the lower one stays. All operations are in double, in an order that
+ * depends on z alone, so that the bits are the same on every rank.
  *
- * Random numbers are counter-based (Philox4x32-10, Salmon et al. 2011) and keyed by (seed, request,
- * sequence, position): the same request samples the same text on any number of ranks, alone or
- * among others, as one of n continuations or as the only one. */
+ * Random numbers are counter-based (Philox4x32-10, Salmon et al. 2011) and keyed by (seed,
+ * request, sequence, position): the same request samples the same text on any number of ranks,
+ * alone or beside other requests, as one of n continuations or as the only one. */
 #ifndef SEQD_INFER_SAMPLE_H
 #define SEQD_INFER_SAMPLE_H
 
@@ -32,12 +32,12 @@ struct sample_options {
 
 struct sample_key {
     int64_t seed;
-    int64_t request;  /* prompt's number, request_key() or 0; the low 32 bits are used */
+    int64_t request;  /* the prompt's number, request_key() or 0; only the low 32 bits are used */
     int64_t sequence; /* number of the prompt's continuation */
     int64_t position; /* position of the token that is being chosen */
 };
 
-/* Working memory of choices; set up once. */
+/* Working memory to choose tokens; set up once. */
 struct sampler {
     int64_t n_vocab;
     double *z, *weight; /* z: after the penalties; weight: exp((z - max) / temperature) */
@@ -46,8 +46,8 @@ struct sampler {
     uint8_t *prompt; /* 1: the token occurs in the prompt */
 };
 
-/* mem: borrowed, sampler_size bytes (25 a token of the vocabulary), aligned to 8; its contents do
- * not matter before sampler_begin. */
+/* mem: borrowed, sampler_size bytes (25 per token of the vocabulary), aligned to 8,
+ * uninitialized. */
 int64_t sampler_size(int64_t n_vocab);
 void sampler_init(struct sampler *s, int64_t n_vocab, void *mem);
 /* Begins a new request: forgets the last one and notes the tokens of the prompt. */
@@ -57,16 +57,16 @@ void sampler_rewind(struct sampler *s);
 /* Notes that the token has become part of the text. */
 void sampler_take(struct sampler *s, int32_t token);
 /* Chooses a token. logits [n_vocab]: at least one is above -inf, and none is NaN or +inf. banned:
- * an id that must not be chosen, or -1; some other id must have a logit above -inf. */
+ * an id that must not be chosen, or -1; another id must have a logit above -inf. */
 int32_t sampler_choose(struct sampler *s, const float *logits, const struct sample_options *o,
                        int32_t banned, const struct sample_key *key);
 /* Returns a uniform number in [0, 1) with 53 bits. Also for tests. */
 double sample_uniform(const struct sample_key *key);
 
 /* Computes log-probabilities under softmax(logits), before penalties, temperature and cuts:
- * *chosen for token `id`, and the n most likely ones, the likeliest first, and of equal ones the
- * lower id first. A token has the same number in both. Returns the number of entries in top: n, or
- * n_vocab if that is less. */
+ * *chosen for token `id`, and `top` for the n most likely tokens, in descending order, equal ones
+ * in ascending order of ids. A token has the same number in both. Returns the number of entries in
+ * top: n, or n_vocab if that is less. */
 struct sample_top {
     int32_t id;
     double logprob;
@@ -76,11 +76,11 @@ int sample_logprobs(const float *logits, int64_t n_vocab, int32_t id, double *ch
                     struct sample_top *top);
 
 /* Copies n bytes as valid UTF-8: every byte that belongs to no character becomes U+FFFD. out has
- * room for 3 * n + 1 and is NUL-terminated. Returns the length. */
+ * room for 3 * n + 1 bytes and gets a NUL. Returns the length. */
 size_t sample_utf8(const unsigned char *bytes, size_t n, char *out);
-/* Writes the bytes of tokens, for sample_utf8. The end of a document has no byte. An id that is
- * no byte gives 0xFF, which belongs to no character. out has room for n. Returns the number of
- * bytes. */
+/* Writes the bytes of tokens, for sample_utf8. The end of a document has no byte. Any other id
+ * that is not a byte gives 0xFF, which belongs to no character. out has room for n bytes. Returns
+ * the number of bytes. */
 size_t sample_bytes(const int32_t *tokens, int64_t n, unsigned char *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* score.c: computes one window after another, gathers its losses on rank 0, and adds them to their
- * documents and to buckets of positions. */
+/* score.c: computes the windows one after the other, gathers their losses on rank 0, and adds them
+ * to documents and to buckets of positions. */
 #include "worker/infer/score.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ double score_bits_per_byte(double text_nll, int64_t n_bytes)
     return n_bytes ? text_nll / M_LN2 / (double)n_bytes : (double)NAN;
 }
 
-/* State of a score job. Rank 0 reads the text document by document across windows. */
+/* State of a score job. Rank 0 goes through the text document by document, across windows. */
 struct scorer {
     const struct infer *in;
     const struct data *d;
@@ -32,13 +32,14 @@ struct scorer {
     double *rows;                   /* [P * T] gathered, rank order; NULL unless rank 0 */
     double *nll;                    /* [P * T] by position in the window */
     bool text;                      /* the input was text: tokens below 256 are its bytes */
-    bool cut;                       /* a tokenizer cut the text; bytes of tokens are known */
+    bool cut;                       /* a tokenizer cut the text; the bytes of each token are
+                                     * known */
     int64_t sizes_first, sizes_n;   /* tokens [first, first + n) of the data are in `sizes` */
     uint32_t sizes[1024];           /* bytes of each of these tokens */
-    int64_t document, unscored;     /* number of the document being read; its unscored tokens */
-    struct score_sum sum, *bucket;  /* sum: over the document; bucket: [n_buckets] */
+    int64_t document, unscored;     /* number of the current document; its unscored tokens */
+    struct score_sum sum, *bucket;  /* sum: over the current document; bucket: [n_buckets] */
     double text_nll;                /* nll of the document, without its end id */
-    int64_t bucket_size, n_buckets; /* 0: no buckets are asked for */
+    int64_t bucket_size, n_buckets; /* 0: no buckets are wanted */
     struct artifact out, logprobs;
     struct score_journal journal;
     struct comm_count want[PURPOSE_N]; /* counts of a window, on this rank */
@@ -139,7 +140,8 @@ static void put_in_order(struct scorer *s)
     }
 }
 
-/* Reads the bytes of the token at position t of the window, and of some after it. */
+/* Reads the number of bytes of the token at position t of the window, and of some tokens after
+ * it. */
 static int read_sizes(struct scorer *s, int64_t t, struct err *e)
 {
     const int64_t at = s->w.first + t, left = data_stats(s->d)->n_tokens - at;
@@ -180,8 +182,8 @@ static double read_token(struct scorer *s, int64_t t)
     return -nll;
 }
 
-/* Adds the losses s->nll of the window's new tokens to their documents, and writes documents that
- * end here. */
+/* Adds the losses s->nll of the window's new tokens to their documents, and writes the results of
+ * documents that end in the window. */
 static int add_window(struct scorer *s, struct score *out, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
@@ -270,8 +272,8 @@ static int share(struct scorer *s, int64_t *n, struct err *e)
     return comm_broadcast(m->comm, PURPOSE_CONTROL, 0, n, sizeof *n, m->bounce, e);
 }
 
-/* Computes the last window of the journal again. If its losses differ in a bit, the journal is of
- * another model and is dropped. */
+/* Computes the last window of the journal again. If a bit of its losses differs, the journal is
+ * that of another model and is dropped. */
 static int check_journal(struct scorer *s, struct score *out, struct err *e)
 {
     const bool writer = s->in->model->sp.shard.r == 0;
@@ -281,7 +283,7 @@ static int check_journal(struct scorer *s, struct score *out, struct err *e)
     return writer && !out->n_resumed ? score_journal_cut(&s->journal, 0, e) : 0;
 }
 
-/* Adds the windows of the journal to the results, as if computed now. Collective. */
+/* Adds the windows of the journal to the results, as if they were computed now. Collective. */
 static int resume(struct scorer *s, struct score *out, struct err *e)
 {
     const bool writer = s->in->model->sp.shard.r == 0;

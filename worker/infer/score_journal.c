@@ -1,5 +1,5 @@
-/* score_journal.c: appends fixed-size records with their digests, and counts the good ones when it
- * opens the file. */
+/* score_journal.c: appends fixed-size records with their digests, and counts the valid records
+ * when it opens the file. */
 #include "worker/infer/score_journal.h"
 
 #include <errno.h>
@@ -90,7 +90,7 @@ static int name_it(struct score_journal *j, const char *job_dir, const struct wi
     char hex[SHA256_HEX];
     struct sha256 sha;
     const char *id = data_stats(w->d)->id;
-    const int64_t whole = w->whole ? 2 : 0; /* beside the bit of the mask */
+    const int64_t whole = w->whole ? 2 : 0; /* combined with the bit of the mask */
     const int64_t cut[] = {w->S, w->stride, w->n_windows, w->document_mask | whole};
     sha256_init(&sha);
     sha256_add(&sha, id, strlen(id));

@@ -1,10 +1,10 @@
-/* score_journal.h: the losses of windows that an attempt has scored, for the next attempt.
+/* score_journal.h: keeps the losses of windows that an attempt has scored, for the next attempt.
  *
  * DIR/score-KEY.journal: for each window, in order, float64 [S] by position, and the SHA-256 of
  * the window's number and these losses. KEY is derived from the data and from the way it is cut
- * into windows. A record that a crash left half written is cut off, as is everything from a
- * damaged record on. The file is synced only when the daemon has the job saved (run_leave): a
- * record lost in a power cut only costs its window. Rank 0 only. */
+ * into windows. A record that a crash left incomplete is cut off, and so are all records from a
+ * damaged one on. The file is synced only when the daemon has the job saved (run_leave): after a
+ * power failure a lost window is computed again. Rank 0 only. */
 #ifndef SEQD_INFER_SCORE_JOURNAL_H
 #define SEQD_INFER_SCORE_JOURNAL_H
 
@@ -14,7 +14,7 @@
 struct score_journal { /* {.fd = -1}: closed */
     int fd;
     char path[FILE_PATH_SIZE];
-    int64_t S, n; /* n: windows whose records are whole */
+    int64_t S, n; /* n: number of windows with whole records */
 };
 
 /* Opens the journal, and makes job_dir when it is missing. nll [S] is scratch: records are read

@@ -1,5 +1,5 @@
-/* spell.c: feeds ids to the tokenizer's decoder, notes how much text follows each token, and looks
- * for stop strings in new text. */
+/* spell.c: feeds ids to the tokenizer's decoder, records the length of the text after each token,
+ * and searches new text for stop strings. */
 #include "worker/infer/spell.h"
 
 #include <stdlib.h>

@@ -2,12 +2,12 @@
  *
  *     stop_init(&s); stop_add(&s, "aab", 3);        once
  *     stop_begin(&s);                               for every text
- *     n = stop_feed(&s, byte)                       > 0: the text ends here and n bytes of it, this
- *                                                   one included, are the stop string
+ *     n = stop_feed(&s, byte)                       > 0: the text ends here, and its last n bytes
+ *                                                   are the stop string
  *
- * Knuth, Morris and Pratt (1977): one state per string, the longest end of the text that is a
- * beginning of the string. No byte is read twice. If several strings end at one byte, the longest
- * counts. */
+ * Knuth, Morris and Pratt (1977): each string has a state, the length of the longest suffix of the
+ * text that is a prefix of the string. No byte is read twice. If several strings end at one byte,
+ * the longest counts. */
 #ifndef SEQD_INFER_STOP_H
 #define SEQD_INFER_STOP_H
 
@@ -20,7 +20,8 @@ struct stop {
     struct stop_string {
         int size, state;
         unsigned char text[STOP_SIZE];
-        uint16_t border[STOP_SIZE]; /* size of text[0..i]'s longest proper end that begins text */
+        uint16_t border[STOP_SIZE]; /* size of the longest proper suffix of text[0..i] that is a
+                                     * prefix of text */
     } string[SPEC_STOPS];
 };
 
@@ -29,8 +30,8 @@ void stop_init(struct stop *s);
  * strings. */
 int stop_add(struct stop *s, const char *text, size_t size);
 void stop_begin(struct stop *s);
-/* Feeds one byte, or -1 for a token that is no byte. Returns the length of the stop string that
- * ends here, or 0. */
+/* Feeds one byte, or -1 for a token that is not a byte. Returns the length of the stop string that
+ * ends with it, or 0. */
 int stop_feed(struct stop *s, int byte);
 
 #endif

@@ -32,8 +32,8 @@ static int64_t document_at(const struct data *d, int64_t token)
 
 /* ---- whole documents ------------------------------------------------------------------------- */
 
-/* Returns the end of the window that begins at token `first`: that of the last document that it
- * holds to its end. */
+/* Returns the end of the window that begins at token `first`: the end of the last document that
+ * fits whole. */
 static int64_t whole_end(const struct window *w, int64_t first)
 {
     const uint64_t *ends = data_documents(w->d);

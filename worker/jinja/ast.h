@@ -15,7 +15,7 @@ enum node_type {
     N_ITEM,   /* a[b] */
     N_SLICE,  /* a[list[0]:list[1]:list[2]]; NULL: left out */
     N_CALL,   /* a(args) */
-    N_FILTER, /* a | native(args); a NULL: the text of the block around it */
+    N_FILTER, /* a | native(args); a NULL: the text of the enclosing block */
     N_TEST,   /* a is native(args) */
     N_NOT,
     N_NEG,
@@ -26,7 +26,7 @@ enum node_type {
     N_CONCAT,  /* list joined by ~ */
     N_COMPARE, /* list[0] ops[0] list[1] ops[1] ... */
     N_COND,    /* b if a else c; c NULL: undefined */
-    N_NSREF,   /* symbol.value, to assign to */
+    N_NSREF,   /* symbol.value as the target of an assignment */
     /* statements */
     N_BODY,         /* list */
     N_DATA,         /* value */
@@ -56,7 +56,7 @@ struct template_node {
     struct pyvalue value;
     struct args *args;
     const struct native
-        *native; /* NULL: a filter or test that jinja2 lacks, too; value is its name */
+        *native; /* NULL: a filter or test that jinja2 lacks, too; value is then its name */
     struct macro *macro;
 };
 
@@ -81,7 +81,7 @@ struct macro {
     struct template_node *body;
 };
 
-/* Symbols that the interpreter itself sets. */
+/* Symbols of the variables that the interpreter itself sets. */
 enum { SYM_LOOP, SYM_CALLER, SYM_KWARGS, SYM_VARARGS, SYM_N };
 
 struct template

@@ -95,7 +95,7 @@ static void bind_macro(struct template_run *r, struct scope *s, const struct mac
     else if (a->n > m->n_params)
         jinja_heap_fail(&r->h, ERR_INVALID, "macro takes not more than %d argument(s)",
                         m->n_params);
-    for (int i = 0; i < m->n_params; i++) { /* a default sees the parameters before it */
+    for (int i = 0; i < m->n_params; i++) { /* a default may use earlier parameters */
         if (v[i].type == V_MISSING && m->preset[i]) v[i] = jinja_eval(r, s, m->preset[i]);
         if (v[i].type == V_MISSING)
             v[i] = jinja_value_undefined(&r->h, "parameter '%.*s' was not provided",

@@ -16,7 +16,7 @@ int64_t jinja_chars_count(const char *p, int64_t n);
 /* Returns the offset of code point i in the n bytes at p; n if i is past the last. */
 int64_t jinja_chars_at(const char *p, int64_t n, int64_t i);
 uint32_t jinja_chars_get(const char *p);            /* the code point that begins at p */
-int jinja_chars_put(char out[4], uint32_t c);       /* returns its bytes */
+int jinja_chars_put(char out[4], uint32_t c);       /* returns the number of bytes */
 int64_t jinja_chars_last(const char *p, int64_t n); /* first byte of the last character; n > 0 */
 
 bool jinja_chars_space(uint32_t c);   /* str.isspace, and \s */
@@ -26,7 +26,7 @@ bool jinja_chars_alpha(uint32_t c);
 bool jinja_chars_decimal(uint32_t c); /* general category Nd */
 bool jinja_chars_digit(uint32_t c);   /* str.isdigit */
 bool jinja_chars_numeric(uint32_t c); /* str.isnumeric */
-bool jinja_chars_cased(uint32_t c);   /* is cased, as Python's rule for a final sigma tests it */
+bool jinja_chars_cased(uint32_t c);   /* cased, by Python's rule for a final sigma */
 bool jinja_chars_case_ignorable(uint32_t c);
 
 enum chars_case { CASE_UPPER, CASE_LOWER, CASE_TITLE };

@@ -1,4 +1,4 @@
-/* Expressions of a chat template: jinja_eval() gives each node to the function for its type. */
+/* Expressions of a chat template: jinja_eval() passes each node to the function for its type. */
 #include <string.h>
 
 #include "worker/jinja/run.h"

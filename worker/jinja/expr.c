@@ -38,7 +38,7 @@ static bool is(struct str s, const char *z)
     return s.n == (int64_t)strlen(z) && !memcmp(s.p, z, (size_t)s.n);
 }
 
-/* Marks, in all macros around a name, that their body reads this special variable. */
+/* Marks, in all macros that enclose a name, that their body reads this special variable. */
 static void note_name(struct template_parse *p, int symbol)
 {
     for (int i = 0; i < p->n_macros; i++) {
@@ -163,7 +163,7 @@ static void add_arg(struct template_parse *p, struct args *a)
         add_kw(p, a);
     } else if (!a->star && !a->star_star && !a->n_kw) {
         const int64_t size = sizeof(struct template_node *);
-        if (!(a->n & (a->n - 1))) /* a power of two: full */
+        if (!(a->n & (a->n - 1))) /* full at every power of two */
             a->v = jinja_heap_grow(p->h, a->v, a->n * size, (a->n ? 2 * a->n : 1) * size);
         a->v[a->n++] = jinja_parse_expression(p);
     } else {
@@ -458,8 +458,7 @@ struct template_node *jinja_parse_expression(struct template_parse *p)
     return n;
 }
 
-/* Collects items as long as commas follow them. Returns a tuple if there was a comma, else the
- * item. */
+/* Collects items separated by commas. Returns a tuple if there was a comma, else the item. */
 static struct template_node *collect(struct template_parse *p,
                                      struct template_node *(*item)(struct template_parse *),
                                      const char *want)

@@ -3,7 +3,7 @@
  *
  * All memory is in one arena, so a failure can leave by longjmp from anywhere to the setjmp of
  * jinja_create or jinja_render: no memory has to be freed on the way. jinja_heap_fail does not
- * return. So a function here that "fails" does not return, either. */
+ * return. So a function of this folder that "fails" does not return, either. */
 #ifndef SEQD_JINJA_HEAP_H
 #define SEQD_JINJA_HEAP_H
 
@@ -14,10 +14,10 @@
 #include "api/core/mem.h"
 
 /* Steps of a rendering. A step is an operation or an iteration. Every 4096 bytes read or written
- * cost one, too, so a rendering ends after at most about 1e6 * 4 KiB = 4 GB of such work. */
+ * cost one step, too, so a rendering ends after at most about 1e6 * 4 KiB = 4 GB of such work. */
 #define HEAP_STEPS    1000000
 #define HEAP_STEP_LOG 12
-/* Nested evaluations, at most. Most take less than 1 KiB of stack. */
+/* Limit of nested evaluations. Most take less than 1 KiB of stack each. */
 #define HEAP_DEPTH 1200
 
 struct heap {

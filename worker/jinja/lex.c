@@ -60,7 +60,7 @@ static const char *strip_end(const char *from, const char *to)
     return to;
 }
 
-/* Pushes the text up to `to`, where a tag with this sign begins. print: the tag is a {{. */
+/* Pushes the text up to `to`, where a tag with this sign begins. print: the tag begins with {{. */
 static void data(struct lex *x, const char *to, char sign, bool print)
 {
     const char *from = x->p, *end = to;
@@ -97,8 +97,8 @@ static void comment(struct lex *x)
     advance(x, after_tag(x, close + 2, sign));
 }
 
-/* Returns the end of "{% word %}" at p, or NULL if p begins another tag. trims: the tag trims as a
- * block does (endraw). */
+/* Returns the end of "{% word %}" at p, or NULL if p begins another tag. trims: the tag trims
+ * white space as a block does (endraw). */
 static const char *lone_tag(const struct lex *x, const char *p, const char *word, bool trims)
 {
     p += 2 + (sign_at(x, p + 2) != 0);
@@ -139,7 +139,7 @@ static const char *float_end(const struct lex *x)
 {
     const char *p = digits(x, x->p), *q;
     bool is = false;
-    if (x->p[-1] == '.') return NULL; /* x.0.1 has two indices, no float */
+    if (x->p[-1] == '.') return NULL; /* x.0.1 has two indices, not a float */
     if (p < x->end && *p == '.' && (q = digits(x, p + 1)) > p + 1) {
         p = q;
         is = true;
@@ -209,7 +209,8 @@ static const char *escape(struct lex *x, struct text_sink *s, const char *p)
         for (int i = 0; i < 3 && *p >= '0' && *p <= '7'; i++) c = c * 8 + (uint32_t)(*p++ - '0');
     } else if (*p == 'N') {
         jinja_heap_fail(x->h, ERR_UNSUPPORTED, "\\N{...} in a string is not supported");
-    } else { /* keeps the backslash; jinja2 has escaped characters beyond ASCII by now */
+    } else { /* keep the backslash: at this point jinja2 has already escaped characters beyond
+              * ASCII */
         c = jinja_chars_get(p);
         char b[16];
         snprintf(b, sizeof b,
@@ -292,8 +293,8 @@ static void operator(struct lex *x)
     advance(x, x->p + 1);
 }
 
-/* Skips the end of the tag if it begins here, and tells whether it did. print: the end is }},
- * which has no "+" and removes no newline. */
+/* Skips the end of the tag if it is next, and tells whether it was. print: the end is }}, which
+ * has no "+" and removes no newline. */
 static bool tag_end(struct lex *x, bool print)
 {
     const char sign = sign_at(x, x->p), *p = x->p + (sign != 0);

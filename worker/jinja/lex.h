@@ -1,6 +1,6 @@
-/* lex.h: splits the source of a chat template into tokens, by the rules of jinja2's lexer
- * with trim_blocks and lstrip_blocks: one newline after a block is left out, and so is white space
- * before a block that begins its line; "-" strips all white space on its side, "+" strips none. */
+/* lex.h: splits the source of a chat template into tokens, by the rules of jinja2's lexer with
+ * trim_blocks and lstrip_blocks: one newline after a block is removed, and white space before a
+ * block that begins its line; "-" removes all white space on its side, "+" removes none. */
 #ifndef SEQD_JINJA_LEX_H
 #define SEQD_JINJA_LEX_H
 
@@ -15,7 +15,7 @@ enum token_type {
     T_BLOCK_END, /* %} */
     T_NAME,
     T_CONST, /* a string, an integer or a float */
-    T_OP     /* op: its bytes, as OP2('=', '=') */
+    T_OP     /* op has its bytes, such as OP2('=', '=') */
 };
 
 #define OP1(a)    ((a) << 8)
@@ -30,7 +30,7 @@ struct token {
 };
 
 struct template_tokens {
-    struct token *t; /* the last is T_END */
+    struct token *t; /* the last token is T_END */
     int64_t n, room;
 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "worker/jinja/run.h"
 
-/* Names that jinja2 or Python has but these tables have not: they are refused as unsupported. */
+/* Names that jinja2 or Python has and the tables lack. They are refused as unsupported. */
 static const char *const other_filters[] = {
     "filesizeformat", "forceescape", "format", "groupby",  "pprint",  "random", "slice",
     "striptags",      "urlencode",   "urlize", "wordwrap", "xmlattr", NULL};
@@ -80,7 +80,7 @@ void jinja_native_check_function(struct heap *h, struct pyvalue name)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* Returns the index of a name among the parameters that may be named; -1: none. */
+/* Returns the index of the parameter with this name, if it may be passed by name; -1: none. */
 static int place_of(const char *params, struct pyvalue name)
 {
     for (int i = 0; *params; i++) {

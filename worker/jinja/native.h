@@ -1,5 +1,5 @@
 /* native.h: the functions in C that templates call: filters, tests, methods and global functions,
- * one row each in native_*.c. */
+ * with one row each in native_*.c. */
 #ifndef SEQD_JINJA_NATIVE_H
 #define SEQD_JINJA_NATIVE_H
 
@@ -9,7 +9,7 @@
 
 struct template_run;
 
-/* Arguments of a call, evaluated; *a and **b are spread out. */
+/* Arguments of a call, evaluated; *a and **b are expanded. */
 struct actual {
     const struct pyvalue *v; /* [n] */
     int64_t n;
@@ -17,7 +17,7 @@ struct actual {
     int64_t n_kw;
 };
 
-/* Function of a row. of: the value that a filter, test or method is called on. a: one value for
+/* Function of a row. of: the value on which a filter, test or method is called. a: one value for
  * each parameter, V_MISSING if it was not passed. raw: all arguments. */
 typedef struct pyvalue native_fn(struct template_run *r, struct pyvalue of, const struct pyvalue *a,
                                  const struct actual *raw);
@@ -25,7 +25,7 @@ typedef struct pyvalue native_fn(struct template_run *r, struct pyvalue of, cons
 struct native {
     const char *name;
     const char
-        *params; /* names, a space between; "*": fn reads raw itself; "/a": a is positional */
+        *params; /* names separated by spaces; "*": fn reads raw itself; "/a": a is positional */
     int n_required;
     native_fn *fn;
 };
@@ -37,8 +37,8 @@ extern const struct native jinja_native_filters_text[], jinja_native_filters_seq
     jinja_native_functions[];
 
 /* Find the row of a filter or test when a template is compiled.
- * fails: ERR_UNSUPPORTED if only jinja2 has it, ERR_INVALID if it is unknown. soft: an unknown
- * name gives NULL instead, and its call fails. */
+ * fails: ERR_UNSUPPORTED if only jinja2 has it, ERR_INVALID if it is unknown. soft: returns NULL
+ * for an unknown name instead; a call of it then fails. */
 const struct native *jinja_native_filter(struct heap *h, struct pyvalue name, bool soft);
 const struct native *jinja_native_test(struct heap *h, struct pyvalue name, bool soft);
 /* Return the row of a name, or NULL. */
@@ -51,8 +51,8 @@ void jinja_native_check_method(struct heap *h, struct pyvalue name);
 void jinja_native_check_function(struct heap *h, struct pyvalue name);
 
 /* Binds the arguments to the parameters and calls the function. fails: ERR_INVALID when there are
- * too many or too few arguments, one is given twice, or one has a name that is no parameter; as
- * the function does. */
+ * too many or too few arguments, one is given twice, or one has an unknown name; as the function
+ * does. */
 struct pyvalue jinja_native_call(struct template_run *r, const struct native *native,
                                  struct pyvalue of, const struct actual *raw);
 

@@ -1,5 +1,5 @@
-/* Filters that call others: map, select, reject and their kin, and attr. Their result is computed
- * at once, but can be walked only once, like jinja2's generators. */
+/* Filters that call other filters or tests: map, select, reject and similar ones, and attr. Their
+ * result is computed at once, but can be iterated only once, like jinja2's generators. */
 #include <string.h>
 
 #include "worker/jinja/native_key.h"

@@ -25,7 +25,7 @@ IS(t_number, jinja_value_is_number(of))
 IS(t_string, of.type == V_STR)
 IS(t_mapping, of.type == V_DICT)
 IS(t_iterable, jinja_value_iterable(of) || of.type == V_LOOP)
-/* Tells whether len() and [] work, as in Python: undefined has both. */
+/* Tells whether len() and [] work. An undefined value has both. */
 IS(t_sequence, jinja_value_has_len(of) && of.type != V_VIEW)
 IS(t_callable, of.type == V_MACRO || of.type == V_BOUND || of.type == V_FUNCTION ||
                    of.type == V_LOOP || of.type == V_UNDEFINED)
@@ -51,7 +51,7 @@ IS(t_odd, rest_is(r, of, jinja_value_int(2), 1))
 IS(t_even, rest_is(r, of, jinja_value_int(2), 0))
 IS(t_divisibleby, rest_is(r, of, a[0], 0))
 
-/* Tells whether there are letters with a case, and all have the case `want`. */
+/* Tells whether the text has letters with a case, and all of them have the case `want`. */
 static bool has_case(struct template_run *r, struct pyvalue v, enum chars_case want,
                      enum chars_case other)
 {

@@ -27,7 +27,7 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
 }
 
-/* Raises a to the power b. Fails as Python does, and where the power is a complex number. */
+/* Raises a to the power b. Fails where Python does, and where the power is a complex number. */
 static struct pyvalue float_pow(struct template_run *r, double a, double b)
 {
     const double out = pow(a, b);
@@ -194,7 +194,7 @@ static void slice_range(struct template_run *r, const struct pyvalue b[3], int64
             continue;
         }
         int64_t x = jinja_run_int(r, b[i], "a slice's bound");
-        if (x < 0) x = x < -n ? -1 : x + n; /* -1: before the first */
+        if (x < 0) x = x < -n ? -1 : x + n; /* -1: before the first item */
         at[i] = x < low ? low : x > high ? high : x;
     }
     const int64_t gap = step > 0 ? at[1] - at[0] : at[0] - at[1];
@@ -226,8 +226,8 @@ static struct pyvalue slice_str(struct template_run *r, struct pyvalue v, const 
     return v;
 }
 
-/* Returns the range that a slice of a range is, as Python makes it: its bounds are those items,
- * or where the next item would be. */
+/* Returns the range that Python returns for a slice of a range: its bounds are the first item, and
+ * the item that would follow the last. */
 static struct pyrange *slice_of_range(struct template_run *r, const struct pyrange *of,
                                       const struct pyrange *g)
 {
@@ -262,7 +262,8 @@ struct pyvalue jinja_op_slice(struct template_run *r, struct pyvalue v,
     return v;
 }
 
-/* Formats one value of "%s %d" % args: %s, %r, %d, %i, %f with flags, width and precision of C. */
+/* Formats one value of "%s %d" % args. Knows %s, %r, %d, %i and %f, with the flags, width and
+ * precision of C. */
 static const char *format_one(struct template_run *r, struct text_sink *out, const char *p,
                               const char *end, struct pyvalue v)
 {

@@ -1,5 +1,5 @@
-/* Statements by recursive descent: one function for each tag, which reads its body up to the end
- * word. */
+/* Parses statements by recursive descent. Each tag has a function, which reads the tag's body up
+ * to its end word. */
 #include "worker/jinja/parse.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ void jinja_parse_append(struct template_parse *p, struct template_node *n,
                         struct template_node *item)
 {
     const int64_t size = sizeof item;
-    if (!(n->n & (n->n - 1))) /* none, or a power of two: full */
+    if (!(n->n & (n->n - 1))) /* full at 0 and at every power of two */
         n->list = jinja_heap_grow(p->h, n->list, n->n * size, (n->n ? 2 * n->n : 1) * size);
     n->list[n->n++] = item;
 }
@@ -102,7 +102,8 @@ struct str jinja_parse_expect_name(struct template_parse *p)
 
 void jinja_parse_enter(struct template_parse *p)
 {
-    /* Allows twice the depth: an expression enters twice, as itself and as its first operand. */
+    /* Allow twice the depth, since an expression enters twice: as itself and as its first
+     * operand. */
     if (++p->depth > 2 * TEMPLATE_NEST)
         jinja_heap_fail(p->h, ERR_TOO_LARGE, "more than %d constructs one inside the other",
                         TEMPLATE_NEST);
@@ -123,8 +124,8 @@ static void expect_block_end(struct template_parse *p)
 
 static struct template_node *parse_statement(struct template_parse *p);
 
-/* Tells whether the tag that begins here has one of these words, which spaces separate. Does not
- * skip it. */
+/* Tells whether the next tag has one of these words, which are separated by spaces. Does not skip
+ * it. */
 static bool ends_here(const struct template_parse *p, const char *words)
 {
     const struct token *t = p->at + 1;

@@ -13,10 +13,10 @@ struct template_parse {
     bool soft; /* within an if: an unknown filter or test fails only when it runs, as in jinja2 */
     struct macro *macro[64]; /* macros that are open */
     int n_macros;
-    struct dict *symbols; /* name -> number */
+    struct dict *symbols; /* maps names to numbers */
 };
 
-/* Parses the tokens into t->root. fails: as jinja_create. */
+/* Parses the tokens, and sets t->root. fails: as jinja_create. */
 void jinja_parse(struct heap *h, struct template *t, const struct template_tokens *tokens);
 
 /* Functions that parse.c and expr.c share. */

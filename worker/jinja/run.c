@@ -126,7 +126,7 @@ int64_t jinja_loop_length(struct template_run *r, struct template_loop *l)
     struct pyvalue v;
     while (pull(r, l, &v)) jinja_list_add(&r->h, rest, v);
     jinja_cursor_init(&r->h, &l->items, jinja_value_of_list(rest));
-    /* Drops the condition: the items have passed it. */
+    /* Drop the condition, which the remaining items have passed. */
     struct template_node *plain = jinja_heap_grow(&r->h, l->node, sizeof *plain, sizeof *plain);
     plain->test = NULL;
     l->node = plain;
@@ -202,8 +202,8 @@ static struct pyvalue macro_value(struct template_run *r, const struct macro *de
     return (struct pyvalue){.type = V_MACRO, .p = m};
 }
 
-/* Runs a block in its own scope, and passes its text through its filters. Passes break and
- * continue on. */
+/* Runs a block in its own scope, and passes its text through its filters. Returns the flow of the
+ * body (break, continue). */
 static enum flow run_filtered(struct template_run *r, const struct template_node *n,
                               struct scope *scope, struct pyvalue *out)
 {
@@ -213,7 +213,7 @@ static enum flow run_filtered(struct template_run *r, const struct template_node
     const enum flow flow = run_body(r, n->body, inner);
     r->out = saved;
     *out = jinja_sink_value(&r->h, &text);
-    if (n->b && flow == FLOW_ON) { /* the innermost filter takes the text */
+    if (n->b && flow == FLOW_ON) { /* the innermost filter gets the text */
         struct template_node *chain[2 * TEMPLATE_NEST];
         int depth = 0;
         for (struct template_node *f = n->b; f; f = f->a) {
@@ -247,8 +247,8 @@ static void add_span(struct template_run *r, int64_t begin, int64_t end)
     o->span[o->n_spans++] = (struct template_span){begin, end};
 }
 
-/* Runs a generation tag. Inside another block's text its place in the output is unknown: the span
- * then has a negative end. */
+/* Runs a generation tag. In a text that another block captures, the place in the output is
+ * unknown: the span then has a negative end. */
 static void run_generation(struct template_run *r, const struct template_node *n,
                            struct scope *scope)
 {
@@ -311,7 +311,7 @@ static enum flow run_body(struct template_run *r, const struct template_node *bo
     return flow;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- rendering ------------------------------------------------------------------------------ */
 
 static void set_root(struct template_run *r, const struct dict *vars)
 {
@@ -329,7 +329,7 @@ static void render(struct template_run *r, const char *json, int64_t size,
                    const struct run_prepare *prepare, struct template_output *o)
 {
     struct text_sink out = {0};
-    r->h.n_steps = INT64_MAX; /* reading is bounded by its memory */
+    r->h.n_steps = INT64_MAX; /* no step limit: memory bounds the reading of JSON */
     const struct pyvalue vars = jinja_json_read(&r->h, json, size);
     if (vars.type != V_DICT) jinja_heap_fail(&r->h, ERR_INVALID, "the variables are not an object");
     if (prepare) prepare->fn(r, vars.dict, prepare->context);
@@ -349,7 +349,7 @@ static void render(struct template_run *r, const char *json, int64_t size,
     o->size = out.n;
 }
 
-/* Renders in a separate function, so that no variable of the caller is undefined after a
+/* Renders. This is a separate function so that no variable of the caller is undefined after a
  * longjmp. */
 static int try_render(struct template_run *r, const char *json, int64_t size,
                       const struct run_prepare *prepare, struct template_output *o)

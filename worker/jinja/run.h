@@ -10,7 +10,7 @@
 /* Limit of nested macro calls. */
 #define RUN_CALLS 64
 
-/* Variables of one block, which also sees those of the blocks around it. */
+/* Variables of one block. A block also sees the variables of enclosing blocks. */
 struct scope {
     struct scope *up;  /* NULL: the root, whose variables are v[symbol] */
     struct pyvalue *v; /* other scopes: [n] variables; `symbol` has their symbols */
@@ -22,11 +22,11 @@ struct template_run {
     struct heap h;
     const struct template *t;
     struct scope root;
-    struct text_sink *out;  /* takes the text of statements */
+    struct text_sink *out;  /* gets the text of statements */
     struct text_sink *main; /* the output itself */
     int64_t now_s;
     int calls;                     /* macros that are open */
-    struct template_output *spans; /* takes the spans of {% generation %} tags */
+    struct template_output *spans; /* gets the spans of {% generation %} tags */
 };
 
 /* A running loop: the value of the variable `loop`. */
@@ -44,21 +44,21 @@ struct macro_value {
     struct scope *scope; /* scope of its definition */
 };
 
-struct bound { /* a method and the value that it is called on */
+struct bound { /* a method and the value on which it is called */
     const struct native *native;
     struct pyvalue of;
 };
 
 /* Functions that jinja_run_template calls. fn() may change the variables before the rendering.
- * after() is called when the template has ended, to see how it used the variables, and failed()
- * instead when it has failed; NULL: not called. failed() may use no memory of the heap. */
+ * after() is called when the template has ended, to check how it used the variables; failed() is
+ * called instead if it has failed. NULL: not called. failed() must not allocate from the heap. */
 struct run_prepare {
     void (*fn)(struct template_run *r, struct dict *vars, const void *context);
     const void *context;
     void (*after)(struct template_run *r, const void *context);
     void (*failed)(const struct template_run *r, const void *context);
 };
-/* Renders as jinja_render does, and calls the functions of prepare, which may be NULL. */
+/* Renders as jinja_render does, and calls the functions of `prepare`, which may be NULL. */
 int jinja_run_template(const struct template *t, const char *json, int64_t size, int64_t now_s,
                        const struct run_prepare *prepare, struct template_output *o, struct err *e);
 
@@ -81,7 +81,7 @@ struct pyvalue jinja_eval(struct template_run *r, struct scope *scope,
                           const struct template_node *n);
 /* Apply an operator. fails: ERR_INVALID for types without the operator and division by zero;
  * ERR_TOO_LARGE for an integer past 64 bits or a text past SINK_LIMIT; ERR_UNSUPPORTED for a
- * format after % that is not here. */
+ * format after % that is not implemented. */
 struct pyvalue jinja_op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b);
 struct pyvalue jinja_op_negate(struct template_run *r, struct pyvalue v, bool minus);
 struct pyvalue jinja_op_slice(struct template_run *r, struct pyvalue v,
@@ -95,7 +95,8 @@ struct pyvalue jinja_call_node(struct template_run *r, struct scope *scope,
                                struct pyvalue caller); /* caller V_MISSING: none */
 struct pyvalue jinja_call_native(struct template_run *r, struct scope *scope,
                                  const struct template_node *n, struct pyvalue of);
-/* Returns str(v) with the five characters of HTML escaped, marked safe; a safe string as it is. */
+/* Returns str(v) with the five special characters of HTML escaped, marked safe; returns a safe
+ * string unchanged. */
 struct pyvalue jinja_op_escape(struct template_run *r, struct pyvalue v);
 
 /* Returns an argument as an integer. fails: ERR_INVALID naming `what`, the argument's purpose. */

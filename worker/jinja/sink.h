@@ -1,4 +1,4 @@
-/* sink.h: text that grows in the heap's arena, and values as Python prints them. */
+/* sink.h: appends to text in the heap's arena, and prints values as Python does. */
 #ifndef SEQD_JINJA_SINK_H
 #define SEQD_JINJA_SINK_H
 
@@ -25,7 +25,8 @@ void jinja_sink_str(struct heap *h, struct text_sink *s, struct pyvalue v);
 void jinja_sink_repr(struct heap *h, struct text_sink *s, struct pyvalue v);
 struct pyvalue jinja_value_to_str(struct heap *h, struct pyvalue v); /* str(v), a plain string */
 struct pyvalue jinja_value_soft_str(struct heap *h,
-                                    struct pyvalue v); /* a string as it is, else str(v) */
+                                    struct pyvalue v); /* returns a string unchanged, else
+                                                        * str(v) */
 /* Writes repr() of a double into at least 32 bytes. Returns out. */
 char *jinja_float_repr(char *out, double d);
 

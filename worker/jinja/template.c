@@ -6,7 +6,7 @@
 #include "api/core/utf8.h"
 #include "worker/jinja/parse.h"
 
-/* Makes \r\n and \r into \n, and leaves out one newline at the end, as jinja2 does. */
+/* Replaces \r\n and \r by \n, and removes one newline at the end, as jinja2 does. */
 static char *normalize(struct heap *h, const char *text, int64_t size, int64_t *out_size)
 {
     char *copy = jinja_heap_alloc(h, size + 1);
@@ -43,7 +43,7 @@ static void compile(struct heap *h, struct template *t, const char *text, int64_
     jinja_parse(h, t, &tokens);
 }
 
-/* Compiles in a separate function, so that no variable of the caller is undefined after a
+/* Compiles. This is a separate function so that no variable of the caller is undefined after a
  * longjmp. */
 static int try_compile(struct heap *h, struct template *t, const char *text, int64_t size)
 {

@@ -1,4 +1,5 @@
-/* template.h: chat templates of the Hub: a bounded interpreter for the Jinja that they use.
+/* template.h: chat templates of the Hub: an interpreter, with limits, for the part of Jinja that
+ * they use.
  *
  * A template either fails or renders to the same bytes as jinja2 3.1 under transformers (an
  * ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, break and continue, the
@@ -6,9 +7,9 @@
  * Strings have the characters of Unicode 14 (Python 3.11).
  *
  * A template is refused when it is compiled if it uses include, import, extends, block,
- * autoescape, or a filter, test, method or function of jinja2 or Python that is not here. The
- * error has the line and the name. Integers have 64 bits; a value that would print an address (a
- * function, a generator) is an error.
+ * autoescape, or a filter, test, method or function of jinja2 or Python that is not implemented
+ * here. The error has the line and the name. Integers have 64 bits; a value that would print an
+ * address (a function, a generator) is an error.
  *
  * No state is global: a compiled template is read only, and several threads may render it. */
 #ifndef SEQD_JINJA_TEMPLATE_H
@@ -28,18 +29,19 @@
 struct template;
 
 /* Compiles a template; does not keep the text. Returns NULL on failure, with the line in the
- * error: ERR_INVALID for a template that jinja2 refuses, too, or an integer past 64 bits,
- * ERR_UNSUPPORTED for one that only this interpreter refuses, ERR_TOO_LARGE past a limit. */
+ * error: ERR_INVALID for a template that jinja2 refuses, too, or an integer past 64 bits;
+ * ERR_UNSUPPORTED for a template that only this interpreter refuses; ERR_TOO_LARGE past a
+ * limit. */
 struct template *jinja_create(const char *text, int64_t size, struct err *e);
 void jinja_destroy(struct template *t);
-bool jinja_has_generation(const struct template *t); /* tells if it has a {% generation %} tag */
+bool jinja_has_generation(const struct template *t); /* it has {% generation %} */
 /* Tells whether the source names this variable anywhere; always true for loop, caller, kwargs and
- * varargs. If not, the template cannot use it. */
+ * varargs. A template cannot use a variable that it does not name. */
 bool jinja_names(const struct template *t, const char *name);
-bool jinja_mentions(const struct template *t, const char *word); /* tells if it contains word */
+bool jinja_mentions(const struct template *t, const char *word); /* the source has word */
 
-/* Bytes [begin, end) of an output. end -1: the text went through another block, so its place is
- * not known. */
+/* Bytes [begin, end) of an output. end -1: another block captured the text, so its place is not
+ * known. */
 struct template_span {
     int64_t begin, end;
 };
@@ -54,9 +56,9 @@ void jinja_output_fini(struct template_output *o);
 
 /* Renders into o, which is emptied first. json: the text, of size bytes, of an object with the
  * variables. now_s: the time that strftime_now reads, in seconds since 1970, UTC. fails, with the
- * line: ERR_INVALID with the argument of raise_exception, or the error that Python would raise, or
- * for variables that cannot be read; ERR_TOO_LARGE past a limit or for a result past 64 bits;
- * ERR_UNSUPPORTED for a text format that is not here. On failure o is empty. */
+ * line: ERR_INVALID with the argument of raise_exception, with the error that Python would raise,
+ * or for variables that cannot be read; ERR_TOO_LARGE past a limit or for a result past 64 bits;
+ * ERR_UNSUPPORTED for a text format that is not implemented. On failure o is empty. */
 int jinja_render(const struct template *t, const char *json, int64_t size, int64_t now_s,
                  struct template_output *o, struct err *e);
 

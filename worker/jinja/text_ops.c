@@ -166,7 +166,7 @@ struct pylist *jinja_text_lines(struct heap *h, struct pyvalue v, bool keep_ends
 
 /* ---- building ------------------------------------------------------------------------------- */
 
-/* Replaces an empty string: it occurs before every character and at the end. */
+/* Replaces an empty string, which occurs before every character and at the end. */
 static struct pyvalue replace_nothing(struct heap *h, struct pyvalue v, const struct str *with,
                                       int64_t most)
 {
@@ -222,7 +222,7 @@ static void convert(struct heap *h, struct text_sink *s, uint32_t c, enum chars_
     for (int i = 0; i < n; i++) jinja_sink_char(h, s, out[i]);
 }
 
-/* Tells whether the sigma at byte `at` ends a word: it then has another form. */
+/* Tells whether the sigma at byte `at` ends a word, where its lower case is another letter. */
 static bool final_sigma(const struct str *t, int64_t at)
 {
     int64_t i = at;

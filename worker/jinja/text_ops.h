@@ -22,7 +22,7 @@ struct pyvalue jinja_text_case(struct heap *h, struct pyvalue v, enum chars_case
 struct pyvalue jinja_text_capitalize(struct heap *h, struct pyvalue v);
 struct pyvalue jinja_text_title(struct heap *h,
                                 struct pyvalue v); /* str.title, by runs of letters */
-/* Returns the place of `what` in v, in code points; -1: not found. from, to: bounds as in a slice;
+/* Returns the index of `what` in v, in code points; -1: not found. from, to: bounds as in a slice;
  * last: finds the last occurrence. */
 int64_t jinja_text_find(struct heap *h, struct pyvalue v, struct pyvalue what, struct pyvalue from,
                         struct pyvalue to, bool last);

@@ -1,5 +1,5 @@
-/* Values: strings, lists, and dicts as open hash tables with entries in order of insertion; truth,
- * equality, order and iteration. */
+/* Values: strings, lists, and dicts, which are open hash tables with entries in order of
+ * insertion; truth, equality, order and iteration of values. */
 #include "worker/jinja/value.h"
 
 #include <math.h>
@@ -104,7 +104,7 @@ static uint64_t hash_of(struct pyvalue v)
         return x;
     }
     double d = jinja_value_is_number(v) ? jinja_value_as_double(v) : 0;
-    if (d == 0) d = 0; /* turns -0.0 into 0.0 */
+    if (d == 0) d = 0; /* turn -0.0 into 0.0 */
     return hash_bytes((const char *)&d, sizeof d);
 }
 
@@ -353,7 +353,7 @@ bool jinja_value_iterable(struct pyvalue v)
 
 struct pyvalue jinja_range_at(const struct pyrange *r, int64_t i)
 {
-    /* The item has 64 bits. The product may have more. */
+    /* The item fits into 64 bits, although the product may not. */
     return jinja_value_int((int64_t)((uint64_t)r->start + (uint64_t)i * (uint64_t)r->step));
 }
 
@@ -381,7 +381,7 @@ static struct pylist *view_of(struct heap *h, const struct dict *d, enum pyview 
     return l;
 }
 
-/* Begins to walk v. The variable `loop` cannot be walked here. */
+/* Begins to iterate over v. The variable `loop` cannot be iterated here. */
 void jinja_cursor_init(struct heap *h, struct cursor *c, struct pyvalue v)
 {
     *c = (struct cursor){.of = v};

@@ -1,5 +1,5 @@
 /* value.h: the values of expressions in a chat template: Python's values, as far as a template can
- * see them. Strings are UTF-8 and are counted in code points. Dicts keep the order of insertion.
+ * use them. Strings are UTF-8 and are counted in code points. Dicts keep the order of insertion.
  * Only a namespace can change after it was made, as in jinja2's ImmutableSandboxedEnvironment.
  *
  * A struct pyvalue is 16 bytes and is passed by value; the struct that it points to lives in the
@@ -17,7 +17,7 @@ enum value_type {
     V_UNDEFINED,
     V_NONE,
     V_BOOL,
-    V_INT, /* 64 bits, where Python has no limit; an overflow is an error */
+    V_INT, /* 64 bits; Python has no limit, so an overflow is an error */
     V_FLOAT,
     V_STR,
     V_LIST,
@@ -37,7 +37,8 @@ enum pyview { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
 
 struct pyvalue {
     uint8_t type;
-    uint8_t safe; /* a V_STR is markupsafe's Markup, which escapes strings added to it */
+    uint8_t safe; /* the V_STR is a Markup of markupsafe, which escapes strings that are added to
+                   * it */
     uint16_t id;
     union {
         bool b;
@@ -45,7 +46,7 @@ struct pyvalue {
         double d;
         const struct str *s; /* V_UNDEFINED: text of the error that its use causes, or NULL */
         struct pylist *list;
-        struct dict *dict; /* used by V_NAMESPACE and V_VIEW, too */
+        struct dict *dict; /* also for V_NAMESPACE and V_VIEW */
         struct pyrange *range;
         struct cursor *iter;
         void *p;
@@ -60,7 +61,7 @@ struct str {
 struct pylist {
     struct pyvalue *v;
     int64_t n, room;
-    bool read; /* tells whether a walk over it has begun or an item was looked up */
+    bool read; /* an iteration has begun, or an item was looked up */
 };
 
 struct dict {
@@ -151,8 +152,8 @@ bool jinja_value_has_len(struct pyvalue v);
 int64_t jinja_value_len(struct heap *h, struct pyvalue v); /* fails: for a value without len() */
 
 bool jinja_value_iterable(struct pyvalue v);
-/* Begins to walk v. A generator gives its remaining items. fails: ERR_INVALID for a value that
- * cannot be iterated. */
+/* Begins to iterate over v. A generator gives its remaining items. fails: ERR_INVALID for a value
+ * that cannot be iterated. */
 void jinja_cursor_init(struct heap *h, struct cursor *c, struct pyvalue v);
 bool jinja_cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out);
 struct pylist *jinja_value_items(struct heap *h,

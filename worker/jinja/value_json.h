@@ -4,9 +4,9 @@
 
 #include "worker/jinja/sink.h"
 
-/* Returns the value of a whole document, at most JREAD_DEPTH levels deep. The last of equal keys
- * counts. fails: ERR_INVALID for anything but one JSON value, for an integer past 64 bits, and for
- * a number with a point or exponent past the range of double. */
+/* Returns the value of a whole document, at most JREAD_DEPTH levels deep. If keys are equal, the
+ * last one counts. fails: ERR_INVALID for anything but one JSON value, for an integer past 64
+ * bits, and for a number with a point or exponent past the range of double. */
 struct pyvalue jinja_json_read(struct heap *h, const char *text, int64_t size);
 
 struct json_style {
@@ -15,8 +15,8 @@ struct json_style {
     const char *comma, *colon; /* the separators */
     int64_t n_comma, n_colon;
 };
-/* Writes json.dumps(v). fails: ERR_INVALID for a value that JSON has no form for, naming its
- * type. */
+/* Writes json.dumps(v). fails: ERR_INVALID naming the type of a value that JSON cannot
+ * represent. */
 void jinja_json_write(struct heap *h, struct text_sink *s, struct pyvalue v,
                       const struct json_style *style);
 

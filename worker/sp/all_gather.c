@@ -1,13 +1,14 @@
-/* Attention over keys and values of all ranks, gathered: with packed documents, each rank gets only
- * the rows that its queries see (worker/plan/reach.h), from their owner, without a ring.
+/* Attention over the gathered keys and values of all ranks. With packed documents each rank gets
+ * only the rows that its queries see (worker/plan/reach.h), directly from their owners.
  *
- *   forward   the receives for all rows are posted at once; the blocks of r-1, r-2, ... are used as
- *             they arrive: the order of the ring, and its bits
- *   backward  rows are gathered again; the part of dKV_j that this rank has goes straight to its
- *             owner, who adds r+1's, r+2's, ... to its own, in fp32. Under "ranks" a sum of parts
- *             would depend on how many there are: dKV goes round the ring instead (rsa.c)
+ *   forward   the receives for all rows are posted at once. The blocks of r-1, r-2, ... are used
+ *             in this order, which is that of the ring and gives its bits
+ *   backward  rows are gathered again. This rank's part of dKV_j is sent directly to its owner j,
+ *             which adds the parts of j+1, j+2, ... to its own, in fp32. Under "ranks" the bits of
+ *             such a sum would depend on the number of parts: dKV travels round the ring instead
+ *             (rsa.c)
  *
- * Rows that are not sent are zero here: probabilities of 0 multiply them. */
+ * Rows that are not sent are set to zero, since probabilities of 0 multiply them. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -19,7 +20,7 @@ struct key_gather { /* one call */
     const struct reach_map *reach;
     enum dtype dtype;                                 /* dtype of keys and values */
     struct comm_ticket in[JOB_MAX_RANKS][SHARD_SEGS]; /* rows of r-i, by segment */
-    struct comm_ticket back[2][SHARD_SEGS];           /* gradients, of two rounds */
+    struct comm_ticket back[2][SHARD_SEGS];           /* gradients of two rounds */
 };
 
 static void gather_of(struct key_gather *w, struct sp *sp, enum dtype dtype,
@@ -50,7 +51,8 @@ static struct tensor rows_in(struct tensor t, int64_t seg_len, int g, struct rea
     return tensor_sub(t, g * seg_len + rows.first, rows.n, 0, t.cols);
 }
 
-/* One message is sent and one received, both of whole rows; a side without rows has no message. */
+/* One message to send and one to receive, both of whole rows. A side without rows has no
+ * message. */
 struct trade {
     enum purpose purpose;
     enum comm_channel channel;
@@ -83,8 +85,8 @@ static void zero_rest(struct key_gather *w, struct tensor seg, struct reach_rows
     w->sp->be->ops->fill(w->sp->be, at + end * size, (seg.rows - end) * size, 0);
 }
 
-/* Posts the receives of the rows that queries here see, and the sends of own rows that others
- * see. */
+/* Posts the receives of the rows that this rank's queries see, and the sends of own rows that
+ * other ranks see. */
 static int kv_post(struct key_gather *w, struct tensor own, struct err *e)
 {
     struct sp *sp = w->sp;
@@ -107,7 +109,7 @@ static int kv_post(struct key_gather *w, struct tensor own, struct err *e)
     return 0;
 }
 
-/* Waits until the rows of rank r-i are here, and makes *b of them. */
+/* Waits for the rows of rank r-i, and makes *b from them. */
 static int kv_wait(struct key_gather *w, int i, struct block *b, struct err *e)
 {
     const int j = (w->r - i + w->P) % w->P;
@@ -141,7 +143,7 @@ static int all_gather_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err
     return 0;
 }
 
-/* ---- gradients home -------------------------------------------------------------------------- */
+/* ---- gradients to their owners --------------------------------------------------------------- */
 
 static struct tensor home_of(const struct key_gather *w, int i)
 {
@@ -149,7 +151,8 @@ static struct tensor home_of(const struct key_gather *w, int i)
     return tensor_f32(w->sp->buf.dkv[i & 1], w->sp->shard.T, n, n);
 }
 
-/* Round i: sends this rank's part of dKV_(r-i) to its owner, receives r+i's part of the own dKV. */
+/* Round i: sends this rank's part of dKV_(r-i) to its owner, and receives the part of the own dKV
+ * from r+i. */
 static int home_post(struct key_gather *w, int i, struct err *e)
 {
     struct sp *sp = w->sp;

@@ -51,8 +51,8 @@ bool block_pair_seen(const struct sp *sp, const struct block *b, const struct bl
     return v->lo[c] < k1 && v->hi[c] > k0;
 }
 
-/* Tells whether query segment c and key segment g of b belong to this half, and a query sees a
- * key. */
+/* Tells whether query segment c and key segment g of b belong to this half (`later`), and a query
+ * sees a key. */
 static bool pair_wanted(const struct sp *sp, const struct block *b, const struct block_view *v,
                         int c, int g, bool later)
 {
@@ -85,7 +85,7 @@ bool block_drop(const struct sp *sp, int c, struct attn_drop *out)
     return true;
 }
 
-/* Counts the keys of a segment that are no padding. */
+/* Counts the keys of a segment that are not padding. */
 static int64_t key_rows(const struct sp *sp, int g)
 {
     if (mutant_on(MUTANT_TOKEN_DROPPED) && sp->shard.P > 1 && g == sp->shard.n_segs - 1)
@@ -130,7 +130,7 @@ void block_add(struct sp *sp, struct tensor dst, struct tensor src)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Returns the fp32 sum that blocks are added to: o itself, or the workspace where o has 16 bits. */
+/* Returns the fp32 sum to which blocks are added: o itself, or the workspace if o has 16 bits. */
 static struct tensor carried(const struct sp *sp, const struct sp_fwd_args *a)
 {
     assert(sp->buf.o ? a->o.dtype != DT_F32 : a->o.dtype == DT_F32);
@@ -183,9 +183,9 @@ static void fwd_pair(struct sp *sp, const struct sp_fwd_args *a, const struct bl
                           });
 }
 
-/* The fault: merges without a running maximum. Each block's sums are brought to a maximum of 0, as
- * if exponentials were taken of the scores themselves. The result is right as long as nothing
- * overflows. (The CPU carries maxima in units of log 2.) */
+/* The fault of MUTANT_MERGE: merges without a running maximum. Each block's sums are rescaled to a
+ * maximum of 0, as if exponentials were taken of the scores themselves. The result is right unless
+ * one overflows. (The CPU carries maxima in units of log 2.) */
 static void merge_plainly(struct sp *sp, const struct sp_fwd_args *a)
 {
     const struct tensor o = carried(sp, a);
@@ -289,8 +289,8 @@ static void bwd_pair(struct sp *sp, const struct sp_bwd_args *a, const struct bl
                           });
 }
 
-/* Takes keys descending in the outer loop and queries ascending in the inner one. So each dq gets
- * its keys in the order of the forward, and each dkv its queries ascending. */
+/* The outer loop takes keys descending, the inner loop queries ascending. So each dq sums its keys
+ * in the order of the forward pass, and each dkv its queries in ascending order. */
 void block_bwd(struct sp *sp, const struct sp_bwd_args *a, const struct block *b,
                const struct block_view *v, bool later)
 {

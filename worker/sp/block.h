@@ -1,10 +1,11 @@
-/* block.h: one rank's keys and values, seen by this rank's queries: the work of a ring step.
+/* block.h: attention of this rank's queries to one rank's keys and values, the work of a step of
+ * the ring.
  *
  * A block is the keys and values that one rank owns: [T, 2*Hk*D] rows in n_segs segments, each with
  * its global position. Work is done pair by pair, a query segment against a key segment, in the
- * order that sp.h documents. "later" splits it: false takes the key segments at or before the query
- * segment, descending; true those after it, descending. A ring takes its own block's later half
- * last of all. Pairs in which no query sees any key are skipped. */
+ * order that sp.h documents. `later` splits this work: false takes the key segments at or before
+ * the query segment, descending; true takes the key segments after it, descending. A ring computes
+ * the later half of its own block last. Pairs in which no query sees any key are skipped. */
 #ifndef SEQD_SP_BLOCK_H
 #define SEQD_SP_BLOCK_H
 
@@ -23,7 +24,7 @@ struct block_view {
 };
 
 struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct tensor dkv);
-/* seen: the host's copy of the ranges. If its lo is NULL, every key counts as seen. */
+/* seen: the host's copy of the ranges. If seen.lo is NULL, every key counts as seen. */
 struct block_view block_view(const struct sp *sp, struct sp_seen seen);
 /* Returns the ranges that the host reads: lo and hi themselves, unless the device has its own
  * memory. */
@@ -33,7 +34,7 @@ struct sp_seen block_seen(const struct sp *sp, const int64_t *lo, const int64_t 
 /* Tells whether the range of keys that segment c's queries see meets segment g of b. */
 bool block_pair_seen(const struct sp *sp, const struct block *b, const struct block_view *v, int c,
                      int g);
-/* Returns the factor of the scores: 1/sqrt(D), or the family's own. */
+/* Returns the factor of the scores: 1/sqrt(D), or the family's own factor. */
 float block_scale(const struct sp *sp);
 /* Fills *out with the dropout of query segment c. Returns false if there is no dropout. */
 bool block_drop(const struct sp *sp, int c, struct attn_drop *out);
@@ -52,8 +53,8 @@ void block_bwd_start(struct sp *sp, const struct sp_bwd_args *a);
 void block_bwd(struct sp *sp, const struct sp_bwd_args *a, const struct block *b,
                const struct block_view *v, bool later);
 
-/* These work on whole tensors of equal shape and dtype, row by row where a tensor is a window of a
- * wider one. Sums and zeros are fp32. */
+/* These functions work on whole tensors of equal shape and dtype, row by row if a tensor is a
+ * window of a wider one. block_add and block_zero need fp32. */
 void block_zero(struct sp *sp, struct tensor t);
 void block_copy(struct sp *sp, struct tensor dst, struct tensor src);
 void block_add(struct sp *sp, struct tensor dst, struct tensor src);

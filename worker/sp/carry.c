@@ -1,5 +1,5 @@
-/* carry.c: runs a pass by its exchange: a chain of states (ring), the same in pieces (scan), or
- * maps of all ranks composed locally (all_gather). */
+/* carry.c: runs a pass by its exchange: a chain of states (ring), a chain of pieces of states
+ * (scan), or the maps of all ranks, composed locally (all_gather). */
 #include "worker/sp/carry.h"
 
 #include "api/core/assert.h"
@@ -102,8 +102,8 @@ static void lose_mutant(struct sp_carry *sp, const struct carry_pass *p)
         sp->be->ops->fill(sp->be, p->states, p->count, 0);
 }
 
-/* Computes this rank's chunks, beginning with the state at p->states. out gets the last one's
- * state. */
+/* Computes this rank's chunks, beginning with the state at p->states. out gets the state after the
+ * last chunk. */
 static void compute(struct sp_carry *sp, const struct carry_pass *p, float *out)
 {
     const struct shard *sh = &sp->shard;
@@ -141,8 +141,8 @@ static int run_ring(struct sp_carry *sp, const struct carry_pass *p, const struc
 
 /* ---- maps ------------------------------------------------------------------------------------ */
 
-/* Adds A S to b for n heads; in the backward pass A' S. a, in (S) and b point to the first
- * head's. */
+/* Adds A S to b for n heads; in the backward pass, A' S. a, in (S) and b point to the matrices of
+ * the first head. */
 static void apply(struct sp_carry *sp, const struct carry_pass *p, int64_t n, const float *a,
                   const float *in, float *b)
 {
@@ -160,8 +160,8 @@ static void apply(struct sp_carry *sp, const struct carry_pass *p, int64_t n, co
     }
 }
 
-/* Passes the state on piece by piece: waits for a piece, adds its image under this rank's map to b,
- * and sends the sum. there: this rank has b and its map. */
+/* Passes the state on piece by piece: waits for a piece, adds A times the piece to b, and sends
+ * the sum. there: this rank has computed A and b. */
 static int chain_pieces(struct sp_carry *sp, const struct carry_pass *p, const struct course *c,
                         bool there, struct comm_ticket arrival[], struct err *e)
 {
@@ -235,7 +235,7 @@ static int run_gather(struct sp_carry *sp, const struct carry_pass *p, const str
     float *own = sp->all + sp->shard.r * size;
     const float *state = sp->all + c->first * size;
     if (sends_wait(sp, &sp->sent[0], e)) return -1;
-    if (c->to < 0) /* no rank needs it */
+    if (c->to < 0) /* the last rank: no rank needs its state */
         sp->be->ops->fill(sp->be, own, size, 0);
     else
         p->ahead(p->arg, own, own + p->count);
@@ -261,7 +261,7 @@ int carry_run(struct sp_carry *sp, const struct carry_pass *p, struct err *e)
     const struct course c = course_of(sh, p->back);
     const bool maps = sh->P > 1 && sp->exchange > EXCHANGE_RING;
     assert(sp->comm || sh->P == 1);
-    assert(sh->n_segs == sh->n_sums); /* a zigzag shard's segments are no neighbours */
+    assert(sh->n_segs == sh->n_sums); /* the segments of a zigzag shard are not adjacent */
     assert(!maps || sh->n_sums == 1);
     if (sp->comm) comm_where(sp->comm)->hop = c.from < 0 ? -1 : sh->r;
     const bool gather = maps && p->heads && sp->exchange == EXCHANGE_ALL_GATHER;

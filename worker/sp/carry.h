@@ -3,25 +3,27 @@
  * state after the chunk before it.
  *
  * The state that leaves a rank's rows is an affine map S -> A S + b of the state that enters them.
- * A is no decay but a matrix for each head: the product of the rows' matrices, or zero if a
- * document begins among the rows. How the state passes is sp_carry.exchange:
+ * A is not a scalar decay but a matrix for each head: the product of the rows' matrices, or zero
+ * if a document begins among the rows. sp_carry.exchange selects how the state passes from rank to
+ * rank:
  *   ring        a rank waits for the state of the rank before it, and then computes its chunks.
  *               The order of work is that of one rank, so that under determinism "ranks", where
  *               the chunks are the logical ones, the bits are those of one rank
- *   scan        each rank makes its A and b at once. The state passes as in the ring, but a rank
- *               only computes A S + b before it sends it on: in plan_scan_pieces() pieces of some
- *               heads each, so that a piece moves on while the next one is computed (2507.01004).
- *               Then all ranks compute their rows
- *   all_gather  the A and b of every rank go to all ranks, and each forms the state that enters
- *               its rows: one exchange, after which only products are made in turn
- * Making A and b costs one more pass over the rows. Products of matrices round differently from
- * rows taken one by one, so the bits then depend on the number of ranks. Backward mirrors all of
- * it from right to left: the gradient D of the state that leaves gives A' D + b.
+ *   scan        each rank first computes its A and b. The state then passes as in the ring, but a
+ *               rank only computes A S + b before it sends the result on. It does so in
+ *               plan_scan_pieces() pieces of some heads each, so that a piece is sent while the
+ *               next one is computed (arXiv 2507.01004). Then all ranks compute their rows
+ *   all_gather  every rank sends its A and b to all ranks, and each computes the state that enters
+ *               its rows. There is one exchange, and after it only a sequence of products
+ * To compute A and b costs one more pass over the rows. Products of matrices round differently
+ * from rows taken one by one, so with scan and all_gather the bits depend on the number of ranks.
+ * Backward runs from right to left in the same way: from the gradient D of the state that leaves
+ * it computes A' D + b.
  *
- * ring and scan: each rank but the last sends one state to the next, each but the first one
- * gradient to the one before; all_gather: each sends A and b to all others. If the state is b
- * alone (a short convolution: the last rows, whatever enters), it is sent as in the ring, but at
- * once. */
+ * Messages: in ring and scan each rank but the last sends one state to the next rank, and each
+ * rank but the first sends one gradient to the previous rank. In all_gather each rank sends A and
+ * b to all others. If the state that leaves is b alone (in a short convolution: the last rows), a
+ * rank sends it to the next rank without waiting for the state that enters. */
 #ifndef SEQD_SP_CARRY_H
 #define SEQD_SP_CARRY_H
 
@@ -38,16 +40,17 @@ struct sp_carry {
     struct comm *comm; /* NULL: one rank */
     struct shard shard;
     enum exchange_id exchange; /* AUTO: ring. scan, all_gather: one sum chunk a rank */
-    void *send[2]; /* in the comm segment: states of the largest size, in turns; P = 1: unused */
+    void *send[2]; /* in the comm segment: states of the largest size, used in turns; P = 1:
+                    * unused */
     float *map;    /* scan: A of the largest size */
     float *all;    /* all_gather, in the comm segment: [P] of the largest b and A */
     struct carry_sends sent[2]; /* sent and turn: private; zeros at first */
     int turn;
 };
 
-/* A step computes one chunk. Forward: in is the state before it, out takes the state after it.
- * Backward: in is the gradient of the state after it, out takes that of the state before it. out
- * NULL: unwanted. in and out are different buffers. */
+/* A step computes one chunk. Forward: `in` is the state before the chunk, `out` takes the state
+ * after it. Backward: `in` is the gradient of the state after the chunk, `out` takes the gradient
+ * of the state before it. out NULL: not wanted. in and out are different buffers. */
 struct carry_step {
     int chunk;
     int64_t row0, n_rows, pos; /* pos: global, of row0 */
@@ -58,15 +61,17 @@ struct carry_step {
 struct carry_pass {
     int64_t count; /* floats of a state */
     bool back;
-    /* forward: [n_chunks] states, out: the state that entered each; backward: 2 states, scratch. */
+    /* forward: [n_chunks] states, out: the state that entered each chunk; backward: 2 states,
+     * scratch. */
     float *states;
-    float *edge_out; /* on the pass's last rank: state that leaves the sequence; NULL: unwanted */
+    float *edge_out; /* on the pass's last rank: gets the state that leaves the sequence; NULL: not
+                      * wanted */
     void (*step)(void *arg, const struct carry_step *s);
     void *arg;
-    /* Scan and all_gather alone read these. A state is `heads` matrices [rows, cols], and A as many
-     * [rows, rows]; heads 0: A is zero and is not stored. ahead() makes b [count] and A of all rows
-     * of the rank, before any state has entered; false: it cannot, and the rank waits as in a ring,
-     * which is allowed with heads 0 alone. */
+    /* Only scan and all_gather read these. A state is `heads` matrices [rows, cols], and A is
+     * `heads` matrices [rows, rows]; heads 0: A is zero and is not stored. ahead() computes b
+     * [count] and A of all rows of the rank, before any state has entered. It returns false if it
+     * cannot, and the rank then waits as in a ring; this is allowed only with heads 0. */
     int64_t heads, rows, cols;
     bool (*ahead)(void *arg, float *b, float *a);
 };
@@ -77,7 +82,8 @@ int carry_run(struct sp_carry *sp, const struct carry_pass *p, struct err *e);
 /* Computes each chunk of a forward pass again, from the states that carry_run left, without an
  * exchange. */
 void carry_again(struct sp_carry *sp, const struct carry_pass *p);
-/* Waits for the sends. Call it before the ledger is read, and before another use of send or all. */
+/* Waits for the sends. Call it before the ledger is read, and before `send` or `all` is used for
+ * other data. */
 int carry_settle(struct sp_carry *sp, struct err *e);
 
 #endif

@@ -1,9 +1,9 @@
-/* Dynamic Sequence Parallelism (2403.10266): the all-to-all that changes which dimension is spread.
+/* Dynamic Sequence Parallelism (2403.10266): the all-to-all that changes the spread dimension.
  *
- * Rank r's part of the activation along `from`, and within it rank w's part along `to`, is one
- * block [n_r, n_w, cols]. Every rank packs its blocks into `send` in rank order, posts them, moves
- * its own block meanwhile, and unpacks the received blocks transposed: rows of dst are [share of
- * to, N_from]. Both sides compute the size of each block, so no size is announced and no padding
+ * The intersection of rank r's part along `from` and rank w's part along `to` is one block [n_r,
+ * n_w, cols]. Every rank packs its blocks into `send` in rank order, posts them, moves its own
+ * block meanwhile, and unpacks the received blocks transposed: rows of dst are [share of to,
+ * N_from]. Both sides compute the size of each block, so no size is announced and no padding
  * travels. */
 #include "worker/sp/dsp.h"
 
@@ -11,11 +11,11 @@
 #include "api/core/mutant.h"
 #include "worker/sp/sp.h"
 
-struct dsp_block { /* rows: n of the sender's dimension, m of the receiver's */
+struct dsp_block { /* [n, m] rows: n along the sender's dimension, m along the receiver's */
     int64_t n, m;
 };
 
-struct change { /* one switch at work */
+struct change { /* one switch under way */
     struct dsp *d;
     int from, to;
     int64_t row_size, share[2]; /* shares of `from` and of `to` */
@@ -53,7 +53,7 @@ static void zero(struct dsp *d, char *at, int64_t size)
 {
     static const char nothing[2];
     assert(size % 2 == 0 && (uintptr_t)at % 2 == 0);
-    if (size && (uintptr_t)at % 4) { /* a bf16 before the first aligned float */
+    if (size && (uintptr_t)at % 4) { /* set the 16-bit element before the first aligned float */
         d->be->ops->upload(d->be, at, nothing, 2);
         at += 2, size -= 2;
     }
@@ -61,7 +61,7 @@ static void zero(struct dsp *d, char *at, int64_t size)
     if (size % 4) d->be->ops->upload(d->be, at + size - 2, nothing, 2);
 }
 
-/* Returns the place of the first row of sender w's block along the gathered dimension. */
+/* Returns the index along the gathered dimension of the first row of sender w's block. */
 static int64_t gathered_at(const struct change *c, int w, int64_t n)
 {
     const int64_t N = c->d->n[c->from];
@@ -214,6 +214,6 @@ int dsp_gather(struct dsp *d, struct tensor whole, struct tensor src, int dim, s
     return wait_all(&c, e);
 }
 
-/* DSP needs no attention over ranks: attention is along a dimension that no rank splits, and the
- * program itself runs it. */
+/* DSP needs no attention over ranks: attention runs along a dimension that is not split, as an
+ * operation of the program. */
 const struct sp_row sp_row_dsp = {.form = {NULL}};

@@ -1,20 +1,20 @@
 /* dsp.h: Dynamic Sequence Parallelism (2403.10266): one dimension of a multi-dimensional
- * activation is spread over the ranks, and switches change it.
+ * activation is spread over the ranks; a switch changes which one.
  *
- * An activation [N0, N1, C] (space, time) is spread along dimension d: rank r holds
- * shard_share(N_d) of that dimension's indices, from r * share on, the last ranks fewer or none:
- * rows are padded to the share, and pad rows are zero. The spread dimension is outermost: rows
- * [share, N_other]. So a pad is a whole index of the spread dimension, and attention along the
- * other dimension never meets it and needs no mask.
+ * An activation [N0, N1, C] (space, time) is spread along dimension d: rank r holds share =
+ * shard_share(N_d) indices of that dimension, from r * share on. The last ranks may have fewer or
+ * none: their rows are padded to the share, and pad rows are zero. The spread dimension is
+ * outermost: rows [share, N_other]. So padding consists of whole indices of the spread dimension,
+ * and attention along the other dimension needs no mask for it.
  *
  *   switch(d, e)  all-to-all: scatter e, gather d. Moves rows without arithmetic; its backward is
- *                 switch(e, d). Only rows that exist travel: the bytes are those of the uneven
- *                 all-to-all, sent by r to w: rows of r's part along d and w's part along e
+ *                 switch(e, d). Padding is not sent: in the uneven all-to-all, r sends to w the
+ *                 rows of r's part along d and w's part along e
  *   split(d)      a whole activation, on every rank, becomes a spread one: no bytes; backward:
  *                 gather
  *   gather(d)     all-gather; backward split: the gradient of a whole activation is the same
  *                 on every rank
- *   keep          nothing
+ *   keep          no change
  *
  * The compiler decides where switches stand in a program: worker/program/spread.h. */
 #ifndef SEQD_SP_DSP_H
@@ -36,7 +36,7 @@ struct dsp {
 
 /* Counts the rows that a rank has of an activation spread along dim. */
 int64_t dsp_rows(const int64_t n[2], int P, bool rank_bits, int dim);
-/* Counts the bytes that leave a rank at once, or come to it; size: bytes of an element. */
+/* Counts the bytes that a rank sends in one switch, or receives. size: bytes of an element. */
 int64_t dsp_buffer_size(const int64_t n[2], int P, bool rank_bits, int64_t cols, int64_t size);
 
 /* Switches src, spread along `from`, to dst, spread along `to`, another dimension. Both are

@@ -1,6 +1,6 @@
-/* DeepSpeed-Ulysses (2309.14509) on a grid, which DSP is compared with: an all-to-all between the
- * rows of a rank and the heads of a rank. The block of rank w is [T, sets, H / P, D], in either
- * direction: T rows of the sender by heads of the receiver, or the other way. */
+/* DeepSpeed-Ulysses (2309.14509) on a grid, a method with which DSP is compared: an all-to-all
+ * between the rows of a rank and the heads of a rank. The block of rank w is [T, sets, H / P, D]:
+ * from rows to heads, T rows of the sender by the heads of the receiver; back, the reverse. */
 #include "api/core/assert.h"
 #include "worker/sp/dsp.h"
 

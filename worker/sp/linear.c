@@ -250,7 +250,7 @@ int linear_receive(struct linear_pass *p, int from, enum comm_channel channel, v
 
 int linear_await(struct linear_pass *p, int i, struct err *e)
 {
-    if (mutant_on(MUTANT_STATE_EARLY)) return 0; /* linear_pass_end waits */
+    if (mutant_on(MUTANT_STATE_EARLY)) return 0; /* pass_end waits instead */
     return comm_wait(p->sp->comm, &p->arrival[i], e);
 }
 
@@ -299,7 +299,7 @@ static int run_fwd(struct sp_linear *sp, const struct linear_fwd *a,
     return pass_end(&p, e);
 }
 
-/* The fault: returns the decays shifted by one head. */
+/* The fault of MUTANT_HEAD_OFFSET: returns the decays shifted by one head. */
 static const double *shifted(const struct sp_linear_shape *s)
 {
     static _Thread_local double slope[256];
@@ -346,7 +346,8 @@ void linear_again(struct sp_linear *sp, const struct linear_fwd *a)
 
 void linear_decode(struct sp_linear *sp, const struct linear_decode *a)
 {
-    static const int64_t lo = -1, hi = 1; /* the token at 0 continues the state's document */
+    static const int64_t lo = -1, hi = 1; /* the token, at position 0, continues the state's
+                                           * document */
     struct be *be = sp->be;
     struct sp_seen seen = {&lo, &hi};
     if (be->own_memory) {
@@ -426,5 +427,5 @@ const struct sp_linear_ops *linear_find(enum exchange_id id, int P)
     return &linear_table[id];
 }
 
-/* The softmax layers of a hybrid model take the ring. */
+/* The softmax layers of a hybrid model use ring attention. */
 const struct sp_row sp_row_lasp = {.form = {&sp_rsa}};

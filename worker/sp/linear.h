@@ -1,38 +1,39 @@
 /* linear.h: linear attention over a sequence that no rank holds whole (LASP, 2404.02882).
  *
- * A rank's rows are its shard's sum chunks in order (contiguous layout): one chunk, or the logical
- * chunks under determinism "ranks". Each chunk's output and summary M_c are computed from a state
- * of zero (backend: linear_fwd), the summaries are folded left to right into the state that enters
- * each chunk, S_(c+1) = lambda^len S_c + M_c, and the state that enters a chunk is added to its
- * output (linear_enter). Backward mirrors it from right to left with dM_c. No state passes the
- * start of a document.
+ * A rank's rows are its shard's sum chunks in order (contiguous layout): one chunk, or under
+ * determinism "ranks" the logical chunks. Each chunk's output and summary M_c are computed from a
+ * state of zero (backend: linear_fwd). The summaries are folded left to right into the state that
+ * enters each chunk, S_(c+1) = lambda^len S_c + M_c. The effect of the state that enters a chunk
+ * is added to its output (linear_enter). Backward runs from right to left in the same way, with
+ * dM_c. No state passes the start of a document.
  *
- * How S passes from rank to rank is a row of linear_table[]:
- *   ring        S_r comes from rank r-1, is folded over the own chunks and goes to r+1
- *   all_gather  every rank's summary goes to all ranks, and each folds those before it
- *               (2502.07563). A summary made apart is under way while the chunks' outputs are
- *               computed. Under "ranks" there is one summary per logical chunk, since a merged one
- *               rounds differently
+ * A row of linear_table[] selects how S passes from rank to rank:
+ *   ring        rank r receives the state from r-1, folds its own chunks into it and sends it to
+ *               r+1
+ *   all_gather  every rank sends its summary to all ranks, and each folds the summaries of the
+ *               ranks before it (arXiv 2502.07563). A summary that is computed before the outputs
+ *               (`apart`) is sent while the outputs are computed. Under "ranks" there is one
+ *               summary per logical chunk, since a merged summary would round differently
  *   scan        the ring, with the state in pieces along Dk, so that a piece moves on while the
  *               next one is folded (2507.01004)
- * All give the same bits under "ranks". A ring posts its receive before the chunks are computed and
- * waits for it after: the critical path is P-1 hops, not P-1 times (hop + chunk).
+ * All give the same bits under "ranks". A ring posts its receive before the chunks are computed
+ * and waits for it after that: the critical path is P-1 hops, not P-1 times (hop + chunk).
  *
- * Kept for the backward: the state that enters each chunk, so that neither backward nor a
- * recomputed forward needs a second exchange: state [n_chunks, H, Dk, Dv] of the layer (the model
- * keeps it as it keeps lse); linear_again() recomputes o from it without communication. */
+ * The state that enters each chunk is kept for the backward pass: state [n_chunks, H, Dk, Dv] of
+ * the layer, which the model keeps as it keeps lse. So neither backward nor a recomputed forward
+ * needs a second exchange: linear_again() recomputes o from it without communication. */
 #ifndef SEQD_SP_LINEAR_H
 #define SEQD_SP_LINEAR_H
 
 #include "worker/sp/sp.h"
 
-/* Workspace: one set serves all layers. States of H*Dk*Dv elements:
- *   send[2]   in the comm segment. ring, scan: states to send, in turns; all_gather: send[0] alone,
- *             holds zeros or a state at the sequence's edge
- *   recv[2]   received states; a scan has [0] as received, [1] in the kernels' order
+/* Workspace; one set serves all layers. A state has H*Dk*Dv elements:
+ *   send[2]   in the comm segment. ring, scan: states to send, used in turns; all_gather: only
+ *             send[0], which holds zeros or a state at the sequence's edge
+ *   recv[2]   received states; scan: [0] in the order of messages, [1] in the kernels' order
  *   all       in the comm segment. all_gather: [P * n_chunks] summaries
  *   m         arena: [n_chunks] this rank's summaries
- * P = 1 needs m alone. */
+ * P = 1 needs only m. */
 struct linear_buffers {
     void *send[2], *recv[2], *all, *m;
 };
@@ -57,11 +58,12 @@ struct sp_linear {
     struct comm *comm; /* NULL: one rank */
     struct shard shard;
     struct linear_buffers buf;
-    enum dtype state_dtype; /* DT_F32; DT_F64 on the tests' reference device */
-    int pieces;             /* scan: number of pieces of a state; divides Dk */
-    bool apart;             /* all_gather: summaries are made and sent before outputs, which costs
-                             * a third of the chunk's work again: for messages that move by
-                             * themselves (comm_hides). The bits are the same; ranks may differ */
+    enum dtype state_dtype;      /* DT_F32; DT_F64 on the tests' reference device */
+    int pieces;                  /* scan: number of pieces of a state; divides Dk */
+    bool apart;                  /* all_gather: summaries are computed and sent before outputs, for
+                             * messages that overlap with computation (comm_hides). This costs a
+                             * third more work for each chunk. The bits are the same; ranks may
+                             * differ */
     struct linear_sends sent[2]; /* private: sends from send[0], send[1]; zeros at first */
     int turn;
 };
@@ -73,10 +75,11 @@ struct linear_fwd {
     const int64_t *lo, *hi;
     struct sp_seen seen; /* lo and hi on the host; needed if the device has memory of its own */
     /* Rows that see the carried state have lo[i] < 0: their document began before the sequence.
-     * The ranks agree on which of carry_in and carry_out are NULL; with carry_out there is no
+     * Each of carry_in and carry_out is NULL on all ranks or on none. With carry_out there is no
      * padding before shard.S. */
     const void *carry_in; /* [H, Dk, Dv] state before the whole sequence; read on rank 0; NULL: 0 */
-    void *carry_out; /* [H, Dk, Dv] after the whole; written on the last rank; NULL: not wanted */
+    void *carry_out; /* [H, Dk, Dv] state after the whole sequence; written on the last rank; NULL:
+                      * not wanted */
 };
 struct linear_bwd {
     struct sp_linear_shape shape;
@@ -85,9 +88,10 @@ struct linear_bwd {
     const int64_t *lo, *hi;
     struct sp_seen seen;
     const void *d_carry_out; /* read on the last rank: gradient of carry_out; NULL: 0 */
-    void *d_carry_in;        /* written on rank 0; NULL: unwanted. The ranks agree on NULL */
+    void *d_carry_in;        /* written on rank 0; NULL: not wanted. It is NULL on all ranks or on
+                              * none */
     float *d_angle; /* [n_chunks, H, Dk / 2] out: each chunk's gradient of LRPE's angles (backend:
-                     * linear_angle); NULL: unwanted */
+                     * linear_angle); NULL: not wanted */
 };
 
 struct sp_linear_ops {
@@ -96,21 +100,22 @@ struct sp_linear_ops {
     int (*bwd)(struct sp_linear *, const struct linear_bwd *, struct err *);
 };
 
-/* Returns the row of an exchange. P = 1: a row without exchange, whatever id. NULL: there is no
- * such row; the plan has to resolve EXCHANGE_AUTO. */
+/* Returns the row of an exchange. P = 1: the row without exchange, for any id. NULL: there is no
+ * such row. EXCHANGE_AUTO has none: the plan resolves it. */
 const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
 /* Waits for the last sends, which may still be under way when a call returns. Call it before the
  * ledger is read, and before the buffers `send` and `all` are used for anything else. */
 int linear_settle(struct sp_linear *sp, struct err *e);
 /* Computes o again from q, k, v and the kept states, without communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);
-/* One new token: S = lambda S + k v', then o = q S. Local: every rank already has the state
- * after the context. */
+/* One new token: S = lambda S + k v', then o = q S. There is no communication: every rank already
+ * has the state after the context. */
 struct linear_decode {
     struct sp_linear_shape shape;
     struct tensor q, k, v, o; /* one row */
     void *state;              /* [H, Dk, Dv] in and out, the same on every rank */
-    int64_t *lo, *hi;         /* [1] room in the device's own memory; else unused */
+    int64_t *lo, *hi;         /* [1] [1] each: room in the memory of a device that has its own;
+                               * else unused */
 };
 void linear_decode(struct sp_linear *sp, const struct linear_decode *a);
 

@@ -1,20 +1,21 @@
-/* linear_exchange.c: how the state of linear attention passes from rank to rank.
+/* linear_exchange.c: passes the state of linear attention from rank to rank.
  *
  *   chain    ring (2404.02882) and scan (2507.01004): a rank waits for the state, folds its chunks
- *            in and sends on; scan does so with a piece of every head's rows at a time, so that
- *            a piece is on its way while the next one is folded. A ring is a scan of one piece.
- *   gather   all_gather (2502.07563): the summaries of every rank's chunks go to all ranks;
- *            summaries made apart are under way while the outputs are computed
+ *            into it and sends it on. scan does so with a piece of every head's rows at a time, so
+ *            that a piece is sent while the next one is folded. A ring is a scan of one piece.
+ *   gather   all_gather (2502.07563): every rank sends its chunks' summaries to all ranks;
+ *            summaries that are computed before the outputs are sent while the outputs are
+ *            computed
  *
- * gather needs no map of the documents. Forward, the receiver knows: rows from its first
- * document's start to its own first row all belong to that document, so it folds the chunks from
- * there on. Backward, the sender knows: a rank that ends before the document of the chunk's first
- * row began gets zeros in that chunk's place. So every message has its size whatever the documents
- * are.
+ * gather needs no map of the documents. Forward, the receiver knows where the document of its
+ * first row begins, and folds the chunks from there on. Backward, the sender knows where the
+ * document of a chunk's first row begins. A rank that ends before that gets zeros in place of the
+ * chunk's summary. So the sizes of messages do not depend on the documents.
  *
- * A carried state has an edge in the gather alone: rank 0 folds the state before the sequence into
- * its first summary. If the last rank has no token, the rank that has the last token sends it the
- * state after that token (backward: receives its gradient). */
+ * Only the gather handles a carried state at the sequence's edges: rank 0 folds the state before
+ * the sequence into its first summary. If the last rank has no token, the rank with the last token
+ * sends the state after that token to the last rank (backward: receives its gradient from
+ * there). */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/linear_pass.h"
@@ -33,7 +34,7 @@ static int64_t piece_rows(const struct linear_pass *p)
     return p->shape->key_dim / p->n_pieces;
 }
 
-/* Returns piece i of a state in the order of the kernels. piece_packed() has the order of
+/* Returns piece i of a state in the order of the kernels. piece_packed() does so in the order of
  * messages. */
 static struct linear_view piece_in(const struct linear_pass *p, const void *state, int i)
 {
@@ -117,7 +118,8 @@ const struct linear_exchange linear_chain = {chain_post, NULL, chain_fold};
 
 /* ---- gather ---------------------------------------------------------------------------------- */
 
-/* Returns a summary by its number in the order of the sequence: chunk k of rank w has w * n + k. */
+/* Returns a summary by its number in the order of the sequence: chunk k of rank w has number w * n
+ * + k. */
 static char *gathered(const struct linear_pass *p, int64_t number)
 {
     return (char *)p->sp->buf.all + number * p->size;
@@ -128,14 +130,14 @@ static int64_t own_number(const struct linear_pass *p, int step)
     return (int64_t)p->sp->shard.r * p->n + (p->back ? p->n - 1 - step : step);
 }
 
-/* Returns the rank that holds the last token. With a carried state no padding stands before S, so a
- * division finds it. */
+/* Returns the rank that holds the last token. With a carried state there is no padding before S,
+ * so a division finds it. */
 static int edge_rank(const struct linear_pass *p)
 {
     return (int)((p->sp->shard.S - 1) / p->sp->shard.T);
 }
 
-/* Tells whether the last rank gets or gives a carried state, but has no token. */
+/* Tells whether the last rank receives or sends a carried state, but has no token. */
 static bool edge_apart(const struct linear_pass *p)
 {
     return p->edges && edge_rank(p) != p->sp->shard.P - 1;
@@ -161,7 +163,7 @@ static int gather_post(struct linear_pass *p, struct err *e)
     return edge_send(p, w, e);
 }
 
-/* Forward: passes the last state to the last rank, after the fold that has made it. */
+/* Forward: passes the last state to the last rank, after the fold that computes it. */
 static int edge_pass(struct linear_pass *p, struct err *e)
 {
     const int r = p->sp->shard.r, last = p->sp->shard.P - 1, w = edge_rank(p);
@@ -186,8 +188,8 @@ static void fold_whole(struct linear_pass *p, const struct linear_chunk *c, cons
                      (struct linear_view){(char *)m, stride}, (struct linear_view){out, stride});
 }
 
-/* Copies the own summaries to their place among all. The first one that has tokens gets the carried
- * state folded in. */
+/* Copies the own summaries to their places among all. The carried state is folded into the first
+ * summary that has tokens. */
 static void gather_own(struct linear_pass *p)
 {
     struct be *be = p->sp->be;
@@ -203,7 +205,8 @@ static void gather_own(struct linear_pass *p)
     }
 }
 
-/* Tells, backward, whether the document of the chunk's first row reaches back to rank w's rows. */
+/* In a backward pass, tells whether the document of the chunk's first row reaches back to rank w's
+ * rows. */
 static bool reaches(const struct linear_pass *p, int chunk, int w)
 {
     const struct linear_chunk *c = &p->chunk[chunk];
@@ -237,7 +240,7 @@ static int gather_send(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
     p->n_edges = p->n_arrivals;
-    if (p->n_edges && linear_await(p, 0, e)) return -1; /* the carried gradient enters a summary */
+    if (p->n_edges && linear_await(p, 0, e)) return -1; /* the gradient enters a summary */
     if (linear_sends_wait(sp, &sp->sent[0], e)) return -1;
     gather_own(p);
     if (p->back) linear_zero(sp, sp->buf.send[0], p->size);

@@ -1,8 +1,9 @@
 /* linear_pass.h: one call of a linear layer, for the exchanges. For worker/sp only.
  *
  * Forward folds the own chunks left to right and passes the state to the next rank; backward folds
- * their gradients right to left and passes to the previous one. Here both are steps 0 .. n-1 in
- * the direction of the fold. Step 0 is next to the rank that the state comes from. */
+ * their gradients right to left and passes the result to the previous rank. Steps 0 .. n-1 count
+ * the chunks in the direction of the fold. Step 0 is next to the rank from which the state
+ * comes. */
 #ifndef SEQD_SP_LINEAR_PASS_H
 #define SEQD_SP_LINEAR_PASS_H
 
@@ -11,9 +12,10 @@
 struct linear_chunk {
     int64_t row0, n_rows;
     int64_t pos;     /* global, of row0 */
-    int64_t n_valid; /* rows that are no padding */
-    bool sees;       /* row 0 sees the state that enters */
-    bool through;    /* the state that enters also leaves: one document, or only padding */
+    int64_t n_valid; /* rows that are not padding */
+    bool sees;       /* the chunk's first row sees the state that enters */
+    bool through;    /* the state that enters also leaves: the chunk has one document, or only
+                      * padding */
 };
 
 struct linear_pass {
@@ -25,29 +27,30 @@ struct linear_pass {
     int n; /* chunks */
     struct linear_chunk chunk[SHARD_SEGS];
     int64_t size;              /* bytes of a state */
-    int first, last, from, to; /* ranks: first and last of the fold; before and after this one, -1:
-                                * none */
+    int first, last, from, to; /* ranks: first and last of the fold; the ranks before and after
+                                * this rank, -1: none */
     /* State that enters each step; entry[0] NULL: no state enters. */
     void *entry[SHARD_SEGS];
     const void *edge_in; /* state that enters the whole sequence, on rank `first`; NULL: none */
     void *edge_out;      /* state that leaves the sequence, on rank `last`; NULL: not wanted */
-    bool edges;          /* the sequence's end has a state: carry_out or d_carry_out is not NULL */
+    bool edges;          /* the end of the sequence has a state: carry_out or d_carry_out is not
+                          * NULL */
     int n_pieces;
     struct comm_ticket arrival[LINEAR_SENDS];
     int n_arrivals;
     int n_edges; /* gather: number of arrivals before the summaries */
 };
 
-/* An exchange is up to three functions that a pass calls in this order. Rows of linear_table[]
- * call one of them: ring and scan linear_chain, all_gather linear_gather. */
+/* An exchange has up to three functions, which a pass calls in this order. Rows of linear_table[]
+ * use linear_chain (ring and scan) or linear_gather (all_gather). */
 struct linear_exchange {
     /* Posts the receives, before the chunks are computed. */
     int (*post)(struct linear_pass *, struct err *);
-    /* Sends summaries once they are complete, even if outputs are not. NULL: the exchange sends
-     * none so early. */
+    /* Sends summaries once they are complete, even if outputs are not. NULL: the exchange sends no
+     * summaries before outputs. */
     int (*send)(struct linear_pass *, struct err *);
-    /* Waits, folds and sends on: fills entry[] and sends the last state. Called after the
-     * chunks. */
+    /* Waits, folds and sends on: fills entry[] and sends the last state. Called after the chunks
+     * are computed. */
     int (*fold)(struct linear_pass *, struct err *);
 };
 extern const struct linear_exchange linear_chain, linear_gather;
@@ -70,7 +73,7 @@ int linear_send(struct linear_pass *p, struct linear_sends *s, int to, enum comm
                 const void *data, int64_t size, struct err *e);
 int linear_receive(struct linear_pass *p, int from, enum comm_channel channel, void *data,
                    int64_t size, struct err *e);
-/* Waits for arrival number i, if it has not been waited for. */
+/* Waits for arrival number i, unless an earlier call has. */
 int linear_await(struct linear_pass *p, int i, struct err *e);
 int linear_sends_wait(struct sp_linear *sp, struct linear_sends *s, struct err *e);
 void linear_zero(struct sp_linear *sp, void *data, int64_t size);

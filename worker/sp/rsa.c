@@ -1,22 +1,23 @@
 /* Ring Self-Attention (2105.13120) in its blockwise form (2310.01889).
  *
- * Step i: rank r computes with the block of rank r-i, while that block already travels on to r+1.
+ * In step i rank r computes with the block of rank r-i, while it sends that block to r+1.
  *
- *   KV     P-1 hops forward, P-1 hops backward. kv[0] is sent first and holds the own block; from
- *          then on kv[0] and kv[1] take turns: one is computed with and sent, one is arriving.
+ *   KV     P-1 hops forward, P-1 hops backward. kv[0] holds the own block, which is sent first.
+ *          Then kv[0] and kv[1] take turns: one is computed with and sent while the other
+ *          receives.
  *   dKV_j  meets KV_j at every rank, so it moves one hop after each step's computation:
- *            run    the owner's own part stays with it; a zeroed dKV_j sets out from rank j+1,
- *                   makes P-1 hops and is added to the own part at home
- *            ranks  it sets out from its owner with the own part and makes P hops; so its sum goes
- *                   over query segments in one order, whatever P is
+ *            run    the owner keeps its own part. dKV_j starts as zeros at rank j+1, makes P-1
+ *                   hops, and is added to the own part at its owner
+ *            ranks  it starts at its owner with the own part and makes P hops, so that the order
+ *                   of its sum over query segments does not depend on P
  *          dkv[0] and dkv[1] take turns in the same way.
  *
  * Both directions of a hop are one ticket, posted before the computation that it overlaps with.
  *
- * With packed documents, or a short window, blocks whose keys a rank cannot see need not get there
- * (worker/plan/reach.h). KV_j travels as far as the last rank that meets it; dKV_j sets out, in
- * "run", from the first one that does, and goes home from there; a block that no rank meets
- * stays. */
+ * With packed documents, or a short window, a rank does not get blocks whose keys its queries
+ * cannot see (worker/plan/reach.h). KV_j travels up to the last rank that needs it. In "run",
+ * dKV_j starts at the first rank that needs KV_j, and travels from there to its owner. A block
+ * that no other rank needs is not sent. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -26,9 +27,10 @@ struct ring { /* one traversal */
     struct sp *sp;
     int P, r;
     struct comm_ticket kv, dkv;
-    int dkv_at; /* index in dkv[2] of the block now visiting */
+    int dkv_at; /* index in dkv[2] of the gradient of the current block */
     const struct reach_map *reach;
-    enum dtype kv_dtype; /* keys and values travel as they are; their gradients always in fp32 */
+    enum dtype kv_dtype; /* dtype in which keys and values are sent; their gradients are always
+                          * sent in fp32 */
 };
 
 static struct ring ring_of(struct sp *sp, enum dtype kv_dtype, const struct reach_map *reach)
@@ -59,7 +61,7 @@ static struct tensor dkv_buffer(const struct ring *g, int which)
     return buffer(g->sp, DT_F32, g->sp->buf.dkv[which]);
 }
 
-/* Returns the owner of the block that is here at step i: rank r-i. */
+/* Returns the owner of the block of step i on this rank: rank r-i. */
 static int owner_at(const struct ring *g, int i)
 {
     return (g->r - i + g->P) % g->P;
@@ -78,8 +80,8 @@ static bool dkv_moves(const struct ring *g, int j, int i)
     return near && (g->sp->rank_bits || near <= i);
 }
 
-/* A hop sends `from` to the next rank where `sends`, and fills `to` from the previous rank where
- * `receives`. */
+/* A hop sends `from` to the next rank if `sends` is set, and fills `to` from the previous rank if
+ * `receives` is set. */
 struct hop {
     enum comm_channel channel;
     int number;
@@ -134,7 +136,7 @@ static int kv_next(struct ring *g, int i, struct err *e)
     return i == g->P - 1 ? 0 : kv_post(g, i + 1, e);
 }
 
-/* Returns the block that is here at step i. Its keys and values lie in kv[i & 1]. */
+/* Returns the block of step i on this rank. Its keys and values lie in kv[i & 1]. */
 static struct block visitor(const struct ring *g, int i, struct tensor dkv)
 {
     return block_of(g->sp, owner_at(g, i), kv_buffer(g, i & 1), dkv);
@@ -175,8 +177,8 @@ static int dkv_send(struct ring *g, int i, struct err *e)
     return hop_post(g, &h, e);
 }
 
-/* Computes one step with a visiting block: waits for its keys and its gradient, adds to the
- * gradient and sends it on. In "run" the gradient begins as zeros at the first rank that meets the
+/* Computes one step with another rank's block: waits for its keys and its gradient, adds to the
+ * gradient and sends it on. In "run" the gradient begins as zeros at the first rank that needs the
  * block. */
 static int bwd_step(struct ring *g, const struct sp_bwd_args *a, const struct block_view *view,
                     int i, struct err *e)

@@ -11,7 +11,7 @@
 STRATEGIES(ROW)
 #undef ROW
 
-/* No job runs the strategies tp and tp_sp by these words (worker/plan/strategy_tp.c). */
+/* No job can name the strategies tp and tp_sp (worker/plan/strategy_tp.c). */
 const struct sp_row sp_row_tp = {.form = {NULL}}, sp_row_tp_sp = {.form = {NULL}};
 
 static const struct sp_row *const rows[STRATEGY_N] = {
@@ -54,8 +54,8 @@ int sp_open_groups(struct sp *sp, struct err *e)
 /* ---- decoding -------------------------------------------------------------------------------- */
 
 /* A rank's partial result of a token is attention over its own keys, with their log-sum-exp.
- * buf.part holds the results of all ranks for a pass of n tokens, and workspace. Merging weighs
- * the ranks' results by the softmax of their log-sum-exps; there is one table of weights, used for
+ * buf.part holds the results of all ranks for a pass of n tokens, and workspace. Merging weights
+ * the ranks' results by the softmax of their log-sum-exps. The one table of weights is used for
  * one token at a time. */
 struct partial {
     float *o, *lse; /* [H*D], [H], one after the other */
@@ -64,7 +64,7 @@ struct partial {
 struct merging {
     struct tensor all;     /* [P, n*H*(D+1)]: all ranks' rows, token after token */
     struct tensor weights; /* [H, P] */
-    int64_t *one;          /* [1]: a number on its way from the host */
+    int64_t *one;          /* [1]: a number that is uploaded from the host */
     int64_t *lo, *hi;      /* [H] */
 };
 
@@ -107,8 +107,7 @@ static void numbers(struct sp *sp, const struct merging *m, int64_t *to, int64_t
     sp->be->ops->permute(sp->be, &a);
 }
 
-/* Starts a result before the first key. Rank 0 alone counts the sink, whether it has keys or
- * not. */
+/* Starts a result before the first key. Only rank 0 counts the sink, even if it has no keys. */
 static void decode_start(struct sp *sp, const struct partial *own)
 {
     const struct sp_attn_shape *s = &sp->shape;
@@ -126,7 +125,8 @@ static void decode_start(struct sp *sp, const struct partial *own)
     sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
 }
 
-/* Attends from token i to this rank's keys. They all lie before the token, so it sees every one. */
+/* Attends from token i to this rank's keys. All of them lie before the token, which sees every
+ * key. */
 static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct merging *m,
                        int64_t i)
 {
@@ -142,7 +142,8 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, const stru
                                                           .kv = a->kv[i],
                                                           .o = o,
                                                           .m = own.lse,
-                                                          .l = sp->buf.m, /* [H, T] and idle here */
+                                                          .l = sp->buf.m, /* [H, T], unused in
+                                                                           * decoding */
                                                           .ml_ld = 1,
                                                           .lo = m->lo,
                                                           .hi = m->hi,
@@ -186,8 +187,8 @@ static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
     return 0;
 }
 
-/* Computes the weights of the ranks: the softmax of their lse. A rank without keys has -inf and
- * weighs 0. */
+/* Computes the weights of the ranks: the softmax of their lse. A rank without keys has lse -inf
+ * and weight 0. */
 static void decode_weigh(struct sp *sp, const struct merging *m, struct tensor all)
 {
     const int64_t P = sp->shard.P, H = sp->shape.n_heads, D = sp->shape.head_dim;
@@ -204,7 +205,8 @@ static void decode_weigh(struct sp *sp, const struct merging *m, struct tensor a
                              &(struct softmax_fwd_args){.x = m->weights, .lo = m->lo, .hi = m->hi});
 }
 
-/* Sums o of token i in rank order: the same bits on every rank, whatever other tokens there are. */
+/* Sums o of token i in rank order: the bits are the same on every rank, and do not depend on other
+ * tokens. */
 static void decode_merge(struct sp *sp, const struct merging *m, struct tensor o, int64_t i)
 {
     const int64_t H = sp->shape.n_heads, D = sp->shape.head_dim, size = partial_size(sp);

@@ -1,14 +1,14 @@
 /* sp.h: sequence parallelism: attention over a sequence that no rank holds whole.
  *
- * A strategy is a struct sp_row; the model calls sp->ops->attn_* and knows nothing of ranks.
- * Each is a file here: local, rsa with its forms two_pass and all_gather, ulysses (usp too).
- * Linear attention has a table of its own (linear.h): how states pass from rank to rank; DSP's
- * changes of the sharded dimension are in dsp.h.
+ * A strategy is a struct sp_row. The model calls sp->ops->attn_* and does not depend on the number
+ * of ranks. The files are local, rsa with its forms two_pass and all_gather, and ulysses (also for
+ * usp). linear.h has the table of linear attention's exchanges, dsp.h DSP's changes of the sharded
+ * dimension.
  *
  * Order of the sums. For a query segment c the key segments are taken c, c-1, ..., 0, then n-1,
  * ..., c+1; a dKV segment is summed over query segments c, c+1, ..., n-1, then 0, ..., c-1. In a
- * contiguous ring that is the order in which blocks arrive, with the owner's own later segments
- * kept until last, so under "ranks" the bits do not depend on P. */
+ * contiguous ring this is the order in which blocks arrive, if the later segments of the own block
+ * are taken last. So under "ranks" the bits do not depend on P. */
 #ifndef SEQD_SP_SP_H
 #define SEQD_SP_SP_H
 
@@ -20,7 +20,8 @@
 
 struct sp_attn_shape {
     int64_t n_heads, n_kv_heads, head_dim;
-    float scale, cap;   /* factor of scores, 1/sqrt(D) or the family's; their soft cap, 0: none */
+    float scale, cap;   /* scale: factor of scores, 1/sqrt(D) or the family's; cap: their soft cap,
+                         * 0: none */
     struct tensor sink; /* [1, H] act: a logit of each head without a value; data NULL: none */
 };
 
@@ -33,17 +34,19 @@ struct sp_drop {
     uint32_t head;          /* number of the call's first head */
 };
 
-/* Ring workspace: offsets are the plan's. One set serves all layers.
- *   o         [T, H*D] fp32: the sums that forward carries from block to block; NULL when q, kv and
- *             o are fp32: then o itself carries them
- *   kv[2]     in the comm segment: [T, 2*Hk*D] of kv's dtype each: own copy and arrivals, in turns
- *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 travelling gradients; NULL when only inferring
- *   m         [H, T] running maximum (the running sum lives in lse); decode's sums
- *   delta     [H, T]; NULL when only inferring
+/* Workspace of the ring, at the plan's offsets. One set serves all layers.
+ *   o         [T, H*D] fp32: the sums that forward carries from block to block; NULL when q, kv
+ *             and o are fp32, and o itself holds the sums
+ *   kv[2]     in the comm segment: [T, 2*Hk*D] of kv's dtype each: the own copy and received
+ *             blocks, in turns
+ *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 gradients that are passed on; NULL without
+ *             backward
+ *   m         [H, T] running maximum (lse holds the running sum); in decoding, sums
+ *   delta     [H, T]; NULL without backward
  *   part      in the comm segment (anywhere when P = 1), for attn_decode: [P, n, H*(D+1)] partial
  *             (o, lse) of every rank, of the n tokens of a pass, then workspace for merging them;
  *             volume_decode_size() bytes of the most tokens; NULL unless generating
- *   at        those of enum attention_buffer (worker/plan/attention.h): sp_place()
+ *   at        the buffers of enum attention_buffer (worker/plan/attention.h), set by sp_place()
  * kv and dkv are not used when P = 1. */
 struct sp_buffers {
     float *o;
@@ -59,8 +62,8 @@ struct sp {
     const struct sp_ops *ops;
     struct be *be;
     struct comm *comm; /* NULL for local */
-    /* ulysses, usp: views of comm (sp_open_groups): the ranks of the group, and those of its place
-     * in all groups. NULL: this rank alone. */
+    /* ulysses, usp: views of comm (sp_open_groups). group: the ranks of this rank's group; ring:
+     * the ranks at the same place in all groups. NULL: this rank alone. */
     struct comm *group, *ring;
     struct shard shard;
     struct sp_attn_shape shape;
@@ -69,10 +72,10 @@ struct sp {
     bool rank_bits; /* determinism "ranks": dKV starts from the owner's part and travels P hops */
 };
 
-/* Key ranges of rows, or of all positions, that the host reads to leave out pairs of blocks in
- * which no query sees a key. If the device has memory of its own, lo and hi of the args below lie
- * there, and these are the host's copy. NULL: the host leaves out no pair, and the device skips
- * them. They are not read if the device has no memory of its own. */
+/* The host's copy of the key ranges of rows, by which the host leaves out pairs of blocks in which
+ * no query sees a key. It is for devices with memory of their own, in which lo and hi of the args
+ * below lie; other devices do not read it. NULL: the host leaves out no pair, and the device skips
+ * them. */
 struct sp_seen {
     const int64_t *lo, *hi;
 };
@@ -82,7 +85,7 @@ struct sp_fwd_args {
     struct tensor q;        /* [T, H*D], after RoPE */
     struct tensor kv;       /* [T, 2*Hk*D] own block, K after RoPE; anywhere */
     struct tensor o;        /* [T, H*D] out, normalised */
-    float *lse;             /* [H, T] out; for rows that see no key -inf, or the sink */
+    float *lse;             /* [H, T] out; -inf, or the sink, for rows that see no key */
     const int64_t *lo, *hi; /* [T] visible global key range of each local row */
     struct sp_seen seen;    /* lo and hi on the host */
     void *kept;             /* out: kept for the layer's backward; NULL if it needs no memory */
@@ -99,21 +102,21 @@ struct sp_bwd_args {
     struct tensor dq;  /* [T, H*D] out */
     struct tensor dkv; /* [T, 2*Hk*D] out; anywhere */
     /* [SHARD_SEGS, H] fp32. Row 0 gets the gradient of the sinks, summed over sum chunks as a
-     * tree, like all sums over rows. The sum over ranks is left to the caller. Other rows are
-     * scratch. data NULL: there are no sinks. */
+     * tree, like all sums over rows. The caller sums over ranks. Other rows are scratch. data
+     * NULL: there are no sinks. */
     struct tensor d_sink;
     const int64_t *lo, *hi;
     struct sp_seen seen;
-    void *kept; /* as forward left it; used up */
+    void *kept; /* from the forward pass; overwritten */
     const struct reach_map *reach;
     const int64_t *all_lo, *all_hi;
     struct sp_seen all_seen;
 };
 
-/* The new tokens of n sequences (generate). KV lies where prefill left it, each rank a part; every
- * rank gets the same q and returns the same o: partial (o, lse) of all are gathered at once and
- * merged in rank order, each token's as if it were alone. At least one rank has a row of each
- * sequence.
+/* The new tokens of n sequences (generate). Each rank has the part of KV that prefill left on it.
+ * Every rank gets the same q and returns the same o. The partial (o, lse) of all ranks are
+ * gathered in one exchange and merged in rank order, for each token as if it were alone. At least
+ * one rank has a row of each sequence.
  *   q [n, H*D]; kv [n] of [n_rows, 2*Hk*D], the rows of this rank's cache that each token sees;
  *   o [n, H*D] out; all act */
 struct sp_decode_args {
@@ -132,18 +135,19 @@ struct sp_ops {
 struct sp_row {
     const struct sp_ops *form[FORM_N]; /* [FORM_BLOCKWISE]: the default */
 };
-/* Returns the operations of a strategy in a form, or in its default form if it lacks that one.
- * NULL: there are none. */
+/* Returns the operations of a strategy in a form, or in its default form if it lacks that form.
+ * NULL: the strategy has no operations. */
 const struct sp_ops *sp_find(enum strategy_id id, enum form_id form);
 
 /* Points the buffers of `need` (worker/plan/attention.h) into its arena_size and segment_size bytes
  * at arena and segment. The caller sets the buffers of the blockwise ring, bounce, m and delta. */
 void sp_place(struct sp_buffers *b, const struct attention_need *need, void *arena, void *segment);
 
-/* Makes the views of a rank whose shard and comm are set. fails: ERR_IO, no memory. */
+/* Makes the views `group` and `ring` of a rank whose shard and comm are set. fails: ERR_IO, no
+ * memory. */
 int sp_open_groups(struct sp *sp, struct err *e);
 
-/* Operations that strategies take from each other, and the decoding that they share (sp.c). */
+/* Operations that several strategies use, and the decoding that they share (sp.c). */
 extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter, sp_all_gather;
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e);
 

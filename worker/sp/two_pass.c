@@ -1,16 +1,18 @@
 /* Ring Self-Attention as it was published (2105.13120): softmax over whole rows of scores.
  *
- *   forward   keys travel the ring, P-1 hops: X[:, j] = scale Q K_j' for every j; then softmax over
- *             the row, no merge; then values travel: O = sum over j of A~[:, j] V_j
- *   backward  values travel: dA~[:, j] = dO V_j', dX = A (dA - rowsum(dO O)); keys travel:
- *             dQ = sum over j of dX[:, j] K_j. Each rank has its part of the gradients of all keys
- *             and values, dV = A~' dO and dK = dX' Q, of full length: they are summed over ranks
- *               two_pass          by an all-reduce of the full length, of which each keeps its rows
- *               two_pass_scatter  by a reduce-scatter: the same sums, 2 (P-1) H E less
+ *   forward   keys travel round the ring, P-1 hops: X[:, j] = scale Q K_j' for every j. Softmax
+ *             over whole rows needs no merge. Then values travel: O = sum over j of A~[:, j] V_j
+ *   backward  values travel: dA~[:, j] = dO V_j', dX = A (dA - rowsum(dO O)); keys travel: dQ =
+ *             sum over j of dX[:, j] K_j. Each rank has a full-length part of the gradients of all
+ *             keys and values, dV = A~' dO and dK = dX' Q. These are summed over ranks
+ *               two_pass          by an all-reduce of the full length, of which each rank keeps
+ *                                 its rows
+ *               two_pass_scatter  by a reduce-scatter: the same sums, with 2 (P-1) T Hk D elements
+ *                                 less to send
  *
- * A is kept for the backward, [H, T, P*T] fp32, its columns in global order: segments tile
- * [0, P*T) in every layout. Dropout's mask is made again. Pairs of segments in which no query
- * sees a key are not computed; the softmax leaves zeros there. */
+ * A is kept for the backward, [H, T, P*T] fp32, its columns in global order: segments tile [0,
+ * P*T) in every layout. Backward computes dropout's mask again. Pairs of segments in which no
+ * query sees a key are not computed; the softmax leaves zeros there. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -78,7 +80,7 @@ static struct tensor full_of(const struct two_pass *w, int owner, enum half half
     return tensor_sub(all, owner * T, T, half == VALUES ? n : 0, n);
 }
 
-/* Returns room for one dense tile of one head. */
+/* Returns the buffer for one dense tile of one head. */
 static struct tensor room_of(const struct two_pass *w)
 {
     const int64_t n = w->sp->shard.seg_len;
@@ -127,7 +129,7 @@ static void drop_tile(struct two_pass *w, const struct score_pair *p, int64_t h,
         w->sp->be, &(struct dropout_args){.x = tile, .drop = &drop, .col_pos = p->pos, .head = h});
 }
 
-/* Returns A~ of a pair: A after dropout, or A itself where nothing is dropped. */
+/* Returns A~ of a pair: A after dropout, or A itself if there is no dropout. */
 static struct tensor dropped(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     const struct tensor a = tile_of(w, h, p->c, p->pos), room = room_of(w);
@@ -225,8 +227,8 @@ static int hop_post(struct two_pass *w, int i, struct err *e)
     return comm_sendrecv(sp->comm, &x, &w->ticket, e);
 }
 
-/* Sends the keys, or values, of all ranks round. f is called with the own ones, then with those of
- * r-1, r-2, ... */
+/* Passes the keys, or values, of all ranks round the ring. Calls f with the own block, then with
+ * those of r-1, r-2, ... */
 static int go_round(struct two_pass *w, enum half half, pair_fn *f, struct err *e)
 {
     const int P = w->sp->shard.P, r = w->sp->shard.r;

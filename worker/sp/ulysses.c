@@ -1,21 +1,23 @@
-/* Attention by heads (DeepSpeed-Ulysses, 2309.14509): an all-to-all turns rows of all heads into
- * all rows of some heads, attention is local, and another all-to-all turns its output back.
+/* Attention by heads (DeepSpeed-Ulysses, 2309.14509): an all-to-all exchanges rows of all heads
+ * for all rows of some heads, attention is local, and another all-to-all exchanges its output
+ * back.
  *
- *   forward   q and kv go out, o comes back: (u-1)/u (2H + 2Hk) T D elements where heads divide
- *   backward  q, kv, o and lse of the own heads have been kept; dO goes out in the model's
- *             precision, dQ, dK and dV come back in fp32
+ *   forward   q and kv are sent, o comes back: (u-1)/u (2H + 2Hk) T D elements if u divides the
+ *             heads
+ *   backward  q, kv, o and lse of the own heads were kept; dO is sent in the model's precision,
+ *             dQ, dK and dV come back in fp32
  *
- * With a ring (USP, 2405.07719) the ranks are groups of u in a row, rank = ring u + place. The
- * all-to-all is the group's, which then holds its ranks' rows as one rank of a ring of P/u would;
- * the ranks of the same place, which have the same heads, pass keys and values round (rsa.c). A
- * group's rows are one run of the sequence, or under zigzag two; each is an exchange of its own, so
- * that they arrive in order.
+ * With a ring (USP, 2405.07719) the ranks form groups of u consecutive ranks: rank = ring u +
+ * place. The all-to-all runs within a group, which then holds its ranks' rows like one rank of a
+ * ring of P/u. Ranks at the same place, which have the same heads, pass keys and values round that
+ * ring (rsa.c). A group's rows are one run of the sequence, under zigzag two. Each run is a
+ * separate exchange, so that its rows arrive in order.
  *
- * Heads go to ranks as evenly as they can (worker/plan/attention.h). If a group of query heads that
- * share a KV head is divided, its keys and values go to each of its ranks, and these ranks' parts
- * of their gradient are added in rank order. Attention takes one KV head at a time, over the
- * logical chunks of the whole sequence: the sums of one rank, and under "ranks" its bits where no
- * group is divided. */
+ * Heads go to ranks as evenly as they can (worker/plan/attention.h). If the query heads that share
+ * a KV head go to several ranks, each of these ranks gets the KV head's keys and values, and the
+ * ranks' parts of their gradient are added in rank order. Attention takes one KV head at a time,
+ * over the logical chunks of the whole sequence. So the sums are those of one rank; under "ranks"
+ * so are the bits, unless a KV head goes to several ranks. */
 #include "api/core/assert.h"
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -23,9 +25,9 @@
 
 struct heads { /* one call */
     struct sp *sp;
-    int u, r; /* ranks of the group; this one's place */
+    int u, r; /* u: ranks of the group; r: place of this rank in it */
     int n_runs;
-    int64_t run; /* rows of this rank in a run */
+    int64_t run; /* rows of this rank in one run */
     /* This group as one rank of the ring of groups, with the query heads that share one KV head.
      * Without a ring it holds the whole sequence, without padding. */
     struct sp whole;
@@ -84,7 +86,8 @@ static struct head_share share_of(const struct heads *h, int w)
 
 /* ---- the all-to-all -------------------------------------------------------------------------- */
 
-/* Returns the rows of run c out of a tensor of the group's rows; own_run(): out of the own rows. */
+/* Returns the rows of run c in a tensor of the group's rows. own_run() does so in a tensor of the
+ * own rows. */
 static struct tensor run_of(const struct heads *h, struct tensor t, int c)
 {
     return tensor_sub(t, c * h->u * h->run, h->u * h->run, 0, t.cols);
@@ -95,7 +98,7 @@ static struct tensor own_run(const struct heads *h, struct tensor t, int c)
     return tensor_sub(t, c * h->run, h->run, 0, t.cols);
 }
 
-/* Returns rank j's part of run c out of a tensor of the group's rows. */
+/* Returns rank j's part of run c in a tensor of the group's rows. */
 static struct tensor rows_of(const struct heads *h, struct tensor t, int c, int j)
 {
     return tensor_sub(t, (c * h->u + j) * h->run, h->run, 0, t.cols);
@@ -126,8 +129,8 @@ static struct parcel parcel_of(const struct heads *h, enum dtype dtype, void *bu
                            tensor_of(dtype, from + n * kv_at * D * unit, n, nk, nk)};
 }
 
-/* Computes the offsets of the ranks' parcels of queries, or with kv of keys and values, from the
- * first one. */
+/* Computes the offsets, from the first one, of the ranks' parcels of queries, or, with kv, of keys
+ * and values. */
 static void parcels_at(const struct heads *h, enum dtype dtype, bool kv, int64_t at[])
 {
     at[0] = 0;
@@ -151,8 +154,8 @@ static struct tensor query_cols(const struct heads *h, struct tensor t, int w)
     return tensor_sub(t, 0, t.rows, s.q0 * D, s.nq * D);
 }
 
-/* Returns KV head k's key (or value) in [T, 2*Hk*D]. own_kv_cols(): the i-th of a rank's own heads
- * in [.., nk*2*D]. */
+/* Returns the columns of KV head k's key (or value) in [T, 2*Hk*D]. own_kv_cols() does so for the
+ * i-th of a rank's own KV heads in [.., nk*2*D]. */
 static struct tensor kv_cols(const struct heads *h, struct tensor t, int64_t k, bool value)
 {
     const int64_t D = h->sp->shape.head_dim, Hk = h->sp->shape.n_kv_heads;
@@ -176,7 +179,7 @@ static void pack_kv(struct heads *h, struct tensor to, struct tensor kv, int w)
     }
 }
 
-/* Exchanges q and kv in one batch. kv's buffers NULL: queries alone. */
+/* Exchanges q and kv in one batch. If kv's buffers are NULL, exchanges queries alone. */
 static int exchange(struct heads *h, struct comm_blocks q[2], struct comm_blocks kv[2], bool own,
                     struct err *e)
 {
@@ -192,8 +195,8 @@ static int exchange(struct heads *h, struct comm_blocks q[2], struct comm_blocks
     return 0;
 }
 
-/* Exchanges run c's parcels in `buffer` and the rows of q_all and kv_all: into rows if to_rows,
- * else out of them. kv_all.data NULL: queries alone. */
+/* Exchanges run c between the parcels in `buffer` and the rows of q_all and kv_all: from parcels
+ * to rows if to_rows, else from rows to parcels. kv_all.data NULL: queries alone. */
 static int trade_run(struct heads *h, void *buffer, int c, struct tensor q_all,
                      struct tensor kv_all, bool to_rows, struct err *e)
 {
@@ -251,7 +254,8 @@ static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all,
 
 /* ---- attention over the own heads ------------------------------------------------------------ */
 
-/* A group is the query heads of one own KV head, counted from the first own query head. */
+/* A group is the query heads of one of this rank's KV heads, counted from the first own query
+ * head. */
 struct group {
     int64_t first, n;
 };
@@ -265,8 +269,8 @@ static struct group group_of(const struct heads *h, int64_t i)
     return (struct group){a - h->mine.q0, z - a};
 }
 
-/* Returns the columns of a KV head's queries, for the rows that `whole` has. pair_cols() does so
- * for its key and value. */
+/* Returns the columns of a KV head's queries, for the rows of `whole`. pair_cols() does so for its
+ * key and value. */
 static struct tensor group_cols(const struct heads *h, struct tensor t, struct group g)
 {
     const int64_t D = h->sp->shape.head_dim;
@@ -373,7 +377,7 @@ static void add_kv(struct heads *h, struct tensor dkv, struct tensor part, int w
             add(h->sp, kv_cols(h, dkv, share_of(h, w).k0 + i, v), own_kv_cols(h, part, i, v));
 }
 
-/* Takes the own rows' gradients from the group's ranks. */
+/* Takes the gradients of the own rows, which the group's ranks have sent. */
 static void take_grads(struct heads *h, const struct sp_bwd_args *a, struct tensor dq,
                        struct tensor dkv)
 {

@@ -1,12 +1,12 @@
 /* added.c: finds added tokens with two tries, one for raw and one for normalized text, and passes
- * on the parts between them. */
+ * the parts between them to the caller. */
 #include "worker/text/added.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "worker/text/unicode.h"
 
-#define TOKENS     (1 << 16) /* added tokens of a file, at most: large files have 7,000 */
+#define TOKENS     (1 << 16) /* most added tokens of a file: large files have 7,000 */
 #define TOKEN_SIZE 4096
 
 struct added_node {
@@ -26,7 +26,7 @@ struct added {
     struct vocab by_content; /* content to index */
     int32_t *by_id;          /* index of an id's token; -1: none */
     int64_t size;
-    struct trie trie[2]; /* tries of contents; of forms */
+    struct trie trie[2]; /* tries of contents [0] and of forms [1] */
     struct rune_bits *word, *space;
 };
 
@@ -125,7 +125,7 @@ static void token_fini(struct added_token *t)
     text_fini(&t->form);
 }
 
-/* Adds t and takes it over. A token with the same content is replaced, and its id kept. */
+/* Adds t and takes ownership of it. A token with the same content is replaced, and its id kept. */
 static int put(struct added_reading *r, struct added_token *t, struct err *e)
 {
     struct added *a = r->a;
@@ -160,7 +160,7 @@ static int one_token(void *who, struct json j, struct err *e)
         return -1;
     }
     if (t.content.n) return put(r, &t, e);
-    token_fini(&t); /* without content: ignored */
+    token_fini(&t); /* a token without content is ignored */
     return 0;
 }
 
@@ -237,7 +237,7 @@ static bool alone(const struct added *a, const struct text_run *r, int64_t begin
     return end == r->n || !rune_in(a->word, rune_get(r->text + end, &size));
 }
 
-/* Returns the place where the white space before `at` begins. */
+/* Returns the offset at which the white space before `at` begins. */
 static int64_t space_before(const struct added *a, const struct text_run *r, int64_t at)
 {
     while (at > 0) {
@@ -293,8 +293,9 @@ int added_split(const struct added *a, bool normalized, const struct text_run *r
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Tells whether a cut between these runes cannot affect the token: it does not lie across the cut,
- * and a token that ends or begins there does not look at the rune on the other side. */
+/* Tells whether a cut between these runes cannot affect the token: the token cannot lie across the
+ * cut, and a token that ends or begins at the cut does not depend on the rune on the other
+ * side. */
 static bool clear(const struct added *a, const struct added_token *t, uint32_t before,
                   uint32_t after)
 {

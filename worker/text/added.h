@@ -8,10 +8,10 @@
 
 struct added_token {
     struct text content;
-    struct text form; /* text to look for: normalized content if `normalized`, else content */
+    struct text form; /* the text to find: normalized content if `normalized`, else content */
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
-    bool skipped; /* its form is a special token's content: decoding may skip it */
+    bool skipped; /* its form is the content of a special token: decoding may skip it */
 };
 
 struct added;
@@ -26,8 +26,9 @@ const struct added_token *added_by_id(const struct added *a, int32_t id); /* NUL
 int32_t added_find(const struct added *a, const char *s, size_t n);       /* id; -1: none */
 int64_t added_size(const struct added *a);                                /* 1 + the largest id */
 
-/* Calls each for the parts of r: with the id of a token that was found, or -1 for text between.
- * normalized: looks for the forms of normalized tokens, else for the contents of the others. */
+/* Calls `each` for the parts of r, with the id of a token that was found, or with -1 for text
+ * between tokens. normalized: finds the forms of normalized tokens, else the contents of the
+ * others. */
 typedef int part_fn(void *who, const struct text_run *part, int32_t id, struct err *e);
 int added_split(const struct added *a, bool normalized, const struct text_run *r, part_fn *each,
                 void *who, struct err *e);

@@ -25,9 +25,9 @@ struct word {
 };
 
 struct symbol {
-    int32_t id; /* -1: merged into one before */
+    int32_t id; /* -1: merged into an earlier symbol */
     int32_t prev, next, begin;
-    int32_t rank; /* rank of the merge with the next one, -1: none */
+    int32_t rank; /* rank of the merge with the next symbol, -1: none */
 };
 
 /* Runes that occur in some token directly before `rune`. */
@@ -43,7 +43,7 @@ struct bpe {
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
     struct text prefix, suffix;
     int32_t unk;       /* -1: none */
-    int32_t byte[256]; /* byte_level: the id of a byte; byte_fallback: of <0xXX> */
+    int32_t byte[256]; /* byte_level: the id of each byte; byte_fallback: the id of <0xXX> */
     int32_t *rune;     /* ids of the runes below RUNES_FAST */
     struct word *words;
     struct symbol *symbol; /* scratch */
@@ -298,7 +298,7 @@ static int32_t rank_of(const struct bpe *b, int32_t left, int32_t right)
     return m ? m->rank : -1;
 }
 
-/* Merges the lowest rank first, of equal ones the leftmost. */
+/* Merges the pair of the lowest rank first, the leftmost of equal ranks. */
 static void merge_short(struct bpe *b)
 {
     struct symbol *s = b->symbol;
@@ -395,8 +395,8 @@ static int64_t first_pairs(struct bpe *b, uint64_t **sorted)
     return n;
 }
 
-/* Tells whether a queue entry is outdated: its pair is gone, unless the present pair at that place
- * merges to the same id. */
+/* Tells whether a queue entry is outdated: its pair no longer exists. An entry is still valid if
+ * the present pair at that place merges to the same id. */
 static bool stale(const struct bpe *b, uint64_t key)
 {
     const struct symbol *s = &b->symbol[(uint32_t)key];
@@ -481,7 +481,7 @@ static int give(struct bpe *b, int64_t n, struct hits *out, struct err *e)
     for (int64_t i = 0; i < b->n; i++) {
         const int64_t begin = b->symbol[i].begin;
         int64_t end = i + 1 < b->n ? b->symbol[i + 1].begin : n;
-        if (end < begin) end = begin; /* an unknown that was added late */
+        if (end < begin) end = begin; /* an unknown token that was added after later ones */
         if (text_hits_add(out, b->symbol[i].id, begin, end) < 0) return buffer_full(e);
     }
     return 0;
@@ -526,8 +526,8 @@ static void mark_before(struct rune_bits *to, const char *s, int64_t n, uint32_t
 }
 
 /* Returns the runes that occur before `after` in some token; NULL: unknown. Only two different
- * `after` are kept, because texts are cut only before a newline and the rune that replaces a
- * space. */
+ * `after` are cached, because texts are cut only before a newline and before the rune that
+ * replaces a space. */
 static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
 {
     for (int i = 0; i < b->n_before; i++)

@@ -1,23 +1,24 @@
-/* buffer.h: the buffers for text and ids in this folder. */
+/* buffer.h: growing buffers for text and ids, for this folder. */
 #ifndef SEQD_TEXT_BUFFER_H
 #define SEQD_TEXT_BUFFER_H
 
 #include "worker/text/tokenizer.h"
 
-/* Makes room for n more elements of `size` bytes in *array, which has `have` of *room used.
- * Returns -1 if out of memory. */
+/* Makes room for n more elements of `size` bytes in *array, which has *room elements, `have` of
+ * them in use. Returns -1 if out of memory. */
 int buffer_grow(void **array, int64_t *room, int64_t have, int64_t n, size_t size);
 /* Sets the error for a failed buffer_grow. Returns -1. */
 int buffer_full(struct err *e);
 
 int text_add(struct text *t, const char *s, int64_t n); /* -1: out of memory */
 
-/* Text on its way from the caller to the model: bytes, and their places in the caller's text. */
+/* Text between the caller and the model: bytes, and their offsets in the caller's text. */
 struct text_run {
     const char *text;
     int64_t n;
-    int64_t base;             /* place of the first byte; from is NULL: byte i came from base + i */
-    const int32_t *from, *to; /* n each: byte i came from [from[i], to[i]) */
+    int64_t base;             /* offset of the first byte; if from is NULL, byte i came from base +
+                               * i */
+    const int32_t *from, *to; /* [n] each: byte i came from [from[i], to[i]) */
 };
 
 static inline int64_t run_from(const struct text_run *r, int64_t i)
@@ -34,7 +35,7 @@ static inline struct text_run run_part(const struct text_run *r, int64_t begin, 
                              r->from ? r->from + begin : 0, r->to ? r->to + begin : 0};
 }
 
-/* Buffer for writing a run; spans: it keeps from and to. */
+/* Buffer to write a run; spans: it has from and to. */
 struct run_buffer {
     struct text text;
     bool spans;
@@ -43,7 +44,7 @@ struct run_buffer {
 };
 
 void text_run_buffer_fini(struct run_buffer *b);
-/* Appends s[n], all of it from [from, to). */
+/* Appends s[n]; every byte came from [from, to). */
 int text_run_put(struct run_buffer *b, const char *s, int64_t n, int64_t from, int64_t to);
 /* Appends bytes [begin, end) of r as they are. */
 int text_run_copy(struct run_buffer *b, const struct text_run *r, int64_t begin, int64_t end);

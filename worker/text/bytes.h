@@ -1,11 +1,11 @@
 /* bytes.h: the visible characters that stand for bytes in byte-level vocabularies: printable bytes
- * stand for themselves, the other 68 have characters from U+0100 on in order. */
+ * stand for themselves; the other 68 have the characters from U+0100 on, in order. */
 #ifndef SEQD_TEXT_BYTES_H
 #define SEQD_TEXT_BYTES_H
 
 #include <stdint.h>
 
-#define BYTES_RUNES 324 /* all these characters are below */
+#define BYTES_RUNES 324 /* all these characters are below this */
 
 static inline uint32_t bytes_rune(int byte)
 {

@@ -8,10 +8,10 @@
 struct charsmap;
 
 /* Opens a map. v: its base64, as a tokenizer.json has it. fails: ERR_INVALID; ERR_TOO_LARGE
- * for memory. */
+ * without memory. */
 struct charsmap *charsmap_open(struct json v, struct err *e);
 void charsmap_destroy(struct charsmap *m);
-/* Returns the replacement for the shortest key at the beginning of s[n], *size bytes of UTF-8;
+/* Returns the replacement for the shortest key at the beginning of s[n], *size bytes of UTF-8.
  * NULL: s begins with no key. */
 const char *charsmap_find(const struct charsmap *m, const char *s, int64_t n, int64_t *size);
 

@@ -11,9 +11,10 @@
 struct chat { /* one rendering of a conversation */
     const struct chat_tokens *tokens;
     bool prompt;
-    int64_t most;           /* number of messages for the template; < 0: all */
-    int64_t *n;             /* number of all messages; NULL: not asked */
-    uint8_t **answer;       /* owned by the caller, [*n]: is the role assistant? NULL: not asked */
+    int64_t most;           /* the most messages to pass to the template; < 0: all */
+    int64_t *n;             /* out: number of all messages; NULL: not wanted */
+    uint8_t **answer;       /* owned by the caller, [*n]: 1 if the role is assistant; NULL: not
+                             * wanted */
     bool join;              /* join the text parts of a content */
     struct chat_seen *seen; /* NULL: not asked */
 };
@@ -22,11 +23,12 @@ struct chat { /* one rendering of a conversation */
 struct chat_seen {
     struct pylist *messages;
     int64_t parts; /* first message with a list of parts; -1: none */
-    bool unread;   /* some list of parts was never read */
-    int64_t lost;  /* first message with parts, one at least, that were never read; -1: none */
+    bool unread;   /* a list of parts was never read */
+    int64_t lost;  /* first message with at least one part whose parts were never read; -1: none */
     int printed;   /* as in struct heap */
-    int64_t odd;   /* first message whose content is no string, after parts were joined; -1: none */
-    const char *odd_is; /* words for that content */
+    int64_t odd;   /* first message whose content is not a string after parts were joined; -1:
+                    * none */
+    const char *odd_is; /* describes that content in errors */
     bool failed;        /* the template failed, and not by raise_exception */
 };
 
@@ -151,7 +153,7 @@ static void note_answers(struct template_run *r, const struct chat *c,
     *c->n = messages->n;
 }
 
-/* Returns the words for a content that is no string; NULL: it is one. null: it was null, which is
+/* Describes a content that is not a string; NULL: it is one. null: the content was null, and was
  * left out of the message. */
 static const char *odd_content(struct template_run *r, struct pyvalue m, bool null)
 {
@@ -166,7 +168,7 @@ static const char *odd_content(struct template_run *r, struct pyvalue m, bool nu
     }
 }
 
-/* Notes the first message whose content is no string. given: the message as it was given. */
+/* Notes the first message whose content is not a string. given: the message in the input. */
 static void note_odd(struct template_run *r, struct chat_seen *seen, int64_t i,
                      struct pyvalue given, struct pyvalue m)
 {
@@ -221,8 +223,8 @@ static void see_failure(const struct template_run *r, const void *context)
     c->seen->failed = !r->h.raised;
 }
 
-/* Says in the error of a template that failed which content may be its cause: templates are written
- * for strings, and join them. */
+/* Adds to the error of a failed template the content that may be its cause, since templates expect
+ * strings, and join them. */
 static void name_content(const struct chat_seen *seen, struct err *e)
 {
     char old[sizeof e->text], field[64];
@@ -235,7 +237,7 @@ static void name_content(const struct chat_seen *seen, struct err *e)
         field, seen->odd_is, old);
 }
 
-/* Refuses output that holds a list or a mapping as Python prints it: it is no text of a
+/* Refuses output with a list or a mapping as Python prints it, which is not the text of a
  * conversation. */
 static int check_printed(const struct chat_seen *seen, struct err *e)
 {
@@ -252,7 +254,7 @@ static int check_printed(const struct chat_seen *seen, struct err *e)
                                         "JSON text)");
 }
 
-/* Refuses parts that the template did not read: the turn would be learnt without its text. */
+/* Refuses parts that the template did not read: training would use the turn without its text. */
 static int check_read(const struct chat_seen *seen, struct err *e)
 {
     char field[64];
@@ -317,7 +319,7 @@ struct turns {
     int64_t n_spans;
 };
 
-/* Measures the output of the first n messages. The whole output must begin with it. */
+/* Measures the output of the first n messages. The whole output must begin with that output. */
 static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct template_output *whole,
                        int64_t *size, struct err *e)
 {

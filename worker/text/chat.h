@@ -24,23 +24,23 @@ static inline int64_t chat_day(int64_t submitted_s)
 
 /* Renders json[size], an object with "messages". prompt: the text ends with the start of the
  * assistant's next turn.
- * fails: as jinja_render; ERR_INVALID, with the field, for messages that are no list of objects,
- * an image or another part that is not text ("messages[i].content[k].type"), for tools where the
- * template does not name them ("tools"), for calls of tools where it does not mention them, for a
- * list or a mapping that it prints as Python writes it, and for the first content that is no string
- * if the template fails by itself ("messages[i].content"). */
+ * fails: as jinja_render; ERR_INVALID, with the field, for messages that are not a list of
+ * objects, for an image or another part that is not text ("messages[i].content[k].type"), for
+ * tools if the template does not name them ("tools"), for calls of tools if it does not mention
+ * them, for a list or a mapping that it prints as Python does, and for the first content that is
+ * not a string if the template fails by itself ("messages[i].content"). */
 int chat_render(const struct template *t, const char *json, int64_t size,
                 const struct chat_tokens *tokens, bool prompt, int64_t now_s,
                 struct template_output *o, struct err *e);
 
-/* Renders as chat_render does, without a prompt, but joins no parts of a content. o->span: the
- * assistant's turns. If the template has the tag {% generation %}, they are the text inside.
- * Otherwise they are the text that the template adds, after its own prompt, for each message with
- * the role assistant.
+/* Renders as chat_render does, without a prompt, but does not join the parts of a content.
+ * o->span: the assistant's turns. If the template has the tag {% generation %}, a turn is the text
+ * inside it. Otherwise a turn is the text that the template adds, after its own prompt, for a
+ * message with the role assistant.
  * fails: also ERR_INVALID for parts that the template does not read ("messages[i].content"), and
- * if the turns cannot be found. For each turn, the output up to it, with the prompt, must begin the
- * output with the turn, and the latter must begin the whole output.
- * ERR_UNSUPPORTED if {% generation %} stands inside a macro, a filter or a set. */
+ * if the turns cannot be found. For each turn, the output of the messages before it, with the
+ * prompt, must be a prefix of the output with the turn, and that must be a prefix of the whole
+ * output. ERR_UNSUPPORTED if {% generation %} is inside a macro, a filter or a set. */
 int chat_render_spans(const struct template *t, const char *json, int64_t size,
                       const struct chat_tokens *tokens, int64_t now_s, struct template_output *o,
                       struct err *e);

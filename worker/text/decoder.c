@@ -1,5 +1,5 @@
-/* decoder.c: runs decoders as stages. Each holds back the bytes that a later token could still
- * change, and passes on the others. */
+/* decoder.c: runs decoders as stages. Each holds the bytes that a later token could still change,
+ * and passes the others to the next stage. */
 #include "worker/text/decoder.h"
 
 #include <stdlib.h>
@@ -33,13 +33,13 @@ struct decoder_stage {
 struct token_decoder {
     struct decoder_stage stage[STAGES];
     int n;
-    bool fused; /* a stage so far joins all tokens */
+    bool fused; /* an earlier stage joins all tokens */
 };
 
 struct decoder_state {
-    int64_t n_tokens; /* tokens begun so far */
-    int64_t cut;      /* STRIP: characters cut off this token; -1: done */
-    struct text held; /* bytes that a later token may change */
+    int64_t n_tokens; /* tokens that have begun so far */
+    int64_t cut;      /* STRIP: characters cut off this token so far; -1: done */
+    struct text held; /* bytes that a later token may still change */
     struct text work; /* scratch */
 };
 
@@ -133,7 +133,7 @@ static int read_suffix(struct decoder_stage *s, struct json j, struct err *e)
 static const struct {
     const char *name;
     enum decoder_kind kind;
-    bool after_fuse; /* may follow Fuse or ByteLevel */
+    bool after_fuse; /* the stage may follow Fuse or ByteLevel */
 } kinds[] = {{"ByteLevel", BYTE_LEVEL, false},
              {"Replace", REPLACE, true},
              {"ByteFallback", BYTE_FALLBACK, false},
@@ -227,7 +227,7 @@ static int put(struct decoding *s, int at, const char *p, int64_t n, bool first,
 static int64_t malformed(const char *p, const char *end)
 {
     for (int64_t n = 3; n > 1; n--) {
-        /* Tells whether n bytes begin some character. */
+        /* Checks whether n bytes begin some character. */
         char c[4];
         if (end - p < n) continue;
         memcpy(c, p, (size_t)n);
@@ -246,7 +246,7 @@ static int64_t incomplete(const char *p, int64_t n)
     return k == 0 || k == 1 || malformed(p + n - k, p + n) == k ? k : 0;
 }
 
-/* Passes on n held bytes, with U+FFFD for malformed ones. */
+/* Passes n held bytes on, with U+FFFD for malformed ones. */
 static int pass_lossy(struct decoding *s, int at, int64_t n, bool first, struct text *out)
 {
     struct decoder_state *st = &s->state[at];
@@ -271,7 +271,7 @@ static int byte_level(struct decoding *s, int at, const char *p, int64_t n, stru
     int size;
     for (int64_t i = 0; i < n; i += size) {
         const int byte = bytes_byte(rune_get(p + i, &size));
-        if (byte < 0) { /* stands for no byte: the token stays unchanged */
+        if (byte < 0) { /* not a character for a byte: the token stays unchanged */
             st->held.n = had;
             if (text_add(&st->held, p, n) < 0) return -1;
             break;
@@ -293,7 +293,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* Returns the byte of "<0xXX>", or -1. Rust's number parser also takes a sign. */
+/* Returns the byte of "<0xXX>", or -1. Rust's number parser accepts a sign, too. */
 static int fallback_byte(const char *p, int64_t n)
 {
     if (n != 6 || memcmp(p, "<0x", 3) || p[5] != '>') return -1;
@@ -301,7 +301,7 @@ static int fallback_byte(const char *p, int64_t n)
     return low < 0 || high < 0 ? -1 : high << 4 | low;
 }
 
-/* Passes on the held run of bytes: whole if it is UTF-8, else one U+FFFD for each byte. */
+/* Passes the held bytes on: unchanged if they are UTF-8, else one U+FFFD for each byte. */
 static int end_fallback(struct decoding *s, int at, struct text *out)
 {
     struct decoder_state *st = &s->state[at];
@@ -410,7 +410,7 @@ static int wordpiece(struct decoding *s, int at, const char *p, int64_t n, struc
     return put(s, at + 1, st->work.data, st->work.n, true, out);
 }
 
-/* Passes on the held token; its suffix becomes a space, or nothing in the last token. */
+/* Passes the held token on. Its suffix becomes a space, or is removed in the last token. */
 static int end_suffix(struct decoding *s, int at, bool last, struct text *out)
 {
     const struct decoder_stage *g = &s->d->stage[at];
@@ -470,7 +470,7 @@ static int word_piece(const struct decoder_stage *g, const char *p, int64_t n, s
     return rc;
 }
 
-/* Appends p[n], changed by one stage, to out. *last: no later stage changes it. */
+/* Appends p[n], changed by one stage, to out. *last: later stages do not change it. */
 static int stage_piece(const struct decoder_stage *g, const char *p, int64_t n, struct text *out,
                        bool *last)
 {
@@ -486,7 +486,7 @@ static int stage_piece(const struct decoder_stage *g, const char *p, int64_t n, 
     case SUFFIX: return replaced(out, p, n, g->text.data, g->text.n, " ", 1);
     case WORDPIECE: return word_piece(g, p, n, out);
     case JOIN: return text_add(out, " ", 1) < 0 ? -1 : text_add(out, p, n);
-    default: return text_add(out, p, n); /* STRIP and FUSE are about the ends of a text */
+    default: return text_add(out, p, n); /* STRIP and FUSE change only the ends of a text */
     }
 }
 

@@ -1,5 +1,5 @@
-/* decoder.h: the decoders of a tokenizer.json, one after the other, fed token by token. A decoder
- * defines the text of all tokens together. Here, text is given out as soon as no later token can
+/* decoder.h: runs the decoders of a tokenizer.json, one after the other, token by token. A decoder
+ * is defined on the list of all tokens. This code outputs text as soon as no later token can
  * change it. */
 #ifndef SEQD_TEXT_DECODER_H
 #define SEQD_TEXT_DECODER_H
@@ -12,8 +12,8 @@ int decoder_open(struct json j, struct token_decoder **out,
                  struct err *e); /* j absent: joins with spaces */
 void decoder_destroy(struct token_decoder *d);
 
-/* Appends the bytes that a token of this content adds in the middle of a text. They may be a part
- * of a character. Returns -1 if out of memory. */
+/* Appends the bytes that a token with this content adds in the middle of a text. They may be an
+ * incomplete character. Returns -1 if out of memory. */
 int decoder_piece(const struct token_decoder *d, const char *token, int64_t n, struct text *out);
 
 /* State of decoding one text. */
@@ -21,9 +21,10 @@ struct decoding;
 struct decoding *
 decoding_create(const struct token_decoder *d); /* borrows d; NULL: out of memory */
 void decoding_destroy(struct decoding *s);
-/* Takes the content of the next token; appends the final text to out. -1: out of memory. */
+/* Takes the content of the next token; appends the text that is now final to out. Returns -1 if
+ * out of memory. */
 int decoding_put(struct decoding *s, const char *token, int64_t n, struct text *out);
-/* Appends the rest; then a new text may begin. */
+/* Appends the rest of the text. Then a new text may begin. */
 int decoding_finish(struct decoding *s, struct text *out);
 
 #endif

@@ -5,11 +5,11 @@
 #include <stdbool.h>
 #include "worker/text/unicode.h"
 
-/* The state of a cluster: its last rune, and the runes seen before it. */
+/* The state of a cluster: its last rune, and properties of the earlier runes. */
 struct grapheme {
     enum unicode_break last;
-    bool consonant, linked; /* begins a conjunct; a linker came after its consonant */
-    bool picture, joiner;   /* a picture with its extenders; a joiner came after them */
+    bool consonant, linked; /* the cluster begins a conjunct; a linker followed its consonant */
+    bool picture, joiner;   /* the cluster is a picture with extenders; a joiner followed them */
 };
 
 static void take(struct grapheme *c, enum unicode_break k)
@@ -30,7 +30,7 @@ static bool hangul(enum unicode_break a, enum unicode_break b)
     return (a == BREAK_LVT || a == BREAK_T) && b == BREAK_T;
 }
 
-/* Tells whether k continues the cluster. Rules GB3 to GB11. */
+/* Tells whether a rune of class k continues the cluster, by rules GB3 to GB11. */
 static bool joins(const struct grapheme *c, enum unicode_break k)
 {
     if (c->last == BREAK_CR || c->last == BREAK_LF || c->last == BREAK_CONTROL)

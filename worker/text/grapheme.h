@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* Returns the end of the cluster that begins at s[at]; at < n. Regional indicators are not
- * joined in pairs. Callers cannot notice: they use clusters of at most five bytes, and a pair
- * has eight. */
+/* Returns the end of the cluster that begins at s[at]; at < n. Regional indicators are not joined
+ * in pairs. This makes no difference to callers: they use only clusters of at most five bytes, and
+ * a pair has eight. */
 int64_t grapheme_end(const char *s, int64_t n, int64_t at);
 
 #endif

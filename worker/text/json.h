@@ -13,13 +13,15 @@ struct json {
     const char *file; /* borrowed: for errors; NULL: "tokenizer.json" */
 };
 
-/* Looks up the members `names` of an object, into out. where: the object's name, for errors. */
+/* Looks up the members `names` of an object, and writes them to out. where: the object's name, for
+ * errors. */
 int json_members(struct json object, const char *where, int n, const char *const names[],
                  struct json out[], struct err *e);
 /* Looks up one member of an object. */
 int json_member(struct json object, const char *where, const char *name, struct json *out,
                 struct err *e);
-/* Calls each(who, value) for every value of an array; stops at a negative return and returns it. */
+/* Calls each(who, value) for every value of an array. Stops when a call returns a negative value,
+ * and returns that value. */
 int json_each(struct json array, const char *where,
               int (*each)(void *who, struct json value, struct err *e), void *who, struct err *e);
 /* Appends the string, unescaped, to out. */

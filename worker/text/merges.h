@@ -1,4 +1,4 @@
-/* merges.h: the pairs of ids that merge, with the order and the merged id. */
+/* merges.h: the pairs of ids that merge, each with its rank and the merged id. */
 #ifndef SEQD_TEXT_MERGES_H
 #define SEQD_TEXT_MERGES_H
 

@@ -70,7 +70,7 @@ static int open_type(struct token_model *m, struct json j, struct vocab *v, bool
     static const char *const names[] = {"type", "merges", "vocab"};
     struct json f[3];
     if (json_members(j, "model", 3, names, f, e) < 0) return -1;
-    /* Takes a file without a type, but with merges, for BPE, as old files are. */
+    /* A file without a type, but with merges, is an old BPE file. */
     const bool bpe = json_is(f[0], "BPE") || (!f[0].p && f[1].p);
     const bool wordpiece = json_is(f[0], "WordPiece");
     if (byte_level && !bpe)

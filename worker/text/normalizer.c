@@ -231,7 +231,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts marks [begin, end) by class; equal ones keep their order. */
+/* Sorts marks [begin, end) by combining class; equal classes keep their order. */
 static int sort_marks(struct normalizer *n, int64_t begin, int64_t end)
 {
     struct runes *r = &n->runes;
@@ -239,7 +239,7 @@ static int sort_marks(struct normalizer *n, int64_t begin, int64_t end)
     if (m < 2) return 0;
     if (m > 1 << 24) return -1;
     if (buffer_grow((void **)&n->order, &n->order_room, 0, m, sizeof *n->order) < 0) return -1;
-    for (int64_t i = 0; i < m; i++) /* 8 bits of class, 24 of place, 21 of rune */
+    for (int64_t i = 0; i < m; i++) /* key: 8 bits of class, 24 of index, 21 of rune */
         n->order[i] = (uint64_t)r->class[begin + i] << 56 | (uint64_t)i << 32 | r->c[begin + i];
     qsort(n->order, (size_t)m, sizeof *n->order, by_number);
     for (int64_t i = 0; i < m; i++) {
@@ -264,7 +264,7 @@ static int reorder(struct normalizer *n)
 static void compose(struct runes *r)
 {
     int64_t starter = -1, n = 0;
-    int last = -1; /* class of the rune before; -1: it is the starter */
+    int last = -1; /* class of the previous rune; -1: it is the starter */
     for (int64_t i = 0; i < r->n; i++) {
         const uint32_t c = r->c[i];
         const int class = r->class[i];
@@ -287,7 +287,7 @@ static void compose(struct runes *r)
     r->n = n;
 }
 
-/* Appends the normal form of bytes [begin, end) of r. Only the first rune may be stable. */
+/* Appends the normal form of bytes [begin, end) of r. At most the first rune is stable. */
 static int segment(struct normalizer *n, const struct normalizer_step *s, const struct text_run *r,
                    int64_t begin, int64_t end, struct run_buffer *out)
 {
@@ -311,7 +311,7 @@ static int segment(struct normalizer *n, const struct normalizer_step *s, const 
 static int normal_form(struct normalizer *n, const struct normalizer_step *s,
                        const struct text_run *r, struct run_buffer *out)
 {
-    int64_t done = 0, stable = 0; /* copied up to; first byte of the last stable rune */
+    int64_t done = 0, stable = 0; /* bytes copied so far; offset of the last stable rune */
     for (int64_t i = 0; i < r->n;) {
         int size;
         if (!rune_in(s->bits, rune_get(r->text + i, &size))) {
@@ -340,7 +340,7 @@ static bool chinese(uint32_t c)
            (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
 }
 
-/* Returns the replacement of rune c; 0: c is dropped. */
+/* Returns the replacement of rune c by the rule Nmt; 0: c is dropped. */
 static uint32_t nmt(uint32_t c)
 {
     if ((c >= 1 && c <= 8) || c == 0xb || (c >= 0xe && c <= 0x1f) || c == 0x7f || c == 0x8f ||
@@ -570,7 +570,7 @@ bool normalizer_cut(const struct normalizer *n, uint32_t *a, uint32_t *b)
         case NMT:
             if (!image(s, *a, &other, a) || !image(s, *b, b, &other)) return false;
             break;
-        default: return false; /* STRIP looks at ends, PRECOMPILED at clusters */
+        default: return false; /* STRIP depends on ends, PRECOMPILED on clusters */
         }
     }
     return true;

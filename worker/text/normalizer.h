@@ -10,8 +10,8 @@ struct normalizer;
 int normalizer_open(struct json j, struct normalizer **out, struct err *e);
 void normalizer_destroy(struct normalizer *n);
 /* Replaces *r by its normal form, which is valid until the next call. spans: keeps the source
- * places of bytes. continues: r does not begin a text, but follows a cut that normalizer_cut
- * allows. */
+ * offsets of bytes. continues: r does not begin a text, but follows a cut that normalizer_cut
+ * allowed. */
 int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, bool continues,
                      struct err *e);
 /* Tells whether text may be cut between *a and *b: the normal forms of the two sides, one after

@@ -12,8 +12,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#define MATCH_LIMIT 100000000 /* tries at one place of the text */
-#define HEAP_KIB    65536     /* KiB of one search */
+#define MATCH_LIMIT 100000000 /* most steps of a match at one position of the text */
+#define HEAP_KIB    65536     /* KiB of memory of one search */
 #define STACK_SIZE  (8u << 20)
 
 struct pattern {
@@ -26,7 +26,7 @@ struct pattern {
     const char *s;
     uint8_t *unit;
     int64_t room, n_units;
-    bool one_each; /* rune i is byte i */
+    bool one_each; /* rune i is byte i of the text */
     int64_t rune_pos, byte_pos;
     int64_t next, last_end; /* rune numbers; last_end: end of the last match; -1: none yet */
 };
@@ -135,7 +135,7 @@ int pattern_next(struct pattern *p, int64_t *begin, int64_t *end, struct err *e)
             p->next = p->n_units + 1;
             return rc;
         }
-        if (from == to && to == p->last_end) { /* an empty match at the end of the last one */
+        if (from == to && to == p->last_end) { /* an empty match at the end of the last match */
             p->next++;
             continue;
         }

@@ -1,4 +1,5 @@
-/* pattern.h: the regular expressions of pre-tokenizers and normalizers, with Oniguruma's meaning.
+/* pattern.h: the regular expressions of pre-tokenizers and normalizers, with the semantics of
+ * Oniguruma.
  *
  * This folder parses patterns itself, and refuses unknown constructs by name. Classes (\p{..}, \s,
  * [..], letters that ignore case, single characters) are sets of runes by the tables of unicode.h.
@@ -15,17 +16,17 @@
 #define PATTERN_SIZE 8192 /* most bytes of a pattern: the longest published one has 1,500 */
 
 struct pattern;
-/* Compiles a pattern. Returns NULL with ERR_UNSUPPORTED for an unknown construct or if the build
- * has no PCRE2, with ERR_TOO_LARGE without memory. */
+/* Compiles a pattern. Returns NULL with ERR_UNSUPPORTED for an unknown construct or a build
+ * without PCRE2, with ERR_TOO_LARGE without memory. */
 struct pattern *pattern_create(const char *text, size_t n, struct err *e);
 void pattern_destroy(struct pattern *p);
 /* Begins to search s[n], which must stay valid until the last pattern_next. */
 int pattern_begin(struct pattern *p, const char *s, int64_t n, struct err *e);
-/* Finds the next match, like Oniguruma's find_iter. Returns 1 with its bytes, 0 at the end, -1 if
- * a limit of the search was reached. */
+/* Finds the next match, like find_iter of the package onig. Returns 1 with its range of bytes, 0
+ * at the end, -1 if a limit of the search was reached. */
 int pattern_next(struct pattern *p, int64_t *begin, int64_t *end, struct err *e);
-/* Tells whether a match may contain b directly after a, or whether matches on one side of a cut
- * between them may depend on the other side. false: certainly not. */
+/* Tells whether a match may contain b directly after a, or matches on one side of a cut between a
+ * and b may depend on the other side. false: certainly not. */
 bool pattern_joins(const struct pattern *p, uint32_t a, uint32_t b);
 /* Tells whether a match certainly begins at b, if b is not joined to the rune before it. */
 bool pattern_begins(const struct pattern *p, uint32_t b);

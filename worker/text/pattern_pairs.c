@@ -1,6 +1,6 @@
 /* Finds the neighbours in matches by Glushkov's construction: the classes that may come first and
  * last in each part give the classes that may stand next to each other. Atomic groups and lazy
- * quantifiers only choose among these. Runes that a lookahead reads count as matched there. */
+ * quantifiers only choose among these. Runes that a lookahead reads count as part of a match. */
 #include "worker/text/pattern_pairs.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 struct pairs_part {
     struct class_bits first, last;
-    bool empty; /* it may match nothing */
+    bool empty; /* the part may match the empty string */
 };
 
 struct pairs_reading {
@@ -69,7 +69,7 @@ static struct pairs_part group(struct pairs_reading *r)
     return ahead ? (struct pairs_part){.first = a.first, .empty = true} : a;
 }
 
-/* Returns the least number of {n}, {n,} or {n,m}, with p after the brace. */
+/* Reads {n}, {n,} or {n,m}, with p after the brace. Returns n. */
 static long braces(struct pairs_reading *r)
 {
     const long least = strtol(r->p, NULL, 10);
@@ -78,7 +78,8 @@ static long braces(struct pairs_reading *r)
     return least;
 }
 
-/* Takes a quantifier, if there is one. Returns its least number of times, 1 without one. */
+/* Takes a quantifier, if there is one. Returns its least number of repetitions, 1 without a
+ * quantifier. */
 static long repeat(struct pairs_reading *r, struct pairs_part *a)
 {
     if (r->p == r->end || !strchr("*+?{", *r->p)) return 1;

@@ -1,6 +1,6 @@
 /* pattern_pairs.h: finds the pairs of characters that a pattern may read one after the other. If
- * it never reads b directly after a, a text may be cut between them: matches before the cut do not
- * depend on the text after it, nor matches after it on the text before. */
+ * it never reads b directly after a, a text may be cut between a and b: matches before the cut do
+ * not depend on the text after it, and matches after it do not depend on the text before it. */
 #ifndef SEQD_TEXT_PATTERN_PAIRS_H
 #define SEQD_TEXT_PATTERN_PAIRS_H
 
@@ -13,10 +13,11 @@ struct class_bits { /* a set of the classes of runes of a pattern (pattern_parse
 };
 
 struct pattern_pairs {
-    bool known; /* false: the pattern has a lookbehind or an anchor, or may match nothing */
-    struct class_bits after[256]; /* by class: the classes that a match or a lookahead may have
-                                   * directly after it, and perhaps more */
-    struct class_bits alone;      /* a single rune of these is a match in any context */
+    bool known; /* false: the pattern has a lookbehind or an anchor, or may match the empty
+                 * string */
+    struct class_bits after[256]; /* by class: a superset of the classes that a match or a
+                                   * lookahead may have directly after it */
+    struct class_bits alone;      /* a single rune of these classes is a match in any context */
 };
 
 /* Reads the pairs of a pattern as pattern_parse writes it. */

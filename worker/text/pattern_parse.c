@@ -7,9 +7,9 @@
 #include "worker/text/pattern.h"
 #include "worker/text/unicode.h"
 
-#define SETS   192 /* different classes of one pattern at most */
+#define SETS   192 /* most different classes of one pattern */
 #define ITEMS  2048
-#define GROUPS 64 /* groups within groups */
+#define GROUPS 64 /* most nested groups */
 
 struct item {
     int set;       /* a class, or -1: `word` is copied */
@@ -22,7 +22,7 @@ struct pattern_parse {
     struct rune_set set[SETS];
     int n_sets, n_items;
     struct item item[ITEMS];
-    bool fold[GROUPS]; /* by open group: whether case is ignored */
+    bool fold[GROUPS]; /* by open group: case is ignored */
     int depth;
     bool can_repeat; /* the last item may be followed by a quantifier */
     uint32_t last;   /* the last literal letter, if case is ignored; 0: none */
@@ -50,7 +50,7 @@ static bool same_set(const struct rune_set *a, const struct rune_set *b)
     return a->n == b->n && !memcmp(a->range, b->range, (size_t)a->n * 2 * sizeof *a->range);
 }
 
-/* Adds a set, and takes over s. */
+/* Adds an item for the set, and takes ownership of s. */
 static int put_set(struct pattern_parse *r, struct rune_set *s)
 {
     int i = 0;
@@ -90,7 +90,7 @@ static int property(struct pattern_parse *r, struct rune_set *s, bool negate)
     while (r->p < r->end && *r->p != '}') r->p++;
     const size_t n = (size_t)(r->p - name);
     int rc = r->p < r->end ? unicode_class(&own, name, n) : 1;
-    if (rc == 0 && n > 2 && (*name < 'A' || *name > 'Z')) rc = 1; /* "space" is a name of ours */
+    if (rc == 0 && n > 2 && (*name < 'A' || *name > 'Z')) rc = 1; /* "space" is an internal name */
     if (rc == 0 && negate) rc = rune_set_negate(&own);
     if (rc == 0) rc = rune_set_merge(s, &own);
     rune_set_fini(&own);
@@ -311,7 +311,7 @@ static int close_group(struct pattern_parse *r)
     return put_word(r, ")", 1);
 }
 
-/* Returns the length of {n}, {n,} or {n,m}; 0: it is something else. */
+/* Returns the length of {n}, {n,} or {n,m}; 0: the text is not such a quantifier. */
 static size_t braces(const struct pattern_parse *r)
 {
     const char *p = r->p + 1;
@@ -331,7 +331,7 @@ static int quantifier(struct pattern_parse *r)
     size_t n = *r->p == '{' ? braces(r) : 1;
     if (!n || !r->can_repeat) return refuse(r, "this quantifier is not known here");
     const char after = r->p + n < r->end ? r->p[n] : 0;
-    /* After braces, + and ? have another meaning than after the others. */
+    /* After braces, + and ? have another meaning than after other quantifiers. */
     if (*r->p == '{' && (after == '+' || after == '?'))
         return refuse(r, "a quantifier follows a quantifier");
     if (after == '+' || after == '?') n++;
@@ -427,7 +427,7 @@ static int put_anchor(struct pattern_parse *r, const char *text)
 /* Reads an anchor. Returns 1 if there is none. */
 static int anchor(struct pattern_parse *r)
 {
-    if (take(r, "^")) return put_anchor(r, "(?:\\A|(?<=,n,)(?!\\z))"); /* of a line, as is $ */
+    if (take(r, "^")) return put_anchor(r, "(?:\\A|(?<=,n,)(?!\\z))"); /* of a line */
     if (take(r, "$")) return put_anchor(r, "(?:\\z|(?=,n,))");
     if (take(r, "\\A")) return put_anchor(r, "\\A");
     if (take(r, "\\z")) return put_anchor(r, "\\z");

@@ -1,4 +1,5 @@
-/* post.c: reads the post-processors, and joins the ids that they put before and after a text. */
+/* post.c: reads the post-processors, and collects the ids that they put before and after a
+ * text. */
 #include "worker/text/post.h"
 
 #include <string.h>

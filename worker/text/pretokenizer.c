@@ -11,7 +11,7 @@
 
 enum pretokenizer_kind {
     PREFIX_SPACE, /* ByteLevel's */
-    METASPACE,    /* spaces become `text`, and one may be put before */
+    METASPACE,    /* spaces become `text`, and one may be put before the run */
     SPLIT
 };
 enum finder { BY_PATTERN, BY_TEXT, BY_SET, BY_WORDS };
@@ -324,7 +324,7 @@ struct walk {
 
 static int walk(const struct walk *w, int step, const struct text_run *r, struct err *e);
 
-/* A piece that a split has read, but not passed on yet. */
+/* A piece that a split has found, but not passed to the next step yet. */
 struct pending {
     int64_t begin, end;
     bool any, was_match;
@@ -373,7 +373,7 @@ static int split(const struct walk *w, int step, const struct text_run *r, struc
 }
 
 /* Tells whether the run continues the text before the caller's cut. A piece of a split counts as a
- * text of its own. */
+ * separate text. */
 static bool continues(const struct walk *w, int step)
 {
     for (int i = 0; i < step; i++)
@@ -442,8 +442,8 @@ int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool sp
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-/* Returns the effect of a cut for a step that finds single runes. in_a: it finds the rune before
- * the cut; in_b: the rune after it. */
+/* Returns the effect of a cut for a step that matches single runes. in_a: it matches the rune
+ * before the cut; in_b: the rune after it. */
 static enum piece_cut cut_beside(const struct pretokenizer_step *s, bool in_a, bool in_b)
 {
     switch (s->behaviour) {
@@ -496,7 +496,7 @@ static enum piece_cut cut_split(const struct pretokenizer_step *s, uint32_t a, u
 
 enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b)
 {
-    bool split = false; /* it is unknown whether a piece begins at the cut */
+    bool split = false; /* a piece may or may not begin at the cut */
     for (int i = 0; p && i < p->n; i++) {
         const struct pretokenizer_step *s = &p->step[i];
         int size;

@@ -10,15 +10,15 @@ struct pretokenizer;
 /* Opens the pre-tokenizers. *out NULL: the file has none. */
 int pretokenizer_open(struct json j, struct pretokenizer **out, struct err *e);
 void pretokenizer_destroy(struct pretokenizer *p);
-/* Tells whether the pre-tokenizers end in ByteLevel: pieces are the bytes themselves, not their
- * visible characters. */
+/* Tells whether the last pre-tokenizer is ByteLevel. Pieces are then the bytes themselves, not
+ * their visible characters. */
 bool pretokenizer_byte_level(const struct pretokenizer *p);
-/* Tells whether the pre-tokenizers depend on the place of a run in the caller's text. */
+/* Tells whether the pre-tokenizers depend on the offset of a run in the caller's text. */
 bool pretokenizer_needs_place(const struct pretokenizer *p);
 
 typedef int piece_fn(void *who, const struct text_run *piece, struct err *e);
 /* Calls each(who, piece) for the pieces of r; none is empty. p NULL: r is the only piece. spans:
- * pieces know their source places. continues: r follows a cut that pretokenizer_cut allows. */
+ * pieces have their source offsets. continues: r follows a cut that pretokenizer_cut allowed. */
 int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool spans, bool continues,
                        piece_fn *each, void *who, struct err *e);
 
@@ -27,8 +27,8 @@ enum piece_cut {
     CUT_INSIDE, /* the pieces are the same, or the cut divides one in two */
     CUT_PIECES  /* the pieces are the same, and one ends at the cut */
 };
-/* Returns the certain effect of a cut between *a and *b. Sets *a and *b to the runes that the
- * steps make of them. */
+/* Returns the effect that a cut between *a and *b certainly has. Replaces *a and *b by the runes
+ * that the steps make of them. */
 enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b);
 
 #endif

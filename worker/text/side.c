@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_SIZE = 16 << 20 }; /* tokenizer_config.json may hold every added token again */
+enum { FILE_SIZE = 16 << 20 }; /* tokenizer_config.json may repeat every added token */
 
 static const char *const token_names[SIDE_TOKENS] = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};

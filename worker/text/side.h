@@ -1,7 +1,7 @@
 /* side.h: reads the special tokens, as text, from the files beside a model's tokenizer.json.
  *
- * tokenizer_config.json comes first; special_tokens_map.json has the tokens that it does not name.
- * A token is a string, or an object with its "content"; any other value names none. */
+ * tokenizer_config.json is read first; special_tokens_map.json only for tokens that it does not
+ * name. A token is a string, or an object with its "content"; any other value names no token. */
 #ifndef SEQD_TEXT_SIDE_H
 #define SEQD_TEXT_SIDE_H
 
@@ -24,7 +24,7 @@ struct side_tokens {
 };
 
 const char *side_token_name(enum side_token i); /* "bos_token" */
-/* Reads the special tokens. fails: as side_file_open. s holds nothing then. */
+/* Reads the special tokens. fails: as side_file_open. After a failure s is empty. */
 int side_tokens_read(struct side_tokens *s, const char *dir, struct err *e);
 void side_tokens_fini(struct side_tokens *s);
 

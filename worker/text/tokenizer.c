@@ -1,5 +1,5 @@
 /* tokenizer.c: opens the parts of a tokenizer.json, and encodes: added tokens, normalizer,
- * pre-tokenizer, model, post-processor. Proves where a text may be cut. */
+ * pre-tokenizer, model, post-processor. Finds the places at which a text may provably be cut. */
 #include "worker/text/tokenizer.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 enum { CUT_ANSWERS = 512 };
 
-/* Cached answer: may a text be cut between these runes? asked false: not known yet. */
+/* A cached answer. yes: a text may be cut between these runes. asked false: not known yet. */
 struct cut_answer {
     uint32_t before, after;
     bool asked, yes;
@@ -175,7 +175,7 @@ struct encoding {
     struct tokens *out;
     bool spans;       /* runs keep their source places */
     bool continues;   /* the text continues after a cut */
-    const char *head; /* normalized head of a continued text; NULL: none here */
+    const char *head; /* the normalized text begins here, if it continues after a cut; NULL: no */
 };
 
 static int span_room(struct tokens *out)
@@ -288,7 +288,7 @@ int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_s
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
 /* Tells whether every step from text to ids allows a cut between runes a and b. Each step gets the
- * runes that the steps before it make of them. */
+ * runes that earlier steps make of them. */
 static bool prove_cut(struct tokenizer *t, uint32_t a, uint32_t b)
 {
     if (!added_cut(t->added, false, a, b) || !normalizer_cut(t->normalizer, &a, &b) ||

@@ -1,9 +1,9 @@
 /* tokenizer.h: turns text into ids and back, by the tokenizer.json of a model directory.
  *
  * The ids are those of the Python package `tokenizers`, byte for byte. A component, option or
- * pattern that this folder does not have is refused at load by its name; no rule is approximated.
- * Truncation and padding of the file are not applied, as transformers does not apply them unless
- * asked.
+ * pattern that this folder does not implement is refused by its name when the file is opened; no
+ * rule is approximated. Truncation and padding in the file are not applied: transformers applies
+ * them only on request.
  *
  *     struct tokenizer *t = tokenizer_open(dir, &e);
  *     struct tokens ids = {0};
@@ -14,7 +14,7 @@
  *
  * tested: tests/engine/test_tokenizer.c, test_text_cuts.c, tests/fuzz
  *
- * A tokenizer keeps scratch and a cache of words: one thread uses it at a time. */
+ * A tokenizer keeps scratch and a cache of words: only one thread may use it at a time. */
 #ifndef SEQD_TEXT_TOKENIZER_H
 #define SEQD_TEXT_TOKENIZER_H
 
@@ -26,14 +26,14 @@
 #define TOKENIZER_FILE_SIZE (256LL << 20) /* most bytes of a tokenizer.json: some have 35 MB */
 #define TOKENIZER_TEXT_SIZE (1LL << 30)   /* most bytes of a text: positions have 31 bits */
 
-/* Ids of texts, and where they lie. Grows; the caller sets it to zero first, may set n to 0
- * again to reuse it, and frees it with text_tokens_fini. */
+/* Ids of texts, and their places in the text. Calls append to it. The caller sets it to zero
+ * first, may set n to 0 to reuse it, and frees it with text_tokens_fini. */
 struct tokens {
     int32_t *id;
     int64_t n, room;
-    /* With spans set before the call: id[i] stands for bytes [begin[i], end[i]) of the text that
-     * was encoded. Ids that a template adds have an empty span. If a normalizer changed characters,
-     * the span is that of the characters that the changed ones came from. */
+    /* If spans is set before the call, id[i] stands for bytes [begin[i], end[i]) of the encoded
+     * text. Ids that a post-processor adds have an empty span. If a normalizer changed characters,
+     * the span is that of the original characters. */
     bool spans;
     int64_t *begin, *end, span_room;
 };
@@ -56,29 +56,30 @@ struct tokenizer;
  * vocab.txt), ERR_UNSUPPORTED for a part that this folder does not have, ERR_INVALID,
  * ERR_TOO_LARGE or ERR_IO. */
 struct tokenizer *tokenizer_open(const char *dir, struct err *e);
-/* Opens the text of a tokenizer.json, which is not kept. No special id is known then. */
+/* Opens the text of a tokenizer.json, which is not kept. The tokenizer then knows no special
+ * ids. */
 struct tokenizer *tokenizer_open_text(const char *text, size_t size, struct err *e);
 void tokenizer_destroy(struct tokenizer *t);
 
 /* Appends the ids of text[n] to out. The text is UTF-8 (ERR_INVALID with the byte otherwise) and
- * may hold NUL bytes; n is at most TOKENIZER_TEXT_SIZE. add_special: also the ids that the
- * file's post-processor puts around a text. On failure out has the ids that it had. */
+ * may hold NUL bytes; n is at most TOKENIZER_TEXT_SIZE. add_special: also the ids that the file's
+ * post-processor puts around a text. On failure out keeps the ids that it had. */
 int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_special,
                      struct tokens *out, struct err *e);
-/* A part of a text that begins and ends where tokenizer_cut says, or where the text does: the ids
- * of all parts, one after the other, are those of the text. */
+/* A part of a text that begins and ends at places of tokenizer_cut, or with the text itself. The
+ * ids of all parts, one after the other, are those of the text. */
 struct text_part {
     const char *text;
     size_t n;
-    int64_t offset;    /* in the whole text: for errors */
-    bool begins, ends; /* the part has the text's beginning, end: add_special adds ids there */
+    int64_t offset;    /* offset of the part in the whole text, for errors */
+    bool begins, ends; /* the part begins, ends the text: add_special adds ids there */
 };
 /* Encodes a part as tokenizer_encode does; spans are relative to the part. */
 int tokenizer_encode_part(struct tokenizer *t, const struct text_part *part, bool add_special,
                           struct tokens *out, struct err *e);
-/* Returns the first place from `from` on where a text may be cut: before a blank or a newline; -1:
- * none in text[n]. Bytes after text[n] make no difference. A cut is only made if the tokenizer's
- * rules prove that the ids of the two sides are those of the whole. */
+/* Returns the first offset from `from` on at which a text may be cut, before a blank or a newline;
+ * -1: there is none in text[n]. Bytes after text[n] make no difference. A cut is allowed only if
+ * the tokenizer's rules prove that the ids of the two sides are those of the whole. */
 int64_t tokenizer_cut(struct tokenizer *t, const char *text, size_t n, size_t from);
 
 /* Appends the text of id[n] to out; skip_special leaves special tokens out. Ids outside the
@@ -86,13 +87,13 @@ int64_t tokenizer_cut(struct tokenizer *t, const char *text, size_t n, size_t fr
 int tokenizer_decode(struct tokenizer *t, const int32_t *id, int64_t n, bool skip_special,
                      struct text *out, struct err *e);
 
-/* Appends the bytes that one id adds in the middle of a text. They may be a part of a character. A
- * special token adds its bytes, as if not skipped. An unknown id adds no byte. */
+/* Appends the bytes that one id adds in the middle of a text. They may be an incomplete character.
+ * A special token adds its bytes, too. An unknown id adds no byte. */
 int tokenizer_piece(const struct tokenizer *t, int32_t id, struct text *out, struct err *e);
 
 /* A detokenizer decodes id by id. The texts that put and finish append make up the result of
- * tokenizer_decode for all ids. Each is final and ends with a whole character. Some decoders know
- * the text of an id only at the next one: put then appends no text yet. */
+ * tokenizer_decode for all ids. Each appended text is final and ends with a whole character. Some
+ * decoders know the text of an id only at the next id: put then appends no text yet. */
 struct detokenizer;
 struct detokenizer *detokenizer_create(struct tokenizer *t, bool skip_special); /* borrows t */
 void detokenizer_destroy(struct detokenizer *d);
@@ -104,15 +105,15 @@ int detokenizer_finish(struct detokenizer *d, struct text *out, struct err *e);
 int tokenizer_n_after(const struct tokenizer *t);
 /* Returns 1 + the largest id. The embedding of the model may have more rows. */
 int64_t tokenizer_size(const struct tokenizer *t);
-/* Returns the id of a token by its content as in the file (byte-level tokens: in visible
- * characters), or -1. Added tokens come first. */
+/* Returns the id of a token by its content in the file (byte-level tokens: in visible characters),
+ * or -1. Added tokens are searched first. */
 int32_t tokenizer_id(const struct tokenizer *t, const char *content, size_t n);
 /* Returns the content of an id, not NUL-terminated; NULL without one. Borrowed from t. */
 const char *tokenizer_content(const struct tokenizer *t, int32_t id, size_t *n);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 
-/* The ids of the tokens that tokenizer_config.json, else special_tokens_map.json names; -1:
- * none. More ids may end a text: hf_read_ends (worker/hf/files.h) has those of
+/* The ids of the special tokens that tokenizer_config.json, else special_tokens_map.json, names;
+ * -1: none. More ids may end a text: hf_read_ends (worker/hf/files.h) has those of
  * generation_config.json. */
 struct special_ids {
     int32_t bos, eos, pad, unk, mask;

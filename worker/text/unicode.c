@@ -197,7 +197,7 @@ int unicode_lower(uint32_t c, uint32_t out[2])
     if (!r || c > r[1] || (c - r[0]) % r[2]) return 1;
     out[0] = c + r[3];
     if (c != 0x130) return 1;
-    out[1] = 0x307; /* the only rune with two in lowercase */
+    out[1] = 0x307; /* U+0130, the only rune whose lowercase is two runes */
     return 2;
 }
 

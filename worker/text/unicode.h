@@ -1,5 +1,5 @@
-/* unicode.h: sets and maps of characters, with the versions of Unicode that the parts of the
- * package `tokenizers` have. The tables are measured: tests/golden/make_unicode.py. */
+/* unicode.h: sets and maps of characters, with the Unicode versions of the parts of the package
+ * `tokenizers`. tests/golden/make_unicode.py has measured the tables. */
 #ifndef SEQD_TEXT_UNICODE_H
 #define SEQD_TEXT_UNICODE_H
 
@@ -16,7 +16,7 @@ struct rune_set {
 int rune_set_add(struct rune_set *s, uint32_t first, uint32_t last); /* -1: out of memory */
 int rune_set_merge(struct rune_set *s, const struct rune_set *other);
 int rune_set_negate(struct rune_set *s);
-void rune_set_sort(struct rune_set *s); /* call it after adds out of order */
+void rune_set_sort(struct rune_set *s); /* call it after ranges were added out of order */
 void rune_set_fini(struct rune_set *s);
 
 /* Adds the runes of a class that regular expressions name: a category ("Lu"), its first letter
@@ -47,7 +47,7 @@ static inline bool rune_in(const struct rune_bits *b, uint32_t c)
     return b->word[c / 64] >> (c % 64) & 1;
 }
 
-/* The class of a character for grapheme clusters; the file of tables has these numbers. */
+/* The class of a character for grapheme clusters. unicode_tables.inc has these numbers. */
 enum unicode_break {
     BREAK_OTHER,
     BREAK_CONTROL,
@@ -65,7 +65,7 @@ enum unicode_break {
     BREAK_LVT,
     BREAK_CR,
     BREAK_LF,
-    BREAK_NONJOINER /* U+200C: extends, but no conjunct */
+    BREAK_NONJOINER /* U+200C: extends, but not a conjunct */
 };
 enum unicode_break unicode_break(uint32_t c);
 

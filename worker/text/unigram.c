@@ -6,7 +6,7 @@
 #include <string.h>
 #include "worker/text/rune.h"
 
-#define UNK_PENALTY 10 /* beneath the least probable token */
+#define UNK_PENALTY 10 /* distance of the unknown token's score from the lowest score */
 
 /* A trie whose edges are in one table: (node, byte) to node. */
 struct edge {
@@ -15,8 +15,8 @@ struct edge {
 };
 
 struct unigram_place {
-    double score;      /* score of the best way that ends here */
-    int32_t begin, id; /* place and id of its last token; begin -1: no way yet */
+    double score;      /* score of the best path that ends here */
+    int32_t begin, id; /* begin and id of its last token; begin -1: no path yet */
 };
 
 struct unigram {
@@ -178,7 +178,7 @@ void unigram_destroy(struct unigram *u)
     free(u);
 }
 
-/* ---- the best way --------------------------------------------------------------------------- */
+/* ---- the best path -------------------------------------------------------------------------- */
 
 static void reach(struct unigram *u, int64_t begin, int64_t end, int32_t id, double score)
 {
@@ -187,8 +187,8 @@ static void reach(struct unigram *u, int64_t begin, int64_t end, int32_t id, dou
     if (p->begin < 0 || score > p->score) *p = (struct unigram_place){score, (int32_t)begin, id};
 }
 
-/* Extends the best way to `at` by all tokens that begin there. Adds the unknown token if none of
- * them is exactly the next character. */
+/* Extends the best path to `at` by all tokens that begin there, and by the unknown token if no
+ * token is exactly the next character. */
 static int extend(struct unigram *u, const char *s, int64_t at, int64_t n, struct err *e)
 {
     const int64_t rune_end = at + rune_size((unsigned char)s[at]);
@@ -214,8 +214,8 @@ static int extend(struct unigram *u, const char *s, int64_t at, int64_t n, struc
     return 0;
 }
 
-/* Puts a run of unknown characters: as a token, if it is one; else as its bytes, if these are
- * tokens; else as the unknown token. */
+/* Puts a run of unknown characters: as one token, if the vocabulary has it; else as its bytes, if
+ * these are tokens; else as the unknown token. */
 static int put_unknown(struct unigram *u, const char *s, int64_t begin, int64_t end,
                        struct hits *out, struct err *e)
 {
@@ -230,7 +230,7 @@ static int put_unknown(struct unigram *u, const char *s, int64_t begin, int64_t 
     return rc < 0 ? buffer_full(e) : 0;
 }
 
-/* Walks back from the end, and sets `begin` of each place on the way to the end of the next
+/* Walks back from the end, and sets `begin` of each place on the best path to the end of the next
  * token. */
 static void mark_way(struct unigram *u, int64_t n)
 {

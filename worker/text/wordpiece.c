@@ -1,11 +1,11 @@
-/* wordpiece.c: tries tokens from the longest down at each place. If a place has no token, the
- * whole word becomes the unknown token. */
+/* wordpiece.c: at each place tries tokens from the longest to the shortest. If a place has no
+ * token, the whole word becomes the unknown token. */
 #include "worker/text/wordpiece.h"
 
 #include <stdlib.h>
 #include "worker/text/rune.h"
 
-#define WORD_RUNES 4096 /* largest max_input_chars_per_word: the search is quadratic in it */
+#define WORD_RUNES 4096 /* limit of max_input_chars_per_word: the search is quadratic */
 
 struct wordpiece {
     const struct vocab *v;
@@ -58,8 +58,8 @@ void wordpiece_destroy(struct wordpiece *w)
     free(w);
 }
 
-/* Returns the id of the longest token that s[n] begins with, and its bytes of s in *size; -1:
- * none; -2: out of memory. */
+/* Returns the id of the longest token with which s[n] begins; *size: the bytes of s that it takes.
+ * -1: none; -2: out of memory. */
 static int32_t longest(struct wordpiece *w, const char *s, int64_t n, bool inner, int64_t *size)
 {
     const int64_t before = inner ? w->prefix.n : 0;

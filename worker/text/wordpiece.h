@@ -10,8 +10,8 @@ struct wordpiece;
 /* Opens the object "model". Borrows v, which must hold its vocabulary. */
 struct wordpiece *wordpiece_open(struct json j, const struct vocab *v, struct err *e);
 void wordpiece_destroy(struct wordpiece *w);
-/* Appends the ids of one piece. If some place in it has no token, or it has more characters than
- * max_input_chars_per_word, appends only the unknown token. */
+/* Appends the ids of one piece. If some place in the piece has no token, or the piece has more
+ * characters than max_input_chars_per_word, appends only the unknown token. */
 int wordpiece_encode(struct wordpiece *w, const char *s, int64_t n, struct hits *out,
                      struct err *e);
 

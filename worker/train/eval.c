@@ -1,5 +1,5 @@
-/* eval.c: gives each ring every dp-th window, adds its windows in order, and sums the rings' losses
- * and counts. */
+/* eval.c: gives each ring every dp-th window, adds the losses of a ring's windows in order, and
+ * sums losses and counts over rings. */
 #include "worker/train/eval.h"
 
 #include <math.h>
@@ -25,22 +25,22 @@ struct eval_pass {
 static double count_bytes(const struct model *m)
 {
     int64_t n = 0;
-    if (m->tensor_rank) return 0; /* the first of the ranks that share layers counts their rows */
+    if (m->tensor_rank) return 0; /* the first rank of parallel.tp counts the rows */
     for (int64_t i = 0; m->batch.targets && i < m->sp.shard.T; i++)
         n += m->batch.targets[i] >= 0 && m->batch.targets[i] < 256;
     return (double)n;
 }
 
-/* Tells whether each ring alone looks for the first value that is NaN or infinite. A ring cannot
- * if other rings may hold its weights (zero 3), nor can a stage of a pipeline. All ranks then look
- * together at the end. */
+/* Tells whether each ring alone searches for the first value that is NaN or infinite. It cannot if
+ * other rings may hold its weights (zero 3) or in a pipeline. All ranks then search together at
+ * the end. */
 static bool ring_looks(const struct train *t)
 {
     return t->plan->pp == 1 && (t->plan->zero < 3 || t->plan->dp == 1);
 }
 
-/* Scores the window in the model's batch for this ring; in a pipeline only the last stage has the
- * sums. */
+/* Scores the window in the model's batch, and adds it to *own. In a pipeline only the last stage
+ * has the sums. */
 static int score(struct train *t, struct sums *own, struct err *e)
 {
     struct model *m = &t->model;
@@ -87,7 +87,7 @@ static int sum_rings(struct train *t, struct sums *sum, struct err *e)
 }
 
 /* Compares the ledger with the plan. As in a training step, the counts of this sum itself are not
- * compared here: their verdict travels with the next step's. */
+ * compared here. Their verdict is part of the next step's. */
 static int compare(struct train *t, const struct comm_count *want, bool *equal, struct err *e)
 {
     struct comm *c = t->model.job;
@@ -122,7 +122,7 @@ static int run(struct train *t, const struct eval_args *a, struct eval *out, str
         out->n_bytes += bytes;
         if (w % t->plan->dp == t->model.ring && one_window(t, &p, w, e)) return -1;
     }
-    /* In the last round a ring may have no window, but it has weights that the others need. */
+    /* In the last round a ring may have no window, but the others may need its weights. */
     if (t->model.ring >= rings_of_last_round(t, a) && model_lend(&t->model, e)) return -1;
     if (sum_rings(t, &p.sum, e)) return -1;
     if (!isfinite(p.sum.nll))
@@ -139,7 +139,7 @@ int eval_run(struct train *t, const struct eval_args *a, struct eval *out, struc
 {
     const int64_t S = t->model.sp.shard.S;
     *out = (struct eval){0};
-    if (a->source.grid) return run(t, a, out, e); /* every sample sets the model, in training too */
+    if (a->source.grid) return run(t, a, out, e); /* run sets the model for every sample */
     if (model_set_seq(&t->model, a->seq_len, e)) return -1;
     if (run(t, a, out, e)) return -1;
     return model_set_seq(&t->model, S, e);

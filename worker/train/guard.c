@@ -20,7 +20,7 @@
 double guard_z(const struct guard_window *w, double x)
 {
     if (w->n < GUARD_MIN || !(x > w->mean)) return 0;
-    return (x - w->mean) / sqrt(w->var); /* infinite if the values have not varied */
+    return (x - w->mean) / sqrt(w->var); /* infinite if all values were equal */
 }
 
 /* Adds a value. With weight 1/n this is Welford's recurrence for the mean and the variance of all n
@@ -48,7 +48,8 @@ bool guard_marked(const struct guard *g, int64_t step)
     return false;
 }
 
-/* Skips a step. The update of a step that was not marked has waited for this verdict. */
+/* Skips a step. Unless the step was marked before, its update has waited for this verdict
+ * (update_waits). */
 static enum guard_verdict skip(struct guard *g, enum guard_reason why)
 {
     assert(why == GUARD_MARKED || update_waits(g->spec));
@@ -58,8 +59,9 @@ static enum guard_verdict skip(struct guard *g, enum guard_reason why)
     return GUARD_SKIP;
 }
 
-/* Judges a step with a value that is NaN or infinite. The same steps give the same bits, so weights
- * that are damaged before any update stay damaged: the job can only fail. */
+/* Judges a step with a value that is NaN or infinite. The same steps give the same bits. If the
+ * first step with loaded weights has such a value, a repetition would have it again: the job
+ * fails. */
 static enum guard_verdict nonfinite(struct guard *g, int64_t step)
 {
     const struct job_spec *s = g->spec;
@@ -170,7 +172,7 @@ int guard_save(const struct guard *g, const char *job_dir, struct err *e)
     return file_write(path, text, (size_t)n, e) < 0 ? -1 : file_sync_dir(job_dir, e);
 }
 
-/* Adds the rollbacks and the marks of a text. */
+/* Adds the rollbacks and the marks of a guard.json's text. */
 static int add(struct guard *g, const char *text, size_t size, struct err *e)
 {
     struct guard *more = calloc(1, sizeof *more);

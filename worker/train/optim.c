@@ -9,10 +9,11 @@
 #include "worker/plan/slice.h"
 #include "worker/plan/update.h"
 
-/* A run is adjacent units of one size, the last perhaps smaller: one call of sumsq takes them. */
+/* A run is a sequence of adjacent units of one size, of which the last may be smaller. One call of
+ * sumsq computes it. */
 struct optim_run {
     int64_t begin, end, unit; /* elements of the flat layout */
-    int64_t first;            /* the number of its first unit in the bucket */
+    int64_t first;            /* number of the run's first unit in the bucket */
 };
 
 static void sum_run(const struct optim *o, const struct optim_part *x, const struct optim_run *r)
@@ -42,8 +43,8 @@ void optim_sums(const struct optim *o, const struct optim_part *x)
     sum_run(o, x, &r);
 }
 
-/* Returns the sum of the units of bucket b that this rank counts: units of slices whose first
- * holder it is. */
+/* Returns the sum of the units of bucket b that this rank counts: the units of slices of which it
+ * is the first holder. */
 static double sum_first(const struct optim *o, int b)
 {
     const struct model_shape *m = &o->spec->model.shape;

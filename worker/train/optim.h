@@ -1,4 +1,4 @@
-/* optim.h: global-norm clip, AdamW, over parts of the flat parameter layout. */
+/* optim.h: clips by the global norm, and updates by AdamW, parts of the flat parameter layout. */
 #ifndef SEQD_TRAIN_OPTIM_H
 #define SEQD_TRAIN_OPTIM_H
 
@@ -8,13 +8,13 @@
 
 struct job_spec;
 
-/* One rank's part of a bucket (worker/plan/zero.h): elements [begin, end) of the flat layout. Every
- * pointer is that of element `begin`. */
+/* One rank's part of a bucket (worker/plan/zero.h): elements [begin, end) of the flat layout.
+ * Every pointer points to element `begin`. */
 struct optim_part {
     int bucket;
     int64_t begin, end;
     float *p;          /* the weights that are updated */
-    uint16_t *rounded; /* their copy in 16 bits, which the model reads; NULL: the model reads p */
+    uint16_t *rounded; /* copy of p in 16 bits, which the model reads; NULL: the model reads p */
     float *m, *v;
     const float *g;
 };
@@ -30,22 +30,22 @@ struct optim {
     struct be *be;
     int tensor_rank;
     double *partial; /* PLAN_SUMSQ: the sum of squares of every unit of the model */
-    double *mirror;  /* the host's copy of partial; the same, if the host reads the device's
-                      * memory */
+    double *mirror;  /* the host's copy of partial; partial itself if the host can read the
+                      * device's memory */
 };
 
-/* Writes the sums of squares of the part's units, in double, to the units' places in o->partial:
- * the same bits whichever rank owns it. Async. */
+/* Writes the sums of squares of the part's units, in double, to the units' places in o->partial.
+ * The bits do not depend on the rank that owns the part. Asynchronous. */
 void optim_sums(const struct optim *o, const struct optim_part *x);
-/* Sets *sum to all units' sums, added in order; slices that several ranks hold
- * (worker/plan/slice.h) count on the first of these. Waits for the device: a step's one wait before
- * its update. fails: the device's errors. */
+/* Sets *sum to the sum over all units, added in order. A slice that several ranks hold
+ * (worker/plan/slice.h) is counted by the first of them. Waits for the device, once per step,
+ * before the update. fails: the device's errors. */
 int optim_norm(const struct optim *o, double *sum, struct err *e);
 /* Returns the factor of all gradients: max_grad_norm / (norm + 1e-6) if that is below 1
  * (max_grad_norm 0: no clip). */
 double optim_clip(const struct job_spec *spec, double norm);
-/* Takes one AdamW step. A weight decays only if its struct param has decay. Elements between
- * tensors keep their values. */
+/* Takes one AdamW step. A weight decays only if `decay` of its struct param is set. Elements
+ * between tensors keep their values. */
 void optim_update(const struct optim *o, const struct optim_part *x, const struct optim_rate *r);
 
 #endif

@@ -21,7 +21,7 @@ static int forward(void *arg, int64_t i, int slot, struct err *e)
     return model_pipe_forward(m, &m->batch, slot, e);
 }
 
-/* Sums a sample over ranks. Under "ranks" alone this is done before the samples are added. */
+/* Sums a sample over ranks. Only determinism "ranks" does this before the samples are added. */
 static int fold(struct train *t, double *nll, struct err *e)
 {
     struct model *m = &t->model;

@@ -1,4 +1,4 @@
-/* populate.c: goes through the plan's items. */
+/* populate.c: touches the pages of the plan's items. */
 #include "worker/train/populate.h"
 
 static bool wanted(const struct plan_item *it, int id)

@@ -5,9 +5,9 @@
 
 #include "worker/train/train.h"
 
-/* Populates every buffer of the plan that each step uses, in arena and segment: all but the scratch
- * of kernels and the buffer of collectives, which have room for the largest case of any job.
- * Contents stay. On a device with memory of its own it does nothing. */
+/* Populates every buffer of the plan that each step uses, in arena and segment: all but the
+ * scratch of kernels and the buffer of collectives, which have the size of the largest case of any
+ * job. Contents are kept. On a device with memory of its own it does nothing. */
 void populate_training(const struct train_options *o);
 
 #endif

@@ -1,5 +1,5 @@
-/* scale.c: computes the scale from the counts of overflows and updates, and says in a sentence what
- * an overflow did. */
+/* scale.c: computes the scale from the counts of overflows and updates, and describes the effect
+ * of an overflow in a sentence. */
 #include "worker/train/scale.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* schedule.c: computes the rate of a step: warmup, then the fraction between low and peak that the
- * schedule leaves. */
+/* schedule.c: computes the rate of a step: linear warmup, then a rate between low and peak by the
+ * schedule. */
 #include "worker/train/schedule.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "api/core/job.h"
 #include "worker/plan/stage.h"
 
-/* Returns the progress of [from, to) at step: 0 at from, 1 at to and after it. */
+/* Returns the progress of `step` through [from, to): 0 at from, 1 at `to` and after it. */
 static double progress(int64_t from, int64_t to, int64_t step)
 {
     if (step >= to) return 1;
@@ -19,7 +19,7 @@ static double cosine(double x)
     return 0.5 * (1 + cos(M_PI * x));
 }
 
-/* Returns the rate above low, as a fraction of peak - low. */
+/* Returns the rate minus low, as a fraction of peak - low. */
 static double wsd_left(const struct job_spec *s, double y)
 {
     switch (s->schedule.decay_shape) {

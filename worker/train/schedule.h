@@ -12,7 +12,7 @@
  *              cosine       low + (p - low) (1 + cos(pi y)) / 2
  *              exponential  p min_lr_ratio ^ y
  *   k >= N     low; constant: p
- * A run never gets to y = 1: its last step is N - 1.
+ * A run never reaches y = 1: its last step is N - 1.
  * tested: tests/engine/test_schedule.c */
 #ifndef SEQD_TRAIN_SCHEDULE_H
 #define SEQD_TRAIN_SCHEDULE_H

@@ -1,5 +1,6 @@
-/* sharded_state.c: moves buckets between owners and users, sums their gradients, updates the own
- * part, and carries a tied embedding's two parts. */
+/* sharded_state.c: moves buckets between the ranks that own them and the ranks that read them,
+ * sums their gradients, updates the own part, and exchanges the two parts of a tied embedding
+ * between stages. */
 #include "worker/train/sharded_state.h"
 
 #include <math.h>
@@ -16,7 +17,7 @@ static bool whole(const struct sharded_state *h)
     return h->plan->zero == 0;
 }
 
-/* Returns the address of an element in model->grad; not by bucket. */
+/* Returns the address of an element in model->grad. Not for gradients by bucket. */
 static float *gradient_at(const struct sharded_state *h, int64_t offset)
 {
     return model_gradient(h->model, offset);
@@ -74,7 +75,7 @@ static struct optim_part part_of(const struct sharded_state *h, int b)
     return x;
 }
 
-/* ---- a bucket travels ------------------------------------------------------------------------ */
+/* ---- moving a bucket ------------------------------------------------------------------------- */
 
 static void mark_place(const struct sharded_state *h, int b)
 {
@@ -89,7 +90,7 @@ static const int64_t *cut_of(const struct sharded_state *h, int b)
     return h->plan->shards.cut[zero_kind(&h->plan->shards, b)];
 }
 
-/* Fetches a bucket into the window, under zero 3, before the model reads it. */
+/* Under zero 3, fetches a bucket into the window before the model reads it. */
 static int bucket_fetch(void *arg, int b, struct err *e)
 {
     struct sharded_state *h = arg;
@@ -101,7 +102,7 @@ static int bucket_fetch(void *arg, int b, struct err *e)
                            cut_of(h, b), size, m->bounce, e);
 }
 
-/* Sends the updated parts to the whole group, under zero 1 and 2. */
+/* Under zero 1 and 2, sends the updated parts to the whole group. */
 static int bucket_publish(struct sharded_state *h, int b, struct err *e)
 {
     struct model *m = h->model;
@@ -152,7 +153,7 @@ static int64_t tied_elements(const struct sharded_state *h)
     return r.end - r.begin;
 }
 
-/* Sends, on the borrower, a rank's part of the head's gradient. */
+/* On the borrower, sends a rank's part of the head's gradient. */
 static int send_gradient(struct sharded_state *h, const float *x, struct err *e)
 {
     return tied_send(&h->sends, h->model, x, tied_elements(h), e);
@@ -163,7 +164,7 @@ static int take_gradient(struct sharded_state *h, float *own, struct err *e)
     return tied_join(h->model, own, h->tied, tied_elements(h), e);
 }
 
-/* Sends, after the update, the owner's weights to the borrower. */
+/* After the update, passes the owner's weights to the borrower. */
 static int pass_weights(struct sharded_state *h, struct err *e)
 {
     struct model *m = h->model;
@@ -174,7 +175,8 @@ static int pass_weights(struct sharded_state *h, struct err *e)
                                  m->bounce, e);
 }
 
-/* Takes the updated weights, on the borrower, and passes them to the other ranks of its group. */
+/* On the borrower, receives the updated weights and passes them to the other ranks of its
+ * group. */
 static int take_weights(struct sharded_state *h, struct err *e)
 {
     return pass_weights(h, e) || bucket_publish(h, 0, e) ? -1 : 0;
@@ -192,7 +194,7 @@ int sharded_settle(struct sharded_state *h, struct err *e)
     return tied_settle(&h->sends, h->model, e);
 }
 
-/* Joins a tied embedding's two parts, not by bucket. */
+/* Adds the two parts of a tied embedding's gradient. Not for gradients by bucket. */
 static int join_tied(struct sharded_state *h, struct err *e)
 {
     if (!h->model->ends) return 0;
@@ -215,14 +217,14 @@ static int bucket_update(struct sharded_state *h, int b, const struct optim_rate
     return bucket_publish(h, b, e);
 }
 
-/* Sums a bucket. x: its gradient on this rank; this rank's own part becomes the sum over ranks. */
+/* Sums a bucket over ranks. x: its gradient on this rank, whose own part becomes the sum. */
 static int bucket_sum(struct sharded_state *h, int b, float *x, struct err *e)
 {
     mark_place(h, b);
     return model_sum_bucket(h->model, b, whole(h), x, e);
 }
 
-/* Adds the own part's sum to those of the samples before. */
+/* Adds the sum of the own part to that of the earlier samples. */
 static void bucket_keep(struct sharded_state *h, int b, const float *own)
 {
     const struct zero_range r = own_range(h, b);
@@ -234,8 +236,8 @@ static void bucket_keep(struct sharded_state *h, int b, const float *own)
         add(h, to, own, n);
 }
 
-/* Sums a bucket and, when fused, updates it. By bucket: model->grad is a window, in which bucket b
- * is complete for this sample. */
+/* Sums a bucket and, when fused, updates it. If gradients go by bucket, model->grad is a window,
+ * in which bucket b is complete for this sample. */
 static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 {
     struct sharded_state *h = arg;
@@ -261,8 +263,8 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Sums a tied embedding's own part, which under "ranks" lies apart after the flat layout, and adds
- * it to the head's part. */
+/* Sums the embedding's own part of a tied gradient, which under "ranks" is stored after the flat
+ * layout, and adds it to the head's part. */
 static int reduce_tied(struct sharded_state *h, struct err *e)
 {
     float *apart = h->model->grad + h->plan->n_params;
@@ -291,7 +293,8 @@ int sharded_reduce(struct sharded_state *h, struct err *e)
     return 0;
 }
 
-/* Shares the sums of all units of the model: each stage has its own buckets' sums. */
+/* Shares the sums of all units of the model among the stages. Each stage has computed those of its
+ * own buckets. */
 static int share_units(struct sharded_state *h, struct err *e)
 {
     const struct pipe *p = &h->plan->pipe;
@@ -315,7 +318,7 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
                                          sums, cut, 8, h->model->bounce, e))
             return -1;
     }
-    struct comm *tensor = h->model->tensor; /* summed in the order of its ranks */
+    struct comm *tensor = h->model->tensor; /* sums in the order of its ranks */
     double sum;
     if (share_units(h, e) || optim_norm(&h->optim, &sum, e)) return -1;
     if (tensor && comm_sum_f64(tensor, PURPOSE_GRAD, &sum, 1, h->model->bounce, e)) return -1;
@@ -362,7 +365,7 @@ static void write_bucket(struct sharded_state *h, enum sharded_array which, int 
     if (h->master) host_copy_in(be, DT_F32, h->master + at, x, n);
 }
 
-/* Writes weights as the model reads them; under zero 3 to its shard. */
+/* Writes weights to model->params; under zero 3 only the own shard. */
 static void write_params(struct sharded_state *h, int b, int64_t offset, int64_t n, const float *x)
 {
     const struct zero *z = &h->plan->shards;

@@ -1,5 +1,5 @@
-/* train.c: reads the step's samples, adds up their gradients, asks guard and scale, updates, and
- * compares the ledger with the plan. */
+/* train.c: reads the step's samples, adds up their gradients, has guard and scale judge the step,
+ * updates, and compares the ledger with the plan. */
 #include "worker/train/train.h"
 
 #include <math.h>
@@ -81,8 +81,9 @@ int train_set_grid(struct train *t, const struct train_source *source, int64_t n
 
 /* ---- init ------------------------------------------------------------------------------------ */
 
-/* Marks the reference's memory as placed. With verify.first_step the plan of the first stage has
- * it, even if this attempt resumes from a checkpoint and does not verify. */
+/* Marks the memory of the one-rank reference as placed. With verify.first_step the plan of the
+ * first stage has this memory, even if this attempt resumes from a checkpoint and does not
+ * verify. */
 static void note_reference(struct model *m)
 {
     const struct plan *p = m->plan;
@@ -127,8 +128,8 @@ struct totals {
     int64_t tokens, targets;
 };
 
-/* Sums a sample's gradient and loss over ranks. Under "ranks" alone this is done before the samples
- * are added, so that the additions are the same whatever the number of ranks. */
+/* Sums a sample's gradient and loss over ranks. Only determinism "ranks" does this before the
+ * samples are added, so that the additions do not depend on the number of ranks. */
 static int fold_sample(struct train *t, double *nll, struct err *e)
 {
     struct model *m = &t->model;
@@ -160,7 +161,7 @@ static int count_targets(struct train *t, struct totals *sum, struct err *e)
     return 0;
 }
 
-/* Accumulates the samples of a ring of several stages. */
+/* Accumulates the samples of a ring in a pipeline. */
 static int accumulate_stages(struct train *t, int64_t own, float scale, struct totals *sum,
                              struct err *e)
 {
@@ -175,7 +176,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
 {
     struct model *m = &t->model;
     const int64_t n = t->plan->micro_batches, first = stage_sample(t->spec, t->step);
-    const int64_t own = first + m->ring * n; /* each ring takes its n in a row */
+    const int64_t own = first + m->ring * n; /* each ring takes n consecutive samples */
     const bool bits = t->plan->rank_bits;
     const float scale = (float)(t->scale_was / (double)(sum->targets > 0 ? sum->targets : 1));
     model_begin_grad(m);
@@ -193,15 +194,16 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     return m->all ? comm_sum_f64(m->all, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
-/* The sum of verdicts counts ranks in its low bits. The bits from ASKED on count the ranks that
- * ask, the bits from ASKED_LEAVE on the ranks that ask to leave. */
+/* The low bits of the sum of verdicts count the ranks whose verdict is true. The bits from ASKED
+ * on count the ranks that ask to save, the bits from ASKED_LEAVE on the ranks that ask to
+ * leave. */
 #define ASKED       ((int64_t)1 << 20)
 #define ASKED_LEAVE ((int64_t)1 << 40)
 _Static_assert(JOB_MAX_RANKS < ASKED && JOB_MAX_RANKS < ASKED_LEAVE / ASKED, "counts stay apart");
 
 /* Compares this rank's counts with the plan. One sum over ranks shares the verdict, the number of
  * tokens, and requests to save or to leave. The counts of this sum itself are compared after it,
- * and that verdict travels with the next step's sum. */
+ * and that verdict is part of the next step's sum. */
 static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
 {
     struct model *m = &t->model;
@@ -212,7 +214,7 @@ static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
     const struct comm_count *got = comm_ledger(m->job), *want = t->now;
     const bool mine = ledger_equals(got, want, 1u << PURPOSE_CONTROL) && t->others_ok &&
                       out->ledger_ok;
-    /* A ring's tokens are counted by its first rank, of its first stage. */
+    /* The first rank of a ring's first stage counts the ring's tokens. */
     int64_t sums[2] = {
         (t->ask ? ASKED : 0) + (t->ask_leave ? ASKED_LEAVE : 0) + mine,
         m->rank == 0 && m->tensor_rank == 0 && pipe_first(&t->plan->pipe) ? out->tokens : 0};
@@ -250,8 +252,8 @@ int64_t train_updates(const struct train *t)
     return t->step - t->scale.overflows - t->n_empty - (t->guard ? t->guard->state.skipped : 0);
 }
 
-/* Tells whether no step's gradient so far fitted half floats, and this step's fits at no scale. To
- * skip more steps or to go back would end with the weights that the job began with. */
+/* Tells whether every step's gradient so far has overflowed half floats, and this step's does at
+ * any scale. With more skipped steps, or a rollback, the job would end with its first weights. */
 static bool never_fits(const struct train *t, const struct rank_step *out)
 {
     return t->spec->precision.params == PRECISION_FP16 && isfinite(out->loss) &&
@@ -287,7 +289,8 @@ static enum guard_verdict judge(struct train *t, const struct rank_step *out)
     return v;
 }
 
-/* Says why no step updated the weights. The learning rate is not at fault. */
+/* Sets the error for a job in which no step has updated the weights. The learning rate is not the
+ * cause. */
 static int no_update(const struct train *t, int64_t steps, struct err *e)
 {
     const double scale = scale_of(t->spec, &t->scale);
@@ -341,7 +344,7 @@ static int not_finite(struct train *t, const struct rank_step *out, struct err *
                      t->spec->optim.lr);
 }
 
-/* Returns the step that keys dropout: each step has its own masks. */
+/* Returns the step that keys dropout, so that each step has its own masks. */
 static int64_t dropout_step(const struct train *t)
 {
     if (mutant_on(MUTANT_DROPOUT_SAME)) return 0;
@@ -370,7 +373,7 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     t->model.sp.drop.rate = t->spec->train.attention_dropout;
     philox_key(t->spec->seed, dropout_step(t), t->model.sp.drop.key);
     if (accumulate(t, &sum, e)) return -1;
-    t->model.sp.drop.rate = 0; /* evaluation drops nothing */
+    t->model.sp.drop.rate = 0; /* no dropout in evaluations */
     out->loss = sum.targets > 0 ? sum.nll / (double)sum.targets : (double)NAN;
     out->tokens = sum.tokens;
     out->targets = sum.targets;

@@ -1,5 +1,5 @@
-/* windowed.c: moves the sample's rows to each window, and calls the model forward or backward on it
- * for in_time_walk(). */
+/* windowed.c: loads each window's rows of the sample, and runs the model forward or backward on
+ * the window for in_time_walk(). */
 #include "worker/train/windowed.h"
 
 #include "api/core/job.h"
@@ -11,9 +11,9 @@ struct windowed_pass {
     double nll;
 };
 
-/* Loads the rows of a window: the sample's, with positions relative to the window's first token.
- * Ranges that begin before it have a negative index, so that a document that began there sees the
- * carried state. */
+/* Loads the rows of a window, with positions relative to the window's first token. The key range
+ * of a row whose document began before the window begins at a negative index, so that the row sees
+ * the carried state. */
 static int load(struct windowed_pass *k, int64_t w, struct err *e)
 {
     struct model *m = &k->t->model;

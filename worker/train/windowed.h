@@ -4,8 +4,8 @@
 
 #include "worker/train/train.h"
 
-/* Does as model_grad does for the whole sample: gradients are added, *nll is this rank's sum. Fills
- * t->model's batch again for every window. Collective. */
+/* Does the work of model_grad for the whole sample: adds gradients, and sets *nll to this rank's
+ * sum. It fills t->model's batch for every window. Collective. */
 int windowed_sample(struct train *t, int64_t sample, float scale, double *nll, struct err *e);
 
 #endif
