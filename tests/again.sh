@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Luck must not cost a day: with UNSTABLE=pass, which CI sets, a test that failed beside others is run
-# twice more, alone. One that passes both is unstable: it is named in build/unstable, with what it
-# printed when it failed. No luck: a sanitizer's report, a leak, a signal, bits, digests or ledgers that
-# differ. (JSON that a failed check prints names right digests too and is not looked at.) An unstable
-# test fails where tests/unstable.txt has it from the last 14 days: its cause is to be mended.
-#   tests/again.sh NAME LOG COMMAND...   exit 0: unstable. LOG: of the failure
+# Runs a failed test twice more, alone, if UNSTABLE=pass, which CI sets: a test may have failed by chance
+# because others ran beside it. A test that passes both times is unstable: build/unstable gets its name
+# and the end of its log. Some failures are never chance, and the test is not run again: the report of a
+# sanitizer, a leak, a signal, and bits, digests or ledgers that differ. (Lines of JSON that a failed
+# check prints are not searched: they name right digests too.) An unstable test fails all the same when
+# tests/unstable.txt has it from the last 14 days: its cause must be mended.
+#   tests/again.sh NAME LOG COMMAND...   LOG: the output of the failure. Exit 0: the test is unstable
 set -u
 cd "$(dirname "$0")/.."
 name=$1 log=$2; shift 2

@@ -1,40 +1,41 @@
 #!/usr/bin/env bash
 # make check and make check-all: builds and tests everything that needs no GPU. Ends with the time
 # of each part, then "N passed, N failed".
-#   tests/check.sh        what is run while working: minutes
-#   tests/check.sh all    everything
+#   tests/check.sh        the checks to run while working: minutes
+#   tests/check.sh all    all checks
 #   JOBS=n                parallel compilation (default: the cores)
 #   SKIP="cuda mutants ..."   parts to leave out while working, by the first words of their names
 #   FRESH=1               results of earlier runs count for nothing (tests/kept.sh, tests/unchanged.sh)
-#   CHECKED=1             check has run on this tree: check-all leaves out what it would only repeat
+#   CHECKED=1             check has run on this tree: check-all does not repeat its parts
 set -u
 cd "$(dirname "$0")/.."
 all=${1:-}
 jobs=${JOBS:-$(nproc)}
 passed=0 failed=0 times='' part='' begun=$SECONDS sides=()
 skip() { case " ${SKIP:-} " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
-# Begins a part. The time of the part before goes into the table.
+# Begins a part, and enters the time of the part before into the table.
 part() {
     if [ -n "$part" ]; then times+=$(printf '%6d s  %s' $((SECONDS - begun)) "$part")$'\n'; fi
     part=$* begun=$SECONDS
     if [ -n "$part" ]; then printf '\n== %s (%d s)\n' "$part" "$SECONDS"; fi
 }
-# Begins a part that SKIP may leave out; begin_all: one of check-all alone.
+# Begins a part that SKIP may leave out. begin_all begins one that only check-all has.
 begin() { ! skip "${1%:}" && part "$@"; }
 begin_all() { [ -n "$all" ] && begin "$@"; }
 checked() { [ -n "$all" ] && [ -n "${CHECKED:-}" ]; }
 
-# Names of what failed are the last lines before the result: the end of a log is all that some see of it.
+# The names of failed checks are printed last, before the result: some readers see only the end of a log.
 fail() { failed=$((failed + 1)); echo "FAIL $*"; echo "${part%%:*}: FAIL $*" >>"$FAILURES"; }
 named() { grep -aE '^ *FAIL |MISSED by|NOTHING|: died|broke the rule|^ +tests/.*:[0-9]+|, [1-9][0-9]* failed' "$1" | head -n 12 | cut -c 1-200 | sed "s/^/${part%%:*}: /" >>"$FAILURES"; }
-# A command that is one check.
+# Runs a command that is one check.
 one() {
     local name=$1; shift
     if "$@"; then passed=$((passed + 1)); echo "ok   $name"
     else fail "$name"; fi
 }
-# A script that may have failed by luck is run again when all others have ended. run.sh does that with
-# its programs, and faults that are drawn or injected are no luck's.
+# Tells whether a part may fail by chance: a script of tests/scripts is run again when all parts have ended.
+# run.sh does that with its own programs. The simulator and the mutants draw or inject their faults and never
+# fail by chance.
 by_luck() { case $1 in tests/scripts/*) return 0 ;; *) return 1 ;; esac; }
 run_again() {
     local log cmd line
@@ -52,7 +53,7 @@ run_again() {
     done <"$AGAIN"
     part="again: what failed, alone"
 }
-# A script with checks of its own: its last "N passed, N failed" is added.
+# Runs a script with checks of its own, and adds its last "N passed, N failed".
 count() {
     local log line rc run=("$@")
     log=$(mktemp)
@@ -72,9 +73,9 @@ count() {
     fi
     rm -f "$log"
 }
-# A check that has what it changes for itself and measures no time: one more of them runs at one time than
-# there are cores (at most 4), because each waits as well as computes; the longest first, each printed as a
-# whole. COMMAND may begin with variables of its own.
+# Adds a check that shares nothing that it changes and measures no time, so that several can run at a time: one
+# more than the cores, at most 4, because a check also waits. The longest are listed first. The output of
+# each is printed as a whole. COMMAND may begin with variables of its own.
 side() { # NAME: TEXT one|count COMMAND
     if ! checked && ! skip "${1%:}"; then sides+=("$@"); fi
 }
@@ -85,7 +86,7 @@ run_side() {
     while [[ ${command[0]} = *=* ]]; do export "${command[0]}"; command=("${command[@]:1}"); done
     if [ "$3" = one ]; then one "${1%:}" "${command[@]}"; else count "${command[@]}"; fi
 }
-# In a process of its own: its counts and its time go to a file of the folder $SIDES.
+# Runs one side check, in a process of its own. Its counts and its time go to a file of the folder $SIDES.
 one_side() { # NAME: TEXT one|count COMMAND
     local log=$SIDES/${1%:}.log
     { part "$1" "$2"; run_side "$@"; } >"$log" 2>&1
@@ -108,39 +109,43 @@ run_sides() { # TITLE
     rm -rf "$SIDES"
     sides=()
 }
-# The test programs whose sources match an expression of find.
+# Prints the test programs whose sources match an expression of find.
 programs() { find tests \( "$@" \) -name '*.c' | sed -nE 's#.*/((test|check)_.*)\.c#\1#p' | sort; }
 paths() { sed "s#^#build/$1/tests/#"; }
 
-# The emulated GPU is exact and slow: check-all runs its tests.
+# The emulated GPU is exact and slow, so only check-all runs its tests.
 on_device() { programs -path 'tests/device/*'; }
 unit_tests() { programs -name 'test_*' -o -name 'check_*' | comm -23 - <(on_device); }
-# Tests of what reads untrusted bytes off the network: requests, messages, answers. Files of models and
-# data are untrusted, too, but their tests need the engine, which takes a minute to compile with sanitizers.
+# Prints the tests of code that reads untrusted bytes from the network: requests, messages, answers. Files of
+# models and data are untrusted, too, but their tests need the engine, which takes a minute to compile with
+# sanitizers.
 read_network() {
     programs -name 'test_api_*' -o -name 'test_client_*' -o -name 'test_seqd_batch.c' -o -name 'test_seqd_http.c' -o -name 'test_seqd_json.c' -o -name 'test_seqd_peer.c' -o -name 'test_seqd_tls.c' \
         -o -name 'test_seqd_rest.c' -o -name 'test_seqd_rows.c' -o -name 'test_seqd_strangers.c' -o -name test_core.c
 }
 
-# What check shortens, and what it leaves to check-all.
+# Prints the tests that check shortens or leaves to check-all.
 longer() { { grep -lE 'SEQD_TEST_SMALL|small_tests\(\)|small_leaves\(|RUN_LONG\(' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p'; on_device; } | sort -u; }
-# In check-all the engine's where it has changed since they last passed (tests/digests), all others always.
-# Without a test that says "Not under sanitizers: " and why: others run the same code, in less time.
+# Prints the tests that run under sanitizers: all but those that say "Not under sanitizers: " and why, because
+# others run the same code in less time. check-all skips tests of the engine that passed on the same files
+# (tests/digests).
 sanitized() { comm -23 <(unit_tests) <(grep -l 'Not under sanitizers: ' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p' | sort); }
-# Under sanitizers: in check these, in check-all what check left.
+# Runs the tests that check has under sanitizers. check-all runs the rest.
 asan_network() {
     make -s -j"$jobs" MODE=asan $(read_network | paths asan) && SEQD_TEST_SMALL=1 tests/run.sh asan $(read_network)
 }
 asan_rest() { sanitized | if checked; then comm -23 - <(read_network); else cat; fi | comm -23 - <(printf '%s\n' "$1"); }
-# Tests of the engine under sanitizers, as parts of tests/unchanged.sh, and those that have passed on these files.
+# Prints the engine's tests under sanitizers as parts of tests/unchanged.sh; engine_passed prints those of them that
+# passed on these files.
 engine_parts() { sanitized | comm -12 - <(programs -path 'tests/engine/*') | sed 's#^#asan/#'; }
 engine_passed() { if tests/unchanged.sh asan >/dev/null; then tests/unchanged.sh $(engine_parts) | sed 's#^asan/##'; fi; }
 
-# A part of minutes is run where what it reads has changed since it last passed.
+# Tells whether the files of a part have changed since it last passed. Otherwise a part of minutes is not run.
 changed() { # PART
     ! tests/unchanged.sh "$1" >/dev/null || { echo "$1: passed on these files before (tests/digests; FRESH=1 runs it)"; return 1; }
 }
-# The unit tests that check-all runs at their full length: those of the emulated GPU where the kernels have changed.
+# Runs the unit tests that check-all has at full length. Tests of the emulated GPU run in full only where the
+# kernels have changed.
 in_full() {
     local list
     list=$(if checked; then longer; else programs -name 'test_*' -o -name 'check_*'; fi)
@@ -149,7 +154,7 @@ in_full() {
     else tests/run.sh release $list; fi
 }
 
-# The line of the closing table about scripts whose results are kept (tests/script.sh).
+# Prints the line of the closing table about scripts whose results are kept (tests/script.sh).
 scripts_kept() {
     local kept
     kept=$(grep -cv '^0$' "$SCRIPTS") || return
@@ -158,7 +163,7 @@ scripts_kept() {
 
 no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
 
-# What check.sh calls of itself, with the files of the run that it is a part of.
+# check.sh calls itself with these words, within a run whose files the environment names.
 case $all in
     --side) shift; all=; one_side "$@"; exit 0 ;;
     --again) run_again; echo "$passed passed, $failed failed"; exit 0 ;;

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Functions that the product exports, and that no other object of it calls: its own file and a test
-# call such a function, or tests/uncalled.txt lists it with the reason. Fails on another one, and on
-# a row that no function needs.
+# Checks the functions that an object of the product exports and no other object of it calls. Such a
+# function must be called by its own file and named by a test, or be listed in tests/uncalled.txt with
+# the reason. Fails on any other function, and on a row of the list that no function needs.
 #   tests/check_callers.sh [ROOT [OBJECTS [LIST]]]   (., build/release/obj, tests/uncalled.txt):
-#   after `make all`; check_symbols.sh names an object that is missing
+#   run it after `make all`; check_symbols.sh names an object that is missing
 set -u
 cd "${1:-$(dirname "$0")/..}" || exit 2
 objects=${2:-build/release/obj}
@@ -29,7 +29,7 @@ BEGIN {
         if (n) listed[word[1]] = 1
     }
 }
-# $3: how often the file has the name; once is its definition.
+# $3 counts the name in its file; the definition is one of them. $4 is 1 where a test names it.
 $3 < 2 { needed[$1] = 1; if (!($1 in listed)) say($1 " of " $2 " has no caller in the product: remove it, move it to the tests, or list it in " list) }
 $3 > 1 && !$4 { needed[$1] = 1; if (!($1 in listed)) say($1 " of " $2 " is called by its own file alone: make it static") }
 END {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every header compiles alone. The build proves it of a header that a source includes first; the
-# others are compiled here. Headers of kernels/cuda are C++ and are compiled for the emulation.
+# Checks that every header compiles alone. The build proves it for a header that some source includes
+# first; this compiles the others. Headers of kernels/cuda are C++ and are compiled for the emulation.
 set -u
 cd "$(dirname "$0")/.."
 alone() {

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Which folder may include from which. Reads every #include of the product's sources and fails on an
-# include that no rule allows, on a rule that no source uses, on a cycle of includes between
-# headers, and on a header of another project outside the files that own it.
+# Checks which folders include from which. Reads every #include of the product's sources. Fails on an
+# include that no rule allows, on a rule that no source uses, on a cycle of includes between headers,
+# and on a library's header in a file that does not own it.
 set -u
-cd "${1:-$(dirname "$0")/..}" # tests/scripts/test_layers.sh names a copy
-# folder, or a file that stands alone : the folders that it includes from, beside itself
+cd "${1:-$(dirname "$0")/..}" # tests/scripts/test_layers.sh gives the folder of a copy
+# FOLDER or FILE : the other folders that it may include from. A file has a row where its rule is not
+# that of its folder
 rules='
 api/core        :
 api             : api/core
@@ -41,8 +42,8 @@ daemon          : api/core api daemon/access daemon/http daemon/state
 daemon/main.c   : api/core api daemon daemon/access daemon/http daemon/loop daemon/mailbox daemon/run daemon/spec daemon/upload
 client          : api/core
 '
-# header, or a folder of headers : the only files that include it. <header>: of the system, where
-# one of ours ends with the same name
+# HEADER or FOLDER OF HEADERS : the only files that may include it. <HEADER>: the header of the system,
+# where a header of ours has a name with the same end
 owners='
 microhttpd.h      : daemon/http/http.c
 sqlite3.h         : daemon/store/backup.c daemon/store/carried.c daemon/store/load.c daemon/store/query.c daemon/store/reader.c daemon/store/remove.c daemon/store/schema.c daemon/store/space.c daemon/store/store.c daemon/store/store_check.c daemon/store/wal.c daemon/store/writer.c
@@ -73,7 +74,7 @@ find api daemon worker kernels client -type f \( -name '*.[ch]' -o -name '*.cu' 
     sort | xargs grep -nE '^[ \t]*#[ \t]*include[ \t]*["<]' /dev/null |
     awk -v rules="$rules" -v owners="$owners" -v generated="$generated" -v edges="$edges" '
 function say(text) { print "check-layers: " text; bad = 1 }
-function folder(file) { # the longest that has a rule
+function folder(file) { # the file itself, or the nearest folder above it, that has a rule
     if (file in known) return file
     while (sub(/\/[^\/]*$/, "", file)) if (file in known) return file
     return ""

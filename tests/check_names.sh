@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Names that the product's objects export: each begins with the stem of its file (or its plural, or
-# its singular), with the name of its folder, or with a prefix that tests/prefixes.txt gives to its
-# file or folder. Fails on another name, and on a row, or a place of a row, that no name needs.
+# Checks the names that the product's objects export. Each begins with the stem of its file (or the
+# plural or singular of the stem), with the name of its folder, or with a prefix that
+# tests/prefixes.txt gives to its file or folder. Fails on any other name, and on a place in
+# tests/prefixes.txt that no name needs.
 #   tests/check_names.sh [ROOT [OBJECTS [PREFIXES]]]   (., build/release/obj, tests/prefixes.txt):
-#   after `make all`
+#   run it after `make all`
 set -u
 cd "${1:-$(dirname "$0")/..}" || exit 2
 objects=${2:-build/release/obj}
 prefixes=${3:-tests/prefixes.txt}
 find api daemon worker kernels client -name '*.c' 2>/dev/null | sort | while read -r c; do
-    [ ! -e "$objects/${c%.c}.o" ] || echo "$objects/${c%.c}.o" # check_symbols.sh names one that is missing
+    [ ! -e "$objects/${c%.c}.o" ] || echo "$objects/${c%.c}.o" # check_symbols.sh names a missing object
 done | xargs -r nm -A -P -g --defined-only | awk -v objects="$objects/" -v prefixes="$prefixes" '
 function say(text) { print "check-names: " text; bad = 1 }
 function begins(name, word) { return name == word || index(name, word "_") == 1 }
@@ -17,7 +18,7 @@ function of_noun(name, noun) {
     return begins(name, noun) || begins(name, noun "s") || begins(name, noun "es") ||
            noun ~ /s$/ && begins(name, substr(noun, 1, length(noun) - 1))
 }
-# A place is a folder, or a pattern of files.
+# A place is a folder, or a pattern of .c files.
 function lies_in(file, place) {
     if (place !~ /\.c$/) { sub(/\/[^\/]*$/, "", file); return file == place }
     gsub(/\./, "\\.", place); gsub(/\*/, "[^/]*", place)

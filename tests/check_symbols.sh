@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Calls, from the symbols of the objects that were built: no cycle between the product's folders,
-# and none between the files of daemon/ and its folders. check_layers.sh reads includes; a function
-# that is declared without an include is found here.
+# Reads calls from the symbols of the built objects. Fails on a cycle of calls between folders of the
+# product, or between files of daemon/ and its folders. check_layers.sh reads includes and misses a
+# function that is declared without one; this finds it.
 #
-# A program's main.c is a folder of its own: it joins folders that must not call each other.
-#   tests/check_symbols.sh [ROOT [OBJECTS]]      (., build/release/obj): after `make all`
+# The main.c of a program counts as a folder of its own: it joins folders that must not call each other.
+#   tests/check_symbols.sh [ROOT [OBJECTS]]      (., build/release/obj): run it after `make all`
 set -u
 cd "${1:-$(dirname "$0")/..}" || exit 2
 objects=${2:-build/release/obj}
@@ -30,7 +30,7 @@ function edge(graph, a, b, how) {
     if (n_why[graph, a, b]++ < 3) why[graph, a, b] = why[graph, a, b] "\n      " how
     node[graph, a] = a; node[graph, b] = b
 }
-# The shortest way from a back to a, as a report; "": there is none.
+# Returns a report of the shortest path from a back to a; "": there is none.
 function cycle(graph, a,    queue, head, tail, from, at, i, b, text) {
     queue[1] = a; tail = 1
     for (head = 1; head <= tail && !(a in from); head++) {

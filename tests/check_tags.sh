@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A tag of a struct, enum or union is defined in one file of the product. Prints those that two
-# files define, exit 1. kernels/cuda is C++, where the types of a file are local to it.
+# Checks that one file of the product alone defines each tag of a struct, enum or union. Prints a tag
+# that two files define, and exits with 1. It leaves out kernels/cuda, which is C++: there a type is
+# local to its file.
 set -u
 cd "${1:-$(dirname "$0")/..}"
 find api daemon worker client kernels -path kernels/cuda -prune -o \( -name '*.[ch]' -o -name '*.inc' \) -print | sort | xargs grep -HoE '^ *(static |const )*(struct|enum|union) [a-z_0-9]+ \{' |

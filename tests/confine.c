@@ -46,8 +46,8 @@ static int holds(const char *folder, const char *path)
     return path && !strncmp(path, folder, n) && (path[n] == '/' || !path[n]);
 }
 
-/* Allows each folder of / that holds neither the tree nor a home. A link needs no rule: its target
- * has one, or is not to be read. */
+/* Allows each folder of / that holds neither the tree nor a home. A link needs no rule: its
+ * target has a rule of its own, or may not be read. */
 static int allow_system(int rules, const char *tree)
 {
     char path[PATH_MAX], of_home[PATH_MAX];

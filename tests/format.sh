@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The tree is formatted by the version of clang-format that deploy/deps names: other versions break
-# lines elsewhere. Tables are exempt between the comments "clang-format off" and "clang-format on".
-# No line of a comment has more than 100 columns, which clang-format does not check: but for a URL by
-# itself and the "sources:" of a fuzzer.
+# Checks the format of the sources with the version of clang-format that deploy/deps names: other
+# versions break lines elsewhere. Tables between the comments "clang-format off" and "clang-format on"
+# are exempt. It also checks that no line of a comment has more than 100 columns, which clang-format
+# does not; exempt are a URL alone on its line and the "sources:" line of a fuzzer.
 #   tests/format.sh           print the files that differ, exit 1 where there are any
 #   tests/format.sh --write   format them
 set -u

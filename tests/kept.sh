@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
-# Results that are kept: a test that has passed is not run again while nothing that it depends on has
-# changed. A test names the files of the tree that it reads in a line "tests: needs PATH...", and runs
-# in a domain of Landlock in which it can read these alone (tests/confine.c). TEST is a test program's
-# name, or the path of a script of tests/scripts; @NAME, a need of a script, is a program of the system.
-# A script with a line "tests: not kept: REASON" is run without a domain, always.
-#   tests/kept.sh key MODE TEST [ARG...] prints the digest of all of that; exit 1: no result is kept here
+# Keeps the results of tests: a test that has passed is not run again while nothing that it depends on
+# has changed. A test names the files of the tree that it reads in a line "tests: needs PATH...", and runs
+# in a domain of Landlock in which it can read these alone (tests/confine.c). TEST is the name of a test
+# program, or the path of a script of tests/scripts. A script may also need @NAME, a program of the system.
+# A script with a line "tests: not kept: REASON" always runs, without a domain.
+#   tests/kept.sh key MODE TEST [ARG...] prints a digest of all that the test depends on; exit 1: not kept
 #   tests/kept.sh needs MODE TEST        prints the paths that it may read; exit 1: one is missing
 #   tests/kept.sh take KEY               prints "UTC-SECONDS PASSED"; exit 1: there is none
 #   tests/kept.sh keep KEY PASSED LOG MODE TEST SINCE
 #                                        keeps a result, unless the log says that something was left out, or
 #                                        a file that the test may read is newer than the file SINCE
-#   tests/kept.sh drop KEY               forgets it: the test has failed
+#   tests/kept.sh drop KEY               forgets the result of a test that has failed
 #   tests/kept.sh tidy                   removes results that are too old
 #   tests/kept.sh system                 prints a digest of the machine: KEPT_SYSTEM for many keys
-# They lie in ${XDG_CACHE_HOME:-~/.cache}/seqd/passed, 14 days. FRESH=1: none is taken.
+# Results lie in ${XDG_CACHE_HOME:-~/.cache}/seqd/passed for 14 days. FRESH=1: take finds none.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 folder=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/seqd/passed
 days=14
 
-# Prints the digest of a file; of a program or a library only what is loaded: another revision or a
-# comment, which moves debug information, is the same program.
+# Prints the digest of a file or folder. A program or library counts without debug information and
+# revision: a change of a comment does not change its digest.
 digest() {
     local out rc=0 debug=--strip-all
     if [ -d "$1" ]; then find "$1" -type f ! -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0r sha256sum | sha256sum; return; fi
@@ -28,7 +28,7 @@ digest() {
     out=$(mktemp) || return 1
     [ "${1%.a}" = "$1" ] || debug=--strip-debug
     objcopy $debug -R .note.gnu.build-id "$1" "$out" 2>/dev/null || rc=1
-    if [ $debug = --strip-debug ]; then ar d "$out" version.o 2>/dev/null || rc=1 # that of the revision
+    if [ $debug = --strip-debug ]; then ar d "$out" version.o 2>/dev/null || rc=1 # version.o has the revision
     elif readelf -SW "$out" 2>/dev/null | grep ' \.seqd\.revision ' >/dev/null; then
         objcopy --update-section .seqd.revision=<(head -c 160 /dev/zero) "$out" 2>/dev/null || rc=1
     fi
@@ -37,11 +37,11 @@ digest() {
     return $rc
 }
 
-# A script, and the files that it sources.
+# Prints a script and the files that it sources.
 scripts() { echo "$1"; sed -nE 's/^ *\. (tests\/[^ ]+\.sh).*/\1/p' "$1"; }
-comment() { awk 'NR > 1 && !/^#/ { exit } 1' "$1"; } # the first one of a script
+comment() { awk 'NR > 1 && !/^#/ { exit } 1' "$1"; } # prints the first comment of a script
 
-declared() { # TEST: the words of its lines, those of the files that it sources among them
+declared() { # TEST: prints the needs that the test declares, with those of the files that it sources
     local file
     case $1 in
     tests/*) for file in $(scripts "$1"); do comment "$file" | sed -n 's/^# tests: needs //p'; done ;;
@@ -71,16 +71,17 @@ system() {
       cat tests/run.sh tests/script.sh tests/again.sh tests/kept.sh tests/confine.c; } 2>/dev/null | sha256sum | cut -d ' ' -f 1
 }
 
-# The libraries that a program loads: one that the system's list of packages does not know can change.
+# Prints the libraries that a program loads: a library outside the system's packages can change, too.
 libraries() { { ldd "$1" 2>/dev/null | grep -oE '/[^ ]+' | xargs -r stat -L -c '%n %s %Y'; } || true; }
 
-program() { # NAME: the version of a program of the system
+program() { # NAME: prints path, size and time of a program of the system and of its libraries
     local path
     path=$(command -v "$1") || { echo "no $1"; return; }
     stat -L -c '%n %s %Y' "$path"; libraries "$path"
 }
 
-# Programs of the system that a script needs. In the domain those of the user's home cannot be read.
+# programs prints the programs of the system that a script needs. at_home tells whether one lies in the
+# user's home, which cannot be read in the domain.
 programs() { declared "$1" | xargs -n 1 | sed -n 's/^@//p'; } # TEST
 at_home() { # TEST
     local word path
@@ -94,7 +95,7 @@ kept_here() { # MODE TEST
     local scratch
     case $PWD/ in /tmp/* | "${TMPDIR:-/tmp}"/*) return 1 ;; esac # a test may read all of /tmp, where its scratch lies
     scratch=$(realpath "${TMPDIR:-/tmp}")/ || return 1
-    case $scratch in "/$(cut -d / -f 2 <<<"$PWD")/"* | /home/* | /root/* | "${HOME:-/nonexistent}"/*) return 1 ;; esac # which it may not
+    case $scratch in "/$(cut -d / -f 2 <<<"$PWD")/"* | /home/* | /root/* | "${HOME:-/nonexistent}"/*) return 1 ;; esac # a test may not read these
     case $2 in tests/scripts/*) ! comment "$2" | grep '^# tests: not kept: ' >/dev/null && ! at_home "$2" || return 1 ;; tests/*) return 1 ;; esac
     [ "$1" != mutants ] && [ -z "${SEQD_TEST_DEVICE:-}" ] && [ -x "build/$1/confine" ] && "build/$1/confine"
 }
@@ -115,7 +116,7 @@ key() { # MODE TEST [ARG...]
     sha256sum <<<"$text" | cut -d ' ' -f 1
 }
 
-# A file of ours in a folder of ours: others could tell us that a test has passed.
+# Tells whether the file and its folder belong to this user: another user could claim that a test has passed.
 ours() { [ -O "$folder" ] && [ -O "$folder/$1" ] && [ ! -L "$folder/$1" ] && [ -f "$folder/$1" ]; }
 
 take() { # KEY

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# make mutants: builds with injected faults (api/core/mutant.h) and runs their tests. Prints for
-# each fault which test caught it and which tensor verify names. A fault that no test catches, or
-# that verify does not see, fails. Ends with "N passed, N failed".
+# make mutants: builds with injected faults (api/core/mutant.h) and runs the tests that must catch them.
+# Prints for each fault the tests that caught it and the tensors that verify names. Fails when no test
+# catches a fault, or when verify does not see it. Ends with "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
 programs=$(find tests -name 'test_*.c' | xargs grep -lE 'SEQD_MUTANTS' | sed -E 's#.*/(.*)\.c#\1#' | sort)
 targets="$(printf 'build/mutants/tests/%s ' $programs) build/mutants/sim"
 make -s -j"${JOBS:-$(nproc)}" MODE=mutants all $targets || { echo "FAIL mutants-build"; echo "0 passed, 1 failed"; exit 1; }
-# Faults of the control plane are the simulator's to find: on one thread, beside the others.
+# The simulator finds the faults of the control plane, on one thread beside the test programs.
 build/mutants/sim --mutants >build/mutants/tests-sim.log &
 # shellcheck disable=SC2086
 SEQD_TEST_MUTANTS=1 tests/run.sh mutants $programs
@@ -18,10 +18,10 @@ programs="$programs sim"
 passed=${passed%,} failed=${failed%,}
 lines=$(for t in $programs; do sed -nE "s/^mutant ([a-z_]+) (caught|missed) (.*)/\\1\t\\2\t$t: \\3/p" "build/mutants/tests-$t.log"; done)
 proofs=$(for t in $programs; do sed -nE "s/^verify ([a-z_]+) (names|misses) (.*)/\1\t\2\t\3/p" "build/mutants/tests-$t.log"; done)
-# Faults that no proof can see, as a test reports them (tests/lib/mutant.h).
+# Add the faults that a test reports as invisible to every proof (tests/lib/mutant.h).
 for t in $programs; do proofs=$proofs$'\n'$(sed -nE "s/^verify ([a-z_]+) (blind) (.*)/\1\tnames\tnothing: \3/p" "build/mutants/tests-$t.log"); done
 names=$(sed -nE 's/^ *\[MUTANT_[A-Z_]+\] = "([a-z_]+)",$/\1/p' tests/mutants/hook.c | grep -v '^none$')
-# The first three that differ, and the number of the others.
+# Prints the first three different texts of a fault, and the number of the others.
 some() { awk -F'\t' -v m="$1" -v want="$2" '$1 == m && $2 == want && !seen[$3]++ { n++; if (n <= 3) { out = out (n > 1 ? "; " : "") $3 } } END { if (n > 3) out = out " and " n - 3 " more"; print out }'; }
 first() { awk -F'\t' -v m="$1" -v want="$2" '$1 == m && $2 == want { print $3; exit }'; }
 printf '\n%-20s %s\n' "injected fault" "caught by"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# tests/previous_fields.sh > tests/previous.fields: the fields of the job spec that the version
-# before has, and their words, printed by its own tables: from the commit in tests/previous. Run it
-# when that file names another one; tests/scripts/previous.sh compares.
+# Prints the fields of the job spec of the previous version, and their words. It compiles the tables of
+# the commit that tests/previous names. Run it when that file names another commit:
+#   tests/previous_fields.sh >tests/previous.fields
+# tests/scripts/previous.sh compares the fields of this version with them.
 set -eu
 cd "$(dirname "$0")/.."
 read -r commit version <tests/previous

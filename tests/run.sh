@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs every test program of build/MODE/tests, and adds up their "N passed, N failed" lines. JOBS
-# (default: the cores) of tests/engine and tests/device run at a time, which compute; beside them
-# twice as many of the others, which wait more than they compute.
+# Runs every test program of build/MODE/tests, and adds up their "N passed, N failed" lines. Programs of
+# tests/engine and tests/device compute: JOBS of them (default: the cores) run at a time. The others wait
+# more than they compute: twice as many of them run beside the first.
 # usage: tests/run.sh MODE [program-name ...]     exit 1 when anything failed
-#   SMALL_TESTS="program-name ..."   those run their small form (SEQD_TEST_SMALL)
-#   FRESH=1                          runs those, too, whose result is kept (tests/kept.sh)
+#   SMALL_TESTS="program-name ..."   these programs run in their small form (SEQD_TEST_SMALL)
+#   FRESH=1                          programs whose result is kept (tests/kept.sh) run, too
 cd "$(dirname "$0")/.." || exit 2
 
-if [ "$1" = --one ]; then # MODE PROGRAM: prints its output as a whole, so that programs do not mix
+if [ "$1" = --one ]; then # MODE PROGRAM: prints the output of a program as a whole, so that outputs do not mix
     mode=$2 t=$3 log=build/$2/tests-$3.log start=$(date +%s)
     case " ${SMALL_TESTS:-} " in *" $t "*) export SEQD_TEST_SMALL=1 ;; esac
     set -- "build/$mode/tests/$t"
@@ -41,7 +41,7 @@ $t could read no file of the tree but those of its line \"tests: needs ...\" (te
     exit 0
 fi
 
-if [ "$1" = --alone ]; then # MODE PROGRAM: exit 0 when it passes. It runs, and no result is kept
+if [ "$1" = --alone ]; then # MODE PROGRAM: runs the program without taking or keeping a result; exit 0: it passed
     FRESH=1 ALONE=1 tests/run.sh --one "$2" "$3"
     read -r _ f _ <"build/$2/tests-$3.result"
     [ "$f" -eq 0 ]; exit
@@ -54,7 +54,7 @@ tests/kept.sh tidy
 passed=0; failed=0; kept=0; oldest=
 list=${*:-$(cd "build/$mode/tests" && ls | grep -v '\.d$')}
 for t in $list; do rm -f "build/$mode/tests-$t.result"; done
-# The longest begin first: at the end they would run alone.
+# The longest programs begin first: begun last, they would run alone at the end.
 longest='test_verify test_train test_life test_attention check_kernels check_emulated'
 first='' computing='' waiting=''
 for t in $list; do
@@ -66,7 +66,7 @@ run() { [ -z "$1" ] || printf '%s\n' $1 | xargs -P "$2" -n 1 tests/run.sh --one 
 run "$waiting" $((2 * jobs)) &
 run "$first$computing" "$jobs"
 wait
-# Run again, alone, each that failed (tests/again.sh). Injected faults are to make tests fail.
+# Run each failed program again, alone (tests/again.sh); not in mode mutants, where faults must make tests fail.
 for t in $list; do
     p=0 f=1 s=0 result=build/$mode/tests-$t.result
     [ -f "$result" ] && read -r p f s _ <"$result"
@@ -74,7 +74,7 @@ for t in $list; do
     cp "build/$mode/tests-$t.log" "build/$mode/tests-$t.failed"
     tests/again.sh "$mode/$t" "build/$mode/tests-$t.failed" tests/run.sh --alone "$mode" "$t" || echo "$p $f $s" >"$result"
 done
-# The first sentence of a test's source: what it proves.
+# Prints the first sentence of a test's source, which says what the test proves.
 proves() { sed -n '1,4p' tests/*/"$1.c" | tr -s '\n ' '  ' | sed -E 's#^/\* *##; s# \*/.*##; s# \* # #g; s#  +# #g; s#([.;]) .*#\1#' | cut -c 1-110; }
 for t in $list; do
     p=0 f=1 s=0 then=

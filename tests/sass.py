@@ -39,12 +39,12 @@ HOT = re.compile(
 HMMA, HGMMA, FFMA, BRA = 0x03C, 0x1F0, 0x023, 0x147
 GLOBAL = {0x181, 0x186, 0x1AE, 0x1B4}  # LDG, STG, LDGSTS, UTMALDG
 LOCAL = {0x183, 0x187}  # LDL, STL
-FATBIN, CUBIN, ZSTD = b"\x50\xed\x55\xba", 2, 0x8000  # a file's machine code: magic, kind of an entry, flag
+FATBIN, CUBIN, ZSTD = b"\x50\xed\x55\xba", 2, 0x8000  # a fat binary: magic, kind of an entry, flag
 REGCOUNT, FRAME_SIZE = 0x2F, 0x11  # of .nv.info
 
 
 def unpacked(packed, size):
-    """nvcc compresses large ones with zstd, of which Python has no reader of its own before 3.14."""
+    """Decompresses an ELF file: nvcc packs large ones with zstd, which Python cannot read before 3.14."""
     try:
         zstd = ctypes.CDLL("libzstd.so.1")
     except OSError:
@@ -59,7 +59,7 @@ def unpacked(packed, size):
 
 
 def cubins(data):
-    """Architecture, and the ELF file of each source for it."""
+    """Yields (architecture, ELF file) of each source for each architecture."""
     at = data.find(FATBIN)
     while at >= 0:
         head, size = struct.unpack_from("<HQ", data, at + 6)
@@ -77,7 +77,7 @@ def cubins(data):
 
 
 def sections(elf):
-    """Name and contents of each, and its number."""
+    """Yields name, contents and number of each section."""
     shoff, = struct.unpack_from("<Q", elf, 40)
     n, names = struct.unpack_from("<HH", elf, 60)
     heads = [struct.unpack_from("<IIQQQQ", elf, shoff + 64 * i) for i in range(n)]
@@ -87,13 +87,13 @@ def sections(elf):
 
 
 def attributes(info, which):
-    """Symbol to value, of an attribute that kernels have one of."""
+    """Returns {symbol: value} of the attribute `which`, which a kernel has once."""
     at, out = 0, {}
     while at < len(info):
         form, attr, size = struct.unpack_from("<BBH", info, at)
         at += 4
         if form != 4:
-            continue  # the value is in its head
+            continue  # the value is in the head of the attribute
         if attr == which:
             symbol, value = struct.unpack_from("<II", info, at)
             out[symbol] = value
@@ -102,8 +102,8 @@ def attributes(info, which):
 
 
 def target(arch, at, low, high):
-    """Where the branch at `at` goes: its offset counts words of 4 bytes from the next instruction. 8.x
-    has 48 bits for it, later ones 8 more, the lowest."""
+    """Returns where the branch at byte `at` goes. Its offset counts words of 4 bytes from the next
+    instruction. It has 48 bits on architectures 8.x; later ones have 8 more, which are the lowest."""
     words, bits = low >> 34 | (high & 0x3FFFF) << 30, 48
     if arch >= 90:
         words, bits = words << 8 | (low >> 16 & 0xFF), 56
@@ -113,7 +113,7 @@ def target(arch, at, low, high):
 
 
 def measure(arch, code):
-    """local, loop, inner, prod and mem of a kernel."""
+    """Returns [local, loop, inner, prod, mem] of a kernel."""
     ops, loops = [], []
     for at in range(0, len(code), 16):
         low, high = struct.unpack_from("<QQ", code, at)
@@ -136,7 +136,7 @@ def measure(arch, code):
 
 
 def kernels(path):
-    """(architecture, kernel) to its row."""
+    """Returns {(architecture, kernel): row} of a plugin."""
     rows = {}
     with open(path, "rb") as f:
         data = f.read()
@@ -149,7 +149,7 @@ def kernels(path):
         at_section = {struct.unpack_from("<H", symbols, 24 * i + 6)[0]: i for i in regs}
         for name, (code, i) in parts.items():
             if not name.startswith(".text.") or len(code) <= 256:
-                continue  # nothing, in what is not made for this architecture
+                continue  # an empty body: the kernel is not made for this architecture
             symbol = at_section[i]
             row = [regs[symbol], frames.get(symbol, 0), *measure(arch, code)]
             rows[arch, name[len(".text."):]] = row
@@ -157,7 +157,7 @@ def kernels(path):
 
 
 def named(rows):
-    """The same by readable names, the hot ones."""
+    """Returns the rows of hot kernels, with readable names as keys."""
     text = "\n".join(name for _, name in rows)
     out = subprocess.run(["c++filt"], input=text, capture_output=True, text=True, check=True).stdout
     hot = {}
@@ -195,7 +195,7 @@ def write(rows, nvcc):
 
 
 def differs(column, now, was):
-    """How, in words; None where it does not."""
+    """Returns how a value differs from the table's, in words; None where it does not."""
     margin = {"loop": was * LOOP_MARGIN, "regs": REGS_MARGIN}.get(column, 0)
     if abs(now - was) <= margin:
         return None

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs a script of tests/scripts in a domain in which it reads only what it declares, or repeats its
-# result where that is kept (tests/kept.sh).
+# Runs a script of tests/scripts in a domain of Landlock, where it can read only the files that it
+# declares. If its result is kept (tests/kept.sh), prints that instead.
 #   tests/script.sh tests/scripts/NAME.sh [ARG...]
 #   BUILD=build/release
 #   ALONE=1        the script runs, and no result is kept
-#   SCRIPTS=FILE   gets a line: UTC-SECONDS of the result that is kept, or 0 when it ran
+#   SCRIPTS=FILE   gets a line: UTC-SECONDS of the kept result, or 0 when the script ran
 set -u
 cd "$(dirname "$0")/.." || exit 2
 mode=${BUILD:-build/release}
@@ -22,7 +22,7 @@ if [ -z "${ALONE:-}" ] && kept=$(tests/kept.sh take "$key"); then
     exit 0
 fi
 note 0
-# Programs of the user's home cannot be read in the domain: those of the system are found instead.
+# The domain cannot read programs in the user's home: take them out of PATH, so that the system's are found.
 PATH=$(tr : '\n' <<<"$PATH" | grep -vE "^(${HOME:-/nonexistent}|/home|/root)(/|\$)" | paste -sd :)
 "build/$mode/confine" . $(tests/kept.sh needs "$mode" "$1") -- "$@" 2>&1 | tee "$log"; rc=${PIPESTATUS[0]}
 line=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# tests/sim.sh FAULTS [KINDS]: the simulator on all cores. Each of JOBS processes (default: the cores)
-# injects its share of the faults, from seeds of its own; KINDS as SEQD_SIM_KINDS. FIRST (default 1) is
-# the first seed: `make soak` takes it from the date. Before them, where KINDS are all, the seeds of
-# tests/sim.cases, which broke a rule once. Ends with "N passed, N failed".
+# Runs the simulator on all cores. Ends with "N passed, N failed".
+#   tests/sim.sh FAULTS [KINDS]   FAULTS: the number of all processes together; KINDS: as SEQD_SIM_KINDS
+#   JOBS=n    processes (default: the cores). Each injects its share of the faults, from seeds of its own
+#   FIRST=n   the first seed (default 1); `make soak` takes it from the date
+# Without KINDS the seeds of tests/sim.cases, which broke a rule once, run before the others.
 set -u
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)} first=${FIRST:-1} logs=$(mktemp -d)

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# tests/digests has a line for each of four parts of check-all that take many minutes: the digest of
-# the files that it reads, without comments, as they were when it last passed. It is run where they
-# changed since. Each test of the part asan, the engine under sanitizers, has a line, too: asan/test_NAME.
-#   tests/unchanged.sh PART...            prints those that have passed on these files (FRESH=1: none).
-#                                         Exit 0: all of them
-#   tests/unchanged.sh --passed PART...   writes the lines of PARTS. Fails when one changes: commit it
+# tests/digests has a line for each of four parts of check-all that take many minutes. The line has the
+# digest of the files that the part reads, without comments, as they were when the part last passed.
+# check-all runs the part only if they have changed since. Each test of the part asan, the engine under
+# sanitizers, has a line, too: asan/test_NAME.
+#   tests/unchanged.sh PART...            prints the PARTs that passed on these files (FRESH=1: none).
+#                                         Exit 0: all of them did
+#   tests/unchanged.sh --passed PART...   writes the line of each PART. Fails when a line changes: commit it
 set -u
 cd "$(dirname "$0")/.."
-# Sources, and the headers of ours that they include.
+# Prints the sources, and the headers of ours that they include.
 reads() { # COMPILER... FILE...
     "$@" -MM -MG -I. | tr -s ' \\' '\n\n' | grep -E '^(kernels|api|tests)/'
 }
 kernels() { find kernels -type f ! -name README.md "$@"; reads "${CC:-cc}" -std=c11 -D_GNU_SOURCE tests/engine/check_kernels.c tests/lib/test.c; }
-# The files that a part depends on, and how its programs are built.
+# Prints the files that a part depends on.
 inputs() {
     case $1 in
     cuda) reads "${CXX:-c++}" -std=c++17 -x c++ kernels/cuda/*.cu ;;
@@ -24,7 +25,7 @@ inputs() {
     esac | LC_ALL=C sort -u
 }
 flags() { if [ "$1" = cuda ]; then make -s print-nvccflags; else grep -E '^ *(override )?(CFLAGS|EMU_FLAGS|ISA_|WARN|HARDEN)' Makefile; fi; }
-# A comment moves nothing.
+# Prints the digest of the files of a part and of its build flags. Comments do not count.
 digest() {
     local files sources='\.(c|cc|h|inc|cu|cuh)$'
     files=$(inputs "$1")

@@ -1,11 +1,11 @@
-/* answer.h: the whole answer of one request, alone, and its ledger. */
+/* answer.h: runs one request alone to its whole answer, and checks its ledger. */
 #ifndef SEQD_TESTS_ANSWER_H
 #define SEQD_TESTS_ANSWER_H
 
 #include "tests/lib/test.h"
 #include "worker/infer/infer.h"
 
-/* In w[0]. Collective. On an error *out holds nothing. */
+/* Answers r in slot w[0]. All ranks call it together. After an error *out holds no answer. */
 static inline int answer_alone(const struct infer *in, struct infer_work *w,
                                const struct request *r, struct infer_answer *out, struct err *e)
 {

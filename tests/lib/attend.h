@@ -17,14 +17,14 @@ struct problem {
     enum docs docs;
     bool causal;
     int64_t window;                     /* 0: none */
-    double cap;                         /* soft cap of scores; 0: none */
-    float *sink;                        /* [H]: logits without a value; NULL: none */
+    double cap;                         /* [H] logits of sinks, keys without a value; NULL: none */
+    float *sink;                        /* [H] the expected gradient of sink */
     double *d_sink;                     /* [H]: the truth */
-    double drop;                        /* rate; the key is drop_key, layer 3, sample 11 */
-    int64_t *doc;                       /* [S] which document a position is of */
-    float *q, *kv, *d_o;                /* global order */
-    double *o, *dq, *dkv;               /* the truth */
-    double floor_out, floor_q, floor_k; /* norms without cancellation: see rel_l2 */
+    double drop;                        /* dropout rate, with drop_key, layer 3, sample 11 */
+    int64_t *doc;                       /* [S] the document of each position */
+    float *q, *kv, *d_o;                /* rows in the order of positions */
+    double *o, *dq, *dkv;               /* the expected results */
+    double floor_out, floor_q, floor_k; /* norms of sums without cancellation: see rel_l2 */
 };
 
 static const uint32_t drop_key[2] = {0x1234567u, 0x89abcdefu};
@@ -78,7 +78,7 @@ struct truth_row { /* scratch of one query row */
 
 static inline double dot(const float *a, const float *b, int64_t n)
 {
-    double sum[4] = {0}; /* four chains: this is where the test's time goes */
+    double sum[4] = {0}; /* four chains, for speed: most of the test's time is spent here */
     int64_t i = 0;
     for (; i + 4 <= n; i += 4)
         for (int c = 0; c < 4; c++) sum[c] += (double)a[i + c] * (double)b[i + c];
@@ -86,7 +86,7 @@ static inline double dot(const float *a, const float *b, int64_t n)
     return sum[0] + sum[1] + (sum[2] + sum[3]);
 }
 
-/* One head of one query row: softmax, output, and its part of all three gradients. */
+/* Computes one head of one query row: softmax, output, and its part of all three gradients. */
 static inline void truth_of_row(struct problem *p, struct truth_row *w, int64_t i, int64_t h)
 {
     int64_t D = p->D, kv_cols = 2 * p->Hk * D, g = h / (p->H / p->Hk);
@@ -200,7 +200,7 @@ static inline void problem_sinks(struct problem *p)
     p->sink = random_floats(p->H, 3);
 }
 
-/* Inputs that a type of 16 bits holds exactly, before truth(). */
+/* Rounds the inputs to values that a type of 16 bits holds exactly. Call it before truth(). */
 static inline void problem_round(struct problem *p, enum dtype t)
 {
     const int64_t q = p->S * p->H * p->D, kv = p->S * 2 * p->Hk * p->D;

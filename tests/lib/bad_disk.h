@@ -1,10 +1,10 @@
 /* bad_disk.h: a VFS of SQLite over the default one, whose disk blocks, fails or is full on demand.
  *
- *     bad_disk_install();                       before the first store_open
- *     bad_disk_hold(); ... bad_disk_release();  commits wait in the sync of the log
- *     disk.fail_at = n;                         the n-th call from now that disk.faults names fails
- *     disk.full = true;                         no write finds room
- *     disk.full_while = path;                   the same, until that file is removed; a directory
+ *     bad_disk_install(); before the first store_open
+ *     bad_disk_hold(); ... bad_disk_release(); commits wait in the sync of the log
+ *     disk.fail_at = n; the n-th call from now that disk.faults names fails
+ *     disk.full = true; no write finds room
+ *     disk.full_while = path; the same, until that file is removed; a directory
  *                                               takes its place then, so that it stays away
  *
  * A call is counted when it begins; disk.failed says which one failed. */
@@ -26,16 +26,16 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool hold;         /* syncs of the log wait */
-    int n_held, n_let; /* waiting now; may pass one by one */
-    int faults;        /* kinds of calls that count */
+    int n_held, n_let; /* syncs that wait now; syncs that may pass, one by one */
+    int faults;        /* kinds of calls that count and may fail */
     int files;         /* SQLITE_OPEN_WAL, SQLITE_OPEN_MAIN_DB or both; 0: all */
     int64_t fail_at, n_calls;
     int code;     /* the failing call's result: SQLITE_IOERR and the like; 0: by its kind */
-    bool goes_on; /* so do all after it */
+    bool goes_on; /* all calls after the failing one fail, too */
     bool quick;   /* nothing is synced */
     bool full;
     const char *failed, *full_while;
-    void (*before)(void); /* the first call that fails; NULL: nothing */
+    void (*before)(void); /* called before the first call that fails; NULL: not called */
     sqlite3_vfs *real;
     sqlite3_vfs vfs;
 } disk = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -51,7 +51,7 @@ static inline struct bad_file *bad(sqlite3_file *f)
     return (struct bad_file *)f;
 }
 
-/* The code that the call fails with before it runs; 0: it runs. */
+/* Returns the code with which the call fails before it runs; 0: it runs. */
 static inline int bad_disk_meets(const struct bad_file *f, int kind, const char *name, int code)
 {
     int rc = 0;
@@ -80,7 +80,7 @@ static inline int bad_disk_meets(const struct bad_file *f, int kind, const char 
     return rc;
 }
 
-/* While the writer may be looking. */
+/* Sets disk.full under the mutex: the writer may be reading it. */
 static inline void bad_disk_full(bool full)
 {
     pthread_mutex_lock(&disk.mutex);
@@ -185,7 +185,7 @@ static inline void bad_disk_install(void)
 {
     if (disk.real) return;
     disk.real = sqlite3_vfs_find(NULL);
-    disk.vfs = *disk.real; /* its other calls know no files */
+    disk.vfs = *disk.real; /* the calls that are copied unchanged use no file */
     disk.vfs.pNext = NULL;
     disk.vfs.zName = "bad_disk";
     disk.vfs.szOsFile = (int)sizeof(struct bad_file) + disk.real->szOsFile;
@@ -233,7 +233,7 @@ static inline void bad_disk_release(void)
     pthread_mutex_unlock(&disk.mutex);
 }
 
-/* No fault any more; counts from zero. */
+/* Ends all faults, and counts calls from zero again. */
 static inline void bad_disk_mend(void)
 {
     pthread_mutex_lock(&disk.mutex);

@@ -4,7 +4,8 @@
 
 #include "worker/comm/comm.h"
 
-/* Returns when every rank has entered: after round d, rank r knows of the 2d ranks up to r. */
+/* Returns when every rank has entered: after the round of distance d, rank r knows of the 2d ranks
+ * up to r. */
 static inline int barrier(struct comm *c, struct err *e)
 {
     const int P = comm_size(c), r = comm_rank(c);

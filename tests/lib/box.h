@@ -14,7 +14,7 @@
 
 #define BOX_GUARD         40          /* elements before and after */
 #define BOX_SENTINEL      0x7fa5a5a5u /* a NaN: a read past the window spreads it */
-#define BOX_SENTINEL_HALF 0x7fa5u     /* one in bf16 and in fp16 */
+#define BOX_SENTINEL_HALF 0x7fa5u     /* the same NaN in bf16, and a NaN in fp16 */
 
 struct box {
     struct tensor t; /* the window */
@@ -49,14 +49,14 @@ static inline void *box_ptr(struct box b, int64_t i, int64_t j)
 {
     return (char *)b.t.data + (i * b.t.ld + j) * dtype_size(b.t.dtype);
 }
-static inline float *box_at(struct box b, int64_t i, int64_t j) /* fp32 only */
+static inline float *box_at(struct box b, int64_t i, int64_t j) /* the element; fp32 only */
 {
     return box_ptr(b, i, j);
 }
 
-/* The bf16 or fp16 nearest to x, ties to even: x over the spacing of its binade is rounded to a
- * whole number in double, where nothing is lost. Beyond the largest: infinite. A NaN becomes a
- * quiet one. */
+/* Returns the bf16 or fp16 nearest to x, ties to even. x divided by the spacing of its binade is
+ * rounded to a whole number in double, which loses nothing. Beyond the largest number: infinity. A
+ * NaN becomes a quiet one. */
 static inline uint16_t box_half(enum dtype type, double x)
 {
     const int n = type == DT_F16 ? 10 : 7, bias = type == DT_F16 ? 15 : 127;
@@ -97,7 +97,7 @@ static inline uint64_t box_rand(uint64_t *state) /* splitmix64 */
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
-/* About normal with the given deviation: the sum of four uniforms. */
+/* Draws from an about normal distribution of the given deviation: the sum of four uniforms. */
 static inline float box_normal(uint64_t *state, double deviation)
 {
     uint64_t z = box_rand(state);
@@ -115,7 +115,7 @@ static inline void box_fill(struct box b, float value)
     for (int64_t i = 0; i < b.t.rows; i++)
         for (int64_t j = 0; j < b.t.cols; j++) box_set(b, i, j, value);
 }
-/* The same shape and contents in other memory, with another gap. */
+/* Makes a box of the same shape and contents in other memory, with another gap. */
 static inline struct box box_copy(struct box from, int64_t gap)
 {
     struct box b = box_new_as(from.t.dtype, from.t.rows, from.t.cols, gap);
@@ -123,7 +123,7 @@ static inline struct box box_copy(struct box from, int64_t gap)
         memcpy(box_ptr(b, i, 0), box_ptr(from, i, 0), (size_t)(b.t.cols * dtype_size(b.t.dtype)));
     return b;
 }
-/* Same bits in the window of b and in rows [r0, r0 + b.rows) of big. */
+/* Tells whether the window of b and rows [r0, r0 + b.rows) of big have the same bits. */
 static inline bool box_same_bits(struct box b, struct box big, int64_t r0)
 {
     for (int64_t i = 0; i < b.t.rows; i++)

@@ -1,4 +1,5 @@
-/* corpus.h: documents of random ids with random masks, known without reading them back. */
+/* corpus.h: writes documents of random ids with random masks, and keeps their tokens to compare
+ * with. */
 #ifndef SEQD_TESTS_CORPUS_H
 #define SEQD_TESTS_CORPUS_H
 
@@ -7,7 +8,7 @@
 
 enum { MAX_DOCS = 400, MAX_TOKENS = 40000, V = 70000 };
 
-struct corpus { /* the written documents and tokens, known without reading them back */
+struct corpus { /* the documents and tokens that were written, as they were drawn */
     struct data *d;
     int64_t n_docs, n_tokens;
     int64_t start[MAX_DOCS + 1];
@@ -17,7 +18,7 @@ struct corpus { /* the written documents and tokens, known without reading them 
 
 static uint64_t seed = 1;
 
-static inline int64_t draw(int64_t n) /* [0, n): xorshift */
+static inline int64_t draw(int64_t n) /* an integer in [0, n), by xorshift */
 {
     seed ^= seed << 13;
     seed ^= seed >> 7;
@@ -25,7 +26,8 @@ static inline int64_t draw(int64_t n) /* [0, n): xorshift */
     return (int64_t)(seed % (uint64_t)n);
 }
 
-/* Documents of 1 to `most` tokens as records of ids, some tokens masked. Appends to `name`. */
+/* Writes documents of 1 to `most` tokens as records of ids, with some tokens masked, and appends
+ * them to `name`. */
 static inline void corpus_write(struct corpus *c, const char *name, int64_t n_docs, int64_t most,
                                 bool masked)
 {

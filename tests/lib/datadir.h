@@ -15,7 +15,7 @@
 #include "worker/data/data.h"
 #include "worker/family/shape.h"
 
-static char dir[64]; /* everything lies here */
+static char dir[64]; /* the directory of all files of the test */
 static struct job_spec *spec;
 static struct err e;
 
@@ -75,7 +75,8 @@ static inline int prepare(struct data_stats *st)
     return rc;
 }
 
-/* Prepares and opens; aborts when it cannot, because nothing later would make sense. */
+/* Prepares the data and opens it. Aborts if it cannot, because the rest of the test would make no
+ * sense. */
 static inline struct data *prepare_open(void)
 {
     struct data_stats st;
@@ -104,7 +105,7 @@ static inline struct data_order *order_open(const struct data *d, const struct o
 static inline void datadir_begin(const char *name)
 {
     scratch_dir(dir, sizeof dir, name);
-    setenv("SEQD_LOG", "error", 1); /* damage is meant */
+    setenv("SEQD_LOG", "error", 1); /* tests damage data on purpose: warnings are left out */
     log_init("test");
     spec = malloc(sizeof *spec);
 }

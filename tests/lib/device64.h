@@ -1,9 +1,10 @@
-/* device64.h: a reference device: float64 tensors (DT_F64), operations as their definitions read.
+/* device64.h: a reference device. Its tensors are float64 (DT_F64), and its operations are
+ * computed as their definitions read.
  *
- *     struct be be = device64();
+ *  struct be be = device64();
  *
- * Linear attention goes token by token, S = lambda S + k v', o = scale q S: no blocks, no powers of
- * lambda. The table has NULL for every other operation. */
+ * Linear attention goes token by token, S = lambda S + k v', o = scale q S: it uses no blocks and
+ * no powers of lambda. The table has NULL for every other operation. */
 #ifndef SEQD_TESTS_DEVICE64_H
 #define SEQD_TESTS_DEVICE64_H
 
@@ -40,8 +41,8 @@ static inline bool d64_valid(const struct d64_head *x, int64_t i)
 {
     return i < x->a->q.rows && x->a->lo[i] < x->a->hi[i];
 }
-/* Row i continues the document of the row before it (in the chunk, or in the state that
- * entered). */
+/* Tells whether row i continues the document of the row before it, which is in the chunk or in the
+ * state that entered. */
 static inline bool d64_goes_on(const struct d64_head *x, int64_t i)
 {
     return x->a->lo[i] < x->a->pos + i;
@@ -114,7 +115,7 @@ static inline void d64_linear_fwd(struct be *be, const struct linear_fwd_args *f
             d64_step(&x, S, i);
             if (o) d64_left(&x, o, f->in.scale, S, d64_q(&x, i));
         }
-        d64_scale(S, x.Dk * x.Dv, x.lambda); /* up to the row after the last */
+        d64_scale(S, x.Dk * x.Dv, x.lambda); /* step to the row after the last */
         if (f->m) memcpy(d64_state(&x, f->m), S, (size_t)(x.Dk * x.Dv) * sizeof *S);
         free(S);
     }
@@ -139,7 +140,7 @@ static inline void d64_linear_enter(struct be *be, const struct linear_enter_arg
     }
 }
 
-/* From the last row to the first: G is the gradient of the state that row i reads. */
+/* Goes from the last row to the first: G is the gradient of the state that row i reads. */
 static inline void d64_bwd_head(const struct linear_bwd_args *f, const struct d64_head *x)
 {
     double *S = d64_zeros(x), *G = d64_zeros(x), scale = f->in.scale;
@@ -177,7 +178,7 @@ static inline void d64_linear_bwd(struct be *be, const struct linear_bwd_args *f
     }
 }
 
-/* The incoming state: S to the rows that see it, left to right. */
+/* Adds to dq the part of the incoming state S, for the rows that see it, from the first row on. */
 static inline void d64_enter_dq(const struct linear_enter_bwd_args *f, const struct d64_head *x)
 {
     double *S = d64_zeros(x);
@@ -190,7 +191,8 @@ static inline void d64_enter_dq(const struct linear_enter_bwd_args *f, const str
     free(S);
 }
 
-/* The gradient of the outgoing state: to the rows of the last document, right to left. */
+/* Adds to dk and dv the part of the outgoing state's gradient, for the rows of the last document,
+ * from the last row back. */
 static inline void d64_enter_dkv(const struct linear_enter_bwd_args *f, const struct d64_head *x)
 {
     double *G = d64_zeros(x);

@@ -1,7 +1,7 @@
 /* device_ranks.h: ranks whose tensors lie in memory of their devices: collectives, every strategy
- * and its messages, against float64 from the definition and the volume formulas, on the device that
- * SEQD_TEST_DEVICE names. Not given, it is the emulated one, where a host that touches a tensor
- * dies. For programs of one transport each. */
+ * and its messages, compared with float64 results of the definition and with the volume formulas.
+ * The device is the one of SEQD_TEST_DEVICE; without it the emulated device, where a host that
+ * touches a tensor dies. Each program that includes this file tests one transport. */
 #ifndef SEQD_TESTS_DEVICE_RANKS_H
 #define SEQD_TESTS_DEVICE_RANKS_H
 
@@ -30,7 +30,7 @@ struct sums {
     int32_t word[MAX_P], words[MAX_P];
 };
 
-/* Mixed magnitudes, so that another order of additions gives other bits. */
+/* Returns addends of mixed magnitudes, so that another order of additions gives other bits. */
 static float summand(int rank, int64_t i)
 {
     const float mag[] = {1e-6f, 1, 1e3f, 1e6f};
@@ -45,7 +45,8 @@ static float tree(int lo, int n, int64_t i)
     return tree(lo, h, i) + tree(lo + h, n - h, i);
 }
 
-/* Is x element i's sum: the tree's bits; in any order, within P - 1 roundings of partial sums. */
+/* Tells whether x is the sum of element i: the bits of the tree's sum, or, if the order is free,
+ * within P - 1 roundings of partial sums. */
 static bool is_sum(const struct sums *s, float x, int64_t i)
 {
     double sum = 0, size = 0;
@@ -59,7 +60,7 @@ static float *floats(int64_t n)
     return mem(n, sizeof(float));
 }
 
-/* Tensors' collectives: x of every rank is in its device's memory. */
+/* Runs the collectives of tensors: every rank's numbers are in its device's memory. */
 static int sum_tensors(struct sums *s, struct comm *c, struct mirrors *w, int r, struct err *e)
 {
     char *segment = comm_segment(c);
@@ -77,7 +78,7 @@ static int sum_tensors(struct sums *s, struct comm *c, struct mirrors *w, int r,
     if (comm_sum_f32(c, PURPOSE_GRAD, at[0], s->n, segment, e) ||
         comm_reduce_scatter(c, PURPOSE_GRAD, at[1], s->cut, segment, e) ||
         comm_all_gather(c, PURPOSE_PARAM, at[3], at[2], s->cut, 4, segment,
-                        e) || /* from elsewhere */
+                        e) || /* from another buffer */
         comm_all_gather(c, PURPOSE_PARAM, at[2] + s->cut[r], at[2], s->cut, 4, segment, e) ||
         comm_broadcast_tensor(c, PURPOSE_STATE, s->P - 1, at[3], bytes, segment, e))
         return -1;
@@ -85,7 +86,7 @@ static int sum_tensors(struct sums *s, struct comm *c, struct mirrors *w, int r,
     return 0;
 }
 
-/* The others' numbers are the host's. */
+/* Runs the collectives of numbers that are in host memory. */
 static int sum_numbers(struct sums *s, struct comm *c, int r, struct err *e)
 {
     void *bounce = comm_segment(c);
@@ -147,7 +148,7 @@ static void sums_count(const struct sums *s, int r, struct comm_count want[PURPO
     volume_add(&want[PURPOSE_VERIFY], volume_gather(P, 4, r == 0), 1);
 }
 
-/* n_free: on this many ranks, the first ones, the order of sums is free. */
+/* Runs all collectives on P ranks. The first n_free ranks may add in any order. */
 static void sums_of(int P, int64_t n, bool even, int n_free)
 {
     static struct sums s;
@@ -243,7 +244,7 @@ static void test_ulysses(void)
     over_ranks(problem_make(37, 4, 2, 16, DOCS_FIVE, true), v, 4);
 }
 
-/* Under "ranks" the bits are those of one rank, in 16 bits as well. */
+/* Checks that under determinism "ranks" the bits are those of one rank, with 16 bits as well. */
 static void test_rank_bits(void)
 {
     static const enum dtype types[] = {DT_F32, DT_BF16, DT_F16};
@@ -281,7 +282,7 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     const int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D;
     struct err e = {0};
     float sums[64];
-    struct mirrors w = {.be = device(rank, 1)}, out = w; /* inputs are everybody's: not brought */
+    struct mirrors w = {.be = device(rank, 1)}, out = w; /* shared inputs are not copied back */
     mirror_add(&w, sums, sizeof sums);
     mirror_add(&w, p->q, p->S * q_cols * 4);
     mirror_add(&w, p->kv, p->S * kv_cols * 4);
@@ -299,7 +300,7 @@ static void decode_body(struct ranks *g, int rank, void *arg)
         .q = tensor_f32(mirror_of(&w, p->q + (p->S - 1) * q_cols), 1, q_cols, q_cols),
         .kv = &kv,
         .o = tensor_f32(mirror_of(&out, d->o[rank]), 1, q_cols, q_cols)};
-    for (int again = 0; again < 2; again++) /* layers share the buffer */
+    for (int again = 0; again < 2; again++) /* several layers use the same buffer */
         if (sp.ops->attn_decode(&sp, &a, &e)) {
             ranks_fail(g, rank, &e);
             break;
@@ -316,7 +317,7 @@ static void decode_over(const struct problem *p, int P)
     struct ranks_device on[MAX_P];
     const struct variant v = {.P = P, .n_threads = 1};
     const int64_t q_cols = p->H * p->D, size = volume_decode_size(P, p->H, p->D, 1);
-    for (int r = 0; r < P; r++) { /* rank 0 has none where there are more */
+    for (int r = 0; r < P; r++) { /* rank 0 has no rows if there are several ranks */
         d.start[r] = r ? d.start[r - 1] + d.rows[r - 1] : 0;
         d.rows[r] = r == P - 1 ? p->S - d.start[r] : r ? p->S / P : 0;
         d.o[r] = floats(q_cols);
@@ -348,7 +349,7 @@ static void test_decode(void)
 
 /* ---- linear attention ------------------------------------------------------------------------ */
 
-/* Bars of fp32 (test_lasp.c's). */
+/* Checks with the bounds of fp32, which are those of test_lasp.c. */
 static void lasp_over(const struct lin_problem *p, struct lin_variant v)
 {
     struct lin_run x;
@@ -430,8 +431,8 @@ static void grid_body(struct ranks *g, int rank, void *arg)
 static void test_dsp(void)
 {
     for (int i = 0; i < 2 * N_FEW; i++) {
-        struct grid f = {.P = few[i / 2], .n = {7, 5}, .cols = 3}; /* odd: halves of words */
-        if (i % 2) f.n[0] = 8, f.n[1] = 4;                         /* blocks of one size */
+        struct grid f = {.P = few[i / 2], .n = {7, 5}, .cols = 3}; /* odd: blocks end in a word */
+        if (i % 2) f.n[0] = 8, f.n[1] = 4;                         /* even: blocks of one size */
         const int64_t n = f.n[0] * f.n[1] * f.cols,
                       size = dsp_buffer_size(f.n, f.P, false, f.cols, 2) + 64;
         struct ranks g;

@@ -1,8 +1,9 @@
 /* dit.h: a family's program run operation by operation, every value and gradient in memory of its
  * own: for tests of families and of operations that do without schedule, placement and plan.
  *
- * A column is one rank's instance of a model. No value is computed again and no two share memory. A
- * gradient that backward must write is NaN before; a gradient that it must add to keeps its sum. */
+ * A column is one rank's instance of a model. No value is computed again and no two share memory.
+ * A gradient that backward must overwrite is filled with NaN before. A gradient that backward must
+ * add to keeps its sum. */
 #ifndef SEQD_TESTS_DIT_H
 #define SEQD_TESTS_DIT_H
 
@@ -18,10 +19,10 @@ enum { COLUMN_SECTIONS = 16, COLUMN_SCRATCH = 16 << 20 };
 
 struct column_section {
     const struct program *p;
-    int layer; /* -1: in, out */
+    int layer; /* -1: the sections in and out */
     float *weights, *grad;
     struct tensor value[PROG_VALUES], dvalue[PROG_VALUES];
-    bool touched[PROG_VALUES]; /* gradients that have been written */
+    bool touched[PROG_VALUES]; /* the gradients that have been written */
 };
 
 struct column {
@@ -31,7 +32,7 @@ struct column {
     struct column_section section[COLUMN_SECTIONS];
     struct frame frame; /* shared by all sections */
     int64_t weight_at[PROG_WEIGHTS];
-    double *nll; /* [places of a row] */
+    double *nll; /* [places of a row]: the loss of each */
 };
 
 static inline void *column_mem(int64_t size)
@@ -59,8 +60,8 @@ static inline struct tensor column_window(struct tensor base, const struct value
     return tensor_sub(base, 0, base.rows, v->view_col, v->cols);
 }
 
-/* Allocates the values of a section; values of other sections that it reads stay in these
- * sections. */
+/* Allocates the values of section k. Values of other sections that it reads stay where they
+ * are. */
 static inline void column_place(struct column *c, int k)
 {
     struct column_section *s = &c->section[k], *in = &c->section[0];
@@ -124,7 +125,8 @@ static inline double column_nll(const struct column *c, int64_t row)
     return s;
 }
 
-/* c->m, c->family and c->frame's rows, parts, tree, be, dsp and batch are set. */
+/* Opens a column. The caller has set c->m, c->family and the rows, parts, tree, be, dsp and batch
+ * of c->frame. */
 static inline void column_open(struct column *c)
 {
     int64_t most = 0;

@@ -1,6 +1,7 @@
 /* dit_golden.h: diffusion transformers on any number of ranks, run operation by operation
- * (tests/lib/dit.h) or as a job runs them, on any device (engine_device), compared with goldens of
- * PyTorch in float64 (tests/golden/make_dit_golden.py): prediction, loss and every gradient. */
+ * (tests/lib/dit.h) or as a job runs them, on any device (engine_device). Their prediction, loss
+ * and every gradient are compared with goldens of PyTorch in float64
+ * (tests/golden/make_dit_golden.py). */
 #ifndef SEQD_TESTS_DIT_GOLDEN_H
 #define SEQD_TESTS_DIT_GOLDEN_H
 
@@ -23,8 +24,8 @@ struct dit_golden {
     struct model_shape m;
     struct family *family;
     struct st_file *weights, *gold;
-    int64_t grid[3], z[4];            /* patches; C, T, H, W */
-    int64_t n_text, places;           /* places: in a patch */
+    int64_t grid[3], z[4];            /* grid: patches in time, height, width; z: C, T, H, W */
+    int64_t n_text, places;           /* places: numbers of a patch */
     float *patches, *target, *weight; /* [space, time] order, as on one rank */
     float *y, *mask, *prediction;
     double loss, n_counted;
@@ -34,7 +35,7 @@ struct dit_golden {
 struct outcome {
     double *nll;
     float *prediction;
-    float *grad[COLUMN_SECTIONS]; /* summed over ranks */
+    float *grad[COLUMN_SECTIONS]; /* gradients of each section, summed over ranks */
     struct comm_count count[DIT_MAX_P];
 };
 
@@ -42,15 +43,16 @@ struct dit_run {
     const struct dit_golden *g;
     int P;
     bool rank_bits;
-    bool planned; /* by the engine as a job runs it: schedule, placement, plan; else by hand */
+    bool planned; /* by the engine, as a job: schedule, placement, plan; else by hand */
     enum recompute_id recompute;
     int64_t mlp_chunk; /* planned: rows of a piece; 0: MLPs are whole */
     bool offload;      /* planned: activations are offloaded */
     struct outcome *out;
-    struct engine_memory mem[DIT_MAX_P]; /* planned: while it runs */
+    struct engine_memory mem[DIT_MAX_P]; /* planned: memory of each rank while it runs */
 };
 
-/* Section k: in, the layers, out. */
+/* Returns the program of section k: section 0 is in, the last one is out, the layers lie
+ * between. */
 static const struct program *section_program(const struct dit_golden *g, int k)
 {
     return k == 0                   ? &g->family->in
@@ -83,7 +85,8 @@ static inline double gold_number(const struct dit_golden *g, const char *name)
 
 /* ---- samples in patches ---------------------------------------------------------------------- */
 
-/* Returns the element [c, t, h, w] that row (s, f) has at place k; -1: beyond the edge. */
+/* Returns the index in the latents of channel c at place k of row (s, f); -1: it lies beyond the
+ * edge. */
 static inline int64_t element(const struct dit_golden *g, int64_t s, int64_t f, int64_t k,
                               int64_t c)
 {
@@ -174,7 +177,7 @@ static inline int64_t buffer_size(const struct dit_run *r)
     return (dsp_buffer_size(n, r->P, r->rank_bits, r->g->m.width, 4) + 63) / 64 * 64;
 }
 
-/* Rows of one kind: frames given clean, by the row's frame. */
+/* Returns the group of each of this rank's rows: 1 if the row's frame is given clean, else 0. */
 static inline int32_t *groups(const struct dit_run *r, const struct dsp *d, enum rows_id rows)
 {
     const int spread = rows == ROWS_ALT;
@@ -189,7 +192,7 @@ static inline int32_t *groups(const struct dit_run *r, const struct dsp *d, enum
     return group;
 }
 
-/* This rank's rows of x [space, time, cols]; pads 0. */
+/* Copies this rank's rows of x [space, time, cols]; pads are 0. */
 static inline float *own(const struct dsp *d, const float *x, int64_t cols)
 {
     const int64_t rows = dsp_rows(d->n, d->P, d->rank_bits, 0);
@@ -228,7 +231,7 @@ static inline void batch_free(struct batch *b)
     free((void *)b->latents.weight);
 }
 
-/* Returns the prediction: the input of the last operation, the loss. */
+/* Returns the prediction, which is the input of the last operation, the loss. */
 static inline struct tensor predicted(const struct column *c)
 {
     const struct column_section *s = &c->section[c->n_sections - 1];
@@ -250,7 +253,7 @@ static inline int sum_gradients(const struct dit_run *r, struct column *c, struc
 {
     for (int k = 0; k < c->n_sections; k++) {
         const int64_t n = c->section[k].p->weights_size;
-        float *sum = column_mem((n + 128) * 4); /* a multiple of 16 P */
+        float *sum = column_mem((n + 128) * 4); /* room for a multiple of 16 P numbers */
         memset(sum, 0, (size_t)(n + 128) * 4);
         memcpy(sum, c->section[k].grad, (size_t)n * 4);
         void *bounce = g ? (char *)comm_segment(g->comm[rank]) + 2 * buffer_size(r) : NULL;
@@ -321,7 +324,8 @@ static inline void rank_body(struct ranks *g, int rank, void *arg)
     be_close(be);
 }
 
-/* ---- the same by the engine ------------------------------------------------------------------ */
+/* ---- the same run by the engine
+ * -------------------------------------------------------------- */
 
 static inline void make_spec(const struct dit_run *r, struct job_spec *spec)
 {
@@ -343,7 +347,8 @@ static inline void make_spec(const struct dit_run *r, struct job_spec *spec)
     engine_on_device(spec);
 }
 
-/* A rank of the engine. Its memory is full of NaN: a read before the first write shows. */
+/* A rank of the engine. Its memory is filled with NaN, so that a read before the first write
+ * shows. */
 struct dit_seat {
     struct job_spec spec;
     struct plan plan;
@@ -432,7 +437,7 @@ static inline void dit_seat_body(struct ranks *g, int rank, void *arg)
     free(s);
 }
 
-/* On engine_device(). */
+/* Runs r by the engine, on engine_device(). */
 static inline void dit_planned(struct dit_run *r, const struct comm_options *extra)
 {
     struct dit_seat *s = calloc(1, sizeof *s);
@@ -493,7 +498,7 @@ static inline void run(const struct dit_golden *g, int P, bool rank_bits, int mu
 /* ---- against the golden ---------------------------------------------------------------------- */
 
 struct distance {
-    double diff, norm; /* squares */
+    double diff, norm; /* sums of squares */
 };
 
 static inline void measure(struct distance *d, double got, double want)
@@ -544,8 +549,8 @@ struct verdict {
     char tensor[128]; /* the tensor with the worst gradient */
 };
 
-/* A gradient that is 0 in exact arithmetic (attention to one key) is compared with the model's
- * whole gradient. */
+/* Compares a run with its golden. A gradient that is 0 in exact arithmetic (attention to one key)
+ * is measured by the norm of the model's whole gradient. */
 static inline struct verdict dit_compare(const struct dit_golden *g, const struct outcome *o)
 {
     struct verdict v = {.prediction = prediction_distance(g, o)};
@@ -588,7 +593,7 @@ static inline struct verdict dit_compare(const struct dit_golden *g, const struc
     return v;
 }
 
-/* 1e-5 is the requirement. */
+/* Tells whether all distances are at most 1e-5, the required bound. */
 static inline bool dit_holds(const struct verdict *v)
 {
     return v->prediction <= 1e-5 && v->loss <= 1e-5 && v->worst <= 1e-5;
@@ -597,8 +602,8 @@ static inline bool dit_holds(const struct verdict *v)
 static const char *const dit_names[] = {GOLDENS_DIT};
 enum { DIT_NAMES = sizeof dit_names / sizeof dit_names[0] };
 
-/* Each rank sent as many bytes as the plan counts. Recomputing makes no switch twice but in mode
- * full. */
+/* Checks that each rank sent as many bytes as the plan counts, and that recomputing repeats a
+ * switch only in mode full. */
 static inline void check_traffic(const struct dit_run *r)
 {
     const int64_t n[2] = {r->g->grid[1] * r->g->grid[2], r->g->grid[0]}, row = r->g->m.width * 4;
@@ -623,7 +628,7 @@ static inline void check_traffic(const struct dit_run *r)
     free(s);
 }
 
-/* asked: P, recompute, mlp_chunk, offload. */
+/* Runs and compares. asked: P, recompute, mlp_chunk and offload are used. */
 static inline void dit_check_asked(const struct dit_golden *g, struct dit_run asked)
 {
     struct outcome o;
@@ -640,7 +645,7 @@ static inline void dit_check_asked(const struct dit_golden *g, struct dit_run as
     outcome_free(&o);
 }
 
-/* MLPs in pieces of mlp_chunk rows; 0: whole. */
+/* Checks a run whose MLPs are computed in pieces of mlp_chunk rows; 0: whole. */
 static inline void dit_check_pieces(const struct dit_golden *g, int P, enum recompute_id mode,
                                     int64_t mlp_chunk)
 {

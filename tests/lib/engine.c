@@ -57,7 +57,7 @@ int32_t synth_token(const struct synth *y, int64_t n, int64_t pos)
 int64_t synth_start(const struct synth *y, int64_t n, int64_t pos)
 {
     if (!y->doc_len) return 0;
-    const int64_t shift = n % y->doc_len; /* borders differ from sample to sample */
+    const int64_t shift = n % y->doc_len; /* borders of documents differ from sample to sample */
     const int64_t start = (pos + shift) / y->doc_len * y->doc_len - shift;
     return start < 0 ? 0 : start;
 }
@@ -74,7 +74,7 @@ int64_t synth_targets(void *arg, int64_t n, struct err *e)
     const struct synth *y = arg;
     (void)e;
     int64_t count = 0;
-    if (!y->doc_len) /* at once: a walk in time asks for each of many windows */
+    if (!y->doc_len) /* answer without the loop: a walk in time asks this for many windows */
         return y->bare_from && y->bare_from < y->S ? y->bare_from : y->S - 1;
     for (int64_t i = 0; i < y->S; i++) count += synth_target(y, n, i) >= 0;
     return count;
@@ -130,7 +130,7 @@ struct engine_memory engine_open(const struct job_spec *spec, const struct plan 
                                                : "cpu",
                                  .isa = isa,
                                  .n_threads = p->n_threads,
-                                 .any_order = !p->rank_bits, /* as a job's rank has it */
+                                 .any_order = !p->rank_bits, /* as a job's rank sets it */
                                  .scratch_later = true};
     struct engine_memory m = {.be = be_open(&o, &e)};
     CHECK_MSG(m.be, "%s", e.text);
@@ -226,11 +226,11 @@ static int64_t whole_element(const struct model_shape *m, const struct param *pa
     static const char *const by_id[] = {"embed_tokens", "lm_head.weight", "word_embeddings",
                                         "lm_head.bias", "decoder.",       "predictions.bias"};
     const int64_t cols = whole->cols ? whole->cols : 1;
-    if (strstr(part->name, "gate_up_proj")) { /* each half is cut by rows */
+    if (strstr(part->name, "gate_up_proj")) { /* each half, gate and up, is cut by rows */
         const int64_t I = m->ffn_width, own = I / tp;
         return (i / own * I + t * own + i % own) * cols + k;
     }
-    if (strstr(part->name, "qkv_proj")) { /* heads of queries, of keys, of values */
+    if (strstr(part->name, "qkv_proj")) { /* rows of query heads, key heads, value heads */
         const int64_t H = m->n_heads, Hk = m->n_kv_heads, D = m->head_dim, own = H / tp * D;
         const int64_t kv = (Hk > tp ? Hk / tp : 1) * D, at = i - own;
         if (at < 0) return (t * own + i) * cols + k;
@@ -264,7 +264,7 @@ static void put_slices(const struct train *t, const float *held, float *out)
             const float x = held[part.offset + i];
             const int64_t at = whole_element(m, &part, &whole, t->model.tensor_rank, i / cols,
                                              i % cols);
-            if (isnan(x)) continue; /* another rank has it */
+            if (isnan(x)) continue; /* another rank holds this element */
             CHECK_MSG(at >= 0 || x == 0, "%s has %g beyond its last id", part.name, (double)x);
             if (at < 0) continue;
             out[whole.offset + at] = x;
@@ -304,9 +304,9 @@ static void engine_start(struct train *t, const struct engine_run *r)
     t->step = r->first_step;
 }
 
-/* Returns the number of elements of a tensor, from its first on, whose gradient a pass of the model
- * here writes. It excludes constants, ids that pad a part of a table, and tensors that a stage
- * borrows, except the table. */
+/* Returns how many elements of a tensor, from its first on, get a gradient by a pass of this
+ * rank's model. Constants get none, nor do ids that pad a part of a table, nor tensors that a
+ * stage borrows, except the table. */
 static int64_t written(const struct model *m, int i, const struct param *p)
 {
     const struct zero *z = &m->plan->shards;
@@ -317,7 +317,7 @@ static int64_t written(const struct model *m, int i, const struct param *p)
     return left < 0 ? 0 : left * p->cols;
 }
 
-/* Fills gradients with NaN: a step reads no value that the step before has left in them. */
+/* Fills gradients with NaN, so that a step that reads a value of the step before shows. */
 static void poison_gradients(struct train *t)
 {
     struct model *m = &t->model;

@@ -20,7 +20,7 @@ struct synth {
     int64_t S, doc_len; /* documents of doc_len tokens; 0: one document */
     int32_t vocab;
     int64_t bare_from; /* tokens from here on have no target; 0: all have one */
-    int32_t mirror; /* ids are those of a model whose `mirror` ids have the other order; 0: not */
+    int32_t mirror;    /* id i becomes mirror - 1 - i; 0: ids stay */
 };
 
 uint32_t synth_hash(uint64_t x);
@@ -35,13 +35,13 @@ int synth_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, s
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-/* The device that tests of the whole engine run on. */
+/* Returns the name of the device that tests of the whole engine run on. */
 const char *engine_device(void);
 
-/* Memory of a rank in which it runs a plan. */
+/* The memory in which a rank runs a plan. */
 struct engine_memory {
     struct be *be;
-    char *arena, *host;      /* host: NULL where the plan has no part there */
+    char *arena, *host;      /* host: NULL if the plan needs no host memory */
     void *segment;           /* a device with memory of its own; else NULL: comm has it */
     struct offload *offload; /* NULL: the plan offloads nothing */
 };
@@ -59,21 +59,22 @@ void engine_read(struct be *be, void *to, const void *from, int64_t size);
 
 void engine_write(struct be *be, void *to, const void *from, int64_t size);
 
-/* Fills memory with NaN: a read before the first write shows. */
+/* Fills memory with NaN, so that a read before the first write shows. */
 void engine_poison(struct be *be, void *at, int64_t size);
 
-/* Runs body(g, rank, arg) on the plan's ranks, whose memory is in mem[]; one rank: g is NULL. */
+/* Runs body(g, rank, arg) on the plan's ranks, whose memory is mem[rank]. With one rank g is
+ * NULL. */
 void engine_ranks(const struct job_spec *spec, const struct plan *p, const char *isa,
                   const struct comm_options *extra, struct engine_memory *mem,
                   void (*body)(struct ranks *, int, void *), void *arg);
 
-/* A run of `steps` optimizer steps on dp rings of P ranks. weights (the master ones), moments and
- * grad (not when fused): param_count() each, put together from all ranks; the caller frees them
- * with engine_free. */
+/* A run of `steps` optimizer steps on dp rings of P ranks. weights (the master copy), moments and
+ * grad (absent if fused) have param_count() elements each, gathered from all ranks. The caller
+ * frees them with engine_free. */
 struct engine_run {
     const struct job_spec *spec;
     struct train_source source;
-    int P, dp, pp, tp; /* ranks of a ring; rings, stages, and ranks that share layers, 0: one */
+    int P, dp, pp, tp; /* ranks of a ring, rings, stages, ranks that share layers; 0: one */
     int64_t steps, first_step;
     const char *isa;
     const float *initial; /* NULL: model_random */
@@ -91,9 +92,9 @@ struct engine_run {
                  * filled with NaN before a step */
     /* out */
     struct plan plan; /* plan of the stage that needs most */
-    int64_t n;        /* elements of the whole model: plan.n_params, unless layers are shared */
+    int64_t n;        /* elements of the whole model; other than plan.n_params with tp */
     double loss[ENGINE_STEPS], norm[ENGINE_STEPS];
-    float *weights, *grad, *adam_m, *adam_v; /* grad: first step's, without the loss scale */
+    float *weights, *grad, *adam_m, *adam_v; /* grad: the first step's, without loss scale */
     double scale;                            /* the loss scale of the first step */
 };
 
@@ -105,15 +106,15 @@ void engine_collect(const struct train *t, enum sharded_array which, float *out)
 
 void engine_steps(struct train *t, struct engine_run *r, int rank, struct err *e);
 
-/* A training of it runs on engine_device(). */
+/* Sets the device of a training, engine_device(), in its spec. */
 void engine_on_device(struct job_spec *s);
 
-/* The spec's ranks are set here, so that one spec serves every P: pass a copy. */
+/* Runs r. Sets the numbers of ranks in *spec: pass a copy, so that one spec serves every P. */
 void engine_go(struct engine_run *r, struct job_spec *spec);
 
 void engine_free(struct engine_run *r);
 
-/* |a - b| / |b| over n elements, in double. */
+/* Returns |a - b| / |b| over n elements, in double. */
 double rel_l2(const float *a, const float *b, int64_t n);
 
 #endif

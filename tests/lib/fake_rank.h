@@ -44,7 +44,7 @@ static inline void fake_send(int rank, enum rank_msg_type type, const void *payl
     if (sendmsg(RANK_SOCKET_FD, &m, MSG_NOSIGNAL) < 0) _exit(9);
 }
 
-/* Payload of the next packet of that type; anything else ends the rank. */
+/* Receives the payload of the next packet. A packet of another type or size ends the rank. */
 static inline void fake_receive(enum rank_msg_type type, void *payload, size_t size)
 {
     struct rank_msg head;
@@ -90,7 +90,8 @@ static inline void fake_event(int rank, int type, const char *json)
     fake_send(rank, RANK_EVENT, &ev, sizeof ev.head + strlen(json));
 }
 
-/* The job's name or FAKE_RANK is "what" (every rank) or "what:N" (rank N; the others do "wait"). */
+/* Tells whether a rank is to do `what`: the job's name or FAKE_RANK is "what" (every rank) or
+ * "what:N" (rank N; the others do "wait"). */
 static const char *fake_plan = "";
 
 static inline bool fake_does(const char *what, int rank)

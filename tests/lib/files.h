@@ -49,7 +49,7 @@ static inline void llmc_header(int64_t magic, int64_t version, int64_t n)
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-/* The directory holds these tokens and document ends, all in the training set. */
+/* Checks that the directory holds these tokens and document ends, all in the training set. */
 static inline void check_data(struct data *d, const int64_t *ids, int64_t n, const uint64_t *ends,
                               int64_t n_documents)
 {
@@ -73,7 +73,7 @@ static inline void check_origin(struct data *d, int64_t document, uint64_t recor
               (long long)document, (unsigned long long)at.record, (unsigned long long)at.offset);
 }
 
-/* One source, prepared for a vocabulary. */
+/* Sets the vocabulary, and one source alone, in the spec. */
 static inline void one_source(const char *path, enum data_format format, int64_t vocab, int64_t eod)
 {
     sources_begin();

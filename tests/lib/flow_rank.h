@@ -17,7 +17,7 @@ struct flow_rank {
     void *arena;
 };
 
-/* A generate job of tests/golden/NAME for latents of at most these sizes. */
+/* Fills in a generate job of tests/golden/NAME for latents of at most these sizes. */
 static inline void flow_rank_spec(struct job_spec *s, const char *name, int P,
                                   const int64_t most[3])
 {
@@ -67,7 +67,7 @@ static inline void flow_rank_close(struct flow_rank *s)
     free(s->arena);
 }
 
-/* body(g, rank, arg) on as many ranks as the spec has. */
+/* Runs body(g, rank, arg) on as many ranks as the spec has. With one rank g is NULL. */
 static inline void flow_rank_run(const struct job_spec *spec,
                                  void (*body)(struct ranks *, int, void *), void *arg)
 {

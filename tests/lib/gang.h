@@ -1,10 +1,10 @@
 /* gang.h: drives real seqrank processes the way seqgang does: a socket pair each, one memfd, blobs
- * gathered and handed round, the abort flag raised when a rank dies; and keeps the messages of the
+ * gathered and sent to all, the abort flag raised when a rank dies. It keeps the messages of the
  * ranks.
  *
  *     gang_program(argv[0]);
  *     gang_start(&g, n, &order);
- *     gang_run(&g);              reads until all have left */
+ *     gang_run(&g); reads until all have left */
 #ifndef SEQD_TESTS_GANG_H
 #define SEQD_TESTS_GANG_H
 
@@ -46,8 +46,8 @@ struct order {
     struct job_spec spec;
 };
 
-/* A job of the small model: its files, prepared data and directory beneath scratch. Data, length
- * and ranks are the caller's to set. gang_start borrows it; the caller frees it. */
+/* Makes a job of the small model, whose files, prepared data and directory lie beneath scratch.
+ * The caller sets data, length and ranks. gang_start borrows the order; the caller frees it. */
 static inline struct order *order_new(enum job_kind kind, const char *scratch,
                                       const char *prepared_id, const char *job_dir)
 {
@@ -92,21 +92,21 @@ struct gang {
     struct rank_step step[MAX_STEPS];
     char checkpoint[4096], artifact[4096]; /* JSON of the last event */
     struct gang_event event[MAX_EVENTS];   /* all of them, in order */
-    struct rank_progress told[2];          /* the first and the last */
+    struct rank_progress told[2];          /* the first report and the last one */
     int n_told;
     char result[RANK_RESULT_SIZE + 1];
-    struct rank_fail fail; /* the first */
+    struct rank_fail fail; /* the first failure */
     int fail_rank;
     bool silent_blobs; /* never answer with BLOBS */
-    bool short_blobs;  /* hand them round a byte too short */
-    int kill_rank;     /* SIGKILL this one at the first checkpoint event; -1: none */
+    bool short_blobs;  /* send the blobs a byte too short */
+    int kill_rank;     /* the rank to SIGKILL at the first checkpoint event; -1: none */
     int64_t n_ops[MAX_RANKS], n_tasks[MAX_RANKS]; /* last-operation records, at the end */
     void (*on_step)(struct gang *g, const struct rank_step *s); /* NULL: nothing */
     int stop_at_step; /* send STOP to all when this step is reported; 0: never */
     int save_at_step; /* the same with SAVE */
-    int stopped; /* this rank's process stands still: killed when the others have left; -1: none */
+    int stopped;      /* a rank that stands still: killed when the others have left; -1: none */
     struct rank_fail said[MAX_RANKS]; /* each rank's failure */
-    int64_t left_ms[MAX_RANKS];       /* gang_now_ms when each had left */
+    int64_t left_ms[MAX_RANKS];       /* gang_now_ms at the time when each had left */
 };
 
 static inline int64_t gang_now_ms(void)
@@ -138,7 +138,8 @@ static inline void send_packet(struct gang *g, int r, enum rank_msg_type type, c
 /* Sets environment variables of the process of one of n ranks; NULL: none. */
 static void (*gang_env)(int rank, int n);
 
-/* Over NCCL: a GPU for each rank, or one, which NCCL takes for GPUs of several hosts: sockets. */
+/* Sets variables for NCCL. If there is a GPU for each rank, each rank gets its own. Else the ranks
+ * share one GPU, and NCCL takes it for GPUs of several hosts, which use sockets. */
 static inline void gang_nccl_env(int rank, int n)
 {
     char number[16], host[32];
@@ -155,7 +156,7 @@ static inline void gang_nccl_env(int rank, int n)
     setenv("NCCL_MAX_CTAS", "1", 1);
 }
 
-/* Is NCCL itself there, and a GPU for it? Says why not. */
+/* Tells whether NCCL itself and a GPU for it are there; prints the library, or why not. */
 static inline bool gang_has_nccl(const char *device)
 {
     struct library l;
@@ -195,7 +196,7 @@ static inline void gang_start(struct gang *g, int n, struct order *o)
     for (int r = 0; r < n; r++) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) abort();
-        /* A rank may run only a few reports ahead of its reader: so a test that acts on a report
+        /* Let a rank run only a few reports ahead of its reader. So a test that acts on a report
          * acts in time, however fast the steps are. */
         int few = 4096;
         if (setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &few, sizeof few)) abort();
@@ -283,7 +284,8 @@ static inline void gang_run(struct gang *g)
         for (int i = 0; i < g->n; i++) {
             if (!p[i].revents) continue;
             ssize_t got;
-            /* A rank that has not read our last message resets the connection; its words stay. */
+            /* A rank that has not read our last message resets the connection. The messages that
+             * it sent before can still be read. */
             do got = recv(g->fd[i], packet, sizeof packet, 0);
             while (got < 0 && (errno == EINTR || errno == ECONNRESET));
             struct rank_msg h;
@@ -320,7 +322,7 @@ static inline bool all_ok(const struct gang *g)
     return ok;
 }
 
-/* A job that has to be right and to succeed. */
+/* Runs a job whose spec must be right. Returns whether it succeeded. */
 static inline bool gang_runs(struct gang *g, struct order *o)
 {
     struct err e = {0};
@@ -334,7 +336,7 @@ static inline bool gang_runs(struct gang *g, struct order *o)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* The top-level member `key` of a JSON object. */
+/* Finds the top-level member `key` of a JSON object. *t: the first token of its value. */
 static inline bool member(const char *json, const char *key, struct jread *j, enum jtok *t)
 {
     jread_init(j, json, strlen(json));
@@ -377,7 +379,7 @@ static inline bool flag(const char *json, const char *key)
     return member(json, key, &j, &t) && t == J_TRUE;
 }
 
-/* The n-th event (from 0) of a type, or NULL. */
+/* Returns the n-th event (from 0) of a type, or NULL. */
 static inline const struct gang_event *gang_event(const struct gang *g, int type, int n)
 {
     for (int i = 0; i < g->n_events; i++)
@@ -385,7 +387,7 @@ static inline const struct gang_event *gang_event(const struct gang *g, int type
     return NULL;
 }
 
-/* A test lies in build/MODE/tests, seqrank above it. */
+/* Finds seqrank: a test lies in build/MODE/tests, and seqrank in the directory above. */
 static inline void gang_program(const char *argv0)
 {
     const char *slash = strrchr(argv0, '/');

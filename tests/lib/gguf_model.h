@@ -9,7 +9,7 @@
 #include "worker/family/config.h"
 #include "worker/hf/hf.h"
 
-/* The widths have whole blocks; layers and heads are few. */
+/* The sizes of the models: widths are whole blocks, layers and heads are few. */
 #define GGUF_SIZES                                                                                 \
     "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"                         \
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":32,\"vocab_size\":40,"       \
@@ -156,7 +156,7 @@ static inline void add_param(struct gguf_make *g, const struct gguf_case *c, con
     float *is = malloc((size_t)p->count * sizeof *is);
     uint8_t *bytes = malloc((size_t)p->count * 4);
     gguf_name(c, p->name, name);
-    if (!matrix) type = 0; /* as llama.cpp keeps them */
+    if (!matrix) type = 0; /* llama.cpp keeps vectors in fp32 */
     size_t size = draw_values(type, p->count, bytes, is);
     const int64_t heads = !c->permuted                ? 0
                           : strstr(p->name, "q_proj") ? 4

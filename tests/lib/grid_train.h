@@ -17,7 +17,7 @@
 
 enum { GRID_SAMPLES = 4, GRID_CHANNELS = 2, GRID_CAPTION = 3, GRID_CAPTION_COLS = 6 };
 
-/* Frames, and rows and columns of latents: patches are 2 x 2. */
+/* side: rows and columns of latents, in patches of 2 x 2. */
 struct grid_model {
     int64_t frames, side, width;
     int n_layers, n_heads;

@@ -1,5 +1,5 @@
 /* job_invariant.h: the rules that hold for a job after every fold. The simulator and the tests of
- * seqd ask after each of their folds (tests/sim/fold.c, tests/daemon/fold.c). */
+ * seqd check them after each fold (tests/sim/fold.c, tests/daemon/fold.c). */
 #ifndef SEQD_TESTS_JOB_INVARIANT_H
 #define SEQD_TESTS_JOB_INVARIANT_H
 
@@ -9,7 +9,8 @@
 #include "api/core/rank.h"
 #include "daemon/state/jobs.h"
 
-/* A job as it was before the fold. Pointers are not followed. */
+/* Checks the rules of one fold. was: a copy of the job before the fold, whose pointers are not
+ * followed. */
 static inline const char *invariant_fold(const struct job *was, const struct job *j,
                                          const struct event *ev)
 {
@@ -40,7 +41,8 @@ static inline const char *invariant_states(const struct job *j)
     return NULL;
 }
 
-/* Ranks from 0 on, each node once; a node is away only while an attempt is on it. */
+/* Checks that the places hold ranks from 0 on in order and each node once, and that a node is away
+ * only while an attempt is on it. */
 static inline const char *invariant_places(const struct job *j)
 {
     int32_t rank = 0;
@@ -59,7 +61,7 @@ static inline const char *invariant_places(const struct job *j)
     return NULL;
 }
 
-/* One GPU serves one rank of a node. */
+/* Checks that a GPU serves one rank of a node. */
 static inline const char *invariant_gpus(const struct job *j)
 {
     for (int i = 0; i < j->n_places && j->gpus; i++) {
@@ -86,7 +88,7 @@ static inline const char *invariant_failures(const struct job *j)
     return NULL;
 }
 
-/* NULL: all hold. */
+/* Returns the first rule that is broken; NULL: all hold. */
 static inline const char *job_invariant(const struct job *j)
 {
     const char *why = invariant_states(j);
@@ -95,8 +97,8 @@ static inline const char *job_invariant(const struct job *j)
     return why ? why : invariant_failures(j);
 }
 
-/* The first rule that a fold of ev has broken, or NULL. rc: its result; a refused event changes
- * nothing. was: the job before it. */
+/* Returns the first rule that a fold of ev has broken, or NULL. rc: the result of the fold; a
+ * refused event must change nothing. was: a copy of the job before the fold. */
 static inline const char *invariant_broken(const struct job *was, const struct job *j,
                                            const struct event *ev, int rc)
 {

@@ -17,11 +17,12 @@ static bool quick;          /* SEQD_TEST_SHAPES=small: for tools that slow a dev
 static enum dtype act;      /* type of the tensors that the contract calls "act" */
 static int64_t least_dim;   /* attention's checks leave out heads of fewer columns */
 
-/* Bounds tensor cores' sums of products of 16 bits (kernels/cuda/emu.h names the measurement). The
- * total of CUT_K products, or more, and of the sum so far loses what lies past fp32's last place:
- * at most a place, half of one on average, toward zero each time, so that a long chain is off to
- * one side. Before that each addend loses less than half a place: as often up as down, by
- * 1 / sqrt(12) of a place in root mean square, as when it is rounded to nearest. */
+/* Bounds the error of tensor cores' sums of products of 16 bits (kernels/cuda/emu.h names the
+ * measurement). The total of CUT_K products, or more, and of the sum so far is cut off after
+ * fp32's last place. A cut loses at most one unit of that place, half a unit on average, and
+ * always toward zero, so that a long chain is biased. Before the cut each addend loses less than
+ * half a unit, as often up as down, by 1 / sqrt(12) of a unit in root mean square, as in rounding
+ * to nearest. */
 #define CUT_K 8
 static inline bool cuts(enum dtype in)
 {
@@ -46,7 +47,8 @@ static inline struct box box_act(int64_t rows, int64_t cols, int64_t gap)
     return box_new_as(act, rows, cols, gap);
 }
 
-/* Scratch is NaN before, and everything is on the host before and after. */
+/* Calls an operation. Scratch is filled with NaN first. All tensors are on the host before and
+ * after. */
 #define CALL(b, op, ...)                                                                           \
     do {                                                                                           \
         __auto_type call_args = *(__VA_ARGS__);                                                    \

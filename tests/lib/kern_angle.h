@@ -14,7 +14,8 @@ static const struct lin_shape angle_shapes[] = {
     {70, 1, 256, 129, MANY_DOCS, 0.03, 0},
 };
 
-/* x1 y2 - x2 y1 of the halves of columns, which begin at h * Dk, of a row each. */
+/* Returns x1 y2 - x2 y1. x1 and x2 are columns col and col + D of row i of x; y1 and y2 are the
+ * same columns of row j of y. */
 static double angle_turn(struct mat x, int64_t i, struct mat y, int64_t j, int64_t col, int64_t D)
 {
     return MAT(x, i, col) * MAT(y, j, col + D) - MAT(x, i, col + D) * MAT(y, j, col);
@@ -27,7 +28,8 @@ static double angle_dot(struct mat x, int64_t i, struct mat y, int64_t j, int64_
     return s;
 }
 
-/* sum over e of w_e (x1 s2_e - x2 s1_e); row d of a head's state and row d + D. */
+/* Returns the sum over e of w_e (x1 s2_e - x2 s1_e). s1 and s2 are rows d and d + D of the head's
+ * state. */
 static double angle_state_dot(const struct lin_case *c, struct mat x, int64_t i, struct mat w,
                               struct mat s, int64_t h, int64_t d)
 {
@@ -87,7 +89,7 @@ static void angle_check(const struct lin_shape *s)
     struct linear_angle_args a = {lin_args(&c), c.d_o.t, c.state.t.data, c.d_state.t.data,
                                   got.t.data};
     CALL(be, linear_angle, &a);
-    /* in double, rounded once */
+    /* the gradient is summed in double and rounded once */
     CHECK_MSG(ref_rel_l2(got.t, want) <= 2 * ULP && box_intact(got), "n %lld Dk %lld: %g",
               (long long)s->n, (long long)s->Dk, ref_rel_l2(got.t, want));
     a.dtheta = again.t.data;

@@ -10,7 +10,7 @@ struct attn_shape {
     int64_t Tq, Tk, H, Hk, D;
     enum mask mask;
     int n_calls;      /* the keys come in this many blocks of uneven length */
-    double deviation; /* deviation of queries and keys: scores get its square */
+    double deviation; /* deviation of queries and keys; that of scores is its square */
     float cap;        /* soft cap of scores */
 };
 
@@ -68,11 +68,11 @@ static void attn_mask(struct attn_case *c)
     }
 }
 
-/* Computes the errors that 16 bits may cause: probabilities and ds are rounded to them before the
- * products they feed, by at most 2^-8 of themselves in bf16, 2^-11 or half the smallest subnormal
- * in fp16. Sums are fp32: a score is one of D products, of D^0.5 (2 deviation)^2 in size where all
- * are large, and its error goes through exp as it is; then a chain over the keys, in tiles. Each
- * chain loses as much as cut_most returns. */
+/* Computes bounds of the errors that 16 bits may cause. Probabilities and ds are rounded before
+ * they enter products: by at most 2^-8 of their value in bf16, and in fp16 by 2^-11 of it or half
+ * the smallest subnormal. Sums are in fp32. A score is a sum of D products, of size D^0.5 (2
+ * deviation)^2 if all are large, and its absolute error becomes a relative one in exp. A chain
+ * over the keys follows, in tiles. Each chain loses as much as cut_most returns. */
 static void attn_bounds(struct attn_case *c, const struct ref_attn *ra, struct mat q, struct mat kv,
                         struct mat o, struct mat d_o)
 {
@@ -137,7 +137,7 @@ static void attn_case_free(struct attn_case *c)
     twin_free(c->lo), twin_free(c->hi);
 }
 
-/* First key row of block b of n: uneven on purpose. */
+/* Returns the first key row of block b. Blocks are uneven on purpose. */
 static int64_t attn_cut(const struct attn_case *c, int b)
 {
     return b == 0 ? 0 : b == c->n_calls ? c->Tk : (c->Tk * b + b % 3) / c->n_calls;
@@ -145,10 +145,10 @@ static int64_t attn_cut(const struct attn_case *c, int b)
 
 struct attn_out {
     struct box o, m, l, delta, dq, dkv;
-    struct box out; /* o itself in fp32 */
+    struct box out; /* the output in 16 bits; in fp32 it is o */
 };
 
-/* Query rows [r0, r0 + n) of a case through forward, finish, delta and backward. */
+/* Runs query rows [r0, r0 + n) of a case through forward, finish, delta and backward. */
 static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, int64_t n)
 {
     const int64_t odd = c->n_calls % 2; /* pairs of addends begin at 8 bytes or do not */
@@ -196,10 +196,11 @@ static void attn_out_free(struct attn_out *x)
     box_free(&x->dq), box_free(&x->dkv), box_free(&x->out);
 }
 
-/* lse of rows that see a key: within a few roundings of float64, -inf exactly for the others.
- * Tensor cores cut off D / CUT_K half places of a score (kern.h), while its sum is two thirds of it
- * on average: 21 ULP of it at D = 256. The error of lse is the average error of the scores, which
- * are at most 2 deviations: 42 ULP, of 8 * (4 + lse), and such rows see tens of keys. */
+/* Checks lse: within a few roundings of float64 in rows that see a key, and exactly -inf in the
+ * others. Tensor cores cut D / CUT_K half places off a score (kern.h). Its partial sums are two
+ * thirds of it on average, so the cuts are 21 ULP of it at D = 256. The error of lse is the
+ * average error of the scores, which are at most 2 deviations: 42 ULP. The bound is 8 * (4 + lse)
+ * ULP at deviation 1, and such rows see tens of keys. */
 static bool lse_close(struct box m, struct mat want, double deviation)
 {
     for (int64_t i = 0; i < m.t.rows; i++)
@@ -211,8 +212,9 @@ static bool lse_close(struct box m, struct mat want, double deviation)
     return true;
 }
 
-/* The bars of the blockwise ring (2e-6, 5e-6) are for scores of a few units. A score's rounding is
- * relative to its size and goes through exp: larger scores get the bar in proportion. */
+/* Checks with the bounds of the blockwise ring (2e-6, 5e-6), which are for scores of a few units.
+ * The rounding of a score is relative to its size and goes through exp, so that larger scores get
+ * larger bounds in proportion. */
 static void check_attn_fp32(const struct attn_case *c, const struct attn_out *x)
 {
     double size = c->deviation * c->deviation, eo = ref_rel_l2(x->o.t, c->o);
@@ -266,8 +268,8 @@ static void check_attn(void)
     }
 }
 
-/* Few queries of many keys, on a device that may cut the keys into pieces: the same bounds, and the
- * same bits each time. */
+/* Checks few queries of many keys, on a device that may cut the keys into pieces: the bounds stay,
+ * and each run gives the same bits. */
 static void check_attn_any_order(void)
 {
     static const struct attn_shape shapes[] = {
@@ -304,8 +306,9 @@ static void check_attn_any_order(void)
     for (int i = 0; i < 2; i++) twin_take_scratch(b[i]), be_close(b[i]);
 }
 
-/* One key has 2^26 times the weight of each of the others, whose values alone are not 0: together
- * they are the expected output, and each alone is less than fp16 has between 0 and 1. */
+/* Checks a row in which one key has 2^26 times the weight of each other key, and only the values
+ * of the others are not 0. Together the others are the expected output. The weight of each alone
+ * is too small for fp16. */
 static void check_attn_far(void)
 {
     enum { Tk = 1024, D = 16 };
@@ -332,7 +335,7 @@ static void check_attn_far(void)
                                  (float)scale, NULL, 0});
     const double want = 64 * (Tk - 1) * p / (1 + (Tk - 1) * p);
     const double got = ref_at(act == DT_F32 ? o.t : out.t, 0, D - 1);
-    CHECK_MSG(fabs(got / want - 1) <= 2 * u, "o %g, not %g", got, want); /* p, and o */
+    CHECK_MSG(fabs(got / want - 1) <= 2 * u, "o %g, not %g", got, want); /* p and o are rounded */
     int64_t n_bad = 0;
     for (int64_t t = 0; t < Tk; t++)
         n_bad += !(fabs(*box_at(dkv, t, D) / (t == 500 ? 1 : p) - 1) <= u + 1024 * p);

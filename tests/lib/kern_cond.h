@@ -10,14 +10,15 @@
 
 enum { POS_T = 24 };
 
-/* Up to the last of 4,194,304 and past it. */
+/* Fills pos with positions up to the last of 4,194,304, and one past it. */
 static void far_positions(int64_t *pos)
 {
     for (int64_t t = 0; t < POS_T; t++) pos[t] = t < 12 ? t * t * 37 : 4194303 - 5 * (t - 12);
     pos[POS_T - 1] = (int64_t)1 << 24;
 }
 
-/* Two products and a sum of sines rounded once: element by element, beside the size of the pair. */
+/* Checks rope element by element. A result is two products and their sum, with sine and cosine
+ * rounded once. The bound is relative to the size of the pair. */
 static void check_rope_case(int64_t D, int64_t rotary, bool neighbours, float scale, bool single)
 {
     const int64_t H = 2, half = (rotary ? rotary : D) / 2;
@@ -134,7 +135,7 @@ struct cond_case {
     int64_t T, C, G;
 };
 
-/* groups: 0: none, 1: in runs, 2: row by row */
+/* groups: 0: no groups; 1: in runs of rows; 2: another one in each row */
 static struct cond_case cond_new(int64_t T, int64_t C, int64_t G, int groups)
 {
     struct cond_case c = {.x = box_act(T, C, 1),
@@ -168,7 +169,8 @@ static void cond_free(struct cond_case *c)
     mat_free(&c->mdx), mat_free(&c->mdscale), mat_free(&c->mdshift);
 }
 
-/* Sums in double over rows that lie together, rounded into fp32 once a run: T runs at most. */
+/* Returns the bound of sums in double over successive rows of one group. Each run of such rows is
+ * rounded into fp32 once, and there are T runs at most. */
 static double cond_sum_bound(const struct cond_case *c)
 {
     return 2 * ULP * (1 + sqrt((double)c->T));
@@ -250,8 +252,8 @@ static void check_groups(void)
 
 enum { ROUTE_T = 41 };
 
-/* Forward: each choice is the largest that is left; weights are the chosen ones' share, plain: of
- * all. */
+/* Checks routing and its gradient. Each choice is the largest logit that is left. Its weight is
+ * its share among the chosen ones, or with `plain` among all. */
 static void check_route_case(int64_t E, int64_t k, bool plain)
 {
     struct box x = box_new(ROUTE_T, E, 2), dx = box_new(ROUTE_T, E, 1);
@@ -291,7 +293,7 @@ static void check_route_case(int64_t E, int64_t k, bool plain)
             for (int64_t j = 0; j < k; j++)
                 if (expert[t * k + j] == e)
                     want = share[j] / sum * ((double)dweight[t * k + j] - dot);
-            n_bad += !(fabs(*box_at(dx, t, e) - want) <= 8 * ULP); /* for weights in fp32 */
+            n_bad += !(fabs(*box_at(dx, t, e) - want) <= 8 * ULP); /* weights are in fp32 */
         }
     }
     CHECK_MSG(n_bad == 0 && box_intact(dx), "E %lld k %lld: %lld", (long long)E, (long long)k,
@@ -299,7 +301,7 @@ static void check_route_case(int64_t E, int64_t k, bool plain)
     box_free(&x), box_free(&dx);
 }
 
-/* Whatever the logits are, experts are indices and all different. */
+/* Checks that experts are valid, distinct indices whatever the logits are. */
 static void check_route_nan(void)
 {
     struct box x = box_new(1, 6, 0);

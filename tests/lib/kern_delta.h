@@ -12,8 +12,8 @@ struct del_shape {
     int64_t n, H, Hk, Dk, Dv;
     enum lin_docs docs;
     int64_t n_pad;
-    double decay; /* a_log of head 0; the next has 1 less, and so on */
-    double beta;  /* b is this and a normal number: -40, 40: beta 0, 1 */
+    double decay; /* a_log of head 0; each next head has 1 less */
+    double beta;  /* added to b, a normal number; at -40 beta is 0, at 40 it is 1 */
 };
 
 static const struct del_shape del_shapes[] = {
@@ -87,7 +87,7 @@ struct del_ref {
 };
 
 struct del_row { /* unit rows and factors of one head's step */
-    double q[256], k[256], q_norm, k_norm, beta, g, d_g; /* d_g: by a */
+    double q[256], k[256], q_norm, k_norm, beta, g, d_g; /* d_g: derivative of g by a */
 };
 
 static void del_unit(struct tensor x, int64_t i, int64_t c0, int64_t D, double *to, double *norm)
@@ -112,7 +112,8 @@ static struct del_row del_row(const struct del_case *c, int64_t h, int64_t i)
     return r;
 }
 
-/* S becomes exp(g) S; m = S' k; S += k (beta (v - m))'. before: exp(g) S, kept. */
+/* Computes one step: S becomes exp(g) S; m = S' k; S += k (beta (v - m))'. before: a copy of
+ * exp(g) S. */
 static void del_step(const struct del_case *c, const struct del_row *r, int64_t h, int64_t i,
                      double *S, double *before, double *m)
 {
@@ -137,7 +138,8 @@ static void del_unit_back(struct mat *to, int64_t i, int64_t c0, int64_t D, cons
     for (int64_t d = 0; d < D; d++) MAT(*to, i, c0 + d) += norm * (d_unit[d] - along * unit[d]);
 }
 
-/* Backward of one step: dS is the gradient of the state after it, and becomes that before it. */
+/* Takes one step back: dS is the gradient of the state after the step, and becomes that of the
+ * state before it. */
 static void del_step_back(const struct del_case *c, struct del_ref *f, const struct del_row *r,
                           int64_t h, int64_t i, const double *S, const double *before,
                           const double *m, double *dS)
@@ -235,7 +237,7 @@ static struct del_out del_out_new(const struct del_case *c)
     return x;
 }
 
-/* Rows [r0, r0 + n) from and to the states given. */
+/* Runs rows [r0, r0 + n) forward, from state `from` to state `to`. */
 static void del_forward(struct be *b, const struct del_case *c, struct del_out *x, int64_t r0,
                         int64_t n, float *from, float *to)
 {
@@ -284,7 +286,7 @@ static void del_close(struct box got, struct mat want, double bar, const char *w
 }
 
 /* Returns a wider bound for a device, which sums the gradient of a decay from the right
- * (kernels/cuda/delta.cu): if the decay is next to nothing, the gradient is a small difference of
+ * (kernels/cuda/delta.cu): there the gradient of a very small decay is a small difference of
  * larger numbers. */
 static double del_gate_bar(const struct del_case *c)
 {
@@ -303,7 +305,8 @@ static void del_compare(const struct del_case *c, const struct del_out *x, const
     del_close(x->d_state, f->d_state, k * 5e-6, "d_state");
 }
 
-/* By other threads; o without the last rows. */
+/* Checks that other threads give the same bits, and that o without the last rows has the same
+ * bits. */
 static void del_bits(const struct del_case *c, const struct del_out *x)
 {
     struct del_out y = del_run(be_other, c, c->s.n);
@@ -318,7 +321,8 @@ static void del_bits(const struct del_case *c, const struct del_out *x)
     del_out_free(&y);
 }
 
-/* Cut in chunks that no block divides, states handed on in place: the whole. */
+/* Checks that chunks whose sizes no block divides, with the states handed on in place, give the
+ * result of the whole. */
 static void del_chunks(const struct del_case *c, const struct del_ref *f)
 {
     struct del_out y = del_out_new(c);
@@ -378,7 +382,7 @@ static void del_check(const struct del_shape *s, bool far)
     del_out_free(&x), del_ref_free(&f), del_free(&c);
 }
 
-/* NaN in a document does not reach the state of another. */
+/* Checks that NaN in one document does not reach the state of another. */
 static void del_nan(void)
 {
     struct del_case c = del_new(&(struct del_shape){200, 1, 1, 16, 16, AT_BLOCKS, 0, -3, 0});

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include "tests/lib/kern.h"
 
-/* Philox4x32-10 as its paper writes it: high and low words of products, keys from a table. */
+/* Computes Philox4x32-10 as its paper writes it: with high and low words of products, and keys
+ * that grow by a constant a round. */
 static void ref_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
 {
     uint32_t x[4] = {counter[0], counter[1], counter[2], counter[3]};
@@ -20,7 +21,7 @@ static void ref_philox(const uint32_t key[2], const uint32_t counter[4], uint32_
     memcpy(out, x, sizeof x);
 }
 
-/* The factor of one probability. */
+/* Returns the factor of one probability: 0, or 1 / (1 - rate). */
 static double ref_drop(const struct attn_drop *d, int64_t row, int64_t key, int64_t head)
 {
     const uint32_t counter[4] = {(uint32_t)row, (uint32_t)(key / 4),
@@ -32,13 +33,13 @@ static double ref_drop(const struct attn_drop *d, int64_t row, int64_t key, int6
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* All keys and counters zero: the mask that the generator's published answer gives. */
+/* Checks the mask of a zero key and zero counters by the generator's published answer. */
 static void check_dropout_known(void)
 {
     static const uint32_t answer[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
     for (int w = 0; w < 4; w++)
         for (int above = 0; above < 2; above++) {
-            /* a rate just at a word keeps it, one above drops it */
+            /* a rate equal to a word keeps the word's element; the next larger rate drops it */
             const struct attn_drop d = {
                 ((double)answer[w] + above) / 4294967296.0, {0, 0}, 0, 0, 0, 0};
             struct box x = box_new(1, 4, 0);
@@ -70,10 +71,10 @@ static void check_dropout(void)
                 n_kept += f != 0;
             }
         CHECK(n_bad == 0 && box_intact(x));
-        /* the kept share of many words: within five deviations */
+        /* among many elements, the kept ones are within five standard deviations of the mean */
         const double p = 1 - d.rate, N = (double)(T * n);
         CHECK(N < 1000 || fabs((double)n_kept - N * p) <= 5 * sqrt(N * p * (1 - p)));
-        /* columns in pieces: the same mask */
+        /* columns in pieces get the same mask */
         const int64_t cut = n / 3;
         CALL(be_other, dropout,
              &(struct dropout_args){tensor_sub(y.t, 0, T, 0, cut), &d, pos, head});
@@ -100,7 +101,8 @@ struct drop_case {
     int64_t *lo, *hi;
 };
 
-/* One head and query: scores, softmax, mask, output and all gradients, as they are defined. */
+/* Computes one head of one query by definition: scores, softmax, mask, output and all
+ * gradients. */
 static void ref_drop_row(struct drop_case *c, struct mat q, struct mat kv, struct mat d_o,
                          int64_t h, int64_t i, double scale)
 {
@@ -164,7 +166,7 @@ struct drop_out {
     struct box o, out, m, l, dq, dkv;
 };
 
-/* Rows [r0, r0 + n), keys in blocks that are no multiple of a tile or of four. */
+/* Runs rows [r0, r0 + n) with keys in blocks whose sizes are no multiples of a tile or of four. */
 static struct drop_out drop_run(struct be *b, const struct drop_case *c, int64_t r0, int64_t n)
 {
     const struct drop_shape *s = &c->s;
@@ -215,7 +217,7 @@ static void check_attn_drop_case(const struct drop_shape *s)
     struct drop_case c = drop_new(s);
     struct drop_out x = drop_run(be, &c, 0, s->Tq), y = drop_run(be_other, &c, 0, s->Tq);
     const struct box out = act == DT_F32 ? x.o : x.out;
-    /* the bars of attention; in 16 bits too, since masked probabilities stay fp32 */
+    /* the bounds of attention hold with 16 bits, too, since masked probabilities stay fp32 */
     const double eo = ref_rel_l2(out.t, c.o), el = ref_rel_l2(x.m.t, c.lse);
     const double eq = ref_rel_l2(x.dq.t, c.dq), ekv = ref_rel_l2(x.dkv.t, c.dkv);
     CHECK_MSG(eo <= 2e-6 && el <= 2e-6 && eq <= 5e-6 && ekv <= 5e-6,
@@ -224,7 +226,7 @@ static void check_attn_drop_case(const struct drop_shape *s)
     CHECK(box_same_bits(y.o, x.o, 0) && box_same_bits(y.dq, x.dq, 0));
     CHECK(box_same_bits(y.dkv, x.dkv, 0));
     const int64_t r0 = s->Tq / 3, n = (s->Tq - r0 + 1) / 2;
-    struct drop_out part = drop_run(be, &c, r0, n); /* other tiles, other lanes */
+    struct drop_out part = drop_run(be, &c, r0, n); /* rows in other tiles and lanes */
     CHECK(box_same_bits(part.o, x.o, r0) && box_same_bits(part.dq, x.dq, r0));
     drop_out_free(&x), drop_out_free(&y), drop_out_free(&part), drop_free(&c);
 }

@@ -14,7 +14,7 @@ static const int64_t elem_shapes[][2] = {{1, 1}, {3, 17}, {5, 64}, {37, 100}, {4
 struct norm_case {
     int64_t T, C, groups;
     bool rms, g, b, accumulate;
-    double offset; /* offset of x, which the mean takes off */
+    double offset; /* added to all of x; the mean removes it */
 };
 
 struct norm_data {
@@ -38,7 +38,8 @@ static void ref_norm_fwd(const struct norm_case *p, struct norm_data *d, double 
     }
 }
 
-/* By the chain rule, term by term: y = g (x - mean) r, mean and r functions of every x. */
+/* Computes the gradients by the chain rule, term by term: y = g (x - mean) r, in which mean and r
+ * are functions of every x. */
 static void ref_norm_bwd(const struct norm_case *p, struct norm_data *d)
 {
     const int64_t n = p->C / p->groups;
@@ -99,7 +100,7 @@ static void norm_data_free(struct norm_data *d)
 
 static const struct tensor no_tensor = {0};
 
-/* The same by other threads, and the last rows alone. */
+/* Checks that other threads, and the last rows alone, give the same bits. */
 static void check_norm_bits(const struct norm_case *p, const struct norm_data *d, struct box dx0,
                             struct box dg0, struct box db0)
 {
@@ -121,7 +122,7 @@ static void check_norm_bits(const struct norm_case *p, const struct norm_data *d
     box_free(&y), box_free(&mean), box_free(&rstd);
 }
 
-/* Checks that rmsnorm, which the model used before, has the bits of norm with rms and a weight. */
+/* Checks that rmsnorm has the same bits as norm with rms and a weight. */
 static void check_norm_is_rmsnorm(const struct norm_case *p, const struct norm_data *d,
                                   struct box dx0)
 {
@@ -137,8 +138,8 @@ static void check_norm_is_rmsnorm(const struct norm_case *p, const struct norm_d
     box_free(&y), box_free(&dx), box_free(&rstd), box_free(&dg);
 }
 
-/* Rows whose columns lie in two parts, each of which knows the sum of both; two ranks have a half
- * of the gradient each. */
+/* Checks rows whose columns lie in two parts, each of which is given the sum over both. Each of
+ * two ranks holds half of the gradient. */
 static void check_norm_parts(const struct norm_case *p, const struct norm_data *d, struct box dx0,
                              struct box dg0)
 {
@@ -205,11 +206,12 @@ static void check_norm_case(const struct norm_case *p)
     CALL(be, norm_fwd,
          &(struct norm_fwd_args){d.x.t, d.y.t, g, b, d.mean.t.data, d.rstd.t.data, p->groups,
                                  p->rms, 1e-5f, NULL, 0});
-    /* A mean is a sum of n numbers as large as the offset: its error shows in y in units of x's
-     * deviation. Otherwise as for rmsnorm: r comes from a sum of n squares. */
+    /* A mean is a sum of n numbers as large as the offset, and its error shows in y in units of
+     * x's deviation. The other errors are those of rmsnorm: r comes from a sum of n squares. */
     const double n = (double)p->C / (double)p->groups, size = 1 + p->offset / 2;
     const double sum = ULP * sqrt(n), off = p->rms ? 0 : ULP * (sqrt(n) + 2) * size;
-    /* With few columns mean((x - mean)^2) can be near eps, and then what x - mean lost is all. */
+    /* With few columns mean((x - mean)^2) can be near eps; then the rounding of x - mean is the
+     * whole error. */
     const double few = n < 8 ? 8 : 1;
     CHECK_MSG(ref_rel_l2(d.y.t, d.my) <= few * (6 * ULP + sum + off), "y %g",
               ref_rel_l2(d.y.t, d.my));
@@ -217,7 +219,7 @@ static void check_norm_case(const struct norm_case *p)
          &(struct norm_bwd_args){d.x.t, d.dy.t, d.dx.t, g, d.mean.t.data, d.rstd.t.data,
                                  d.dg.t.data, d.db.t.data, p->groups, p->rms, p->accumulate, NULL,
                                  0, 0});
-    /* a group of one column has no gradient through the mean: only cancellation */
+    /* a group of one column has no gradient through the mean: only cancellation is left */
     CHECK_MSG(n == 1 || ref_rel_l2(d.dx.t, d.mdx) <= few * (10 * ULP + 4 * sum + 4 * off), "dx %g",
               ref_rel_l2(d.dx.t, d.mdx));
     CHECK_MSG(n == 1 || ref_rel_l2(d.dg.t, d.mdg) <= few * (8 * ULP + sum + 2 * off), "dg %g",
@@ -268,7 +270,8 @@ static double ref_act(enum act_id fn, double x)
     return x;
 }
 
-/* The slope by differences of order four, of values that double knows to 1e-16: good to 1e-11. */
+/* Returns the slope by differences of order four. Values are good to 1e-16 in double, and the
+ * slope to 1e-11. */
 static double ref_slope(enum act_id fn, double x)
 {
     const double h = 1e-3;
@@ -279,8 +282,9 @@ static double ref_slope(enum act_id fn, double x)
            (12 * h);
 }
 
-/* Roundings: an exponential and the steps after it, at most 8; the normal distribution's polynomial
- * 5 and its argument x^2 / 2, at most 5 where the function is not flat. */
+/* Bounds the roundings: an exponential and the steps after it lose at most 8; the polynomial of
+ * the normal distribution loses 5, and its argument x^2 / 2 at most 5 where the function is not
+ * flat. */
 static const double act_error = 12 * ULP;
 
 static void act_inputs(struct box x)
@@ -322,7 +326,8 @@ static void check_act_fn(enum act_id fn, int64_t T, int64_t C)
     box_free(&x), box_free(&y), box_free(&dy), box_free(&dx), box_free(&dx0);
 }
 
-/* Element by element, where a norm over many would hide it: the tails of the functions. */
+/* Checks the tails of the functions element by element: a norm over many elements would hide
+ * them. */
 static void check_act_tails(void)
 {
     enum { N = 400 };
@@ -332,8 +337,8 @@ static void check_act_tails(void)
         CALL(be, act_fwd, &(struct act_fwd_args){fn, x.t, y.t});
         for (int64_t i = 0; i < N; i++) {
             const double at = *box_at(x, 0, i), want = ref_act(fn, at), got = *box_at(y, 0, i);
-            /* an exponential's argument, up to at^2 for gelu, is rounded before it is taken, and
-             * then grows by the steps that make it */
+            /* the argument of an exponential, up to at^2 for gelu, has the roundings of the steps
+             * that compute it */
             CHECK_MSG(fabs(got - want) <= (12 + 4 * at * at) * ULP * fabs(want),
                       "act %d at %g: %g, not %g", fn, at, got, want);
         }
@@ -408,7 +413,7 @@ static void check_glu_fn(enum act_id fn, int64_t T, int64_t C)
     box_free(&db0);
 }
 
-/* Values on both sides of every limit, and on it. */
+/* Checks values on both sides of every limit, and on it. */
 static void check_clamp_glu_of(int64_t T, int64_t C)
 {
     const float limit = 1.5f, alpha = 1.702f;
@@ -446,7 +451,7 @@ static void check_clamp_glu(void)
     EACH_ELEM_SHAPE(s) check_clamp_glu_of(elem_shapes[s][0], elem_shapes[s][1]);
 }
 
-/* SiLU's gated unit is swiglu, to the bit. */
+/* Checks that SiLU's gated unit has the same bits as swiglu. */
 static void check_glu_is_swiglu(void)
 {
     enum { T = 21, I = 83 };
@@ -528,7 +533,8 @@ static void check_bias(void)
     }
 }
 
-/* Blocks of any size between strides: every byte in its place, none beside it. */
+/* Checks blocks of any size between strides: every byte is in its place, and no byte beside it is
+ * written. */
 static void check_permute(void)
 {
     static const int64_t shapes[][4] = {{1, 1, 1, 4},  {2, 3, 5, 8},   {4, 1, 7, 96},
@@ -578,7 +584,7 @@ static void check_mse_shape(int64_t T, int64_t C, bool weighted)
     const float *w = weighted ? weight : NULL;
     CALL(be, mse, &(struct mse_args){x.t, y.t, dx.t, w, loss, 0.125f});
     CALL(be_other, mse, &(struct mse_args){x.t, y.t, dx2.t, w, again, 0.125f});
-    for (int64_t t = 0; t < T; t++) /* a difference's rounding, squared; sums in double */
+    for (int64_t t = 0; t < T; t++) /* the rounding of a difference, squared; sums are in double */
         CHECK(fabs(loss[t] - want[t]) <= 3 * ULP * want[t]);
     CHECK(ref_rel_l2(dx.t, mx) <= 3 * ULP && box_intact(dx));
     CHECK(box_same_bits(dx2, dx, 0) && !memcmp(loss, again, (size_t)T * sizeof loss[0]));
@@ -607,7 +613,8 @@ static double noise_cdf(double x)
     return 0.5 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * pow(x, 3))));
 }
 
-/* The bound of a value in bits, as 2102.09672 has it. z: the sample; d: how far means are apart. */
+/* Returns the bound of a value in bits, as paper 2102.09672 has it. z: the sample; d: the
+ * difference of the means. */
 static double noise_bits(const struct noise_case *k, double z, double d, double v)
 {
     const double s = (1 + v) / 2 * k->log_max + (1 - v) / 2 * k->log_min;
@@ -618,7 +625,7 @@ static double noise_bits(const struct noise_case *k, double z, double d, double 
     return -log(fmax(z < -0.999 ? p : z > 0.999 ? 1 - q : p - q, 1e-12)) / log(2);
 }
 
-/* Gradients by differences, which 1e-5 leaves room for. */
+/* Compares gradients with differences, whose own errors are well within 1e-5. */
 static void check_noise_case(const struct noise_case *k, int64_t T, int64_t C)
 {
     struct box x = box_new(T, 2 * C, 1), y = box_new(T, 2 * C, 0), dx = box_new(T, 2 * C, 2);
@@ -626,7 +633,8 @@ static void check_noise_case(const struct noise_case *k, int64_t T, int64_t C)
     float *weight = ARRAY(float, T);
     double *loss = ARRAY(double, T), *again = ARRAY(double, T), h = 1e-5;
     box_random(x, 1, 1), box_random(y, 2, 1);
-    /* Far from its mean a probability is a difference of two that are nearly 1. */
+    /* Keep y near x: far from its mean a probability is the difference of two numbers that are
+     * nearly 1. */
     for (int64_t i = 0; k->slope < 1 && i < T * C; i++)
         box_set(y, i / C, i % C,
                 (float)(ref_at(x.t, i / C, i % C) + 0.3 * ref_at(y.t, i / C, i % C)));

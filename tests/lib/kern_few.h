@@ -1,13 +1,14 @@
 /* kern_few.h: products and attention of few rows, which have kernels of their own on the CPU, for
- * check_kernels: each number of rows has the same bits as among many. */
+ * check_kernels: a row among few has the same bits as among many. */
 #ifndef SEQD_TESTS_KERN_FEW_H
 #define SEQD_TESTS_KERN_FEW_H
 
 #include "tests/lib/kern_attn.h"
 
-enum { FEW_MANY = 40 }; /* rows that no such kernel takes */
+enum { FEW_MANY = 40 }; /* more rows than such a kernel takes */
 
-/* N: columns in whole groups and past them; K: several blocks, an odd number, less than a vector */
+/* Checks products of few rows. N: columns, in whole groups and past them; K: several blocks, an
+ * odd number, or less than a vector. */
 static void check_gemm_few_of(int64_t N, int64_t K, bool acc, enum dtype out)
 {
     struct box a = box_act(FEW_MANY, K, 3), b = box_act(N, K, 5);

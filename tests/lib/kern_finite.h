@@ -1,13 +1,14 @@
-/* kern_finite.h: NaN and infinity in are NaN or infinity out, for every operation that computes.
- * For check_kernels, so on every row of a device.
+/* kern_finite.h: checks that NaN or infinity in an input shows in the outputs, for every operation
+ * that computes. It is a part of check_kernels, and so runs on every row of a device's table.
  *
  * A case calls an operation with inputs that are all finite; its sites are columns of inputs. The
- * walk runs it once as it is, when every output must be finite, and then once for each site, end of
- * the site and value (NaN, inf, -inf): every output that the site names must then hold NaN, or a
- * value that is not finite. If output and input have the same number of rows, the poisoned row
- * must.
+ * walk runs a case once unchanged, and every output must be finite. Then it runs the case once for
+ * each site, end of the site and value (NaN, inf, -inf): every output that the site names must
+ * hold NaN, or for an infinity a value that is not finite. If output and input have the same
+ * number of rows, the poisoned row of the output must hold it.
  *
- * A site names fewer outputs for infinity as mathematics does: exp(-inf) is 0, tanh(inf) is 1. */
+ * A site names fewer outputs for an infinity that mathematics makes finite: exp(-inf) is 0,
+ * tanh(inf) is 1. */
 #ifndef SEQD_TESTS_KERN_FINITE_H
 #define SEQD_TESTS_KERN_FINITE_H
 
@@ -19,7 +20,7 @@ enum fin_value { FIN_NAN, FIN_INF, FIN_MINUS, FIN_VALUES };
 struct fin_site {
     struct box b;
     int64_t c0, c1;             /* columns */
-    unsigned shows[FIN_VALUES]; /* outputs, by their bits, for each value */
+    unsigned shows[FIN_VALUES]; /* a bit for each output in which the value must show */
 };
 
 struct fin {
@@ -30,7 +31,7 @@ struct fin {
     double *out64[FIN_OUTS]; /* instead of a box: n64 doubles */
     int64_t n64[FIN_OUTS];
     int n_boxes, n_mems, n_sites, n_outs;
-    int at, end; /* the site of this run and which end of it; at -1: none */
+    int at, end; /* at: the site of this run, -1: none; end: 0 its first, 1 its last element */
     enum fin_value value;
     uint64_t seed;
     bool failed; /* reported already: one line for each case */
@@ -45,7 +46,7 @@ static void *fin_mem(struct fin *f, int64_t size)
     return p;
 }
 
-/* Rows of about normal values. */
+/* Makes a box of about normal values. */
 static struct box fin_new(struct fin *f, enum dtype t, int64_t rows, int64_t cols, int64_t gap)
 {
     struct box b = box_new_as(t, rows, cols, gap);
@@ -54,20 +55,21 @@ static struct box fin_new(struct fin *f, enum dtype t, int64_t rows, int64_t col
     return b;
 }
 
-/* The first n columns. */
+/* Makes the first n columns positive. */
 static void fin_positive(struct box b, int64_t n)
 {
     for (int64_t i = 0; i < b.t.rows; i++)
         for (int64_t j = 0; j < n; j++) box_set(b, i, j, 0.125f + fabsf((float)ref_at(b.t, i, j)));
 }
 
-/* Columns [c0, c1) of b; nan, inf, minus: the outputs in which each must show. */
+/* Adds a site, columns [c0, c1) of b. nan, inf, minus: the outputs in which each value must
+ * show. */
 static void fin_site(struct fin *f, struct box b, int64_t c0, int64_t c1, unsigned nan,
                      unsigned inf, unsigned minus)
 {
     f->site[f->n_sites++] = (struct fin_site){b, c0, c1, {nan, inf, minus}};
 }
-/* All of b, for each value alike. */
+/* Adds a site of all columns of b, with the same outputs for each value. */
 static void fin_in(struct fin *f, struct box b, unsigned shows)
 {
     fin_site(f, b, 0, b.t.cols, shows, shows, shows);
@@ -85,7 +87,8 @@ static struct box fin_f32(struct fin *f, int64_t rows, int64_t cols, unsigned sh
     return b;
 }
 
-/* The next output: its bit. An output that is read too is an input as well. */
+/* Adds the next output, which has the next bit. An output that is read as well is also an
+ * input. */
 static void fin_out(struct fin *f, struct box b)
 {
     f->out[f->n_outs++] = b;
@@ -110,7 +113,8 @@ static double *fin_out_f64(struct fin *f, int64_t n)
     return f->out64[f->n_outs++] = p;
 }
 
-/* One end is a NaN that its lowest bit alone tells from infinity, the other a negative one. */
+/* Writes a value. At one end NaN differs from infinity in its lowest bit alone; at the other end
+ * it is negative. */
 static void fin_put(struct box b, int64_t row, int64_t col, enum fin_value value, int end)
 {
     const int n = b.t.dtype == DT_F32 ? 23 : b.t.dtype == DT_F16 ? 10 : 7;
@@ -124,7 +128,8 @@ static void fin_put(struct box b, int64_t row, int64_t col, enum fin_value value
         *(uint16_t *)box_ptr(b, row, col) = (uint16_t)bits;
 }
 
-/* After everything is set and before the call that the case is about. */
+/* Writes the value of this run into its site. Call it after everything is set, and before the call
+ * that the case is about. */
 static void fin_poison(struct fin *f)
 {
     if (f->at < 0 || f->at >= f->n_sites) return;
@@ -132,7 +137,7 @@ static void fin_poison(struct fin *f)
     fin_put(s->b, f->end ? s->b.t.rows - 1 : 0, f->end ? s->c1 - 1 : s->c0, f->value, f->end);
 }
 
-/* As CALL, but for the scratch, whose NaN is another check's. */
+/* Calls an operation as CALL does, but without NaN in the scratch, which is another check's. */
 #define FIN_CALL(op, ...)                                                                          \
     do {                                                                                           \
         if (be->own_memory)                                                                        \
@@ -148,7 +153,7 @@ static bool fin_shows(double x, enum fin_value value)
     return value == FIN_NAN ? isnan(x) : !isfinite(x);
 }
 
-/* In rows [r0, r1) of output i, or in all of its doubles. */
+/* Tells whether the value shows in rows [r0, r1) of output i, or in any of its doubles. */
 static bool fin_out_shows(const struct fin *f, int i, int64_t r0, int64_t r1, enum fin_value value)
 {
     const struct box b = f->out[i];
@@ -212,7 +217,7 @@ static bool fin_wanted(int arg, bool thin, int at, int end, enum fin_value value
     return value == (near ? FIN_NAN : other);
 }
 
-/* arg: a shape or a function. */
+/* Walks one case. arg: a shape or a function. */
 static void fin_walk(const char *name, fin_fn fn, int arg, bool thin)
 {
     struct fin first = {.at = -1};
@@ -232,7 +237,7 @@ static void fin_walk(const char *name, fin_fn fn, int arg, bool thin)
 
 enum { OUT0 = 1, OUT1 = 2, OUT2 = 4, OUT3 = 8, OUT4 = 16, OUT5 = 32 };
 
-/* Each way of each flag at least once. */
+/* Each value of each flag is in at least one row. */
 struct fin_product {
     int64_t M, N, K;
     bool ta, tb, add, bias, to_f32;
@@ -265,7 +270,8 @@ struct fin_attn {
     int64_t Tq, Tk, H, Hk, D, gap;
     bool drop;
 };
-/* Tiles of queries and of keys, whole and not; few queries; rows that begin at 16 bytes or not. */
+/* Shapes with whole and partial tiles of queries and of keys, few queries, and rows that begin at
+ * 16 bytes or not. */
 static const struct fin_attn fin_attns[] = {
     {70, 100, 1, 1, 64, 8, false}, {3, 60, 4, 2, 32, 8, false}, {9, 70, 1, 1, 20, 1, false},
     {20, 60, 1, 1, 128, 8, false}, {20, 40, 2, 1, 64, 3, true},
@@ -282,8 +288,9 @@ struct fin_attn_case {
     float scale;
 };
 
-/* Scores are positive: with inf in a query or a key they are inf, with -inf in a query all of its
- * row's are -inf. Query 0 sees key 0 alone, one sees none, the later half sees all. */
+/* Makes a case with positive scores: inf in a query or a key makes scores inf, and -inf in a query
+ * makes all scores of its row -inf. Query 0 sees key 0 alone, one query sees no key, the later
+ * half sees all. */
 static struct fin_attn_case fin_attn_new(struct fin *f, const struct fin_attn *s)
 {
     struct fin_attn_case c = {.s = s, .scale = (float)(1 / sqrt((double)s->D))};
@@ -304,7 +311,7 @@ static struct fin_attn_case fin_attn_new(struct fin *f, const struct fin_attn *s
     return c;
 }
 
-/* Keys [k0, k0 + n). */
+/* Attends to keys [k0, k0 + n). */
 static void fin_attn_keys(struct fin_attn_case *c, int64_t k0, int64_t n)
 {
     const struct fin_attn *s = c->s;
@@ -319,7 +326,8 @@ static void fin_attn_finish(struct fin_attn_case *c)
                                                      c->s->Tq, c->s->H, c->s->D});
 }
 
-/* The blind row is 0 whatever others hold, and its lse -inf: 0 from here on, for the walk. */
+/* Checks that the blind row is 0 and its lse -inf, whatever other rows hold. Sets this lse to 0,
+ * for the walk. */
 static void fin_attn_blind(const struct fin_attn_case *c)
 {
     int64_t n_bad = 0;
@@ -332,7 +340,7 @@ static void fin_attn_blind(const struct fin_attn_case *c)
               (long long)n_bad);
 }
 
-/* Keys come in two calls; the values carried between them are poisoned there. */
+/* Attends to the keys in two calls; the values carried between them are poisoned there. */
 static void fin_attn_fwd(struct fin *f, int arg)
 {
     const struct fin_attn *s = &fin_attns[arg];
@@ -354,8 +362,8 @@ static void fin_attn_fwd(struct fin *f, int arg)
     fin_attn_blind(&c);
 }
 
-/* Few queries of keys enough for a device that adds in any order to cut them into pieces: one sees
- * a key, one none, one all. */
+/* Attends with few queries to as many keys as a device that adds in any order cuts into pieces.
+ * One query sees a key, one none, one all. */
 static void fin_attn_pieces(struct fin *f, int arg)
 {
     static const struct fin_attn s = {3, 1100, 1, 1, 64, 8, false};
@@ -446,7 +454,8 @@ struct fin_linear_case {
     struct box q, k, v, d_o, state, d_state; /* without the padding */
 };
 
-/* cols of n rows, those of padding `pad`: a box of the others, and the tensor of all. */
+/* Makes n rows of cols columns, with `pad` in the rows of padding. Returns a box of the other
+ * rows; *all is the tensor of all rows. */
 static struct box fin_linear_rows(struct fin *f, const struct fin_linear *s, enum dtype t,
                                   int64_t cols, float pad, struct tensor *all)
 {
@@ -564,7 +573,7 @@ static void fin_linear_fold(struct fin *f, int arg)
 
 /* ---- gated delta networks -------------------------------------------------------------------- */
 
-/* A block and a part, of a document that began before; two rows of padding hold NaN. */
+/* A block and a part of a block, of a document that began before; two rows of padding hold NaN. */
 struct fin_delta {
     struct delta_args in;
     struct box q, k, v, a, b, a_log, dt_bias, d_o, state, d_state;
@@ -597,7 +606,7 @@ static struct fin_delta fin_delta_new(struct fin *f, const struct fin_linear *s,
     return c;
 }
 
-/* A gate of infinity closes: beta 0 or 1, a decay of 1. */
+/* An infinite gate saturates: beta and the decay are 0 or 1. */
 static void fin_delta_fwd(struct fin *f, int arg)
 {
     const struct fin_linear *s = &fin_linears[arg];
@@ -796,7 +805,7 @@ static void fin_swiglu_bwd(struct fin *f, int arg)
     FIN_CALL(swiglu_bwd, &(struct swiglu_bwd_args){gu.t, da.t, dgu.t});
 }
 
-/* Returns whether the activation of this infinity is finite; its slope is then finite too. */
+/* Tells whether the activation of this infinity is finite; its slope is then finite, too. */
 static bool fin_bounded(enum act_id fn, enum fin_value value)
 {
     if (fn == ACT_SIGMOID || fn == ACT_TANH) return value != FIN_NAN;
@@ -816,7 +825,7 @@ static void fin_act_fwd(struct fin *f, int fn)
     FIN_CALL(act_fwd, &(struct act_fwd_args){fn, x.t, y.t});
 }
 
-/* A slope is finite where a function is straight in the end. */
+/* The slope at an infinity is finite for a function that is straight in the end. */
 static void fin_act_bwd(struct fin *f, int fn)
 {
     const bool straight = fn == ACT_RELU || fn == ACT_ELU1 || fin_bounded(fn, FIN_INF);
@@ -904,7 +913,7 @@ static void fin_xent(struct fin *f, int arg)
     FIN_CALL(xent, &(struct xent_args){x.t, d.t, target, nll, 0.5f, arg, 0, NULL, 0, 0});
 }
 
-/* A part with a largest of -inf is one that adds nothing. */
+/* A part whose largest logit is -inf adds nothing. */
 static void fin_xent_part(struct fin *f, int arg)
 {
     const struct box x = fin_new(f, DT_F32, FIN_T, FIN_C, 0);
@@ -924,7 +933,7 @@ static void fin_add(struct fin *f, int arg)
     FIN_CALL(add, &(struct add_args){y.t.data, x.t.data, 1000});
 }
 
-/* An infinite v leaves no update: v shows. */
+/* An infinite v makes the update 0: it shows in v alone. */
 static void fin_adamw(struct fin *f, int arg)
 {
     const int64_t n = 1000;
@@ -1062,7 +1071,7 @@ static void fin_softmax_bwd(struct fin *f, int arg)
     FIN_CALL(softmax_bwd, &(struct softmax_bwd_args){p.t, dp.t, delta.t.data});
 }
 
-/* A value that is dropped shows too. */
+/* A value shows even if it is dropped. */
 static void fin_dropout(struct fin *f, int arg)
 {
     const struct attn_drop drop = {.rate = 0.5, .key = {(uint32_t)arg, 4}, .layer = 1};
@@ -1072,7 +1081,7 @@ static void fin_dropout(struct fin *f, int arg)
     FIN_CALL(dropout, &(struct dropout_args){x.t, &drop, 100, 0});
 }
 
-/* A logit of -inf is a probability of 0; any other is of all of them. */
+/* A logit of -inf has a probability of 0. NaN and inf reach every probability. */
 static void fin_route_fwd(struct fin *f, int arg)
 {
     const int64_t E = 9, k = 1 + 4 * arg;
@@ -1201,7 +1210,8 @@ static const struct fin_case {
 };
 enum { FIN_CASES = sizeof fin_cases / sizeof *fin_cases };
 
-/* Slots that move bytes, or none: the values of the bytes do not matter. */
+/* Slots that compute nothing: they move bytes at most, and the values of the bytes do not
+ * matter. */
 static const size_t fin_movers[] = {FIN_SLOT(permute),
                                     FIN_SLOT(fill),
                                     FIN_SLOT(copy),
@@ -1225,7 +1235,7 @@ static const size_t fin_movers[] = {FIN_SLOT(permute),
                                     FIN_SLOT(copy_beside),
                                     FIN_SLOT(copy_await)};
 
-/* A slot that has no case shows. */
+/* Checks that every slot has a case, or computes nothing. */
 static void test_every_slot_finite(void)
 {
     enum { N_SLOTS = sizeof(struct be_ops) / sizeof(void (*)(void)) };
@@ -1237,14 +1247,16 @@ static void test_every_slot_finite(void)
         CHECK_MSG(has[i], "slot %d of struct be_ops has no case of NaN and infinity", i);
 }
 
-/* A shape that is as on a device with room for large blocks, which has been tested. */
+/* Tells whether the shape has been tested already: on a device with room for large blocks it runs
+ * in the same way. */
 static bool fin_tested(const struct fin_case *c, int arg)
 {
     if (c->part == FIN_OF_ATTN) return c->n_args == FIN_ATTNS && fin_attns[arg].D < least_dim;
     return c->part == FIN_OF_LINEAR && c->n_args == FIN_LINEARS && fin_linears[arg].Dk < least_dim;
 }
 
-/* Threads change nothing here. */
+/* Runs the cases of a part on the backend with several threads alone: the number of threads
+ * changes nothing here. */
 static void fin_check(enum fin_part part)
 {
     if (be->n_threads == 1) return;

@@ -1,5 +1,6 @@
-/* kern_linear.h: the checks of linear attention, for check_kernels. The reference is the double sum
- * over rows and the rows they see, with powers of the distance: no blocks, no states. */
+/* kern_linear.h: the checks of linear attention, for check_kernels. The reference is the double
+ * sum over rows and the rows they see, with powers of the distance. It has neither blocks nor
+ * states. */
 #ifndef SEQD_TESTS_KERN_LINEAR_H
 #define SEQD_TESTS_KERN_LINEAR_H
 
@@ -11,7 +12,7 @@ enum lin_docs { ONE_DOC, FROM_BEFORE, MANY_DOCS, EACH_ROW, AT_BLOCKS };
 struct lin_shape {
     int64_t n, H, Dk, Dv;
     enum lin_docs docs;
-    double slope; /* slope of head 0; the next has half of it, and so on */
+    double slope; /* slope of head 0; each next head has half of it */
     int64_t n_pad;
 };
 
@@ -28,15 +29,15 @@ static const struct lin_shape lin_shapes[] = {
     {1200, 1, 8, 8, MANY_DOCS, 1e-3, 0},
 };
 
-/* Shapes up to the largest; values have a column more, the sum of weights. The last has more heads
- * than go side by side on one thread of kernels/cpu. */
+/* Shapes up to the largest. Values have one column more, the sum of weights. The last shape has
+ * more heads than kernels/cpu computes side by side on one thread. */
 static const struct lin_shape lin_large_shapes[] = {
     {20, 1, 512, 513, FROM_BEFORE, 0.01, 0}, {100, 2, 288, 40, MANY_DOCS, 0.02, 3},
     {67, 2, 64, 384, AT_BLOCKS, 0.01, 1},    {66, 1, 301, 65, FROM_BEFORE, 1e-3, 0},
     {1050, 1, 264, 9, AT_BLOCKS, 1e-3, 2},   {70, 6, 128, 128, MANY_DOCS, 0.02, 3},
 };
 
-/* Shapes for which devices have a way of their own; rows begin where 16 bytes can be read. */
+/* Shapes for which devices have kernels of their own. Rows begin where 16 bytes can be read. */
 static const struct lin_shape lin_wide_shapes[] = {
     {200, 3, 128, 128, MANY_DOCS, 0.02, 9}, {150, 1, 64, 64, FROM_BEFORE, 0.3, 7},
     {190, 2, 64, 128, EACH_ROW, 0.01, 41},  {193, 1, 128, 64, AT_BLOCKS, 0, 0},
@@ -66,7 +67,7 @@ static void lin_docs(struct lin_case *c)
     c->through = c->n_valid == 0 || c->lo[c->n_valid - 1] < c->pos;
 }
 
-/* gap: between rows, in elements, at least. */
+/* Makes a case. gap: the least number of elements between rows. */
 static struct lin_case lin_new(const struct lin_shape *s, int64_t gap)
 {
     struct lin_case c = {.s = *s, .pos = 1000003, .n_valid = s->n - s->n_pad};
@@ -103,8 +104,8 @@ static struct linear_args lin_args(const struct lin_case *c)
 /* ---- the reference --------------------------------------------------------------------------- */
 
 struct lin_ref {
-    struct mat o, m, dq, dk, dv, dm; /* from a state of zero */
-    struct mat eo, edq, edk, edv;    /* additions of the entering states */
+    struct mat o, m, dq, dk, dv, dm; /* computed from a state of zero */
+    struct mat eo, edq, edk, edv;    /* added by the entering states */
 };
 
 static double lin_pow(double slope, int64_t d)
@@ -112,7 +113,7 @@ static double lin_pow(double slope, int64_t d)
     return d == 0 ? 1 : exp(-slope * (double)d);
 }
 
-/* Row i sees row j. */
+/* Adds the pair of rows i and j, where row i sees row j. */
 static void lin_ref_pair(const struct lin_case *c, struct lin_ref *r, const struct mat x[4],
                          int64_t h, int64_t i, int64_t j)
 {
@@ -129,7 +130,7 @@ static void lin_ref_pair(const struct lin_case *c, struct lin_ref *r, const stru
     for (int64_t a = 0; a < K; a++) dq[a] += p * gv * k[a], dk[a] += p * gv * q[a];
 }
 
-/* Row i, which sees the entering state (from) or goes into the leaving one (to). */
+/* Adds row i, which sees the entering state (from) or adds to the leaving one (to). */
 static void lin_ref_state(const struct lin_case *c, struct lin_ref *r, const struct mat x[4],
                           const struct mat state[2], int64_t h, int64_t i, bool from, bool to)
 {
@@ -184,7 +185,7 @@ struct lin_out {
     struct box o, m, dq, dk, dv, dm;
 };
 
-/* Rows [0, n) of a case; entered: with the states added. */
+/* Runs rows [0, n) of a case. entered: adds the entering states, too. */
 static struct lin_out lin_run(struct be *b, const struct lin_case *c, int64_t n, bool entered)
 {
     const int64_t HK = c->s.H * c->s.Dk, HV = c->s.H * c->s.Dv;
@@ -223,17 +224,18 @@ static void mat_add(struct mat to, struct mat x)
     for (int64_t i = 0; i < to.rows * to.cols; i++) to.p[i] += x.p[i];
 }
 
-/* Sums of up to Dk, then of 64 and Dv products, of both signs: each as a chain whose error grows as
- * the root of its length, and a state that is rounded once a block. The bars are those of blockwise
- * attention: forward 2e-6, backward 5e-6. In 16 bits the entering part is added to a rounded sum:
- * one rounding more than ref_rel_l2 takes off, 2^-9 of it in bf16, 2^-12 in fp16. So it is where
- * kernels/cuda adds to o for each 256 key columns.
+/* Compares a run with the reference. A result is a sum of up to Dk products, then of 64 and of Dv
+ * products of both signs. Each is a chain whose error grows as the root of its length, and a state
+ * is rounded once a block. The bounds are those of blockwise attention: forward 2e-6, backward
+ * 5e-6. In 16 bits the entering part is added to a rounded sum. This is one rounding more than
+ * ref_rel_l2 allows for: 2^-9 of the sum in bf16, 2^-12 in fp16. The same holds where kernels/cuda
+ * adds to o for each 256 key columns.
  *
- * Tensor cores cut off (kern.h) half a place for each CUT_K products, of a sum that is two thirds
- * of the whole on average: ULP / 2 a time. For m and dm these are 64 rows in three terms, 12 ULP:
- * 0.7e-6. For rows they are Dk and 64 in two terms, 40 ULP at Dk = 256: 2.4e-6, and with the 3.1e-6
- * that two terms miss (kernels/cuda/linear_bf16.cu) 4e-6, the two having nothing to do with each
- * other. */
+ * Tensor cores cut off half a place for each CUT_K products (kern.h). A partial sum is two thirds
+ * of the whole on average, so that a cut loses ULP / 2. For m and dm these are 64 rows in three
+ * terms: 12 ULP, or 0.7e-6. For rows they are Dk and 64 in two terms: 40 ULP at Dk = 256, or
+ * 2.4e-6. With the 3.1e-6 that two terms miss (kernels/cuda/linear_bf16.cu) this makes 4e-6, since
+ * the two errors are independent. */
 static void lin_compare(const struct lin_case *c, const struct lin_out *x, struct lin_ref *r)
 {
     const struct lin_out y = lin_run(be, c, c->s.n, true);
@@ -250,7 +252,8 @@ static void lin_compare(const struct lin_case *c, const struct lin_out *x, struc
     lin_out_free(&copy);
 }
 
-/* By other threads; and without the last rows: the rows that are left come to the same bits. */
+/* Checks that other threads give the same bits, and that the first rows without the last have the
+ * same bits. */
 static void lin_bits(const struct lin_case *c, const struct lin_out *x)
 {
     struct lin_out y = lin_run(be_other, c, c->s.n, false);
@@ -306,7 +309,8 @@ static void lin_padding(const struct lin_case *c, const struct lin_out *x)
     CHECK(n_bad == 0);
 }
 
-/* A chunk cut in two, each from zero, states folded and added after: the whole. */
+/* Checks a chunk cut in two, each part from a state of zero: with the states folded and added
+ * after, it equals the whole. */
 static void lin_fold(const struct lin_case *c, const struct lin_ref *r)
 {
     const int64_t size = c->s.H * c->s.Dk * c->s.Dv;
@@ -348,7 +352,7 @@ static void lin_check(const struct lin_shape *s, int64_t gap)
     lin_out_free(&x), lin_ref_free(&r), lin_free(&c);
 }
 
-/* NaN in a document does not reach the state of another. */
+/* Checks that NaN in one document does not reach the state of another. */
 static void lin_nan(int64_t D, int64_t gap)
 {
     struct lin_case c = lin_new(&(struct lin_shape){200, 1, D, D, AT_BLOCKS, 0.1, 0}, gap);
@@ -374,8 +378,8 @@ static void lin_nan(int64_t D, int64_t gap)
     lin_out_free(&x), lin_free(&c);
 }
 
-/* A decay near 1 over thousands of blocks: k and v are 1, q is 1 in the last row: o there is the
- * sum of the powers, which is known. */
+/* Checks a decay near 1 over thousands of blocks. q, k and v are 1, so that the last state is a
+ * sum of powers that is known. */
 static void lin_long(void)
 {
     enum { N = 1 << 18 };
@@ -388,13 +392,14 @@ static void lin_long(void)
     const struct linear_args in = {x.t, x.t, x.t, slope, lo, hi, 0, 1, 1, 1, 1, NULL, false};
     CALL(be, linear_fwd, &(struct linear_fwd_args){in, o.t, m.t.data});
     const double want = -expm1(-slope[0] * N) / -expm1(-slope[0]);
-    /* N / 64 = 4096 blocks, each rounds the sum: at random, so about 64 half ulps */
+    /* each of N / 64 = 4096 blocks rounds the sum at random: about 64 half ulps */
     CHECK_MSG(fabs(*box_at(m, 0, 0) / (want * exp(-slope[0])) - 1) <= 64 * ULP, "m %.9g, not %.9g",
               (double)*box_at(m, 0, 0), want * exp(-slope[0]));
     box_free(&x), box_free(&o), box_free(&m);
 }
 
-/* An emulation takes minutes for all of fp16, whose way is bf16's but for its first steps. */
+/* Tells whether to check fewer shapes: an emulation takes minutes for all of fp16, which differs
+ * from bf16 in its first steps alone. */
 static bool lin_some(void)
 {
     return act == DT_F16 && !strcmp(be->ops->name, "emulated");

@@ -1,5 +1,5 @@
-/* kern_long.h: gradients of weights that sum over 100,000 tokens, for check_kernels, against
- * recurrences in double: 1e-5 of them, whatever terms cancel. */
+/* kern_long.h: checks gradients of weights that sum over 100,000 tokens, for check_kernels. They
+ * must be within 1e-5 of recurrences in double, whatever terms cancel. */
 #ifndef SEQD_TESTS_KERN_LONG_H
 #define SEQD_TESTS_KERN_LONG_H
 
@@ -26,7 +26,7 @@ static void angle_turned(const struct angle_long *l, int64_t t, int set, double 
     }
 }
 
-/* out = s b of s = lambda s + a c'. */
+/* Computes s = lambda s + a c', then out = s b. */
 static void angle_recur(double s[ANGLE_N][ANGLE_D], double lambda, const double *a, struct box c,
                         struct box b, int64_t t, double *out)
 {
@@ -40,7 +40,8 @@ static void angle_recur(double s[ANGLE_N][ANGLE_D], double lambda, const double 
 }
 
 /* Computes the gradients of queries, from left to right, and of keys, from right to left, and
- * through them theta's. In double the parts may cancel: 1e-16 of 100,000 times the whole. */
+ * through them theta's. In double the parts may cancel: the error is 1e-16 of 100,000 times the
+ * whole. */
 static void angle_recurrence(struct angle_long *l)
 {
     for (int set = 0; set < 2; set++) {
@@ -80,7 +81,7 @@ static struct angle_long angle_long_new(double slope)
     return l;
 }
 
-/* The rows of chunk i of n. */
+/* Returns the arguments of chunk i of n. */
 static struct linear_args angle_chunk(const struct angle_long *l, int64_t i, int64_t n)
 {
     const int64_t rows = LONG / n, at = i * rows;
@@ -99,7 +100,8 @@ static struct linear_args angle_chunk(const struct angle_long *l, int64_t i, int
                                 false};
 }
 
-/* State `to` after a chunk, forward, or before it, backward, from `in`. */
+/* Folds a chunk's sum m into the state `in`: *to is the state after the chunk, forward, or before
+ * it, backward. */
 static void angle_fold(const struct angle_long *l, int64_t n, const float *in, float *m, float *to)
 {
     CALL(be, linear_fold,
@@ -107,7 +109,7 @@ static void angle_fold(const struct angle_long *l, int64_t n, const float *in, f
                                     DT_F32});
 }
 
-/* As the ranks of a ring, a chunk each. */
+/* Sums the gradient as the ranks of a ring do, with a chunk each. */
 static void angle_long_sum(const struct angle_long *l, int64_t n, double *sum)
 {
     enum { SIZE = ANGLE_N * ANGLE_D };
@@ -135,8 +137,8 @@ static void angle_long_sum(const struct angle_long *l, int64_t n, double *sum)
     box_free(&s), box_free(&ds), box_free(&m), box_free(&part);
 }
 
-/* Queries' and keys' parts alone are up to 100,000 times their sum. q and k are rounded, the states
- * between chunks come from blocks of fp32. */
+/* Checks the gradient of theta. The parts of queries and of keys alone are up to 100,000 times
+ * their sum. q and k are rounded, and the states between chunks come from blocks of fp32. */
 static void angle_long(double slope, int64_t n)
 {
     struct angle_long l = angle_long_new(slope);
@@ -165,7 +167,8 @@ static void decay_sum(struct box rows, struct mat want, const char *share)
     box_free(&sum);
 }
 
-/* A row's share is a product of two states at that row: no position is in it. */
+/* Checks the gradient of a decay. A row's share is a product of two states at that row, in which
+ * no position appears. */
 static void decay_long(double decay)
 {
     const struct del_shape s = {LONG, 1, 1, 4, 4, ONE_DOC, 0, decay, 0};

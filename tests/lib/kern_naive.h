@@ -1,14 +1,15 @@
-/* kern_naive.h: attention's error beside that of a plain computation in the same precision, and of
- * eight blocks of keys, as eight ranks have them, beside one; for check_kernels. */
+/* kern_naive.h: compares attention's error with that of a plain computation in the same precision,
+ * and the error of eight blocks of keys, as eight ranks have them, with that of one block; for
+ * check_kernels. */
 #ifndef SEQD_TESTS_KERN_NAIVE_H
 #define SEQD_TESTS_KERN_NAIVE_H
 
 #include "tests/lib/kern_attn.h"
 
-#define NAIVE_MORE  1.25 /* the error, over the plain computation's */
-#define BLOCKS_MORE 1.10 /* the error of eight blocks, over one's */
+#define NAIVE_MORE  1.25 /* most of the error over that of the plain computation */
+#define BLOCKS_MORE 1.10 /* most of the error of eight blocks over that of one */
 
-/* In the precision that products take their inputs in: 16 bits where tensors have them. */
+/* Rounds to the precision in which products take their inputs: to 16 bits if tensors have them. */
 static float naive_round(float x)
 {
     return act == DT_F32 ? x : (float)ref_half(act, box_half(act, x));
@@ -17,7 +18,7 @@ static float naive_round(float x)
 struct naive {
     const struct attn_case *c;
     struct mat q, kv, d_o;
-    struct box o, dq, dkv; /* out, of the dtypes that a device's are */
+    struct box o, dq, dkv; /* results, in the dtypes of a device's */
     float *p;
 };
 
@@ -29,7 +30,8 @@ static float naive_dot(const struct naive *x, struct mat a, int64_t i, int64_t a
     return s;
 }
 
-/* Scores of a row, softmax over all of them at once, each product in a loop: all in float. */
+/* Computes one row in float: its scores, the softmax over all of them at once, and each product in
+ * a loop. */
 static void naive_row(struct naive *x, int64_t h, int64_t i)
 {
     const struct attn_case *c = x->c;
@@ -83,7 +85,7 @@ static void naive_free(struct naive *x)
     box_free(&x->o), box_free(&x->dq), box_free(&x->dkv), free(x->p);
 }
 
-/* |got - want| / |want|, roundings to 16 bits included: both sides have them. */
+/* Returns |got - want| / |want|. Roundings to 16 bits are included, since both sides have them. */
 static double naive_error(struct tensor got, struct mat want)
 {
     double diff = 0, norm = 0;
@@ -105,8 +107,8 @@ static void naive_compare(const char *what, struct box one, struct box eight, st
     CHECK_MSG(e8 <= BLOCKS_MORE * e1, "%s: in eight %g, at once %g", what, e8, e1);
 }
 
-/* Errors are drawn from one distribution, thousands of each: their rms agrees within a few percent.
- * The same call twice gives the same bits. */
+/* Checks one shape. The errors are drawn from one distribution, thousands of each, so that their
+ * rms agrees within a few percent. The same call twice gives the same bits. */
 static void check_naive_shape(const struct attn_shape *s)
 {
     struct attn_case c = {0};

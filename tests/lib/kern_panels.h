@@ -1,12 +1,12 @@
 /* kern_panels.h: products and tables of weights in panels (kernels/panels.h), for check_kernels:
- * their bits are those of the same weights in rows. */
+ * results have the bits of the same weights in rows. */
 #ifndef SEQD_TESTS_KERN_PANELS_H
 #define SEQD_TESTS_KERN_PANELS_H
 
 #include "kernels/panels.h"
 #include "tests/lib/kern.h"
 
-/* Returns a copy of w whose rows are turned. */
+/* Returns a copy of w in panels. */
 static inline struct box panels_copy(struct box w)
 {
     struct box p = box_copy(w, 0);
@@ -75,7 +75,7 @@ static inline void check_panels_table(void)
 
 static inline void check_panels(void)
 {
-    /* parts of a group and of a panel, blocks of K, few rows and many */
+    /* partial groups and panels, blocks of K, few rows and many */
     static const int64_t shapes[][3] = {{1, 5, 32},     {1, 16, 64},   {1, 100, 800}, {2, 64, 1600},
                                         {2, 70, 96},    {3, 48, 384},  {8, 33, 832},  {16, 80, 96},
                                         {17, 130, 448}, {90, 67, 1568}};

@@ -1,6 +1,6 @@
-/* kern_quant.h: products and tables of weights in blocks, for check_kernels. Bits are those of
- * products with the values that the blocks stand for; products of pairs of bf16 with a weight
- * [N, K], which multiply codes, are compared with a sum in fp64. */
+/* kern_quant.h: checks products and tables of weights in blocks, for check_kernels. They have the
+ * bits of products with the values that the blocks stand for. But products of pairs of bf16 with a
+ * weight [N, K] multiply codes: these are compared with a sum in fp64. */
 #ifndef SEQD_TESTS_KERN_QUANT_H
 #define SEQD_TESTS_KERN_QUANT_H
 
@@ -8,13 +8,13 @@
 #include "kernels/quant.h"
 #include "tests/lib/kern.h"
 
-/* A matrix in blocks, and a plain one of the values that products take. */
+/* A matrix in blocks, and a plain matrix of the values that products use. */
 struct quant_pair {
     struct tensor blocks, plain;
     void *room, *values;
 };
 
-/* plain: the type of the plain one, to which its values are rounded. */
+/* Makes a pair. plain: the type of the plain matrix, to which its values are rounded. */
 static inline struct quant_pair quant_pair_new(enum dtype t, enum dtype plain, int64_t rows,
                                                int64_t cols, int seed)
 {
@@ -45,7 +45,7 @@ static inline void quant_pair_free(struct quant_pair *p)
     twin_free(p->room), twin_free(p->values);
 }
 
-/* Tells whether products with a weight [N, K] in blocks are of codes. */
+/* Tells whether products with a weight [N, K] in blocks multiply codes. */
 static inline bool of_codes(void)
 {
     return act == DT_BF16 && (!strcmp(be->isa, "avx512bf16") || !strcmp(be->isa, "neonbf16") ||
@@ -59,7 +59,7 @@ static inline bool of_pairs(void)
     return be->own_memory ? act != DT_F32 : of_codes() && strcmp(be->isa, "amx");
 }
 
-/* The activations as the plain product takes them: as they are, or as floats. */
+/* Returns the activations as the plain product takes them: unchanged, or as floats. */
 static inline struct box widened(struct box a, enum dtype plain)
 {
     struct box w = box_new_as(plain, a.t.rows, a.t.cols, 1);
@@ -71,7 +71,7 @@ struct quant_shape {
     int64_t M, N, K;
 };
 
-/* c of the whole product equals that of other threads and that of some rows alone. */
+/* Checks that c of the whole product has the bits of other threads and of some rows alone. */
 static inline void check_quant_parts(struct gemm_args args, struct box old, struct box c)
 {
     const int64_t r0 = c.t.rows / 3, n = (c.t.rows - r0 + 1) / 2;
@@ -121,7 +121,7 @@ static inline void check_quant_sums(struct box a, struct quant_pair w, const str
               (long long)c.t.cols, (long long)K, (long long)n_bad);
 }
 
-/* back: a [M, N] times w [N, K], as a gradient; else a [M, K] times w'. */
+/* Checks one product. back: a [M, N] times w [N, K], as a gradient; else a [M, K] times w'. */
 static inline void check_quant_product(struct quant_shape s, enum dtype t, enum dtype out,
                                        bool back, bool add)
 {
@@ -150,9 +150,9 @@ static inline void check_quant_product(struct quant_shape s, enum dtype t, enum 
 
 static inline void check_quant_products(void)
 {
-    /* one panel, parts of panels, one to several of what one and two rows take at a time, more rows
-     * than a product of few, and blocks of K: 384 words, or 768 values of codes; several tiles of
-     * 128 with rows of whole packs */
+    /* one panel and parts of panels; one to several of the panels that one or two rows take at a
+     * time; more rows than a product of few; blocks of K, 384 words or 768 values of codes;
+     * several tiles of 128, with rows of whole packs */
     static const struct quant_shape shapes[] = {{1, 1, 32},     {1, 16, 64},    {1, 300, 416},
                                                 {2, 129, 800},  {2, 65, 32},    {3, 40, 384},
                                                 {5, 33, 1600},  {16, 50, 96},   {17, 31, 448},
@@ -160,7 +160,7 @@ static inline void check_quant_products(void)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int f = 0; f < 16; f++) {
             const enum dtype out = f & 4 ? DT_F32 : act;
-            if (act == DT_F16 && f & 1) continue; /* trains in no test */
+            if (act == DT_F16 && f & 1) continue; /* no test trains in it */
             if (quick && (i + (size_t)f) % 3) continue;
             check_quant_product(shapes[i], f & 8 ? DT_INT4 : DT_INT8, out, f & 1, f & 2);
         }

@@ -6,8 +6,9 @@
 
 enum { SINK_T = 45, SINK_K = 83, SINK_H = 6, SINK_HK = 2, SINK_D = 16 };
 
-/* Attention that began with sinks, against the same without, of float64: each row's lse with one
- * term more, and its output as much smaller. Row 0 sees no key. Sinks are in fp32 where `wide`. */
+/* Checks attention that began with sinks. In float64, without sinks, each row's lse gets one term
+ * more, and its output becomes smaller by the same factor. Row 0 sees no key. wide: sinks are in
+ * fp32. */
 static void check_attn_sink_fwd(bool wide)
 {
     const int64_t C = SINK_H * SINK_D, KV = 2 * SINK_HK * SINK_D;
@@ -48,7 +49,8 @@ static void check_attn_sink_fwd(bool wide)
     box_free(&sink);
 }
 
-/* Sums in double, rounded once; a row that knows neither key nor sink has no part. */
+/* Checks the gradient of sinks: sums in double, rounded once. A row whose lse is -inf, without key
+ * and sink, adds nothing. */
 static void check_attn_sink_bwd(int64_t T, bool wide)
 {
     struct box lse = box_new(SINK_H, T, 2), delta = box_new(SINK_H, T, 2);

@@ -17,7 +17,8 @@ static struct be *open_bare(const char *device, struct err *e)
                    e);
 }
 
-/* Checks that the holder of the handle sees the owner's writes, and the owner the holder's. */
+/* Returns how many shared floats differ from want. The holder of the handle must see the owner's
+ * writes, and the owner the holder's. */
 static int64_t check_shared_bad(struct be *b, const float *p, float want)
 {
     float got[SHARED_N];
@@ -62,7 +63,7 @@ static void check_share_there(const char *device, float *p)
     CHECK(check_shared_bad(be, p, 3.5f) == 0);
 }
 
-/* The other process: its exit status says how far it came. */
+/* Runs in the other process. Its exit status says how far it came. */
 static int check_share_peer(const char *device, const char *text)
 {
     struct err e;
@@ -81,7 +82,8 @@ static int check_share_peer(const char *device, const char *text)
     return 0;
 }
 
-/* Uploads larger than any staging, and from memory that changes right after. */
+/* Checks uploads that are larger than any staging buffer, and from memory that changes right
+ * after. */
 static void check_transfer_sizes(void)
 {
     static const int64_t sizes[] = {0, 1, 1 << 20, (1 << 20) + 1, 5000003, 40000000};
@@ -106,7 +108,7 @@ static void check_transfer_sizes(void)
         }
         CHECK_MSG(n_bad == 0, "%lld of %lld bytes", (long long)n_bad, (long long)sizes[s]);
     }
-    /* many small ones: more than there are places on their way */
+    /* many small uploads: more than can be on their way at once */
     for (int32_t i = 0; i < 3000; i++) be->ops->upload(be, p + 4 * i, &i, 4);
     be->ops->download(be, got, p, 3000 * 4);
     int64_t n_bad = 0;
@@ -123,7 +125,7 @@ static struct {
     int asked, patience;
 } watching;
 
-/* Loses patience, or sees the device continue. */
+/* Gives up, or lets the device continue, when it has been asked `patience` times. */
 static int check_watch(void *arg, struct err *e)
 {
     const bool *goes_on = arg;
@@ -133,7 +135,7 @@ static int check_watch(void *arg, struct err *e)
     return 0;
 }
 
-/* A device that stands still: only the emulation can be told to. */
+/* Checks waits for a device that stands still; only the emulation can be told to. */
 static void check_watch_ends(const char *device, const char *library)
 {
     void *dl = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
@@ -157,14 +159,14 @@ static void check_watch_ends(const char *device, const char *library)
         CHECK(watching.asked == 3);
         CHECK(goes_on ? rc == 0 : rc == -1 && e.code == ERR_PEER && !!strstr(e.text, "rank 3"));
         CHECK(on != 1 || !memcmp(got, x, sizeof x));
-        /* a wait that was given up stays so */
+        /* the next wait returns the same at once */
         CHECK(b->ops->sync(b, &e) == rc && watching.asked == 3);
         b->ops->free(b, p, sizeof x);
         be_close(b);
     }
 }
 
-/* A launch that the device refuses: sync names the kernel. */
+/* Checks a launch that the device refuses: sync names the kernel. */
 static void check_refused(const char *device)
 {
     struct err e = {0};
@@ -179,7 +181,8 @@ static void check_refused(const char *device)
     be_close(b);
 }
 
-/* Out to the host's memory and back beside other operations, which wait for their marks alone. */
+/* Checks copies to the host's memory and back, beside other operations. These wait for the marks
+ * of the copies alone. */
 static void check_beside(void)
 {
     enum { SIZE = 64 * 1024, N = SIZE / 4 };

@@ -13,7 +13,8 @@ struct latents_made {
     int64_t height, width, num_frames;
 };
 
-/* Videos and pictures whose sides neither patches nor ranks divide, and one of a single patch. */
+/* Videos and pictures whose sides neither patches nor ranks divide, and a picture of a single
+ * patch. */
 static const struct latents_made latents_usual[] = {
     {5, 6, 8, 3, 480, 640, 17}, {1, 7, 5, 1, 512, 512, 1}, {3, 4, 10, 2, 240, 600, 9},
     {4, 8, 6, 3, 640, 480, 16}, {1, 2, 2, 3, 256, 256, 1},
@@ -24,7 +25,8 @@ enum { LATENTS_USUAL = sizeof latents_usual / sizeof *latents_usual };
 #define LATENTS_HEIGHT 6
 #define LATENTS_WIDTH  8
 
-/* Smooth over the sample and different in each: something to learn. */
+/* Returns a value that is smooth within a sample and different in each sample: there is something
+ * to learn. */
 static inline float latents_value(int which, int64_t c, int64_t t, int64_t h, int64_t w)
 {
     return (float)(0.7 * sin(0.9 * (double)(c + which) + 0.3 * (double)t) +
@@ -49,8 +51,8 @@ static inline void latents_write(const char *path, const char *name, int n_dims,
     free(x);
 }
 
-/* <dir>/<name>.jsonl and its tensors: n samples of C channels, captions `width` wide (0: none),
- * labels from 0 on. */
+/* Writes <dir>/<name>.jsonl and its tensors: n samples of C channels, captions `width` wide (0:
+ * none), labels from 0 on. */
 static inline void latents_manifest(const char *dir, const char *name, const struct latents_made *s,
                                     int n, int64_t C, int64_t width)
 {

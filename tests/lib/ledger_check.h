@@ -1,4 +1,5 @@
-/* ledger_check.h: counted bytes and messages beside those of a formula, in words. */
+/* ledger_check.h: compares counted bytes and messages with those of a formula, and puts a
+ * difference into words. */
 #ifndef SEQD_TESTS_LEDGER_CHECK_H
 #define SEQD_TESTS_LEDGER_CHECK_H
 

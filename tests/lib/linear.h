@@ -1,11 +1,14 @@
-/* linear.h: linear attention over ranks against float64 from the definition: for tests.
+/* linear.h: runs linear attention over ranks, and compares it with float64 results of the
+ * definition, for tests.
  *
  * The truth is the double sum over tokens i, j of one document, with lambda^(i-j), and its
- * derivatives: no state, no chunk, no recurrence, so nothing that the code under test could share.
+ * derivatives: no state, no chunk, no recurrence, so that it shares nothing with the code under
+ * test.
  *
- * Two devices run it: float64 token by token (device64.h), and the CPU in fp32. Every buffer starts
- * as NaN, several layers share the buffers, messages are delayed at random, every run is compared
- * with the volume formulas, and recomputing from kept tensors must give the same bits again. */
+ * Two devices run it: float64 token by token (device64.h), and the CPU in fp32. Every buffer
+ * starts as NaN, several layers share the buffers, messages are delayed at random, every run is
+ * compared with the volume formulas, and recomputing from kept tensors must give the same bits
+ * again. */
 #ifndef SEQD_TESTS_LINEAR_H
 #define SEQD_TESTS_LINEAR_H
 
@@ -35,12 +38,12 @@ struct lin_problem {
     bool carry; /* a state comes in, and the one after the sequence is wanted */
     double scale;
     double slope[LIN_LAYERS][16];
-    int64_t *start; /* [S] first token of i's document; -1: began before the sequence */
-    struct lin_arrays layer[LIN_LAYERS]; /* inputs and the truth */
+    int64_t *start; /* [S] first token of the document of token i; -1: before the sequence */
+    struct lin_arrays layer[LIN_LAYERS]; /* inputs, and expected results */
 };
 
 struct lin_variant {
-    int P, groups; /* groups: data-parallel ones beside each other, all with the same sequence */
+    int P, groups; /* groups: data-parallel groups beside each other, all with one sequence */
     enum exchange_id exchange;
     int pieces;
     bool apart;
@@ -133,7 +136,7 @@ static inline void lin_add(double *y, double by, const double *x, int64_t n)
     for (int64_t i = 0; i < n; i++) y[i] += by * x[i];
 }
 
-/* The pair (query i, key j) of one head. */
+/* Adds the pair (query i, key j) of one head. */
 static inline void lin_truth_pair(struct lin_problem *p, struct lin_arrays *a, double w, int64_t h,
                                   int64_t i, int64_t j)
 {
@@ -147,7 +150,7 @@ static inline void lin_truth_pair(struct lin_problem *p, struct lin_arrays *a, d
     lin_add(a->dk + kj, ds, a->q + qi, p->Dk);
 }
 
-/* The carried state, as one more key whose k v' is any matrix. */
+/* Adds the carried state as one more key, with any matrix in the place of its k v'. */
 static inline void lin_truth_carry(struct lin_problem *p, struct lin_arrays *a, double slope,
                                    int64_t h)
 {
@@ -252,14 +255,14 @@ static inline void lin_set(void *x, enum dtype t, int64_t i, double to)
         ((float *)x)[i] = (float)to;
 }
 
-/* A window of a wider tensor, with NaN beside it. */
+/* Makes a window of a wider tensor, with NaN beside it. */
 static inline struct tensor lin_tensor(enum dtype t, int64_t rows, int64_t cols)
 {
     const int64_t ld = cols + 3;
     return tensor_of(t, lin_poison(rows * ld, t), rows, cols, ld);
 }
 
-/* Real rows from the problem; padding rows hold large numbers that must leave no trace. */
+/* Copies rows of the problem. Padding rows hold large numbers that must leave no trace. */
 static inline struct tensor lin_load(const struct lin_problem *p, enum dtype t, int64_t first,
                                      int64_t rows, int64_t cols, const double *from)
 {
@@ -403,7 +406,7 @@ static inline int64_t lin_tensor_size(struct tensor t)
     return t.rows * t.ld * dtype_size(t.dtype);
 }
 
-/* x as the device has it. */
+/* Returns x with its tensors in the device's memory. */
 static inline struct lin_local lin_local_twin(struct mirrors *w, const struct lin_local *x,
                                               const struct lin_problem *p, const struct shard *sh)
 {
@@ -426,7 +429,8 @@ static inline struct lin_local lin_local_twin(struct mirrors *w, const struct li
     return d;
 }
 
-/* Recomputing from the kept states: without a message, and the same bits as in `first`. */
+/* Tells whether recomputing from the kept states, which sends no message, gives other bits than
+ * `first`. */
 static inline bool lin_again_differs(struct sp_linear *sp, struct linear_fwd f, struct tensor first)
 {
     struct tensor again = lin_tensor(first.dtype, first.rows, first.cols);
@@ -446,13 +450,13 @@ static inline bool lin_again_differs(struct sp_linear *sp, struct linear_fwd f, 
     return differs;
 }
 
-struct lin_rank { /* at work */
+struct lin_rank { /* a rank at work */
     struct lin_run *x;
     int rank;
     struct sp_linear sp;
     struct mirrors w;
     int64_t *lo, *hi;
-    struct lin_local a[LIN_LAYERS], d[LIN_LAYERS]; /* on the host, and as the device has them */
+    struct lin_local a[LIN_LAYERS], d[LIN_LAYERS]; /* on the host, and in the device's memory */
 };
 
 static inline struct linear_fwd lin_fwd_of(const struct lin_rank *r, struct sp_linear_shape shape,
@@ -492,7 +496,7 @@ static inline struct linear_bwd lin_bwd_of(const struct lin_rank *r, struct sp_l
                                .d_carry_in = d->d_carry_in};
 }
 
-/* All layers forward, all layers backward, on one set of buffers. */
+/* Runs all layers forward, then all layers backward, on one set of buffers. */
 static inline int lin_layers(struct lin_rank *r, struct err *e)
 {
     const struct lin_problem *p = r->x->p;
@@ -638,7 +642,8 @@ struct lin_errors {
     double fwd, bwd; /* the largest |x - truth| / |truth| of all tensors */
 };
 
-/* Over n numbers; a truth of zeros wants zeros. NaN is larger than any bound. */
+/* Returns |x - truth| / |truth| over n numbers. A truth of zeros wants zeros. NaN gives infinity,
+ * which no bound allows. */
 static inline double lin_rel(const double *x, const double *truth, int64_t n)
 {
     double err = 0, ref = 0;

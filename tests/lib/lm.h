@@ -1,6 +1,6 @@
-/* lm.h: language models of every family by their programs, on any number of ranks and on any device
- * (engine_device), compared with goldens of PyTorch in float64 (tests/golden/make_lm_golden.py):
- * logits, loss, every gradient, tokens decoded one by one.
+/* lm.h: runs language models of every family, by their programs, on any number of ranks and on any
+ * device (engine_device). It compares logits, loss, every gradient, and tokens decoded one by one,
+ * with goldens of PyTorch in float64 (tests/golden/make_lm_golden.py).
  *
  * Bounds: 1e-5 relative L2 in fp32 is the requirement. The error of fp32 itself in these models
  * (sums of at most 300 terms, 2 or 3 layers) is some 1e-6. */
@@ -105,8 +105,8 @@ struct lm_run {
     enum strategy_id strategy;
 };
 
-/* The loss scale: gradients are computed times this. The gradient of a short query or key is
- * divided by its length: the scale is less there, so that fp16 holds it. */
+/* Returns the loss scale, by which gradients are multiplied. The gradient of a short query or key
+ * is divided by its length: the scale is less there, so that fp16 holds it. */
 static inline float lm_scale(const struct lm_run *r)
 {
     if (r->spec.precision.params != PRECISION_FP16) return 1;
@@ -119,7 +119,7 @@ struct lm_seat {
     struct be *be;
 };
 
-/* All memory but the kernels' own scratch is NaN. */
+/* Fills all memory but the kernels' own scratch with NaN. */
 static inline void lm_poison(const struct lm_seat *s, const struct engine_memory *mem,
                              struct ranks *g, int rank)
 {
@@ -142,7 +142,8 @@ static inline void lm_weights(struct lm_seat *s, const struct lm_golden *g)
     free(w);
 }
 
-/* The model's buffers end where the plan puts those of the reference (JOB_VERIFY). */
+/* Checks that the model's buffers end where the plan places those of the reference
+ * (JOB_VERIFY). */
 static inline void lm_placed(const struct lm_seat *s)
 {
     const struct plan *p = &s->plan;
@@ -190,7 +191,8 @@ static inline void lm_keep_logits(struct lm_run *r, struct lm_seat *s, int64_t n
     }
 }
 
-/* Gradients of a sample on all ranks. Under "ranks" they replace those of the sample before. */
+/* Computes the gradients of a sample on all ranks. Under determinism "ranks" they replace those of
+ * the sample before. */
 static inline int lm_sample(struct lm_run *r, struct lm_seat *s, int64_t n, double *nll,
                             struct err *e)
 {
@@ -316,8 +318,8 @@ struct lm_decode {
     struct be_graphs graphs; /* out, from rank 0's device */
 };
 
-/* Prefill of the first LM_PROMPT tokens, then the others one by one: every rank has every row's
- * logits. */
+/* Prefills the first LM_PROMPT tokens, then decodes the others one by one. Every rank gets every
+ * row's logits. */
 static inline void lm_decode_body(struct ranks *g, int rank, void *arg)
 {
     struct lm_decode *d = arg;

@@ -1,4 +1,5 @@
-/* messages.h: a message of every kind with all of its fields set, and the comparison of two. */
+/* messages.h: makes a message of every kind with all of its fields set, and compares two
+ * messages. */
 #ifndef SEQD_TESTS_MESSAGES_H
 #define SEQD_TESTS_MESSAGES_H
 
@@ -11,7 +12,8 @@
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
 
-/* A peer of the version before takes no such word, whatever is cut from a message. */
+/* Tells whether a peer of the version before does not know the word. No field can be left out to
+ * make a message with that word fit for such a peer. */
 static inline bool is_newer(const struct field *f, int word)
 {
     for (const struct field_word *w = f->newer; w && w->word; w++)
@@ -19,8 +21,8 @@ static inline bool is_newer(const struct field *f, int word)
     return false;
 }
 
-/* A spec with a different value in every row of the table, so that a mixed-up row shows; no word
- * that is newer than its field. */
+/* Fills a spec with a different value in every row of the table, so that a mixed-up row shows.
+ * Takes no word that is newer than its field. */
 static inline void fields_fill(struct job_spec *s, const struct field *table, char *base, int salt)
 {
     for (int i = 0; table[i].path; i++) {
@@ -139,7 +141,7 @@ static struct {
     char payload[11];
 } record = {{RANK_ABI, RANK_RESULT, 1, 11}, "{\"nll\":1.5}"};
 
-/* One message of every kind, every field that the kind carries set. */
+/* Makes a message of the given kind, with every field set that the kind carries. */
 static inline struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
 {
     struct msg m = {.type = type, .job = 7, .epoch = 3};

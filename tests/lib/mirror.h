@@ -1,10 +1,10 @@
-/* mirror.h: a test's memory on a device that has its own. The test fills and reads blocks on the
- * host as ever; each has a mirror in the device's memory, which operations are given:
+/* mirror.h: a test's memory on a device that has its own. The test fills and reads blocks in the
+ * host's memory. Each block has a mirror in the device's memory, and operations get the mirrors:
  *
  *     struct mirrors w = {.be = be};
- *     mirror_add(&w, block, size);      the mirror holds the bytes of the block
- *     call(mirror_of(&w, pointer));     into the block, or NULL; tensors: mirror_tensor()
- *     mirror_upload(&w);                 the blocks hold the bytes of the mirrors
+ *     mirror_add(&w, block, size); the mirror holds the bytes of the block
+ *     call(mirror_of(&w, pointer)); into the block, or NULL; tensors: mirror_tensor()
+ *     mirror_upload(&w); the blocks hold the bytes of the mirrors
  *     mirror_free(&w);
  *
  * If the device's memory is the host's, a block is its own mirror. */
@@ -16,8 +16,8 @@
 #include "kernels/backend.h"
 #include "tests/lib/test.h"
 
-/* Sizes of device memory: one set of mirrors, which is taken at once, and scratch, enough for the
- * shapes of tests. An emulated device guards all of its memory at every launch. */
+/* Sizes of device memory for the shapes of tests: the pool of one set of mirrors, which is
+ * allocated at once, and scratch. An emulated device guards all of its memory at every launch. */
 enum { MIRRORS = 96, MIRROR_POOL = 3 << 20, MIRROR_SCRATCH = 2 << 20 };
 
 struct mirrors {
@@ -61,7 +61,7 @@ static inline void *mirror_of(const struct mirrors *w, const void *p)
     for (int i = 0; i < w->n; i++)
         if (x >= w->at[i].host && x < w->at[i].host + w->at[i].size)
             return w->at[i].device + (x - w->at[i].host);
-    abort(); /* in no block */
+    abort(); /* p is in no block */
 }
 
 static inline struct tensor mirror_tensor(const struct mirrors *w, struct tensor t)
@@ -70,7 +70,7 @@ static inline struct tensor mirror_tensor(const struct mirrors *w, struct tensor
     return t;
 }
 
-/* One block alone; NULL: all. */
+/* Copies the mirror of one block back into it; NULL: all mirrors. */
 static inline void mirror_upload_block(struct mirrors *w, const void *host)
 {
     for (int i = 0; i < w->n; i++)
@@ -89,7 +89,7 @@ static inline void mirror_free(struct mirrors *w)
     *w = (struct mirrors){.be = w->be};
 }
 
-/* Bytes of NaN at p, wherever the device's memory is. */
+/* Fills size bytes at p with NaN, whether p is in the device's memory or the host's. */
 static inline void mirror_poison(struct be *be, void *p, int64_t size)
 {
     char *nan = malloc((size_t)size + 1);
@@ -99,7 +99,7 @@ static inline void mirror_poison(struct be *be, void *p, int64_t size)
     free(nan);
 }
 
-/* A device by name with n threads, its scratch NaN: mirror_close. */
+/* Opens a device by name with n threads, with NaN in its scratch. mirror_close closes it. */
 static inline struct be *mirror_open(const char *name, const char *isa, int n_threads)
 {
     struct err e = {0};

@@ -11,7 +11,7 @@
 #include "worker/hf/hf.h"
 #include "worker/hf/files.h"
 
-static char scratch[64]; /* everything of a test lies beneath it */
+static char scratch[64]; /* the directory of all files of the test */
 static struct err e;
 static float *weights; /* weights of tiny_shape */
 
@@ -33,7 +33,7 @@ static inline void put(const char *dir, const char *name, const char *text)
               "%s", e.text);
 }
 
-/* The file's bytes; "" where there is none. The caller frees. */
+/* Returns the file's bytes, or "" if there is no file. The caller frees them. */
 static inline char *get(const char *dir, const char *name)
 {
     struct err none = {0};
@@ -94,7 +94,7 @@ static inline int tokenizer_of(const char *dir)
     return t;
 }
 
-/* The keys that say something else than before, and no others. */
+/* Checks that config.json has each text of `has`, and no text of `hasnt`. */
 static inline void check_config(const char *dir, const char *const *has, const char *const *hasnt)
 {
     char *text = get(dir, "config.json");

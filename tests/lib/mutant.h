@@ -1,6 +1,6 @@
-/* mutant.h: choosing an injected fault (api/core/mutant.h), and reporting a test's verdict on it.
- * tests/mutants.sh gathers the lines into a table in which every fault must have been caught by
- * something. */
+/* mutant.h: chooses an injected fault (api/core/mutant.h), and reports a test's verdict on it.
+ * tests/mutants.sh gathers the lines into a table in which every fault must have been caught by a
+ * test. */
 #ifndef SEQD_TESTS_MUTANT_H
 #define SEQD_TESTS_MUTANT_H
 
@@ -9,13 +9,13 @@
 
 #ifdef SEQD_MUTANTS
 extern const char *const mutant_names[]; /* "grad_over_p": enum mutant_id's, in lower case */
-/* Choose the fault (enum mutant_id), and the tensor of GRAD_DROPPED, from now on in all threads. No
- * rank may run. */
+/* Choose the fault (enum mutant_id), and the tensor of GRAD_DROPPED, for all threads from now on.
+ * Call them while no rank runs. */
 void mutant_choose(int id);
 void mutant_choose_tensor(int tensor);
 
-/* by: the check that noticed it, or should have: "dkv of 3 ranks". One line for each fault and
- * `by`. */
+/* Reports a verdict, in one line for each fault and `by`. by: the check that noticed the fault, or
+ * should have: "dkv of 3 ranks". */
 static inline void mutant_report(int mutant, bool caught, const char *by)
 {
     printf("mutant %s %s %s\n", mutant_names[mutant], caught ? "caught" : "missed", by);
@@ -31,7 +31,7 @@ static inline void verify_blind(int mutant)
                                    : "the control plane: it computes nothing");
 }
 
-/* The same of a proof. by: the tensor that it names, and of which run:
+/* Reports the verdict of a proof. by: the tensor that it names, and the run:
  * "layers.1.k_proj (llama, ring, P 3)". */
 static inline void verify_report(int mutant, bool named, const char *by)
 {

@@ -1,18 +1,20 @@
-/* noise.h: how far apart two trainings may lie that are both right, measured on one rank: the same
+/* noise.h: measures on one rank how far apart two right trainings may lie. It runs the same
  * training with sums in other orders, and with weights that are rounded to the other side.
  *
- * fp32: two results of equal standing lie within e of the exact one each, so at most 2 e apart; e
- * itself is known from such a pair, which may by chance lie half as far apart as others: 4 times.
+ * fp32: each of two right results lies within e of the exact one, so that they lie at most 2 e
+ * apart. e is known from one pair, which by chance may lie half as far apart as others. So the
+ * bound is 4 times the distance of the pair.
  *
  * bf16: products take rounded weights. Two runs round all of them to the same bits until a weight
- * lies so near the midpoint of two numbers of bf16 that the runs' last bits of fp32 fall to its two
- * sides. This happens to mostly none of 16,000 weights after a step, seldom to more than ten. From
- * there on the runs differ by what that bit is worth, a thousand times their difference before. By
- * chance none or ten of them are rounded otherwise than on one rank, and a pair says nothing of
- * another's chance. The effect of one bit after each step suffices: 2 times. If a product sums
- * activations in an order of its own (tp), some are rounded to the other side in the first step
- * too, and by chance so is every value that follows from them. At worst everything is, as after one
- * element in eight of the embedding was moved by a bit (worker/verify/rounding.h): 2 times that.
+ * lies so near the midpoint of two bf16 numbers that the runs' last bits of fp32 fall to both
+ * sides of it. After a step this happens to none of 16,000 weights in most runs, and seldom to
+ * more than ten. From then on the runs differ by the value of that bit, a thousand times their
+ * difference before. By chance none or ten of the weights are rounded otherwise than on one rank,
+ * and one pair tells nothing about the chance of another. The effect of one bit after each step
+ * suffices: the bound is 2 times that. If a product sums activations in an order of its own (tp),
+ * some activations are rounded to the other side in the first step, too, and by chance so is every
+ * value that follows from them. At worst all values are, as after one element in eight of the
+ * embedding was moved by a bit (worker/verify/rounding.h): the bound is 2 times that.
  *
  * Below 2^-22 (4 roundings of fp32) results cannot be told apart. */
 #ifndef SEQD_TESTS_NOISE_H
@@ -24,23 +26,23 @@
 enum { NOISE_STEPS = 5, NOISE_NEAREST = 8, NOISE_FLIPS = 2 };
 #define NOISE_LEAST 0x1p-22
 
-/* A training on one rank: `spec` has no axis above 1 and keeps everything. */
+/* A training on one rank: no parallel axis of `spec` is above 1, and it keeps all values. */
 struct trial {
     const struct job_spec *spec;
     struct train_source source;
     int steps; /* at most NOISE_STEPS */
 };
 
-/* The largest differences: in losses; relative, in the first step's gradient by tensor, in the
- * norms and, in the end, in weights and moments. */
+/* The largest differences of two trainings. That of losses is absolute. The others are relative:
+ * the first step's gradient by tensor, the norms, and weights and moments in the end. */
 struct noise {
     double loss, norm, weights, m, v;
     double *grad; /* [param_tensors]; NULL: not asked for */
 };
 
-/* The weights of fp32 before every step, and after the last. */
+/* The fp32 weights before every step, and after the last one. */
 struct history {
-    int64_t n; /* of them */
+    int64_t n; /* number of weights */
     float *weights[NOISE_STEPS + 1];
 };
 
@@ -56,7 +58,8 @@ static inline double noise_length(const float *x, int64_t n)
     return sqrt(s);
 }
 
-/* A tensor whose gradient is less than a millionth of all is nothing but rounding. */
+/* Tells whether a tensor's gradient is nothing but rounding: it is less than a millionth of the
+ * whole. */
 static inline bool noise_rounds(const struct engine_run *r, const struct param *p)
 {
     return noise_length(r->grad + p->offset, p->count) <
@@ -90,7 +93,8 @@ static inline void noise_keep(struct train *t, int rank, void *arg)
     engine_collect(t, SHARDED_WEIGHTS, h->weights[t->step]);
 }
 
-/* spec: the run's own copy, which lives as long as the run; determinism, isa: how it computes. */
+/* Makes a run of x. spec: the run's own copy, which lives as long as the run. determinism and isa
+ * choose the order of its sums. */
 static inline struct engine_run noise_run(const struct trial *x, struct job_spec *spec,
                                           int determinism, const char *isa, struct history *h)
 {
@@ -122,7 +126,8 @@ static inline void noise_move(struct train *t, int rank, void *arg)
     if (t->step == g->step) sharded_write(&t->state, SHARDED_WEIGHTS, g->at, 1, &g->to);
 }
 
-/* The weights nearest to a midpoint before a step, each to be moved to its other side. */
+/* Finds the weights that are nearest to a midpoint before a step, each of which is to be moved to
+ * the other side of it. */
 static inline void noise_nearest(const struct history *h, int64_t step, struct nudge *g)
 {
     for (int k = 0; k < NOISE_NEAREST; k++) g[k] = (struct nudge){.distance = 1 << 16};
@@ -186,7 +191,7 @@ static inline void noise_flip(struct train *t, int rank, void *arg)
     }
 }
 
-/* Measures the effect of rounding every activation by another chance. */
+/* Measures the effect of rounding every activation differently. */
 static inline void noise_of_rounding(const struct trial *x, const struct engine_run *one,
                                      const struct history *h, int number, struct noise *e)
 {
@@ -202,7 +207,7 @@ static inline void noise_of_rounding(const struct trial *x, const struct engine_
 
 /* ---- a training's noise ---------------------------------------------------------------------- */
 
-/* to: the larger of to and `times` from. */
+/* Sets each member of *to to the larger of its value and `times` that of *from. */
 static inline void noise_join(struct noise *to, const struct noise *from, double times, int tensors)
 {
     to->loss = noise_most(to->loss, times * from->loss);
@@ -214,9 +219,10 @@ static inline void noise_join(struct noise *to, const struct noise *from, double
         to->grad[i] = noise_most(to->grad[i], times * from->grad[i]);
 }
 
-/* Trains x into *one, whose spec is *own, which the caller keeps as long. *bound: how far a right
- * result may lie from it. pairs: how many times what two orders of sums differ by in bf16: 4 as in
- * fp32 where a product sums activations in an order of its own, 2 where it sums gradients alone. */
+/* Trains x into *one. *own receives its spec, which the caller keeps as long as *one. *bound: how
+ * far a right result may lie from *one. pairs: in bf16, the factor for the difference of two
+ * orders of sums: 4, as in fp32, if a product sums activations in an order of its own; 2 if it
+ * sums gradients alone. */
 static inline void noise_measure(const struct trial *x, struct job_spec *own, double pairs,
                                  struct engine_run *one, struct noise *bound)
 {

@@ -1,5 +1,5 @@
 /* one_node.h: seqd's control and one simulated node, which keeps its spool by the rules of
- * api/wire.h. Time is moved by hand, the wall clock, too. Many nodes: sim.h. */
+ * api/wire.h. The test moves time, and the wall clock, by hand. sim.h has many nodes. */
 #ifndef SEQD_TESTS_ONE_NODE_H
 #define SEQD_TESTS_ONE_NODE_H
 
@@ -26,7 +26,7 @@
 struct sim_attempt { /* a node's record of one attempt */
     int64_t job, epoch;
     int task, n_ranks;
-    int n_records, n_sent; /* sent in this session */
+    int n_records, n_sent; /* n_sent: in this session */
     int64_t acked;
     bool stopped, saving, blobs, forgotten;
     struct {
@@ -38,7 +38,7 @@ struct sim_attempt { /* a node's record of one attempt */
 
 static struct world {
     char dir[64];
-    int64_t now, utc_shift; /* shift: the wall clock was set */
+    int64_t now, utc_shift; /* utc_shift: by how much the wall clock was set */
     struct loop *loop;
     struct store *store;
     struct logs *logs;
@@ -141,8 +141,9 @@ static inline void on_sentinel(void *arg, const struct err *e)
     *(bool *)arg = true;
 }
 
-/* Runs the loop until everything asked for so far is committed and acted upon: a commit that is
- * answered after all others, several times, because an answer may cause another commit. */
+/* Runs the loop until everything asked for so far is committed and acted upon. An empty commit is
+ * answered after all others; it is made several times, because an answer may cause another
+ * commit. */
 static inline void settle(void)
 {
     for (int i = 0; i < 6; i++) {
@@ -367,7 +368,7 @@ static inline const char *state_of(int64_t job)
     return stored_state;
 }
 
-/* Submits, comes up, prepares: returns the attempt that runs. */
+/* Submits a job, brings the node up, and prepares the data. Returns the attempt that runs. */
 static inline struct sim_attempt *to_run(void)
 {
     int64_t id = submit(NULL, NULL);

@@ -1,5 +1,5 @@
-/* ops_cases.h: attention, experts, inputs and losses as ops_rows.h has the others, and the list of
- * all cases. */
+/* ops_cases.h: the cases of attention, experts, inputs and losses, in the form of ops_rows.h, and
+ * the list of all cases. */
 #ifndef SEQD_TESTS_OPS_CASES_H
 #define SEQD_TESTS_OPS_CASES_H
 
@@ -50,7 +50,7 @@ static inline void write_window_sink(struct env *t)
     write_sink(t);
     t->op.u.attn.window = t->p.op[0].u.attn.window = 3;
 }
-/* Rows [3 spread, 4 whole]. */
+/* Writes attention over a grid: rows are [3 spread, 4 whole]. */
 static inline void write_grid(struct env *t)
 {
     write_attention(t);
@@ -66,7 +66,7 @@ static inline void write_cross(struct env *t)
            ROWS_T, 24);
 }
 
-/* [from, to) that row i sees. */
+/* Finds the rows [from, to) that row i sees. */
 static inline void seen(const struct env *t, int64_t i, int64_t *from, int64_t *to)
 {
     *from = 0;
@@ -136,7 +136,8 @@ static inline void write_moe_plain(struct env *t)
     t->op.u.moe.plain = t->p.op[0].u.moe.plain = true;
 }
 
-/* gpt-oss: gate and up of an expert one after the other, biases, a clamped unit. */
+/* Writes experts as gpt-oss has them: gate and up of an expert one after the other, biases, a
+ * clamped unit. */
 static inline void write_moe_joined(struct env *t)
 {
     const int a = input(t, ROWS_T, MOE_C), w = weight(t, EXPERTS, MOE_C);
@@ -231,7 +232,7 @@ static inline void write_position_2d(struct env *t)
 {
     write_position(t, OP_POSITION_2D, 2, 8);
 }
-/* Patch grid of 1 x 3, four frames: row i is place i / 4. */
+/* Computes positions on a patch grid of 1 x 3 with four frames: row i is place i / 4. */
 static inline void loop_position_2d(const struct env *t)
 {
     const int64_t cols = t->p.value[t->op.out[0]].cols, n = cols / 4;
@@ -320,7 +321,7 @@ static inline void loop_xent(const struct env *t)
         ((double *)t->nll)[i] = t->targets[i] < 0 ? 0 : log(sum) - logit[t->targets[i]];
     }
 }
-/* Four cells of three channels, of which two are compared. */
+/* Writes mse of four cells of three channels, of which two are compared. */
 static inline void write_mse(struct env *t)
 {
     const int a = input(t, ROWS_T, 12);
@@ -338,8 +339,9 @@ static inline void loop_mse(const struct env *t)
     }
 }
 
-/* Four cells of one noise and its variance, at step 371 and at the last. The bound reads the float
- * of a noise that the operation read. No difference moves it: it is detached. */
+/* Writes the noise loss of four cells of one noise and its variance, at step 371 and at the last.
+ * The reference takes a noise as the float that the operation read: no difference moves it,
+ * because it is detached. */
 static inline void write_noise(struct env *t)
 {
     const int a = input(t, ROWS_T, 8);

@@ -1,5 +1,5 @@
-/* ops_delta.h: the operations of gated delta networks as ops_rows.h has the others: rows one after
- * the other, no blocks and no chunks. */
+/* ops_delta.h: the cases of gated delta networks, in the form of ops_rows.h: rows one after the
+ * other, without blocks and chunks. */
 #ifndef SEQD_TESTS_OPS_DELTA_H
 #define SEQD_TESTS_OPS_DELTA_H
 

@@ -1,5 +1,5 @@
-/* ops_linear.h: linear attention whose queries and keys have turned by angles, as ops_rows.h has
- * the others. */
+/* ops_linear.h: the cases of linear attention whose queries and keys have turned by angles, in the
+ * form of ops_rows.h. */
 #ifndef SEQD_TESTS_OPS_LINEAR_H
 #define SEQD_TESTS_OPS_LINEAR_H
 
@@ -21,7 +21,8 @@ static inline void write_angles(struct env *t)
            ROWS_T, LIN_H * LIN_V);
 }
 
-/* How far row i has turned since its queries and keys were made: by theta's change. */
+/* Returns the angle by which row i has turned since its queries and keys were made, because theta
+ * has changed. */
 static inline double lin_turned(const struct env *t, int64_t i, int64_t h, int64_t d)
 {
     const int64_t at = h * (LIN_K / 2) + d;

@@ -1,5 +1,5 @@
-/* ops_rows.h: programs of one operation on rows each, and the obvious loop in float64 that defines
- * its result (tests/engine/test_ops.c). */
+/* ops_rows.h: programs of one operation on rows, and for each the plain loop in float64 that
+ * defines its result (tests/engine/test_ops.c). */
 #ifndef SEQD_TESTS_OPS_ROWS_H
 #define SEQD_TESTS_OPS_ROWS_H
 
@@ -35,8 +35,8 @@ struct env {
 
 struct op_case {
     const char *name;
-    void (*write)(struct env *);      /* the program: inputs, weights, one operation */
-    void (*loop)(const struct env *); /* v[out] from v[in], w */
+    void (*write)(struct env *);      /* writes the program: inputs, weights, one operation */
+    void (*loop)(const struct env *); /* computes v[out] from v[in] and w */
 };
 
 static inline double uniform(struct env *t)
@@ -108,7 +108,7 @@ static inline double act(enum act_id fn, double x)
 
 /* ---- LINEAR ---------------------------------------------------------------------------------- */
 
-/* Two joined weights, joined biases, a base. */
+/* Writes a linear operation with two joined weights, joined biases and a base. */
 static inline void write_linear(struct env *t)
 {
     const int a = input(t, ROWS_T, 12), base = input(t, ROWS_T, 9), w = weight(t, 5, 12);
@@ -388,7 +388,7 @@ static inline void loop_rope(const struct env *t)
             }
 }
 
-/* Queries and keys of two heads, with the same angles. */
+/* Writes lrpe of queries and keys of two heads, with the same angles. */
 static inline void write_lrpe(struct env *t)
 {
     const int a = input(t, ROWS_T, 24), w = weight(t, 2, 6);

@@ -1,5 +1,5 @@
-/* own_model.h: whole jobs of a tiny model with a tokenizer.json of its own, that of a golden file.
- * model_dir_begin first; everything of a test lies beneath its directory. */
+/* own_model.h: runs whole jobs of a tiny model with a tokenizer.json of its own, that of a golden
+ * file. Call model_dir_begin first: all files of a test lie beneath its directory. */
 #ifndef SEQD_TESTS_OWN_MODEL_H
 #define SEQD_TESTS_OWN_MODEL_H
 
@@ -39,7 +39,7 @@ static inline void make_model(const char *dir, int64_t vocab)
     CHECK(tokenizer_of(dir) == TOKENIZER_OWN);
 }
 
-/* Reads text from a source of JSONL beneath scratch, under the key "body". */
+/* Makes a job that reads text from a source of JSONL beneath scratch, under the key "body". */
 static inline struct order *own_order(enum job_kind kind, const char *name, const char *model,
                                       const char *source)
 {
@@ -96,7 +96,7 @@ static inline void fails(const char *field, const char *word)
               g.fail.field, g.fail.text);
 }
 
-/* One request; its line of results.jsonl into answer. */
+/* Runs a job of one request. answer receives the request's line of results.jsonl. */
 static inline bool own_asks(const char *name, int ranks, const char *model, const char *url,
                             const char *body, char *answer, size_t size)
 {

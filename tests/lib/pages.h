@@ -1,4 +1,4 @@
-/* pages.h: memory of which a test asks which pages were touched. */
+/* pages.h: memory whose touched pages a test can count. */
 #ifndef SEQD_TESTS_PAGES_H
 #define SEQD_TESTS_PAGES_H
 
@@ -9,8 +9,8 @@
 #include "tests/lib/test.h"
 #include "worker/plan/plan.h"
 
-/* Zeroed whole pages between two guard pages: small ones, for tests that ask which pages were
- * touched. */
+/* Allocates zeroed whole pages between two guard pages. The pages are small, so that a test sees
+ * which were touched. */
 static inline void *engine_pages(int64_t size)
 {
     char *p = mmap(NULL, (size_t)(size + 2 * PLAN_PAGE), PROT_READ | PROT_WRITE,
@@ -32,7 +32,8 @@ static inline bool pages_inside(const struct plan_item *it, int64_t at)
     return it->name && at + PLAN_PAGE > it->offset && at < it->offset + it->size;
 }
 
-/* How many bytes of pages at base were touched; `spare` alone may hold pages that were not. */
+/* Returns how many bytes of pages at base were touched. Checks that the untouched pages lie in
+ * `spare`. */
 static inline int64_t pages_touched(void *base, int64_t size, const struct plan_item *spare)
 {
     const int64_t n = size / PLAN_PAGE;

@@ -24,7 +24,7 @@ struct philox_at {
     int64_t layer, head, sample;
 };
 
-/* 0 where the probability is dropped, 1 / (1 - rate) where it is kept. */
+/* Returns 0 if the probability is dropped, and 1 / (1 - rate) if it is kept. */
 static inline double philox_mask(const uint32_t key[2], const struct philox_at *at, double rate)
 {
     uint32_t w[4];

@@ -1,5 +1,6 @@
-/* program.h: a section's schedule and places tried out on memory whose every byte remembers the
- * value written there. This file does not know how schedule.c and placement.c arrive at theirs. */
+/* program.h: tries out a section's schedule and placement on memory in which every byte remembers
+ * the value written there. This file does not use the rules by which schedule.c and placement.c
+ * make theirs. */
 #ifndef SEQD_TESTS_PROGRAM_H
 #define SEQD_TESTS_PROGRAM_H
 
@@ -29,13 +30,13 @@ struct trial {
     const struct extent *x;
     const struct placement *at;
     const char *what;
-    int *byte[R_N]; /* the tag of each */
+    int *byte[R_N]; /* the tag of each byte */
     int64_t size[R_N];
-    int count[PROG_VALUES]; /* contributions in the gradient of a value or window */
+    int count[PROG_VALUES]; /* parts added so far to the gradient of a value or window */
     int64_t row0, n_rows;   /* the piece of rows at work; n_rows 0: all of them */
 };
 
-/* Bytes that one thing takes at a step: rows of a window. */
+/* The bytes that one value takes at a step: rows of a window. */
 struct span_of_bytes {
     enum region region;
     int64_t offset, rows, len, stride;
@@ -210,7 +211,7 @@ static inline void trial_forward(struct trial *t, const struct step *st, int ste
             if (s.part[i].tag >= TAG_JUNK) trial_write(t, s.part[i]);
 }
 
-/* How many operations have a gradient for this window. */
+/* Returns how many operations have a gradient for this window. */
 static inline int trial_readers(const struct trial *t, int v)
 {
     const struct value *w = &t->p->value[v];
@@ -242,13 +243,13 @@ static inline void trial_complete(const struct trial *t, int v, int step)
                   t->what, step, v, t->count[v], trial_readers(t, v));
 }
 
-/* The gradient of input k has one part more; windows are counted wherever they are the same. */
+/* Counts one part more of the gradient of input k, and of each value that is the same window. */
 static inline void trial_count(struct trial *t, const struct step *st, int k)
 {
     const int in = t->p->op[st->op].in[k];
     const struct value *w = &t->p->value[in];
     const bool shared = t->p->value[prog_base(t->p, in)].shared;
-    if (t->row0) return; /* as of the first piece */
+    if (t->row0) return; /* counted at the first piece */
     CHECK_MSG(!st->first[k] || !shared, "%s: a shared gradient is overwritten", t->what);
     for (int i = 0; i < t->p->n_values; i++) {
         const struct value *u = &t->p->value[i];
@@ -357,7 +358,7 @@ static inline void trial_step_at(struct trial *t, bool back, int i)
         trial_backward(t, st, 1000 * back + i, scratch);
 }
 
-/* Step i of a list, or all steps that run on pieces with it: returns how many. */
+/* Runs step i of a list, or all steps that run on pieces together with it. Returns how many. */
 static inline int trial_steps(struct trial *t, bool back, int i)
 {
     const struct step *st = back ? &t->s->backward[i] : &t->s->forward[i];
@@ -375,7 +376,7 @@ static inline int trial_steps(struct trial *t, bool back, int i)
     return n ? n : 1;
 }
 
-/* Forward; other sections, which leave nothing in the workspace; backward. */
+/* Runs forward, lets other sections overwrite the workspace, and runs backward. */
 static inline void trial_run(struct trial *t)
 {
     const bool loss = t->p->result == PROG_NONE;
@@ -396,7 +397,7 @@ static inline void trial_run(struct trial *t)
     for (int r = 0; r < R_N; r++) free(t->byte[r]);
 }
 
-/* Schedules, places and tries a section; x->mlp_chunk > 0: dense MLPs in pieces. */
+/* Schedules, places and tries a section. x->mlp_chunk > 0: dense MLPs run in pieces. */
 static inline void trial_section(const struct program *p, const struct extent *x,
                                  enum recompute_id mode, const char *what)
 {

@@ -33,7 +33,7 @@ enum { SAY_HELLO = 1, SAY_CHALLENGE, SAY_PROOF, SAY_WELCOME };
 
 struct puppet {
     int fd, listen_fd;
-    int dialler, acceptor, n_ranks; /* as it says */
+    int dialler, acceptor, n_ranks; /* the values that it sends */
     uint32_t version;
     uint8_t key[RANK_KEY_SIZE], nonce_d[32], nonce_a[32];
     struct puppet_hello heard;
@@ -45,7 +45,7 @@ static inline void puppet_limit(int fd)
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &minute, sizeof minute);
 }
 
-/* Exactly size bytes; false: the connection ended. */
+/* Reads exactly size bytes. false: the connection ended. */
 static inline bool puppet_read(struct puppet *p, void *out, size_t size)
 {
     return recv(p->fd, out, size, MSG_WAITALL) == (ssize_t)size;
@@ -94,7 +94,7 @@ static inline bool puppet_say(struct puppet *p, uint32_t type)
     return puppet_write(p, &m, sizeof m);
 }
 
-/* The next message is of that type and its proof, if it has one, holds. */
+/* Reads the next message. Tells whether it is of that type and its proof, if it has one, holds. */
 static inline bool puppet_hear(struct puppet *p, uint32_t type)
 {
     uint8_t want[HMAC_SIZE];
@@ -105,7 +105,7 @@ static inline bool puppet_hear(struct puppet *p, uint32_t type)
     return type == SAY_HELLO || hmac_equal(want, p->heard.proof);
 }
 
-/* The whole handshake, as it should be. */
+/* Shakes hands, as it should be done. */
 static inline bool puppet_shake(struct puppet *p)
 {
     if (p->listen_fd < 0)
@@ -137,7 +137,7 @@ static inline bool puppet_expect(struct puppet *p, int type, uint64_t number, st
 struct duel {
     struct ranks g;
     struct puppet p;
-    int rank; /* the real one's */
+    int rank; /* that of the real rank */
     struct comm *c;
     struct rank_blob blobs[2];
     int rc;
@@ -159,7 +159,7 @@ static inline void *duel_connect(void *arg)
     return NULL;
 }
 
-/* The puppet has a socket to be dialled at; the real rank learns of it by the blob. */
+/* Opens a socket for the puppet, which the real rank dials: the blob has its port. */
 static inline void duel_listen(struct duel *d)
 {
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -173,7 +173,7 @@ static inline void duel_listen(struct duel *d)
     memcpy(d->blobs[0].data, &b, sizeof b);
 }
 
-/* Takes the next call. */
+/* Accepts the next connection. */
 static inline void duel_accept(struct duel *d)
 {
     if (d->p.fd >= 0) close(d->p.fd);
@@ -222,7 +222,7 @@ static inline void duel_join(struct duel *d)
     pthread_join(d->id, NULL);
 }
 
-/* Both are connected. */
+/* Opens a duel and connects both ranks. */
 static inline void duel_meet(struct duel *d, int puppet_rank, const struct comm_options *extra)
 {
     duel_open(d, puppet_rank, extra);

@@ -1,5 +1,5 @@
 /* quant_model.h: models whose weights are stored in blocks, of families with every kind of
- * product, beside the same models in numbers whose weights are those that the blocks stand for. */
+ * product, and the same models in plain numbers, with the values that the blocks stand for. */
 #ifndef SEQD_TESTS_QUANT_MODEL_H
 #define SEQD_TESTS_QUANT_MODEL_H
 
@@ -70,7 +70,7 @@ static struct {
     bool bits;
 } jobs_have = {"cpu", false};
 
-/* A job that generates with such a model; checked. */
+/* Makes a job that generates with such a model, and checks it. */
 static int set(struct job_spec *s, size_t model, enum weights_id weights,
                enum precision_id precision, int sp, struct err *e)
 {
@@ -97,7 +97,7 @@ static int32_t token(int64_t i)
     return (int32_t)(32 + i * i % 91);
 }
 
-/* The logits after the prompt and after each of the tokens that follow. */
+/* Computes the logits after the prompt and after each of the tokens that follow. */
 static int run(struct tiny_rank *t, const struct job_spec *s, float (*out)[MAX_V], struct err *e)
 {
     struct infer in = {.model = &t->model, .spec = s};
@@ -139,7 +139,8 @@ static int count_plain(const struct model *m)
     return n;
 }
 
-/* Tells whether products take the blocks' values as numbers of this precision have them. */
+/* Tells whether products take the blocks' values exactly, as numbers of this precision have
+ * them. */
 static bool exact(const struct be *be, enum precision_id precision)
 {
     return be->own_memory ? !be->any_order : precision == PRECISION_FP32;

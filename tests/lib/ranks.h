@@ -23,7 +23,7 @@
 #include "tests/lib/test.h"
 #include "worker/comm/comm.h"
 
-/* The transport of a test's ranks that name none. */
+/* The transport of ranks whose test names none. */
 static enum transport_id ranks_transport = TRANSPORT_AUTO;
 
 struct ranks {
@@ -50,7 +50,7 @@ static inline int ranks_nodes(const struct ranks *g)
     return g->P ? (g->P + g->n_local - 1) / g->n_local : 0;
 }
 
-/* The page of a rank's node. */
+/* Returns the shared page of a rank's node. */
 static inline struct shm_head *ranks_head(const struct ranks *g, int rank)
 {
     return g->heads[rank / g->n_local];
@@ -79,11 +79,11 @@ static inline void ranks_fail(struct ranks *g, int rank, const struct err *e)
     ranks_abort(g, rank);
 }
 
-/* The memfd of each node as seqgang hands it over: one page, magic and n_ranks. */
+/* Makes the memfd of each node as seqgang hands it over: one page, magic and n_ranks. */
 static inline void ranks_segments(struct ranks *g, int P, int n_local, int64_t segment_size)
 {
     *g = (struct ranks){.P = P, .n_local = n_local};
-    /* Or, where tensors are elsewhere, the host's bounce. */
+    /* If tensors are elsewhere, the segment is the host's bounce buffer. */
     const int64_t bounce = comm_bounce_size(P);
     g->map_size = comm_shm_size(n_local, segment_size > bounce ? segment_size : bounce);
     for (int k = 0; k < ranks_nodes(g); k++) {
@@ -106,7 +106,7 @@ static inline void ranks_segment(struct ranks *g, int P, int64_t segment_size)
     ranks_segments(g, P, P, segment_size);
 }
 
-/* The options of one rank: extra's, and its place. */
+/* Returns the options of one rank: extra's, and its place. */
 static inline struct comm_options ranks_options(const struct ranks *g, int rank,
                                                 int64_t segment_size,
                                                 const struct comm_options *extra)
@@ -140,7 +140,8 @@ static inline void *ranks_connect_main(void *arg)
     return NULL;
 }
 
-/* All at once: over sockets every rank waits for the others. Failures are left in g->err. */
+/* Connects all ranks at once, because over sockets every rank waits for the others. Failures are
+ * left in g->err. */
 static inline void ranks_connect(struct ranks *g, const struct rank_blob *blobs)
 {
     struct ranks_connect t[JOB_MAX_RANKS];
@@ -157,8 +158,8 @@ struct ranks_device {
     void *segment;
 };
 
-/* extra: transport, n_local (ranks per node; 0: one node), hop_timeout_ms (default 60000),
- * silence_ms, delay_seed, delay_max_us ...; NULL: none. device: [P]; NULL: the host. */
+/* Opens P ranks. extra: transport, n_local (ranks per node; 0: one node), hop_timeout_ms (default
+ * 60000), silence_ms, delay_seed, delay_max_us ...; NULL: none. device: [P]; NULL: the host. */
 static inline void ranks_open_on(struct ranks *g, int P, int64_t segment_size,
                                  const struct comm_options *extra,
                                  const struct ranks_device *device)
@@ -203,7 +204,7 @@ static inline void ranks_run(struct ranks *g, void (*body)(struct ranks *, int, 
     for (int r = 0; r < g->P; r++) pthread_join(t[r].id, NULL);
 }
 
-/* No rank failed. */
+/* Checks that no rank failed. */
 static inline void ranks_check(const struct ranks *g)
 {
     for (int r = 0; r < g->P; r++)

@@ -1,4 +1,5 @@
-/* reading.h: a job that reads documents (score, embed), its prepared data, and P ranks on it. */
+/* reading.h: makes a job that reads documents (score, embed), prepares its data, and runs P ranks
+ * on it. */
 #ifndef SEQD_TESTS_READING_H
 #define SEQD_TESTS_READING_H
 
@@ -10,8 +11,8 @@
 #include "worker/family/shape.h"
 #include "worker/infer/embed.h"
 
-/* A job over the JSONL file `path` beneath dir, prepared there; the caller changes the spec first
- * (change) and gets the data's id. */
+/* Fills in a job of that kind that reads the JSONL file `path`. The caller may change it before
+ * reading_prepare. */
 static inline void reading_spec(struct job_spec *s, enum job_kind kind, const char *dir,
                                 const char *path, int P, int64_t seq_len)
 {
@@ -56,8 +57,8 @@ static inline void reading_run(const struct job_spec *s, int P,
 struct reading_embed {
     struct job_spec spec;
     char id[80], dir[128];
-    const char *parent; /* of the prepared data */
-    bool may_fail;      /* an error is the test's own to judge */
+    const char *parent; /* directory of the prepared data */
+    bool may_fail;      /* the test itself judges an error */
     /* Called on each rank, before the job and after it; NULL: not called. */
     void (*before)(struct tiny_rank *t, const struct reading_embed *j);
     int (*after)(struct tiny_rank *t, struct reading_embed *j, struct err *e);
@@ -68,7 +69,7 @@ struct reading_embed {
     struct told told;
 };
 
-/* One rank of the job at arg, for reading_run. */
+/* Runs one rank of the job at arg, for reading_run. */
 static inline void reading_embed(struct ranks *g, int rank, void *arg)
 {
     struct reading_embed *j = arg;
@@ -93,7 +94,7 @@ static inline void reading_embed(struct ranks *g, int rank, void *arg)
     data_close(d);
 }
 
-/* DIR/artifacts/NAME, whole; the caller frees. */
+/* Reads the whole of DIR/artifacts/NAME; the caller frees it. */
 static inline char *reading_artifact(const char *dir, const char *name, size_t *size)
 {
     char path[512];

@@ -1,6 +1,6 @@
 /* records.h: texts of records as they are stored or sent, in files of tests/golden/records: a line
  * for each, "NAME TEXT", in the order in which the test asks for them. A test that is called with
- * --write writes its files again. Run in the root. */
+ * --write writes its files again. Run it in the root of the tree. */
 #ifndef SEQD_TESTS_RECORDS_H
 #define SEQD_TESTS_RECORDS_H
 

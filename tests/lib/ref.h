@@ -1,5 +1,6 @@
-/* ref.h: every operation of kernels/backend.h in float64, as obvious as it can be written. It
- * shares no code and no layout trick with the kernels: matrices are dense, sums are plain loops. */
+/* ref.h: computes every operation of kernels/backend.h in float64, as plainly as it can be
+ * written. It shares no code and no layout trick with the kernels: matrices are dense, sums are
+ * plain loops. */
 #ifndef SEQD_TESTS_REF_H
 #define SEQD_TESTS_REF_H
 
@@ -28,7 +29,7 @@ static inline void mat_free(struct mat *m)
     free(m->p);
     m->p = NULL;
 }
-/* 2^e, -1022 <= e <= 1023: the value of ldexp(1, e), without the cases that make it slow. */
+/* Returns 2^e, -1022 <= e <= 1023, as ldexp(1, e) does, without the cases that make ldexp slow. */
 static inline double ref_power(int e)
 {
     const uint64_t bits = (uint64_t)(e + 1023) << 52;
@@ -36,7 +37,7 @@ static inline double ref_power(int e)
     memcpy(&x, &bits, sizeof x);
     return x;
 }
-/* The number that 16 bits stand for, bf16 or fp16: a sign, an exponent, the rest. */
+/* Returns the number that 16 bits, bf16 or fp16, stand for: a sign, an exponent, the rest. */
 static inline double ref_half(enum dtype type, uint16_t bits)
 {
     const int n = type == DT_F16 ? 10 : 7, bias = type == DT_F16 ? 15 : 127;
@@ -61,10 +62,10 @@ static inline struct mat mat_of(struct tensor t)
     return m;
 }
 
-/* The most by which rounding some value near x once, to nearest, can move it: 0 in fp32, whose
- * rounding the bounds of the operations count, and half a spacing of 16 bits: 2^-8 of the power of
- * two at or below the value in bf16, 2^-11 in fp16, and no less than for the smallest power that is
- * not subnormal. y is the result; the higher binade of the two counts. */
+/* Returns the most by which one rounding to nearest can move a value near x. In fp32 it is 0,
+ * because the bounds of the operations count that rounding. In 16 bits it is half a spacing: 2^-8
+ * of the power of two at or below the value in bf16, 2^-11 in fp16, and no less than for the
+ * smallest power that is not subnormal. y is the result; the higher binade of x and y counts. */
 static inline double ref_rounding(enum dtype type, double x, double y)
 {
     int e = 0;
@@ -74,9 +75,9 @@ static inline double ref_rounding(enum dtype type, double x, double y)
     return ref_power((e < least ? least : e) - (type == DT_F16 ? 12 : 9));
 }
 
-/* |got - want| / |want| over all elements, and the plain norm of the difference where want is zero.
- * If got has 16 bits, the rounding of its elements is taken off first: the rest is bounded by the
- * error of the fp32 value that was rounded, if it was rounded once. */
+/* Returns |got - want| / |want| over all elements, or the plain norm of the difference if want is
+ * zero. If got has 16 bits, the rounding of its elements is taken off first: the rest is bounded
+ * by the error of the fp32 value that was rounded, if it was rounded once. */
 static inline double ref_rel_l2(struct tensor got, struct mat want)
 {
     double diff = 0, norm = 0;
@@ -91,7 +92,7 @@ static inline double ref_rel_l2(struct tensor got, struct mat want)
     return sqrt(norm > 0 ? diff / norm : diff);
 }
 
-/* c (+)= op(a) op(b) */
+/* Computes c (+)= op(a) op(b). */
 static inline void ref_gemm(struct mat a, bool trans_a, struct mat b, bool trans_b, struct mat c,
                             bool accumulate)
 {
@@ -136,7 +137,8 @@ static inline bool ref_sees(const struct ref_attn *a, int64_t i, int64_t t)
     return a->lo[i] <= a->kv_pos + t && a->kv_pos + t < a->hi[i];
 }
 
-/* o [Tq, H*D] normalised, lse [H, Tq] natural; a row that sees no key: 0 and -inf. */
+/* Computes o [Tq, H*D], normalised, and lse [H, Tq], natural. A row that sees no key gets 0 and
+ * -inf. */
 static inline void ref_attn_fwd(const struct ref_attn *a, struct mat q, struct mat kv, struct mat o,
                                 struct mat lse)
 {
@@ -165,7 +167,7 @@ static inline void ref_attn_fwd(const struct ref_attn *a, struct mat q, struct m
     free(s);
 }
 
-/* dq and dkv += gradients, given the results of ref_attn_fwd. */
+/* Adds the gradients to dq and dkv, from the results of ref_attn_fwd. */
 static inline void ref_attn_bwd(const struct ref_attn *a, struct mat q, struct mat kv, struct mat o,
                                 struct mat lse, struct mat d_o, struct mat dq, struct mat dkv)
 {
@@ -191,9 +193,9 @@ static inline void ref_attn_bwd(const struct ref_attn *a, struct mat q, struct m
         }
 }
 
-/* By how much o, dq and dkv may be off, element by element, where every probability and every ds is
- * off by u of itself and by `least` (their rounding to 16 bits, before the products they feed) and
- * every sum in fp32 by eps of the sum of its addends' sizes. Adds to the three. */
+/* Adds to bo, bdq and bdkv by how much o, dq and dkv may be off, element by element. Every
+ * probability and every ds is off by u of itself and by `least` (their rounding to 16 bits, before
+ * the products they feed), and every sum in fp32 by eps of the sum of its addends' sizes. */
 static inline void ref_attn_bounds(const struct ref_attn *a, double u, double least, double eps,
                                    struct mat q, struct mat kv, struct mat o, struct mat lse,
                                    struct mat d_o, struct mat bo, struct mat bdq, struct mat bdkv)
@@ -227,7 +229,8 @@ static inline void ref_attn_bounds(const struct ref_attn *a, double u, double le
         }
 }
 
-/* Every element of got within its bound, and one rounding where it has 16 bits. */
+/* Tells whether every element of got is within its bound, or, if got has 16 bits, one rounding
+ * beyond it. */
 static inline bool ref_within(struct tensor got, struct mat want, struct mat bound)
 {
     for (int64_t i = 0; i < want.rows; i++)
@@ -238,7 +241,7 @@ static inline bool ref_within(struct tensor got, struct mat want, struct mat bou
     return true;
 }
 
-/* g [1, C], rstd [T, 1] out */
+/* Computes y and rstd [T, 1]; g is [1, C]. */
 static inline void ref_rmsnorm_fwd(struct mat x, struct mat g, double eps, struct mat y,
                                    struct mat rstd)
 {
@@ -251,7 +254,7 @@ static inline void ref_rmsnorm_fwd(struct mat x, struct mat g, double eps, struc
     }
 }
 
-/* dx += and dg [1, C] += */
+/* Adds the gradients to dx and to dg [1, C]. */
 static inline void ref_rmsnorm_bwd(struct mat x, struct mat g, struct mat rstd, struct mat dy,
                                    struct mat dx, struct mat dg)
 {
@@ -310,8 +313,8 @@ static inline void ref_embed_bwd(struct mat dtable, const int32_t *ids, struct m
         for (int64_t c = 0; c < dx.cols; c++) MAT(dtable, ids[t], c) += MAT(dx, t, c);
 }
 
-/* logits become their gradient; nll [T]. cap: they have been capped softly, and the gradient is of
- * the logits before the cap; 0: they have not. */
+/* Turns logits into their gradient, and sets nll [T]. cap: the logits were capped softly, and the
+ * gradient is that of the logits before the cap; 0: they were not. */
 static inline void ref_xent(struct mat logits, const int32_t *targets, double scale, double *nll,
                             double cap)
 {

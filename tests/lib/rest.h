@@ -1,5 +1,5 @@
-/* rest.h: seqd's REST surface in this process, its loop turned by the test, and a client of raw
- * sockets. One server at a time: begin ... finish. */
+/* rest.h: runs seqd's REST surface in this process, with a loop that the test turns, and a client
+ * of raw sockets. One server at a time: begin ... finish. */
 #ifndef SEQD_TESTS_REST_H
 #define SEQD_TESTS_REST_H
 
@@ -43,18 +43,18 @@ static struct {
     struct msg fetch; /* the last question to a node */
 } w;
 
-static int rest_connections;   /* at once; 0: as seqd has it */
+static int rest_connections;   /* the most at once; 0: seqd's default */
 static loop_clock *rest_clock; /* NULL: the machine's */
-static int rest_fetches;       /* asked of nodes so far */
+static int rest_fetches;       /* FETCHes asked of nodes so far */
 static bool rest_away;         /* no node has a session */
-/* How a node answers that is asked for files of data: 0: it has them; -1: e; 1: it is
+/* Answers in the place of a node that is asked for files of data: 0: it has them; -1: e; 1: it is
  * silent. NULL: no session takes the question. */
 static int (*rest_look)(const char *node, const struct msg *m, struct err *e);
 
-/* How clients talk to it, where it is not plain TCP. */
+/* The way by which clients reach the server, if it is not plain TCP. */
 static struct {
     bool by_unix;
-    bool proxy;             /* before it: --tls-by-proxy */
+    bool proxy;             /* a proxy stands before the server: --tls-by-proxy */
     const char *cert, *key; /* TLS, as the calls below */
     void (*dialed)(int fd);
     ssize_t (*send)(int fd, const void *bytes, size_t n); /* these do not wait */
@@ -74,7 +74,7 @@ static inline void rest_tell_looked(void *arg)
     free(a);
 }
 
-/* The answer comes in another turn of the loop. */
+/* Answers in another turn of the loop. */
 static inline int rest_ask_look(const char *node, const struct msg *m)
 {
     struct rest_looked *a = calloc(1, sizeof *a);
@@ -102,7 +102,7 @@ static inline void note_done(void *arg, const struct err *e)
     *(bool *)arg = true;
 }
 
-/* Returns when it is on disk. */
+/* Commits t. Returns when it is on disk. */
 static inline void commit(struct store_txn *t)
 {
     bool done = false;
@@ -110,7 +110,7 @@ static inline void commit(struct store_txn *t)
     while (!done) loop_turn(w.loop, 5);
 }
 
-/* A token of a user, in text; its id. expires_ms 0: never. */
+/* Makes a token of a user, in text. Returns its id. expires_ms 0: it never expires. */
 static inline int64_t rest_token(const char *user, enum role role, int64_t expires_ms,
                                  char text[AUTH_TOKEN_SIZE])
 {
@@ -234,7 +234,7 @@ static inline int dial_tcp(int last)
     return fd;
 }
 
-/* As the client 127.0.0.LAST. */
+/* Connects as the client 127.0.0.LAST. */
 static inline int dial_from(int last)
 {
     const int fd = rest_by.by_unix ? dial_unix() : dial_tcp(last);
@@ -281,7 +281,7 @@ static inline void send_all(int fd, const char *bytes, size_t n)
     }
 }
 
-/* Reads on until `until` has come, or the peer closes. Returns false on close. */
+/* Reads until `until` has arrived or the peer closes. Returns false on close. */
 static inline bool receive(int fd, const char *until)
 {
     for (;;) {
@@ -320,8 +320,8 @@ static inline int answer_of(int fd)
     return status_of();
 }
 
-/* One request on a connection of its own; "Connection: close" must be among its headers, or the
- * server's. Returns the status. */
+/* Sends one request on a connection of its own, and reads the answer. The headers of one of them
+ * must have "Connection: close". Returns the status. */
 static inline int talk_n(const char *bytes, size_t n)
 {
     int fd = dial();
@@ -336,7 +336,7 @@ static inline int talk(const char *bytes)
 
 #define HEAD "Host: localhost\r\nConnection: close\r\n" BEARER
 
-/* Sends it alone; answer_of waits for the answer. */
+/* Sends a GET; answer_of waits for the answer. */
 static inline int get_begin(const char *path)
 {
     static char out[8192];
@@ -351,7 +351,7 @@ static inline int get(const char *path)
     return answer_of(get_begin(path));
 }
 
-/* Sends it alone; answer_of waits for the answer. */
+/* Sends a POST; answer_of waits for the answer. */
 static inline int post_begin(const char *path, const char *headers, const char *body)
 {
     static char out[16384];
@@ -410,7 +410,7 @@ static inline void node_joins(void)
     node_joins_as("n1", 0);
 }
 
-/* Until job 1 is said to be on that node: preparing needs no slot. */
+/* Waits until job 1 is placed on that node: preparing needs no slot. */
 static inline void wait_placed(void)
 {
     while (get("/v1/jobs/1") == 200 && !strstr(reply, "\"node\":\"n1\"")) loop_turn(w.loop, 10);
@@ -422,7 +422,7 @@ static inline void wait_question(void)
     while (!w.fetch.type) loop_turn(w.loop, 5);
 }
 
-/* Its answer to MSG_DESCRIBE. */
+/* Makes a node's answer to MSG_DESCRIBE. */
 static inline struct msg described(const char *tokenizer)
 {
     struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};

@@ -1,4 +1,5 @@
-/* ring.h: attention over a ring of ranks against float64 from the definition: for tests.
+/* ring.h: runs attention over a ring of ranks, and compares it with float64 results of the
+ * definition, for tests.
  *
  * The reference is tests/lib/attend.h. The visible intervals, the shard and the segment order of
  * the code under test do not enter it; local rows go to global order by this file's own formula.
@@ -28,7 +29,7 @@ enum { MAX_P = 8, GUARD = 16 }; /* GUARD floats on both sides of a buffer */
 
 struct variant {
     int P;
-    int u; /* usp: ranks of a group; 0: two where they divide, else one */
+    int u; /* usp: ranks of a group; 0: two if P is even, else one */
     enum form_id form;
     enum layout_id layout;
     bool rank_bits, fused; /* fused: q|k|v are windows of one wide tensor */
@@ -48,7 +49,7 @@ struct result { /* global order, S rows */
 
 /* ---- one run of the code under test ---------------------------------------------------------- */
 
-/* Ranks in a row that share heads. */
+/* Returns how many successive ranks share heads. */
 static inline int group_of(const struct variant *v)
 {
     if (v->strategy == STRATEGY_ULYSSES) return v->P;
@@ -56,8 +57,8 @@ static inline int group_of(const struct variant *v)
     return v->u ? v->u : v->P % 2 ? 1 : 2;
 }
 
-/* Returns the position in the sequence of local row i of rank r; >= S: padding. Zigzag: chunks of u
- * parts, as many before the one as after the other of a group. */
+/* Returns the position in the sequence of local row i of rank r; >= S: padding. Zigzag: a group
+ * has two chunks of u parts; as many chunks lie before the first as after the second. */
 static inline int64_t global_of(const struct problem *p, const struct variant *v, int r, int64_t i)
 {
     if (v->rank_bits) return r * (8 / v->P) * ((p->S + 7) / 8) + i;
@@ -86,8 +87,8 @@ struct local { /* one rank's tensors, in one guarded allocation */
     int64_t block_size, kept_size, arena_size;
 };
 
-/* Takes n floats from the block, which leaves GUARD on each side (16 bits use the first half of
- * them). */
+/* Takes n floats from the block and leaves GUARD on each side. Types of 16 bits use the first half
+ * of the floats. */
 static inline float *take(float **at, int64_t n)
 {
     float *p = *at + GUARD;
@@ -128,7 +129,7 @@ static inline struct attention_need need_of(const struct problem *p, const struc
     return need;
 }
 
-/* NaN, in an allocation of its own so that ASan sees its ends. */
+/* Allocates memory full of NaN, by itself so that ASan sees its ends. */
 static inline void *poisoned(int64_t size)
 {
     if (!size) return NULL;
@@ -204,7 +205,7 @@ static inline struct reach_document document_at(void *arg, int64_t pos)
     return d;
 }
 
-/* The keys that a query at `at` sees; empty on padding. */
+/* Returns the keys that a query at `at` sees; on padding none. */
 static inline struct reach_document visible_of(const struct problem *p, int64_t at)
 {
     if (at >= p->S) return (struct reach_document){at, at};
@@ -215,7 +216,7 @@ static inline struct reach_document visible_of(const struct problem *p, int64_t 
     return d;
 }
 
-/* Real rows from the problem; padding rows hold large numbers that must leave no trace. */
+/* Copies rows of the problem. Padding rows hold large numbers that must leave no trace. */
 static inline void local_load(struct local *l, const struct problem *p, const struct variant *v,
                               int r, int64_t T)
 {
@@ -276,7 +277,7 @@ static struct be *device(int rank, int n_threads)
     return *be;
 }
 
-/* The ring's buffers in the comm segment: kv[2], dkv[2], whatever P is. */
+/* Returns the bytes of the ring's buffers in the comm segment: kv[2], dkv[2], whatever P is. */
 static inline int64_t ring_size(const struct problem *p, int64_t T)
 {
     return 4 * T * 2 * p->Hk * p->D * 4;
@@ -361,7 +362,7 @@ static inline int64_t guards_broken(const struct local *l, const struct run *x, 
     return n;
 }
 
-/* l as the device has it. */
+/* Returns l with its tensors in the device's memory. */
 static inline struct local local_twin(struct mirrors *w, const struct local *l,
                                       const struct variant *v, int64_t T)
 {
@@ -482,7 +483,8 @@ static inline void result_free(struct result *r)
 
 static uint64_t n_runs; /* seeds the delays */
 
-/* By the strategy's row; the ring's formulas are called by name below. */
+/* Counts the bytes by the strategy's row of the table. The ring's formulas are called by name
+ * below. */
 static inline void count_row(const struct problem *p, const struct variant *v, int rank,
                              struct comm_count want[PURPOSE_N])
 {
@@ -549,7 +551,8 @@ static inline void ranks_devices(struct ranks_device *on, const struct variant *
     }
 }
 
-/* Runs v on p. Every rank's counts must equal the formulas. Returns zeros and guards broken. */
+/* Runs v on p. Every rank's counts must equal the formulas. Returns how many zeros and guards are
+ * broken. */
 static inline int64_t run(const struct problem *p, const struct variant *v, struct result *out)
 {
     struct run x = {.p = p, .v = v, .out = out};
@@ -588,7 +591,7 @@ struct norms {
     double err, ref;
 };
 
-/* Columns [c0, c0 + n) of all rows. */
+/* Computes the norms of columns [c0, c0 + n) of all rows. */
 static inline struct norms norms(const float *x, const double *ref, int64_t rows, int64_t cols,
                                  int64_t c0, int64_t n)
 {
@@ -602,9 +605,9 @@ static inline struct norms norms(const float *x, const double *ref, int64_t rows
     return (struct norms){sqrt(s.err), sqrt(s.ref)};
 }
 
-/* Relative L2 error. If the truth is zero by cancellation (a token that sees one key has no
- * gradient to it), the error is relative to the terms that cancel. NaN stays NaN, which no bound
- * admits. */
+/* Returns the relative L2 error. If the truth is zero by cancellation (a token that sees one key
+ * has no gradient to it), the error is relative to the terms that cancel. NaN stays NaN, which no
+ * bound admits. */
 static inline double norms_ratio(struct norms s, double cancelled)
 {
     return s.err / (s.ref > 1e-9 * cancelled ? s.ref : cancelled);
@@ -614,7 +617,8 @@ struct errors {
     double o, dq, dk, dv, sink;
 };
 
-/* Sums over ranks as a tree, in place: the bits are the same for 1, 2, 4 and 8 under "ranks". */
+/* Sums over ranks as a tree, in place: under "ranks" the bits are the same for 1, 2, 4 and 8
+ * ranks. */
 static inline const float *sinks_sum(const struct problem *p, const struct result *r)
 {
     for (int step = 1; step < MAX_P; step *= 2)
@@ -626,8 +630,8 @@ static inline const float *sinks_sum(const struct problem *p, const struct resul
     return r->d_sink;
 }
 
-/* A sum over rows of either sign: relative to the root of its terms' squares, were they as large
- * as d_o and o are. */
+/* Returns the error of the sinks' gradient, a sum over rows of either sign. The error is relative
+ * to the root of the terms' squares, if these were as large as d_o and o are. */
 static inline double sink_error(const struct problem *p, const struct result *r)
 {
     if (!p->sink) return 0;
@@ -647,7 +651,7 @@ static inline struct errors compare(const struct problem *p, const struct result
     };
 }
 
-/* Bars of fp32 over a few thousand keys. */
+/* Bounds of fp32 over a few thousand keys. */
 #define TOL_OUT  2e-6
 #define TOL_GRAD 5e-6
 

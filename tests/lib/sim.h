@@ -1,9 +1,9 @@
-/* sim.h: seqd's control over simulated nodes. Each keeps a spool of its own by the rules of
- * api/wire.h; time is moved by hand. A gang of a node counts as running until its final record is
- * made, so that the promises to jobs can be compared with the running gangs.
+/* sim.h: seqd's control over simulated nodes. Each node keeps a spool of its own by the rules of
+ * api/wire.h. The test moves time by hand. A gang of a node counts as running until its final
+ * record is made, so that the promises to jobs can be compared with the running gangs.
  *
- *     begin();  hello(A);  submit(2, 0);  play_prepare(gang_of(A, 1, 1));  send_spool(A, ...);
- *     settle(); ...  finish();
+ *     begin(); hello(A); submit(2, 0); play_prepare(gang_of(A, 1, 1)); send_spool(A, ...);
+ *     settle(); ... finish();
  *
  * A node with GPUs (struct sim.gpu) checks that none of them is ever given to two gangs. */
 #ifndef SEQD_TESTS_SIM_H
@@ -56,18 +56,18 @@ struct sim {
     unsigned char instance[WIRE_INSTANCE_SIZE];
     bool up, emulated;
     uint32_t abi;        /* 0: WIRE_ABI */
-    int64_t memory_size; /* 0: it does not say */
+    int64_t memory_size; /* 0: not reported */
     int n_gpus;
     struct gpu gpu[GPU_MAX];
     int n_gangs, n_assigns, n_log_acks;
     struct gang gang[GANGS];
-    int n_unknown; /* asked for and not here: to be answered */
+    int n_unknown; /* expected by seqd and not here: to be answered */
     struct wire_attempt unknown[GANGS];
 };
 
 static struct world {
     char dir[64];
-    int64_t now, utc_shift; /* shift: the wall clock was set */
+    int64_t now, utc_shift; /* utc_shift: by how much the wall clock was set */
     const struct retain_policy *policy;
     struct loop *loop;
     struct store *store;
@@ -75,7 +75,7 @@ static struct world {
     struct control *control;
     bool obeys;                    /* gangs end when told to stop */
     bool strangers;                /* some nodes send messages that are not theirs */
-    int64_t pass_costs_ms, passes; /* a scheduling pass takes so long; those seen */
+    int64_t pass_costs_ms, passes; /* length of a scheduling pass; number of passes seen */
     void (*hear)(const char *name, const struct msg *m); /* called with messages sent, or NULL */
     struct sim node[NODES];
 } w;
@@ -189,7 +189,7 @@ static inline int32_t running(const struct sim *n) /* ranks alive on a node */
     return ranks;
 }
 
-/* Every GPU of the gang is in the node, healthy, and given to no other gang. */
+/* Checks that every GPU of the gang is in the node, healthy, and given to no other gang. */
 static inline void check_gpus(const struct sim *n, const struct gang *g)
 {
     for (int i = 0; i < g->n_uuids; i++) {
@@ -209,7 +209,7 @@ static inline void assign(struct sim *n, const struct msg *m)
 {
     struct gang *g = gang_of(n, m->job, m->epoch);
     n->n_assigns++;
-    if (g) { /* again: only the same thing */
+    if (g) { /* again: it must be the same */
         CHECK(!memcmp(g->key, m->key, sizeof g->key) && g->first == m->first_rank);
         CHECK(g->n_uuids == m->n_uuids);
         for (int i = 0; i < m->n_uuids; i++) CHECK_STR(g->uuid[i], m->uuids[i]);
@@ -400,7 +400,7 @@ static inline void on_sentinel(void *arg, const struct err *e)
     *(bool *)arg = true;
 }
 
-/* Until everything asked for so far is committed and acted upon. */
+/* Runs the loop until everything asked for so far is committed and acted upon. */
 static inline void settle(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -451,7 +451,7 @@ static inline void on_done(void *arg, const struct job *j, const struct err *e)
 
 static const char *submit_source; /* the node of the checkpoint, of step 20, that it begins from */
 
-/* Does not wait for the commit: for many. */
+/* Submits a job without waiting for the commit, for tests of many jobs. */
 static inline void submit_begin(const char *device, int ranks, int restarts, const char *plan)
 {
     static struct job_spec s;
@@ -517,7 +517,7 @@ static inline bool is(int64_t id, const char *state)
     return strstr(doc(id), want) != NULL;
 }
 
-/* All events of a job, as text. */
+/* Collects all events of a job, as text. */
 static inline void on_events(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     answered = true;

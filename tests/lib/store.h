@@ -7,7 +7,8 @@
 #include "tests/lib/test.h"
 #include "worker/model/offload.h"
 
-/* A file in /tmp where the plan has one; NULL: the plan offloads nothing. host: the plan's part. */
+/* Opens the store, with a file in /tmp if the device's memory is the host's; NULL: the plan
+ * offloads nothing. host: the memory of the plan's host part. */
 static inline struct offload *store_open(const struct plan *p, struct be *be, void *host)
 {
     struct err e = {0};

@@ -1,4 +1,5 @@
-/* stored.h: tests of files that the engine stores, which lie in `dir` as they are written. */
+/* stored.h: for tests of files that the engine stores; they lie in `dir` as the engine wrote
+ * them. */
 #ifndef SEQD_TESTS_STORED_H
 #define SEQD_TESTS_STORED_H
 
@@ -42,7 +43,7 @@ static inline void digits(char hex[SHA256_HEX], char digit)
     hex[SHA256_HEX - 1] = 0;
 }
 
-/* Writes `text` with `to` in the place of `from`: once, or wherever it is. */
+/* Returns `text` with `to` in the place of `from`, once or, with all, everywhere. */
 static inline const char *edited(const char *text, const char *from, const char *to, bool all)
 {
     static char each[2][TEXT_SIZE];
@@ -61,13 +62,13 @@ static inline const char *edited(const char *text, const char *from, const char 
 
 #define STORED_UNKNOWN ",\"of_a_later_version\":[{},\"\\\"]\"]}"
 
-/* Adds an unknown member to every object that is not empty. */
+/* Returns the text with an unknown member added to every object that is not empty. */
 static inline const char *with_unknown(const char *text)
 {
     return edited(text, "}", STORED_UNKNOWN, true);
 }
 
-/* Writes the code and the text of an error, with DIR in the place of the test's folder. */
+/* Returns the code and the text of an error, with DIR in the place of the test's folder. */
 static inline const char *said(int rc, const struct err *e)
 {
     static char text[TEXT_SIZE];
@@ -77,7 +78,8 @@ static inline const char *said(int rc, const struct err *e)
     return text;
 }
 
-/* Spoils a text, or omits a member. Each has a line of its name: the refusal. */
+/* An edit spoils a text, or omits a member. The line of that name in the records has the
+ * refusal. */
 struct edit {
     const char *name, *from, *to;
 };

@@ -20,7 +20,7 @@ static struct tensor dense(float *data, int64_t rows, int64_t cols)
     return tensor_f32(data, rows, cols, cols);
 }
 
-/* The input of a half on all rows: TP has it, SP gathers it into `room`. */
+/* Finds the input of a half on all rows: TP has it already, SP gathers it into `room`. */
 static int rows_in(struct tensor_group *g, struct tensor x, float *room, struct tensor *whole,
                    struct err *e)
 {
@@ -33,7 +33,8 @@ static int rows_in(struct tensor_group *g, struct tensor x, float *room, struct 
     return comm_all_gather(g->comm, PURPOSE_TENSOR, x.data, room, cut, 4, g->bounce, e);
 }
 
-/* Every rank's part of all rows is summed: TP leaves the sum everywhere, SP the own rows in y. */
+/* Sums every rank's part of all rows. TP leaves the sum on every rank, SP leaves this rank's own
+ * rows in y. */
 static int rows_out(struct tensor_group *g, float *part, struct tensor y, struct err *e)
 {
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -57,7 +58,7 @@ static void product(struct tensor_group *g, struct tensor a, struct tensor b, st
     g->be->ops->gemm(g->be, &(struct gemm_args){.a = a, .b = b, .c = c});
 }
 
-/* bias.data NULL: none. */
+/* Computes c = a b' + bias. bias.data NULL: there is none. */
 static void product_turned(struct tensor_group *g, struct tensor a, struct tensor b,
                            struct tensor bias, struct tensor c)
 {
@@ -65,7 +66,7 @@ static void product_turned(struct tensor_group *g, struct tensor a, struct tenso
                      &(struct gemm_args){.a = a, .b = b, .c = c, .trans_b = true, .bias = bias});
 }
 
-/* d += a' b over rows. */
+/* Adds a' b, a sum over rows, to d. */
 static void gradient(struct tensor_group *g, struct tensor a, struct tensor b, float *d)
 {
     g->be->ops->gemm(
@@ -84,7 +85,7 @@ static struct tensor act_of(const struct tensor_group *g, const struct tensor_ha
     return dense(h->act, g->S, h->last.cols);
 }
 
-/* x -> inner. */
+/* Computes inner from x. */
 static int begin(struct tensor_group *g, const struct tensor_half *h, struct tensor x,
                  struct err *e)
 {
@@ -94,7 +95,7 @@ static int begin(struct tensor_group *g, const struct tensor_half *h, struct ten
     return 0;
 }
 
-/* act -> y. */
+/* Computes y from act. */
 static int finish(struct tensor_group *g, const struct tensor_half *h, struct tensor y,
                   struct err *e)
 {
@@ -102,7 +103,7 @@ static int finish(struct tensor_group *g, const struct tensor_half *h, struct te
     return rows_out(g, h->part, y, e);
 }
 
-/* dy -> d_act, and the last matrix's gradient. */
+/* Computes d_act from dy, and adds the gradient of the last matrix. */
 static int begin_back(struct tensor_group *g, const struct tensor_half *h, struct tensor dy,
                       struct err *e)
 {
@@ -113,7 +114,7 @@ static int begin_back(struct tensor_group *g, const struct tensor_half *h, struc
     return 0;
 }
 
-/* d_inner -> dx, and the first matrix's gradient. */
+/* Computes dx from d_inner, and adds the gradient of the first matrix. */
 static int finish_back(struct tensor_group *g, const struct tensor_half *h, struct tensor x,
                        struct tensor dx, struct err *e)
 {
@@ -129,7 +130,7 @@ static int finish_back(struct tensor_group *g, const struct tensor_half *h, stru
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Local attention over all rows: a strategy of one rank. */
+/* Sets up local attention over all rows, which is the strategy of one rank. */
 static int local_of(struct tensor_group *g, const struct tensor_attention *a, struct sp *out,
                     struct err *e)
 {

@@ -1,20 +1,21 @@
 /* tensor_halves.h: tensor parallelism (Megatron-LM) at the level of the two halves of a block:
- * attention by heads, MLP by columns and then rows. The baseline that sequence parallelism is
- * measured against, counted and compared; a job's parallel.tp is of whole layers. fp32.
+ * attention by heads, MLP by columns and then rows. It is the baseline that sequence parallelism
+ * is compared with: its bytes are counted, its results compared. A job's parallel.tp, in contrast,
+ * is of whole layers. All is fp32.
  *
- *   TP of 2021 (1909.08053)   every rank holds all S rows. f: identity forward, all-reduce
+ *   TP of 2021 (1909.08053) every rank holds all S rows. f: identity forward, all-reduce
  *                             backward; g: all-reduce forward, identity backward
- *   TP + SP (2205.05198)      norms and residuals on the own rows alone. f: all-gather of rows
+ *   TP + SP (2205.05198) norms and residuals on the own rows alone. f: all-gather of rows
  *                             forward, reduce-scatter backward; g: the other way round. The
  *                             gathered input of a half is kept for the weights' gradients, or
  *                             gathered once more
  *
- * In elements of H*E = T*C per rank, a block of two halves: 4 (P-1) forward and 4 (P-1) backward in
- * both; gathered again: 6 (P-1) backward.
+ * The volume of a block of two halves, in units of H*E = T*C elements per rank: 4 (P-1) forward
+ * and 4 (P-1) backward, in both; if inputs are gathered again, 6 (P-1) backward.
  *
- * Weights are given as a rank's own slices: rows [out / P, C] of the first matrices, columns of the
- * last one. The steps after g (its bias, the residual, norms) are on the caller's rows and need no
- * communication. */
+ * Weights are given as a rank's own slices: rows [out / P, C] of the first matrices, columns of
+ * the last one. The steps after g (its bias, the residual, norms) are on the caller's rows and
+ * need no communication. */
 #ifndef SEQD_TESTS_TENSOR_HALVES_H
 #define SEQD_TESTS_TENSOR_HALVES_H
 
@@ -25,7 +26,7 @@ struct tensor_group {
     struct be *be;
     struct comm *comm; /* NULL: one rank */
     int P, r;
-    bool sp, again; /* TP + SP; its gathered inputs are gathered again in backward */
+    bool sp, again; /* sp: TP + SP; again: backward gathers the inputs again */
     int64_t S, C;   /* rows of the sequence, width */
     void *bounce;   /* in the comm segment */
 };
@@ -33,12 +34,12 @@ struct tensor_group {
 /* Rank w holds rows [tensor_row(w), tensor_row(w + 1)) under SP; P+1 borders. */
 int64_t tensor_row(const struct tensor_group *g, int w);
 
-/* One half: in(x) -> columns -> what -> rows -> out. Matrices' slices, and their gradients, which
- * are added to; NULL data: absent (biases). */
+/* One half: in(x) -> columns -> attention or activation -> rows -> out. It has slices of matrices,
+ * and their gradients, to which the calls add. data NULL: absent (biases). */
 struct tensor_half {
     struct tensor first, bias, last;  /* [n, C], [1, n], [C, m] */
     float *d_first, *d_bias, *d_last; /* dense */
-    float *whole; /* [S, C]: the gathered input: kept from forward unless `again`; TP: not used */
+    float *whole; /* [S, C]: the gathered input, kept from forward unless `again`; TP: unused */
     float *inner; /* [S, n]: output of the first matrix; kept */
     float *act;   /* [S, m]: input of the last one; kept */
     float *part;  /* [S, C] workspace */
@@ -48,12 +49,12 @@ struct tensor_half {
 /* Softmax attention over nq query and nk KV heads of this rank: inner is q | keys | values. */
 struct tensor_attention {
     struct tensor_half half;
-    int64_t n_heads, n_kv_heads, head_dim; /* this rank's */
+    int64_t n_heads, n_kv_heads, head_dim; /* of this rank */
     float scale;
     const int64_t *lo, *hi; /* [S] */
     float *lse, *m, *delta; /* [n_heads, S]; lse is kept */
 };
-/* x, y: the own rows (TP: all). Collective. */
+/* x, y: this rank's own rows (TP: all rows). All ranks call it together. */
 int tensor_attention_fwd(struct tensor_group *g, const struct tensor_attention *a, struct tensor x,
                          struct tensor y, struct err *e);
 int tensor_attention_bwd(struct tensor_group *g, const struct tensor_attention *a, struct tensor x,

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1 /* with a malloc and shadow pages of their own, and some times as slow */
+#define SANITIZED 1 /* sanitizers have a malloc and shadow pages of their own, and are slower */
 #else
 #define SANITIZED 0
 #endif
@@ -29,7 +29,7 @@ extern int test_failures_now; /* failures of the running test, in whatever file 
             printf("  %s:%d: %s: ", __FILE__, __LINE__, #cond);                                    \
             printf(__VA_ARGS__);                                                                   \
             printf("\n");                                                                          \
-            fflush(stdout); /* the next may be the last */                                         \
+            fflush(stdout); /* the next may crash */                                               \
         }                                                                                          \
     } while (0)
 #define CHECK(cond) CHECK_MSG(cond, "failed")
@@ -38,8 +38,8 @@ extern int test_failures_now; /* failures of the running test, in whatever file 
 
 #define RUN(fn) test_run(#fn, fn)
 
-/* SEQD_TEST_SMALL: the short form, for make check, for sanitizers and for programs that have not
- * changed. */
+/* Tells whether SEQD_TEST_SMALL asks for the short form, which is for make check, for sanitizers
+ * and for programs that have not changed. */
 static inline bool small_tests(void)
 {
     return getenv("SEQD_TEST_SMALL") != NULL;
@@ -55,7 +55,7 @@ static inline bool small_leaves(int64_t i, int n)
 #define RUN_LONG(fn) (SANITIZED || !small_tests() ? RUN(fn) : (void)0)
 
 void test_run(const char *name, void (*fn)(void));
-/* The last line of main: its exit status. */
+/* Ends a suite: the last line of main. Returns main's exit status. */
 int test_done(const char *suite);
 
 #endif

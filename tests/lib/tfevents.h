@@ -77,7 +77,7 @@ static inline bool tfe_varint(const unsigned char **at, const unsigned char *end
     return false;
 }
 
-/* The next field. False: the end; *at is NULL then where it is no message. */
+/* Reads the next field. False: the end; *at is NULL then if the bytes are no message. */
 static inline bool tfe_field(const unsigned char **at, const unsigned char *end,
                              struct tfe_field *f)
 {
@@ -155,8 +155,8 @@ static inline bool tfe_message(const unsigned char *at, size_t n, struct tfe_eve
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* The whole records of a file, at most TFE_EVENTS. *left: bytes after the last. -1: one is damaged.
- */
+/* Reads the whole records of a file, at most TFE_EVENTS. *left: bytes after the last record.
+ * Returns how many there are; -1: a record is damaged. */
 static inline int tfe_parse(const unsigned char *p, size_t size, struct tfe_event *out,
                             size_t *left)
 {
@@ -193,7 +193,7 @@ static inline int tfe_is_file(const struct dirent *d)
 
 struct tfe_curve {
     int n, n_files, n_starts;
-    size_t left; /* bytes that are no whole record, of all files */
+    size_t left; /* bytes of all files that are no whole record */
     struct tfe_point {
         int64_t step;
         char tag[48];
@@ -236,7 +236,7 @@ static inline void tfe_show(const char *dir, struct tfe_curve *c)
     free(list);
 }
 
-/* How often a tag has a value at a step; *value: the last. */
+/* Returns how often a tag has a value at a step. *value: the last one. */
 static inline int tfe_count(const struct tfe_curve *c, const char *tag, int64_t step, float *value)
 {
     int n = 0;

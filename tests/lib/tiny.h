@@ -26,7 +26,8 @@ static inline int64_t tiny_at(const struct model *m, const struct param *p)
     return zero_holds(z, zero_bucket(z, p->offset)) ? zero_local(z, p->offset) : -1;
 }
 
-/* Larger than at the start of a training: attention that looks somewhere, logits that differ. */
+/* Makes weights larger than at the start of a training, so that attention prefers some keys and
+ * logits differ. */
 static inline void tiny_scale(struct model *m)
 {
     for (int i = 0; i < param_tensors(&m->shape); i++) {
@@ -44,7 +45,7 @@ static inline void tiny_scale(struct model *m)
     }
 }
 
-/* spec: checked; the ranks must have been opened with the plan's segment. */
+/* Opens one rank. spec: checked; the ranks must have been opened with the plan's segment. */
 static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, struct ranks *g,
                             int rank, struct err *e)
 {
@@ -78,7 +79,7 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
                                .n_ranks = t->plan.n_ranks};
     if (model_init(&t->model, &mo, e)) return -1;
     model_random(&t->model, spec->seed);
-    /* it has numbers alone, which the host reaches */
+    /* the weights are plain numbers in the host's memory */
     if (!spec->model.shape.quant && !t->be->own_memory) tiny_scale(&t->model);
     return 0;
 }

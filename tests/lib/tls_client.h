@@ -23,7 +23,8 @@ static inline void tls_write(const char *path, const gnutls_datum_t *d)
     CHECK(f && fwrite(d->data, 1, d->size, f) == d->size && !fclose(f) && !rename(next, path));
 }
 
-/* A certificate of its own key for localhost, which holds from then on for seconds. */
+/* Makes a certificate for localhost, with a key of its own, which is valid for `seconds` from
+ * `from` on. */
 static inline void tls_make_cert(const char *cert_path, const char *key_path, int serial,
                                  time_t from, int seconds)
 {
@@ -68,7 +69,7 @@ static inline void tls_fresh_cert(const char *cert_path, const char *key_path, i
 
 static gnutls_session_t tls_of[TLS_FDS]; /* by descriptor; a closed one's stays until reuse */
 static gnutls_certificate_credentials_t tls_trust_all; /* the server is under test */
-static int tls_n_cut;                                  /* ended without close_notify */
+static int tls_n_cut;                                  /* sessions cut without close_notify */
 
 static inline void tls_drop(int fd)
 {
@@ -104,7 +105,7 @@ static inline gnutls_session_t tls_client(int fd, const char *priority, const ch
     return tls_of[fd] = s;
 }
 
-/* Returns 0, or GnuTLS's error code. */
+/* Shakes hands. Returns 0, or GnuTLS's error code. */
 static inline int tls_connect(int fd)
 {
     for (;;) {
@@ -115,7 +116,7 @@ static inline int tls_connect(int fd)
     }
 }
 
-/* As send and recv that do not wait. */
+/* tls_put and tls_get work as send and recv that do not wait. */
 static inline ssize_t tls_put(int fd, const void *bytes, size_t n)
 {
     const ssize_t rc = gnutls_record_send(tls_of[fd], bytes, n);

@@ -9,8 +9,8 @@ struct told {
     struct progress p;
     int n;                        /* reports */
     int n_inside;                 /* reports after the beginning and before the end */
-    struct rank_progress at, was; /* the last one, and the first */
-    bool fell, beyond;            /* went back; went beyond the total */
+    struct rank_progress at, was; /* the last report, and the first */
+    bool fell, beyond;            /* fell: went back; beyond: went beyond the total */
 };
 
 static inline void told_take(void *arg, const struct rank_progress *now)
@@ -29,7 +29,7 @@ static inline void told_open(struct told *t)
     t->p.arg = t;
 }
 
-/* It began where `from` says, went forwards and ended with all of `total`. */
+/* Checks that the reports begin where `from` says, go forward, and end with all of `total`. */
 static inline void told_check(const struct told *t, int unit, double from, double total)
 {
     CHECK_MSG(t->at.unit == unit && t->was.done == from && t->was.from == from, "unit %d from %g",

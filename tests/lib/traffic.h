@@ -1,4 +1,5 @@
-/* traffic.h: the bytes that one layer's attention moves by a strategy's row: for tests. */
+/* traffic.h: computes the bytes that one layer's attention moves, by a strategy's row, for
+ * tests. */
 #ifndef SEQD_TESTS_TRAFFIC_H
 #define SEQD_TESTS_TRAFFIC_H
 
@@ -10,8 +11,8 @@ struct traffic_heads {
     enum precision_id precision;
 };
 
-/* Returns the count of rank r of P, for one purpose; contiguous, documents unknown; ulysses: one
- * group. */
+/* Returns the count of rank r of P for one purpose. The layout is contiguous, documents are not
+ * known, and ulysses has one group. */
 static inline struct comm_count traffic_of(enum strategy_id id, enum purpose purpose, int P, int r,
                                            const struct traffic_heads *h, bool back)
 {

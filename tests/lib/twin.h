@@ -2,15 +2,16 @@
  *
  * Tests keep the buffers that they compare in the host's memory, in blocks that twin_new gave. A
  * call's args struct points into them. If the device has memory of its own, twin_in packs the
- * blocks that are pointed to, one after the other, into one stretch of device memory, and gives the
- * call a copy of the args whose pointers lead there; twin_back waits, brings the blocks back and so
- * shows the test everything that was written, beside the windows too. That every call starts from
- * the host's bytes and ends there costs two copies and lets the checks of the host's memory
- * (sentinels, gaps, inputs that stay as they are) hold for the device's as they stand.
+ * blocks that are pointed to, one after the other, into one stretch of device memory, and gives
+ * the call a copy of the args whose pointers lead there; twin_back waits, brings the blocks back
+ * and so shows the test everything that was written, beside the windows too. Every call starts
+ * from the host's bytes and ends there. This costs two copies, but the checks of the host's memory
+ * (sentinels, gaps, inputs that stay as they are) then hold for the device's memory as well.
  *
- * Pointers are found by their value: each aligned word of the args that is an address in a block. A
- * word that is another address of the host fails the check: an operation would be given memory that
- * it cannot reach. TWIN_HOST names the field that an operation reads on the host, its drop. */
+ * Pointers are found by their value: each aligned word of the args that is an address in a block.
+ * A word that is another address of the host fails the check: an operation would be given memory
+ * that it cannot reach. TWIN_HOST names the field that an operation reads on the host, its
+ * drop. */
 #ifndef SEQD_TESTS_TWIN_H
 #define SEQD_TESTS_TWIN_H
 
@@ -24,11 +25,11 @@
 #include "tests/lib/test.h"
 
 #define TWIN_SIZE    ((int64_t)32 << 20) /* device memory: scratch and the blocks of one call */
-#define TWIN_SCRATCH ((int64_t)9 << 20)  /* its part at the front */
+#define TWIN_SCRATCH ((int64_t)9 << 20)  /* the part of scratch, at the front */
 #define TWIN_BLOCKS  1024
 #define TWIN_WORDS   96   /* words of an args struct */
 #define TWIN_GUARD   64   /* bytes after each block that no operation may write */
-#define TWIN_MARK    0xa5 /* as a double or a float: tiny; as an index: negative */
+#define TWIN_MARK    0xa5 /* a tiny double or float, a negative index */
 
 struct twin_block {
     char *at; /* on the host, size + TWIN_GUARD bytes */
@@ -79,7 +80,7 @@ static inline void twin_free(void *p)
     if (p) abort();
 }
 
-/* An array of n elements that lives until twin_forget, at the end of the check. */
+/* Allocates an array of n elements that lives until twin_forget, at the end of the check. */
 #define ARRAY(type, n) ((type *)twin_array((int64_t)(n) * (int64_t)sizeof(type)))
 static inline void *twin_array(int64_t size)
 {
@@ -96,7 +97,7 @@ static inline void twin_forget(void)
 
 /* ---- the device's side ----------------------------------------------------------------------- */
 
-/* For calls on b's device. */
+/* Opens the twins for calls on b's device. */
 static inline void twin_open(struct be *b)
 {
     struct err e;
@@ -114,8 +115,9 @@ static inline void twin_close(void)
     twins.be = NULL;
 }
 
-/* Scratch on the host: a private mapping of a file of NaN. A call writes to copies of pages, which
- * are dropped before the next call: most calls write few, and need no megabytes of NaN each. */
+/* Allocates scratch on the host: a private mapping of a file of NaN. A call writes to copies of
+ * pages, which are dropped before the next call: most calls write few pages, so that no call has
+ * to write megabytes of NaN. */
 static inline void *twin_host_scratch(int64_t size)
 {
     const int fd = memfd_create("scratch", 0);
@@ -129,7 +131,8 @@ static inline void *twin_host_scratch(int64_t size)
     return p;
 }
 
-/* Calls run one at a time: all backends that are open may share one scratch of a device. */
+/* Gives b its scratch. Calls run one at a time, so that all open backends of a device may share
+ * one. */
 static inline void twin_give_scratch(struct be *b)
 {
     const int64_t size = b->n_threads * (b->own_memory ? TWIN_SCRATCH / 3 : BE_SCRATCH_PER_THREAD);
@@ -152,7 +155,7 @@ static inline void twin_take_scratch(struct be *b)
 #define TWIN_STRICT      0
 #endif
 
-/* Whether it is an address of this process: a page is in its map. */
+/* Tells whether the word is an address of this process: its page is mapped. */
 static inline bool twin_is_address(uint64_t word)
 {
     unsigned char seen;
@@ -160,7 +163,7 @@ static inline bool twin_is_address(uint64_t word)
            mincore((void *)(uintptr_t)(word & ~(uint64_t)4095), 1, &seen) == 0;
 }
 
-/* A block begins in device memory as far from a multiple of 64 bytes as on the host. */
+/* Packs a block. It begins in device memory as far from a multiple of 64 bytes as on the host. */
 static inline void twin_pack(struct twin_block *k)
 {
     if (k->packed) return;
@@ -185,7 +188,8 @@ static inline uint64_t twin_word(uint64_t word)
     return word;
 }
 
-/* Byte of the args at which a pointer to the host's memory stands that the device may have. */
+/* Gives the byte of the args at which a pointer to the host's memory may stand; -1: there is
+ * none. */
 #define TWIN_HOST(...)                                                                             \
     _Generic(*(__VA_ARGS__), struct attn_fwd_args                                                  \
              : (int64_t)offsetof(struct attn_fwd_args, drop), struct attn_bwd_args                 \
@@ -193,7 +197,7 @@ static inline uint64_t twin_word(uint64_t word)
              : (int64_t)offsetof(struct dropout_args, drop), default                               \
              : (int64_t)-1)
 
-/* Returns the args to give the call; valid until the next. Scratch is NaN then. */
+/* Returns the args to give the call, valid until the next call. Scratch is full of NaN then. */
 static inline const void *twin_in(struct be *b, const void *args, size_t size, int64_t host)
 {
     if (!b->own_memory) {

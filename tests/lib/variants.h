@@ -1,5 +1,5 @@
-/* variants.h: one problem after another over numbers of ranks and forms of attention, each held
- * against float64 (ring.h), with the worst errors of a whole test program. */
+/* variants.h: runs one problem after another over numbers of ranks and forms of attention,
+ * compares each with float64 (ring.h), and keeps the worst errors of a whole test program. */
 #ifndef SEQD_TESTS_VARIANTS_H
 #define SEQD_TESTS_VARIANTS_H
 
@@ -8,7 +8,7 @@
 static const int degrees[] = {1, 2, 3, 4, 5, 8};
 enum { N_DEGREES = 6 };
 
-static struct errors worst; /* over all that passed through check_variant */
+static struct errors worst; /* worst errors of all check_variant runs */
 
 static inline void check_variant(const struct problem *p, const struct variant *v)
 {
@@ -30,7 +30,8 @@ struct heads {
     int64_t H, Hk, D;
 };
 
-/* Every way that documents lie in S tokens, read one way and both, with each of the heads. */
+/* Calls back with every way in which documents lie in S tokens, causal and not, for each of the
+ * heads. */
 static inline void each_problem(int64_t S, const struct heads *h, int n,
                                 void (*call)(struct problem))
 {
@@ -40,7 +41,7 @@ static inline void each_problem(int64_t S, const struct heads *h, int n,
                 call(problem_make(S, h[i].H, h[i].Hk, h[i].D, (enum docs)docs, causal));
 }
 
-/* The last line of main. */
+/* Ends a suite: the last line of main. */
 static inline int variants_done(const char *suite)
 {
     devices_close();

@@ -1,4 +1,5 @@
-/* verify.h: a proof on tiny models of every family, split in every way: for tests of verify. */
+/* verify.h: runs a proof on tiny models of every family, split in every way, for tests of
+ * verify. */
 #ifndef SEQD_TESTS_VERIFY_H
 #define SEQD_TESTS_VERIFY_H
 
@@ -30,10 +31,10 @@ struct way {
     const char *mixer; /* in the names of tensors that attention's backward makes wrong */
     double dropout;    /* dropout of attention's weights */
     /* Factor of the queries' weights, for scores that no plain exp survives, and of the delta
-     * rule's dt_bias, which is 1, for decays that many rows survive. 0: 1. */
+     * rule's dt_bias, which is 1, for decays that many rows survive. 0 means 1. */
     double gain;
     const char *text;     /* a file of write_docs; NULL: docs */
-    int64_t mlp_chunk;    /* memory.mlp_chunk_tokens; 0: as by default, whole */
+    int64_t mlp_chunk;    /* memory.mlp_chunk_tokens; 0: the default, whole MLPs */
     int offload_layers;   /* activations are offloaded, of this many layers; 0: they are not */
     const float *weights; /* fp32, as the model orders them, borrowed; NULL: random */
 };
@@ -278,7 +279,7 @@ static inline bool way_takes(const struct way *w, enum precision_id precision)
 
 /* ---- the user's text ------------------------------------------------------------------------- */
 
-/* One document of 1,500 letters and digits. */
+/* Writes one document of 1,500 letters and digits. */
 static inline void write_long(void)
 {
     char path[128], text[1600];
@@ -291,7 +292,7 @@ static inline void write_long(void)
     CHECK_MSG(!file_write(path, text, (size_t)n, &e), "%s", e.text);
 }
 
-/* Documents of 0 to 150 tokens: within a rank, over an edge, over several ranks. */
+/* Writes documents of 0 to 150 tokens: within a rank, over an edge, over several ranks. */
 static inline void write_docs(void)
 {
     static const char *const docs[] = {
@@ -326,7 +327,7 @@ struct trial {
     const struct way *way;
     char id[80];
     int mutant, mutant_tensor;
-    int disturb; /* this rank's copy of one weight is off; -1: no rank's */
+    int disturb; /* the rank whose copy of one weight is off; -1: none */
     bool artifacts;
     struct verify out;
     struct err sentence;
@@ -471,7 +472,7 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
         rc = verify_run(&a, &v, &e);
     }
     if (rc) ranks_fail(g, rank, &e);
-    if (!rc && rank == 0) { /* its own part, the reference, and the control where it is asked for */
+    if (!rc && rank == 0) { /* progress counts its part, the reference, and the control, if any */
         const int64_t S = r->model.sp.shard.S;
         const int alone = 1 + (v.controlled ? rounding_rule(r->model.dtype).runs : 0);
         told_check(&told, PROGRESS_TOKENS, 0,
@@ -489,8 +490,8 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
     data_close(d);
 }
 
-/* Messages are late at random, so that data used before it has arrived is missing. t->out is the
- * caller's to end. */
+/* Runs a trial. Messages are late at random, so that a use of data before its arrival shows. The
+ * caller ends t->out. */
 static inline void trial_run(struct trial *t)
 {
     static struct plan plan;

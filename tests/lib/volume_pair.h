@@ -11,9 +11,9 @@
 enum volume_way {
     VOLUME_DSP,          /* 2M/P: two switches */
     VOLUME_ULYSSES_ONE,  /* 4M/P: q, k, v out and o back, in attention along the spread dimension */
-    VOLUME_OPEN_SORA_12, /* 6M/P: its own: q, k, v, o and the cross-attention's two */
+    VOLUME_OPEN_SORA_12, /* 6M/P: its own way: q, k, v, o, and two in the cross-attention */
     VOLUME_ULYSSES_BOTH, /* 8M/P: in both attentions */
-    VOLUME_OPEN_SORA_10, /* 10M/P: and the cross-attention's two */
+    VOLUME_OPEN_SORA_10, /* 10M/P: the same, and two in the cross-attention */
     VOLUME_RING,         /* 2M: keys and values past everyone, in one attention */
     VOLUME_MEGATRON_SP /* 8M: all-gather and reduce-scatter round attention and MLP, both blocks */
 };

@@ -19,10 +19,10 @@ struct model {
     } place[PLACES];
     char gpu[PLACES][GPU_UUID_SIZE];
     int restarts, max_restarts;
-    int64_t rank_size; /* bytes of its node's memory, by the stored plan */
+    int64_t rank_size; /* bytes that a rank takes of its node's memory, by the stored plan */
     bool tainted, acked, cancel_acked, whole;
     int64_t shown_version, step_epoch, assign_ms;
-    int64_t read_epoch; /* as of the look before */
+    int64_t read_epoch; /* the epoch at the look before */
     int calm_assigns;
     int shown_state;
     char key[32];
@@ -36,7 +36,7 @@ static int64_t n_models;
 static int64_t last_row, last_metric, n_rows, known_jobs;
 static uint64_t rows_hash;
 static bool used[1 << 17];
-static bool cordoned[SIM_NODES]; /* it was answered so, and nothing else was asked since */
+static bool cordoned[SIM_NODES]; /* an answer said so, and no other order was sent since */
 
 void check_reset(void)
 {
@@ -203,7 +203,8 @@ static int slots_on(const char *node)
     return n;
 }
 
-/* An errand is the only one on its node, or finds as much. */
+/* Returns the bytes that attempts hold on a node; a preparation holds ERRAND. *n_errands: how many
+ * preparations are there. */
 static int64_t memory_on(const char *node, int *n_errands)
 {
     int64_t sum = 0;
@@ -266,7 +267,7 @@ static void take_assign(struct model *m, const struct row *r)
                            (long long)r->job, node_name(k));
 }
 
-/* A node is away, or back; silence alone fences no attempt. */
+/* Takes a note that a node is away or back. Silence alone must not fence an attempt. */
 static void take_away(struct model *m, const struct row *r)
 {
     char node[8];
@@ -295,7 +296,7 @@ static void take_failure(struct model *m, const struct row *r)
     if ((user || last) && !m->tainted && !gang_faults(r->job))
         sim_broken("blame", r->job, "job %lld is blamed for what it did not do: %.300s",
                    (long long)r->job, r->data);
-    if (m->state == JOB_STOPPING) return; /* the first one counts */
+    if (m->state == JOB_STOPPING) return; /* the first failure counts */
     m->target = last || value(r->data, "gives_up") ? JOB_FAILED : JOB_QUEUED;
     if (user && m->restarts >= m->max_restarts) m->target = JOB_FAILED;
     if (user && m->restarts < m->max_restarts) m->restarts++;
@@ -343,8 +344,7 @@ static void check_done(const struct model *m, const struct row *r)
     }
 }
 
-/* Checks that every step and every checkpoint that rank 0 of a finished attempt told of is
- * there. */
+/* Checks that every step and checkpoint that rank 0 of a finished attempt reported is stored. */
 static void check_whole(void)
 {
     for (int64_t j = 1; j <= n_models; j++) {
@@ -361,7 +361,7 @@ static void check_whole(void)
     }
 }
 
-/* Sets the target state of a stopping job. A job that is to end is not held. */
+/* Sets the target state of a stopping job. A job that is to end cannot be suspended. */
 static void take_ask(struct model *m, const struct row *r)
 {
     const bool stopping = m->state == JOB_STOPPING;
@@ -483,7 +483,7 @@ static void read_events(void)
     sqlite3_finalize(st);
 }
 
-/* Steps of one second. */
+/* Takes the steps of one second. */
 static void take_steps(int64_t job, const char *data)
 {
     struct model *m = model_of(job);
@@ -678,7 +678,8 @@ void check_page(int64_t job, const char *page, bool metrics)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* It waits, as it says, for the liar, which lied of a checkpoint and has left for ever. */
+/* Tells whether the job waits, by its own reason, for the liar, which lied about a checkpoint and
+ * has left for ever. */
 bool check_waits_for_liar(int64_t j)
 {
     char want[64];

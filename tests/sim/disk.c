@@ -7,7 +7,7 @@
 
 enum { FILES = 16, REGIONS = 64, LOCKS = 8, SECTOR = 512 };
 
-struct change { /* since the last sync */
+struct change { /* a write since the last sync */
     struct change *next;
     int64_t at, size; /* size -1: cut to `at` bytes */
     char data[];
@@ -19,11 +19,11 @@ struct image {
 };
 
 struct file {
-    char name[256]; /* "": of no one else */
+    char name[256]; /* "": private to its handle */
     bool used;
     struct image now, safe;
     struct change *first, **last;
-    int n_shared, writer; /* locks of the rollback journal's kind; writer: a handle's number */
+    int n_shared, writer; /* locks of the rollback journal; writer: number of a handle */
     char *region[REGIONS];
     int n_regions, region_size;
     int shm_shared[LOCKS], shm_writer[LOCKS];
@@ -171,7 +171,7 @@ void disk_reset(void)
     n_graves = 0;
     disk = (struct disk_faults){.room = -1};
     last_errno = n_handles = 0;
-    sqlite3_randomness(0, NULL); /* begins again, by on_random */
+    sqlite3_randomness(0, NULL); /* seeds it again, by on_random */
 }
 
 static bool alive(const struct handle *h)
@@ -179,7 +179,7 @@ static bool alive(const struct handle *h)
     return h->life == life;
 }
 
-/* The code that this call fails with, or 0. */
+/* Returns the code with which this call fails, or 0. */
 static int meets(const struct handle *h, int code)
 {
     if (!alive(h)) {
@@ -254,8 +254,8 @@ static int io_truncate(sqlite3_file *file, sqlite3_int64 size)
     return SQLITE_OK;
 }
 
-/* A sync that fails has dropped the data that it should have written: another one succeeds all the
- * same. */
+/* Syncs a file. A failed sync has dropped the data that it should have written, and the next sync
+ * succeeds all the same. */
 static int io_sync(sqlite3_file *file, int flags)
 {
     struct handle *h = (struct handle *)file;

@@ -8,7 +8,7 @@
 #include "tests/sim/oom.h"
 #include "tests/sim/sim.h"
 
-enum { FIBERS = 64, STACK_SIZE = 8 << 20 }; /* as planner.c */
+enum { FIBERS = 64, STACK_SIZE = 8 << 20 }; /* that of planner.c */
 
 struct fiber {
     ucontext_t context;
@@ -16,7 +16,7 @@ struct fiber {
     void *(*main)(void *arg);
     void *arg;
     bool used, done, ready;
-    int node; /* the node that it is of; -1: seqd */
+    int node; /* node of the fiber; -1: seqd */
     pthread_cond_t *waits;
     int64_t until_ms; /* -1: no limit */
 };
@@ -186,7 +186,7 @@ time_t __wrap_time(time_t *out)
     return sim_utc / 1000;
 }
 
-/* The process of this fiber has ended: world.c does the rest. */
+/* Ends the fiber of a process that exits: world.c does the rest. */
 void __wrap__exit(int code)
 {
     if (!current) __real__exit(code);

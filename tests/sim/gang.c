@@ -74,7 +74,7 @@ static void shut(int *fd)
     *fd = -1;
 }
 
-/* The process is gone; its ranks follow. */
+/* Ends the gang's process; its ranks follow. */
 static void leave(struct gang *g, bool killed)
 {
     if (killed && g->stage < ENDED && g->stage > BORN)
@@ -109,7 +109,7 @@ static void die(struct gang *g)
     leave(g, true);
 }
 
-/* Carries out the gang's fate, now that it is time. */
+/* Carries out the gang's fate, when it is due. */
 static void fall(struct gang *g)
 {
     const int r = g->first + sim_below(g->n_local);
@@ -196,7 +196,8 @@ static struct gang *part(const struct gang *g, int i)
     return NULL;
 }
 
-/* 1: every rank of the attempt is there; 0: not yet; -1: one was, and is no more. */
+/* Returns 1 if every rank of the attempt is there, 0 if not yet, -1 if a rank was there and is
+ * gone. */
 static int ring(const struct gang *g)
 {
     int ready = 0, lost = 0;
@@ -258,7 +259,7 @@ static void step(struct gang *g)
         logs_line(g, "step");
     }
     if (g->steps % 3 == 0 && *checkpoint < g->steps) tell_checkpoint(g, checkpoint);
-    if (g->steps < STEPS && g->save && sim_below(4)) { /* some take too long, or never do */
+    if (g->steps < STEPS && g->save && sim_below(4)) { /* some are late, or never save */
         if (*checkpoint < g->steps) tell_checkpoint(g, checkpoint);
         save_exit(g);
         return;

@@ -38,7 +38,7 @@ struct gang {
     enum stage stage;
     enum fate fate;
     int fate_step;
-    int64_t next_ms, paused_ms, linger_ms, stop_ms; /* stop_ms: it has stopped by then */
+    int64_t next_ms, paused_ms, linger_ms, stop_ms; /* stop_ms: the gang has stopped by then */
     int lock_fd, listen_fd, sock_fd, steps;
     struct spool spool;
     int64_t log_size[JOB_MAX_RANKS];
@@ -46,13 +46,13 @@ struct gang {
 
 extern struct gang gangs[SIM_GANGS];
 extern int n_gangs, active[SIM_GANGS], n_active; /* active: gangs whose processes may be there */
-struct gang_truth {                              /* of a job */
+struct gang_truth {                              /* of one job */
     int checkpoint[SIM_NODES], faults;
 };
 extern struct gang_truth truth[SIM_JOBS + 1];
 
 void truth_reset(void);
 bool gang_has_ranks(const struct gang *g);
-int64_t truth_say(const struct gang *g, int type); /* a number for its report, used once */
+int64_t truth_say(const struct gang *g, int type); /* returns a number for its report, used once */
 
 #endif

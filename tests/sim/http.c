@@ -43,7 +43,7 @@ struct http_req {
     int64_t answered_at_ms;
     int64_t job;
     struct order *order;
-    bool orphan, lost; /* the client is gone; the answer will not reach it */
+    bool orphan, lost; /* orphan: the client is gone; lost: the answer will not reach it */
 };
 
 static struct order orders[SIM_JOBS];
@@ -51,7 +51,7 @@ static int n_orders, n_ordered, n_jobs; /* n_ordered: jobs of all orders */
 static int64_t jobs[SIM_JOBS], cursors[SIM_JOBS], metric_cursors[SIM_JOBS];
 static struct http_req *open_requests, *probe;
 static int n_open, n_resumed;
-static struct http_req *node_order; /* one at a time, so that answers say what holds */
+static struct http_req *node_order; /* one at a time, so that an answer tells the state */
 
 void clients_reset(void)
 {
@@ -91,7 +91,7 @@ const char *http_header(const struct http_req *r, const char *name)
     return r->order && !strcmp(name, "idempotency-key") ? r->order->key : NULL;
 }
 
-/* Over the Unix socket, from the user that runs seqd. */
+/* Returns the peer of every request: the user that runs seqd, over the Unix socket. */
 const struct http_peer *http_peer(const struct http_req *r)
 {
     static struct http_peer peer;
@@ -170,7 +170,7 @@ static int64_t number_at(const char *text, const char *key)
     return at ? strtoll(at + strlen(key), NULL, 10) : 0;
 }
 
-/* Their ids are consecutive, in every answer the same. */
+/* Checks that the ids of a batch are consecutive, and the same in every answer. */
 static void batch_submitted(const struct order *o, const char *body)
 {
     const int64_t first = number_at(body, "{\"id\":");
@@ -197,8 +197,8 @@ static void submitted(struct http_req *r, int status, const char *body)
     const int64_t id = number_at(body, "\"id\":");
     if (status != 201) {
         sim_note(0, "client: %s is answered %d", o->key, status);
-        const bool no_gpu = strstr(o->body, "\"cuda\"") && status == 400; /* none is there now */
-        const bool no_room = sim_tight && strstr(body, "does_not_fit"); /* while few have joined */
+        const bool no_gpu = strstr(o->body, "\"cuda\"") && status == 400; /* no GPU is there now */
+        const bool no_room = sim_tight && strstr(body, "does_not_fit"); /* few nodes have joined */
         if (status == 422 || (status == 400 && !no_gpu && !no_room))
             sim_broken("submit", 0, "%s: %d %.300s", o->key, status, body);
         o->done = no_gpu || no_room;
@@ -291,7 +291,7 @@ void clients_cut(void)
     n_open = 0;
 }
 
-/* Every client is a user of the Unix socket. */
+/* Writes zeros: every client is a user of the Unix socket. */
 void door_network(const struct http_peer *peer, unsigned char out[16])
 {
     memset(out, 0, 16);
@@ -343,7 +343,7 @@ static size_t write_spec(char *out, size_t size, const char *name)
     return (size_t)n;
 }
 
-/* The names of a batch tell the checker which jobs it has, and how many. */
+/* Writes a batch. Its names tell the checker which jobs it has, and how many. */
 static void write_batch(struct order *o, int number)
 {
     char name[32], *at = o->body + sprintf(o->body, "{\"jobs\":[");
@@ -372,7 +372,7 @@ static void submit_one(void)
     struct order *o = NULL;
     for (int i = 0; i < n_orders && !o; i++)
         if (!orders[i].done && !orders[i].under_way && orders[i].next_ms <= sim_now) o = &orders[i];
-    /* Once done, it is sent again now and then: the same answer must come. */
+    /* Send an order that is done again now and then: the same answer must come. */
     if (!o && n_orders && !sim_below(6)) o = &orders[sim_below(n_orders)];
     if (!o && n_ordered + BATCH_JOBS <= SIM_JOBS) {
         o = &orders[n_orders++];
@@ -416,7 +416,7 @@ static void order_node(int node, const char *what)
     if (node_order) return;
     node_order = ask(CORDON, "POST", node, "");
     snprintf(node_order->path, sizeof node_order->path, "/v1/nodes/%s:%s", node_name(node), what);
-    check_cordoned(node, false); /* until it is answered it is not known */
+    check_cordoned(node, false); /* not known until the answer */
     send_off(node_order);
 }
 
@@ -466,7 +466,8 @@ void clients_turn(bool submit)
     if (n_jobs && submit && !sim_below(150)) order_one();
     if (sim_calm && !sim_below(4)) order_node(sim_below(SIM_NODES), "uncordon");
     if (!sim_calm || !n_jobs) return;
-    /* In the end all that is held is resumed, and begun again where its checkpoint never comes. */
+    /* Resume, in the end, all jobs that are held, and restart a job whose checkpoint never
+     * comes. */
     const int64_t job = jobs[n_resumed++ % n_jobs];
     send_off(ask(HOLD, "POST", job, "/v1/jobs/%lld:resume"));
     if (check_waits_for_liar(job)) send_off(ask(RESTART, "POST", job, "/v1/jobs/%lld:restart"));

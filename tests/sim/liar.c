@@ -39,7 +39,7 @@ static void report(int64_t job, int64_t epoch, int64_t seq, int type, int rank, 
     if (size) memcpy(out + sizeof head, data, size);
     struct msg m = {.type = MSG_REPORT, .job = job, .epoch = epoch, .seq = seq, .data = out};
     m.size = sizeof head + size;
-    if (!sim_below(20)) m.size -= 1; /* and its size is not so */
+    if (!sim_below(20)) m.size -= 1; /* the size is wrong, too */
     send_msg(&m);
 }
 

@@ -1,6 +1,6 @@
-/* api/rpc.h over nothing: sessions between loops of one process. A message takes some time, and
- * they keep their order; a session can break, be cut in either direction, or be half open: then
- * each end finds out by itself, by keepalive. */
+/* api/rpc.h without a network: sessions between loops of one process. A message takes some time,
+ * and messages keep their order; a session can break, be cut in either direction, or be half open:
+ * then each end finds out by itself, by keepalive. */
 #include "api/rpc.h"
 #include <fcntl.h>
 #include "tests/sim/oom.h"
@@ -24,14 +24,14 @@ struct end { /* the streams of one program */
 
 struct rpc_stream {
     struct rpc_stream *next, *peer; /* peer NULL: gone */
-    struct pki_node holder;         /* server's end: by its certificate; name "": there is none */
+    struct pki_node holder;         /* server's end: the certificate's holder; name "": none */
     bool joins;                     /* server's end: it may ask for a certificate */
     struct end *end;
     struct rpc_client *client; /* NULL: the server's end */
     void *user;
     int node;
     bool opened, closing;
-    int64_t open_ms, dead_ms; /* dead_ms: the peer is gone, as noticed then; 0: it is there */
+    int64_t open_ms, dead_ms; /* dead_ms: when the loss of the peer is noticed; 0: it is there */
     int64_t stuck_ms;         /* since when nothing of the peer can come; 0: it can */
     int64_t last_due_ms;
     size_t queued_size;
@@ -103,7 +103,7 @@ static void stream_free(struct rpc_stream *s)
     free(s);
 }
 
-/* Tells the other end when the data on its way has come, or a part of it. */
+/* Lets the other end notice the loss once the data on its way has arrived, or a part of it. */
 static void leave_peer(struct rpc_stream *s)
 {
     struct rpc_stream *p = s->peer;
@@ -177,7 +177,7 @@ const char *rpc_stream_peer(const struct rpc_stream *s)
 
 /* ---- what arrives ---------------------------------------------------------------------------- */
 
-/* The other process stands still, or its direction is cut. */
+/* Tells whether no data can arrive: the other process stands still, or its direction is cut. */
 static bool hears_nothing(const struct rpc_stream *s)
 {
     if (s->client) return cut(s->node, false) || seqd_paused() > sim_now;
@@ -196,7 +196,8 @@ static void deliver(struct rpc_stream *s)
 {
     while (s->packets && !s->closing && s->packets->due_ms <= sim_now) {
         struct packet *p = s->packets;
-        /* A process that was stopped finds what had come before; a cut lets nothing through. */
+        /* Deliver to a process that was stopped the messages that had arrived before; a cut lets
+         * none through. */
         if (cut(s->node, !s->client)) return;
         if (s->dead_ms && s->dead_ms <= sim_now && sim_below(2)) return;
         if (!(s->packets = p->next)) s->last = &s->packets;
@@ -238,7 +239,7 @@ static void turn(void *arg)
     while (n--) stream_turn(all[n]); /* no turn frees another stream; the oldest first */
 }
 
-/* A client that ends in its own callback is not there any more when its turn has come. */
+/* Gives a client its turn, unless it has ended in its own callback before. */
 static void client_turn(void *arg)
 {
     struct rpc_client **at = arg;

@@ -50,7 +50,8 @@ int node_slots(int i)
     return nodes[i].n_slots;
 }
 
-/* Any job finds room on the first: four ranks, and not beside a preparation. */
+/* Returns a node's memory. Any job finds room on node 0: four ranks, though not beside a
+ * preparation. */
 int64_t node_memory(int i)
 {
     const int64_t slot = sim_tight ? (i ? 60 : 100) : 16384;
@@ -227,7 +228,7 @@ void node_quit(int i)
     now_node = -1;
 }
 
-/* It has ended in order. */
+/* Notes the orderly end of an agent, which starts again later. */
 static void quit_end(struct node *n)
 {
     sim_note(0, "seqw %s: ends in order", n->name);

@@ -18,7 +18,7 @@ extern char __executable_start[], etext[];
 struct oom oom;
 void *calloc(size_t n, size_t size);
 
-/* The first caller within this program that is not this file. */
+/* Notes the first caller within this program that is not in this file. */
 static void note_caller(void)
 {
     void *at[24];
@@ -88,7 +88,7 @@ static void note_abort(int64_t caller)
     }
 }
 
-/* In a child: until the request is answered, or a while. */
+/* Runs in a child, until the request is answered or TURNS turns are over. */
 static void probe(int kind, int64_t at)
 {
     clients_probe(kind);
@@ -101,7 +101,7 @@ static void probe(int kind, int64_t at)
     _exit(oom.n < at ? NONE_LEFT : 0);
 }
 
-/* False: there was no such allocation. */
+/* Fails one allocation in a child. False: there was no such allocation. */
 static bool fail_one(int kind, int64_t at, int count[4])
 {
     int status;
@@ -117,7 +117,7 @@ static bool fail_one(int kind, int64_t at, int count[4])
     if (WIFSIGNALED(status) && !aborted)
         printf("  crash: signal %d, the allocation at 0x%llx\n", WTERMSIG(status),
                (long long)oom.told->caller);
-    /* Ended: the writer did, with 70, or the request went with it. */
+    /* index 3, ended: the writer ended the process with 70, or the request was lost with it */
     const int how = oom.told->status >= 500 ? 1 : oom.told->status ? 0 : aborted ? 2 : 3;
     count[how]++;
     return true;
@@ -126,7 +126,7 @@ static bool fail_one(int kind, int64_t at, int count[4])
 int oom_walk(void)
 {
     void *warm[4];
-    backtrace(warm, 4); /* it loads a library */
+    backtrace(warm, 4); /* loads a library now */
     oom.told = mmap(NULL, sizeof *oom.told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
                     0);
     printf("%-8s %9s %9s %9s %9s\n", "request", "answered", "refused", "aborted", "ended");

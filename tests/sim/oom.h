@@ -1,18 +1,18 @@
-/* oom.h: allocations that fail (oom.c); the simulator itself is aside. */
+/* oom.h: allocations that fail (oom.c); the simulator's own do not. */
 #ifndef SEQD_TESTS_SIM_OOM_H
 #define SEQD_TESTS_SIM_OOM_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-struct oom_told {   /* in memory that a parent sees */
+struct oom_told {   /* in memory shared with the parent */
     int64_t caller; /* caller of the failed allocation: an offset in the program; 0: none */
     int status;     /* status of the answer; 0: no answer */
 };
 
 extern struct oom {
-    int64_t at, n; /* the at-th fails, of n so far; at 0: none */
-    int aside;     /* it is the simulator that allocates */
+    int64_t at, n; /* at: number of the allocation that fails, 0: none; n: counted so far */
+    int aside;     /* above 0: the simulator itself allocates */
     struct oom_told *told;
 } oom;
 

@@ -26,8 +26,8 @@ static struct {
     struct links *link;
     struct pki *ca; /* its authority, if nodes join ... */
     struct joins *joins;
-    char token[128]; /* ... and the file with the token of all of them */
-    bool told;       /* it is there */
+    char token[128]; /* ... and the file with the token of all nodes */
+    bool told;       /* the file is written */
     struct auth *auth;
     struct routes routes;
     int64_t start_ms, paused_ms, full_ms;
@@ -96,7 +96,7 @@ static void close_node(void *arg, const char *node, const char *why)
     if (d.link && !d.dying) link_close(d.link, node, why);
 }
 
-/* Clocks do not differ where nodes join, and no certificate expires. */
+/* Opens the joins. With them clocks do not differ, and no certificate expires. */
 static int open_joins(struct err *e)
 {
     char path[128];
@@ -120,7 +120,7 @@ static void token_made(void *arg, const char *id, const char *text, const struct
     d.told = text && !d.dying && !file_write(d.token, text, strlen(text), &why);
 }
 
-/* As many uses as nodes: to join again after an answer that was lost costs none. */
+/* Makes a token with as many uses as nodes: joining again after a lost answer costs no use. */
 static void make_token(void)
 {
     if (d.joins && !d.told)

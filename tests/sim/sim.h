@@ -35,7 +35,7 @@ enum {
     SIM_LIAR = SIM_NODES - 1,
     SIM_GPUS = 4,
     SIM_JOBS = 512,  /* jobs of one seed */
-    SIM_GANGS = 2048 /* the same */
+    SIM_GANGS = 2048 /* gangs of one seed */
 };
 
 /* ---- world.c --------------------------------------------------------------------------------- */
@@ -47,9 +47,9 @@ extern bool sim_tls;   /* nodes join with tokens and have certificates */
 uint64_t sim_random(void);
 int sim_below(int n);             /* 0 .. n - 1 */
 bool sim_chance(int per_million); /* never when calm */
-/* A line of what happened; job 0: of none. Kept, and shown after a violation. */
+/* Notes an event of the run; job 0: it is of no job. The notes are shown after a violation. */
 void sim_note(int64_t job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Something must hold and does not: rule is its short name. */
+/* Reports that a rule is broken. rule: its short name. */
 void sim_broken(const char *rule, int64_t job, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 bool sim_is_broken(void);
@@ -66,11 +66,11 @@ int fiber_exit_code(void); /* code of _exit in a fiber since the last drop; -1: 
 /* ---- disk.c ---------------------------------------------------------------------------------- */
 
 extern struct disk_faults {
-    int64_t room; /* bytes that files may still grow by; -1: any */
+    int64_t room; /* bytes by which files may still grow; -1: no limit */
     int fail_in;  /* the n-th call from now fails; 0: none */
     bool no_sync; /* the next sync fails */
     bool shorter; /* the call that fails has written a part */
-    bool aside;   /* it is the checker that calls: no call fails */
+    bool aside;   /* the checker calls: no call fails */
 } disk;
 void disk_install(void);
 void disk_reset(void);     /* an empty disk */
@@ -79,10 +79,10 @@ void disk_cut(bool power); /* every open file is dead; power: unsynced writes ma
 /* ---- net.c ----------------------------------------------------------------------------------- */
 
 void net_reset(void);
-void net_turn(struct loop *l); /* delivers arrived messages to that process */
-/* Cuts a node from seqd until then: messages from it (up), to it (down), or both. */
+void net_turn(struct loop *l); /* delivers the messages that arrived at the process of l */
+/* Cuts a node from seqd until until_ms: messages from it (up), to it (down), or both. */
 void net_cut(int node, bool up, bool down, int64_t until_ms);
-void net_break(int node); /* its session breaks; both ends learn of it, not at once */
+void net_break(int node); /* breaks its session; both ends notice it later */
 void net_mend(void);
 int64_t net_opened(void); /* streams that were ever opened */
 
@@ -93,11 +93,11 @@ bool seqd_up(void);
 void seqd_turn(void);              /* starts it when it is time */
 void seqd_kill(bool power);        /* kill -9; power: and the disk loses unsynced writes */
 void seqd_pause(int64_t until_ms); /* SIGSTOP */
-int64_t seqd_paused(void);         /* until when; 0: it is not */
+int64_t seqd_paused(void);         /* until when it is stopped; 0: it is not */
 struct loop *seqd_loop(void);
 struct routes *seqd_routes(void);
 int32_t seqd_reserved(const char *node);
-const char *seqd_reason(int64_t job); /* why it waits */
+const char *seqd_reason(int64_t job); /* the reason that the job waits */
 int64_t seqd_log_size(int64_t job, int64_t epoch, int rank);
 int seqd_starts(void);
 int64_t seqd_full_ms(void);   /* when its disk was last known to be full */
@@ -112,11 +112,11 @@ int node_slots(int node);
 int64_t node_memory(int node);
 int nodes_gpus(void); /* GPUs of all nodes */
 void nodes_turn(void);
-void node_kill(int node);   /* its agent, kill -9 */
-void node_quit(int node);   /* its agent, SIGTERM; a second one where it is leaving */
-void node_forget(int node); /* its certificate: it starts again and joins */
+void node_kill(int node);   /* kill -9 of its agent */
+void node_quit(int node);   /* SIGTERM to its agent; a second one if it is leaving */
+void node_forget(int node); /* its agent loses its certificate, starts again and joins */
 void node_pause(int node, int64_t until_ms);
-void node_leave(int node, int64_t until_ms); /* agent and gangs at once; back later */
+void node_leave(int node, int64_t until_ms); /* its agent and gangs end at once, and come back */
 void node_gpu(int node, int gpu, int health, int64_t until_ms);
 bool node_runs(int node);
 int64_t node_paused(int node);
@@ -131,18 +131,19 @@ void nodes_end(void);
 void gangs_reset(void);
 void gangs_turn(void);
 void gangs_end(void);
-void gang_kill_any(int node); /* one of its gangs, and so its ranks */
+void gang_kill_any(int node); /* kills one of its gangs, and so the gang's ranks */
 void gang_kill_all(int node);
 void gang_pause_any(int node, int64_t until_ms);
 int gangs_alive(void);
-/* Returns the bytes that its gangs take now; of_rank: the bytes of a rank of a job. */
+/* Returns the bytes that the node's gangs take now. of_rank: returns the bytes of a rank of a
+ * job. */
 int64_t gang_memory(int node, int64_t of_rank(int64_t job));
 int gang_ranks(int node); /* ranks that run there now and hold slots */
 bool gang_uses_gpu(int node, const char *uuid);
 /* The truth about attempts, for the checker. */
-bool gang_done(int64_t job, int64_t epoch); /* every rank of it exited 0 */
+bool gang_done(int64_t job, int64_t epoch); /* every rank of the attempt exited with 0 */
 bool gang_said(int64_t nonce, int64_t job, int64_t epoch, int type);
-int64_t gang_next_said(int64_t nonce, int64_t job, int64_t epoch); /* after that one; 0: none */
+int64_t gang_next_said(int64_t nonce, int64_t job, int64_t epoch); /* the next one; 0: none */
 int64_t gang_log_size(int64_t job, int64_t epoch, int rank);
 int gang_faults(int64_t job); /* failures that are the job's own */
 bool gang_part_alive(int64_t job, int64_t epoch, const char *node);
@@ -165,19 +166,20 @@ void clients_probe(int i); /* sends the i-th kind of request: submit, cancel, sh
 
 void check_reset(void);
 void check_rows(void);  /* takes the rows committed since the last look */
-void check_again(void); /* after a start: all that was there is there */
+void check_again(void); /* after a start of seqd: earlier rows are still there */
 void check_truth(void); /* compares slots and GPUs with running gangs */
 bool check_ended(void); /* every job is final */
 void check_at_end(void);
-void check_tainted(int64_t job); /* the liar has, or had, a part of it */
+void check_tainted(int64_t job); /* the liar has, or had, a part of the job */
 bool check_waits_for_liar(int64_t job);
 /* Take the replies to clients. */
 void check_submitted(const char *key, int64_t job);
 void check_cancelled(int64_t job);
-void check_cordoned(int node, bool is); /* from here on; false: or it is not known */
+void check_cordoned(int node, bool is); /* is: cordoned from here on; else not, or not known */
 void check_shown(const char *doc);
 void check_page(int64_t job, const char *page, bool metrics);
-/* Jobs by their states are added, rows, and logs that a full disk has cut. */
+/* Adds the jobs by their states to count, and reports the rows and the logs that a full disk has
+ * cut. */
 void check_report(int count[], int64_t *rows, int64_t *cut_logs);
 void check_close(void);                /* before seqd opens or closes its files */
 int64_t check_count(const char *rows); /* how many rows a table has */
@@ -186,7 +188,7 @@ int64_t check_count(const char *rows); /* how many rows a table has */
 
 #define STILL_MS      130000 /* more than two of the longest waits between two tries ... */
 #define STILL_JOIN_MS 20000  /* ... once every node has joined again */
-void still_begin(void);      /* counts what there is ... */
-void still_end(void);        /* ... and nothing of it is more */
+void still_begin(void);      /* counts all that may grow ... */
+void still_end(void);        /* ... and checks that none has grown */
 
 #endif

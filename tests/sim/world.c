@@ -31,7 +31,7 @@ enum fault {
     LEAVE,
     GPU,
     N_DRAWN,
-    AGENT_LEAVES = N_DRAWN, /* in place of a drawn one */
+    AGENT_LEAVES = N_DRAWN, /* takes the place of a drawn one */
     N_FAULTS
 };
 
@@ -115,7 +115,7 @@ void sim_broken(const char *rule, int64_t job, const char *fmt, ...)
 {
     char text[NOTE_SIZE];
     va_list args;
-    if (broken) return; /* the first one says it */
+    if (broken) return; /* the first violation is the one shown */
     broken = true;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
@@ -275,7 +275,8 @@ static void pass(int64_t ms)
     }
 }
 
-/* Everything has come to its end: every node joins once more, and from there on nothing happens. */
+/* Lets everything come to its end. Every node joins once more, and from then on nothing may
+ * happen. */
 static void be_still(void)
 {
     for (int i = 0; i < SIM_LIAR; i++) node_forget(i);
@@ -285,14 +286,14 @@ static void be_still(void)
     if (!broken) still_end();
 }
 
-/* Some kinds of faults, each seed others, and then none. */
+/* Runs one seed: at first with the kinds of faults that the seed draws, then without faults. */
 static void run(uint64_t s, int64_t max_steps)
 {
     begin(s);
     uint64_t kinds = sim_random() | (uint64_t)1 << sim_below(N_DRAWN);
     if (getenv("SEQD_SIM_KINDS")) kinds = strtoull(getenv("SEQD_SIM_KINDS"), NULL, 0);
-    /* In every fifth seed: the other seeds, some of them kept as cases, stay as they always
-     * were. */
+    /* Let agents leave in every fifth seed alone. The other seeds, some of them kept as cases,
+     * stay as they always were. */
     const bool leaves = s % 5 == 1 && kinds >> AGENT_LEAVES & 1;
     const int every_ms = 300 + sim_below(3000);
     const int64_t calm_ms = sim_now + 60000 + sim_below(240000);
@@ -321,7 +322,7 @@ static void run(uint64_t s, int64_t max_steps)
     end();
 }
 
-/* A world with some jobs, and then the walk. */
+/* Runs a world with some jobs, and then the walk. */
 static int walk(void)
 {
     oom.told = sim_calloc(1, sizeof *oom.told);
@@ -341,7 +342,8 @@ static int walk(void)
 #ifdef SEQD_MUTANTS
 enum { MUTANT_SEEDS = 60 };
 
-/* Faults that its schedules reach too seldom: test_seqd_jobs and test_seqd_gpus do at once. */
+/* Tells whether the schedules reach this fault too seldom; test_seqd_jobs or test_seqd_gpus
+ * catches it at once. */
 static bool caught_elsewhere(int mutant)
 {
     return mutant == MUTANT_CANCEL_LOST || mutant == MUTANT_STALE_FREE;
