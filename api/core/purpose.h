@@ -14,7 +14,7 @@ enum purpose {
     PURPOSE_DECODE,   /* generate: query out, partial (m, l, O) back */
     PURPOSE_VERIFY,   /* verify: gathering logits */
     PURPOSE_CONTROL,  /* barriers, agreements, checkpoint gather and scatter, inputs and results */
-    /* reported by name, stored nowhere by number */
+    /* Records of steps hold counts by number (struct rank_step): the numbers stay. */
     PURPOSE_STATE,  /* LASP: states of linear attention, forward */
     PURPOSE_DSTATE, /* LASP: gradients of these states, backward */
     PURPOSE_SWITCH, /* DSP: all-to-all between dimensions, splits and gathers */

@@ -21,7 +21,7 @@
 #include "daemon/store/store.h"
 
 #define JOIN_TOKENS       256
-#define JOIN_CERTIFICATES 8192                   /* unexpired: one or two of each node */
+#define JOIN_CERTIFICATES 8192                   /* most unexpired ones; a node has about two */
 #define JOIN_PER_NODE     16                     /* per node: a new one replaces the oldest */
 #define JOIN_USES         10000                  /* most uses of one token */
 #define JOIN_TOKEN_S      ((int64_t)366 * 86400) /* the longest life of a token */

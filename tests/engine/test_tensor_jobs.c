@@ -371,7 +371,8 @@ static int64_t want_rows(const struct at *a)
     return (w->tp - 1) * (layers + ends + norms) * samples_of(w);
 }
 
-/* Its rows of each sequence's stream to the next stage, of the gradient to the one before. */
+/* Returns the bytes of a rank's rows, for all sequences: the stream goes to the next stage, its
+ * gradient to the one before. */
 static int64_t want_streams(const struct at *a)
 {
     const int64_t part = rows_of(a->w) / a->w->tp * spec.model.shape.width;

@@ -205,9 +205,9 @@ static int fin_run(struct fin *f, const char *name, fin_fn fn, int arg)
     return f->n_sites;
 }
 
-/* Selects NaN at both ends of a site, inf at one and -inf at the other. On an emulated device,
- * which takes a hundred times as long, it selects NaN at one end and one infinity at the other;
- * thin: only one of the two, so that over several shapes each site has both. */
+/* Selects NaN at both ends of a site, inf at one and -inf at the other. A device with memory of
+ * its own gets NaN at one end and one infinity at the other, since an emulated one takes a hundred
+ * times as long. thin: it gets only one of the two; over several shapes each site gets both. */
 static bool fin_wanted(int arg, bool thin, int at, int end, enum fin_value value)
 {
     const bool near = end == at % 2;

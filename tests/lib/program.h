@@ -243,7 +243,8 @@ static inline void trial_complete(const struct trial *t, int v, int step)
                   t->what, step, v, t->count[v], trial_readers(t, v));
 }
 
-/* Counts one part more of the gradient of input k, and of each value that is the same window. */
+/* Counts a part of the gradient of input k, for the input and for each value that is the same
+ * window of the same base. */
 static inline void trial_count(struct trial *t, const struct step *st, int k)
 {
     const int in = t->p->op[st->op].in[k];

@@ -123,7 +123,8 @@ static inline bool puppet_frame(struct puppet *p, int type, int channel, int pur
     return puppet_write(p, &f, sizeof f);
 }
 
-/* Reads up to the first frame that is no heartbeat. */
+/* Reads the next frame; heartbeats are skipped unless type is FRAME_BEAT. Tells whether the frame
+ * has this type and number. */
 static inline bool puppet_expect(struct puppet *p, int type, uint64_t number, struct tcp_frame *out)
 {
     do {

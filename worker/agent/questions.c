@@ -232,7 +232,7 @@ void questions_describe(struct questions *q, const struct msg *m)
     if (rc == 0)
         rc = job_ref_is(m->path) ? resolve(named, path, &e)
                                  : state_dir_beneath(q->state_dir, named, path, &e);
-    put_roots(q, &g, words, argv + 3); /* grants_path has granted the directory of a job */
+    put_roots(q, &g, words, argv + 3); /* g has grants_path's grant, if the path is job:ID/... */
     if (rc == 0 && !ask(q, argv, m->request, LIMIT_MS, DESCRIBE_SIZE, described, &e)) return;
     described(q, m->request, "", 0, &e);
 }

@@ -56,7 +56,7 @@ struct ckpt_state {
     int32_t n_ranks;              /* informational */
     int32_t layout;               /* informational: enum layout_id */
     struct guard_state guard;     /* judges the next steps */
-    struct scale_state scale;     /* scale of the loss in the next steps, in fp16 */
+    struct scale_state scale;     /* fp16 training: scale of the loss in the next steps */
     int64_t n_evals, eval_step;   /* evaluations so far, and step and loss of the last one */
     double eval_loss;
     int32_t has_best; /* a checkpoint has the lowest loss so far: best_step, best_loss */

@@ -139,8 +139,9 @@ struct hf_family {
     {"quantization_config", config_want_plain, NULL}, {"text_config", config_want_null, NULL}
 /* clang-format on */
 
-/* Reads a whole text into *c->m by the rules of c->form. Returns 0, or -1 with c->e set. With
- * c->faults it returns -1 if c->faults has a fault. */
+/* Reads a whole text into *c->m by the rules of c->form. c->faults NULL: returns 0, or -1 with
+ * c->e set. Otherwise faults are added to *c->faults, and -1 says that it has some, or that
+ * config_find_model failed and set c->e. */
 int config_read(struct config *c, const char *text, size_t size);
 /* In a first pass, finds c->family, c->type and c->m->family. If the package wrote the text, a
  * CONFIG_JOB becomes a CONFIG_FILE. For a wrapper (wrapper.h) *text becomes its text_config.

@@ -139,7 +139,8 @@ void infer_answer_fini(struct infer_answer *a);
 /* ---- a job (generate.c) ---------------------------------------------------------------------- */
 
 struct infer_text {
-    char *text; /* owned: the first continuation of the first prompt, valid UTF-8; may be NULL */
+    char *text; /* owned: the first continuation of the first prompt that this attempt answered,
+                 * valid UTF-8; NULL: it answered none */
     int64_t n_prompts, n_prompt_tokens, n_tokens; /* sums over all prompts and continuations */
     int64_t n_refused, n_resumed;      /* batch: refused requests; requests answered by an earlier
                                         * attempt */

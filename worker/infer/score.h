@@ -3,12 +3,12 @@
  *
  * The prepared input is taken in windows of data.seq_len, in file order. score.stride 0: windows
  * follow each other, and a window's first token is not scored. score.stride d: window w begins at
- * token w*d and scores only the tokens that no earlier window has scored, its last d tokens. So
- * every token after the first window has at least seq_len - d tokens before it in its window
- * (under data.document_mask only tokens of its own document are seen). The first token of a
- * document and tokens that the data masks are never scored; "unscored" counts them. data.packing
- * "best_fit": a window holds whole documents (window.h), so that a document of at most seq_len
- * tokens is scored as if it stood alone.
+ * token w*d and scores only the tokens that no earlier window has scored. After the first window
+ * these begin at position seq_len - d, so at least seq_len - d tokens of the window are before
+ * each of them (under data.document_mask only tokens of its own document are seen). The first
+ * token of a document and tokens that the data masks are never scored; "unscored" counts them.
+ * data.packing "best_fit": a window holds whole documents (window.h), so that a document of at
+ * most seq_len tokens is scored as if it stood alone.
  *
  * Every rank computes the nll of its rows; rank 0 gathers them and adds in the order of the text.
  * No [S, V] tensor exists: the head runs in chunks.
@@ -20,19 +20,19 @@
  * score.jsonl has a line for each document:
  *   {"document", "file", "record", "nll", "tokens", "bytes", "ppl", "bits_per_byte", "unscored",
  *    "offset"}
- * record: the line of a JSONL file, as in struct data_origin; offset: the document's first token in
- * the prepared input.
+ * record: the line of a JSONL file, as in struct data_origin; offset: the document's first token
+ * in the prepared input.
  *
  *   ppl = exp(nll / tokens)      bits_per_byte = nll of text / ln 2 / bytes
- * tokens: scored tokens. bits_per_byte is that of the text, as in lm-evaluation-harness: the loss
- * without that of ids that end documents, over the bytes of the scored tokens and of each
- * document's first token, which is not predicted. bytes is 0 if the input was ids.
+ * tokens: scored tokens. "nll of text" leaves out the ids that end documents, as
+ * lm-evaluation-harness does. bytes counts the scored tokens and each document's first token,
+ * which is not predicted; it is 0 if the input was ids.
  *
  * score.by_position_bucket n: a token's position is the number of tokens that its prediction could
  * see. They begin with its document, or with the window if that begins later (or without
  * document_mask). Bucket b holds positions [b*n, (b+1)*n). score-buckets.json:
  *   {"bucket_tokens", "buckets": [{"from", "to", "tokens", "nll", "loss", "ppl"}]}
- * where loss is nll / tokens.
+ * loss: nll / tokens.
  *
  * score.token_logprobs: token-logprobs.npy, float64, one number per token of the prepared input,
  * NaN for unscored tokens; a document of score.jsonl begins at its "offset". */

@@ -86,7 +86,8 @@ static void run_assign(struct template_run *r, struct scope *scope,
 /* ---- loops ---------------------------------------------------------------------------------- */
 
 /* Finds the next item that passes the loop's own condition. The condition sees the target's
- * variables and those around the loop, but not `loop`. Returns false if no item is left. */
+ * variables and those around the loop, but not this loop's `loop`: an outer loop's is seen.
+ * Returns false if no item is left. */
 static bool pull(struct template_run *r, struct template_loop *l, struct pyvalue *out)
 {
     while (!l->over && jinja_cursor_next(&r->h, &l->items, out)) {

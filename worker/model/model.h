@@ -195,8 +195,8 @@ int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct er
 
 /* Begins a sum of gradients: the next backward pass replaces the contents of m->grad, later ones
  * add to it. Needed before every step where records or logits lie there (worker/plan/lent.h).
- * Elements between tensors, which no pass writes, keep their values, or become 0 over records. By
- * bucket and under "ranks" each pass replaces it anyway. */
+ * Elements between tensors, which no pass writes, keep their values, or become 0 (clear_between in
+ * section.c). By bucket and under "ranks" each pass replaces it anyway. */
 void model_begin_grad(struct model *m);
 /* Runs forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step,
  * 1). *nll_sum: this rank's sum of nll. Gradients are added to m->grad, except after

@@ -45,9 +45,9 @@ struct option {
  * groups. */
 #define CHOICE_GAIN     0.1
 #define CHOICE_PLANS    2000 /* plans made to weigh, at most */
-#define CHOICE_MS       2000 /* milliseconds after which no other plan is begun */
+#define CHOICE_MS       2000 /* milliseconds after which the search ends, once it has an option */
 #define CHOICE_OPTIONS  96   /* options listed, the best ones */
-#define CHOICE_COMPARED 16   /* room for options compared besides: 12 are */
+#define CHOICE_COMPARED 16   /* room for options that are compared besides; 12 are in use */
 #define CHOICE_STORED   16   /* options that a job keeps */
 struct choice {
     int n;          /* options, the best first; 0: none could be weighed */

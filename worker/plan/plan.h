@@ -132,9 +132,9 @@ enum plan_id {
     PLAN_INV_FREQ,   /* double [rope_tables(), rotary columns / 2] */
     PLAN_SUMSQ,      /* double [units] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* device_scratch() bytes: the backend's */
-    PLAN_KEPT,       /* records that sections keep for the backward: plan_record(); in GRAD if
-                      * grad_skip (lent.h); with several stages one set for each sequence that is
-                      * kept, as for PLAN_LO_ALL, PLAN_HI_ALL */
+    PLAN_KEPT,       /* records that sections keep for the backward: plan_record(); within GRAD
+                      * where the item is shared (lent.h); with several stages one set for each
+                      * sequence that is kept, as for PLAN_LO_ALL, PLAN_HI_ALL */
     PLAN_CACHES,     /* generate: records of caches and states: plan_cache() */
     PLAN_SHARED,     /* values that `in` shares, one after another: plan_shared() */
     PLAN_DSHARED,    /* gradients of PLAN_SHARED */

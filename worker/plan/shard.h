@@ -31,7 +31,7 @@
 struct shard {
     int64_t S; /* tokens in the sequence */
     int P, r;
-    int u; /* consecutive ranks that form a group (sp/ulysses.c), a divisor of P; else 1 */
+    int u; /* consecutive ranks that form a group (sp/ulysses.c), a divisor of P; 1: no groups */
     enum layout_id layout;
     bool rank_bits; /* determinism "ranks" */
     int64_t unit;   /* rows that stay together: 1; or all of one index of the outermost dimension;

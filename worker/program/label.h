@@ -53,10 +53,10 @@ struct label_cost {
     uint64_t early; /* bit 63 - i: something moves before operation i */
 };
 
-/* Chooses the way of each operation, such that the fewest elements move. Equal choices are decided
- * by fewer moves, then by later moves, the first of them compared first. Returns false if no
- * choice is possible (an operation without a way; LABEL_WHOLE or a second label asked of a value
- * with one_label). */
+/* Chooses the way of each operation, such that the fewest elements move. Among choices that move
+ * as few, one with the fewest moves wins. If these are equal, too, the one wins that moves nothing
+ * before the first operation at which they differ. Returns false if no choice is possible (an
+ * operation without a way; LABEL_WHOLE or a second label asked of a value with one_label). */
 bool label_solve(const struct label_graph *g, int way[LABEL_OPS], struct label_cost *cost);
 
 #endif

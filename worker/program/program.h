@@ -237,12 +237,16 @@ enum embed_index { INDEX_POSITION, INDEX_TYPE, INDEX_LABEL };
 struct op {
     enum op_kind kind;
     int in[OP_INS];   /* values; PROG_NONE: absent */
-    int out[OP_OUTS]; /* out[1]: needed by backward, too, fp32: lse [H, T] (as [T, H] elements;
-                       * KEEP_RING), states (KEEP_ALWAYS: recomputing needs no exchange), a norm's
-                       * rstd, then its mean unless rms: [T, groups] each (KEEP_NEVER: computed
-                       * again with the norm), routes: [T, k] experts as int32, then [T, k] weights
-                       * (KEEP_NONE_MODE); out[2]: values that the strategy's ATTENTION over the
-                       * sequence keeps beside lse (KEEP_RING; value.form) */
+    int out[OP_OUTS]; /* out[0]: the result.
+                       * out[1]: an fp32 value that backward needs, too:
+                       *   attention      lse [H, T], as a value [T, H]; KEEP_RING
+                       *   with states    states; KEEP_ALWAYS, so that no exchange is repeated
+                       *   norm           rstd [T, groups], then the mean likewise unless rms;
+                       *                  KEEP_NEVER: computed again with the norm
+                       *   experts        routes: [T, k] experts as int32, then [T, k] weights;
+                       *                  KEEP_NONE_MODE
+                       * out[2]: a value that ATTENTION over the sequence keeps beside lse, as its
+                       * strategy needs it; KEEP_RING (value.form) */
     int w, n_w;       /* weights [w, w + n_w) of the section; n_w 0: none. w = PROG_TIED: the first
                        * weight of section `in`, the embedding */
     int bias, n_bias; /* biases [bias, bias + n_bias), likewise */

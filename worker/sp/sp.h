@@ -147,7 +147,7 @@ void sp_place(struct sp_buffers *b, const struct attention_need *need, void *are
  * memory. */
 int sp_open_groups(struct sp *sp, struct err *e);
 
-/* Operations that several strategies use, and the decoding that they share (sp.c). */
+/* Operations that other files use, and the decoding that strategies share (sp.c). */
 extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter, sp_all_gather;
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e);
 

@@ -1,5 +1,6 @@
-/* unicode.h: sets and maps of characters, with the Unicode versions of the parts of the package
- * `tokenizers`. tests/golden/make_unicode.py has measured the tables. */
+/* unicode.h: sets and maps of characters, as the package `tokenizers` has them. The parts of the
+ * package have different versions of Unicode, so tests/golden/make_unicode.py measured the
+ * tables. */
 #ifndef SEQD_TEXT_UNICODE_H
 #define SEQD_TEXT_UNICODE_H
 
