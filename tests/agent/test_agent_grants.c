@@ -46,6 +46,8 @@ static void test_spec(void)
     CHECK(g.n == 2);
     CHECK_STR(g.dir[0], want);
     snprintf(want, sizeof want, "%s/jobs/7/artifacts/a", s.dir);
+    CHECK_STR(spec_text(spec, spec->context.load), want);
+    *strrchr(want, '/') = 0;
     CHECK_STR(g.dir[1], want);
     CHECK_STR(spec_text(spec, spec->input.source.path), "/data/x");
     CHECK(!spec_intern(spec, "job:7", 5, &spec->model.path)); /* seqd resolves that */

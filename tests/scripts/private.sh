@@ -36,6 +36,7 @@ same "frozen" "$(field "$score" spec_effective.model.path)" "job:$first/step-4/h
 printf '%s' "$TRAIN" | as ann submit - -q -o name --set "checkpoint.resume=job:$first/step-2" --set data.train.0.path=upload:mine.txt/mine.txt --wait --timeout $((120 * PATIENCE)) >"$T/id" 2>"$T/out" && ok "resume from job:ID/step-N" || bad "resume from job:ID/step-N" "$T/out"
 same "it begins there" "$(seqctl metrics "$(cat "$T/id")" -o jsonl | head -n 1 | grep -o '"step": [0-9]*')" '"step": 3'
 score=$(score_of "job:base" | as ann submit - -q -o name --wait --timeout $((120 * PATIENCE)) 2>"$T/out") && ok "job:NAME" || bad "job:NAME" "$T/out"
+score_of "job:$first" | as ann submit - -q -o name --set "input.path=job:$score/artifacts/score.jsonl" --set input.format=text --wait --timeout $((120 * PATIENCE)) >"$T/id" 2>"$T/out" && ok "job:ID/artifacts/NAME is read" || bad "job:ID/artifacts/NAME" "$T/out"
 as ann continue "$first" --set train.steps=6 -q -o name --wait --timeout $((120 * PATIENCE)) >"$T/id" 2>"$T/out" && ok "continue" || bad "continue" "$T/out"
 same "by its reference" "$(field "$(cat "$T/id")" spec_effective.checkpoint.resume)" "job:$first/step-4"
 refused() { # NAME PATTERN command...

@@ -48,6 +48,7 @@ int grants_path(struct grants *g, const struct state_dir *s, const char *path, c
         return err_field(e, ERR_INVALID, field, "%s: %s is not resolved: that is seqd's to do",
                          field, path);
     if (in_job(s, &r, true, field, out, e)) return -1;
+    if (r.artifact) *strrchr(out, '/') = 0; /* a rank opens files beneath directories */
     if (!add(g, out))
         return err_field(e, ERR_TOO_LARGE, field,
                          "%s: a job may name %d uploads and checkpoints, and its path %d bytes",
