@@ -195,7 +195,8 @@ static bool no_roots(const struct jv *node)
     return jv_bool(node, "no_roots", false);
 }
 
-/* Tells whether a row is the last one of its node, and no list: it was not read to the end. */
+/* Tells whether a row is an error after which its node has no more rows: the node's list was not
+ * read to the end. The error of a node without roots does not count. */
 static bool unread(const struct jv *data, size_t row)
 {
     const struct jv *one = jv_at(data, row, NULL);

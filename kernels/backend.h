@@ -897,7 +897,7 @@ struct be_options {
     const char *isa;    /* NULL: SEQD_CUDA_ISA on a GPU, else the fastest; tests ask for each */
     int n_threads;
     void *scratch;      /* device_scratch() bytes; NULL: be_open allocates them */
-    bool scratch_later; /* be_open allocates no scratch; be_give_scratch gives it, from alloc */
+    bool scratch_later; /* be_open allocates none: be_give_scratch gives memory of ops->alloc */
     /* gemm and attn_fwd may add in any order that is the same from run to run: bits may then
      * depend on other rows, and so on the number of ranks. It allows a library's products (unless
      * SEQD_CUDA_BLAS=0 is in the environment) and a faster attention of few queries to many

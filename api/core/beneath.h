@@ -37,7 +37,8 @@ size_t beneath_root_len(const char *root);
  * absolute, and path begins with it. Returns -1 with errno after a failure: EXDEV or ELOOP if path
  * leads outside, EPERM if this process is confined and path leads to a private file. */
 int beneath_open(const char *root, const char *path, int flags);
-/* Opens as beneath_open, part by part: for kernels where openat2 is missing or refused. */
+/* Opens as beneath_open does if openat2 is missing or fails: resolves the path, then walks it part
+ * by part. For tests. */
 int beneath_open_old(const char *root, const char *path, int flags);
 
 /* Opens the parent directory of name (beneath_name_good) beneath the open directory root, and

@@ -17,7 +17,7 @@ enum err_code {
     ERR_DOES_NOT_FIT, /* the plan refuses it, with numbers */
     ERR_TOO_LARGE,    /* over a limit of seqd; the limit is in the sentence */
     ERR_IO,           /* a system call failed (the sentence has errno's text), or memory ran out */
-    ERR_CORRUPT,      /* a file's digest, size or structure does not hold */
+    ERR_CORRUPT,      /* a file's digest, size, structure or values are wrong, or ranks disagree */
     ERR_PEER,         /* another rank or process is gone, late or speaks nonsense */
     ERR_TIMEOUT,
     ERR_ABORTED,     /* another process asked for a stop */

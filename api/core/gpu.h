@@ -62,8 +62,8 @@ const char *gpu_health_name(int health); /* "ok", "ecc", ...: stable, used in RE
 /* Writes the reason that no rank gets the GPU: "it is partitioned (MIG): switch that off". Writes
  * "" for a healthy GPU. */
 void gpu_complaint(const struct gpu *g, char *out, int size);
-/* Checks data from another process, all but `far`. fails: ERR_INVALID, with the member in the
- * error's field ("gpu" for a count below 0). */
+/* Checks data from another process, all but name, bus and `far`. fails: ERR_INVALID, with the
+ * member in the error's field ("gpu.memory_free" for both sizes, "gpu" for a count below 0). */
 int gpu_check(const struct gpu *g, struct err *e);
 /* Returns the GPU's index in the list; -1: the list has no such GPU. */
 int gpu_find(const struct gpu *list, int n, const char *uuid);

@@ -204,12 +204,13 @@ static int check_generate(struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "input",
                          "a generate job takes either input.prompt or input.path");
     if (file) return check_source(s, &s->input.source, "input", e);
-    /* An inline prompt has one token per byte. */
+    /* Count a token for each byte of an inline prompt: a tokenizer makes fewer of most. */
     if (!s->data.seq_len) s->data.seq_len = (int64_t)strlen(prompt) + s->sampling.max_tokens;
     return 0;
 }
 
-/* Sets data.seq_len by the sizes of latents: a sample has at most one token per latent. */
+/* Sets data.seq_len by the sizes of latents if the spec leaves it out: a sample has at most one
+ * token per latent. */
 static void count_latents(struct job_spec *s)
 {
     const double n = (double)s->data.frames * (double)s->data.height * (double)s->data.width;

@@ -39,6 +39,6 @@ bool tls_wants_write(const struct tls_conn *t); /* after a 0 of tls_shake; false
 ssize_t tls_recv(struct tls_conn *t, void *bytes, size_t n);
 ssize_t tls_send(struct tls_conn *t, const void *bytes, size_t n);
 bool tls_holds(const struct tls_conn *t); /* bytes that recv returns though the socket has none */
-int tls_bye(struct tls_conn *t);          /* close_notify. 1: sent or given up, 0: not yet */
+int tls_bye(struct tls_conn *t);          /* sends close_notify. 1: sent or given up, 0: not yet */
 
 #endif

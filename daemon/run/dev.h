@@ -1,7 +1,9 @@
 /* dev.h: the one local node of `seqd --dev`. Its seqw runs in a session of its own, so that Ctrl-C
- * reaches seqd alone. seqd then sends seqw a message, at which seqw stops every gang and ends. At
- * SIGTERM its jobs would save first. A seqw that outlived a killed seqd is adopted. A seqw that
- * dies is started again, each time after twice as long, at most a minute. Loop thread only. */
+ * reaches seqd alone. seqd then sends seqw MSG_QUIT, at which seqw stops every gang and ends. seqd
+ * sends SIGTERM, at which the jobs would save first, only to a seqw too old for MSG_QUIT. A seqw
+ * that outlived a killed seqd is adopted. A seqw that dies is started again. The wait before that
+ * doubles each time, up to a minute, and is short again after a seqw that ran for a minute.
+ * Loop thread only. */
 #ifndef SEQD_DAEMON_RUN_DEV_H
 #define SEQD_DAEMON_RUN_DEV_H
 

@@ -36,7 +36,7 @@ struct attn_call {
     const int64_t *lo, *hi;
     int64_t kv_pos;
     int Tq, Tk, D, Hk, group; /* group: query heads of a KV head */
-    float scale, scale2;      /* scale2: for scores in powers of two */
+    float scale, scale2;      /* scale2: scale times log2 e, for exp2 */
     float cap;                /* soft cap of scores before the scale; 0: none */
     attn_rule drop;
 };
@@ -252,7 +252,8 @@ static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const T *s, i
     b[1][1] = x[3];
 }
 
-/* Products of a warp's 16 rows with ATTN_T rows, x[n][e]: row lane / 4 + e / 2 * 8, column 8 n +
+/* ATTN_N is the number of fragments, of 8 columns each, of the products of a warp's 16 rows with
+ * ATTN_T rows. A lane's x[n][e] is the product in row lane / 4 + e / 2 * 8, column 8 n +
  * lane % 4 * 2 + e % 2. */
 #define ATTN_N (ATTN_T / 8)
 

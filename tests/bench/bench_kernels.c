@@ -523,7 +523,7 @@ static void bench_rows(void)
     static const struct {
         const char *op, *shape;
         void (*run)(void *);
-        double n, in, out, held; /* floats of a tensor; tensors read, written, all there are */
+        double n, in, out, held; /* floats of a tensor; tensors: read, written, distinct */
         bool in_place;
     } table[] = {
         {"rmsnorm_fwd", "T 4096 C 768", run_norm_fwd, ROWS_T * ROWS_C, 1, 1, 2, false},

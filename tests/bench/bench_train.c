@@ -40,7 +40,7 @@ static void make_spec(int64_t S, int threads, enum precision_id precision)
     spec.train.steps = STEPS + 1;
 }
 
-/* The work of a step by the plan, and the memory of all ranks: planned, and resident at most. */
+/* The work of a step by the plan, and the memory of all ranks: planned, and the resident peak. */
 struct cost {
     double flops, planned_mib, peak_mib;
 };

@@ -59,8 +59,9 @@ static bool looks_at_job(const char *request)
 
 static void (*before_reply)(void); /* called in the server before each reply; NULL: nothing */
 
-/* A reply NULL hangs up without an answer. A look at the job takes no stream's reply, and the last
- * reply of the list is given again. */
+/* Gives the replies in order, then the last one again and again. While the next reply is a stream,
+ * a look at the job gets the last reply, and the stream stays the next one. A reply NULL hangs up
+ * without an answer. */
 static void serve(int listener, int asked, const char *const *reply, int n)
 {
     static char buf[1 << 16];

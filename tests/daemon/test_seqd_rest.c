@@ -350,7 +350,7 @@ static void test_plan_hardware(void)
     CHECK(number_at("\"step_s\":") > 0 && number_at("\"max_seq_len\":") > 32768);
     CHECK(number_at("\"ranks\":") == 8 && !strstr(reply, "\"strategy\":\"auto\""));
     CHECK(!strstr(reply, "\"sp\":\"auto\"") && number_at("\"memory_mib\":") == 16 * 1024);
-    /* one device has no link to speak of */
+    /* one device has no link: link_gbs is left out */
     CHECK(post("/v1/plan",
                PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":64,\"tflops\":50}")) == 200);
     CHECK(number_at("\"step_s\":") > 0 && number_at("\"tokens_s\":") > 0);

@@ -164,7 +164,7 @@ static void test_legal(void)
         CHECK_MSG(n_refused[kind] >= 2, "%s", spec_kind_name(kind));
 }
 
-/* A generate job is told of its weights and precision, and of no field that it does not have. */
+/* Advice to a generate job names its weights and precision, and no field that it does not have. */
 static void test_generate(void)
 {
     job(JOB_GENERATE, 1);

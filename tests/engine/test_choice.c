@@ -360,7 +360,7 @@ static void test_family_limits(void)
     spec.model.shape.max_pos = 600;
     spec.resources.memory_mib = 500;
     choose(&m);
-    CHECK(choice.max_seq_len > 600); /* documents count their positions from 0 each */
+    CHECK(choice.max_seq_len > 600); /* each document counts its positions from 0 */
     spec.data.reset_positions = false;
     choose(&m);
     CHECK(choice.max_seq_len == 600);
@@ -1169,8 +1169,8 @@ static void test_form_choice(void)
         }
 }
 
-/* Returns a limit in which four ranks of blockwise fit, and the additional memory of all_gather
- * does not. */
+/* Returns a limit of each rank's memory, MiB. Blockwise on four ranks fits in it. all_gather does
+ * not, since it needs more. */
 static int64_t tight_mib(void)
 {
     static struct plan p;

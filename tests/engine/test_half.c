@@ -449,8 +449,8 @@ static int64_t count_words(const char *path, const char *word)
 }
 
 /* hf/ of a training in 16 bits is a model in 16 bits, and its weights are the rounded master
- * weights. Each precision reads the files of the other: widened is exact, fp32 is rounded to
- * nearest. */
+ * weights. Each precision reads the files of the other: 16 bits are widened exactly, and fp32 is
+ * rounded to nearest. */
 static void test_files(void)
 {
     struct model_shape back;

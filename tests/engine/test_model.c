@@ -88,10 +88,11 @@ static double loss_at(struct seat *s, const float *w, const double *dir, const s
     return loss;
 }
 
-/* Along a unit direction d (half gradient, half noise) of one tensor: (L(+h) - L(-h)) / 2h, with h
- * and 2h extrapolated, so that the truncation error is O(h^4). The sum of nll (about 100, rounded
- * to about 2e-7 of it by the fp32 forward) leaves 2e-5 / h = 1e-3 of noise at h = 0.02, against
- * derivatives of at least 0.5: the bound of 1 % is some times that. */
+/* Compares the gradient with differences along a unit direction d (half gradient, half noise) of
+ * one tensor. (L(+h) - L(-h)) / 2h is extrapolated from h and 2h, so that the truncation error is
+ * O(h^4). The sum of nll is about 100, and the fp32 forward rounds it to about 2e-7 of that. This
+ * leaves noise of 2e-5 / h = 1e-3 at h = 0.02. The bound is 1 % of the derivative, or of 0.5 if
+ * that is more: at least five times the noise. */
 static void check_direction(struct seat *s, const float *w, const float *g, const struct param *p)
 {
     double *dir = malloc((size_t)p->count * sizeof *dir);

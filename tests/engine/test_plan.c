@@ -271,7 +271,7 @@ static void test_loss_chunks(void)
         {1024, 256, 50257, 256},   /* as 64 MiB has it: four rather than 320, 320, 320, 64 */
         {1024, 384, 50257, 352},   /* as the gradient has it: three */
         {1024, 64, 1 << 20, 64},   /* no more than the gradient */
-        {1024, 16, 1 << 20, 16},   /* too few rows to be equal */
+        {1024, 16, 1 << 20, 16},   /* the limit, 16 rows, is below 32: a chunk is the limit */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         small_spec(JOB_TRAIN, 1);

@@ -1247,8 +1247,8 @@ static void test_every_slot_finite(void)
         CHECK_MSG(has[i], "slot %d of struct be_ops has no case of NaN and infinity", i);
 }
 
-/* Tells whether the shape has been tested already: on a device with room for large blocks it runs
- * in the same way. */
+/* Tells whether the shape has been tested already, on the device with room for large blocks: it
+ * runs there as it does here. */
 static bool fin_tested(const struct fin_case *c, int arg)
 {
     if (c->part == FIN_OF_ATTN) return c->n_args == FIN_ATTNS && fin_attns[arg].D < least_dim;

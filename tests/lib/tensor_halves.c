@@ -114,7 +114,7 @@ static int begin_back(struct tensor_group *g, const struct tensor_half *h, struc
     return 0;
 }
 
-/* Computes dx from d_inner, and adds the gradient of the first matrix. */
+/* Computes dx from d_inner, and adds the gradients of the first matrix and of its bias. */
 static int finish_back(struct tensor_group *g, const struct tensor_half *h, struct tensor x,
                        struct tensor dx, struct err *e)
 {

@@ -31,7 +31,7 @@ struct tensor_group {
     void *bounce;   /* in the comm segment */
 };
 
-/* Rank w holds rows [tensor_row(w), tensor_row(w + 1)) under SP; P+1 borders. */
+/* Returns the first row that rank w holds under SP; the number of rows if w is P. */
 int64_t tensor_row(const struct tensor_group *g, int w);
 
 /* One half: in(x) -> columns -> attention or activation -> rows -> out. It has slices of matrices,

@@ -14,7 +14,7 @@
 struct tiny_rank {
     struct plan plan;
     struct model model;
-    void *arena, *host; /* host: NULL where the plan has no part there */
+    void *arena, *host; /* host: the plan's host_size bytes; NULL: host_size is 0 */
     struct be *be;
     struct offload *offload;
 };

@@ -96,7 +96,8 @@ static void apply(struct image *m, const struct change *c, int64_t size)
         image_write(m, c->data, size, c->at);
 }
 
-/* Keeps none, all or some of the changes since the last sync, torn between sectors. */
+/* Keeps none, all or some of the changes since the last sync. If it keeps some, a kept change may
+ * be torn: only its first sectors are kept. */
 static void lose_power(struct file *f)
 {
     const int how = sim_below(4);

@@ -50,7 +50,7 @@ struct rpc_client {
     struct loop_timer *retry;
     int node;
     enum kind kind;
-    char ca[PKI_PEM_SIZE], cert[PKI_PEM_SIZE]; /* ca: for JOIN, too; cert: for SESSION */
+    char ca[PKI_PEM_SIZE], cert[PKI_PEM_SIZE]; /* ca: SESSION and JOIN; cert: SESSION */
     int64_t wait_ms, retry_ms;
 };
 

@@ -1,5 +1,5 @@
-/* options.h: the options of seqw, from its command line and seqw.toml. A new option is a member and
- * a row of options.c. */
+/* options.h: the options of seqw, from its command line and seqw.toml. A new option is a member of
+ * struct seqw_options and a row of the table in options.c. */
 #ifndef SEQD_AGENT_OPTIONS_H
 #define SEQD_AGENT_OPTIONS_H
 

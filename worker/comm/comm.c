@@ -260,7 +260,7 @@ static int op_start(struct comm *c, struct comm_op *op, struct err *e)
     return 0;
 }
 
-/* Makes a live ticket of x; NULL: the endpoint has failed before. */
+/* Makes a live operation of x, and its ticket; NULL: the endpoint has failed before. */
 static struct comm_op *op_new(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t,
                               struct err *e)
 {

@@ -305,7 +305,7 @@ static int nccl_watch(struct comm *c, struct err *e)
     return advance(c, e);
 }
 
-/* Waits until a mark is free: marks are used in turns. */
+/* Waits until the next group's two marks are free: groups take the pairs of marks in turn. */
 static int room(struct comm *c, struct err *e)
 {
     const struct timespec pause = {0, POLL_NS};

@@ -110,8 +110,8 @@ static int put_bits(struct encode *c, size_t n, const uint8_t *learn, bool all, 
     return 0;
 }
 
-/* Begins the mask at the first token that may not be a target: all tokens before it may be
- * targets. */
+/* Begins the mask in the first call of put_mask with a token that may not be a target: all tokens
+ * before this call may be targets. */
 static int begin_mask(struct encode *c, struct err *e)
 {
     static const uint8_t ones[4096] = {[0 ... 4095] = 0xff};
@@ -166,7 +166,7 @@ static int64_t *count_bytes(struct encode *c)
     return c->set == SET_TRAIN ? &c->meta->stats.n_bytes : &c->meta->stats.eval_bytes;
 }
 
-/* Writes the text bytes of at most 4096 tokens. */
+/* Writes for each of n tokens, at most 4096, the number of its text bytes. */
 static int put_sizes(struct encode *c, const uint32_t *bytes, size_t n, struct err *e)
 {
     uint8_t raw[4 * 4096];

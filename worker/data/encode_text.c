@@ -30,8 +30,8 @@ static int open_tokenizer(struct encode_text *t, struct err *e)
     return 0;
 }
 
-/* Reads a text. A text that a GGUF file's keys do not make is none: ids need no tokenizer, and
- * open_tokenizer says why there is no text. */
+/* Reads a text. If a GGUF file's keys do not make it, *out has no text and the call succeeds: ids
+ * need no tokenizer. For data that need one, open_tokenizer reports the reason. */
 static int read_text(const char *dir, const char *name, struct model_text *out, struct err *e)
 {
     struct err why = {0};

@@ -42,12 +42,12 @@ struct format {
     /* Reads the file to its end. fails: ERR_INVALID with file and line or token; ERR_CORRUPT when
      * its sizes contradict each other. */
     int (*read)(struct format_in *in, struct err *e);
-    /* Reads the first of file[n] together, as many as can be held in memory. They follow each
-     * other in one source; file[0] has number `index` in the meta; in->r is NULL. Returns the
-     * number of files read, or -1 after a failure; 0: none can be held, and the caller reads the
-     * first with `read`. Output and error are those of `read`, file by file, except for
-     * ERR_CONFLICT for a file that has changed since it was hashed. NULL: every file is read
-     * alone. */
+    /* Reads the first of file[n], in groups that are held in memory, up to a file that cannot be
+     * held. The files follow each other in one source; file[0] has number `index` in the meta;
+     * in->r is NULL. Returns the number of files read, or -1 after a failure; 0: file[0] cannot
+     * be held, and the caller reads it with `read`. Output and error are those of `read`, file by
+     * file, except for ERR_CONFLICT for a file that has changed since it was hashed. NULL: every
+     * file is read alone. */
     int (*read_small)(struct format_in *in, const struct meta_file *file, uint32_t index, int n,
                       struct err *e);
     /* A word that is an input of the id of prepared data. It changes when a version makes other

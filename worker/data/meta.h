@@ -45,7 +45,7 @@ const char *meta_part_name(int part); /* returns a name like "tokens.bin" */
 /* Writes <dir>/meta.json. */
 int meta_write(const struct meta *m, const char *dir, struct err *e);
 /* Reads <dir>/meta.json. Call meta_fini on *m even after an error. fails: ERR_CORRUPT when the
- * text, a count or a range is wrong; ERR_NOT_FOUND, ERR_IO. */
+ * text, a count or a range is wrong; else as file_read. */
 int meta_read(const char *dir, struct meta *m, struct err *e);
 void meta_fini(struct meta *m);
 

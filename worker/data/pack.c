@@ -219,8 +219,8 @@ out:
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Counts the fragments of concat if no document is left out: one per document, and one more per
- * sample that begins inside a document. */
+/* Counts the samples and the fragments of concat if no document is left out. Fragments: one per
+ * document, and one more per sample that begins inside a document. */
 static void count_windows(struct pack *p)
 {
     const int64_t S = p->o.seq_len;

@@ -203,7 +203,8 @@ static void rename_tensor(const char *stored, char *name, size_t size)
     snprintf(name, size, "%.*s%s", (int)n, stored, end);
 }
 
-/* Tensors of files that are not used: other heads, position ids, one of two biases. */
+/* Tensors that a file may have although its model does not use them: other heads, position ids,
+ * and one of two biases (write_bert takes the other). */
 static const char *const beside[] = {
     "bert.pooler.",         "cls.seq_relationship.",        "bert.embeddings.position_ids",
     "cls.predictions.bias", "cls.predictions.decoder.bias", NULL};

@@ -149,8 +149,9 @@ int config_read(struct config *c, const char *text, size_t size);
  * the text is not an object, or if model_type or text_config is missing, malformed or occurs
  * twice. */
 int config_find_model(struct config *c, const char **text, size_t *size);
-/* config_is_nothing tells whether a key of any file changes nothing, whatever its value.
- * config_neutral finds a key that changes nothing while it has its default; NULL: no such key. */
+/* config_is_nothing tells whether a key changes nothing, whatever its value, in files of every
+ * family or in those of c->family. config_neutral finds a key that changes nothing while it has
+ * its default; NULL: no such key. */
 bool config_is_nothing(const struct config *c, const char *key);
 const struct hf_special *config_neutral(const char *key);
 /* Returns the feature of a model_type that is not supported here; NULL: the type is not known. */

@@ -54,7 +54,7 @@ struct dit_attn {
     int dim;            /* dimension along which rows attend: 0 space, 1 time */
     bool rope, qk_norm;
 };
-/* Writes LN, then x (1 + scale) + shift. */
+/* Writes LN(x) (1 + scale) + shift, with scale and shift of v (struct dit_vectors). */
 int dit_modulated(struct dit d, int x, const int v[3]);
 int dit_attention(struct dit d, int x, const struct dit_attn *a); /* qkv, attention, proj */
 int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *name);

@@ -7,7 +7,8 @@
 #include "api/core/rank.h"
 
 /* Reads and checks DIR/start, and checks that its seqrank can be run. fails: ERR_CORRUPT;
- * ERR_UNSUPPORTED for a record of another version; ERR_NOT_FOUND, ERR_TOO_LARGE, ERR_IO. */
+ * ERR_UNSUPPORTED for a record of another version; else as file_read, or as err_errno when seqrank
+ * cannot be run. */
 int start_read(const char *dir, struct gang_start *out, struct err *e);
 
 #endif

@@ -21,7 +21,7 @@
 #define GGUF_TENSORS     65536
 #define GGUF_NAME_SIZE   128 /* bytes of a key or of a tensor's name, its NUL included */
 #define GGUF_DIMS        4
-#define GGUF_HEADER_SIZE ((int64_t)256 << 20) /* bytes before the tensors' */
+#define GGUF_HEADER_SIZE ((int64_t)256 << 20) /* most bytes before those of the tensors */
 
 /* Types of values, by their numbers in files. */
 enum gguf_type {
@@ -75,9 +75,9 @@ struct gguf; /* an open, checked header */
  * converts it; ERR_TOO_LARGE over the limits above. */
 struct gguf *gguf_open(const char *path, struct err *e);
 void gguf_close(struct gguf *g); /* NULL allowed */
-/* Keeps a file's header: until gguf_leave, gguf_open of the same path by this thread gives it
- * without reading it again. Calls nest. NULL: the file cannot be opened, which its readers say, or
- * another file is kept. */
+/* Keeps a file's header: until gguf_leave, gguf_open of the same path by this thread returns it
+ * without reading it again. Calls nest. Returns NULL if this thread keeps another file, or if the
+ * file cannot be opened: the next gguf_open of it has the error. */
 struct gguf *gguf_keep(const char *path);
 void gguf_leave(struct gguf *g); /* NULL allowed */
 const char *gguf_path(const struct gguf *g);

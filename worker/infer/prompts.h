@@ -25,8 +25,8 @@ struct prompts {
     int n;
     int64_t *end;  /* owned, [n]: bytes [end[i-1], end[i]) of text are prompt i */
     char *text;    /* owned; not NUL-terminated */
-    int64_t *line; /* owned, [n]: line number of prompt i, from 1; 0: the file has no lines, or
-                    * this is not rank 0 */
+    int64_t *line; /* owned, [n]: line number of prompt i, from 1; 0: the prompt is not a line
+                    * of a file, or this is not rank 0 */
 };
 
 /* Reads the prompts in this process. roots: as in data_prepare. fails: ERR_INVALID (no prompt, an

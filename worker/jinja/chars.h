@@ -20,7 +20,7 @@ int jinja_chars_put(char out[4], uint32_t c);       /* returns the number of byt
 int64_t jinja_chars_last(const char *p, int64_t n); /* first byte of the last character; n > 0 */
 
 bool jinja_chars_space(uint32_t c);   /* str.isspace, and \s */
-bool jinja_chars_newline(uint32_t c); /* str.splitlines breaks at it, beside \r\n */
+bool jinja_chars_newline(uint32_t c); /* str.splitlines breaks at it, and once at \r\n */
 bool jinja_chars_printable(uint32_t c);
 bool jinja_chars_alpha(uint32_t c);
 bool jinja_chars_decimal(uint32_t c); /* general category Nd */

@@ -50,9 +50,9 @@ const struct native *jinja_native_find(const struct native *table, struct pyvalu
 void jinja_native_check_method(struct heap *h, struct pyvalue name);
 void jinja_native_check_function(struct heap *h, struct pyvalue name);
 
-/* Binds the arguments to the parameters and calls the function. fails: ERR_INVALID when there are
- * too many or too few arguments, one is given twice, or one has an unknown name; as the function
- * does. */
+/* Binds the arguments to the parameters, unless these are "*", and calls the function. fails:
+ * ERR_INVALID when there are too many or too few arguments, or when an argument is given twice or
+ * has an unknown name; else as the function. */
 struct pyvalue jinja_native_call(struct template_run *r, const struct native *native,
                                  struct pyvalue of, const struct actual *raw);
 

@@ -8,8 +8,8 @@
  *
  * A template is refused when it is compiled if it uses include, import, extends, block,
  * autoescape, or a filter, test, method or function of jinja2 or Python that is not implemented
- * here. The error has the line and the name. Integers have 64 bits; a value that would print an
- * address (a function, a generator) is an error.
+ * here. The error has the line and the name. Integers have 64 bits. To print a value whose text
+ * in Python has an address (a function, a generator) is an error.
  *
  * No state is global: a compiled template is read only, and several threads may render it. */
 #ifndef SEQD_JINJA_TEMPLATE_H

@@ -200,8 +200,8 @@ struct sum_leaf {
 };
 void frame_sum(struct frame *f, enum rows_id rows, float *dst, int64_t n,
                const struct sum_leaf *leaf);
-/* Adds the first row of x, fp32, to dst [cols], or writes it, as frame_sum does with a sum over
- * rows: x is such a sum. */
+/* Takes the first row of x, fp32, as a finished sum over rows. It is written to dst [cols] where
+ * frame_sum would write its sum, and added to dst where frame_sum would add it. */
 void frame_add_sum(struct frame *f, float *dst, struct tensor x);
 /* Computes dst [M, N] (+)= dy' x over rows: dy [grad rows, M], x [value rows, N], both of the
  * model's precision. */
@@ -211,8 +211,9 @@ void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tenso
 /* Computes dst [cols] (+)= sum over rows of dy, of the model's precision. */
 void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tensor dy);
 
-/* frame_blocks returns the number of blocks of rows for operations that sum nothing: one of all
- * rows, or one for each part if gradients are in parts. frame_block returns block i. */
+/* frame_blocks returns the number of blocks into which an operation that sums nothing cuts rows.
+ * If their gradients are kept in parts, each part is a block; else all rows are a single block.
+ * frame_block returns block i. */
 int frame_blocks(const struct frame *f, enum rows_id rows);
 struct span frame_block(const struct frame *f, enum rows_id rows, int i);
 

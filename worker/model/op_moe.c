@@ -361,8 +361,8 @@ struct slots_room {
     float *weight;                          /* [T] */
 };
 
-/* Computes the gradient of the router's weights: for row t's j-th choice it is the product of dy_t
- * and the choice's slot. */
+/* Computes dweight, the gradient of the weights that the router gives to choices. For row t's j-th
+ * choice it is the dot product of dy_t and the choice's slot. */
 static void weights_backward(struct frame *f, const struct moe *m, const struct slots_room *r,
                              struct tensor slots, float *dweight)
 {

@@ -357,7 +357,8 @@ static int run_forward(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* Runs the backward list: an operation that is computed again finds its states kept. */
+/* Runs the backward list. An operation that is computed again gets no carry: its states were
+ * kept. */
 static int run_backward(struct model *m, const struct here *h, struct err *e)
 {
     const struct schedule *list = &h->s->steps;

@@ -98,8 +98,8 @@ struct tensor section_states(struct model *m);
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n);
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n);
 struct tensor section_hidden(struct model *m);
-/* Returns state k of layer l after the context in m->slot (generate), and its bytes; NULL: no
- * more. */
+/* Returns state k of layer l in cache m->slot (generate), as it is after the context. *size gets
+ * its bytes. NULL: the layer has at most k states. */
 char *section_state(struct model *m, int l, int k, int64_t *size);
 /* Decodes the next token of n sequences, each with a cache of its own. */
 int section_decode(struct model *m, const struct section_row *row, int n, struct err *e);

@@ -5,16 +5,17 @@
  * could be submitted are weighed, and no property of a strategy is known here. Alternatives that
  * run only when a job asks for them are weighed for comparison (compare.c).
  *
- * Fields that the job sets are kept. The product of axes that job_check makes of the rest is
- * weighed first. A training weighs the others (product.h), too, if sp and dp are both open and the
- * machine is known, or if the first one does not fit. In the former case each is weighed with all
- * of its ranks as one group of ZeRO and, across nodes, with groups within a node. plan_make finds
- * the memory modes of each: the first that fit.
+ * Fields that the job sets are kept. An alternative has a product of axes, dp x pp x sp x tp. The
+ * product that job_check gives the job is weighed first. A training weighs the others
+ * (product.h), too, if sp and dp are both open and the machine is known, or if the first one does
+ * not fit. In the former case each product is weighed with all of its ranks as one group of ZeRO
+ * and, across nodes, with groups within a node. plan_make finds the memory modes of each: the
+ * first that fit.
  *
  * The choice is the fastest alternative that fits. An alternative that divides the model (pp, tp)
  * although the job does not ask for it must save CHOICE_GAIN. If no machine is known, the choice
  * is the first alternative that fits.
- * It is a pure function of the spec and the machine, but for the limit of time: the daemon
+ * It depends on the spec and the machine alone, unless CHOICE_MS ends the search. The daemon
  * computes it once, at submit, and writes it into the spec. */
 #ifndef SEQD_PLAN_CHOICE_H
 #define SEQD_PLAN_CHOICE_H

@@ -26,9 +26,9 @@ struct lent {
  * are offloaded. */
 bool lent_may_lie_over(const struct placer *b);
 
-/* Decides which values lie in the gradients' memory: records and logits after them, or either
- * alone, by the bytes that this saves. Sets extent.logits_apart. records: bytes of all layers'
- * records. */
+/* Decides, by the bytes that this saves, whether the records, the logits, both or neither lie in
+ * the gradients' memory. Logits follow the records. Sets extent.logits_apart. records: bytes of
+ * all layers' records. */
 void lent_decide(struct placer *b, const struct sections *s, int64_t records, struct lent *out);
 
 /* Places PLAN_GRAD if gradients may lie over records, and what lies in it; sets grad_skip. */

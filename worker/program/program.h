@@ -60,9 +60,9 @@ struct weight {
     int64_t rows, cols; /* cols 0: one-dimensional of `rows` */
     bool joined;        /* follows the one before without a gap: one product serves both */
     enum init_id init;
-    /* Order of rows in the file, if it is another one: by head, [n][parts][D], instead of by part,
-     * [parts][n][D]. 0: the same order. Part i of a head has head_major_runs[i] times D rows; 0:
-     * once. */
+    /* Order of rows in the file, if it differs: the file has them by head, [n][parts][D], and this
+     * tensor by part, [parts][n][D]. head_major_parts 0: the order is the same. head_major_dim: D.
+     * Part i of a head has head_major_runs[i] runs of D rows; 0 stands for 1. */
     int32_t head_major_parts, head_major_dim, head_major_runs[HEAD_PARTS];
     bool transposed; /* the file has [in, out] (GPT-2's Conv1D), as dims are, too */
     /* Number of tensors, of rows / stack rows each, that this one joins one after another:

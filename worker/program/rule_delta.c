@@ -107,8 +107,8 @@ static void need_delta(const struct program *p, const struct op *op, struct op_n
     n->summary = rule_max(n->summary, map + state_size(op));
 }
 
-/* Asks for the scratch of the map: values of 0, a factor of 1, and for backward the outputs of the
- * rows if values are 0. */
+/* Asks for the scratch of the map (delta_map): rows of zeros, which replace the values, and the
+ * number 1. Backward also needs the outputs of these rows. */
 static void ask_map(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]), rows = T < MAP_ROWS ? T : MAP_ROWS;

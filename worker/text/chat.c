@@ -19,7 +19,8 @@ struct chat { /* one rendering of a conversation */
     struct chat_seen *seen; /* NULL: not asked */
 };
 
-/* How the template used lists and mappings. */
+/* Notes on a rendering: the template's use of the messages and their lists of parts, and whether
+ * it failed. */
 struct chat_seen {
     struct pylist *messages;
     int64_t parts; /* first message with a list of parts; -1: none */

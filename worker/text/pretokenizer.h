@@ -27,8 +27,8 @@ enum piece_cut {
     CUT_INSIDE, /* the pieces are the same, or the cut divides one in two */
     CUT_PIECES  /* the pieces are the same, and one ends at the cut */
 };
-/* Returns the effect that a cut between *a and *b certainly has. Replaces *a and *b by the runes
- * that the steps make of them. */
+/* Returns the effect of a cut between the runes *a and *b, whatever text is around them. If it is
+ * CUT_INSIDE, *a and *b become the runes that the pre-tokenizers make of them. */
 enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b);
 
 #endif

@@ -51,7 +51,7 @@ struct sharded_state {
     struct tied_sends sends; /* messages that send `tied` to the first stage */
     struct slice_cursor slices; /* rank 0: places of files' elements (worker/ckpt/scatter.h) */
     int64_t
-        still_s; /* rank 0: the time of its last message to the others (worker/ckpt/scatter.h) */
+        still_s; /* rank 0: the time of its last OP_STILL to the others (worker/ckpt/scatter.c) */
 };
 
 /* Places the arrays and sets the model's callbacks for buckets. h must not be moved in memory

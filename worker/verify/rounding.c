@@ -135,9 +135,9 @@ int rounding_run(struct rounding *c, struct model *ref, int run, float scale, st
     return rc ? -1 : 0;
 }
 
-/* Computes the differences of a run. The loss is a mean over tokens, so its error is taken as the
- * sum of their errors. If these are independent, their sum has a deviation of sqrt(n) times their
- * rms. */
+/* Computes the differences of a run, and keeps the largest of all runs. The loss is a mean over
+ * tokens, so its error is the sum of their errors, or rounding_rule.apart deviations of this sum
+ * if that is more. The sum of n independent errors has a deviation of sqrt(n) times their rms. */
 void rounding_end(struct rounding *c, enum dtype params)
 {
     const double apart = rounding_rule(params).apart * sqrt(c->square);
