@@ -60,15 +60,21 @@ static void test_spec(void)
     free(spec);
 }
 
-/* No epoch begins where it is not known which ones began. */
+/* A file without an epoch is no missing one: an old attempt could begin again. */
 static void test_epochs(void)
 {
-    CHECK(state_dir_epoch(&s, 7) == 0);
-    CHECK(!state_dir_epoch_set(&s, 7, 3, &e) && state_dir_epoch(&s, 7) == 3);
-    CHECK(!file_write(in("state/epochs/7"), "x\n", 2, &e) && state_dir_epoch(&s, 7) == INT64_MAX);
-    CHECK(!file_write(in("state/epochs/7"), "4", 1, &e) && state_dir_epoch(&s, 7) == INT64_MAX);
-    CHECK(!state_dir_epoch_remove(&s, 7, &e) && state_dir_epoch(&s, 7) == 0);
-    CHECK(!file_make_dir(in("state/epochs/8"), &e) && state_dir_epoch(&s, 8) == INT64_MAX);
+    static const char *const bad[] = {"x\n", "4", "", "-1\n", "99999999999999999999\n"};
+    int64_t epoch = -1;
+    CHECK(!state_dir_epoch(&s, 7, &epoch, &e) && epoch == 0);
+    CHECK(!state_dir_epoch_set(&s, 7, 3, &e) && !state_dir_epoch(&s, 7, &epoch, &e) && epoch == 3);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(!file_write(in("state/epochs/7"), bad[i], strlen(bad[i]), &e));
+        CHECK_MSG(state_dir_epoch(&s, 7, &epoch, &e) == -1 && e.code == ERR_CORRUPT &&
+                      strstr(e.text, "epochs/7 holds no epoch"),
+                  "%s: %s", bad[i], e.text);
+    }
+    CHECK(!state_dir_epoch_remove(&s, 7, &e) && !state_dir_epoch(&s, 7, &epoch, &e) && epoch == 0);
+    CHECK(!file_make_dir(in("state/epochs/8"), &e) && state_dir_epoch(&s, 8, &epoch, &e) == -1);
 }
 
 int main(void)

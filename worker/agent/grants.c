@@ -50,9 +50,11 @@ int grants_path(struct grants *g, const struct state_dir *s, const char *path, c
     if (in_job(s, &r, true, field, out, e)) return -1;
     if (r.artifact) *strrchr(out, '/') = 0; /* a rank opens files beneath directories */
     if (!add(g, out))
-        return err_field(e, ERR_TOO_LARGE, field,
-                         "%s: a job may name %d uploads and checkpoints, and its path %d bytes",
-                         field, RANK_GRANTS, RANK_PATH_SIZE - 1);
+        return err_field(
+            e, ERR_TOO_LARGE, field,
+            "%s: a job may name %d uploads, checkpoints and jobs with artifacts, and a "
+            "path may have %d bytes",
+            field, RANK_GRANTS, RANK_PATH_SIZE - 1);
     return in_job(s, &r, false, field, out, e);
 }
 

@@ -32,13 +32,26 @@ static int begin(struct agent *a, const struct msg *m, int *rank, struct err *e)
     return 0;
 }
 
+/* Tells seqd that an attempt cannot begin here. rank: RANK_GANG, or the rank that is to blame. */
+static void cannot_begin(struct agent *a, const struct msg *m, int rank, const struct err *e)
+{
+    log_error("attempt.begin", "job=%lld why=\"%s\"", (long long)m->job, e->text);
+    relay_failure(a->session, m->job, m->epoch, rank, e);
+    relay_end(a->session, m->job, m->epoch, GANG_LOST);
+}
+
 static void on_assign(struct agent *a, const struct msg *m)
 {
     struct err e = {0};
+    int64_t newest;
     if (agent_find(a, m->job, m->epoch)) return;            /* a repeated message */
     const bool full = agent_n_attempts(a) >= WIRE_ATTEMPTS; /* HELLO could not name more */
     const bool ends = a->quitting || a->leave_s;
-    if (ends || full || m->epoch <= state_dir_epoch(&a->state_dir, m->job)) {
+    if (state_dir_epoch(&a->state_dir, m->job, &newest, &e)) {
+        cannot_begin(a, m, RANK_GANG, &e);
+        return;
+    }
+    if (ends || full || m->epoch <= newest) {
         log_warn("attempt.refuse", "job=%lld epoch=%lld why=\"%s\"", (long long)m->job,
                  (long long)m->epoch,
                  full   ? "too many attempts are here"
@@ -50,10 +63,7 @@ static void on_assign(struct agent *a, const struct msg *m)
     for (struct attempt *t = a->attempts; t; t = t->next)
         if (t->job == m->job) attempt_stop(t); /* only the attempt of the newest epoch may run */
     int rank = -1;
-    if (begin(a, m, &rank, &e) == 0) return;
-    log_error("attempt.begin", "job=%lld why=\"%s\"", (long long)m->job, e.text);
-    relay_failure(a->session, m->job, m->epoch, rank < 0 ? RANK_GANG : rank, &e);
-    relay_end(a->session, m->job, m->epoch, GANG_LOST);
+    if (begin(a, m, &rank, &e)) cannot_begin(a, m, rank < 0 ? RANK_GANG : rank, &e);
 }
 
 static bool listed(const struct msg *m, int64_t job, int64_t epoch)

@@ -149,21 +149,24 @@ int state_dir_scan(const struct state_dir *s,
     return 0;
 }
 
-int64_t state_dir_epoch(const struct state_dir *s, int64_t job)
+int state_dir_epoch(const struct state_dir *s, int64_t job, int64_t *epoch, struct err *e)
 {
     char path[FILE_PATH_SIZE], *end;
-    struct err e = {0};
-    if (file_join(path, &e, "%s/epochs/%lld", s->dir, (long long)job) < 0) return INT64_MAX;
-    char *text = file_read(path, 64, NULL, &e);
-    if (!text && e.code == ERR_NOT_FOUND) return 0;
+    *epoch = 0;
+    if (file_join(path, e, "%s/epochs/%lld", s->dir, (long long)job) < 0) return -1;
+    char *text = file_read(path, 64, NULL, e);
+    if (!text && e->code == ERR_NOT_FOUND) return 0;
+    if (!text) return -1;
     errno = 0;
-    const int64_t epoch = text ? strtoll(text, &end, 10) : -1;
-    const bool whole = text && !errno && epoch > 0 && !strcmp(end, "\n");
-    if (!whole)
-        log_error("epoch.unread", "job=%lld why=\"%s\"", (long long)job,
-                  text ? "the file holds no epoch" : e.text);
+    *epoch = strtoll(text, &end, 10);
+    const bool whole = !errno && *epoch > 0 && !strcmp(end, "\n");
     free(text);
-    return whole ? epoch : INT64_MAX;
+    return whole ? 0
+                 : err_set(e, ERR_CORRUPT,
+                           "%s holds no epoch, so that an old attempt might begin again: write the "
+                           "job's newest epoch and a newline into it, or remove it once no rank of "
+                           "the job runs here",
+                           path);
 }
 
 int state_dir_epoch_set(const struct state_dir *s, int64_t job, int64_t epoch, struct err *e)

@@ -46,9 +46,9 @@ int state_dir_scan(const struct state_dir *s,
                    void (*found)(void *arg, int64_t job, int64_t epoch, const char *dir), void *arg,
                    struct err *e);
 
-/* Returns the newest epoch of a job that began here; 0: none yet. INT64_MAX, which no epoch
- * exceeds: it cannot be read, so that an old epoch may not begin again. */
-int64_t state_dir_epoch(const struct state_dir *s, int64_t job);
+/* Reads the newest epoch of a job that began here; 0: none yet. fails: as file_read, but for
+ * ERR_NOT_FOUND; ERR_CORRUPT: the file holds no epoch. */
+int state_dir_epoch(const struct state_dir *s, int64_t job, int64_t *epoch, struct err *e);
 int state_dir_epoch_set(const struct state_dir *s, int64_t job, int64_t epoch,
                         struct err *e);                                            /* durable */
 int state_dir_epoch_remove(const struct state_dir *s, int64_t job, struct err *e); /* durable */
