@@ -165,8 +165,7 @@ int join_revocation_add(struct join_table *j, struct store_txn *t, const char *n
     return 0;
 }
 
-/* ---- rows without a use
- * ---------------------------------------------------------------------- */
+/* ---- rows without a use ---------------------------------------------------------------------- */
 
 static bool refuses_any(const struct join_table *j, const struct revocation *r)
 {

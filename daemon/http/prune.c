@@ -176,8 +176,7 @@ static void reply(struct prune_request *p)
     prune_free(p);
 }
 
-/* ---- removing
- * -------------------------------------------------------------------------------- */
+/* ---- removing -------------------------------------------------------------------------------- */
 
 static void on_ordered(void *arg, const struct err *e)
 {

@@ -24,8 +24,7 @@ static struct users *users(const struct disk_tally *t)
     return &t->commits->cluster->users;
 }
 
-/* ---- the end of a tally
- * ---------------------------------------------------------------------- */
+/* ---- the end of a tally ---------------------------------------------------------------------- */
 
 static void take_over(void *arg, struct user *u)
 {

@@ -180,8 +180,7 @@ static void test_order(void)
         for (int64_t n = 1; n <= 12; n++) run_stages(n_stages, n);
 }
 
-/* ---- a tied embedding's gradients
- * ------------------------------------------------------------- */
+/* ---- a tied embedding's gradients ------------------------------------------------------------ */
 
 /* A simulated clock over the passes of all stages. After each backward pass the last stage sends a
  * gradient, which the first one receives in its own pass of the same sequence; `room` of them may

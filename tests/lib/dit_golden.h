@@ -324,8 +324,7 @@ static inline void rank_body(struct ranks *g, int rank, void *arg)
     be_close(be);
 }
 
-/* ---- the same run by the engine
- * -------------------------------------------------------------- */
+/* ---- the same run by the engine -------------------------------------------------------------- */
 
 static inline void make_spec(const struct dit_run *r, struct job_spec *spec)
 {
