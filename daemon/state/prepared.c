@@ -9,6 +9,7 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "worker/plan/form.h"
+#include "worker/plan/place.h"
 
 #define PLAN_JSON_SIZE 65536
 #define MAX_TOKENS     ((int64_t)1 << 50) /* tokens of a job's data */
@@ -93,7 +94,7 @@ static void plan_again(struct job *j, const struct job_spec *spec)
     char *json = malloc(PLAN_JSON_SIZE);
     struct err e;
     if (!plan || !json) abort();
-    if (!plan_make(spec, spec->resources.memory_mib << 20, plan, &e) &&
+    if (!plan_try(spec, spec->resources.memory_mib << 20, plan, &e) &&
         plan_json(spec, plan, json, PLAN_JSON_SIZE) > 0) {
         job_set_plan(j, json);
         json = NULL;

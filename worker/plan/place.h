@@ -1,5 +1,5 @@
 /* place.h: the memory of a plan whose choices are made, on the rank that needs most. Inside
- * worker/plan. */
+ * worker/plan, but for plan_try. */
 #ifndef SEQD_PLAN_PLACE_H
 #define SEQD_PLAN_PLACE_H
 
