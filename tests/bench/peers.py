@@ -4,11 +4,12 @@
     tests/bench/peers.py [--rounds N] [--keep FILE] [--list] [word ...]
 
 Rows whose name has every word; without words all. A row compares lines of JSON: of one of our
-programs in build/MODE/bench, and of peer_*.py beside this file, which prints the same fields. A
-round runs ours, then the peer's, so that what else the machine does meets both; a program that has
-lines for several rows runs once in a round. The ratio of a row is the median of those of its rounds
-(above 1: ours is faster, or smaller), with the smallest and the largest. The fastest of several peers counts;
-one that is slower by a tenth in the first round is not run again. A line of JSON follows each row,
+programs in build/MODE/bench, or of a whole job (peer_embed.py), and of peer_*.py beside this file,
+which prints the same fields. A round runs ours, then the peer's, so that what else the machine does
+meets both; a program that has lines for several rows runs once in a round. The ratio of a row is
+the median of those of its rounds (above 1: ours is faster, or smaller), with the smallest and the
+largest. The fastest of several peers counts; one that is slower by a tenth in the first round is
+not run again. A line of JSON follows each row,
 then each peer's own figure. The share of a row is its best rate over the largest limit of all
 rounds: a limit that was measured in a disturbed moment raises no share.
 
@@ -132,6 +133,14 @@ def block_rows():
                       decode if what == "decode" else None)
 
 
+def embed_rows():
+    for precision in ("fp32", "bf16"):
+        yield Row(f"embed 600 documents of 30 tokens {precision}",
+                  {"bench": "embed", "precision": precision}, "tokens_s",
+                  ["peer_embed.py", "seqd", precision],
+                  [["peer_embed.py", "transformers", precision]], goal=1.5)
+
+
 def exchange_rows():
     ours, gloo = ["bench_ring", "hops", "steps", "sums"], [["peer_torch.py", "gloo"]]
     for size in (65536, 1 << 20):
@@ -147,7 +156,8 @@ def exchange_rows():
 
 
 def all_rows():
-    for rows in (train_rows, memory_rows, product_rows, attention_rows, infer_rows, block_rows, exchange_rows):
+    for rows in (train_rows, memory_rows, product_rows, attention_rows, infer_rows, block_rows,
+                 embed_rows, exchange_rows):
         yield from rows()
 
 
