@@ -918,6 +918,30 @@ static void test_no_gang(void)
     teardown();
 }
 
+/* Checks that an attempt does not begin while the file of its job's newest epoch is damaged, that
+ * the error names this file, and that the attempt begins once the file holds an epoch again. */
+static void test_damaged_epoch(void)
+{
+    setup();
+    int pid = agent_start("0");
+    running(7, 1, "wait", 1);
+    about(MSG_STOP, 7, 1);
+    UNTIL(view_of(7, 1)->end >= 0);
+    CHECK(!file_write(in_dir("epochs/%lld", 7, 0), "two", 3, NULL));
+    refused = (struct rank_fail){0};
+    assign(7, 2, "wait", 1);
+    UNTIL(refused.code);
+    CHECK(refused.code == ERR_CORRUPT && refused_rank == RANK_GANG);
+    CHECK_MSG(strstr(refused.text, "epochs/7"), "%s", refused.text);
+    CHECK(!file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
+    CHECK(!file_write(in_dir("epochs/%lld", 7, 0), "1\n", 2, NULL));
+    running(7, 3, "wait", 1);
+    about(MSG_STOP, 7, 3);
+    UNTIL(view_of(7, 3)->end >= 0);
+    terminate(pid);
+    teardown();
+}
+
 /* An agent that cannot write the end of an attempt, as on a full disk, still ends at SIGTERM. The
  * next agent writes that end. */
 static void test_sigterm_without_room(void)
@@ -1755,6 +1779,7 @@ int main(int argc, char **argv)
     RUN(test_killed_gang);
     RUN(test_broken_gang);
     RUN(test_no_gang);
+    RUN(test_damaged_epoch);
     RUN(test_sigterm_without_room);
     RUN(test_killed_rank);
     RUN(test_killed_for_memory);
