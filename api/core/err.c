@@ -137,6 +137,15 @@ int err_prefix(struct err *e, const char *fmt, ...)
     return -1;
 }
 
+void err_plain(struct err *e)
+{
+    for (char *p = e->text; *p; p++) {
+        const unsigned char c = (unsigned char)*p, next = (unsigned char)p[1];
+        if (c < ' ' || c == 0x7f) *p = '?';
+        if (c == 0xc2 && next >= 0x80 && next <= 0x9f) p[0] = p[1] = '?';
+    }
+}
+
 const char *err_name(enum err_code code)
 {
     return code >= 0 && code < ERR_N ? err_names[code] : "internal";

@@ -57,6 +57,9 @@ int err_write(struct err *e, int64_t needed, const char *fmt, ...)
 /* Puts "prefix: " before the sentence, to say where the failure was. Returns -1. */
 int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Replaces control characters in the sentence, which quotes a file, by question marks. */
+void err_plain(struct err *e);
+
 const char *err_name(enum err_code code); /* "invalid", "does_not_fit", ...: stable, used in REST */
 
 #ifdef __cplusplus

@@ -2,6 +2,7 @@
 #ifndef SEQD_CORE_UTF8_H
 #define SEQD_CORE_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Returns the length in bytes of the well-formed sequence at s, 0 if there is none (RFC 3629: no
@@ -41,6 +42,14 @@ static inline size_t utf8_partial(const char *s, size_t n)
         return want > back ? back : 0;
     }
     return 0;
+}
+
+/* Tells whether an error or a terminal may show s: it has no control characters, of ASCII or C1. */
+static inline bool utf8_plain(const char *s)
+{
+    for (const unsigned char *p = (const unsigned char *)s; *p; p++)
+        if (*p < ' ' || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f)) return false;
+    return true;
 }
 
 #endif

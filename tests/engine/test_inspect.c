@@ -213,6 +213,8 @@ static void test_file(void)
          "tensor \"t\"", "shape"},
         {"{\"t\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807],\"data_offsets\":[0,16]}}", 16,
          0, "tensor \"t\"", "its size overflows"},
+        {"{\"t\\u001b[2J\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, 0,
+         "the name of tensor 0 holds a control character", "fetch the file again"},
         {"{\"t\":{\"t\":{\"t\":{\"t\":{\"t\":{\"t\":{\"t\":{\"t\":{\"t\":1}}}}}}}}}", 0, 0,
          "tensor \"t\"", "missing"},
     };

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/core/job.h"
+#include "api/core/utf8.h"
 #include "worker/family/config_table.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
@@ -24,7 +25,8 @@ const struct hf_model *config_model(const struct model_shape *m)
 static int refuse_type(struct config *c)
 {
     char list[560] = "", type[48], needs[96] = "";
-    if (jread_copy(&c->j, type, sizeof type) < 0 || strpbrk(type, "\"\n\r\t")) type[0] = 0;
+    if (jread_copy(&c->j, type, sizeof type) < 0 || strchr(type, '"') || !utf8_plain(type))
+        type[0] = 0;
     const char *lacks = config_lacks(type);
     if (lacks) snprintf(needs, sizeof needs, ": it needs %s", lacks);
     for (int f = 0; f < FAMILY_N; f++)
@@ -71,7 +73,8 @@ static int read_type(struct config *c, bool inside)
             c, ERR_UNSUPPORTED, "text_config",
             "text_config has model_type \"%s\": of model_type \"%s\" only \"%s\" is "
             "computed",
-            strpbrk(type, "\"\n\r\t") ? "" : type, c->wrapper->model.type, c->wrapper->text);
+            strchr(type, '"') || !utf8_plain(type) ? "" : type, c->wrapper->model.type,
+            c->wrapper->text);
     return find_type(c, type) || find_wrapper(c, type) ? 0 : refuse_type(c);
 }
 

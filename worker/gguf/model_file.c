@@ -11,6 +11,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/utf8.h"
 #include "worker/gguf/gguf_config.h"
 #include "worker/gguf/gguf_tokenizer.h"
 
@@ -94,7 +95,8 @@ int model_file_there(const char *model, struct err *e)
         model, strerror(errno));
 }
 
-/* Finds the first file by name that begins as a GGUF file, whatever its name is. */
+/* Finds the first file by name that begins as a GGUF file, whatever its name is that an error can
+ * show. */
 static bool find_unnamed(const char *dir, char name[256])
 {
     bool found = false;
@@ -102,7 +104,8 @@ static bool find_unnamed(const char *dir, char name[256])
     for (struct dirent *x; d && (x = readdir(d));) {
         char begin[4];
         struct stat st;
-        if (*x->d_name == '.' || (found && strcmp(x->d_name, name) > 0)) continue;
+        if (*x->d_name == '.' || !utf8_plain(x->d_name)) continue;
+        if (found && strcmp(x->d_name, name) > 0) continue;
         if (fstatat(dirfd(d), x->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
             continue;
         const int fd = openat(dirfd(d), x->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

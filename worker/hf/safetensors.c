@@ -17,6 +17,7 @@
 #include "api/core/file.h"
 #include "api/core/jread.h"
 #include "api/core/mem.h"
+#include "api/core/utf8.h"
 #include "kernels/half.h"
 #include "worker/hf/blocks.h"
 
@@ -182,6 +183,13 @@ static struct st_tensor *add_tensor(struct st_file *f, struct jread *j, struct e
     if (jread_copy(j, t->name, sizeof t->name) < 0) {
         err_set(e, ERR_TOO_LARGE, "%s: the name of tensor %d has more than %d bytes, or a NUL",
                 f->path, f->n, ST_NAME_SIZE - 1);
+        return NULL;
+    }
+    if (!utf8_plain(t->name)) {
+        err_set(e, ERR_CORRUPT,
+                "%s: the name of tensor %d holds a control character: fetch "
+                "the file again",
+                f->path, f->n);
         return NULL;
     }
     f->n++;

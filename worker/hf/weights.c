@@ -9,6 +9,7 @@
 #include "api/core/faults.h"
 #include "api/core/file.h"
 #include "api/core/jread.h"
+#include "api/core/utf8.h"
 #include "worker/gguf/model_file.h"
 
 bool hf_starts_with(const char *s, const char *start)
@@ -68,20 +69,12 @@ static int open_gguf(struct hf_weights *w, const char *path, struct err *e)
     return -1;
 }
 
-/* Tells whether a name has no control characters, so that an error may show it. */
-static bool plain(const char *name)
-{
-    for (; *name; name++)
-        if ((unsigned char)*name < ' ' || *name == 0x7f) return false;
-    return true;
-}
-
 /* Returns the number of the shard whose file name was just read. */
 static int shard_index(struct hf_weights *w, struct jread *j, const char *path, struct err *e)
 {
     char name[96];
     if (jread_copy(j, name, sizeof name) < 0 || !name[0] || name[0] == '.' || strchr(name, '/') ||
-        !plain(name))
+        !utf8_plain(name))
         return err_set(e, ERR_CORRUPT, "%s: a shard's name is not a plain file name", path);
     for (int i = w->n_shards - 1; i >= 0; i--) /* the last first: neighbours share a shard */
         if (!strcmp(w->shard_name[i], name)) return i;
@@ -101,7 +94,7 @@ static int parse_weight_map(struct hf_weights *w, struct jread *j, const char *p
         if (!x) return -1;
         if (jread_copy(j, x->stored, sizeof x->stored) < 0)
             return err_set(e, ERR_TOO_LARGE, "%s: a tensor's name is too long", path);
-        if (!plain(x->stored))
+        if (!utf8_plain(x->stored))
             return err_set(e, ERR_CORRUPT, "%s: a tensor's name holds a control character", path);
         if (jread_next(j) != J_STRING)
             return err_set(e, ERR_CORRUPT, "%s: the file of %s is not a string", path, x->stored);
@@ -209,7 +202,7 @@ static int list_names(const char *dir, bool (*is)(const char *), char *out, size
     size_t at = 0;
     DIR *d = opendir(dir);
     for (struct dirent *x; d && (x = readdir(d));) {
-        if (!is(x->d_name) || *x->d_name == '.' || !plain(x->d_name)) continue;
+        if (!is(x->d_name) || *x->d_name == '.' || !utf8_plain(x->d_name)) continue;
         if (n < SHOWN && at < size)
             at += (size_t)snprintf(out + at, size - at, "%s%.60s", n ? ", " : "", x->d_name);
         n++;
