@@ -3,6 +3,7 @@
 #include "api/core/jread.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/utf8.h"
@@ -24,9 +25,21 @@ void jread_init(struct jread *j, const char *text, size_t size)
     j->state = AT_VALUE;
 }
 
+/* Names the place also by its line and column if the text has lines before it. */
 static enum jtok fail(struct jread *j, const char *at, const char *what)
 {
-    err_set(&j->err, ERR_INVALID, "JSON byte %lld: %s", (long long)(at - j->start), what);
+    const char *line = j->start;
+    int64_t n = 1;
+    char place[64] = "";
+    for (const char *p = j->start; p < at; p++) {
+        if (*p != '\n') continue;
+        line = p + 1;
+        n++;
+    }
+    if (n > 1)
+        snprintf(place, sizeof place, " (line %lld, column %lld)", (long long)n,
+                 (long long)(at - line) + 1);
+    err_set(&j->err, ERR_INVALID, "JSON byte %lld%s: %s", (long long)(at - j->start), place, what);
     j->state = AT_ERROR;
     return J_ERROR;
 }

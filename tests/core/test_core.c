@@ -19,6 +19,7 @@
 #include "api/core/mem.h"
 #include "api/core/process.h"
 #include "api/core/sha256.h"
+#include "api/core/utf8.h"
 
 static void test_err(void)
 {
@@ -238,6 +239,34 @@ static int read_all(const char *text, size_t n)
     }
     free(copy);
     return count;
+}
+
+/* A place beyond the first line has its line and column, as editors count them. */
+static void test_jread_place(void)
+{
+    static const struct {
+        const char *text, *says;
+    } v[] = {{"{\"a\": x}", "JSON byte 6: a value"},
+             {"{\n  \"a\": x}", "JSON byte 9 (line 2, column 8): a value"},
+             {"[1,\n2,\n\n  3 4]", "JSON byte 12 (line 4, column 5): a comma"},
+             {"{\n", "JSON byte 2 (line 2, column 1): a key"}};
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        struct jread j;
+        jread_init(&j, v[i].text, strlen(v[i].text));
+        while (jread_next(&j) > J_END) continue;
+        CHECK_MSG(!strncmp(j.err.text, v[i].says, strlen(v[i].says)), "%s", j.err.text);
+    }
+}
+
+/* Sentences and names that a terminal would obey. */
+static void test_plain(void)
+{
+    struct err e;
+    err_set(&e, ERR_CORRUPT, "a\nb\x1b[2J \xc2\x9b \xc3\xa9");
+    err_plain(&e);
+    CHECK_STR(e.text, "a?b?[2J ?? \xc3\xa9");
+    CHECK(utf8_plain("a \xc3\xa9 \xc2\xa0") && !utf8_plain("\x1b") && !utf8_plain("a\x7f") &&
+          !utf8_plain("\xc2\x9b"));
 }
 
 static void test_jread_valid(void)
@@ -774,6 +803,8 @@ int main(void)
     RUN(test_file_lock);
     RUN(test_file_full);
     RUN(test_file_limit);
+    RUN(test_jread_place);
+    RUN(test_plain);
     RUN(test_jread_valid);
     RUN(test_jread_invalid);
     RUN(test_jread_depth);

@@ -86,8 +86,8 @@ static void test_all_at_once(void)
     inspect("all");
     check_says("all", "config.json", "hidden_size");
     check_says("all", "config.json", "rope_theta");
-    check_says("all", "config.json", "wings: is not a key");
-    check_says("all", "config.json", "hidden_act: only");
+    check_says("all", "config.json", "wings: is not a key of this family: remove it, if");
+    check_says("all", "config.json", "hidden_act: \"gelu\" is not supported, only \"silu\": use");
     check_says("all", "1.safetensors", "tensor \"a\"");
     check_says("all", "1.safetensors", "tensor \"d\" has element type F8_E4M3; convert");
     check_says("all", "1.safetensors", "tensor \"e\": the product of its shape overflows");

@@ -338,16 +338,41 @@ static void test_refused_patterns(void)
     }
 }
 
+/* The error of a file names it once, and says what to do. */
+static void check_opening(const char *dir, const char *path, const char *text, const char *says)
+{
+    struct err e = {0};
+    char want[768];
+    CHECK(file_write(path, text, strlen(text), &e) == 0);
+    CHECK(!tokenizer_open(dir, &e));
+    snprintf(want, sizeof want, "%s/%s", dir, says);
+    CHECK_MSG(strstr(e.text, *says == 't' ? want : says), "%s", e.text);
+}
+
 static void test_directory(void)
 {
     char dir[] = "/tmp/test_tokenizer.XXXXXX", path[256];
     struct err e = {0};
     CHECK(mkdtemp(dir) != NULL);
     CHECK(!tokenizer_open(dir, &e) && e.code == ERR_NOT_FOUND);
+    CHECK_MSG(strstr(e.text, "add that of the published model, or give token ids"), "%s", e.text);
     snprintf(path, sizeof path, "%s/tokenizer.model", dir);
     CHECK(file_write(path, "x", 1, &e) == 0);
     CHECK(!tokenizer_open(dir, &e) && strstr(e.text, "save_pretrained"));
     snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    check_opening(
+        dir, path, SMALL("null", "{\"type\":\"WeirdPiece\"}", AB),
+        "tokenizer.json: pre_tokenizer \"WeirdPiece\" is not known: give token ids in place "
+        "of text, or a model whose tokenizer does without it");
+    check_opening(
+        dir, path, "{\n\"model\": }",
+        "tokenizer.json: JSON byte 11 (line 2, column 10): a value was expected: mend the "
+        "file there, or fetch it again");
+    check_opening(dir, path,
+                  SMALL("null", "null",
+                        "{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":"
+                        "[\"a \\u001b[2J\"]}"),
+                  "merge 0: \"?[2J\" is not in the vocabulary: fetch the file again");
     CHECK(file_write(path, SMALL("null", "null", AB), strlen(SMALL("null", "null", AB)), &e) == 0);
     snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
     static const char config[] = "{\"bos_token\":{\"content\":\"<s>\"},\"eos_token\":\"ab\"}";

@@ -32,7 +32,9 @@ int config_error(struct config *c, enum err_code code, const char *key, const ch
 
 int config_invalid(struct config *c, const char *key, const char *want)
 {
-    if (c->j.err.code) return config_error(c, ERR_INVALID, "", "%s", c->j.err.text);
+    if (c->j.err.code)
+        return config_error(c, ERR_INVALID, "", "%s: %s", c->j.err.text,
+                            c->job ? "mend it there" : "mend the file there, or fetch it again");
     return config_error(c, ERR_INVALID, key, "%s must be %s", key, want);
 }
 
@@ -46,12 +48,14 @@ static bool is_refused(const struct config *c, const char *key)
     return false;
 }
 
-int config_refuse(struct config *c, const char *key, const char *why)
+/* Notes a refusal. fix: the remedy in a file, unless the reason has one after a colon. */
+static int refuse(struct config *c, const char *key, const char *why, const char *fix)
 {
     const size_t n = strlen(c->refused);
     if (is_refused(c, key)) return 0;
+    c->fix = c->job || strchr(why, ':') ? "" : fix;
     if (c->faults) {
-        config_error(c, ERR_UNSUPPORTED, key, "%s: %s", key, why);
+        config_error(c, ERR_UNSUPPORTED, key, "%s: %s%s", key, why, c->fix);
         faults_add(c->faults, c->e);
     }
     const int more = snprintf(c->refused + n, sizeof c->refused - n, "%s%s: %s", n ? "; " : "", key,
@@ -64,6 +68,18 @@ int config_refuse(struct config *c, const char *key, const char *why)
     return 0;
 }
 
+int config_refuse(struct config *c, const char *key, const char *why)
+{
+    return refuse(c, key, why, ": use a model that does without it");
+}
+
+int config_refuse_value(struct config *c, const char *key, const char *only)
+{
+    char value[CONFIG_QUOTE], why[256];
+    snprintf(why, sizeof why, "%s is not supported, only %s", config_quote(c, value), only);
+    return config_refuse(c, key, why);
+}
+
 static int say_refused(struct config *c)
 {
     const enum err_code code = c->unknown ? ERR_INVALID : ERR_UNSUPPORTED;
@@ -71,13 +87,15 @@ static int say_refused(struct config *c)
     char key[96] = "";
     if (c->n_refused == 1 && colon)
         snprintf(key, sizeof key, "%.*s", (int)(colon - c->refused), c->refused);
-    if (c->n_refused == 1) return config_error(c, code, key, "%s", c->refused);
+    if (c->n_refused == 1) return config_error(c, code, key, "%s%s", c->refused, c->fix);
     if (c->job)
         return err_field(c->e, code, "model.config",
                          "model.config asks for %d things that are not supported: %s", c->n_refused,
                          c->refused);
-    return err_set(c->e, code, "%s asks for %d things that are not supported: %s", c->path,
-                   c->n_refused, c->refused);
+    return err_set(c->e, code,
+                   "%s asks for %d things that are not supported: %s: use a model that does "
+                   "without them",
+                   c->path, c->n_refused, c->refused);
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -92,16 +110,16 @@ static int read_enum(struct config *c, const struct field *f, const char *key)
     char list[128] = "";
     const enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t != J_STRING) return config_invalid(c, key, "a string");
+    if (t != J_STRING) return config_wrong(c, key, "a string");
     for (int i = 0; f->words[i]; i++) {
         if (jread_is(&c->j, f->words[i])) {
             *(int32_t *)member(c->m, f) = i;
             return 0;
         }
         size_t n = strlen(list);
-        snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "only supported: ", f->words[i]);
+        snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", f->words[i]);
     }
-    return config_refuse(c, key, list);
+    return config_refuse_value(c, key, list);
 }
 
 /* Reads a size. Only the type is checked in a CONFIG_KEPT, whose values were checked before. */
@@ -275,7 +293,7 @@ static int refuse_key(struct config *c, const char *key, bool size)
     if (near) snprintf(why, sizeof why, "unknown key: did you mean %s?", near);
     if (!size) c->unknown = true;
     if (jread_skip(&c->j) < 0) return config_invalid(c, key, "a value");
-    return config_refuse(c, shown(key), why);
+    return refuse(c, shown(key), why, ": remove it, if the model computes the same without it");
 }
 
 static int read_kept(struct config *c, const char *key)

@@ -47,6 +47,7 @@ struct config {
     bool window_on;             /* use_sliding_window */
     int64_t sparse_step;        /* decoder_sparse_step */
     char refused[400];          /* "key: why; key: why": config_refuse */
+    const char *fix;            /* the remedy of the last refusal, with its colon; "": none */
     int n_refused;
     bool unknown;                     /* a key is not known */
     int64_t n_rope_flags;             /* length of the list of layers with RoPE */
@@ -177,9 +178,17 @@ int config_error(struct config *c, enum err_code code, const char *key, const ch
     __attribute__((format(printf, 4, 5)));
 /* Sets the error that KEY must be WANT. Returns -1. */
 int config_invalid(struct config *c, const char *key, const char *want);
+/* Does the same and names the value, the token that was just read. */
+int config_wrong(struct config *c, const char *key, const char *want);
+/* Returns the token that was just read as an error quotes it, in out if it is a string or a
+ * number. */
+#define CONFIG_QUOTE 64
+const char *config_quote(const struct config *c, char out[CONFIG_QUOTE]);
 /* Notes that KEY asks for a computation that is not supported. The error is set when all keys have
  * been read. The caller must have read the whole value. Returns 0. */
 int config_refuse(struct config *c, const char *key, const char *why);
+/* Does the same for the value that was just read. only: the values that are supported. */
+int config_refuse_value(struct config *c, const char *key, const char *only);
 bool config_met(const struct config *c, const char *key); /* key or field name */
 
 /* Read the next value. null leaves *out unchanged. */

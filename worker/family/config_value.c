@@ -8,6 +8,40 @@
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
+/* Writes a string or number as it is in the text. */
+static void quote_token(const struct jread *j, const char *mark, char out[CONFIG_QUOTE])
+{
+    enum { SHOWN = 48 };
+    size_t n = j->len;
+    const bool cut = n > SHOWN;
+    if (cut)
+        for (n = SHOWN; n && ((unsigned char)j->text[n] & 0xc0) == 0x80;) n--;
+    snprintf(out, CONFIG_QUOTE, "%s%.*s%s%s", mark, (int)n, j->text, cut ? "..." : "", mark);
+    for (char *p = out; *p; p++)
+        if (*p == 0x7f) *p = '?';
+}
+
+const char *config_quote(const struct config *c, char out[CONFIG_QUOTE])
+{
+    const struct jread *j = &c->j;
+    switch (j->p > j->start ? j->p[-1] : 0) {
+    case '"': quote_token(j, "\"", out); return out;
+    case '{': return "an object";
+    case '[': return "an array";
+    case 'l': return "null";
+    case 'e': return j->p[-2] == 'u' ? "true" : "false";
+    default: quote_token(j, "", out); return out;
+    }
+}
+
+int config_wrong(struct config *c, const char *key, const char *want)
+{
+    char value[CONFIG_QUOTE];
+    if (c->j.err.code) return config_invalid(c, key, want);
+    return config_error(c, ERR_INVALID, key, "%s must be %s, not %s", key, want,
+                        config_quote(c, value));
+}
+
 int config_read_real(struct config *c, const char *key, double min, double max, double *out)
 {
     char want[96];
@@ -16,7 +50,7 @@ int config_read_real(struct config *c, const char *key, double min, double max, 
     if (t == J_NULL) return 0;
     snprintf(want, sizeof want, "a number from %.15g to %.15g", min, max);
     if (t != J_NUMBER || jread_double(&c->j, &v) < 0 || !(v >= min && v <= max))
-        return config_invalid(c, key, want);
+        return config_wrong(c, key, want);
     *out = v;
     return 0;
 }
@@ -39,7 +73,7 @@ int config_read_int(struct config *c, const char *key, int64_t min, int64_t max,
     if (t == J_NULL) return 0;
     snprintf(want, sizeof want, "an integer from %lld to %lld", (long long)min, (long long)max);
     if (t != J_NUMBER || whole(&c->j, &v) < 0 || v < min || v > max)
-        return config_invalid(c, key, want);
+        return config_wrong(c, key, want);
     *out = v;
     return 0;
 }
@@ -48,7 +82,7 @@ int config_read_bool(struct config *c, const char *key, bool *out)
 {
     enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t != J_TRUE && t != J_FALSE) return config_invalid(c, key, "true or false");
+    if (t != J_TRUE && t != J_FALSE) return config_wrong(c, key, "true or false");
     *out = t == J_TRUE;
     return 0;
 }
@@ -147,14 +181,14 @@ static const struct {
 
 int config_read_act(struct config *c, const char *key)
 {
-    if (jread_next(&c->j) != J_STRING) return config_invalid(c, key, "a string");
+    if (jread_next(&c->j) != J_STRING) return config_wrong(c, key, "a string");
     if (c->form != CONFIG_FILE && jread_is(&c->j, "identity")) return 0; /* the family's default */
     for (size_t i = 0; i < sizeof act_names / sizeof *act_names; i++) {
         if (!jread_is(&c->j, act_names[i].word)) continue;
         c->m->act = act_names[i].act;
         return 0;
     }
-    return config_refuse(c, key, "only supported: gelu, gelu_new, relu, silu, tanh");
+    return config_refuse_value(c, key, "gelu, gelu_new, relu, silu, tanh");
 }
 
 void config_write_act(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -170,9 +204,9 @@ void config_write_act(struct jwrite *w, const char *key, const struct model_shap
 
 int config_want_silu(struct config *c, const char *key)
 {
-    if (jread_next(&c->j) != J_STRING) return config_invalid(c, key, "a string");
+    if (jread_next(&c->j) != J_STRING) return config_wrong(c, key, "a string");
     if (jread_is(&c->j, "silu") || jread_is(&c->j, "swish")) return 0;
-    return config_refuse(c, key, "only \"silu\" is supported");
+    return config_refuse_value(c, key, "\"silu\"");
 }
 
 /* ---- values that are the same in all written files ------------------------------------------- */
@@ -204,12 +238,12 @@ void config_write_silu(struct jwrite *w, const char *key, const struct model_sha
 
 int config_want_word(struct config *c, const char *key, const char *word)
 {
-    char why[64];
+    char only[64];
     const enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t != J_STRING) return config_invalid(c, key, "a string");
-    snprintf(why, sizeof why, "only \"%s\" is supported", word);
-    return jread_is(&c->j, word) ? 0 : config_refuse(c, key, why);
+    if (t != J_STRING) return config_wrong(c, key, "a string");
+    snprintf(only, sizeof only, "\"%s\"", word);
+    return jread_is(&c->j, word) ? 0 : config_refuse_value(c, key, only);
 }
 
 /* ---- lists with an entry for every layer ----------------------------------------------------- */

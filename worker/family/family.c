@@ -41,9 +41,11 @@ static int complete_heads(const struct family_row *row, struct model_shape *m, s
 {
     if (!m->n_kv_heads) m->n_kv_heads = m->n_heads;
     if (m->n_heads % m->n_kv_heads)
-        return err_field(e, ERR_INVALID, "model.config.num_key_value_heads",
-                         "num_key_value_heads %lld does not divide num_attention_heads %lld",
-                         (long long)m->n_kv_heads, (long long)m->n_heads);
+        return err_field(
+            e, ERR_INVALID, "model.config.num_key_value_heads",
+            "num_key_value_heads %lld does not divide num_attention_heads %lld: change "
+            "one of them",
+            (long long)m->n_kv_heads, (long long)m->n_heads);
     if (!m->head_dim && m->width % m->n_heads)
         return err_field(e, ERR_INVALID, "model.config.num_attention_heads",
                          "hidden_size %lld is not a multiple of num_attention_heads %lld: change "

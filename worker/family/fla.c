@@ -62,9 +62,11 @@ static int head_of(struct config *c, const char *key, double expand, int64_t *ou
 {
     const double width = (double)c->m->width * expand, whole = nearbyint(width);
     if (fabs(width - whole) > 1e-6 * width || whole < 1 || (int64_t)whole % c->m->n_heads)
-        return config_error(c, ERR_INVALID, key,
-                            "hidden_size %lld times %s %g is no multiple of num_heads %lld",
-                            (long long)c->m->width, key, expand, (long long)c->m->n_heads);
+        return config_error(
+            c, ERR_INVALID, key,
+            "hidden_size %lld times %s %g is no multiple of num_heads %lld: change one "
+            "of them",
+            (long long)c->m->width, key, expand, (long long)c->m->n_heads);
     *out = (int64_t)whole / c->m->n_heads;
     return 0;
 }

@@ -151,9 +151,11 @@ static int finish_tnl(struct config *c)
 {
     struct model_shape *m = c->m;
     if (c->mixer_width % m->n_heads)
-        return config_error(c, ERR_INVALID, "hidden_dim",
-                            "hidden_dim %lld is no multiple of decoder_attention_heads %lld",
-                            (long long)c->mixer_width, (long long)m->n_heads);
+        return config_error(
+            c, ERR_INVALID, "hidden_dim",
+            "hidden_dim %lld is no multiple of decoder_attention_heads %lld: change one "
+            "of them",
+            (long long)c->mixer_width, (long long)m->n_heads);
     if (c->mixer_width && !config_met(c, "head_dim")) m->head_dim = c->mixer_width / m->n_heads;
     return config_check_list(c, "linear_use_lrpe_list");
 }

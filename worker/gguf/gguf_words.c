@@ -70,7 +70,8 @@ static void put_words(const char *arch, const char *text, char *out, size_t size
 
 void gguf_words_put(const char *model, struct err *e)
 {
-    static const char config[] = ": its config.json: ", fix[] = ": fetch the file again";
+    static const char config[] = ": its config.json: ", fix[] = ": fetch the file again",
+                      other[] = ": change one of them"; /* no one changes keys of a GGUF file */
     char path[FILE_PATH_SIZE], was[sizeof e->text];
     struct err none;
     if (model_file_gguf(model, path, &none) <= 0) return;
@@ -81,7 +82,8 @@ void gguf_words_put(const char *model, struct err *e)
                                                                     * outlives g */
     gguf_close(g);
     if (!arch) return;
-    const size_t n = (size_t)(at - was) + 2;
+    const size_t n = (size_t)(at - was) + 2, len = strlen(was), cut = sizeof other - 1;
+    if (len > cut && !strcmp(was + len - cut, other)) was[len - cut] = 0;
     memcpy(e->text, was, n);
     put_words(arch->name, at + sizeof config - 1, e->text + n, sizeof e->text - n);
     if (!strstr(e->text, fix)) add(e->text, sizeof e->text, fix, sizeof fix - 1);

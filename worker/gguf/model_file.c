@@ -216,7 +216,9 @@ static int read_gguf(const char *path, const char *name, int64_t max_size, struc
 {
     int i = 0, rc;
     while (i < MODEL_FILE_TEXTS && strcmp(name, texts[i].name)) i++;
-    if (file_join(out->path, e, "%s: its %s", path, name) < 0) return -1;
+    const bool key = i < MODEL_FILE_TEXTS && !texts[i].write; /* the text is the key's value */
+    if (file_join(out->path, e, "%s: %s%s", path, key ? "" : "its ", key ? TEMPLATE : name) < 0)
+        return -1;
     if (i == MODEL_FILE_TEXTS) return 0;
     struct gguf *g = gguf_open(path, e);
     if (!g) return -1;

@@ -28,7 +28,7 @@ static const char *named(const struct complaint *c, const char *name, char room[
 }
 
 static const char
-    *const of_two = "config.json and weights are of two models",
+    *const of_two = "config.json and weights are of two models: fetch both again",
            *const of_gguf = "its keys and its tensors do not fit: fetch the file again";
 
 /* Adds a complaint. Only faults use file (where the error is) and fix (the remedy). */
@@ -175,7 +175,7 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
         complain(c, f ? st_path(f) : w->path,
                  c->arch ? "no key of the file says anything of it: give the published directory "
                            "with its safetensors"
-                         : "config.json says nothing of it",
+                         : "config.json says nothing of it: fetch both again",
                  "%s is unexpected", named(c, w->entry[i].stored, room));
     }
     free(params);
@@ -206,8 +206,10 @@ int hf_compare(const struct hf_weights *w, const char *dir, const struct model_s
                        "again",
                        dir, c.text, c.n > 6 ? ", ..." : "");
     if (c.n <= 6)
-        return err_set(e, ERR_INVALID, "%s does not fit its config.json: %s", dir, c.text);
-    return err_set(e, ERR_INVALID, "%s does not fit its config.json in %d tensors: %s, ...", dir,
+        return err_set(e, ERR_INVALID, "%s does not fit its config.json: %s: fetch both again", dir,
+                       c.text);
+    return err_set(e, ERR_INVALID,
+                   "%s does not fit its config.json in %d tensors: %s, ...: fetch both again", dir,
                    c.n, c.text);
 }
 

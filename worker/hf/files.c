@@ -349,7 +349,9 @@ static int ids_of_file(const char *dir, const char *name, const char *key, struc
     if (!t.text) return 0;
     jread_init(&j, t.text, t.size);
     if (jread_next(&j) != J_ERROR) rc = ids_of_object(&j, false, t.path, key, out, e);
-    if (j.err.code) rc = err_set(e, ERR_INVALID, "%s: %s", t.path, j.err.text);
+    if (j.err.code)
+        rc = err_set(e, ERR_INVALID, "%s: %s: mend the file there, or fetch it again", t.path,
+                     j.err.text);
     model_file_free(&t);
     return rc;
 }

@@ -76,9 +76,18 @@ int chat_model_compile(struct chat_model *m, struct err *e)
     return m->t ? 0 : -1;
 }
 
+/* Compiles on rank 0, which knows the file: names it, and adds the remedy. */
 static int compile(struct chat_model *m, const char *path, struct err *e)
 {
-    return chat_model_compile(m, e) < 0 ? err_prefix(e, "%s", path) : 0;
+    struct err why;
+    if (chat_model_compile(m, &why) == 0) return 0;
+    err_plain(&why);
+    return err_set(e, why.code, "%s: %s: %s", path, why.text,
+                   why.code == ERR_UNSUPPORTED
+                       ? "write that line by other means, or give texts in place of conversations"
+                   : why.code == ERR_TOO_LARGE
+                       ? "shorten it, or give texts in place of conversations"
+                       : "mend that line, or fetch the file again");
 }
 
 static int open_dir(struct chat_model *m, const char *dir, struct err *e)

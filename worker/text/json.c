@@ -14,7 +14,8 @@ static int bad(struct json v, const char *where, const char *want, struct err *e
 
 static int broken(struct json v, const struct jread *j, struct err *e)
 {
-    return err_set(e, ERR_INVALID, "%s: %s", file_of(v), j->err.text);
+    return err_set(e, ERR_INVALID, "%s: %s: mend the file there, or fetch it again", file_of(v),
+                   j->err.text);
 }
 
 /* Reads the value in `of` that begins with the next token. Returns 1 at the end of an array. */

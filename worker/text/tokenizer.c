@@ -108,7 +108,28 @@ static int no_file(const char *dir, struct err *e)
                        "transformers.AutoTokenizer.from_pretrained(\"%s\").save_pretrained(\"%s\")",
                        dir, others[i], dir, dir);
     }
-    return err_set(e, ERR_NOT_FOUND, "%s has no tokenizer.json", dir);
+    return err_set(
+        e, ERR_NOT_FOUND,
+        "%s has no tokenizer.json: add that of the published model, or give token ids in "
+        "place of text",
+        dir);
+}
+
+/* Names the file in an error of tokenizer_open_text, and adds the remedy if it has none. */
+static void explain(const char *path, struct err *e)
+{
+    static const char name[] = "tokenizer.json";
+    const bool named = !strncmp(e->text, name, sizeof name - 1);
+    struct err was = *e;
+    const char *text = was.text + (named ? sizeof name - 1 : 0);
+    const char *fix = e->code == ERR_UNSUPPORTED && !strstr(text, ": install ")
+                          ? ": give token ids in place of text, or a model whose tokenizer does "
+                            "without it"
+                      : e->code == ERR_INVALID && !strstr(text, "fetch it again")
+                          ? ": fetch the file again"
+                          : "";
+    err_set(e, was.code, "%s%s%s%s", path, named ? "" : ": ", text, fix);
+    err_plain(e);
 }
 
 static struct tokenizer *open_dir(const char *dir, struct err *e)
@@ -116,10 +137,12 @@ static struct tokenizer *open_dir(const char *dir, struct err *e)
     struct model_text file;
     if (model_file_read(dir, "tokenizer.json", TOKENIZER_FILE_SIZE, &file, e) < 0) return NULL;
     if (!file.text) return no_file(dir, e), NULL;
-    struct tokenizer *t = tokenizer_open_text(file.text, file.size, e);
+    struct err why = {0};
+    struct tokenizer *t = tokenizer_open_text(file.text, file.size, &why);
     model_file_free(&file);
     if (!t) {
-        err_prefix(e, "%s", dir);
+        explain(file.path, &why);
+        if (e) *e = why;
     } else if (read_special(t, dir, e) < 0) {
         tokenizer_destroy(t);
         return NULL;
